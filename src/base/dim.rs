@@ -1,0 +1,492 @@
+//! Sizes as integer expressions over symbols that are bound at run time.
+//!
+//! A [`Dim`] is kept in a normal form, a sum of products of atoms with integer coefficients, so
+//! that `past + seq` equals `seq + past` and `2*n - n` equals `n` by plain comparison. Division,
+//! remainder, minimum and maximum are opaque atoms over normal forms; they fold where both sides
+//! are numbers and where a division is exact term by term.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Add, Mul, Sub};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The name of a number that a run binds, such as `seq` or `past`. At most 15 ASCII bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Symbol {
+    // Inline so that a symbol is `Copy` and comparing two is comparing 16 bytes.
+    bytes: [u8; 15],
+    len: u8,
+}
+
+impl Symbol {
+    /// A symbol of that name.
+    ///
+    /// Names in code are literals: one that is empty, too long or not ASCII is a mistake of the
+    /// programmer and panics. Names from files go through [`Symbol::parse`].
+    pub const fn new(name: &str) -> Symbol {
+        match Symbol::checked(name) {
+            Some(symbol) => symbol,
+            None => panic!("a symbol is 1 to 15 ASCII bytes"),
+        }
+    }
+
+    const fn checked(name: &str) -> Option<Symbol> {
+        let source = name.as_bytes();
+        if source.is_empty() || source.len() > 15 || !name.is_ascii() {
+            return None;
+        }
+        let mut bytes = [0; 15];
+        let mut i = 0;
+        while i < source.len() {
+            bytes[i] = source[i];
+            i += 1;
+        }
+        Some(Symbol { bytes, len: source.len() as u8 })
+    }
+
+    /// A symbol from outside; an error where the name is empty, too long or not ASCII.
+    pub fn parse(name: &str) -> Result<Symbol> {
+        Symbol::checked(name)
+            .ok_or_else(|| Error::invalid(format!("symbol {name:?} is not 1 to 15 ASCII bytes")))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len as usize]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Symbol {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        s.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Symbol {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        let name = String::deserialize(d)?;
+        Symbol::checked(&name).ok_or_else(|| serde::de::Error::custom("bad symbol name"))
+    }
+}
+
+/// Values of symbols for one run. Few, so a list is faster than a map.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SymbolValues(smallvec::SmallVec<[(Symbol, u64); 4]>);
+
+impl SymbolValues {
+    /// No symbol bound.
+    pub fn new() -> SymbolValues {
+        SymbolValues::default()
+    }
+
+    /// Binds or rebinds one symbol.
+    pub fn set(&mut self, symbol: Symbol, value: u64) {
+        match self.0.iter_mut().find(|(s, _)| *s == symbol) {
+            Some(slot) => slot.1 = value,
+            None => self.0.push((symbol, value)),
+        }
+    }
+
+    /// Builder form of [`SymbolValues::set`].
+    pub fn with(mut self, symbol: Symbol, value: u64) -> SymbolValues {
+        self.set(symbol, value);
+        self
+    }
+
+    /// The value of a symbol, if bound.
+    pub fn get(&self, symbol: Symbol) -> Option<u64> {
+        self.0.iter().find(|(s, _)| *s == symbol).map(|(_, v)| *v)
+    }
+
+    /// Every binding, in the order they were set.
+    pub fn iter(&self) -> impl Iterator<Item = (Symbol, u64)> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// A factor that the normal form does not look into.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+enum Atom {
+    Symbol(Symbol),
+    FloorDiv(Dim, Dim),
+    Mod(Dim, Dim),
+    Min(Dim, Dim),
+    Max(Dim, Dim),
+}
+
+type Product = Vec<Atom>;
+
+/// An integer expression over symbols; see the module.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Dim {
+    /// The part without symbols.
+    constant: i64,
+    /// Products of atoms (sorted) with their non-zero factors.
+    terms: BTreeMap<ProductKey, i64>,
+}
+
+// JSON allows only string keys in maps, so products are written as lists through this wrapper.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct ProductKey(Product);
+
+impl Serialize for ProductKey {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        let text = serde_json::to_string(&self.0).map_err(serde::ser::Error::custom)?;
+        s.serialize_str(&text)
+    }
+}
+
+impl<'de> Deserialize<'de> for ProductKey {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        serde_json::from_str(&text).map(ProductKey).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Dim {
+    /// A plain number.
+    pub const fn new(value: i64) -> Dim {
+        Dim { constant: value, terms: BTreeMap::new() }
+    }
+
+    /// A symbol.
+    pub fn symbol(symbol: Symbol) -> Dim {
+        Dim::atom(Atom::Symbol(symbol))
+    }
+
+    fn atom(atom: Atom) -> Dim {
+        Dim { constant: 0, terms: BTreeMap::from([(ProductKey(vec![atom]), 1)]) }
+    }
+
+    /// The number, where no symbol is in it.
+    pub fn as_const(&self) -> Option<i64> {
+        self.terms.is_empty().then_some(self.constant)
+    }
+
+    /// Whether it is this number.
+    pub fn is(&self, value: i64) -> bool {
+        self.as_const() == Some(value)
+    }
+
+    /// `floor(self / other)`.
+    pub fn floor_div(&self, other: &Dim) -> Dim {
+        if let (Some(a), Some(b)) = (self.as_const(), other.as_const())
+            && b != 0
+        {
+            return Dim::new(a.div_euclid(b));
+        }
+        if let Some(b) = other.as_const()
+            && b != 0
+            && self.constant % b == 0
+            && self.terms.values().all(|factor| factor % b == 0)
+        {
+            let terms = self.terms.iter().map(|(k, v)| (k.clone(), v / b)).collect();
+            return Dim { constant: self.constant / b, terms };
+        }
+        if self == other {
+            return Dim::new(1);
+        }
+        Dim::atom(Atom::FloorDiv(self.clone(), other.clone()))
+    }
+
+    /// `ceil(self / other)`, for a positive `other`.
+    pub fn ceil_div(&self, other: &Dim) -> Dim {
+        (self.clone() + other.clone() - Dim::new(1)).floor_div(other)
+    }
+
+    /// The remainder that is never negative.
+    pub fn modulo(&self, other: &Dim) -> Dim {
+        if let (Some(a), Some(b)) = (self.as_const(), other.as_const())
+            && b != 0
+        {
+            return Dim::new(a.rem_euclid(b));
+        }
+        Dim::atom(Atom::Mod(self.clone(), other.clone()))
+    }
+
+    /// The smaller of two.
+    pub fn minimum(&self, other: &Dim) -> Dim {
+        match (self.as_const(), other.as_const()) {
+            (Some(a), Some(b)) => Dim::new(a.min(b)),
+            _ if self == other => self.clone(),
+            _ => Dim::atom(Atom::Min(self.clone(), other.clone())),
+        }
+    }
+
+    /// The larger of two.
+    pub fn maximum(&self, other: &Dim) -> Dim {
+        match (self.as_const(), other.as_const()) {
+            (Some(a), Some(b)) => Dim::new(a.max(b)),
+            _ if self == other => self.clone(),
+            _ => Dim::atom(Atom::Max(self.clone(), other.clone())),
+        }
+    }
+
+    /// The value under these bindings; an error names the symbol that is missing, or says that
+    /// the arithmetic left 64 bits.
+    pub fn eval(&self, values: &SymbolValues) -> Result<i64> {
+        let overflow = || Error::invalid(format!("size {self} does not fit 64 bits"));
+        let mut sum = self.constant;
+        for (product, factor) in &self.terms {
+            let mut value = *factor;
+            for atom in &product.0 {
+                value = value.checked_mul(atom.eval(values)?).ok_or_else(overflow)?;
+            }
+            sum = sum.checked_add(value).ok_or_else(overflow)?;
+        }
+        Ok(sum)
+    }
+
+    /// The value as a size; an error where it is negative as well.
+    pub fn eval_size(&self, values: &SymbolValues) -> Result<u64> {
+        let value = self.eval(values)?;
+        u64::try_from(value)
+            .map_err(|_| Error::invalid(format!("size {self} is {value}, negative")))
+    }
+
+    /// Puts an expression in the place of a symbol.
+    pub fn substitute(&self, symbol: Symbol, by: &Dim) -> Dim {
+        let mut sum = Dim::new(self.constant);
+        for (product, factor) in &self.terms {
+            let mut value = Dim::new(*factor);
+            for atom in &product.0 {
+                value = value * atom.substitute(symbol, by);
+            }
+            sum = sum + value;
+        }
+        sum
+    }
+
+    /// Every symbol in it, each once, in order.
+    pub fn symbols(&self) -> Vec<Symbol> {
+        let mut found = Vec::new();
+        self.collect_symbols(&mut found);
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    fn collect_symbols(&self, found: &mut Vec<Symbol>) {
+        for atom in self.terms.keys().flat_map(|product| &product.0) {
+            match atom {
+                Atom::Symbol(symbol) => found.push(*symbol),
+                Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
+                    a.collect_symbols(found);
+                    b.collect_symbols(found);
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, product: Product, factor: i64) {
+        if product.is_empty() {
+            self.constant = self.constant.saturating_add(factor);
+            return;
+        }
+        let key = ProductKey(product);
+        let sum = self.terms.get(&key).copied().unwrap_or(0).saturating_add(factor);
+        if sum == 0 {
+            self.terms.remove(&key);
+        } else {
+            self.terms.insert(key, sum);
+        }
+    }
+}
+
+impl Atom {
+    fn eval(&self, values: &SymbolValues) -> Result<i64> {
+        let by_zero = |a: &Dim| Error::invalid(format!("size {a} is divided by zero"));
+        match self {
+            Atom::Symbol(symbol) => {
+                let value = values
+                    .get(*symbol)
+                    .ok_or_else(|| Error::invalid(format!("symbol {symbol} is not bound")))?;
+                i64::try_from(value)
+                    .map_err(|_| Error::invalid(format!("symbol {symbol} = {value} is too large")))
+            }
+            Atom::FloorDiv(a, b) => {
+                a.eval(values)?.checked_div_euclid(b.eval(values)?).ok_or_else(|| by_zero(a))
+            }
+            Atom::Mod(a, b) => {
+                a.eval(values)?.checked_rem_euclid(b.eval(values)?).ok_or_else(|| by_zero(a))
+            }
+            Atom::Min(a, b) => Ok(a.eval(values)?.min(b.eval(values)?)),
+            Atom::Max(a, b) => Ok(a.eval(values)?.max(b.eval(values)?)),
+        }
+    }
+
+    fn substitute(&self, symbol: Symbol, by: &Dim) -> Dim {
+        let sub = |d: &Dim| d.substitute(symbol, by);
+        match self {
+            Atom::Symbol(s) if *s == symbol => by.clone(),
+            Atom::Symbol(s) => Dim::symbol(*s),
+            Atom::FloorDiv(a, b) => sub(a).floor_div(&sub(b)),
+            Atom::Mod(a, b) => sub(a).modulo(&sub(b)),
+            Atom::Min(a, b) => sub(a).minimum(&sub(b)),
+            Atom::Max(a, b) => sub(a).maximum(&sub(b)),
+        }
+    }
+}
+
+impl Add for Dim {
+    type Output = Dim;
+    fn add(mut self, other: Dim) -> Dim {
+        self.constant = self.constant.saturating_add(other.constant);
+        for (product, factor) in other.terms {
+            self.insert(product.0, factor);
+        }
+        self
+    }
+}
+
+impl Sub for Dim {
+    type Output = Dim;
+    fn sub(self, other: Dim) -> Dim {
+        self + other * Dim::new(-1)
+    }
+}
+
+impl Mul for Dim {
+    type Output = Dim;
+    fn mul(self, other: Dim) -> Dim {
+        let mut result = Dim::new(self.constant.saturating_mul(other.constant));
+        for (product, factor) in &self.terms {
+            result.insert(product.0.clone(), factor.saturating_mul(other.constant));
+        }
+        for (product, factor) in &other.terms {
+            result.insert(product.0.clone(), factor.saturating_mul(self.constant));
+        }
+        for (a, fa) in &self.terms {
+            for (b, fb) in &other.terms {
+                let mut product: Product = a.0.iter().chain(&b.0).cloned().collect();
+                product.sort_unstable();
+                result.insert(product, fa.saturating_mul(*fb));
+            }
+        }
+        // A zero constant times a term leaves zero factors behind; `insert` removed them.
+        result
+    }
+}
+
+macro_rules! from_integer {
+    ($($ty:ty),*) => {$(
+        impl From<$ty> for Dim {
+            /// Sizes beyond `i64::MAX` saturate; no tensor is that large.
+            fn from(value: $ty) -> Dim {
+                Dim::new(i64::try_from(value).unwrap_or(i64::MAX))
+            }
+        }
+    )*};
+}
+from_integer!(i32, u32, i64, u64, usize);
+
+impl From<Symbol> for Dim {
+    fn from(symbol: Symbol) -> Dim {
+        Dim::symbol(symbol)
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for (product, factor) in &self.terms {
+            if !first || *factor < 0 {
+                f.write_str(if *factor < 0 { "-" } else { "+" })?;
+            }
+            first = false;
+            if factor.unsigned_abs() != 1 {
+                write!(f, "{}*", factor.unsigned_abs())?;
+            }
+            for (i, atom) in product.0.iter().enumerate() {
+                if i > 0 {
+                    f.write_str("*")?;
+                }
+                write!(f, "{atom}")?;
+            }
+        }
+        match (first, self.constant) {
+            (true, c) => write!(f, "{c}"),
+            (false, 0) => Ok(()),
+            (false, c) => write!(f, "{c:+}"),
+        }
+    }
+}
+
+impl fmt::Display for Atom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Atom::Symbol(symbol) => write!(f, "{symbol}"),
+            Atom::FloorDiv(a, b) => write!(f, "(({a})/({b}))"),
+            Atom::Mod(a, b) => write!(f, "(({a})%({b}))"),
+            Atom::Min(a, b) => write!(f, "min({a},{b})"),
+            Atom::Max(a, b) => write!(f, "max({a},{b})"),
+        }
+    }
+}
+
+impl fmt::Debug for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const N: Symbol = Symbol::new("n");
+    const M: Symbol = Symbol::new("m");
+
+    fn n() -> Dim {
+        Dim::symbol(N)
+    }
+
+    #[test]
+    fn equal_expressions_compare_equal() {
+        let m = Dim::symbol(M);
+        assert_eq!(n() + m.clone(), m.clone() + n());
+        assert_eq!(n() * Dim::new(2) - n(), n());
+        assert_eq!((n() + m.clone()) * Dim::new(0), Dim::new(0));
+        assert_eq!((n() * Dim::new(64)).floor_div(&Dim::new(32)), n() * Dim::new(2));
+        assert_ne!(n(), m);
+    }
+
+    #[test]
+    fn evaluates_and_names_what_is_missing() {
+        let conv = (n() - Dim::new(3)).floor_div(&Dim::new(2)) + Dim::new(1);
+        assert_eq!(conv.eval(&SymbolValues::new().with(N, 224)).unwrap(), 111);
+        let error = conv.eval(&SymbolValues::new()).unwrap_err().to_string();
+        assert!(error.contains("symbol n"), "{error}");
+        assert!((n() - Dim::new(5)).eval_size(&SymbolValues::new().with(N, 1)).is_err());
+    }
+
+    #[test]
+    fn prints_and_survives_json() {
+        let dim = (n() * n() - Dim::new(7)).minimum(&Dim::symbol(M)) + n() * Dim::new(3);
+        let json = serde_json::to_string(&dim).unwrap();
+        assert_eq!(serde_json::from_str::<Dim>(&json).unwrap(), dim);
+        assert_eq!((n() * Dim::new(3) + Dim::new(-2)).to_string(), "3*n-2");
+    }
+
+    #[test]
+    fn substitution_folds() {
+        let dim = (n() + Dim::symbol(M)).ceil_div(&Dim::new(64));
+        let bound = dim.substitute(N, &Dim::new(1)).substitute(M, &Dim::new(127));
+        assert_eq!(bound.as_const(), Some(2));
+    }
+}

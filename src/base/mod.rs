@@ -1,0 +1,15 @@
+//! The lowest layer: numbers, names and platform differences that everything else is written in.
+//!
+//! Knows no graph, no device and no file. `platform` is the only place where native and
+//! browser builds differ in types; modules above see one set of aliases.
+
+pub mod dim;
+pub mod dtype;
+pub mod layout;
+pub mod platform;
+pub mod shape;
+
+pub use dim::{Dim, Symbol, SymbolValues};
+pub use dtype::{DType, Format};
+pub use layout::Layout;
+pub use shape::Shape;

@@ -1,0 +1,47 @@
+//! What differs between a native build and a browser, in one place.
+//!
+//! A browser's GPU objects belong to one thread and every answer is a promise, so the futures of
+//! the provider traits are `Send` on native builds only, and blocking exists there only.
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// A boxed future, `Send` on native builds only.
+#[cfg(not(target_arch = "wasm32"))]
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// A boxed future, `Send` on native builds only.
+#[cfg(target_arch = "wasm32")]
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// `Send + Sync` on native builds, nothing in a browser.
+#[cfg(not(target_arch = "wasm32"))]
+pub trait MaybeSend: Send + Sync {}
+#[cfg(not(target_arch = "wasm32"))]
+impl<T: Send + Sync + ?Sized> MaybeSend for T {}
+/// `Send + Sync` on native builds, nothing in a browser.
+#[cfg(target_arch = "wasm32")]
+pub trait MaybeSend {}
+#[cfg(target_arch = "wasm32")]
+impl<T: ?Sized> MaybeSend for T {}
+
+/// Waits for a future on this thread. Absent in a browser, where it could never end.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    pollster::block_on(future)
+}
+
+/// A future that is ready at once.
+pub fn ready<'a, T: MaybeSendValue + 'a>(value: T) -> BoxFuture<'a, T> {
+    Box::pin(std::future::ready(value))
+}
+
+/// `Send` on native builds, nothing in a browser: for values that travel through a future.
+#[cfg(not(target_arch = "wasm32"))]
+pub trait MaybeSendValue: Send {}
+#[cfg(not(target_arch = "wasm32"))]
+impl<T: Send> MaybeSendValue for T {}
+/// `Send` on native builds, nothing in a browser: for values that travel through a future.
+#[cfg(target_arch = "wasm32")]
+pub trait MaybeSendValue {}
+#[cfg(target_arch = "wasm32")]
+impl<T> MaybeSendValue for T {}

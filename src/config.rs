@@ -1,0 +1,91 @@
+//! Every environment variable that warploom reads, in one table.
+//!
+//! A variable is read through [`var`] with a row of [`ALL`] and nowhere else; a test holds the
+//! README's table and this one together. Builders and command-line options win over variables.
+
+/// One environment variable.
+#[derive(Debug)]
+pub struct Var {
+    /// Its name.
+    pub name: &'static str,
+    /// What it takes, and what it does, in one line.
+    pub help: &'static str,
+}
+
+/// Device to use, such as `cpu` or `webgpu:0`.
+pub static DEVICE: Var = Var {
+    name: "WARPLOOM_DEVICE",
+    help: "device to use: `cpu`, `webgpu`, `webgpu:1`, or `auto` (the default)",
+};
+/// Waits after every dispatch.
+pub static SYNC: Var = Var {
+    name: "WARPLOOM_SYNC",
+    help: "`eager` waits after every dispatch and names it in errors; `lazy` is the default",
+};
+/// How much the runtime tells.
+pub static DEBUG: Var = Var {
+    name: "WARPLOOM_DEBUG",
+    help: "1 choices and devices, 2 kernel times, 3 the plan, 4 generated source, 5 the graph",
+};
+/// Dispatches gathered before a submit.
+pub static DISPATCHES_PER_SUBMIT: Var = Var {
+    name: "WARPLOOM_DISPATCHES_PER_SUBMIT",
+    help: "dispatches gathered before a submit (default: 1024)",
+};
+/// Bytes of device memory that may be used.
+pub static MEMORY_BUDGET: Var = Var {
+    name: "WARPLOOM_MEMORY_BUDGET",
+    help: "bytes of device memory that may be used, with K, M or G (default: what the device has)",
+};
+/// Threads of the CPU provider.
+pub static THREADS: Var = Var {
+    name: "WARPLOOM_THREADS",
+    help: "threads of the CPU provider (default: one for each core)",
+};
+/// Forces an engine.
+pub static ENGINE: Var = Var {
+    name: "WARPLOOM_ENGINE",
+    help: "engine ids to prefer where they apply, separated by commas",
+};
+/// Compares every step with the reference.
+pub static CHECK: Var = Var {
+    name: "WARPLOOM_CHECK",
+    help: "1 compares every step of a run with the reference and names the first that is wrong",
+};
+
+/// The table, in the order of the README.
+pub static ALL: [&Var; 8] =
+    [&DEVICE, &SYNC, &DEBUG, &DISPATCHES_PER_SUBMIT, &MEMORY_BUDGET, &THREADS, &ENGINE, &CHECK];
+
+/// The value of a variable, if it is set, not empty and valid Unicode.
+pub fn var(var: &Var) -> Option<String> {
+    std::env::var(var.name).ok().filter(|value| !value.is_empty())
+}
+
+/// A number of bytes with an optional suffix K, M or G (powers of 1,024): `512M`, `1.5G`.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, unit) = match text.to_ascii_uppercase().chars().last()? {
+        'K' => (&text[..text.len() - 1], 1u64 << 10),
+        'M' => (&text[..text.len() - 1], 1 << 20),
+        'G' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let number: f64 = digits.trim().parse().ok()?;
+    let bytes = number * unit as f64;
+    (bytes.is_finite() && (0.0..1e18).contains(&bytes)).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_with_units() {
+        assert_eq!(parse_bytes("512M"), Some(512 << 20));
+        assert_eq!(parse_bytes("1.5g"), Some(3 << 29));
+        assert_eq!(parse_bytes("7"), Some(7));
+        assert_eq!(parse_bytes("-1"), None);
+        assert_eq!(parse_bytes("lots"), None);
+    }
+}

@@ -1,0 +1,3 @@
+//! The graph of tensor operations.
+
+pub mod scalar;

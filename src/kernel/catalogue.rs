@@ -1,0 +1,411 @@
+//! The kernels of the crate: names, parameters, bindings, constants.
+//!
+//! All sizes, offsets and strides are in elements. A tensor `t` starts at `t_offset`; the last
+//! dimension always has stride 1 unless a stride is given. Parameters are `u32` words in this
+//! order, except those named in [`F32_PARAMS`], which are the bits of an `f32`. A dispatch may be
+//! larger than the work: every kernel compares its indices with the parameters. Work that needs
+//! more groups than one grid dimension holds is folded: group = `wid.y * num_workgroups.x + wid.x`.
+
+use super::spec::{Access, Interface, KernelSpec};
+use crate::base::{DType, Format};
+use crate::error::{Error, Result};
+
+/// Parameters that are the bits of an `f32`.
+pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
+
+/// One kernel.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name everywhere; a `*` stands for the name of a weight format.
+    pub name: &'static str,
+    /// What it computes, on which shapes, and how the grid is cut.
+    pub doc: &'static str,
+    /// Words of the parameter block.
+    pub params: &'static [&'static str],
+    /// Storage buffers.
+    pub bindings: &'static [(&'static str, Access)],
+    /// Constants that a spec may set, with their defaults; `WG` is the threads of a workgroup.
+    pub constants: &'static [(&'static str, u32)],
+    /// Defines that a spec may set.
+    pub defines: &'static [&'static str],
+}
+
+use Access::{Read, ReadWrite};
+
+const LINEAR_PARAMS: &[&str] = &["m", "n", "k", "x_offset", "x_stride", "y_offset", "y_stride"];
+const LINEAR_BINDINGS: &[(&str, Access)] = &[("w", Read), ("x", Read), ("y", ReadWrite)];
+const ROWS_PARAMS: &[&str] = &["rows", "cols", "x_offset", "x_stride", "y_offset"];
+const UNARY_BINDINGS: &[(&str, Access)] = &[("x", Read), ("y", ReadWrite)];
+const REDUCE_PARAMS: &[&str] = &["outer", "len", "inner", "x_offset", "y_offset"];
+const ROPE_PARAMS: &[&str] = &[
+    "tokens",
+    "heads",
+    "head_dim",
+    "rot_dim",
+    "x_offset",
+    "x_token_stride",
+    "x_head_stride",
+    "pos_offset",
+    "freq_offset",
+    "y_offset",
+];
+const ROPE_BINDINGS: &[(&str, Access)] =
+    &[("x", Read), ("positions", Read), ("freqs", Read), ("y", ReadWrite)];
+const ATTN_PARAMS: &[&str] = &[
+    "tokens",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "kv_len",
+    "past",
+    "window",
+    "causal",
+    "q_offset",
+    "q_token_stride",
+    "q_head_stride",
+    "k_offset",
+    "k_token_stride",
+    "k_head_stride",
+    "v_offset",
+    "v_token_stride",
+    "v_head_stride",
+    "y_offset",
+    "scale",
+];
+const ATTN_BINDINGS: &[(&str, Access)] = &[("q", Read), ("k", Read), ("v", Read), ("y", ReadWrite)];
+const POOL_PARAMS: &[&str] = &[
+    "batch",
+    "channels",
+    "in_h",
+    "in_w",
+    "out_h",
+    "out_w",
+    "kernel_h",
+    "kernel_w",
+    "stride_h",
+    "stride_w",
+    "pad_top",
+    "pad_left",
+    "dilation_h",
+    "dilation_w",
+    "count_pad",
+    "x_offset",
+    "y_offset",
+];
+const REDUCE_DOC: &str = "y[o, i] = reduce over j of x[o, j, i]; x is [outer, len, inner]. \
+    One workgroup for each (o, i), folded over grid x and y.";
+
+/// Every kernel.
+pub static CATALOGUE: &[Entry] = &[
+    Entry {
+        name: "matvec_*",
+        doc: "y[i, r] = sum over c of w[r, c] * x[i, c], for few rows i; w is [n, k] packed, x [m, k], \
+              y [m, n]. A workgroup makes ROWS rows of w for M rows of x: groups of w rows are folded \
+              over grid x and y, grid z is ceil(m / M).",
+        params: LINEAR_PARAMS,
+        bindings: LINEAR_BINDINGS,
+        constants: &[("WG", 64), ("ROWS", 4), ("M", 1)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "matmul_*",
+        doc: "The same product for many rows i, by tiles through workgroup memory: BM x BN of y for \
+              each workgroup, grid x = ceil(n / BN), y = ceil(m / BM).",
+        params: LINEAR_PARAMS,
+        bindings: LINEAR_BINDINGS,
+        constants: &[("BM", 64), ("BN", 64)],
+        defines: &[],
+    },
+    Entry {
+        name: "matmul_batched",
+        doc: "y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j], all strides free, y [batch, m, n] \
+              contiguous. 16 x 16 of y for each workgroup: grid x = ceil(n / 16), y = ceil(m / 16), z = batch.",
+        params: &[
+            "batch",
+            "m",
+            "n",
+            "k",
+            "a_offset",
+            "a_batch_stride",
+            "a_row_stride",
+            "a_col_stride",
+            "b_offset",
+            "b_batch_stride",
+            "b_row_stride",
+            "b_col_stride",
+            "y_offset",
+        ],
+        bindings: &[("a", Read), ("b", Read), ("y", ReadWrite)],
+        constants: &[],
+        defines: &[],
+    },
+    Entry {
+        name: "gather_rows_*",
+        doc: "y[i, c] = table[ids[i], c]; table is [rows, cols] packed, y [count, cols]. An id outside \
+              the table gives zeros. One workgroup for each (i, 256 columns): grid x = ceil(cols / 256), \
+              y = count folded over y and z.",
+        params: &["count", "rows", "cols", "ids_offset", "y_offset"],
+        bindings: &[("table", Read), ("ids", Read), ("y", ReadWrite)],
+        constants: &[],
+        defines: &[],
+    },
+    Entry {
+        name: "gather",
+        doc: "y[o, j, i] = x[o, ids[j], i] for elements of 4 bytes; x is [outer, axis_len, inner], y \
+              [outer, count, inner]. An id outside the axis gives zeros. One thread an element, groups of \
+              256 folded over grid x and y.",
+        params: &["outer", "axis_len", "inner", "count", "x_offset", "ids_offset", "y_offset"],
+        bindings: &[("x", Read), ("ids", Read), ("y", ReadWrite)],
+        constants: &[],
+        defines: &[],
+    },
+    Entry {
+        name: "norm_rms",
+        doc: "y[r, c] = x[r, c] / sqrt(mean over c of x^2 + eps) * weight[c]; y [rows, cols]. One \
+              workgroup for each row, folded over grid x and y.",
+        params: &["rows", "cols", "x_offset", "x_stride", "w_offset", "y_offset", "eps"],
+        bindings: &[("x", Read), ("weight", Read), ("y", ReadWrite)],
+        constants: &[("WG", 128)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "norm_layer",
+        doc: "y = (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension; y [rows, \
+              cols]. One workgroup for each row, folded over grid x and y.",
+        params: &[
+            "rows", "cols", "x_offset", "x_stride", "w_offset", "b_offset", "y_offset", "eps",
+        ],
+        bindings: &[("x", Read), ("weight", Read), ("bias", Read), ("y", ReadWrite)],
+        constants: &[("WG", 128)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "softmax",
+        doc: "y = exp(x - max) / sum over the last dimension; a row that is -inf throughout gives zeros. \
+              y [rows, cols]. One workgroup for each row, folded over grid x and y.",
+        params: ROWS_PARAMS,
+        bindings: UNARY_BINDINGS,
+        constants: &[("WG", 128)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "argmax",
+        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, as u32; NaN is never the \
+              largest. One workgroup for each row, folded over grid x and y.",
+        params: ROWS_PARAMS,
+        bindings: UNARY_BINDINGS,
+        constants: &[("WG", 256)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "reduce_sum",
+        doc: REDUCE_DOC,
+        params: REDUCE_PARAMS,
+        bindings: UNARY_BINDINGS,
+        constants: &[("WG", 128)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "reduce_mean",
+        doc: REDUCE_DOC,
+        params: REDUCE_PARAMS,
+        bindings: UNARY_BINDINGS,
+        constants: &[("WG", 128)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "reduce_prod",
+        doc: REDUCE_DOC,
+        params: REDUCE_PARAMS,
+        bindings: UNARY_BINDINGS,
+        constants: &[("WG", 128)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "reduce_max",
+        doc: REDUCE_DOC,
+        params: REDUCE_PARAMS,
+        bindings: UNARY_BINDINGS,
+        constants: &[("WG", 128)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "reduce_min",
+        doc: REDUCE_DOC,
+        params: REDUCE_PARAMS,
+        bindings: UNARY_BINDINGS,
+        constants: &[("WG", 128)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "rope_interleaved",
+        doc: "Rotates pairs (2j, 2j+1) of the first rot_dim of each head by positions[t] * freqs[j] and \
+              copies the rest; x [tokens, heads, head_dim] with strides, positions i32, y contiguous. One \
+              thread a pair or a copied pair, groups of 64 folded over grid x and y.",
+        params: ROPE_PARAMS,
+        bindings: ROPE_BINDINGS,
+        constants: &[],
+        defines: &[],
+    },
+    Entry {
+        name: "rope_half",
+        doc: "The same for pairs (j, j + rot_dim / 2).",
+        params: ROPE_PARAMS,
+        bindings: ROPE_BINDINGS,
+        constants: &[],
+        defines: &[],
+    },
+    Entry {
+        name: "attn_decode",
+        doc: "y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads / \
+              kv_heads; a key s is seen where causal is 0 or s <= past + t, and window is 0 or s + window > \
+              past + t. A token that sees no key gives zeros. q [tokens, heads, head_dim], k and v [kv_len, \
+              kv_heads, head_dim], all strided, y [tokens, heads, head_dim] contiguous. For few tokens: one \
+              workgroup for each head (grid x) and token (grid y), threads over keys, online softmax.",
+        params: ATTN_PARAMS,
+        bindings: ATTN_BINDINGS,
+        constants: &[("WG", 64), ("HEAD_DIM", 64)],
+        defines: &["subgroup"],
+    },
+    Entry {
+        name: "attn_prefill",
+        doc: "The same for many tokens: one workgroup for each head (grid x) and 64 tokens (grid y), keys \
+              and values through workgroup memory by tiles, online softmax.",
+        params: ATTN_PARAMS,
+        bindings: ATTN_BINDINGS,
+        constants: &[("HEAD_DIM", 64)],
+        defines: &[],
+    },
+    Entry {
+        name: "conv2d",
+        doc: "y[b, o, i, j] = sum over c, u, v of w[o, c, u, v] * x[b, group * in_c / groups + c, i * \
+              stride_h - pad_top + u * dilation_h, ..]; x [batch, in_c, in_h, in_w], w [out_c, in_c / \
+              groups, kernel_h, kernel_w], y [batch, out_c, out_h, out_w], zeros outside x. One thread an \
+              output, groups of 64 folded over grid x and y.",
+        params: &[
+            "batch",
+            "in_c",
+            "in_h",
+            "in_w",
+            "out_c",
+            "out_h",
+            "out_w",
+            "kernel_h",
+            "kernel_w",
+            "stride_h",
+            "stride_w",
+            "pad_top",
+            "pad_left",
+            "dilation_h",
+            "dilation_w",
+            "groups",
+            "x_offset",
+            "w_offset",
+            "y_offset",
+        ],
+        bindings: &[("x", Read), ("w", Read), ("y", ReadWrite)],
+        constants: &[],
+        defines: &[],
+    },
+    Entry {
+        name: "pool2d_max",
+        doc: "Largest x under the window; a window wholly outside gives -inf (the lowest f32). One thread \
+              an output, groups of 64 folded over grid x and y.",
+        params: POOL_PARAMS,
+        bindings: UNARY_BINDINGS,
+        constants: &[],
+        defines: &[],
+    },
+    Entry {
+        name: "pool2d_avg",
+        doc: "Mean of x under the window, over all positions of the kernel where count_pad is 1, over those \
+              inside x where it is 0. One thread an output, groups of 64 folded over grid x and y.",
+        params: POOL_PARAMS,
+        bindings: UNARY_BINDINGS,
+        constants: &[],
+        defines: &[],
+    },
+];
+
+/// The weight formats that a kernel of a `*` family exists for.
+pub fn family_formats() -> impl Iterator<Item = Format> {
+    Format::ALL.into_iter()
+}
+
+/// The full name of a family's kernel for a format: `matvec_*` and `Q4K` give `matvec_q4_k`.
+pub fn family_name(family: &str, format: Format) -> String {
+    family.replace('*', format.name())
+}
+
+/// The row of a kernel, and its weight format where the row is a family.
+pub fn find(name: &str) -> Option<(&'static Entry, Option<Format>)> {
+    CATALOGUE.iter().find_map(|entry| match entry.name.strip_suffix('*') {
+        None => (entry.name == name).then_some((entry, None)),
+        Some(prefix) => {
+            let format = name.strip_prefix(prefix)?;
+            let format = family_formats().find(|f| f.name() == format)?;
+            Some((entry, Some(format)))
+        }
+    })
+}
+
+impl Entry {
+    /// Place of a parameter in the block.
+    pub fn param(&self, name: &str) -> Option<usize> {
+        self.params.iter().position(|p| *p == name)
+    }
+
+    /// Words of the parameter block: uniform blocks are padded to 16 bytes.
+    pub fn param_words(&self) -> u32 {
+        (self.params.len() as u32).next_multiple_of(4)
+    }
+}
+
+/// How a kernel meets its bindings.
+///
+/// # Errors
+/// Unsupported, for a name that is not in the catalogue or a fused kernel over types of two
+/// bytes.
+pub fn interface(spec: &KernelSpec) -> Result<Interface> {
+    match spec {
+        KernelSpec::Asset(asset) => {
+            let (entry, _) = find(&asset.name).ok_or_else(|| {
+                Error::unsupported(format!("kernel {:?} is not in the catalogue", asset.name))
+            })?;
+            Ok(Interface {
+                param_words: entry.param_words(),
+                bindings: entry.bindings.iter().map(|(_, access)| *access).collect(),
+            })
+        }
+        KernelSpec::Fused(expr) => {
+            let narrow = |d: DType| d.bytes() != 4;
+            if expr.inputs.iter().any(|i| narrow(i.dtype)) || narrow(expr.output.dtype) {
+                return Err(Error::unsupported(format!(
+                    "fused({expr}) touches elements of two bytes"
+                )));
+            }
+            Ok(expr.interface())
+        }
+        KernelSpec::Source(source) => Ok(Interface {
+            param_words: source.param_words.next_multiple_of(4),
+            bindings: source.bindings.clone(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for (i, entry) in CATALOGUE.iter().enumerate() {
+            assert!(CATALOGUE[..i].iter().all(|other| other.name != entry.name), "{}", entry.name);
+            let name = family_name(entry.name, Format::Q4K);
+            let (found, format) = find(&name).unwrap();
+            assert_eq!(found.name, entry.name);
+            assert_eq!(format.is_some(), entry.name.ends_with('*'));
+        }
+        assert!(find("matvec_q9_9").is_none());
+    }
+}

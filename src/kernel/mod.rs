@@ -1,0 +1,16 @@
+//! What kernels there are and how they are called, as data.
+//!
+//! A kernel has one name everywhere: the WGSL asset, the CPU function, the row of the catalogue,
+//! the cases of the testkit and the label in a trace. `catalogue` says what parameters and
+//! bindings each has; `source` turns an asset with its variant into WGSL text; `fused` is the body
+//! of generated elementwise kernels.
+//!
+//! Absent on purpose: devices, and any choice between kernels (that is `engine`).
+
+pub mod catalogue;
+pub mod fused;
+pub mod source;
+mod spec;
+
+pub use fused::{Addressing, FusedExpr, Operand, Value};
+pub use spec::{Access, AssetSpec, Constant, Interface, KernelSpec, SourceSpec};

@@ -1,0 +1,143 @@
+//! What to compile, as data.
+//!
+//! A spec names a kernel completely: two equal specs are the same code on one device, so a
+//! device keys its cache by the spec. Numbers that shape the code are constants here; numbers
+//! that change from run to run are parameters of a dispatch.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::fused::FusedExpr;
+
+/// What to compile.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum KernelSpec {
+    /// A kernel of the catalogue.
+    Asset(AssetSpec),
+    /// A generated elementwise kernel.
+    Fused(FusedExpr),
+    /// WGSL from outside the catalogue.
+    Source(SourceSpec),
+}
+
+/// A catalogue kernel with its variant and constants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AssetSpec {
+    /// Name in the catalogue, which is also the name of the CPU function and of the cases.
+    pub name: String,
+    /// Names defined for the preprocessor, sorted: `subgroup`, `f16`.
+    pub defines: Vec<String>,
+    /// Values in the place of the asset's `override` constants.
+    pub constants: BTreeMap<String, Constant>,
+}
+
+/// The value of an `override` constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Constant {
+    /// An unsigned integer.
+    U32(u32),
+    /// A 32-bit float, by its bits so that specs can be compared.
+    F32(u32),
+}
+
+/// A user's WGSL: text, entry point and interface.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SourceSpec {
+    /// Name for messages and traces.
+    pub name: String,
+    /// The whole WGSL text.
+    pub wgsl: String,
+    /// Name of the compute entry point.
+    pub entry: String,
+    /// What each storage binding is for; binding numbers start at 1.
+    pub bindings: Vec<Access>,
+    /// Words of the parameter block at binding 0; none means that binding 0 is absent.
+    pub param_words: u32,
+}
+
+/// Whether a kernel writes to a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Access {
+    /// `var<storage, read>`.
+    Read,
+    /// `var<storage, read_write>`.
+    ReadWrite,
+}
+
+/// How a kernel meets its bindings, the same for every kind of spec.
+///
+/// Group 0. Binding 0 is a uniform block of 32-bit words (absent where there are none), bindings
+/// 1 and up are storage buffers in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Words in the uniform block.
+    pub param_words: u32,
+    /// Storage buffers.
+    pub bindings: Vec<Access>,
+}
+
+impl AssetSpec {
+    /// A catalogue kernel with no defines and the constants as written in the asset.
+    pub fn new(name: impl Into<String>) -> AssetSpec {
+        AssetSpec { name: name.into(), defines: Vec::new(), constants: BTreeMap::new() }
+    }
+
+    /// Adds a define.
+    pub fn define(mut self, name: impl Into<String>) -> AssetSpec {
+        self.defines.push(name.into());
+        self.defines.sort();
+        self.defines.dedup();
+        self
+    }
+
+    /// Sets an unsigned constant.
+    pub fn constant(mut self, name: impl Into<String>, value: u32) -> AssetSpec {
+        self.constants.insert(name.into(), Constant::U32(value));
+        self
+    }
+
+    /// The value of an unsigned constant, if set.
+    pub fn get_u32(&self, name: &str) -> Option<u32> {
+        match self.constants.get(name) {
+            Some(Constant::U32(value)) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
+impl KernelSpec {
+    /// A short name for messages and traces.
+    pub fn name(&self) -> &str {
+        match self {
+            KernelSpec::Asset(asset) => &asset.name,
+            KernelSpec::Fused(_) => "fused",
+            KernelSpec::Source(source) => &source.name,
+        }
+    }
+}
+
+impl fmt::Display for KernelSpec {
+    /// The name with defines and constants: `matvec_q4_k+subgroup(ROWS=4)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KernelSpec::Asset(asset) => {
+                f.write_str(&asset.name)?;
+                for define in &asset.defines {
+                    write!(f, "+{define}")?;
+                }
+                for (i, (name, value)) in asset.constants.iter().enumerate() {
+                    f.write_str(if i == 0 { "(" } else { "," })?;
+                    match value {
+                        Constant::U32(v) => write!(f, "{name}={v}")?,
+                        Constant::F32(bits) => write!(f, "{name}={}", f32::from_bits(*bits))?,
+                    }
+                }
+                f.write_str(if asset.constants.is_empty() { "" } else { ")" })
+            }
+            KernelSpec::Fused(expr) => write!(f, "fused({expr})"),
+            KernelSpec::Source(source) => f.write_str(&source.name),
+        }
+    }
+}

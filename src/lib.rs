@@ -1,0 +1,11 @@
+//! warploom: one graph, or one WGSL kernel, on every GPU and on the CPU.
+
+pub mod config;
+mod error;
+
+pub mod base;
+pub mod ir;
+pub mod kernel;
+pub mod provider;
+
+pub use error::{Error, Result, broken_invariant};
