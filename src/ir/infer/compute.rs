@@ -1,0 +1,181 @@
+//! Rules of products, convolution, pooling, norms, positions and attention.
+
+use super::{Call, surely_more};
+use crate::base::{DType, Dim, Shape};
+use crate::error::Result;
+use crate::ir::op::{Conv2d, Op, Pool2d};
+
+type Rule = Result<(Shape, DType)>;
+
+/// `[.., m, k]` and `[.., k, n]` -> `[.., m, n]`.
+pub(super) fn matmul(call: &Call<'_>) -> Rule {
+    call.want(0, DType::F32)?;
+    call.want(1, DType::F32)?;
+    let (a, b) = (call.shape(0).dims(), call.shape(1).dims());
+    let ([a_lead @ .., m, a_k], [b_lead @ .., b_k, n]) = (a, b) else {
+        return Err(call.fail("needs rank 2 or more for both operands"));
+    };
+    call.equal(a_k, b_k, "inner sizes")?;
+    let lead =
+        call.broadcast(&a_lead.iter().cloned().collect(), &b_lead.iter().cloned().collect())?;
+    Ok((lead.dims().iter().chain([m, n]).cloned().collect(), DType::F32))
+}
+
+/// `[.., k]` and a weight `[n, k]` -> `[.., n]`.
+pub(super) fn linear(call: &Call<'_>) -> Rule {
+    call.want(0, DType::F32)?;
+    call.want(1, DType::F32)?;
+    call.rank(1, 2)?;
+    let Op::Weight { name, format } = &call.operands[1].op else {
+        return Err(call.fail("needs a weight as its second operand"));
+    };
+    let (k, weight) = (call.last(0)?, call.shape(1));
+    call.equal(k, &weight[1], "inner sizes")?;
+    whole_blocks(call, name, *format, k)?;
+    let dims = call.shape(0).dims();
+    let lead = &dims[..dims.len() - 1];
+    Ok((lead.iter().chain([&weight[0]]).cloned().collect(), DType::F32))
+}
+
+/// A row of a packed weight is a whole number of blocks.
+pub(super) fn whole_blocks(
+    call: &Call<'_>,
+    name: &str,
+    format: crate::base::Format,
+    row: &Dim,
+) -> Result<()> {
+    let block = format.block_len();
+    if !row.modulo(&Dim::from(block)).is(0) && block != 1 {
+        return Err(call.fail(format!(
+            "needs rows of weight {name:?} of whole {format} blocks of {block}, not {row}"
+        )));
+    }
+    Ok(())
+}
+
+/// A window over one axis: what stands around the input, and how it moves.
+struct Window {
+    size: Dim,
+    stride: u32,
+    pad: (u32, u32),
+    dilation: u32,
+}
+
+/// `floor((n + pad - dilation * (size - 1) - 1) / stride) + 1`.
+fn windows(call: &Call<'_>, n: &Dim, window: Window) -> Result<Dim> {
+    if window.stride == 0 || window.dilation == 0 {
+        return Err(call.fail("needs strides and dilations of at least 1"));
+    }
+    if window.size.as_const().is_some_and(|size| size < 1) {
+        return Err(call.fail("needs a window of at least one element"));
+    }
+    let padded = n.clone() + Dim::from(window.pad.0) + Dim::from(window.pad.1);
+    let extent = (window.size - Dim::new(1)) * Dim::from(window.dilation) + Dim::new(1);
+    if surely_more(&extent, &padded) {
+        return Err(call.fail(format!("has a window of {extent} on a padded size of {padded}")));
+    }
+    Ok((padded - extent).floor_div(&Dim::from(window.stride)) + Dim::new(1))
+}
+
+/// `[batch, in_c, h, w]` and `[out_c, in_c / groups, kh, kw]` -> `[batch, out_c, oh, ow]`.
+pub(super) fn conv2d(call: &Call<'_>, conv: &Conv2d) -> Rule {
+    for operand in 0..2 {
+        call.want(operand, DType::F32)?;
+        call.rank(operand, 4)?;
+    }
+    let (x, weight) = (call.shape(0), call.shape(1));
+    if conv.groups == 0 {
+        return Err(call.fail("needs at least one group"));
+    }
+    let groups = Dim::from(conv.groups);
+    call.equal(&x[1], &(weight[1].clone() * groups.clone()), "input channels")?;
+    if !weight[0].modulo(&groups).is(0) && conv.groups != 1 {
+        return Err(call.fail(format!("cannot share {} channels by {groups} groups", weight[0])));
+    }
+    let axis = |stride, before, after, dilation, i: usize| {
+        let size = weight[i].clone();
+        windows(call, &x[i], Window { size, stride, pad: (before, after), dilation })
+    };
+    let Conv2d { stride, pad_before, pad_after, dilation, .. } = *conv;
+    let height = axis(stride.0, pad_before.0, pad_after.0, dilation.0, 2)?;
+    let width = axis(stride.1, pad_before.1, pad_after.1, dilation.1, 3)?;
+    Ok((Shape::new([x[0].clone(), weight[0].clone(), height, width]), DType::F32))
+}
+
+/// `[batch, channels, h, w]` -> `[batch, channels, oh, ow]`.
+pub(super) fn pool2d(call: &Call<'_>, pool: &Pool2d) -> Rule {
+    call.want(0, DType::F32)?;
+    call.rank(0, 4)?;
+    let x = call.shape(0);
+    let axis = |size: u32, stride, before, after, dilation, i: usize| {
+        let size = Dim::from(size);
+        windows(call, &x[i], Window { size, stride, pad: (before, after), dilation })
+    };
+    let Pool2d { kernel, stride, pad_before, pad_after, dilation, .. } = *pool;
+    let height = axis(kernel.0, stride.0, pad_before.0, pad_after.0, dilation.0, 2)?;
+    let width = axis(kernel.1, stride.1, pad_before.1, pad_after.1, dilation.1, 3)?;
+    Ok((Shape::new([x[0].clone(), x[1].clone(), height, width]), DType::F32))
+}
+
+/// `[.., n]` with one number a column in each of the other operands.
+pub(super) fn norm(call: &Call<'_>, eps: f32) -> Rule {
+    if !(eps >= 0.0 && eps.is_finite()) {
+        return Err(call.fail(format!("needs an eps that is finite and not negative, not {eps}")));
+    }
+    let n = call.last(0)?;
+    call.want(0, DType::F32)?;
+    for operand in 1..call.operands.len() {
+        call.want(operand, DType::F32)?;
+        call.rank(operand, 1)?;
+        call.equal(n, &call.shape(operand)[0], "row sizes")?;
+    }
+    Ok((call.shape(0).clone(), DType::F32))
+}
+
+/// x `[tokens, heads, head_dim]`, positions `[tokens]`, frequencies `[rot_dim / 2]`.
+pub(super) fn rope(call: &Call<'_>, rot_dim: usize) -> Rule {
+    call.want(0, DType::F32)?;
+    call.want(1, DType::I32)?;
+    call.want(2, DType::F32)?;
+    call.rank(0, 3)?;
+    call.rank(1, 1)?;
+    call.rank(2, 1)?;
+    let x = call.shape(0);
+    call.equal(&x[0], &call.shape(1)[0], "token counts")?;
+    let rot = Dim::from(rot_dim);
+    if !rot_dim.is_multiple_of(2) || surely_more(&rot, &x[2]) {
+        return Err(call.fail(format!("cannot rotate {rot_dim} elements of a head of {}", x[2])));
+    }
+    call.equal(&Dim::from(rot_dim / 2), &call.shape(2)[0], "counts of pairs and frequencies")?;
+    Ok((x.clone(), DType::F32))
+}
+
+/// q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]` -> the shape of q.
+pub(super) fn attention(call: &Call<'_>, scale: f32, window: Option<u32>, past: &Dim) -> Rule {
+    for operand in 0..3 {
+        call.want(operand, DType::F32)?;
+        call.rank(operand, 3)?;
+    }
+    let (q, k, v) = (call.shape(0), call.shape(1), call.shape(2));
+    call.equal(&k[0], &v[0], "lengths of keys and values")?;
+    call.equal(&k[1], &v[1], "heads of keys and values")?;
+    call.equal(&q[2], &k[2], "head sizes of queries and keys")?;
+    call.equal(&k[2], &v[2], "head sizes of keys and values")?;
+    let shared = match (q[1].as_const(), k[1].as_const()) {
+        (Some(heads), Some(kv_heads)) => kv_heads > 0 && heads % kv_heads == 0,
+        _ => q[1] == k[1],
+    };
+    if !shared {
+        return Err(call.fail(format!("cannot share {} key heads by {} heads", k[1], q[1])));
+    }
+    if !scale.is_finite() {
+        return Err(call.fail(format!("needs a finite scale, not {scale}")));
+    }
+    if window == Some(0) {
+        return Err(call.fail("needs a window of at least one key"));
+    }
+    if past.as_const().is_some_and(|past| past < 0) {
+        return Err(call.fail(format!("cannot have {past} keys before the first token")));
+    }
+    Ok((q.clone(), DType::F32))
+}

@@ -1,0 +1,264 @@
+//! Shape and type of a result from those of the operands.
+//!
+//! Every rule of `op.rs` is checked here and nowhere else, so that whatever stands in a graph can
+//! be computed. Sizes are symbolic: what can be proven wrong is an error now; where two sizes must
+//! be equal, what cannot be proven equal is one as well, because a plan must hold for every run.
+//! Arithmetic is on `f32`; `f16` and `bf16` only move, and become `f32` by a cast.
+
+mod compute;
+mod movement;
+#[cfg(test)]
+mod tests;
+
+use super::graph::Node;
+use super::op::Op;
+use super::scalar::{BinaryOp, UnaryOp};
+use crate::base::{DType, Dim, Shape};
+use crate::error::{Error, Result};
+
+/// Shape and element type of `op` on these operands.
+///
+/// # Errors
+/// Invalid, naming the operation and the shapes, when they do not fit it. The leaves (input,
+/// weight, state, constant) are an error too: their shape is given, not inferred.
+pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
+    let call = Call { op, operands };
+    call.arity()?;
+    call.no_packed_operand()?;
+    let (shape, dtype) = match op {
+        Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Constant { .. } => {
+            return Err(call.fail("has a given shape, and none to infer"));
+        }
+        Op::Unary(unary) => unary_rule(&call, *unary)?,
+        Op::Binary(binary) => binary_rule(&call, *binary)?,
+        Op::Select => select_rule(&call)?,
+        Op::Cast(dtype) => (call.shape(0).clone(), *dtype),
+        Op::Reduce { axes, keep, .. } => reduce_rule(&call, axes, *keep)?,
+        Op::ArgMax => argmax_rule(&call)?,
+        Op::Softmax => {
+            call.want(0, DType::F32)?;
+            call.last(0)?;
+            (call.shape(0).clone(), DType::F32)
+        }
+        Op::MatMul => compute::matmul(&call)?,
+        Op::Linear => compute::linear(&call)?,
+        Op::Conv2d(conv) => compute::conv2d(&call, conv)?,
+        Op::Pool2d(pool) => compute::pool2d(&call, pool)?,
+        Op::RmsNorm { eps } | Op::LayerNorm { eps } => compute::norm(&call, *eps)?,
+        Op::Rope { rot_dim, .. } => compute::rope(&call, *rot_dim)?,
+        Op::Attention { scale, window, past, .. } => {
+            compute::attention(&call, *scale, *window, past)?
+        }
+        Op::Gather { axis } => movement::gather(&call, *axis)?,
+        Op::Update { at } => movement::update(&call, at)?,
+        Op::Concat { axis } => movement::concat(&call, *axis)?,
+        Op::Pad { amounts, .. } => movement::pad(&call, amounts)?,
+        Op::Reshape(to) => movement::reshape(&call, to)?,
+        Op::Transpose(perm) => movement::transpose(&call, perm)?,
+        Op::Slice { axis, start, len, step } => movement::slice(&call, *axis, start, len, *step)?,
+        Op::Expand(to) => movement::expand(&call, to)?,
+    };
+    check_sizes(&shape).map_err(|e| call.fail(e))?;
+    Ok((shape, dtype))
+}
+
+/// Whether sizes that are numbers are sizes: none negative, and a product that fits 63 bits.
+///
+/// # Errors
+/// Invalid, naming the shape.
+pub(super) fn check_sizes(shape: &Shape) -> Result<()> {
+    let mut elements = 1i64;
+    for size in shape.dims().iter().filter_map(Dim::as_const) {
+        if size < 0 {
+            return Err(Error::invalid(format!("shape {shape} has the negative size {size}")));
+        }
+        // A zero elsewhere must not hide an overflow, so it counts as one.
+        elements = elements
+            .checked_mul(size.max(1))
+            .ok_or_else(|| Error::invalid(format!("shape {shape} does not fit 63 bits")))?;
+    }
+    Ok(())
+}
+
+/// An operation with its operands, and the checks that rules are made of.
+struct Call<'a> {
+    op: &'a Op,
+    operands: &'a [&'a Node],
+}
+
+impl Call<'_> {
+    /// An error of the form `linear(f32[4, 8], f32[3, 9]) what`.
+    fn fail(&self, what: impl std::fmt::Display) -> Error {
+        let operands: Vec<String> =
+            self.operands.iter().map(|n| format!("{}{}", n.dtype, n.shape)).collect();
+        Error::invalid(format!("{}({}) {what}", self.op.name(), operands.join(", ")))
+    }
+
+    fn shape(&self, operand: usize) -> &Shape {
+        &self.operands[operand].shape
+    }
+
+    fn dtype(&self, operand: usize) -> DType {
+        self.operands[operand].dtype
+    }
+
+    /// The right number of operands; rules may index them after.
+    fn arity(&self) -> Result<()> {
+        let given = self.operands.len();
+        let want = match self.op {
+            Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Constant { .. } => 0,
+            Op::Concat { .. } if given == 0 => return Err(self.fail("needs an operand")),
+            Op::Concat { .. } => given,
+            Op::Unary(_)
+            | Op::Cast(_)
+            | Op::Reduce { .. }
+            | Op::ArgMax
+            | Op::Softmax
+            | Op::Pool2d(_)
+            | Op::Pad { .. }
+            | Op::Reshape(_)
+            | Op::Transpose(_)
+            | Op::Slice { .. }
+            | Op::Expand(_) => 1,
+            Op::Binary(_)
+            | Op::MatMul
+            | Op::Linear
+            | Op::Conv2d(_)
+            | Op::RmsNorm { .. }
+            | Op::Gather { .. }
+            | Op::Update { .. } => 2,
+            Op::Select | Op::LayerNorm { .. } | Op::Rope { .. } | Op::Attention { .. } => 3,
+        };
+        if given != want {
+            return Err(self.fail(format!("has {given} operands instead of {want}")));
+        }
+        Ok(())
+    }
+
+    /// Packed weights are read by products and by gathering rows, and by nothing else.
+    fn no_packed_operand(&self) -> Result<()> {
+        for (i, node) in self.operands.iter().enumerate() {
+            let Op::Weight { name, format } = &node.op else { continue };
+            let reads_packed =
+                matches!((self.op, i), (Op::Linear, 1) | (Op::Gather { axis: 0 }, 0));
+            if format.is_quantised() && !reads_packed {
+                return Err(self.fail(format!(
+                    "cannot read weight {name:?} in format {format}: only linear and gather of \
+                     axis 0 can"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn want(&self, operand: usize, dtype: DType) -> Result<()> {
+        if self.dtype(operand) != dtype {
+            return Err(self.fail(format!("needs {dtype} for operand {operand}")));
+        }
+        Ok(())
+    }
+
+    fn rank(&self, operand: usize, rank: usize) -> Result<()> {
+        if self.shape(operand).rank() != rank {
+            return Err(self.fail(format!("needs rank {rank} for operand {operand}")));
+        }
+        Ok(())
+    }
+
+    /// The innermost size; an error for a scalar.
+    fn last(&self, operand: usize) -> Result<&Dim> {
+        self.shape(operand)
+            .dims()
+            .last()
+            .ok_or_else(|| self.fail(format!("needs an axis in operand {operand}")))
+    }
+
+    fn axis(&self, operand: usize, axis: usize) -> Result<&Dim> {
+        self.shape(operand)
+            .dims()
+            .get(axis)
+            .ok_or_else(|| self.fail(format!("has no axis {axis} in operand {operand}")))
+    }
+
+    fn equal(&self, a: &Dim, b: &Dim, what: &str) -> Result<()> {
+        if a != b {
+            return Err(self.fail(format!("needs equal {what}, not {a} and {b}")));
+        }
+        Ok(())
+    }
+
+    fn broadcast(&self, a: &Shape, b: &Shape) -> Result<Shape> {
+        a.broadcast(b).map_err(|e| self.fail(format!("does not fit: {e}")))
+    }
+}
+
+/// Whether `a > b` for every run.
+fn surely_more(a: &Dim, b: &Dim) -> bool {
+    (a.clone() - b.clone()).as_const().is_some_and(|difference| difference > 0)
+}
+
+fn unary_rule(call: &Call<'_>, op: UnaryOp) -> Result<(Shape, DType)> {
+    let dtype = call.dtype(0);
+    let fits = match op {
+        UnaryOp::Not => dtype == DType::Bool,
+        UnaryOp::Neg | UnaryOp::Abs => matches!(dtype, DType::F32 | DType::I32),
+        _ => dtype == DType::F32,
+    };
+    if !fits {
+        return Err(call.fail(format!("is not defined on {dtype}")));
+    }
+    Ok((call.shape(0).clone(), dtype))
+}
+
+fn binary_rule(call: &Call<'_>, op: BinaryOp) -> Result<(Shape, DType)> {
+    let dtype = call.dtype(0);
+    call.want(1, dtype)?;
+    let number = matches!(dtype, DType::F32 | DType::I32 | DType::U32);
+    let fits = match op {
+        BinaryOp::And | BinaryOp::Or => dtype == DType::Bool,
+        BinaryOp::Pow => dtype == DType::F32,
+        BinaryOp::Eq | BinaryOp::Ne => number || dtype == DType::Bool,
+        _ => number,
+    };
+    if !fits {
+        return Err(call.fail(format!("is not defined on {dtype}")));
+    }
+    let shape = call.broadcast(call.shape(0), call.shape(1))?;
+    Ok((shape, if op.is_comparison() { DType::Bool } else { dtype }))
+}
+
+fn select_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
+    call.want(0, DType::Bool)?;
+    let dtype = call.dtype(1);
+    call.want(2, dtype)?;
+    let both = call.broadcast(call.shape(1), call.shape(2))?;
+    Ok((call.broadcast(call.shape(0), &both)?, dtype))
+}
+
+fn reduce_rule(call: &Call<'_>, axes: &[usize], keep: bool) -> Result<(Shape, DType)> {
+    call.want(0, DType::F32)?;
+    if axes.windows(2).any(|pair| pair[0] >= pair[1]) {
+        return Err(call.fail(format!("needs ascending axes, not {axes:?}")));
+    }
+    for axis in axes {
+        call.axis(0, *axis)?;
+    }
+    let dims = call.shape(0).dims().iter().enumerate();
+    let shape = dims
+        .filter_map(|(i, dim)| match (axes.contains(&i), keep) {
+            (false, _) => Some(dim.clone()),
+            (true, true) => Some(Dim::new(1)),
+            (true, false) => None,
+        })
+        .collect();
+    Ok((shape, DType::F32))
+}
+
+fn argmax_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
+    call.want(0, DType::F32)?;
+    if call.last(0)?.is(0) {
+        return Err(call.fail("has no largest of nothing"));
+    }
+    let dims = call.shape(0).dims();
+    Ok((dims[..dims.len() - 1].iter().cloned().collect(), DType::U32))
+}

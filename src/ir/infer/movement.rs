@@ -1,0 +1,130 @@
+//! Rules of operations that move or rename elements.
+
+use super::compute::whole_blocks;
+use super::{Call, check_sizes, surely_more};
+use crate::base::{DType, Dim, Shape};
+use crate::error::Result;
+use crate::ir::op::Op;
+
+type Rule = Result<(Shape, DType)>;
+
+/// `[a.., n, b..]` and `[ids..]` -> `[a.., ids.., b..]`.
+pub(super) fn gather(call: &Call<'_>, axis: usize) -> Rule {
+    call.axis(0, axis)?;
+    if !matches!(call.dtype(1), DType::I32 | DType::U32) {
+        return Err(call.fail("needs i32 or u32 ids"));
+    }
+    let x = call.shape(0).dims();
+    if let Op::Weight { name, format } = &call.operands[0].op
+        && format.is_quantised()
+    {
+        call.rank(0, 2)?;
+        whole_blocks(call, name, *format, &x[1])?;
+    }
+    let ids = call.shape(1).dims();
+    let dims = x[..axis].iter().chain(ids).chain(&x[axis + 1..]);
+    Ok((dims.cloned().collect(), call.dtype(0)))
+}
+
+/// State `[n, rest..]` and src `[r, rest..]` -> the state.
+pub(super) fn update(call: &Call<'_>, at: &Dim) -> Rule {
+    // An update of an update is a chain that began at a state, by the same rule.
+    if !matches!(call.operands[0].op, Op::State { .. } | Op::Update { .. }) {
+        return Err(call.fail("needs a state, or an update of one, as its first operand"));
+    }
+    call.want(1, call.dtype(0))?;
+    let (state, src) = (call.shape(0), call.shape(1));
+    call.rank(1, state.rank())?;
+    let n = call.axis(0, 0)?;
+    for (a, b) in state.dims().iter().zip(src.dims()).skip(1) {
+        call.equal(a, b, "sizes after the first axis")?;
+    }
+    let end = at.clone() + src[0].clone();
+    if at.as_const().is_some_and(|at| at < 0) || surely_more(&end, n) {
+        return Err(call.fail(format!("cannot write {} of {n} at {at}", src[0])));
+    }
+    Ok((state.clone(), call.dtype(0)))
+}
+
+/// Sizes along the axis are added; the others are equal.
+pub(super) fn concat(call: &Call<'_>, axis: usize) -> Rule {
+    let first = call.shape(0);
+    let mut total = call.axis(0, axis)?.clone();
+    for operand in 1..call.operands.len() {
+        call.want(operand, call.dtype(0))?;
+        call.rank(operand, first.rank())?;
+        let shape = call.shape(operand);
+        for (i, (a, b)) in first.dims().iter().zip(shape.dims()).enumerate() {
+            if i != axis {
+                call.equal(a, b, "sizes of the other axes")?;
+            }
+        }
+        total = total + shape[axis].clone();
+    }
+    let mut dims = first.dims().to_vec();
+    dims[axis] = total;
+    Ok((dims.into_iter().collect(), call.dtype(0)))
+}
+
+/// Every axis grows by what is put before and after.
+pub(super) fn pad(call: &Call<'_>, amounts: &[(u64, u64)]) -> Rule {
+    call.rank(0, amounts.len())?;
+    let dims = call.shape(0).dims().iter().zip(amounts);
+    let shape = dims
+        .map(|(dim, (before, after))| dim.clone() + Dim::from(*before) + Dim::from(*after))
+        .collect();
+    Ok((shape, call.dtype(0)))
+}
+
+/// The same number of elements, provably.
+pub(super) fn reshape(call: &Call<'_>, to: &Shape) -> Rule {
+    // Products saturate, so a shape that does not fit must not get as far as being compared.
+    check_sizes(to).map_err(|e| call.fail(e))?;
+    let (from, into) = (call.shape(0).elements(), to.elements());
+    if from != into {
+        return Err(call.fail(format!("has {from} elements, and {to} has {into}")));
+    }
+    Ok((to.clone(), call.dtype(0)))
+}
+
+/// Axis `i` of the result is axis `perm[i]` of the operand.
+pub(super) fn transpose(call: &Call<'_>, perm: &[usize]) -> Rule {
+    let dims = call.shape(0).dims();
+    let mut sorted = perm.to_vec();
+    sorted.sort_unstable();
+    if !sorted.into_iter().eq(0..dims.len()) {
+        return Err(call.fail(format!("cannot order its axes as {perm:?}")));
+    }
+    Ok((perm.iter().map(|axis| dims[*axis].clone()).collect(), call.dtype(0)))
+}
+
+/// `len` indices from `start` on, `step` apart.
+pub(super) fn slice(call: &Call<'_>, axis: usize, start: &Dim, len: &Dim, step: u64) -> Rule {
+    let n = call.axis(0, axis)?;
+    if step == 0 {
+        return Err(call.fail("needs a step of at least 1"));
+    }
+    let negative = |d: &Dim| d.as_const().is_some_and(|value| value < 0);
+    // One past the last index; nothing at all may start anywhere up to the end.
+    let end = match len.as_const() {
+        Some(0) => start.clone(),
+        _ => start.clone() + (len.clone() - Dim::new(1)) * Dim::from(step) + Dim::new(1),
+    };
+    if negative(start) || negative(len) || surely_more(&end, n) {
+        return Err(call.fail(format!(
+            "cannot take {len} of axis {axis} from {start} with step {step}: it has {n}"
+        )));
+    }
+    let mut dims = call.shape(0).dims().to_vec();
+    dims[axis] = len.clone();
+    Ok((dims.into_iter().collect(), call.dtype(0)))
+}
+
+/// Sizes of 1, and axes that are not there, repeat.
+pub(super) fn expand(call: &Call<'_>, to: &Shape) -> Rule {
+    let shape = call.broadcast(call.shape(0), to)?;
+    if shape != *to {
+        return Err(call.fail(format!("cannot become {to}: only sizes of 1 repeat")));
+    }
+    Ok((shape, call.dtype(0)))
+}
