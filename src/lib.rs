@@ -12,4 +12,11 @@ pub mod kernel;
 
 pub mod provider;
 
+pub mod engine;
+pub mod memory;
+
+pub mod plan;
+
+pub mod runtime;
+
 pub use error::{Error, Result, broken_invariant};

@@ -259,6 +259,33 @@ impl Dim {
             .map_err(|_| Error::invalid(format!("size {self} is {value}, negative")))
     }
 
+    /// Least and greatest value where each symbol lies in the range that `range` gives, by
+    /// interval arithmetic.
+    pub(super) fn bounds(
+        &self,
+        range: &dyn Fn(Symbol) -> Result<(i64, i64)>,
+    ) -> Result<(i64, i64)> {
+        let overflow = || Error::invalid(format!("size {self} does not fit 64 bits"));
+        let (mut low, mut high) = (self.constant, self.constant);
+        for (product, factor) in &self.terms {
+            let mut term = (*factor, *factor);
+            for atom in &product.0 {
+                let (a, b) = atom.bounds(range)?;
+                let corners = [(term.0, a), (term.0, b), (term.1, a), (term.1, b)]
+                    .map(|(x, y)| x.checked_mul(y));
+                let mut ends = None::<(i64, i64)>;
+                for corner in corners {
+                    let c = corner.ok_or_else(overflow)?;
+                    ends = Some(ends.map_or((c, c), |(l, h)| (l.min(c), h.max(c))));
+                }
+                term = ends.unwrap_or(term);
+            }
+            low = low.checked_add(term.0).ok_or_else(overflow)?;
+            high = high.checked_add(term.1).ok_or_else(overflow)?;
+        }
+        Ok((low, high))
+    }
+
     /// Puts an expression in the place of a symbol.
     pub fn substitute(&self, symbol: Symbol, by: &Dim) -> Dim {
         let mut sum = Dim::new(self.constant);
@@ -328,6 +355,29 @@ impl Atom {
             Atom::Min(a, b) => Ok(a.eval(values)?.min(b.eval(values)?)),
             Atom::Max(a, b) => Ok(a.eval(values)?.max(b.eval(values)?)),
         }
+    }
+
+    fn bounds(&self, range: &dyn Fn(Symbol) -> Result<(i64, i64)>) -> Result<(i64, i64)> {
+        Ok(match self {
+            Atom::Symbol(symbol) => range(*symbol)?,
+            Atom::Min(a, b) => {
+                let (a, b) = (a.bounds(range)?, b.bounds(range)?);
+                (a.0.min(b.0), a.1.min(b.1))
+            }
+            Atom::Max(a, b) => {
+                let (a, b) = (a.bounds(range)?, b.bounds(range)?);
+                (a.0.max(b.0), a.1.max(b.1))
+            }
+            Atom::Mod(_, b) => (0, b.bounds(range)?.1.saturating_sub(1).max(0)),
+            Atom::FloorDiv(a, b) => {
+                let ((al, ah), (bl, bh)) = (a.bounds(range)?, b.bounds(range)?);
+                if bl <= 0 {
+                    return Err(Error::invalid(format!("size {a} may be divided by zero")));
+                }
+                let low = al.div_euclid(if al < 0 { bl } else { bh });
+                (low, ah.div_euclid(if ah < 0 { bh } else { bl }))
+            }
+        })
     }
 
     fn substitute(&self, symbol: Symbol, by: &Dim) -> Dim {

@@ -3,12 +3,14 @@
 //! Knows no graph, no device and no file. `platform` is the only place where native and
 //! browser builds differ in types; modules above see one set of aliases.
 
+mod class;
 pub mod dim;
 pub mod dtype;
 pub mod layout;
 pub mod platform;
 pub mod shape;
 
+pub use class::ShapeClass;
 pub use dim::{Dim, Symbol, SymbolValues};
 pub use dtype::{DType, Format};
 pub use layout::Layout;

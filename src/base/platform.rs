@@ -45,3 +45,26 @@ impl<T: Send> MaybeSendValue for T {}
 pub trait MaybeSendValue {}
 #[cfg(target_arch = "wasm32")]
 impl<T> MaybeSendValue for T {}
+
+/// A point in time to measure from: monotonic natively. A browser build without a clock of the
+/// page measures nothing and says zero.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(#[cfg(not(target_arch = "wasm32"))] std::time::Instant);
+
+impl Clock {
+    /// Now.
+    pub fn now() -> Clock {
+        Clock(
+            #[cfg(not(target_arch = "wasm32"))]
+            std::time::Instant::now(),
+        )
+    }
+
+    /// Time since then.
+    pub fn elapsed(&self) -> std::time::Duration {
+        #[cfg(not(target_arch = "wasm32"))]
+        return self.0.elapsed();
+        #[cfg(target_arch = "wasm32")]
+        return std::time::Duration::ZERO;
+    }
+}

@@ -1,0 +1,193 @@
+//! Grouped-query attention with an online softmax, and rotary positions.
+//!
+//! Keys and values are read where they lie, in the cache, for every group of query heads; no
+//! engine makes a tensor with as many key heads as there are query heads.
+
+use super::lowering::{Call, Lowering, View};
+use super::{Cost, Engine, EngineId, Query};
+use crate::base::{DType, Dim};
+use crate::error::{Error, Result};
+use crate::ir::{Op, RopePairs};
+use crate::kernel::AssetSpec;
+
+/// Tokens up to which the decoding kernel is meant.
+const FEW_TOKENS: u64 = 8;
+/// Largest head that the kernels hold.
+const MAX_HEAD_DIM: u64 = 256;
+/// Tokens that one workgroup of `attn_prefill` serves.
+const PREFILL_TOKENS: i64 = 64;
+
+/// `attn_decode` or `attn_prefill`.
+pub(super) struct Attention {
+    id: EngineId,
+    prefill: bool,
+    subgroup: bool,
+}
+
+impl Attention {
+    pub(super) fn all() -> [Attention; 3] {
+        let new =
+            |name, prefill, subgroup| Attention { id: EngineId::new(name), prefill, subgroup };
+        [
+            new("catalogue.attn_decode.subgroup", false, true),
+            new("catalogue.attn_decode", false, false),
+            new("catalogue.attn_prefill", true, false),
+        ]
+    }
+}
+
+impl Engine for Attention {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        if !matches!(query.op, Op::Attention { .. }) {
+            return Err(format!("{} is not attention", query.op.name()));
+        }
+        if self.subgroup && !(query.is_wgsl() && query.profile.has_subgroups) {
+            return Err("the device has no subgroups".into());
+        }
+        let head = query.operands.first().and_then(|q| q.shape.dims().last()?.as_const());
+        match head {
+            Some(size) if (1..=MAX_HEAD_DIM as i64).contains(&size) => Ok(()),
+            _ => Err(format!("a head of {head:?} elements, at most {MAX_HEAD_DIM} fit")),
+        }
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let [q, k, ..] = query.operands else { return Cost::default() };
+        let tokens = query.upper(&q.shape[0]).unwrap_or(1) as f64;
+        let keys = query.upper(&k.shape[0]).unwrap_or(1) as f64;
+        let flops = 4.0 * keys * query.output_elements();
+        // The decoding kernel reads keys and values again for each token and head.
+        let (passes, efficiency) = match self.prefill {
+            true => ((tokens / PREFILL_TOKENS as f64).ceil(), 0.2),
+            false => (tokens, if self.subgroup { 0.25 } else { 0.2 }),
+        };
+        let few = query.upper(&q.shape[0]).is_ok_and(|t| t <= FEW_TOKENS);
+        let penalty = if self.prefill == few { 4.0 } else { 1.0 };
+        let bytes = query.total_bytes() * passes.max(1.0) * penalty;
+        Cost { bytes, flops: flops * penalty, dispatches: 1.0, efficiency }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let Op::Attention { scale, causal, window, past } = query.op else {
+            return Err(Error::invalid(format!("{} is not attention", query.op.name())));
+        };
+        let inner = |view: &View, out: &mut Lowering| match view.layout.strides[2].is(1) {
+            true => Ok(view.clone()),
+            false => out.contiguous(view),
+        };
+        let q = inner(&query.operands[0], out)?;
+        let k = inner(&query.operands[1], out)?;
+        let v = inner(&query.operands[2], out)?;
+        let (tokens, heads, head_dim) = (&q.shape[0], &q.shape[1], &q.shape[2]);
+        let kernel = if self.prefill { "attn_prefill" } else { "attn_decode" };
+        let size = query.upper(head_dim)? as u32;
+        let mut spec = AssetSpec::new(kernel);
+        if query.is_wgsl() {
+            spec = spec.constant("HEAD_DIM", size);
+        }
+        if self.subgroup {
+            spec = spec.define("subgroup");
+        }
+        let groups = match self.prefill {
+            true => tokens.ceil_div(&Dim::new(PREFILL_TOKENS)),
+            false => tokens.clone(),
+        };
+        out.call(
+            Call::new(spec)
+                .dim("tokens", tokens)?
+                .dim("heads", heads)?
+                .dim("kv_heads", &k.shape[1])?
+                .dim("head_dim", head_dim)?
+                .dim("kv_len", &k.shape[0])?
+                .dim("past", past)?
+                .u32("window", window.unwrap_or(0))
+                .u32("causal", u32::from(*causal))
+                .dim("q_offset", &q.layout.offset)?
+                .dim("q_token_stride", &q.layout.strides[0])?
+                .dim("q_head_stride", &q.layout.strides[1])?
+                .dim("k_offset", &k.layout.offset)?
+                .dim("k_token_stride", &k.layout.strides[0])?
+                .dim("k_head_stride", &k.layout.strides[1])?
+                .dim("v_offset", &v.layout.offset)?
+                .dim("v_token_stride", &v.layout.strides[0])?
+                .dim("v_head_stride", &v.layout.strides[1])?
+                .dim("y_offset", &query.output.layout.offset)?
+                .f32("scale", *scale)
+                .bind(q.tensor)
+                .bind(k.tensor)
+                .bind(v.tensor)
+                .bind(query.output.tensor)
+                .grid([heads.clone(), groups, Dim::new(1)]),
+        )
+    }
+}
+
+/// `rope_*`.
+pub(super) struct Rope {
+    id: EngineId,
+}
+
+impl Rope {
+    pub(super) fn new() -> Rope {
+        Rope { id: EngineId::new("catalogue.rope") }
+    }
+}
+
+impl Engine for Rope {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        match (query.op, query.operands.first()) {
+            (Op::Rope { .. }, Some(x)) if x.dtype == DType::F32 => Ok(()),
+            (Op::Rope { .. }, _) => Err("the operand is not f32".into()),
+            (other, _) => Err(format!("{} is not rope", other.name())),
+        }
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let flops = 6.0 * query.output_elements();
+        Cost { bytes: query.total_bytes(), flops, dispatches: 1.0, efficiency: 0.5 }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let Op::Rope { pairs, rot_dim } = query.op else {
+            return Err(Error::invalid(format!("{} is not rope", query.op.name())));
+        };
+        let x = match query.operands[0].layout.strides[2].is(1) {
+            true => query.operands[0].clone(),
+            false => out.contiguous(&query.operands[0])?,
+        };
+        let positions = out.contiguous(&query.operands[1])?;
+        let freqs = out.contiguous(&query.operands[2])?;
+        let (tokens, heads, head_dim) = (&x.shape[0], &x.shape[1], &x.shape[2]);
+        let threads = tokens.clone() * heads.clone() * head_dim.ceil_div(&Dim::new(2));
+        let grid = out.fold(threads.ceil_div(&Dim::new(64)));
+        out.call(
+            Call::new(AssetSpec::new(match pairs {
+                RopePairs::Interleaved => "rope_interleaved",
+                RopePairs::Half => "rope_half",
+            }))
+            .dim("tokens", tokens)?
+            .dim("heads", heads)?
+            .dim("head_dim", head_dim)?
+            .dim("rot_dim", &Dim::from(*rot_dim))?
+            .dim("x_offset", &x.layout.offset)?
+            .dim("x_token_stride", &x.layout.strides[0])?
+            .dim("x_head_stride", &x.layout.strides[1])?
+            .dim("pos_offset", &positions.layout.offset)?
+            .dim("freq_offset", &freqs.layout.offset)?
+            .dim("y_offset", &query.output.layout.offset)?
+            .bind(x.tensor)
+            .bind(positions.tensor)
+            .bind(freqs.tensor)
+            .bind(query.output.tensor)
+            .grid(grid),
+        )
+    }
+}

@@ -1,0 +1,196 @@
+//! Products with a weight matrix: matrix-vector for few rows, tiles for many.
+//!
+//! The weight stays packed as it is in the file. A weight larger than one binding is cut by rows
+//! into several launches.
+
+use super::lowering::{Call, Lowering, View};
+use super::{Cost, Engine, EngineId, Query};
+use crate::base::{Dim, Format};
+use crate::error::{Error, Result};
+use crate::ir::Op;
+use crate::kernel::{AssetSpec, catalogue};
+
+/// Rows of x up to which the matrix-vector kernels are meant.
+const FEW_ROWS: u64 = 8;
+
+/// Which kernel family.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    MatVec,
+    MatMul,
+}
+
+/// One product kernel for one weight format.
+pub(super) struct Linear {
+    id: EngineId,
+    family: Family,
+    format: Format,
+    cpu: bool,
+    subgroup: bool,
+}
+
+impl Linear {
+    pub(super) fn new(family: Family, format: Format, cpu: bool, subgroup: bool) -> Linear {
+        let place = if cpu { "cpu" } else { "wgsl" };
+        let name = match family {
+            Family::MatVec => "matvec",
+            Family::MatMul => "matmul",
+        };
+        let tail = if subgroup { ".subgroup" } else { "" };
+        let id = EngineId::new(format!("{place}.{name}.{format}{tail}"));
+        Linear { id, family, format, cpu, subgroup }
+    }
+
+    fn sizes(query: &Query) -> Option<(f64, f64, f64)> {
+        let [x, w] = query.operands else { return None };
+        let (rows, ..) = x.as_rows().or_else(|| {
+            let last = x.shape.rank().checked_sub(1)?;
+            let lead = x.shape.dims()[..last].iter().cloned();
+            Some((lead.fold(Dim::new(1), |a, b| a * b), Dim::new(1), Dim::new(1)))
+        })?;
+        let m = query.upper(&rows).ok()? as f64;
+        Some((m, query.upper(&w.shape[0]).ok()? as f64, query.upper(&w.shape[1]).ok()? as f64))
+    }
+
+    /// Rows of x that one pass over the weights serves.
+    fn rows_at_once(&self, m: u64) -> u32 {
+        match m {
+            0 | 1 => 1,
+            2 => 2,
+            3 | 4 => 4,
+            _ => FEW_ROWS as u32,
+        }
+    }
+
+    fn spec(&self, m: u64, profile_threads: u32) -> (AssetSpec, u32, u32) {
+        let name = match self.family {
+            Family::MatVec => "matvec_*",
+            Family::MatMul => "matmul_*",
+        };
+        let spec = AssetSpec::new(catalogue::family_name(name, self.format));
+        if self.cpu {
+            return (spec, 1, 1);
+        }
+        match self.family {
+            Family::MatVec => {
+                let at_once = self.rows_at_once(m);
+                let threads = 64.min(profile_threads);
+                let spec = spec.constant("WG", threads).constant("ROWS", 4).constant("M", at_once);
+                (if self.subgroup { spec.define("subgroup") } else { spec }, 4, at_once)
+            }
+            Family::MatMul => (spec, 64, 64),
+        }
+    }
+}
+
+impl Engine for Linear {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        if !matches!(query.op, Op::Linear) {
+            return Err(format!("{} is not linear", query.op.name()));
+        }
+        let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
+        if w.format != self.format {
+            return Err(format!("the weight is {}, not {}", w.format, self.format));
+        }
+        if self.cpu == query.is_wgsl() {
+            return Err(format!("the device is a {} one", query.profile.provider));
+        }
+        if self.subgroup && !query.profile.has_subgroups {
+            return Err("the device has no subgroups".into());
+        }
+        Ok(())
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let Some((m, n, k)) = Linear::sizes(query) else { return Cost::default() };
+        let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
+        let moved = 4.0 * m * (n + k);
+        let flops = 2.0 * m * n * k;
+        let efficiency = match (self.family, self.subgroup) {
+            (Family::MatVec, true) => 0.5,
+            (Family::MatVec, false) => 0.4,
+            // A tile of 64 rows is worked through however few of them there are.
+            (Family::MatMul, _) => 0.4 * (m / (m / 64.0).ceil().max(1.0) / 64.0),
+        };
+        let passes = match self.family {
+            Family::MatVec => (m / FEW_ROWS as f64).ceil(),
+            Family::MatMul => (m / 64.0).ceil(),
+        };
+        Cost { bytes: weight * passes + moved, flops, dispatches: 1.0, efficiency }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let [x, w] = query.operands else {
+            return Err(Error::invalid(format!("{}: linear needs two operands", query.label)));
+        };
+        let (x, m, k, x_stride) = out.rows(x)?;
+        let m_most = query.upper(&m)?;
+        let n = query.upper(&w.shape[0])?;
+        let k_size = query.upper(&w.shape[1])?;
+        let row_bytes = self.format.bytes(k_size).ok_or_else(|| {
+            let len = self.format.block_len();
+            Error::invalid(format!("{}: {k_size} columns are not blocks of {len}", query.label))
+        })?;
+        for (first, rows) in pieces(n, row_bytes, query)? {
+            let (spec, tile_n, tile_m) = self.spec(m_most, query.profile.max_threads_per_workgroup);
+            let tiles = Dim::from(rows.div_ceil(u64::from(tile_n)));
+            let layers = m.ceil_div(&Dim::from(tile_m));
+            let grid = match self.family {
+                Family::MatVec => {
+                    let [gx, gy, _] = out.fold(tiles);
+                    [gx, gy, layers]
+                }
+                Family::MatMul => [tiles, layers, Dim::new(1)],
+            };
+            let y_offset = query.output.layout.offset.clone() + Dim::from(first);
+            let bytes = (rows * row_bytes).next_multiple_of(4);
+            out.call(
+                Call::new(spec)
+                    .dim("m", &m)?
+                    .dim("n", &Dim::from(rows))?
+                    .dim("k", &k)?
+                    .dim("x_offset", &x.layout.offset)?
+                    .dim("x_stride", &x_stride)?
+                    .dim("y_offset", &y_offset)?
+                    .dim("y_stride", &Dim::from(n))?
+                    .bind_part(w.tensor, first * row_bytes, bytes)
+                    .bind(x.tensor)
+                    .bind(query.output.tensor)
+                    .grid(grid),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Cuts `n` rows into pieces that one binding holds, each starting where a binding may.
+fn pieces(n: u64, row_bytes: u64, query: &Query) -> Result<Vec<(u64, u64)>> {
+    let most = query.profile.max_binding_bytes;
+    if n.saturating_mul(row_bytes).next_multiple_of(4) <= most {
+        return Ok(vec![(0, n)]);
+    }
+    let align = u64::from(query.profile.binding_alignment).max(4);
+    // So many rows end on the alignment, because `align` is a power of two.
+    let step = align / gcd(align, row_bytes);
+    let rows = most / row_bytes / step * step;
+    if rows == 0 {
+        return Err(Error::unsupported(format!(
+            "{}: {step} rows of {row_bytes} bytes do not fit one binding of {most} bytes",
+            query.label
+        )));
+    }
+    Ok((0..n).step_by(rows as usize).map(|first| (first, rows.min(n - first))).collect())
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The weight that an embedding or product reads, where it is one.
+pub(super) fn is_packed(view: &View) -> bool {
+    view.format.is_quantised() || view.format.block_bytes() != 4
+}

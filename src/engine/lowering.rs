@@ -1,0 +1,346 @@
+//! What engines produce: steps on tensors, still without memory.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use super::elementwise;
+use super::{EngineId, Query};
+use crate::base::{DType, Dim, Format, Layout, Shape, ShapeClass};
+use crate::broken_invariant;
+use crate::error::{Error, Result};
+use crate::kernel::{Access, AssetSpec, KernelSpec, catalogue};
+use crate::provider::{DeviceProfile, Word};
+
+/// A piece of memory of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TensorId(pub u32);
+
+impl TensorId {
+    /// Place in the plan's list.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a piece of memory is for, which decides where it lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TensorRole {
+    /// Lives from one step to another, in the arena.
+    Intermediate,
+    /// Uploaded at each run.
+    Input(String),
+    /// Bound once.
+    Weight(String),
+    /// Lives from run to run.
+    State(String),
+    /// Numbers of the graph, as words.
+    Constant(Vec<u32>),
+}
+
+/// A piece of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tensor {
+    /// What a person calls it.
+    pub name: String,
+    /// What it is for.
+    pub role: TensorRole,
+    /// Most bytes it takes in this class; a multiple of 4.
+    pub bytes: u64,
+}
+
+/// A tensor as an operation sees it: part of a piece of memory, in some order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// The memory.
+    pub tensor: TensorId,
+    /// Sizes.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// How elements are stored; anything but the plain element type only for weights.
+    pub format: Format,
+    /// Where the elements lie.
+    pub layout: Layout,
+}
+
+impl View {
+    /// The whole of a piece of memory, row-major.
+    pub fn whole(tensor: TensorId, shape: Shape, dtype: DType, format: Format) -> View {
+        let layout = Layout::contiguous(&shape);
+        View { tensor, shape, dtype, format, layout }
+    }
+
+    /// Whether its elements lie row-major with no gaps, wherever they start.
+    pub fn is_contiguous(&self) -> bool {
+        self.layout.is_contiguous(&self.shape)
+    }
+
+    /// As rows along the last axis, each without gaps: number of rows, length of a row, elements
+    /// from one row to the next. `None` where the rows do not lie at one distance.
+    pub fn as_rows(&self) -> Option<(Dim, Dim, Dim)> {
+        let Some(last) = self.shape.rank().checked_sub(1) else {
+            return Some((Dim::new(1), Dim::new(1), Dim::new(1)));
+        };
+        let cols = self.shape[last].clone();
+        if !cols.is(1) && !self.layout.strides[last].is(1) {
+            return None;
+        }
+        let mut rows = Dim::new(1);
+        let mut stride: Option<Dim> = None;
+        for axis in (0..last).rev() {
+            let (size, step) = (&self.shape[axis], &self.layout.strides[axis]);
+            if size.is(1) {
+                continue;
+            }
+            match &stride {
+                None => stride = Some(step.clone()),
+                Some(s) if *step == s.clone() * rows.clone() => {}
+                Some(_) => return None,
+            }
+            rows = rows * size.clone();
+        }
+        Some((rows, cols.clone(), stride.unwrap_or(cols)))
+    }
+}
+
+/// A tensor, or a part of one, bound to a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepBinding {
+    /// The memory.
+    pub tensor: TensorId,
+    /// First byte in it; a multiple of the device's binding alignment.
+    pub offset: u64,
+    /// Bytes from there; `None` is all to the end.
+    pub bytes: Option<u64>,
+    /// Whether the kernel writes to it.
+    pub access: Access,
+}
+
+/// One kernel launch of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Which engine made it.
+    pub engine: EngineId,
+    /// What it executes, for people.
+    pub label: String,
+    /// What to launch.
+    pub kernel: KernelSpec,
+    /// Its parameters.
+    pub params: Vec<Word>,
+    /// Its tensors, in the order of the kernel's interface.
+    pub bindings: SmallVec<[StepBinding; 4]>,
+    /// Workgroups in x, y and z.
+    pub grid: [Dim; 3],
+}
+
+/// Where engines put their steps.
+pub struct Lowering<'a> {
+    /// The device.
+    pub profile: &'a DeviceProfile,
+    /// The ranges of symbols.
+    pub class: &'a ShapeClass,
+    /// The engine that is lowering.
+    pub engine: EngineId,
+    /// What is being lowered, for people.
+    pub label: String,
+    /// The plan's memory.
+    pub tensors: &'a mut Vec<Tensor>,
+    /// The plan's steps.
+    pub steps: &'a mut Vec<Step>,
+}
+
+impl Lowering<'_> {
+    /// New memory for elements of a type.
+    ///
+    /// # Errors
+    /// Invalid, when the size is not bounded or does not fit.
+    pub fn temp(&mut self, name: String, shape: &Shape, dtype: DType) -> Result<View> {
+        let bytes = tensor_bytes(self.class, shape, dtype)?;
+        self.tensors.push(Tensor { name, role: TensorRole::Intermediate, bytes });
+        let id = TensorId((self.tensors.len() - 1) as u32);
+        Ok(View::whole(id, shape.clone(), dtype, Format::Plain(dtype)))
+    }
+
+    /// The view itself where it has no gaps, else a copy that has none.
+    ///
+    /// # Errors
+    /// As [`Lowering::temp`].
+    pub fn contiguous(&mut self, view: &View) -> Result<View> {
+        if view.is_contiguous() {
+            return Ok(view.clone());
+        }
+        let copy = self.temp(format!("{}.contiguous", self.label), &view.shape, view.dtype)?;
+        elementwise::copy(view, &copy, self)?;
+        Ok(copy)
+    }
+
+    /// The view itself where its rows lie at one distance, else a copy without gaps; with its
+    /// rows, columns and row stride.
+    ///
+    /// # Errors
+    /// As [`Lowering::temp`].
+    pub fn rows(&mut self, view: &View) -> Result<(View, Dim, Dim, Dim)> {
+        if let Some((rows, cols, stride)) = view.as_rows() {
+            return Ok((view.clone(), rows, cols, stride));
+        }
+        let copy = self.contiguous(view)?;
+        let (rows, cols, stride) = copy
+            .as_rows()
+            .unwrap_or_else(|| broken_invariant("a tensor without gaps has rows at one distance"));
+        Ok((copy, rows, cols, stride))
+    }
+
+    /// Workgroups for `groups` groups, folded over x and y.
+    pub fn fold(&self, groups: Dim) -> [Dim; 3] {
+        let most = Dim::from(self.profile.max_workgroups_per_dim);
+        let y = groups.ceil_div(&most);
+        [groups.minimum(&most), y, Dim::new(1)]
+    }
+
+    /// Adds the launch of a catalogue kernel.
+    ///
+    /// # Errors
+    /// Unsupported, where a tensor is larger than one binding of the device.
+    pub fn call(&mut self, call: Call) -> Result<()> {
+        let Some((entry, _)) = catalogue::find(&call.spec.name) else {
+            broken_invariant(format_args!("no kernel {} in the catalogue", call.spec.name));
+        };
+        let mut params = vec![Word::Bits(0); entry.param_words() as usize];
+        for (place, name) in entry.params.iter().enumerate() {
+            let found = call.params.iter().find(|(n, _)| n == name);
+            let Some((_, word)) = found else {
+                broken_invariant(format_args!("{} lacks parameter {name}", call.spec.name));
+            };
+            params[place] = word.clone();
+        }
+        if call.params.len() != entry.params.len() || call.bindings.len() != entry.bindings.len() {
+            broken_invariant(format_args!("{}: wrong number of parameters", call.spec.name));
+        }
+        let bindings = call
+            .bindings
+            .into_iter()
+            .zip(entry.bindings)
+            .map(|((tensor, offset, bytes), (_, access))| StepBinding {
+                tensor,
+                offset,
+                bytes,
+                access: *access,
+            })
+            .collect();
+        self.step(KernelSpec::Asset(call.spec), params, bindings, call.grid)
+    }
+
+    /// Adds the launch of any kernel.
+    ///
+    /// # Errors
+    /// Unsupported, where a tensor is larger than one binding of the device.
+    pub fn step(
+        &mut self,
+        kernel: KernelSpec,
+        params: Vec<Word>,
+        bindings: SmallVec<[StepBinding; 4]>,
+        grid: [Dim; 3],
+    ) -> Result<()> {
+        for binding in &bindings {
+            let tensor = &self.tensors[binding.tensor.index()];
+            let bytes = binding.bytes.unwrap_or(tensor.bytes - binding.offset);
+            if bytes > self.profile.max_binding_bytes {
+                return Err(Error::unsupported(format!(
+                    "{}: tensor {} has {bytes} bytes, one binding of {} holds {}",
+                    self.label, tensor.name, self.profile.name, self.profile.max_binding_bytes
+                )));
+            }
+        }
+        let (engine, label) = (self.engine.clone(), self.label.clone());
+        self.steps.push(Step { engine, label, kernel, params, bindings, grid });
+        Ok(())
+    }
+}
+
+/// Most bytes of a tensor in a class, a multiple of 4 and at least 4.
+///
+/// # Errors
+/// Invalid, when the size is not bounded or does not fit 64 bits.
+pub fn tensor_bytes(class: &ShapeClass, shape: &Shape, dtype: DType) -> Result<u64> {
+    let mut bytes = dtype.bytes();
+    for dim in shape.dims() {
+        bytes = bytes
+            .checked_mul(class.upper(dim)?)
+            .ok_or_else(|| Error::invalid(format!("tensor {shape} does not fit 64 bits")))?;
+    }
+    Ok(bytes.max(4).next_multiple_of(4))
+}
+
+/// The launch of a catalogue kernel, put together by name.
+pub struct Call {
+    spec: AssetSpec,
+    params: Vec<(&'static str, Word)>,
+    bindings: Vec<(TensorId, u64, Option<u64>)>,
+    grid: [Dim; 3],
+}
+
+impl Call {
+    /// A launch of one workgroup without parameters.
+    pub fn new(spec: AssetSpec) -> Call {
+        let grid = [Dim::new(1), Dim::new(1), Dim::new(1)];
+        Call { spec, params: Vec::new(), bindings: Vec::new(), grid }
+    }
+
+    /// Sets a size.
+    ///
+    /// # Errors
+    /// Invalid, when it is a number that does not fit 32 bits.
+    pub fn dim(mut self, name: &'static str, value: &Dim) -> Result<Call> {
+        self.params.push((name, Word::dim(value)?));
+        Ok(self)
+    }
+
+    /// Sets a number.
+    pub fn u32(mut self, name: &'static str, value: u32) -> Call {
+        self.params.push((name, Word::Bits(value)));
+        self
+    }
+
+    /// Sets a float.
+    pub fn f32(mut self, name: &'static str, value: f32) -> Call {
+        self.params.push((name, Word::f32(value)));
+        self
+    }
+
+    /// Binds the next tensor.
+    pub fn bind(mut self, tensor: TensorId) -> Call {
+        self.bindings.push((tensor, 0, None));
+        self
+    }
+
+    /// Binds part of the next tensor, in bytes.
+    pub fn bind_part(mut self, tensor: TensorId, offset: u64, bytes: u64) -> Call {
+        self.bindings.push((tensor, offset, Some(bytes)));
+        self
+    }
+
+    /// Sets the workgroups.
+    pub fn grid(mut self, grid: [Dim; 3]) -> Call {
+        self.grid = grid;
+        self
+    }
+}
+
+impl Query<'_> {
+    /// Bytes of every operand and of the result at the upper ends of the class; weights as
+    /// stored.
+    pub fn total_bytes(&self) -> f64 {
+        let bytes = |view: &View| {
+            let elements = view.shape.dims().iter().map(|d| self.upper(d).unwrap_or(1) as f64);
+            let each = view.format.block_bytes() as f64 / view.format.block_len() as f64;
+            elements.product::<f64>() * each
+        };
+        self.operands.iter().map(bytes).sum::<f64>() + bytes(self.output)
+    }
+
+    /// Elements of the result at the upper ends of the class.
+    pub fn output_elements(&self) -> f64 {
+        let dims = self.output.shape.dims().iter();
+        dims.map(|d| self.upper(d).unwrap_or(1) as f64).product()
+    }
+}

@@ -1,0 +1,151 @@
+//! Engines: the ways to execute one piece of a graph.
+//!
+//! An [`Engine`] has a stable, globally unique [`EngineId`], says whether it applies to a
+//! [`Query`] and at what cost, and lowers the piece to [`Step`]s: kernels with parameters and
+//! tensors, still without memory. The [`Registry`] holds every engine; the [`Heuristic`] ranks
+//! those that apply, from the profile alone.
+//!
+//! Absent on purpose: devices. An engine sees a [`DeviceProfile`], so a plan can be made for a
+//! machine that is not here. Adding an engine touches one file of this folder and the registry.
+
+mod attention;
+mod conv;
+mod elementwise;
+mod heuristic;
+mod linear;
+mod lowering;
+mod matmul;
+mod movement;
+mod reduce;
+mod registry;
+mod rows;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use elementwise::copy;
+pub use heuristic::{Choice, Heuristic, Roofline, choose};
+pub use lowering::{
+    Call, Lowering, Step, StepBinding, Tensor, TensorId, TensorRole, View, tensor_bytes,
+};
+pub use registry::Registry;
+
+use crate::base::ShapeClass;
+use crate::error::Result;
+use crate::ir::Op;
+use crate::provider::DeviceProfile;
+
+/// The name of an engine, unique for ever: `wgsl.matvec.q4_k.subgroup`, `cpu.fused`. A name
+/// never changes its meaning, so saved choices stay valid.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct EngineId(Cow<'static, str>);
+
+impl EngineId {
+    /// An id from a literal or a generated name.
+    pub fn new(name: impl Into<Cow<'static, str>>) -> EngineId {
+        EngineId(name.into())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for EngineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How a product multiplies. Always named in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum ComputeMode {
+    /// Exact operands, 32-bit sums: `|err| <= k * 2^-24 * sum |a| * |b|`, k the length of the sum.
+    #[default]
+    F32,
+}
+
+impl fmt::Display for ComputeMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("F32")
+    }
+}
+
+/// What one should know of an engine before choosing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notes {
+    /// Same device, same operands, same bits.
+    pub deterministic: bool,
+    /// How it multiplies.
+    pub compute: ComputeMode,
+}
+
+/// An estimate of what a piece takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Bytes read and written in device memory.
+    pub bytes: f64,
+    /// Floating-point operations; a multiply and add are two.
+    pub flops: f64,
+    /// Kernel launches.
+    pub dispatches: f64,
+    /// Share of the device's speed that the engine reaches, 0 to 1.
+    pub efficiency: f64,
+}
+
+/// One piece of a graph, as engines see it.
+pub struct Query<'a> {
+    /// The operation.
+    pub op: &'a Op,
+    /// What a person calls it.
+    pub label: &'a str,
+    /// Its operands.
+    pub operands: &'a [View],
+    /// Where its result goes: without gaps, except for an update, where it is the state.
+    pub output: &'a View,
+    /// The device.
+    pub profile: &'a DeviceProfile,
+    /// The ranges of symbols.
+    pub class: &'a ShapeClass,
+}
+
+impl Query<'_> {
+    /// Greatest size of a dimension in this class.
+    ///
+    /// # Errors
+    /// Invalid, for a symbol without a range.
+    pub fn upper(&self, dim: &crate::base::Dim) -> Result<u64> {
+        self.class.upper(dim)
+    }
+
+    /// Whether the device runs WGSL kernels (or counts them, as the null device does).
+    pub fn is_wgsl(&self) -> bool {
+        self.profile.provider != "cpu"
+    }
+}
+
+/// One way to execute a piece of a graph.
+pub trait Engine: Send + Sync {
+    /// Its name.
+    fn id(&self) -> &EngineId;
+
+    /// What one should know of it.
+    fn notes(&self) -> Notes {
+        Notes { deterministic: true, compute: ComputeMode::F32 }
+    }
+
+    /// Whether it can execute this; the reason where it cannot. Asked before everything else.
+    fn applies(&self, query: &Query) -> Result<(), String>;
+
+    /// What it would take.
+    fn cost(&self, query: &Query) -> Cost;
+
+    /// Adds its steps.
+    ///
+    /// # Errors
+    /// Unsupported or invalid, naming the piece, when sizes do not fit the device.
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()>;
+}

@@ -1,0 +1,160 @@
+//! Operations that move elements: gather, update of a state, concat, pad.
+
+use super::elementwise::{self, addressable, part};
+use super::lowering::{Call, Lowering};
+use super::{Cost, Engine, EngineId, Query, linear};
+use crate::base::Dim;
+use crate::error::{Error, Result};
+use crate::ir::Op;
+use crate::kernel::{AssetSpec, catalogue};
+
+/// Gather, as rows of a table of any format or along an axis of a plain tensor.
+pub(super) struct Gather {
+    id: EngineId,
+    rows: bool,
+}
+
+impl Gather {
+    pub(super) fn all() -> [Gather; 2] {
+        [
+            Gather { id: EngineId::new("catalogue.gather_rows"), rows: true },
+            Gather { id: EngineId::new("catalogue.gather"), rows: false },
+        ]
+    }
+}
+
+impl Engine for Gather {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        let (Op::Gather { axis }, [x, _]) = (query.op, query.operands) else {
+            return Err(format!("{} is not a gather", query.op.name()));
+        };
+        let table = *axis == 0 && x.shape.rank() == 2 && x.is_contiguous() && x.dtype.is_float();
+        match (self.rows, linear::is_packed(x)) {
+            (true, _) if table => Ok(()),
+            (true, _) => Err("the operand is not a table of rows".into()),
+            (false, true) => Err(format!("the operand is packed as {}", x.format)),
+            (false, false) => Ok(()),
+        }
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let bytes = 8.0 * query.output_elements();
+        let efficiency = if self.rows { 0.5 } else { 0.3 };
+        Cost { bytes, flops: 0.0, dispatches: 1.0, efficiency }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let Op::Gather { axis } = query.op else {
+            return Err(Error::invalid(format!("{} is not a gather", query.op.name())));
+        };
+        let ids = out.contiguous(&query.operands[1])?;
+        let count = ids.shape.elements();
+        let y_offset = &query.output.layout.offset;
+        if self.rows {
+            let table = &query.operands[0];
+            let name = catalogue::family_name("gather_rows_*", table.format);
+            let cols = &table.shape[1];
+            let [gy, gz, _] = out.fold(count.clone());
+            let call = Call::new(AssetSpec::new(name))
+                .dim("count", &count)?
+                .dim("rows", &table.shape[0])?
+                .dim("cols", cols)?
+                .dim("ids_offset", &ids.layout.offset)?
+                .dim("y_offset", y_offset)?
+                .bind(table.tensor)
+                .bind(ids.tensor)
+                .bind(query.output.tensor)
+                .grid([cols.ceil_div(&Dim::new(256)), gy, gz]);
+            if !table.layout.offset.is(0) {
+                return Err(Error::unsupported(format!("{}: a table with an offset", query.label)));
+            }
+            return out.call(call);
+        }
+        let x = out.contiguous(&query.operands[0])?;
+        let product = |dims: &[Dim]| dims.iter().cloned().fold(Dim::new(1), |a, b| a * b);
+        let dims = x.shape.dims();
+        let (outer, inner) = (product(&dims[..*axis]), product(&dims[*axis + 1..]));
+        let elements = outer.clone() * count.clone() * inner.clone();
+        let grid = out.fold(elements.ceil_div(&Dim::new(256)));
+        out.call(
+            Call::new(AssetSpec::new("gather"))
+                .dim("outer", &outer)?
+                .dim("axis_len", &dims[*axis])?
+                .dim("inner", &inner)?
+                .dim("count", &count)?
+                .dim("x_offset", &x.layout.offset)?
+                .dim("ids_offset", &ids.layout.offset)?
+                .dim("y_offset", y_offset)?
+                .bind(x.tensor)
+                .bind(ids.tensor)
+                .bind(query.output.tensor)
+                .grid(grid),
+        )
+    }
+}
+
+/// Update, concat and pad: copies into parts of the result.
+pub(super) struct CopyInto {
+    id: EngineId,
+}
+
+impl CopyInto {
+    pub(super) fn new() -> CopyInto {
+        CopyInto { id: EngineId::new("fused.copy") }
+    }
+}
+
+impl Engine for CopyInto {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        match query.op {
+            Op::Update { .. } | Op::Concat { .. } | Op::Pad { .. } => {}
+            other => return Err(format!("{} is not a copy into parts", other.name())),
+        }
+        match query.operands.iter().all(|v| addressable(v.dtype)) {
+            true => Ok(()),
+            false => Err("elements of two bytes".into()),
+        }
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let dispatches = query.operands.len() as f64;
+        Cost { bytes: query.total_bytes(), flops: 0.0, dispatches, efficiency: 0.8 }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        match query.op {
+            Op::Update { at } => {
+                let src = &query.operands[1];
+                let to = part(query.output, 0, at, &src.shape[0]);
+                elementwise::copy(src, &to, out)
+            }
+            Op::Concat { axis } => {
+                let mut start = Dim::new(0);
+                for operand in query.operands {
+                    let len = &operand.shape[*axis];
+                    elementwise::copy(operand, &part(query.output, *axis, &start, len), out)?;
+                    start = start + len.clone();
+                }
+                Ok(())
+            }
+            Op::Pad { amounts, word } => {
+                let x = &query.operands[0];
+                elementwise::fill(*word, query.output, out)?;
+                let mut inside = query.output.clone();
+                for (axis, (before, _)) in amounts.iter().enumerate() {
+                    inside = part(&inside, axis, &Dim::from(*before), &x.shape[axis]);
+                }
+                elementwise::copy(x, &inside, out)
+            }
+            other => Err(Error::invalid(format!("{} is not a copy into parts", other.name()))),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Reductions over any axes, as [outer, len, inner].
+
+use super::lowering::{Call, Lowering, View};
+use super::{Cost, Engine, EngineId, Query};
+use crate::base::{DType, Dim};
+use crate::error::Result;
+use crate::ir::{Op, ReduceOp};
+use crate::kernel::AssetSpec;
+
+/// `reduce_*`.
+pub(super) struct Reduce {
+    id: EngineId,
+    subgroup: bool,
+}
+
+impl Reduce {
+    pub(super) fn new(subgroup: bool) -> Reduce {
+        let tail = if subgroup { ".subgroup" } else { "" };
+        Reduce { id: EngineId::new(format!("catalogue.reduce{tail}")), subgroup }
+    }
+}
+
+impl Engine for Reduce {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        if !matches!(query.op, Op::Reduce { .. }) {
+            return Err(format!("{} is not a reduction", query.op.name()));
+        }
+        if self.subgroup && !(query.is_wgsl() && query.profile.has_subgroups) {
+            return Err("the device has no subgroups".into());
+        }
+        match query.operands.iter().all(|v| v.dtype == DType::F32) {
+            true => Ok(()),
+            false => Err("the operand is not f32".into()),
+        }
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let efficiency = if self.subgroup { 0.6 } else { 0.5 };
+        let bytes = query.total_bytes();
+        Cost { bytes, flops: bytes / 4.0, dispatches: 1.0, efficiency }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let Op::Reduce { op, axes, .. } = query.op else {
+            return Err(crate::Error::invalid(format!("{} is not a reduction", query.op.name())));
+        };
+        let x = reduced_together(&query.operands[0], axes);
+        let axes = x.1;
+        let x = out.contiguous(&x.0)?;
+        let product = |dims: &[Dim]| dims.iter().cloned().fold(Dim::new(1), |a, b| a * b);
+        let dims = x.shape.dims();
+        let outer = product(&dims[..axes.start]);
+        let len = product(&dims[axes.clone()]);
+        let inner = product(&dims[axes.end..]);
+        let mut spec = AssetSpec::new(match op {
+            ReduceOp::Sum => "reduce_sum",
+            ReduceOp::Mean => "reduce_mean",
+            ReduceOp::Prod => "reduce_prod",
+            ReduceOp::Max => "reduce_max",
+            ReduceOp::Min => "reduce_min",
+        });
+        if self.subgroup {
+            spec = spec.define("subgroup");
+        }
+        let grid = out.fold(outer.clone() * inner.clone());
+        out.call(
+            Call::new(spec)
+                .dim("outer", &outer)?
+                .dim("len", &len)?
+                .dim("inner", &inner)?
+                .dim("x_offset", &x.layout.offset)?
+                .dim("y_offset", &query.output.layout.offset)?
+                .bind(x.tensor)
+                .bind(query.output.tensor)
+                .grid(grid),
+        )
+    }
+}
+
+/// The view with the reduced axes side by side, last unless they already are, and where they are.
+fn reduced_together(view: &View, axes: &[usize]) -> (View, std::ops::Range<usize>) {
+    let first = axes.first().copied().unwrap_or(0);
+    if axes.iter().enumerate().all(|(i, axis)| *axis == first + i) {
+        return (view.clone(), first..first + axes.len());
+    }
+    let rank = view.shape.rank();
+    let kept = (0..rank).filter(|axis| !axes.contains(axis));
+    let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
+    let mut moved = view.clone();
+    moved.shape = order.iter().map(|axis| view.shape[*axis].clone()).collect();
+    moved.layout.strides = order.iter().map(|axis| view.layout.strides[*axis].clone()).collect();
+    (moved, rank - axes.len()..rank)
+}

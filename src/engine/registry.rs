@@ -1,0 +1,85 @@
+//! Every engine there is, and how one is found.
+
+use std::sync::Arc;
+
+use super::attention::{Attention, Rope};
+use super::conv::Conv;
+use super::elementwise::Elementwise;
+use super::linear::{Family, Linear};
+use super::matmul::MatMul;
+use super::movement::{CopyInto, Gather};
+use super::reduce::Reduce;
+use super::rows::Rows;
+use super::{Engine, EngineId};
+use crate::base::Format;
+use crate::error::{Error, Result};
+
+/// A list of engines in which each id occurs once. Others' engines are added to it.
+#[derive(Clone)]
+pub struct Registry {
+    engines: Vec<Arc<dyn Engine>>,
+}
+
+impl Registry {
+    /// The engines of this crate.
+    pub fn builtin() -> Registry {
+        let mut engines: Vec<Arc<dyn Engine>> = Vec::new();
+        for format in Format::ALL {
+            for family in [Family::MatVec, Family::MatMul] {
+                engines.push(Arc::new(Linear::new(family, format, false, false)));
+                engines.push(Arc::new(Linear::new(family, format, true, false)));
+            }
+            engines.push(Arc::new(Linear::new(Family::MatVec, format, false, true)));
+        }
+        engines.extend(Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
+        engines.extend(Attention::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
+        engines.extend(Gather::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
+        engines.extend(Conv::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
+        engines.push(Arc::new(Reduce::new(true)));
+        engines.push(Arc::new(Reduce::new(false)));
+        engines.push(Arc::new(Rope::new()));
+        engines.push(Arc::new(MatMul::new()));
+        engines.push(Arc::new(Elementwise::new()));
+        engines.push(Arc::new(CopyInto::new()));
+        Registry { engines }
+    }
+
+    /// Adds an engine.
+    ///
+    /// # Errors
+    /// Invalid, when its id is taken.
+    pub fn add(&mut self, engine: Arc<dyn Engine>) -> Result<()> {
+        if self.get(engine.id()).is_some() {
+            return Err(Error::invalid(format!("engine {} is there already", engine.id())));
+        }
+        self.engines.push(engine);
+        Ok(())
+    }
+
+    /// Every engine, in the order they were added.
+    pub fn engines(&self) -> &[Arc<dyn Engine>] {
+        &self.engines
+    }
+
+    /// The engine of an id.
+    pub fn get(&self, id: &EngineId) -> Option<&Arc<dyn Engine>> {
+        self.engines.iter().find(|engine| engine.id() == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_unique() {
+        let registry = Registry::builtin();
+        let mut ids: Vec<_> = registry.engines().iter().map(|e| e.id().clone()).collect();
+        ids.sort();
+        let count = ids.len();
+        ids.dedup();
+        assert_eq!(ids.len(), count);
+        let mut registry = registry;
+        assert!(registry.add(Arc::new(Rope::new())).is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! A model file that has been read and checked: config, tokenizer, tensors.
+
+use std::sync::Arc;
+
+use super::config::Config;
+use super::tokenizer::Tokenizer;
+use super::weights::{self, Weight};
+use crate::error::Result;
+use crate::gguf::Gguf;
+
+/// A model, ready to be put on a device.
+pub struct Model {
+    file: Gguf,
+    config: Config,
+    tokenizer: Tokenizer,
+    weights: Vec<Weight>,
+}
+
+impl Model {
+    /// Opens a GGUF file.
+    ///
+    /// # Errors
+    /// What the file lacks or gets wrong, naming file, field and offset.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn open(
+        path: impl AsRef<std::path::Path>,
+        access: crate::gguf::Access,
+    ) -> Result<Arc<Model>> {
+        Model::from_gguf(Gguf::open(path, access)?)
+    }
+
+    /// The small trained model that comes with the crate: 7.3 M parameters, Q4_K, short stories.
+    ///
+    /// # Errors
+    /// None, while the crate's tests pass.
+    #[cfg(feature = "embedded-model")]
+    pub fn embedded() -> Result<Arc<Model>> {
+        static BYTES: &[u8] = include_bytes!("../../models/warploom-tiny-llama-Q4_K_M.gguf");
+        Model::from_gguf(Gguf::from_bytes(BYTES, "embedded warploom-tiny-llama-Q4_K_M.gguf")?)
+    }
+
+    /// A model of an open file.
+    ///
+    /// # Errors
+    /// What the file lacks or gets wrong, naming file, field and offset.
+    pub fn from_gguf(file: Gguf) -> Result<Arc<Model>> {
+        let config = Config::from_gguf(&file)?;
+        let weights = weights::table(&file, &config)?;
+        let tokenizer = Tokenizer::from_gguf(&file)?;
+        Ok(Arc::new(Model { file, config, tokenizer, weights }))
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Gguf {
+        &self.file
+    }
+
+    /// Its numbers.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    pub(super) fn weights(&self) -> &[Weight] {
+        &self.weights
+    }
+
+    /// Bytes of every weight on a device.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weights.iter().filter_map(stored_bytes).sum()
+    }
+
+    /// Bytes of weights that one token reads: all but the embedding, of which it reads a row,
+    /// unless that is the output matrix too.
+    pub fn bytes_per_token(&self) -> u64 {
+        let read = |weight: &&Weight| weight.name != "token_embd.weight" || self.config.tied_output;
+        self.weights.iter().filter(read).filter_map(stored_bytes).sum()
+    }
+
+    /// Bytes of keys and values of one position, in all layers.
+    pub fn cache_bytes_per_token(&self) -> u64 {
+        (self.config.layers * 2 * self.config.kv_width() * 4) as u64
+    }
+}
+
+fn stored_bytes(weight: &Weight) -> Option<u64> {
+    weight.format.bytes(weight.shape.iter().product())
+}

@@ -1,0 +1,258 @@
+//! A model on a device: weights, cache, and the plans that run it.
+//!
+//! A plan is made the first time a class of lengths is met and kept. A steady token is one
+//! recording, one submit and one wait, and allocates no device memory.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::decoder::{self, PAST, SEQ, Wanted};
+use super::model::Model;
+use super::weights;
+use crate::base::{ShapeClass, SymbolValues};
+use crate::error::{Error, Result};
+use crate::ir::Graph;
+use crate::plan::{Options, Plan};
+use crate::provider::Device;
+use crate::runtime::{Instance, Resident, Runtime, WeightSource};
+
+/// Tokens of a run, by class: both ends.
+const CLASSES: [(usize, usize); 4] = [(1, 1), (2, 8), (9, 64), (65, 512)];
+
+/// How to put a model on a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionOptions {
+    /// Positions that the cache holds; `None` is what the model was trained for, at most 4,096.
+    pub context: Option<usize>,
+}
+
+/// Positions of the cache unless the caller says otherwise.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// A model on a device.
+pub struct Session {
+    runtime: Arc<Runtime>,
+    model: Arc<Model>,
+    resident: Resident,
+    graphs: HashMap<Wanted, Graph>,
+    instances: HashMap<(usize, Wanted), Instance>,
+    context: usize,
+    past: usize,
+}
+
+impl Session {
+    /// Uploads the weights and makes room for the cache. `progress` is told bytes of weights
+    /// that went to the device, and how many there are.
+    ///
+    /// # Errors
+    /// Out of memory, before anything is uploaded, where weights and cache do not fit the budget;
+    /// invalid, for a context of 0 or beyond the model's.
+    pub fn new(
+        runtime: Arc<Runtime>,
+        model: Arc<Model>,
+        options: SessionOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Session> {
+        let trained = model.config().context;
+        let context = options.context.unwrap_or(trained.min(DEFAULT_CONTEXT));
+        if context == 0 || context > trained {
+            let text = format!("a context of {context} positions, the model was trained for 1 to {trained}");
+            return Err(Error::invalid(text));
+        }
+        check_memory(&runtime, &model, context)?;
+        let mut session = Session {
+            runtime,
+            model,
+            resident: Resident::new(),
+            graphs: HashMap::new(),
+            instances: HashMap::new(),
+            context,
+            past: 0,
+        };
+        session.upload(progress)?;
+        Ok(session)
+    }
+
+    fn upload(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        let (model, runtime) = (self.model.clone(), self.runtime.clone());
+        let (pool, device) = (runtime.pool(), &**runtime.device());
+        let total = model.weight_bytes();
+        let mut done = 0;
+        for weight in model.weights() {
+            let bytes = weights::bytes(model.file(), model.config(), weight)?;
+            let source = WeightSource { name: &weight.name, bytes: &bytes };
+            self.resident.upload(pool, device, &source, &mut |bytes| {
+                done += bytes;
+                progress(done, total);
+            })?;
+        }
+        let bytes = (self.context * model.config().kv_width() * 4) as u64;
+        for layer in 0..model.config().layers {
+            for kind in ['k', 'v'] {
+                let name = decoder::cache_name(kind, layer);
+                self.resident.state(pool, device, &name, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The device it is on.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        self.runtime.device()
+    }
+
+    /// Positions that the cache holds.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Positions that are filled.
+    pub fn past(&self) -> usize {
+        self.past
+    }
+
+    /// Forgets positions from `past` on.
+    ///
+    /// # Errors
+    /// Invalid, when fewer are filled.
+    pub fn truncate(&mut self, past: usize) -> Result<()> {
+        if past > self.past {
+            let text = format!("cannot keep {past} positions, {} are filled", self.past);
+            return Err(Error::invalid(text));
+        }
+        self.past = past;
+        Ok(())
+    }
+
+    /// Runs tokens after those in the cache and gives what is wanted after the last: nothing,
+    /// logits `[v]` f32 or a token `[1]` u32, as little-endian bytes. Long runs are cut in pieces.
+    ///
+    /// # Errors
+    /// Invalid, for no tokens, an id outside the vocabulary or more than the context holds (the
+    /// cache then is as before); what planning and the device say.
+    pub async fn run(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
+        self.check_tokens(tokens)?;
+        let mut rest = tokens;
+        while rest.len() > CLASSES[3].1 {
+            let (piece, after) = rest.split_at(CLASSES[3].1);
+            self.step(piece, Wanted::Cache).await?;
+            rest = after;
+        }
+        self.step(rest, wanted).await
+    }
+
+    /// As [`Session::run`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn run_blocking(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
+        crate::base::platform::block_on(self.run(tokens, wanted))
+    }
+
+    fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
+        if tokens.is_empty() {
+            return Err(Error::invalid("no tokens to run"));
+        }
+        let vocabulary = self.model.config().vocabulary;
+        if let Some(id) = tokens.iter().find(|id| **id as usize >= vocabulary) {
+            return Err(Error::invalid(format!("token {id} of a vocabulary of {vocabulary}")));
+        }
+        if tokens.len() > self.context - self.past {
+            return Err(Error::invalid(format!(
+                "{} tokens after {} do not fit a context of {} positions",
+                tokens.len(),
+                self.past,
+                self.context
+            )));
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
+        let symbols = SymbolValues::new()
+            .with(SEQ, tokens.len() as u64)
+            .with(PAST, self.past as u64);
+        let positions: Vec<i32> =
+            (self.past..self.past + tokens.len()).map(|position| position as i32).collect();
+        let inputs =
+            vec![bytemuck::cast_slice(tokens).to_vec(), bytemuck::cast_slice(&positions).to_vec()];
+        let class = CLASSES.iter().position(|(low, high)| (*low..=*high).contains(&tokens.len()));
+        let class = class.ok_or_else(|| Error::invalid("a piece beyond the largest class"))?;
+        let count = tokens.len();
+        let instance = self.instance(class, wanted).await?;
+        let outputs = instance.read(symbols, inputs).await?;
+        self.past += count;
+        Ok(outputs.into_iter().next().unwrap_or_default())
+    }
+
+    /// The plan for a class, made the first time.
+    async fn instance(&mut self, class: usize, wanted: Wanted) -> Result<&Instance> {
+        if !self.instances.contains_key(&(class, wanted)) {
+            let plan = self.plan(class, wanted)?;
+            let instance = Instance::new(&self.runtime, plan, &self.resident).await?;
+            self.instances.insert((class, wanted), instance);
+        }
+        let instance = self.instances.get(&(class, wanted));
+        instance.ok_or_else(|| Error::invalid("a plan that was just made is gone"))
+    }
+
+    fn plan(&mut self, class: usize, wanted: Wanted) -> Result<Plan> {
+        let graph = match self.graphs.entry(wanted) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                let model = &self.model;
+                entry.insert(decoder::decoder(model.config(), model.weights(), self.context, wanted)?)
+            }
+        };
+        let (low, high) = CLASSES[class];
+        let class = ShapeClass::new()
+            .with(SEQ, low as u64, high.min(self.context) as u64)
+            .with(PAST, 0, self.context as u64);
+        let mut options = Options::new(self.runtime.registry());
+        options.preferred = self.runtime.preferred().to_vec();
+        Plan::new(graph, &class, self.runtime.device().profile(), &options)
+    }
+
+    /// The plan that runs one token and gives `wanted`, for reports.
+    ///
+    /// # Errors
+    /// What planning says.
+    pub fn decode_plan(&mut self, wanted: Wanted) -> Result<Plan> {
+        match self.instances.get(&(0, wanted)) {
+            Some(instance) => Ok(instance.plan().clone()),
+            None => self.plan(0, wanted),
+        }
+    }
+
+    /// Bytes of weights and cache on the device.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident.bytes()
+    }
+}
+
+/// Refuses a model that cannot fit before a byte is uploaded.
+fn check_memory(runtime: &Runtime, model: &Model, context: usize) -> Result<()> {
+    let need = model.weight_bytes() + model.cache_bytes_per_token() * context as u64;
+    let budget = runtime.pool().budget();
+    let have = budget.or(match runtime.device().profile().memory_bytes {
+        0 => None,
+        bytes => Some(bytes),
+    });
+    match have {
+        Some(have) if need > have => {
+            let what = format!(
+                "weights and a cache of {context} positions of {} on {}",
+                model.file().name(),
+                runtime.device().profile().id()
+            );
+            Err(Error::out_of_memory(what, need, have))
+        }
+        _ => Ok(()),
+    }
+}

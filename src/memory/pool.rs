@@ -1,0 +1,201 @@
+//! Buffers kept for reuse.
+//!
+//! Drivers take long to allocate and do not always say no in time, so freed buffers are kept by
+//! size class and handed out again, and a budget is checked before a driver is asked. When it
+//! would be passed, idle buffers go first; only then is the answer out of memory, with need and
+//! have, and the pool stays usable.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::provider::{BufferId, BufferRange, Device, Resource, Usage};
+
+/// Buffers of one device, kept for reuse under a budget.
+#[derive(Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    device: Arc<dyn Device>,
+    budget: Option<u64>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    idle: BTreeMap<u64, Vec<BufferId>>,
+    idle_bytes: u64,
+    live_bytes: u64,
+}
+
+/// A buffer of a pool; back in it when dropped. Its contents are whatever was there before.
+pub struct PooledBuffer {
+    shared: Arc<Shared>,
+    id: BufferId,
+    /// Bytes of the size class.
+    class: u64,
+    bytes: u64,
+}
+
+/// Sizes that are kept apart: eighths of powers of two, so that a buffer is at most a seventh
+/// larger than asked (small ones 256 bytes).
+fn size_class(bytes: u64) -> u64 {
+    let step = (bytes.max(1).next_power_of_two() / 8).max(256);
+    bytes.max(1).checked_next_multiple_of(step).unwrap_or(u64::MAX)
+}
+
+impl Pool {
+    /// An empty pool; `budget` in bytes, `None` for what the device gives.
+    pub fn new(device: Arc<dyn Device>, budget: Option<u64>) -> Pool {
+        Pool { shared: Arc::new(Shared { device, budget, state: Mutex::default() }) }
+    }
+
+    /// A buffer of at least so many bytes.
+    ///
+    /// # Errors
+    /// Out of memory, with need and have, after every idle buffer was given up.
+    pub fn take(&self, bytes: u64, usage: Usage) -> Result<PooledBuffer> {
+        let class = size_class(bytes);
+        let mut state = self.shared.state();
+        let idle = state.idle.get_mut(&class).and_then(Vec::pop);
+        let id = match idle {
+            Some(id) => {
+                state.idle_bytes -= class;
+                id
+            }
+            None => self.shared.alloc(&mut state, class, usage)?,
+        };
+        state.live_bytes += class;
+        drop(state);
+        Ok(PooledBuffer { shared: self.shared.clone(), id, class, bytes })
+    }
+
+    /// Gives every idle buffer back to the device.
+    pub fn trim(&self) {
+        self.shared.trim(&mut self.shared.state());
+    }
+
+    /// Bytes that may be used; `None` for what the device gives.
+    pub fn budget(&self) -> Option<u64> {
+        self.shared.budget
+    }
+
+    /// Bytes handed out, and bytes kept idle.
+    pub fn usage(&self) -> (u64, u64) {
+        let state = self.shared.state();
+        (state.live_bytes, state.idle_bytes)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every update of the state is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trim(&self, state: &mut State) {
+        for id in std::mem::take(&mut state.idle).into_values().flatten() {
+            self.device.free(Resource::Buffer(id));
+        }
+        state.idle_bytes = 0;
+    }
+
+    fn alloc(&self, state: &mut State, bytes: u64, usage: Usage) -> Result<BufferId> {
+        if let Some(budget) = self.budget {
+            let fits = |state: &State| {
+                let used = state.live_bytes.saturating_add(state.idle_bytes);
+                bytes <= budget.saturating_sub(used)
+            };
+            if !fits(state) {
+                self.trim(state);
+            }
+            if !fits(state) {
+                let have = budget.saturating_sub(state.live_bytes);
+                let what = format!("a {usage:?} buffer within a budget of {budget} bytes");
+                return Err(Error::out_of_memory(what, bytes, have));
+            }
+        }
+        match self.device.alloc(bytes, usage) {
+            Err(error) if error.is_out_of_memory() && state.idle_bytes > 0 => {
+                self.trim(state);
+                self.device.alloc(bytes, usage)
+            }
+            result => result,
+        }
+    }
+}
+
+impl PooledBuffer {
+    /// The part that was asked for.
+    pub fn range(&self) -> BufferRange {
+        BufferRange { buffer: self.id, offset: 0, bytes: self.bytes }
+    }
+}
+
+impl Drop for PooledBuffer {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.live_bytes -= self.class;
+        state.idle_bytes += self.class;
+        state.idle.entry(self.class).or_default().push(self.id);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut state = std::mem::take(&mut *self.state());
+        self.trim(&mut state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::{NullProvider, OpenOptions};
+
+    #[test]
+    fn reuses_evicts_and_refuses() {
+        let device = NullProvider::device(&OpenOptions::default());
+        let pool = Pool::new(device.clone(), Some(4096));
+        let first = pool.take(1000, Usage::Working).unwrap();
+        let id = first.range().buffer;
+        drop(first);
+        let again = pool.take(1024, Usage::Working).unwrap();
+        assert_eq!(again.range().buffer, id);
+        assert_eq!(device.counters().allocations, 1);
+        drop(again);
+        // The idle kilobyte goes before the budget says no.
+        let large = pool.take(3500, Usage::Working).unwrap();
+        assert_eq!(pool.usage().1, 0);
+        let error = pool.take(1024, Usage::Working).err().unwrap();
+        assert!(error.is_out_of_memory() && error.to_string().contains("1024"), "{error}");
+        drop(large);
+        assert!(pool.take(1024, Usage::Working).is_ok());
+        drop(pool);
+        assert_eq!(device.counters().allocated_bytes, 0);
+    }
+
+    #[test]
+    fn random_takes_stay_under_the_cap() {
+        let device = NullProvider::device(&OpenOptions::default());
+        let cap = 256 << 20;
+        let pool = Pool::new(device.clone(), Some(cap));
+        let mut held = Vec::new();
+        let mut seed = 0x2545_F491_4F6C_DD1D_u64;
+        for _ in 0..200_000 {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            if held.len() > 40 || seed.is_multiple_of(3) {
+                if !held.is_empty() {
+                    held.swap_remove((seed >> 8) as usize % held.len());
+                }
+            } else if let Ok(buffer) = pool.take(1 + (seed >> 16) % (16 << 20), Usage::Working) {
+                held.push(buffer);
+            }
+            assert!(device.counters().allocated_bytes <= cap);
+        }
+    }
+}

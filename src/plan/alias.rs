@@ -1,0 +1,140 @@
+//! Memory for results, and none for views.
+//!
+//! Every node that computes gets a tensor; reshapes, transposes, slices and expands become other
+//! strides over the tensor of their operand. A reshape whose operand has gaps cannot, and becomes
+//! a copy.
+
+use smallvec::SmallVec;
+
+use super::draft::Draft;
+use crate::base::{Dim, Format, Layout, Shape};
+use crate::broken_invariant;
+use crate::engine::{Tensor, TensorId, TensorRole, View, tensor_bytes};
+use crate::error::{Error, Result};
+use crate::ir::{Node, NodeId, Op};
+
+pub(super) fn alias(draft: &mut Draft) -> Result<()> {
+    let ids: Vec<NodeId> = draft.graph.ids().collect();
+    for id in ids {
+        let node = draft.graph.node(id).clone();
+        let view = match &node.op {
+            Op::Input { name } => new_tensor(draft, id, &node, TensorRole::Input(name.clone()))?,
+            Op::State { name } => new_tensor(draft, id, &node, TensorRole::State(name.clone()))?,
+            Op::Weight { name, format } => weight(draft, &node, name, *format)?,
+            Op::Constant { words } => constant(draft, &node, words),
+            Op::Update { .. } => {
+                let state = &draft.views[node.inputs[0].index()];
+                let format = Format::Plain(node.dtype);
+                View::whole(state.tensor, node.shape.clone(), node.dtype, format)
+            }
+            Op::Reshape(_) | Op::Transpose(_) | Op::Slice { .. } | Op::Expand(_) => {
+                let operand = &draft.views[node.inputs[0].index()];
+                match seen_as(operand, &node) {
+                    Some(view) => view,
+                    None => {
+                        draft.copies.push(id);
+                        new_tensor(draft, id, &node, TensorRole::Intermediate)?
+                    }
+                }
+            }
+            _ => new_tensor(draft, id, &node, TensorRole::Intermediate)?,
+        };
+        draft.views.push(view);
+    }
+    Ok(())
+}
+
+fn add(draft: &mut Draft, tensor: Tensor) -> TensorId {
+    draft.tensors.push(tensor);
+    TensorId((draft.tensors.len() - 1) as u32)
+}
+
+fn new_tensor(draft: &mut Draft, id: NodeId, node: &Node, role: TensorRole) -> Result<View> {
+    let bytes = tensor_bytes(draft.class, &node.shape, node.dtype)?;
+    let name = if node.label.is_empty() { id.to_string() } else { node.label.clone() };
+    let tensor = add(draft, Tensor { name, role, bytes });
+    Ok(View::whole(tensor, node.shape.clone(), node.dtype, Format::Plain(node.dtype)))
+}
+
+fn weight(draft: &mut Draft, node: &Node, name: &str, format: Format) -> Result<View> {
+    let elements = draft.class.upper(&node.shape.elements())?;
+    let bytes = format.bytes(elements).ok_or_else(|| {
+        let len = format.block_len();
+        Error::invalid(format!("weight {name:?} of {elements} elements is not blocks of {len}"))
+    })?;
+    let bytes = bytes.max(4).next_multiple_of(4);
+    let role = TensorRole::Weight(name.into());
+    let tensor = add(draft, Tensor { name: name.into(), role, bytes });
+    Ok(View::whole(tensor, node.shape.clone(), node.dtype, format))
+}
+
+fn constant(draft: &mut Draft, node: &Node, words: &[u32]) -> View {
+    let bytes = (words.len().max(1) * 4) as u64;
+    let role = TensorRole::Constant(words.to_vec());
+    let name = if node.label.is_empty() { "constant".into() } else { node.label.clone() };
+    let tensor = add(draft, Tensor { name, role, bytes });
+    let mut view = View::whole(tensor, node.shape.clone(), node.dtype, Format::Plain(node.dtype));
+    if words.len() == 1 {
+        view.layout.strides.iter_mut().for_each(|stride| *stride = Dim::new(0));
+    }
+    view
+}
+
+/// The operand seen through an alias operation; `None` where strides cannot say it.
+fn seen_as(operand: &View, node: &Node) -> Option<View> {
+    let layout = match &node.op {
+        Op::Transpose(perm) => Layout {
+            offset: operand.layout.offset.clone(),
+            strides: perm.iter().map(|axis| operand.layout.strides[*axis].clone()).collect(),
+        },
+        Op::Expand(shape) => operand.layout.broadcast(&operand.shape, shape),
+        Op::Slice { axis, start, step, .. } => {
+            let mut layout = operand.layout.clone();
+            let stride = layout.strides[*axis].clone();
+            layout.offset = layout.offset + stride.clone() * start.clone();
+            layout.strides[*axis] = stride * Dim::from(*step);
+            layout
+        }
+        Op::Reshape(shape) => reshaped(operand, shape)?,
+        other => broken_invariant(format_args!("{} is no alias", other.name())),
+    };
+    let packed = operand.format != Format::Plain(operand.dtype);
+    // A packed weight has no elements to point at: only its whole may be renamed.
+    if packed && layout != Layout::contiguous(&node.shape) {
+        return None;
+    }
+    Some(View { layout, shape: node.shape.clone(), ..operand.clone() })
+}
+
+fn reshaped(operand: &View, shape: &Shape) -> Option<Layout> {
+    if operand.is_contiguous() {
+        let mut layout = Layout::contiguous(shape);
+        layout.offset = operand.layout.offset.clone();
+        return Some(layout);
+    }
+    // Adding, dropping or splitting dimensions of a tensor with gaps: match dimensions from the
+    // innermost, each of the operand's against a run of the result's.
+    let mut strides: SmallVec<[Dim; 4]> = SmallVec::new();
+    let mut to = shape.dims().iter().rev().peekable();
+    let from = operand.shape.dims().iter().zip(&operand.layout.strides).rev();
+    for (size, stride) in from.filter(|(size, _)| !size.is(1)) {
+        let (mut covered, mut step) = (Dim::new(1), stride.clone());
+        while covered != *size {
+            let next = to.next()?;
+            strides.push(step.clone());
+            step = step * next.clone();
+            covered = covered * next.clone();
+            if matches!((covered.as_const(), size.as_const()), (Some(c), Some(s)) if c > s) {
+                return None;
+            }
+        }
+    }
+    for rest in to {
+        if !rest.is(1) {
+            return None;
+        }
+        strides.push(Dim::new(0));
+    }
+    strides.reverse();
+    Some(Layout { offset: operand.layout.offset.clone(), strides })
+}

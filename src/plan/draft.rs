@@ -1,0 +1,110 @@
+//! What the passes work on: the plan so far.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Options, Plan, PlanInput, PlanOutput, SlotRole};
+use crate::base::ShapeClass;
+use crate::engine::{EngineId, Step, Tensor, View};
+use crate::ir::{Graph, NodeId};
+use crate::provider::{DeviceProfile, Recording};
+
+/// Which engine a node got, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeChoice {
+    /// The node of the plan's graph.
+    pub node: NodeId,
+    /// Its operation and label, for people.
+    pub label: String,
+    /// The engine; `None` for a copy that a view needed.
+    pub engine: Option<EngineId>,
+    /// Estimated seconds.
+    pub seconds: f64,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// Where a tensor lies: slot of the recording and first byte.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) slot: u32,
+    pub(super) offset: u64,
+}
+
+/// A plan under construction.
+pub struct Draft<'a> {
+    pub(super) class: &'a ShapeClass,
+    pub(super) profile: &'a DeviceProfile,
+    pub(super) options: &'a Options<'a>,
+    /// After `infer`: the graph with the class's numbers put in.
+    pub(super) graph: Graph,
+    pub(super) passes: Vec<String>,
+    /// After `alias`: for each node, where its result is seen.
+    pub(super) views: Vec<View>,
+    /// After `alias`: alias nodes that need a copy after all.
+    pub(super) copies: Vec<NodeId>,
+    /// After `choose`: in the order of the nodes that execute.
+    pub(super) choices: Vec<NodeChoice>,
+    pub(super) tensors: Vec<Tensor>,
+    pub(super) steps: Vec<Step>,
+    /// After `lower`: outputs, each without gaps.
+    pub(super) output_views: Vec<(String, View)>,
+    /// After `memory`: for each tensor.
+    pub(super) places: Vec<Place>,
+    pub(super) slots: Vec<SlotRole>,
+    pub(super) recording: Recording,
+    pub(super) inputs: Vec<PlanInput>,
+    pub(super) outputs: Vec<PlanOutput>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(
+        graph: &Graph,
+        class: &'a ShapeClass,
+        profile: &'a DeviceProfile,
+        options: &'a Options<'a>,
+    ) -> Draft<'a> {
+        Draft {
+            class,
+            profile,
+            options,
+            graph: graph.clone(),
+            passes: Vec::new(),
+            views: Vec::new(),
+            copies: Vec::new(),
+            choices: Vec::new(),
+            tensors: Vec::new(),
+            steps: Vec::new(),
+            output_views: Vec::new(),
+            places: Vec::new(),
+            slots: Vec::new(),
+            recording: Recording { label: graph.name.clone(), ..Recording::default() },
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    pub(super) fn finish(self) -> Plan {
+        Plan {
+            name: self.graph.name,
+            class: self.class.clone(),
+            profile: self.profile.clone(),
+            passes: self.passes,
+            choices: self.choices,
+            tensors: self.tensors,
+            steps: self.steps,
+            recording: self.recording,
+            slots: self.slots,
+            inputs: self.inputs,
+            outputs: self.outputs,
+        }
+    }
+
+    /// Operation and label of a node, for people.
+    pub(super) fn describe(&self, id: NodeId) -> String {
+        let node = self.graph.node(id);
+        match node.label.as_str() {
+            "" => format!("{id} {}", node.op.name()),
+            label => format!("{label} ({})", node.op.name()),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! From a graph to a plan: named passes in one list.
+//!
+//! A [`Plan`] is made for one graph, one [`ShapeClass`] and one [`DeviceProfile`], with no device
+//! in sight, and ends in a [`Recording`]: kernels, parameters, buffers by slot. It is built once
+//! for each class and replayed; from run to run only symbols, inputs and bound buffers change.
+//!
+//! Passes run in the order of [`PASSES`], each on the [`Draft`] that the one before left. Those
+//! marked optional can be switched off by name, with the same numbers in the end.
+
+mod alias;
+mod choose;
+mod draft;
+mod explain;
+mod lower;
+mod memory;
+mod schedule;
+mod simplify;
+
+use serde::{Deserialize, Serialize};
+
+pub use draft::{Draft, NodeChoice};
+
+use crate::base::{DType, Shape, ShapeClass};
+use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
+use crate::error::Result;
+use crate::ir::Graph;
+use crate::provider::{DeviceProfile, Recording};
+
+/// One pass.
+pub struct Pass {
+    /// Its name, by which it can be dumped and switched off.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub doc: &'static str,
+    /// Whether the plan is right without it.
+    pub optional: bool,
+    run: fn(&mut Draft) -> Result<()>,
+}
+
+/// Every pass, in order.
+pub static PASSES: [Pass; 7] = [
+    Pass {
+        name: "infer",
+        doc: "puts in the symbols that are numbers in this class, infers shapes, verifies",
+        optional: false,
+        run: simplify::infer,
+    },
+    Pass {
+        name: "simplify",
+        doc: "merges equal nodes and drops those that nothing needs",
+        optional: true,
+        run: simplify::simplify,
+    },
+    Pass {
+        name: "alias",
+        doc: "gives memory to results, and none to views that strides can say",
+        optional: false,
+        run: alias::alias,
+    },
+    Pass {
+        name: "choose",
+        doc: "chooses an engine for each node by estimated cost",
+        optional: false,
+        run: choose::choose,
+    },
+    Pass {
+        name: "lower",
+        doc: "turns nodes into steps: kernels with parameters and tensors",
+        optional: false,
+        run: lower::lower,
+    },
+    Pass {
+        name: "memory",
+        doc: "lays intermediates out in a few buffers, so that no step reads and writes one",
+        optional: false,
+        run: memory::memory,
+    },
+    Pass {
+        name: "schedule",
+        doc: "writes the recording: uploads, dispatches, downloads",
+        optional: false,
+        run: schedule::schedule,
+    },
+];
+
+/// What a plan is made with, besides graph, class and profile.
+pub struct Options<'a> {
+    /// The engines to choose from.
+    pub registry: &'a Registry,
+    /// The ranking.
+    pub heuristic: &'a dyn Heuristic,
+    /// Engines to take wherever they apply.
+    pub preferred: Vec<EngineId>,
+    /// Names of optional passes to leave out.
+    pub without: Vec<String>,
+}
+
+impl<'a> Options<'a> {
+    /// The usual ranking over these engines.
+    pub fn new(registry: &'a Registry) -> Options<'a> {
+        Options { registry, heuristic: &Roofline, preferred: Vec::new(), without: Vec::new() }
+    }
+}
+
+/// A graph made ready for one class of shapes on one kind of device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Name of the graph.
+    pub name: String,
+    /// The ranges of symbols it is good for.
+    pub class: ShapeClass,
+    /// The device it was made for.
+    pub profile: DeviceProfile,
+    /// Names of the passes that ran.
+    pub passes: Vec<String>,
+    /// Which engine each node got, and why.
+    pub choices: Vec<NodeChoice>,
+    /// Every piece of memory.
+    pub tensors: Vec<Tensor>,
+    /// Every kernel launch, in order.
+    pub steps: Vec<Step>,
+    /// What to tell a device.
+    pub recording: Recording,
+    /// What each slot of the recording is.
+    pub slots: Vec<SlotRole>,
+    /// What to give at each run, in the order of the recording's uploads.
+    pub inputs: Vec<PlanInput>,
+    /// What each run gives, in the order of the recording's downloads.
+    pub outputs: Vec<PlanOutput>,
+}
+
+/// What a slot of the recording is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SlotRole {
+    /// One of the buffers of intermediates.
+    Arena(u32),
+    /// Inputs, written at each run.
+    Inputs,
+    /// Numbers of the graph, written once with these bytes.
+    Constants(Vec<u8>),
+    /// A weight, by name.
+    Weight(String),
+    /// A state, by name.
+    State(String),
+}
+
+/// A tensor that each run is given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanInput {
+    /// Name in the graph.
+    pub name: String,
+    /// Sizes.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+}
+
+/// A tensor that each run gives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanOutput {
+    /// Name in the graph.
+    pub name: String,
+    /// Sizes.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+}
+
+impl Plan {
+    /// Makes a plan.
+    ///
+    /// # Errors
+    /// Invalid, for a graph that does not verify or a symbol that the class does not bound;
+    /// unsupported, naming the node, where no engine executes it on such a device.
+    pub fn new(
+        graph: &Graph,
+        class: &ShapeClass,
+        profile: &DeviceProfile,
+        options: &Options,
+    ) -> Result<Plan> {
+        let mut draft = Draft::new(graph, class, profile, options);
+        for pass in &PASSES {
+            if pass.optional && options.without.iter().any(|name| name == pass.name) {
+                continue;
+            }
+            (pass.run)(&mut draft).map_err(|e| {
+                e.context(format_args!("planning {}, pass {}", graph.name, pass.name))
+            })?;
+            draft.passes.push(pass.name.into());
+        }
+        Ok(draft.finish())
+    }
+
+    /// Bytes of the buffers of intermediates.
+    pub fn arena_bytes(&self) -> u64 {
+        let slots = self.slots.iter().zip(&self.recording.slots);
+        slots.filter(|(role, _)| matches!(role, SlotRole::Arena(_))).map(|(_, s)| s.bytes).sum()
+    }
+}

@@ -1,0 +1,235 @@
+//! A plan made ready on a device.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::batcher::{Batcher, Pending, Work};
+use super::resident::Resident;
+use super::{Runtime, Sync};
+use crate::base::SymbolValues;
+use crate::error::{Error, Result};
+use crate::memory::{Pool, PooledBuffer};
+use crate::plan::{Plan, SlotRole};
+use crate::provider::{Args, BufferRange, Command, Device, PreparedId, Recording, Resource, Usage};
+
+/// What a run gives, by name: bytes, little-endian, row-major.
+pub type Outputs = BTreeMap<String, Vec<u8>>;
+
+/// A plan with its memory, kernels and prepared commands, to be run again and again.
+pub struct Instance {
+    plan: Plan,
+    device: Arc<dyn Device>,
+    batcher: Arc<Batcher>,
+    work: Work,
+    /// One command each, where the host waits after every dispatch.
+    stepwise: Option<Vec<(String, Work)>>,
+    /// Arena, inputs and constants; given back with the instance.
+    _buffers: Vec<PooledBuffer>,
+}
+
+/// Memory of a plan that is made for one instance, with room to look around it in tests.
+pub(super) struct Extra {
+    /// Bytes before and after every buffer, filled with [`GUARD`].
+    pub(super) guard: u64,
+    /// Fills intermediates with NaN at first.
+    pub(super) poison: bool,
+}
+
+/// What guard zones and poisoned memory are filled with: as f32 a NaN.
+pub(super) const GUARD: u8 = 0xFF;
+
+impl Instance {
+    /// Compiles the kernels, allocates, prepares. Weights and states are found by name.
+    ///
+    /// # Errors
+    /// Compile errors naming the kernel; out of memory; invalid, where `resident` lacks a name or
+    /// holds too few bytes for it.
+    pub async fn new(runtime: &Runtime, plan: Plan, resident: &Resident) -> Result<Instance> {
+        let extra = Extra { guard: 0, poison: false };
+        Instance::with(runtime, plan, resident, &extra).await.map(|(instance, _)| instance)
+    }
+
+    pub(super) async fn with(
+        runtime: &Runtime,
+        plan: Plan,
+        resident: &Resident,
+        extra: &Extra,
+    ) -> Result<(Instance, Vec<BufferRange>)> {
+        let device = runtime.device().clone();
+        for spec in &plan.recording.kernels {
+            device.compile(spec).await.map_err(|e| {
+                e.context(format_args!("compiling {spec} on {}", device.profile().id()))
+            })?;
+        }
+        let mut buffers = Vec::new();
+        let mut ranges = Vec::new();
+        for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
+            let range = match role {
+                SlotRole::Weight(name) | SlotRole::State(name) => {
+                    named(resident, name, slot.bytes)?
+                }
+                _ => {
+                    let bytes = slot.bytes.max(4);
+                    let buffer = guarded(runtime.pool(), &*device, bytes, role, extra)
+                        .map_err(|e| e.context(format_args!("plan {}", plan.name)))?;
+                    let range = BufferRange { offset: extra.guard, bytes, ..buffer.range() };
+                    buffers.push(buffer);
+                    range
+                }
+            };
+            ranges.push(range);
+        }
+        let touched: Arc<[_]> = {
+            let mut ids: Vec<_> = plan
+                .slots
+                .iter()
+                .zip(&ranges)
+                .filter(|(role, _)| !matches!(role, SlotRole::Weight(_) | SlotRole::Constants(_)))
+                .map(|(_, range)| range.buffer)
+                .collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids.into()
+        };
+        let slots: Vec<Option<BufferRange>> = ranges.iter().copied().map(Some).collect();
+        let prepare = |recording: &Recording| -> Result<Work> {
+            Ok(Work {
+                prepared: device.prepare(recording, &slots)?,
+                dispatches: recording.dispatches(),
+                downloads: recording.downloads(),
+                buffers: touched.clone(),
+            })
+        };
+        let work = prepare(&plan.recording)?;
+        let stepwise = match runtime.sync() {
+            Sync::Lazy => None,
+            Sync::Eager => Some(
+                single_commands(&plan.recording)
+                    .map(|(label, recording)| Ok((label, prepare(&recording)?)))
+                    .collect::<Result<_>>()?,
+            ),
+        };
+        let batcher = runtime.batcher().clone();
+        let instance = Instance { plan, device, batcher, work, stepwise, _buffers: buffers };
+        Ok((instance, ranges))
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Records one run; `inputs` in the order of [`Plan::inputs`]. Nothing waits, except where
+    /// the host waits after every dispatch.
+    ///
+    /// # Errors
+    /// Invalid, for symbols outside the plan's class or an input of the wrong size.
+    pub fn record(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Pending> {
+        if !self.plan.class.contains(&symbols) {
+            return Err(Error::invalid(format!(
+                "plan {} is for {}, not for {symbols:?}",
+                self.plan.name, self.plan.class
+            )));
+        }
+        if inputs.len() != self.plan.inputs.len() {
+            let (want, have) = (self.plan.inputs.len(), inputs.len());
+            return Err(Error::invalid(format!(
+                "plan {}: {have} inputs, not {want}",
+                self.plan.name
+            )));
+        }
+        for (input, bytes) in self.plan.inputs.iter().zip(&inputs) {
+            let want = input.shape.elements().eval_size(&symbols)? * input.dtype.bytes();
+            if bytes.len() as u64 != want {
+                return Err(Error::invalid(format!(
+                    "input {:?} {}: {} bytes, not {want}",
+                    input.name,
+                    input.shape,
+                    bytes.len()
+                )));
+            }
+        }
+        let args = Args { symbols, uploads: inputs, buffers: Vec::new() };
+        self.batcher.record(&self.work, args)
+    }
+
+    /// Records one run and waits for what it downloads, in the order of [`Plan::outputs`].
+    ///
+    /// # Errors
+    /// As [`Instance::record`], and whatever went wrong on the device.
+    pub async fn read(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+        let Some(steps) = &self.stepwise else {
+            let pending = self.record(symbols, inputs)?;
+            return self.batcher.read(pending).await;
+        };
+        let args = Args { symbols, uploads: inputs, buffers: Vec::new() };
+        let mut downloads = Vec::new();
+        for (label, work) in steps {
+            let pending = self.batcher.record(work, args.clone())?;
+            let done = self.batcher.read(pending).await;
+            downloads.extend(done.map_err(|e| e.context(format_args!("step {label:?}")))?);
+        }
+        Ok(downloads)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let steps = self.stepwise.iter().flatten().map(|(_, work)| work.prepared);
+        let all: Vec<PreparedId> = steps.chain([self.work.prepared]).collect();
+        for prepared in all {
+            self.device.free(Resource::Prepared(prepared));
+        }
+    }
+}
+
+fn named(resident: &Resident, name: &str, bytes: u64) -> Result<BufferRange> {
+    let range = resident
+        .get(name)
+        .ok_or_else(|| Error::invalid(format!("nothing is bound to {name:?}")))?;
+    if range.bytes < bytes {
+        return Err(Error::invalid(format!(
+            "{name:?} has {} bytes, the graph needs {bytes}",
+            range.bytes
+        )));
+    }
+    Ok(range)
+}
+
+/// A buffer with its guard zones; constants written, intermediates poisoned where asked.
+fn guarded(
+    pool: &Pool,
+    device: &dyn Device,
+    bytes: u64,
+    role: &SlotRole,
+    extra: &Extra,
+) -> Result<PooledBuffer> {
+    let usage = Usage::Working;
+    let buffer = pool.take(bytes + 2 * extra.guard, usage)?;
+    if extra.guard > 0 || extra.poison {
+        let fill = vec![GUARD; (bytes + 2 * extra.guard) as usize];
+        device.write(buffer.range(), &fill)?;
+    }
+    if let SlotRole::Constants(words) = role {
+        let range =
+            BufferRange { offset: extra.guard, bytes: words.len() as u64, ..buffer.range() };
+        device.write(range, words)?;
+    }
+    Ok(buffer)
+}
+
+/// The recording cut into recordings of one command.
+fn single_commands(recording: &Recording) -> impl Iterator<Item = (String, Recording)> + '_ {
+    recording.commands.iter().map(|command| {
+        let label = match command {
+            Command::Dispatch(dispatch) => dispatch.label.clone(),
+            Command::Upload { .. } => "upload".into(),
+            Command::Download { .. } => "download".into(),
+            Command::Copy { .. } => "copy".into(),
+            Command::Clear { .. } => "clear".into(),
+            Command::Timestamp => "timestamp".into(),
+        };
+        let commands = vec![command.clone()];
+        (label.clone(), Recording { label, commands, ..recording.clone() })
+    })
+}

@@ -1,0 +1,221 @@
+//! Everything that meets a device: which one, what lives on it, and when work is handed over.
+//!
+//! `select` finds providers and picks a device; `resident` keeps weights and states there;
+//! `instance` is a plan made ready on it; `batcher` gathers work into submits. The list of
+//! providers in `select` is the only place in the crate that names them.
+//!
+//! Invariant: nothing here waits but [`Instance::read`] and what is built on it, except under
+//! `WARPLOOM_SYNC=eager`.
+
+mod batcher;
+mod instance;
+mod resident;
+mod run;
+mod select;
+
+use std::sync::Arc;
+
+pub use batcher::{Batcher, Pending};
+pub use instance::{Instance, Outputs};
+pub use resident::{Resident, WeightSource};
+pub use run::{RunOptions, run_graph};
+pub use select::{DetectedDevice, Detection};
+
+use crate::config;
+use crate::engine::{EngineId, Registry};
+use crate::error::{Error, Result};
+use crate::memory::Pool;
+use crate::provider::{Device, OpenOptions};
+
+/// An open device with what is shared by all that runs on it.
+pub struct Runtime {
+    device: Arc<dyn Device>,
+    detection: Detection,
+    registry: Registry,
+    preferred: Vec<EngineId>,
+    pool: Pool,
+    batcher: Arc<Batcher>,
+    sync: Sync,
+}
+
+/// When the host waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// At reads only.
+    Lazy,
+    /// After every dispatch, which errors then name.
+    Eager,
+}
+
+/// How to open a [`Runtime`]. What is not set comes from the environment, then from defaults.
+#[derive(Clone, Debug, Default)]
+pub struct RuntimeBuilder {
+    device: Option<String>,
+    options: OpenOptions,
+    sync: Option<Sync>,
+}
+
+impl RuntimeBuilder {
+    /// The device to use: `auto`, a provider such as `cpu`, or one device such as `webgpu:1`.
+    pub fn device(mut self, device: impl Into<String>) -> RuntimeBuilder {
+        self.device = Some(device.into());
+        self
+    }
+
+    /// Bytes of device memory that may be used; `None` for what there is.
+    pub fn memory_budget(mut self, bytes: Option<u64>) -> RuntimeBuilder {
+        self.options.memory_budget = bytes;
+        self
+    }
+
+    /// Threads of the CPU provider; `None` for one a core.
+    pub fn threads(mut self, threads: Option<usize>) -> RuntimeBuilder {
+        self.options.threads = threads;
+        self
+    }
+
+    /// Opens the device with WebGPU's guaranteed limits and no optional feature.
+    pub fn floor(mut self, floor: bool) -> RuntimeBuilder {
+        self.options.floor = floor;
+        self
+    }
+
+    /// When the host waits.
+    pub fn sync(mut self, sync: Sync) -> RuntimeBuilder {
+        self.sync = Some(sync);
+        self
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// Invalid, with what there is, when the device asked for does not exist; what the provider
+    /// said, when it does not open. A device that was asked for is never replaced by another.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn build(self) -> Result<Runtime> {
+        crate::base::platform::block_on(self.build_async())
+    }
+
+    /// As `build`, without blocking.
+    ///
+    /// # Errors
+    /// As `build`.
+    pub async fn build_async(mut self) -> Result<Runtime> {
+        let requested = self.device.take().or_else(|| config::var(&config::DEVICE));
+        let requested = requested.unwrap_or_else(|| "auto".into());
+        if self.options.memory_budget.is_none()
+            && let Some(text) = config::var(&config::MEMORY_BUDGET)
+        {
+            let bytes = config::parse_bytes(&text);
+            let bytes = bytes.ok_or_else(|| bad_var(&config::MEMORY_BUDGET, &text))?;
+            self.options.memory_budget = Some(bytes);
+        }
+        if self.options.threads.is_none()
+            && let Some(text) = config::var(&config::THREADS)
+        {
+            let threads = text.parse().ok().filter(|threads| *threads > 0);
+            self.options.threads = Some(threads.ok_or_else(|| bad_var(&config::THREADS, &text))?);
+        }
+        let sync = match (self.sync, config::var(&config::SYNC).as_deref()) {
+            (Some(sync), _) => sync,
+            (None, None | Some("lazy")) => Sync::Lazy,
+            (None, Some("eager")) => Sync::Eager,
+            (None, Some(other)) => return Err(bad_var(&config::SYNC, other)),
+        };
+        let mut detection = Detection::detect(&requested).await?;
+        let device = detection.open(self.options.clone()).await?;
+        tracing::info!("{}", detection.startup_line());
+        let mut runtime = Runtime::on(device, sync, self.options.memory_budget)?;
+        runtime.detection = detection;
+        Ok(runtime)
+    }
+}
+
+impl Runtime {
+    /// How to open one.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// A runtime on a device that is open already, such as an embedder's.
+    ///
+    /// # Errors
+    /// Invalid, for an environment variable that cannot be read or an engine that is not there.
+    pub fn on(device: Arc<dyn Device>, sync: Sync, budget: Option<u64>) -> Result<Runtime> {
+        let registry = Registry::builtin();
+        let mut preferred = Vec::new();
+        for name in config::var(&config::ENGINE).iter().flat_map(|list| list.split(',')) {
+            let id = EngineId::new(name.trim().to_string());
+            if registry.get(&id).is_none() {
+                return Err(bad_var(&config::ENGINE, name));
+            }
+            preferred.push(id);
+        }
+        let threshold = match config::var(&config::DISPATCHES_PER_SUBMIT) {
+            None => batcher::DEFAULT_DISPATCHES,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|n| *n > 0)
+                .ok_or_else(|| bad_var(&config::DISPATCHES_PER_SUBMIT, &text))?,
+        };
+        Ok(Runtime {
+            detection: Detection::given(device.profile()),
+            pool: Pool::new(device.clone(), budget),
+            batcher: Arc::new(Batcher::new(device.clone(), threshold)),
+            device,
+            registry,
+            preferred,
+            sync,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// What was found, and why this device was selected.
+    pub fn detection(&self) -> &Detection {
+        &self.detection
+    }
+
+    /// What was asked for, found and selected, in one line.
+    pub fn startup_line(&self) -> String {
+        self.detection.startup_line()
+    }
+
+    /// The engines that plans choose from.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The same, to add to.
+    pub fn registry_mut(&mut self) -> &mut Registry {
+        &mut self.registry
+    }
+
+    /// Engines that plans take wherever they apply.
+    pub fn preferred(&self) -> &[EngineId] {
+        &self.preferred
+    }
+
+    /// Device memory.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Where work is gathered.
+    pub fn batcher(&self) -> &Arc<Batcher> {
+        &self.batcher
+    }
+
+    /// When the host waits.
+    pub fn sync(&self) -> Sync {
+        self.sync
+    }
+}
+
+fn bad_var(var: &config::Var, value: &str) -> Error {
+    Error::invalid(format!("{}={value:?} is not valid: {}", var.name, var.help))
+}

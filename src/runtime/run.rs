@@ -1,0 +1,116 @@
+//! One graph, run once: plan, instance, inputs, outputs and final states.
+
+use std::collections::BTreeMap;
+
+use super::Runtime;
+use super::instance::{Extra, GUARD, Instance, Outputs};
+use super::resident::{Resident, WeightSource};
+use crate::base::Dim;
+use crate::base::{ShapeClass, SymbolValues};
+use crate::engine::EngineId;
+use crate::error::{Error, Result};
+use crate::ir::{Graph, Op};
+use crate::plan::{Options, Plan};
+use crate::provider::{BufferRange, Command, Recording, SlotRange};
+
+/// How to run a graph once.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// The class to plan for; `None` is exactly these symbols.
+    pub class: Option<ShapeClass>,
+    /// Surrounds memory with guard zones and fills it with NaN first; a zone that was written to
+    /// is an error that names the buffer.
+    pub guard: bool,
+    /// Engines to take wherever they apply.
+    pub preferred: Vec<EngineId>,
+}
+
+/// Runs a graph once. `bindings` are inputs, weights and states by name, as bytes; outputs come
+/// back under their names, and states as they are after under theirs.
+///
+/// # Errors
+/// Invalid, for a binding that is missing or of the wrong size, and whatever planning and the
+/// device say.
+pub async fn run_graph(
+    runtime: &Runtime,
+    graph: &Graph,
+    symbols: &SymbolValues,
+    bindings: &BTreeMap<String, Vec<u8>>,
+    options: &RunOptions,
+) -> Result<Outputs> {
+    let class = options.class.clone().unwrap_or_else(|| ShapeClass::exact(symbols));
+    let mut plan_options = Options::new(runtime.registry());
+    plan_options.preferred = [runtime.preferred(), &options.preferred].concat();
+    let device = runtime.device();
+    let plan = Plan::new(graph, &class, device.profile(), &plan_options)?;
+
+    let mut resident = Resident::new();
+    let mut states = Vec::new();
+    for node in graph.nodes() {
+        let (Op::Weight { name, .. } | Op::State { name }) = &node.op else { continue };
+        let bytes = bindings.get(name).ok_or_else(|| unbound(name))?;
+        let source = WeightSource { name, bytes };
+        resident.upload(runtime.pool(), &**device, &source, &mut |_| {})?;
+        if matches!(node.op, Op::State { .. }) {
+            states.push((name.clone(), bytes.len() as u64));
+        }
+    }
+    let guard =
+        if options.guard { u64::from(device.profile().binding_alignment).max(256) } else { 0 };
+    let extra = Extra { guard, poison: options.guard };
+    let (instance, ranges) = Instance::with(runtime, plan, &resident, &extra).await?;
+    let inputs = instance
+        .plan()
+        .inputs
+        .iter()
+        .map(|input| bindings.get(&input.name).cloned().ok_or_else(|| unbound(&input.name)))
+        .collect::<Result<_>>()?;
+    let downloads = instance.read(symbols.clone(), inputs).await?;
+    let names = instance.plan().outputs.iter().map(|output| output.name.clone());
+    let mut outputs: Outputs = names.zip(downloads).collect();
+    for (name, bytes) in states {
+        let range = resident.get(&name).ok_or_else(|| unbound(&name))?;
+        let bytes = download(runtime, BufferRange { bytes, ..range }).await?;
+        outputs.insert(name, bytes);
+    }
+    if guard > 0 {
+        for (slot, range) in instance.plan().recording.slots.iter().zip(&ranges) {
+            if resident.get(&slot.name).is_none() {
+                check_guards(runtime, &slot.name, *range, guard).await?;
+            }
+        }
+    }
+    Ok(outputs)
+}
+
+fn unbound(name: &str) -> Error {
+    Error::invalid(format!("nothing is bound to {name:?}"))
+}
+
+async fn check_guards(runtime: &Runtime, name: &str, range: BufferRange, guard: u64) -> Result<()> {
+    for offset in [range.offset - guard, range.offset + range.bytes] {
+        let zone = download(runtime, BufferRange { offset, bytes: guard, ..range }).await?;
+        if let Some(at) = zone.iter().position(|byte| *byte != GUARD) {
+            return Err(Error::device(format!(
+                "a kernel wrote outside buffer {name:?}: byte {} of {}",
+                offset as i64 + at as i64 - range.offset as i64,
+                range.bytes
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a device buffer.
+async fn download(runtime: &Runtime, range: BufferRange) -> Result<Vec<u8>> {
+    let mut recording = Recording { label: "download".into(), ..Recording::default() };
+    let slot = recording.slot("source", range.bytes);
+    let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(range.bytes) };
+    recording.commands.push(Command::Download { from });
+    let device = runtime.device();
+    let prepared = device.prepare(&recording, &[Some(range)])?;
+    let ticket = device.submit(&[(prepared, Default::default())])?;
+    let completion = device.wait(ticket).await;
+    device.free(crate::provider::Resource::Prepared(prepared));
+    completion?.downloads.pop().ok_or_else(|| Error::device("a download yielded nothing"))
+}

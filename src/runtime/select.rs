@@ -1,0 +1,170 @@
+//! Which device: every provider is asked once, and the choice is told in one line.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::provider::{Device, DeviceKind, DeviceProfile, NullProvider, OpenOptions, Provider};
+
+/// A device that was found.
+#[derive(Clone, Debug)]
+pub struct DetectedDevice {
+    /// What it is.
+    pub profile: DeviceProfile,
+    /// Its place in the order of preference; lower is better. `None` is never taken by itself.
+    pub rank: Option<u32>,
+    /// Why it has that place, in words.
+    pub reason: &'static str,
+}
+
+/// What was asked for, what there is, and what was selected.
+#[derive(Clone, Debug)]
+pub struct Detection {
+    /// What was asked for: `auto`, a provider, or a device.
+    pub requested: String,
+    /// Every device, best first.
+    pub devices: Vec<DetectedDevice>,
+    /// Providers that failed to list their devices, with what they said.
+    pub failures: Vec<(String, String)>,
+    /// Place of the selected device in `devices`.
+    pub selected: usize,
+}
+
+/// Every provider of this build. The only place that names them.
+fn providers() -> Vec<Box<dyn Provider>> {
+    vec![Box::new(NullProvider)]
+}
+
+/// The order of preference, and why.
+fn rank(profile: &DeviceProfile) -> (Option<u32>, &'static str) {
+    match profile.kind {
+        DeviceKind::Discrete => (Some(0), "a GPU with memory of its own"),
+        DeviceKind::Integrated => (Some(1), "a GPU that shares the host's memory"),
+        DeviceKind::Cpu => (Some(2), "the CPU, below any real GPU"),
+        DeviceKind::Software => (Some(3), "a GPU interface on the CPU, slower than the CPU itself"),
+        DeviceKind::Null => (None, "executes nothing, taken only by name"),
+    }
+}
+
+impl Detection {
+    /// Asks every provider, and selects.
+    ///
+    /// # Errors
+    /// Invalid, with what there is, when no device answers to `requested`.
+    pub async fn detect(requested: &str) -> Result<Detection> {
+        let mut devices = Vec::new();
+        let mut failures = Vec::new();
+        for provider in providers() {
+            match provider.list().await {
+                Ok(profiles) => devices.extend(profiles.into_iter().map(|profile| {
+                    let (rank, reason) = rank(&profile);
+                    DetectedDevice { profile, rank, reason }
+                })),
+                Err(error) => failures.push((provider.name().to_string(), error.to_string())),
+            }
+        }
+        devices.sort_by_key(|d| d.rank.unwrap_or(u32::MAX));
+        let mut detection =
+            Detection { requested: requested.into(), devices, failures, selected: 0 };
+        detection.selected = detection.find(requested)?;
+        Ok(detection)
+    }
+
+    /// As `detect`, blocking.
+    ///
+    /// # Errors
+    /// As `detect`.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn detect_blocking(requested: &str) -> Result<Detection> {
+        crate::base::platform::block_on(Detection::detect(requested))
+    }
+
+    /// A device that the caller opened himself.
+    pub(super) fn given(profile: &DeviceProfile) -> Detection {
+        let (rank, _) = rank(profile);
+        let device =
+            DetectedDevice { profile: profile.clone(), rank, reason: "given by the caller" };
+        Detection {
+            requested: "given".into(),
+            devices: vec![device],
+            failures: Vec::new(),
+            selected: 0,
+        }
+    }
+
+    fn find(&self, requested: &str) -> Result<usize> {
+        let matches = |device: &&DetectedDevice| match requested {
+            "auto" => device.rank.is_some(),
+            name if name.contains(':') => device.profile.id() == name,
+            name => device.profile.provider == name,
+        };
+        let found = self.devices.iter().position(|device| matches(&device));
+        found.ok_or_else(|| {
+            let ids: Vec<String> = self.devices.iter().map(|d| d.profile.id()).collect();
+            let mut text = format!("no device {requested:?}; there is {}", ids.join(", "));
+            for (provider, error) in &self.failures {
+                let _ = write!(text, "; {provider} failed: {error}");
+            }
+            Error::invalid(text)
+        })
+    }
+
+    /// Opens the selected device. With `auto`, one that fails to open is reported in the startup
+    /// line and the next one taken; one that was asked for is never replaced.
+    pub(super) async fn open(&mut self, options: OpenOptions) -> Result<Arc<dyn Device>> {
+        loop {
+            let device = &self.devices[self.selected];
+            let error = match open(&device.profile, options.clone()).await {
+                Ok(device) => return Ok(device),
+                Err(error) => error,
+            };
+            let next = self.selected + 1;
+            let another = self.devices.get(next).is_some_and(|d| d.rank.is_some());
+            if self.requested != "auto" || !another {
+                return Err(error);
+            }
+            self.failures.push((device.profile.id(), error.to_string()));
+            self.selected = next;
+        }
+    }
+
+    /// The selected device.
+    pub fn selected(&self) -> &DetectedDevice {
+        &self.devices[self.selected]
+    }
+
+    /// `requested=auto detected=[webgpu:0 "NVIDIA H200", cpu:0 avx512] selected=webgpu:0 (why)`.
+    pub fn startup_line(&self) -> String {
+        let list: Vec<String> = self
+            .devices
+            .iter()
+            .filter(|d| d.rank.is_some() || d.profile.id() == self.selected().profile.id())
+            .map(|d| match d.profile.kind {
+                DeviceKind::Cpu => format!("{} {}", d.profile.id(), d.profile.driver),
+                _ => format!("{} {:?}", d.profile.id(), d.profile.name),
+            })
+            .collect();
+        let selected = self.selected();
+        let mut line = format!(
+            "requested={} detected=[{}] selected={} ({})",
+            self.requested,
+            list.join(", "),
+            selected.profile.id(),
+            selected.reason
+        );
+        for (provider, error) in &self.failures {
+            let _ = write!(line, " failed={provider}: {error}");
+        }
+        line
+    }
+}
+
+async fn open(profile: &DeviceProfile, options: OpenOptions) -> Result<Arc<dyn Device>> {
+    for provider in providers() {
+        if provider.name() == profile.provider {
+            let opened = provider.open(profile.index, options).await;
+            return opened.map_err(|e| e.context(format_args!("opening {}", profile.id())));
+        }
+    }
+    Err(Error::invalid(format!("no provider {:?} in this build", profile.provider)))
+}
