@@ -185,13 +185,14 @@ impl Dim {
 
     /// `floor(self / other)`.
     pub fn floor_div(&self, other: &Dim) -> Dim {
+        // Checked: `i64::MIN / -1`, which a file may hold, stays an expression.
         if let (Some(a), Some(b)) = (self.as_const(), other.as_const())
-            && b != 0
+            && let Some(quotient) = a.checked_div_euclid(b)
         {
-            return Dim::new(a.div_euclid(b));
+            return Dim::new(quotient);
         }
         if let Some(b) = other.as_const()
-            && b != 0
+            && b > 0
             && self.constant % b == 0
             && self.terms.values().all(|factor| factor % b == 0)
         {
@@ -212,9 +213,9 @@ impl Dim {
     /// The remainder that is never negative.
     pub fn modulo(&self, other: &Dim) -> Dim {
         if let (Some(a), Some(b)) = (self.as_const(), other.as_const())
-            && b != 0
+            && let Some(remainder) = a.checked_rem_euclid(b)
         {
-            return Dim::new(a.rem_euclid(b));
+            return Dim::new(remainder);
         }
         Dim::atom(Atom::Mod(self.clone(), other.clone()))
     }
@@ -299,6 +300,17 @@ impl Dim {
         sum
     }
 
+    /// Whether it is in the normal form. All arithmetic keeps it; a file may hold anything.
+    pub fn is_normal(&self) -> bool {
+        self.terms.iter().all(|(product, factor)| {
+            let atoms = &product.0;
+            *factor != 0
+                && !atoms.is_empty()
+                && atoms.is_sorted()
+                && atoms.iter().all(Atom::is_normal)
+        })
+    }
+
     /// Every symbol in it, each once, in order.
     pub fn symbols(&self) -> Vec<Symbol> {
         let mut found = Vec::new();
@@ -381,9 +393,26 @@ impl Atom {
     }
 
     fn substitute(&self, symbol: Symbol, by: &Dim) -> Dim {
-        let sub = |d: &Dim| d.substitute(symbol, by);
         match self {
             Atom::Symbol(s) if *s == symbol => by.clone(),
+            _ => self.rebuilt(&|d| d.substitute(symbol, by)),
+        }
+    }
+
+    fn is_normal(&self) -> bool {
+        // Folding looks at both sides but never multiplies out, so this takes linear time.
+        match self {
+            Atom::Symbol(_) => true,
+            Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
+                a.is_normal()
+                    && b.is_normal()
+                    && self.rebuilt(&Dim::clone) == Dim::atom(self.clone())
+            }
+        }
+    }
+
+    fn rebuilt(&self, sub: &dyn Fn(&Dim) -> Dim) -> Dim {
+        match self {
             Atom::Symbol(s) => Dim::symbol(*s),
             Atom::FloorDiv(a, b) => sub(a).floor_div(&sub(b)),
             Atom::Mod(a, b) => sub(a).modulo(&sub(b)),
@@ -531,6 +560,19 @@ mod tests {
         let json = serde_json::to_string(&dim).unwrap();
         assert_eq!(serde_json::from_str::<Dim>(&json).unwrap(), dim);
         assert_eq!((n() * Dim::new(3) + Dim::new(-2)).to_string(), "3*n-2");
+    }
+
+    #[test]
+    fn division_never_overflows_and_normal_form_is_known() {
+        let least = Dim::new(i64::MIN);
+        let minus = Dim::new(-1);
+        assert!(least.floor_div(&minus).eval(&SymbolValues::new()).is_err());
+        assert!(least.modulo(&minus).eval(&SymbolValues::new()).is_err());
+        assert!(!least.floor_div(&Dim::new(0)).is(0));
+        let dim = (n() * n() - Dim::new(7)).floor_div(&Dim::symbol(M)) + n() * Dim::new(3);
+        assert!(dim.is_normal());
+        let folds = Atom::Min(Dim::new(1), Dim::new(2));
+        assert!(!Dim::atom(folds).is_normal());
     }
 
     #[test]
