@@ -8,4 +8,7 @@ pub mod ir;
 pub mod kernel;
 pub mod provider;
 
+#[cfg(feature = "llm")]
+pub mod llm;
+
 pub use error::{Error, Result, broken_invariant};
