@@ -4,8 +4,12 @@ pub mod config;
 mod error;
 
 pub mod base;
+
 pub mod ir;
+pub mod quant;
+
 pub mod kernel;
+
 pub mod provider;
 
 #[cfg(feature = "llm")]
