@@ -20,4 +20,7 @@ pub mod plan;
 
 pub mod runtime;
 
+#[cfg(feature = "llm")]
+pub mod llm;
+
 pub use error::{Error, Result, broken_invariant};

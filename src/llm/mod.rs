@@ -1,0 +1,9 @@
+//! Language models: from a GGUF file to text.
+//!
+//! The text side knows no device: `tokenizer` and `utf8` turn text into ids and back, `config`
+//! reads a model's numbers, `sampler` picks the next id from logits.
+
+mod pretokenizer;
+pub mod sampler;
+pub mod tokenizer;
+pub mod utf8;
