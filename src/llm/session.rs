@@ -56,7 +56,9 @@ impl Session {
         let trained = model.config().context;
         let context = options.context.unwrap_or(trained.min(DEFAULT_CONTEXT));
         if context == 0 || context > trained {
-            let text = format!("a context of {context} positions, the model was trained for 1 to {trained}");
+            let text = format!(
+                "a context of {context} positions, the model was trained for 1 to {trained}"
+            );
             return Err(Error::invalid(text));
         }
         check_memory(&runtime, &model, context)?;
@@ -175,9 +177,8 @@ impl Session {
     }
 
     async fn step(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
-        let symbols = SymbolValues::new()
-            .with(SEQ, tokens.len() as u64)
-            .with(PAST, self.past as u64);
+        let symbols =
+            SymbolValues::new().with(SEQ, tokens.len() as u64).with(PAST, self.past as u64);
         let positions: Vec<i32> =
             (self.past..self.past + tokens.len()).map(|position| position as i32).collect();
         let inputs =
@@ -207,13 +208,20 @@ impl Session {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
                 let model = &self.model;
-                entry.insert(decoder::decoder(model.config(), model.weights(), self.context, wanted)?)
+                entry.insert(decoder::decoder(
+                    model.config(),
+                    model.weights(),
+                    self.context,
+                    wanted,
+                )?)
             }
         };
         let (low, high) = CLASSES[class];
-        let class = ShapeClass::new()
-            .with(SEQ, low as u64, high.min(self.context) as u64)
-            .with(PAST, 0, self.context as u64);
+        let class = ShapeClass::new().with(SEQ, low as u64, high.min(self.context) as u64).with(
+            PAST,
+            0,
+            self.context as u64,
+        );
         let mut options = Options::new(self.runtime.registry());
         options.preferred = self.runtime.preferred().to_vec();
         Plan::new(graph, &class, self.runtime.device().profile(), &options)

@@ -1,9 +1,11 @@
 //! Passes on the graph alone.
 
+use std::collections::HashMap;
+
 use super::draft::Draft;
 use crate::base::Dim;
 use crate::error::Result;
-use crate::ir::{rewrite, verify};
+use crate::ir::{CommonKey, Node, NodeId, common_key, live, rewrite, verify};
 
 /// Puts in the symbols that are numbers in this class, then verifies.
 pub(super) fn infer(draft: &mut Draft) -> Result<()> {
@@ -17,6 +19,15 @@ pub(super) fn infer(draft: &mut Draft) -> Result<()> {
 
 /// Merges equal nodes and drops those that nothing needs.
 pub(super) fn simplify(draft: &mut Draft) -> Result<()> {
-    draft.graph = rewrite::eliminate_dead_code(&rewrite::merge_equal_nodes(&draft.graph)?)?;
+    let mut known: HashMap<CommonKey, NodeId> = HashMap::new();
+    let merged = rewrite(&draft.graph, |new, _, node, inputs| {
+        let Some(key) = common_key(node, inputs) else { return Ok(None) };
+        Ok(Some(
+            *known
+                .entry(key)
+                .or_insert_with(|| new.push(Node { inputs: inputs.into(), ..node.clone() })),
+        ))
+    })?;
+    draft.graph = live(&merged);
     Ok(())
 }

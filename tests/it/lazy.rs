@@ -1,0 +1,83 @@
+//! What a token costs the host, counted on the device that executes nothing.
+
+use std::sync::Arc;
+
+use warploom::gguf::Access;
+use warploom::llm::{Model, Session, SessionOptions, Wanted};
+use warploom::provider::{Device, NullProvider, OpenOptions};
+use warploom::runtime::{Runtime, Sync};
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/warploom-tiny-llama-Q4_K_M.gguf");
+
+fn session(sync: Sync, budget: Option<u64>) -> (Arc<dyn Device>, warploom::Result<Session>) {
+    let device = NullProvider::device(&OpenOptions::default());
+    let runtime = Arc::new(Runtime::on(device.clone(), sync, budget).unwrap());
+    let model = Model::open(MODEL, Access::Mmap).unwrap();
+    let session = Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {});
+    (device, session)
+}
+
+/// What the counters say of one more token.
+fn one_token(device: &Arc<dyn Device>, session: &mut Session) -> [u64; 5] {
+    let before = device.counters();
+    let token = session.run_blocking(&[7], Wanted::Token).unwrap();
+    assert_eq!(token.len(), 4);
+    let after = device.counters();
+    [
+        after.submits - before.submits,
+        after.waits - before.waits,
+        after.allocations - before.allocations,
+        after.compiles - before.compiles,
+        after.downloaded_bytes - before.downloaded_bytes,
+    ]
+}
+
+#[test]
+fn a_steady_token_is_one_submit_one_wait_and_no_allocation() {
+    let (device, session) = session(Sync::Lazy, None);
+    let mut session = session.unwrap();
+    session.run_blocking(&[1, 2, 3, 4, 5], Wanted::Token).unwrap();
+    assert_ne!(one_token(&device, &mut session), [1, 1, 0, 0, 4], "the first one makes its plan");
+    for _ in 0..3 {
+        assert_eq!(one_token(&device, &mut session), [1, 1, 0, 0, 4]);
+    }
+}
+
+#[test]
+fn eager_waits_after_every_command() {
+    let (device, session) = session(Sync::Eager, None);
+    let mut session = session.unwrap();
+    one_token(&device, &mut session);
+    let dispatches = session.decode_plan(Wanted::Token).unwrap().recording.commands.len() as u64;
+    assert_eq!(one_token(&device, &mut session), [dispatches, dispatches, 0, 0, 4]);
+}
+
+#[test]
+fn a_model_beyond_the_budget_is_refused_before_the_upload() {
+    let (device, session) = session(Sync::Lazy, Some(4 << 20));
+    let error = session.err().unwrap();
+    assert!(error.is_out_of_memory(), "{error}");
+    assert!(error.to_string().contains("need") && error.to_string().contains("4194304"), "{error}");
+    assert_eq!(device.counters().uploaded_bytes, 0);
+}
+
+#[test]
+fn a_prompt_beyond_the_context_changes_nothing() {
+    let (_, session) = session(Sync::Lazy, None);
+    let mut session = session.unwrap();
+    session.run_blocking(&[1, 2], Wanted::Cache).unwrap();
+    let error = session.run_blocking(&vec![1; 511], Wanted::Token).unwrap_err().to_string();
+    assert!(error.contains("511 tokens after 2") && error.contains("512"), "{error}");
+    assert_eq!(session.past(), 2);
+    assert!(session.run_blocking(&[4096], Wanted::Token).is_err());
+}
+
+#[test]
+fn a_long_prompt_is_cut_in_pieces_and_reads_once() {
+    let (device, session) = session(Sync::Lazy, None);
+    let mut session = session.unwrap();
+    let before = device.counters();
+    session.run_blocking(&vec![3; 512], Wanted::Token).unwrap();
+    assert_eq!(session.past(), 512);
+    assert_eq!(device.counters().downloaded_bytes - before.downloaded_bytes, 4);
+}
