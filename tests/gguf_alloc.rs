@@ -120,6 +120,14 @@ fn files_of_the_smallest_entries_allocate_no_more_than_their_size() {
 }
 
 #[test]
+fn opening_does_not_copy_the_tensors() {
+    use gguf_writer::Writer;
+    let bytes = Writer::new().raw_tensor("a", &[100_000], 24, vec![0; 100_000]).write().bytes;
+    let (_, sum) = opening(bytes);
+    assert!(sum <= SMALL, "{sum} bytes for a head of less than 100");
+}
+
+#[test]
 fn an_opened_file_is_read_within_its_size() {
     let bytes = gguf_writer::small().write().bytes;
     let len = bytes.len();

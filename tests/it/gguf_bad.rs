@@ -139,7 +139,10 @@ fn keys(c: &mut Cases) {
 
 fn arrays(c: &mut Cases) {
     c.patch("array item type 13", "key 3 value item type", &[13], "array item type");
+    let file = small().write();
+    let left = file.bytes.len() - file.spot("key 3 value item 0").at;
     for (name, len) in [
+        ("an array of one item more than there is room for", left as u64 / 4 + 1),
         ("array of 2^63", 1u64 << 63),
         ("array of 2^64 - 1", U64_MAX),
         ("array of f32 that wraps to no bytes", 1 << 62),
@@ -275,7 +278,6 @@ fn tensor_places(c: &mut Cases) {
     let field = "`b.weight`: data offset";
     for (name, offset) in [
         ("an offset of no alignment", 97u64),
-        ("an offset of half an alignment", 112),
         ("an offset at the end", 192),
         ("an offset of 2^40", 1 << 40),
         ("an offset of 2^63", 1 << 63),
@@ -285,6 +287,10 @@ fn tensor_places(c: &mut Cases) {
     ] {
         c.patch(name, "tensor 1 offset", &offset.to_le_bytes(), field);
     }
+    // Bytes follow the last tensor, so that only the alignment is wrong.
+    let mut half = small().write().patch("tensor 1 offset", &112u64.to_le_bytes());
+    half.bytes.resize(half.bytes.len() + 64, 0);
+    c.file("an offset of half an alignment", half, "tensor 1 offset", field);
     let file = small().write();
     let mut cut = file.bytes.clone();
     cut.pop();
