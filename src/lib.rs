@@ -4,6 +4,7 @@ pub mod config;
 mod error;
 
 pub mod base;
+pub mod codegen;
 pub mod ir;
 pub mod kernel;
 pub mod provider;

@@ -1,0 +1,3 @@
+//! The one binary of tests that need no module's insides.
+
+mod shaders;
