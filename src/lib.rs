@@ -11,6 +11,7 @@ pub mod quant;
 pub mod gguf;
 pub mod kernel;
 
+pub mod codegen;
 pub mod provider;
 
 pub mod engine;

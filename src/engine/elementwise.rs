@@ -8,15 +8,11 @@ use smallvec::SmallVec;
 use super::lowering::{Lowering, StepBinding, View};
 use super::{Cost, Engine, EngineId, Query};
 use crate::base::{DType, Dim, Layout, Shape};
+use crate::codegen::{FUSED_WORKGROUP, MAX_RANK};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{Access, Addressing, FusedExpr, KernelSpec, Operand, Value};
 use crate::provider::Word;
-
-/// Threads of a generated kernel's workgroup, which `codegen` prints.
-pub(super) const FUSED_WORKGROUP: u32 = 256;
-
-const MAX_RANK: usize = 6;
 
 /// One generated kernel for one elementwise operation.
 pub(super) struct Elementwise {
@@ -109,7 +105,7 @@ impl<'a> Body<'a> {
             self.operands.iter().map(|v| v.layout.broadcast(&v.shape, space)).collect();
         layouts.push(self.output.layout.clone());
         let (sizes, strides) = merge_dims(space, &layouts);
-        if sizes.len() > MAX_RANK {
+        if sizes.len() > MAX_RANK as usize {
             return Err(Error::unsupported(format!(
                 "{}: {} dimensions that do not merge, a generated kernel has {MAX_RANK}",
                 out.label,

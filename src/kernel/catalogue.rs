@@ -5,10 +5,36 @@
 //! order, except those named in [`F32_PARAMS`], which are the bits of an `f32`. A dispatch may be
 //! larger than the work: every kernel compares its indices with the parameters. Work that needs
 //! more groups than one grid dimension holds is folded: group = `wid.y * num_workgroups.x + wid.x`.
+//!
+//! Defines: `subgroup` needs the device feature, and makes no other demand. `vec4` promises that `k`
+//! (`head_dim` of attention) and every offset and stride of the f32 operands that are read, other
+//! than small vectors, is a multiple of 4 and that their bound ranges are multiples of 16 bytes.
+//!
+//! Rules for constants: `WG` is a power of two from 4 to 256; [`SUM_WORDS`], [`TILE_SUM`] and
+//! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
 use super::spec::{Access, Interface, KernelSpec};
 use crate::base::{DType, Format};
 use crate::error::{Error, Result};
+
+/// Most rows of x that a `matvec_*` takes (`M`); more are several grid layers, or `matmul_*`.
+pub const MAX_MATVEC_ROWS: u32 = 8;
+/// Upper bound of `WG * ROWS * M` of a `matvec_*` without subgroups: words of workgroup memory.
+pub const SUM_WORDS: u32 = 4096;
+/// Upper bound of `BM + BN` of a `matmul_*`; each is a multiple of 16.
+pub const TILE_SUM: u32 = 204;
+/// Largest `HEAD_DIM` of the attention kernels.
+pub const MAX_HEAD_DIM: u32 = 256;
+/// Tokens of one workgroup of `attn_prefill`.
+pub const PREFILL_TOKENS: u32 = 64;
+/// Columns of one workgroup of `gather_rows_*`.
+pub const GATHER_COLUMNS: u32 = 256;
+/// Elements of one workgroup of `gather`.
+pub const GATHER_GROUP: u32 = 256;
+/// Outputs (pairs, for `rope_*`) of one workgroup of `rope_*`, `conv2d` and `pool2d_*`.
+pub const POINT_GROUP: u32 = 64;
+/// Rows and columns of y of one workgroup of `matmul_batched`.
+pub const BATCHED_TILE: u32 = 16;
 
 /// Parameters that are the bits of an `f32`.
 pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
@@ -105,7 +131,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: LINEAR_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("WG", 64), ("ROWS", 4), ("M", 1)],
-        defines: &["subgroup"],
+        defines: &["subgroup", "vec4"],
     },
     Entry {
         name: "matmul_*",
@@ -114,7 +140,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: LINEAR_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("BM", 64), ("BN", 64)],
-        defines: &[],
+        defines: &["vec4"],
     },
     Entry {
         name: "matmul_batched",
@@ -265,7 +291,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
-        defines: &["subgroup"],
+        defines: &["subgroup", "vec4"],
     },
     Entry {
         name: "attn_prefill",

@@ -8,6 +8,7 @@ mod gguf_mutate;
 mod gguf_writer;
 mod lazy;
 mod quant_formats;
+mod shaders;
 mod tidy;
 
 /// Says something that is seen even when the test passes: which devices were covered, what was

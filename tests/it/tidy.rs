@@ -143,10 +143,19 @@ fn long_functions(name: &str, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     for (start, line) in lines.iter().enumerate() {
         let code = line.trim_start();
-        let is_function = ["fn ", "pub fn ", "pub(super) fn ", "pub(crate) fn ", "async fn ",
-            "pub async fn ", "unsafe fn ", "pub unsafe fn ", "pub(super) unsafe fn "]
-            .iter()
-            .any(|head| code.starts_with(head));
+        let is_function = [
+            "fn ",
+            "pub fn ",
+            "pub(super) fn ",
+            "pub(crate) fn ",
+            "async fn ",
+            "pub async fn ",
+            "unsafe fn ",
+            "pub unsafe fn ",
+            "pub(super) unsafe fn ",
+        ]
+        .iter()
+        .any(|head| code.starts_with(head));
         if !is_function || code.ends_with(';') {
             continue;
         }
@@ -173,7 +182,9 @@ fn every_variable_is_in_the_table_and_in_the_readme() {
             let tail: String =
                 part.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect();
             let name = format!("WARPLOOM_{tail}");
-            let known = known.contains(name.as_str()) || tail.starts_with("TEST") || tail.starts_with("REQUIRE");
+            let known = known.contains(name.as_str())
+                || tail.starts_with("TEST")
+                || tail.starts_with("REQUIRE");
             assert!(tail.is_empty() || known, "{}: {name} is not in config::ALL", path.display());
         }
         if !path.ends_with("config.rs") {
@@ -186,7 +197,13 @@ fn every_variable_is_in_the_table_and_in_the_readme() {
 #[test]
 fn nothing_is_left_half_done() {
     let marks = ["TO", "DO"].concat();
-    let marks = [marks, ["FIX", "ME"].concat(), ["unimpl", "emented!"].concat(), ["to", "do!("].concat(), ["db", "g!("].concat()];
+    let marks = [
+        marks,
+        ["FIX", "ME"].concat(),
+        ["unimpl", "emented!"].concat(),
+        ["to", "do!("].concat(),
+        ["db", "g!("].concat(),
+    ];
     for (path, text) in
         ["src", "cli", "web", "tests", "benches"].iter().flat_map(|folder| files(folder, "rs"))
     {

@@ -1,0 +1,96 @@
+// argmax: y[r] = the lowest c of the largest x[r, c], as u32; NaN is below every number; x [rows, cols] with
+// a row stride, y [rows].
+// Work split: one workgroup a row, its threads over columns; then a tree, or subgroups and a short scan.
+// Why: floats are compared as integers in an order that has every number once, so infinities, NaN and
+// ties do not depend on what a driver does with floats.
+override WG: u32 = 256;
+
+const_assert WG >= 4u && WG <= 256u && (WG & (WG - 1u)) == 0u;
+
+struct Params {
+    rows: u32,
+    cols: u32,
+    x_offset: u32,
+    x_stride: u32,
+    y_offset: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<u32>;
+@group(0) @binding(2) var<storage, read_write> y: array<u32>;
+
+struct Best {
+    key: u32,
+    index: u32,
+}
+
+var<workgroup> bests: array<Best, WG>;
+
+// Bits of a float to an integer of the same order; NaN to 0, -0 and 0 to one value.
+fn ordered(bits: u32) -> u32 {
+    let magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) {
+        return 0u;
+    }
+    if (magnitude == 0u) {
+        return 0x80000000u;
+    }
+    return select(bits | 0x80000000u, ~bits, bits != magnitude);
+}
+
+fn better(a: Best, b: Best) -> Best {
+    if (b.key > a.key || (b.key == a.key && b.index < a.index)) {
+        return b;
+    }
+    return a;
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+#ifdef subgroup
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(num_subgroups) subgroups: u32,
+#endif
+) {
+    let row = wid.y * grid.x + wid.x;
+    if (row >= params.rows) {
+        return;
+    }
+    let x_row = params.x_offset + row * params.x_stride;
+    var best = Best(0u, 0xffffffffu);
+    for (var c = lid; c < params.cols; c += WG) {
+        best = better(best, Best(ordered(x[x_row + c]), c));
+    }
+#ifdef subgroup
+    let key = subgroupMax(best.key);
+    let index = subgroupMin(select(0xffffffffu, best.index, best.key == key));
+    if (lane == 0u) {
+        bests[subgroup] = Best(key, index);
+    }
+    workgroupBarrier();
+    if (lid == 0u) {
+        best = bests[0];
+        for (var i = 1u; i < min(subgroups, WG); i++) {
+            best = better(best, bests[i]);
+        }
+    }
+#else
+    bests[lid] = best;
+    workgroupBarrier();
+    for (var half = WG / 2u; half > 0u; half /= 2u) {
+        if (lid < half) {
+            bests[lid] = better(bests[lid], bests[lid + half]);
+        }
+        workgroupBarrier();
+    }
+    best = bests[0];
+#endif
+    if (lid == 0u) {
+        // Without columns there is no index; 0 is as good as any.
+        y[params.y_offset + row] = select(best.index, 0u, best.index == 0xffffffffu);
+    }
+}

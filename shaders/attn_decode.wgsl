@@ -1,0 +1,170 @@
+// attn_decode: y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads /
+// kv_heads; q [tokens, heads, head_dim], k and v [kv_len, kv_heads, head_dim], all strided, y [tokens,
+// heads, head_dim]. Token t stands at past + t; causal and window bound the keys to one range.
+// Work split: a workgroup a head and token, tiles of WG keys; four threads read a key, then a thread holds
+// a score, then a thread holds an element of y (or a vec4) for one of TEAMS slices of the keys.
+// Why: reads of k and v are of neighbours, and a tile needs the maximum once (online softmax).
+// vec4: head_dim and all offsets and strides of q, k and v are multiples of 4, their ranges whole vec4s.
+#import block
+
+override WG: u32 = 64;
+override HEAD_DIM: u32 = 64;
+
+const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u;
+
+#ifdef vec4
+alias Num = vec4<f32>;
+const STEP: u32 = 4u;
+const_assert HEAD_DIM % 4u == 0u;
+
+fn fold(value: Num) -> f32 {
+    return (value.x + value.y) + (value.z + value.w);
+}
+
+fn element(value: Num, i: u32) -> f32 {
+    return value[i];
+}
+#else
+alias Num = f32;
+const STEP: u32 = 1u;
+
+fn fold(value: Num) -> f32 {
+    return value;
+}
+
+fn element(value: Num, i: u32) -> f32 {
+    return value;
+}
+#endif
+
+// Nums in a head; threads that read one key; Nums of y that a thread sums; slices of the keys.
+const NUMS: u32 = HEAD_DIM / STEP;
+const KEY_THREADS: u32 = 4u;
+const PER_THREAD: u32 = (NUMS + WG - 1u) / WG;
+const TEAMS: u32 = max(WG / NUMS, 1u);
+const LOWEST: f32 = -3.4028234e38;
+
+struct Params {
+    tokens: u32,
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    kv_len: u32,
+    past: u32,
+    window: u32,
+    causal: u32,
+    q_offset: u32,
+    q_token_stride: u32,
+    q_head_stride: u32,
+    k_offset: u32,
+    k_token_stride: u32,
+    k_head_stride: u32,
+    v_offset: u32,
+    v_token_stride: u32,
+    v_head_stride: u32,
+    y_offset: u32,
+    scale: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> q: array<Num>;
+@group(0) @binding(2) var<storage, read> k: array<Num>;
+@group(0) @binding(3) var<storage, read> v: array<Num>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+
+var<workgroup> query: array<Num, NUMS>;
+// Parts of scores: one more word a key, so that threads over keys meet different banks.
+var<workgroup> parts: array<f32, WG * (KEY_THREADS + 1u)>;
+var<workgroup> weights: array<f32, WG>;
+var<workgroup> team_sums: array<Num, TEAMS * NUMS>;
+
+// The keys that a token sees: from x to below y.
+fn key_range(t: u32) -> vec2<u32> {
+    let position = params.past + t;
+    let end = select(params.kv_len, min(params.kv_len, position + 1u), params.causal != 0u);
+    let first = select(0u, position + 1u - min(params.window, position + 1u), params.window != 0u);
+    return vec2(min(first, end), end);
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
+    if (wid.x >= params.heads || wid.y >= params.tokens) {
+        return;
+    }
+    let lid = place.lid;
+    let kv_head = wid.x / (params.heads / params.kv_heads);
+    let q_start = params.q_offset + wid.y * params.q_token_stride + wid.x * params.q_head_stride;
+    for (var d = lid; d < NUMS; d += WG) {
+        query[d] = q[q_start / STEP + d];
+    }
+    workgroupBarrier();
+
+    let k_start = params.k_offset + kv_head * params.k_head_stride;
+    let v_start = params.v_offset + kv_head * params.v_head_stride;
+    let range = key_range(wid.y);
+    let team = lid / NUMS;
+    var sums: array<Num, PER_THREAD>;
+    var largest = LOWEST;
+    var total = 0.0;
+    for (var base = range.x; base < range.y; base += WG) {
+        // Parts of scores, four threads a key.
+        let count = min(WG, range.y - base);
+        for (var turn = 0u; turn < KEY_THREADS; turn++) {
+            let key = turn * (WG / KEY_THREADS) + lid / KEY_THREADS;
+            if (key < count) {
+                let start = (k_start + (base + key) * params.k_token_stride) / STEP;
+                var part = Num();
+                for (var d = lid % KEY_THREADS; d < NUMS; d += KEY_THREADS) {
+                    part += query[d] * k[start + d];
+                }
+                parts[key * (KEY_THREADS + 1u) + lid % KEY_THREADS] = fold(part);
+            }
+        }
+        workgroupBarrier();
+        // One score a thread, and the new maximum.
+        var score = LOWEST;
+        if (lid < count) {
+            let at = lid * (KEY_THREADS + 1u);
+            score = ((parts[at] + parts[at + 1u]) + (parts[at + 2u] + parts[at + 3u])) * params.scale;
+        }
+        let next = max(largest, block_max(score, place));
+        let shrink = exp(largest - next);
+        largest = next;
+        let weight = select(0.0, exp(score - next), lid < count);
+        weights[lid] = weight;
+        total = total * shrink + weight;
+        workgroupBarrier();
+        // Values, a team for every TEAMS-th key.
+        for (var p = 0u; p < PER_THREAD; p++) {
+            let d = lid % NUMS + p * WG;
+            var sum = sums[p] * shrink;
+            if (team < TEAMS && d < NUMS) {
+                for (var key = team; key < count; key += TEAMS) {
+                    sum += weights[key] * v[(v_start + (base + key) * params.v_token_stride) / STEP + d];
+                }
+            }
+            sums[p] = sum;
+        }
+        workgroupBarrier();
+    }
+
+    for (var p = 0u; p < PER_THREAD; p++) {
+        let d = lid % NUMS + p * WG;
+        if (team < TEAMS && d < NUMS) {
+            team_sums[team * NUMS + d] = sums[p];
+        }
+    }
+    // Also the barrier between the sums of the teams and their readers.
+    let all = block_sum(total, place);
+    let factor = select(1.0 / all, 0.0, all == 0.0);
+    let y_start = params.y_offset + (wid.y * params.heads + wid.x) * HEAD_DIM;
+    for (var d = lid; d < NUMS; d += WG) {
+        var sum = team_sums[d];
+        for (var other = 1u; other < TEAMS; other++) {
+            sum += team_sums[other * NUMS + d];
+        }
+        for (var i = 0u; i < STEP; i++) {
+            y[y_start + d * STEP + i] = element(sum, i) * factor;
+        }
+    }
+}

@@ -1,0 +1,51 @@
+// Weights as Q4_0: w = d * (q - 8) in blocks of 32 (18 bytes): f16 d, then 16 bytes of which byte j
+// holds weight j below and weight 16 + j above. The contract is in dequant_f32.wgsl.
+// Work split: a unit is a block, so its scale is decoded once for 32 weights.
+// Why: blocks are not aligned to 4 bytes, but a block touches the same five words in both cases.
+#import half
+#import halfwords
+#import nibbles
+
+alias WeightWord = u32;
+const PARTIAL: bool = false;
+const UNIT_LEN: u32 = 32u;
+const PARTS: u32 = 8u;
+
+struct Unit {
+    q: vec4<u32>,
+    d: f32,
+}
+
+// Block index of the first weight of a row.
+fn row_start(row: u32, k: u32) -> u32 {
+    return row * (k / 32u);
+}
+
+fn decode(word: u32, d: f32) -> vec4<f32> {
+    return nibbles(word) * (NIBBLE_SCALE * d) - vec4(8.0 * d);
+}
+
+fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
+    let h = (start + min(c, k - 4u) / 32u) * 9u;
+    let word = weight_u32(h + 1u + ((c & 15u) >> 1u));
+    return decode(word >> ((c & 16u) >> 2u), half_low(weight_u16(h)));
+}
+
+fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
+    let h = (start + unit) * 9u;
+    let i = h >> 1u;
+    let first = weight_word(i);
+    let a = vec4(first, weight_word(i + 1u), weight_word(i + 2u), weight_word(i + 3u));
+    let b = vec4(a.yzw, weight_word(i + 4u));
+    let odd = (h & 1u) == 1u;
+    let d = half_low(select(first, first >> 16u, odd));
+    return Unit(select((a >> vec4(16u)) | (b << vec4(16u)), b, odd), d);
+}
+
+fn part_column(unit: u32, part: u32) -> u32 {
+    return unit * 32u + part * 4u;
+}
+
+fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
+    return decode(unit.q[part & 3u] >> (part & 4u), unit.d);
+}

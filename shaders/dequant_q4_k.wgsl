@@ -1,0 +1,68 @@
+// Weights as Q4_K: w = d * s * q - dmin * m in blocks of 256 (144 bytes): f16 d and dmin, 12 bytes
+// of 6-bit scales s and minima m of 8 sub-blocks, then 128 bytes; byte 32 g + j holds weight j of
+// sub-block 2 g below and of sub-block 2 g + 1 above. The contract is in dequant_f32.wgsl.
+// Work split: a unit is 16 of these bytes, half of two sub-blocks; eight neighbouring threads read
+// one block and share its header. Why: blocks are aligned to 16 bytes, so each read is a vec4.
+#import half
+#import nibbles
+
+alias WeightWord = vec4<u32>;
+const PARTIAL: bool = false;
+const UNIT_LEN: u32 = 32u;
+const PARTS: u32 = 8u;
+
+struct Unit {
+    q: vec4<u32>,
+    // Scales of the two sub-blocks, then minima.
+    scales: vec4<f32>,
+}
+
+// Block index of the first weight of a row.
+fn row_start(row: u32, k: u32) -> u32 {
+    return row * (k / 256u);
+}
+
+// d * s and dmin * m of sub-blocks 2 g and 2 g + 1.
+fn pair_scales(header: vec4<u32>, g: u32) -> vec4<f32> {
+    let bytes = header.yzw >> vec3((g & 1u) * 16u);
+    // Sub-blocks 0 to 3 have whole bytes; 4 to 7 a nibble and the two bits that those leave free.
+    let low = bytes.xy & vec2(0x3f3fu);
+    let high = (vec2(bytes.z, bytes.z >> 4u) & vec2(0x0f0fu)) | ((bytes.xy >> vec2(2u)) & vec2(0x3030u));
+    let pair = select(low, high, g > 1u);
+    let values = vec4<f32>(vec4(pair.x & 0xffu, pair.x >> 8u, pair.y & 0xffu, pair.y >> 8u));
+    let d = half_low(header.x);
+    let dmin = half_high(header.x);
+    return values * vec4(d, d, dmin, dmin);
+}
+
+fn decode(word: u32, scale: f32, minimum: f32) -> vec4<f32> {
+    return nibbles(word) * (NIBBLE_SCALE * scale) - vec4(minimum);
+}
+
+fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
+    let block = (start + min(c, k - 4u) / 256u) * 9u;
+    let g = (c & 255u) >> 6u;
+    let scales = pair_scales(weight_word(block), g);
+    let word = weight_word(block + 1u + g * 2u + ((c & 16u) >> 4u))[(c & 15u) >> 2u];
+    if ((c & 32u) == 0u) {
+        return decode(word, scales.x, scales.z);
+    }
+    return decode(word >> 4u, scales.y, scales.w);
+}
+
+fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
+    let block = (start + (unit >> 3u)) * 9u;
+    let l = unit & 7u;
+    return Unit(weight_word(block + 1u + l), pair_scales(weight_word(block), l >> 1u));
+}
+
+fn part_column(unit: u32, part: u32) -> u32 {
+    // 256 columns a block, 64 a group, 16 a half; the upper nibbles are 32 columns further.
+    return (unit >> 1u) * 64u + (unit & 1u) * 16u + (part & 3u) * 4u + (part & 4u) * 8u;
+}
+
+fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
+    let upper = part > 3u;
+    let s = unit.scales;
+    return decode(unit.q[part & 3u] >> (part & 4u), select(s.x, s.y, upper), select(s.z, s.w, upper));
+}

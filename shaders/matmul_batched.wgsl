@@ -1,0 +1,65 @@
+// matmul_batched: y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j]; all strides free, y [batch, m, n].
+// Work split: a workgroup makes 16 x 16 of y for one batch, one thread an element, with tiles of 16 x 16
+// of a and b in workgroup memory. Why: any layout of either operand is read once for 16 results; it
+// serves small products between activations, large ones are linear layers.
+const TILE: u32 = 16u;
+// One more column, so that threads down a column meet different banks.
+const STRIDE: u32 = 17u;
+
+struct Params {
+    batch: u32,
+    m: u32,
+    n: u32,
+    k: u32,
+    a_offset: u32,
+    a_batch_stride: u32,
+    a_row_stride: u32,
+    a_col_stride: u32,
+    b_offset: u32,
+    b_batch_stride: u32,
+    b_row_stride: u32,
+    b_col_stride: u32,
+    y_offset: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> a: array<f32>;
+@group(0) @binding(2) var<storage, read> b: array<f32>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+var<workgroup> a_tile: array<f32, TILE * STRIDE>;
+var<workgroup> b_tile: array<f32, TILE * STRIDE>;
+
+@compute @workgroup_size(TILE, TILE)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
+    if (wid.z >= params.batch || params.m == 0u || params.n == 0u) {
+        return;
+    }
+    let i = wid.y * TILE + local.y;
+    let j = wid.x * TILE + local.x;
+    let a_start = params.a_offset + wid.z * params.a_batch_stride;
+    let b_start = params.b_offset + wid.z * params.b_batch_stride;
+    var sum = 0.0;
+    for (var c = 0u; c < params.k; c += TILE) {
+        let a_col = c + local.x;
+        var a_value = 0.0;
+        if (i < params.m && a_col < params.k) {
+            a_value = a[a_start + i * params.a_row_stride + a_col * params.a_col_stride];
+        }
+        let b_row = c + local.y;
+        var b_value = 0.0;
+        if (j < params.n && b_row < params.k) {
+            b_value = b[b_start + b_row * params.b_row_stride + j * params.b_col_stride];
+        }
+        a_tile[local.y * STRIDE + local.x] = a_value;
+        b_tile[local.y * STRIDE + local.x] = b_value;
+        workgroupBarrier();
+        for (var t = 0u; t < TILE; t++) {
+            sum += a_tile[local.y * STRIDE + t] * b_tile[t * STRIDE + local.x];
+        }
+        workgroupBarrier();
+    }
+    if (i < params.m && j < params.n) {
+        y[params.y_offset + (wid.z * params.m + i) * params.n + j] = sum;
+    }
+}

@@ -1,0 +1,55 @@
+// norm_layer: y[r, c] = (x[r, c] - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and variance of
+// row r; x [rows, cols] with a row stride, weight and bias [cols], y [rows, cols].
+// Work split: one workgroup a row, its threads over columns; the row is read three times.
+// Why: the variance is summed from differences, since a large mean would swallow it otherwise; reads
+// after the first come from cache.
+#import block
+
+override WG: u32 = 128;
+
+struct Params {
+    rows: u32,
+    cols: u32,
+    x_offset: u32,
+    x_stride: u32,
+    w_offset: u32,
+    b_offset: u32,
+    y_offset: u32,
+    eps: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> weight: array<f32>;
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    place: Place,
+) {
+    let row = wid.y * grid.x + wid.x;
+    if (row >= params.rows) {
+        return;
+    }
+    let x_row = params.x_offset + row * params.x_stride;
+    let y_row = params.y_offset + row * params.cols;
+    var sum = 0.0;
+    for (var c = place.lid; c < params.cols; c += WG) {
+        sum += x[x_row + c];
+    }
+    let mean = block_sum(sum, place) / f32(params.cols);
+    var squares = 0.0;
+    for (var c = place.lid; c < params.cols; c += WG) {
+        let d = x[x_row + c] - mean;
+        squares += d * d;
+    }
+    let variance = block_sum(squares, place) / f32(params.cols);
+    let factor = 1.0 / sqrt(variance + params.eps);
+    for (var c = place.lid; c < params.cols; c += WG) {
+        let d = x[x_row + c] - mean;
+        y[y_row + c] = d * factor * weight[params.w_offset + c] + bias[params.b_offset + c];
+    }
+}

@@ -1,0 +1,14 @@
+// pool2d_avg: sum of x / (kernel_h * kernel_w where count_pad is 1, else the positions inside x); 0 where
+// there are none. One of the operations of pool2d.wgsl.
+fn identity() -> f32 {
+    return 0.0;
+}
+
+fn combine(a: f32, b: f32) -> f32 {
+    return a + b;
+}
+
+fn finish(value: f32, count: u32) -> f32 {
+    let divisor = select(count, params.kernel_h * params.kernel_w, params.count_pad != 0u);
+    return value / f32(max(divisor, 1u));
+}

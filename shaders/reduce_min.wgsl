@@ -1,0 +1,22 @@
+// reduce_min: y = smallest x; inf over nothing.
+// One of the operations of reduce.wgsl.
+// WGSL has no literal for an infinity and no constant may be one, so its bits are a variable.
+var<private> infinity: u32 = 0x7f800000u;
+
+fn identity() -> f32 {
+    return bitcast<f32>(infinity);
+}
+
+fn combine(a: f32, b: f32) -> f32 {
+    return min(a, b);
+}
+
+fn finish(value: f32, len: u32) -> f32 {
+    return value;
+}
+
+#ifdef subgroup
+fn subgroup_combine(value: f32) -> f32 {
+    return subgroupMin(value);
+}
+#endif

@@ -1,0 +1,24 @@
+// Weights whose blocks start at any 16-bit word: 16 or 32 bits at index h, in 16-bit words.
+// Needs weight_word(i), 32-bit word i of the weights. Reads only words that hold wanted bits.
+fn weight_u16(h: u32) -> u32 {
+    return (weight_word(h >> 1u) >> ((h & 1u) * 16u)) & 0xffffu;
+}
+
+fn weight_u32(h: u32) -> u32 {
+    let low = weight_word(h >> 1u);
+    if ((h & 1u) == 0u) {
+        return low;
+    }
+    return (low >> 16u) | (weight_word((h >> 1u) + 1u) << 16u);
+}
+
+// 64 bits at h.
+fn weight_u64(h: u32) -> vec2<u32> {
+    let i = h >> 1u;
+    let odd = h & 1u;
+    let a = weight_word(i);
+    let b = weight_word(i + 1u);
+    // Where h is even the third word may lie outside, so the second is read again.
+    let c = weight_word(i + 1u + odd);
+    return select(vec2(a, b), vec2((a >> 16u) | (b << 16u), (b >> 16u) | (c << 16u)), odd == 1u);
+}

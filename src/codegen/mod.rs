@@ -1,0 +1,162 @@
+//! Fused expressions as WGSL text.
+//!
+//! A kernel is one function of one element. What WGSL leaves open (division by zero, conversions
+//! out of range, powers of negative numbers, accuracy of `tanh` or of `sin` far out) is spelled
+//! out by functions of `shaders/shared/math_*.wgsl`, so that every device computes what
+//! `ir::scalar` says. Equal expressions give equal text.
+//!
+//! Absent on purpose: what to fuse (that is `plan`), and any knowledge of a device.
+
+mod ops;
+
+use std::fmt::Write;
+
+use crate::base::DType;
+use crate::error::{Error, Result};
+use crate::kernel::{Addressing, FusedExpr, Operand, source};
+
+/// Threads of a workgroup of a fused kernel, one element each; workgroups are folded over grid x
+/// and y.
+pub const FUSED_WORKGROUP: u32 = 256;
+
+/// Largest rank of an index space.
+pub const MAX_RANK: u32 = 6;
+
+/// The WGSL text of a fused expression. Entry point `main`, parameters as `kernel::fused` lays
+/// them out, inputs `x0`, `x1`.. and output `y`.
+///
+/// # Errors
+/// Invalid, for an expression that is not well formed: an operand that is not an earlier value,
+/// a type that an operation does not take, a result of another type than the output. Unsupported,
+/// for elements of two bytes and ranks above [`MAX_RANK`].
+pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
+    let fail = |what: String| Error::invalid(format!("fused kernel: {what}"));
+    for operand in expr.inputs.iter().chain([&expr.output]) {
+        if operand.dtype.bytes() != 4 {
+            return Err(Error::unsupported(format!(
+                "fused kernel: an operand of {}, whose elements have 2 bytes",
+                operand.dtype
+            )));
+        }
+    }
+    if expr.rank > MAX_RANK {
+        return Err(Error::unsupported(format!(
+            "fused kernel: rank {} is above {MAX_RANK}",
+            expr.rank
+        )));
+    }
+    let mut body = ops::Body::default();
+    for (i, value) in expr.values.iter().enumerate() {
+        body.value(expr, *value).map_err(|what| fail(format!("value {i}: {what}")))?;
+    }
+    let result = body.dtype(expr.result).map_err(|what| fail(format!("result: {what}")))?;
+    if result != expr.output.dtype {
+        return Err(fail(format!("result of {result} for an output of {}", expr.output.dtype)));
+    }
+
+    let mut text = String::new();
+    header(expr, &mut text);
+    for name in body.imports() {
+        text.push_str(&source::shared_wgsl(name)?);
+    }
+    text.push_str(body.declarations());
+    entry(expr, body.lines(), &mut text);
+    Ok(text)
+}
+
+/// Appends a line. Writing to a string cannot fail.
+macro_rules! line {
+    ($text:expr, $($arg:tt)*) => {{
+        let _ = writeln!($text, $($arg)*);
+    }};
+}
+use line;
+
+/// The type of an element in memory.
+fn stored(dtype: DType) -> &'static str {
+    match dtype {
+        DType::I32 => "i32",
+        DType::U32 | DType::Bool => "u32",
+        DType::F32 | DType::F16 | DType::BF16 => "f32",
+    }
+}
+
+/// Operands with their names.
+fn operands(expr: &FusedExpr) -> impl Iterator<Item = (String, &Operand)> {
+    let inputs = expr.inputs.iter().enumerate().map(|(i, o)| (format!("x{i}"), o));
+    inputs.chain([("y".to_string(), &expr.output)])
+}
+
+/// Parameters and bindings.
+fn header(expr: &FusedExpr, text: &mut String) {
+    line!(text, "// fused: y = {expr}, one element a thread.");
+    line!(text, "struct Params {{\n    n: u32,");
+    for d in 0..expr.rank {
+        line!(text, "    size{d}: u32,");
+    }
+    for (name, operand) in operands(expr) {
+        line!(text, "    {name}_offset: u32,");
+        if operand.addressing == Addressing::Strided {
+            for d in 0..expr.rank {
+                line!(text, "    {name}_stride{d}: u32,");
+            }
+        }
+    }
+    line!(text, "}}\n\n@group(0) @binding(0) var<uniform> params: Params;");
+    for (i, (name, operand)) in operands(expr).enumerate() {
+        let access = if i == expr.inputs.len() { "read_write" } else { "read" };
+        let element = stored(operand.dtype);
+        line!(
+            text,
+            "@group(0) @binding({}) var<storage, {access}> {name}: array<{element}>;",
+            i + 1
+        );
+    }
+    text.push('\n');
+}
+
+/// The address of an operand's element, in terms of `i` and the coordinates `c0`, `c1`..
+fn address(name: &str, operand: &Operand, rank: u32) -> String {
+    let mut sum = format!("params.{name}_offset");
+    match operand.addressing {
+        Addressing::Flat => sum.push_str(" + i"),
+        Addressing::Single => {}
+        Addressing::Strided => {
+            for d in 0..rank {
+                let _ = write!(sum, " + c{d} * params.{name}_stride{d}");
+            }
+        }
+    }
+    sum
+}
+
+/// The entry point around the lines of the body.
+fn entry(expr: &FusedExpr, lines: &str, text: &mut String) {
+    line!(text, "@compute @workgroup_size({FUSED_WORKGROUP})");
+    text.push_str(
+        "fn main(\n    @builtin(workgroup_id) wid: vec3<u32>,\n    \
+         @builtin(num_workgroups) grid: vec3<u32>,\n    \
+         @builtin(local_invocation_index) lid: u32,\n) {\n",
+    );
+    line!(text, "    let i = (wid.y * grid.x + wid.x) * {FUSED_WORKGROUP}u + lid;");
+    text.push_str("    if (i >= params.n) {\n        return;\n    }\n");
+    if operands(expr).any(|(_, o)| o.addressing == Addressing::Strided) {
+        // Innermost first; what is left for the outermost needs no remainder.
+        let mut rest = "i".to_string();
+        for d in (1..expr.rank).rev() {
+            line!(text, "    let c{d} = {rest} % params.size{d};");
+            line!(text, "    let r{d} = {rest} / params.size{d};");
+            rest = format!("r{d}");
+        }
+        if expr.rank > 0 {
+            line!(text, "    let c0 = {rest};");
+        }
+    }
+    text.push_str(lines);
+    let result = format!("v{}", expr.result);
+    let result = match expr.output.dtype {
+        DType::Bool => format!("select(0u, 1u, {result})"),
+        _ => result,
+    };
+    line!(text, "    y[{}] = {result};\n}}", address("y", &expr.output, expr.rank));
+}
