@@ -7,5 +7,7 @@ pub mod base;
 pub mod ir;
 pub mod kernel;
 pub mod provider;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 
 pub use error::{Error, Result, broken_invariant};
