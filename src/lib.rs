@@ -13,6 +13,8 @@ pub mod kernel;
 
 pub mod codegen;
 pub mod provider;
+#[cfg(feature = "webgpu")]
+pub mod webgpu;
 
 pub mod engine;
 pub mod memory;

@@ -4,7 +4,11 @@
 //! the provider traits are `Send` on native builds only, and blocking exists there only.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+/// Whether this is a browser build: nothing may block, and errors arrive later.
+pub const BROWSER: bool = cfg!(target_arch = "wasm32");
 
 /// A boxed future, `Send` on native builds only.
 #[cfg(not(target_arch = "wasm32"))]
@@ -28,6 +32,14 @@ impl<T: ?Sized> MaybeSend for T {}
 #[cfg(not(target_arch = "wasm32"))]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     pollster::block_on(future)
+}
+
+/// The value of a future that is ready already; `None` where it is not.
+pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
 }
 
 /// A future that is ready at once.

@@ -10,6 +10,9 @@ mod lazy;
 mod quant_formats;
 mod shaders;
 mod tidy;
+mod webgpu_device;
+mod webgpu_faults;
+mod webgpu_host;
 
 /// Says something that is seen even when the test passes: which devices were covered, what was
 /// skipped and why.

@@ -1,0 +1,178 @@
+//! From a kernel spec to a pipeline with an explicit layout.
+
+use std::borrow::Cow;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::device::WebGpuDevice;
+use super::faults::{ScopeFuture, Scopes, panic_text, tidy};
+use crate::base::platform::BROWSER;
+use crate::error::{Error, Result};
+use crate::kernel::{Access, Interface, KernelSpec, catalogue, source};
+use crate::provider::{DeviceProfile, Support, support};
+
+/// A compiled kernel.
+pub(super) struct Kernel {
+    pub(super) name: String,
+    pub(super) pipeline: wgpu::ComputePipeline,
+    pub(super) layout: Arc<Layout>,
+}
+
+/// How kernels of one interface are bound; kernels with equal interfaces share bind groups.
+pub(super) struct Layout {
+    /// Number of this layout on its device.
+    pub(super) id: usize,
+    pub(super) interface: Interface,
+    pub(super) group: wgpu::BindGroupLayout,
+    pipeline: wgpu::PipelineLayout,
+}
+
+/// Words of the parameter block, and whether each storage buffer is written.
+pub(super) type LayoutKey = (u32, Vec<bool>);
+
+/// The WGSL text of a kernel, as this device's compiler takes it.
+pub(super) fn wgsl_of<'a>(spec: &'a KernelSpec, profile: &DeviceProfile) -> Result<Cow<'a, str>> {
+    let text = match spec {
+        KernelSpec::Source(source) => Cow::Borrowed(source.wgsl.as_str()),
+        KernelSpec::Asset(asset) => Cow::Owned(source::asset_wgsl(asset)?),
+        KernelSpec::Fused(_) => {
+            return Err(Error::unsupported(format!("{spec} cannot be printed as WGSL yet")));
+        }
+    };
+    // naga has subgroups always in scope and rejects the line; a browser demands it.
+    if BROWSER && profile.has_subgroups && text.contains("subgroup") {
+        return Ok(Cow::Owned(format!("enable subgroups;\n{text}")));
+    }
+    Ok(text)
+}
+
+fn entry_of(spec: &KernelSpec) -> &str {
+    match spec {
+        KernelSpec::Source(source) => &source.entry,
+        KernelSpec::Asset(_) | KernelSpec::Fused(_) => "main",
+    }
+}
+
+impl WebGpuDevice {
+    pub(super) async fn compile_kernel(&self, spec: &KernelSpec) -> Result<()> {
+        if self.state().kernels.contains_key(spec) {
+            return Ok(());
+        }
+        self.faults.check_lost()?;
+        if let Support::No(reason) = support(&self.profile, spec) {
+            return Err(Error::unsupported(reason));
+        }
+        let interface = catalogue::interface(spec)?;
+        let need = u64::from(interface.param_words) * 4;
+        if need > self.max_uniform_bytes {
+            let have = self.max_uniform_bytes;
+            return Err(Error::unsupported(format!(
+                "{spec} takes {need} bytes of parameters, the device has {have}"
+            )));
+        }
+        let text = wgsl_of(spec, &self.profile)?;
+        let layout = self.layout(interface);
+        let build = AssertUnwindSafe(|| self.build(spec, &text, &layout));
+        let (pipeline, errors) = catch_unwind(build).map_err(|panic| {
+            let text = panic_text(&*panic);
+            Error::compile(format!("kernel {spec}: the compiler panicked: {text}"))
+        })?;
+        if let Some(error) = errors.await {
+            return Err(match error {
+                wgpu::Error::OutOfMemory { .. } => {
+                    Error::compile(format!("kernel {spec}: the driver ran out of memory"))
+                }
+                wgpu::Error::Validation { description, .. }
+                | wgpu::Error::Internal { description, .. } => {
+                    Error::compile(format!("kernel {spec}: {}", tidy(&description)))
+                }
+            });
+        }
+        // Some drivers say no by losing the device, with every scope left empty.
+        self.faults.check_lost().map_err(|error| error.context(format!("kernel {spec}")))?;
+        let mut state = self.state();
+        let kernel = Kernel { name: spec.name().to_owned(), pipeline, layout };
+        if state.kernels.insert(spec.clone(), Arc::new(kernel)).is_none() {
+            state.counters.compiles += 1;
+        }
+        Ok(())
+    }
+
+    fn build(
+        &self,
+        spec: &KernelSpec,
+        text: &str,
+        layout: &Layout,
+    ) -> (wgpu::ComputePipeline, ScopeFuture) {
+        let trusted = !matches!(spec, KernelSpec::Source(_));
+        let scopes = Scopes::open(&self.gpu);
+        let descriptor = wgpu::ShaderModuleDescriptor {
+            label: Some(spec.name()),
+            source: wgpu::ShaderSource::Wgsl(Cow::Borrowed(text)),
+        };
+        let module = if trusted {
+            // SAFETY: kernels of the catalogue and of codegen compare every index with their
+            // parameters, end their loops and divide by no zero; their tests run them so.
+            unsafe {
+                self.gpu.create_shader_module_trusted(
+                    descriptor,
+                    wgpu::ShaderRuntimeChecks::unchecked(),
+                )
+            }
+        } else {
+            self.gpu.create_shader_module(descriptor)
+        };
+        let pipeline = self.gpu.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(spec.name()),
+            layout: Some(&layout.pipeline),
+            module: &module,
+            entry_point: Some(entry_of(spec)),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                // Kernels of ours write workgroup memory before they read it.
+                zero_initialize_workgroup_memory: !trusted,
+                ..Default::default()
+            },
+            cache: None,
+        });
+        (pipeline, scopes.close())
+    }
+
+    fn layout(&self, interface: Interface) -> Arc<Layout> {
+        let writes = interface.bindings.iter().map(|access| *access == Access::ReadWrite);
+        let key: LayoutKey = (interface.param_words, writes.collect());
+        let mut state = self.state();
+        if let Some(layout) = state.layouts.get(&key) {
+            return Arc::clone(layout);
+        }
+        let entry = |binding: u32, ty, min_binding_size| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size },
+            count: None,
+        };
+        let params = NonZeroU64::new(u64::from(interface.param_words) * 4);
+        let mut entries = Vec::new();
+        if params.is_some() {
+            entries.push(entry(0, wgpu::BufferBindingType::Uniform, params));
+        }
+        for (i, access) in interface.bindings.iter().enumerate() {
+            let read_only = *access == Access::Read;
+            let ty = wgpu::BufferBindingType::Storage { read_only };
+            entries.push(entry(i as u32 + 1, ty, None));
+        }
+        let group = self.gpu.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+            label: None,
+            entries: &entries,
+        });
+        let pipeline = self.gpu.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &[Some(&group)],
+            immediate_size: 0,
+        });
+        let id = state.layouts.len();
+        let layout = Arc::new(Layout { id, interface, group, pipeline });
+        state.layouts.insert(key, Arc::clone(&layout));
+        layout
+    }
+}

@@ -1,0 +1,216 @@
+//! One open device: its tables, its memory, and the trait's methods as thin calls into the others.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::compile::{Kernel, Layout, LayoutKey};
+use super::faults::{Faults, Scopes, convert};
+use super::prepare::Prepared;
+use super::profile;
+use super::table::Table;
+use super::timing::Queries;
+use super::transfer::{Flushes, Staging, StagingPool};
+use super::wait::Pending;
+use crate::base::platform::{BROWSER, BoxFuture, poll_once};
+use crate::error::{Error, Result};
+use crate::kernel::KernelSpec;
+use crate::provider::{
+    Args, BufferId, BufferRange, Completion, Counters, Device, DeviceKind, DeviceProfile,
+    OpenOptions, PreparedId, Recording, Resource, Ticket, Usage,
+};
+
+/// Where a `wgpu::Device` comes from.
+#[derive(Default)]
+pub(super) struct Source {
+    /// Place in the provider's list.
+    pub(super) index: usize,
+    /// The adapter's description; the device's own where absent.
+    pub(super) info: Option<wgpu::AdapterInfo>,
+}
+
+pub(super) struct WebGpuDevice {
+    pub(super) profile: DeviceProfile,
+    pub(super) gpu: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
+    pub(super) faults: Arc<Faults>,
+    /// Bytes that one uniform binding may cover.
+    pub(super) max_uniform_bytes: u64,
+    /// Nanoseconds of one tick of the device's clock.
+    pub(super) tick: f64,
+    budget: Option<u64>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) buffers: Table<Buffer>,
+    pub(super) prepared: Table<Prepared>,
+    pub(super) kernels: HashMap<KernelSpec, Arc<Kernel>>,
+    pub(super) layouts: BTreeMap<LayoutKey, Arc<Layout>>,
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) tickets: u64,
+    /// Buffers freed so far: prepared work that has seen this number names live buffers only.
+    pub(super) freed: u64,
+    pub(super) staging: Staging,
+    pub(super) downloads: StagingPool,
+    pub(super) queries: Option<Queries>,
+    pub(super) flushes: Flushes,
+    pub(super) counters: Counters,
+}
+
+/// Memory of the device.
+pub(super) struct Buffer {
+    pub(super) gpu: wgpu::Buffer,
+    /// Bytes asked for; the memory is rounded up to a multiple of 4.
+    pub(super) bytes: u64,
+}
+
+impl WebGpuDevice {
+    pub(super) fn new(
+        gpu: wgpu::Device,
+        queue: wgpu::Queue,
+        source: Source,
+        options: &OpenOptions,
+    ) -> WebGpuDevice {
+        let info = source.info.unwrap_or_else(|| gpu.adapter_info());
+        let limits = gpu.limits();
+        let profile = profile::profile_of(&info, gpu.features(), &limits, source.index);
+        let faults = Faults::install(&gpu, profile.id());
+        let tick =
+            if profile.has_timestamps { f64::from(queue.get_timestamp_period()) } else { 0. };
+        WebGpuDevice {
+            profile,
+            gpu,
+            queue,
+            faults,
+            max_uniform_bytes: limits.max_uniform_buffer_binding_size,
+            tick,
+            budget: options.memory_budget,
+            state: Mutex::default(),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // The tables stay whole when a thread panics between two calls of wgpu.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether waiting for it by spinning takes nothing away from the work itself.
+    pub(super) fn is_hardware(&self) -> bool {
+        matches!(self.profile.kind, DeviceKind::Discrete | DeviceKind::Integrated)
+    }
+
+    fn alloc_buffer(&self, bytes: u64, usage: Usage) -> Result<BufferId> {
+        self.faults.check_lost()?;
+        if bytes == 0 {
+            return Err(Error::invalid(format!("a {usage:?} buffer of 0 bytes")));
+        }
+        let mut state = self.state();
+        let what = || format!("a {usage:?} buffer on {}", self.profile.id());
+        let used = state.counters.allocated_bytes;
+        let left = self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(used));
+        if bytes > left {
+            return Err(Error::out_of_memory(what(), bytes, left));
+        }
+        if bytes > self.profile.max_buffer_bytes {
+            let have = self.profile.max_buffer_bytes;
+            return Err(Error::out_of_memory(format!("{} (its limit)", what()), bytes, have));
+        }
+        let scopes = (!BROWSER).then(|| Scopes::open(&self.gpu));
+        let gpu = self.gpu.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(match usage {
+                Usage::Weights => "weights",
+                Usage::State => "state",
+                Usage::Working => "working",
+            }),
+            size: bytes.next_multiple_of(4),
+            usage: wgpu::BufferUsages::STORAGE
+                | wgpu::BufferUsages::COPY_SRC
+                | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        // In a browser the answer is a promise: a refusal reaches `wait` through the record.
+        if let Some(Some(error)) = scopes.and_then(|scopes| poll_once(scopes.close())) {
+            let have = if left == u64::MAX { 0 } else { left };
+            return Err(convert(error, &what(), Some((bytes, have))));
+        }
+        self.faults.check_lost()?;
+        let (index, generation) = state.buffers.insert(Buffer { gpu, bytes });
+        state.counters.allocations += 1;
+        state.counters.allocated_bytes += bytes;
+        Ok(BufferId { index, generation })
+    }
+}
+
+impl State {
+    /// The live buffer of a range that lies within it.
+    pub(super) fn buffer(&self, range: BufferRange) -> Result<&Buffer> {
+        let BufferId { index, generation } = range.buffer;
+        let buffer = self.buffers.get(index, generation);
+        let buffer = buffer.ok_or_else(|| {
+            Error::invalid(format!("{:?} is not a live buffer of this device", range.buffer))
+        })?;
+        match range.offset.checked_add(range.bytes) {
+            Some(end) if end <= buffer.bytes => Ok(buffer),
+            _ => Err(Error::invalid(format!(
+                "{} bytes at {} pass the end of {:?} at {}",
+                range.bytes, range.offset, range.buffer, buffer.bytes
+            ))),
+        }
+    }
+}
+
+impl Device for WebGpuDevice {
+    fn profile(&self) -> &DeviceProfile {
+        &self.profile
+    }
+
+    fn compile<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.compile_kernel(spec))
+    }
+
+    fn alloc(&self, bytes: u64, usage: Usage) -> Result<BufferId> {
+        self.alloc_buffer(bytes, usage)
+    }
+
+    fn write(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
+        self.write_bytes(to, bytes)
+    }
+
+    fn prepare(&self, work: &Recording, slots: &[Option<BufferRange>]) -> Result<PreparedId> {
+        self.prepare_recording(work, slots)
+    }
+
+    fn submit(&self, work: &[(PreparedId, Args)]) -> Result<Ticket> {
+        self.submit_work(work)
+    }
+
+    fn wait(&self, ticket: Ticket) -> BoxFuture<'_, Result<Completion>> {
+        Box::pin(self.wait_for(ticket))
+    }
+
+    fn free(&self, what: Resource) {
+        let mut state = self.state();
+        match what {
+            Resource::Buffer(BufferId { index, generation }) => {
+                if let Some(buffer) = state.buffers.remove(index, generation) {
+                    // Bind groups of prepared work hold the object; the memory must go all the
+                    // same. wgpu keeps it until submitted work is done with it.
+                    buffer.gpu.destroy();
+                    state.counters.allocated_bytes -= buffer.bytes;
+                    state.freed += 1;
+                }
+            }
+            Resource::Prepared(PreparedId { index, generation }) => {
+                state.prepared.remove(index, generation);
+            }
+            Resource::Kernel(spec) => {
+                state.kernels.remove(&spec);
+            }
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.state().counters
+    }
+}

@@ -1,0 +1,156 @@
+//! GPUs through wgpu: Vulkan, Metal and DX12 natively, WebGPU in a browser.
+//!
+//! A recording is made ready once (`prepare`): pipelines found, bind groups built, parameters
+//! that never change written, sizes that change listed once each. A `submit` then evaluates those
+//! sizes and replays: one encoder, one compute pass over consecutive dispatches, one submit.
+//!
+//! Invariants:
+//! - `submit` checks everything before it writes anything: an error leaves no half of the work.
+//! - wgpu puts `Queue::write_buffer` before *all* commands of the next submit. So only what no
+//!   earlier command of the same submit could have seen is written directly (uploads at the head
+//!   of the first work, parameters of a work's first occurrence); the rest goes through a staging
+//!   buffer and a copy at its place.
+//! - No error of wgpu panics. Those that no call answers for are recorded, and `wait` returns
+//!   them; those of a submit belong to its ticket, whose downloads are then never returned.
+//! - An id of a freed buffer or of freed work is an error. A freed buffer's memory goes back when
+//!   the device is done with it, even while prepared work still names it.
+//! - The callbacks touch the error record only, never the device's state.
+//!
+//! WGSL of the catalogue and of `codegen` runs without bounds checks and with workgroup memory
+//! not cleared; a user's WGSL runs with all of wgpu's checks.
+//!
+//! Absent on purpose: any choice between kernels, cooperative matrices (experimental in wgpu), a
+//! cache of pipelines on disk, subgroups in a browser (wgpu 30 does not pass them on), and
+//! mapping of device memory into the host. Memory that the provider takes for itself (parameters,
+//! staging) is not counted in the budget.
+
+mod bind;
+mod compile;
+mod device;
+mod faults;
+#[cfg(not(target_arch = "wasm32"))]
+mod noop;
+mod oneshot;
+mod prepare;
+mod profile;
+mod resolve;
+mod submit;
+mod table;
+mod timing;
+mod transfer;
+mod wait;
+
+use std::sync::{Arc, OnceLock};
+
+#[cfg(not(target_arch = "wasm32"))]
+pub use noop::noop_device;
+/// The version of wgpu whose devices [`Provider::from_device`] takes.
+pub use wgpu;
+
+use crate::base::platform::{BROWSER, BoxFuture};
+use crate::error::{Error, Result};
+use crate::provider::{Device, DeviceProfile, OpenOptions};
+use device::{Source, WebGpuDevice};
+
+/// The provider of every device that wgpu finds.
+pub struct Provider {
+    instance: wgpu::Instance,
+    /// What was found, so that the list and `open` mean the same devices. Not kept in a browser,
+    /// where an adapter opens one device only.
+    found: OnceLock<Vec<wgpu::Adapter>>,
+}
+
+impl Provider {
+    /// Looks for drivers. Finding none is no error: the list is empty then.
+    pub fn new() -> Provider {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+            backends: wgpu::Backends::PRIMARY,
+            // No debug layers: they cost time in every call and print on their own.
+            flags: wgpu::InstanceFlags::empty(),
+            ..wgpu::InstanceDescriptor::new_without_display_handle()
+        });
+        Provider { instance, found: OnceLock::new() }
+    }
+
+    /// A device on a `wgpu::Device` that the caller has already, sharing its queue. Limits and
+    /// features are those it was made with; of `options` only the memory budget applies.
+    ///
+    /// The device's uncaptured-error and device-lost callbacks are replaced: errors of the
+    /// caller's own calls outside of error scopes surface at `wait` too.
+    pub fn from_device(
+        device: wgpu::Device,
+        queue: wgpu::Queue,
+        options: &OpenOptions,
+    ) -> Arc<dyn Device> {
+        Arc::new(WebGpuDevice::new(device, queue, Source::default(), options))
+    }
+
+    async fn adapters(&self) -> Vec<wgpu::Adapter> {
+        if BROWSER {
+            // A page is given one adapter, and none is not an error of ours.
+            let options = wgpu::RequestAdapterOptions {
+                power_preference: wgpu::PowerPreference::HighPerformance,
+                ..Default::default()
+            };
+            return self.instance.request_adapter(&options).await.into_iter().collect();
+        }
+        if let Some(found) = self.found.get() {
+            return found.clone();
+        }
+        let found = self.instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+        self.found.get_or_init(|| found).clone()
+    }
+
+    async fn open_adapter(&self, index: usize, options: OpenOptions) -> Result<Arc<dyn Device>> {
+        let adapters = self.adapters().await;
+        let adapter = adapters.get(index).ok_or_else(|| {
+            let found = adapters.len();
+            Error::invalid(format!("webgpu:{index} does not exist, {found} adapters were found"))
+        })?;
+        let (required_features, required_limits) = if options.floor {
+            (wgpu::Features::empty(), wgpu::Limits::default())
+        } else {
+            (profile::wanted_features() & adapter.features(), adapter.limits())
+        };
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("warploom"),
+            required_features,
+            required_limits,
+            ..Default::default()
+        };
+        let opened = adapter.request_device(&descriptor).await;
+        let (gpu, queue) = opened.map_err(|error| {
+            let name = adapter.get_info().name;
+            Error::device(format!("webgpu:{index} {name:?} cannot be opened: {error}"))
+        })?;
+        let source = Source { index, info: Some(adapter.get_info()) };
+        Ok(Arc::new(WebGpuDevice::new(gpu, queue, source, &options)))
+    }
+}
+
+impl Default for Provider {
+    fn default() -> Self {
+        Provider::new()
+    }
+}
+
+impl crate::provider::Provider for Provider {
+    fn name(&self) -> &'static str {
+        "webgpu"
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>> {
+        Box::pin(async move {
+            let adapters = self.adapters().await;
+            let profiles = adapters.iter().enumerate().map(|(index, adapter)| {
+                let features = profile::wanted_features() & adapter.features();
+                profile::profile_of(&adapter.get_info(), features, &adapter.limits(), index)
+            });
+            Ok(profiles.collect())
+        })
+    }
+
+    fn open(&self, index: usize, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>> {
+        Box::pin(self.open_adapter(index, options))
+    }
+}

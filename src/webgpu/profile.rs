@@ -1,0 +1,77 @@
+//! What wgpu says of an adapter or device, as a [`DeviceProfile`].
+
+use crate::provider::{DeviceKind, DeviceProfile};
+
+/// The optional features that are used where an adapter has them.
+pub(super) fn wanted_features() -> wgpu::Features {
+    wgpu::Features::SUBGROUP
+        | wgpu::Features::SUBGROUP_BARRIER
+        | wgpu::Features::SHADER_F16
+        | wgpu::Features::TIMESTAMP_QUERY
+        | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS
+}
+
+/// The profile of a device with these features and limits.
+pub(super) fn profile_of(
+    info: &wgpu::AdapterInfo,
+    features: wgpu::Features,
+    limits: &wgpu::Limits,
+    index: usize,
+) -> DeviceProfile {
+    let kind = match (info.backend, info.device_type) {
+        (wgpu::Backend::Noop, _) => DeviceKind::Null,
+        (_, wgpu::DeviceType::Cpu) => DeviceKind::Software,
+        (_, wgpu::DeviceType::IntegratedGpu) => DeviceKind::Integrated,
+        // Browsers and virtual machines do not say; assuming transfers is right for all.
+        _ => DeviceKind::Discrete,
+    };
+    let has_subgroups = features.contains(wgpu::Features::SUBGROUP);
+    let timestamps =
+        wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
+    let storage = limits.min_storage_buffer_offset_alignment;
+    let uniform = limits.min_uniform_buffer_offset_alignment;
+    DeviceProfile {
+        index,
+        vendor: vendor(info.vendor),
+        name: info.name.clone(),
+        driver: driver(info),
+        kind,
+        shared_memory: matches!(kind, DeviceKind::Integrated | DeviceKind::Software),
+        has_subgroups,
+        subgroup_min: if has_subgroups { info.subgroup_min_size } else { 0 },
+        subgroup_max: if has_subgroups { info.subgroup_max_size } else { 0 },
+        has_f16: features.contains(wgpu::Features::SHADER_F16),
+        has_timestamps: features.contains(timestamps),
+        max_threads_per_workgroup: limits.max_compute_invocations_per_workgroup,
+        workgroup_memory_bytes: limits.max_compute_workgroup_storage_size,
+        max_workgroups_per_dim: limits.max_compute_workgroups_per_dimension,
+        max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
+        max_binding_bytes: limits.max_storage_buffer_binding_size,
+        max_buffer_bytes: limits.max_buffer_size,
+        binding_alignment: storage.max(uniform),
+        ..DeviceProfile::webgpu_floor("")
+    }
+}
+
+fn vendor(id: u32) -> String {
+    match id {
+        0 => String::new(),
+        0x10DE => "NVIDIA".into(),
+        0x1002 => "AMD".into(),
+        0x8086 => "Intel".into(),
+        0x106B => "Apple".into(),
+        0x13B5 => "ARM".into(),
+        0x5143 => "Qualcomm".into(),
+        0x1010 => "Imagination".into(),
+        0x1414 => "Microsoft".into(),
+        0x1AE0 => "Google".into(),
+        0x10005 => "Mesa".into(),
+        other => format!("{other:#06x}"),
+    }
+}
+
+fn driver(info: &wgpu::AdapterInfo) -> String {
+    let backend = format!("{:?}", info.backend);
+    let parts = [backend.as_str(), &info.driver, &info.driver_info];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}

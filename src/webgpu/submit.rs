@@ -1,0 +1,294 @@
+//! The second half of a submit: one encoder over all the work, which can no longer fail.
+
+use super::device::{State, WebGpuDevice};
+use super::faults::Scopes;
+use super::prepare::{Bound, Grid, Group, Prepared, Range, Step};
+use super::resolve::Resolved;
+use super::timing::{MAX_TIMESTAMPS, Queries, TIMESTAMP_BYTES};
+use super::transfer::{Readback, Staging};
+use super::wait::Pending;
+use crate::error::{Error, Result};
+use crate::provider::{Args, PreparedId, Ticket, UploadSource};
+
+impl WebGpuDevice {
+    pub(super) fn submit_work(&self, work: &[(PreparedId, Args)]) -> Result<Ticket> {
+        self.faults.check_lost()?;
+        let mut state = self.state();
+        let scopes = Scopes::open(&self.gpu);
+        let resolved = self.resolve_all(&mut state, work)?;
+        let (sizes, timestamps) = self.download_sizes(&state, work, &resolved)?;
+        let State { prepared, staging, downloads, queries, counters, .. } = &mut *state;
+        if timestamps > 0 && queries.is_none() {
+            *queries = Some(Queries::new(&self.gpu));
+        }
+        let most = self.profile.max_buffer_bytes;
+        let mut readback =
+            (!sizes.is_empty()).then(|| Readback::new(downloads, &self.gpu, &sizes, most));
+        let descriptor = wgpu::CommandEncoderDescriptor::default();
+        let mut encoder = Encoder {
+            device: self,
+            pass: None,
+            kernel: std::ptr::null(),
+            group: std::ptr::null(),
+            encoder: self.gpu.create_command_encoder(&descriptor),
+            staging,
+            readback: readback.as_ref(),
+            queries: queries.as_ref(),
+            fresh: true,
+            downloads: 0,
+            timestamps: 0,
+            dispatches: 0,
+            uploaded: 0,
+        };
+        for ((id, args), resolved) in work.iter().zip(&resolved) {
+            if let Some(prepared) = prepared.get(id.index, id.generation) {
+                encoder.work(prepared, resolved, args);
+            }
+        }
+        counters.dispatches += encoder.dispatches;
+        counters.uploaded_bytes += encoder.uploaded;
+        counters.downloaded_bytes += sizes.iter().sum::<u64>();
+        counters.submits += 1;
+        let commands = encoder.finish();
+        state.staging.flush(&self.queue);
+        let index = self.queue.submit([commands]);
+        if let Some(readback) = &mut readback {
+            readback.map();
+        }
+        state.tickets += 1;
+        let ticket = state.tickets;
+        let (errors, timestamps) = (scopes.close(), timestamps > 0);
+        state.keep(Pending { ticket, index, errors, readback, timestamps });
+        Ok(Ticket(ticket))
+    }
+
+    fn resolve_all(&self, state: &mut State, work: &[(PreparedId, Args)]) -> Result<Vec<Resolved>> {
+        // Taken out for the while, so that the rest of the state can be read beside it.
+        let mut table = std::mem::take(&mut state.prepared);
+        let resolved = work.iter().map(|(id, args)| {
+            let prepared = table.get_mut(id.index, id.generation).ok_or_else(|| {
+                Error::invalid(format!("{id:?} is not prepared on this device, or was freed"))
+            })?;
+            self.resolve(state, prepared, args)
+                .map_err(|error| error.context(format!("recording {:?}", prepared.label)))
+        });
+        let resolved = resolved.collect();
+        state.prepared = table;
+        resolved
+    }
+
+    /// Bytes of every download, then of the timestamps if there are any; and their number.
+    fn download_sizes(
+        &self,
+        state: &State,
+        work: &[(PreparedId, Args)],
+        resolved: &[Resolved],
+    ) -> Result<(Vec<u64>, u32)> {
+        let mut sizes = Vec::new();
+        let mut timestamps = 0u32;
+        for ((id, _), resolved) in work.iter().zip(resolved) {
+            let Some(prepared) = state.prepared.get(id.index, id.generation) else { continue };
+            let ranges = prepared.downloads.iter();
+            sizes.extend(ranges.map(|range| range.bytes.get(&resolved.values)));
+            timestamps = timestamps.saturating_add(prepared.timestamps);
+        }
+        if timestamps > MAX_TIMESTAMPS {
+            return Err(Error::unsupported(format!(
+                "{timestamps} timestamps in one submit, {MAX_TIMESTAMPS} is the most"
+            )));
+        }
+        if timestamps > 0 {
+            sizes.push(u64::from(timestamps) * TIMESTAMP_BYTES);
+        }
+        Ok((sizes, timestamps))
+    }
+}
+
+struct Encoder<'a> {
+    device: &'a WebGpuDevice,
+    /// Kept open over consecutive dispatches: a pass each costs several times as much.
+    pass: Option<wgpu::ComputePass<'static>>,
+    // What the open pass has set; compared, never followed.
+    kernel: *const wgpu::ComputePipeline,
+    group: *const wgpu::BindGroup,
+    encoder: wgpu::CommandEncoder,
+    staging: &'a mut Staging,
+    readback: Option<&'a Readback>,
+    queries: Option<&'a Queries>,
+    /// Whether nothing was encoded yet, so that a direct write comes at its place.
+    fresh: bool,
+    downloads: usize,
+    timestamps: u32,
+    dispatches: u64,
+    uploaded: u64,
+}
+
+impl Encoder<'_> {
+    fn work(&mut self, work: &Prepared, resolved: &Resolved, args: &Args) {
+        if let Some(params) = &work.params {
+            // The blocks belong to this work alone: no earlier command of the submit reads them,
+            // unless the work itself was encoded before.
+            if resolved.first {
+                self.device.queue.write_buffer(&params.buffer, 0, &resolved.params);
+            } else {
+                self.stage(&resolved.params, &params.buffer, 0);
+            }
+        }
+        let base = self.downloads;
+        for step in &work.steps {
+            match step {
+                Step::Dispatch { kernel, group, grid } => {
+                    self.dispatch(work, resolved, *kernel, *group, grid);
+                }
+                Step::Upload { to, source } => {
+                    let bytes = match source {
+                        UploadSource::Data(data) => Some(data),
+                        UploadSource::Arg(index) => args.uploads.get(*index as usize),
+                    };
+                    if let (Some((bound, offset, _)), Some(bytes)) =
+                        (place(work, resolved, *to), bytes)
+                    {
+                        self.upload(&bound.gpu, offset, bytes);
+                    }
+                }
+                Step::Copy { from, to } => self.copy(work, resolved, *from, *to),
+                Step::Clear { range } => {
+                    if let Some((bound, offset, bytes)) = place(work, resolved, *range) {
+                        self.end_pass();
+                        self.encoder.clear_buffer(&bound.gpu, offset, Some(bytes));
+                    }
+                }
+                Step::Download { range, index } => {
+                    let to = self.readback.and_then(|r| r.place(base + *index as usize));
+                    if let (Some((from, offset, bytes)), Some((to, to_offset))) =
+                        (place(work, resolved, *range), to)
+                    {
+                        self.end_pass();
+                        let encoder = &mut self.encoder;
+                        encoder.copy_buffer_to_buffer(&from.gpu, offset, to, to_offset, bytes);
+                    }
+                    self.downloads += 1;
+                }
+                Step::Timestamp => {
+                    self.end_pass();
+                    if let Some(queries) = self.queries {
+                        queries.write(&mut self.encoder, self.timestamps);
+                    }
+                    self.timestamps += 1;
+                }
+            }
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        work: &Prepared,
+        resolved: &Resolved,
+        kernel: u32,
+        group: u32,
+        grid: &Grid,
+    ) {
+        let [x, y, z] = match grid {
+            Grid::Fixed(grid) => *grid,
+            Grid::Changing { sizes, .. } => {
+                // Checked to fit when they were resolved.
+                sizes.map(|size| size.get(&resolved.values) as u32)
+            }
+        };
+        if x == 0 || y == 0 || z == 0 {
+            return;
+        }
+        let (Some(kernel), Some(group)) =
+            (work.kernels.get(kernel as usize), work.groups.get(group as usize))
+        else {
+            return;
+        };
+        let group = match group {
+            Group::Fixed(group) => group,
+            Group::Open(place, _) => match resolved.groups.get(*place as usize) {
+                Some(group) => group,
+                None => return,
+            },
+        };
+        let pass = self.pass.get_or_insert_with(|| {
+            let descriptor = wgpu::ComputePassDescriptor::default();
+            self.encoder.begin_compute_pass(&descriptor).forget_lifetime()
+        });
+        if !std::ptr::eq(self.kernel, &kernel.pipeline) {
+            pass.set_pipeline(&kernel.pipeline);
+            self.kernel = &kernel.pipeline;
+        }
+        if !std::ptr::eq(self.group, group) {
+            pass.set_bind_group(0, group, &[]);
+            self.group = group;
+        }
+        pass.dispatch_workgroups(x, y, z);
+        self.fresh = false;
+        self.dispatches += 1;
+    }
+
+    fn upload(&mut self, to: &wgpu::Buffer, offset: u64, bytes: &[u8]) {
+        self.uploaded += bytes.len() as u64;
+        if self.fresh {
+            self.device.write_piece(to, offset, bytes);
+        } else {
+            self.stage(bytes, to, offset);
+        }
+    }
+
+    /// Puts bytes at their place among the commands.
+    fn stage(&mut self, bytes: &[u8], to: &wgpu::Buffer, offset: u64) {
+        self.end_pass();
+        let (from, from_offset) = self.staging.add(&self.device.gpu, bytes);
+        let size = (bytes.len() as u64).next_multiple_of(4);
+        self.encoder.copy_buffer_to_buffer(&from, from_offset, to, offset, size);
+    }
+
+    fn copy(&mut self, work: &Prepared, resolved: &Resolved, from: Range, to: Range) {
+        let (Some((from, from_offset, bytes)), Some((to, to_offset, _))) =
+            (place(work, resolved, from), place(work, resolved, to))
+        else {
+            return;
+        };
+        self.end_pass();
+        if from.range.buffer == to.range.buffer {
+            let bounce = self.staging.bounce(&self.device.gpu, bytes);
+            self.encoder.copy_buffer_to_buffer(&from.gpu, from_offset, &bounce, 0, bytes);
+            self.encoder.copy_buffer_to_buffer(&bounce, 0, &to.gpu, to_offset, bytes);
+        } else {
+            let encoder = &mut self.encoder;
+            encoder.copy_buffer_to_buffer(&from.gpu, from_offset, &to.gpu, to_offset, bytes);
+        }
+    }
+
+    /// Ends the open pass, before any command that is not a dispatch.
+    fn end_pass(&mut self) {
+        self.fresh = false;
+        self.pass = None;
+        self.kernel = std::ptr::null();
+        self.group = std::ptr::null();
+    }
+
+    fn finish(mut self) -> wgpu::CommandBuffer {
+        self.end_pass();
+        if let (Some(queries), Some(readback)) = (self.queries, self.readback)
+            && self.timestamps > 0
+            && let Some((to, offset)) = readback.place(self.downloads)
+        {
+            queries.read(&mut self.encoder, self.timestamps, to, offset);
+        }
+        self.encoder.finish()
+    }
+}
+
+/// The buffer, offset and size of a range, in bytes; `None` where it is empty.
+fn place<'w>(
+    work: &'w Prepared,
+    resolved: &'w Resolved,
+    range: Range,
+) -> Option<(&'w Bound, u64, u64)> {
+    let bound = work.bound(resolved, range.slot)?;
+    let bytes = range.bytes.get(&resolved.values);
+    let offset = bound.range.offset + range.offset.get(&resolved.values);
+    (bytes > 0).then_some((bound, offset, bytes))
+}

@@ -1,0 +1,279 @@
+//! Bytes between host and device: direct writes, staged uploads, and staging for downloads.
+
+use std::collections::VecDeque;
+
+use super::device::WebGpuDevice;
+use super::oneshot::{self, Receiver};
+use crate::base::platform::BROWSER;
+use crate::error::{Error, Result};
+use crate::provider::BufferRange;
+
+/// Bytes of writes after which they are handed to the device, so that what wgpu keeps for them
+/// stays bounded; also the largest piece of one write.
+const FLUSH_BYTES: u64 = 64 << 20;
+
+/// Flushes of writes that are still in flight.
+#[derive(Default)]
+pub(super) struct Flushes {
+    unflushed: u64,
+    running: VecDeque<wgpu::SubmissionIndex>,
+}
+
+impl WebGpuDevice {
+    /// `Device::write`: after everything submitted before. A last word that is not whole is
+    /// filled with zeros.
+    pub(super) fn write_bytes(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
+        self.faults.check_lost()?;
+        if bytes.len() as u64 != to.bytes || !to.offset.is_multiple_of(4) {
+            return Err(Error::invalid(format!(
+                "a write of {} bytes to {} bytes at {}, which must be a multiple of 4",
+                bytes.len(),
+                to.bytes,
+                to.offset
+            )));
+        }
+        let buffer = self.state().buffer(to)?.gpu.clone();
+        let mut offset = to.offset;
+        for piece in bytes.chunks(FLUSH_BYTES as usize) {
+            self.write_piece(&buffer, offset, piece);
+            offset += piece.len() as u64;
+            self.flush_when_full(piece.len() as u64)?;
+        }
+        self.state().counters.uploaded_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Writes before the commands of the next submit; a last word that is not whole is filled.
+    pub(super) fn write_piece(&self, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) {
+        let (words, rest) = bytes.split_at(bytes.len() - bytes.len() % 4);
+        if !words.is_empty() {
+            self.queue.write_buffer(buffer, offset, words);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 4];
+            last[..rest.len()].copy_from_slice(rest);
+            self.queue.write_buffer(buffer, offset + words.len() as u64, &last);
+        }
+    }
+
+    /// Hands written bytes over from time to time. On native builds at most two flushes are in
+    /// flight; a browser limits them itself.
+    fn flush_when_full(&self, bytes: u64) -> Result<()> {
+        let oldest = {
+            let flushes = &mut self.state().flushes;
+            flushes.unflushed += bytes;
+            if flushes.unflushed < FLUSH_BYTES {
+                return Ok(());
+            }
+            flushes.unflushed = 0;
+            flushes.running.push_back(self.queue.submit(None));
+            if flushes.running.len() > 2 { flushes.running.pop_front() } else { None }
+        };
+        match oldest {
+            Some(index) if !BROWSER => self.poll_until_done(index),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Uploads that must happen at their place among the commands: gathered in blocks on the device,
+/// copied from there. Blocks are used again by every submit, since submits run in order.
+#[derive(Default)]
+pub(super) struct Staging {
+    blocks: Vec<Block>,
+    /// For copies within one buffer, which wgpu does not do directly.
+    bounce: Option<wgpu::Buffer>,
+}
+
+struct Block {
+    buffer: wgpu::Buffer,
+    bytes: Vec<u8>,
+    capacity: u64,
+}
+
+impl Staging {
+    /// Bytes of a block, unless one upload is larger.
+    const BLOCK: u64 = 1 << 20;
+    /// Bytes kept from submit to submit.
+    const KEPT: u64 = 8 << 20;
+
+    /// Puts bytes aside for the submit being encoded; the buffer and offset to copy from.
+    pub(super) fn add(&mut self, gpu: &wgpu::Device, bytes: &[u8]) -> (wgpu::Buffer, u64) {
+        let need = (bytes.len() as u64).next_multiple_of(4);
+        let room = |block: &Block| block.capacity - block.bytes.len() as u64 >= need;
+        let place = self.blocks.iter().position(room).unwrap_or_else(|| {
+            let capacity = need.max(Self::BLOCK);
+            let buffer = gpu.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("staged uploads"),
+                size: capacity,
+                usage: wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            });
+            self.blocks.push(Block { buffer, bytes: Vec::new(), capacity });
+            self.blocks.len() - 1
+        });
+        let block = &mut self.blocks[place];
+        let offset = block.bytes.len() as u64;
+        block.bytes.extend_from_slice(bytes);
+        block.bytes.resize((offset + need) as usize, 0);
+        (block.buffer.clone(), offset)
+    }
+
+    /// Writes what was put aside; called before the submit that copies it.
+    pub(super) fn flush(&mut self, queue: &wgpu::Queue) {
+        let mut kept = 0;
+        self.blocks.retain_mut(|block| {
+            if !block.bytes.is_empty() {
+                queue.write_buffer(&block.buffer, 0, &block.bytes);
+                block.bytes.clear();
+            }
+            kept += block.capacity;
+            kept <= Self::KEPT
+        });
+    }
+
+    /// A buffer of at least so many bytes for a copy within one buffer.
+    pub(super) fn bounce(&mut self, gpu: &wgpu::Device, bytes: u64) -> wgpu::Buffer {
+        match &self.bounce {
+            Some(buffer) if buffer.size() >= bytes => buffer.clone(),
+            _ => {
+                let buffer = gpu.create_buffer(&wgpu::BufferDescriptor {
+                    label: Some("copies within a buffer"),
+                    size: bytes,
+                    usage: wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+                    mapped_at_creation: false,
+                });
+                self.bounce = Some(buffer.clone());
+                buffer
+            }
+        }
+    }
+}
+
+/// Mappable buffers that are used again from download to download.
+#[derive(Default)]
+pub(super) struct StagingPool {
+    free: Vec<wgpu::Buffer>,
+}
+
+impl StagingPool {
+    /// Buffers kept.
+    const KEPT: usize = 8;
+    /// Bytes of the largest buffer kept.
+    const LARGEST: u64 = 64 << 20;
+
+    fn take(&mut self, gpu: &wgpu::Device, bytes: u64, most: u64) -> wgpu::Buffer {
+        let fits = |size: u64| size >= bytes && size <= bytes.saturating_mul(8).max(4096);
+        let found = self.free.iter().enumerate().filter(|(_, buffer)| fits(buffer.size()));
+        if let Some((place, _)) = found.min_by_key(|(_, buffer)| buffer.size()) {
+            return self.free.swap_remove(place);
+        }
+        gpu.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("downloads"),
+            size: bytes.max(4096).next_power_of_two().min(most).max(bytes),
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        })
+    }
+
+    fn give(&mut self, buffer: wgpu::Buffer) {
+        if self.free.len() < Self::KEPT && buffer.size() <= Self::LARGEST {
+            self.free.push(buffer);
+        }
+    }
+}
+
+/// What one submit brings back: its downloads packed in few mappable buffers.
+pub(super) struct Readback {
+    parts: Vec<Part>,
+    /// Part, offset and size of each download, in bytes.
+    places: Vec<(usize, u64, u64)>,
+}
+
+struct Part {
+    buffer: wgpu::Buffer,
+    used: u64,
+    mapped: Option<Receiver<Result<(), wgpu::BufferAsyncError>>>,
+}
+
+impl Readback {
+    /// Room for downloads of these sizes, where no buffer may be larger than `most` bytes.
+    pub(super) fn new(
+        pool: &mut StagingPool,
+        gpu: &wgpu::Device,
+        sizes: &[u64],
+        most: u64,
+    ) -> Readback {
+        let mut used: Vec<u64> = Vec::new();
+        let mut places = Vec::with_capacity(sizes.len());
+        for bytes in sizes {
+            let need = bytes.next_multiple_of(8);
+            if used.last().is_none_or(|last| *last + need > most) {
+                used.push(0);
+            }
+            let part = used.len() - 1;
+            places.push((part, used[part], *bytes));
+            used[part] += need;
+        }
+        let part =
+            |used: u64| Part { buffer: pool.take(gpu, used.max(8), most), used, mapped: None };
+        Readback { parts: used.into_iter().map(part).collect(), places }
+    }
+
+    /// Where download number `index` goes.
+    pub(super) fn place(&self, index: usize) -> Option<(&wgpu::Buffer, u64)> {
+        let (part, offset, _) = self.places.get(index)?;
+        Some((&self.parts.get(*part)?.buffer, *offset))
+    }
+
+    /// Asks for the mapping; called after the submit.
+    pub(super) fn map(&mut self) {
+        for part in self.parts.iter_mut().filter(|part| part.used > 0) {
+            let (sender, receiver) = oneshot::channel();
+            let slice = part.buffer.slice(..part.used);
+            slice.map_async(wgpu::MapMode::Read, move |result| sender.send(result));
+            part.mapped = Some(receiver);
+        }
+    }
+
+    /// Whether every mapping was answered.
+    pub(super) fn is_ready(&self) -> bool {
+        self.parts.iter().all(|part| part.mapped.as_ref().is_none_or(Receiver::is_ready))
+    }
+
+    /// Waits for the mappings.
+    pub(super) async fn mapped(&mut self) -> bool {
+        let mut all = true;
+        for part in &mut self.parts {
+            if let Some(receiver) = part.mapped.take() {
+                all &= matches!(receiver.await, Some(Ok(())));
+            }
+        }
+        all
+    }
+
+    /// The bytes of every download; the buffers go back to the pool.
+    pub(super) fn finish(self, pool: &mut StagingPool) -> Result<Vec<Vec<u8>>> {
+        let failed = |what: &dyn std::fmt::Display| Error::device(format!("a download: {what}"));
+        let mut out = Vec::with_capacity(self.places.len());
+        for (part, offset, bytes) in self.places {
+            if bytes == 0 {
+                out.push(Vec::new());
+                continue;
+            }
+            let part = self.parts.get(part).ok_or_else(|| failed(&"no staging buffer"))?;
+            // Whole words were copied; mappings are read in words too.
+            let range = offset..offset + bytes.next_multiple_of(4);
+            let view = part.buffer.get_mapped_range(range).map_err(|e| failed(&e))?;
+            let bytes = view.get(..bytes as usize).ok_or_else(|| failed(&"the view is short"))?;
+            out.push(bytes.to_vec());
+        }
+        for part in self.parts {
+            if part.used > 0 {
+                part.buffer.unmap();
+                pool.give(part.buffer);
+            }
+        }
+        Ok(out)
+    }
+}
