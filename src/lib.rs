@@ -9,6 +9,7 @@ pub mod ir;
 pub mod quant;
 
 pub mod kernel;
+pub mod reference;
 
 pub mod provider;
 
