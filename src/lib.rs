@@ -10,6 +10,7 @@ pub mod quant;
 
 pub mod gguf;
 pub mod kernel;
+pub mod reference;
 
 pub mod codegen;
 pub mod provider;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::dim::{Dim, Symbol, SymbolValues};
+use super::dim::Dim;
+use super::symbol::{Symbol, SymbolValues};
 use crate::error::{Error, Result};
 
 /// Ranges of symbols, both ends included. A plan is made for one class: its memory is laid out

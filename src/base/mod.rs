@@ -9,9 +9,11 @@ pub mod dtype;
 pub mod layout;
 pub mod platform;
 pub mod shape;
+pub mod symbol;
 
 pub use class::ShapeClass;
-pub use dim::{Dim, Symbol, SymbolValues};
+pub use dim::Dim;
 pub use dtype::{DType, Format};
 pub use layout::Layout;
 pub use shape::Shape;
+pub use symbol::{Symbol, SymbolValues};

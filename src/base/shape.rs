@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::dim::{Dim, SymbolValues};
+use super::dim::Dim;
+use super::symbol::SymbolValues;
 use crate::error::{Error, Result};
 
 /// Sizes of a tensor, outermost first; rank 0 is a scalar.

@@ -1,0 +1,113 @@
+//! The names of numbers that a run binds, and their values in one run.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The name of a number that a run binds, such as `seq` or `past`. At most 15 ASCII bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Symbol {
+    // Inline so that a symbol is `Copy` and comparing two is comparing 16 bytes.
+    bytes: [u8; 15],
+    len: u8,
+}
+
+impl Symbol {
+    /// A symbol of that name.
+    ///
+    /// Names in code are literals: one that is empty, too long or not ASCII is a mistake of the
+    /// programmer and panics. Names from files go through [`Symbol::parse`].
+    pub const fn new(name: &str) -> Symbol {
+        match Symbol::checked(name) {
+            Some(symbol) => symbol,
+            None => panic!("a symbol is 1 to 15 ASCII bytes"),
+        }
+    }
+
+    const fn checked(name: &str) -> Option<Symbol> {
+        let source = name.as_bytes();
+        if source.is_empty() || source.len() > 15 || !name.is_ascii() {
+            return None;
+        }
+        let mut bytes = [0; 15];
+        let mut i = 0;
+        while i < source.len() {
+            bytes[i] = source[i];
+            i += 1;
+        }
+        Some(Symbol { bytes, len: source.len() as u8 })
+    }
+
+    /// A symbol from outside; an error where the name is empty, too long or not ASCII.
+    pub fn parse(name: &str) -> Result<Symbol> {
+        Symbol::checked(name)
+            .ok_or_else(|| Error::invalid(format!("symbol {name:?} is not 1 to 15 ASCII bytes")))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len as usize]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Symbol {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        s.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Symbol {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        let name = String::deserialize(d)?;
+        Symbol::checked(&name).ok_or_else(|| serde::de::Error::custom("bad symbol name"))
+    }
+}
+
+/// Values of symbols for one run. Few, so a list is faster than a map.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SymbolValues(smallvec::SmallVec<[(Symbol, u64); 4]>);
+
+impl SymbolValues {
+    /// No symbol bound.
+    pub fn new() -> SymbolValues {
+        SymbolValues::default()
+    }
+
+    /// Binds or rebinds one symbol.
+    pub fn set(&mut self, symbol: Symbol, value: u64) {
+        match self.0.iter_mut().find(|(s, _)| *s == symbol) {
+            Some(slot) => slot.1 = value,
+            None => self.0.push((symbol, value)),
+        }
+    }
+
+    /// Builder form of [`SymbolValues::set`].
+    pub fn with(mut self, symbol: Symbol, value: u64) -> SymbolValues {
+        self.set(symbol, value);
+        self
+    }
+
+    /// The value of a symbol, if bound.
+    pub fn get(&self, symbol: Symbol) -> Option<u64> {
+        self.0.iter().find(|(s, _)| *s == symbol).map(|(_, v)| *v)
+    }
+
+    /// Every binding, in the order they were set.
+    pub fn iter(&self) -> impl Iterator<Item = (Symbol, u64)> + '_ {
+        self.0.iter().copied()
+    }
+}

@@ -1,0 +1,184 @@
+//! Elements moved and repeated, never computed with: every result is a list of places.
+
+use super::Call;
+use super::index::{broadcast, strides, walk};
+use super::tensor::{Data, Tensor};
+use crate::base::Dim;
+use crate::error::{Error, Result};
+
+/// The first operand at these places.
+fn at_places(call: &Call<'_>, places: Vec<usize>) -> Result<Tensor> {
+    let places: Vec<Option<usize>> = places.into_iter().map(Some).collect();
+    picked(call, &places, 0)
+}
+
+/// The first operand at these places, `word` where there is none.
+fn picked(call: &Call<'_>, places: &[Option<usize>], word: u32) -> Result<Tensor> {
+    let fill = Tensor::constant(vec![1], call.dtype, &[word])?;
+    call.result(call.operands[0].data.pick(places, &fill.data)?)
+}
+
+/// x `[a.., n, b..]`, ids `[ids..]`: `y[a.., ids.., b..] = x[a.., ids[..], b..]`, 0 outside.
+pub(super) fn gather(call: &Call<'_>, axis: usize) -> Result<Tensor> {
+    let dims = call.dims(0);
+    let (outer, n): (usize, usize) = (dims[..axis].iter().product(), dims[axis]);
+    let inner: usize = dims[axis + 1..].iter().product();
+    let ids: Vec<Option<usize>> = match &call.operands[1].data {
+        Data::I32(v) => v.iter().map(|id| usize::try_from(*id).ok()).collect(),
+        Data::U32(v) => v.iter().map(|id| usize::try_from(*id).ok()).collect(),
+        _ => return Err(Error::invalid("ids are i32 or u32")),
+    };
+    let mut places = Vec::with_capacity(outer * ids.len() * inner);
+    for a in 0..outer {
+        for id in &ids {
+            let row = id.filter(|id| *id < n).map(|id| (a * n + id) * inner);
+            places.extend((0..inner).map(|b| row.map(|row| row + b)));
+        }
+    }
+    picked(call, &places, 0)
+}
+
+/// state `[n, rest..]`, src `[r, rest..]`: the state with rows `at .. at + r` replaced.
+pub(super) fn update(call: &Call<'_>, at: &Dim) -> Result<Tensor> {
+    let at = at.eval_size(call.symbols)?;
+    let (n, r) = (call.operands[0].shape[0], call.operands[1].shape[0]);
+    if at.checked_add(r).is_none_or(|end| end > n) {
+        return Err(Error::invalid(format!("cannot write {r} rows of {n} at {at}")));
+    }
+    let row: usize = call.dims(0)[1..].iter().product();
+    let written = at as usize * row..(at + r) as usize * row;
+    let places: Vec<(bool, usize)> = (0..call.operands[0].data.len())
+        .map(|i| match written.contains(&i) {
+            true => (true, i - written.start),
+            false => (false, i),
+        })
+        .collect();
+    call.result(call.operands[0].data.merge(&call.operands[1].data, &places)?)
+}
+
+/// One after another along the axis.
+pub(super) fn concat(call: &Call<'_>, axis: usize) -> Result<Tensor> {
+    let mut shape = call.operands[0].shape.clone();
+    let mut data = call.operands[0].data.clone();
+    for next in &call.operands[1..] {
+        // For each index before the axis: its part so far, then its part of the next.
+        let outer: usize = shape[..axis].iter().map(|d| *d as usize).product();
+        let part = |shape: &[u64]| shape[axis..].iter().map(|d| *d as usize).product::<usize>();
+        let (a, b) = (part(&shape), part(&next.shape));
+        let places: Vec<(bool, usize)> = (0..outer)
+            .flat_map(|o| {
+                let first = (o * a..(o + 1) * a).map(|i| (false, i));
+                first.chain((o * b..(o + 1) * b).map(|i| (true, i)))
+            })
+            .collect();
+        data = data.merge(&next.data, &places)?;
+        shape[axis] += next.shape[axis];
+    }
+    call.result(data)
+}
+
+/// `y[i] = x[i - before]`, and `word` outside.
+pub(super) fn pad(call: &Call<'_>, amounts: &[(u64, u64)], word: u32) -> Result<Tensor> {
+    let (dims, to) = (call.dims(0), call.out_dims());
+    let (own, out) = (strides(&dims), strides(&to));
+    let inside = |i: usize| {
+        (0..to.len()).try_fold(0, |place, axis| {
+            let index = (i / out[axis] % to[axis]).checked_sub(amounts[axis].0 as usize)?;
+            (index < dims[axis]).then_some(place + index * own[axis])
+        })
+    };
+    let count: usize = to.iter().product();
+    let places: Vec<Option<usize>> = (0..count).map(inside).collect();
+    picked(call, &places, word)
+}
+
+/// `y[i, j, ..] = x` with index `i` on axis `perm[0]`, `j` on axis `perm[1]`, ..
+pub(super) fn transpose(call: &Call<'_>, perm: &[usize]) -> Result<Tensor> {
+    let own = strides(&call.dims(0));
+    let moved: Vec<usize> = perm.iter().map(|axis| own[*axis]).collect();
+    at_places(call, walk(&call.out_dims(), &moved, 0))
+}
+
+/// `y[.., i, ..] = x[.., start + i * step, ..]`.
+pub(super) fn slice(call: &Call<'_>, axis: usize, start: &Dim, step: u64) -> Result<Tensor> {
+    let start = start.eval_size(call.symbols)?;
+    let (n, len) = (call.operands[0].shape[axis], call.shape[axis]);
+    let last = len.checked_sub(1).map(|i| i.saturating_mul(step).saturating_add(start));
+    if start > n || last.is_some_and(|last| last >= n) {
+        return Err(Error::invalid(format!(
+            "cannot take {len} of axis {axis} from {start} with step {step}: it has {n}"
+        )));
+    }
+    let mut moved = strides(&call.dims(0));
+    let offset = start as usize * moved[axis];
+    // A single index needs no step, and an absurd one must not overflow.
+    moved[axis] = if len > 1 { moved[axis] * step as usize } else { 0 };
+    at_places(call, walk(&call.out_dims(), &moved, offset))
+}
+
+/// Dimensions of size 1, and new ones, repeat.
+pub(super) fn expand(call: &Call<'_>) -> Result<Tensor> {
+    at_places(call, broadcast(&call.dims(0), &call.out_dims()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::base::{DType, Shape, SymbolValues};
+    use crate::ir::{Graph, NodeId, Op};
+    use crate::reference::eval;
+
+    fn matrix(g: &mut Graph) -> NodeId {
+        g.constant_i32(Shape::new([2, 3]), &[1, 2, 3, 4, 5, 6])
+    }
+
+    fn check(g: &mut Graph, op: Op, inputs: &[NodeId], want: &[i32]) {
+        let y = g.add(op, inputs).unwrap();
+        let none = BTreeMap::new();
+        let run = eval(g, &SymbolValues::new(), &none).unwrap();
+        assert_eq!(run.value(y).data, Data::I32(want.to_vec()));
+    }
+
+    #[test]
+    fn gather_from_any_axis_and_outside() {
+        let mut g = Graph::new("g");
+        let x = matrix(&mut g);
+        let ids = g.constant_i32(Shape::new([3]), &[2, -1, 0]);
+        check(&mut g, Op::Gather { axis: 1 }, &[x, ids], &[3, 0, 1, 6, 0, 4]);
+        check(&mut g, Op::Gather { axis: 0 }, &[x, ids], &[0, 0, 0, 0, 0, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn joins_and_pads() {
+        let mut g = Graph::new("g");
+        let x = matrix(&mut g);
+        let y = g.constant_i32(Shape::new([2, 1]), &[7, 8]);
+        check(&mut g, Op::Concat { axis: 1 }, &[x, y, y], &[1, 2, 3, 7, 7, 4, 5, 6, 8, 8]);
+        let pad = Op::Pad { amounts: vec![(0, 1), (2, 0)], word: 9 };
+        check(&mut g, pad, &[y], &[9, 9, 7, 9, 9, 8, 9, 9, 9]);
+    }
+
+    #[test]
+    fn views() {
+        let mut g = Graph::new("g");
+        let x = matrix(&mut g);
+        check(&mut g, Op::Transpose(vec![1, 0]), &[x], &[1, 4, 2, 5, 3, 6]);
+        let slice = Op::Slice { axis: 1, start: Dim::new(0), len: Dim::new(2), step: 2 };
+        check(&mut g, slice, &[x], &[1, 3, 4, 6]);
+        let one = Op::Slice { axis: 1, start: Dim::new(2), len: Dim::new(1), step: u64::MAX };
+        check(&mut g, one, &[x], &[3, 6]);
+        let y = g.constant_i32(Shape::new([2, 1]), &[7, 8]);
+        check(&mut g, Op::Expand(Shape::new([2, 2, 2])), &[y], &[7, 7, 8, 8, 7, 7, 8, 8]);
+        check(&mut g, Op::Reshape(Shape::new([6])), &[x], &[1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn an_update_replaces_rows() {
+        let mut g = Graph::new("g");
+        let state = g.state("s", Shape::new([3, 2]), DType::I32);
+        let src = g.constant_i32(Shape::new([1, 2]), &[7, 8]);
+        check(&mut g, Op::Update { at: Dim::new(1) }, &[state, src], &[0, 0, 7, 8, 0, 0]);
+    }
+}

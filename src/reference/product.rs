@@ -1,0 +1,149 @@
+//! Sums of products: `matmul` and `linear`. All cores share the rows of the result.
+
+use super::Call;
+use super::index::broadcast;
+use super::tensor::Tensor;
+use crate::error::Result;
+
+/// Multiplications below which one thread is faster than several.
+const WORTH_THREADS: usize = 1 << 18;
+
+/// Calls `row(i, part)` for the `i`-th part of `row_len` numbers, each of `cost` multiplications,
+/// on all cores.
+pub(super) fn for_rows(
+    out: &mut [f64],
+    row_len: usize,
+    cost: usize,
+    row: impl Fn(usize, &mut [f64]) + Sync,
+) {
+    if out.is_empty() || row_len == 0 {
+        return;
+    }
+    let rows = out.len() / row_len;
+    // A browser reports no parallelism, and then no thread is started.
+    let threads = match std::thread::available_parallelism() {
+        Ok(count) if rows.saturating_mul(cost) > WORTH_THREADS => count.get(),
+        _ => 1,
+    };
+    let share = rows.div_ceil(threads);
+    let work = |first: usize, part: &mut [f64]| {
+        part.chunks_exact_mut(row_len).enumerate().for_each(|(i, out)| row(first + i, out));
+    };
+    if threads == 1 {
+        return work(0, out);
+    }
+    std::thread::scope(|scope| {
+        for (i, part) in out.chunks_mut(share * row_len).enumerate() {
+            let work = &work;
+            scope.spawn(move || work(i * share, part));
+        }
+    });
+}
+
+/// `sum over i of a[i] * b[i]`, in four sums, because one is four times slower.
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut sums = [0.0; 4];
+    let (a4, b4) = (a.chunks_exact(4), b.chunks_exact(4));
+    let rest: f64 = a4.remainder().iter().zip(b4.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in a4.zip(b4) {
+        for i in 0..4 {
+            sums[i] += x[i] * y[i];
+        }
+    }
+    (sums[0] + sums[1]) + (sums[2] + sums[3]) + rest
+}
+
+/// x `[m, k]`, weight `[n, k]`: `y[m, n] = sum over k of x[m, k] * weight[n, k]`.
+pub(super) fn linear(call: &Call<'_>) -> Result<Tensor> {
+    let (x, weight) = (call.operands[0].floats(), &call.operands[1].data);
+    let dims = call.dims(1);
+    let (n, k) = (dims[0], dims[1]);
+    let m: usize = call.dims(0).split_last().map_or(1, |(_, lead)| lead.iter().product());
+    // A weight row is widened once and multiplied with every row of x, so the result is made
+    // transposed, [n, m].
+    let mut columns = vec![0.0; n * m];
+    for_rows(&mut columns, m, m * k, |row, out| {
+        let weight = weight.floats(row * k, k);
+        for (i, y) in out.iter_mut().enumerate() {
+            *y = dot(&x[i * k..(i + 1) * k], &weight);
+        }
+    });
+    let y = (0..m * n).map(|i| columns[i % n * m + i / n]).collect();
+    call.floats(y)
+}
+
+/// a `[.., m, k]`, b `[.., k, n]`: `y[.., m, n] = sum over k of a[.., m, k] * b[.., k, n]`.
+pub(super) fn matmul(call: &Call<'_>) -> Result<Tensor> {
+    let (a, b) = (call.operands[0].floats(), call.operands[1].floats());
+    let (a_dims, b_dims, to) = (call.dims(0), call.dims(1), call.out_dims());
+    let (m, n) = (to[to.len() - 2], to[to.len() - 1]);
+    let k = a_dims[a_dims.len() - 1];
+    // For each matrix of the result, which of a and of b it is made from.
+    let lead = &to[..to.len() - 2];
+    let of_a = broadcast(&a_dims[..a_dims.len() - 2], lead);
+    let of_b = broadcast(&b_dims[..b_dims.len() - 2], lead);
+    let mut y = vec![0.0; to.iter().product()];
+    for_rows(&mut y, n, n * k, |row, out| {
+        let (matrix, i) = (row / m, row % m);
+        let a_row = &a[(of_a[matrix] * m + i) * k..][..k];
+        for (j, factor) in a_row.iter().enumerate() {
+            let b_row = &b[(of_b[matrix] * k + j) * n..][..n];
+            for (sum, value) in out.iter_mut().zip(b_row) {
+                *sum += factor * value;
+            }
+        }
+    });
+    call.floats(y)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::base::{DType, Format, Shape, SymbolValues};
+    use crate::ir::{Graph, Op};
+    use crate::reference::{Data, eval};
+
+    fn tensor(shape: &[u64], values: Vec<f32>) -> Tensor {
+        Tensor::new(shape.to_vec(), Data::F32(values)).unwrap()
+    }
+
+    #[test]
+    fn linear_is_matmul_with_the_transpose() {
+        // Large enough for threads.
+        let (m, k, n) = (5u64, 301u64, 207u64);
+        let value = |i: u64| ((i * 37 % 101) as f32 - 50.0) / 8.0;
+        let mut g = Graph::new("g");
+        let x = g.input("x", Shape::new([m, k]), DType::F32);
+        let w = g.weight("w", Shape::new([n, k]), Format::F32);
+        let y = g.add(Op::Linear, &[x, w]).unwrap();
+        let t = g.add(Op::Transpose(vec![1, 0]), &[w]).unwrap();
+        let z = g.add(Op::MatMul, &[x, t]).unwrap();
+        let bindings = BTreeMap::from([
+            ("x".to_string(), tensor(&[m, k], (0..m * k).map(value).collect())),
+            ("w".to_string(), tensor(&[n, k], (0..n * k).map(|i| value(i + 7)).collect())),
+        ]);
+        let run = eval(&g, &SymbolValues::new(), &bindings).unwrap();
+        // Eighths are exact, so both orders of summing give the same numbers.
+        assert_eq!(run.value(y), run.value(z));
+        let by_hand: f32 = (0..k).map(|i| value(2 * k + i) * value(3 * k + i + 7)).sum();
+        let Data::F32(y) = &run.value(y).data else { panic!("f32") };
+        assert_eq!(y[(2 * n + 3) as usize], by_hand);
+    }
+
+    #[test]
+    fn leading_dimensions_broadcast() {
+        let mut g = Graph::new("g");
+        let a = g.input("a", Shape::new([2, 1, 1, 2]), DType::F32);
+        let b = g.input("b", Shape::new([3, 2, 1]), DType::F32);
+        let y = g.add(Op::MatMul, &[a, b]).unwrap();
+        let bindings = BTreeMap::from([
+            ("a".to_string(), tensor(&[2, 1, 1, 2], vec![1.0, 2.0, 3.0, 4.0])),
+            ("b".to_string(), tensor(&[3, 2, 1], vec![1.0, 10.0, 2.0, 20.0, 3.0, 30.0])),
+        ]);
+        let run = eval(&g, &SymbolValues::new(), &bindings).unwrap();
+        let want = tensor(&[2, 3, 1, 1], vec![21.0, 42.0, 63.0, 43.0, 86.0, 129.0]);
+        assert_eq!(*run.value(y), want);
+    }
+}

@@ -1,0 +1,115 @@
+//! Many to one: sums and the like over any axes; `argmax` and `softmax` along the last one.
+
+use super::Call;
+use super::index::{strides, walk};
+use super::tensor::{Data, Tensor};
+use crate::error::Result;
+use crate::ir::ReduceOp;
+
+/// `y[kept] = op over x[kept, reduced]`.
+pub(super) fn reduce(call: &Call<'_>, op: ReduceOp, axes: &[usize]) -> Result<Tensor> {
+    let (x, dims) = (call.operands[0].floats(), call.dims(0));
+    let step = strides(&dims);
+    let (mut kept, mut reduced) = ((vec![], vec![]), (vec![], vec![]));
+    for (axis, (dim, stride)) in dims.iter().zip(&step).enumerate() {
+        let side = if axes.contains(&axis) { &mut reduced } else { &mut kept };
+        side.0.push(*dim);
+        side.1.push(*stride);
+    }
+    let inner = walk(&reduced.0, &reduced.1, 0);
+    let outer = walk(&kept.0, &kept.1, 0);
+    call.floats(outer.iter().map(|at| fold(op, inner.iter().map(|i| x[at + i]))).collect())
+}
+
+fn fold(op: ReduceOp, values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len() as f64;
+    match op {
+        // The sum of nothing is -0.0 in Rust.
+        ReduceOp::Sum => values.sum::<f64>() + 0.0,
+        ReduceOp::Mean => values.sum::<f64>() / count,
+        ReduceOp::Prod => values.product(),
+        ReduceOp::Max => values.fold(f64::NEG_INFINITY, f64::max),
+        ReduceOp::Min => values.fold(f64::INFINITY, f64::min),
+    }
+}
+
+/// x `[rows, n]` -> `[rows]`: the lowest index of the largest.
+pub(super) fn argmax(call: &Call<'_>) -> Result<Tensor> {
+    let x = call.operands[0].floats();
+    let n = call.dims(0).last().copied().unwrap_or(1);
+    let row = |row: &[f64]| {
+        let mut best = 0;
+        for (i, value) in row.iter().enumerate() {
+            if *value > row[best] {
+                best = i;
+            }
+        }
+        best as u32
+    };
+    call.result(Data::U32(x.chunks_exact(n.max(1)).map(row).collect()))
+}
+
+/// x `[rows, n]`: `y = e^(x - max) / sum e^(x - max)`; a row of -inf gives zeros.
+pub(super) fn softmax(call: &Call<'_>) -> Result<Tensor> {
+    let mut x = call.operands[0].floats();
+    let n = call.dims(0).last().copied().unwrap_or(1);
+    x.chunks_exact_mut(n.max(1)).for_each(softmax_row);
+    call.floats(x)
+}
+
+pub(super) fn softmax_row(row: &mut [f64]) {
+    let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if max == f64::NEG_INFINITY {
+        row.fill(0.0);
+        return;
+    }
+    row.iter_mut().for_each(|x| *x = (*x - max).exp());
+    let sum: f64 = row.iter().sum();
+    row.iter_mut().for_each(|x| *x /= sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::base::{DType, Shape, SymbolValues};
+    use crate::ir::{Graph, Op};
+    use crate::reference::eval;
+
+    fn run(op: Op, shape: [u64; 2], values: &[f32]) -> Data {
+        let mut g = Graph::new("g");
+        let x = g.input("x", Shape::new(shape), DType::F32);
+        let y = g.add(op, &[x]).unwrap();
+        let x = Tensor::new(shape.to_vec(), Data::F32(values.to_vec())).unwrap();
+        let bindings = BTreeMap::from([("x".to_string(), x)]);
+        eval(&g, &SymbolValues::new(), &bindings).unwrap().value(y).data.clone()
+    }
+
+    #[test]
+    fn reduces_any_axis() {
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let reduce = |op, axes: &[usize]| Op::Reduce { op, axes: axes.to_vec(), keep: false };
+        assert_eq!(run(reduce(ReduceOp::Sum, &[0]), [2, 3], &x), Data::F32(vec![5.0, 7.0, 9.0]));
+        assert_eq!(run(reduce(ReduceOp::Max, &[1]), [2, 3], &x), Data::F32(vec![3.0, 6.0]));
+        assert_eq!(run(reduce(ReduceOp::Mean, &[0, 1]), [2, 3], &x), Data::F32(vec![3.5]));
+        assert_eq!(run(reduce(ReduceOp::Sum, &[0]), [0, 2], &[]), Data::F32(vec![0.0; 2]));
+        assert_eq!(run(reduce(ReduceOp::Prod, &[0]), [0, 1], &[]), Data::F32(vec![1.0]));
+        let least = Data::F32(vec![f32::NEG_INFINITY]);
+        assert_eq!(run(reduce(ReduceOp::Max, &[0]), [0, 1], &[]), least);
+    }
+
+    #[test]
+    fn argmax_takes_the_lowest_of_equals() {
+        let inf = f32::NEG_INFINITY;
+        let x = [1.0, 3.0, 3.0, inf, inf, inf];
+        assert_eq!(run(Op::ArgMax, [2, 3], &x), Data::U32(vec![1, 0]));
+    }
+
+    #[test]
+    fn softmax_of_nothing_visible_is_zero() {
+        let inf = f32::NEG_INFINITY;
+        let y = run(Op::Softmax, [3, 2], &[1000.0, 1000.0, inf, 0.0, inf, inf]);
+        assert_eq!(y, Data::F32(vec![0.5, 0.5, 0.0, 1.0, 0.0, 0.0]));
+    }
+}
