@@ -8,6 +8,7 @@ pub mod base;
 pub mod ir;
 pub mod quant;
 
+pub mod gguf;
 pub mod kernel;
 
 pub mod provider;
