@@ -72,7 +72,9 @@ impl Sampling {
         ];
         for (name, value, low, high, words) in rows {
             if !(low..=high).contains(&value) {
-                return Err(Error::invalid(format!("sampling: {name} is {value}, must be {words}")));
+                return Err(Error::invalid(format!(
+                    "sampling: {name} is {value}, must be {words}"
+                )));
             }
         }
         Ok(())
@@ -343,9 +345,7 @@ mod tests {
         let logits: Vec<f32> = (0..50).map(|i| (i % 7) as f32 * 0.3).collect();
         let run = |seed| {
             let mut sampler = Sampler::new(plain(seed)).unwrap();
-            (0..64)
-                .map(|_| sampler.sample(&mut logits.clone(), &[]).unwrap())
-                .collect::<Vec<u32>>()
+            (0..64).map(|_| sampler.sample(&mut logits.clone(), &[]).unwrap()).collect::<Vec<u32>>()
         };
         assert_eq!(run(1), run(1));
         assert_ne!(run(1), run(2));
@@ -394,8 +394,7 @@ mod tests {
 
     #[test]
     fn penalty_touches_each_recent_token_once() {
-        let sampling =
-            Sampling { repetition_penalty: 2.0, repeat_last_n: 3, ..Sampling::greedy() };
+        let sampling = Sampling { repetition_penalty: 2.0, repeat_last_n: 3, ..Sampling::greedy() };
         let mut sampler = Sampler::new(sampling).unwrap();
         let mut logits = [4.0, 3.0, -1.0, 2.5, f32::NEG_INFINITY];
         // 3 lies outside the window of three, 0 counts once.
@@ -404,7 +403,7 @@ mod tests {
         let error = sampler.sample(&mut logits, &[5]).unwrap_err();
         assert!(error.to_string().contains("recent token 5"), "{error}");
         // A tiny penalty overflows a positive logit; nothing becomes infinite.
-        let sampling = Sampling { repetition_penalty: 1e-38, ..Sampling::greedy() };
+        let sampling = Sampling { repetition_penalty: 1e-30, ..Sampling::greedy() };
         let mut logits = [1e10, 1.0];
         assert_eq!(Sampler::new(sampling).unwrap().sample(&mut logits, &[0]).unwrap(), 0);
         assert_eq!(logits[0], f32::MAX);

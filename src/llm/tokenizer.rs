@@ -7,6 +7,7 @@
 
 use super::pretokenizer;
 use crate::error::{Error, Result};
+use crate::gguf::Gguf;
 use std::collections::{HashMap, HashSet};
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -66,6 +67,38 @@ pub struct TokenizerSpec {
     pub add_bos: Option<bool>,
 }
 
+impl TokenizerSpec {
+    /// What a file's metadata says.
+    ///
+    /// # Errors
+    /// Bad file, naming file and key, where one is missing or of the wrong type.
+    pub fn from_gguf(file: &Gguf) -> Result<TokenizerSpec> {
+        let key = |name: &str| format!("tokenizer.ggml.{name}");
+        let strings = |name: &str| -> Result<Vec<String>> {
+            Ok(file.strings(&key(name))?.map(str::to_owned).collect())
+        };
+        let id = |name: &str| file.find_u32(&key(name));
+        let model = file.get_str(&key("model"))?.to_owned();
+        // Other models have no merges; what is missing there is not the file's fault.
+        let merges = if model == "gpt2" { strings("merges")? } else { Vec::new() };
+        let types = file.find_integers(&key("token_type"))?;
+        Ok(TokenizerSpec {
+            model,
+            pre: file.find_str(&key("pre"))?.unwrap_or_default().to_owned(),
+            tokens: strings("tokens")?,
+            merges,
+            // A type outside i32 is as wrong as any other that is not known.
+            token_types: types.map_or(Vec::new(), |types| {
+                types.map(|t| i32::try_from(t).unwrap_or(i32::MAX)).collect()
+            }),
+            bos: id("bos_token_id")?,
+            eos: id("eos_token_id")?,
+            eot: id("eot_token_id")?,
+            add_bos: file.find_bool(&key("add_bos_token"))?,
+        })
+    }
+}
+
 /// How a text is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncodeOptions {
@@ -106,6 +139,15 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
+    /// Builds the tokenizer of a file.
+    ///
+    /// # Errors
+    /// Those of [`TokenizerSpec::from_gguf`] and of [`Tokenizer::new`], naming the file.
+    pub fn from_gguf(file: &Gguf) -> Result<Tokenizer> {
+        let spec = TokenizerSpec::from_gguf(file)?;
+        Tokenizer::new(spec).map_err(|e| e.context(file.name()))
+    }
+
     /// Builds the tokenizer that `spec` describes.
     ///
     /// # Errors
@@ -339,9 +381,9 @@ fn check_merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Result<Merges
         let at = |what: String| {
             Error::bad_file(format!("tokenizer.ggml.merges: element {index}, {merge:?}, {what}"))
         };
-        let pair = merge.split_once(' ').filter(|(a, b)| {
-            !a.is_empty() && !b.is_empty() && !b.contains(' ')
-        });
+        let pair = merge
+            .split_once(' ')
+            .filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains(' '));
         let Some((a, b)) = pair else {
             return Err(at("is not two tokens with a space between".into()));
         };
