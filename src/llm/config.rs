@@ -332,3 +332,7 @@ impl Keys<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

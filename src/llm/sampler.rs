@@ -281,3 +281,161 @@ fn shortest_prefix(all: &mut [(f32, u32)], goal: f64, weight: impl Fn(f32) -> f6
     }
     done
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing filtered: the bare softmax.
+    fn plain(seed: u64) -> Sampling {
+        Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Default::default() }
+    }
+
+    /// How often each id comes in `n` draws.
+    fn counts(sampling: Sampling, logits: &[f32], n: usize) -> Vec<usize> {
+        let mut sampler = Sampler::new(sampling).unwrap();
+        let mut counts = vec![0; logits.len()];
+        for _ in 0..n {
+            counts[sampler.sample(&mut logits.to_vec(), &[]).unwrap() as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn generator_follows_the_published_algorithm() {
+        // First outputs of xoshiro256** from the state 1, 2, 3, 4.
+        let mut random = Xoshiro256 { state: [1, 2, 3, 4] };
+        let got: Vec<u64> = (0..4).map(|_| random.next()).collect();
+        assert_eq!(got, [11520, 0, 1_509_978_240, 1_215_971_899_390_074_240]);
+        // First output of splitmix64 from 0.
+        assert_eq!(Xoshiro256::new(0).state[0], 0xe220_a839_7b1d_cdaf);
+    }
+
+    #[test]
+    fn greedy_takes_the_lowest_of_equals() {
+        let mut sampler = Sampler::new(Sampling::greedy()).unwrap();
+        assert_eq!(sampler.sample(&mut [1.0, 3.0, 3.0, 2.0], &[]).unwrap(), 1);
+        assert_eq!(sampler.sample(&mut [f32::NEG_INFINITY, -5.0], &[]).unwrap(), 1);
+    }
+
+    #[test]
+    fn draws_follow_the_softmax() {
+        let logits = [0.0, 1.0, -2.0, 0.5, f32::NEG_INFINITY];
+        for temperature in [0.5, 1.0, 2.0] {
+            let n = 40_000;
+            let got = counts(Sampling { temperature, ..plain(7) }, &logits, n);
+            let weights: Vec<f64> =
+                logits.iter().map(|l| (f64::from(*l) / f64::from(temperature)).exp()).collect();
+            let total: f64 = weights.iter().sum();
+            for (id, weight) in weights.iter().enumerate() {
+                let p = weight / total;
+                // Five standard deviations of a binomial.
+                let tolerance = 5.0 * (p * (1.0 - p) / n as f64).sqrt() + 1e-12;
+                let share = got[id] as f64 / n as f64;
+                assert!(
+                    (share - p).abs() <= tolerance,
+                    "T {temperature}, id {id}: {share}, want {p}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_tokens_and_another_gives_others() {
+        let logits: Vec<f32> = (0..50).map(|i| (i % 7) as f32 * 0.3).collect();
+        let run = |seed| {
+            let mut sampler = Sampler::new(plain(seed)).unwrap();
+            (0..64).map(|_| sampler.sample(&mut logits.clone(), &[]).unwrap()).collect::<Vec<u32>>()
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+
+    #[test]
+    fn filters_keep_what_they_say() {
+        // Probabilities 0.5, 0.3, 0.15, 0.05 in a shuffled order.
+        let logits = [0.15f32.ln(), 0.5f32.ln(), 0.05f32.ln(), 0.3f32.ln()];
+        let kept = |sampling: Sampling| -> Vec<usize> {
+            let got = counts(sampling, &logits, 4_000);
+            (0..4).filter(|i| got[*i] > 0).collect()
+        };
+        assert_eq!(kept(plain(3)), [0, 1, 2, 3]);
+        assert_eq!(kept(Sampling { top_k: 2, ..plain(3) }), [1, 3]);
+        assert_eq!(kept(Sampling { top_k: 1, ..plain(3) }), [1]);
+        assert_eq!(kept(Sampling { top_k: 99, ..plain(3) }), [0, 1, 2, 3]);
+        assert_eq!(kept(Sampling { top_p: 0.0, ..plain(3) }), [1]);
+        assert_eq!(kept(Sampling { top_p: 0.45, ..plain(3) }), [1]);
+        assert_eq!(kept(Sampling { top_p: 0.79, ..plain(3) }), [1, 3]);
+        assert_eq!(kept(Sampling { top_p: 0.81, ..plain(3) }), [0, 1, 3]);
+        assert_eq!(kept(Sampling { min_p: 0.25, ..plain(3) }), [0, 1, 3]);
+        assert_eq!(kept(Sampling { min_p: 1.0, ..plain(3) }), [1]);
+        // Top-p counts shares of what top-k left: 0.5 of 0.8 is 0.625.
+        assert_eq!(kept(Sampling { top_k: 2, top_p: 0.6, ..plain(3) }), [1]);
+        // Min-p takes nothing from what top-p counts in.
+        assert_eq!(kept(Sampling { top_p: 0.9, min_p: 0.5, ..plain(3) }), [1, 3]);
+    }
+
+    #[test]
+    fn top_p_is_right_beyond_the_first_sorted_piece() {
+        // 5,000 equal tokens: half of the probability is half of the tokens, lowest ids first.
+        let mut sampler = Sampler::new(Sampling { top_p: 0.5, ..plain(1) }).unwrap();
+        sampler.filter(&vec![1.0; 5_000], 1.0);
+        assert_eq!(sampler.candidates.len(), 2_500);
+        assert!(sampler.candidates.iter().enumerate().all(|(i, c)| c.1 == i as u32));
+    }
+
+    #[test]
+    fn extreme_temperatures_stay_sane() {
+        let logits = [1.0, 3.0, 2.999];
+        assert_eq!(counts(Sampling { temperature: 1e-38, ..plain(1) }, &logits, 50)[1], 50);
+        let hot = counts(Sampling { temperature: f32::MAX, ..plain(1) }, &logits, 3_000);
+        assert!(hot.iter().all(|n| *n > 800), "{hot:?}");
+    }
+
+    #[test]
+    fn penalty_touches_each_recent_token_once() {
+        let sampling = Sampling { repetition_penalty: 2.0, repeat_last_n: 3, ..Sampling::greedy() };
+        let mut sampler = Sampler::new(sampling).unwrap();
+        let mut logits = [4.0, 3.0, -1.0, 2.5, f32::NEG_INFINITY];
+        // 3 lies outside the window of three, 0 counts once.
+        assert_eq!(sampler.sample(&mut logits, &[3, 0, 0, 2]).unwrap(), 1);
+        assert_eq!(logits[..4], [2.0, 3.0, -2.0, 2.5]);
+        let error = sampler.sample(&mut logits, &[5]).unwrap_err();
+        assert!(error.to_string().contains("recent token 5"), "{error}");
+        // A tiny penalty overflows a positive logit; nothing becomes infinite.
+        let sampling = Sampling { repetition_penalty: 1e-30, ..Sampling::greedy() };
+        let mut logits = [1e10, 1.0];
+        assert_eq!(Sampler::new(sampling).unwrap().sample(&mut logits, &[0]).unwrap(), 0);
+        assert_eq!(logits[0], f32::MAX);
+    }
+
+    #[test]
+    fn bad_logits_are_errors_that_name_the_index() {
+        let mut sampler = Sampler::new(Sampling::default()).unwrap();
+        let rows: [(&[f32], &str); 4] = [
+            (&[0.0, f32::NAN, 1.0], "element 1 is NaN"),
+            (&[f32::INFINITY], "element 0 is inf"),
+            (&[], "no token of 0"),
+            (&[f32::NEG_INFINITY; 2], "no token of 2"),
+        ];
+        for (logits, words) in rows {
+            let error = sampler.sample(&mut logits.to_vec(), &[]).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn options_out_of_range_are_named() {
+        let rows = [
+            (Sampling { temperature: -1.0, ..plain(0) }, "temperature is -1"),
+            (Sampling { temperature: f32::NAN, ..plain(0) }, "temperature is NaN"),
+            (Sampling { top_p: 1.5, ..plain(0) }, "top_p is 1.5"),
+            (Sampling { min_p: -0.1, ..plain(0) }, "min_p is -0.1"),
+            (Sampling { repetition_penalty: 0.0, ..plain(0) }, "repetition_penalty is 0"),
+        ];
+        for (sampling, words) in rows {
+            let error = Sampler::new(sampling).unwrap_err();
+            assert!(error.is_invalid() && error.to_string().contains(words), "{error}");
+        }
+    }
+}

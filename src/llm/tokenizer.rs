@@ -482,3 +482,7 @@ fn check_id(spec: &TokenizerSpec, field: &str, id: Option<u32>) -> Result<Option
         id => Ok(id),
     }
 }
+
+#[cfg(test)]
+#[path = "tokenizer_tests.rs"]
+mod tests;
