@@ -8,4 +8,6 @@ pub mod ir;
 pub mod kernel;
 pub mod provider;
 
+pub mod cpu;
+
 pub use error::{Error, Result, broken_invariant};
