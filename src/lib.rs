@@ -4,8 +4,13 @@ pub mod config;
 mod error;
 
 pub mod base;
+
 pub mod ir;
+pub mod quant;
+
+pub mod gguf;
 pub mod kernel;
+
 pub mod provider;
 
 pub mod cpu;

@@ -1,0 +1,211 @@
+//! What the bytes of a weight mean: one file per storage format, in plain Rust.
+//!
+//! These functions are the meaning that every kernel is tested against. Decoding is exact: each
+//! value is the f32 that the file's formula gives with one rounding per written operation, in the
+//! written order (no fused multiply-add), so it equals ggml's own reference bit for bit. Where a
+//! scale is infinite or NaN the formula still decides; the payload of a NaN is not kept.
+//!
+//! Encoding follows ggml's reference quantisers where those are plain (F16, BF16, Q4_0, Q4_1,
+//! Q8_0). For Q4_K and Q6_K it is a valid, simple quantiser without ggml's search for the scales
+//! of least error: good for tests, a little worse than the best for shipping a model.
+//!
+//! Knows nothing of files, shapes or devices. Numbers are little endian; blocks run along a
+//! tensor's innermost dimension.
+
+use crate::base::{DType, Format};
+use crate::error::{Error, Result};
+
+pub mod bf16;
+pub mod f16;
+pub mod q4_0;
+pub mod q4_1;
+pub mod q4_k;
+pub mod q6_k;
+pub mod q8_0;
+
+/// Decodes `bytes` of `format` into `out`, one f32 per weight, in order.
+///
+/// `bytes` must hold exactly `out.len()` weights in whole blocks.
+///
+/// # Errors
+/// Invalid if the lengths do not match or do not fill whole blocks; unsupported for plain
+/// integers and booleans, which are no weights.
+pub fn decode(format: Format, bytes: &[u8], out: &mut [f32]) -> Result<()> {
+    let need = format.bytes(out.len() as u64);
+    if need != Some(bytes.len() as u64) {
+        return Err(Error::invalid(match need {
+            Some(need) => format!(
+                "decode {format}: {} values need {need} bytes, got {} bytes",
+                out.len(),
+                bytes.len()
+            ),
+            None => not_whole_blocks("decode", format, out.len()),
+        }));
+    }
+    match format {
+        Format::Plain(DType::F32) => {
+            let (words, _) = bytes.as_chunks::<4>();
+            for (value, word) in out.iter_mut().zip(words) {
+                *value = f32::from_le_bytes(*word);
+            }
+        }
+        Format::Plain(DType::F16) => decode_blocks(bytes, out, f16::decode_block),
+        Format::Plain(DType::BF16) => decode_blocks(bytes, out, bf16::decode_block),
+        Format::Plain(dtype) => return Err(not_a_weight("decode", dtype)),
+        Format::Q4_0 => decode_blocks(bytes, out, q4_0::decode_block),
+        Format::Q4_1 => decode_blocks(bytes, out, q4_1::decode_block),
+        Format::Q8_0 => decode_blocks(bytes, out, q8_0::decode_block),
+        Format::Q4K => decode_blocks(bytes, out, q4_k::decode_block),
+        Format::Q6K => decode_blocks(bytes, out, q6_k::decode_block),
+    }
+    Ok(())
+}
+
+/// Encodes `values` as `format`, rounding to the nearest number that a block can say.
+///
+/// # Errors
+/// Invalid if the values do not fill whole blocks, or if a block format meets a value that is not
+/// finite or too large for its f16 scale; unsupported for plain integers and booleans.
+pub fn encode(format: Format, values: &[f32]) -> Result<Vec<u8>> {
+    let Some(need) = format.bytes(values.len() as u64).and_then(|n| usize::try_from(n).ok()) else {
+        return Err(Error::invalid(not_whole_blocks("encode", format, values.len())));
+    };
+    let mut bytes = Vec::with_capacity(need);
+    match format {
+        Format::Plain(DType::F32) => bytes.extend(values.iter().flat_map(|v| v.to_le_bytes())),
+        Format::Plain(DType::F16) => {
+            bytes.extend(values.iter().flat_map(|v| f16::encode_block(&[*v])));
+        }
+        Format::Plain(DType::BF16) => {
+            bytes.extend(values.iter().flat_map(|v| bf16::encode_block(&[*v])));
+        }
+        Format::Plain(dtype) => return Err(not_a_weight("encode", dtype)),
+        Format::Q4_0 => encode_blocks(format, values, &mut bytes, q4_0::encode_block)?,
+        Format::Q4_1 => encode_blocks(format, values, &mut bytes, q4_1::encode_block)?,
+        Format::Q8_0 => encode_blocks(format, values, &mut bytes, q8_0::encode_block)?,
+        Format::Q4K => encode_blocks(format, values, &mut bytes, q4_k::encode_block)?,
+        Format::Q6K => encode_blocks(format, values, &mut bytes, q6_k::encode_block)?,
+    }
+    Ok(bytes)
+}
+
+/// Runs a block decoder over whole blocks; the caller has checked the lengths.
+fn decode_blocks<const BYTES: usize, const LEN: usize>(
+    bytes: &[u8],
+    out: &mut [f32],
+    decode_block: fn(&[u8; BYTES], &mut [f32; LEN]),
+) {
+    let (blocks, _) = bytes.as_chunks::<BYTES>();
+    let (outs, _) = out.as_chunks_mut::<LEN>();
+    for (block, out) in blocks.iter().zip(outs) {
+        decode_block(block, out);
+    }
+}
+
+/// Runs a block encoder over whole blocks; the caller has checked the lengths.
+///
+/// A block encoder gives `None` where a scale would leave the range of f16.
+fn encode_blocks<const BYTES: usize, const LEN: usize>(
+    format: Format,
+    values: &[f32],
+    bytes: &mut Vec<u8>,
+    encode_block: fn(&[f32; LEN]) -> Option<[u8; BYTES]>,
+) -> Result<()> {
+    let (blocks, _) = values.as_chunks::<LEN>();
+    for (index, block) in blocks.iter().enumerate() {
+        if let Some(at) = block.iter().position(|v| !v.is_finite()) {
+            return Err(Error::invalid(format!(
+                "encode {format}: value {} is {}, which a block cannot hold",
+                index * LEN + at,
+                block[at]
+            )));
+        }
+        let encoded = encode_block(block).ok_or_else(|| {
+            Error::invalid(format!(
+                "encode {format}: values {}..{} need a scale beyond the range of f16",
+                index * LEN,
+                index * LEN + LEN
+            ))
+        })?;
+        bytes.extend_from_slice(&encoded);
+    }
+    Ok(())
+}
+
+fn not_whole_blocks(action: &str, format: Format, values: usize) -> String {
+    format!(
+        "{action} {format}: {values} values do not fill whole blocks of {} or overflow",
+        format.block_len()
+    )
+}
+
+fn not_a_weight(action: &str, dtype: DType) -> Error {
+    Error::unsupported(format!("{action} {dtype}: only floating-point formats hold weights"))
+}
+
+/// The f16 at byte `at` of a block, widened; exact. `at + 2` must lie in the block.
+#[inline]
+fn f16_at<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> f32 {
+    half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// `value` rounded to the nearest f16, and that number widened again; `None` if it is infinite.
+fn f16_finite(value: f32) -> Option<(half::f16, f32)> {
+    let narrow = half::f16::from_f32(value);
+    narrow.is_finite().then(|| (narrow, narrow.to_f32()))
+}
+
+/// `1 / scale`, and 0 for a scale of 0 (a block of zeros) or one so small that 1/scale overflows.
+fn inverse(scale: f32) -> f32 {
+    let inverse = 1.0 / scale;
+    if inverse.is_finite() { inverse } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_checked() {
+        let mut out = [0.0; 32];
+        assert!(decode(Format::Q4_0, &[0; 18], &mut out).is_ok());
+        for bytes in [0, 17, 19, 36] {
+            let error = decode(Format::Q4_0, &vec![0; bytes], &mut out).unwrap_err();
+            assert!(error.is_invalid(), "{error}");
+            assert!(error.to_string().contains("32 values need 18 bytes"), "{error}");
+        }
+        let error = decode(Format::Q4_0, &[0; 18], &mut out[..31]).unwrap_err();
+        assert!(error.to_string().contains("whole blocks of 32"), "{error}");
+        assert!(encode(Format::Q6K, &out).unwrap_err().is_invalid());
+    }
+
+    #[test]
+    fn integers_are_no_weights() {
+        let format = Format::Plain(DType::I32);
+        assert!(decode(format, &[0; 4], &mut [0.0]).unwrap_err().is_unsupported());
+        assert!(encode(format, &[0.0]).unwrap_err().is_unsupported());
+    }
+
+    #[test]
+    fn empty_is_fine_in_every_format() {
+        for format in Format::ALL {
+            decode(format, &[], &mut []).unwrap();
+            assert!(encode(format, &[]).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn block_formats_refuse_what_they_cannot_say() {
+        for format in Format::ALL.into_iter().filter(|f| f.is_quantised()) {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut values = vec![0.5; 512];
+                values[300] = bad;
+                let error = encode(format, &values).unwrap_err();
+                assert!(error.is_invalid() && error.to_string().contains("value 300"), "{error}");
+            }
+            let mut values = vec![0.5; 256];
+            values[7] = 3e38;
+            assert!(encode(format, &values).unwrap_err().to_string().contains("range of f16"));
+        }
+    }
+}
