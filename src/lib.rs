@@ -27,4 +27,6 @@ pub mod runtime;
 #[cfg(feature = "llm")]
 pub mod llm;
 
+pub mod cpu;
+
 pub use error::{Error, Result, broken_invariant};

@@ -1,0 +1,116 @@
+//! AVX2 with FMA and F16C: eight numbers, sixteen registers.
+
+use std::arch::x86_64::*;
+
+/// Eight numbers.
+pub(super) struct Avx2;
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    type F = __m256;
+    type I = __m256i;
+    #[inline(always)]
+    unsafe fn splat(v: f32) -> Self::F {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_set1_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self::F {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: Self::F) {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: the contract of `Simd`. The second operand is taken where one is NaN.
+        unsafe { _mm256_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sum(v: Self::F) -> f32 {
+        // SAFETY: the contract of `Simd`.
+        unsafe {
+            let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> Self::F {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> Self::F {
+        // SAFETY: the contract of `Simd`.
+        unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn and(a: Self::I, mask: i32) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_and_si256(a, _mm256_set1_epi32(mask)) }
+    }
+    #[inline(always)]
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_or_si256(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn shr(a: Self::I, bits: i32) -> Self::I {
+        // SAFETY: the contract of `Simd`. A constant count becomes an immediate one.
+        unsafe { _mm256_srlv_epi32(a, _mm256_set1_epi32(bits)) }
+    }
+    #[inline(always)]
+    unsafe fn shl(a: Self::I, bits: i32) -> Self::I {
+        // SAFETY: as for `shr`.
+        unsafe { _mm256_sllv_epi32(a, _mm256_set1_epi32(bits)) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::I, b: i32) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_sub_epi32(a, _mm256_set1_epi32(b)) }
+    }
+    #[inline(always)]
+    unsafe fn to_f32(v: Self::I) -> Self::F {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_cvtepi32_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn half(bits: u16) -> f32 {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+    }
+}
+
+super::instantiate!("avx2", Avx2, #[target_feature(enable = "avx2,fma,f16c")], [4, 2, 2, 1]);

@@ -1,0 +1,367 @@
+//! How each storage format becomes vectors of floats in registers.
+
+use super::Simd;
+
+/// Takes the vectors of a block, with the place of their first weight in it. A trait and not a
+/// closure, because a closure is not always inlined into code with more instructions enabled.
+pub(super) trait Sink<S: Simd> {
+    /// Takes one vector.
+    ///
+    /// # Safety
+    /// The machine has the instructions of `S`; the sink's own pointers hold `at + LANES`.
+    unsafe fn put(&mut self, at: usize, v: S::F);
+}
+
+/// A row of packed weights.
+pub(super) trait Weights {
+    /// Hands `M` sums for each of `R` rows: `acc[r][i] = w[r] . x[i]`.
+    ///
+    /// # Safety
+    /// Each row holds `k` weights, each `x[i]` at `x + i * x_stride` holds `k` floats.
+    unsafe fn dot<S: Simd, const R: usize, const M: usize>(
+        rows: [*const u8; R],
+        k: usize,
+        x: *const f32,
+        x_stride: usize,
+    ) -> [[f32; M]; R];
+
+    /// `k` weights as floats.
+    ///
+    /// # Safety
+    /// `w` holds `k` weights and `out` room for `k` floats.
+    unsafe fn decode<S: Simd>(w: *const u8, out: *mut f32, k: usize);
+}
+
+/// Multiplies each vector with the same place of `M` rows of `x`.
+struct DotSink<'a, S: Simd, const M: usize> {
+    acc: &'a mut [S::F; M],
+    x: *const f32,
+    x_stride: usize,
+}
+
+impl<S: Simd, const M: usize> Sink<S> for DotSink<'_, S, M> {
+    #[inline(always)]
+    unsafe fn put(&mut self, at: usize, v: S::F) {
+        for i in 0..M {
+            // SAFETY: the rows of x hold the block, by the contract of `dot`.
+            unsafe {
+                let x = S::load(self.x.add(i * self.x_stride + at));
+                self.acc[i] = S::fma(v, x, self.acc[i]);
+            }
+        }
+    }
+}
+
+struct StoreSink(*mut f32);
+
+impl<S: Simd> Sink<S> for StoreSink {
+    #[inline(always)]
+    unsafe fn put(&mut self, at: usize, v: S::F) {
+        // SAFETY: `out` has room for the block, by the contract of `decode`.
+        unsafe { S::store(self.0.add(at), v) }
+    }
+}
+
+#[inline(always)]
+unsafe fn sums<S: Simd, const R: usize, const M: usize>(acc: &[[S::F; M]; R]) -> [[f32; M]; R] {
+    let mut out = [[0.0; M]; R];
+    for r in 0..R {
+        for i in 0..M {
+            // SAFETY: arithmetic only; the caller has the instructions.
+            out[r][i] = unsafe { S::sum(acc[r][i]) };
+        }
+    }
+    out
+}
+
+/// Plain elements.
+pub(super) trait Plain {
+    /// Bytes of one.
+    const BYTES: usize;
+    /// # Safety
+    /// `p` holds `LANES` elements.
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F;
+    /// # Safety
+    /// `p` holds one element.
+    unsafe fn one<S: Simd>(p: *const u8) -> f32;
+}
+
+pub(super) struct F32;
+pub(super) struct F16;
+pub(super) struct Bf16;
+
+impl Plain for F32 {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        // SAFETY: the caller's contract.
+        unsafe { S::load(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn one<S: Simd>(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe { p.cast::<f32>().read_unaligned() }
+    }
+}
+
+impl Plain for F16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        // SAFETY: the caller's contract.
+        unsafe { S::load_f16(p) }
+    }
+    #[inline(always)]
+    unsafe fn one<S: Simd>(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe { S::half(p.cast::<u16>().read_unaligned()) }
+    }
+}
+
+impl Plain for Bf16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        // SAFETY: the caller's contract.
+        unsafe { S::load_bf16(p) }
+    }
+    #[inline(always)]
+    unsafe fn one<S: Simd>(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        let bits = unsafe { p.cast::<u16>().read_unaligned() };
+        f32::from_bits(u32::from(bits) << 16)
+    }
+}
+
+impl<E: Plain> Weights for E {
+    #[inline(always)]
+    unsafe fn dot<S: Simd, const R: usize, const M: usize>(
+        rows: [*const u8; R],
+        k: usize,
+        x: *const f32,
+        x_stride: usize,
+    ) -> [[f32; M]; R] {
+        // SAFETY: every index stays below k, by the bounds of the loops.
+        unsafe {
+            let mut acc = [[S::splat(0.0); M]; R];
+            let body = k - k % S::LANES;
+            let mut c = 0;
+            while c < body {
+                for r in 0..R {
+                    let w = E::load::<S>(rows[r].add(c * E::BYTES));
+                    for i in 0..M {
+                        acc[r][i] = S::fma(w, S::load(x.add(i * x_stride + c)), acc[r][i]);
+                    }
+                }
+                c += S::LANES;
+            }
+            let mut out = sums::<S, R, M>(&acc);
+            for c in body..k {
+                for r in 0..R {
+                    let w = E::one::<S>(rows[r].add(c * E::BYTES));
+                    for i in 0..M {
+                        out[r][i] += w * *x.add(i * x_stride + c);
+                    }
+                }
+            }
+            out
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn decode<S: Simd>(w: *const u8, out: *mut f32, k: usize) {
+        let body = k - k % S::LANES;
+        for c in (0..body).step_by(S::LANES) {
+            // SAFETY: below k.
+            unsafe { S::store(out.add(c), E::load::<S>(w.add(c * E::BYTES))) };
+        }
+        for c in body..k {
+            // SAFETY: below k.
+            unsafe { *out.add(c) = E::one::<S>(w.add(c * E::BYTES)) };
+        }
+    }
+}
+
+/// Weights in blocks that share scales.
+pub(super) trait Packed {
+    /// Weights in a block.
+    const LEN: usize;
+    /// Bytes of a block.
+    const BYTES: usize;
+    /// The weights of a block, in vectors.
+    ///
+    /// # Safety
+    /// `p` holds a block; the sink's contract for `LEN` weights.
+    unsafe fn unpack<S: Simd>(p: *const u8, sink: &mut impl Sink<S>);
+}
+
+/// A row of blocks; `k` is a multiple of their length.
+pub(super) struct Blocks<P>(std::marker::PhantomData<P>);
+
+impl<P: Packed> Weights for Blocks<P> {
+    #[inline(always)]
+    unsafe fn dot<S: Simd, const R: usize, const M: usize>(
+        rows: [*const u8; R],
+        k: usize,
+        x: *const f32,
+        x_stride: usize,
+    ) -> [[f32; M]; R] {
+        // SAFETY: every block index stays below k / LEN.
+        unsafe {
+            let mut acc = [[S::splat(0.0); M]; R];
+            for block in 0..k / P::LEN {
+                let x = x.add(block * P::LEN);
+                for r in 0..R {
+                    let mut sink = DotSink::<S, M> { acc: &mut acc[r], x, x_stride };
+                    P::unpack::<S>(rows[r].add(block * P::BYTES), &mut sink);
+                }
+            }
+            sums::<S, R, M>(&acc)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn decode<S: Simd>(w: *const u8, out: *mut f32, k: usize) {
+        for block in 0..k / P::LEN {
+            // SAFETY: below k / LEN.
+            unsafe {
+                let mut sink = StoreSink(out.add(block * P::LEN));
+                P::unpack::<S>(w.add(block * P::BYTES), &mut sink);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn half_at<S: Simd>(p: *const u8) -> f32 {
+    // SAFETY: the caller's contract: two bytes.
+    unsafe { S::half(p.cast::<u16>().read_unaligned()) }
+}
+
+pub(super) struct Q4_0;
+pub(super) struct Q4_1;
+pub(super) struct Q8_0;
+pub(super) struct Q4K;
+pub(super) struct Q6K;
+
+impl Packed for Q4_0 {
+    const LEN: usize = 32;
+    const BYTES: usize = 18;
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(p: *const u8, sink: &mut impl Sink<S>) {
+        // SAFETY: a block is a scale and 16 bytes: weight j in the low, j + 16 in the high half.
+        unsafe {
+            let d = S::splat(half_at::<S>(p));
+            for j in (0..16).step_by(S::LANES) {
+                let q = S::load_u8(p.add(2 + j));
+                sink.put(j, S::mul(S::to_f32(S::sub(S::and(q, 15), 8)), d));
+                sink.put(16 + j, S::mul(S::to_f32(S::sub(S::shr(q, 4), 8)), d));
+            }
+        }
+    }
+}
+
+impl Packed for Q4_1 {
+    const LEN: usize = 32;
+    const BYTES: usize = 20;
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(p: *const u8, sink: &mut impl Sink<S>) {
+        // SAFETY: a block is a scale, a minimum and 16 bytes as in Q4_0.
+        unsafe {
+            let (d, m) = (S::splat(half_at::<S>(p)), S::splat(half_at::<S>(p.add(2))));
+            for j in (0..16).step_by(S::LANES) {
+                let q = S::load_u8(p.add(4 + j));
+                sink.put(j, S::fma(S::to_f32(S::and(q, 15)), d, m));
+                sink.put(16 + j, S::fma(S::to_f32(S::shr(q, 4)), d, m));
+            }
+        }
+    }
+}
+
+impl Packed for Q8_0 {
+    const LEN: usize = 32;
+    const BYTES: usize = 34;
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(p: *const u8, sink: &mut impl Sink<S>) {
+        // SAFETY: a block is a scale and 32 signed bytes.
+        unsafe {
+            let d = S::splat(half_at::<S>(p));
+            for j in (0..32).step_by(S::LANES) {
+                sink.put(j, S::mul(S::to_f32(S::load_i8(p.add(2 + j))), d));
+            }
+        }
+    }
+}
+
+impl Packed for Q4K {
+    const LEN: usize = 256;
+    const BYTES: usize = 144;
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(p: *const u8, sink: &mut impl Sink<S>) {
+        // SAFETY: a block is two halves, 12 bytes of scales and minima, and 4 times 32 bytes,
+        // whose low halves are one sub-block of 32 and whose high halves the next.
+        unsafe {
+            let (d, dmin) = (half_at::<S>(p), half_at::<S>(p.add(2)));
+            let (scales, minima) = q4_k_scales(p.add(4));
+            for pair in 0..4 {
+                let factor = |i: usize| d * f32::from((scales >> (8 * i)) as u8);
+                let minimum = |i: usize| -dmin * f32::from((minima >> (8 * i)) as u8);
+                let (d0, m0) = (S::splat(factor(2 * pair)), S::splat(minimum(2 * pair)));
+                let (d1, m1) = (S::splat(factor(2 * pair + 1)), S::splat(minimum(2 * pair + 1)));
+                for j in (0..32).step_by(S::LANES) {
+                    let q = S::load_u8(p.add(16 + pair * 32 + j));
+                    sink.put(pair * 64 + j, S::fma(S::to_f32(S::and(q, 15)), d0, m0));
+                    sink.put(pair * 64 + 32 + j, S::fma(S::to_f32(S::shr(q, 4)), d1, m1));
+                }
+            }
+        }
+    }
+}
+
+/// The eight 6-bit scales and minima of a Q4_K block, a byte each, the first lowest.
+///
+/// # Safety
+/// `p` holds 12 bytes.
+#[inline(always)]
+unsafe fn q4_k_scales(p: *const u8) -> (u64, u64) {
+    // SAFETY: the caller's contract.
+    let word = |i: usize| unsafe { u32::from_le(p.cast::<u32>().add(i).read_unaligned()) };
+    let (a, b, c) = (word(0), word(1), word(2));
+    // The first four lie in the low 6 bits of a and b; of the last four, the low 4 bits lie in c
+    // and the high 2 bits at the top of a and b.
+    let scales = (a & 0x3f3f_3f3f, (c & 0x0f0f_0f0f) | ((a >> 2) & 0x3030_3030));
+    let minima = (b & 0x3f3f_3f3f, ((c >> 4) & 0x0f0f_0f0f) | ((b >> 2) & 0x3030_3030));
+    let join = |(low, high): (u32, u32)| u64::from(low) | u64::from(high) << 32;
+    (join(scales), join(minima))
+}
+
+impl Packed for Q6K {
+    const LEN: usize = 256;
+    const BYTES: usize = 210;
+    #[inline(always)]
+    unsafe fn unpack<S: Simd>(p: *const u8, sink: &mut impl Sink<S>) {
+        // SAFETY: a block is 128 bytes of low halves, 64 bytes of upper pairs of bits, 16 signed
+        // scales and a half. Each half of the block makes four runs of 32 weights.
+        unsafe {
+            let d = half_at::<S>(p.add(208));
+            for half in 0..2 {
+                let (ql, qh) = (p.add(64 * half), p.add(128 + 32 * half));
+                let scales = p.add(192 + 8 * half).cast::<i8>();
+                for j in (0..32).step_by(S::LANES) {
+                    let scale = |run: usize| S::splat(d * f32::from(*scales.add(2 * run + j / 16)));
+                    let (l0, l1) = (S::load_u8(ql.add(j)), S::load_u8(ql.add(32 + j)));
+                    let h = S::load_u8(qh.add(j));
+                    let q0 = S::or(S::and(l0, 15), S::and(S::shl(h, 4), 0x30));
+                    let q1 = S::or(S::and(l1, 15), S::and(S::shl(h, 2), 0x30));
+                    let q2 = S::or(S::shr(l0, 4), S::and(h, 0x30));
+                    let q3 = S::or(S::shr(l1, 4), S::and(S::shr(h, 2), 0x30));
+                    let at = 128 * half + j;
+                    sink.put(at, S::mul(S::to_f32(S::sub(q0, 32)), scale(0)));
+                    sink.put(at + 32, S::mul(S::to_f32(S::sub(q1, 32)), scale(1)));
+                    sink.put(at + 64, S::mul(S::to_f32(S::sub(q2, 32)), scale(2)));
+                    sink.put(at + 96, S::mul(S::to_f32(S::sub(q3, 32)), scale(3)));
+                }
+            }
+        }
+    }
+}

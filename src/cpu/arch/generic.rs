@@ -1,0 +1,222 @@
+//! Loops over vectors, the same for every instruction set.
+
+use super::formats::Weights;
+use super::{Normalise, Product, Simd, Weighted, math};
+
+/// See [`Product`], for `M` rows of `x` and `R` rows of weights at once.
+///
+/// # Safety
+/// The pointers of the task hold what it says; `y` is shared with nobody.
+#[inline(always)]
+pub(super) unsafe fn product<S: Simd, W: Weights, const R: usize, const M: usize>(task: &Product) {
+    let t = *task;
+    let body = t.rows - t.rows % R;
+    let mut row = 0;
+    while row < body {
+        let rows: [*const u8; R] =
+            // SAFETY: row + r < rows.
+            std::array::from_fn(|r| unsafe { t.w.add((row + r) * t.row_bytes) });
+        // SAFETY: the caller's contract.
+        unsafe {
+            let sums = W::dot::<S, R, M>(rows, t.k, t.x, t.x_stride);
+            for r in 0..R {
+                for i in 0..M {
+                    *t.y.add(i * t.y_stride + row + r) = sums[r][i];
+                }
+            }
+        }
+        row += R;
+    }
+    while row < t.rows {
+        // SAFETY: row < rows, and the caller's contract.
+        unsafe {
+            let [sums] = W::dot::<S, 1, M>([t.w.add(row * t.row_bytes)], t.k, t.x, t.x_stride);
+            for i in 0..M {
+                *t.y.add(i * t.y_stride + row) = sums[i];
+            }
+        }
+        row += 1;
+    }
+}
+
+/// See [`Weighted`], for `M` rows.
+///
+/// # Safety
+/// The pointers of the task hold what it says; `out` is shared with nobody.
+#[inline(always)]
+pub(super) unsafe fn weighted<S: Simd, const M: usize>(task: &Weighted) {
+    let t = *task;
+    // SAFETY: columns stay below cols, s below len.
+    unsafe {
+        let mut c = 0;
+        while c + 2 * S::LANES <= t.cols {
+            columns::<S, M, 2>(&t, c);
+            c += 2 * S::LANES;
+        }
+        while c + S::LANES <= t.cols {
+            columns::<S, M, 1>(&t, c);
+            c += S::LANES;
+        }
+        for c in c..t.cols {
+            for i in 0..M {
+                let mut sum = *t.out.add(i * t.out_stride + c);
+                for s in 0..t.len {
+                    sum += *t.p.add(i * t.p_stride + s) * *t.v.add(s * t.v_stride + c);
+                }
+                *t.out.add(i * t.out_stride + c) = sum;
+            }
+        }
+    }
+}
+
+/// `C` vectors of columns from column `c`.
+#[inline(always)]
+unsafe fn columns<S: Simd, const M: usize, const C: usize>(t: &Weighted, c: usize) {
+    // SAFETY: the caller's contract: c + C * LANES <= cols.
+    unsafe {
+        let mut acc = [[S::splat(0.0); C]; M];
+        for i in 0..M {
+            for j in 0..C {
+                acc[i][j] = S::load(t.out.add(i * t.out_stride + c + j * S::LANES));
+            }
+        }
+        for s in 0..t.len {
+            for i in 0..M {
+                let p = S::splat(*t.p.add(i * t.p_stride + s));
+                for j in 0..C {
+                    let v = S::load(t.v.add(s * t.v_stride + c + j * S::LANES));
+                    acc[i][j] = S::fma(p, v, acc[i][j]);
+                }
+            }
+        }
+        for i in 0..M {
+            for j in 0..C {
+                S::store(t.out.add(i * t.out_stride + c + j * S::LANES), acc[i][j]);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `x` holds `n` floats.
+#[inline(always)]
+pub(super) unsafe fn sum<S: Simd>(x: *const f32, n: usize) -> f32 {
+    // SAFETY: indices stay below n.
+    unsafe {
+        let mut acc = [S::splat(0.0); 4];
+        let body = n - n % (4 * S::LANES);
+        for at in (0..body).step_by(4 * S::LANES) {
+            for (j, acc) in acc.iter_mut().enumerate() {
+                *acc = S::add(*acc, S::load(x.add(at + j * S::LANES)));
+            }
+        }
+        let mut sum = S::sum(S::add(S::add(acc[0], acc[1]), S::add(acc[2], acc[3])));
+        for at in body..n {
+            sum += *x.add(at);
+        }
+        sum
+    }
+}
+
+/// # Safety
+/// `x` holds `n` floats.
+#[inline(always)]
+pub(super) unsafe fn sum_squares<S: Simd>(x: *const f32, n: usize, shift: f32) -> f32 {
+    // SAFETY: indices stay below n.
+    unsafe {
+        let minus = S::splat(-shift);
+        let mut acc = [S::splat(0.0); 4];
+        let body = n - n % (4 * S::LANES);
+        for at in (0..body).step_by(4 * S::LANES) {
+            for (j, acc) in acc.iter_mut().enumerate() {
+                let d = S::add(S::load(x.add(at + j * S::LANES)), minus);
+                *acc = S::fma(d, d, *acc);
+            }
+        }
+        let mut sum = S::sum(S::add(S::add(acc[0], acc[1]), S::add(acc[2], acc[3])));
+        for at in body..n {
+            let d = *x.add(at) - shift;
+            sum += d * d;
+        }
+        sum
+    }
+}
+
+/// # Safety
+/// `x` holds `n` floats.
+#[inline(always)]
+pub(super) unsafe fn largest<S: Simd>(x: *const f32, n: usize) -> f32 {
+    // SAFETY: indices stay below n; the lanes go through memory of their own, 16 at most.
+    unsafe {
+        let mut acc = [S::splat(f32::NEG_INFINITY); 4];
+        let body = n - n % (4 * S::LANES);
+        for at in (0..body).step_by(4 * S::LANES) {
+            for (j, acc) in acc.iter_mut().enumerate() {
+                *acc = S::max(S::load(x.add(at + j * S::LANES)), *acc);
+            }
+        }
+        let mut lanes = [f32::NEG_INFINITY; 16];
+        let all = S::max(S::max(acc[0], acc[1]), S::max(acc[2], acc[3]));
+        S::store(lanes.as_mut_ptr(), all);
+        let mut largest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
+        for at in body..n {
+            largest = largest.max(*x.add(at));
+        }
+        largest
+    }
+}
+
+/// # Safety
+/// The pointers hold `n` floats; `y` is shared with nobody, or is `x`.
+#[inline(always)]
+pub(super) unsafe fn normalise(t: &Normalise) {
+    for i in 0..t.n {
+        // SAFETY: i < n.
+        unsafe {
+            let mut v = (*t.x.add(i) - t.shift) * t.scale * *t.w.add(i);
+            if !t.b.is_null() {
+                v += *t.b.add(i);
+            }
+            *t.y.add(i) = v;
+        }
+    }
+}
+
+/// # Safety
+/// `x` and `y` hold `n` floats; `y` is shared with nobody, or is `x`.
+#[inline(always)]
+pub(super) unsafe fn exp_sum(x: *const f32, y: *mut f32, n: usize, shift: f32) -> f32 {
+    const LANES: usize = 16;
+    let mut sums = [0f32; LANES];
+    let body = n - n % LANES;
+    for at in (0..body).step_by(LANES) {
+        for (j, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: at + j < n.
+            unsafe {
+                let v = math::exp(*x.add(at + j) - shift);
+                *sum += v;
+                *y.add(at + j) = v;
+            }
+        }
+    }
+    let mut sum: f32 = sums.iter().sum();
+    for at in body..n {
+        // SAFETY: at < n.
+        unsafe {
+            let v = math::exp(*x.add(at) - shift);
+            sum += v;
+            *y.add(at) = v;
+        }
+    }
+    sum
+}
+
+/// # Safety
+/// `y` holds `n` floats, shared with nobody.
+#[inline(always)]
+pub(super) unsafe fn scale(y: *mut f32, n: usize, scale: f32) {
+    for i in 0..n {
+        // SAFETY: i < n.
+        unsafe { *y.add(i) *= scale };
+    }
+}

@@ -1,0 +1,278 @@
+//! Vector functions: written once over [`Simd`], compiled once for each instruction set.
+//!
+//! `generic` and `formats` hold the loops, always inlined; each architecture's file says what a
+//! vector is and instantiates every loop in functions that enable its instructions. The choice
+//! is made once, when a device is opened, and is a table of function pointers from then on.
+//!
+//! Invariant: a table is only handed out where this machine has its instructions, so calling
+//! through it needs no further check than the function's own contract.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod formats;
+mod generic;
+pub(super) mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod scalar;
+
+use crate::base::{DType, Format};
+
+/// A vector of `LANES` numbers of 32 bits, and what the loops need of it.
+///
+/// Every method is `unsafe`: the machine must have the instructions, and pointers must be valid
+/// for the bytes of all lanes (no alignment is asked).
+pub(super) trait Simd {
+    /// Numbers in a vector.
+    const LANES: usize;
+    /// Floats.
+    type F: Copy;
+    /// Integers.
+    type I: Copy;
+    unsafe fn splat(v: f32) -> Self::F;
+    unsafe fn load(p: *const f32) -> Self::F;
+    unsafe fn store(p: *mut f32, v: Self::F);
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The larger one; `b` where `a` is NaN.
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn sum(v: Self::F) -> f32;
+    /// `LANES` bytes, widened without sign.
+    unsafe fn load_u8(p: *const u8) -> Self::I;
+    /// `LANES` bytes, widened with sign.
+    unsafe fn load_i8(p: *const u8) -> Self::I;
+    unsafe fn and(a: Self::I, mask: i32) -> Self::I;
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn shr(a: Self::I, bits: i32) -> Self::I;
+    unsafe fn shl(a: Self::I, bits: i32) -> Self::I;
+    unsafe fn sub(a: Self::I, b: i32) -> Self::I;
+    unsafe fn to_f32(v: Self::I) -> Self::F;
+    /// `LANES` halves.
+    unsafe fn load_f16(p: *const u8) -> Self::F;
+    /// `LANES` upper halves of floats.
+    unsafe fn load_bf16(p: *const u8) -> Self::F;
+    /// One half, by its bits.
+    unsafe fn half(bits: u16) -> f32;
+}
+
+/// A product of packed weight rows with a few rows of `x`: `y[i * y_stride + r] = w[r] . x[i]`.
+#[derive(Clone, Copy)]
+pub(super) struct Product {
+    /// `rows` rows of `row_bytes` bytes, the first `k` weights of each.
+    pub(super) w: *const u8,
+    pub(super) row_bytes: usize,
+    pub(super) rows: usize,
+    pub(super) k: usize,
+    /// Rows of `k` floats, `x_stride` apart.
+    pub(super) x: *const f32,
+    pub(super) x_stride: usize,
+    pub(super) y: *mut f32,
+    pub(super) y_stride: usize,
+}
+
+/// `out[i * out_stride + c] += sum over s of p[i * p_stride + s] * v[s * v_stride + c]`, for
+/// `c < cols`, `s < len`.
+#[derive(Clone, Copy)]
+pub(super) struct Weighted {
+    pub(super) p: *const f32,
+    pub(super) p_stride: usize,
+    pub(super) v: *const f32,
+    pub(super) v_stride: usize,
+    pub(super) len: usize,
+    pub(super) cols: usize,
+    pub(super) out: *mut f32,
+    pub(super) out_stride: usize,
+}
+
+/// How many rows of `x` each product function takes.
+pub(super) const WIDTHS: [usize; 4] = [1, 2, 4, 8];
+
+type ProductFn = unsafe fn(&Product);
+type DecodeFn = unsafe fn(w: *const u8, out: *mut f32, k: usize);
+type WeightedFn = unsafe fn(&Weighted);
+
+/// The functions of one instruction set. All are `unsafe` for their pointers alone.
+pub(super) struct Arch {
+    /// `avx512`, `avx2`, `neon`, `scalar`.
+    pub(super) name: &'static str,
+    /// For each format in the order of [`Format::ALL`], for each of [`WIDTHS`].
+    pub(super) products: [[ProductFn; 4]; 8],
+    /// Weights to floats, for each format.
+    pub(super) decode: [DecodeFn; 8],
+    /// For 1 and 4 rows.
+    pub(super) weighted: [WeightedFn; 2],
+    /// Sum of `x`.
+    pub(super) sum: unsafe fn(x: *const f32, n: usize) -> f32,
+    /// Sum of `(x - shift)^2`.
+    pub(super) sum_squares: unsafe fn(x: *const f32, n: usize, shift: f32) -> f32,
+    /// Largest number, -inf where there is none; NaN is skipped.
+    pub(super) largest: unsafe fn(x: *const f32, n: usize) -> f32,
+    /// `y = (x - shift) * scale * w (+ b)`; `x` may be `y`, `b` may be null.
+    pub(super) normalise: unsafe fn(&Normalise),
+    /// `y = exp(x - shift)`, and their sum; `x` may be `y`.
+    pub(super) exp_sum: unsafe fn(x: *const f32, y: *mut f32, n: usize, shift: f32) -> f32,
+    /// `y *= scale`.
+    pub(super) scale: unsafe fn(y: *mut f32, n: usize, scale: f32),
+    /// One step of a fused kernel on a tile.
+    pub(super) step: unsafe fn(&super::fused::Step, &super::fused::Registers),
+}
+
+/// `y = (x - shift) * scale * w (+ b)` for `n` elements.
+#[derive(Clone, Copy)]
+pub(super) struct Normalise {
+    pub(super) x: *const f32,
+    pub(super) w: *const f32,
+    /// May be null.
+    pub(super) b: *const f32,
+    pub(super) y: *mut f32,
+    pub(super) n: usize,
+    pub(super) shift: f32,
+    pub(super) scale: f32,
+}
+
+/// Place of a format in the tables. Formats that hold no floats have none.
+pub(super) fn format_index(format: Format) -> Option<usize> {
+    match format {
+        Format::Plain(DType::I32 | DType::U32 | DType::Bool) => None,
+        _ => Format::ALL.iter().position(|f| *f == format),
+    }
+}
+
+/// Every instruction set that this machine has, best first; the last is `scalar`.
+pub(super) fn available() -> Vec<&'static Arch> {
+    let mut found = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("f16c")
+        {
+            found.push(&avx512::ARCH);
+        }
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+        {
+            found.push(&avx2::ARCH);
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    if std::arch::is_aarch64_feature_detected!("neon") {
+        found.push(&neon::ARCH);
+    }
+    found.push(&scalar::ARCH);
+    found
+}
+
+/// The best instruction set of this machine.
+pub(super) fn choose() -> &'static Arch {
+    available()[0]
+}
+
+/// Instantiates every loop for one vector type. `$feature` are the attributes of the functions;
+/// `$rows` says how many weight rows go at once for 1, 2, 4 and 8 rows of `x`, so that the sums
+/// fit the registers.
+macro_rules! instantiate {
+    ($name:literal, $simd:ty, $(#[$feature:meta])*, [$r1:literal, $r2:literal, $r4:literal, $r8:literal]) => {
+        use crate::cpu::arch::{Arch, Normalise, Product, Simd, Weighted, formats, generic};
+
+        // SAFETY of every function below: the caller keeps the contract of the loop's pointers,
+        // and `Arch` tables are handed out only where the instructions exist.
+        $(#[$feature])*
+        unsafe fn product<W: formats::Weights, const R: usize, const M: usize>(task: &Product) {
+            // SAFETY: see above.
+            unsafe { generic::product::<$simd, W, R, M>(task) }
+        }
+        $(#[$feature])*
+        unsafe fn decode<W: formats::Weights>(w: *const u8, out: *mut f32, k: usize) {
+            // SAFETY: see above.
+            unsafe { W::decode::<$simd>(w, out, k) }
+        }
+        $(#[$feature])*
+        unsafe fn weighted<const M: usize>(task: &Weighted) {
+            // SAFETY: see above.
+            unsafe { generic::weighted::<$simd, M>(task) }
+        }
+        $(#[$feature])*
+        unsafe fn sum(x: *const f32, n: usize) -> f32 {
+            // SAFETY: see above.
+            unsafe { generic::sum::<$simd>(x, n) }
+        }
+        $(#[$feature])*
+        unsafe fn sum_squares(x: *const f32, n: usize, shift: f32) -> f32 {
+            // SAFETY: see above.
+            unsafe { generic::sum_squares::<$simd>(x, n, shift) }
+        }
+        $(#[$feature])*
+        unsafe fn largest(x: *const f32, n: usize) -> f32 {
+            // SAFETY: see above.
+            unsafe { generic::largest::<$simd>(x, n) }
+        }
+        $(#[$feature])*
+        unsafe fn normalise(task: &Normalise) {
+            // SAFETY: see above.
+            unsafe { generic::normalise(task) }
+        }
+        $(#[$feature])*
+        unsafe fn exp_sum(x: *const f32, y: *mut f32, n: usize, shift: f32) -> f32 {
+            // SAFETY: see above.
+            unsafe { generic::exp_sum(x, y, n, shift) }
+        }
+        $(#[$feature])*
+        unsafe fn scale(y: *mut f32, n: usize, scale: f32) {
+            // SAFETY: see above.
+            unsafe { generic::scale(y, n, scale) }
+        }
+        $(#[$feature])*
+        unsafe fn step(step: &crate::cpu::fused::Step, registers: &crate::cpu::fused::Registers) {
+            // SAFETY: see above.
+            unsafe { crate::cpu::fused::step(step, registers) }
+        }
+
+        /// The table of this instruction set.
+        pub(in crate::cpu) static ARCH: Arch = Arch {
+            name: $name,
+            products: [
+                super::instantiate!(@widths formats::F32, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::F16, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::Bf16, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::Blocks<formats::Q4_0>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::Blocks<formats::Q4_1>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::Blocks<formats::Q8_0>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::Blocks<formats::Q4K>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::Blocks<formats::Q6K>, $r1, $r2, $r4, $r8),
+            ],
+            decode: [
+                decode::<formats::F32>,
+                decode::<formats::F16>,
+                decode::<formats::Bf16>,
+                decode::<formats::Blocks<formats::Q4_0>>,
+                decode::<formats::Blocks<formats::Q4_1>>,
+                decode::<formats::Blocks<formats::Q8_0>>,
+                decode::<formats::Blocks<formats::Q4K>>,
+                decode::<formats::Blocks<formats::Q6K>>,
+            ],
+            weighted: [weighted::<1>, weighted::<4>],
+            sum,
+            sum_squares,
+            largest,
+            normalise,
+            exp_sum,
+            scale,
+            step,
+        };
+    };
+    (@widths $w:ty, $r1:literal, $r2:literal, $r4:literal, $r8:literal) => {
+        [product::<$w, $r1, 1>, product::<$w, $r2, 2>, product::<$w, $r4, 4>, product::<$w, $r8, 8>]
+    };
+}
+use instantiate;
+
+#[cfg(test)]
+mod tests;

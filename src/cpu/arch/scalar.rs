@@ -1,0 +1,104 @@
+//! Arrays of eight numbers in plain Rust: what runs where nothing better is known, and the
+//! code that a compiler may turn into any vector instructions it has (wasm, SSE2).
+
+/// Eight numbers.
+pub(super) struct Scalar;
+
+macro_rules! each {
+    ($($v:ident),*; $body:expr) => {{
+        std::array::from_fn(|i| { $(let $v = $v[i];)* $body })
+    }};
+}
+
+impl Simd for Scalar {
+    const LANES: usize = 8;
+    type F = [f32; 8];
+    type I = [i32; 8];
+    #[inline(always)]
+    unsafe fn splat(v: f32) -> [f32; 8] {
+        [v; 8]
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> [f32; 8] {
+        // SAFETY: the contract of `Simd`.
+        unsafe { p.cast::<[f32; 8]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: [f32; 8]) {
+        // SAFETY: the contract of `Simd`.
+        unsafe { p.cast::<[f32; 8]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
+        each!(a, b; a + b)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
+        each!(a, b; a * b)
+    }
+    #[inline(always)]
+    unsafe fn fma(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
+        // Two roundings: without the instruction, one would be a call of a function.
+        each!(a, b, c; a * b + c)
+    }
+    #[inline(always)]
+    unsafe fn max(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
+        each!(a, b; if a > b { a } else { b })
+    }
+    #[inline(always)]
+    unsafe fn sum(v: [f32; 8]) -> f32 {
+        ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7]))
+    }
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> [i32; 8] {
+        // SAFETY: the contract of `Simd`.
+        unsafe { p.cast::<[u8; 8]>().read() }.map(i32::from)
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> [i32; 8] {
+        // SAFETY: the contract of `Simd`.
+        unsafe { p.cast::<[i8; 8]>().read() }.map(i32::from)
+    }
+    #[inline(always)]
+    unsafe fn and(a: [i32; 8], mask: i32) -> [i32; 8] {
+        each!(a; a & mask)
+    }
+    #[inline(always)]
+    unsafe fn or(a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
+        each!(a, b; a | b)
+    }
+    #[inline(always)]
+    unsafe fn shr(a: [i32; 8], bits: i32) -> [i32; 8] {
+        each!(a; a >> bits)
+    }
+    #[inline(always)]
+    unsafe fn shl(a: [i32; 8], bits: i32) -> [i32; 8] {
+        each!(a; a << bits)
+    }
+    #[inline(always)]
+    unsafe fn sub(a: [i32; 8], b: i32) -> [i32; 8] {
+        each!(a; a - b)
+    }
+    #[inline(always)]
+    unsafe fn to_f32(v: [i32; 8]) -> [f32; 8] {
+        each!(v; v as f32)
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> [f32; 8] {
+        // SAFETY: the contract of `Simd`.
+        let bits = unsafe { p.cast::<[u16; 8]>().read_unaligned() };
+        bits.map(|b| half::f16::from_bits(b).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> [f32; 8] {
+        // SAFETY: the contract of `Simd`.
+        let bits = unsafe { p.cast::<[u16; 8]>().read_unaligned() };
+        bits.map(|b| f32::from_bits(u32::from(b) << 16))
+    }
+    #[inline(always)]
+    unsafe fn half(bits: u16) -> f32 {
+        half::f16::from_bits(bits).to_f32()
+    }
+}
+
+super::instantiate!("scalar", Scalar, , [2, 2, 1, 1]);

@@ -1,0 +1,20 @@
+//! The device's clock.
+
+use std::time::Instant;
+
+/// Whether there is one.
+pub(super) const AVAILABLE: bool = true;
+
+/// Counts from when the device was opened.
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn new() -> Clock {
+        Clock(Instant::now())
+    }
+
+    /// Nanoseconds since then.
+    pub(super) fn nanoseconds(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+}

@@ -1,0 +1,269 @@
+//! `attn_decode`, `attn_prefill`: grouped-query attention with an online softmax.
+//!
+//! One task takes up to 8 rows of queries that share their keys (heads of a group for few tokens,
+//! neighbouring tokens of a head for many) and walks over the keys in blocks: scores by the
+//! product of floats, `exp` against the largest score so far, values by the weighted sum.
+
+use std::cell::RefCell;
+
+use crate::cpu::arch::{Arch, Product, WIDTHS, Weighted};
+use crate::cpu::call::{Call, Input, Out, extent, volume};
+use crate::error::{Error, Result};
+
+/// Rows of queries of a task.
+const ROWS: usize = 8;
+/// Keys of a block.
+const KEYS: usize = 128;
+
+thread_local! {
+    /// `ROWS` rows of `KEYS` scores, then `ROWS` rows of `head_dim` sums.
+    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// For few tokens; the same function.
+pub(super) fn attn_decode(call: &Call<'_>) -> Result<()> {
+    attention(call)
+}
+
+/// For many tokens; the same function.
+pub(super) fn attn_prefill(call: &Call<'_>) -> Result<()> {
+    attention(call)
+}
+
+struct Attention<'a> {
+    heads: usize,
+    /// Heads that share keys and values.
+    group: usize,
+    head_dim: usize,
+    kv_len: usize,
+    past: usize,
+    window: usize,
+    causal: bool,
+    scale: f32,
+    /// Strides of tokens and heads.
+    q_strides: (usize, usize),
+    k_strides: (usize, usize),
+    v_strides: (usize, usize),
+    q: Input<'a, f32>,
+    k: Input<'a, f32>,
+    v: Input<'a, f32>,
+    out: Out<'a>,
+}
+
+/// Up to [`ROWS`] rows of queries from (`token`, `head`) on, along tokens or along heads.
+#[derive(Clone, Copy)]
+struct Tile {
+    token: usize,
+    head: usize,
+    rows: usize,
+    along_tokens: bool,
+}
+
+fn attention(call: &Call<'_>) -> Result<()> {
+    let [tokens, heads, kv_heads, head_dim, kv_len, past, window, causal, rest @ ..] =
+        call.words::<19>()?;
+    let [qo, qt, qh, ko, kt, kh, vo, vt, vh, yo, _] = rest;
+    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+        return Err(Error::invalid(format!("{heads} heads over {kv_heads} heads of keys")));
+    }
+    let out = call.output(yo, volume(&[tokens, heads, head_dim]))?;
+    if out.len() == 0 {
+        return Ok(());
+    }
+    let kv = |t, h| extent(&[(kv_len, t), (kv_heads, h), (head_dim, 1)]);
+    let a = Attention {
+        heads,
+        group: heads / kv_heads,
+        head_dim,
+        kv_len,
+        past,
+        window,
+        causal: causal != 0,
+        scale: call.float(18),
+        q_strides: (qt, qh),
+        k_strides: (kt, kh),
+        v_strides: (vt, vh),
+        q: call.input(0, qo, extent(&[(tokens, qt), (heads, qh), (head_dim, 1)]), &out)?,
+        k: call.input(1, ko, kv(kt, kh), &out)?,
+        v: call.input(2, vo, kv(vt, vh), &out)?,
+        out,
+    };
+    let (arch, pool) = (call.context.arch, &call.context.pool);
+    let small = (tokens * heads).saturating_mul(kv_len).saturating_mul(head_dim) < 64 << 10;
+    let run = |tasks: usize, work: &(dyn Fn(usize) + Sync)| match small {
+        true => (0..tasks).for_each(work),
+        false => pool.run(tasks, work),
+    };
+    if tokens >= 4 {
+        let tiles = tokens.div_ceil(ROWS);
+        // The last tokens see the most keys: they go first, so that no thread ends up with them.
+        run(heads * tiles, &|task| {
+            let token = (tiles - 1 - task / heads) * ROWS;
+            let rows = ROWS.min(tokens - token);
+            a.tile(arch, Tile { token, head: task % heads, rows, along_tokens: true });
+        });
+    } else {
+        let mut rows = a.group.min(ROWS);
+        while rows > 1 && tokens * kv_heads * a.group.div_ceil(rows) < 4 * pool.threads() {
+            rows /= 2;
+        }
+        let tiles = a.group.div_ceil(rows);
+        run(tokens * kv_heads * tiles, &|task| {
+            let (token, rest) = (task / (kv_heads * tiles), task % (kv_heads * tiles));
+            let first = rest % tiles * rows;
+            let head = rest / tiles * a.group + first;
+            let rows = rows.min(a.group - first);
+            a.tile(arch, Tile { token, head, rows, along_tokens: false });
+        });
+    }
+    Ok(())
+}
+
+impl Attention<'_> {
+    /// The keys that a token sees.
+    fn seen(&self, token: usize) -> std::ops::Range<usize> {
+        let here = self.past.saturating_add(token);
+        let end = if self.causal { self.kv_len.min(here.saturating_add(1)) } else { self.kv_len };
+        let start = match self.window {
+            0 => 0,
+            window => here.saturating_add(1).saturating_sub(window),
+        };
+        start.min(end)..end
+    }
+
+    fn tile(&self, arch: &Arch, tile: Tile) {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let need = ROWS * (KEYS + self.head_dim);
+            if scratch.len() < need {
+                scratch.resize(need, 0.0);
+            }
+            let (scores, sums) = scratch[..need].split_at_mut(ROWS * KEYS);
+            sums.fill(0.0);
+            let seen: [_; ROWS] = std::array::from_fn(|i| {
+                let row = i.min(tile.rows - 1);
+                self.seen(if tile.along_tokens { tile.token + row } else { tile.token })
+            });
+            let start = seen.iter().filter(|s| !s.is_empty()).map(|s| s.start).min().unwrap_or(0);
+            let end = seen.iter().filter(|s| !s.is_empty()).map(|s| s.end).max().unwrap_or(0);
+            let (mut largest, mut total) = ([f32::NEG_INFINITY; ROWS], [0f32; ROWS]);
+            for first in (start..end).step_by(KEYS) {
+                let keys = KEYS.min(end - first);
+                self.scores(arch, tile, first, keys, scores);
+                for i in 0..tile.rows {
+                    let row = &mut scores[i * KEYS..][..keys];
+                    let a = seen[i].start.clamp(first, first + keys) - first;
+                    let b = seen[i].end.clamp(first, first + keys) - first;
+                    row[..a].fill(0.0);
+                    row[b.max(a)..].fill(0.0);
+                    let row = &mut row[a..b.max(a)];
+                    let sums = &mut sums[i * self.head_dim..][..self.head_dim];
+                    soften(arch, row, self.scale, &mut largest[i], &mut total[i], sums);
+                }
+                self.weigh(arch, tile, first, keys, scores, sums);
+            }
+            for i in 0..tile.rows {
+                let (token, head) = tile.place(i);
+                let at = (token * self.heads + head) * self.head_dim;
+                // SAFETY: this row of y belongs to this task alone.
+                let y = unsafe { self.out.slice(at, self.head_dim) };
+                let factor = if total[i] == 0.0 { 0.0 } else { 1.0 / total[i] };
+                let sums = &sums[i * self.head_dim..][..self.head_dim];
+                y.iter_mut().zip(sums).for_each(|(y, sum)| *y = sum * factor);
+            }
+        });
+    }
+
+    /// `scores[i][s] = q[i] . k[first + s]`.
+    fn scores(&self, arch: &Arch, tile: Tile, first: usize, keys: usize, scores: &mut [f32]) {
+        let kv_head = tile.head / self.group;
+        let k = &self.k[first * self.k_strides.0 + kv_head * self.k_strides.1..];
+        let x_stride = if tile.along_tokens { self.q_strides.0 } else { self.q_strides.1 };
+        let mut i = 0;
+        while i < tile.rows {
+            let width = WIDTHS.iter().rposition(|w| *w <= tile.rows - i).unwrap_or(0);
+            let (token, head) = tile.place(i);
+            let task = Product {
+                w: k.as_ptr().cast(),
+                row_bytes: self.k_strides.0 * size_of::<f32>(),
+                rows: keys,
+                k: self.head_dim,
+                x: self.q[token * self.q_strides.0 + head * self.q_strides.1..].as_ptr(),
+                x_stride,
+                y: scores[i * KEYS..].as_mut_ptr(),
+                y_stride: KEYS,
+            };
+            // SAFETY: k holds the rows of the block, q the rows of the tile, and scores have a
+            // row of KEYS for each.
+            unsafe { arch.products[0][width](&task) };
+            i += WIDTHS[width];
+        }
+    }
+
+    /// `sums[i] += sum over s of scores[i][s] * v[first + s]`.
+    fn weigh(
+        &self,
+        arch: &Arch,
+        tile: Tile,
+        first: usize,
+        keys: usize,
+        scores: &[f32],
+        sums: &mut [f32],
+    ) {
+        let kv_head = tile.head / self.group;
+        let v = &self.v[first * self.v_strides.0 + kv_head * self.v_strides.1..];
+        let mut i = 0;
+        while i < tile.rows {
+            let (function, rows) = if tile.rows - i >= 4 { (1, 4) } else { (0, 1) };
+            let task = Weighted {
+                p: scores[i * KEYS..].as_ptr(),
+                p_stride: KEYS,
+                v: v.as_ptr(),
+                v_stride: self.v_strides.0,
+                len: keys,
+                cols: self.head_dim,
+                out: sums[i * self.head_dim..].as_mut_ptr(),
+                out_stride: self.head_dim,
+            };
+            // SAFETY: v holds the rows of the block, scores and sums the rows i .. i + rows.
+            unsafe { arch.weighted[function](&task) };
+            i += rows;
+        }
+    }
+}
+
+impl Tile {
+    /// Token and head of a row.
+    fn place(&self, row: usize) -> (usize, usize) {
+        match self.along_tokens {
+            true => (self.token + row, self.head),
+            false => (self.token, self.head + row),
+        }
+    }
+}
+
+/// Scores to weights, `exp(score * scale - largest)`; what was summed before is brought to the
+/// new largest score.
+fn soften(
+    arch: &Arch,
+    row: &mut [f32],
+    scale: f32,
+    largest: &mut f32,
+    total: &mut f32,
+    sums: &mut [f32],
+) {
+    // SAFETY: the pointers and lengths are those of the slices.
+    unsafe {
+        (arch.scale)(row.as_mut_ptr(), row.len(), scale);
+        let max = largest.max((arch.largest)(row.as_ptr(), row.len()));
+        if max == f32::NEG_INFINITY && !row.iter().any(|v| v.is_nan()) {
+            row.fill(0.0);
+            return;
+        }
+        let factor = (*largest - max).exp();
+        if factor != 1.0 {
+            (arch.scale)(sums.as_mut_ptr(), sums.len(), factor);
+        }
+        *total = *total * factor + (arch.exp_sum)(row.as_ptr(), row.as_mut_ptr(), row.len(), max);
+        *largest = max;
+    }
+}

@@ -1,0 +1,41 @@
+//! Products of float matrices with free strides, by the `gemm` crate.
+
+/// A matrix to read.
+pub(super) struct Matrix<'a> {
+    /// Starts at the first element, and holds the last.
+    pub(super) data: &'a [f32],
+    pub(super) row_stride: usize,
+    pub(super) col_stride: usize,
+}
+
+/// `y = a b` on this thread; a is `[m, k]`, b `[k, n]`, y `[m, n]` without gaps.
+pub(super) fn sgemm(m: usize, n: usize, k: usize, a: &Matrix<'_>, b: &Matrix<'_>, y: &mut [f32]) {
+    super::call::assert_holds(a.data.len(), &[(m, a.row_stride), (k, a.col_stride)]);
+    super::call::assert_holds(b.data.len(), &[(k, b.row_stride), (n, b.col_stride)]);
+    super::call::assert_holds(y.len(), &[(m, n), (n, 1)]);
+    // SAFETY: the asserts: every element that the strides reach lies in its slice. `y` is
+    // exclusive, and overwritten without being read.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            y.as_mut_ptr(),
+            1,
+            n as isize,
+            false,
+            a.data.as_ptr(),
+            a.col_stride as isize,
+            a.row_stride as isize,
+            b.data.as_ptr(),
+            b.col_stride as isize,
+            b.row_stride as isize,
+            0.0f32,
+            1.0f32,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}

@@ -1,0 +1,24 @@
+//! Products of float matrices with free strides, where the `gemm` crate is not built.
+
+/// A matrix to read.
+pub(super) struct Matrix<'a> {
+    /// Starts at the first element, and holds the last.
+    pub(super) data: &'a [f32],
+    pub(super) row_stride: usize,
+    pub(super) col_stride: usize,
+}
+
+/// `y = a b`; a is `[m, k]`, b `[k, n]`, y `[m, n]` without gaps.
+pub(super) fn sgemm(m: usize, n: usize, k: usize, a: &Matrix<'_>, b: &Matrix<'_>, y: &mut [f32]) {
+    super::call::assert_holds(a.data.len(), &[(m, a.row_stride), (k, a.col_stride)]);
+    super::call::assert_holds(b.data.len(), &[(k, b.row_stride), (n, b.col_stride)]);
+    for (i, row) in y.chunks_exact_mut(n).take(m).enumerate() {
+        row.fill(0.0);
+        for c in 0..k {
+            let factor = a.data[i * a.row_stride + c * a.col_stride];
+            for (j, y) in row.iter_mut().enumerate() {
+                *y += factor * b.data[c * b.row_stride + j * b.col_stride];
+            }
+        }
+    }
+}
