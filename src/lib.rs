@@ -13,6 +13,7 @@ pub mod kernel;
 pub mod reference;
 
 pub mod codegen;
+pub mod cpu;
 pub mod provider;
 #[cfg(feature = "webgpu")]
 pub mod webgpu;
@@ -26,7 +27,5 @@ pub mod runtime;
 
 #[cfg(feature = "llm")]
 pub mod llm;
-
-pub mod cpu;
 
 pub use error::{Error, Result, broken_invariant};

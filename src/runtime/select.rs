@@ -32,7 +32,12 @@ pub struct Detection {
 
 /// Every provider of this build. The only place that names them.
 fn providers() -> Vec<Box<dyn Provider>> {
-    vec![Box::new(NullProvider)]
+    vec![
+        #[cfg(feature = "webgpu")]
+        Box::new(crate::webgpu::Provider::new()),
+        Box::new(crate::cpu::Provider),
+        Box::new(NullProvider),
+    ]
 }
 
 /// The order of preference, and why.

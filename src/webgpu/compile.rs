@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::device::WebGpuDevice;
 use super::faults::{ScopeFuture, Scopes, panic_text, tidy};
 use crate::base::platform::BROWSER;
+use crate::codegen::fused_wgsl;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Interface, KernelSpec, catalogue, source};
 use crate::provider::{DeviceProfile, Support, support};
@@ -36,9 +37,7 @@ pub(super) fn wgsl_of<'a>(spec: &'a KernelSpec, profile: &DeviceProfile) -> Resu
     let text = match spec {
         KernelSpec::Source(source) => Cow::Borrowed(source.wgsl.as_str()),
         KernelSpec::Asset(asset) => Cow::Owned(source::asset_wgsl(asset)?),
-        KernelSpec::Fused(_) => {
-            return Err(Error::unsupported(format!("{spec} cannot be printed as WGSL yet")));
-        }
+        KernelSpec::Fused(expr) => Cow::Owned(fused_wgsl(expr)?),
     };
     // naga has subgroups always in scope and rejects the line; a browser demands it.
     if BROWSER && profile.has_subgroups && text.contains("subgroup") {

@@ -11,9 +11,7 @@ pub(super) fn pool2d_max(call: &Call<'_>) -> Result<()> {
 
 /// Mean under the window.
 pub(super) fn pool2d_avg(call: &Call<'_>) -> Result<()> {
-    pool2d(call, 0.0, |sum, v| sum + v, |sum, seen, all| {
-        sum / if all > 0.0 { all } else { seen }
-    })
+    pool2d(call, 0.0, |sum, v| sum + v, |sum, seen, all| sum / if all > 0.0 { all } else { seen })
 }
 
 /// `finish` takes the value, how many positions lay inside, and how many there are where
@@ -24,8 +22,25 @@ fn pool2d(
     step: impl Fn(f32, f32) -> f32 + Sync,
     finish: impl Fn(f32, f32, f32) -> f32 + Sync,
 ) -> Result<()> {
-    let [batch, channels, in_h, in_w, out_h, out_w, kh, kw, sh, sw, pt, pl, dh, dw, count_pad, xo, yo] =
-        call.words()?;
+    let [
+        batch,
+        channels,
+        in_h,
+        in_w,
+        out_h,
+        out_w,
+        kh,
+        kw,
+        sh,
+        sw,
+        pt,
+        pl,
+        dh,
+        dw,
+        count_pad,
+        xo,
+        yo,
+    ] = call.words()?;
     if sh == 0 || sw == 0 {
         return Err(Error::invalid(format!("strides {sh}, {sw}")));
     }
@@ -52,7 +67,10 @@ fn pool2d(
                     for v in 0..kw {
                         let (j0, j1) = inside(out_w, in_w, sw, pl, v.saturating_mul(dw));
                         if (j0..j1).contains(&j) {
-                            value = step(value, x[(i * sh + u * dh - pt) * in_w + j * sw + v * dw - pl]);
+                            value = step(
+                                value,
+                                x[(i * sh + u * dh - pt) * in_w + j * sw + v * dw - pl],
+                            );
                             seen += 1.0;
                         }
                     }

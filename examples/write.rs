@@ -1,0 +1,35 @@
+//! Text from a GGUF file in twenty lines: `cargo run --example write -- FILE DEVICE PROMPT`.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use warploom::gguf::Access;
+use warploom::llm::{Event, GenerateOptions, Model, Sampling, Session, SessionOptions};
+use warploom::runtime::Runtime;
+
+fn main() -> warploom::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let argument = |i: usize, default: &str| args.get(i).cloned().unwrap_or(default.into());
+    let model = Model::open(argument(0, "models/warploom-tiny-llama-Q4_K_M.gguf"), Access::Mmap)?;
+    let runtime = Arc::new(Runtime::builder().device(argument(1, "auto")).build()?);
+    eprintln!("{}", runtime.startup_line());
+    let mut session = Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {})?;
+    let options = GenerateOptions {
+        max_tokens: 48,
+        sampling: Sampling::greedy(),
+        parse_special: false,
+        ignore_stop: false,
+    };
+    let done =
+        session.generate_blocking(&argument(2, "Once upon a time"), &options, &mut |event| {
+            if let Event::Text(text) = event {
+                print!("{text}");
+                let _ = std::io::stdout().flush();
+            }
+            ControlFlow::Continue(())
+        })?;
+    println!();
+    eprintln!("{:.1} tokens/s", done.decode_rate());
+    Ok(())
+}
