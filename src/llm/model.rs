@@ -1,12 +1,16 @@
 //! A model file that has been read and checked: config, tokenizer, tensors.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::config::Config;
+use super::decoder::{self, Wanted};
 use super::tokenizer::Tokenizer;
 use super::weights::{self, Weight};
-use crate::error::Result;
+use crate::base::Format;
+use crate::error::{Error, Result};
 use crate::gguf::Gguf;
+use crate::ir::Graph;
 
 /// A model, ready to be put on a device.
 pub struct Model {
@@ -63,6 +67,26 @@ impl Model {
     /// Its tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// The forward pass over a cache of `context` positions, as a graph. Inputs `tokens` and
+    /// `positions`, `[seq]` i32; symbols [`SEQ`](super::SEQ) and [`PAST`](super::PAST).
+    ///
+    /// # Errors
+    /// None for a model that opened; what graph building says otherwise.
+    pub fn graph(&self, context: usize, wanted: Wanted) -> Result<Graph> {
+        decoder::decoder(&self.config, &self.weights, context, wanted)
+    }
+
+    /// Shape, format and bytes of a weight of that graph.
+    ///
+    /// # Errors
+    /// Invalid, for a name that the graph does not have; what the file gets wrong.
+    pub fn weight(&self, name: &str) -> Result<(&[u64], Format, Cow<'_, [u8]>)> {
+        let weight = self.weights.iter().find(|w| w.name == name);
+        let weight = weight.ok_or_else(|| Error::invalid(format!("no weight {name:?}")))?;
+        let bytes = weights::bytes(&self.file, &self.config, weight)?;
+        Ok((&weight.shape, weight.format, bytes))
     }
 
     pub(super) fn weights(&self) -> &[Weight] {

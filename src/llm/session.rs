@@ -208,12 +208,7 @@ impl Session {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
                 let model = &self.model;
-                entry.insert(decoder::decoder(
-                    model.config(),
-                    model.weights(),
-                    self.context,
-                    wanted,
-                )?)
+                entry.insert(model.graph(self.context, wanted)?)
             }
         };
         let (low, high) = CLASSES[class];

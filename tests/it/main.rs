@@ -1,5 +1,7 @@
 //! The integration tests, in one binary.
 
+mod devices;
+mod forward;
 mod gguf_bad;
 mod gguf_exercise;
 mod gguf_files;
@@ -7,6 +9,7 @@ mod gguf_fuzz;
 mod gguf_mutate;
 mod gguf_writer;
 mod lazy;
+mod logits;
 mod quant_formats;
 mod shaders;
 mod tidy;
