@@ -13,4 +13,6 @@ pub mod reference;
 
 pub mod provider;
 
+pub mod testkit;
+
 pub use error::{Error, Result, broken_invariant};
