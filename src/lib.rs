@@ -28,4 +28,6 @@ pub mod runtime;
 #[cfg(feature = "llm")]
 pub mod llm;
 
+pub mod testkit;
+
 pub use error::{Error, Result, broken_invariant};

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 use crate::base::{DType, SymbolValues};
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Node, NodeId, Op};
+use crate::ir::{Graph, Node, NodeId, Op, ReduceOp};
 pub use tensor::{Data, Tensor};
 
 /// How a value is kept between the node that makes it and those that read it.
@@ -174,8 +174,8 @@ pub fn apply(
     compute(&node.op, &Call::new(node, operands.to_vec(), symbols, precision)?)
 }
 
-/// For a product, what its rounding errors are measured by: the same sum of products with every
-/// factor replaced by its absolute value. `None` for operations that are not products.
+/// For a sum, of products or of numbers, what its rounding errors are measured by: the same sum
+/// with every number replaced by its absolute value. `None` for operations that are not sums.
 ///
 /// # Errors
 /// Those of [`eval`].
@@ -186,8 +186,10 @@ pub fn magnitude(
     symbols: &SymbolValues,
 ) -> Result<Option<Tensor>> {
     let node = graph.node(id);
-    if !matches!(node.op, Op::Linear | Op::MatMul | Op::Conv2d(_)) {
-        return Ok(None);
+    match node.op {
+        Op::Linear | Op::MatMul | Op::Conv2d(_) => {}
+        Op::Reduce { op: ReduceOp::Sum | ReduceOp::Mean, .. } => {}
+        _ => return Ok(None),
     }
     let absolute: Vec<Tensor> =
         node.inputs.iter().map(|input| evaluation.value(*input).absolute()).collect();

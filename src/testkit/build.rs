@@ -1,0 +1,217 @@
+//! What a case is, and how the table writes one.
+
+use std::collections::BTreeMap;
+
+use super::compare::Tolerance;
+use super::inputs::Random;
+use super::run::NamedBytes;
+use crate::base::{DType, Dim, Format, Shape, Symbol, SymbolValues};
+use crate::error::broken_invariant;
+use crate::ir::{Graph, NodeId, Op, UnaryOp};
+use crate::quant;
+use crate::reference::{Data, Tensor};
+
+/// One row of the table: a graph, what it is run with, and how close the answer must be.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Unique, family first: `linear/q4_k/m5`.
+    pub name: String,
+    /// The graph, which has at least one output or update.
+    pub graph: Graph,
+    /// Every symbol that the graph has.
+    pub symbols: SymbolValues,
+    /// Every input and weight by name, and the states that do not begin as zeros.
+    pub bindings: BTreeMap<String, Binding>,
+    /// How close every output must be.
+    pub tolerance: Tolerance,
+    /// What the row is there for, where its name does not say it.
+    pub note: &'static str,
+}
+
+/// What an input, weight or state is bound to.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// Its bytes in device memory, little-endian; a weight in its storage format.
+    pub bytes: Vec<u8>,
+    /// The numbers that the bytes mean.
+    pub tensor: Tensor,
+}
+
+impl Case {
+    /// The bytes of every binding, as a device is given them.
+    pub fn bytes(&self) -> NamedBytes {
+        self.bindings.iter().map(|(name, b)| (name.clone(), b.bytes.clone())).collect()
+    }
+
+    /// The numbers of every binding, as the reference is given them.
+    pub fn tensors(&self) -> BTreeMap<String, Tensor> {
+        self.bindings.iter().map(|(name, b)| (name.clone(), b.tensor.clone())).collect()
+    }
+}
+
+/// A case in the making. A row that makes no graph is a mistake in the table, and panics.
+pub(super) struct Build {
+    case: Case,
+}
+
+impl Build {
+    /// A case that must be exact, until [`Build::within`] says otherwise.
+    pub(super) fn new(name: impl Into<String>) -> Build {
+        let name = name.into();
+        let graph = Graph::new(name.clone());
+        Build {
+            case: Case {
+                name,
+                graph,
+                symbols: SymbolValues::new(),
+                bindings: BTreeMap::new(),
+                tolerance: Tolerance::EXACT,
+                note: "",
+            },
+        }
+    }
+
+    pub(super) fn within(mut self, tolerance: Tolerance) -> Build {
+        self.case.tolerance = tolerance;
+        self
+    }
+
+    pub(super) fn note(mut self, note: &'static str) -> Build {
+        self.case.note = note;
+        self
+    }
+
+    /// Binds a symbol and returns it as a size. Before the shapes that it is in.
+    pub(super) fn symbol(&mut self, name: &str, value: u64) -> Dim {
+        let symbol = Symbol::parse(name).unwrap_or_else(|e| self.wrong(e));
+        self.case.symbols.set(symbol, value);
+        Dim::symbol(symbol)
+    }
+
+    /// A generator whose numbers belong to this tensor of this case.
+    pub(super) fn random(&self, tensor: &str) -> Random {
+        Random::new(&[&self.case.name, tensor])
+    }
+
+    /// An `f32` input of [`Random::shaped`] numbers.
+    pub(super) fn f32<D: Into<Dim>>(
+        &mut self,
+        name: &str,
+        dims: impl IntoIterator<Item = D>,
+    ) -> NodeId {
+        let shape = Shape::new(dims);
+        let values = self.random(name).shaped(self.count(&shape));
+        self.input(name, shape, Data::F32(values))
+    }
+
+    /// An `f32` input of one dimension with these numbers.
+    pub(super) fn f32_row(&mut self, name: &str, values: &[f32]) -> NodeId {
+        self.input(name, Shape::new([values.len()]), Data::F32(values.to_vec()))
+    }
+
+    /// An `i32` input of one dimension with these numbers.
+    pub(super) fn i32_row(&mut self, name: &str, values: &[i32]) -> NodeId {
+        self.input(name, Shape::new([values.len()]), Data::I32(values.to_vec()))
+    }
+
+    /// An input of any type with these numbers.
+    pub(super) fn input(&mut self, name: &str, shape: Shape, data: Data) -> NodeId {
+        let tensor = self.tensor(&shape, data);
+        let id = self.case.graph.input(name, shape, tensor.dtype());
+        self.bind(name, Binding { bytes: tensor.to_bytes(), tensor });
+        id
+    }
+
+    /// A weight of [`Random::shaped`] numbers, rounded to its format.
+    pub(super) fn weight(&mut self, name: &str, dims: &[u64], format: Format) -> NodeId {
+        let shape = Shape::new(dims.iter().copied());
+        let mut values = self.random(name).shaped(self.count(&shape));
+        let bytes = quant::encode(format, &values).unwrap_or_else(|e| self.wrong(e));
+        quant::decode(format, &bytes, &mut values).unwrap_or_else(|e| self.wrong(e));
+        let tensor = self.tensor(&shape, Data::F32(values));
+        self.bind(name, Binding { bytes, tensor });
+        self.case.graph.weight(name, shape, format)
+    }
+
+    /// A state that begins as zeros.
+    pub(super) fn zero_state(&mut self, name: &str, dims: &[u64]) -> NodeId {
+        self.case.graph.state(name, Shape::new(dims.iter().copied()), DType::F32)
+    }
+
+    /// A state that begins as [`Random::shaped`] numbers.
+    pub(super) fn state(&mut self, name: &str, dims: &[u64]) -> NodeId {
+        let shape = Shape::new(dims.iter().copied());
+        let values = self.random(name).shaped(self.count(&shape));
+        let tensor = self.tensor(&shape, Data::F32(values));
+        self.bind(name, Binding { bytes: tensor.to_bytes(), tensor });
+        self.case.graph.state(name, shape, DType::F32)
+    }
+
+    /// A number, or several, written in the graph.
+    pub(super) fn constant(&mut self, dims: &[u64], values: &[f32]) -> NodeId {
+        self.case.graph.constant_f32(Shape::new(dims.iter().copied()), values)
+    }
+
+    pub(super) fn op(&mut self, op: Op, inputs: &[NodeId]) -> NodeId {
+        self.case.graph.add(op, inputs).unwrap_or_else(|e| self.wrong(e))
+    }
+
+    pub(super) fn unary(&mut self, op: UnaryOp, x: NodeId) -> NodeId {
+        self.op(Op::Unary(op), &[x])
+    }
+
+    pub(super) fn slice(
+        &mut self,
+        x: NodeId,
+        axis: usize,
+        start: impl Into<Dim>,
+        len: impl Into<Dim>,
+        step: u64,
+    ) -> NodeId {
+        self.op(Op::Slice { axis, start: start.into(), len: len.into(), step }, &[x])
+    }
+
+    pub(super) fn transpose(&mut self, x: NodeId, perm: &[usize]) -> NodeId {
+        self.op(Op::Transpose(perm.to_vec()), &[x])
+    }
+
+    /// The sizes of a node.
+    pub(super) fn shape(&self, id: NodeId) -> Shape {
+        self.case.graph.node(id).shape.clone()
+    }
+
+    pub(super) fn output(&mut self, name: &str, id: NodeId) {
+        self.case.graph.output(name, id).unwrap_or_else(|e| self.wrong(e));
+    }
+
+    /// The case with one output, `y`.
+    pub(super) fn done(mut self, y: NodeId) -> Case {
+        self.output("y", y);
+        self.case
+    }
+
+    /// The case with the outputs that it has.
+    pub(super) fn finish(self) -> Case {
+        self.case
+    }
+
+    fn count(&self, shape: &Shape) -> usize {
+        let sizes = shape.eval(&self.case.symbols).unwrap_or_else(|e| self.wrong(e));
+        sizes.iter().product::<u64>() as usize
+    }
+
+    fn tensor(&self, shape: &Shape, data: Data) -> Tensor {
+        let sizes = shape.eval(&self.case.symbols).unwrap_or_else(|e| self.wrong(e));
+        Tensor::new(sizes, data).unwrap_or_else(|e| self.wrong(e))
+    }
+
+    fn bind(&mut self, name: &str, binding: Binding) {
+        if self.case.bindings.insert(name.to_string(), binding).is_some() {
+            self.wrong(format!("{name:?} is bound twice"));
+        }
+    }
+
+    fn wrong(&self, what: impl std::fmt::Display) -> ! {
+        broken_invariant(format!("case {}: {what}", self.case.name))
+    }
+}

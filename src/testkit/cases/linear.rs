@@ -1,0 +1,92 @@
+//! Products with weights: every format at every number of rows that kernels switch at.
+
+use crate::base::{Dim, Format};
+use crate::ir::Op;
+use crate::testkit::build::{Build, Case};
+use crate::testkit::compare::Tolerance;
+
+/// x `[m, k]`, weight `[n, k]`.
+fn linear(name: &str, format: Format, m: u64, n: u64, k: u64) -> Case {
+    let mut b =
+        Build::new(format!("linear/{}/{name}", format.name())).within(Tolerance::product(k));
+    let x = b.f32("x", [m, k]);
+    let w = b.weight("w", &[n, k], format);
+    let y = b.op(Op::Linear, &[x, w]);
+    b.done(y)
+}
+
+pub(super) fn add(table: &mut Vec<Case>) {
+    for format in Format::ALL {
+        let block = format.block_len();
+        // Several blocks, and not a power of two of them.
+        let k = if block == 256 { 768 } else { 160 };
+        for m in [1, 2, 5, 9, 33, 65] {
+            table.push(linear(&format!("m{m}"), format, m, 37, k));
+        }
+        table.push(linear("one_block", format, 3, 1, block));
+        table.push(linear("wide", format, 1, 259, 2 * block.max(64)));
+        table.push(linear("long", format, 2, 5, 4096));
+        table.push(linear("no_rows", format, 0, 5, block));
+        table.push(gapped(format));
+    }
+    for k in [1, 3, 31, 33, 127, 129] {
+        for format in &Format::ALL[..3] {
+            table.push(linear(&format!("k{k}"), *format, 3, 31, k));
+        }
+    }
+    for m in [1, 129] {
+        table.push(linear(&format!("many_columns_m{m}"), Format::Q8_0, m, 70_001 / m, 32));
+    }
+    table.push(linear("nothing_to_sum", Format::F32, 3, 5, 0));
+    leading(table);
+}
+
+/// Rows of x with gaps between them, as a slice of a wider tensor has.
+fn gapped(format: Format) -> Case {
+    let k = 2 * format.block_len().max(16);
+    let mut b =
+        Build::new(format!("linear/{}/gapped_rows", format.name())).within(Tolerance::product(k));
+    let x = b.f32("x", [7, k + 5]);
+    let x = b.slice(x, 0, 1, 3, 2);
+    let x = b.slice(x, 1, 3, k, 1);
+    let w = b.weight("w", &[11, k], format);
+    let y = b.op(Op::Linear, &[x, w]);
+    b.done(y)
+}
+
+fn leading(table: &mut Vec<Case>) {
+    let rows: [(&str, &[u64]); 3] =
+        [("vector", &[64]), ("rank3", &[2, 3, 64]), ("rank4", &[2, 1, 3, 64])];
+    for (name, dims) in rows {
+        let mut b = Build::new(format!("linear/{name}")).within(Tolerance::product(64));
+        let x = b.f32("x", dims.iter().copied());
+        let w = b.weight("w", &[33, 64], Format::Q4_0);
+        let y = b.op(Op::Linear, &[x, w]);
+        table.push(b.done(y));
+    }
+    for seq in [1, 2, 8, 9, 64, 70] {
+        let mut b = Build::new(format!("linear/symbol/seq{seq}")).within(Tolerance::product(256));
+        let seq = b.symbol("seq", seq);
+        let x = b.f32("x", [seq, Dim::new(256)]);
+        let w = b.weight("w", &[33, 256], Format::Q4K);
+        let y = b.op(Op::Linear, &[x, w]);
+        table.push(b.done(y));
+    }
+    let mut b = Build::new("linear/transposed_x").within(Tolerance::product(64));
+    let x = b.f32("x", [64, 3]);
+    let x = b.transpose(x, &[1, 0]);
+    let w = b.weight("w", &[5, 64], Format::Q8_0);
+    let y = b.op(Op::Linear, &[x, w]);
+    table.push(b.done(y));
+    // One normalised row read by three products of different formats, as q, k and v are.
+    let mut b = Build::new("linear/three_of_one").within(Tolerance::product(256));
+    let x = b.f32("x", [1, 256]);
+    for (name, n, format) in
+        [("q", 96, Format::Q4K), ("k", 32, Format::Q4K), ("v", 32, Format::Q6K)]
+    {
+        let w = b.weight(&format!("w{name}"), &[n, 256], format);
+        let y = b.op(Op::Linear, &[x, w]);
+        b.output(name, y);
+    }
+    table.push(b.finish());
+}

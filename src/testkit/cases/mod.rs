@@ -1,0 +1,41 @@
+//! The table: every operation over the sizes and layouts at which kernels go wrong.
+//!
+//! Sizes of 0, 1, just below and above powers of two, and beyond what one dispatch holds along an
+//! axis; operands that lie in memory with gaps, backwards in order of axes, or repeated; symbols
+//! bound to several numbers. Small otherwise: the reference does all of it in seconds.
+
+mod attention;
+mod chains;
+mod conv;
+mod elementwise;
+mod linear;
+mod matmul;
+mod movement;
+mod norm;
+mod reduce;
+mod rope;
+mod state;
+mod views;
+
+use super::build::Case;
+
+/// More rows than a dispatch has workgroups along one axis (65,535).
+const MANY: u64 = 70_000;
+
+/// Every case, in a stable order.
+pub fn cases() -> Vec<Case> {
+    let mut table = Vec::new();
+    elementwise::add(&mut table);
+    views::add(&mut table);
+    chains::add(&mut table);
+    reduce::add(&mut table);
+    linear::add(&mut table);
+    matmul::add(&mut table);
+    conv::add(&mut table);
+    norm::add(&mut table);
+    rope::add(&mut table);
+    attention::add(&mut table);
+    movement::add(&mut table);
+    state::add(&mut table);
+    table
+}

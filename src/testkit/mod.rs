@@ -1,0 +1,21 @@
+//! The conformance kit: one table of cases, comparators that can fail, and a runner.
+//!
+//! Whatever runs graphs (a provider, an engine, a pack of somebody else's) is held to `reference`
+//! by the same rows: [`cases()`] has them, [`run_case`] evaluates one in the reference and through a
+//! closure, and compares. An answer passes only where an error is provably small: `err <= limit`,
+//! so that a NaN fails. Nothing here knows a device; the closure does, and it should poison its
+//! outputs and put guard zones around its buffers.
+//!
+//! A device that is known to be wrong is declared in a table with its reason ([`KnownFailure`]); a
+//! declaration fails as soon as the device is right.
+
+mod build;
+mod cases;
+mod compare;
+mod inputs;
+mod run;
+
+pub use build::{Binding, Case};
+pub use cases::cases;
+pub use compare::{Mismatch, Report, Tolerance, compare, compare_product};
+pub use run::{KnownFailure, NamedBytes, Outcome, declared, run_case};
