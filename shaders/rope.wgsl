@@ -27,6 +27,19 @@ struct Params {
 @group(0) @binding(3) var<storage, read> freqs: array<f32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
+// position * freq as a rounded product and its error, by halves of 12 bits whose products are exact
+// (fma would do, but not every target fuses it). Exact for positions below 2^24.
+fn product(position: i32, freq: f32) -> vec2<f32> {
+    let upper = position / 4096 * 4096;
+    let p_high = f32(upper);
+    let p_low = f32(position - upper);
+    let f_high = bitcast<f32>(bitcast<u32>(freq) & 0xfffff000u);
+    let f_low = freq - f_high;
+    let rounded = f32(position) * freq;
+    let error = (((p_high * f_high - rounded) + p_high * f_low) + p_low * f_high) + p_low * f_low;
+    return vec2(rounded, error);
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) wid: vec3<u32>,
@@ -45,10 +58,8 @@ fn main(
     let to = params.y_offset + (token * params.heads + head) * params.head_dim;
     if (j < params.rot_dim / 2u) {
         let places = pair(j, params.rot_dim);
-        let position = f32(positions[params.pos_offset + token]);
-        let freq = freqs[params.freq_offset + j];
-        let angle = position * freq;
-        let turn = sin_cos(angle, fma(position, freq, -angle));
+        let angle = product(positions[params.pos_offset + token], freqs[params.freq_offset + j]);
+        let turn = sin_cos(angle.x, angle.y);
         let a = x[source + places.x];
         let b = x[source + places.y];
         y[to + places.x] = a * turn.cos - b * turn.sin;
