@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 /// A checked range of a buffer. The device is locked while a call lives, so that the memory
 /// stays allocated and nobody else touches it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     /// First byte; a multiple of 4.
     pub(super) ptr: *mut u8,
@@ -126,11 +126,17 @@ impl<'a> Call<'a> {
         self.params.get(at).map_or(f32::NAN, |bits| f32::from_bits(*bits))
     }
 
-    fn range<T: Element>(&self, binding: usize, offset: usize, len: u64) -> Result<(*mut T, usize)> {
+    fn range<T: Element>(
+        &self,
+        binding: usize,
+        offset: usize,
+        len: u64,
+    ) -> Result<(*mut T, usize)> {
         let name = self.names.get(binding).map_or("?", |(name, _)| name);
-        let span = self.spans.get(binding).ok_or_else(|| {
-            Error::invalid(format!("binding {binding} ({name}) is missing"))
-        })?;
+        let span = self
+            .spans
+            .get(binding)
+            .ok_or_else(|| Error::invalid(format!("binding {binding} ({name}) is missing")))?;
         let size = size_of::<T>() as u64;
         let end = (offset as u64).checked_add(len).and_then(|end| end.checked_mul(size));
         match end {

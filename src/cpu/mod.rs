@@ -71,7 +71,9 @@ impl Provider {
         let arch = arch::available().into_iter().find(|arch| arch.name == instruction_set);
         let arch = arch.ok_or_else(|| {
             let have = Provider::instruction_sets();
-            Error::unsupported(format!("instruction set {instruction_set:?}, this machine has {have:?}"))
+            Error::unsupported(format!(
+                "instruction set {instruction_set:?}, this machine has {have:?}"
+            ))
         })?;
         Ok(Arc::new(device::CpuDevice::new(arch, options)))
     }

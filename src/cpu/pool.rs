@@ -94,8 +94,7 @@ impl Pool {
         let shared = &*self.shared;
         // SAFETY: the lifetime is erased only in the pointer's type: the job is closed, and all
         // workers have left, before this function returns or unwinds.
-        let erased =
-            unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
+        let erased = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
         // SAFETY: `busy` is ours, the job before is closed and nobody is inside.
         unsafe { *shared.job.get() = Some((erased, chunks)) };
         shared.next.store(0, Ordering::Relaxed);

@@ -46,7 +46,8 @@ impl Scratch {
                     *range
                 }
                 (fixed, _) => {
-                    let what = if fixed.is_some() { "has a buffer already" } else { "has no buffer" };
+                    let what =
+                        if fixed.is_some() { "has a buffer already" } else { "has no buffer" };
                     return Err(Error::invalid(format!("slot {i} {:?} {what}", slot.decl.name)));
                 }
             };

@@ -10,8 +10,8 @@ mod steps;
 use smallvec::SmallVec;
 
 pub(super) use run::run;
-pub(super) use steps::{Registers, Step, step};
 use steps::StepOp;
+pub(super) use steps::{Registers, Step, step};
 
 use crate::base::DType;
 use crate::error::{Error, Result};
@@ -112,7 +112,9 @@ fn check(expr: &FusedExpr) -> Result<Vec<DType>> {
     let mut types = Vec::with_capacity(expr.values.len());
     for (i, value) in expr.values.iter().enumerate() {
         if let Some(later) = operands(value).iter().find(|a| **a as usize >= i) {
-            return Err(Error::invalid(format!("fused value {i} reads value {later}, not earlier")));
+            return Err(Error::invalid(format!(
+                "fused value {i} reads value {later}, not earlier"
+            )));
         }
         let of = |a: u32| types[a as usize];
         types.push(match *value {
@@ -120,7 +122,9 @@ fn check(expr: &FusedExpr) -> Result<Vec<DType>> {
                 Some(operand) => operand.dtype,
                 None => {
                     let have = expr.inputs.len();
-                    return Err(Error::invalid(format!("fused value {i} reads input {input} of {have}")));
+                    return Err(Error::invalid(format!(
+                        "fused value {i} reads input {input} of {have}"
+                    )));
                 }
             },
             Value::Constant(dtype, _) | Value::Cast(dtype, _) => dtype,

@@ -182,9 +182,11 @@ impl Launch<'_> {
                 }
             }
         }
-        let from = unsafe { registers.base.add(self.program.result * TILE) };
-        // SAFETY: the caller's contract.
-        unsafe { self.store(from, start, registers.len) };
+        // SAFETY: the result is one of the registers; the rest is the caller's contract.
+        unsafe {
+            let from = registers.base.add(self.program.result * TILE);
+            self.store(from, start, registers.len);
+        }
     }
 
     /// # Safety
@@ -195,14 +197,16 @@ impl Launch<'_> {
             match place.addressing {
                 Addressing::Flat => from.add(start).copy_to_nonoverlapping(to, len),
                 Addressing::Single => std::slice::from_raw_parts_mut(to, len).fill(*from),
-                Addressing::Strided => self.runs(place, start, len, |at, address, stride, count| {
-                    let (to, from) = (to.add(at), from.add(address));
-                    match stride {
-                        1 => from.copy_to_nonoverlapping(to, count),
-                        0 => std::slice::from_raw_parts_mut(to, count).fill(*from),
-                        _ => (0..count).for_each(|i| *to.add(i) = *from.add(i * stride)),
-                    }
-                }),
+                Addressing::Strided => {
+                    self.runs(place, start, len, |at, address, stride, count| {
+                        let (to, from) = (to.add(at), from.add(address));
+                        match stride {
+                            1 => from.copy_to_nonoverlapping(to, count),
+                            0 => std::slice::from_raw_parts_mut(to, count).fill(*from),
+                            _ => (0..count).for_each(|i| *to.add(i) = *from.add(i * stride)),
+                        }
+                    })
+                }
             }
         }
     }
@@ -216,18 +220,26 @@ impl Launch<'_> {
             match self.to.addressing {
                 Addressing::Flat => from.copy_to_nonoverlapping(to.add(start), len),
                 Addressing::Single => *to = *from.add(len - 1),
-                Addressing::Strided => self.runs(&self.to, start, len, |at, address, stride, count| {
-                    for i in 0..count {
-                        *to.add(address + i * stride) = *from.add(at + i);
-                    }
-                }),
+                Addressing::Strided => {
+                    self.runs(&self.to, start, len, |at, address, stride, count| {
+                        for i in 0..count {
+                            *to.add(address + i * stride) = *from.add(at + i);
+                        }
+                    })
+                }
             }
         }
     }
 
     /// Cuts a tile into runs along the innermost dimension: place in the tile, address, stride
     /// and count of each.
-    fn runs(&self, place: &Place, start: usize, len: usize, mut run: impl FnMut(usize, usize, usize, usize)) {
+    fn runs(
+        &self,
+        place: &Place,
+        start: usize,
+        len: usize,
+        mut run: impl FnMut(usize, usize, usize, usize),
+    ) {
         let rank = self.program.rank;
         let mut index = [0; 6];
         let mut rest = start;

@@ -4,7 +4,13 @@ use crate::cpu::call::{Call, volume};
 use crate::error::{Error, Result};
 
 /// Output positions whose tap lies inside the input: `0 <= i * stride - pad + tap < len`.
-pub(super) fn inside(out: usize, len: usize, stride: usize, pad: usize, tap: usize) -> (usize, usize) {
+pub(super) fn inside(
+    out: usize,
+    len: usize,
+    stride: usize,
+    pad: usize,
+    tap: usize,
+) -> (usize, usize) {
     // tap = kernel index * dilation. First i with i * stride + tap >= pad, and the end.
     let first = pad.saturating_sub(tap).div_ceil(stride);
     let end = len.saturating_add(pad).saturating_sub(tap).div_ceil(stride).min(out);
@@ -13,8 +19,27 @@ pub(super) fn inside(out: usize, len: usize, stride: usize, pad: usize, tap: usi
 
 /// A plane of y at a time: every tap adds a shifted, scaled plane of x.
 pub(super) fn conv2d(call: &Call<'_>) -> Result<()> {
-    let [batch, in_c, in_h, in_w, out_c, out_h, out_w, kh, kw, sh, sw, pt, pl, dh, dw, groups, xo, wo, yo] =
-        call.words()?;
+    let [
+        batch,
+        in_c,
+        in_h,
+        in_w,
+        out_c,
+        out_h,
+        out_w,
+        kh,
+        kw,
+        sh,
+        sw,
+        pt,
+        pl,
+        dh,
+        dw,
+        groups,
+        xo,
+        wo,
+        yo,
+    ] = call.words()?;
     if sh == 0 || sw == 0 {
         return Err(Error::invalid(format!("strides {sh}, {sw}")));
     }
