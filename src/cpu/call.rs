@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 /// A checked range of a buffer. The device is locked while a call lives, so that the memory
 /// stays allocated and nobody else touches it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     /// First byte; a multiple of 4.
     pub(super) ptr: *mut u8,

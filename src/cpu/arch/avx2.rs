@@ -113,4 +113,4 @@ impl Simd for Avx2 {
     }
 }
 
-super::instantiate!("avx2", Avx2, #[target_feature(enable = "avx2,fma,f16c")], [4, 2, 2, 1]);
+super::instantiate!("avx2", Avx2, Blocks, #[target_feature(enable = "avx2,fma,f16c")], [4, 2, 2, 1]);

@@ -111,7 +111,7 @@ impl Simd for Avx512 {
 
 super::instantiate!(
     "avx512",
-    Avx512,
+    Avx512, Blocks,
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")],
     [4, 4, 4, 2]
 );

@@ -1,6 +1,8 @@
 //! How each storage format becomes vectors of floats in registers.
+#![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
 use super::Simd;
+use crate::quant;
 
 /// Takes the vectors of a block, with the place of their first weight in it. A trait and not a
 /// closure, because a closure is not always inlined into code with more instructions enabled.
@@ -193,6 +195,11 @@ pub(super) trait Packed {
     /// # Safety
     /// `p` holds a block; the sink's contract for `LEN` weights.
     unsafe fn unpack<S: Simd>(p: *const u8, sink: &mut impl Sink<S>);
+    /// The same by the plain function of `quant`, which is their meaning.
+    ///
+    /// # Safety
+    /// `p` holds a block, `out` room for `LEN` floats.
+    unsafe fn meaning(p: *const u8, out: *mut f32);
 }
 
 /// A row of blocks; `k` is a multiple of their length.
@@ -232,6 +239,43 @@ impl<P: Packed> Weights for Blocks<P> {
     }
 }
 
+/// A row of blocks where registers hold too little to decode in: each block goes through memory,
+/// by the functions of `quant`.
+pub(super) struct Decoded<P>(std::marker::PhantomData<P>);
+
+impl<P: Packed> Weights for Decoded<P> {
+    #[inline(always)]
+    unsafe fn dot<S: Simd, const R: usize, const M: usize>(
+        rows: [*const u8; R],
+        k: usize,
+        x: *const f32,
+        x_stride: usize,
+    ) -> [[f32; M]; R] {
+        let mut out = [[0.0; M]; R];
+        let mut block = [0.0; 256];
+        for b in 0..k / P::LEN {
+            for r in 0..R {
+                // SAFETY: block b of the row, and its place in x; no block is longer than 256.
+                unsafe {
+                    P::meaning(rows[r].add(b * P::BYTES), block.as_mut_ptr());
+                    let w = [block.as_ptr().cast()];
+                    let [sums] = F32::dot::<S, 1, M>(w, P::LEN, x.add(b * P::LEN), x_stride);
+                    out[r].iter_mut().zip(sums).for_each(|(out, sum)| *out += sum);
+                }
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    unsafe fn decode<S: Simd>(w: *const u8, out: *mut f32, k: usize) {
+        for block in 0..k / P::LEN {
+            // SAFETY: below k / LEN.
+            unsafe { P::meaning(w.add(block * P::BYTES), out.add(block * P::LEN)) };
+        }
+    }
+}
+
 #[inline(always)]
 unsafe fn half_at<S: Simd>(p: *const u8) -> f32 {
     // SAFETY: the caller's contract: two bytes.
@@ -259,6 +303,10 @@ impl Packed for Q4_0 {
             }
         }
     }
+    unsafe fn meaning(p: *const u8, out: *mut f32) {
+        // SAFETY: the caller's contract: a block, and room for its weights.
+        unsafe { quant::q4_0::decode_block(&*p.cast(), &mut *out.cast()) }
+    }
 }
 
 impl Packed for Q4_1 {
@@ -276,6 +324,10 @@ impl Packed for Q4_1 {
             }
         }
     }
+    unsafe fn meaning(p: *const u8, out: *mut f32) {
+        // SAFETY: the caller's contract: a block, and room for its weights.
+        unsafe { quant::q4_1::decode_block(&*p.cast(), &mut *out.cast()) }
+    }
 }
 
 impl Packed for Q8_0 {
@@ -290,6 +342,10 @@ impl Packed for Q8_0 {
                 sink.put(j, S::mul(S::to_f32(S::load_i8(p.add(2 + j))), d));
             }
         }
+    }
+    unsafe fn meaning(p: *const u8, out: *mut f32) {
+        // SAFETY: the caller's contract: a block, and room for its weights.
+        unsafe { quant::q8_0::decode_block(&*p.cast(), &mut *out.cast()) }
     }
 }
 
@@ -315,6 +371,10 @@ impl Packed for Q4K {
                 }
             }
         }
+    }
+    unsafe fn meaning(p: *const u8, out: *mut f32) {
+        // SAFETY: the caller's contract: a block, and room for its weights.
+        unsafe { quant::q4_k::decode_block(&*p.cast(), &mut *out.cast()) }
     }
 }
 
@@ -363,5 +423,9 @@ impl Packed for Q6K {
                 }
             }
         }
+    }
+    unsafe fn meaning(p: *const u8, out: *mut f32) {
+        // SAFETY: the caller's contract: a block, and room for its weights.
+        unsafe { quant::q6_k::decode_block(&*p.cast(), &mut *out.cast()) }
     }
 }

@@ -1,4 +1,5 @@
 //! Loops over vectors, the same for every instruction set.
+#![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
 use super::formats::Weights;
 use super::{Normalise, Product, Simd, Weighted, math};

@@ -31,10 +31,10 @@ pub(in crate::cpu) fn erf(x: f32) -> f32 {
     // Least-squares fits at Chebyshev nodes, each within 3e-9 before rounding: erf(x) / x in x^2
     // up to 1, and e^(x^2) erfc(x) in 1 / (x + 2) from 1 to 4.2, where erf is 1 in f32.
     const NEAR: [f32; 8] = [
-        1.128_379_2,
+        std::f32::consts::FRAC_2_SQRT_PI,
         -0.376_126_38,
         0.112_837_82,
-        -0.026_865_439,
+        -0.026_865_438,
         0.005_221_053_4,
         -0.000_848_439_65,
         0.000_112_682_54,
@@ -56,7 +56,7 @@ pub(in crate::cpu) fn erf(x: f32) -> f32 {
     let b = if a > 4.2 { 4.2 } else { a };
     let u = 1.0 / (b + 2.0);
     let far = 1.0 - exp(-b * b) * FAR.iter().rev().fold(0.0, |sum, c| sum * u + c);
-    if a <= 1.0 { near } else { far.copysign(x) + (x - x) }
+    if a <= 1.0 { near } else { far.copysign(x) }
 }
 
 /// `x * (1 + erf(x / sqrt 2)) / 2`.
@@ -68,7 +68,7 @@ pub(in crate::cpu) fn gelu(x: f32) -> f32 {
 /// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2`, by `(1 + tanh u) / 2 = sigmoid(2u)`.
 #[inline(always)]
 pub(in crate::cpu) fn gelu_tanh(x: f32) -> f32 {
-    x * sigmoid(1.595_769_1 * x * (1.0 + 0.044_715 * x * x))
+    x * sigmoid(1.595_769_2 * x * (1.0 + 0.044_715 * x * x))
 }
 
 #[cfg(test)]

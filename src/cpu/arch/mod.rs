@@ -175,11 +175,11 @@ pub(super) fn choose() -> &'static Arch {
     available()[0]
 }
 
-/// Instantiates every loop for one vector type. `$feature` are the attributes of the functions;
+/// Instantiates every loop for one vector type. `$blocks` decodes blocks, `$feature` are the attributes of the functions;
 /// `$rows` says how many weight rows go at once for 1, 2, 4 and 8 rows of `x`, so that the sums
 /// fit the registers.
 macro_rules! instantiate {
-    ($name:literal, $simd:ty, $(#[$feature:meta])*, [$r1:literal, $r2:literal, $r4:literal, $r8:literal]) => {
+    ($name:literal, $simd:ty, $blocks:ident, $(#[$feature:meta])*, [$r1:literal, $r2:literal, $r4:literal, $r8:literal]) => {
         use crate::cpu::arch::{Arch, Normalise, Product, Simd, Weighted, formats, generic};
 
         // SAFETY of every function below: the caller keeps the contract of the loop's pointers,
@@ -242,21 +242,21 @@ macro_rules! instantiate {
                 super::instantiate!(@widths formats::F32, $r1, $r2, $r4, $r8),
                 super::instantiate!(@widths formats::F16, $r1, $r2, $r4, $r8),
                 super::instantiate!(@widths formats::Bf16, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::Blocks<formats::Q4_0>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::Blocks<formats::Q4_1>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::Blocks<formats::Q8_0>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::Blocks<formats::Q4K>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::Blocks<formats::Q6K>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::$blocks<formats::Q4_0>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::$blocks<formats::Q4_1>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::$blocks<formats::Q8_0>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::$blocks<formats::Q4K>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths formats::$blocks<formats::Q6K>, $r1, $r2, $r4, $r8),
             ],
             decode: [
                 decode::<formats::F32>,
                 decode::<formats::F16>,
                 decode::<formats::Bf16>,
-                decode::<formats::Blocks<formats::Q4_0>>,
-                decode::<formats::Blocks<formats::Q4_1>>,
-                decode::<formats::Blocks<formats::Q8_0>>,
-                decode::<formats::Blocks<formats::Q4K>>,
-                decode::<formats::Blocks<formats::Q6K>>,
+                decode::<formats::$blocks<formats::Q4_0>>,
+                decode::<formats::$blocks<formats::Q4_1>>,
+                decode::<formats::$blocks<formats::Q8_0>>,
+                decode::<formats::$blocks<formats::Q4K>>,
+                decode::<formats::$blocks<formats::Q6K>>,
             ],
             weighted: [weighted::<1>, weighted::<4>],
             sum,

@@ -119,4 +119,4 @@ impl Simd for Neon {
     }
 }
 
-super::instantiate!("neon", Neon, #[target_feature(enable = "neon")], [4, 4, 4, 2]);
+super::instantiate!("neon", Neon, Blocks, #[target_feature(enable = "neon")], [4, 4, 4, 2]);

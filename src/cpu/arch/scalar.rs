@@ -101,4 +101,4 @@ impl Simd for Scalar {
     }
 }
 
-super::instantiate!("scalar", Scalar, , [2, 2, 1, 1]);
+super::instantiate!("scalar", Scalar, Decoded, , [2, 2, 1, 1]);

@@ -1,1 +1,52 @@
+//! What the tables promise, beyond what the kernels' tests see.
 
+use super::*;
+use crate::quant;
+
+/// Blocks of bytes as they come, with finite scales: bits that no encoder would choose.
+fn wild(format: Format, blocks: usize) -> Vec<u8> {
+    let size = format.block_bytes() as usize;
+    let mut bytes: Vec<u8> = (0..blocks * size).map(|i| (i * 167 + i / 7 * 91) as u8).collect();
+    for block in bytes.chunks_exact_mut(size) {
+        let half = |v: f32| half::f16::from_f32(v).to_le_bytes();
+        match format {
+            Format::Q6K => block[208..].copy_from_slice(&half(-0.37)),
+            Format::Q4_1 | Format::Q4K => {
+                block[..2].copy_from_slice(&half(0.021));
+                block[2..4].copy_from_slice(&half(-0.6));
+            }
+            _ => block[..2].copy_from_slice(&half(0.13)),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn every_set_decodes_any_block_as_quant_does() {
+    for format in Format::ALL.into_iter().filter(|f| f.is_quantised()) {
+        let bytes = wild(format, 5);
+        let k = 5 * format.block_len() as usize;
+        let mut want = vec![0.0; k];
+        quant::decode(format, &bytes, &mut want).unwrap();
+        for arch in available() {
+            let mut got = vec![f32::NAN; k + 1];
+            // SAFETY: five blocks, and room for their weights.
+            unsafe {
+                arch.decode[format_index(format).unwrap()](bytes.as_ptr(), got.as_mut_ptr(), k)
+            };
+            assert!(got[k].is_nan());
+            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                // A fused multiply-add rounds once where `quant` rounds twice.
+                let close = (got - want).abs() <= 2e-7 * want.abs().max(20.0);
+                assert!(close, "{} {format} {i}: {got} {want}", arch.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_is_chosen_and_scalar_is_always_there() {
+    let names: Vec<_> = available().iter().map(|arch| arch.name).collect();
+    assert_eq!(choose().name, names[0]);
+    assert_eq!(names.last(), Some(&"scalar"));
+}

@@ -182,9 +182,11 @@ impl Launch<'_> {
                 }
             }
         }
-        let from = unsafe { registers.base.add(self.program.result * TILE) };
-        // SAFETY: the caller's contract.
-        unsafe { self.store(from, start, registers.len) };
+        // SAFETY: the result is one of the registers; the rest is the caller's contract.
+        unsafe {
+            let from = registers.base.add(self.program.result * TILE);
+            self.store(from, start, registers.len);
+        }
     }
 
     /// # Safety

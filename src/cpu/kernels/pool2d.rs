@@ -1,6 +1,5 @@
 //! `pool2d_max`, `pool2d_avg`: over windows of the last two dimensions.
 
-use super::conv::inside;
 use crate::cpu::call::{Call, volume};
 use crate::error::{Error, Result};
 
@@ -41,8 +40,8 @@ fn pool2d(
         xo,
         yo,
     ] = call.words()?;
-    if sh == 0 || sw == 0 {
-        return Err(Error::invalid(format!("strides {sh}, {sw}")));
+    if dh == 0 || dw == 0 {
+        return Err(Error::invalid(format!("dilations {dh}, {dw}")));
     }
     let out = call.output(yo, volume(&[batch, channels, out_h, out_w]))?;
     let x = call.input::<f32>(0, xo, volume(&[batch, channels, in_h, in_w]), &out)?;
@@ -59,20 +58,11 @@ fn pool2d(
             for (at, y) in y.iter_mut().enumerate() {
                 let (i, j) = (at / out_w, at % out_w);
                 let (mut value, mut seen) = (first, 0.0);
-                for u in 0..kh {
-                    let (i0, i1) = inside(out_h, in_h, sh, pt, u.saturating_mul(dh));
-                    if !(i0..i1).contains(&i) {
-                        continue;
-                    }
-                    for v in 0..kw {
-                        let (j0, j1) = inside(out_w, in_w, sw, pl, v.saturating_mul(dw));
-                        if (j0..j1).contains(&j) {
-                            value = step(
-                                value,
-                                x[(i * sh + u * dh - pt) * in_w + j * sw + v * dw - pl],
-                            );
-                            seen += 1.0;
-                        }
+                for u in taps(i, kh, in_h, sh, pt, dh) {
+                    let row = (i * sh + u * dh - pt) * in_w;
+                    for v in taps(j, kw, in_w, sw, pl, dw) {
+                        value = step(value, x[row + j * sw + v * dw - pl]);
+                        seen += 1.0;
                     }
                 }
                 *y = finish(value, seen, all);
@@ -80,4 +70,19 @@ fn pool2d(
         }
     });
     Ok(())
+}
+
+/// The taps of the window at output position `i` that lie inside `len` positions.
+fn taps(
+    i: usize,
+    kernel: usize,
+    len: usize,
+    stride: usize,
+    pad: usize,
+    dilation: usize,
+) -> std::ops::Range<usize> {
+    let at = i.saturating_mul(stride);
+    let first = pad.saturating_sub(at).div_ceil(dilation);
+    let end = len.saturating_add(pad).saturating_sub(at).div_ceil(dilation);
+    first..end.min(kernel)
 }
