@@ -1,0 +1,196 @@
+//! Products of packed weights on the CPU: checked against decoded weights in f64, then timed.
+//!
+//! `cargo bench --bench cpu_matvec` prints GB/s of weights for each format, instruction set and
+//! number of threads, for one row of x (decoding) and GFLOP/s for many (prefill), with the best
+//! time of several rounds. `cargo bench --bench cpu_matvec -- q4_1` takes one format,
+//! `-- q4_1 avx512` one instruction set too.
+//!
+//! The weights are those of a layer's worth of matrices, 32 MB a format, so that they come from
+//! memory and not from a cache. The roof is what one thread can read: printed first.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warploom::base::platform::block_on;
+use warploom::base::{Dim, Format};
+use warploom::cpu::Provider;
+use warploom::kernel::catalogue::family_name;
+use warploom::kernel::{Access, AssetSpec, KernelSpec};
+use warploom::provider::{
+    Args, Binding, BufferRange, Command, Device, Dispatch, OpenOptions, ParamBlock, PreparedId,
+    Recording, SlotRange, Usage, Word,
+};
+
+/// Bytes of weights of one measurement.
+const WEIGHTS: usize = 32 << 20;
+/// SmolLM2-135M: hidden size, and the rows of its up and gate projections.
+const K: usize = 1536;
+const N: usize = 576;
+
+fn main() {
+    let filters: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let wanted = |names: &[&str], name: &str| {
+        let chosen: Vec<_> = filters.iter().filter(|f| names.contains(&f.as_str())).collect();
+        chosen.is_empty() || chosen.iter().any(|f| *f == name)
+    };
+    let formats: Vec<&str> = Format::ALL.iter().map(|f| f.name()).collect();
+    let sets = Provider::instruction_sets();
+    let cores = Provider::profile().compute_units as usize;
+    println!(
+        "{} ({cores} cores), reads {:.1} GB/s a thread",
+        Provider::profile().name,
+        read_speed()
+    );
+    println!(
+        "{:<6} {:<8} {:>7} {:>12} {:>14} {:>14}",
+        "format", "set", "threads", "m=1 GB/s", "m=8 GFLOP/s", "m=128 GFLOP/s"
+    );
+    for format in Format::ALL.into_iter().filter(|f| wanted(&formats, f.name())) {
+        for set in sets.iter().filter(|set| wanted(&sets, set)) {
+            let mut threads = vec![1, cores];
+            threads.dedup();
+            for threads in threads {
+                measure(format, set, threads);
+            }
+        }
+    }
+}
+
+/// GB/s of one thread that sums 64 MB.
+fn read_speed() -> f64 {
+    let data = vec![1u64; 8 << 20];
+    let time = best(|| {
+        let sums = data.chunks_exact(8).fold([0u64; 8], |mut sums, chunk| {
+            sums.iter_mut().zip(chunk).for_each(|(sum, v)| *sum = sum.wrapping_add(*v));
+            sums
+        });
+        assert_eq!(std::hint::black_box(sums).iter().sum::<u64>(), 8 << 20);
+    });
+    64.0 * 1.048_576e-3 / time.as_secs_f64()
+}
+
+fn best(mut work: impl FnMut()) -> Duration {
+    let mut best = Duration::MAX;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(300) {
+        let round = Instant::now();
+        work();
+        best = best.min(round.elapsed());
+    }
+    best
+}
+
+fn measure(format: Format, set: &str, threads: usize) {
+    let options = OpenOptions { threads: Some(threads), ..OpenOptions::default() };
+    let device = Provider::device_with(set, &options).expect("an instruction set of this machine");
+    let matrix = format.bytes((K * N) as u64).expect("whole blocks") as usize;
+    let count = WEIGHTS / matrix;
+    let gigabytes = (count * matrix) as f64 * 1e-9;
+    let gigaflops = (2 * K * N * count) as f64 * 1e-9;
+    let one = Bench::new(&device, format, "matvec_*", 1, count).time();
+    let eight = Bench::new(&device, format, "matvec_*", 8, count).time();
+    let many = Bench::new(&device, format, "matmul_*", 128, count.div_ceil(8)).time();
+    let many = many.as_secs_f64() * count as f64 / count.div_ceil(8) as f64;
+    println!(
+        "{:<6} {set:<8} {threads:>7} {:>12.1} {:>14.1} {:>14.1}",
+        format.name(),
+        gigabytes / one.as_secs_f64(),
+        8.0 * gigaflops / eight.as_secs_f64(),
+        128.0 * gigaflops / many,
+    );
+}
+
+struct Bench {
+    device: Arc<dyn Device>,
+    id: PreparedId,
+}
+
+impl Bench {
+    /// A recording of `count` products with as many matrices, the last one checked.
+    fn new(
+        device: &Arc<dyn Device>,
+        format: Format,
+        family: &str,
+        m: usize,
+        count: usize,
+    ) -> Bench {
+        let spec = KernelSpec::Asset(AssetSpec::new(family_name(family, format)));
+        block_on(device.compile(&spec)).expect("a kernel of the catalogue");
+        let noise = |i: usize| ((i * 2_654_435_761) >> 7 & 0xffff) as f32 / 32_768.0 - 1.0;
+        let w: Vec<f32> = (0..K * N).map(noise).collect();
+        let w = warploom::quant::encode(format, &w).expect("finite weights");
+        let x: Vec<f32> = (0..m * K).map(|i| noise(i + 7)).collect();
+        let x_bytes: Vec<u8> = x.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let alloc = |bytes: &[u8]| {
+            let bytes_all = bytes.len().next_multiple_of(4) as u64;
+            let buffer = device.alloc(bytes_all, Usage::Weights).expect("memory");
+            let range = BufferRange { buffer, offset: 0, bytes: bytes_all };
+            device.write(range, bytes).expect("a write");
+            range
+        };
+        let mut work = Recording { label: "bench".into(), ..Recording::default() };
+        let kernel = work.kernel(spec);
+        let words = [m, N, K, 0, K, 0, N].map(|v| Word::Bits(v as u32));
+        let params = work.param_block(ParamBlock(words.into()));
+        let mut slots = vec![alloc(&x_bytes), alloc(&vec![0; m * N * 4])];
+        slots.extend((0..count).map(|_| alloc(&w)));
+        for (i, range) in slots.iter().enumerate() {
+            work.slot(format!("s{i}"), range.bytes);
+        }
+        let bind = |slot: usize, access| Binding {
+            slot: slot as u32,
+            offset: 0,
+            bytes: slots[slot].bytes,
+            access,
+        };
+        for matrix in 0..count {
+            let bindings =
+                [bind(2 + matrix, Access::Read), bind(0, Access::Read), bind(1, Access::ReadWrite)];
+            let one = || Dim::new(1);
+            work.commands.push(Command::Dispatch(Dispatch {
+                kernel,
+                params,
+                bindings: bindings.into_iter().collect(),
+                grid: [one(), one(), one()],
+                label: format!("product {matrix}"),
+            }));
+        }
+        let slots: Vec<_> = slots.into_iter().map(Some).collect();
+        let timed = device.prepare(&work, &slots).expect("a good recording");
+        let bytes = Dim::from((m * N * 4) as u64);
+        let from = SlotRange { slot: 1, offset: Dim::new(0), bytes };
+        work.commands.push(Command::Download { from });
+        let checked = device.prepare(&work, &slots).expect("a good recording");
+        let bench = Bench { device: Arc::clone(device), id: checked };
+        bench.check(format, &w, &x, m);
+        Bench { id: timed, ..bench }
+    }
+
+    fn run(&self) -> Vec<Vec<u8>> {
+        let ticket = self.device.submit(&[(self.id, Args::default())]).expect("a submit");
+        block_on(self.device.wait(ticket)).expect("no failure").downloads
+    }
+
+    /// Stops where a result is further from the product in f64 than rounding allows.
+    fn check(&self, format: Format, w: &[u8], x: &[f32], m: usize) {
+        let mut values = vec![0.0; K * N];
+        warploom::quant::decode(format, w, &mut values).expect("whole blocks");
+        let downloads = self.run();
+        let y = downloads[0].chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]));
+        for (at, y) in y.enumerate() {
+            let (i, r) = (at / N, at % N);
+            let terms = values[r * K..][..K].iter().zip(&x[i * K..]);
+            let (mut sum, mut size) = (0f64, 0f64);
+            for (w, x) in terms {
+                sum += f64::from(*w) * f64::from(*x);
+                size += (f64::from(*w) * f64::from(*x)).abs();
+            }
+            let error = (f64::from(y) - sum).abs();
+            assert!(error <= 1e-6 * size && i < m, "{format} y[{i}, {r}] = {y}, not {sum}");
+        }
+    }
+
+    fn time(&self) -> Duration {
+        best(|| drop(self.run()))
+    }
+}
