@@ -4,7 +4,7 @@
 //! engine makes a tensor with as many key heads as there are query heads.
 
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{DType, Dim};
 use crate::error::{Error, Result};
 use crate::ir::{Op, RopePairs};
@@ -43,7 +43,7 @@ impl Engine for Attention {
 
     fn applies(&self, query: &Query) -> Result<(), String> {
         if !matches!(query.op, Op::Attention { .. }) {
-            return Err(format!("{} is not attention", query.op.name()));
+            return Err(OTHER_OPERATION.into());
         }
         if self.subgroup && !(query.is_wgsl() && query.profile.has_subgroups) {
             return Err("the device has no subgroups".into());
@@ -146,7 +146,7 @@ impl Engine for Rope {
         match (query.op, query.operands.first()) {
             (Op::Rope { .. }, Some(x)) if x.dtype == DType::F32 => Ok(()),
             (Op::Rope { .. }, _) => Err("the operand is not f32".into()),
-            (other, _) => Err(format!("{} is not rope", other.name())),
+            _ => Err(OTHER_OPERATION.into()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Convolution and pooling over images.
 
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::{Op, PoolKind};
@@ -30,7 +30,7 @@ impl Engine for Conv {
     fn applies(&self, query: &Query) -> Result<(), String> {
         match (query.op, self.pool) {
             (Op::Conv2d(_), false) | (Op::Pool2d(_), true) => {}
-            (other, _) => return Err(format!("{} is not for this kernel", other.name())),
+            _ => return Err(OTHER_OPERATION.into()),
         }
         match query.operands.iter().all(|v| v.format == Format::F32) {
             true => Ok(()),

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::lowering::{Lowering, StepBinding, View};
-use super::{Cost, Engine, EngineId, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{DType, Dim, Layout, Shape};
 use crate::codegen::{FUSED_WORKGROUP, MAX_RANK};
 use crate::error::{Error, Result};
@@ -32,8 +32,13 @@ impl Engine for Elementwise {
 
     fn applies(&self, query: &Query) -> Result<(), String> {
         match query.op {
-            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => Ok(()),
-            other => Err(format!("{} is not elementwise", other.name())),
+            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => {}
+            _ => return Err(OTHER_OPERATION.into()),
+        }
+        let mut views = query.operands.iter().chain(std::iter::once(query.output));
+        match views.find(|view| !addressable(view.dtype)) {
+            Some(view) => Err(format!("{} elements have two bytes", view.dtype)),
+            None => Ok(()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which of the engines that apply is best, without running one.
 
-use super::{Cost, Engine, EngineId, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::error::{Error, Result};
 use crate::provider::{DeviceKind, DeviceProfile};
 
@@ -62,7 +62,9 @@ pub fn choose<'e>(
     let mut reasons: Vec<String> = Vec::new();
     for engine in engines {
         if let Err(reason) = engine.applies(query) {
-            reasons.push(format!("{}: {reason}", engine.id()));
+            if reason != OTHER_OPERATION {
+                reasons.push(format!("{}: {reason}", engine.id()));
+            }
             continue;
         }
         let seconds = heuristic.seconds(query.profile, &engine.cost(query));

@@ -4,7 +4,7 @@
 //! into several launches.
 
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -90,7 +90,7 @@ impl Engine for Linear {
 
     fn applies(&self, query: &Query) -> Result<(), String> {
         if !matches!(query.op, Op::Linear) {
-            return Err(format!("{} is not linear", query.op.name()));
+            return Err(OTHER_OPERATION.into());
         }
         let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
         if w.format != self.format {
@@ -147,7 +147,7 @@ impl Engine for Linear {
                 Family::MatMul => [tiles, layers, Dim::new(1)],
             };
             let y_offset = query.output.layout.offset.clone() + Dim::from(first);
-            let bytes = (rows * row_bytes).next_multiple_of(4);
+            let bytes = (rows * row_bytes).max(4).next_multiple_of(4);
             out.call(
                 Call::new(spec)
                     .dim("m", &m)?

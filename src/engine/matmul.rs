@@ -2,7 +2,7 @@
 
 use super::elementwise::addressable;
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{DType, Dim, Shape};
 use crate::error::Result;
 use crate::ir::Op;
@@ -28,7 +28,7 @@ impl Engine for MatMul {
 
     fn applies(&self, query: &Query) -> Result<(), String> {
         if !matches!(query.op, Op::MatMul) {
-            return Err(format!("{} is not a product of two tensors", query.op.name()));
+            return Err(OTHER_OPERATION.into());
         }
         match query.operands.iter().all(|v| v.dtype == DType::F32 && addressable(v.dtype)) {
             true => Ok(()),
@@ -53,6 +53,7 @@ impl Engine for MatMul {
         let [a_row, a_col] = last_two(&a);
         let [b_row, b_col] = last_two(&b);
         let batch = lead.elements();
+        let most = Dim::from(query.profile.max_workgroups_per_dim);
         let tiles = |d: &Dim| d.ceil_div(&Dim::new(TILE));
         out.call(
             Call::new(AssetSpec::new("matmul_batched"))
@@ -72,7 +73,7 @@ impl Engine for MatMul {
                 .bind(a.tensor)
                 .bind(b.tensor)
                 .bind(query.output.tensor)
-                .grid([tiles(n), tiles(m), batch.clone()]),
+                .grid([tiles(n), tiles(m), batch.minimum(&most)]),
         )
     }
 }

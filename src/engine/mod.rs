@@ -127,6 +127,9 @@ impl Query<'_> {
     }
 }
 
+/// The reason of an engine that is not meant for the operation at all; reports leave it out.
+pub const OTHER_OPERATION: &str = "meant for other operations";
+
 /// One way to execute a piece of a graph.
 pub trait Engine: Send + Sync {
     /// Its name.
@@ -137,7 +140,8 @@ pub trait Engine: Send + Sync {
         Notes { deterministic: true, compute: ComputeMode::F32 }
     }
 
-    /// Whether it can execute this; the reason where it cannot. Asked before everything else.
+    /// Whether it can execute this; the reason where it cannot ([`OTHER_OPERATION`] where it never
+    /// could). Asked before everything else.
     fn applies(&self, query: &Query) -> Result<(), String>;
 
     /// What it would take.

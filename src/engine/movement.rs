@@ -2,7 +2,7 @@
 
 use super::elementwise::{self, addressable, part};
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, Query, linear};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query, linear};
 use crate::base::Dim;
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -30,7 +30,7 @@ impl Engine for Gather {
 
     fn applies(&self, query: &Query) -> Result<(), String> {
         let (Op::Gather { axis }, [x, _]) = (query.op, query.operands) else {
-            return Err(format!("{} is not a gather", query.op.name()));
+            return Err(OTHER_OPERATION.into());
         };
         let table = *axis == 0 && x.shape.rank() == 2 && x.is_contiguous() && x.dtype.is_float();
         match (self.rows, linear::is_packed(x)) {
@@ -116,7 +116,7 @@ impl Engine for CopyInto {
     fn applies(&self, query: &Query) -> Result<(), String> {
         match query.op {
             Op::Update { .. } | Op::Concat { .. } | Op::Pad { .. } => {}
-            other => return Err(format!("{} is not a copy into parts", other.name())),
+            _ => return Err(OTHER_OPERATION.into()),
         }
         match query.operands.iter().all(|v| addressable(v.dtype)) {
             true => Ok(()),

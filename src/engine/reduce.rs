@@ -1,7 +1,7 @@
 //! Reductions over any axes, as [outer, len, inner].
 
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{DType, Dim};
 use crate::error::Result;
 use crate::ir::{Op, ReduceOp};
@@ -27,7 +27,7 @@ impl Engine for Reduce {
 
     fn applies(&self, query: &Query) -> Result<(), String> {
         if !matches!(query.op, Op::Reduce { .. }) {
-            return Err(format!("{} is not a reduction", query.op.name()));
+            return Err(OTHER_OPERATION.into());
         }
         if self.subgroup && !(query.is_wgsl() && query.profile.has_subgroups) {
             return Err("the device has no subgroups".into());

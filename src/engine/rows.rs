@@ -1,7 +1,7 @@
 //! Operations along the last axis: norms, softmax, argmax. One workgroup for each row.
 
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::DType;
 use crate::error::Result;
 use crate::ir::Op;
@@ -37,10 +37,10 @@ impl Engine for Rows {
             Op::LayerNorm { .. } => "norm_layer",
             Op::Softmax => "softmax",
             Op::ArgMax => "argmax",
-            other => return Err(format!("{} is not along rows", other.name())),
+            _ => return Err(OTHER_OPERATION.into()),
         };
         if kernel != self.kernel {
-            return Err(format!("{} is computed by {kernel}", query.op.name()));
+            return Err(OTHER_OPERATION.into());
         }
         if self.subgroup && !(query.is_wgsl() && query.profile.has_subgroups) {
             return Err("the device has no subgroups".into());

@@ -145,7 +145,7 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "matmul_batched",
         doc: "y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j], all strides free, y [batch, m, n] \
-              contiguous. 16 x 16 of y for each workgroup: grid x = ceil(n / 16), y = ceil(m / 16), z = batch.",
+              contiguous. 16 x 16 of y for each workgroup: grid x = ceil(n / 16), y = ceil(m / 16), z = batches or fewer, over which a workgroup strides.",
         params: &[
             "batch",
             "m",

@@ -1,14 +1,12 @@
 //! A model file that has been read and checked: config, tokenizer, tensors.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::config::Config;
 use super::decoder::{self, Wanted};
 use super::tokenizer::Tokenizer;
 use super::weights::{self, Weight};
-use crate::base::Format;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::gguf::Gguf;
 use crate::ir::Graph;
 
@@ -76,17 +74,6 @@ impl Model {
     /// None for a model that opened; what graph building says otherwise.
     pub fn graph(&self, context: usize, wanted: Wanted) -> Result<Graph> {
         decoder::decoder(&self.config, &self.weights, context, wanted)
-    }
-
-    /// Shape, format and bytes of a weight of that graph.
-    ///
-    /// # Errors
-    /// Invalid, for a name that the graph does not have; what the file gets wrong.
-    pub fn weight(&self, name: &str) -> Result<(&[u64], Format, Cow<'_, [u8]>)> {
-        let weight = self.weights.iter().find(|w| w.name == name);
-        let weight = weight.ok_or_else(|| Error::invalid(format!("no weight {name:?}")))?;
-        let bytes = weights::bytes(&self.file, &self.config, weight)?;
-        Ok((&weight.shape, weight.format, bytes))
     }
 
     pub(super) fn weights(&self) -> &[Weight] {

@@ -15,7 +15,7 @@ use crate::base::platform::{BoxFuture, ready};
 use crate::error::{Error, Result};
 use crate::kernel::KernelSpec;
 
-/// The provider of one [`null`](self) device.
+/// The provider of one null device.
 #[derive(Debug, Default)]
 pub struct NullProvider;
 

@@ -25,8 +25,9 @@ pub struct RunOptions {
     pub preferred: Vec<EngineId>,
 }
 
-/// Runs a graph once. `bindings` are inputs, weights and states by name, as bytes; outputs come
-/// back under their names, and states as they are after under theirs.
+/// Runs a graph once. `bindings` are inputs, weights and states by name, as bytes (a state that
+/// is not given is zero); outputs come back under their names, and states as they are after
+/// under theirs.
 ///
 /// # Errors
 /// Invalid, for a binding that is missing or of the wrong size, and whatever planning and the
@@ -48,11 +49,18 @@ pub async fn run_graph(
     let mut states = Vec::new();
     for node in graph.nodes() {
         let (Op::Weight { name, .. } | Op::State { name }) = &node.op else { continue };
-        let bytes = bindings.get(name).ok_or_else(|| unbound(name))?;
-        let source = WeightSource { name, bytes };
-        resident.upload(runtime.pool(), &**device, &source, &mut |_| {})?;
-        if matches!(node.op, Op::State { .. }) {
-            states.push((name.clone(), bytes.len() as u64));
+        let (pool, is_state) = (runtime.pool(), matches!(node.op, Op::State { .. }));
+        let size = node.shape.elements().eval_size(symbols)? * node.dtype.bytes();
+        match bindings.get(name) {
+            Some(bytes) => {
+                let source = WeightSource { name, bytes };
+                resident.upload(pool, &**device, &source, &mut |_| {})?;
+            }
+            None if is_state => resident.state(pool, &**device, name, size.max(4))?,
+            None => return Err(unbound(name)),
+        }
+        if is_state {
+            states.push((name.clone(), size));
         }
     }
     let guard =

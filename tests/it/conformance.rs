@@ -1,8 +1,6 @@
 //! The table of cases on every device: with all it has and at WebGPU's floor, memory poisoned
 //! and guard zones around it, planned for exact sizes and, where a case has symbols, for ranges.
 
-use std::collections::BTreeMap;
-
 use warploom::base::ShapeClass;
 use warploom::base::platform::block_on;
 use warploom::runtime::{RunOptions, Runtime, run_graph};
@@ -13,6 +11,12 @@ use crate::tell;
 
 /// What is known to be wrong, with the reason. A row fails as soon as its device is right.
 const KNOWN: [KnownFailure; 0] = [];
+
+/// What no device does yet, with its reason: beginnings of names of cases.
+const UNSUPPORTED: [(&str, &str); 2] = [
+    ("cast/f32_f16_f32", "intermediates of two bytes have no kernels"),
+    ("cast/f32_bf16_f32", "intermediates of two bytes have no kernels"),
+];
 
 fn outcome(runtime: &Runtime, case: &Case, class: Option<&ShapeClass>) -> Outcome {
     let options = RunOptions { class: class.cloned(), guard: true, preferred: Vec::new() };
@@ -30,7 +34,7 @@ fn every_case_is_right_on_every_device() {
     for (label, runtime) in devices::every(true) {
         let begin = std::time::Instant::now();
         let mut passed = 0;
-        let mut unsupported: BTreeMap<String, usize> = BTreeMap::new();
+        let mut unsupported: Vec<(String, String)> = Vec::new();
         for case in &cases {
             match outcome(&runtime, case, None) {
                 Outcome::Pass(_) => passed += 1,
@@ -38,7 +42,7 @@ fn every_case_is_right_on_every_device() {
                 Outcome::KnownToFail(reason) => {
                     tell(&format!("{label}: {} is known to fail: {reason}", case.name))
                 }
-                Outcome::Unsupported(reason) => *unsupported.entry(reason).or_default() += 1,
+                Outcome::Unsupported(reason) => unsupported.push((case.name.clone(), reason)),
             }
             if case.symbols.iter().next().is_some() {
                 // Room for more than this run needs, as a decoder's plans have.
@@ -56,8 +60,15 @@ fn every_case_is_right_on_every_device() {
             cases.len(),
             begin.elapsed().as_secs_f64()
         ));
-        for (reason, count) in unsupported {
-            wrong.push(format!("{label}: {count} cases unsupported: {reason}"));
+        for (case, reason) in &unsupported {
+            if !UNSUPPORTED.iter().any(|(name, _)| case.starts_with(name)) {
+                wrong.push(format!("{label}: {case} is unsupported: {reason}"));
+            }
+        }
+        for (name, _) in UNSUPPORTED {
+            if !unsupported.iter().any(|(case, _)| case.starts_with(name)) {
+                wrong.push(format!("{label}: {name} is declared unsupported and runs"));
+            }
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
