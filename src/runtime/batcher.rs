@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::thread::ThreadId;
 
 use crate::error::{Error, Result};
@@ -39,8 +40,6 @@ struct State {
     queues: HashMap<ThreadId, Queue>,
     /// Which thread's unsubmitted work touches a buffer.
     touched: HashMap<BufferId, ThreadId>,
-    batches: HashMap<u64, Batch>,
-    next: u64,
 }
 
 #[derive(Default)]
@@ -48,25 +47,39 @@ struct Queue {
     work: Vec<(PreparedId, Args)>,
     dispatches: usize,
     downloads: usize,
-    batch: u64,
+    batch: Arc<Batch>,
     buffers: Vec<BufferId>,
 }
 
-/// A submit that somebody may still read from.
-struct Batch {
-    ticket: Option<Ticket>,
-    readers: usize,
-    /// Read by the first of several readers, kept for the others.
-    done: Option<Result<Completion, Error>>,
+/// The work of one submit, shared by all who may read from it.
+#[derive(Debug, Default)]
+struct Batch(Mutex<Progress>);
+
+#[derive(Debug, Default)]
+enum Progress {
+    #[default]
+    Recorded,
+    Submitted(Ticket),
+    /// One reader waits for the device, on behalf of all.
+    Waiting,
+    Done(Result<Completion>),
 }
 
-/// Recorded work whose downloads can be read once.
+/// Recorded work whose downloads can be read once. Dropping it gives them up.
 #[derive(Debug)]
 #[must_use = "reading it is what makes its failures known"]
 pub struct Pending {
-    batch: u64,
+    batch: Arc<Batch>,
+    thread: ThreadId,
     first: usize,
     count: usize,
+}
+
+impl Batch {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        // Only whole values are ever stored.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Batcher {
@@ -76,45 +89,36 @@ impl Batcher {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic between two updates can lose work, which the next read reports as not found.
+        // A panic between two updates can lose work, which its reader is then told.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records work on this thread's queue. Nothing waits.
     ///
     /// # Errors
-    /// What the device says of a submit, when the queue had to be handed over.
+    /// What the device says of a submit, when a queue had to be handed over.
     pub fn record(&self, work: &Work, args: Args) -> Result<Pending> {
-        let me = std::thread::current().id();
+        let thread = std::thread::current().id();
         let mut state = self.state();
         let mut others: Vec<ThreadId> = Vec::new();
         for buffer in work.buffers.iter() {
-            match state.touched.insert(*buffer, me) {
-                Some(owner) if owner != me && !others.contains(&owner) => others.push(owner),
+            match state.touched.insert(*buffer, thread) {
+                Some(owner) if owner != thread && !others.contains(&owner) => others.push(owner),
                 _ => {}
             }
         }
         for owner in others {
             self.flush_queue(&mut state, owner)?;
         }
-        if state.queues.get(&me).is_none_or(|queue| queue.work.is_empty()) {
-            state.next += 1;
-            let batch = state.next;
-            state.queues.entry(me).or_default().batch = batch;
-            state.batches.insert(batch, Batch { ticket: None, readers: 0, done: None });
-        }
-        let queue = state.queues.entry(me).or_default();
+        let queue = state.queues.entry(thread).or_default();
         queue.work.push((work.prepared, args));
         queue.dispatches += work.dispatches;
-        let pending = Pending { batch: queue.batch, first: queue.downloads, count: work.downloads };
-        queue.downloads += work.downloads;
+        let (first, count) = (queue.downloads, work.downloads);
+        queue.downloads += count;
         queue.buffers.extend_from_slice(&work.buffers);
-        let full = queue.dispatches >= self.threshold;
-        if let Some(batch) = state.batches.get_mut(&pending.batch) {
-            batch.readers += 1;
-        }
-        if full {
-            self.flush_queue(&mut state, me)?;
+        let pending = Pending { batch: queue.batch.clone(), thread, first, count };
+        if queue.dispatches >= self.threshold {
+            self.flush_queue(&mut state, thread)?;
         }
         Ok(pending)
     }
@@ -135,27 +139,21 @@ impl Batcher {
         let result = self.device.submit(&queue.work);
         queue.work.clear();
         (queue.dispatches, queue.downloads) = (0, 0);
-        let batch_id = queue.batch;
+        let batch = std::mem::take(&mut queue.batch);
         for buffer in queue.buffers.drain(..) {
             if state.touched.get(&buffer) == Some(&thread) {
                 state.touched.remove(&buffer);
             }
         }
-        let batch = state.batches.get_mut(&batch_id);
-        match (result, batch) {
-            (Ok(ticket), Some(batch)) => {
-                batch.ticket = Some(ticket);
-                Ok(())
-            }
-            (Ok(_), None) => Ok(()),
-            (Err(error), batch) => {
+        let (progress, result) = match result {
+            Ok(ticket) => (Progress::Submitted(ticket), Ok(())),
+            Err(error) => {
                 let copy = error.duplicate();
-                if let Some(batch) = batch {
-                    batch.done = Some(Err(error));
-                }
-                Err(copy)
+                (Progress::Done(Err(error)), Err(copy))
             }
-        }
+        };
+        *batch.progress() = progress;
+        result
     }
 
     /// Hands over what `pending` belongs to, waits for it, and yields its downloads.
@@ -163,54 +161,49 @@ impl Batcher {
     /// # Errors
     /// Whatever went wrong since the last read: see [`Device::wait`].
     pub async fn read(&self, pending: Pending) -> Result<Vec<Vec<u8>>> {
-        let ticket = {
-            let mut state = self.state();
-            let owner = state
-                .queues
-                .iter()
-                .find(|(_, queue)| queue.batch == pending.batch && !queue.work.is_empty());
-            if let Some(owner) = owner.map(|(thread, _)| *thread) {
-                // The failure is kept in the batch, where `finish` finds it.
-                let _ = self.flush_queue(&mut state, owner);
+        if matches!(*pending.batch.progress(), Progress::Recorded) {
+            // The failure is kept in the batch, where it is found below.
+            let _ = self.flush_queue(&mut self.state(), pending.thread);
+        }
+        let ticket = match &mut *pending.batch.progress() {
+            progress @ Progress::Submitted(_) => {
+                match std::mem::replace(progress, Progress::Waiting) {
+                    Progress::Submitted(ticket) => Some(ticket),
+                    _ => None,
+                }
             }
-            match state.batches.get(&pending.batch) {
-                None => return Err(Error::invalid("recorded work is read twice")),
-                Some(batch) if batch.done.is_some() => None,
-                Some(batch) => batch.ticket,
-            }
+            _ => None,
         };
         if let Some(ticket) = ticket {
             let result = self.device.wait(ticket).await;
-            if let Some(batch) = self.state().batches.get_mut(&pending.batch) {
-                batch.done = Some(result);
-            }
+            *pending.batch.progress() = Progress::Done(result);
         }
-        self.finish(&pending)
+        // Another thread may be waiting for the same submit.
+        std::future::poll_fn(|context| match &*pending.batch.progress() {
+            Progress::Waiting => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        })
+        .await;
+        pending.take()
     }
+}
 
-    /// Takes the downloads of one reader out of a finished batch.
-    fn finish(&self, pending: &Pending) -> Result<Vec<Vec<u8>>> {
-        let mut state = self.state();
-        let Some(batch) = state.batches.get_mut(&pending.batch) else {
-            return Err(Error::invalid("recorded work is read twice"));
-        };
-        batch.readers = batch.readers.saturating_sub(1);
-        let last = batch.readers == 0;
-        let result = match &mut batch.done {
-            Some(Ok(done)) => {
-                let range = pending.first..pending.first + pending.count;
-                let parts = done.downloads.get_mut(range);
+impl Pending {
+    /// Takes this work's downloads out of a finished batch.
+    fn take(self) -> Result<Vec<Vec<u8>>> {
+        match &mut *self.batch.progress() {
+            Progress::Done(Ok(done)) => {
+                let parts = done.downloads.get_mut(self.first..self.first + self.count);
                 parts.map(|parts| parts.iter_mut().map(std::mem::take).collect()).ok_or_else(|| {
                     Error::device("the device yielded fewer downloads than were recorded")
                 })
             }
-            Some(Err(error)) => Err(error.duplicate()),
-            None => Err(Error::device("recorded work was never submitted")),
-        };
-        if last {
-            state.batches.remove(&pending.batch);
+            Progress::Done(Err(error)) => Err(error.duplicate()),
+            _ => Err(Error::device("recorded work was never submitted")),
         }
-        result
     }
 }
 
@@ -222,6 +215,85 @@ impl Drop for Batcher {
             if let Err(error) = self.flush_queue(&mut state, thread) {
                 tracing::error!("work recorded last was not submitted: {error}");
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::platform::block_on;
+    use crate::base::{Dim, SymbolValues};
+    use crate::provider::{
+        BufferRange, Command, NullProvider, OpenOptions, Recording, SlotRange, Usage,
+    };
+
+    /// Work that downloads four bytes of one buffer.
+    fn work(device: &Arc<dyn Device>, buffer: BufferId) -> Work {
+        let mut recording = Recording::default();
+        let slot = recording.slot("x", 4);
+        let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::new(4) };
+        recording.commands.push(Command::Download { from });
+        let range = BufferRange { buffer, offset: 0, bytes: 4 };
+        let prepared = device.prepare(&recording, &[Some(range)]).unwrap();
+        Work { prepared, dispatches: 1, downloads: 1, buffers: Arc::new([buffer]) }
+    }
+
+    fn args() -> Args {
+        Args { symbols: SymbolValues::new(), ..Args::default() }
+    }
+
+    #[test]
+    fn runs_without_a_read_between_share_a_submit() {
+        let device = NullProvider::device(&OpenOptions::default());
+        let batcher = Batcher::new(device.clone(), 100);
+        let work = work(&device, device.alloc(4, Usage::Working).unwrap());
+        let first = batcher.record(&work, args()).unwrap();
+        let second = batcher.record(&work, args()).unwrap();
+        assert_eq!(device.counters().submits, 0);
+        assert_eq!(block_on(batcher.read(second)).unwrap().len(), 1);
+        assert_eq!(block_on(batcher.read(first)).unwrap(), [[0xFF; 4]]);
+        assert_eq!((device.counters().submits, device.counters().waits), (1, 1));
+    }
+
+    #[test]
+    fn a_full_queue_is_handed_over() {
+        let device = NullProvider::device(&OpenOptions::default());
+        let batcher = Batcher::new(device.clone(), 3);
+        let work = work(&device, device.alloc(4, Usage::Working).unwrap());
+        for _ in 0..7 {
+            drop(batcher.record(&work, args()).unwrap());
+        }
+        assert_eq!(device.counters().submits, 2);
+        drop(batcher);
+        assert_eq!(device.counters().submits, 3);
+    }
+
+    #[test]
+    fn a_reader_never_overtakes_a_writer_on_another_thread() {
+        let device = NullProvider::device(&OpenOptions::default());
+        let batcher = Batcher::new(device.clone(), 100);
+        let shared = work(&device, device.alloc(4, Usage::Working).unwrap());
+        let other = work(&device, device.alloc(4, Usage::Working).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(batcher.record(&shared, args()).unwrap()));
+        });
+        drop(batcher.record(&other, args()).unwrap());
+        assert_eq!(device.counters().submits, 0, "nothing is shared so far");
+        drop(batcher.record(&shared, args()).unwrap());
+        assert_eq!(device.counters().submits, 1, "the writer's queue goes first");
+    }
+
+    #[test]
+    fn a_failed_submit_is_told_to_every_reader() {
+        let device = NullProvider::device(&OpenOptions::default());
+        let batcher = Batcher::new(device.clone(), 100);
+        let work = work(&device, device.alloc(4, Usage::Working).unwrap());
+        let pending =
+            [batcher.record(&work, args()).unwrap(), batcher.record(&work, args()).unwrap()];
+        device.free(crate::provider::Resource::Prepared(work.prepared));
+        for pending in pending {
+            assert!(block_on(batcher.read(pending)).is_err());
         }
     }
 }

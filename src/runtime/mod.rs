@@ -7,6 +7,7 @@
 //! Invariant: nothing here waits but [`Instance::read`] and what is built on it, except under
 //! `WARPLOOM_SYNC=eager`.
 
+mod bandwidth;
 mod batcher;
 mod instance;
 mod resident;
