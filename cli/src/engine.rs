@@ -1,0 +1,294 @@
+//! The calls into the library that the command makes, in one place.
+
+use crate::args::Place;
+use crate::clocked::Clocked;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use warploom::base::platform::block_on;
+use warploom::gguf::Access;
+use warploom::llm::sampler::Sampling;
+use warploom::llm::{
+    Event, Finish, GenerateOptions, Model, Session, SessionOptions, Wanted,
+};
+use warploom::provider::{Device, DeviceKind, DeviceProfile};
+use warploom::runtime::{Detection, Runtime};
+
+/// What there is, and what was selected.
+pub(crate) struct Found {
+    pub(crate) startup_line: String,
+    pub(crate) devices: Vec<FoundDevice>,
+    /// Provider, and why it could not list its devices.
+    pub(crate) failures: Vec<(String, String)>,
+}
+
+pub(crate) struct FoundDevice {
+    pub(crate) profile: DeviceProfile,
+    pub(crate) reason: String,
+    pub(crate) selected: bool,
+}
+
+/// What to write.
+pub(crate) struct Request {
+    pub(crate) max_tokens: usize,
+    pub(crate) sampling: Sampling,
+}
+
+/// Why writing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Stop,
+    Length,
+    Context,
+    Interrupted,
+}
+
+/// What was written.
+pub(crate) struct Written {
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) prompt_tokens: usize,
+    pub(crate) ended: Ended,
+    pub(crate) first_token_seconds: f64,
+    pub(crate) decode_seconds: f64,
+}
+
+impl Written {
+    pub(crate) fn prefill_rate(&self) -> f64 {
+        crate::units::rate(self.prompt_tokens as f64, self.first_token_seconds)
+    }
+
+    /// Tokens a second after the first one.
+    pub(crate) fn decode_rate(&self) -> f64 {
+        crate::units::rate(self.tokens.len().saturating_sub(1) as f64, self.decode_seconds)
+    }
+}
+
+/// What a benchmark saw. Counts are of the whole decode part.
+pub(crate) struct Measured {
+    pub(crate) prompt_tokens: usize,
+    pub(crate) prefill_seconds: f64,
+    pub(crate) tokens: usize,
+    pub(crate) decode_seconds: f64,
+    /// Part of `decode_seconds` in which the host waited for the device.
+    pub(crate) waited_seconds: f64,
+    pub(crate) weight_bytes_per_token: u64,
+    /// At the middle of the decode part.
+    pub(crate) cache_bytes_per_token: u64,
+    pub(crate) dispatches: u64,
+    pub(crate) submits: u64,
+    pub(crate) waits: u64,
+    pub(crate) allocations: u64,
+}
+
+/// A model on a device.
+pub(crate) struct Loaded {
+    session: Session,
+    profile: DeviceProfile,
+    startup_line: String,
+    clock: Option<Arc<Clocked>>,
+    runtime: Arc<Runtime>,
+}
+
+/// What there is, without opening anything.
+pub(crate) fn detect(device: Option<&str>) -> anyhow::Result<Found> {
+    let variable = warploom::config::var(&warploom::config::DEVICE);
+    let requested = device.or(variable.as_deref()).unwrap_or("auto");
+    let detection = Detection::detect_blocking(requested)?;
+    let selected = detection.selected;
+    Ok(Found {
+        startup_line: detection.startup_line(),
+        failures: detection.failures,
+        devices: detection
+            .devices
+            .into_iter()
+            .enumerate()
+            .filter(|(i, device)| device.rank.is_some() || *i == selected)
+            .map(|(i, device)| FoundDevice {
+                profile: device.profile,
+                reason: device.reason.to_owned(),
+                selected: i == selected,
+            })
+            .collect(),
+    })
+}
+
+impl Loaded {
+    pub(crate) fn open(
+        place: &Place,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> anyhow::Result<Loaded> {
+        Loaded::on(place, open_runtime(place)?, None, progress)
+    }
+
+    /// With a clock on the device's `wait`, for [`Loaded::bench`].
+    pub(crate) fn open_clocked(
+        place: &Place,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> anyhow::Result<Loaded> {
+        let plain = open_runtime(place)?;
+        let line = plain.startup_line();
+        let clock = Arc::new(Clocked::new(plain.device().clone()));
+        let runtime = Runtime::on(clock.clone(), plain.sync(), plain.pool().budget())?;
+        let mut loaded = Loaded::on(place, runtime, Some(clock), progress)?;
+        loaded.startup_line = line;
+        Ok(loaded)
+    }
+
+    fn on(
+        place: &Place,
+        runtime: Runtime,
+        clock: Option<Arc<Clocked>>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> anyhow::Result<Loaded> {
+        let runtime = Arc::new(runtime);
+        let model = open_model(place)?;
+        let options = SessionOptions { context: place.context };
+        let session = Session::new(runtime.clone(), model, options, progress)?;
+        Ok(Loaded {
+            session,
+            profile: runtime.device().profile().clone(),
+            startup_line: runtime.startup_line(),
+            clock,
+            runtime,
+        })
+    }
+
+    pub(crate) fn startup_line(&self) -> &str {
+        &self.startup_line
+    }
+
+    pub(crate) fn profile(&self) -> &DeviceProfile {
+        &self.profile
+    }
+
+    pub(crate) fn compute_mode(&self) -> &str {
+        "F32: exact products of dequantised weights, 32-bit sums"
+    }
+
+    pub(crate) fn model_name(&self) -> &str {
+        self.session.model().file().name()
+    }
+
+    pub(crate) fn context(&self) -> usize {
+        self.session.context()
+    }
+
+    pub(crate) fn generate(
+        &mut self,
+        prompt: &str,
+        request: &Request,
+        on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> anyhow::Result<Written> {
+        let options = GenerateOptions {
+            max_tokens: request.max_tokens,
+            sampling: request.sampling.clone(),
+            parse_special: true,
+            ignore_stop: false,
+        };
+        let done = self.session.generate_blocking(prompt, &options, &mut |event| match event {
+            Event::Text(text) => on_text(text),
+            // Nothing new to show, but a reader may have gone or asked to end.
+            Event::Prompt(_) => on_text(""),
+        })?;
+        Ok(Written {
+            text: done.text,
+            tokens: done.tokens,
+            prompt_tokens: done.prompt_tokens,
+            ended: match done.finish {
+                Finish::Stop => Ended::Stop,
+                Finish::Length => Ended::Length,
+                Finish::Context => Ended::Context,
+                Finish::Interrupted => Ended::Interrupted,
+            },
+            first_token_seconds: done.first_token.as_secs_f64(),
+            decode_seconds: done.decode.as_secs_f64(),
+        })
+    }
+
+    /// Times `prompt` tokens of prefill and `tokens` of greedy decoding, after a warm-up that
+    /// makes the plans and brings a GPU's clock up.
+    pub(crate) fn bench(&mut self, prompt: usize, tokens: usize) -> anyhow::Result<Measured> {
+        let vocabulary = self.session.model().config().vocabulary as u32;
+        // Spread over the vocabulary; what they say does not matter to the time.
+        let ids: Vec<u32> =
+            (0..prompt as u32).map(|i| i.wrapping_mul(2_654_435_761) % vocabulary).collect();
+        let kind = self.profile.kind;
+        let busy = match kind {
+            DeviceKind::Discrete | DeviceKind::Integrated => Duration::from_millis(500),
+            _ => Duration::ZERO,
+        };
+        self.profile.local_bandwidth = block_on(self.runtime.measure_bandwidth())?;
+        self.warm_up(&ids, busy)?;
+        self.session.truncate(0)?;
+        let begin = Instant::now();
+        let mut token = self.token(&ids)?;
+        let prefill = begin.elapsed();
+
+        let device: &Arc<dyn Device> = self.runtime.device();
+        let before = device.counters();
+        let waited = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.waited());
+        let begin = Instant::now();
+        for _ in 0..tokens {
+            token = self.token(&[token])?;
+        }
+        let decode = begin.elapsed();
+        let now = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.waited());
+        let after = self.runtime.device().counters();
+        let model = self.session.model();
+        Ok(Measured {
+            prompt_tokens: prompt,
+            prefill_seconds: prefill.as_secs_f64(),
+            tokens,
+            decode_seconds: decode.as_secs_f64(),
+            waited_seconds: (now - waited).as_secs_f64(),
+            weight_bytes_per_token: model.bytes_per_token(),
+            cache_bytes_per_token: model.cache_bytes_per_token() * (prompt + tokens / 2) as u64,
+            dispatches: after.dispatches - before.dispatches,
+            submits: after.submits - before.submits,
+            waits: after.waits - before.waits,
+            allocations: after.allocations - before.allocations,
+        })
+    }
+
+    fn warm_up(&mut self, ids: &[u32], busy: Duration) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        loop {
+            self.session.truncate(0)?;
+            let token = self.token(ids)?;
+            if self.session.past() < self.session.context() {
+                self.token(&[token])?;
+            }
+            if begin.elapsed() >= busy {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Runs tokens and gives the best next one.
+    fn token(&mut self, ids: &[u32]) -> anyhow::Result<u32> {
+        let bytes = self.session.run_blocking(ids, Wanted::Token)?;
+        let word = bytes.first_chunk::<4>().ok_or_else(|| anyhow::anyhow!("no token came back"))?;
+        Ok(u32::from_le_bytes(*word))
+    }
+}
+
+fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {
+    let mut builder =
+        Runtime::builder().threads(place.threads).memory_budget(place.memory_budget);
+    if let Some(device) = &place.device {
+        builder = builder.device(device);
+    }
+    Ok(builder.build()?)
+}
+
+fn open_model(place: &Place) -> anyhow::Result<Arc<Model>> {
+    let access = if place.copy { Access::Copy } else { Access::Mmap };
+    match &place.model {
+        Some(path) => Ok(Model::open(path, access)?),
+        #[cfg(feature = "embedded-model")]
+        None => Ok(Model::embedded()?),
+        #[cfg(not(feature = "embedded-model"))]
+        None => anyhow::bail!("no model file"),
+    }
+}
