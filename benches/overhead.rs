@@ -207,6 +207,9 @@ fn host_cost(real: &Bench, runs: usize) -> Result<bool> {
         met &= split || us <= GOAL;
         println!("  {name:<36} {us:>7.3} us");
     }
+    let one = [(noop.prepare(&chain(0, 1, Sizes::Fixed, true)?)?, args())];
+    let us = noop.time(|| noop.lazy(&one))?;
+    println!("  {:<36} {us:>7.3} us", "one dispatch with its submit and wait");
     Ok(met)
 }
 
