@@ -29,7 +29,8 @@ else
     exit 1
   fi
   # Debian's compiler brings no wasm linker; the one inside another Rust's own folder will do.
-  lld=$(find / -xdev -path '*/rustlib/*/bin/rust-lld' -type f 2> /dev/null | head -n 1)
+  lld=$(find "$(rustc --print sysroot)" "$HOME" /usr/lib /opt -path '*/rustlib/*/bin/rust-lld' \
+    -type f 2> /dev/null | head -n 1 || true)
   [ -n "$lld" ] || lld=$(command -v wasm-ld || true)
   [ -n "$lld" ] || { echo "web: no rust-lld and no wasm-ld found" >&2; exit 1; }
   export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER="$lld"

@@ -66,19 +66,24 @@ pub(super) struct Buffer {
 }
 
 impl WebGpuDevice {
-    pub(super) fn new(
+    /// The device over a `wgpu::Device`, with its error callbacks installed.
+    #[allow(
+        clippy::arc_with_non_send_sync,
+        reason = "devices are handed out in an Arc everywhere; in a browser there is one thread"
+    )]
+    pub(super) fn open(
         gpu: wgpu::Device,
         queue: wgpu::Queue,
         source: Source,
         options: &OpenOptions,
-    ) -> WebGpuDevice {
+    ) -> Arc<dyn Device> {
         let info = source.info.unwrap_or_else(|| gpu.adapter_info());
         let limits = gpu.limits();
         let profile = profile::profile_of(&info, gpu.features(), &limits, source.index);
         let faults = Faults::install(&gpu, profile.id());
         let tick =
             if profile.has_timestamps { f64::from(queue.get_timestamp_period()) } else { 0. };
-        WebGpuDevice {
+        Arc::new(WebGpuDevice {
             profile,
             gpu,
             queue,
@@ -87,7 +92,7 @@ impl WebGpuDevice {
             tick,
             budget: options.memory_budget,
             state: Mutex::default(),
-        }
+        })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

@@ -82,7 +82,7 @@ impl Provider {
         queue: wgpu::Queue,
         options: &OpenOptions,
     ) -> Arc<dyn Device> {
-        Arc::new(WebGpuDevice::new(device, queue, Source::default(), options))
+        WebGpuDevice::open(device, queue, Source::default(), options)
     }
 
     async fn adapters(&self) -> Vec<wgpu::Adapter> {
@@ -124,7 +124,7 @@ impl Provider {
             Error::device(format!("webgpu:{index} {name:?} cannot be opened: {error}"))
         })?;
         let source = Source { index, info: Some(adapter.get_info()) };
-        Ok(Arc::new(WebGpuDevice::new(gpu, queue, source, &options)))
+        Ok(WebGpuDevice::open(gpu, queue, source, &options))
     }
 }
 

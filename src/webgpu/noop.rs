@@ -9,5 +9,5 @@ use crate::provider::{Device, OpenOptions};
 /// Downloads bring whatever lies in the staging memory: it is for timing and counting only.
 pub fn noop_device(options: &OpenOptions) -> Arc<dyn Device> {
     let (gpu, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
-    Arc::new(WebGpuDevice::new(gpu, queue, Source::default(), options))
+    WebGpuDevice::open(gpu, queue, Source::default(), options)
 }

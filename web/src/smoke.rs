@@ -10,7 +10,8 @@ use warploom::provider::{
     Args, Binding, BufferRange, Command, Device, Dispatch, OpenOptions, ParamBlock, Provider,
     Recording, Resource, SlotRange, UploadSource, Usage, Word,
 };
-use warploom::{Error, Result, webgpu};
+use warploom::webgpu::{self, wgpu};
+use warploom::{Error, Result};
 
 const ELEMENTS: u64 = 1000;
 const N: Symbol = Symbol::new("n");
@@ -40,6 +41,7 @@ pub(crate) async fn run() -> Result<String> {
         ("dispatch at the floor", dispatch(&*floor).await),
         ("a kernel that does not compile", broken_kernel(&*device).await),
         ("a submit that the browser refuses", refused_submit(&*device).await),
+        ("a lost device", lost_device().await),
         ("dispatch after the failures", dispatch(&*device).await),
     ];
     let ok = checks.iter().all(|(_, outcome)| outcome.is_ok());
@@ -145,6 +147,27 @@ async fn refused_submit(device: &dyn Device) -> Result<Value> {
         Err(error) => Err(error),
         Ok(_) => Err(Error::device("a refused submit brought a result")),
     }
+}
+
+/// A device that its owner destroys: every later call says that it is gone.
+async fn lost_device() -> Result<Value> {
+    let failed = |what: &str| Error::device(format!("no second device: {what}"));
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapter = instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await;
+    let adapter = adapter.map_err(|error| failed(&error.to_string()))?;
+    let opened = adapter.request_device(&wgpu::DeviceDescriptor::default()).await;
+    let (gpu, queue) = opened.map_err(|error| failed(&error.to_string()))?;
+    let device = webgpu::Provider::from_device(gpu.clone(), queue, &OpenOptions::default());
+    dispatch(&*device).await?;
+    gpu.destroy();
+    for _ in 0..2 {
+        match dispatch(&*device).await {
+            Err(error) if error.is_device_lost() => {}
+            Err(error) => return Err(error.context("not told as a loss")),
+            Ok(_) => return Err(Error::device("a destroyed device brought a result")),
+        }
+    }
+    Ok(json!("told each time"))
 }
 
 fn source(name: &str, wgsl: &str, bindings: &[Access], param_words: u32) -> KernelSpec {

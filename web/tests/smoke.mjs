@@ -70,7 +70,7 @@ try {
     const check = report.checks.find((check) => check.name === name);
     assert.deepEqual(check?.detail, { elements: 1000, sums: [sum, sum + 15] }, name);
   }
-  assert.equal(report.checks.length, 5);
+  assert.equal(report.checks.length, 6);
   assert.ok(report.ok, `a check failed${said}`);
   assert.equal(await page.textContent("#status"), "Everything works.");
 } catch (caught) {
