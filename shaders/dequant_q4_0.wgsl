@@ -23,7 +23,7 @@ fn row_start(row: u32, k: u32) -> u32 {
 }
 
 fn decode(word: u32, d: f32) -> vec4<f32> {
-    return nibbles(word) * (NIBBLE_SCALE * d) - vec4(8.0 * d);
+    return (nibbles(word) - vec4(8.0)) * d;
 }
 
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {

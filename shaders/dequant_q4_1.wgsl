@@ -21,7 +21,7 @@ fn row_start(row: u32, k: u32) -> u32 {
 }
 
 fn decode(word: u32, d: f32, m: f32) -> vec4<f32> {
-    return nibbles(word) * (NIBBLE_SCALE * d) + vec4(m);
+    return nibbles(word) * d + vec4(m);
 }
 
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
