@@ -1,6 +1,7 @@
 // argmax: y[r] = the lowest c of the largest x[r, c], as u32; NaN is below every number; x [rows, cols] with
 // a row stride, y [rows].
-// Work split: one workgroup a row, its threads over columns; then a tree, or subgroups and a short scan.
+// Work split: one workgroup a row, its threads over columns, eight reads at a time; then a tree, or
+// subgroups and a short scan.
 // Why: floats are compared as integers in an order that has every number once, so infinities, NaN and
 // ties do not depend on what a driver does with floats.
 override WG: u32 = 256;
@@ -62,8 +63,15 @@ fn main(
     }
     let x_row = params.x_offset + row * params.x_stride;
     var best = Best(0u, 0xffffffffu);
-    for (var c = lid; c < params.cols; c += WG) {
-        best = better(best, Best(ordered(x[x_row + c]), c));
+    for (var c = lid; c < params.cols; c += 8u * WG) {
+#repeat j 8
+        let c$j = min(c + $ju * WG, params.cols - 1u);
+        let x$j = x[x_row + c$j];
+#end
+        // The last column may come several times, which changes nothing.
+#repeat j 8
+        best = better(best, Best(ordered(x$j), c$j));
+#end
     }
 #ifdef subgroup
     let key = subgroupMax(best.key);

@@ -86,12 +86,45 @@ fn key_range(t: u32) -> vec2<u32> {
     return vec2(min(first, end), end);
 }
 
+// The part of q . k of one of the threads that read the key at `start`. Four reads at a time, since each
+// waits for memory.
+fn score_part(start: u32, lane: u32) -> Num {
+    var sum = Num();
+    for (var d = lane; d < NUMS; d += 4u * KEY_THREADS) {
+#repeat j 4
+        let d$j = d + $ju * KEY_THREADS;
+        let k$j = k[start + min(d$j, NUMS - 1u)];
+#end
+#repeat j 4
+        sum += select(Num(), query[min(d$j, NUMS - 1u)] * k$j, d$j < NUMS);
+#end
+    }
+    return sum;
+}
+
+// The sum of every TEAMS-th of `count` values, times their weights.
+fn value_part(start: u32, team: u32, count: u32) -> Num {
+    let stride = params.v_token_stride / STEP;
+    var sum = Num();
+    for (var key = team; key < count; key += 8u * TEAMS) {
+#repeat j 8
+        let key$j = min(key + $ju * TEAMS, count - 1u);
+        let v$j = v[start + key$j * stride];
+#end
+#repeat j 8
+        sum += select(0.0, weights[key$j], key + $ju * TEAMS < count) * v$j;
+#end
+    }
+    return sum;
+}
+
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
     if (wid.x >= params.heads || wid.y >= params.tokens) {
         return;
     }
     let lid = place.lid;
+    let lane = lid % KEY_THREADS;
     let kv_head = wid.x / (params.heads / params.kv_heads);
     let q_start = params.q_offset + wid.y * params.q_token_stride + wid.x * params.q_head_stride;
     for (var d = lid; d < NUMS; d += WG) {
@@ -109,17 +142,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
     for (var base = range.x; base < range.y; base += WG) {
         // Parts of scores, four threads a key.
         let count = min(WG, range.y - base);
-        for (var turn = 0u; turn < KEY_THREADS; turn++) {
-            let key = turn * (WG / KEY_THREADS) + lid / KEY_THREADS;
+#repeat t 4
+        {
+            let key = $tu * (WG / KEY_THREADS) + lid / KEY_THREADS;
             if (key < count) {
                 let start = (k_start + (base + key) * params.k_token_stride) / STEP;
-                var part = Num();
-                for (var d = lid % KEY_THREADS; d < NUMS; d += KEY_THREADS) {
-                    part += query[d] * k[start + d];
-                }
-                parts[key * (KEY_THREADS + 1u) + lid % KEY_THREADS] = fold(part);
+                parts[key * (KEY_THREADS + 1u) + lane] = fold(score_part(start, lane));
             }
         }
+#end
         workgroupBarrier();
         // One score a thread, and the new maximum.
         var score = LOWEST;
@@ -139,9 +170,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
             let d = lid % NUMS + p * WG;
             var sum = sums[p] * shrink;
             if (team < TEAMS && d < NUMS) {
-                for (var key = team; key < count; key += TEAMS) {
-                    sum += weights[key] * v[(v_start + (base + key) * params.v_token_stride) / STEP + d];
-                }
+                sum += value_part((v_start + base * params.v_token_stride) / STEP + d, team, count);
             }
             sums[p] = sum;
         }

@@ -1,16 +1,16 @@
 // Weights as Q4_1: w = d * q + m in blocks of 32 (20 bytes): f16 d and m, then 16 bytes of which
 // byte j holds weight j below and weight 16 + j above. The contract is in dequant_f32.wgsl.
-// Work split: a unit is a block, so its scales are decoded once for 32 weights.
+// Work split: a unit is 4 bytes, so 8 weights; four threads read one block, and 64 bytes of x in a row.
 #import half
 #import nibbles
 
 alias WeightWord = u32;
 const PARTIAL: bool = false;
-const UNIT_LEN: u32 = 32u;
-const PARTS: u32 = 8u;
+const UNIT_LEN: u32 = 8u;
+const PARTS: u32 = 2u;
 
 struct Unit {
-    q: vec4<u32>,
+    q: u32,
     d: f32,
     m: f32,
 }
@@ -21,7 +21,7 @@ fn row_start(row: u32, k: u32) -> u32 {
 }
 
 fn decode(word: u32, d: f32, m: f32) -> vec4<f32> {
-    return nibbles(word) * (NIBBLE_SCALE * d) + vec4(m);
+    return nibbles(word) * d + vec4(m);
 }
 
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
@@ -32,21 +32,15 @@ fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
-    let i = (start + unit) * 5u;
+    let i = (start + (unit >> 2u)) * 5u;
     let scales = weight_word(i);
-    let q = vec4(
-        weight_word(i + 1u),
-        weight_word(i + 2u),
-        weight_word(i + 3u),
-        weight_word(i + 4u),
-    );
-    return Unit(q, half_low(scales), half_high(scales));
+    return Unit(weight_word(i + 1u + (unit & 3u)), half_low(scales), half_high(scales));
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    return unit * 32u + part * 4u;
+    return (unit >> 2u) * 32u + (unit & 3u) * 4u + part * 16u;
 }
 
 fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
-    return decode(unit.q[part & 3u] >> (part & 4u), unit.d, unit.m);
+    return decode(unit.q >> (part * 4u), unit.d, unit.m);
 }

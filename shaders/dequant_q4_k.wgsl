@@ -36,7 +36,7 @@ fn pair_scales(header: vec4<u32>, g: u32) -> vec4<f32> {
 }
 
 fn decode(word: u32, scale: f32, minimum: f32) -> vec4<f32> {
-    return nibbles(word) * (NIBBLE_SCALE * scale) - vec4(minimum);
+    return nibbles(word) * scale - vec4(minimum);
 }
 
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {

@@ -1,18 +1,18 @@
 // Weights as Q8_0: w = d * q in blocks of 32 (34 bytes): f16 d, then 32 signed bytes. The contract
 // is in dequant_f32.wgsl.
-// Work split: a unit is a block, so its scale is decoded once for 32 weights.
-// Why: blocks are not aligned to 4 bytes, but a block touches the same nine words in both cases.
+// Work split: a unit is words t and t + 4 of a block, so 8 weights; four threads read one block, and 64
+// bytes of x in a row.
 #import half
 #import halfwords
 
 alias WeightWord = u32;
 const PARTIAL: bool = false;
-const UNIT_LEN: u32 = 32u;
-const PARTS: u32 = 8u;
+const UNIT_LEN: u32 = 8u;
+const PARTS: u32 = 2u;
 
 struct Unit {
-    low: vec4<u32>,
-    high: vec4<u32>,
+    low: u32,
+    high: u32,
     d: f32,
 }
 
@@ -32,31 +32,27 @@ fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
-    let h = (start + unit) * 17u;
+    let h = (start + (unit >> 2u)) * 17u;
     let i = h >> 1u;
+    let t = unit & 3u;
+    // Half-word h and words t and t + 4 behind it, each in two words, or in one where h is odd.
     let first = weight_word(i);
-    let a = vec4(first, weight_word(i + 1u), weight_word(i + 2u), weight_word(i + 3u));
-    let b = vec4(
-        weight_word(i + 4u),
-        weight_word(i + 5u),
-        weight_word(i + 6u),
-        weight_word(i + 7u),
-    );
-    let last = weight_word(i + 8u);
-    let a1 = vec4(a.yzw, b.x);
-    let b1 = vec4(b.yzw, last);
+    let a = weight_word(i + t);
+    let b = weight_word(i + t + 1u);
+    let e = weight_word(i + t + 4u);
+    let f = weight_word(i + t + 5u);
     let odd = (h & 1u) == 1u;
     return Unit(
-        select((a >> vec4(16u)) | (a1 << vec4(16u)), a1, odd),
-        select((b >> vec4(16u)) | (b1 << vec4(16u)), b1, odd),
+        select((a >> 16u) | (b << 16u), b, odd),
+        select((e >> 16u) | (f << 16u), f, odd),
         half_low(select(first, first >> 16u, odd)),
     );
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    return unit * 32u + part * 4u;
+    return (unit >> 2u) * 32u + (unit & 3u) * 4u + part * 16u;
 }
 
 fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
-    return decode(select(unit.low, unit.high, part > 3u)[part & 3u], unit.d);
+    return decode(select(unit.low, unit.high, part == 1u), unit.d);
 }

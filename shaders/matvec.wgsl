@@ -78,36 +78,44 @@ fn main(
     if (first_row >= params.n || first_i >= params.m) {
         return;
     }
-    // Rows past the end repeat the last one and are not stored.
-    var starts: array<u32, ROWS>;
-    for (var r = 0u; r < ROWS; r++) {
-        starts[r] = row_start(min(first_row + r, params.n - 1u), params.k);
-    }
-    var x_starts: array<u32, M>;
-    for (var i = 0u; i < M; i++) {
-        x_starts[i] = params.x_offset + min(first_i + i, params.m - 1u) * params.x_stride;
-    }
+    // Everything below is spelled out: an array that a loop indexes may end up in slow memory. Rows past
+    // the end repeat the last one and are not stored.
+#repeat r ROWS
+    let start$r = row_start(min(first_row + $ru, params.n - 1u), params.k);
+#repeat i M
+    var sum$r_$i = 0.0;
+#end
+#end
+#repeat i M
+    let x_start$i = params.x_offset + min(first_i + $iu, params.m - 1u) * params.x_stride;
+#end
 
-    var sums: array<f32, OUTPUTS>;
     let count = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
     for (var u = place.lid; u < count; u += WG) {
-        var units: array<Unit, ROWS>;
-        for (var r = 0u; r < ROWS; r++) {
-            units[r] = load_unit(starts[r], u, params.k);
+#repeat r ROWS
+        let unit$r = load_unit(start$r, u, params.k);
+#end
+#repeat p PARTS
+        {
+            let c = part_column(u, $pu);
+#repeat i M
+            let x$i = load_x(x_start$i, c);
+#end
+#repeat r ROWS
+            let w$r = part_weights(unit$r, $pu);
+#repeat i M
+            sum$r_$i = accumulate(sum$r_$i, w$r, x$i);
+#end
+#end
         }
-        for (var p = 0u; p < PARTS; p++) {
-            let c = part_column(u, p);
-            var xs: array<vec4<f32>, M>;
-            for (var i = 0u; i < M; i++) {
-                xs[i] = load_x(x_starts[i], c);
-            }
-            for (var r = 0u; r < ROWS; r++) {
-                let weights = part_weights(units[r], p);
-                for (var i = 0u; i < M; i++) {
-                    sums[r * M + i] = accumulate(sums[r * M + i], weights, xs[i]);
-                }
-            }
-        }
+#end
     }
-    sum_and_store(&sums, first_row, first_i, place);
+
+#repeat r ROWS
+#repeat i M
+    put($ru * M + $iu, sum$r_$i, place);
+#end
+#end
+    workgroupBarrier();
+    finish(first_row, first_i, place);
 }

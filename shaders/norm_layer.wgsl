@@ -1,6 +1,6 @@
 // norm_layer: y[r, c] = (x[r, c] - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and variance of
 // row r; x [rows, cols] with a row stride, weight and bias [cols], y [rows, cols].
-// Work split: one workgroup a row, its threads over columns; the row is read three times.
+// Work split: one workgroup a row, its threads over columns, eight reads at a time; the row is read thrice.
 // Why: the variance is summed from differences, since a large mean would swallow it otherwise; reads
 // after the first come from cache.
 #import block
@@ -37,19 +37,39 @@ fn main(
     let x_row = params.x_offset + row * params.x_stride;
     let y_row = params.y_offset + row * params.cols;
     var sum = 0.0;
-    for (var c = place.lid; c < params.cols; c += WG) {
-        sum += x[x_row + c];
+    for (var c = place.lid; c < params.cols; c += 8u * WG) {
+#repeat j 8
+        let c$j = c + $ju * WG;
+        let x$j = x[x_row + min(c$j, params.cols - 1u)];
+#end
+#repeat j 8
+        sum += select(0.0, x$j, c$j < params.cols);
+#end
     }
     let mean = block_sum(sum, place) / f32(params.cols);
     var squares = 0.0;
-    for (var c = place.lid; c < params.cols; c += WG) {
-        let d = x[x_row + c] - mean;
-        squares += d * d;
+    for (var c = place.lid; c < params.cols; c += 8u * WG) {
+#repeat j 8
+        let c$j = c + $ju * WG;
+        let x$j = x[x_row + min(c$j, params.cols - 1u)];
+#end
+#repeat j 8
+        squares += select(0.0, (x$j - mean) * (x$j - mean), c$j < params.cols);
+#end
     }
     let variance = block_sum(squares, place) / f32(params.cols);
     let factor = 1.0 / sqrt(variance + params.eps);
-    for (var c = place.lid; c < params.cols; c += WG) {
-        let d = x[x_row + c] - mean;
-        y[y_row + c] = d * factor * weight[params.w_offset + c] + bias[params.b_offset + c];
+    for (var c = place.lid; c < params.cols; c += 8u * WG) {
+#repeat j 8
+        let c$j = c + $ju * WG;
+        let x$j = x[x_row + min(c$j, params.cols - 1u)];
+        let w$j = weight[params.w_offset + min(c$j, params.cols - 1u)];
+        let b$j = bias[params.b_offset + min(c$j, params.cols - 1u)];
+#end
+#repeat j 8
+        if (c$j < params.cols) {
+            y[y_row + c$j] = (x$j - mean) * factor * w$j + b$j;
+        }
+#end
     }
 }

@@ -1,6 +1,6 @@
 // norm_rms: y[r, c] = x[r, c] / sqrt(mean over c of x[r, c]^2 + eps) * weight[c]; x [rows, cols] with a row
 // stride, weight [cols], y [rows, cols].
-// Work split: one workgroup a row, its threads over columns; the row is read twice.
+// Work split: one workgroup a row, its threads over columns, eight reads at a time; the row is read twice.
 // Why: the second read comes from cache, and a row of any length needs no workgroup memory.
 #import block
 
@@ -34,13 +34,27 @@ fn main(
     let x_row = params.x_offset + row * params.x_stride;
     let y_row = params.y_offset + row * params.cols;
     var sum = 0.0;
-    for (var c = place.lid; c < params.cols; c += WG) {
-        let value = x[x_row + c];
-        sum += value * value;
+    for (var c = place.lid; c < params.cols; c += 8u * WG) {
+#repeat j 8
+        let c$j = c + $ju * WG;
+        let x$j = x[x_row + min(c$j, params.cols - 1u)];
+#end
+#repeat j 8
+        sum += select(0.0, x$j * x$j, c$j < params.cols);
+#end
     }
     let mean = block_sum(sum, place) / f32(params.cols);
     let factor = 1.0 / sqrt(mean + params.eps);
-    for (var c = place.lid; c < params.cols; c += WG) {
-        y[y_row + c] = x[x_row + c] * factor * weight[params.w_offset + c];
+    for (var c = place.lid; c < params.cols; c += 8u * WG) {
+#repeat j 8
+        let c$j = c + $ju * WG;
+        let x$j = x[x_row + min(c$j, params.cols - 1u)];
+        let w$j = weight[params.w_offset + min(c$j, params.cols - 1u)];
+#end
+#repeat j 8
+        if (c$j < params.cols) {
+            y[y_row + c$j] = x$j * factor * w$j;
+        }
+#end
     }
 }

@@ -1,5 +1,5 @@
 // reduce_*: y[o, i] = reduce over j of x[o, j, i]; x [outer, len, inner], y [outer, inner].
-// Work split: one workgroup for each (o, i), its threads over j, folded over grid x and y.
+// Work split: one workgroup for each (o, i), its threads over j, four reads at a time, folded over grid x and y.
 // Why: one skeleton for all reductions; the operation (identity, combine, finish, subgroup form) is imported.
 #import reduce_*
 
@@ -38,8 +38,14 @@ fn main(
     }
     let start = params.x_offset + (e / params.inner) * params.len * params.inner + e % params.inner;
     var value = identity();
-    for (var j = lid; j < params.len; j += WG) {
-        value = combine(value, x[start + j * params.inner]);
+    for (var j = lid; j < params.len; j += 4u * WG) {
+#repeat u 4
+        let j$u = j + $uu * WG;
+        let x$u = x[start + min(j$u, params.len - 1u) * params.inner];
+#end
+#repeat u 4
+        value = combine(value, select(identity(), x$u, j$u < params.len));
+#end
     }
 #ifdef subgroup
     let mine = subgroup_combine(value);

@@ -1,6 +1,6 @@
 // softmax: y[r, c] = exp(x[r, c] - max) / sum over c of exp(x[r, c] - max), max of row r; x [rows, cols] with
 // a row stride, y [rows, cols]; a row that is -inf throughout gives zeros.
-// Work split: one workgroup a row, its threads over columns; the row is read three times.
+// Work split: one workgroup a row, its threads over columns, eight reads at a time; the row is read thrice.
 // Why: the maximum starts at the lowest finite number, so that -inf - max is -inf and never NaN.
 #import block
 
@@ -33,18 +33,38 @@ fn main(
     let x_row = params.x_offset + row * params.x_stride;
     let y_row = params.y_offset + row * params.cols;
     var mine = LOWEST;
-    for (var c = place.lid; c < params.cols; c += WG) {
-        mine = max(mine, x[x_row + c]);
+    for (var c = place.lid; c < params.cols; c += 8u * WG) {
+#repeat j 8
+        let c$j = c + $ju * WG;
+        let x$j = x[x_row + min(c$j, params.cols - 1u)];
+#end
+#repeat j 8
+        mine = max(mine, x$j);
+#end
     }
     let largest = block_max(mine, place);
     var sum = 0.0;
-    for (var c = place.lid; c < params.cols; c += WG) {
-        sum += exp(x[x_row + c] - largest);
+    for (var c = place.lid; c < params.cols; c += 8u * WG) {
+#repeat j 8
+        let c$j = c + $ju * WG;
+        let x$j = x[x_row + min(c$j, params.cols - 1u)];
+#end
+#repeat j 8
+        sum += select(0.0, exp(x$j - largest), c$j < params.cols);
+#end
     }
     let total = block_sum(sum, place);
     // The sum is at least 1, or 0 where every element is -inf.
     let factor = select(1.0 / total, 0.0, total == 0.0);
-    for (var c = place.lid; c < params.cols; c += WG) {
-        y[y_row + c] = exp(x[x_row + c] - largest) * factor;
+    for (var c = place.lid; c < params.cols; c += 8u * WG) {
+#repeat j 8
+        let c$j = c + $ju * WG;
+        let x$j = x[x_row + min(c$j, params.cols - 1u)];
+#end
+#repeat j 8
+        if (c$j < params.cols) {
+            y[y_row + c$j] = exp(x$j - largest) * factor;
+        }
+#end
     }
 }

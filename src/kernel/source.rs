@@ -181,6 +181,8 @@ struct Assembly<'a> {
     constants: &'a BTreeMap<String, Constant>,
     /// Constants that a line declared.
     declared: Vec<String>,
+    /// Values of the `u32` constants so far that are plain numbers.
+    numbers: BTreeMap<String, u32>,
     /// Files that are already part of the text; each is imported once.
     seen: Vec<String>,
     /// `enable` and `requires` lines, which must come first.
@@ -201,6 +203,7 @@ fn assemble(
         defines,
         constants,
         declared: Vec::new(),
+        numbers: BTreeMap::new(),
         seen: vec![file.to_string()],
         head: String::new(),
         body: String::new(),
@@ -235,10 +238,18 @@ impl Branch {
 
 impl Assembly<'_> {
     fn file(&mut self, name: &str, text: &str) -> Result<()> {
+        let lines: Vec<_> = text.lines().map(str::to_string).enumerate().collect();
+        self.lines(name, &lines)
+    }
+
+    /// Lines with their places in the file, from 0.
+    fn lines(&mut self, name: &str, lines: &[(usize, String)]) -> Result<()> {
         let mut open: Vec<Branch> = Vec::new();
-        for (i, line) in text.lines().enumerate() {
-            let fail =
-                |what: String| Error::compile(format!("shaders/{name}.wgsl:{}: {what}", i + 1));
+        let mut at = 0;
+        while let Some((i, line)) = lines.get(at) {
+            at += 1;
+            let place = format!("shaders/{name}.wgsl:{}", i + 1);
+            let fail = |what: String| Error::compile(format!("{place}: {what}"));
             let mut words = line.split_whitespace();
             let first = words.next().unwrap_or("");
             let kept = open.last().is_none_or(Branch::kept);
@@ -257,6 +268,15 @@ impl Assembly<'_> {
                 "#endif" => {
                     open.pop().ok_or_else(|| fail("#endif without #ifdef".into()))?;
                 }
+                "#repeat" => {
+                    let len = repeat_len(&lines[at..])
+                        .ok_or_else(|| fail("#repeat without #end".into()))?;
+                    if kept {
+                        self.repeat(name, words, &lines[at..at + len])
+                            .map_err(|e| e.context(format!("#repeat at {place}")))?;
+                    }
+                    at += len + 1;
+                }
                 _ if !kept => {}
                 "#import" => {
                     let import = only_word(words).ok_or_else(|| fail("#import NAME".into()))?;
@@ -265,20 +285,23 @@ impl Assembly<'_> {
                         let text = (self.files)(&import)
                             .ok_or_else(|| fail(format!("#import {import}: no such file")))?;
                         self.seen.push(import.clone());
-                        self.file(&import, text).map_err(|e| {
-                            e.context(format!("#import at shaders/{name}.wgsl:{}", i + 1))
-                        })?;
+                        self.file(&import, text)
+                            .map_err(|e| e.context(format!("#import at {place}")))?;
                     }
                 }
                 "enable" | "requires" => push_line(&mut self.head, line),
                 "override" => {
                     let line = self.constant(line).map_err(fail)?;
+                    self.note_number(&line);
                     push_line(&mut self.body, &line);
                 }
                 _ if first.starts_with('#') => {
                     return Err(fail(format!("unknown directive {first}")));
                 }
-                _ => push_line(&mut self.body, line),
+                _ => {
+                    self.note_number(line);
+                    push_line(&mut self.body, line);
+                }
             }
         }
         match open.last() {
@@ -287,6 +310,39 @@ impl Assembly<'_> {
                 "shaders/{name}.wgsl:{}: #ifdef without #endif",
                 branch.line
             ))),
+        }
+    }
+
+    /// The lines of a `#repeat LETTER COUNT` as often as it says, with `$LETTER` as the number of
+    /// the round. COUNT is a number or a constant of an earlier line.
+    fn repeat<'w>(
+        &mut self,
+        name: &str,
+        mut words: impl Iterator<Item = &'w str>,
+        lines: &[(usize, String)],
+    ) -> Result<()> {
+        let fail = || Error::compile("expected `#repeat LETTER COUNT`, COUNT from 0 to 64");
+        let letter = words.next().filter(|w| w.len() == 1).ok_or_else(fail)?;
+        let count = only_word(words).ok_or_else(fail)?;
+        let count = self.numbers.get(count).copied().or_else(|| count.parse().ok());
+        for round in 0..count.filter(|c| *c <= 64).ok_or_else(fail)? {
+            let (from, to) = (format!("${letter}"), round.to_string());
+            let lines: Vec<_> =
+                lines.iter().map(|(i, line)| (*i, line.replace(&from, &to))).collect();
+            self.lines(name, &lines)?;
+        }
+        Ok(())
+    }
+
+    /// Remembers `const NAME: u32 = NUMBER;` for `#repeat`.
+    fn note_number(&mut self, line: &str) {
+        let parsed = line
+            .strip_prefix("const ")
+            .and_then(|rest| rest.split_once(": u32 = "))
+            .and_then(|(name, value)| Some((name, value.strip_suffix(';')?)))
+            .and_then(|(name, value)| Some((name, value.trim_end_matches('u').parse().ok()?)));
+        if let Some((name, value)) = parsed {
+            self.numbers.insert(name.to_string(), value);
         }
     }
 
@@ -330,6 +386,20 @@ pub(crate) fn f32_literal(value: f32) -> String {
     }
 }
 
+/// Lines before the `#end` that closes a `#repeat`.
+fn repeat_len(lines: &[(usize, String)]) -> Option<usize> {
+    let mut depth = 0;
+    lines.iter().position(|(_, line)| {
+        match line.split_whitespace().next() {
+            Some("#repeat") => depth += 1,
+            Some("#end") if depth == 0 => return true,
+            Some("#end") => depth -= 1,
+            _ => {}
+        }
+        false
+    })
+}
+
 fn only_word<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = words.next()?;
     words.next().is_none().then_some(word)
@@ -358,6 +428,12 @@ mod tests {
             "twice" => "#ifdef a\n#else\n#else\n#endif",
             "word" => "\n#define a",
             "over" => "override N = 3",
+            "rounds" => {
+                "override N: u32 = 2;\n#repeat i N\n#repeat j 2\na$i_$j = $ju;\n#end\n#ifdef a\na$i\n#endif\n#end"
+            }
+            "unended" => "\n#repeat i 2\n#repeat j 2\n#end",
+            "unknown" => "x\n#repeat i K\n#end",
+            "inside" => "#repeat i 2\n\n#else\n#end",
             _ => return None,
         })
     }
@@ -377,6 +453,15 @@ mod tests {
     }
 
     #[test]
+    fn repetition() {
+        let text = run("rounds", &["a"], &[]).unwrap();
+        let rounds = "a0_0 = 0u;\na0_1 = 1u;\na0\na1_0 = 0u;\na1_1 = 1u;\na1\n";
+        assert_eq!(text, format!("const N: u32 = 2;\n{rounds}"));
+        let text = run("rounds", &[], &[("N", Constant::U32(0))]).unwrap();
+        assert_eq!(text, "const N: u32 = 0u;\n");
+    }
+
+    #[test]
     fn faults_name_file_and_line() {
         let check = |file: &str, expect: &str| {
             let error = run(file, &[], &[]).unwrap_err();
@@ -390,6 +475,9 @@ mod tests {
         check("twice", "shaders/twice.wgsl:3: second #else");
         check("word", "shaders/word.wgsl:2: unknown directive #define");
         check("over", "shaders/over.wgsl:1: expected");
+        check("unended", "shaders/unended.wgsl:2: #repeat without #end");
+        check("unknown", "shaders/unknown.wgsl:2: expected `#repeat LETTER COUNT`");
+        check("inside", "shaders/inside.wgsl:3: #else without #ifdef");
         check("nowhere", "shaders/nowhere.wgsl: there is no such file");
         let error = run("good", &[], &[("K", Constant::U32(1))]).unwrap_err();
         assert!(
