@@ -8,7 +8,9 @@
 //! The weights are those of a layer's worth of matrices, 32 MB a format, so that they come from
 //! memory and not from a cache. The roof is what one thread can read: printed first.
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use warploom::base::platform::block_on;
@@ -26,6 +28,27 @@ const WEIGHTS: usize = 32 << 20;
 /// SmolLM2-135M: hidden size, and the rows of its up and gate projections.
 const K: usize = 1536;
 const N: usize = 576;
+
+/// The system's allocator, counted: a submit in the steady state allocates nothing.
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: hands every call on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 fn main() {
     let filters: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
@@ -46,6 +69,10 @@ fn main() {
         "format", "set", "threads", "m=1 GB/s", "m=8 GFLOP/s", "m=128 GFLOP/s"
     );
     for format in Format::ALL.into_iter().filter(|f| wanted(&formats, f.name())) {
+        if format == Format::F32 {
+            gemm(1);
+            gemm(cores);
+        }
         for set in sets.iter().filter(|set| wanted(&sets, set)) {
             let mut threads = vec![1, cores];
             threads.dedup();
@@ -100,6 +127,16 @@ fn measure(format: Format, set: &str, threads: usize) {
     );
 }
 
+/// The same products of floats by `matmul_batched`, which is the `gemm` crate, for comparison.
+fn gemm(threads: usize) {
+    let options = OpenOptions { threads: Some(threads), ..OpenOptions::default() };
+    let device = Provider::device(&options);
+    let (m, count) = (128, 4);
+    let time = Bench::new(&device, Format::F32, "matmul_batched", m, count).time();
+    let gigaflops = (2 * m * K * N * count) as f64 * 1e-9 / time.as_secs_f64();
+    println!("{:<6} {:<8} {threads:>7} {:>12} {:>14} {gigaflops:>14.1}", "f32", "gemm", "", "");
+}
+
 struct Bench {
     device: Arc<dyn Device>,
     id: PreparedId,
@@ -130,8 +167,14 @@ impl Bench {
         };
         let mut work = Recording { label: "bench".into(), ..Recording::default() };
         let kernel = work.kernel(spec);
-        let words = [m, N, K, 0, K, 0, N].map(|v| Word::Bits(v as u32));
-        let params = work.param_block(ParamBlock(words.into()));
+        let batched = family == "matmul_batched";
+        let words = match batched {
+            // y = x times the transpose of w: columns of b are rows of w.
+            true => vec![1, m, N, K, 0, 0, K, 1, 0, 0, 1, K, 0],
+            false => vec![m, N, K, 0, K, 0, N],
+        };
+        let words = words.into_iter().map(|v| Word::Bits(v as u32)).collect();
+        let params = work.param_block(ParamBlock(words));
         let mut slots = vec![alloc(&x_bytes), alloc(&vec![0; m * N * 4])];
         slots.extend((0..count).map(|_| alloc(&w)));
         for (i, range) in slots.iter().enumerate() {
@@ -144,8 +187,9 @@ impl Bench {
             access,
         };
         for matrix in 0..count {
-            let bindings =
-                [bind(2 + matrix, Access::Read), bind(0, Access::Read), bind(1, Access::ReadWrite)];
+            let (w, x) = (bind(2 + matrix, Access::Read), bind(0, Access::Read));
+            let y = bind(1, Access::ReadWrite);
+            let bindings = if batched { [x, w, y] } else { [w, x, y] };
             let one = || Dim::new(1);
             work.commands.push(Command::Dispatch(Dispatch {
                 kernel,
@@ -163,7 +207,14 @@ impl Bench {
         let checked = device.prepare(&work, &slots).expect("a good recording");
         let bench = Bench { device: Arc::clone(device), id: checked };
         bench.check(format, &w, &x, m);
-        Bench { id: timed, ..bench }
+        let bench = Bench { id: timed, ..bench };
+        bench.run();
+        let args = [(bench.id, Args::default())];
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        bench.device.submit(&args).expect("a submit");
+        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        assert_eq!(allocations, 0, "a submit in the steady state allocated");
+        bench
     }
 
     fn run(&self) -> Vec<Vec<u8>> {

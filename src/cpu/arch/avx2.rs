@@ -2,13 +2,14 @@
 
 use std::arch::x86_64::*;
 
+use super::blocks::{Blocks, Integers};
+
 /// Eight numbers.
 pub(super) struct Avx2;
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
     type F = __m256;
-    type I = __m256i;
     #[inline(always)]
     unsafe fn splat(v: f32) -> Self::F {
         // SAFETY: the contract of `Simd`.
@@ -30,11 +31,6 @@ impl Simd for Avx2 {
         unsafe { _mm256_add_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: the contract of `Simd`.
-        unsafe { _mm256_mul_ps(a, b) }
-    }
-    #[inline(always)]
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         // SAFETY: the contract of `Simd`.
         unsafe { _mm256_fmadd_ps(a, b, c) }
@@ -54,16 +50,6 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn load_u8(p: *const u8) -> Self::I {
-        // SAFETY: the contract of `Simd`.
-        unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn load_i8(p: *const u8) -> Self::I {
-        // SAFETY: the contract of `Simd`.
-        unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())) }
-    }
-    #[inline(always)]
     unsafe fn load_f16(p: *const u8) -> Self::F {
         // SAFETY: the contract of `Simd`.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
@@ -75,6 +61,25 @@ impl Simd for Avx2 {
             let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
         }
+    }
+    #[inline(always)]
+    unsafe fn half(bits: u16) -> f32 {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+    }
+}
+
+impl Integers for Avx2 {
+    type I = __m256i;
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())) }
     }
     #[inline(always)]
     unsafe fn and(a: Self::I, mask: i32) -> Self::I {
@@ -107,10 +112,16 @@ impl Simd for Avx2 {
         unsafe { _mm256_cvtepi32_ps(v) }
     }
     #[inline(always)]
-    unsafe fn half(bits: u16) -> f32 {
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
         // SAFETY: the contract of `Simd`.
-        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+        unsafe { _mm256_mul_ps(a, b) }
     }
 }
 
-super::instantiate!("avx2", Avx2, Blocks, #[target_feature(enable = "avx2,fma,f16c")], [4, 2, 2, 1]);
+super::instantiate!(
+    "avx2",
+    Avx2,
+    Blocks,
+    [#[target_feature(enable = "avx2,fma,f16c")]],
+    [4, 2, 2, 1]
+);

@@ -2,13 +2,14 @@
 
 use std::arch::x86_64::*;
 
+use super::blocks::{Blocks, Integers};
+
 /// Sixteen numbers.
 pub(super) struct Avx512;
 
 impl Simd for Avx512 {
     const LANES: usize = 16;
     type F = __m512;
-    type I = __m512i;
     #[inline(always)]
     unsafe fn splat(v: f32) -> Self::F {
         // SAFETY: the contract of `Simd`.
@@ -30,11 +31,6 @@ impl Simd for Avx512 {
         unsafe { _mm512_add_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: the contract of `Simd`.
-        unsafe { _mm512_mul_ps(a, b) }
-    }
-    #[inline(always)]
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         // SAFETY: the contract of `Simd`.
         unsafe { _mm512_fmadd_ps(a, b, c) }
@@ -50,16 +46,6 @@ impl Simd for Avx512 {
         unsafe { _mm512_reduce_add_ps(v) }
     }
     #[inline(always)]
-    unsafe fn load_u8(p: *const u8) -> Self::I {
-        // SAFETY: the contract of `Simd`.
-        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn load_i8(p: *const u8) -> Self::I {
-        // SAFETY: the contract of `Simd`.
-        unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())) }
-    }
-    #[inline(always)]
     unsafe fn load_f16(p: *const u8) -> Self::F {
         // SAFETY: the contract of `Simd`.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
@@ -71,6 +57,25 @@ impl Simd for Avx512 {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
         }
+    }
+    #[inline(always)]
+    unsafe fn half(bits: u16) -> f32 {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+    }
+}
+
+impl Integers for Avx512 {
+    type I = __m512i;
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())) }
     }
     #[inline(always)]
     unsafe fn and(a: Self::I, mask: i32) -> Self::I {
@@ -103,15 +108,16 @@ impl Simd for Avx512 {
         unsafe { _mm512_cvtepi32_ps(v) }
     }
     #[inline(always)]
-    unsafe fn half(bits: u16) -> f32 {
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
         // SAFETY: the contract of `Simd`.
-        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+        unsafe { _mm512_mul_ps(a, b) }
     }
 }
 
 super::instantiate!(
     "avx512",
-    Avx512, Blocks,
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")],
+    Avx512,
+    Blocks,
+    [#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]],
     [4, 4, 4, 2]
 );

@@ -9,7 +9,9 @@ use super::{Normalise, Product, Simd, Weighted, math};
 /// # Safety
 /// The pointers of the task hold what it says; `y` is shared with nobody.
 #[inline(always)]
-pub(super) unsafe fn product<S: Simd, W: Weights, const R: usize, const M: usize>(task: &Product) {
+pub(super) unsafe fn product<S: Simd, W: Weights<S>, const R: usize, const M: usize>(
+    task: &Product,
+) {
     let t = *task;
     let body = t.rows - t.rows % R;
     let mut row = 0;
@@ -19,7 +21,7 @@ pub(super) unsafe fn product<S: Simd, W: Weights, const R: usize, const M: usize
             std::array::from_fn(|r| unsafe { t.w.add((row + r) * t.row_bytes) });
         // SAFETY: the caller's contract.
         unsafe {
-            let sums = W::dot::<S, R, M>(rows, t.k, t.x, t.x_stride);
+            let sums = W::dot::<R, M>(rows, t.k, t.x, t.x_stride);
             for r in 0..R {
                 for i in 0..M {
                     *t.y.add(i * t.y_stride + row + r) = sums[r][i];
@@ -31,7 +33,7 @@ pub(super) unsafe fn product<S: Simd, W: Weights, const R: usize, const M: usize
     while row < t.rows {
         // SAFETY: row < rows, and the caller's contract.
         unsafe {
-            let [sums] = W::dot::<S, 1, M>([t.w.add(row * t.row_bytes)], t.k, t.x, t.x_stride);
+            let [sums] = W::dot::<1, M>([t.w.add(row * t.row_bytes)], t.k, t.x, t.x_stride);
             for i in 0..M {
                 *t.y.add(i * t.y_stride + row) = sums[i];
             }

@@ -11,6 +11,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod blocks;
 mod formats;
 mod generic;
 pub(super) mod math;
@@ -29,28 +31,15 @@ pub(super) trait Simd {
     const LANES: usize;
     /// Floats.
     type F: Copy;
-    /// Integers.
-    type I: Copy;
     unsafe fn splat(v: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
     unsafe fn store(p: *mut f32, v: Self::F);
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
-    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c`.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// The larger one; `b` where `a` is NaN.
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sum(v: Self::F) -> f32;
-    /// `LANES` bytes, widened without sign.
-    unsafe fn load_u8(p: *const u8) -> Self::I;
-    /// `LANES` bytes, widened with sign.
-    unsafe fn load_i8(p: *const u8) -> Self::I;
-    unsafe fn and(a: Self::I, mask: i32) -> Self::I;
-    unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
-    unsafe fn shr(a: Self::I, bits: i32) -> Self::I;
-    unsafe fn shl(a: Self::I, bits: i32) -> Self::I;
-    unsafe fn sub(a: Self::I, b: i32) -> Self::I;
-    unsafe fn to_f32(v: Self::I) -> Self::F;
     /// `LANES` halves.
     unsafe fn load_f16(p: *const u8) -> Self::F;
     /// `LANES` upper halves of floats.
@@ -175,24 +164,30 @@ pub(super) fn choose() -> &'static Arch {
     available()[0]
 }
 
-/// Instantiates every loop for one vector type. `$blocks` decodes blocks, `$feature` are the attributes of the functions;
-/// `$rows` says how many weight rows go at once for 1, 2, 4 and 8 rows of `x`, so that the sums
-/// fit the registers.
+/// Instantiates every loop for one vector type. `$blocks` decodes blocks, `$feature` are the
+/// attributes of the functions; the numbers say how many weight rows go at once for 1, 2, 4 and 8
+/// rows of `x`, so that the sums fit the registers.
 macro_rules! instantiate {
-    ($name:literal, $simd:ty, $blocks:ident, $(#[$feature:meta])*, [$r1:literal, $r2:literal, $r4:literal, $r8:literal]) => {
+    (
+        $name:literal, $simd:ty, $blocks:ident, [$(#[$feature:meta])*],
+        [$r1:literal, $r2:literal, $r4:literal, $r8:literal]
+    ) => {
         use crate::cpu::arch::{Arch, Normalise, Product, Simd, Weighted, formats, generic};
 
         // SAFETY of every function below: the caller keeps the contract of the loop's pointers,
         // and `Arch` tables are handed out only where the instructions exist.
         $(#[$feature])*
-        unsafe fn product<W: formats::Weights, const R: usize, const M: usize>(task: &Product) {
+        unsafe fn product<W, const R: usize, const M: usize>(task: &Product)
+        where
+            W: formats::Weights<$simd>,
+        {
             // SAFETY: see above.
             unsafe { generic::product::<$simd, W, R, M>(task) }
         }
         $(#[$feature])*
-        unsafe fn decode<W: formats::Weights>(w: *const u8, out: *mut f32, k: usize) {
+        unsafe fn decode<W: formats::Weights<$simd>>(w: *const u8, out: *mut f32, k: usize) {
             // SAFETY: see above.
-            unsafe { W::decode::<$simd>(w, out, k) }
+            unsafe { W::decode(w, out, k) }
         }
         $(#[$feature])*
         unsafe fn weighted<const M: usize>(task: &Weighted) {
@@ -242,21 +237,21 @@ macro_rules! instantiate {
                 super::instantiate!(@widths formats::F32, $r1, $r2, $r4, $r8),
                 super::instantiate!(@widths formats::F16, $r1, $r2, $r4, $r8),
                 super::instantiate!(@widths formats::Bf16, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::$blocks<formats::Q4_0>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::$blocks<formats::Q4_1>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::$blocks<formats::Q8_0>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::$blocks<formats::Q4K>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::$blocks<formats::Q6K>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::Q4_0>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::Q4_1>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::Q8_0>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::Q4K>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::Q6K>, $r1, $r2, $r4, $r8),
             ],
             decode: [
                 decode::<formats::F32>,
                 decode::<formats::F16>,
                 decode::<formats::Bf16>,
-                decode::<formats::$blocks<formats::Q4_0>>,
-                decode::<formats::$blocks<formats::Q4_1>>,
-                decode::<formats::$blocks<formats::Q8_0>>,
-                decode::<formats::$blocks<formats::Q4K>>,
-                decode::<formats::$blocks<formats::Q6K>>,
+                decode::<$blocks<formats::Q4_0>>,
+                decode::<$blocks<formats::Q4_1>>,
+                decode::<$blocks<formats::Q8_0>>,
+                decode::<$blocks<formats::Q4K>>,
+                decode::<$blocks<formats::Q6K>>,
             ],
             weighted: [weighted::<1>, weighted::<4>],
             sum,

@@ -2,13 +2,14 @@
 
 use std::arch::aarch64::*;
 
+use super::blocks::{Blocks, Integers};
+
 /// Four numbers.
 pub(super) struct Neon;
 
 impl Simd for Neon {
     const LANES: usize = 4;
     type F = float32x4_t;
-    type I = int32x4_t;
     #[inline(always)]
     unsafe fn splat(v: f32) -> Self::F {
         // SAFETY: the contract of `Simd`.
@@ -30,11 +31,6 @@ impl Simd for Neon {
         unsafe { vaddq_f32(a, b) }
     }
     #[inline(always)]
-    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: the contract of `Simd`.
-        unsafe { vmulq_f32(a, b) }
-    }
-    #[inline(always)]
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         // SAFETY: the contract of `Simd`.
         unsafe { vfmaq_f32(c, a, b) }
@@ -49,6 +45,32 @@ impl Simd for Neon {
         // SAFETY: the contract of `Simd`.
         unsafe { vaddvq_f32(v) }
     }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> Self::F {
+        // SAFETY: the contract of `Simd`: four halves. The conversion is part of base NEON on
+        // 64-bit ARM; `half` knows it and reads no detection flag in a loop.
+        unsafe {
+            let bits = p.cast::<[u16; 4]>().read_unaligned();
+            let wide: [f32; 4] = std::array::from_fn(|i| half::f16::from_bits(bits[i]).to_f32());
+            vld1q_f32(wide.as_ptr())
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> Self::F {
+        // SAFETY: the contract of `Simd`: four halves.
+        unsafe {
+            let bits = vcreate_u16(p.cast::<u64>().read_unaligned());
+            vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(bits)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn half(bits: u16) -> f32 {
+        half::f16::from_bits(bits).to_f32()
+    }
+}
+
+impl Integers for Neon {
+    type I = int32x4_t;
     #[inline(always)]
     unsafe fn load_u8(p: *const u8) -> Self::I {
         // SAFETY: the contract of `Simd`: four bytes.
@@ -96,27 +118,16 @@ impl Simd for Neon {
         unsafe { vcvtq_f32_s32(v) }
     }
     #[inline(always)]
-    unsafe fn load_f16(p: *const u8) -> Self::F {
-        // SAFETY: the contract of `Simd`: four halves. The conversion is part of base NEON on
-        // 64-bit ARM; `half` knows it and reads no detection flag in a loop.
-        unsafe {
-            let bits = p.cast::<[u16; 4]>().read_unaligned();
-            let wide: [f32; 4] = std::array::from_fn(|i| half::f16::from_bits(bits[i]).to_f32());
-            vld1q_f32(wide.as_ptr())
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_bf16(p: *const u8) -> Self::F {
-        // SAFETY: the contract of `Simd`: four halves.
-        unsafe {
-            let bits = vcreate_u16(p.cast::<u64>().read_unaligned());
-            vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(bits)))
-        }
-    }
-    #[inline(always)]
-    unsafe fn half(bits: u16) -> f32 {
-        half::f16::from_bits(bits).to_f32()
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: the contract of `Simd`.
+        unsafe { vmulq_f32(a, b) }
     }
 }
 
-super::instantiate!("neon", Neon, Blocks, #[target_feature(enable = "neon")], [4, 4, 4, 2]);
+super::instantiate!(
+    "neon",
+    Neon,
+    Blocks,
+    [#[target_feature(enable = "neon")]],
+    [4, 4, 4, 2]
+);

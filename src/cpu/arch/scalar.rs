@@ -1,6 +1,8 @@
 //! Arrays of eight numbers in plain Rust: what runs where nothing better is known, and the
 //! code that a compiler may turn into any vector instructions it has (wasm, SSE2).
 
+use super::formats::Decoded;
+
 /// Eight numbers.
 pub(super) struct Scalar;
 
@@ -13,7 +15,6 @@ macro_rules! each {
 impl Simd for Scalar {
     const LANES: usize = 8;
     type F = [f32; 8];
-    type I = [i32; 8];
     #[inline(always)]
     unsafe fn splat(v: f32) -> [f32; 8] {
         [v; 8]
@@ -33,10 +34,6 @@ impl Simd for Scalar {
         each!(a, b; a + b)
     }
     #[inline(always)]
-    unsafe fn mul(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        each!(a, b; a * b)
-    }
-    #[inline(always)]
     unsafe fn fma(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
         // Two roundings: without the instruction, one would be a call of a function.
         each!(a, b, c; a * b + c)
@@ -48,40 +45,6 @@ impl Simd for Scalar {
     #[inline(always)]
     unsafe fn sum(v: [f32; 8]) -> f32 {
         ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7]))
-    }
-    #[inline(always)]
-    unsafe fn load_u8(p: *const u8) -> [i32; 8] {
-        // SAFETY: the contract of `Simd`.
-        unsafe { p.cast::<[u8; 8]>().read() }.map(i32::from)
-    }
-    #[inline(always)]
-    unsafe fn load_i8(p: *const u8) -> [i32; 8] {
-        // SAFETY: the contract of `Simd`.
-        unsafe { p.cast::<[i8; 8]>().read() }.map(i32::from)
-    }
-    #[inline(always)]
-    unsafe fn and(a: [i32; 8], mask: i32) -> [i32; 8] {
-        each!(a; a & mask)
-    }
-    #[inline(always)]
-    unsafe fn or(a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
-        each!(a, b; a | b)
-    }
-    #[inline(always)]
-    unsafe fn shr(a: [i32; 8], bits: i32) -> [i32; 8] {
-        each!(a; a >> bits)
-    }
-    #[inline(always)]
-    unsafe fn shl(a: [i32; 8], bits: i32) -> [i32; 8] {
-        each!(a; a << bits)
-    }
-    #[inline(always)]
-    unsafe fn sub(a: [i32; 8], b: i32) -> [i32; 8] {
-        each!(a; a - b)
-    }
-    #[inline(always)]
-    unsafe fn to_f32(v: [i32; 8]) -> [f32; 8] {
-        each!(v; v as f32)
     }
     #[inline(always)]
     unsafe fn load_f16(p: *const u8) -> [f32; 8] {
@@ -101,4 +64,4 @@ impl Simd for Scalar {
     }
 }
 
-super::instantiate!("scalar", Scalar, Decoded, , [2, 2, 1, 1]);
+super::instantiate!("scalar", Scalar, Decoded, [], [2, 2, 1, 1]);
