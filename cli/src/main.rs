@@ -1,2 +1,48 @@
-//! cli
-fn main() {}
+//! The `warploom` command.
+//!
+//! Standard output holds the result and nothing else: text, a table, or one JSON object. What is
+//! told beside it goes to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 130
+//! interrupted.
+
+mod args;
+mod bench;
+mod clocked;
+mod devices;
+mod engine;
+mod generate;
+mod interrupt;
+mod notes;
+mod units;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+/// How a command ended, if it did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Done,
+    Interrupted,
+}
+
+fn main() -> ExitCode {
+    // Usage errors and help end the process in here, with 2 and 0.
+    let cli = Cli::parse();
+    match run(&cli.command) {
+        Ok(Exit::Done) => ExitCode::SUCCESS,
+        Ok(Exit::Interrupted) => ExitCode::from(130),
+        Err(error) => {
+            notes::tell(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<Exit> {
+    notes::init_tracing()?;
+    match command {
+        Command::Devices(args) => devices::run(args),
+        Command::Generate(args) => generate::run(args),
+        Command::Bench(args) => bench::run(args),
+    }
+}

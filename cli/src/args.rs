@@ -1,0 +1,336 @@
+//! What the command line takes.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use warploom::llm::sampler::Sampling;
+
+/// Run language models on any GPU or on the CPU, and look at devices.
+#[derive(Debug, Parser)]
+#[command(name = "warploom", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  warploom generate \"Once upon a time\"
+  warploom generate --model model.gguf --device cpu \"The capital of France is\"
+  warploom devices
+  warploom bench --model model.gguf --json
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List devices, and tell which one is selected and why
+    Devices(DevicesArgs),
+    /// Write text that goes on from a prompt
+    Generate(GenerateArgs),
+    /// Measure prompt reading and writing, and compare with the device's memory bandwidth
+    Bench(BenchArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  warploom devices
+  warploom devices --device webgpu:1   # would this one be found?
+  warploom devices --json")]
+pub(crate) struct DevicesArgs {
+    /// Device to select: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which model, on what.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Place {
+    /// GGUF file (default: the small model that comes with the command)
+    #[arg(short, long, value_name = "FILE")]
+    #[cfg_attr(not(feature = "embedded-model"), arg(required = true))]
+    pub(crate) model: Option<PathBuf>,
+    /// Device: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Positions of the context (default: the model's, at most 4096)
+    #[arg(short, long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) context: Option<usize>,
+    /// Read the file into memory instead of mapping it: for files that may change
+    #[arg(long)]
+    pub(crate) copy: bool,
+    /// Threads of the CPU (default: WARPLOOM_THREADS, then one a core)
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) threads: Option<usize>,
+    /// Bytes of device memory that may be used, with K, M or G (default: what there is)
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) memory_budget: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  warploom generate \"Once upon a time\"
+  warploom generate --temperature 0 --max-tokens 64 \"The sun is\"      # the same each time
+  warploom generate --seed 7 --json \"A mouse\"
+  echo \"Long ago\" | warploom generate -
+  warploom generate -m model.gguf $'<|im_start|>user\\nHello<|im_end|>\\n<|im_start|>assistant\\n'
+
+Text goes to standard output, all else to standard error. Ctrl-C keeps what is written.")]
+pub(crate) struct GenerateArgs {
+    /// Text to go on from; `-` reads standard input (default: the beginning of a text)
+    #[arg(value_name = "PROMPT")]
+    pub(crate) prompt: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Most tokens to write
+    #[arg(short = 'n', long, value_name = "N", default_value = "256", value_parser = at_least_one)]
+    pub(crate) max_tokens: usize,
+    /// 0 always takes the most probable token [default: 0.8; own model 0.7]
+    #[arg(short, long, value_name = "T", value_parser = not_negative)]
+    pub(crate) temperature: Option<f32>,
+    /// Draw from the fewest tokens with this share of the probability [default: 0.95; own model 1]
+    #[arg(long, value_name = "P", value_parser = share)]
+    pub(crate) top_p: Option<f32>,
+    /// Draw from this many tokens, 0 for all [default: 40; own model 0]
+    #[arg(long, value_name = "N")]
+    pub(crate) top_k: Option<usize>,
+    /// Draw from tokens this probable relative to the best [default: 0.05]
+    #[arg(long, value_name = "P", value_parser = share)]
+    pub(crate) min_p: Option<f32>,
+    /// Weakens tokens that came lately, 1 for off [default: 1; own model 1.15]
+    #[arg(long, value_name = "X", value_parser = positive)]
+    pub(crate) repeat_penalty: Option<f32>,
+    /// How many tokens count as lately
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub(crate) repeat_last_n: usize,
+    /// Start of the random numbers (default: another one each time, told at the end)
+    #[arg(short, long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Print one JSON object at the end instead of the text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the text only
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  warploom bench
+  warploom bench --model model.gguf --prompt-tokens 1024 --tokens 256
+  warploom bench --device cpu --json")]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Tokens of the prompt (default: 512, less if the context is short)
+    #[arg(short, long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) prompt_tokens: Option<usize>,
+    /// Tokens to write after it (default: 128, less if the context is short)
+    #[arg(short = 'n', long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) tokens: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl GenerateArgs {
+    /// How tokens are chosen: what was asked for, and else what suits the model. The card of the
+    /// model that comes with the command recommends its values.
+    pub(crate) fn sampling(&self, seed: u64) -> Sampling {
+        let base = match self.place.model {
+            Some(_) => Sampling::default(),
+            None => Sampling {
+                temperature: 0.7,
+                top_k: 0,
+                top_p: 1.0,
+                min_p: 0.05,
+                repetition_penalty: 1.15,
+                ..Sampling::default()
+            },
+        };
+        Sampling {
+            temperature: self.temperature.unwrap_or(base.temperature),
+            top_k: self.top_k.unwrap_or(base.top_k),
+            top_p: self.top_p.unwrap_or(base.top_p),
+            min_p: self.min_p.unwrap_or(base.min_p),
+            repetition_penalty: self.repeat_penalty.unwrap_or(base.repetition_penalty),
+            repeat_last_n: self.repeat_last_n,
+            seed,
+        }
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "must be a whole number above 0".into())
+}
+
+fn number(text: &str, fits: impl Fn(f32) -> bool, words: &str) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|n: &f32| n.is_finite() && fits(*n));
+    number.ok_or_else(|| format!("must be {words}"))
+}
+
+fn not_negative(text: &str) -> Result<f32, String> {
+    number(text, |n| n >= 0.0, "a number of 0 or more")
+}
+
+fn positive(text: &str) -> Result<f32, String> {
+    number(text, |n| n >= f32::MIN_POSITIVE, "a number above 0")
+}
+
+fn share(text: &str) -> Result<f32, String> {
+    number(text, |n| (0.0..=1.0).contains(&n), "a number from 0 to 1")
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let bytes = warploom::config::parse_bytes(text).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "must be a number of bytes, such as 512M or 1.5G".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    fn generate(args: &[&str]) -> Result<GenerateArgs, clap::Error> {
+        let all = ["warploom", "generate"].iter().chain(args);
+        match Cli::try_parse_from(all)?.command {
+            Command::Generate(args) => Ok(args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_has_examples_and_every_command_is_in_the_first() {
+        let mut root = Cli::command();
+        let help = root.render_long_help().to_string();
+        for line in ["devices ", "generate ", "bench ", "Exit codes: 0 done, 1 failed"] {
+            assert!(help.contains(line), "{line:?} in {help}");
+        }
+        let rows = [
+            ("devices", ["warploom devices --json", "--device <DEVICE>", "WARPLOOM_DEVICE"]),
+            ("generate", ["echo \"Long ago\" | warploom generate -", "--top-p <P>", "[PROMPT]"]),
+            ("bench", ["warploom bench --device cpu --json", "--prompt-tokens <N>", "--copy"]),
+        ];
+        for (name, lines) in rows {
+            let command = root.find_subcommand_mut(name).unwrap();
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Examples:"), "{name}: {help}");
+            for line in lines {
+                assert!(help.contains(line), "{name}: {line:?} in {help}");
+            }
+        }
+    }
+
+    #[test]
+    fn options_reach_their_fields() {
+        let args = generate(&[
+            "--model",
+            "m.gguf",
+            "-d",
+            "webgpu:1",
+            "-n",
+            "9",
+            "-t",
+            "0",
+            "--top-p",
+            "0.5",
+            "--top-k",
+            "3",
+            "--min-p",
+            "0.25",
+            "--repeat-penalty",
+            "1.5",
+            "--repeat-last-n",
+            "7",
+            "--seed",
+            "18446744073709551615",
+            "-c",
+            "99",
+            "--copy",
+            "--threads",
+            "2",
+            "--memory-budget",
+            "1.5G",
+            "--json",
+            "-q",
+            "Once",
+        ])
+        .unwrap();
+        assert_eq!(args.prompt.as_deref(), Some("Once"));
+        assert_eq!(args.place.device.as_deref(), Some("webgpu:1"));
+        assert_eq!((args.place.context, args.place.threads), (Some(99), Some(2)));
+        assert_eq!(args.place.memory_budget, Some(3 << 29));
+        assert!(args.place.copy && args.json && args.quiet && args.max_tokens == 9);
+        let want = Sampling {
+            temperature: 0.0,
+            top_k: 3,
+            top_p: 0.5,
+            min_p: 0.25,
+            repetition_penalty: 1.5,
+            repeat_last_n: 7,
+            seed: 11,
+        };
+        assert_eq!(args.sampling(11), want);
+    }
+
+    #[test]
+    fn a_file_gets_the_library_defaults() {
+        let args = generate(&["-m", "m.gguf"]).unwrap();
+        assert_eq!(args.sampling(0), Sampling::default());
+        assert_eq!((args.max_tokens, args.prompt), (256, None));
+    }
+
+    #[cfg(feature = "embedded-model")]
+    #[test]
+    fn the_own_model_gets_the_values_of_its_card() {
+        let got = generate(&["Once"]).unwrap().sampling(0);
+        assert_eq!((got.temperature, got.min_p, got.repetition_penalty), (0.7, 0.05, 1.15));
+        assert_eq!((got.top_k, got.top_p, got.repeat_last_n), (0, 1.0, 64));
+    }
+
+    #[cfg(not(feature = "embedded-model"))]
+    #[test]
+    fn without_an_own_model_a_file_must_be_named() {
+        let error = generate(&["Once"]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::MissingRequiredArgument);
+        assert_eq!(error.exit_code(), 2);
+    }
+
+    #[test]
+    fn wrong_values_are_usage_errors_that_say_what_is_right() {
+        let rows: [(&[&str], &str); 10] = [
+            (&["-n", "0"], "above 0"),
+            (&["-n", "many"], "above 0"),
+            (&["-t=-1"], "0 or more"),
+            (&["-t", "NaN"], "0 or more"),
+            (&["-t", "inf"], "0 or more"),
+            (&["--top-p", "1.1"], "from 0 to 1"),
+            (&["--min-p=-0.1"], "from 0 to 1"),
+            (&["--repeat-penalty", "0"], "above 0"),
+            (&["--memory-budget", "lots"], "512M"),
+            (&["-c", "0"], "above 0"),
+        ];
+        for (args, words) in rows {
+            let all: Vec<&str> = ["-m", "m.gguf"].iter().chain(args).copied().collect();
+            let error = generate(&all).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{args:?}");
+            assert_eq!(error.kind(), ErrorKind::ValueValidation, "{args:?}");
+            assert!(error.to_string().contains(words), "{args:?}: {error}");
+        }
+        let error = Cli::try_parse_from(["warploom", "sing"]).unwrap_err();
+        assert_eq!((error.kind(), error.exit_code()), (ErrorKind::InvalidSubcommand, 2));
+        let error = Cli::try_parse_from(["warploom", "bench", "--help"]).unwrap_err();
+        assert_eq!((error.kind(), error.exit_code()), (ErrorKind::DisplayHelp, 0));
+    }
+}

@@ -1,0 +1,187 @@
+//! `warploom devices`.
+
+use crate::Exit;
+use crate::args::DevicesArgs;
+use crate::engine::{self, Found, FoundDevice};
+use crate::units;
+use serde_json::{Value, json};
+use std::io::Write;
+use warploom::provider::{DeviceKind, DeviceProfile};
+
+pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<Exit> {
+    let found = engine::detect(args.device.as_deref())?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{:#}", report(&found)?)?;
+    } else {
+        write!(out, "{}", table(&found))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// One object with everything.
+fn report(found: &Found) -> anyhow::Result<Value> {
+    let mut devices = Vec::new();
+    for device in &found.devices {
+        let mut row = serde_json::to_value(&device.profile)?;
+        row["id"] = device.profile.id().into();
+        row["selected"] = device.selected.into();
+        row["reason"] = device.reason.clone().into();
+        devices.push(row);
+    }
+    let failures: Vec<Value> =
+        found.failures.iter().map(|(p, e)| json!({ "provider": p, "error": e })).collect();
+    let selected = found.devices.iter().find(|d| d.selected).map(|d| d.profile.id());
+    Ok(json!({
+        "startup_line": found.startup_line,
+        "selected": selected,
+        "devices": devices,
+        "failures": failures,
+    }))
+}
+
+/// A row for each device, the selected one marked, and the startup line.
+fn table(found: &Found) -> String {
+    let head = ["", "id", "name", "kind", "driver", "memory", "bandwidth", "features"];
+    let mut rows = vec![head.map(String::from)];
+    // A device that executes nothing is of interest only to who asks for it.
+    let shown = |d: &&FoundDevice| d.selected || d.profile.kind != DeviceKind::Null;
+    rows.extend(found.devices.iter().filter(shown).map(row));
+    let widths: Vec<usize> = (0..head.len())
+        .map(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in &rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text.push('\n');
+    for device in found.devices.iter().filter(shown) {
+        text.push_str(&format!("{}: {}\n", device.profile.id(), device.reason));
+    }
+    text.push_str(&found.startup_line);
+    text.push('\n');
+    text
+}
+
+fn row(device: &FoundDevice) -> [String; 8] {
+    let profile = &device.profile;
+    let told = |n: u64, unit: &str| match n {
+        0 => "-".to_owned(),
+        n => format!("{}{unit}", units::bytes(n)),
+    };
+    [
+        if device.selected { "*" } else { "" }.into(),
+        profile.id(),
+        profile.name.clone(),
+        kind(profile.kind).into(),
+        profile.driver.clone(),
+        told(profile.memory_bytes, ""),
+        told(profile.local_bandwidth, "/s"),
+        features(profile),
+    ]
+}
+
+fn kind(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Discrete => "discrete GPU",
+        DeviceKind::Integrated => "integrated GPU",
+        DeviceKind::Software => "software GPU",
+        DeviceKind::Cpu => "CPU",
+        DeviceKind::Null => "null",
+    }
+}
+
+fn features(profile: &DeviceProfile) -> String {
+    let mut all = Vec::new();
+    if profile.has_subgroups {
+        let (min, max) = (profile.subgroup_min, profile.subgroup_max);
+        all.push(if min == max {
+            format!("subgroups {min}")
+        } else {
+            format!("subgroups {min}-{max}")
+        });
+    }
+    let flags = [
+        (profile.has_f16, "f16"),
+        (profile.has_matrix_hw, "matrix"),
+        (profile.has_timestamps, "timestamps"),
+        (profile.shared_memory, "shared memory"),
+    ];
+    all.extend(flags.iter().filter(|f| f.0).map(|f| f.1.to_owned()));
+    if profile.compute_units > 0 {
+        all.push(format!("{} units", profile.compute_units));
+    }
+    if all.is_empty() { "-".into() } else { all.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found() -> Found {
+        let gpu = DeviceProfile {
+            name: "Test GPU".into(),
+            driver: "1.2".into(),
+            memory_bytes: 8_000_000_000,
+            local_bandwidth: 448_000_000_000,
+            has_subgroups: true,
+            subgroup_min: 32,
+            subgroup_max: 32,
+            has_f16: true,
+            ..DeviceProfile::webgpu_floor("")
+        };
+        let cpu = DeviceProfile {
+            provider: "cpu".into(),
+            name: "Test CPU".into(),
+            driver: "avx2".into(),
+            kind: DeviceKind::Cpu,
+            compute_units: 2,
+            ..DeviceProfile::webgpu_floor("")
+        };
+        let null = DeviceProfile { provider: "null".into(), kind: DeviceKind::Null, ..cpu.clone() };
+        let device = |profile, reason: &str, selected| FoundDevice {
+            profile,
+            reason: reason.into(),
+            selected,
+        };
+        Found {
+            startup_line: "requested=auto detected=[..] selected=webgpu:0".into(),
+            devices: vec![
+                device(gpu, "best", true),
+                device(cpu, "second", false),
+                device(null, "nothing", false),
+            ],
+            failures: vec![("opencl".into(), "no driver".into())],
+        }
+    }
+
+    #[test]
+    fn the_table_aligns_and_ends_in_the_startup_line() {
+        let want = [
+            "   id        name      kind          driver  memory  bandwidth   features",
+            "*  webgpu:0  Test GPU  discrete GPU  1.2     8.0 GB  448.0 GB/s  subgroups 32, f16",
+            "   cpu:0     Test CPU  CPU           avx2    -       -           2 units",
+            "",
+            "webgpu:0: best",
+            "cpu:0: second",
+            "requested=auto detected=[..] selected=webgpu:0",
+        ];
+        assert_eq!(table(&found()).lines().collect::<Vec<_>>(), want);
+    }
+
+    #[test]
+    fn json_holds_every_device_and_field() {
+        let got = report(&found()).unwrap();
+        assert_eq!(got["selected"], "webgpu:0");
+        assert_eq!(got["startup_line"], "requested=auto detected=[..] selected=webgpu:0");
+        assert_eq!(got["devices"].as_array().unwrap().len(), 3);
+        let gpu = &got["devices"][0];
+        assert_eq!((&gpu["id"], &gpu["selected"]), (&json!("webgpu:0"), &json!(true)));
+        assert_eq!(gpu["local_bandwidth"], 448_000_000_000u64);
+        assert_eq!((&gpu["kind"], &gpu["reason"]), (&json!("discrete"), &json!("best")));
+        assert_eq!(got["failures"][0], json!({"provider": "opencl", "error": "no driver"}));
+    }
+}

@@ -1,0 +1,240 @@
+//! `warploom generate`.
+
+use crate::Exit;
+use crate::args::GenerateArgs;
+use crate::engine::{Ended, Loaded, Request, Written};
+use crate::notes::{Progress, tell};
+use crate::{interrupt, units};
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::ops::ControlFlow;
+use std::time::Instant;
+use warploom::llm::sampler::Sampling;
+
+pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
+    interrupt::listen()?;
+    let prompt = match args.prompt.as_deref() {
+        Some("-") => read_prompt(std::io::stdin().lock())?,
+        given => given.unwrap_or_default().to_owned(),
+    };
+    // 32 bits: any JSON reader keeps them exact.
+    let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one(()) & 0xffff_ffff);
+    let sampling = args.sampling(seed);
+    let start = Instant::now();
+    let mut loaded = {
+        let progress = Progress::new(args.quiet);
+        Loaded::open(&args.place, &mut |done, total| progress.set(done, total))?
+    };
+    let load_seconds = start.elapsed().as_secs_f64();
+    if !args.quiet {
+        tell(loaded.startup_line());
+        tell(&format!("compute mode {}", loaded.compute_mode()));
+    }
+    let mut out = Output::new(args.json);
+    if !args.quiet && !args.json && out.is_terminal() && std::io::stderr().is_terminal() {
+        // On a screen the text reads on from its prompt; a pipe gets the new text alone.
+        let _ = write!(std::io::stderr(), "{prompt}");
+    }
+    interrupt::writing();
+    let request = Request { max_tokens: args.max_tokens, sampling: sampling.clone() };
+    let written = loaded.generate(&prompt, &request, &mut |text| match out.write(text) {
+        ControlFlow::Continue(()) if interrupt::asked() => ControlFlow::Break(()),
+        flow => flow,
+    })?;
+    if args.json {
+        let report = report(&loaded, &prompt, &sampling, &written, load_seconds);
+        out.object(&report)?;
+    } else {
+        out.end()?;
+        if !args.quiet {
+            tell(&summary(&written, load_seconds, &sampling));
+        }
+    }
+    Ok(if interrupt::asked() { Exit::Interrupted } else { Exit::Done })
+}
+
+/// All of standard input, less the line end that `echo` adds.
+fn read_prompt(mut input: impl Read) -> anyhow::Result<String> {
+    let mut text = String::new();
+    input.read_to_string(&mut text).context("reading the prompt from standard input")?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
+}
+
+/// Standard output, as long as somebody reads it.
+struct Output {
+    json: bool,
+    /// Why it takes no more.
+    failed: Option<std::io::Error>,
+}
+
+impl Output {
+    fn new(json: bool) -> Output {
+        Output { json, failed: None }
+    }
+
+    fn is_terminal(&self) -> bool {
+        std::io::stdout().is_terminal()
+    }
+
+    /// Shows text at once; breaks where nobody takes it.
+    fn write(&mut self, text: &str) -> ControlFlow<()> {
+        if self.json {
+            return ControlFlow::Continue(());
+        }
+        let mut out = std::io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// Ends the text with a line end. That a reader such as `head` had enough is no failure.
+    fn end(&mut self) -> anyhow::Result<()> {
+        let _ = self.write("\n");
+        match self.failed.take() {
+            Some(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(error).context("writing to standard output")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn object(&mut self, value: &Value) -> anyhow::Result<()> {
+        writeln!(std::io::stdout(), "{value:#}").context("writing to standard output")
+    }
+}
+
+fn ended(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Stop => "stop",
+        Ended::Length => "length",
+        Ended::Context => "context",
+        Ended::Interrupted => "interrupted",
+    }
+}
+
+/// What came out, in a line.
+fn summary(written: &Written, load_seconds: f64, sampling: &Sampling) -> String {
+    let why = match written.ended {
+        Ended::Stop => "the model ended the text",
+        Ended::Length => "as many tokens as asked for",
+        Ended::Context => "the context is full",
+        Ended::Interrupted => "interrupted",
+    };
+    let seed = match sampling.temperature {
+        0.0 => String::new(),
+        _ => format!("; seed {}", sampling.seed),
+    };
+    format!(
+        "loaded in {}; prompt {} tokens, {:.1} tokens/s; {} tokens, {:.1} tokens/s; {why}{seed}",
+        units::seconds(load_seconds),
+        written.prompt_tokens,
+        written.prefill_rate(),
+        written.tokens.len(),
+        written.decode_rate(),
+    )
+}
+
+/// The one object of `--json`.
+fn report(
+    loaded: &Loaded,
+    prompt: &str,
+    sampling: &Sampling,
+    written: &Written,
+    load_seconds: f64,
+) -> Value {
+    let mut report = json!({
+        "model": loaded.model_name(),
+        "device": { "id": loaded.profile().id(), "name": loaded.profile().name },
+        "startup_line": loaded.startup_line(),
+        "compute_mode": loaded.compute_mode(),
+        "prompt": prompt,
+    });
+    if let (Value::Object(report), Value::Object(result)) =
+        (&mut report, result(sampling, written, load_seconds))
+    {
+        report.extend(result);
+    }
+    report
+}
+
+/// The part of the object that a run decides.
+fn result(sampling: &Sampling, written: &Written, load_seconds: f64) -> Value {
+    json!({
+        "text": written.text,
+        "prompt_tokens": written.prompt_tokens,
+        "tokens": written.tokens.len(),
+        "token_ids": written.tokens,
+        "finish": ended(written.ended),
+        "sampling": {
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "min_p": sampling.min_p,
+            "repeat_penalty": sampling.repetition_penalty,
+            "repeat_last_n": sampling.repeat_last_n,
+            "seed": sampling.seed,
+        },
+        "timings": {
+            "load_seconds": load_seconds,
+            "first_token_seconds": written.first_token_seconds,
+            "prefill_tokens_per_second": written.prefill_rate(),
+            "decode_seconds": written.decode_seconds,
+            "decode_tokens_per_second": written.decode_rate(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written() -> Written {
+        Written {
+            text: " there was\u{1f600}".into(),
+            tokens: vec![5, 6, 7],
+            prompt_tokens: 10,
+            ended: Ended::Length,
+            first_token_seconds: 0.5,
+            decode_seconds: 0.25,
+        }
+    }
+
+    #[test]
+    fn a_prompt_from_a_pipe_loses_one_line_end() {
+        for (input, want) in [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a", "a"), ("", "")]
+        {
+            assert_eq!(read_prompt(input.as_bytes()).unwrap(), want);
+        }
+        let error = read_prompt(&b"\xff"[..]).unwrap_err();
+        assert!(format!("{error:#}").contains("standard input"), "{error:#}");
+    }
+
+    #[test]
+    fn the_summary_tells_rates_seed_and_why_it_ended() {
+        let sampling = Sampling { seed: 7, ..Sampling::default() };
+        let want = "loaded in 1.50 s; prompt 10 tokens, 20.0 tokens/s; 3 tokens, 8.0 tokens/s; \
+                    as many tokens as asked for; seed 7";
+        assert_eq!(summary(&written(), 1.5, &sampling), want);
+        let greedy = summary(&written(), 1.5, &Sampling::greedy());
+        assert!(!greedy.contains("seed"), "{greedy}");
+    }
+
+    #[test]
+    fn the_object_has_text_counts_timings_and_seed() {
+        let got = result(&Sampling { seed: 7, ..Sampling::default() }, &written(), 1.5);
+        assert_eq!(got["text"], " there was\u{1f600}");
+        assert_eq!((&got["tokens"], &got["prompt_tokens"]), (&json!(3), &json!(10)));
+        assert_eq!(got["token_ids"], json!([5, 6, 7]));
+        assert_eq!((&got["finish"], &got["sampling"]["seed"]), (&json!("length"), &json!(7)));
+        assert_eq!(got["timings"]["load_seconds"], 1.5);
+        assert_eq!(got["timings"]["prefill_tokens_per_second"], 20.0);
+        assert_eq!(got["timings"]["decode_tokens_per_second"], 8.0);
+    }
+}

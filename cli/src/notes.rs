@@ -1,0 +1,59 @@
+//! What is told beside the result, on standard error.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write};
+
+/// Writes a line to standard error; a closed one is nobody's fault.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// A bar that shows how far a load is, on a terminal only.
+pub(crate) struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    /// A bar that is hidden if `quiet`, or if standard error is no terminal.
+    pub(crate) fn new(quiet: bool) -> Progress {
+        if quiet || !std::io::stderr().is_terminal() {
+            return Progress(None);
+        }
+        let bar = ProgressBar::new(0);
+        let template = "loading {bar:30} {decimal_bytes}/{decimal_total_bytes}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Progress(Some(bar))
+    }
+
+    /// `done` of `total` bytes are on the device.
+    pub(crate) fn set(&self, done: u64, total: u64) {
+        if let Some(bar) = &self.0 {
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Prints what the library traces, as far as `WARPLOOM_DEBUG` asks for it.
+pub(crate) fn init_tracing() -> anyhow::Result<()> {
+    use tracing_subscriber::filter::LevelFilter;
+    let Some(text) = warploom::config::var(&warploom::config::DEBUG) else { return Ok(()) };
+    let level = match text.parse() {
+        Ok(0u8) => return Ok(()),
+        Ok(1) => LevelFilter::INFO,
+        Ok(2..=4) => LevelFilter::DEBUG,
+        Ok(5) => LevelFilter::TRACE,
+        _ => anyhow::bail!("WARPLOOM_DEBUG={text:?} is not a number from 0 to 5"),
+    };
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).without_time();
+    subscriber.try_init().map_err(|e| anyhow::anyhow!("WARPLOOM_DEBUG: {e}"))
+}
