@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use warploom::base::platform::block_on;
 use warploom::gguf::Access;
 use warploom::llm::sampler::Sampling;
-use warploom::llm::{
-    Event, Finish, GenerateOptions, Model, Session, SessionOptions, Wanted,
-};
+use warploom::llm::{Event, Finish, GenerateOptions, Model, Session, SessionOptions, Wanted};
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
 use warploom::runtime::{Detection, Runtime};
 
@@ -274,8 +272,7 @@ impl Loaded {
 }
 
 fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {
-    let mut builder =
-        Runtime::builder().threads(place.threads).memory_budget(place.memory_budget);
+    let mut builder = Runtime::builder().threads(place.threads).memory_budget(place.memory_budget);
     if let Some(device) = &place.device {
         builder = builder.device(device);
     }

@@ -73,6 +73,11 @@ impl Dim {
         self.terms.is_empty().then_some(self.constant)
     }
 
+    /// Whether it is a multiple of `n` whatever its symbols are.
+    pub fn is_multiple_of(&self, n: i64) -> bool {
+        n != 0 && self.constant % n == 0 && self.terms.values().all(|factor| factor % n == 0)
+    }
+
     /// Whether it is this number.
     pub fn is(&self, value: i64) -> bool {
         self.as_const() == Some(value)

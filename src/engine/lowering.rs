@@ -9,7 +9,7 @@ use crate::base::{DType, Dim, Format, Layout, Shape, ShapeClass};
 use crate::broken_invariant;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, AssetSpec, KernelSpec, catalogue};
-use crate::provider::{DeviceProfile, Word};
+use crate::provider::{DeviceProfile, GRANULE, Word};
 
 /// A piece of memory of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub struct Tensor {
     pub name: String,
     /// What it is for.
     pub role: TensorRole,
-    /// Most bytes it takes in this class; a multiple of 4.
+    /// Most bytes it takes in this class; a multiple of [`GRANULE`].
     pub bytes: u64,
 }
 
@@ -257,7 +257,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Most bytes of a tensor in a class, a multiple of 4 and at least 4.
+/// Most bytes of a tensor in a class, a multiple of [`GRANULE`] that is not 0.
 ///
 /// # Errors
 /// Invalid, when the size is not bounded or does not fit 64 bits.
@@ -268,7 +268,7 @@ pub fn tensor_bytes(class: &ShapeClass, shape: &Shape, dtype: DType) -> Result<u
             .checked_mul(class.upper(dim)?)
             .ok_or_else(|| Error::invalid(format!("tensor {shape} does not fit 64 bits")))?;
     }
-    Ok(bytes.max(4).next_multiple_of(4))
+    Ok(bytes.max(1).next_multiple_of(GRANULE))
 }
 
 /// The launch of a catalogue kernel, put together by name.

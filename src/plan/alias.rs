@@ -12,6 +12,7 @@ use crate::broken_invariant;
 use crate::engine::{Tensor, TensorId, TensorRole, View, tensor_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Node, NodeId, Op};
+use crate::provider::GRANULE;
 
 pub(super) fn alias(draft: &mut Draft) -> Result<()> {
     let ids: Vec<NodeId> = draft.graph.ids().collect();
@@ -62,14 +63,14 @@ fn weight(draft: &mut Draft, node: &Node, name: &str, format: Format) -> Result<
         let len = format.block_len();
         Error::invalid(format!("weight {name:?} of {elements} elements is not blocks of {len}"))
     })?;
-    let bytes = bytes.max(4).next_multiple_of(4);
+    let bytes = bytes.max(1).next_multiple_of(GRANULE);
     let role = TensorRole::Weight(name.into());
     let tensor = add(draft, Tensor { name: name.into(), role, bytes });
     Ok(View::whole(tensor, node.shape.clone(), node.dtype, format))
 }
 
 fn constant(draft: &mut Draft, node: &Node, words: &[u32]) -> View {
-    let bytes = (words.len().max(1) * 4) as u64;
+    let bytes = (words.len().max(1) as u64 * 4).next_multiple_of(GRANULE);
     let role = TensorRole::Constant(words.to_vec());
     let name = if node.label.is_empty() { "constant".into() } else { node.label.clone() };
     let tensor = add(draft, Tensor { name, role, bytes });

@@ -123,6 +123,10 @@ pub struct BufferId {
     pub generation: u32,
 }
 
+/// Sizes of tensors in device memory are rounded up to this many bytes, so that kernels may read
+/// four words at once.
+pub const GRANULE: u64 = 16;
+
 /// Part of a buffer, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BufferRange {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::memory::{Pool, PooledBuffer};
-use crate::provider::{BufferRange, Device, Usage};
+use crate::provider::{BufferRange, Device, GRANULE, Usage};
 
 /// Bytes of one piece of an upload.
 const CHUNK: usize = 16 << 20;
@@ -41,7 +41,7 @@ impl Resident {
         weight: &WeightSource,
         progress: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        let bytes = (weight.bytes.len() as u64).max(4).next_multiple_of(4);
+        let bytes = (weight.bytes.len() as u64).max(1).next_multiple_of(GRANULE);
         let buffer = pool
             .take(bytes, Usage::Weights)
             .map_err(|e| e.context(format_args!("weight {:?}", weight.name)))?;
@@ -65,6 +65,7 @@ impl Resident {
         name: &str,
         bytes: u64,
     ) -> Result<()> {
+        let bytes = bytes.max(1).next_multiple_of(GRANULE);
         let buffer = pool
             .take(bytes, Usage::State)
             .map_err(|e| e.context(format_args!("state {name:?}")))?;
