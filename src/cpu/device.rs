@@ -45,7 +45,8 @@ struct State {
 impl CpuDevice {
     /// Opens it with an instruction set.
     pub(super) fn new(arch: &'static Arch, options: &OpenOptions) -> CpuDevice {
-        let pool = Pool::new(options.threads.unwrap_or_else(system::cores).max(1));
+        // More threads than any machine has cores would only be in each other's way.
+        let pool = Pool::new(options.threads.unwrap_or_else(system::cores).clamp(1, 1024));
         let profile = system::profile(arch, pool.threads());
         let known = (profile.memory_bytes > 0).then_some(profile.memory_bytes);
         let budget = options.memory_budget.or(known).unwrap_or(u64::MAX);

@@ -3,8 +3,8 @@
 //! Work is executed at once, in `submit`, by the calling thread and the device's own threads
 //! (`OpenOptions::threads`, one for each core by default, the calling thread included); `wait`
 //! only hands over what is there. Everything is resolved in `prepare`, so that a submit in the
-//! steady state allocates nothing but its downloads. Products are exact in f32 on the weights as
-//! they decode, with the best instruction set of the machine, chosen once.
+//! steady state allocates nothing but its downloads and what `gemm` packs into. Products are exact
+//! in f32 on the weights as they decode, with the best instruction set, chosen once.
 //!
 //! Invariants:
 //! - Buffers are touched only under the device's lock: by `write`, and by kernels inside `submit`.

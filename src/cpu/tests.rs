@@ -300,3 +300,62 @@ fn parameters_that_pass_a_binding_are_errors_for_every_kernel() {
         }
     }
 }
+
+/// Launches with one buffer bound everywhere; yields it.
+fn launch_within(device: &dyn Device, spec: &KernelSpec, params: &[u32], data: &[f32]) -> Vec<f32> {
+    block_on(device.compile(spec)).unwrap();
+    let size = data.len() as u64 * 4;
+    let mut work = Recording::default();
+    let kernel = work.kernel(spec.clone());
+    let params = work.param_block(ParamBlock(params.iter().map(|w| Word::Bits(*w)).collect()));
+    let slot = work.slot("all", size);
+    let bind = |access| Binding { slot, offset: 0, bytes: size, access };
+    let accesses = catalogue::interface(spec).unwrap().bindings;
+    work.commands.push(Command::Dispatch(Dispatch {
+        kernel,
+        params,
+        bindings: accesses.into_iter().map(bind).collect(),
+        grid: [Dim::new(1), Dim::new(1), Dim::new(1)],
+        label: "within".into(),
+    }));
+    let all = SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(size) };
+    work.commands.push(Command::Download { from: all });
+    let buffer = device.alloc(size, Usage::Working).unwrap();
+    device.write(whole(buffer, size), &bytes(data)).unwrap();
+    let id = device.prepare(&work, &[Some(whole(buffer, size))]).unwrap();
+    let ticket = device.submit(&[(id, Args::default())]).unwrap();
+    let done = block_on(device.wait(ticket)).unwrap();
+    let float = |c: &[u8]| f32::from_le_bytes([c[0], c[1], c[2], c[3]]);
+    done.downloads[0].chunks_exact(4).map(float).collect()
+}
+
+#[test]
+fn a_kernel_reads_its_inputs_as_they_were_before_it() {
+    use crate::ir::scalar::BinaryOp;
+    use crate::kernel::{Addressing, FusedExpr, Operand, Value};
+    let flat = Operand { dtype: crate::base::DType::F32, addressing: Addressing::Flat };
+    let double = KernelSpec::Fused(FusedExpr {
+        rank: 1,
+        inputs: vec![flat],
+        output: flat,
+        values: vec![Value::Input(0), Value::Binary(BinaryOp::Add, 0, 0)],
+        result: 1,
+    });
+    let n = 50_000;
+    let data = numbers(n + 1, 40);
+    for device in devices() {
+        // In place, then one element on, then one element back.
+        for (from, to) in [(0, 0), (0, 1), (1, 0)] {
+            let params = [n as u32, n as u32, from, to];
+            let got = launch_within(&*device, &double, &params, &data);
+            let mut want = data.clone();
+            (0..n).for_each(|i| want[to as usize + i] = data[from as usize + i] * 2.0);
+            assert_eq!(got, want, "{from} {to}");
+        }
+        let softmax = KernelSpec::Asset(AssetSpec::new("softmax"));
+        let inside = launch_within(&*device, &softmax, &[100, 500, 0, 500, 0], &data);
+        let out = launch(&*device, &softmax, &[100, 500, 0, 500, 0], &[bytes(&data)], 50_000);
+        let out: Vec<f32> = out.unwrap().into_iter().map(f32::from_bits).collect();
+        assert_eq!(inside[..50_000], out);
+    }
+}

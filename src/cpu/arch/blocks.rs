@@ -165,11 +165,13 @@ impl Packed for Q4K {
         unsafe {
             let (d, dmin) = (half_at::<S>(p), half_at::<S>(p.add(2)));
             let (scales, minima) = q4_k_scales(p.add(4));
+            let factors = sixteen::<S>(&[scales.to_le(), minima.to_le()], 1.0, false);
+            let (d, dmin) = (S::splat(d), S::splat(-dmin));
             for pair in 0..4 {
-                let factor = |i: usize| d * f32::from((scales >> (8 * i)) as u8);
-                let minimum = |i: usize| -dmin * f32::from((minima >> (8 * i)) as u8);
-                let (d0, m0) = (S::splat(factor(2 * pair)), S::splat(minimum(2 * pair)));
-                let (d1, m1) = (S::splat(factor(2 * pair + 1)), S::splat(minimum(2 * pair + 1)));
+                let factor = |i: usize| S::mul(d, S::splat(factors[i]));
+                let minimum = |i: usize| S::mul(dmin, S::splat(factors[8 + i]));
+                let (d0, m0) = (factor(2 * pair), minimum(2 * pair));
+                let (d1, m1) = (factor(2 * pair + 1), minimum(2 * pair + 1));
                 for j in (0..32).step_by(S::LANES) {
                     let q = S::load_u8(p.add(16 + pair * 32 + j));
                     sink.put(pair * 64 + j, S::fma(S::to_f32(S::and(q, 15)), d0, m0));
@@ -178,6 +180,24 @@ impl Packed for Q4K {
             }
         }
     }
+}
+
+/// Sixteen bytes, with or without sign, as floats times `factor`.
+///
+/// # Safety
+/// The machine has the instructions of `S`.
+#[inline(always)]
+unsafe fn sixteen<S: Integers>(bytes: &[u64; 2], factor: f32, signed: bool) -> [f32; 16] {
+    let mut floats = [0.0; 16];
+    for j in (0..16).step_by(S::LANES) {
+        // SAFETY: j + LANES is at most 16, as LANES divides it.
+        unsafe {
+            let from = bytes.as_ptr().cast::<u8>().add(j);
+            let v = if signed { S::load_i8(from) } else { S::load_u8(from) };
+            S::store(floats.as_mut_ptr().add(j), S::mul(S::to_f32(v), S::splat(factor)));
+        }
+    }
+    floats
 }
 
 /// The eight 6-bit scales and minima of a Q4_K block, a byte each, the first lowest.
@@ -203,12 +223,12 @@ impl Packed for Q6K {
         // SAFETY: a block is 128 bytes of low halves, 64 bytes of upper pairs of bits, 16 signed
         // scales and a half. Each half of the block makes four runs of 32 weights.
         unsafe {
-            let d = half_at::<S>(p.add(208));
+            let scales = p.add(192).cast::<[u64; 2]>().read_unaligned();
+            let factors = sixteen::<S>(&scales, half_at::<S>(p.add(208)), true);
             for half in 0..2 {
                 let (ql, qh) = (p.add(64 * half), p.add(128 + 32 * half));
-                let scales = p.add(192 + 8 * half).cast::<i8>();
                 for j in (0..32).step_by(S::LANES) {
-                    let scale = |run: usize| S::splat(d * f32::from(*scales.add(2 * run + j / 16)));
+                    let scale = |run: usize| S::splat(factors[8 * half + 2 * run + j / 16]);
                     let (l0, l1) = (S::load_u8(ql.add(j)), S::load_u8(ql.add(32 + j)));
                     let h = S::load_u8(qh.add(j));
                     let q0 = S::or(S::and(l0, 15), S::and(S::shl(h, 4), 0x30));
