@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Writes a GGUF file of a real model's shape with random weights, for benchmarks.
+
+    python3 benches/shaped_gguf.py llama-1b out.gguf
+
+llama-1b: Llama-3.2-1B, Q4_K with Q6_K for the value, down and embedding matrices as in common files.
+The text is noise; times are those of the real model, since no kernel looks at the numbers.
+Needs numpy.
+"""
+import struct
+import sys
+
+import numpy as np
+
+SHAPES = {
+    "llama-1b": dict(layers=16, d=2048, heads=32, kv=8, hd=64, ff=8192, vocab=128256, base=500000.0),
+    "llama-8b": dict(layers=32, d=4096, heads=32, kv=8, hd=128, ff=14336, vocab=128256, base=500000.0),
+}
+F32, Q4_K, Q6_K = 0, 12, 14
+rng = np.random.default_rng(1)
+
+
+def f16(low, high, n):
+    return rng.uniform(low, high, n).astype(np.float16).view(np.uint8).reshape(n, 2)
+
+
+def q4_k(n):
+    """Blocks of 144 bytes: f16 scale, f16 minimum, 12 bytes of 6-bit pairs, 128 bytes of nibbles."""
+    out = rng.integers(0, 256, (n, 144), dtype=np.uint8)
+    out[:, 0:2] = f16(1e-5, 2e-5, n)
+    out[:, 2:4] = f16(7e-5, 15e-5, n)
+    return out.tobytes()
+
+
+def q6_k(n):
+    """Blocks of 210 bytes: 192 bytes of values, 16 scales, f16 scale."""
+    out = rng.integers(0, 256, (n, 210), dtype=np.uint8)
+    out[:, 208:210] = f16(1e-6, 2e-6, n)
+    return out.tobytes()
+
+
+def text(s):
+    b = s if isinstance(s, bytes) else s.encode()
+    return struct.pack("<Q", len(b)) + b
+
+
+def kv(key, kind, value):
+    head = text(key)
+    if kind == "u32":
+        return head + struct.pack("<II", 4, value)
+    if kind == "f32":
+        return head + struct.pack("<If", 6, value)
+    if kind == "str":
+        return head + struct.pack("<I", 8) + text(value)
+    if kind == "strs":
+        return head + struct.pack("<IIQ", 9, 8, len(value)) + b"".join(text(v) for v in value)
+    if kind == "i32s":
+        return head + struct.pack("<IIQ", 9, 5, len(value)) + struct.pack(f"<{len(value)}i", *value)
+    raise ValueError(kind)
+
+
+def byte_tokens():
+    """GPT-2's printable names of the 256 bytes."""
+    keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    names, extra = {}, 0
+    for b in range(256):
+        if b in keep:
+            names[b] = chr(b)
+        else:
+            names[b] = chr(256 + extra)
+            extra += 1
+    return [names[b] for b in range(256)]
+
+
+def main(shape, path):
+    m = SHAPES[shape]
+    d, kvw = m["d"], m["kv"] * m["hd"]
+    tensors = [("token_embd.weight", [m["vocab"], d], Q6_K), ("output_norm.weight", [d], F32)]
+    for i in range(m["layers"]):
+        t = lambda name, dims, kind: tensors.append((f"blk.{i}.{name}.weight", dims, kind))
+        t("attn_norm", [d], F32)
+        t("attn_q", [m["heads"] * m["hd"], d], Q4_K)
+        t("attn_k", [kvw, d], Q4_K)
+        t("attn_v", [kvw, d], Q6_K if i % 2 == 0 else Q4_K)
+        t("attn_output", [d, m["heads"] * m["hd"]], Q4_K)
+        t("ffn_norm", [d], F32)
+        t("ffn_gate", [m["ff"], d], Q4_K)
+        t("ffn_up", [m["ff"], d], Q4_K)
+        t("ffn_down", [d, m["ff"]], Q6_K if i % 2 == 0 else Q4_K)
+    tokens = byte_tokens() + [f"token{i}" for i in range(256, m["vocab"])]
+    meta = [
+        kv("general.architecture", "str", "llama"),
+        kv("general.name", "str", f"{shape} with random weights"),
+        kv("llama.block_count", "u32", m["layers"]),
+        kv("llama.embedding_length", "u32", d),
+        kv("llama.attention.head_count", "u32", m["heads"]),
+        kv("llama.attention.head_count_kv", "u32", m["kv"]),
+        kv("llama.feed_forward_length", "u32", m["ff"]),
+        kv("llama.context_length", "u32", 131072),
+        kv("llama.attention.layer_norm_rms_epsilon", "f32", 1e-5),
+        kv("llama.rope.freq_base", "f32", m["base"]),
+        kv("tokenizer.ggml.model", "str", "gpt2"),
+        kv("tokenizer.ggml.pre", "str", "llama-bpe"),
+        kv("tokenizer.ggml.tokens", "strs", tokens),
+        kv("tokenizer.ggml.token_type", "i32s", [1] * len(tokens)),
+        kv("tokenizer.ggml.merges", "strs", []),
+    ]
+    size = {F32: lambda n: 4 * n, Q4_K: lambda n: n // 256 * 144, Q6_K: lambda n: n // 256 * 210}
+    infos, offset = b"", 0
+    for name, dims, kind in tensors:
+        infos += text(name) + struct.pack("<I", len(dims))
+        infos += b"".join(struct.pack("<Q", n) for n in reversed(dims)) + struct.pack("<IQ", kind, offset)
+        offset += (size[kind](int(np.prod(dims))) + 31) // 32 * 32
+    head = struct.pack("<IIQQ", 0x46554747, 3, len(tensors), len(meta)) + b"".join(meta) + infos
+    with open(path, "wb") as f:
+        f.write(head + b"\0" * (-len(head) % 32))
+        for _, dims, kind in tensors:
+            n = int(np.prod(dims))
+            if kind == F32:
+                data = np.ones(n, np.float32).tobytes()
+            else:
+                data = (q4_k if kind == Q4_K else q6_k)(n // 256)
+            f.write(data + b"\0" * (-len(data) % 32))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] not in SHAPES:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])
