@@ -25,7 +25,7 @@ pub static SYNC: Var = Var {
 /// How much the runtime tells.
 pub static DEBUG: Var = Var {
     name: "WARPLOOM_DEBUG",
-    help: "1 choices and devices, 2 kernel times, 3 the plan, 4 generated source, 5 the graph",
+    help: "the command tells more: 1 devices, 2 to 4 also each plan, 5 also graphs and sources",
 };
 /// Dispatches gathered before a submit.
 pub static DISPATCHES_PER_SUBMIT: Var = Var {
@@ -47,15 +47,9 @@ pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
     help: "engine ids to prefer where they apply, separated by commas",
 };
-/// Compares every step with the reference.
-pub static CHECK: Var = Var {
-    name: "WARPLOOM_CHECK",
-    help: "1 compares every step of a run with the reference and names the first that is wrong",
-};
-
 /// The table, in the order of the README.
-pub static ALL: [&Var; 8] =
-    [&DEVICE, &SYNC, &DEBUG, &DISPATCHES_PER_SUBMIT, &MEMORY_BUDGET, &THREADS, &ENGINE, &CHECK];
+pub static ALL: [&Var; 7] =
+    [&DEVICE, &SYNC, &DEBUG, &DISPATCHES_PER_SUBMIT, &MEMORY_BUDGET, &THREADS, &ENGINE];
 
 /// The value of a variable, if it is set, not empty and valid Unicode.
 pub fn var(var: &Var) -> Option<String> {

@@ -1,4 +1,68 @@
-//! warploom: one graph, or one WGSL kernel, on every GPU and on the CPU.
+//! warploom runs one graph of tensor operations, or one language model, on whatever the machine
+//! has: any GPU through wgpu (Vulkan, Metal, DX12, WebGPU in a browser), and the CPU with SIMD.
+//!
+//! It needs no vendor toolkit to build and no driver to start: it finds what is there, picks the
+//! best and says why. Nothing waits but a read. Errors name the file, field, shape, node or device.
+//!
+//! # A graph
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//! use warploom::base::{DType, Shape, SymbolValues, platform::block_on};
+//! use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
+//! use warploom::runtime::{RunOptions, Runtime, run_graph};
+//!
+//! # fn main() -> warploom::Result<()> {
+//! let mut graph = Graph::new("example");
+//! let x = graph.input("x", Shape::new([2, 3]), DType::F32);
+//! let row = graph.input("row", Shape::new([3]), DType::F32);
+//! let sum = graph.add(Op::Binary(BinaryOp::Add), &[x, row])?;
+//! let y = graph.add(Op::Unary(UnaryOp::Relu), &[sum])?;
+//! graph.output("y", y)?;
+//!
+//! let runtime = Runtime::builder().device("cpu").build()?;
+//! let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
+//! let bindings: BTreeMap<String, Vec<u8>> = [
+//!     ("x".to_string(), bytes(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])),
+//!     ("row".to_string(), bytes(&[-2.0, 0.0, 0.5])),
+//! ]
+//! .into();
+//! let symbols = SymbolValues::new();
+//! let run = run_graph(&runtime, &graph, &symbols, &bindings, &RunOptions::default());
+//! assert_eq!(block_on(run)?["y"], bytes(&[0.0, 2.0, 3.5, 2.0, 5.0, 6.5]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # A language model
+//!
+//! ```no_run
+//! use std::{ops::ControlFlow, sync::Arc};
+//! use warploom::{gguf::Access, runtime::Runtime};
+//! use warploom::llm::{Event, GenerateOptions, Model, Sampling, Session, SessionOptions};
+//!
+//! # fn main() -> warploom::Result<()> {
+//! let runtime = Arc::new(Runtime::builder().build()?);
+//! let model = Model::open("model.gguf", Access::Mmap)?;
+//! let mut session = Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {})?;
+//! let options = GenerateOptions {
+//!     max_tokens: 64,
+//!     sampling: Sampling::greedy(),
+//!     parse_special: true,
+//!     ignore_stop: false,
+//! };
+//! session.generate_blocking("Once upon a time", &options, &mut |event| {
+//!     if let Event::Text(text) = event {
+//!         print!("{text}");
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The modules stand in the order of their layers: each uses only those above it. The file
+//! `ARCHITECTURE.md` is the map.
 
 pub mod config;
 mod error;
@@ -13,8 +77,9 @@ pub mod kernel;
 pub mod reference;
 
 pub mod codegen;
-pub mod cpu;
 pub mod provider;
+
+pub mod cpu;
 #[cfg(feature = "webgpu")]
 pub mod webgpu;
 

@@ -99,8 +99,13 @@ impl<'a> Body<'a> {
         (self.values.len() - 1) as u32
     }
 
+    /// The element of an operand, with the operations that its view asks for.
     fn input(&mut self, index: usize) -> u32 {
-        self.push(Value::Input(index as u32))
+        let mut value = self.push(Value::Input(index as u32));
+        for op in &self.operands[index].unary {
+            value = self.push(Value::Unary(*op, value));
+        }
+        value
     }
 
     /// Adds the step; the last value is the result.

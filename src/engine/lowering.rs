@@ -8,6 +8,7 @@ use super::{EngineId, Query};
 use crate::base::{DType, Dim, Format, Layout, Shape, ShapeClass};
 use crate::broken_invariant;
 use crate::error::{Error, Result};
+use crate::ir::UnaryOp;
 use crate::kernel::{Access, AssetSpec, KernelSpec, catalogue};
 use crate::provider::{DeviceProfile, GRANULE, Word};
 
@@ -61,13 +62,16 @@ pub struct View {
     pub format: Format,
     /// Where the elements lie.
     pub layout: Layout,
+    /// Operations to apply to each element as it is read, in this order; only elementwise
+    /// operations are ever given such a view.
+    pub unary: SmallVec<[UnaryOp; 2]>,
 }
 
 impl View {
     /// The whole of a piece of memory, row-major.
     pub fn whole(tensor: TensorId, shape: Shape, dtype: DType, format: Format) -> View {
         let layout = Layout::contiguous(&shape);
-        View { tensor, shape, dtype, format, layout }
+        View { tensor, shape, dtype, format, layout, unary: SmallVec::new() }
     }
 
     /// Whether its elements lie row-major with no gaps, wherever they start.

@@ -2,7 +2,10 @@
 //!
 //! Every node that computes gets a tensor; reshapes, transposes, slices and expands become other
 //! strides over the tensor of their operand. A reshape whose operand has gaps cannot, and becomes
-//! a copy.
+//! a copy. The new part of a state is computed in the state itself, and an operation of one
+//! operand is applied where its one elementwise reader reads, if nobody else needs the result.
+
+use std::collections::{HashMap, HashSet};
 
 use smallvec::SmallVec;
 
@@ -11,16 +14,36 @@ use crate::base::{Dim, Format, Layout, Shape};
 use crate::broken_invariant;
 use crate::engine::{Tensor, TensorId, TensorRole, View, tensor_bytes};
 use crate::error::{Error, Result};
-use crate::ir::{Node, NodeId, Op};
+use crate::ir::{Graph, Node, NodeId, Op, OpClass};
 use crate::provider::GRANULE;
 
 pub(super) fn alias(draft: &mut Draft) -> Result<()> {
+    let mut states: HashMap<NodeId, View> = HashMap::new();
+    for id in draft.graph.ids().collect::<Vec<_>>() {
+        let node = draft.graph.node(id).clone();
+        if let Op::State { name } = &node.op {
+            let view = new_tensor(draft, id, &node, TensorRole::State(name.clone()))?;
+            states.insert(id, view);
+        }
+    }
+    let written_in_place = updates_in_place(&draft.graph);
+    draft.absorbed = written_in_place.values().map(|update| update.update).collect();
+    let folded = folded_unaries(&draft.graph);
+    draft.absorbed.extend(&folded);
     let ids: Vec<NodeId> = draft.graph.ids().collect();
     for id in ids {
         let node = draft.graph.node(id).clone();
         let view = match &node.op {
+            _ if written_in_place.contains_key(&id) => {
+                in_state(&states, &written_in_place[&id], &node)
+            }
+            Op::Unary(op) if folded.contains(&id) => {
+                let mut view = draft.views[node.inputs[0].index()].clone();
+                view.unary.push(*op);
+                view
+            }
+            Op::State { .. } => states[&id].clone(),
             Op::Input { name } => new_tensor(draft, id, &node, TensorRole::Input(name.clone()))?,
-            Op::State { name } => new_tensor(draft, id, &node, TensorRole::State(name.clone()))?,
             Op::Weight { name, format } => weight(draft, &node, name, *format)?,
             Op::Constant { words } => constant(draft, &node, words),
             Op::Update { .. } => {
@@ -43,6 +66,79 @@ pub(super) fn alias(draft: &mut Draft) -> Result<()> {
         draft.views.push(view);
     }
     Ok(())
+}
+
+/// An update of a state whose new part can be computed where it belongs.
+struct InPlace {
+    state: NodeId,
+    update: NodeId,
+    at: Dim,
+}
+
+/// By the node that computes the new part: updates that then need no copy. The part, or a reshape
+/// of it, must have no other reader, and the old state none at all.
+fn updates_in_place(graph: &Graph) -> HashMap<NodeId, InPlace> {
+    let users = graph.users();
+    let wanted = |id: NodeId| graph.outputs().iter().any(|(_, output)| *output == id);
+    let only = |id: NodeId, user: NodeId| users[id.index()][..] == [user] && !wanted(id);
+    let mut found = HashMap::new();
+    for (update, node) in graph.ids().zip(graph.nodes()) {
+        let Op::Update { at } = &node.op else { continue };
+        let state = node.inputs[0];
+        let (mut user, mut source) = (update, node.inputs[1]);
+        while matches!(graph.node(source).op, Op::Reshape(_)) && only(source, user) {
+            (user, source) = (source, graph.node(source).inputs[0]);
+        }
+        let computes = !matches!(graph.node(source).op.class(), OpClass::Leaf | OpClass::Alias)
+            && !matches!(graph.node(source).op, Op::Update { .. });
+        let old = matches!(graph.node(state).op, Op::State { .. }) && only(state, update);
+        if computes && old && only(source, user) {
+            found.insert(source, InPlace { state, update, at: at.clone() });
+        }
+    }
+    found
+}
+
+/// The rows of a state that a node computes for its update.
+fn in_state(states: &HashMap<NodeId, View>, to: &InPlace, node: &Node) -> View {
+    let state = &states[&to.state];
+    let format = Format::Plain(node.dtype);
+    let mut view = View::whole(state.tensor, node.shape.clone(), node.dtype, format);
+    view.layout.offset = to.at.clone() * state.layout.strides[0].clone();
+    view
+}
+
+/// Operations of one operand whose only reader is elementwise: it applies them as it reads. What
+/// reads a state stays where it is, before the state's next update.
+fn folded_unaries(graph: &Graph) -> HashSet<NodeId> {
+    let users = graph.users();
+    let wanted = |id: NodeId| graph.outputs().iter().any(|(_, output)| *output == id);
+    let words = |id: NodeId| graph.node(id).dtype.bytes() == 4;
+    let folds = |id: &NodeId| match (&graph.node(*id).op, &users[id.index()][..]) {
+        (Op::Unary(_), [reader]) => {
+            graph.node(*reader).op.class() == OpClass::Elementwise
+                && !wanted(*id)
+                && words(*id)
+                && words(*reader)
+                && !sees_state(graph, *id)
+        }
+        _ => false,
+    };
+    graph.ids().filter(folds).collect()
+}
+
+/// Whether a view or an operation of one operand is of a state.
+fn sees_state(graph: &Graph, mut id: NodeId) -> bool {
+    loop {
+        let node = graph.node(id);
+        match &node.op {
+            Op::State { .. } | Op::Update { .. } => return true,
+            Op::Unary(_) => {}
+            op if op.class() == OpClass::Alias => {}
+            _ => return false,
+        }
+        id = node.inputs[0];
+    }
 }
 
 fn add(draft: &mut Draft, tensor: Tensor) -> TensorId {

@@ -11,6 +11,7 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
         let node = draft.graph.node(id);
         match node.op.class() {
             OpClass::Leaf => continue,
+            _ if draft.absorbed.contains(&id) => continue,
             OpClass::Alias if !draft.copies.contains(&id) => continue,
             OpClass::Alias => {
                 let why = "strides cannot say this view".into();

@@ -42,6 +42,8 @@ pub struct Draft<'a> {
     pub(super) views: Vec<View>,
     /// After `alias`: alias nodes that need a copy after all.
     pub(super) copies: Vec<NodeId>,
+    /// After `alias`: nodes that need no step, since another one does their work.
+    pub(super) absorbed: Vec<NodeId>,
     /// After `choose`: in the order of the nodes that execute.
     pub(super) choices: Vec<NodeChoice>,
     pub(super) tensors: Vec<Tensor>,
@@ -71,6 +73,7 @@ impl<'a> Draft<'a> {
             passes: Vec::new(),
             views: Vec::new(),
             copies: Vec::new(),
+            absorbed: Vec::new(),
             choices: Vec::new(),
             tensors: Vec::new(),
             steps: Vec::new(),

@@ -187,6 +187,7 @@ impl Plan {
                 e.context(format_args!("planning {}, pass {}", graph.name, pass.name))
             })?;
             draft.passes.push(pass.name.into());
+            tracing::trace!("after pass {}:\n{}", pass.name, draft.graph);
         }
         Ok(draft.finish())
     }

@@ -56,6 +56,7 @@ impl Instance {
         extra: &Extra,
     ) -> Result<(Instance, Vec<BufferRange>)> {
         let device = runtime.device().clone();
+        tracing::debug!("{}", plan.explain());
         for spec in &plan.recording.kernels {
             device.compile(spec).await.map_err(|e| {
                 e.context(format_args!("compiling {spec} on {}", device.profile().id()))

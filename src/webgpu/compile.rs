@@ -71,6 +71,7 @@ impl WebGpuDevice {
             )));
         }
         let text = wgsl_of(spec, &self.profile)?;
+        tracing::trace!("{spec}:\n{text}");
         let layout = self.layout(interface);
         let build = AssertUnwindSafe(|| self.build(spec, &text, &layout));
         let (pipeline, errors) = catch_unwind(build).map_err(|panic| {

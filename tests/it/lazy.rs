@@ -43,6 +43,15 @@ fn a_steady_token_is_one_submit_one_wait_and_no_allocation() {
     }
 }
 
+/// A layer is 15 dispatches: keys and values are computed in the cache, and SiLU where the gate
+/// is read. With the embedding, the last norm, the output and the choice of a token that is all.
+#[test]
+fn a_layer_is_fifteen_dispatches() {
+    let (_, session) = session(Sync::Lazy, None);
+    let plan = session.unwrap().decode_plan(Wanted::Token).unwrap();
+    assert_eq!(plan.steps.len(), 8 * 15 + 4, "{}", plan.explain());
+}
+
 #[test]
 fn eager_waits_after_every_command() {
     let (device, session) = session(Sync::Eager, None);
