@@ -2,30 +2,51 @@
 
 use std::time::Duration;
 
+use smallvec::smallvec;
+
 use super::Runtime;
-use super::instance::Instance;
-use super::resident::Resident;
 use crate::base::platform::Clock;
-use crate::base::{DType, Dim, Shape, ShapeClass, SymbolValues};
+use crate::base::{DType, Dim, Shape, ShapeClass};
 use crate::error::Result;
 use crate::ir::{Graph, Op};
+use crate::kernel::{Access, KernelSpec, SourceSpec};
 use crate::plan::{Options, Plan};
-use crate::provider::DeviceKind;
+use crate::provider::{
+    Args, Binding, BufferRange, Command, Device, DeviceKind, Dispatch, ParamBlock, PreparedId,
+    Recording, Resource, Support, Usage, Word, support,
+};
 
 /// A GPU that idles lowers its clock, and it takes so long under load to bring it back.
 const WARM_UP: Duration = Duration::from_millis(500);
 const MEASURE: Duration = Duration::from_millis(300);
 /// Copies of one submit, so that waiting is a small part.
 const COPIES: usize = 16;
+/// Workgroups of the copy kernel; each thread strides over the buffer.
+const GROUPS: i64 = 16_384;
+
+/// Four words a thread and turn: what reads fastest on GPUs.
+const COPY: &str = "
+@group(0) @binding(0) var<uniform> count: vec4<u32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    for (var i = id.x; i < count.x; i += groups.x * 256u) {
+        y[i] = x[i];
+    }
+}
+";
 
 impl Runtime {
-    /// Bytes a second that the device reads and writes together when it copies a buffer much
-    /// larger than its caches. Keeps the device busy for about a second.
+    /// Bytes a second that the device reads and writes together when a kernel copies a buffer
+    /// much larger than its caches. Keeps the device busy for about a second.
     ///
     /// # Errors
     /// Out of memory, and what the device says.
     pub async fn measure_bandwidth(&self) -> Result<u64> {
-        let profile = self.device().profile();
+        let device = self.device();
+        let profile = device.profile();
         let most = profile.max_binding_bytes.min(profile.max_buffer_bytes);
         let wanted = match profile.kind {
             DeviceKind::Discrete => 1 << 30,
@@ -33,35 +54,80 @@ impl Runtime {
             DeviceKind::Software | DeviceKind::Cpu | DeviceKind::Null => 64 << 20,
         };
         let bytes = most.min(wanted) / 4096 * 4096;
+        let recording = self.copy_recording(bytes)?;
+        for spec in &recording.kernels {
+            device.compile(spec).await?;
+        }
+        let buffers = [0, 1].map(|_| self.pool().take(bytes, Usage::Working));
+        let [from, to] = buffers;
+        let (from, to) = (from?, to?);
+        // Every copy of the recording goes from the first slot to the second.
+        let slots: Vec<Option<BufferRange>> = vec![Some(from.range()), Some(to.range())];
+        let prepared = device.prepare(&recording, &slots)?;
+        let copied = copies(&**device, prepared, MEASURE).await;
+        device.free(Resource::Prepared(prepared));
+        let (count, time) = copied?;
+        Ok((2.0 * bytes as f64 * count as f64 / time.as_secs_f64().max(1e-9)) as u64)
+    }
+
+    /// One copy, slot 0 to slot 1: by a kernel of its own where the device takes WGSL, else by
+    /// the plan of an update.
+    fn copy_recording(&self, bytes: u64) -> Result<Recording> {
+        let profile = self.device().profile();
+        let spec = KernelSpec::Source(SourceSpec {
+            name: "copy".into(),
+            wgsl: COPY.into(),
+            entry: "main".into(),
+            bindings: vec![Access::Read, Access::ReadWrite],
+            param_words: 4,
+        });
+        if support(profile, &spec) == Support::Yes {
+            let mut recording = Recording { label: "bandwidth".into(), ..Recording::default() };
+            let kernel = recording.kernel(spec);
+            let mut words = vec![Word::Bits(0); 4];
+            words[0] = Word::dim(&Dim::from(bytes / 16))?;
+            let params = recording.param_block(ParamBlock(words));
+            let (from, to) = (recording.slot("from", bytes), recording.slot("to", bytes));
+            let bind = |slot, access| Binding { slot, offset: 0, bytes, access };
+            recording.commands.push(Command::Dispatch(Dispatch {
+                kernel,
+                params,
+                bindings: smallvec![bind(from, Access::Read), bind(to, Access::ReadWrite)],
+                grid: [Dim::new(GROUPS), Dim::new(1), Dim::new(1)],
+                label: "copy".into(),
+            }));
+            return Ok(recording);
+        }
         let mut graph = Graph::new("bandwidth");
         let shape = Shape::new([bytes / 4]);
         let from = graph.state("from", shape.clone(), DType::F32);
         let to = graph.state("to", shape, DType::F32);
         graph.add(Op::Update { at: Dim::new(0) }, &[to, from])?;
         let plan = Plan::new(&graph, &ShapeClass::new(), profile, &Options::new(self.registry()))?;
-        let mut resident = Resident::new();
-        for name in ["from", "to"] {
-            resident.state(self.pool(), &**self.device(), name, bytes)?;
-        }
-        let instance = Instance::new(self, plan, &resident).await?;
-        copies(&instance, WARM_UP).await?;
-        let (count, time) = copies(&instance, MEASURE).await?;
-        Ok((2.0 * bytes as f64 * count as f64 / time.as_secs_f64().max(1e-9)) as u64)
+        Ok(plan.recording)
     }
 }
 
-/// Copies for at least so long: how many, and how long it took.
-async fn copies(instance: &Instance, least: Duration) -> Result<(usize, Duration)> {
-    let start = Clock::now();
-    let mut count = 0;
-    // A browser build has no clock: one batch then.
-    while count == 0 || (start.elapsed() < least && start.elapsed() > Duration::ZERO) {
-        for _ in 1..COPIES {
-            // Reading the last one waits for them all.
-            drop(instance.record(SymbolValues::new(), Vec::new())?);
-        }
-        instance.read(SymbolValues::new(), Vec::new()).await?;
+/// Copies to warm up, then for at least so long: how many, and how long it took.
+async fn copies(
+    device: &dyn Device,
+    prepared: PreparedId,
+    least: Duration,
+) -> Result<(usize, Duration)> {
+    let work = vec![(prepared, Args::default()); COPIES];
+    let (mut count, mut warm) = (0, false);
+    let mut start = Clock::now();
+    loop {
+        let ticket = device.submit(&work)?;
+        device.wait(ticket).await?;
         count += COPIES;
+        let elapsed = start.elapsed();
+        // A browser build has no clock: one round then.
+        if elapsed == Duration::ZERO || (warm && elapsed >= least) {
+            return Ok((count, elapsed));
+        }
+        if !warm && elapsed >= WARM_UP {
+            (count, warm, start) = (0, true, Clock::now());
+        }
     }
-    Ok((count, start.elapsed()))
 }

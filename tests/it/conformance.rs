@@ -73,3 +73,13 @@ fn every_case_is_right_on_every_device() {
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+#[test]
+fn every_device_has_a_bandwidth() {
+    for (label, runtime) in devices::every(false) {
+        let bandwidth = block_on(runtime.measure_bandwidth()).unwrap();
+        tell(&format!("bandwidth: {label}: {:.1} GB/s", bandwidth as f64 / 1e9));
+        // From a slow laptop to an accelerator of some years from now.
+        assert!((100_000_000..100_000_000_000_000).contains(&bandwidth), "{bandwidth} bytes/s");
+    }
+}
