@@ -16,7 +16,7 @@ impl Gguf {
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Gguf> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let io = |action: &str, e| Error::io(format!("{name}: cannot {action} it: {e}"), e);
+        let io = |action: &str, e| Error::io(format!("{name}: cannot {action} it"), e);
 
         // Asked before opening: opening a pipe would wait for its other end.
         let metadata = std::fs::metadata(path).map_err(|e| io("find", e))?;

@@ -53,6 +53,14 @@ fn a_layer_is_fifteen_dispatches() {
 }
 
 #[test]
+fn a_plan_is_data() {
+    let (_, session) = session(Sync::Lazy, None);
+    let plan = session.unwrap().decode_plan(Wanted::Logits).unwrap();
+    let json = serde_json::to_string(&plan).unwrap();
+    assert!(serde_json::from_str::<warploom::plan::Plan>(&json).unwrap() == plan);
+}
+
+#[test]
 fn eager_waits_after_every_command() {
     let (device, session) = session(Sync::Eager, None);
     let mut session = session.unwrap();
