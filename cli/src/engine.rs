@@ -116,7 +116,9 @@ impl Loaded {
         place: &Place,
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
-        Loaded::on(place, open_runtime(place)?, None, progress)
+        // A bad file is told before any driver is woken.
+        let model = open_model(place)?;
+        Loaded::on(place, model, open_runtime(place)?, None, progress)
     }
 
     /// With a clock on the device's `wait`, for [`Loaded::bench`].
@@ -124,23 +126,24 @@ impl Loaded {
         place: &Place,
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
+        let model = open_model(place)?;
         let plain = open_runtime(place)?;
         let line = plain.startup_line();
         let clock = Arc::new(Clocked::new(plain.device().clone()));
         let runtime = Runtime::on(clock.clone(), plain.sync(), plain.pool().budget())?;
-        let mut loaded = Loaded::on(place, runtime, Some(clock), progress)?;
+        let mut loaded = Loaded::on(place, model, runtime, Some(clock), progress)?;
         loaded.startup_line = line;
         Ok(loaded)
     }
 
     fn on(
         place: &Place,
+        model: Arc<Model>,
         runtime: Runtime,
         clock: Option<Arc<Clocked>>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
         let runtime = Arc::new(runtime);
-        let model = open_model(place)?;
         let options = SessionOptions { context: place.context };
         let session = Session::new(runtime.clone(), model, options, progress)?;
         Ok(Loaded {

@@ -6,6 +6,23 @@ fn warploom(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_warploom")).args(args).output().unwrap()
 }
 
+/// The text of the embedded model, on the CPU, which is everywhere.
+#[test]
+fn generate_writes_text_and_one_object() {
+    let args =
+        ["generate", "Once upon a time", "--device", "cpu", "--temperature", "0", "-n", "12"];
+    let plain = warploom(&args);
+    assert_eq!(plain.status.code(), Some(0), "{}", text(&plain.stderr));
+    let written = text(&plain.stdout);
+    assert!(written.split_whitespace().count() >= 8, "{written:?}");
+    assert!(text(&plain.stderr).contains("selected=cpu:0"));
+    let json = warploom(&[&args[..], &["--json"]].concat());
+    let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(object["text"].as_str(), Some(written.trim_end_matches('\n')));
+    assert_eq!((&object["tokens"], &object["finish"]), (&12.into(), &"length".into()));
+    assert!(object["compute_mode"].as_str().unwrap().starts_with("F32"));
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
