@@ -21,15 +21,15 @@
 //! graph.output("y", y)?;
 //!
 //! let runtime = Runtime::builder().device("cpu").build()?;
-//! let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
+//! let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
 //! let bindings: BTreeMap<String, Vec<u8>> = [
 //!     ("x".to_string(), bytes(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])),
 //!     ("row".to_string(), bytes(&[-2.0, 0.0, 0.5])),
 //! ]
 //! .into();
-//! let symbols = SymbolValues::new();
-//! let run = run_graph(&runtime, &graph, &symbols, &bindings, &RunOptions::default());
-//! assert_eq!(block_on(run)?["y"], bytes(&[0.0, 2.0, 3.5, 2.0, 5.0, 6.5]));
+//! let (symbols, options) = (SymbolValues::new(), RunOptions::default());
+//! let outputs = block_on(run_graph(&runtime, &graph, &symbols, &bindings, &options))?;
+//! assert_eq!(outputs["y"], bytes(&[0.0, 2.0, 3.5, 2.0, 5.0, 6.5]));
 //! # Ok(())
 //! # }
 //! ```
