@@ -6,6 +6,7 @@ use crate::base::{Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::{Op, PoolKind};
 use crate::kernel::AssetSpec;
+use crate::kernel::catalogue::POINT_GROUP;
 
 /// `conv2d` and `pool2d_*`, one thread an output.
 pub(super) struct Conv {
@@ -53,7 +54,7 @@ impl Engine for Conv {
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
         let x = out.contiguous(&query.operands[0])?;
         let y = query.output;
-        let grid = out.fold(y.shape.elements().ceil_div(&Dim::new(64)));
+        let grid = out.fold(y.shape.elements().ceil_div(&Dim::from(POINT_GROUP)));
         let (name, stride, pad, dilation) = match query.op {
             Op::Conv2d(c) => ("conv2d", c.stride, c.pad_before, c.dilation),
             Op::Pool2d(p) => {

@@ -11,8 +11,6 @@ use crate::ir::Op;
 use crate::kernel::{AssetSpec, catalogue};
 use crate::provider::GRANULE;
 
-/// Rows of x up to which the matrix-vector kernels are meant.
-const FEW_ROWS: u64 = 8;
 /// Columns of y of one tile.
 const TILE_N: u32 = 64;
 
@@ -61,7 +59,7 @@ impl Linear {
             0 | 1 => 1,
             2 => 2,
             3 | 4 => 4,
-            _ => FEW_ROWS as u32,
+            _ => catalogue::MAX_MATVEC_ROWS,
         }
     }
 
@@ -128,7 +126,7 @@ impl Engine for Linear {
             (Family::MatMul, _) => 0.4 * (m / (m / 64.0).ceil().max(1.0) / 64.0),
         };
         let passes = match self.family {
-            Family::MatVec => (m / FEW_ROWS as f64).ceil(),
+            Family::MatVec => (m / f64::from(catalogue::MAX_MATVEC_ROWS)).ceil(),
             Family::MatMul => (m / 64.0).ceil(),
         };
         Cost { bytes: weight * passes + moved, flops, dispatches: 1.0, efficiency }

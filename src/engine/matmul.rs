@@ -7,8 +7,7 @@ use crate::base::{DType, Dim, Shape};
 use crate::error::Result;
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
-
-const TILE: i64 = 16;
+use crate::kernel::catalogue::BATCHED_TILE;
 
 /// `matmul_batched`.
 pub(super) struct MatMul {
@@ -54,7 +53,7 @@ impl Engine for MatMul {
         let [b_row, b_col] = last_two(&b);
         let batch = lead.elements();
         let most = Dim::from(query.profile.max_workgroups_per_dim);
-        let tiles = |d: &Dim| d.ceil_div(&Dim::new(TILE));
+        let tiles = |d: &Dim| d.ceil_div(&Dim::from(BATCHED_TILE));
         out.call(
             Call::new(AssetSpec::new("matmul_batched"))
                 .dim("batch", &batch)?

@@ -68,7 +68,7 @@ impl Engine for Gather {
                 .bind(table.tensor)
                 .bind(ids.tensor)
                 .bind(query.output.tensor)
-                .grid([cols.ceil_div(&Dim::new(256)), gy, gz]);
+                .grid([cols.ceil_div(&Dim::from(catalogue::GATHER_COLUMNS)), gy, gz]);
             if !table.layout.offset.is(0) {
                 return Err(Error::unsupported(format!("{}: a table with an offset", query.label)));
             }
@@ -79,7 +79,7 @@ impl Engine for Gather {
         let dims = x.shape.dims();
         let (outer, inner) = (product(&dims[..*axis]), product(&dims[*axis + 1..]));
         let elements = outer.clone() * count.clone() * inner.clone();
-        let grid = out.fold(elements.ceil_div(&Dim::new(256)));
+        let grid = out.fold(elements.ceil_div(&Dim::from(catalogue::GATHER_GROUP)));
         out.call(
             Call::new(AssetSpec::new("gather"))
                 .dim("outer", &outer)?

@@ -1,8 +1,11 @@
 //! The table of cases on every device: with all it has and at WebGPU's floor, memory poisoned
 //! and guard zones around it, planned for exact sizes and, where a case has symbols, for ranges.
 
-use warploom::base::ShapeClass;
+use std::collections::BTreeMap;
+
 use warploom::base::platform::block_on;
+use warploom::base::{DType, Dim, Shape, ShapeClass, SymbolValues};
+use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::runtime::{RunOptions, Runtime, run_graph};
 use warploom::testkit::{self, Case, KnownFailure, Outcome};
 
@@ -81,5 +84,32 @@ fn every_device_has_a_bandwidth() {
         tell(&format!("bandwidth: {label}: {:.1} GB/s", bandwidth as f64 / 1e9));
         // From a slow laptop to an accelerator of some years from now.
         assert!((100_000_000..100_000_000_000_000).contains(&bandwidth), "{bandwidth} bytes/s");
+    }
+}
+
+/// An operation that is applied where its reader reads must not read a state after its update.
+#[test]
+fn what_reads_a_state_reads_it_before_the_update() {
+    let mut graph = Graph::new("old state");
+    let shape = Shape::new([4]);
+    let state = graph.state("s", shape.clone(), DType::F32);
+    let new = graph.input("x", shape, DType::F32);
+    let old = graph.add(Op::Unary(UnaryOp::Neg), &[state]).unwrap();
+    let doubled = graph.add(Op::Binary(BinaryOp::Add), &[new, new]).unwrap();
+    graph.add(Op::Update { at: Dim::new(0) }, &[state, doubled]).unwrap();
+    let sum = graph.add(Op::Binary(BinaryOp::Add), &[old, new]).unwrap();
+    graph.output("y", sum).unwrap();
+    let bytes = |v: [f32; 4]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let bindings: BTreeMap<String, Vec<u8>> = [
+        ("s".to_string(), bytes([1.0, 2.0, 3.0, 4.0])),
+        ("x".to_string(), bytes([10.0, 20.0, 30.0, 40.0])),
+    ]
+    .into();
+    for (label, runtime) in devices::every(false) {
+        let (symbols, options) = (SymbolValues::new(), RunOptions::default());
+        let run = run_graph(&runtime, &graph, &symbols, &bindings, &options);
+        let outputs = block_on(run).unwrap();
+        assert_eq!(outputs["y"], bytes([9.0, 18.0, 27.0, 36.0]), "{label}");
+        assert_eq!(outputs["s"], bytes([20.0, 40.0, 60.0, 80.0]), "{label}");
     }
 }
