@@ -52,6 +52,10 @@ impl Engine for Attention {
         }
     }
 
+    fn fuses(&self, query: &Query) -> Result<(), String> {
+        query.only_a_segment()
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let [q, k, ..] = query.operands else { return Cost::default() };
         let tokens = query.upper(&q.shape[0]).unwrap_or(1) as f64;
@@ -130,6 +134,7 @@ impl Engine for Attention {
                 .bind(k.tensor)
                 .bind(v.tensor)
                 .bind(query.output.tensor)
+                .around_query(query)?
                 .grid([heads.clone(), groups, Dim::new(1)]),
         )
     }

@@ -39,6 +39,13 @@ impl Engine for Conv {
         }
     }
 
+    fn fuses(&self, query: &Query) -> Result<(), String> {
+        match self.pool {
+            true => Err("executes single operations".into()),
+            false => query.only_a_segment(),
+        }
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let taps = match query.operands {
             [_, w] => {
@@ -103,6 +110,6 @@ impl Engine for Conv {
             }
             _ => {}
         }
-        out.call(call.bind(y.tensor))
+        out.call(call.bind(y.tensor).around_query(query)?)
     }
 }

@@ -1,20 +1,17 @@
-//! Elementwise operations and copies as generated kernels, one for each.
+//! Loops: elementwise operations, reductions along rows, and copies, as generated kernels.
 //!
-//! The index space is the shape of the result. Dimensions that every tensor walks in one step are
+//! The index space is that of the group. Dimensions that every tensor walks in one step are
 //! merged, so that most kernels have one dimension and read without a division.
 
-use smallvec::SmallVec;
-
-use super::lowering::{Lowering, StepBinding, View};
+use super::body::{Body, Merged};
+use super::lowering::{Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
-use crate::base::{DType, Dim, Layout, Shape};
-use crate::codegen::{FUSED_WORKGROUP, MAX_RANK};
+use crate::base::{DType, Dim};
+use crate::codegen::FUSED_WORKGROUP;
 use crate::error::{Error, Result};
-use crate::ir::Op;
-use crate::kernel::{Access, Addressing, FusedExpr, KernelSpec, Operand, Output, Schedule, Value};
-use crate::provider::Word;
+use crate::kernel::{Addressing, FusedExpr, Schedule, Value};
 
-/// One generated kernel for one elementwise operation.
+/// One generated kernel for a group without reductions.
 pub(super) struct Elementwise {
     id: EngineId,
 }
@@ -25,44 +22,61 @@ impl Elementwise {
     }
 }
 
+/// The body of a query, where generated kernels can touch everything that it touches.
+fn body<'q>(query: &'q Query) -> Result<&'q Body, String> {
+    let body = query.body.ok_or(OTHER_OPERATION)?;
+    match body.views().find(|view| !addressable(view.dtype)) {
+        Some(view) => Err(format!("{} elements have two bytes", view.dtype)),
+        None => Ok(body),
+    }
+}
+
+/// Bytes and operations of a body.
+fn work(query: &Query, body: &Body) -> Cost {
+    let upper = |d: &Dim| query.upper(d).unwrap_or(1) as f64;
+    let elements: f64 = body.space.dims().iter().map(upper).product();
+    let bytes = body.views().map(|view| {
+        let walked = view.shape.dims().iter().zip(&view.layout.strides);
+        let distinct: f64 = walked.filter(|(_, s)| !s.is(0)).map(|(d, _)| upper(d)).product();
+        4.0 * distinct
+    });
+    let flops = elements * body.values.len() as f64;
+    Cost { bytes: bytes.sum(), flops, dispatches: 1.0, efficiency: 0.8 }
+}
+
 impl Engine for Elementwise {
     fn id(&self) -> &EngineId {
         &self.id
     }
 
     fn applies(&self, query: &Query) -> Result<(), String> {
-        match query.op {
-            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => {}
-            _ => return Err(OTHER_OPERATION.into()),
+        match body(query)?.has_reductions() {
+            true => Err(OTHER_OPERATION.into()),
+            false => Ok(()),
         }
-        let mut views = query.operands.iter().chain(std::iter::once(query.output));
-        match views.find(|view| !addressable(view.dtype)) {
-            Some(view) => Err(format!("{} elements have two bytes", view.dtype)),
-            None => Ok(()),
-        }
+    }
+
+    fn fuses(&self, _query: &Query) -> Result<(), String> {
+        Ok(())
     }
 
     fn cost(&self, query: &Query) -> Cost {
-        let flops = query.output_elements();
-        Cost { bytes: query.total_bytes(), flops, dispatches: 1.0, efficiency: 0.8 }
+        query.body.map_or_else(Cost::default, |body| work(query, body))
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
-        let mut body = Body::new(query.operands, query.output);
-        let inputs: Vec<u32> = (0..query.operands.len()).map(|i| body.input(i)).collect();
-        let value = match (query.op, &inputs[..]) {
-            (Op::Unary(op), [a]) => Value::Unary(*op, *a),
-            (Op::Binary(op), [a, b]) => Value::Binary(*op, *a, *b),
-            (Op::Select, [c, a, b]) => Value::Select(*c, *a, *b),
-            (Op::Cast(dtype), [a]) => Value::Cast(*dtype, *a),
-            (op, _) => {
-                let count = inputs.len();
-                return Err(Error::invalid(format!("{} with {count} operands", op.name())));
-            }
-        };
-        body.push(value);
-        body.emit(out)
+        match query.body {
+            Some(body) => body.launch(out, elements),
+            None => Err(Error::invalid(format!("{} is no loop", query.op.name()))),
+        }
     }
+}
+
+/// One element a thread, or four neighbours where every operand allows it.
+fn elements(expr: &FusedExpr, merged: &Merged) -> (Schedule, Dim) {
+    let count = merged.sizes.iter().cloned().fold(Dim::new(1), |a, b| a * b);
+    let _ = expr;
+    (Schedule::Elements { width: 1 }, count.ceil_div(&Dim::from(FUSED_WORKGROUP)))
 }
 
 /// Adds a copy of a view to another one of the same shape and type.
@@ -70,137 +84,134 @@ impl Engine for Elementwise {
 /// # Errors
 /// Unsupported, where more than six dimensions do not merge.
 pub fn copy(from: &View, to: &View, out: &mut Lowering) -> Result<()> {
-    let mut body = Body::new(std::slice::from_ref(from), to);
-    body.input(0);
-    body.emit(out)
+    let mut body = Body::over(std::slice::from_ref(from), to);
+    body.push(Value::Input(0));
+    body.launch(out, elements)
 }
 
 /// Fills a view with one number.
 pub(super) fn fill(word: u32, to: &View, out: &mut Lowering) -> Result<()> {
-    let mut body = Body::new(&[], to);
+    let mut body = Body::over(&[], to);
     body.push(Value::Constant(to.dtype, word));
-    body.emit(out)
+    body.launch(out, elements)
 }
 
-/// A kernel body under construction, over the index space of its output.
-struct Body<'a> {
-    operands: &'a [View],
-    output: &'a View,
-    values: Vec<Value>,
+/// How a group's rows are shared among threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    /// A thread a row.
+    Thread,
+    /// A workgroup, or a part of one, a row.
+    Group,
+    /// The same, summing by subgroups.
+    Subgroup,
 }
 
-impl<'a> Body<'a> {
-    fn new(operands: &'a [View], output: &'a View) -> Body<'a> {
-        Body { operands, output, values: Vec::new() }
+/// One generated kernel for a group with reductions along rows.
+pub(super) struct Rows {
+    id: EngineId,
+    share: Share,
+}
+
+impl Rows {
+    pub(super) fn all() -> [Rows; 3] {
+        let new = |name, share| Rows { id: EngineId::new(name), share };
+        [
+            new("fused.rows.thread", Share::Thread),
+            new("fused.rows", Share::Group),
+            new("fused.rows.subgroup", Share::Subgroup),
+        ]
+    }
+}
+
+/// Most elements of a row that a thread keeps in registers.
+const MOST_HELD: u64 = 32;
+
+impl Engine for Rows {
+    fn id(&self) -> &EngineId {
+        &self.id
     }
 
-    fn push(&mut self, value: Value) -> u32 {
-        self.values.push(value);
-        (self.values.len() - 1) as u32
-    }
-
-    /// The element of an operand, with the operations that its view asks for.
-    fn input(&mut self, index: usize) -> u32 {
-        let mut value = self.push(Value::Input(index as u32));
-        for op in &self.operands[index].unary {
-            value = self.push(Value::Unary(*op, value));
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        if !body(query)?.has_reductions() {
+            return Err(OTHER_OPERATION.into());
         }
-        value
-    }
-
-    /// Adds the step; the last value is the result.
-    fn emit(self, out: &mut Lowering) -> Result<()> {
-        let space = &self.output.shape;
-        let mut layouts: Vec<Layout> =
-            self.operands.iter().map(|v| v.layout.broadcast(&v.shape, space)).collect();
-        layouts.push(self.output.layout.clone());
-        let (sizes, strides) = merge_dims(space, &layouts);
-        if sizes.len() > MAX_RANK as usize {
-            return Err(Error::unsupported(format!(
-                "{}: {} dimensions that do not merge, a generated kernel has {MAX_RANK}",
-                out.label,
-                sizes.len()
-            )));
-        }
-        let count = space.elements();
-        let rank = sizes.len();
-        let mut params = vec![Word::dim(&count)?];
-        for size in &sizes {
-            params.push(Word::dim(size)?);
-        }
-        let mut operands = Vec::new();
-        let views = self.operands.iter().chain(std::iter::once(self.output));
-        for (i, ((view, layout), strides)) in views.zip(&layouts).zip(&strides).enumerate() {
-            let addressing = match &strides[..] {
-                s if s.iter().all(|s| s.is(0)) => Addressing::Single,
-                [s] if s.is(1) => Addressing::Flat,
-                _ => Addressing::Strided,
-            };
-            params.push(Word::dim(&layout.offset)?);
-            if addressing == Addressing::Strided {
-                for stride in strides {
-                    params.push(Word::dim(stride)?);
-                }
+        match self.share {
+            Share::Subgroup if !(query.is_wgsl() && query.profile.has_subgroups) => {
+                Err("the device has no subgroups".into())
             }
-            let binding = if i < self.operands.len() { i as u32 } else { 0 };
-            operands.push(Operand { dtype: view.dtype, addressing, binding });
+            Share::Thread if !query.is_wgsl() => Err("the device cuts rows its own way".into()),
+            _ => Ok(()),
         }
-        // One element at most: writing through `Single` or `Flat` is the same.
-        let mut output = operands.remove(operands.len() - 1);
-        if output.addressing == Addressing::Single {
-            output.addressing = Addressing::Flat;
-        }
-        let result = (self.values.len() - 1) as u32;
-        let expr = FusedExpr {
-            rank: rank as u32,
-            inputs: operands,
-            outputs: vec![Output { operand: output, value: result }],
-            values: self.values,
-            schedule: Schedule::Elements { width: 1 },
+    }
+
+    fn fuses(&self, _query: &Query) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let Some(body) = query.body else { return Cost::default() };
+        let mut cost = work(query, body);
+        let rows = query.upper(&body.rows()).unwrap_or(1).max(1) as f64;
+        let len = query.upper(&body.row_len()).unwrap_or(1).max(1) as f64;
+        // Threads that have work at the same time, against those that keep a device busy.
+        let wanted = f64::from(query.profile.compute_units.max(1)) * 512.0;
+        let (threads, reach) = match self.share {
+            Share::Thread if coalesced(body) => (rows, 0.7),
+            Share::Thread => (rows, if len <= 8.0 { 0.5 } else { 0.1 }),
+            Share::Group => (rows * len.min(256.0), if len < 64.0 { 0.2 } else { 0.6 }),
+            Share::Subgroup => (rows * len.min(256.0), if len < 64.0 { 0.2 } else { 0.7 }),
         };
-        params.resize(expr.interface().param_words as usize, Word::Bits(0));
-        let bind = |view: &View, access| StepBinding {
-            tensor: view.tensor,
-            offset: 0,
-            bytes: None,
-            access,
+        cost.efficiency = if query.is_wgsl() { reach * (threads / wanted).min(1.0) } else { 0.6 };
+        // A thread by itself waits for each of its elements in turn.
+        let serial = if self.share == Share::Thread { len } else { (len / 256.0).ceil() };
+        cost.dispatches += if query.is_wgsl() { serial * 0.02 } else { 0.0 };
+        cost
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let Some(body) = query.body else {
+            return Err(Error::invalid(format!("{} is no loop", query.op.name())));
         };
-        let mut bindings: SmallVec<[StepBinding; 4]> =
-            self.operands.iter().map(|v| bind(v, Access::Read)).collect();
-        bindings.push(bind(self.output, Access::ReadWrite));
-        let grid = out.fold(count.ceil_div(&Dim::from(FUSED_WORKGROUP)));
-        out.step(KernelSpec::Fused(expr), params, bindings, grid)
+        let len = query.upper(&body.row_len())?;
+        let most = query.profile.max_threads_per_workgroup.min(FUSED_WORKGROUP);
+        let threads = match self.share {
+            Share::Thread => 1,
+            // At least four elements a thread, so that short rows share a workgroup.
+            _ => len.div_ceil(4).next_power_of_two().clamp(4, u64::from(most)) as u32,
+        };
+        let each = len.div_ceil(u64::from(threads));
+        let held = if threads > 1 && each <= MOST_HELD { each as u32 } else { 0 };
+        let subgroup = self.share == Share::Subgroup;
+        let rows = body.rows();
+        body.launch(out, |_, _| {
+            let at_once = Dim::from(FUSED_WORKGROUP / threads);
+            (Schedule::Rows { threads, held, subgroup }, rows.ceil_div(&at_once))
+        })
     }
 }
 
-/// Drops dimensions of size 1 and merges neighbours that every layout walks in one step: the
-/// remaining sizes, and each layout's strides over them.
-fn merge_dims(space: &Shape, layouts: &[Layout]) -> (Vec<Dim>, Vec<Vec<Dim>>) {
-    let mut sizes: Vec<Dim> = Vec::new();
-    let mut strides: Vec<Vec<Dim>> = vec![Vec::new(); layouts.len()];
-    for (axis, size) in space.dims().iter().enumerate() {
-        if size.is(1) {
-            continue;
-        }
-        let steps = layouts.iter().map(|l| &l.strides[axis]);
-        let merges = !sizes.is_empty()
-            && strides.iter().zip(steps.clone()).all(|(outer, inner)| {
-                outer.last().is_some_and(|o| *o == inner.clone() * size.clone())
-            });
-        if merges {
-            let last = sizes.len() - 1;
-            sizes[last] = sizes[last].clone() * size.clone();
-            for (outer, inner) in strides.iter_mut().zip(steps) {
-                outer[last] = inner.clone();
+/// Whether neighbouring rows are neighbours in memory in what is read most.
+fn coalesced(body: &Body) -> bool {
+    let Some(lead) = body.space.rank().checked_sub(2) else { return false };
+    let mut large = body.inputs.iter().filter(|view| !view.layout.strides[lead + 1].is(0));
+    large.all(|view| view.layout.strides[lead].is(1))
+}
+
+/// Whether every operand is one that a kernel for four neighbours at a time takes.
+#[allow(dead_code, reason = "asked once kernels of width 4 are printed")]
+fn wide(expr: &FusedExpr, body: &Body, merged: &Merged) -> bool {
+    let count = merged.sizes.iter().cloned().fold(Dim::new(1), |a, b| a * b);
+    let last = merged.sizes.last().cloned().unwrap_or_else(|| Dim::new(1));
+    let views = body.views().zip(&merged.strides);
+    count.is_multiple_of(4)
+        && expr.operands().zip(views).all(|(operand, (view, strides))| match operand.addressing {
+            Addressing::Flat => view.layout.offset.is_multiple_of(4),
+            Addressing::Single => true,
+            Addressing::Strided => {
+                strides.last().is_some_and(|s| s.is(0)) && last.is_multiple_of(4)
             }
-        } else {
-            sizes.push(size.clone());
-            for (outer, inner) in strides.iter_mut().zip(steps) {
-                outer.push(inner.clone());
-            }
-        }
-    }
-    (sizes, strides)
+        })
 }
 
 /// The part of a view along one axis.
@@ -221,21 +232,4 @@ pub(super) fn part(view: &View, axis: usize, start: &Dim, len: &Dim) -> View {
 /// Whether generated kernels can touch this type.
 pub(super) fn addressable(dtype: DType) -> bool {
     dtype.bytes() == 4
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn merges_what_every_layout_walks_in_one_step() {
-        let space = Shape::new([2, 3, 4]);
-        let plain = Layout::contiguous(&space);
-        let (sizes, strides) = merge_dims(&space, &[plain.clone(), plain.clone()]);
-        assert_eq!((sizes, strides[0].clone()), (vec![Dim::new(24)], vec![Dim::new(1)]));
-        let row = Layout::contiguous(&Shape::new([4])).broadcast(&Shape::new([4]), &space);
-        let (sizes, strides) = merge_dims(&space, &[plain, row]);
-        assert_eq!(sizes, [Dim::new(6), Dim::new(4)]);
-        assert_eq!(strides[1], [Dim::new(0), Dim::new(1)]);
-    }
 }

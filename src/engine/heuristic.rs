@@ -61,7 +61,8 @@ pub fn choose<'e>(
     let mut others: Vec<(EngineId, f64)> = Vec::new();
     let mut reasons: Vec<String> = Vec::new();
     for engine in engines {
-        if let Err(reason) = engine.applies(query) {
+        let fuses = |()| if query.is_fused() { engine.fuses(query) } else { Ok(()) };
+        if let Err(reason) = engine.applies(query).and_then(fuses) {
             if reason != OTHER_OPERATION {
                 reasons.push(format!("{}: {reason}", engine.id()));
             }

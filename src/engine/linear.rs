@@ -4,7 +4,7 @@
 //! into several launches.
 
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query, SegmentBody};
 use crate::base::{Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -92,6 +92,80 @@ impl Linear {
     }
 }
 
+impl Linear {
+    fn grid(&self, tiles: Dim, layers: Dim, out: &Lowering) -> [Dim; 3] {
+        match self.family {
+            Family::MatVec => {
+                let [gx, gy, _] = out.fold(tiles);
+                [gx, gy, layers]
+            }
+            Family::MatMul => [tiles, layers, Dim::new(1)],
+        }
+    }
+
+    /// One launch with what is fused around the product.
+    fn lower_around(
+        &self,
+        query: &Query,
+        around: &Around,
+        x: &View,
+        [m, k, x_stride]: [&Dim; 3],
+        out: &mut Lowering,
+    ) -> Result<()> {
+        let w = &query.operands[1];
+        let n = query.upper(&w.shape[0])?;
+        let aligned = [k, &x.layout.offset, x_stride].iter().all(|d| d.is_multiple_of(4));
+        let aligned = aligned && around.norm.as_ref().is_none_or(|(g, _)| quads(g));
+        let prologue = around.prologue.iter().flat_map(|body| &body.inputs);
+        let aligned = aligned && prologue.clone().all(quads);
+        let (spec, tile_n, tile_m) = self.spec(query.upper(m)?, n, aligned);
+        let tiles = match (self.family, &around.segments[..]) {
+            // A workgroup makes whole evaluations of one segment.
+            (Family::MatVec, [_, ..]) => around
+                .segments
+                .iter()
+                .map(|s| {
+                    let [size0, size1] = &s.sizes;
+                    let rows = size0.clone() * size1.clone() * Dim::from(s.anchors);
+                    rows.ceil_div(&Dim::from(tile_n))
+                })
+                .fold(Dim::new(0), |a, b| a + b),
+            _ => Dim::from(n.div_ceil(u64::from(tile_n))),
+        };
+        let grid = self.grid(tiles, m.ceil_div(&Dim::from(tile_m)), out);
+        out.call(
+            Call::new(spec)
+                .dim("m", m)?
+                .dim("n", &Dim::from(n))?
+                .dim("k", k)?
+                .dim("x_offset", &x.layout.offset)?
+                .dim("x_stride", x_stride)?
+                .dim("y_offset", &query.output.layout.offset)?
+                .dim("y_stride", &Dim::from(n))?
+                .bind(w.tensor)
+                .bind(x.tensor)
+                .bind(query.output.tensor)
+                .around(around.attach(true)?)
+                .grid(grid),
+        )
+    }
+}
+
+/// Whether four neighbours of the last dimension may be read at once.
+fn quads(view: &View) -> bool {
+    let Some((last, outer)) = view.layout.strides.split_last() else { return false };
+    let steps = if last.is(1) || last.is(0) { outer } else { return false };
+    (last.is(0) || view.layout.offset.is_multiple_of(4))
+        && steps.iter().all(|s| s.is_multiple_of(4))
+}
+
+/// Whether a segment takes neighbouring rows of the weight one after another.
+fn in_a_row(segment: &SegmentBody) -> bool {
+    let [size0, size1] = &segment.sizes;
+    let [step0, step1] = &segment.steps;
+    segment.anchors == 1 && (size1.is(1) || step1.is(1)) && (size0.is(1) || *step0 == size1.clone())
+}
+
 impl Engine for Linear {
     fn id(&self) -> &EngineId {
         &self.id
@@ -114,11 +188,43 @@ impl Engine for Linear {
         Ok(())
     }
 
+    fn fuses(&self, query: &Query) -> Result<(), String> {
+        let (Some(around), [_, w]) = (query.around, query.operands) else {
+            return Err(OTHER_OPERATION.into());
+        };
+        let bytes = query.upper(&w.shape.elements()).ok().and_then(|n| self.format.bytes(n));
+        if bytes.is_none_or(|bytes| bytes > query.profile.max_binding_bytes) {
+            return Err("the weight is cut into several launches".into());
+        }
+        let bindings = 2 + around.reads().len() + around.writes().len().max(1)
+            - usize::from(!around.segments.is_empty() && around.writes().is_empty());
+        let most = query.profile.max_storage_buffers as usize;
+        if query.is_wgsl() && bindings > most {
+            return Err(format!("{bindings} storage buffers, the device has {most}"));
+        }
+        if self.family == Family::MatMul {
+            if around.norm.is_some() {
+                return Err("tiles have no norm of their rows".into());
+            }
+            if !self.cpu && around.segments.iter().any(|segment| !in_a_row(segment)) {
+                return Err("tiles hold neighbouring rows of the weight".into());
+            }
+        }
+        Ok(())
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let Some((m, n, k)) = Linear::sizes(query) else { return Cost::default() };
         let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
         let moved = 4.0 * m * (n + k);
-        let flops = 2.0 * m * n * k;
+        // What is done to x is done again by every workgroup that reads it.
+        let (before, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
+        let again = match self.family {
+            _ if self.cpu => 1.0,
+            Family::MatVec => (n / 2.0).ceil(),
+            Family::MatMul => (n / f64::from(TILE_N)).ceil(),
+        };
+        let flops = 2.0 * m * n * k + before * m * k * again + after * m * n;
         let efficiency = match (self.family, self.subgroup) {
             (Family::MatVec, true) => 0.5,
             (Family::MatVec, false) => 0.4,
@@ -144,19 +250,15 @@ impl Engine for Linear {
             let len = self.format.block_len();
             Error::invalid(format!("{}: {k_size} columns are not blocks of {len}", query.label))
         })?;
+        if let Some(around) = query.around.filter(|around| !around.is_empty()) {
+            return self.lower_around(query, around, &x, [&m, &k, &x_stride], out);
+        }
         for (first, rows) in pieces(n, row_bytes, query)? {
             let y_offset = query.output.layout.offset.clone() + Dim::from(first);
             let aligned = [&k, &x.layout.offset, &x_stride].iter().all(|d| d.is_multiple_of(4));
             let (spec, tile_n, tile_m) = self.spec(m_most, rows, aligned);
             let tiles = Dim::from(rows.div_ceil(u64::from(tile_n)));
-            let layers = m.ceil_div(&Dim::from(tile_m));
-            let grid = match self.family {
-                Family::MatVec => {
-                    let [gx, gy, _] = out.fold(tiles);
-                    [gx, gy, layers]
-                }
-                Family::MatMul => [tiles, layers, Dim::new(1)],
-            };
+            let grid = self.grid(tiles, m.ceil_div(&Dim::from(tile_m)), out);
             let bytes = (rows * row_bytes).max(1).next_multiple_of(GRANULE);
             out.call(
                 Call::new(spec)

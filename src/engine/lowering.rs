@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use super::around::Attached;
 use super::elementwise;
 use super::{EngineId, Query};
 use crate::base::{DType, Dim, Format, Layout, Shape, ShapeClass};
 use crate::broken_invariant;
 use crate::error::{Error, Result};
-use crate::ir::UnaryOp;
 use crate::kernel::{Access, AssetSpec, KernelSpec, catalogue};
 use crate::provider::{DeviceProfile, GRANULE, Word};
 
@@ -62,16 +62,13 @@ pub struct View {
     pub format: Format,
     /// Where the elements lie.
     pub layout: Layout,
-    /// Operations to apply to each element as it is read, in this order; only elementwise
-    /// operations are ever given such a view.
-    pub unary: SmallVec<[UnaryOp; 2]>,
 }
 
 impl View {
     /// The whole of a piece of memory, row-major.
     pub fn whole(tensor: TensorId, shape: Shape, dtype: DType, format: Format) -> View {
         let layout = Layout::contiguous(&shape);
-        View { tensor, shape, dtype, format, layout, unary: SmallVec::new() }
+        View { tensor, shape, dtype, format, layout }
     }
 
     /// Whether its elements lie row-major with no gaps, wherever they start.
@@ -220,10 +217,8 @@ impl Lowering<'_> {
         if call.params.len() != entry.params.len() || call.bindings.len() != entry.bindings.len() {
             broken_invariant(format_args!("{}: wrong number of parameters", call.spec.name));
         }
-        let bindings = call
-            .bindings
-            .into_iter()
-            .zip(entry.bindings)
+        let own = call.bindings.into_iter().zip(entry.bindings);
+        let mut bindings: SmallVec<[StepBinding; 4]> = own
             .map(|((tensor, offset, bytes), (_, access))| StepBinding {
                 tensor,
                 offset,
@@ -231,6 +226,25 @@ impl Lowering<'_> {
                 access: *access,
             })
             .collect();
+        if let Some(attached) = call.attached {
+            let whole = |tensor: &TensorId, access| StepBinding {
+                tensor: *tensor,
+                offset: 0,
+                bytes: None,
+                access,
+            };
+            let output = bindings.pop();
+            bindings.extend(attached.reads.iter().map(|t| whole(t, Access::Read)));
+            match attached.writes.is_empty() {
+                true => bindings.extend(output),
+                false => {
+                    bindings.extend(attached.writes.iter().map(|t| whole(t, Access::ReadWrite)));
+                }
+            }
+            params.truncate(entry.params.len());
+            params.extend(attached.words);
+            params.resize(params.len().next_multiple_of(4), Word::Bits(0));
+        }
         self.step(KernelSpec::Asset(call.spec), params, bindings, call.grid)
     }
 
@@ -280,6 +294,7 @@ pub struct Call {
     spec: AssetSpec,
     params: Vec<(&'static str, Word)>,
     bindings: Vec<(TensorId, u64, Option<u64>)>,
+    attached: Option<Attached>,
     grid: [Dim; 3],
 }
 
@@ -287,7 +302,7 @@ impl Call {
     /// A launch of one workgroup without parameters.
     pub fn new(spec: AssetSpec) -> Call {
         let grid = [Dim::new(1), Dim::new(1), Dim::new(1)];
-        Call { spec, params: Vec::new(), bindings: Vec::new(), grid }
+        Call { spec, params: Vec::new(), bindings: Vec::new(), attached: None, grid }
     }
 
     /// Sets a size.
@@ -321,6 +336,25 @@ impl Call {
     pub fn bind_part(mut self, tensor: TensorId, offset: u64, bytes: u64) -> Call {
         self.bindings.push((tensor, offset, Some(bytes)));
         self
+    }
+
+    /// Fuses work into the kernel; the last tensor bound is its own output, which is left out where
+    /// the attachment writes others in its place.
+    pub fn around(mut self, attached: Attached) -> Call {
+        self.spec = self.spec.attach(attached.attachment.clone());
+        self.attached = Some(attached);
+        self
+    }
+
+    /// Fuses what a query asks for, which is nothing for most.
+    ///
+    /// # Errors
+    /// As [`super::Around::attach`].
+    pub fn around_query(self, query: &Query) -> Result<Call> {
+        match query.around {
+            Some(around) if !around.is_empty() => Ok(self.around(around.attach(false)?)),
+            _ => Ok(self),
+        }
     }
 
     /// Sets the workgroups.

@@ -35,6 +35,10 @@ impl Engine for MatMul {
         }
     }
 
+    fn fuses(&self, query: &Query) -> Result<(), String> {
+        query.only_a_segment()
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let k = query.operands.first().and_then(|a| a.shape.dims().last().cloned());
         let k = k.and_then(|k| query.upper(&k).ok()).unwrap_or(1) as f64;
@@ -72,6 +76,7 @@ impl Engine for MatMul {
                 .bind(a.tensor)
                 .bind(b.tensor)
                 .bind(query.output.tensor)
+                .around_query(query)?
                 .grid([tiles(n), tiles(m), batch.minimum(&most)]),
         )
     }

@@ -8,7 +8,9 @@
 //! Absent on purpose: devices. An engine sees a [`DeviceProfile`], so a plan can be made for a
 //! machine that is not here. Adding an engine touches one file of this folder and the registry.
 
+mod around;
 mod attention;
+mod body;
 mod conv;
 mod elementwise;
 mod heuristic;
@@ -25,6 +27,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use around::{Around, Attached, SegmentBody};
+pub use body::{Body, Merged};
 pub use elementwise::copy;
 pub use heuristic::{Choice, Heuristic, Roofline, choose};
 pub use lowering::{
@@ -106,6 +110,13 @@ pub struct Query<'a> {
     pub operands: &'a [View],
     /// Where its result goes: without gaps, except for an update, where it is the state.
     pub output: &'a View,
+    /// The same as work on elements and rows, where it is that: the operation with all that is
+    /// fused with it.
+    pub body: Option<&'a Body>,
+    /// Operations that the body stands for.
+    pub fused: usize,
+    /// What is fused around an anchor.
+    pub around: Option<&'a Around>,
     /// The device.
     pub profile: &'a DeviceProfile,
     /// The ranges of symbols.
@@ -119,6 +130,30 @@ impl Query<'_> {
     /// Invalid, for a symbol without a range.
     pub fn upper(&self, dim: &crate::base::Dim) -> Result<u64> {
         self.class.upper(dim)
+    }
+
+    /// Whether there is more to do than the operation itself.
+    pub fn is_fused(&self) -> bool {
+        self.fused > 1 || self.around.is_some_and(|around| !around.is_empty())
+    }
+
+    /// For anchors whose results alone may be worked on: one segment, and buffers for it.
+    ///
+    /// # Errors
+    /// The reason where it is not so.
+    pub fn only_a_segment(&self) -> Result<(), String> {
+        let Some(around) = self.around else { return Err(OTHER_OPERATION.into()) };
+        if around.norm.is_some() || around.prologue.is_some() || around.segments.len() != 1 {
+            return Err("takes work on its result, in one piece".into());
+        }
+        let bindings = self.operands.len() + around.reads().len() + around.writes().len();
+        match bindings as u32 > self.profile.max_storage_buffers {
+            true => Err(format!(
+                "{bindings} storage buffers, the device has {}",
+                self.profile.max_storage_buffers
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Whether the device runs WGSL kernels (or counts them, as the null device does).
@@ -143,6 +178,12 @@ pub trait Engine: Send + Sync {
     /// Whether it can execute this; the reason where it cannot ([`OTHER_OPERATION`] where it never
     /// could). Asked before everything else.
     fn applies(&self, query: &Query) -> Result<(), String>;
+
+    /// Whether it also does what is fused with the operation: the rest of a loop ([`Query::body`])
+    /// or the work around an anchor ([`Query::around`]). Asked only where there is any.
+    fn fuses(&self, _query: &Query) -> Result<(), String> {
+        Err("executes single operations".into())
+    }
 
     /// What it would take.
     fn cost(&self, query: &Query) -> Cost;

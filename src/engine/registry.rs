@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::attention::{Attention, Rope};
 use super::conv::Conv;
-use super::elementwise::Elementwise;
+use super::elementwise::{self, Elementwise};
 use super::linear::{Family, Linear};
 use super::matmul::MatMul;
 use super::movement::{CopyInto, Gather};
@@ -40,6 +40,7 @@ impl Registry {
         engines.push(Arc::new(Rope::new()));
         engines.push(Arc::new(MatMul::new()));
         engines.push(Arc::new(Elementwise::new()));
+        engines.extend(elementwise::Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.push(Arc::new(CopyInto::new()));
         Registry { engines }
     }

@@ -2,10 +2,9 @@
 //!
 //! Every node that computes gets a tensor; reshapes, transposes, slices and expands become other
 //! strides over the tensor of their operand. A reshape whose operand has gaps cannot, and becomes
-//! a copy. The new part of a state is computed in the state itself, and an operation of one
-//! operand is applied where its one elementwise reader reads, if nobody else needs the result.
+//! a copy. The new part of a state is computed in the state itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
@@ -28,19 +27,12 @@ pub(super) fn alias(draft: &mut Draft) -> Result<()> {
     }
     let written_in_place = updates_in_place(&draft.graph);
     draft.absorbed = written_in_place.values().map(|update| update.update).collect();
-    let folded = folded_unaries(&draft.graph);
-    draft.absorbed.extend(&folded);
     let ids: Vec<NodeId> = draft.graph.ids().collect();
     for id in ids {
         let node = draft.graph.node(id).clone();
         let view = match &node.op {
             _ if written_in_place.contains_key(&id) => {
                 in_state(&states, &written_in_place[&id], &node)
-            }
-            Op::Unary(op) if folded.contains(&id) => {
-                let mut view = draft.views[node.inputs[0].index()].clone();
-                view.unary.push(*op);
-                view
             }
             Op::State { .. } => states[&id].clone(),
             Op::Input { name } => new_tensor(draft, id, &node, TensorRole::Input(name.clone()))?,
@@ -108,39 +100,6 @@ fn in_state(states: &HashMap<NodeId, View>, to: &InPlace, node: &Node) -> View {
     view
 }
 
-/// Operations of one operand whose only reader is elementwise: it applies them as it reads. What
-/// reads a state stays where it is, before the state's next update.
-fn folded_unaries(graph: &Graph) -> HashSet<NodeId> {
-    let users = graph.users();
-    let wanted = |id: NodeId| graph.outputs().iter().any(|(_, output)| *output == id);
-    let words = |id: NodeId| graph.node(id).dtype.bytes() == 4;
-    let folds = |id: &NodeId| match (&graph.node(*id).op, &users[id.index()][..]) {
-        (Op::Unary(_), [reader]) => {
-            graph.node(*reader).op.class() == OpClass::Elementwise
-                && !wanted(*id)
-                && words(*id)
-                && words(*reader)
-                && !sees_state(graph, *id)
-        }
-        _ => false,
-    };
-    graph.ids().filter(folds).collect()
-}
-
-/// Whether a view or an operation of one operand is of a state.
-fn sees_state(graph: &Graph, mut id: NodeId) -> bool {
-    loop {
-        let node = graph.node(id);
-        match &node.op {
-            Op::State { .. } | Op::Update { .. } => return true,
-            Op::Unary(_) => {}
-            op if op.class() == OpClass::Alias => {}
-            _ => return false,
-        }
-        id = node.inputs[0];
-    }
-}
-
 fn add(draft: &mut Draft, tensor: Tensor) -> TensorId {
     draft.tensors.push(tensor);
     TensorId((draft.tensors.len() - 1) as u32)
@@ -178,7 +137,7 @@ fn constant(draft: &mut Draft, node: &Node, words: &[u32]) -> View {
 }
 
 /// The operand seen through an alias operation; `None` where strides cannot say it.
-fn seen_as(operand: &View, node: &Node) -> Option<View> {
+pub(super) fn seen_as(operand: &View, node: &Node) -> Option<View> {
     let layout = match &node.op {
         Op::Transpose(perm) => Layout {
             offset: operand.layout.offset.clone(),
@@ -203,7 +162,7 @@ fn seen_as(operand: &View, node: &Node) -> Option<View> {
     Some(View { layout, shape: node.shape.clone(), ..operand.clone() })
 }
 
-fn reshaped(operand: &View, shape: &Shape) -> Option<Layout> {
+pub(super) fn reshaped(operand: &View, shape: &Shape) -> Option<Layout> {
     if operand.is_contiguous() {
         let mut layout = Layout::contiguous(shape);
         layout.offset = operand.layout.offset.clone();

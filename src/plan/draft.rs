@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::group::Group;
 use super::{Options, Plan, PlanInput, PlanOutput, SlotRole};
 use crate::base::ShapeClass;
 use crate::engine::{EngineId, Step, Tensor, View};
@@ -44,6 +45,8 @@ pub struct Draft<'a> {
     pub(super) copies: Vec<NodeId>,
     /// After `alias`: nodes that need no step, since another one does their work.
     pub(super) absorbed: Vec<NodeId>,
+    /// After `group`: what is executed together, in an order that works.
+    pub(super) groups: Vec<Group>,
     /// After `choose`: in the order of the nodes that execute.
     pub(super) choices: Vec<NodeChoice>,
     pub(super) tensors: Vec<Tensor>,
@@ -74,6 +77,7 @@ impl<'a> Draft<'a> {
             views: Vec::new(),
             copies: Vec::new(),
             absorbed: Vec::new(),
+            groups: Vec::new(),
             choices: Vec::new(),
             tensors: Vec::new(),
             steps: Vec::new(),
@@ -100,6 +104,23 @@ impl<'a> Draft<'a> {
             inputs: self.inputs,
             outputs: self.outputs,
         }
+    }
+
+    /// What a group does, for people: its labels and the operations without one, in order.
+    pub(super) fn describe_all(&self, nodes: &[NodeId], root: NodeId) -> String {
+        const MOST: usize = 6;
+        if nodes.len() == 1 {
+            return self.describe(root);
+        }
+        let short = |id: &NodeId| {
+            let node = self.graph.node(*id);
+            if node.label.is_empty() { node.op.name().to_string() } else { node.label.clone() }
+        };
+        let mut text = nodes.iter().take(MOST).map(short).collect::<Vec<_>>().join(" + ");
+        if nodes.len() > MOST {
+            text.push_str(&format!(" + {} more", nodes.len() - MOST));
+        }
+        text
     }
 
     /// Operation and label of a node, for people.

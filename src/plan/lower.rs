@@ -1,52 +1,58 @@
 //! Steps for each node, by the engine that was chosen.
 
-use super::draft::Draft;
+use super::choose::{operands, query};
+use super::draft::{Draft, NodeChoice};
+use super::group::Group;
 use crate::broken_invariant;
-use crate::engine::{EngineId, Lowering, Query, View, copy};
+use crate::engine::{EngineId, Lowering, View, copy};
 use crate::error::Result;
 use crate::ir::Op;
 
 pub(super) fn lower(draft: &mut Draft) -> Result<()> {
-    for i in 0..draft.choices.len() {
-        let choice = draft.choices[i].clone();
-        let node = draft.graph.node(choice.node).clone();
-        let operands: Vec<View> =
-            node.inputs.iter().map(|input| draft.views[input.index()].clone()).collect();
-        let output = draft.views[choice.node.index()].clone();
+    for (choice, group) in draft.choices.clone().into_iter().zip(draft.groups.clone()) {
+        let operands = operands(draft, &group);
+        let mut tensors = std::mem::take(&mut draft.tensors);
+        let mut steps = std::mem::take(&mut draft.steps);
         let mut out = Lowering {
             profile: draft.profile,
             class: draft.class,
             engine: choice.engine.clone().unwrap_or_else(|| EngineId::new("fused.copy")),
             label: choice.label.clone(),
-            tensors: &mut draft.tensors,
-            steps: &mut draft.steps,
+            tensors: &mut tensors,
+            steps: &mut steps,
         };
-        let Some(id) = &choice.engine else {
-            let from = match &node.op {
-                // The elements in row-major order are the same: copy under the operand's shape.
-                Op::Reshape(_) => {
-                    let shape = operands[0].shape.clone();
-                    View::whole(output.tensor, shape, output.dtype, output.format)
-                }
-                _ => output.clone(),
-            };
-            copy(&operands[0], &from, &mut out)?;
-            continue;
-        };
-        let Some(engine) = draft.options.registry.get(id) else {
-            broken_invariant(format_args!("engine {id} was chosen and is not registered"));
-        };
-        let query = Query {
-            op: &node.op,
-            label: &choice.label,
-            operands: &operands,
-            output: &output,
-            profile: draft.profile,
-            class: draft.class,
-        };
-        engine.lower(&query, &mut out).map_err(|e| e.context(&choice.label))?;
+        lower_group(draft, &group, &choice, &operands, &mut out)?;
+        draft.tensors = tensors;
+        draft.steps = steps;
     }
     outputs(draft)
+}
+
+fn lower_group(
+    draft: &Draft,
+    group: &Group,
+    choice: &NodeChoice,
+    operands: &[View],
+    out: &mut Lowering,
+) -> Result<()> {
+    let node = draft.graph.node(group.root);
+    let output = &draft.views[group.root.index()];
+    let Some(id) = &choice.engine else {
+        let to = match &node.op {
+            // The elements in row-major order are the same: copy under the operand's shape.
+            Op::Reshape(_) => {
+                let shape = operands[0].shape.clone();
+                View::whole(output.tensor, shape, output.dtype, output.format)
+            }
+            _ => output.clone(),
+        };
+        return copy(&operands[0], &to, out);
+    };
+    let Some(engine) = draft.options.registry.get(id) else {
+        broken_invariant(format_args!("engine {id} was chosen and is not registered"));
+    };
+    let query = query(draft, group, &choice.label, operands);
+    engine.lower(&query, out).map_err(|e| e.context(&choice.label))
 }
 
 /// Outputs are downloaded in one piece, so those with gaps are copied.

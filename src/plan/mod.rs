@@ -11,6 +11,7 @@ mod alias;
 mod choose;
 mod draft;
 mod explain;
+mod group;
 mod lower;
 mod memory;
 mod schedule;
@@ -38,7 +39,7 @@ pub struct Pass {
 }
 
 /// Every pass, in order.
-pub static PASSES: [Pass; 7] = [
+pub static PASSES: [Pass; 8] = [
     Pass {
         name: "infer",
         doc: "puts in the symbols that are numbers in this class, infers shapes, verifies",
@@ -58,8 +59,14 @@ pub static PASSES: [Pass; 7] = [
         run: alias::alias,
     },
     Pass {
+        name: "group",
+        doc: "proposes which nodes become one kernel: loops, and what is fused around anchors",
+        optional: true,
+        run: group::group,
+    },
+    Pass {
         name: "choose",
-        doc: "chooses an engine for each node by estimated cost",
+        doc: "chooses an engine for each group, and what of it is cut off, by estimated cost",
         optional: false,
         run: choose::choose,
     },

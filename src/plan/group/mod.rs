@@ -1,0 +1,151 @@
+//! Which nodes become one kernel.
+//!
+//! Three kinds of groups. A *loop* is elementwise work with reductions along one kind of rows;
+//! whatever views lie between its nodes are strides in the kernel. An *anchor* is a product,
+//! convolution or attention with what is fused around it: the norm or elementwise work on what it
+//! reads, and elementwise work, rotations and new rows of states on what it makes. Everything
+//! else is a group of its own.
+//!
+//! Anchors come first and take what they can ([`anchors`]); loops take the rest ([`loops`]). A group
+//! never waits for itself through another one. `choose` may still cut what is around an anchor,
+//! where an engine that does less costs less; the nodes that are cut then become loops.
+
+mod anchors;
+mod deps;
+mod loops;
+mod trace;
+
+use std::collections::HashSet;
+
+use deps::Deps;
+
+use super::draft::Draft;
+use crate::engine::{Around, Body, View};
+use crate::error::{Result, broken_invariant};
+use crate::ir::{NodeId, Op};
+
+/// Nodes that one engine executes.
+#[derive(Clone)]
+pub(super) struct Group {
+    /// The nodes, ascending.
+    pub(super) nodes: Vec<NodeId>,
+    /// The one that stands for the group: the anchor, or the last.
+    pub(super) root: NodeId,
+    /// The nodes as one body, where they are a loop.
+    pub(super) body: Option<Body>,
+    /// What is fused around the root.
+    pub(super) fused: Option<Fused>,
+}
+
+/// What is fused around an anchor, and which nodes that is.
+#[derive(Clone)]
+pub(super) struct Fused {
+    pub(super) around: Around,
+    /// What the anchor reads in the place of its first operand.
+    pub(super) x: Option<View>,
+    /// Nodes whose work is done as the anchor reads.
+    pub(super) before: Vec<NodeId>,
+    /// Nodes whose work is done as the anchor writes.
+    pub(super) after: Vec<NodeId>,
+}
+
+impl Group {
+    fn single(node: NodeId, body: Option<Body>) -> Group {
+        Group { nodes: vec![node], root: node, body, fused: None }
+    }
+}
+
+/// Proposes groups, in an order in which they can execute.
+pub(super) fn group(draft: &mut Draft) -> Result<()> {
+    let deps = Deps::new(draft);
+    let mut taken = HashSet::new();
+    let mut groups = anchors::anchors(draft, &deps, &mut taken);
+    let rest: Vec<NodeId> =
+        draft.graph.ids().filter(|id| deps.computes[id.index()] && !taken.contains(id)).collect();
+    groups.extend(loops::loops(draft, &deps, &rest, &groups));
+    draft.groups = ordered(draft, &deps, groups);
+    Ok(())
+}
+
+/// Every node by itself.
+pub(super) fn singles(draft: &mut Draft) {
+    let deps = Deps::new(draft);
+    let nodes = draft.graph.ids().filter(|id| deps.computes[id.index()]);
+    let groups = nodes.map(|id| Group::single(id, loops::single(draft, &deps, id))).collect();
+    draft.groups = ordered(draft, &deps, groups);
+}
+
+/// The groups that take the place of an anchor's, with less fused around it.
+pub(super) fn cut(draft: &Draft, group: &Group, fused: Option<Fused>) -> Vec<Group> {
+    let deps = Deps::new(draft);
+    let kept: Vec<NodeId> = match &fused {
+        None => vec![group.root],
+        Some(f) => {
+            let mut nodes: Vec<NodeId> =
+                f.before.iter().chain(&f.after).chain([&group.root]).copied().collect();
+            nodes.sort_unstable();
+            nodes
+        }
+    };
+    let rest: Vec<NodeId> = group.nodes.iter().filter(|id| !kept.contains(id)).copied().collect();
+    let anchor = Group { nodes: kept, root: group.root, body: None, fused };
+    let mut groups = loops::loops(draft, &deps, &rest, std::slice::from_ref(&anchor));
+    groups.push(anchor);
+    groups
+}
+
+/// The groups in an order in which each comes after those it waits for; otherwise by first node.
+pub(super) fn in_order(draft: &Draft, groups: Vec<Group>) -> Vec<Group> {
+    ordered(draft, &Deps::new(draft), groups)
+}
+
+fn ordered(draft: &Draft, deps: &Deps, groups: Vec<Group>) -> Vec<Group> {
+    let mut owner: Vec<Vec<usize>> = vec![Vec::new(); draft.graph.nodes().len()];
+    for (g, group) in groups.iter().enumerate() {
+        for node in &group.nodes {
+            owner[node.index()].push(g);
+        }
+    }
+    let mut waits: Vec<HashSet<usize>> = vec![HashSet::new(); groups.len()];
+    let mut opens: Vec<Vec<usize>> = vec![Vec::new(); groups.len()];
+    for (g, group) in groups.iter().enumerate() {
+        let before = group.nodes.iter().flat_map(|node| &deps.before[node.index()]);
+        for from in before.flat_map(|node| &owner[node.index()]) {
+            // A node that several groups do for themselves is at hand in each of them.
+            let own = |node: &&NodeId| owner[node.index()].contains(from);
+            let alone = !group.nodes.iter().any(|n| own(&n) && owner[n.index()].len() > 1);
+            if *from != g && alone && waits[g].insert(*from) {
+                opens[*from].push(g);
+            }
+        }
+    }
+    let key = |g: usize| std::cmp::Reverse((groups[g].root, g));
+    let mut ready: std::collections::BinaryHeap<_> =
+        (0..groups.len()).filter(|g| waits[*g].is_empty()).map(key).collect();
+    let mut order = Vec::with_capacity(groups.len());
+    while let Some(std::cmp::Reverse((_, g))) = ready.pop() {
+        order.push(g);
+        for next in opens[g].clone() {
+            waits[next].remove(&g);
+            if waits[next].is_empty() {
+                ready.push(key(next));
+            }
+        }
+    }
+    if order.len() != groups.len() {
+        broken_invariant(format_args!("{} groups wait for themselves", groups.len() - order.len()));
+    }
+    let mut groups: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|g| groups[g].take()).collect()
+}
+
+/// The view that a node of a group writes to.
+fn written(draft: &Draft, id: NodeId) -> View {
+    let view = &draft.views[id.index()];
+    let node = draft.graph.node(id);
+    let Op::Update { at } = &node.op else { return view.clone() };
+    let shape = draft.graph.node(node.inputs[1]).shape.clone();
+    let mut part = View { shape, ..view.clone() };
+    part.layout.offset = view.layout.offset.clone() + view.layout.strides[0].clone() * at.clone();
+    part
+}
