@@ -14,12 +14,14 @@ mod explain;
 mod group;
 mod lower;
 mod memory;
+mod pattern;
 mod schedule;
 mod simplify;
 
 use serde::{Deserialize, Serialize};
 
 pub use draft::{Draft, NodeChoice};
+pub use pattern::merged_weights;
 
 use crate::base::{DType, Shape, ShapeClass};
 use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
@@ -51,6 +53,12 @@ pub static PASSES: [Pass; 8] = [
         doc: "merges equal nodes and drops those that nothing needs",
         optional: true,
         run: simplify::simplify,
+    },
+    Pass {
+        name: "pattern",
+        doc: "finds composite operations in primitive ones and merges products of one operand",
+        optional: true,
+        run: pattern::pattern,
     },
     Pass {
         name: "alias",
@@ -147,6 +155,8 @@ pub enum SlotRole {
     Constants(Vec<u8>),
     /// A weight, by name.
     Weight(String),
+    /// Several weights one after another, by name.
+    Merged(Vec<String>),
     /// A state, by name.
     State(String),
 }
