@@ -4,6 +4,7 @@ mod cases;
 mod conformance;
 mod devices;
 mod forward;
+mod fusion;
 mod gguf_bad;
 mod gguf_exercise;
 mod gguf_files;

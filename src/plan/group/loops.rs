@@ -176,13 +176,30 @@ fn body(draft: &Draft, deps: &Deps, nodes: &[NodeId]) -> Option<Body> {
         }
         rows = Some(found);
     }
-    let last = *nodes.last()?;
-    let space = rows.as_ref().map_or_else(|| written(draft, last).shape, |r| r.space.clone());
-    let mut trace = Trace::new(draft, &members, space, rows);
+    if let Some(rows) = rows {
+        let space = rows.space.clone();
+        return over(draft, deps, nodes, Trace::new(draft, &members, space, Some(rows)));
+    }
+    // Where strides cannot say a reshape in the shape of the last node, another's may do.
+    let last = written(draft, *nodes.last()?).shape;
+    let elements = last.elements();
+    let mut spaces = vec![last];
+    for id in nodes.iter().rev() {
+        let shape = written(draft, *id).shape;
+        if !spaces.contains(&shape) && shape.elements() == elements {
+            spaces.push(shape);
+        }
+    }
+    let mut trace = spaces.into_iter().map(|space| Trace::new(draft, &members, space, None));
+    trace.find_map(|trace| over(draft, deps, nodes, trace))
+}
+
+/// The body over the index space of a trace.
+fn over(draft: &Draft, deps: &Deps, nodes: &[NodeId], mut trace: Trace) -> Option<Body> {
     let mut outputs = Vec::new();
     for id in nodes {
         let needed = deps.kept[id.index()]
-            || deps.readers[id.index()].iter().any(|reader| !members.contains(reader));
+            || deps.readers[id.index()].iter().any(|reader| !nodes.contains(reader));
         if !needed {
             continue;
         }

@@ -88,6 +88,18 @@ fn link(link: Link, then: &Rc<Chain>) -> Rc<Chain> {
     Rc::new(Chain::Link(link, then.clone()))
 }
 
+/// A reshape before others is the last of them.
+fn reshape(shape: &Shape, then: &Rc<Chain>, draft: &Draft) -> Rc<Chain> {
+    match &**then {
+        Chain::Link(Link::Reshape(_), _) => then.clone(),
+        Chain::Link(Link::Alias(id), next) => match &draft.graph.node(*id).op {
+            Op::Reshape(to) => reshape(to, next, draft),
+            _ => link(Link::Reshape(shape.clone()), then),
+        },
+        _ => link(Link::Reshape(shape.clone()), then),
+    }
+}
+
 /// Traces the values of one group.
 pub(super) struct Trace<'d, 'a> {
     draft: &'d Draft<'a>,
@@ -289,7 +301,11 @@ impl<'d, 'a> Trace<'d, 'a> {
         }
         let is_alias = node.op.class() == crate::ir::OpClass::Alias && !draft.copies.contains(&id);
         if is_alias {
-            return self.value(node.inputs[0], &link(Link::Alias(id), chain));
+            let chain = match &node.op {
+                Op::Reshape(shape) => reshape(shape, chain, draft),
+                _ => link(Link::Alias(id), chain),
+            };
+            return self.value(node.inputs[0], &chain);
         }
         if !self.members.contains(&id) {
             return self.leaf(id, chain);
