@@ -246,7 +246,7 @@ fn grown(draft: &Draft, deps: &Deps, anchor: NodeId, taken: &HashSet<NodeId>) ->
             && !taken.contains(&id)
             && (matches!(node.op, Op::Rope { .. }) || loopable(draft, id))
             && sources().any(|from| from == anchor || members.contains(&from))
-            && larger_or_equal(draft, elements, &node.shape)
+            && larger_or_equal(draft, elements, &written(draft, id).shape)
             && !matches!(node.op, Op::Rope { .. } | Op::Update { .. } if
                 sources().any(|from| members.contains(&from)));
         late.insert(id);
@@ -461,7 +461,14 @@ fn linear_segment(
     if seen.len() > 2 || seen.iter().any(|v| v.layout.strides != seen[0].layout.strides) {
         return None;
     }
-    let merged = body.merged(&[seen[0].layout.clone()]);
+    // Rows of x do not merge with columns: a layout without columns keeps them apart.
+    let mut only_rows = seen[0].layout.clone();
+    for stride in &mut only_rows.strides {
+        if stride.as_const().is_some_and(|s| s < columns) {
+            *stride = Dim::new(0);
+        }
+    }
+    let merged = body.merged(&[only_rows, seen[0].layout.clone()]);
     let own = merged.strides.last()?;
     // One dimension for the rows of x, where there are several, then at most two of columns.
     let rows = match own.first() {
@@ -495,7 +502,7 @@ fn linear_segment(
         }
         all
     };
-    let strides = merged.strides[..merged.strides.len() - 1].iter().map(three).collect();
+    let strides = merged.strides[..body.views().count()].iter().map(three).collect();
     let made = SegmentBody {
         body,
         strides,
