@@ -26,9 +26,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use elementwise::copy;
-pub use heuristic::{Choice, Heuristic, Roofline, choose};
+pub use heuristic::{Candidate, Choice, Heuristic, Peaks, Roofline, Verdict, choose};
 pub use lowering::{
-    Call, Lowering, Step, StepBinding, Tensor, TensorId, TensorRole, View, tensor_bytes,
+    Call, Estimate, Lowering, Step, StepBinding, Tensor, TensorId, TensorRole, View, tensor_bytes,
 };
 pub use registry::Registry;
 

@@ -16,7 +16,15 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
             OpClass::Alias => {
                 let why = "strides cannot say this view".into();
                 let label = draft.describe(id);
-                draft.choices.push(NodeChoice { node: id, label, engine: None, seconds: 0.0, why });
+                let candidates = Vec::new();
+                draft.choices.push(NodeChoice {
+                    node: id,
+                    label,
+                    engine: None,
+                    seconds: 0.0,
+                    why,
+                    candidates,
+                });
                 continue;
             }
             _ => {}
@@ -41,6 +49,7 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
             engine: Some(choice.engine),
             seconds: choice.seconds,
             why: choice.why,
+            candidates: choice.candidates,
             label,
         });
     }

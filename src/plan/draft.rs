@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Options, Plan, PlanInput, PlanOutput, SlotRole};
 use crate::base::ShapeClass;
-use crate::engine::{EngineId, Step, Tensor, View};
+use crate::engine::{Candidate, EngineId, Step, Tensor, View};
 use crate::ir::{Graph, NodeId};
 use crate::provider::{DeviceProfile, Recording};
 
@@ -21,6 +21,8 @@ pub struct NodeChoice {
     pub seconds: f64,
     /// Why, in words.
     pub why: String,
+    /// Every engine that was meant for the operation.
+    pub candidates: Vec<Candidate>,
 }
 
 /// Where a tensor lies: slot of the recording and first byte.

@@ -1,6 +1,7 @@
 //! Steps for each node, by the engine that was chosen.
 
 use super::draft::Draft;
+use super::estimate;
 use crate::broken_invariant;
 use crate::engine::{EngineId, Lowering, Query, View, copy};
 use crate::error::Result;
@@ -13,6 +14,7 @@ pub(super) fn lower(draft: &mut Draft) -> Result<()> {
         let operands: Vec<View> =
             node.inputs.iter().map(|input| draft.views[input.index()].clone()).collect();
         let output = draft.views[choice.node.index()].clone();
+        let first = draft.steps.len();
         let mut out = Lowering {
             profile: draft.profile,
             class: draft.class,
@@ -31,6 +33,7 @@ pub(super) fn lower(draft: &mut Draft) -> Result<()> {
                 _ => output.clone(),
             };
             copy(&operands[0], &from, &mut out)?;
+            estimate::note(draft, first, &operands, &output, None);
             continue;
         };
         let Some(engine) = draft.options.registry.get(id) else {
@@ -45,6 +48,8 @@ pub(super) fn lower(draft: &mut Draft) -> Result<()> {
             class: draft.class,
         };
         engine.lower(&query, &mut out).map_err(|e| e.context(&choice.label))?;
+        let cost = engine.cost(&query);
+        estimate::note(draft, first, &operands, &output, Some(cost));
     }
     outputs(draft)
 }
@@ -53,7 +58,8 @@ pub(super) fn lower(draft: &mut Draft) -> Result<()> {
 fn outputs(draft: &mut Draft) -> Result<()> {
     let wanted = draft.graph.outputs().to_vec();
     for (name, id) in wanted {
-        let view = draft.views[id.index()].clone();
+        let operand = draft.views[id.index()].clone();
+        let first = draft.steps.len();
         let mut out = Lowering {
             profile: draft.profile,
             class: draft.class,
@@ -62,7 +68,8 @@ fn outputs(draft: &mut Draft) -> Result<()> {
             tensors: &mut draft.tensors,
             steps: &mut draft.steps,
         };
-        let view = out.contiguous(&view)?;
+        let view = out.contiguous(&operand)?;
+        estimate::note(draft, first, &[operand], &view, None);
         draft.output_views.push((name, view));
     }
     Ok(())

@@ -8,8 +8,10 @@
 //! marked optional can be switched off by name, with the same numbers in the end.
 
 mod alias;
+mod analysis;
 mod choose;
 mod draft;
+mod estimate;
 mod explain;
 mod lower;
 mod memory;
@@ -18,7 +20,11 @@ mod simplify;
 
 use serde::{Deserialize, Serialize};
 
+pub use analysis::{Analysis, Spread, StepClock};
 pub use draft::{Draft, NodeChoice};
+pub use explain::{
+    ArenaBuffer, Memory, Placed, Report, StepMeasure, StepReport, Target, TextOptions, Totals,
+};
 
 use crate::base::{DType, Shape, ShapeClass};
 use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
