@@ -83,6 +83,8 @@ pub struct StepReport {
     pub shapes: String,
     /// Workgroups in x, y and z, as expressions.
     pub grid: [String; 3],
+    /// The same at the upper ends of the class.
+    pub workgroups: [u64; 3],
     /// Bytes that it moves.
     pub bytes: f64,
     /// Floating-point operations.
@@ -180,8 +182,9 @@ impl Plan {
         self.report().json()
     }
 
-    /// Label, engine, kernel and grid of each step, and no estimates: a form to compare plans by.
-    /// What repeats, such as the layers of a decoder, stands there once.
+    /// Label, engine, kernel and workgroups (at the upper ends of the class) of each step, and no
+    /// estimates: a form to compare plans by. What repeats, such as the layers of a decoder, stands
+    /// there once.
     pub fn outline(&self) -> String {
         self.report().outline()
     }
@@ -205,6 +208,7 @@ impl Plan {
                 kernel: step.kernel.to_string(),
                 shapes: step.estimate.shapes.clone(),
                 grid: step.grid.each_ref().map(ToString::to_string),
+                workgroups: step.grid.each_ref().map(|dim| self.class.upper(dim).unwrap_or(0)),
                 bytes: cost.bytes,
                 flops: cost.flops,
                 seconds,

@@ -224,13 +224,12 @@ fn masked_label(step: &StepReport, rest: String) -> String {
     format!("{} {rest}", masked(&step.label))
 }
 
-/// `12`, `12 x 4`, `12 x 4 x 2`.
+/// Workgroups at the upper ends: `12`, `12 x 4`, `12 x 4 x 2`.
 fn grid(step: &StepReport) -> String {
-    let [x, y, z] = &step.grid;
-    match (y.as_str(), z.as_str()) {
-        ("1", "1") => x.clone(),
-        (_, "1") => format!("{x} x {y}"),
-        _ => format!("{x} x {y} x {z}"),
+    match step.workgroups {
+        [x, 1, 1] => x.to_string(),
+        [x, y, 1] => format!("{x} x {y}"),
+        [x, y, z] => format!("{x} x {y} x {z}"),
     }
 }
 
