@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Options, Plan, PlanInput, PlanOutput, SlotRole};
+use super::{Options, Pass, Plan, PlanInput, PlanOutput, SlotRole};
 use crate::base::ShapeClass;
 use crate::engine::{Candidate, EngineId, Step, Tensor, View};
+use crate::error::Result;
 use crate::ir::{Graph, NodeId};
 use crate::provider::{DeviceProfile, Recording};
 
@@ -86,6 +87,19 @@ impl<'a> Draft<'a> {
             inputs: Vec::new(),
             outputs: Vec::new(),
         }
+    }
+
+    /// Runs a pass, unless it is switched off.
+    pub(super) fn pass(&mut self, pass: &Pass) -> Result<()> {
+        if pass.optional && self.options.without.iter().any(|name| name == pass.name) {
+            return Ok(());
+        }
+        let name = self.recording.label.clone();
+        (pass.run)(self)
+            .map_err(|e| e.context(format_args!("planning {name}, pass {}", pass.name)))?;
+        self.passes.push(pass.name.into());
+        tracing::trace!("after pass {}:\n{}", pass.name, self.graph);
+        Ok(())
     }
 
     pub(super) fn finish(self) -> Plan {

@@ -13,10 +13,13 @@ mod choose;
 mod draft;
 mod estimate;
 mod explain;
+mod file;
 mod lower;
 mod memory;
 mod schedule;
 mod simplify;
+mod trace;
+mod verify;
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +31,7 @@ pub use explain::{
 
 use crate::base::{DType, Shape, ShapeClass};
 use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::provider::{DeviceProfile, Recording};
 
@@ -186,16 +189,29 @@ impl Plan {
     ) -> Result<Plan> {
         let mut draft = Draft::new(graph, class, profile, options);
         for pass in &PASSES {
-            if pass.optional && options.without.iter().any(|name| name == pass.name) {
-                continue;
-            }
-            (pass.run)(&mut draft).map_err(|e| {
-                e.context(format_args!("planning {}, pass {}", graph.name, pass.name))
-            })?;
-            draft.passes.push(pass.name.into());
-            tracing::trace!("after pass {}:\n{}", pass.name, draft.graph);
+            draft.pass(pass)?;
         }
         Ok(draft.finish())
+    }
+
+    /// The graph as a pass left it, with every pass before it run; to look at.
+    ///
+    /// # Errors
+    /// As [`Plan::new`]; invalid, for a pass that does not exist.
+    pub fn graph_after(
+        graph: &Graph,
+        class: &ShapeClass,
+        profile: &DeviceProfile,
+        options: &Options,
+        pass: &str,
+    ) -> Result<Graph> {
+        let mut draft = Draft::new(graph, class, profile, options);
+        let last = PASSES.iter().position(|known| known.name == pass);
+        let last = last.ok_or_else(|| Error::invalid(format!("no pass {pass:?}")))?;
+        for pass in &PASSES[..=last] {
+            draft.pass(pass)?;
+        }
+        Ok(draft.graph)
     }
 
     /// Bytes of the buffers of intermediates.

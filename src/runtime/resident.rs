@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::memory::{Pool, PooledBuffer};
+use crate::plan::{Plan, SlotRole};
 use crate::provider::{BufferRange, Device, GRANULE, Usage};
 
 /// Bytes of one piece of an upload.
@@ -79,6 +80,20 @@ impl Resident {
             offset += len;
         }
         self.insert(name, buffer)
+    }
+
+    /// Adds zeroed memory for every weight and state of a plan: to time it without a model.
+    ///
+    /// # Errors
+    /// As [`Resident::state`].
+    pub fn zeros(pool: &Pool, device: &dyn Device, plan: &Plan) -> Result<Resident> {
+        let mut resident = Resident::new();
+        for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
+            if let SlotRole::Weight(name) | SlotRole::State(name) = role {
+                resident.state(pool, device, name, slot.bytes)?;
+            }
+        }
+        Ok(resident)
     }
 
     fn insert(&mut self, name: &str, buffer: PooledBuffer) -> Result<()> {

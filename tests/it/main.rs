@@ -12,6 +12,7 @@ mod gguf_mutate;
 mod gguf_writer;
 mod lazy;
 mod logits;
+mod plan_files;
 mod plans;
 mod quant_formats;
 mod shaders;
