@@ -226,6 +226,8 @@ impl Engine for Linear {
         };
         let flops = 2.0 * m * n * k + before * m * k * again + after * m * n;
         let efficiency = match (self.family, self.subgroup) {
+            // Beyond one pass arithmetic counts, and without tiles it is slower than a product's.
+            (Family::MatVec, _) if m > f64::from(catalogue::MAX_MATVEC_ROWS) => 0.2,
             (Family::MatVec, true) => 0.5,
             (Family::MatVec, false) => 0.4,
             // A tile of 64 rows is worked through however few of them there are.

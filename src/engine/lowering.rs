@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::around::Attached;
 use super::elementwise;
-use super::{EngineId, Query};
+use super::{Cost, EngineId, Query};
 use crate::base::{DType, Dim, Format, Layout, Shape, ShapeClass};
 use crate::broken_invariant;
 use crate::error::{Error, Result};
@@ -134,6 +134,19 @@ pub struct Step {
     pub bindings: SmallVec<[StepBinding; 4]>,
     /// Workgroups in x, y and z.
     pub grid: [Dim; 3],
+    /// What it moves and computes; the planner notes it after the engine has lowered.
+    pub estimate: Estimate,
+}
+
+/// What a step moves and computes at the upper ends of the class, by estimate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Operands and result of the piece: `f32[1, 576] q4_k[1536, 576] -> f32[1, 1536]`.
+    pub shapes: String,
+    /// Its part of the engine's cost.
+    pub cost: Cost,
+    /// Seconds, by the ranking that chose the engine.
+    pub seconds: f64,
 }
 
 /// Where engines put their steps.
@@ -272,7 +285,8 @@ impl Lowering<'_> {
             }
         }
         let (engine, label) = (self.engine.clone(), self.label.clone());
-        self.steps.push(Step { engine, label, kernel, params, bindings, grid });
+        let estimate = Estimate::default();
+        self.steps.push(Step { engine, label, kernel, params, bindings, grid, estimate });
         Ok(())
     }
 }

@@ -30,9 +30,9 @@ use serde::{Deserialize, Serialize};
 pub use around::{Around, Attached, SegmentBody};
 pub use body::{Body, Merged};
 pub use elementwise::copy;
-pub use heuristic::{Choice, Heuristic, Roofline, choose};
+pub use heuristic::{Candidate, Choice, Heuristic, Peaks, Roofline, Verdict, choose};
 pub use lowering::{
-    Call, Lowering, Step, StepBinding, Tensor, TensorId, TensorRole, View, tensor_bytes,
+    Call, Estimate, Lowering, Step, StepBinding, Tensor, TensorId, TensorRole, View, tensor_bytes,
 };
 pub use registry::Registry;
 

@@ -125,7 +125,7 @@ fn bounded_shape(shape: &Shape) -> Result<()> {
 }
 
 /// Sizes are polynomials: multiplying long ones out takes time and memory that no file may ask.
-fn bounded_dims(dims: &[Dim]) -> Result<()> {
+pub(crate) fn bounded_dims(dims: &[Dim]) -> Result<()> {
     let mut terms = 1usize;
     for dim in dims {
         if !dim.is_normal() {

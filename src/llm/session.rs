@@ -209,8 +209,7 @@ impl Session {
             (self.past..self.past + tokens.len()).map(|position| position as i32).collect();
         let inputs =
             vec![bytemuck::cast_slice(tokens).to_vec(), bytemuck::cast_slice(&positions).to_vec()];
-        let class = CLASSES.iter().position(|(low, high)| (*low..=*high).contains(&tokens.len()));
-        let class = class.ok_or_else(|| Error::invalid("a piece beyond the largest class"))?;
+        let class = class_index(tokens.len())?;
         let count = tokens.len();
         let instance = self.instance(class, wanted).await?;
         let outputs = instance.read(symbols, inputs).await?;
@@ -237,12 +236,7 @@ impl Session {
                 entry.insert(model.graph(self.context, wanted)?)
             }
         };
-        let (low, high) = CLASSES[class];
-        let class = ShapeClass::new().with(SEQ, low as u64, high.min(self.context) as u64).with(
-            PAST,
-            0,
-            self.context as u64,
-        );
+        let class = shape_class(class, self.context);
         let mut options = Options::new(self.runtime.registry());
         options.preferred = self.runtime.preferred().to_vec();
         Plan::new(graph, &class, self.runtime.device().profile(), &options)
@@ -259,10 +253,37 @@ impl Session {
         }
     }
 
+    /// Weights and cache, to run other plans over them.
+    pub fn resident(&self) -> &Resident {
+        &self.resident
+    }
+
     /// Bytes of weights and cache on the device.
     pub fn resident_bytes(&self) -> u64 {
         self.resident.bytes()
     }
+}
+
+/// The class of a run of `tokens` tokens over a cache of `context` positions. A plan made for it is
+/// good for every run of that class.
+///
+/// # Errors
+/// Invalid, for no tokens or more than the largest class has.
+pub fn class_of(tokens: usize, context: usize) -> Result<ShapeClass> {
+    Ok(shape_class(class_index(tokens)?, context))
+}
+
+fn class_index(tokens: usize) -> Result<usize> {
+    let found = CLASSES.iter().position(|(low, high)| (*low..=*high).contains(&tokens));
+    found.ok_or_else(|| {
+        Error::invalid(format!("a run of {tokens} tokens, a plan is for 1 to {}", CLASSES[3].1))
+    })
+}
+
+fn shape_class(index: usize, context: usize) -> ShapeClass {
+    let (low, high) = CLASSES[index];
+    let tokens = (low as u64, high.min(context) as u64);
+    ShapeClass::new().with(SEQ, tokens.0, tokens.1).with(PAST, 0, context as u64)
 }
 
 /// Refuses a model that cannot fit before a byte is uploaded.

@@ -27,7 +27,14 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
         let (node, label) = (group.root, draft.describe_all(&group.nodes, group.root));
         if is_copy(draft, group) {
             let why = "strides cannot say this view".into();
-            draft.choices.push(NodeChoice { node, label, engine: None, seconds: 0.0, why });
+            draft.choices.push(NodeChoice {
+                node,
+                label,
+                engine: None,
+                seconds: 0.0,
+                why,
+                candidates: Vec::new(),
+            });
             continue;
         }
         let choice = chosen(draft, group, &label)?;
@@ -36,6 +43,7 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
             engine: Some(choice.engine),
             seconds: choice.seconds,
             why: choice.why,
+            candidates: choice.candidates,
             label,
         });
     }

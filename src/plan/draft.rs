@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::group::Group;
-use super::{Options, Plan, PlanInput, PlanOutput, SlotRole};
+use super::{Options, Pass, Plan, PlanInput, PlanOutput, SlotRole};
 use crate::base::ShapeClass;
-use crate::engine::{EngineId, Step, Tensor, View};
+use crate::engine::{Candidate, EngineId, Step, Tensor, View};
+use crate::error::Result;
 use crate::ir::{Graph, NodeId};
 use crate::provider::{DeviceProfile, Recording};
 
@@ -22,6 +23,8 @@ pub struct NodeChoice {
     pub seconds: f64,
     /// Why, in words.
     pub why: String,
+    /// Every engine that was meant for the operation.
+    pub candidates: Vec<Candidate>,
 }
 
 /// Where a tensor lies: slot of the recording and first byte.
@@ -88,6 +91,19 @@ impl<'a> Draft<'a> {
             inputs: Vec::new(),
             outputs: Vec::new(),
         }
+    }
+
+    /// Runs a pass, unless it is switched off.
+    pub(super) fn pass(&mut self, pass: &Pass) -> Result<()> {
+        if pass.optional && self.options.without.iter().any(|name| name == pass.name) {
+            return Ok(());
+        }
+        let name = self.recording.label.clone();
+        (pass.run)(self)
+            .map_err(|e| e.context(format_args!("planning {name}, pass {}", pass.name)))?;
+        self.passes.push(pass.name.into());
+        tracing::trace!("after pass {}:\n{}", pass.name, self.graph);
+        Ok(())
     }
 
     pub(super) fn finish(self) -> Plan {

@@ -2,9 +2,10 @@
 
 use super::choose::{operands, query};
 use super::draft::{Draft, NodeChoice};
+use super::estimate;
 use super::group::Group;
 use crate::broken_invariant;
-use crate::engine::{EngineId, Lowering, View, copy};
+use crate::engine::{Cost, EngineId, Lowering, View, copy};
 use crate::error::Result;
 use crate::ir::Op;
 
@@ -13,6 +14,7 @@ pub(super) fn lower(draft: &mut Draft) -> Result<()> {
         let operands = operands(draft, &group);
         let mut tensors = std::mem::take(&mut draft.tensors);
         let mut steps = std::mem::take(&mut draft.steps);
+        let first = steps.len();
         let mut out = Lowering {
             profile: draft.profile,
             class: draft.class,
@@ -21,9 +23,11 @@ pub(super) fn lower(draft: &mut Draft) -> Result<()> {
             tensors: &mut tensors,
             steps: &mut steps,
         };
-        lower_group(draft, &group, &choice, &operands, &mut out)?;
+        let cost = lower_group(draft, &group, &choice, &operands, &mut out)?;
         draft.tensors = tensors;
         draft.steps = steps;
+        let output = draft.views[group.root.index()].clone();
+        estimate::note(draft, first, &operands, &output, cost);
     }
     outputs(draft)
 }
@@ -34,7 +38,7 @@ fn lower_group(
     choice: &NodeChoice,
     operands: &[View],
     out: &mut Lowering,
-) -> Result<()> {
+) -> Result<Option<Cost>> {
     let node = draft.graph.node(group.root);
     let output = &draft.views[group.root.index()];
     let Some(id) = &choice.engine else {
@@ -46,20 +50,22 @@ fn lower_group(
             }
             _ => output.clone(),
         };
-        return copy(&operands[0], &to, out);
+        return copy(&operands[0], &to, out).map(|()| None);
     };
     let Some(engine) = draft.options.registry.get(id) else {
         broken_invariant(format_args!("engine {id} was chosen and is not registered"));
     };
     let query = query(draft, group, &choice.label, operands);
-    engine.lower(&query, out).map_err(|e| e.context(&choice.label))
+    engine.lower(&query, out).map_err(|e| e.context(&choice.label))?;
+    Ok(Some(engine.cost(&query)))
 }
 
 /// Outputs are downloaded in one piece, so those with gaps are copied.
 fn outputs(draft: &mut Draft) -> Result<()> {
     let wanted = draft.graph.outputs().to_vec();
     for (name, id) in wanted {
-        let view = draft.views[id.index()].clone();
+        let operand = draft.views[id.index()].clone();
+        let first = draft.steps.len();
         let mut out = Lowering {
             profile: draft.profile,
             class: draft.class,
@@ -68,7 +74,8 @@ fn outputs(draft: &mut Draft) -> Result<()> {
             tensors: &mut draft.tensors,
             steps: &mut draft.steps,
         };
-        let view = out.contiguous(&view)?;
+        let view = out.contiguous(&operand)?;
+        estimate::note(draft, first, &[operand], &view, None);
         draft.output_views.push((name, view));
     }
     Ok(())

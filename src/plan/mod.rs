@@ -8,24 +8,33 @@
 //! marked optional can be switched off by name, with the same numbers in the end.
 
 mod alias;
+mod analysis;
 mod choose;
 mod draft;
+mod estimate;
 mod explain;
+mod file;
 mod group;
 mod lower;
 mod memory;
 mod pattern;
 mod schedule;
 mod simplify;
+mod trace;
+mod verify;
 
 use serde::{Deserialize, Serialize};
 
+pub use analysis::{Analysis, Spread, StepClock};
 pub use draft::{Draft, NodeChoice};
+pub use explain::{
+    ArenaBuffer, Memory, Placed, Report, StepMeasure, StepReport, Target, TextOptions, Totals,
+};
 pub use pattern::merged_weights;
 
 use crate::base::{DType, Shape, ShapeClass};
 use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::provider::{DeviceProfile, Recording};
 
@@ -197,16 +206,29 @@ impl Plan {
     ) -> Result<Plan> {
         let mut draft = Draft::new(graph, class, profile, options);
         for pass in &PASSES {
-            if pass.optional && options.without.iter().any(|name| name == pass.name) {
-                continue;
-            }
-            (pass.run)(&mut draft).map_err(|e| {
-                e.context(format_args!("planning {}, pass {}", graph.name, pass.name))
-            })?;
-            draft.passes.push(pass.name.into());
-            tracing::trace!("after pass {}:\n{}", pass.name, draft.graph);
+            draft.pass(pass)?;
         }
         Ok(draft.finish())
+    }
+
+    /// The graph as a pass left it, with every pass before it run; to look at.
+    ///
+    /// # Errors
+    /// As [`Plan::new`]; invalid, for a pass that does not exist.
+    pub fn graph_after(
+        graph: &Graph,
+        class: &ShapeClass,
+        profile: &DeviceProfile,
+        options: &Options,
+        pass: &str,
+    ) -> Result<Graph> {
+        let mut draft = Draft::new(graph, class, profile, options);
+        let last = PASSES.iter().position(|known| known.name == pass);
+        let last = last.ok_or_else(|| Error::invalid(format!("no pass {pass:?}")))?;
+        for pass in &PASSES[..=last] {
+            draft.pass(pass)?;
+        }
+        Ok(draft.graph)
     }
 
     /// Bytes of the buffers of intermediates.

@@ -12,6 +12,7 @@
 //! - A device outlives its errors: after a failure that is not a loss it takes new work.
 //! - `null` executes nothing and is never selected by itself.
 
+mod known;
 mod null;
 mod profile;
 mod recording;

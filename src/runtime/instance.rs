@@ -46,7 +46,8 @@ impl Instance {
     ///
     /// # Errors
     /// Compile errors naming the kernel; out of memory; invalid, where `resident` lacks a name or
-    /// holds too few bytes for it.
+    /// holds too few bytes for it; unsupported, where the plan was made for a device that has more
+    /// than this one.
     pub async fn new(runtime: &Runtime, plan: Plan, resident: &mut Resident) -> Result<Instance> {
         let extra = Extra { guard: 0, poison: false };
         Instance::with(runtime, plan, resident, &extra).await.map(|(instance, _)| instance)
@@ -59,6 +60,9 @@ impl Instance {
         extra: &Extra,
     ) -> Result<(Instance, Vec<BufferRange>)> {
         let device = runtime.device().clone();
+        if plan.profile != *device.profile() {
+            plan.fits(device.profile())?;
+        }
         tracing::debug!("{}", plan.explain());
         for spec in &plan.recording.kernels {
             device.compile(spec).await.map_err(|e| {
@@ -230,7 +234,9 @@ fn guarded(
 }
 
 /// The recording cut into recordings of one command.
-fn single_commands(recording: &Recording) -> impl Iterator<Item = (String, Recording)> + '_ {
+pub(super) fn single_commands(
+    recording: &Recording,
+) -> impl Iterator<Item = (String, Recording)> + '_ {
     recording.commands.iter().map(|command| {
         let label = match command {
             Command::Dispatch(dispatch) => dispatch.label.clone(),

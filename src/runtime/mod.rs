@@ -7,6 +7,7 @@
 //! Invariant: nothing here waits but [`Instance::read`] and what is built on it, except under
 //! `WARPLOOM_SYNC=eager`.
 
+mod analyze;
 mod bandwidth;
 mod batcher;
 mod instance;
@@ -16,6 +17,7 @@ mod select;
 
 use std::sync::Arc;
 
+pub use analyze::AnalyzeOptions;
 pub use batcher::{Batcher, Pending};
 pub use instance::{Instance, Outputs};
 pub use resident::{Resident, WeightSource};

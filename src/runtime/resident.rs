@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::base::Dim;
 use crate::error::{Error, Result};
 use crate::memory::{Pool, PooledBuffer};
+use crate::plan::{Plan, SlotRole};
 use crate::provider::{
     BufferRange, Command, Device, GRANULE, Recording, Resource, SlotRange, Usage,
 };
@@ -114,6 +115,29 @@ impl Resident {
             offset += len;
         }
         self.insert(name, Place { buffer: Arc::new(buffer), offset: 0, bytes })
+    }
+
+    /// Adds zeroed memory for every weight and state of a plan: to time it without a model.
+    ///
+    /// # Errors
+    /// As [`Resident::state`].
+    pub fn zeros(pool: &Pool, device: &dyn Device, plan: &Plan) -> Result<Resident> {
+        let mut resident = Resident::new();
+        for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
+            if let SlotRole::Weight(name) | SlotRole::State(name) = role {
+                resident.state(pool, device, name, slot.bytes)?;
+            }
+        }
+        for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
+            let SlotRole::Merged(names) = role else { continue };
+            // Their sizes are not told apart, and together they are at least as large.
+            for name in names {
+                if resident.get(name).is_none() {
+                    resident.state(pool, device, name, slot.bytes)?;
+                }
+            }
+        }
+        Ok(resident)
     }
 
     fn insert(&mut self, name: &str, place: Place) -> Result<()> {

@@ -1,0 +1,56 @@
+//! What each step moves and computes, noted once its engine has lowered it.
+
+use super::draft::Draft;
+use crate::engine::{Cost, Estimate, View};
+
+/// Share of a device's speed that a copy reaches.
+const COPY_EFFICIENCY: f64 = 0.8;
+
+/// Notes on the steps from `first` on, which one piece gave, their shares of its cost: by the bytes
+/// that each of them binds. Without a cost they are copies of what they bind.
+pub(super) fn note(
+    draft: &mut Draft,
+    first: usize,
+    operands: &[View],
+    output: &View,
+    cost: Option<Cost>,
+) {
+    let Draft { steps, tensors, profile, options, .. } = draft;
+    let new = &mut steps[first..];
+    let bound: Vec<f64> = new
+        .iter()
+        .map(|step| {
+            let bytes = step.bindings.iter().map(|binding| {
+                let all = tensors[binding.tensor.index()].bytes - binding.offset;
+                binding.bytes.unwrap_or(all) as f64
+            });
+            bytes.sum()
+        })
+        .collect();
+    let total: f64 = bound.iter().sum::<f64>().max(1.0);
+    let whole = cost.unwrap_or(Cost {
+        bytes: bound.iter().sum(),
+        flops: 0.0,
+        dispatches: new.len() as f64,
+        efficiency: COPY_EFFICIENCY,
+    });
+    let shapes = shapes(operands, output);
+    for (step, bound) in new.iter_mut().zip(bound) {
+        let share = bound / total;
+        let cost = Cost {
+            bytes: whole.bytes * share,
+            flops: whole.flops * share,
+            dispatches: 1.0,
+            efficiency: whole.efficiency,
+        };
+        let seconds = options.heuristic.seconds(profile, &cost);
+        step.estimate = Estimate { shapes: shapes.clone(), cost, seconds };
+    }
+}
+
+/// `f32[1, 576] q4_k[1536, 576] -> f32[1, 1536]`.
+fn shapes(operands: &[View], output: &View) -> String {
+    let one = |view: &View| format!("{}{}", view.format, view.shape);
+    let operands: Vec<String> = operands.iter().map(one).collect();
+    format!("{} -> {}", operands.join(" "), one(output))
+}

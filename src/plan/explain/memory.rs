@@ -1,0 +1,162 @@
+//! Where a plan's tensors lie, read off its recording.
+
+use serde::Serialize;
+
+use super::units;
+use crate::engine::TensorRole;
+use crate::plan::{Plan, SlotRole};
+use crate::provider::Command;
+
+/// The memory of a plan, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Memory {
+    /// The buffers of intermediates.
+    pub arena: Vec<ArenaBuffer>,
+    /// Bytes of all those buffers.
+    pub arena_bytes: u64,
+    /// The largest sum of intermediates that live at one step: no arena is smaller.
+    pub peak_bytes: u64,
+    /// Weights.
+    pub weight_bytes: u64,
+    /// States.
+    pub state_bytes: u64,
+    /// Inputs.
+    pub input_bytes: u64,
+    /// Numbers of the graph.
+    pub constant_bytes: u64,
+}
+
+/// One buffer of intermediates.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ArenaBuffer {
+    /// Its name in the recording.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// What lies in it, by offset, then by step.
+    pub tensors: Vec<Placed>,
+}
+
+/// An intermediate in its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Placed {
+    /// What a person calls it.
+    pub name: String,
+    /// First byte.
+    pub offset: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// First step that touches it.
+    pub first: usize,
+    /// Last step that touches it; the number of steps, for what is downloaded.
+    pub last: usize,
+}
+
+pub(super) fn of(plan: &Plan) -> Memory {
+    let placed = placed(plan);
+    let mut memory = Memory::default();
+    for (index, (role, slot)) in plan.slots.iter().zip(&plan.recording.slots).enumerate() {
+        match role {
+            SlotRole::Arena(_) => {
+                let here = placed.iter().filter(|(at, _)| *at == index);
+                let mut tensors: Vec<Placed> = here.map(|(_, p)| p.clone()).collect();
+                tensors.sort_by_key(|p| (p.offset, p.first));
+                let (name, bytes) = (slot.name.clone(), slot.bytes);
+                memory.arena.push(ArenaBuffer { name, bytes, tensors });
+                memory.arena_bytes += bytes;
+            }
+            SlotRole::Weight(_) | SlotRole::Merged(_) => memory.weight_bytes += slot.bytes,
+            SlotRole::State(_) => memory.state_bytes += slot.bytes,
+            SlotRole::Inputs => memory.input_bytes += slot.bytes,
+            SlotRole::Constants(_) => memory.constant_bytes += slot.bytes,
+        }
+    }
+    let alive = |at: usize| {
+        let here = placed.iter().filter(|(_, p)| p.first <= at && at <= p.last);
+        here.map(|(_, p)| p.bytes).sum::<u64>()
+    };
+    memory.peak_bytes = (0..=plan.steps.len()).map(alive).max().unwrap_or(0);
+    memory
+}
+
+/// Every intermediate that a step touches, with the slot it lies in.
+fn placed(plan: &Plan) -> Vec<(usize, Placed)> {
+    let mut found: Vec<Option<(usize, Placed)>> = vec![None; plan.tensors.len()];
+    for (at, (step, dispatch)) in plan.steps.iter().zip(plan.dispatches()).enumerate() {
+        for (binding, bound) in step.bindings.iter().zip(&dispatch.bindings) {
+            let tensor = &plan.tensors[binding.tensor.index()];
+            if tensor.role != TensorRole::Intermediate {
+                continue;
+            }
+            let place = &mut found[binding.tensor.index()];
+            let (_, placed) = place.get_or_insert_with(|| {
+                let offset = bound.offset.saturating_sub(binding.offset);
+                let (name, bytes) = (tensor.name.clone(), tensor.bytes);
+                (bound.slot as usize, Placed { name, offset, bytes, first: at, last: at })
+            });
+            placed.last = at;
+        }
+    }
+    let mut found: Vec<(usize, Placed)> = found.into_iter().flatten().collect();
+    for command in &plan.recording.commands {
+        let Command::Download { from } = command else { continue };
+        let Some(offset) = plan.class.upper(&from.offset).ok() else { continue };
+        // Of those that had this place one after another, the last one is downloaded.
+        let here = found.iter_mut().filter(|(slot, placed)| {
+            let place = placed.offset..placed.offset + placed.bytes;
+            *slot == from.slot as usize && place.contains(&offset)
+        });
+        if let Some((_, placed)) = here.max_by_key(|(_, placed)| placed.first) {
+            placed.last = plan.steps.len();
+        }
+    }
+    found
+}
+
+/// Columns and rows of a map.
+const MAP: (usize, usize) = (72, 12);
+
+impl ArenaBuffer {
+    /// A map, steps to the right and offsets downwards: a letter for what lives there (`*` where
+    /// tensors share a cell), a dot for nothing. Below it, each letter's tensor.
+    pub(super) fn map(&self, steps: usize) -> String {
+        let (columns, rows) = (MAP.0.min(steps + 1).max(1), MAP.1);
+        let mut cells = vec![vec![b'.'; columns]; rows];
+        let column = |step: usize| (step * columns / (steps + 1)).min(columns - 1);
+        let row = |byte: u64| {
+            let row = u128::from(byte) * rows as u128 / u128::from(self.bytes.max(1));
+            (row as usize).min(rows - 1)
+        };
+        for (i, tensor) in self.tensors.iter().enumerate() {
+            let last = tensor.offset + tensor.bytes.max(1) - 1;
+            for line in &mut cells[row(tensor.offset)..=row(last)] {
+                for cell in &mut line[column(tensor.first)..=column(tensor.last)] {
+                    *cell = if *cell == b'.' { letter(i) } else { b'*' };
+                }
+            }
+        }
+        let mut text = String::new();
+        for (i, line) in cells.iter().enumerate() {
+            let from = self.bytes * i as u64 / rows as u64;
+            text.push_str(&format!("{:>9} |{}|\n", from, String::from_utf8_lossy(line)));
+        }
+        for (i, tensor) in self.tensors.iter().enumerate() {
+            text.push_str(&format!(
+                "{:>9} {} {:<28} {:>9} at {:<9} steps {} to {}\n",
+                "",
+                char::from(letter(i)),
+                tensor.name,
+                units::bytes(tensor.bytes as f64),
+                tensor.offset,
+                tensor.first,
+                tensor.last
+            ));
+        }
+        text
+    }
+}
+
+fn letter(index: usize) -> u8 {
+    const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    LETTERS[index % LETTERS.len()]
+}

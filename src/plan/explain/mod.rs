@@ -1,0 +1,299 @@
+//! A plan as people and programs read it.
+//!
+//! A [`Report`] holds everything that can be said about a plan; the text and the JSON form are
+//! printings of it. What was measured joins it by [`Report::measured`].
+
+mod fold;
+mod memory;
+mod text;
+mod units;
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+pub use memory::{ArenaBuffer, Memory, Placed};
+pub use text::TextOptions;
+
+use super::analysis::Analysis;
+use super::{NodeChoice, PASSES, Plan};
+use crate::engine::Peaks;
+use crate::kernel::Access;
+use crate::provider::{Command, DeviceKind, Dispatch, SlotRange};
+
+/// Version of the JSON form. Fields are only ever added to a version.
+const SCHEMA: u32 = 1;
+
+/// All that can be said about a plan. Its JSON form has the names and units of these fields:
+/// bytes, seconds, counts, and shares from 0 to 1; sizes are at the upper ends of the class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Version of this form.
+    pub schema: u32,
+    /// Name of the graph.
+    pub graph: String,
+    /// The ranges of symbols: `{past=0..512, seq=1}`.
+    pub class: String,
+    /// The device that the plan was made for.
+    pub device: Target,
+    /// Passes that ran, in order.
+    pub passes: Vec<String>,
+    /// Passes that were switched off.
+    pub off: Vec<String>,
+    /// Every kernel launch, in order.
+    pub steps: Vec<StepReport>,
+    /// What one run takes.
+    pub totals: Totals,
+    /// Where tensors lie.
+    pub memory: Memory,
+    /// Which engine each piece got, and why.
+    pub choices: Vec<NodeChoice>,
+    /// What was measured; absent in a report of a plan alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub analysis: Option<Analysis>,
+}
+
+/// The device that a plan was made for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Target {
+    /// `provider:index`.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// What stands behind it.
+    pub kind: DeviceKind,
+    /// Bytes a second of its memory: as the profile tells, else a round figure of its kind.
+    pub bytes_per_s: f64,
+    /// Operations a second: a round figure of its kind.
+    pub flops_per_s: f64,
+}
+
+/// One kernel launch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepReport {
+    /// Its place.
+    pub number: usize,
+    /// What it executes.
+    pub label: String,
+    /// Which engine made it.
+    pub engine: String,
+    /// The kernel, with defines and constants.
+    pub kernel: String,
+    /// Operands and result of the piece.
+    pub shapes: String,
+    /// Workgroups in x, y and z, as expressions.
+    pub grid: [String; 3],
+    /// The same at the upper ends of the class.
+    pub workgroups: [u64; 3],
+    /// Bytes that it moves.
+    pub bytes: f64,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Estimated seconds.
+    pub seconds: f64,
+    /// Share of the device's bytes or operations a second, whichever is nearer, by estimate.
+    pub roof: f64,
+    /// Whether it touches a buffer that an earlier step since the last barrier touched, one of
+    /// the two writing.
+    pub barrier: bool,
+    /// What was measured of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<StepMeasure>,
+}
+
+/// What was measured of a step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepMeasure {
+    /// Median seconds.
+    pub median: f64,
+    /// Fewest seconds.
+    pub min: f64,
+    /// Most seconds.
+    pub max: f64,
+    /// Bytes a second, at the median.
+    pub bytes_per_s: f64,
+    /// Operations a second, at the median.
+    pub flops_per_s: f64,
+    /// Share of the bytes a second that a copy reaches on the device.
+    pub roof: f64,
+}
+
+/// What one run takes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Totals {
+    /// Kernel launches.
+    pub dispatches: usize,
+    /// Distinct kernels.
+    pub kernels: usize,
+    /// Submits, where nothing else is recorded with it.
+    pub submits: usize,
+    /// Waits of a run that is read.
+    pub waits: usize,
+    /// Steps that wait for earlier ones.
+    pub barriers: usize,
+    /// Bytes from host to device.
+    pub upload_bytes: u64,
+    /// Bytes from device to host.
+    pub download_bytes: u64,
+    /// Bytes that the steps move.
+    pub bytes: f64,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Estimated seconds.
+    pub seconds: f64,
+}
+
+impl Plan {
+    /// Everything there is to say about the plan.
+    pub fn report(&self) -> Report {
+        let peaks = Peaks::of(&self.profile);
+        let steps = self.step_reports(&peaks);
+        let totals = self.totals(&steps);
+        let ran = |name: &str| self.passes.iter().any(|pass| pass == name);
+        Report {
+            schema: SCHEMA,
+            graph: self.name.clone(),
+            class: self.class.to_string(),
+            device: Target {
+                id: self.profile.id(),
+                name: self.profile.name.clone(),
+                kind: self.profile.kind,
+                bytes_per_s: peaks.bytes_per_s,
+                flops_per_s: peaks.flops_per_s,
+            },
+            passes: self.passes.clone(),
+            off: PASSES.iter().map(|p| p.name.to_string()).filter(|name| !ran(name)).collect(),
+            steps,
+            totals,
+            memory: memory::of(self),
+            choices: self.choices.clone(),
+            analysis: None,
+        }
+    }
+
+    /// The plan as text: passes, steps with estimates, totals, memory, and why each engine was
+    /// chosen.
+    pub fn explain(&self) -> String {
+        self.report().text(&TextOptions { why: true, ..TextOptions::default() })
+    }
+
+    /// The plan as JSON: a [`Report`] with the names of its fields.
+    pub fn explain_json(&self) -> serde_json::Value {
+        self.report().json()
+    }
+
+    /// Label, engine, kernel and workgroups (at the upper ends of the class) of each step, and no
+    /// estimates: a form to compare plans by. What repeats, such as the layers of a decoder, stands
+    /// there once.
+    pub fn outline(&self) -> String {
+        self.report().outline()
+    }
+
+    pub(super) fn dispatches(&self) -> impl Iterator<Item = &Dispatch> {
+        self.recording.commands.iter().filter_map(|command| match command {
+            Command::Dispatch(dispatch) => Some(dispatch),
+            _ => None,
+        })
+    }
+
+    fn step_reports(&self, peaks: &Peaks) -> Vec<StepReport> {
+        let barriers = self.barriers();
+        let steps = self.steps.iter().zip(barriers).enumerate();
+        let report = steps.map(|(number, (step, barrier))| {
+            let (cost, seconds) = (&step.estimate.cost, step.estimate.seconds);
+            StepReport {
+                number,
+                label: step.label.clone(),
+                engine: step.engine.to_string(),
+                kernel: step.kernel.to_string(),
+                shapes: step.estimate.shapes.clone(),
+                grid: step.grid.each_ref().map(ToString::to_string),
+                workgroups: step.grid.each_ref().map(|dim| self.class.upper(dim).unwrap_or(0)),
+                bytes: cost.bytes,
+                flops: cost.flops,
+                seconds,
+                roof: per(peaks.floor(cost), seconds),
+                barrier,
+                measured: None,
+            }
+        });
+        report.collect()
+    }
+
+    /// For each step, whether it must wait for earlier ones: GPU interfaces track whole buffers.
+    fn barriers(&self) -> Vec<bool> {
+        let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
+        self.dispatches()
+            .map(|dispatch| {
+                let waits = dispatch.bindings.iter().any(|b| {
+                    written.contains(&b.slot)
+                        || (b.access == Access::ReadWrite && read.contains(&b.slot))
+                });
+                if waits {
+                    read.clear();
+                    written.clear();
+                }
+                for binding in &dispatch.bindings {
+                    match binding.access {
+                        Access::Read => read.insert(binding.slot),
+                        Access::ReadWrite => written.insert(binding.slot),
+                    };
+                }
+                waits
+            })
+            .collect()
+    }
+
+    fn totals(&self, steps: &[StepReport]) -> Totals {
+        let upper = |range: &SlotRange| self.class.upper(&range.bytes).unwrap_or(0);
+        let mut totals = Totals {
+            dispatches: steps.len(),
+            kernels: self.recording.kernels.len(),
+            submits: 1,
+            waits: 1,
+            barriers: steps.iter().filter(|step| step.barrier).count(),
+            bytes: steps.iter().map(|step| step.bytes).sum(),
+            flops: steps.iter().map(|step| step.flops).sum(),
+            seconds: steps.iter().map(|step| step.seconds).sum(),
+            ..Totals::default()
+        };
+        for command in &self.recording.commands {
+            match command {
+                Command::Upload { to, .. } => totals.upload_bytes += upper(to),
+                Command::Download { from } => totals.download_bytes += upper(from),
+                _ => {}
+            }
+        }
+        totals
+    }
+}
+
+impl Report {
+    /// Adds what was measured.
+    pub fn measured(mut self, analysis: Analysis) -> Report {
+        for (step, spread) in self.steps.iter_mut().zip(&analysis.steps) {
+            let bytes_per_s = per(step.bytes, spread.median);
+            step.measured = Some(StepMeasure {
+                median: spread.median,
+                min: spread.min,
+                max: spread.max,
+                bytes_per_s,
+                flops_per_s: per(step.flops, spread.median),
+                roof: per(bytes_per_s, analysis.bandwidth as f64),
+            });
+        }
+        self.analysis = Some(analysis);
+        self
+    }
+
+    /// As JSON, with the names of the fields.
+    pub fn json(&self) -> serde_json::Value {
+        // Maps have string keys and numbers are finite, so there is nothing to fail on.
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+/// A quotient; 0 where there is nothing to divide by.
+fn per(amount: f64, by: f64) -> f64 {
+    if by > 0.0 { amount / by } else { 0.0 }
+}

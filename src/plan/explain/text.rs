@@ -1,0 +1,319 @@
+//! A report as text.
+
+use std::fmt::Write;
+
+use super::fold::{Fold, fold, masked};
+use super::units::{bytes, count, seconds, share};
+use super::{Report, StepReport};
+use crate::engine::Verdict;
+
+/// What the text of a report shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TextOptions {
+    /// Every step; else what repeats, such as the layers of a decoder, stands there once.
+    pub all: bool,
+    /// A map of each buffer of intermediates.
+    pub arena: bool,
+    /// Why each engine was chosen, and the ones that were not.
+    pub why: bool,
+}
+
+impl Report {
+    /// The report as text.
+    pub fn text(&self, options: &TextOptions) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.head(&mut text);
+        let _ = self.table(options, &mut text);
+        let _ = self.totals_text(&mut text);
+        let _ = self.memory_text(options, &mut text);
+        if options.why {
+            let _ = self.why(&mut text);
+        }
+        text
+    }
+
+    /// See [`Plan::outline`](crate::plan::Plan::outline).
+    pub(super) fn outline(&self) -> String {
+        let line =
+            |s: &StepReport| format!("{} | {} | {} | {}", s.label, s.engine, s.kernel, grid(s));
+        let keys: Vec<String> =
+            self.steps.iter().map(|step| masked_label(step, line(step))).collect();
+        let mut text = format!("{} {} on {}\n", self.graph, self.class, self.device.name);
+        text.push_str(&format!("{} dispatches\n", self.steps.len()));
+        for Fold { start, len, times } in fold(&keys) {
+            let indent = if times > 1 { "  " } else { "" };
+            if times > 1 {
+                text.push_str(&format!("{times} times:\n"));
+            }
+            for step in &self.steps[start..start + len] {
+                text.push_str(&format!("{indent}{}\n", line(step)));
+            }
+        }
+        text
+    }
+
+    fn head(&self, f: &mut String) -> std::fmt::Result {
+        let device = &self.device;
+        writeln!(f, "plan {:?} {} for {} {:?}", self.graph, self.class, device.id, device.name)?;
+        let off = if self.off.is_empty() { "none".into() } else { self.off.join(", ") };
+        writeln!(f, "passes: {}; off: {off}", self.passes.join(", "))?;
+        writeln!(
+            f,
+            "estimates: {}/s of memory, {}flop/s, at the upper ends of the class",
+            bytes(device.bytes_per_s),
+            count(device.flops_per_s)
+        )?;
+        if let Some(analysis) = &self.analysis {
+            writeln!(
+                f,
+                "measured: {} runs on {}; {}; a copy moves {}/s",
+                analysis.runs,
+                analysis.device,
+                analysis.clock.describe(),
+                bytes(analysis.bandwidth as f64)
+            )?;
+        }
+        writeln!(f)
+    }
+
+    fn table(&self, options: &TextOptions, f: &mut String) -> std::fmt::Result {
+        let keys: Vec<String> = self
+            .steps
+            .iter()
+            .map(|s| masked_label(s, format!("{} {} {} {}", s.engine, s.kernel, grid(s), s.shapes)))
+            .collect();
+        let folds = match options.all {
+            true => vec![Fold { start: 0, len: self.steps.len(), times: 1 }],
+            false => fold(&keys),
+        };
+        let mut table = Table::new(self.analysis.is_some());
+        for Fold { start, len, times } in folds {
+            if times > 1 {
+                let all = &self.steps[start..start + len * times];
+                table.note(self.repeated(all, len, times));
+            }
+            for step in &self.steps[start..start + len] {
+                table.step(step);
+            }
+            if times > 1 {
+                table.note(String::new());
+            }
+        }
+        f.push_str(&table.text());
+        writeln!(f)
+    }
+
+    /// The line above steps that repeat.
+    fn repeated(&self, all: &[StepReport], len: usize, times: usize) -> String {
+        let (first, last) = (all[0].number, all[all.len() - 1].number);
+        let estimated: f64 = all.iter().map(|step| step.seconds).sum();
+        let mut text = format!(
+            "-- steps {first} to {last}: {times} times {len}, {} estimated",
+            seconds(estimated)
+        );
+        if self.analysis.is_some() {
+            let measured = all.iter().filter_map(|step| step.measured.as_ref());
+            let sum: f64 = measured.map(|m| m.median).sum();
+            text.push_str(&format!(", {} measured", seconds(sum)));
+        }
+        text.push_str("; the first of them:");
+        text
+    }
+
+    fn totals_text(&self, f: &mut String) -> std::fmt::Result {
+        let t = &self.totals;
+        writeln!(
+            f,
+            "run: {} dispatches of {} kernels, {} submit, {} wait, {} barriers; {} up, {} down",
+            t.dispatches,
+            t.kernels,
+            t.submits,
+            t.waits,
+            t.barriers,
+            bytes(t.upload_bytes as f64),
+            bytes(t.download_bytes as f64)
+        )?;
+        writeln!(
+            f,
+            "     {} moved, {}flop, {} estimated",
+            bytes(t.bytes),
+            count(t.flops),
+            seconds(t.seconds)
+        )?;
+        let Some(analysis) = &self.analysis else { return Ok(()) };
+        let (run, host) = (&analysis.run, &analysis.host);
+        let steps: f64 = analysis.steps.iter().map(|step| step.median).sum();
+        writeln!(
+            f,
+            "measured: {} a run ({} to {}), host {} of it until submitted; steps {} together; \
+             {} dispatches, {} submits, {} waits a run",
+            seconds(run.median),
+            seconds(run.min),
+            seconds(run.max),
+            seconds(host.median),
+            seconds(steps),
+            analysis.dispatches,
+            analysis.submits,
+            analysis.waits
+        )
+    }
+
+    fn memory_text(&self, options: &TextOptions, f: &mut String) -> std::fmt::Result {
+        let m = &self.memory;
+        writeln!(
+            f,
+            "memory: weights {}, states {}, inputs {}, constants {}",
+            bytes(m.weight_bytes as f64),
+            bytes(m.state_bytes as f64),
+            bytes(m.input_bytes as f64),
+            bytes(m.constant_bytes as f64)
+        )?;
+        writeln!(
+            f,
+            "arena: {} in {} buffers; at most {} live at once",
+            bytes(m.arena_bytes as f64),
+            m.arena.len(),
+            bytes(m.peak_bytes as f64)
+        )?;
+        for buffer in m.arena.iter().filter(|_| options.arena) {
+            let (name, size) = (&buffer.name, bytes(buffer.bytes as f64));
+            writeln!(f, "\n{name}: {size}, {} tensors", buffer.tensors.len())?;
+            f.push_str(&buffer.map(self.steps.len()));
+        }
+        Ok(())
+    }
+
+    /// Each engine with the ones that it was preferred to; equal lines stand there once.
+    fn why(&self, f: &mut String) -> std::fmt::Result {
+        writeln!(f, "\nwhy:")?;
+        let mut groups: Vec<(String, &str, usize)> = Vec::new();
+        for choice in &self.choices {
+            let mut reason = String::new();
+            let engine = choice.engine.as_ref().map_or("a copy", |id| id.as_str());
+            writeln!(reason, "{engine}: {}", choice.why)?;
+            for candidate in &choice.candidates {
+                match &candidate.verdict {
+                    Verdict::Seconds(_) if Some(&candidate.engine) == choice.engine.as_ref() => {}
+                    Verdict::Seconds(s) => {
+                        writeln!(reason, "    or  {}: {}", candidate.engine, seconds(*s))?;
+                    }
+                    Verdict::Refused(why) => {
+                        writeln!(reason, "    not {}: {why}", candidate.engine)?;
+                    }
+                }
+            }
+            let label = masked(&choice.label);
+            let known = groups.iter_mut().find(|(r, l, _)| *r == reason && masked(l) == label);
+            match known {
+                Some((_, _, times)) => *times += 1,
+                None => groups.push((reason, &choice.label, 1)),
+            }
+        }
+        for (reason, label, times) in groups {
+            let times = if times > 1 { format!(", {times} of its kind") } else { String::new() };
+            write!(f, "  {label}{times}\n    {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What makes a step the same as another one: its line with the numbers of its label masked.
+fn masked_label(step: &StepReport, rest: String) -> String {
+    let rest = rest.strip_prefix(&step.label).unwrap_or(&rest);
+    format!("{} {rest}", masked(&step.label))
+}
+
+/// Workgroups at the upper ends: `12`, `12 x 4`, `12 x 4 x 2`.
+fn grid(step: &StepReport) -> String {
+    match step.workgroups {
+        [x, 1, 1] => x.to_string(),
+        [x, y, 1] => format!("{x} x {y}"),
+        [x, y, z] => format!("{x} x {y} x {z}"),
+    }
+}
+
+/// Aligned columns, with lines of text between the rows.
+struct Table {
+    measured: bool,
+    rows: Vec<Result<Vec<String>, String>>,
+}
+
+/// Columns that are aligned to the left; numbers are not.
+const LEFT: [&str; 5] = ["step", "engine", "grid", "kernel", "shapes"];
+/// Beyond so many characters a cell does not push the column to the right.
+const WIDEST: usize = 44;
+
+impl Table {
+    fn new(measured: bool) -> Table {
+        Table { measured, rows: Vec::new() }
+    }
+
+    fn heads(&self) -> Vec<&'static str> {
+        let measured: &[&str] = match self.measured {
+            true => &["median", "min", "max", "B/s", "flop/s", "of copy"],
+            false => &["of roof"],
+        };
+        let first = ["#", "step", "engine", "bytes", "flop", "estimate"];
+        [&first[..], measured, &["grid", "kernel", "shapes"]].concat()
+    }
+
+    fn note(&mut self, line: String) {
+        self.rows.push(Err(line));
+    }
+
+    fn step(&mut self, step: &StepReport) {
+        let mut row = vec![
+            step.number.to_string(),
+            step.label.clone(),
+            step.engine.clone(),
+            bytes(step.bytes),
+            count(step.flops),
+            seconds(step.seconds),
+        ];
+        match (&step.measured, self.measured) {
+            (Some(m), true) => row.extend([
+                seconds(m.median),
+                seconds(m.min),
+                seconds(m.max),
+                count(m.bytes_per_s),
+                count(m.flops_per_s),
+                share(m.roof),
+            ]),
+            (None, true) => row.extend(vec!["-".into(); 6]),
+            (_, false) => row.push(share(step.roof)),
+        }
+        row.extend([grid(step), step.kernel.clone(), step.shapes.clone()]);
+        self.rows.push(Ok(row));
+    }
+
+    fn text(&self) -> String {
+        let heads = self.heads();
+        let width = |i: usize| {
+            let cells = self.rows.iter().flatten().map(|row| row[i].chars().count());
+            let widest = cells.filter(|w| *w <= WIDEST).max().unwrap_or(0);
+            widest.max(heads[i].len())
+        };
+        let widths: Vec<usize> = (0..heads.len()).map(width).collect();
+        let line = |cells: &[String]| {
+            let padded: Vec<String> = cells
+                .iter()
+                .zip(&widths)
+                .zip(&heads)
+                .map(|((cell, width), head)| match LEFT.contains(head) {
+                    true => format!("{cell:width$}"),
+                    false => format!("{cell:>width$}"),
+                })
+                .collect();
+            format!("{}\n", padded.join("  ").trim_end())
+        };
+        let mut text = line(&heads.iter().map(ToString::to_string).collect::<Vec<_>>());
+        for row in &self.rows {
+            match row {
+                Ok(cells) => text.push_str(&line(cells)),
+                Err(note) => text.push_str(&format!("{note}\n")),
+            }
+        }
+        text
+    }
+}

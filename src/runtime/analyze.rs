@@ -1,0 +1,225 @@
+//! EXPLAIN ANALYZE: a plan run again and again on the device, and its steps timed.
+
+use std::time::Duration;
+
+use super::Runtime;
+use super::instance::{Extra, Instance, single_commands};
+use super::resident::Resident;
+use crate::base::SymbolValues;
+use crate::base::platform::Clock;
+use crate::error::{Error, Result};
+use crate::plan::{Analysis, Plan, Spread, StepClock};
+use crate::provider::{
+    Args, BufferRange, Command, Device, DeviceKind, PreparedId, Recording, Resource,
+};
+
+/// How to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct AnalyzeOptions {
+    /// Runs that are measured; at least 1.
+    pub runs: usize,
+    /// How long the device is kept busy first, so that a GPU's clock is up; there is one run at least.
+    pub warm_up: Duration,
+}
+
+impl Default for AnalyzeOptions {
+    fn default() -> AnalyzeOptions {
+        AnalyzeOptions { runs: 20, warm_up: Duration::from_millis(500) }
+    }
+}
+
+/// Steps of one submit with timestamps: a device has a few thousand of them in one.
+const STEPS: usize = 2000;
+
+/// What is run: prepared work of the device, given back when dropped.
+struct Piece<'a> {
+    device: &'a dyn Device,
+    prepared: PreparedId,
+    steps: usize,
+}
+
+impl Drop for Piece<'_> {
+    fn drop(&mut self) {
+        self.device.free(Resource::Prepared(self.prepared));
+    }
+}
+
+impl Runtime {
+    /// Runs a plan on the device and times it: whole runs by the host's clock, and each step by
+    /// timestamps of the device, or by the host's clock one step at a time where it has none.
+    /// Inputs are in the order of [`Plan::inputs`]. Keeps the device busy for some seconds.
+    ///
+    /// # Errors
+    /// Invalid, for symbols outside the plan's class or an input of the wrong size; unsupported,
+    /// on a device that executes nothing; what the device says.
+    pub async fn analyze(
+        &self,
+        plan: &Plan,
+        resident: &mut Resident,
+        symbols: &SymbolValues,
+        inputs: &[Vec<u8>],
+        options: &AnalyzeOptions,
+    ) -> Result<Analysis> {
+        let device = &**self.device();
+        let profile = device.profile();
+        if profile.kind == DeviceKind::Null {
+            let id = profile.id();
+            return Err(Error::unsupported(format!("{id} executes nothing that could be timed")));
+        }
+        let bandwidth = self.measure_bandwidth().await?;
+        let extra = Extra { guard: 0, poison: false };
+        let (instance, ranges) = Instance::with(self, plan.clone(), resident, &extra).await?;
+        let start = Clock::now();
+        loop {
+            let pending = instance.record(symbols.clone(), inputs.to_vec())?;
+            self.batcher().read(pending).await?;
+            let elapsed = start.elapsed();
+            // A browser build has no clock: one run then.
+            if elapsed >= options.warm_up || elapsed == Duration::ZERO {
+                break;
+            }
+        }
+        let runs = options.runs.max(1);
+        let before = device.counters();
+        let (mut whole, mut host) = (Vec::new(), Vec::new());
+        for _ in 0..runs {
+            let start = Clock::now();
+            let pending = instance.record(symbols.clone(), inputs.to_vec())?;
+            self.batcher().flush()?;
+            host.push(start.elapsed().as_secs_f64());
+            self.batcher().read(pending).await?;
+            whole.push(start.elapsed().as_secs_f64());
+        }
+        let after = device.counters();
+        let each = |total: u64| total / runs as u64;
+
+        let slots: Vec<Option<BufferRange>> = ranges.into_iter().map(Some).collect();
+        let args = Args { symbols: symbols.clone(), uploads: inputs.to_vec(), buffers: Vec::new() };
+        let clock = if profile.has_timestamps { StepClock::Device } else { StepClock::Host };
+        let recordings = match clock {
+            StepClock::Device => timed(&plan.recording, STEPS),
+            StepClock::Host => single_commands(&plan.recording).map(|(_, r)| r).collect(),
+        };
+        let mut pieces = Vec::new();
+        for recording in &recordings {
+            let prepared = device.prepare(recording, &slots)?;
+            pieces.push(Piece { device, prepared, steps: recording.dispatches() });
+        }
+        let mut steps: Vec<Vec<f64>> = vec![Vec::new(); plan.recording.dispatches()];
+        let mut spans = Vec::new();
+        // The first run of new pieces meets what is not set up yet.
+        for run in 0..=runs {
+            spans = match clock {
+                StepClock::Device => stamped(&pieces, &args).await?,
+                StepClock::Host => one_by_one(&pieces, &args).await?,
+            };
+            for (step, (begin, end)) in steps.iter_mut().zip(&spans).filter(|_| run > 0) {
+                step.push(end - begin);
+            }
+        }
+        Ok(Analysis {
+            device: profile.id(),
+            clock,
+            runs,
+            bandwidth,
+            steps: steps.into_iter().map(Spread::of).collect(),
+            run: Spread::of(whole),
+            host: Spread::of(host),
+            dispatches: each(after.dispatches - before.dispatches),
+            submits: each(after.submits - before.submits),
+            waits: each(after.waits - before.waits),
+            spans,
+        })
+    }
+}
+
+/// The recording with a timestamp before each dispatch and after the last, in pieces of so many.
+fn timed(recording: &Recording, most: usize) -> Vec<Recording> {
+    let mut pieces = vec![Vec::new()];
+    let mut count = 0;
+    for command in &recording.commands {
+        let is_step = matches!(command, Command::Dispatch(_));
+        if is_step && count == most {
+            pieces.push(Vec::new());
+            count = 0;
+        }
+        let Some(piece) = pieces.last_mut() else { continue };
+        if is_step && count == 0 {
+            piece.push(Command::Timestamp);
+        }
+        piece.push(command.clone());
+        if is_step {
+            piece.push(Command::Timestamp);
+            count += 1;
+        }
+    }
+    let of = |commands| Recording { commands, ..recording.clone() };
+    pieces.into_iter().map(of).collect()
+}
+
+/// Begin and end of each step in seconds after the first began, by the device's clock.
+async fn stamped(pieces: &[Piece<'_>], args: &Args) -> Result<Vec<(f64, f64)>> {
+    let mut spans = Vec::new();
+    let mut origin = None;
+    for piece in pieces {
+        let ticket = piece.device.submit(&[(piece.prepared, args.clone())])?;
+        let stamps = piece.device.wait(ticket).await?.timestamps;
+        if stamps.len() != piece.steps + usize::from(piece.steps > 0) {
+            let (have, steps) = (stamps.len(), piece.steps);
+            return Err(Error::device(format!("{have} timestamps of {steps} steps came back")));
+        }
+        let origin = *origin.get_or_insert(stamps.first().copied().unwrap_or(0));
+        let seconds = |stamp: u64| stamp.saturating_sub(origin) as f64 * 1e-9;
+        spans.extend(stamps.windows(2).map(|pair| (seconds(pair[0]), seconds(pair[1]))));
+    }
+    Ok(spans)
+}
+
+/// The same by the host's clock, around the submit and wait of each step.
+async fn one_by_one(pieces: &[Piece<'_>], args: &Args) -> Result<Vec<(f64, f64)>> {
+    let mut spans = Vec::new();
+    let clock = Clock::now();
+    for piece in pieces {
+        let begin = clock.elapsed().as_secs_f64();
+        let ticket = piece.device.submit(&[(piece.prepared, args.clone())])?;
+        piece.device.wait(ticket).await?;
+        if piece.steps > 0 {
+            spans.push((begin, clock.elapsed().as_secs_f64()));
+        }
+    }
+    Ok(spans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Dim;
+    use crate::provider::{Dispatch, SlotRange};
+
+    #[test]
+    fn every_step_lies_between_two_timestamps() {
+        let dispatch = Command::Dispatch(Dispatch {
+            kernel: 0,
+            params: 0,
+            bindings: Default::default(),
+            grid: [Dim::new(1), Dim::new(1), Dim::new(1)],
+            label: "step".into(),
+        });
+        let range = SlotRange { slot: 0, offset: Dim::new(0), bytes: Dim::new(4) };
+        let mut recording = Recording::default();
+        recording.commands = vec![dispatch; 5];
+        recording.commands.insert(0, Command::Clear { range: range.clone() });
+        recording.commands.push(Command::Download { from: range });
+        let text = |recording: &Recording| -> String {
+            let letter = |command: &Command| match command {
+                Command::Dispatch(_) => 'd',
+                Command::Timestamp => 't',
+                Command::Clear { .. } => 'c',
+                _ => 'o',
+            };
+            recording.commands.iter().map(letter).collect()
+        };
+        let pieces: Vec<String> = timed(&recording, 2).iter().map(text).collect();
+        assert_eq!(pieces, ["ctdtdt", "tdtdt", "tdto"]);
+    }
+}
