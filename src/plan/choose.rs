@@ -99,7 +99,7 @@ pub(super) fn query<'q>(
 
 /// The groups in the place of an anchor's that cost least: all that is proposed around it, or
 /// less, down to the anchor alone.
-fn best_cut(draft: &Draft, group: &Group, fused: &Fused) -> Result<Vec<Group>> {
+fn best_cut(draft: &mut Draft, group: &Group, fused: &Fused) -> Result<Vec<Group>> {
     let without_before = Fused {
         around: crate::engine::Around {
             norm: None,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::group::Group;
+use super::group::{Deps, Group};
 use super::{Options, Pass, Plan, PlanInput, PlanOutput, SlotRole};
 use crate::base::ShapeClass;
 use crate::engine::{Candidate, EngineId, Step, Tensor, View};
@@ -48,6 +48,8 @@ pub struct Draft<'a> {
     pub(super) copies: Vec<NodeId>,
     /// After `alias`: nodes that need no step, since another one does their work.
     pub(super) absorbed: Vec<NodeId>,
+    /// Who waits for whom, once it was asked for.
+    pub(super) deps: Option<std::rc::Rc<Deps>>,
     /// After `group`: what is executed together, in an order that works.
     pub(super) groups: Vec<Group>,
     /// After `choose`: in the order of the nodes that execute.
@@ -80,6 +82,7 @@ impl<'a> Draft<'a> {
             views: Vec::new(),
             copies: Vec::new(),
             absorbed: Vec::new(),
+            deps: None,
             groups: Vec::new(),
             choices: Vec::new(),
             tensors: Vec::new(),

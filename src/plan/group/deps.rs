@@ -6,22 +6,22 @@ use crate::ir::{NodeId, Op, OpClass};
 use crate::plan::draft::Draft;
 
 /// Dependencies between the nodes that compute; views are looked through.
-pub(super) struct Deps {
+pub(in crate::plan) struct Deps {
     /// Whether a node computes.
-    pub(super) computes: Vec<bool>,
+    pub(in crate::plan) computes: Vec<bool>,
     /// For each node that computes: those that wait for it.
-    pub(super) users: Vec<SmallVec<[NodeId; 4]>>,
+    pub(in crate::plan) users: Vec<SmallVec<[NodeId; 4]>>,
     /// For each node that computes: those it waits for.
-    pub(super) before: Vec<SmallVec<[NodeId; 4]>>,
+    pub(in crate::plan) before: Vec<SmallVec<[NodeId; 4]>>,
     /// For each node that computes: those that read its result (users without those that only
     /// have to come later).
-    pub(super) readers: Vec<SmallVec<[NodeId; 4]>>,
+    pub(in crate::plan) readers: Vec<SmallVec<[NodeId; 4]>>,
     /// Whether a result is needed in memory whoever reads it: an output, or rows of a state.
-    pub(super) kept: Vec<bool>,
+    pub(in crate::plan) kept: Vec<bool>,
 }
 
 impl Deps {
-    pub(super) fn new(draft: &Draft) -> Deps {
+    pub(in crate::plan) fn new(draft: &Draft) -> Deps {
         let graph = &draft.graph;
         let count = graph.nodes().len();
         let computes = |id: NodeId| match graph.node(id).op.class() {
@@ -37,6 +37,7 @@ impl Deps {
             kept: vec![false; count],
             computes,
         };
+        let seen_by = readers(draft);
         for (id, node) in graph.ids().zip(graph.nodes()) {
             if let (Op::Update { .. }, false) = (&node.op, deps.computes[id.index()])
                 && let Some(writer) = deps.producer(draft, id)
@@ -54,9 +55,9 @@ impl Deps {
             }
             if matches!(node.op, Op::Update { .. }) {
                 deps.kept[id.index()] = true;
-                for reader in readers_of(draft, node.inputs[0]) {
-                    if reader != id && deps.computes[reader.index()] {
-                        deps.edge(reader, id);
+                for reader in &seen_by[node.inputs[0].index()] {
+                    if *reader != id && deps.computes[reader.index()] {
+                        deps.edge(*reader, id);
                     }
                 }
             }
@@ -75,7 +76,7 @@ impl Deps {
     }
 
     /// The node that computes what is seen at `id`; `None` for leaves.
-    pub(super) fn producer(&self, draft: &Draft, mut id: NodeId) -> Option<NodeId> {
+    pub(in crate::plan) fn producer(&self, draft: &Draft, mut id: NodeId) -> Option<NodeId> {
         loop {
             if self.computes[id.index()] {
                 return Some(id);
@@ -97,15 +98,19 @@ fn add(list: &mut SmallVec<[NodeId; 4]>, id: NodeId) {
     }
 }
 
-/// Nodes that read `id` itself, through views.
-fn readers_of(draft: &Draft, id: NodeId) -> Vec<NodeId> {
+/// For each node that is no view: the nodes that read it, through views.
+fn readers(draft: &Draft) -> Vec<Vec<NodeId>> {
     let graph = &draft.graph;
-    let sees = |mut at: NodeId| {
-        while at != id && graph.node(at).op.class() == OpClass::Alias {
-            at = graph.node(at).inputs[0];
+    let mut seen: Vec<NodeId> = Vec::with_capacity(graph.nodes().len());
+    let mut readers = vec![Vec::new(); graph.nodes().len()];
+    for (id, node) in graph.ids().zip(graph.nodes()) {
+        seen.push(match node.op.class() {
+            OpClass::Alias => seen[node.inputs[0].index()],
+            _ => id,
+        });
+        for input in &node.inputs {
+            readers[seen[input.index()].index()].push(id);
         }
-        at == id
-    };
-    let reads = |reader: &NodeId| graph.node(*reader).inputs.iter().any(|input| sees(*input));
-    graph.ids().filter(reads).collect()
+    }
+    readers
 }

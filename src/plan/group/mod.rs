@@ -16,8 +16,9 @@ mod loops;
 mod trace;
 
 use std::collections::HashSet;
+use std::rc::Rc;
 
-use deps::Deps;
+pub(super) use deps::Deps;
 
 use super::draft::Draft;
 use crate::engine::{Around, Body, View};
@@ -55,9 +56,19 @@ impl Group {
     }
 }
 
+/// The dependencies between nodes, found once for a plan.
+fn known(draft: &mut Draft) -> Rc<Deps> {
+    if let Some(deps) = &draft.deps {
+        return deps.clone();
+    }
+    let deps = Rc::new(Deps::new(draft));
+    draft.deps = Some(deps.clone());
+    deps
+}
+
 /// Proposes groups, in an order in which they can execute.
 pub(super) fn group(draft: &mut Draft) -> Result<()> {
-    let deps = Deps::new(draft);
+    let deps = known(draft);
     let mut taken = HashSet::new();
     let mut groups = anchors::anchors(draft, &deps, &mut taken);
     let rest: Vec<NodeId> =
@@ -69,15 +80,15 @@ pub(super) fn group(draft: &mut Draft) -> Result<()> {
 
 /// Every node by itself.
 pub(super) fn singles(draft: &mut Draft) {
-    let deps = Deps::new(draft);
+    let deps = known(draft);
     let nodes = draft.graph.ids().filter(|id| deps.computes[id.index()]);
     let groups = nodes.map(|id| Group::single(id, loops::single(draft, &deps, id))).collect();
     draft.groups = ordered(draft, &deps, groups);
 }
 
 /// The groups that take the place of an anchor's, with less fused around it.
-pub(super) fn cut(draft: &Draft, group: &Group, fused: Option<Fused>) -> Vec<Group> {
-    let deps = Deps::new(draft);
+pub(super) fn cut(draft: &mut Draft, group: &Group, fused: Option<Fused>) -> Vec<Group> {
+    let deps = known(draft);
     let kept: Vec<NodeId> = match &fused {
         None => vec![group.root],
         Some(f) => {
@@ -95,8 +106,9 @@ pub(super) fn cut(draft: &Draft, group: &Group, fused: Option<Fused>) -> Vec<Gro
 }
 
 /// The groups in an order in which each comes after those it waits for; otherwise by first node.
-pub(super) fn in_order(draft: &Draft, groups: Vec<Group>) -> Vec<Group> {
-    ordered(draft, &Deps::new(draft), groups)
+pub(super) fn in_order(draft: &mut Draft, groups: Vec<Group>) -> Vec<Group> {
+    let deps = known(draft);
+    ordered(draft, &deps, groups)
 }
 
 fn ordered(draft: &Draft, deps: &Deps, groups: Vec<Group>) -> Vec<Group> {
