@@ -5,6 +5,8 @@ mod conformance;
 mod devices;
 mod forward;
 mod fusion;
+mod fused_exprs;
+mod generated;
 mod gguf_bad;
 mod gguf_exercise;
 mod gguf_files;
