@@ -12,7 +12,8 @@
 //! number of elements `n`; the `rank` sizes of the index space, outermost first; then for each
 //! input and each output, as its [`Addressing`] asks:
 //! `Flat` or `Single`: the offset; `Strided`: the offset and `rank` strides. All in elements.
-//! A row value is read and written at index 0 of the last dimension, by `Single` or `Strided`.
+//! A body with reductions writes a value of a row at index 0 of the last dimension, by `Single` or
+//! `Strided`; by `Flat` it is written for each element, and so is any value where there are none.
 //!
 //! Bindings: the buffers that are read, then those that are written; several operands may share
 //! one, which keeps kernels within WebGPU's eight.
@@ -171,6 +172,15 @@ impl FusedExpr {
     /// Whether any value is a reduction.
     pub fn has_reductions(&self) -> bool {
         self.values.iter().any(|value| matches!(value, Value::Reduce(..)))
+    }
+
+    /// Whether an output has one number for each row, not one for each element.
+    pub fn writes_rows(&self, output: usize) -> bool {
+        self.has_reductions()
+            && self.outputs.get(output).is_some_and(|output| {
+                let element = self.stages().get(output.value as usize).is_none_or(|s| s.element);
+                output.operand.addressing != Addressing::Flat && !element
+            })
     }
 
     /// For each value: after how many reductions, one behind the other, it can be known, and
