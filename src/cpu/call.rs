@@ -3,7 +3,7 @@
 //! Bindings are raw ranges, since a dispatch may bind one buffer several times. A kernel asks
 //! first for its output, then for its inputs, both checked against the binding. The output is
 //! only ever written through a raw pointer ([`Out`]); an input is a slice where it shares no byte
-//! with the output, and a copy made before the first write where it does. So a kernel always
+//! with an output, and a copy made before the first write where it does. So a kernel always
 //! reads its inputs as they were before it, and no reference overlaps memory that is written.
 
 use std::marker::PhantomData;
@@ -159,7 +159,15 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Invalid, where the elements pass the binding.
     pub(super) fn output(&self, offset: usize, len: u64) -> Result<Out<'a>> {
-        let (ptr, len) = self.range::<f32>(self.names.len() - 1, offset, len)?;
+        self.output_of(self.names.len() - 1, offset, len)
+    }
+
+    /// Elements of any binding to write.
+    ///
+    /// # Errors
+    /// Invalid, where the elements pass the binding.
+    pub(super) fn output_of(&self, binding: usize, offset: usize, len: u64) -> Result<Out<'a>> {
+        let (ptr, len) = self.range::<f32>(binding, offset, len)?;
         Ok(Out { ptr, len, memory: PhantomData })
     }
 
@@ -174,14 +182,30 @@ impl<'a> Call<'a> {
         len: u64,
         out: &Out<'a>,
     ) -> Result<Input<'a, T>> {
+        self.input_apart(binding, offset, len, std::slice::from_ref(out))
+    }
+
+    /// Elements of a binding to read, unchanged by what goes to any of `outs`.
+    ///
+    /// # Errors
+    /// Invalid, where the elements pass the binding.
+    pub(super) fn input_apart<T: Element>(
+        &self,
+        binding: usize,
+        offset: usize,
+        len: u64,
+        outs: &[Out<'a>],
+    ) -> Result<Input<'a, T>> {
         let (ptr, len) = self.range::<T>(binding, offset, len)?;
         // SAFETY: inside the span, aligned (spans start at multiples of 4), initialised (buffers
         // start as zeros) and any bits are a `T`. The device is locked for this call, which only
-        // writes to `out`, and until the copy below is made nothing is written.
+        // writes to `outs`, and until the copy below is made nothing is written.
         let slice = unsafe { std::slice::from_raw_parts(ptr, len) };
-        let apart = ptr as usize + size_of_val(slice) <= out.ptr as usize
-            || out.ptr as usize + out.len * size_of::<f32>() <= ptr as usize;
-        Ok(if apart { Input::Borrowed(slice) } else { Input::Copied(slice.to_vec()) })
+        let apart = |out: &Out<'_>| {
+            ptr as usize + size_of_val(slice) <= out.ptr as usize
+                || out.ptr as usize + out.len * size_of::<f32>() <= ptr as usize
+        };
+        Ok(if outs.iter().all(apart) { Input::Borrowed(slice) } else { Input::Copied(slice.to_vec()) })
     }
 
     /// The check of [`Call::input`] alone.

@@ -55,7 +55,7 @@ impl Kernel {
                 })
             }
             KernelSpec::Fused(expr) => {
-                let program = fused::Program::new(expr)?;
+                let program = fused::Program::new(expr, fused::Role::Kernel)?;
                 let mut bindings = vec![("x", Access::Read); expr.reads() as usize];
                 bindings.resize((expr.reads() + expr.writes()) as usize, ("y", Access::ReadWrite));
                 let words = expr.raw_param_words() as usize;

@@ -25,6 +25,42 @@ pub(in crate::cpu) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
+/// The largest angle of [`sin`] and [`cos`], in radians.
+pub(in crate::cpu) const LARGEST_ANGLE: f32 = 67_108_864.0;
+
+/// `sin x`, within 1e-7, up to [`LARGEST_ANGLE`].
+#[inline(always)]
+pub(in crate::cpu) fn sin(x: f32) -> f32 {
+    turn(x, 0)
+}
+
+/// `cos x`, within 1e-7, up to [`LARGEST_ANGLE`].
+#[inline(always)]
+pub(in crate::cpu) fn cos(x: f32) -> f32 {
+    turn(x, 1)
+}
+
+/// `sin (x + quarters * pi / 2)`.
+#[inline(always)]
+fn turn(x: f32, quarters: u64) -> f32 {
+    // x = n pi / 2 + r, |r| <= pi / 4, in f64: an angle of thousands of turns loses nothing.
+    // Adding 1.5 * 2^52 rounds to an integer in the low bits.
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    const LOW: f64 = 6.123_233_995_736_766e-17;
+    let x = f64::from(x);
+    let shifted = x * std::f64::consts::FRAC_2_PI + ROUND;
+    let n = shifted - ROUND;
+    let r = (x - n * std::f64::consts::FRAC_PI_2) - n * LOW;
+    // Taylor: the next terms are below 2e-9.
+    let t = r * r;
+    let odd = r + r * t * (-1.0 / 6.0 + t * (1.0 / 120.0 + t * (-1.0 / 5040.0 + t / 362_880.0)));
+    let tail = -1.0 / 720.0 + t * (1.0 / 40_320.0 - t / 3_628_800.0);
+    let even = 1.0 + t * (-0.5 + t * (1.0 / 24.0 + t * tail));
+    let quarter = shifted.to_bits().wrapping_add(quarters);
+    let v = if quarter & 1 == 0 { odd } else { even };
+    (if quarter & 2 == 0 { v } else { -v }) as f32
+}
+
 /// The Gauss error function, within 1.5e-7.
 #[inline(always)]
 pub(in crate::cpu) fn erf(x: f32) -> f32 {
@@ -88,6 +124,22 @@ mod tests {
         assert_eq!((exp(f32::NEG_INFINITY), exp(f32::INFINITY)), (0.0, f32::INFINITY));
         assert_eq!((exp(-1e30), exp(89.0)), (0.0, f32::INFINITY));
         assert!(exp(-100.0) > 0.0 && exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn sin_and_cos_are_accurate_for_large_angles() {
+        let mut worst = 0f64;
+        for i in -400_000..=400_000 {
+            for scale in [1e-5, 1e-2, 167.0] {
+                let x = i as f32 * scale;
+                let (s, c) = f64::from(x).sin_cos();
+                worst = worst.max((f64::from(sin(x)) - s).abs());
+                worst = worst.max((f64::from(cos(x)) - c).abs());
+            }
+        }
+        assert!(worst <= 1e-7, "{worst}");
+        assert_eq!((sin(0.0), cos(0.0), sin(1e-9)), (0.0, 1.0, 1e-9));
+        assert!(sin(f32::NAN).is_nan() && cos(f32::NAN).is_nan());
     }
 
     #[test]

@@ -107,7 +107,9 @@ pub(super) struct Arch {
     /// `y *= scale`.
     pub(super) scale: unsafe fn(y: *mut f32, n: usize, scale: f32),
     /// One step of a fused kernel on a tile.
-    pub(super) step: unsafe fn(&super::fused::Step, &super::fused::Registers),
+    pub(super) step: unsafe fn(super::fused::StepOp, &super::fused::Operands),
+    /// Numbers of a tile into partial results of a reduction.
+    pub(super) fold: unsafe fn(&super::fused::Fold),
 }
 
 /// `y = (x - shift) * scale * w (+ b)` for `n` elements.
@@ -225,9 +227,14 @@ macro_rules! instantiate {
             unsafe { generic::scale(y, n, scale) }
         }
         $(#[$feature])*
-        unsafe fn step(step: &crate::cpu::fused::Step, registers: &crate::cpu::fused::Registers) {
+        unsafe fn step(op: crate::cpu::fused::StepOp, operands: &crate::cpu::fused::Operands) {
             // SAFETY: see above.
-            unsafe { crate::cpu::fused::step(step, registers) }
+            unsafe { crate::cpu::fused::step(op, operands) }
+        }
+        $(#[$feature])*
+        unsafe fn fold(task: &crate::cpu::fused::Fold) {
+            // SAFETY: see above.
+            unsafe { crate::cpu::fused::fold(task) }
         }
 
         /// The table of this instruction set.
@@ -261,6 +268,7 @@ macro_rules! instantiate {
             exp_sum,
             scale,
             step,
+            fold,
         };
     };
     (@widths $w:ty, $r1:literal, $r2:literal, $r4:literal, $r8:literal) => {

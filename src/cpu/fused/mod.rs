@@ -1,47 +1,79 @@
-//! Elementwise kernels: a [`FusedExpr`] translated once, then evaluated tile by tile.
+//! Generated kernels: a [`FusedExpr`] translated once, then evaluated tile by tile.
 //!
 //! Each value of the expression is a register of [`TILE`] words for the tile at hand, so every
 //! step is one simple loop that the compiler turns into vector code, and intermediates stay in
-//! the first-level cache. Registers hold bits; the step knows their type.
+//! the first-level cache. Registers hold bits; the step knows their type. A register may also be
+//! the memory of an input itself, where that is in order.
+//!
+//! Reductions cut the work into *passes* over the rows at hand: a pass evaluates, tile by tile,
+//! what the reductions of its stage need, and takes it into partial results; between two passes
+//! the values of rows are evaluated, one number a row. Everything that is of an element is
+//! written in the last pass, so that an output may lie in the place of an input. `plan` makes the
+//! passes, `run` evaluates tiles, `rows` says which tiles there are.
+//!
+//! The same programs evaluate the bodies that are attached to kernels of the catalogue; their
+//! [`Value::Anchor`]s are numbers that the kernel left in memory.
 
+mod ops;
+mod place;
+mod plan;
+mod rows;
 mod run;
 mod steps;
 
 use smallvec::SmallVec;
 
-pub(super) use run::run;
-use steps::StepOp;
-pub(super) use steps::{Registers, Step, step};
+pub(super) use place::{Placed, Words};
+use plan::{Keep, Plan};
+pub(super) use run::{Launch, run};
+pub(super) use steps::{Fold, Operands, StepOp, fold, step};
 
 use crate::base::DType;
 use crate::error::{Error, Result};
-use crate::ir::scalar::{BinaryOp, UnaryOp};
 use crate::kernel::{Addressing, FusedExpr, Operand, Output, Value};
 
 /// Elements that are evaluated together.
 const TILE: usize = 512;
 
+/// What an expression is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// A kernel of its own.
+    Kernel,
+    /// What a kernel of the catalogue reads: of one anchor, the last value is the result.
+    Prologue,
+    /// What a kernel of the catalogue makes: of so many anchors.
+    Segment(u32),
+}
+
+impl Role {
+    fn anchors(self) -> u32 {
+        match self {
+            Role::Kernel => 0,
+            Role::Prologue => 1,
+            Role::Segment(anchors) => anchors,
+        }
+    }
+}
+
 /// A translated expression.
 pub(super) struct Program {
     rank: usize,
     inputs: SmallVec<[Operand; 4]>,
-    output: Operand,
-    instructions: Vec<Instruction>,
-    /// Registers in use at once.
-    registers: usize,
-    /// Register of the result.
-    result: usize,
+    outputs: SmallVec<[Sink; 2]>,
+    /// Whether the last value is the result, without words of its own.
+    returns: bool,
+    reduces: bool,
+    /// What to keep from pass to pass: [`Keep::All`], and where there are several passes,
+    /// [`Keep::Costly`] and [`Keep::Nothing`].
+    plans: Vec<Plan>,
 }
 
-enum Instruction {
-    /// Elements of an input into a register.
-    Load { input: usize, to: usize },
-    /// One number throughout.
-    Fill { bits: u32, to: usize },
-    /// Flat indices.
-    Index { to: usize },
-    /// Arithmetic.
-    Step(Step),
+/// An output.
+struct Sink {
+    operand: Operand,
+    /// Whether it is written once a row.
+    of_row: bool,
 }
 
 impl Program {
@@ -50,52 +82,54 @@ impl Program {
     /// # Errors
     /// Invalid where it is malformed; unsupported where an operation has no meaning for the
     /// type of its operands.
-    pub(super) fn new(expr: &FusedExpr) -> Result<Program> {
-        let types = check(expr)?;
-        let [Output { operand: output, value: result }] = expr.outputs[..] else {
-            return Err(Error::unsupported(format!("{} outputs", expr.outputs.len())));
-        };
-        let mut last_use = vec![0; expr.values.len()];
-        for (i, value) in expr.values.iter().enumerate() {
-            for operand in value.operands() {
-                last_use[operand as usize] = i;
-            }
+    pub(super) fn new(expr: &FusedExpr, role: Role) -> Result<Program> {
+        let types = check(expr, role)?;
+        let mut outputs = expr.outputs.clone();
+        if role == Role::Prologue {
+            outputs.push(result(expr, &types)?);
         }
-        last_use[result as usize] = usize::MAX;
-        let mut places = vec![usize::MAX; expr.values.len()];
-        let (mut free, mut registers) = (Vec::new(), 0);
-        let mut instructions = Vec::with_capacity(expr.values.len());
-        for (i, value) in expr.values.iter().enumerate() {
-            let to = free.pop().unwrap_or_else(|| {
-                registers += 1;
-                registers - 1
-            });
-            places[i] = to;
-            instructions.push(translate(*value, to, &places, &types)?);
-            for operand in value.operands() {
-                // The same operand twice must not be freed twice.
-                if last_use[operand as usize] == i {
-                    free.push(places[operand as usize]);
-                    last_use[operand as usize] = usize::MAX - 1;
-                }
-            }
-            if last_use[i] == 0 {
-                free.push(to);
-            }
+        let graph = plan::Values::new(expr, &types, &outputs)?;
+        let mut plans = vec![graph.plan(Keep::All)];
+        if plans[0].passes.len() > 1 {
+            plans.extend([graph.plan(Keep::Costly), graph.plan(Keep::Nothing)]);
         }
+        let sink = |output: &Output| Sink { operand: output.operand, of_row: graph.of_row(output) };
         Ok(Program {
             rank: expr.rank as usize,
             inputs: SmallVec::from_slice(&expr.inputs),
-            output,
-            instructions,
-            registers,
-            result: places[result as usize],
+            outputs: outputs.iter().map(sink).collect(),
+            returns: role == Role::Prologue,
+            reduces: expr.has_reductions(),
+            plans,
         })
     }
 }
 
+impl Program {
+    /// Bindings that it writes.
+    fn writes(&self) -> usize {
+        let bindings = self.outputs.iter().map(|sink| sink.operand.binding as usize + 1);
+        bindings.max().unwrap_or(0)
+    }
+}
+
+/// The result of a prologue as an output.
+fn result(expr: &FusedExpr, types: &[DType]) -> Result<Output> {
+    match (types.last(), expr.outputs.is_empty()) {
+        (Some(DType::F32), true) => {
+            let operand =
+                Operand { dtype: DType::F32, addressing: Addressing::Flat, binding: u32::MAX };
+            Ok(Output { operand, value: types.len() as u32 - 1 })
+        }
+        (last, _) => Err(Error::invalid(format!(
+            "a prologue makes {last:?} and writes {} outputs",
+            expr.outputs.len()
+        ))),
+    }
+}
+
 /// The type of every value of a well-formed expression.
-fn check(expr: &FusedExpr) -> Result<Vec<DType>> {
+fn check(expr: &FusedExpr, role: Role) -> Result<Vec<DType>> {
     if expr.rank > 6 {
         return Err(Error::invalid(format!("a fused kernel of rank {}, above 6", expr.rank)));
     }
@@ -133,8 +167,25 @@ fn check(expr: &FusedExpr) -> Result<Vec<DType>> {
                 same(i, of(a), of(b))?;
                 of(a)
             }
-            Value::Reduce(..) | Value::Anchor(_) => {
-                return Err(Error::unsupported(format!("fused value {i} on the CPU")));
+            Value::Reduce(op, a) => {
+                if expr.rank == 0 || role != Role::Kernel {
+                    let name = op.name();
+                    return Err(Error::invalid(format!("fused value {i}: {name} without rows")));
+                }
+                if of(a) != DType::F32 {
+                    let (op, of) = (op.name(), of(a));
+                    return Err(Error::unsupported(format!("fused value {i}: {op} of {of}")));
+                }
+                DType::F32
+            }
+            Value::Anchor(anchor) => {
+                let have = role.anchors();
+                if anchor >= have {
+                    return Err(Error::invalid(format!(
+                        "fused value {i} is anchor {anchor} of {have}"
+                    )));
+                }
+                DType::F32
             }
         });
         if types[i].bytes() != 4 {
@@ -167,65 +218,6 @@ fn same(value: usize, a: DType, b: DType) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!("fused value {value} has operands of types {a} and {b}")))
-}
-
-fn translate(value: Value, to: usize, places: &[usize], types: &[DType]) -> Result<Instruction> {
-    let place = |a: u32| places[a as usize];
-    let of = |a: u32| types[a as usize];
-    let step = |op, a, b, c| Instruction::Step(Step { op, to, a, b, c });
-    Ok(match value {
-        Value::Input(input) => Instruction::Load { input: input as usize, to },
-        Value::Constant(DType::Bool, bits) => Instruction::Fill { bits: u32::from(bits != 0), to },
-        Value::Constant(_, bits) => Instruction::Fill { bits, to },
-        Value::Index => Instruction::Index { to },
-        Value::Unary(op, a) => step(unary(op, of(a))?, place(a), 0, 0),
-        Value::Binary(op, a, b) => step(binary(op, of(a))?, place(a), place(b), 0),
-        Value::Select(c, a, b) => step(StepOp::Select, place(c), place(a), place(b)),
-        Value::Cast(dtype, a) => step(cast(of(a), dtype), place(a), 0, 0),
-        Value::Reduce(..) | Value::Anchor(_) => {
-            return Err(Error::unsupported(format!("{value:?} on the CPU")));
-        }
-    })
-}
-
-fn unary(op: UnaryOp, dtype: DType) -> Result<StepOp> {
-    match (dtype, op) {
-        (DType::Bool, UnaryOp::Not) => Ok(StepOp::Not),
-        (DType::F32, op) if op != UnaryOp::Not => Ok(StepOp::UnaryF32(op)),
-        (DType::I32, UnaryOp::Neg) => Ok(StepOp::NegI32),
-        (DType::I32, UnaryOp::Abs) => Ok(StepOp::AbsI32),
-        _ => Err(Error::unsupported(format!("{} of {dtype} has no meaning", op.name()))),
-    }
-}
-
-fn binary(op: BinaryOp, dtype: DType) -> Result<StepOp> {
-    let none = || Error::unsupported(format!("{} of {dtype} has no meaning", op.name()));
-    match dtype {
-        DType::F32 if !op.is_logical() => Ok(StepOp::BinaryF32(op)),
-        DType::I32 if !op.is_logical() && op != BinaryOp::Pow => Ok(StepOp::BinaryI32(op)),
-        DType::U32 if !op.is_logical() && op != BinaryOp::Pow => Ok(StepOp::BinaryU32(op)),
-        // Of 0 and 1, the smaller is both, the larger is either.
-        DType::Bool => match op {
-            BinaryOp::And => Ok(StepOp::BinaryU32(BinaryOp::Min)),
-            BinaryOp::Or => Ok(StepOp::BinaryU32(BinaryOp::Max)),
-            BinaryOp::Eq | BinaryOp::Ne => Ok(StepOp::BinaryU32(op)),
-            _ => Err(none()),
-        },
-        _ => Err(none()),
-    }
-}
-
-fn cast(from: DType, to: DType) -> StepOp {
-    match (from, to) {
-        (DType::F32, DType::I32) => StepOp::F32ToI32,
-        (DType::F32, DType::U32) => StepOp::F32ToU32,
-        (DType::F32, DType::Bool) => StepOp::F32ToBool,
-        (DType::I32, DType::F32) => StepOp::I32ToF32,
-        (DType::U32 | DType::Bool, DType::F32) => StepOp::U32ToF32,
-        (DType::I32 | DType::U32, DType::Bool) => StepOp::IntToBool,
-        // Integers among each other keep their bits.
-        _ => StepOp::Copy,
-    }
 }
 
 #[cfg(test)]

@@ -1,22 +1,12 @@
-//! One step of a fused kernel on a tile.
+//! One step of a fused kernel on a tile: arithmetic, or a reduction.
 
-use super::TILE;
 use crate::cpu::arch::math;
+use crate::ir::ReduceOp;
 use crate::ir::scalar::{BinaryOp, UnaryOp};
-
-/// Arithmetic on registers.
-pub(in crate::cpu) struct Step {
-    pub(super) op: StepOp,
-    /// Register that is written; never one that is read.
-    pub(super) to: usize,
-    pub(super) a: usize,
-    pub(super) b: usize,
-    pub(super) c: usize,
-}
 
 /// What a step does; the types of its operands are part of it. A `bool` is 0 or 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StepOp {
+pub(in crate::cpu) enum StepOp {
     UnaryF32(UnaryOp),
     NegI32,
     AbsI32,
@@ -35,27 +25,36 @@ pub(super) enum StepOp {
     Copy,
 }
 
-/// Registers of the tile at hand, [`TILE`] words each.
-pub(in crate::cpu) struct Registers {
-    pub(super) base: *mut u32,
-    /// Elements of the tile.
+/// Numbers of a tile, `len` words each; those that a step does not have are null.
+pub(in crate::cpu) struct Operands {
+    /// What is written; shares no word with what is read.
+    pub(super) to: *mut u32,
+    pub(super) from: [*const u32; 3],
     pub(super) len: usize,
+}
+
+/// A reduction of `rows` rows of `cols` numbers, one after another, into as many partial results.
+pub(in crate::cpu) struct Fold {
+    pub(super) op: ReduceOp,
+    pub(super) from: *const f32,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) to: *mut f64,
 }
 
 /// One loop over the tile: `$x`, `$y`, `$z` are read through `$from`, the value of the body is
 /// written through `$into`. A macro and not a closure, so that the body is always compiled with
 /// the instructions of the function around it.
 macro_rules! each {
-    ($s:ident, $r:ident, $from:expr, $into:expr, |$x:ident| $body:expr) => {{
-        let (to, a) = ($r.base.add($s.to * TILE), $r.base.add($s.a * TILE));
+    ($r:ident, $from:expr, $into:expr, |$x:ident| $body:expr) => {{
+        let (to, a) = ($r.to, $r.from[0]);
         for i in 0..$r.len {
             let $x = $from(*a.add(i));
             *to.add(i) = $into($body);
         }
     }};
-    ($s:ident, $r:ident, $from:expr, $into:expr, |$x:ident, $y:ident| $body:expr) => {{
-        let (to, a) = ($r.base.add($s.to * TILE), $r.base.add($s.a * TILE));
-        let b = $r.base.add($s.b * TILE);
+    ($r:ident, $from:expr, $into:expr, |$x:ident, $y:ident| $body:expr) => {{
+        let (to, a, b) = ($r.to, $r.from[0], $r.from[1]);
         for i in 0..$r.len {
             let ($x, $y) = ($from(*a.add(i)), $from(*b.add(i)));
             *to.add(i) = $into($body);
@@ -66,37 +65,36 @@ macro_rules! each {
 /// Executes one step.
 ///
 /// # Safety
-/// The registers that the step names lie in the memory behind `r`, which is shared with nobody.
+/// The operands hold `len` words; `to` is shared with nobody.
 #[inline(always)]
-pub(in crate::cpu) unsafe fn step(s: &Step, r: &Registers) {
+pub(in crate::cpu) unsafe fn step(op: StepOp, r: &Operands) {
     let word = |bits: u32| bits;
     let int = |bits: u32| bits as i32;
     let bits = |v: i32| v as u32;
-    // SAFETY: every loop stays inside registers, by the caller's contract.
+    // SAFETY: every loop stays below `len`, by the caller's contract.
     unsafe {
-        match s.op {
-            StepOp::UnaryF32(op) => unary_f32(op, s, r),
-            StepOp::NegI32 => each!(s, r, int, bits, |x| x.wrapping_neg()),
-            StepOp::AbsI32 => each!(s, r, int, bits, |x| x.wrapping_abs()),
-            StepOp::Not => each!(s, r, word, u32::from, |x| x == 0),
-            StepOp::BinaryF32(op) => binary_f32(op, s, r),
-            StepOp::BinaryI32(op) => binary_i32(op, s, r),
-            StepOp::BinaryU32(op) => binary_u32(op, s, r),
+        match op {
+            StepOp::UnaryF32(op) => unary_f32(op, r),
+            StepOp::NegI32 => each!(r, int, bits, |x| x.wrapping_neg()),
+            StepOp::AbsI32 => each!(r, int, bits, |x| x.wrapping_abs()),
+            StepOp::Not => each!(r, word, u32::from, |x| x == 0),
+            StepOp::BinaryF32(op) => binary_f32(op, r),
+            StepOp::BinaryI32(op) => binary_i32(op, r),
+            StepOp::BinaryU32(op) => binary_u32(op, r),
             StepOp::Select => {
-                let (to, condition) = (r.base.add(s.to * TILE), r.base.add(s.a * TILE));
-                let (a, b) = (r.base.add(s.b * TILE), r.base.add(s.c * TILE));
+                let [condition, a, b] = r.from;
                 for i in 0..r.len {
                     let (a, b) = (*a.add(i), *b.add(i));
-                    *to.add(i) = if *condition.add(i) != 0 { a } else { b };
+                    *r.to.add(i) = if *condition.add(i) != 0 { a } else { b };
                 }
             }
-            StepOp::F32ToI32 => each!(s, r, f32::from_bits, bits, |x| x as i32),
-            StepOp::F32ToU32 => each!(s, r, f32::from_bits, word, |x| x as u32),
-            StepOp::F32ToBool => each!(s, r, f32::from_bits, u32::from, |x| x != 0.0),
-            StepOp::I32ToF32 => each!(s, r, int, f32::to_bits, |x| x as f32),
-            StepOp::U32ToF32 => each!(s, r, word, f32::to_bits, |x| x as f32),
-            StepOp::IntToBool => each!(s, r, word, u32::from, |x| x != 0),
-            StepOp::Copy => each!(s, r, word, word, |x| x),
+            StepOp::F32ToI32 => each!(r, f32::from_bits, bits, |x| x as i32),
+            StepOp::F32ToU32 => each!(r, f32::from_bits, word, |x| x as u32),
+            StepOp::F32ToBool => each!(r, f32::from_bits, u32::from, |x| x != 0.0),
+            StepOp::I32ToF32 => each!(r, int, f32::to_bits, |x| x as f32),
+            StepOp::U32ToF32 => each!(r, word, f32::to_bits, |x| x as f32),
+            StepOp::IntToBool => each!(r, word, u32::from, |x| x != 0),
+            StepOp::Copy => each!(r, word, word, |x| x),
         }
     }
 }
@@ -104,10 +102,10 @@ pub(in crate::cpu) unsafe fn step(s: &Step, r: &Registers) {
 /// # Safety
 /// As [`step`].
 #[inline(always)]
-unsafe fn unary_f32(op: UnaryOp, s: &Step, r: &Registers) {
+unsafe fn unary_f32(op: UnaryOp, r: &Operands) {
     macro_rules! float {
         (|$x:ident| $body:expr) => {
-            each!(s, r, f32::from_bits, f32::to_bits, |$x| $body)
+            each!(r, f32::from_bits, f32::to_bits, |$x| $body)
         };
     }
     // SAFETY: the caller's contract.
@@ -120,8 +118,14 @@ unsafe fn unary_f32(op: UnaryOp, s: &Step, r: &Registers) {
             UnaryOp::Sqrt => float!(|x| x.sqrt()),
             UnaryOp::Rsqrt => float!(|x| 1.0 / x.sqrt()),
             UnaryOp::Reciprocal => float!(|x| 1.0 / x),
-            UnaryOp::Sin => float!(|x| x.sin()),
-            UnaryOp::Cos => float!(|x| x.cos()),
+            UnaryOp::Sin => {
+                float!(|x| math::sin(x));
+                beyond_angles(r, f32::sin);
+            }
+            UnaryOp::Cos => {
+                float!(|x| math::cos(x));
+                beyond_angles(r, f32::cos);
+            }
             UnaryOp::Tanh => float!(|x| x.tanh()),
             UnaryOp::Erf => float!(|x| math::erf(x)),
             UnaryOp::Floor => float!(|x| x.floor()),
@@ -137,18 +141,35 @@ unsafe fn unary_f32(op: UnaryOp, s: &Step, r: &Registers) {
     }
 }
 
+/// The few angles that [`math::sin`] does not reach.
+///
 /// # Safety
 /// As [`step`].
 #[inline(always)]
-unsafe fn binary_f32(op: BinaryOp, s: &Step, r: &Registers) {
+unsafe fn beyond_angles(r: &Operands, function: impl Fn(f32) -> f32) {
+    for i in 0..r.len {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let x = f32::from_bits(*r.from[0].add(i));
+            if x.abs() > math::LARGEST_ANGLE {
+                *r.to.add(i) = function(x).to_bits();
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`step`].
+#[inline(always)]
+unsafe fn binary_f32(op: BinaryOp, r: &Operands) {
     macro_rules! float {
         (|$x:ident, $y:ident| $body:expr) => {
-            each!(s, r, f32::from_bits, f32::to_bits, |$x, $y| $body)
+            each!(r, f32::from_bits, f32::to_bits, |$x, $y| $body)
         };
     }
     macro_rules! compare {
         (|$x:ident, $y:ident| $body:expr) => {
-            each!(s, r, f32::from_bits, u32::from, |$x, $y| $body)
+            each!(r, f32::from_bits, u32::from, |$x, $y| $body)
         };
     }
     // SAFETY: the caller's contract.
@@ -180,15 +201,15 @@ macro_rules! integers {
         /// # Safety
         /// As [`step`].
         #[inline(always)]
-        unsafe fn $name(op: BinaryOp, s: &Step, r: &Registers) {
+        unsafe fn $name(op: BinaryOp, r: &Operands) {
             macro_rules! number {
                 (|$x:ident, $y:ident| $body:expr) => {
-                    each!(s, r, $from, $into, |$x, $y| $body)
+                    each!(r, $from, $into, |$x, $y| $body)
                 };
             }
             macro_rules! compare {
                 (|$x:ident, $y:ident| $body:expr) => {
-                    each!(s, r, $from, u32::from, |$x, $y| $body)
+                    each!(r, $from, u32::from, |$x, $y| $body)
                 };
             }
             // SAFETY: the caller's contract.
@@ -217,3 +238,83 @@ macro_rules! integers {
 }
 integers!(binary_i32, |bits: u32| bits as i32, |v: i32| v as u32);
 integers!(binary_u32, |bits: u32| bits, |v: u32| v);
+
+/// One reduction of every row: 32 parts of a row side by side, each in `$part`, brought together
+/// in f64, so that length costs no accuracy.
+macro_rules! folded {
+    ($f:ident, $part:ty, $first:expr, |$all:ident, $v:ident| $body:expr) => {{
+        const PARTS: usize = 32;
+        let (rows, cols) = ($f.rows, $f.cols);
+        if cols == 1 {
+            for r in 0..rows {
+                let ($all, $v) = (*$f.to.add(r), f64::from(*$f.from.add(r)));
+                *$f.to.add(r) = $body;
+            }
+            return;
+        }
+        let body = cols - cols % PARTS;
+        for r in 0..rows {
+            let row = $f.from.add(r * cols);
+            let mut whole = *$f.to.add(r);
+            if body > 0 {
+                let mut parts: [$part; PARTS] = [$first; PARTS];
+                for at in (0..body).step_by(PARTS) {
+                    for (j, part) in parts.iter_mut().enumerate() {
+                        let ($all, $v) = (*part, <$part>::from(*row.add(at + j)));
+                        *part = $body;
+                    }
+                }
+                for half in [16, 8, 4, 2, 1] {
+                    for j in 0..half {
+                        let ($all, $v) = (parts[j], parts[j + half]);
+                        parts[j] = $body;
+                    }
+                }
+                let ($all, $v) = (whole, f64::from(parts[0]));
+                whole = $body;
+            }
+            for at in body..cols {
+                let ($all, $v) = (whole, f64::from(*row.add(at)));
+                whole = $body;
+            }
+            *$f.to.add(r) = whole;
+        }
+    }};
+}
+
+/// Takes more numbers into partial results. NaN is no largest and no smallest.
+///
+/// # Safety
+/// `from` holds `rows * cols` floats, `to` `rows` numbers that are shared with nobody.
+#[inline(always)]
+pub(in crate::cpu) unsafe fn fold(f: &Fold) {
+    // SAFETY: every index stays below rows and rows * cols.
+    unsafe {
+        match f.op {
+            ReduceOp::Sum | ReduceOp::Mean => folded!(f, f32, 0.0, |all, v| all + v),
+            ReduceOp::Prod => folded!(f, f64, 1.0, |all, v| all * v),
+            ReduceOp::Max => {
+                folded!(f, f32, f32::NEG_INFINITY, |all, v| if v > all { v } else { all })
+            }
+            ReduceOp::Min => folded!(f, f32, f32::INFINITY, |all, v| if v < all { v } else { all }),
+        }
+    }
+}
+
+/// The partial result of nothing.
+pub(super) fn nothing(op: ReduceOp) -> f64 {
+    match op {
+        ReduceOp::Sum | ReduceOp::Mean => 0.0,
+        ReduceOp::Prod => 1.0,
+        ReduceOp::Max => f64::NEG_INFINITY,
+        ReduceOp::Min => f64::INFINITY,
+    }
+}
+
+/// The result of a reduction of `count` numbers.
+pub(super) fn finish(op: ReduceOp, all: f64, count: usize) -> f32 {
+    match op {
+        ReduceOp::Mean => (all / count as f64) as f32,
+        _ => all as f32,
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cpu::tests::{POISON, bytes, devices, launch, numbers, words};
+use crate::ir::scalar::{BinaryOp, UnaryOp};
 use crate::kernel::{KernelSpec, Schedule};
 
 fn flat(dtype: DType) -> Operand {
@@ -253,7 +254,7 @@ fn strides_broadcast_transpose_and_scatter() {
 
 #[test]
 fn malformed_expressions_are_errors() {
-    let bad = |e: FusedExpr| Program::new(&e).err().unwrap();
+    let bad = |e: FusedExpr| Program::new(&e, Role::Kernel).err().unwrap();
     let f32s = [flat(DType::F32)];
     assert!(bad(expr(&f32s, DType::F32, &[Value::Input(1)])).is_invalid());
     assert!(bad(expr(&f32s, DType::F32, &[Value::Unary(UnaryOp::Neg, 0)])).is_invalid());

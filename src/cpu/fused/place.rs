@@ -1,0 +1,217 @@
+//! Where the operands of a launch lie: addresses from parameters, checked against the bindings.
+
+use smallvec::SmallVec;
+
+use super::run::{Launch, Source, Target};
+use super::{Addressing, Operand, Program};
+use crate::cpu::call::{Call, Out, extent, volume};
+use crate::error::{Error, Result};
+
+/// Parameters, read one after another.
+pub(in crate::cpu) struct Words<'a>(std::slice::Iter<'a, u32>);
+
+impl<'a> Words<'a> {
+    /// From word `start` on.
+    pub(in crate::cpu) fn new(params: &'a [u32], start: usize) -> Words<'a> {
+        Words(params.get(start..).unwrap_or(&[]).iter())
+    }
+
+    /// # Errors
+    /// Invalid, where there are no more.
+    pub(in crate::cpu) fn next(&mut self) -> Result<usize> {
+        let word = self.0.next().ok_or_else(|| Error::invalid("too few parameters"))?;
+        Ok(*word as usize)
+    }
+}
+
+/// The index space of a launch.
+pub(super) struct Space {
+    pub(super) rank: usize,
+    /// Elements.
+    pub(super) n: usize,
+    pub(super) sizes: [usize; 6],
+    /// Rows, and their length.
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+}
+
+impl Space {
+    fn new(sizes: &[usize]) -> Result<Space> {
+        let mut space = Space { rank: sizes.len(), n: 0, sizes: [1; 6], rows: 0, cols: 0 };
+        space.sizes[..sizes.len()].copy_from_slice(sizes);
+        space.cols = sizes.last().copied().unwrap_or(1);
+        let rows = volume(&sizes[..sizes.len().saturating_sub(1)]);
+        let n = volume(sizes);
+        // Words are of 32 bits: no tensor has more elements.
+        if rows.max(n) > u64::from(u32::MAX) {
+            return Err(Error::invalid(format!("an index space of {sizes:?}")));
+        }
+        (space.rows, space.n) = (rows as usize, n as usize);
+        Ok(space)
+    }
+}
+
+/// Where the elements of an operand lie, relative to its first.
+pub(super) struct Place {
+    pub(super) addressing: Addressing,
+    pub(super) strides: [usize; 6],
+    offset: usize,
+    /// Elements from the first to the last.
+    extent: u64,
+}
+
+impl Place {
+    fn new(
+        operand: &Operand,
+        space: &Space,
+        words: &mut Words<'_>,
+        of_row: bool,
+    ) -> Result<Place> {
+        let addressing = operand.addressing;
+        let mut place = Place { addressing, strides: [0; 6], offset: words.next()?, extent: 1 };
+        match addressing {
+            Addressing::Flat => place.extent = space.n as u64,
+            Addressing::Single => {}
+            Addressing::Strided => {
+                let mut dims = [(1, 0); 6];
+                for d in 0..space.rank {
+                    place.strides[d] = words.next()?;
+                    dims[d] = (space.sizes[d], place.strides[d]);
+                }
+                if of_row {
+                    dims[space.rank - 1] = (1, 0);
+                    place.strides[space.rank - 1] = 0;
+                }
+                place.extent = extent(&dims);
+            }
+        }
+        Ok(place)
+    }
+
+    /// Whether no two elements certainly have one address.
+    fn is_injective(&self, space: &Space, of_row: bool) -> bool {
+        match self.addressing {
+            Addressing::Flat => true,
+            Addressing::Single => (if of_row { space.rows } else { space.n }) <= 1,
+            Addressing::Strided => {
+                let used = if of_row { space.rank - 1 } else { space.rank };
+                let mut dims: SmallVec<[(usize, usize); 6]> =
+                    (0..used).map(|d| (self.strides[d], space.sizes[d])).collect();
+                dims.retain(|(_, size)| *size > 1);
+                dims.sort_unstable();
+                let mut reach = 0u64;
+                dims.iter().all(|(stride, size)| {
+                    let apart = *stride as u64 > reach;
+                    reach = reach.saturating_add(*stride as u64 * (*size as u64 - 1));
+                    apart
+                })
+            }
+        }
+    }
+}
+
+/// The operands of a launch, outputs checked, inputs not yet: they must keep apart from the
+/// outputs of all that is launched together.
+pub(in crate::cpu) struct Placed<'a> {
+    program: &'a Program,
+    space: Space,
+    inputs: SmallVec<[Place; 4]>,
+    targets: SmallVec<[Target<'a>; 2]>,
+}
+
+impl<'a> Placed<'a> {
+    /// Reads the words of the operands over an index space of these sizes. `first` is the binding
+    /// of the outputs' binding 0, `result` takes what a prologue makes.
+    ///
+    /// # Errors
+    /// Invalid, where an output passes its binding.
+    pub(in crate::cpu) fn new(
+        program: &'a Program,
+        call: &Call<'a>,
+        sizes: &[usize],
+        words: &mut Words<'_>,
+        first: usize,
+        result: Option<Out<'a>>,
+    ) -> Result<Placed<'a>> {
+        let space = Space::new(sizes)?;
+        let mut inputs = SmallVec::new();
+        for operand in &program.inputs {
+            inputs.push(Place::new(operand, &space, words, false)?);
+        }
+        let mut targets = SmallVec::new();
+        for sink in &program.outputs {
+            let target = match result.filter(|_| program.returns) {
+                Some(out) => {
+                    let place = Place {
+                        addressing: Addressing::Flat,
+                        strides: [0; 6],
+                        offset: 0,
+                        extent: space.n as u64,
+                    };
+                    Target { out, place }
+                }
+                None => {
+                    let place = Place::new(&sink.operand, &space, words, sink.of_row)?;
+                    let binding = first + sink.operand.binding as usize;
+                    let out = call.output_of(binding, place.offset, place.extent)?;
+                    Target { out, place }
+                }
+            };
+            targets.push(target);
+        }
+        Ok(Placed { program, space, inputs, targets })
+    }
+
+    /// Whether there is nothing to evaluate.
+    pub(in crate::cpu) fn is_empty(&self) -> bool {
+        let of_rows = self.program.outputs.iter().any(|sink| sink.of_row);
+        self.space.n == 0 && (self.space.rows == 0 || !of_rows)
+    }
+
+    /// Whether every element of every output is written once, as far as strides can tell.
+    pub(in crate::cpu) fn writes_once(&self) -> bool {
+        let sinks = self.targets.iter().zip(&self.program.outputs);
+        sinks.into_iter().all(|(target, sink)| target.place.is_injective(&self.space, sink.of_row))
+    }
+
+    /// What is written.
+    pub(in crate::cpu) fn outs(&self) -> impl Iterator<Item = Out<'a>> + '_ {
+        self.targets.iter().map(|target| target.out)
+    }
+
+    /// Checks the inputs. `first` is the binding of their binding 0; `outs` is all that is written
+    /// while they are read.
+    ///
+    /// # Errors
+    /// Invalid, where an input passes its binding.
+    pub(in crate::cpu) fn bind(
+        self,
+        call: &Call<'a>,
+        first: usize,
+        outs: &[Out<'a>],
+    ) -> Result<Launch<'a>> {
+        let once = self.writes_once();
+        let mut sources = SmallVec::new();
+        for (operand, place) in self.program.inputs.iter().zip(self.inputs) {
+            let binding = first + operand.binding as usize;
+            // An input in the very place of an output is read by the tile that writes it, in all
+            // passes before it is written.
+            let same = |target: &Target<'_>| {
+                target.place.addressing == place.addressing
+                    && target.place.strides == place.strides
+                    && call.shares_start(binding, place.offset, &target.out)
+            };
+            let source = match self.targets.iter().find(|target| once && same(target)) {
+                Some(target) => {
+                    call.check::<u32>(binding, place.offset, place.extent)?;
+                    Source::InPlace(target.out)
+                }
+                None => {
+                    Source::Memory(call.input_apart(binding, place.offset, place.extent, outs)?)
+                }
+            };
+            sources.push((source, place));
+        }
+        Ok(Launch::new(self.program, self.space, once, sources, self.targets))
+    }
+}
