@@ -7,7 +7,7 @@ use super::body::{Body, Merged};
 use super::lowering::{Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{DType, Dim};
-use crate::codegen::FUSED_WORKGROUP;
+use crate::codegen::{FUSED_WORKGROUP, group_work};
 use crate::error::{Error, Result};
 use crate::kernel::{Addressing, FusedExpr, Schedule, Value};
 
@@ -76,7 +76,8 @@ impl Engine for Elementwise {
 fn elements(expr: &FusedExpr, merged: &Merged) -> (Schedule, Dim) {
     let count = merged.sizes.iter().cloned().fold(Dim::new(1), |a, b| a * b);
     let _ = expr;
-    (Schedule::Elements { width: 1 }, count.ceil_div(&Dim::from(FUSED_WORKGROUP)))
+    let schedule = Schedule::Elements { width: 1 };
+    (schedule, count.ceil_div(&Dim::from(group_work(&schedule))))
 }
 
 /// Adds a copy of a view to another one of the same shape and type.
@@ -185,8 +186,8 @@ impl Engine for Rows {
         let subgroup = self.share == Share::Subgroup;
         let rows = body.rows();
         body.launch(out, |_, _| {
-            let at_once = Dim::from(FUSED_WORKGROUP / threads);
-            (Schedule::Rows { threads, held, subgroup }, rows.ceil_div(&at_once))
+            let schedule = Schedule::Rows { threads, held, width: 1, subgroup };
+            (schedule, rows.ceil_div(&Dim::from(group_work(&schedule))))
         })
     }
 }
