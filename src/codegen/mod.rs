@@ -7,9 +7,12 @@
 //!
 //! Absent on purpose: what to fuse (that is `plan`), and any knowledge of a device.
 
+mod attach;
 mod ops;
 
 use std::fmt::Write;
+
+pub use attach::kernel_wgsl;
 
 use crate::base::DType;
 use crate::error::{Error, Result};

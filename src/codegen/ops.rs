@@ -89,9 +89,14 @@ impl Body {
             Value::Reduce(op, _) => return Err(format!("{} outside of rows", op.name())),
             Value::Anchor(_) => return Err("an anchor outside of an attachment".into()),
         };
+        self.push(dtype, &text);
+        Ok(())
+    }
+
+    /// Adds a line whose text is known.
+    pub(super) fn push(&mut self, dtype: DType, text: &str) {
         line!(self.lines, "    let v{} = {text};", self.types.len());
         self.types.push(dtype);
-        Ok(())
     }
 
     fn constant(&mut self, dtype: DType, bits: u32) -> Result<String, String> {
@@ -102,8 +107,11 @@ impl Body {
                     format!("({})", f32_literal(value))
                 } else {
                     // WGSL has no literal for it, and no constant expression may be one.
-                    let name = format!("bits{}", self.types.len());
-                    line!(self.declarations, "var<private> {name}: u32 = {bits:#x}u;");
+                    let name = format!("bits_{bits:08x}");
+                    let declaration = format!("var<private> {name}: u32 = {bits:#x}u;\n");
+                    if !self.declarations.contains(&declaration) {
+                        self.declarations.push_str(&declaration);
+                    }
                     format!("bitcast<f32>({name})")
                 }
             }

@@ -1,5 +1,8 @@
 //! The integration tests, in one binary.
 
+mod attached;
+mod attached_job;
+mod attachments;
 mod cases;
 mod conformance;
 mod devices;
@@ -14,6 +17,7 @@ mod lazy;
 mod logits;
 mod quant_formats;
 mod shaders;
+mod shaders_attached;
 mod tidy;
 mod webgpu_device;
 mod webgpu_faults;
