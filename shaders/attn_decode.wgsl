@@ -43,6 +43,7 @@ const KEY_THREADS: u32 = 4u;
 const PER_THREAD: u32 = (NUMS + WG - 1u) / WG;
 const TEAMS: u32 = max(WG / NUMS, 1u);
 const LOWEST: f32 = -3.4028234e38;
+const OWN_READS: u32 = 3u;
 
 struct Params {
     tokens: u32,
@@ -64,13 +65,19 @@ struct Params {
     v_head_stride: u32,
     y_offset: u32,
     scale: f32,
+#import attached_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> q: array<Num>;
 @group(0) @binding(2) var<storage, read> k: array<Num>;
 @group(0) @binding(3) var<storage, read> v: array<Num>;
-@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+
+fn sizes() -> vec2<u32> {
+    return vec2(params.heads, HEAD_DIM);
+}
+
+#import attached_store
 
 var<workgroup> query: array<Num, NUMS>;
 // Parts of scores: one more word a key, so that threads over keys meet different banks.
@@ -186,14 +193,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
     // Also the barrier between the sums of the teams and their readers.
     let all = block_sum(total, place);
     let factor = select(1.0 / all, 0.0, all == 0.0);
-    let y_start = params.y_offset + (wid.y * params.heads + wid.x) * HEAD_DIM;
     for (var d = lid; d < NUMS; d += WG) {
         var sum = team_sums[d];
         for (var other = 1u; other < TEAMS; other++) {
             sum += team_sums[other * NUMS + d];
         }
         for (var i = 0u; i < STEP; i++) {
-            y[y_start + d * STEP + i] = element(sum, i) * factor;
+            store(wid.y, wid.x, d * STEP + i, element(sum, i) * factor);
         }
     }
 }

@@ -21,6 +21,7 @@ const K_STAGE: u32 = TOKENS * STRIDE;
 // Pairs of keys whose values fit in the stage.
 const V_PAIRS: u32 = min(PAIRS, STAGE / 2u / NUMS);
 const LOWEST: f32 = -3.4028234e38;
+const OWN_READS: u32 = 3u;
 
 struct Params {
     tokens: u32,
@@ -42,13 +43,19 @@ struct Params {
     v_head_stride: u32,
     y_offset: u32,
     scale: f32,
+#import attached_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> q: array<f32>;
 @group(0) @binding(2) var<storage, read> k: array<f32>;
 @group(0) @binding(3) var<storage, read> v: array<f32>;
-@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+
+fn sizes() -> vec2<u32> {
+    return vec2(params.heads, HEAD_DIM);
+}
+
+#import attached_store
 
 // In turn: columns of q and k, values of v, partial maxima and sums.
 var<workgroup> stage: array<vec4<f32>, STAGE>;
@@ -226,12 +233,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var a = 0u; a < 4u; a++) {
         let token = first + 4u * ty + a;
         if (token <= last) {
-            let y_start = params.y_offset + (token * params.heads + wid.x) * HEAD_DIM;
             for (var b = 0u; b < PER_THREAD; b++) {
                 let column = (tx + 16u * b) * 4u;
                 for (var i = 0u; i < 4u; i++) {
                     if (column + i < HEAD_DIM) {
-                        y[y_start + column + i] = sums[a * PER_THREAD + b][i] * factor[a];
+                        store(token, wid.x, column + i, sums[a * PER_THREAD + b][i] * factor[a]);
                     }
                 }
             }

@@ -4,6 +4,7 @@
 // Work split: one thread an output, groups of 64 folded over grid x and y.
 // Why: the floor, with no workspace; neighbours in a row share weights and lines of x through caches.
 const WG: u32 = 64u;
+const OWN_READS: u32 = 2u;
 
 struct Params {
     batch: u32,
@@ -25,12 +26,19 @@ struct Params {
     x_offset: u32,
     w_offset: u32,
     y_offset: u32,
+#import attached_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read> w: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+fn sizes() -> vec2<u32> {
+    return vec2(params.out_h, params.out_w);
+}
+
+#import attached_x
+#import attached_store
 
 @compute @workgroup_size(WG)
 fn main(
@@ -48,7 +56,9 @@ fn main(
     let b = e / params.out_w / params.out_h / params.out_c;
     let channels = params.in_c / params.groups;
     let group = o / (params.out_c / params.groups);
-    let x_start = params.x_offset + (b * params.in_c + group * channels) * params.in_h * params.in_w;
+    // The first plane of x.
+    let plane = b * params.in_c + group * channels;
+    let x_start = params.x_offset + plane * params.in_h * params.in_w;
     let w_start = params.w_offset + o * channels * params.kernel_h * params.kernel_w;
     var sum = 0.0;
     for (var u = 0u; u < params.kernel_h; u++) {
@@ -63,10 +73,11 @@ fn main(
                 continue;
             }
             for (var c = 0u; c < channels; c++) {
+                let value = x[x_start + (c * params.in_h + row) * params.in_w + col];
                 sum += w[w_start + (c * params.kernel_h + u) * params.kernel_w + v]
-                    * x[x_start + (c * params.in_h + row) * params.in_w + col];
+                    * prologue(plane + c, row * params.in_w + col, value);
             }
         }
     }
-    y[params.y_offset + e] = sum;
+    store(b * params.out_c + o, i, j, sum);
 }

@@ -14,6 +14,9 @@ const K4: u32 = 4u;
 const STRIDE: u32 = 5u;
 const ROWS: u32 = BM / 16u;
 const COLS: u32 = BN / 16u;
+const TASK_ROWS: u32 = BN;
+// vec4s of w that a thread loads at a time, at most.
+const W_LOADS: u32 = (BN * K4 + THREADS - 1u) / THREADS;
 const_assert BM % 16u == 0u && BN % 16u == 0u && BM >= 16u && BN >= 16u && BM + BN <= 204u;
 
 struct Params {
@@ -24,6 +27,7 @@ struct Params {
     x_stride: u32,
     y_offset: u32,
     y_stride: u32,
+#import attached_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -33,7 +37,6 @@ struct Params {
 #else
 @group(0) @binding(2) var<storage, read> x: array<f32>;
 #endif
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
 var<workgroup> x_tile: array<vec4<f32>, BM * STRIDE>;
 var<workgroup> w_tile: array<vec4<f32>, BN * STRIDE>;
@@ -57,33 +60,43 @@ fn load_x(start: u32, c: u32) -> vec4<f32> {
 }
 #endif
 
-fn load_w(row: u32, c: u32) -> vec4<f32> {
-    return select(vec4(0.0), weights4(row_start(row, params.k), c, params.k), c < params.k);
+fn load_w(start: u32, c: u32) -> vec4<f32> {
+    return select(vec4(0.0), weights4(start, c, params.k), c < params.k);
 }
 
 fn accumulate(sum: f32, a: vec4<f32>, b: vec4<f32>) -> f32 {
     return a.w * b.w + (a.z * b.z + (a.y * b.y + (a.x * b.x + sum)));
 }
 
+#import attached_x
+#import attached_rows
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let first_row = wid.x * BN;
+    let task = task_of(wid.x);
     let first_i = wid.y * BM;
-    if (first_row >= params.n || first_i >= params.m) {
+    if (!exists(task) || first_i >= params.m) {
         return;
     }
     let tx = lid & 15u;
     let ty = lid >> 4u;
+    var starts: array<u32, W_LOADS>;
+    for (var t = 0u; t < W_LOADS; t++) {
+        starts[t] = row_start(row_of(task, min(t * (THREADS / K4) + lid / K4, BN - 1u)), params.k);
+    }
     var sums: array<f32, ROWS * COLS>;
     for (var c = 0u; c < params.k; c += K4 * 4u) {
         for (var l = lid; l < BM * K4; l += THREADS) {
             let i = min(first_i + l / K4, params.m - 1u);
+            let column = c + (l % K4) * 4u;
             x_tile[(l / K4) * STRIDE + l % K4] =
-                load_x(params.x_offset + i * params.x_stride, c + (l % K4) * 4u);
+                prologue4(i, column, load_x(params.x_offset + i * params.x_stride, column));
         }
-        for (var l = lid; l < BN * K4; l += THREADS) {
-            let row = min(first_row + l / K4, params.n - 1u);
-            w_tile[(l / K4) * STRIDE + l % K4] = load_w(row, c + (l % K4) * 4u);
+        for (var t = 0u; t < W_LOADS; t++) {
+            let l = t * THREADS + lid;
+            if (l < BN * K4) {
+                w_tile[(l / K4) * STRIDE + l % K4] = load_w(starts[t], c + (l % K4) * 4u);
+            }
         }
         workgroupBarrier();
         for (var j = 0u; j < K4; j++) {
@@ -100,12 +113,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         workgroupBarrier();
     }
-    for (var a = 0u; a < ROWS; a++) {
-        for (var b = 0u; b < COLS; b++) {
-            let i = first_i + ty + 16u * a;
-            let row = first_row + tx + 16u * b;
-            if (i < params.m && row < params.n) {
-                y[params.y_offset + i * params.y_stride + row] = sums[a * COLS + b];
+    for (var b = 0u; b < COLS; b++) {
+        let e = tx + 16u * b;
+        // The second product of an evaluation is half a tile further, so this thread has it.
+        if (e < evaluations(task)) {
+            for (var a = 0u; a < ROWS; a++) {
+                let second = sums[a * COLS + (b + COLS / 2u) % COLS];
+                store(task, e, first_i + ty + 16u * a, sums[a * COLS + b], second);
             }
         }
     }

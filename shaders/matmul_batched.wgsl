@@ -5,6 +5,7 @@
 const TILE: u32 = 16u;
 // One more column, so that threads down a column meet different banks.
 const STRIDE: u32 = 17u;
+const OWN_READS: u32 = 2u;
 
 struct Params {
     batch: u32,
@@ -20,12 +21,19 @@ struct Params {
     b_row_stride: u32,
     b_col_stride: u32,
     y_offset: u32,
+#import attached_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> a: array<f32>;
 @group(0) @binding(2) var<storage, read> b: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+fn sizes() -> vec2<u32> {
+    return vec2(params.m, params.n);
+}
+
+#import attached_x
+#import attached_store
 
 var<workgroup> a_tile: array<f32, TILE * STRIDE>;
 var<workgroup> b_tile: array<f32, TILE * STRIDE>;
@@ -51,6 +59,7 @@ fn main(
             var a_value = 0.0;
             if (i < params.m && a_col < params.k) {
                 a_value = a[a_start + i * params.a_row_stride + a_col * params.a_col_stride];
+                a_value = prologue(batch * params.m + i, a_col, a_value);
             }
             let b_row = c + local.y;
             var b_value = 0.0;
@@ -66,7 +75,7 @@ fn main(
             workgroupBarrier();
         }
         if (i < params.m && j < params.n) {
-            y[params.y_offset + (batch * params.m + i) * params.n + j] = sum;
+            store(batch, i, j, sum);
         }
     }
 }

@@ -2,6 +2,7 @@
 // Work split: a workgroup makes ROWS rows of w for M rows of x; its threads take units of the k columns
 // in turn, so neighbours read neighbouring words, and their sums meet at the end.
 // Why: weights are read once; a decoded part serves M rows of x, a loaded part of x serves ROWS rows.
+// norm: the sum of x^2 is made beside the products, which are scaled by its root when they are stored.
 // vec4: k, x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
 #import dequant_*
 
@@ -10,6 +11,7 @@ override ROWS: u32 = 4;
 override M: u32 = 1;
 
 const OUTPUTS: u32 = ROWS * M;
+const TASK_ROWS: u32 = ROWS;
 
 struct Params {
     m: u32,
@@ -19,6 +21,7 @@ struct Params {
     x_stride: u32,
     y_offset: u32,
     y_stride: u32,
+#import attached_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -28,7 +31,6 @@ struct Params {
 #else
 @group(0) @binding(2) var<storage, read> x: array<f32>;
 #endif
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
 fn weight_word(i: u32) -> WeightWord {
     return w[i];
@@ -56,15 +58,22 @@ fn accumulate(sum: f32, a: vec4<f32>, b: vec4<f32>) -> f32 {
     return a.w * b.w + (a.z * b.z + (a.y * b.y + (a.x * b.x + sum)));
 }
 
-// Output o = r * M + i of the workgroup, where it exists.
-fn store(o: u32, first_row: u32, first_i: u32, sum: f32) {
-    let row = first_row + o / M;
-    let i = first_i + o % M;
-    if (row < params.n && i < params.m) {
-        y[params.y_offset + i * params.y_stride + row] = sum;
-    }
-}
+#ifdef norm
+const SUMS: u32 = OUTPUTS + M;
 
+fn scale(i: u32, place: Place) -> f32 {
+    return 1.0 / sqrt(total(OUTPUTS + i, place) / f32(params.k) + params.norm_eps);
+}
+#else
+const SUMS: u32 = OUTPUTS;
+
+fn scale(i: u32, place: Place) -> f32 {
+    return 1.0;
+}
+#endif
+
+#import attached_x
+#import attached_rows
 #import matvec_sum
 
 @compute @workgroup_size(WG)
@@ -73,25 +82,27 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     place: Place,
 ) {
-    let first_row = (wid.y * grid.x + wid.x) * ROWS;
+    let task = task_of(wid.y * grid.x + wid.x);
     let first_i = wid.z * M;
-    if (first_row >= params.n || first_i >= params.m) {
+    if (!exists(task) || first_i >= params.m) {
         return;
     }
     // Everything below is spelled out: an array that a loop indexes may end up in slow memory. Rows past
     // the end repeat the last one and are not stored.
 #repeat r ROWS
-    let start$r = row_start(min(first_row + $ru, params.n - 1u), params.k);
+    let start$r = row_start(row_of(task, $ru), params.k);
 #repeat i M
     var sum$r_$i = 0.0;
 #end
 #end
 #repeat i M
-    let x_start$i = params.x_offset + min(first_i + $iu, params.m - 1u) * params.x_stride;
+    let i$i = min(first_i + $iu, params.m - 1u);
+    let x_start$i = params.x_offset + i$i * params.x_stride;
+    var squares$i = 0.0;
 #end
 
-    let count = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
-    for (var u = place.lid; u < count; u += WG) {
+    let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
+    for (var u = place.lid; u < units; u += WG) {
 #repeat r ROWS
         let unit$r = load_unit(start$r, u, params.k);
 #end
@@ -99,8 +110,15 @@ fn main(
         {
             let c = part_column(u, $pu);
 #repeat i M
-            let x$i = load_x(x_start$i, c);
+            var x$i = prologue4(i$i, c, load_x(x_start$i, c));
 #end
+#ifdef norm
+            let gain = norm_weight(c);
+#repeat i M
+            squares$i = accumulate(squares$i, x$i, x$i);
+            x$i *= gain;
+#end
+#endif
 #repeat r ROWS
             let w$r = part_weights(unit$r, $pu);
 #repeat i M
@@ -116,6 +134,20 @@ fn main(
     put($ru * M + $iu, sum$r_$i, place);
 #end
 #end
+#ifdef norm
+#repeat i M
+    put(OUTPUTS + $iu, squares$i, place);
+#end
+#endif
     workgroupBarrier();
-    finish(first_row, first_i, place);
+    settle(place);
+    let count = evaluations(task) * M;
+    for (var o = place.lid; o < count; o += WG) {
+        let factor = scale(o % M, place);
+        var second = 0.0;
+        if (ANCHORS == 2u) {
+            second = total(min(o + count, OUTPUTS - 1u), place) * factor;
+        }
+        store(task, o / M, first_i + o % M, total(o, place) * factor, second);
+    }
 }

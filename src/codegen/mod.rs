@@ -12,6 +12,7 @@
 //!
 //! Absent on purpose: what to fuse (that is `plan`), and any knowledge of a device.
 
+mod attach;
 mod elements;
 mod ops;
 mod printer;
@@ -19,6 +20,7 @@ mod rows;
 
 use std::fmt::Write;
 
+pub use attach::kernel_wgsl;
 use printer::Printer;
 
 use crate::base::DType;

@@ -205,7 +205,11 @@ impl<'a> Call<'a> {
             ptr as usize + size_of_val(slice) <= out.ptr as usize
                 || out.ptr as usize + out.len * size_of::<f32>() <= ptr as usize
         };
-        Ok(if outs.iter().all(apart) { Input::Borrowed(slice) } else { Input::Copied(slice.to_vec()) })
+        Ok(if outs.iter().all(apart) {
+            Input::Borrowed(slice)
+        } else {
+            Input::Copied(slice.to_vec())
+        })
     }
 
     /// The check of [`Call::input`] alone.

@@ -1,10 +1,13 @@
 //! What is fused into a kernel of the catalogue: work on what it reads and on what it makes.
 //!
 //! A product, convolution or attention kernel is an *anchor*. Its attachment is data:
-//! - `norm`: the rows of `x` are normalised by RMS as they are read (`matvec_*` only). Since
-//!   `norm(x) . w = factor * sum of x * g * w`, the factor is found beside the sum;
+//! - `norm`: the rows of `x` (behind the prologue, where there is one) are normalised by RMS as
+//!   they are read (`matvec_*` only). Since `norm(x) . w = factor * sum of x * g * w`, the factor
+//!   is found beside the sum. `vec4` promises of its weight what it does of `x`;
 //! - `prologue`: a body applied to each element of `x` as it is read, over the index space
-//!   [row, column]; [`Value::Anchor`]`(0)` is the element, the last value takes its place;
+//!   [row, column]; [`Value::Anchor`]`(0)` is the element, the last value takes its place. For
+//!   `matmul_batched` it is `a`, whose row is `batch * m + i`; for `conv2d` the row is
+//!   `batch * in_c + channel`, the column the pixel of that plane;
 //! - `segments`: bodies applied to what the anchor makes, in the place of its own store.
 //!
 //! **Index spaces of segments**, three dimensions `(i, s0, s1)` with strides for each operand:
@@ -27,7 +30,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::catalogue::{self, Entry};
 use super::fused::{FusedExpr, Value};
+use crate::base::Dim;
 
 /// What is fused into a kernel of the catalogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -107,5 +112,56 @@ impl Attachment {
             }
             _ => None,
         }
+    }
+}
+
+/// Workgroups for the segments of a product with a weight matrix: grid x times y of a `matvec_*`, x
+/// of a `matmul_*`. `rows`: rows of `w` of a workgroup (`ROWS`, `BN`); `segments`: evaluations and
+/// anchors of each. A workgroup makes evaluations of one segment.
+pub fn attach_groups(rows: u32, segments: impl IntoIterator<Item = (Dim, u32)>) -> Dim {
+    let groups = segments.into_iter().map(|(evaluations, anchors)| {
+        (evaluations * Dim::from(anchors)).ceil_div(&Dim::from(rows))
+    });
+    groups.fold(Dim::new(0), |sum, groups| sum + groups)
+}
+
+/// Whether a kernel takes an attachment.
+///
+/// # Errors
+/// The reason where it does not, or where the attachment is not well formed.
+pub fn supports(name: &str, attached: &Attachment) -> Result<(), String> {
+    let (entry, _) = catalogue::find(name).ok_or("the kernel is not in the catalogue")?;
+    if let Some(fault) = attached.fault() {
+        return Err(fault);
+    }
+    let (prologue, segment) = takes(entry);
+    if attached.norm.is_some() && entry.name != "matvec_*" {
+        return Err("only matvec_* normalises the rows of x".into());
+    }
+    if attached.prologue.is_some() && !prologue {
+        return Err("nothing can be done with its operand as it is read".into());
+    }
+    if !attached.segments.is_empty() && !segment {
+        return Err("nothing can be done with its result as it is written".into());
+    }
+    let plain = |s: &Segment| s.anchors == 1;
+    if !entry.is_linear() && (attached.segments.len() > 1 || !attached.segments.iter().all(plain)) {
+        return Err("it takes one segment of one anchor".into());
+    }
+    let bodies = attached.prologue.iter().chain(attached.segments.iter().map(|s| &s.body));
+    match bodies.flat_map(FusedExpr::operands).find(|operand| operand.dtype.bytes() != 4) {
+        Some(operand) => {
+            Err(format!("an operand of {}, whose elements have 2 bytes", operand.dtype))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a kernel takes a prologue, and whether it takes a segment.
+fn takes(entry: &Entry) -> (bool, bool) {
+    match entry.name {
+        "matvec_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),
+        "attn_decode" | "attn_prefill" => (false, true),
+        _ => (false, false),
     }
 }

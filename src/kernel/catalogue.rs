@@ -19,7 +19,8 @@ use crate::error::{Error, Result};
 
 /// Most rows of x that a `matvec_*` takes (`M`); more are several grid layers, or `matmul_*`.
 pub const MAX_MATVEC_ROWS: u32 = 8;
-/// Upper bound of `WG * ROWS * M` of a `matvec_*` without subgroups: words of workgroup memory.
+/// Upper bound of `WG * ROWS * M` of a `matvec_*` without subgroups: words of workgroup memory. An
+/// attached norm needs `WG * M` more.
 pub const SUM_WORDS: u32 = 4096;
 /// Upper bound of `BM + BN` of a `matmul_*`; each is a multiple of 16.
 pub const TILE_SUM: u32 = 204;

@@ -7,7 +7,7 @@
 //!
 //! Absent on purpose: devices, and any choice between kernels (that is `engine`).
 
-mod attach;
+pub mod attach;
 pub mod catalogue;
 pub mod fused;
 pub mod source;

@@ -196,7 +196,7 @@ pub struct Counters {
 
 /// Whether a device of this profile can execute a kernel. Pure: planning needs no device.
 pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
-    use crate::kernel::catalogue;
+    use crate::kernel::{attach, catalogue};
     let interface = match catalogue::interface(spec) {
         Ok(interface) => interface,
         Err(error) => return Support::No(error.to_string()),
@@ -213,6 +213,10 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
         return Support::No(format!("{spec} needs subgroups"));
     }
     if let KernelSpec::Asset(asset) = spec {
+        let fused = asset.attached.as_deref().map(|a| attach::supports(&asset.name, a));
+        if let Some(Err(reason)) = fused {
+            return Support::No(format!("{spec}: {reason}"));
+        }
         if asset.defines.iter().any(|d| d == "subgroup") && !profile.has_subgroups {
             return Support::No(format!("{spec} needs subgroups"));
         }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::device::WebGpuDevice;
 use super::faults::{ScopeFuture, Scopes, panic_text, tidy};
 use crate::base::platform::BROWSER;
-use crate::codegen::fused_wgsl;
+use crate::codegen::{fused_wgsl, kernel_wgsl};
 use crate::error::{Error, Result};
-use crate::kernel::{Access, Interface, KernelSpec, catalogue, source};
+use crate::kernel::{Access, Interface, KernelSpec, catalogue};
 use crate::provider::{DeviceProfile, Support, support};
 
 /// A compiled kernel.
@@ -36,7 +36,7 @@ pub(super) type LayoutKey = (u32, Vec<bool>);
 pub(super) fn wgsl_of<'a>(spec: &'a KernelSpec, profile: &DeviceProfile) -> Result<Cow<'a, str>> {
     let text = match spec {
         KernelSpec::Source(source) => Cow::Borrowed(source.wgsl.as_str()),
-        KernelSpec::Asset(asset) => Cow::Owned(source::asset_wgsl(asset)?),
+        KernelSpec::Asset(asset) => Cow::Owned(kernel_wgsl(asset)?),
         KernelSpec::Fused(expr) => Cow::Owned(fused_wgsl(expr)?),
     };
     // naga has subgroups always in scope and rejects the line; a browser demands it.

@@ -1,11 +1,14 @@
 //! The integration tests, in one binary.
 
+mod attached;
+mod attached_job;
+mod attachments;
 mod cases;
 mod conformance;
 mod devices;
 mod forward;
-mod fusion;
 mod fused_exprs;
+mod fusion;
 mod generated;
 mod gguf_bad;
 mod gguf_exercise;
@@ -19,6 +22,7 @@ mod plan_files;
 mod plans;
 mod quant_formats;
 mod shaders;
+mod shaders_attached;
 mod smollm;
 mod tidy;
 mod webgpu_device;

@@ -17,11 +17,11 @@ use warploom::kernel::{Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Sch
 use crate::fused_exprs::{elementwise, expr, rows};
 
 /// What every device has; the one bit lets halves be unpacked to f32, which is core WGSL.
-const FLOOR: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+pub(crate) const FLOOR: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
 /// Bytes of workgroup memory that every device has.
-const FLOOR_MEMORY: u32 = 16 << 10;
+pub(crate) const FLOOR_MEMORY: u32 = 16 << 10;
 
-fn parse(name: &str, wgsl: &str, capabilities: Capabilities) -> (Module, ModuleInfo) {
+pub(crate) fn parse(name: &str, wgsl: &str, capabilities: Capabilities) -> (Module, ModuleInfo) {
     let module = naga::front::wgsl::parse_str(wgsl)
         .unwrap_or_else(|e| panic!("{name}: {}\n{wgsl}", e.emit_to_string(wgsl)));
     let info = Validator::new(ValidationFlags::all(), capabilities)
@@ -31,7 +31,7 @@ fn parse(name: &str, wgsl: &str, capabilities: Capabilities) -> (Module, ModuleI
 }
 
 /// Writes the module for each target and fails where one cannot be written.
-fn lower(name: &str, module: &Module, info: &ModuleInfo) {
+pub(crate) fn lower(name: &str, module: &Module, info: &ModuleInfo) {
     use naga::back::{hlsl, msl, spv};
     let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
     let words = spv::write_vec(module, info, &options, None);
@@ -48,7 +48,7 @@ fn lower(name: &str, module: &Module, info: &ModuleInfo) {
 }
 
 /// Threads of a workgroup, and bytes of workgroup memory.
-fn size(name: &str, module: &Module) -> (u32, u32) {
+pub(crate) fn size(name: &str, module: &Module) -> (u32, u32) {
     let [entry] = &module.entry_points[..] else { panic!("{name}: not one entry point") };
     assert_eq!(entry.name, "main", "{name}");
     let memory = module
@@ -61,7 +61,7 @@ fn size(name: &str, module: &Module) -> (u32, u32) {
 }
 
 /// The storage bindings from 1 on, by name and access, in order.
-fn storage(name: &str, module: &Module) -> Vec<(String, Access)> {
+pub(crate) fn storage(name: &str, module: &Module) -> Vec<(String, Access)> {
     let mut found: Vec<_> = module
         .global_variables
         .iter()
@@ -82,7 +82,7 @@ fn storage(name: &str, module: &Module) -> Vec<(String, Access)> {
 }
 
 /// Fields of the uniform block at binding 0: name, byte offset, whether it is a float.
-fn uniform(name: &str, module: &Module) -> Vec<(String, u32, bool)> {
+pub(crate) fn uniform(name: &str, module: &Module) -> Vec<(String, u32, bool)> {
     let (_, block) = module
         .global_variables
         .iter()
@@ -283,23 +283,28 @@ fn malformed_expressions_are_refused() {
     assert!(fused_wgsl(&many).unwrap_err().to_string().contains("workgroup memory"));
 }
 
+/// Whether Tint takes a kernel; an error where it is not installed.
+pub(crate) fn tint(name: &str, wgsl: &str) -> std::io::Result<()> {
+    // Tests of one process run at the same time.
+    let thread = std::thread::current().id();
+    let file = format!("warploom-{}-{thread:?}.wgsl", std::process::id());
+    let path = std::env::temp_dir().join(file);
+    std::fs::File::create(&path)?.write_all(wgsl.as_bytes())?;
+    let output = Command::new("tint")
+        .args(["--format", "wgsl", "-o", "/dev/null"])
+        .arg(&path)
+        .stdin(Stdio::null())
+        .output();
+    std::fs::remove_file(&path)?;
+    let output = output?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {told}\n{wgsl}");
+    Ok(())
+}
+
 /// What a browser gets is also read by Tint, which knows more rules (uniform control flow).
 #[test]
 fn floor_variants_pass_tint_where_it_is_installed() {
-    let tint = |name: &str, wgsl: &str| -> std::io::Result<()> {
-        let path = std::env::temp_dir().join(format!("warploom-{}.wgsl", std::process::id()));
-        std::fs::File::create(&path)?.write_all(wgsl.as_bytes())?;
-        let output = Command::new("tint")
-            .args(["--format", "wgsl", "-o", "/dev/null"])
-            .arg(&path)
-            .stdin(Stdio::null())
-            .output();
-        std::fs::remove_file(&path)?;
-        let output = output?;
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}: {told}\n{wgsl}");
-        Ok(())
-    };
     if let Err(e) = tint("probe", "@compute @workgroup_size(1) fn main() {}") {
         eprintln!("tint was not found ({e}): its rules were not checked");
         return;

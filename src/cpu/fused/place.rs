@@ -61,12 +61,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn new(
-        operand: &Operand,
-        space: &Space,
-        words: &mut Words<'_>,
-        of_row: bool,
-    ) -> Result<Place> {
+    fn new(operand: &Operand, space: &Space, words: &mut Words<'_>, of_row: bool) -> Result<Place> {
         let addressing = operand.addressing;
         let mut place = Place { addressing, strides: [0; 6], offset: words.next()?, extent: 1 };
         match addressing {

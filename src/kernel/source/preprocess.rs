@@ -1,184 +1,27 @@
-//! From a catalogue spec to WGSL text.
-//!
-//! Assets are the files of `shaders/`, embedded. `shaders/README.md` tells how they are written.
-//! Two equal specs give equal text.
+//! The preprocessor of assets: imports, defines, constants, repetition.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::catalogue::{self, Entry};
-use super::spec::{AssetSpec, Constant};
+use super::f32_literal;
 use crate::error::{Error, Result};
+use crate::kernel::spec::Constant;
 
 /// A file's text by its name without folder and ending.
-type Files<'a> = &'a dyn Fn(&str) -> Option<&'static str>;
+pub(super) type Files<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
-macro_rules! assets {
-    ($($name:literal: $path:literal,)*) => {
-        /// Name (without folder and ending), path in the package and text of every shader file.
-        pub const ASSETS: &[(&str, &str, &str)] = &[
-            $(($name, concat!("shaders/", $path), include_str!(concat!("../../shaders/", $path))),)*
-        ];
-    };
-}
-
-assets! {
-    "argmax": "argmax.wgsl",
-    "attn_decode": "attn_decode.wgsl",
-    "attn_prefill": "attn_prefill.wgsl",
-    "block": "shared/block.wgsl",
-    "conv2d": "conv2d.wgsl",
-    "dequant_bf16": "dequant_bf16.wgsl",
-    "dequant_f16": "dequant_f16.wgsl",
-    "dequant_f32": "dequant_f32.wgsl",
-    "dequant_q4_0": "dequant_q4_0.wgsl",
-    "dequant_q4_1": "dequant_q4_1.wgsl",
-    "dequant_q4_k": "dequant_q4_k.wgsl",
-    "dequant_q6_k": "dequant_q6_k.wgsl",
-    "dequant_q8_0": "dequant_q8_0.wgsl",
-    "gather": "gather.wgsl",
-    "gather_rows": "gather_rows.wgsl",
-    "half": "shared/half.wgsl",
-    "halfwords": "shared/halfwords.wgsl",
-    "math_casts": "shared/math_casts.wgsl",
-    "math_erf": "shared/math_erf.wgsl",
-    "math_integers": "shared/math_integers.wgsl",
-    "math_pow": "shared/math_pow.wgsl",
-    "math_rem": "shared/math_rem.wgsl",
-    "math_sigmoid": "shared/math_sigmoid.wgsl",
-    "math_tanh": "shared/math_tanh.wgsl",
-    "math_trig": "shared/math_trig.wgsl",
-    "matmul": "matmul.wgsl",
-    "matmul_batched": "matmul_batched.wgsl",
-    "matvec": "matvec.wgsl",
-    "matvec_sum": "shared/matvec_sum.wgsl",
-    "nibbles": "shared/nibbles.wgsl",
-    "norm_layer": "norm_layer.wgsl",
-    "norm_rms": "norm_rms.wgsl",
-    "pool2d": "pool2d.wgsl",
-    "pool2d_avg": "pool2d_avg.wgsl",
-    "pool2d_max": "pool2d_max.wgsl",
-    "reduce": "reduce.wgsl",
-    "reduce_max": "reduce_max.wgsl",
-    "reduce_mean": "reduce_mean.wgsl",
-    "reduce_min": "reduce_min.wgsl",
-    "reduce_prod": "reduce_prod.wgsl",
-    "reduce_sum": "reduce_sum.wgsl",
-    "rope": "rope.wgsl",
-    "rope_half": "rope_half.wgsl",
-    "rope_interleaved": "rope_interleaved.wgsl",
-    "softmax": "softmax.wgsl",
-}
-
-/// Families whose kernels are one skeleton with an import of the kernel's own name.
-const SKELETONS: [&str; 3] = ["reduce", "rope", "pool2d"];
-
-fn asset(name: &str) -> Option<&'static str> {
-    ASSETS.iter().find(|(n, ..)| *n == name).map(|(.., text)| *text)
-}
-
-/// The text of a shared file of functions, for generated kernels.
-///
-/// # Errors
-/// Compile, for a file that does not exist or is itself wrong.
-pub fn shared_wgsl(name: &str) -> Result<String> {
-    assemble(name, "", &[], &BTreeMap::new(), &asset)
-}
-
-/// The WGSL text of an asset: imports resolved, defines applied, constants set.
-///
-/// # Errors
-/// Unsupported, for a kernel that is not in the catalogue; invalid, for a define or a constant
-/// that the kernel does not have; compile, for a fault in the asset. The last two name the asset,
-/// and the line where there is one.
-pub fn asset_wgsl(spec: &AssetSpec) -> Result<String> {
-    let (entry, format) = catalogue::find(&spec.name).ok_or_else(|| {
-        Error::unsupported(format!("kernel {:?} is not in the catalogue", spec.name))
-    })?;
-    if let Some(define) = spec.defines.iter().find(|d| !entry.defines.contains(&d.as_str())) {
-        return Err(Error::invalid(format!(
-            "kernel {}: there is no variant {define:?}, only {:?}",
-            spec.name, entry.defines
-        )));
-    }
-    let (file, star) = match format {
-        Some(format) => (entry.name.trim_end_matches("_*"), format.name()),
-        None => SKELETONS
-            .iter()
-            .find_map(|s| Some((*s, entry.name.strip_prefix(s)?.strip_prefix('_')?)))
-            .unwrap_or((entry.name, "")),
-    };
-    assemble(file, star, &spec.defines, &spec.constants, &asset)
-}
-
-/// Every variant that ships, for tests: each kernel with each format, each set of defines, and
-/// constants at their defaults and at other values that engines use.
-pub fn variants() -> Vec<AssetSpec> {
-    let mut all = Vec::new();
-    for entry in catalogue::CATALOGUE {
-        let names: Vec<String> = if entry.name.ends_with('*') {
-            catalogue::family_formats().map(|f| catalogue::family_name(entry.name, f)).collect()
-        } else {
-            vec![entry.name.to_string()]
-        };
-        for name in names {
-            for set in 0..1u32 << entry.defines.len() {
-                let base = entry
-                    .defines
-                    .iter()
-                    .enumerate()
-                    .filter(|(i, _)| set >> i & 1 == 1)
-                    .fold(AssetSpec::new(&name), |spec, (_, define)| spec.define(*define));
-                all.extend(constant_sets(entry, &base));
-            }
-        }
-    }
-    all
-}
-
-/// A spec with the constants that are worth a test.
-fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
-    let with = |pairs: &[(&str, u32)]| {
-        pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
-    };
-    let mut sets = vec![base.clone()];
-    match entry.name {
-        "matvec_*" => {
-            sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
-            sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
-        }
-        "matmul_*" => {
-            sets.push(with(&[("BM", 32), ("BN", 64)]));
-            sets.push(with(&[("BM", 128), ("BN", 64)]));
-        }
-        "attn_decode" => {
-            let dims = if base.defines.iter().any(|d| d == "vec4") {
-                [32, 80, 128, 256]
-            } else {
-                [1, 33, 128, 256]
-            };
-            for (dim, threads) in dims.into_iter().zip([64, 256, 128, 256]) {
-                sets.push(with(&[("HEAD_DIM", dim), ("WG", threads)]));
-            }
-        }
-        "attn_prefill" => {
-            sets.extend([1, 33, 80, 128, 256].map(|dim| with(&[("HEAD_DIM", dim)])));
-        }
-        _ if entry.constants.iter().any(|(name, _)| *name == "WG") => {
-            sets.extend([32, 256].map(|threads| with(&[("WG", threads)])));
-        }
-        _ => {}
-    }
-    sets
+/// What the lines of a text may refer to.
+pub(super) struct Source<'a> {
+    /// What a `*` in an import stands for.
+    pub(super) star: &'a str,
+    pub(super) defines: &'a [String],
+    pub(super) constants: &'a BTreeMap<String, Constant>,
+    pub(super) files: Files<'a>,
 }
 
 /// One run of the preprocessor.
 struct Assembly<'a> {
-    files: Files<'a>,
-    /// What a `*` in an import stands for.
-    star: &'a str,
-    defines: &'a [String],
-    constants: &'a BTreeMap<String, Constant>,
+    source: &'a Source<'a>,
     /// Constants that a line declared.
     declared: Vec<String>,
     /// Values of the `u32` constants so far that are plain numbers.
@@ -190,28 +33,21 @@ struct Assembly<'a> {
     body: String,
 }
 
-fn assemble(
-    file: &str,
-    star: &str,
-    defines: &[String],
-    constants: &BTreeMap<String, Constant>,
-    files: Files<'_>,
-) -> Result<String> {
+/// The text of a file with `tail` behind it.
+pub(super) fn assemble<'a>(file: &str, tail: &str, source: &'a Source<'a>) -> Result<String> {
     let mut run = Assembly {
-        files,
-        star,
-        defines,
-        constants,
+        source,
         declared: Vec::new(),
         numbers: BTreeMap::new(),
         seen: vec![file.to_string()],
         head: String::new(),
         body: String::new(),
     };
-    let text = files(file)
+    let text = (source.files)(file)
         .ok_or_else(|| Error::compile(format!("shaders/{file}.wgsl: there is no such file")))?;
     run.file(file, text)?;
-    if let Some(name) = constants.keys().find(|name| !run.declared.contains(name)) {
+    run.file("tail", tail)?;
+    if let Some(name) = source.constants.keys().find(|name| !run.declared.contains(name)) {
         return Err(Error::invalid(format!(
             "shaders/{file}.wgsl: constant {name} is not declared, only {:?}",
             run.declared
@@ -256,7 +92,7 @@ impl Assembly<'_> {
             match first {
                 "#ifdef" | "#ifndef" => {
                     let define = only_word(words).ok_or_else(|| fail(format!("{first} NAME")))?;
-                    let defined = self.defines.iter().any(|d| d == define);
+                    let defined = self.source.defines.iter().any(|d| d == define);
                     let holds = defined == (first == "#ifdef");
                     open.push(Branch { line: i + 1, outer: kept, holds, in_else: false });
                 }
@@ -280,9 +116,9 @@ impl Assembly<'_> {
                 _ if !kept => {}
                 "#import" => {
                     let import = only_word(words).ok_or_else(|| fail("#import NAME".into()))?;
-                    let import = import.replace('*', self.star);
+                    let import = import.replace('*', self.source.star);
                     if !self.seen.contains(&import) {
-                        let text = (self.files)(&import)
+                        let text = (self.source.files)(&import)
                             .ok_or_else(|| fail(format!("#import {import}: no such file")))?;
                         self.seen.push(import.clone());
                         self.file(&import, text)
@@ -363,7 +199,7 @@ impl Assembly<'_> {
         }
         self.declared.push(name.to_string());
         let mut value = default.to_string();
-        match (kind, self.constants.get(name)) {
+        match (kind, self.source.constants.get(name)) {
             ("u32" | "f32", None) => {}
             ("u32", Some(Constant::U32(v))) => value = format!("{v}u"),
             ("f32", Some(Constant::F32(bits))) if f32::from_bits(*bits).is_finite() => {
@@ -372,17 +208,6 @@ impl Assembly<'_> {
             (kind, given) => return Err(format!("constant {name}: {kind} cannot be {given:?}")),
         }
         Ok(format!("const {name}: {kind} = {value};"))
-    }
-}
-
-/// A finite number as a WGSL literal of the same bits.
-pub(crate) fn f32_literal(value: f32) -> String {
-    if value.abs() < 1e38 {
-        // The shortest digits that give the same bits.
-        format!("{value:?}f")
-    } else {
-        // Rounded digits may lie above the largest f32, which compilers refuse.
-        format!("{:?}f", f64::from(value))
     }
 }
 
@@ -441,7 +266,9 @@ mod tests {
     fn run(file: &str, defines: &[&str], constants: &[(&str, Constant)]) -> Result<String> {
         let defines: Vec<String> = defines.iter().map(|d| d.to_string()).collect();
         let constants = constants.iter().map(|(n, c)| (n.to_string(), *c)).collect();
-        assemble(file, "x", &defines, &constants, &files)
+        let source =
+            Source { star: "x", defines: &defines, constants: &constants, files: &|n| files(n) };
+        assemble(file, "", &source)
     }
 
     #[test]
@@ -486,13 +313,5 @@ mod tests {
         );
         let error = run("good", &[], &[("N", Constant::F32(0))]).unwrap_err();
         assert!(error.to_string().contains("good.wgsl:4: constant N"), "{error}");
-    }
-
-    #[test]
-    fn specs_outside_the_catalogue_are_refused() {
-        assert!(asset_wgsl(&AssetSpec::new("matvec_q9_9")).unwrap_err().is_unsupported());
-        assert!(asset_wgsl(&AssetSpec::new("gather").define("f16")).unwrap_err().is_invalid());
-        let error = asset_wgsl(&AssetSpec::new("softmax").constant("ROWS", 1)).unwrap_err();
-        assert!(error.is_invalid() && error.to_string().contains("ROWS"), "{error}");
     }
 }

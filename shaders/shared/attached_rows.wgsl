@@ -1,0 +1,37 @@
+// Which rows of w a workgroup takes, and where its products go: TASK_ROWS rows in turn, stored as y[i, row].
+// Generated text takes the place of this file where there are segments; an evaluation is then of up to
+// ANCHORS products, and a workgroup's product r is of evaluation r % evaluations(task).
+override ATTACHED: u32 = 0;
+
+const ANCHORS: u32 = 1u;
+
+@group(0) @binding(3u + ATTACHED) var<storage, read_write> y: array<f32>;
+
+struct Task {
+    first: u32,
+}
+
+fn task_of(group: u32) -> Task {
+    return Task(group * TASK_ROWS);
+}
+
+fn exists(task: Task) -> bool {
+    return task.first < params.n;
+}
+
+fn evaluations(task: Task) -> u32 {
+    return TASK_ROWS;
+}
+
+// The row of w of product r. Those past the end repeat the last one and are not stored.
+fn row_of(task: Task, r: u32) -> u32 {
+    return min(task.first + r, params.n - 1u);
+}
+
+// Evaluation e of the workgroup for row i of x, where they exist.
+fn store(task: Task, e: u32, i: u32, product: f32, second: f32) {
+    let row = task.first + e;
+    if (row < params.n && i < params.m) {
+        y[params.y_offset + i * params.y_stride + row] = product;
+    }
+}

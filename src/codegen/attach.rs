@@ -1,0 +1,420 @@
+//! Attachments as WGSL: text in the place of the assets' `attached_*` files.
+//!
+//! An asset calls `prologue`, `task_of`, `row_of` and `store`, which its default files define; here
+//! they are printed from the bodies. Words and buffers are as `kernel::attach` says: the weight of
+//! a norm is `norm_*`, operands of the prologue `p_x0_*`, of segment 1 `s1_x0_*` and `s1_y0_*`,
+//! buffers `in0`.. and `out0`...
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::ops::Body;
+use super::{line, stored};
+use crate::base::DType;
+use crate::error::{Error, Result};
+use crate::kernel::attach::supports;
+use crate::kernel::catalogue::{self, Entry};
+use crate::kernel::source::{self, Splice};
+use crate::kernel::{Addressing, AssetSpec, Attachment, FusedExpr, Operand, Segment, Value};
+
+/// The WGSL text of a catalogue kernel, with what is fused into it.
+///
+/// # Errors
+/// As [`source::asset_wgsl`]; unsupported, for an attachment that the kernel does not take;
+/// invalid, for a body that is not well formed.
+pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
+    let Some(attached) = &spec.attached else { return source::asset_wgsl(spec) };
+    let fail = |what: String| Error::invalid(format!("kernel {}: {what}", spec.name));
+    supports(&spec.name, attached).map_err(|what| {
+        Error::unsupported(format!("kernel {}: what is fused into it: {what}", spec.name))
+    })?;
+    let (entry, _) = catalogue::find(&spec.name).ok_or_else(|| {
+        Error::unsupported(format!("kernel {:?} is not in the catalogue", spec.name))
+    })?;
+    let mut splice = Splice::default();
+    splice.files.insert("attached_params", params(attached, entry.is_linear()));
+    let vec4 = spec.defines.iter().any(|define| define == "vec4");
+    let mut printer = Printer::new(attached, entry, vec4);
+    if attached.prologue.is_some() {
+        let text = printer.prologue().map_err(|what| fail(format!("prologue: {what}")))?;
+        splice.files.insert("attached_x", text);
+    }
+    if attached.segments.is_empty() {
+        splice.constants.push(("ATTACHED", attached.reads()));
+    } else {
+        let text = printer.segments().map_err(fail)?;
+        let file = if entry.is_linear() { "attached_rows" } else { "attached_store" };
+        splice.files.insert(file, text);
+    }
+    if attached.norm.is_some() {
+        splice.defines.push("norm");
+    }
+    splice.tail = printer.tail();
+    source::spliced_wgsl(spec, &splice)
+}
+
+/// Fields of the parameter block, in the order of the contract.
+fn params(attached: &Attachment, linear: bool) -> String {
+    let mut text = String::new();
+    if attached.norm.is_some() {
+        text.push_str("    norm_eps: f32,\n    norm_offset: u32,\n");
+    }
+    if let Some(body) = &attached.prologue {
+        operand_fields(body, "p", &mut text);
+    }
+    if linear {
+        for i in 0..attached.segments.len() {
+            for name in ["first_row", "size0", "size1", "stride0", "stride1", "distance"] {
+                line!(text, "    s{i}_{name}: u32,");
+            }
+        }
+    }
+    for (i, segment) in attached.segments.iter().enumerate() {
+        operand_fields(&segment.body, &format!("s{i}"), &mut text);
+    }
+    text
+}
+
+fn operand_fields(body: &FusedExpr, prefix: &str, text: &mut String) {
+    for (name, operand) in super::operands(body) {
+        line!(text, "    {prefix}_{name}_offset: u32,");
+        if operand.addressing == Addressing::Strided {
+            for d in 0..body.rank {
+                line!(text, "    {prefix}_{name}_stride{d}: u32,");
+            }
+        }
+    }
+}
+
+/// What the bodies need around them.
+struct Printer<'a> {
+    attached: &'a Attachment,
+    entry: &'a Entry,
+    /// Types of the elements of the buffers that are read and written.
+    reads: Vec<&'static str>,
+    writes: Vec<&'static str>,
+    imports: BTreeSet<&'static str>,
+    declarations: BTreeSet<String>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(attached: &'a Attachment, entry: &'a Entry, vec4: bool) -> Printer<'a> {
+        let bodies = || attached.prologue.iter().chain(attached.segments.iter().map(|s| &s.body));
+        let element = |operands: &mut dyn Iterator<Item = &Operand>, binding: u32| {
+            let mut types =
+                operands.filter(|o| o.binding == binding).map(|o| stored(o.dtype)).peekable();
+            let first = types.peek().copied()?;
+            Some(if types.all(|other| other == first) { first } else { "u32" })
+        };
+        let read = |binding| {
+            let inputs = element(&mut bodies().flat_map(|body| &body.inputs), binding);
+            match (inputs, attached.norm == Some(binding)) {
+                (None, true) if vec4 => "vec4<f32>",
+                (None, _) | (Some("f32"), _) => "f32",
+                (Some(_), true) => "u32",
+                (Some(other), false) => other,
+            }
+        };
+        let outputs = || bodies().flat_map(|body| &body.outputs).map(|output| &output.operand);
+        let write = |binding| element(&mut outputs(), binding).unwrap_or("f32");
+        Printer {
+            attached,
+            entry,
+            reads: (0..attached.reads()).map(read).collect(),
+            writes: (0..attached.writes()).map(write).collect(),
+            imports: BTreeSet::new(),
+            declarations: BTreeSet::new(),
+        }
+    }
+
+    /// Buffers, module-scope variables and functions that the bodies call.
+    fn tail(&self) -> String {
+        let own = self.entry.bindings.iter().filter(|(_, a)| *a == crate::kernel::Access::Read);
+        let first = 1 + own.count();
+        let mut text = String::new();
+        let reads = self.reads.iter().enumerate().map(|(i, e)| (format!("in{i}"), "read", e));
+        let writes =
+            self.writes.iter().enumerate().map(|(i, e)| (format!("out{i}"), "read_write", e));
+        for (i, (name, access, element)) in reads.chain(writes).enumerate() {
+            let binding = first + i;
+            line!(
+                text,
+                "@group(0) @binding({binding}) var<storage, {access}> {name}: array<{element}>;"
+            );
+        }
+        if let Some(binding) = self.attached.norm {
+            text.push_str(&norm_weight(binding, self.reads[binding as usize]));
+        }
+        for declaration in &self.declarations {
+            text.push_str(declaration);
+        }
+        for name in &self.imports {
+            line!(text, "#import {name}");
+        }
+        text
+    }
+
+    /// The function of one element of x, and that of four neighbours.
+    fn prologue(&mut self) -> Result<String, String> {
+        let Some(body) = &self.attached.prologue else { return Ok(String::new()) };
+        let columns = match self.entry.name {
+            "conv2d" => "params.in_h * params.in_w",
+            _ => "params.k",
+        };
+        let scope = Scope { prefix: "p", index: format!("c0 * {columns} + c1"), anchors: &["x"] };
+        let printed = self.body(body, &scope)?;
+        let last = body.values.len().checked_sub(1).ok_or("no value")? as u32;
+        match printed.body.dtype(last)? {
+            DType::F32 => {}
+            other => return Err(format!("a result of {other}")),
+        }
+        let mut text = String::new();
+        line!(text, "// {body}");
+        line!(text, "fn prologue(c0: u32, c1: u32, x: f32) -> f32 {{");
+        text.push_str(&printed.lines);
+        line!(text, "    return v{last};\n}}\n");
+        if self.entry.is_linear() {
+            // Where columns may lie past the end, x is 0 there and has to stay so.
+            let masked = if self.entry.name == "matvec_*" { "PARTIAL" } else { "true" };
+            line!(text, "fn prologue4(row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{");
+            line!(text, "    let last = select(0xffffffffu, params.k - 1u, {masked});");
+            text.push_str("    let made = vec4(\n");
+            for (i, part) in ["x", "y", "z", "w"].iter().enumerate() {
+                line!(text, "        prologue(row, min(column + {i}u, last), x.{part}),");
+            }
+            text.push_str("    );\n    let columns = vec4(column) + vec4(0u, 1u, 2u, 3u);\n");
+            text.push_str("    return select(vec4(0.0), made, columns <= vec4(last));\n}\n\n");
+        }
+        Ok(text)
+    }
+
+    /// Which products meet, and what is done with them.
+    fn segments(&mut self) -> Result<String, String> {
+        let mut text = String::new();
+        let segments = &self.attached.segments;
+        if self.entry.is_linear() {
+            let anchors = segments.iter().map(|s| s.anchors).max().unwrap_or(1);
+            text.push_str(&tasks(segments, anchors));
+            for (i, segment) in segments.iter().enumerate() {
+                let prefix = format!("s{i}");
+                let sizes = [format!("params.s{i}_size0"), format!("params.s{i}_size1")];
+                let head = format!(
+                    "fn segment{i}(c0: u32, c1: u32, c2: u32, product: f32, second: f32) {{"
+                );
+                let anchors = &["product", "second"][..segment.anchors as usize];
+                let made = self.segment(&segment.body, &prefix, sizes, anchors);
+                let made = made.map_err(|what| format!("segment {i}: {what}"))?;
+                line!(text, "// {}\n{head}\n{made}}}\n", segment.body);
+            }
+        } else if let [segment] = &segments[..] {
+            let sizes = ["sizes().x".to_string(), "sizes().y".to_string()];
+            let made = self.segment(&segment.body, "s0", sizes, &["product"])?;
+            line!(text, "// {}", segment.body);
+            line!(text, "fn store(c0: u32, c1: u32, c2: u32, product: f32) {{\n{made}}}\n");
+        }
+        Ok(text)
+    }
+
+    fn segment(
+        &mut self,
+        body: &FusedExpr,
+        prefix: &str,
+        [size0, size1]: [String; 2],
+        anchors: &[&str],
+    ) -> Result<String, String> {
+        let index = format!("(c0 * {size0} + c1) * {size1} + c2");
+        let printed = self.body(body, &Scope { prefix, index, anchors })?;
+        let Printed { body: typed, lines: mut text } = printed;
+        for (i, output) in body.outputs.iter().enumerate() {
+            let operand = &output.operand;
+            let made = typed.dtype(output.value).map_err(|what| format!("output {i}: {what}"))?;
+            if made != operand.dtype {
+                return Err(format!("{made} for output {i} of {}", operand.dtype));
+            }
+            let value = match made {
+                DType::Bool => format!("select(0u, 1u, v{})", output.value),
+                _ => format!("v{}", output.value),
+            };
+            let value = match self.writes[operand.binding as usize] {
+                element if element == stored(made) => value,
+                element => format!("bitcast<{element}>({value})"),
+            };
+            let at = address(&format!("{prefix}_y{i}"), operand, body.rank);
+            line!(text, "    out{}[{at}] = {value};", operand.binding);
+        }
+        Ok(text)
+    }
+
+    /// One line for each value, and what they need.
+    fn body<'e>(&mut self, expr: &'e FusedExpr, scope: &Scope) -> Result<Printed<'e>, String> {
+        let mut body = Body::new(expr, scope.anchors.len() as u32)?;
+        let mut lines = String::new();
+        for (i, value) in expr.values.iter().enumerate() {
+            let text = match *value {
+                Value::Input(x) => self.load(expr, x, scope)?,
+                Value::Index => scope.index.clone(),
+                Value::Anchor(a) => scope.anchors[a as usize].to_string(),
+                _ => body
+                    .text(i as u32, |operand| format!("v{operand}"))
+                    .ok_or_else(|| format!("value {i}: a reduction"))?,
+            };
+            line!(lines, "    let v{i} = {text};");
+        }
+        self.imports.extend(body.imports());
+        self.declarations.extend(body.declarations().lines().map(|line| format!("{line}\n")));
+        Ok(Printed { body, lines })
+    }
+
+    /// The element of an input.
+    fn load(&self, expr: &FusedExpr, x: u32, scope: &Scope) -> Result<String, String> {
+        let operand = expr
+            .inputs
+            .get(x as usize)
+            .ok_or_else(|| format!("input {x} of {}", expr.inputs.len()))?;
+        let at = address(&format!("{}_x{x}", scope.prefix), operand, expr.rank);
+        let load = format!("in{}[{at}]", operand.binding);
+        let load = match (stored(operand.dtype), self.reads[operand.binding as usize]) {
+            (own, element) if own == element => load,
+            (own, _) => format!("bitcast<{own}>({load})"),
+        };
+        let test = if operand.dtype == DType::Bool { " != 0u" } else { "" };
+        Ok(load + test)
+    }
+}
+
+/// The lines of a body, and its types.
+struct Printed<'e> {
+    body: Body<'e>,
+    lines: String,
+}
+
+/// Names inside of a body.
+struct Scope<'a> {
+    /// Of its parameters.
+    prefix: &'a str,
+    /// The flat index.
+    index: String,
+    /// The numbers of the kernel.
+    anchors: &'a [&'a str],
+}
+
+/// Four neighbours of the norm's weight.
+fn norm_weight(binding: u32, element: &str) -> String {
+    let mut text = String::from("fn norm_weight(column: u32) -> vec4<f32> {\n");
+    if element == "vec4<f32>" {
+        line!(text, "    return in{binding}[(params.norm_offset + column) >> 2u];\n}}");
+        return text;
+    }
+    text.push_str("    let last = select(0xffffffffu, params.k - 1u, PARTIAL);\n");
+    text.push_str("    return vec4(\n");
+    for i in 0..4 {
+        let load = format!("in{binding}[params.norm_offset + min(column + {i}u, last)]");
+        match element {
+            "f32" => line!(text, "        {load},"),
+            _ => line!(text, "        bitcast<f32>({load}),"),
+        }
+    }
+    text.push_str("    );\n}\n");
+    text
+}
+
+/// Which segment and evaluations a workgroup takes, and the rows of w of its products; a workgroup
+/// makes evaluations of one segment.
+fn tasks(segments: &[Segment], anchors: u32) -> String {
+    let mut text = format!("const ANCHORS: u32 = {anchors}u;\n");
+    text.push_str(
+        "const_assert TASK_ROWS % ANCHORS == 0u;\n
+struct Task {
+    segment: u32,
+    // Evaluations: the first one of the workgroup, most in a workgroup, all of the segment.
+    first: u32,
+    most: u32,
+    count: u32,
+    size1: u32,
+    first_row: u32,
+    stride0: u32,
+    stride1: u32,
+    distance: u32,
+}
+
+fn task_of(group: u32) -> Task {
+    var left = group;
+",
+    );
+    for (i, segment) in segments.iter().enumerate() {
+        let s = format!("params.s{i}");
+        line!(text, "    let most{i} = TASK_ROWS / {}u;", segment.anchors);
+        line!(text, "    let count{i} = {s}_size0 * {s}_size1;");
+        line!(text, "    let groups{i} = (count{i} + most{i} - 1u) / most{i};");
+        line!(text, "    if (left < groups{i}) {{");
+        line!(text, "        return Task(");
+        line!(text, "            {i}u, left * most{i}, most{i}, count{i}, {s}_size1,");
+        line!(text, "            {s}_first_row, {s}_stride0, {s}_stride1, {s}_distance,");
+        line!(text, "        );\n    }}");
+        line!(text, "    left -= groups{i};");
+    }
+    text.push_str(
+        "    // Nothing is left to do.
+    return Task();
+}
+
+fn exists(task: Task) -> bool {
+    return task.first < task.count;
+}
+
+fn evaluations(task: Task) -> u32 {
+    return task.most;
+}
+
+// Product r is number r / most of evaluation r % most. Those past the end repeat the last one and are
+// not stored.
+fn row_of(task: Task, r: u32) -> u32 {
+",
+    );
+    text.push_str(match anchors {
+        1 => "    let e = min(task.first + r, task.count - 1u);\n    let further = 0u;\n",
+        _ => {
+            "    let late = r >= task.most;
+    let e = min(task.first + r - select(0u, task.most, late), task.count - 1u);
+    let further = select(0u, task.distance, late);\n"
+        }
+    });
+    text.push_str(
+        "    let s0 = e / task.size1;
+    let s1 = e - s0 * task.size1;
+    let row = task.first_row + s0 * task.stride0 + s1 * task.stride1 + further;
+    return min(row, params.n - 1u);
+}
+
+fn store(task: Task, e: u32, i: u32, product: f32, second: f32) {
+    let at = task.first + e;
+    if (at >= task.count || i >= params.m) {
+        return;
+    }
+    let s0 = at / task.size1;
+    let s1 = at - s0 * task.size1;
+",
+    );
+    if segments.len() == 1 {
+        text.push_str("    segment0(i, s0, s1, product, second);\n}\n\n");
+        return text;
+    }
+    text.push_str("    switch (task.segment) {\n");
+    for i in 0..segments.len() {
+        line!(text, "        case {i}u: {{\n            segment{i}(i, s0, s1, product, second);");
+        text.push_str("        }\n");
+    }
+    text.push_str("        default: {\n        }\n    }\n}\n\n");
+    text
+}
+
+/// The address of an operand's element, in terms of the coordinates `c0`, `c1`..
+fn address(name: &str, operand: &Operand, rank: u32) -> String {
+    let mut sum = format!("params.{name}_offset");
+    if operand.addressing == Addressing::Strided {
+        for d in 0..rank {
+            let _ = write!(sum, " + c{d} * params.{name}_stride{d}");
+        }
+    }
+    sum
+}

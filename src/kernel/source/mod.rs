@@ -1,0 +1,236 @@
+//! From a catalogue spec to WGSL text.
+//!
+//! Assets are the files of `shaders/`, embedded. `shaders/README.md` tells how they are written.
+//! Two equal specs give equal text.
+
+mod preprocess;
+
+use std::collections::BTreeMap;
+
+use preprocess::{Source, assemble};
+
+use super::catalogue::{self, Entry};
+use super::spec::{AssetSpec, Constant};
+use crate::error::{Error, Result};
+
+macro_rules! assets {
+    ($($name:literal: $path:literal,)*) => {
+        /// Name (without folder and ending), path in the package and text of every shader file.
+        pub const ASSETS: &[(&str, &str, &str)] = &[
+            $(($name, concat!("shaders/", $path), include_str!(concat!("../../../shaders/", $path))),)*
+        ];
+    };
+}
+
+assets! {
+    "argmax": "argmax.wgsl",
+    "attached_params": "shared/attached_params.wgsl",
+    "attached_rows": "shared/attached_rows.wgsl",
+    "attached_store": "shared/attached_store.wgsl",
+    "attached_x": "shared/attached_x.wgsl",
+    "attn_decode": "attn_decode.wgsl",
+    "attn_prefill": "attn_prefill.wgsl",
+    "block": "shared/block.wgsl",
+    "conv2d": "conv2d.wgsl",
+    "dequant_bf16": "dequant_bf16.wgsl",
+    "dequant_f16": "dequant_f16.wgsl",
+    "dequant_f32": "dequant_f32.wgsl",
+    "dequant_q4_0": "dequant_q4_0.wgsl",
+    "dequant_q4_1": "dequant_q4_1.wgsl",
+    "dequant_q4_k": "dequant_q4_k.wgsl",
+    "dequant_q6_k": "dequant_q6_k.wgsl",
+    "dequant_q8_0": "dequant_q8_0.wgsl",
+    "gather": "gather.wgsl",
+    "gather_rows": "gather_rows.wgsl",
+    "half": "shared/half.wgsl",
+    "halfwords": "shared/halfwords.wgsl",
+    "math_casts": "shared/math_casts.wgsl",
+    "math_erf": "shared/math_erf.wgsl",
+    "math_integers": "shared/math_integers.wgsl",
+    "math_pow": "shared/math_pow.wgsl",
+    "math_rem": "shared/math_rem.wgsl",
+    "math_sigmoid": "shared/math_sigmoid.wgsl",
+    "math_tanh": "shared/math_tanh.wgsl",
+    "math_trig": "shared/math_trig.wgsl",
+    "matmul": "matmul.wgsl",
+    "matmul_batched": "matmul_batched.wgsl",
+    "matvec": "matvec.wgsl",
+    "matvec_sum": "shared/matvec_sum.wgsl",
+    "nibbles": "shared/nibbles.wgsl",
+    "norm_layer": "norm_layer.wgsl",
+    "norm_rms": "norm_rms.wgsl",
+    "pool2d": "pool2d.wgsl",
+    "pool2d_avg": "pool2d_avg.wgsl",
+    "pool2d_max": "pool2d_max.wgsl",
+    "reduce": "reduce.wgsl",
+    "reduce_max": "reduce_max.wgsl",
+    "reduce_mean": "reduce_mean.wgsl",
+    "reduce_min": "reduce_min.wgsl",
+    "reduce_prod": "reduce_prod.wgsl",
+    "reduce_sum": "reduce_sum.wgsl",
+    "rope": "rope.wgsl",
+    "rope_half": "rope_half.wgsl",
+    "rope_interleaved": "rope_interleaved.wgsl",
+    "softmax": "softmax.wgsl",
+}
+
+/// Families whose kernels are one skeleton with an import of the kernel's own name.
+const SKELETONS: [&str; 3] = ["reduce", "rope", "pool2d"];
+
+fn asset(name: &str) -> Option<&'static str> {
+    ASSETS.iter().find(|(n, ..)| *n == name).map(|(.., text)| *text)
+}
+
+/// The text of a shared file of functions, for generated kernels.
+///
+/// # Errors
+/// Compile, for a file that does not exist or is itself wrong.
+pub fn shared_wgsl(name: &str) -> Result<String> {
+    let (defines, constants) = (Vec::new(), BTreeMap::new());
+    let files = |name: &str| asset(name);
+    let source = Source { star: "", defines: &defines, constants: &constants, files: &files };
+    assemble(name, "", &source)
+}
+
+/// Text that an attachment puts into an asset; `codegen` prints it.
+#[derive(Debug, Default)]
+pub(crate) struct Splice {
+    /// Files in the place of those of the same name.
+    pub(crate) files: BTreeMap<&'static str, String>,
+    /// Lines behind the asset's.
+    pub(crate) tail: String,
+    /// Defines beside those of the spec, which the catalogue does not list.
+    pub(crate) defines: Vec<&'static str>,
+    /// Constants beside those of the spec.
+    pub(crate) constants: Vec<(&'static str, u32)>,
+}
+
+/// The WGSL text of an asset: imports resolved, defines applied, constants set.
+///
+/// # Errors
+/// Unsupported, for a kernel that is not in the catalogue; invalid, for a define or a constant
+/// that the kernel does not have, or an attachment, which only `codegen` prints; compile, for a
+/// fault in the asset. The last two name the asset, and the line where there is one.
+pub fn asset_wgsl(spec: &AssetSpec) -> Result<String> {
+    if spec.attached.is_some() {
+        return Err(Error::invalid(format!("kernel {}: the attachment is not printed", spec.name)));
+    }
+    spliced_wgsl(spec, &Splice::default())
+}
+
+/// As [`asset_wgsl`], with what an attachment puts in.
+pub(crate) fn spliced_wgsl(spec: &AssetSpec, splice: &Splice) -> Result<String> {
+    let (entry, format) = catalogue::find(&spec.name).ok_or_else(|| {
+        Error::unsupported(format!("kernel {:?} is not in the catalogue", spec.name))
+    })?;
+    if let Some(define) = spec.defines.iter().find(|d| !entry.defines.contains(&d.as_str())) {
+        return Err(Error::invalid(format!(
+            "kernel {}: there is no variant {define:?}, only {:?}",
+            spec.name, entry.defines
+        )));
+    }
+    let (file, star) = match format {
+        Some(format) => (entry.name.trim_end_matches("_*"), format.name()),
+        None => SKELETONS
+            .iter()
+            .find_map(|s| Some((*s, entry.name.strip_prefix(s)?.strip_prefix('_')?)))
+            .unwrap_or((entry.name, "")),
+    };
+    let mut defines = spec.defines.clone();
+    defines.extend(splice.defines.iter().map(|define| define.to_string()));
+    let mut constants = spec.constants.clone();
+    let more = splice.constants.iter();
+    constants.extend(more.map(|(name, value)| (name.to_string(), Constant::U32(*value))));
+    let files = |name: &str| splice.files.get(name).map(String::as_str).or_else(|| asset(name));
+    let source = Source { star, defines: &defines, constants: &constants, files: &files };
+    assemble(file, &splice.tail, &source)
+}
+
+/// Every variant that ships, for tests: each kernel with each format, each set of defines, and
+/// constants at their defaults and at other values that engines use.
+pub fn variants() -> Vec<AssetSpec> {
+    let mut all = Vec::new();
+    for entry in catalogue::CATALOGUE {
+        let names: Vec<String> = if entry.name.ends_with('*') {
+            catalogue::family_formats().map(|f| catalogue::family_name(entry.name, f)).collect()
+        } else {
+            vec![entry.name.to_string()]
+        };
+        for name in names {
+            for set in 0..1u32 << entry.defines.len() {
+                let base = entry
+                    .defines
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, _)| set >> i & 1 == 1)
+                    .fold(AssetSpec::new(&name), |spec, (_, define)| spec.define(*define));
+                all.extend(constant_sets(entry, &base));
+            }
+        }
+    }
+    all
+}
+
+/// A spec with the constants that are worth a test.
+fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
+    let with = |pairs: &[(&str, u32)]| {
+        pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
+    };
+    let mut sets = vec![base.clone()];
+    match entry.name {
+        "matvec_*" => {
+            sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
+            sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
+        }
+        "matmul_*" => {
+            sets.push(with(&[("BM", 32), ("BN", 64)]));
+            sets.push(with(&[("BM", 128), ("BN", 64)]));
+        }
+        "attn_decode" => {
+            let dims = if base.defines.iter().any(|d| d == "vec4") {
+                [32, 80, 128, 256]
+            } else {
+                [1, 33, 128, 256]
+            };
+            for (dim, threads) in dims.into_iter().zip([64, 256, 128, 256]) {
+                sets.push(with(&[("HEAD_DIM", dim), ("WG", threads)]));
+            }
+        }
+        "attn_prefill" => {
+            sets.extend([1, 33, 80, 128, 256].map(|dim| with(&[("HEAD_DIM", dim)])));
+        }
+        _ if entry.constants.iter().any(|(name, _)| *name == "WG") => {
+            sets.extend([32, 256].map(|threads| with(&[("WG", threads)])));
+        }
+        _ => {}
+    }
+    sets
+}
+
+/// A finite number as a WGSL literal of the same bits.
+pub(crate) fn f32_literal(value: f32) -> String {
+    if value.abs() < 1e38 {
+        // The shortest digits that give the same bits.
+        format!("{value:?}f")
+    } else {
+        // Rounded digits may lie above the largest f32, which compilers refuse.
+        format!("{:?}f", f64::from(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Attachment;
+
+    #[test]
+    fn specs_outside_the_catalogue_are_refused() {
+        assert!(asset_wgsl(&AssetSpec::new("matvec_q9_9")).unwrap_err().is_unsupported());
+        assert!(asset_wgsl(&AssetSpec::new("gather").define("f16")).unwrap_err().is_invalid());
+        let error = asset_wgsl(&AssetSpec::new("softmax").constant("ROWS", 1)).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains("ROWS"), "{error}");
+        let attachment = Attachment { norm: Some(0), ..Default::default() };
+        let error = asset_wgsl(&AssetSpec::new("matvec_f32").attach(attachment)).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains("attachment"), "{error}");
+    }
+}
