@@ -11,6 +11,7 @@ mod alias;
 mod choose;
 mod draft;
 mod explain;
+mod fold;
 mod lower;
 mod memory;
 mod pattern;
@@ -49,7 +50,7 @@ pub static PASSES: [Pass; 8] = [
     },
     Pass {
         name: "simplify",
-        doc: "merges equal nodes and drops those that nothing needs",
+        doc: "merges equal nodes, folds identities, views and constants, drops what nothing needs",
         optional: true,
         run: simplify::simplify,
     },
