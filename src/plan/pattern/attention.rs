@@ -53,7 +53,9 @@ pub(super) fn attention(m: &Matcher, id: NodeId) -> Option<Raised> {
         return None;
     }
     let (all, groups) = (heads(lead), heads(&kv_lead));
-    if all != groups && !all.as_const().zip(groups.as_const()).is_some_and(|(_, g)| g > 0) {
+    let numbers = all.as_const().zip(groups.as_const());
+    let shared = all == groups || numbers.is_some_and(|(_, groups)| groups > 0);
+    if !shared {
         return None;
     }
     let op = Op::Attention {
@@ -71,8 +73,8 @@ pub(super) fn attention(m: &Matcher, id: NodeId) -> Option<Raised> {
         let v = sourced(new, operands[2], &v)?;
         let v = rows(new, v, last - 1, last, &kv_lead)?;
         let y = new.add(op.clone(), &[q, k, v])?;
-        let parts = [&[tokens.clone()], &lead[..], &[size.clone()]].concat();
-        let y = new.add(Op::Reshape(Shape::new(parts)), &[y])?;
+        let parts = [&tokens].into_iter().chain(&lead).chain([&size]).cloned();
+        let y = new.add(Op::Reshape(parts.collect()), &[y])?;
         let heads_first = (1..last).chain([0, last]).collect();
         new.add(Op::Transpose(heads_first), &[y])
     }))
