@@ -15,6 +15,7 @@ mod estimate;
 mod explain;
 mod file;
 mod group;
+mod fold;
 mod lower;
 mod memory;
 mod pattern;
@@ -59,7 +60,7 @@ pub static PASSES: [Pass; 9] = [
     },
     Pass {
         name: "simplify",
-        doc: "merges equal nodes and drops those that nothing needs",
+        doc: "merges equal nodes, folds identities, views and constants, drops what nothing needs",
         optional: true,
         run: simplify::simplify,
     },

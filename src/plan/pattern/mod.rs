@@ -4,12 +4,21 @@
 //! Functions from graph to graph, one file a family. Each leaves nodes behind that nobody reads
 //! any more; [`crate::ir::live`] takes them away.
 
+mod activation;
+mod attention;
+mod matcher;
+mod norm;
 mod products;
+mod rope;
+#[cfg(test)]
+mod tests;
+
+use matcher::raise;
 
 use super::draft::Draft;
 use super::simplify::simplified;
 use crate::error::Result;
-use crate::ir::{Graph, Op, live};
+use crate::ir::{Graph, Op};
 use crate::provider::DeviceProfile;
 
 pub(super) fn pattern(draft: &mut Draft) -> Result<()> {
@@ -18,8 +27,23 @@ pub(super) fn pattern(draft: &mut Draft) -> Result<()> {
 }
 
 fn found(graph: &Graph, profile: &DeviceProfile) -> Result<Graph> {
-    let graph = products::merged(graph, profile.max_buffer_bytes)?;
-    Ok(live(&graph))
+    let graph = raised(graph.clone())?;
+    let graph = products::merged(&graph, profile.max_buffer_bytes)?;
+    simplified(&graph)
+}
+
+/// The graph with composite operations, the inner ones of each other first.
+fn raised(graph: Graph) -> Result<Graph> {
+    let graph = raise(graph, activation::simple)?;
+    let graph = raise(graph, activation::gated)?;
+    // Of centred rows an RMSNorm is a LayerNorm, which is the larger match.
+    let graph = raise(graph, norm::layer_norm)?;
+    let graph = raise(graph, norm::rms_norm)?;
+    let graph = raise(graph, norm::softmax)?;
+    let graph = raise(graph, rope::rope)?;
+    let graph = simplified(&graph)?;
+    let graph = raise(graph, rope::partial)?;
+    raise(graph, attention::attention)
 }
 
 /// Names of the weights that plans of this graph read as one, in their order there: who uploads
