@@ -61,12 +61,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn new(
-        operand: &Operand,
-        space: &Space,
-        words: &mut Words<'_>,
-        of_row: bool,
-    ) -> Result<Place> {
+    fn new(operand: &Operand, space: &Space, words: &mut Words<'_>, of_row: bool) -> Result<Place> {
         let addressing = operand.addressing;
         let mut place = Place { addressing, strides: [0; 6], offset: words.next()?, extent: 1 };
         match addressing {
@@ -160,12 +155,6 @@ impl<'a> Placed<'a> {
             targets.push(target);
         }
         Ok(Placed { program, space, inputs, targets })
-    }
-
-    /// Whether there is nothing to evaluate.
-    pub(in crate::cpu) fn is_empty(&self) -> bool {
-        let of_rows = self.program.outputs.iter().any(|sink| sink.of_row);
-        self.space.n == 0 && (self.space.rows == 0 || !of_rows)
     }
 
     /// Whether every element of every output is written once, as far as strides can tell.

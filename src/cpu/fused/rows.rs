@@ -177,14 +177,7 @@ impl Rows<'_, '_> {
 
     /// # Safety
     /// As [`Rows::evaluate`]; the tile is of these rows.
-    unsafe fn tile(
-        &self,
-        frame: &mut Frame<'_>,
-        pass: &Pass,
-        tile: &Tile,
-        at: usize,
-        last: bool,
-    ) {
+    unsafe fn tile(&self, frame: &mut Frame<'_>, pass: &Pass, tile: &Tile, at: usize, last: bool) {
         let (rows, cols) = match self.cut {
             Cut::Whole(_) => (self.rows, self.launch.space.cols),
             Cut::Long => (1, tile.len),
