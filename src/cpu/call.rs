@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::arch::Arch;
+use super::attached::Attached;
 use super::pool::Pool;
 use crate::base::Format;
 use crate::error::{Error, Result};
@@ -43,6 +44,8 @@ pub(super) struct Call<'a> {
     pub(super) format: Format,
     /// Names of the bindings, for messages.
     pub(super) names: &'a [(&'static str, crate::kernel::Access)],
+    /// What is fused into the kernel.
+    pub(super) attached: Option<&'a Attached>,
     pub(super) context: &'a Context,
 }
 
@@ -67,6 +70,11 @@ unsafe impl Send for Out<'_> {}
 unsafe impl Sync for Out<'_> {}
 
 impl<'a> Out<'a> {
+    /// Memory of the host.
+    pub(super) fn of(memory: &'a mut [f32]) -> Out<'a> {
+        Out { ptr: memory.as_mut_ptr(), len: memory.len(), memory: PhantomData }
+    }
+
     /// Elements.
     pub(super) fn len(&self) -> usize {
         self.len

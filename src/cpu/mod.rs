@@ -17,6 +17,7 @@
 //! `mod` lines below.
 
 mod arch;
+mod attached;
 mod call;
 #[cfg_attr(not(target_arch = "wasm32"), path = "clock_native.rs")]
 #[cfg_attr(target_arch = "wasm32", path = "clock_none.rs")]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::attached::Attached;
 use super::kernels::{self, KernelFn};
 use super::memory::{ALIGNMENT, Memory};
 use super::{clock, fused};
@@ -17,6 +18,8 @@ use crate::provider::{
 /// A kernel that is ready to be called.
 pub(super) struct Kernel {
     pub(super) body: Body,
+    /// What is fused into it.
+    pub(super) attached: Option<Attached>,
     pub(super) format: Format,
     /// Names and accesses of its bindings.
     pub(super) bindings: Vec<(&'static str, Access)>,
@@ -43,23 +46,26 @@ impl Kernel {
             KernelSpec::Asset(asset) => {
                 let unknown = || Error::unsupported(format!("kernel {:?} on the CPU", asset.name));
                 let (entry, format) = catalogue::find(&asset.name).ok_or_else(unknown)?;
-                if asset.attached.is_some() {
-                    return Err(Error::unsupported(format!("{spec} on the CPU")));
-                }
                 let function = kernels::find(entry.name).ok_or_else(unknown)?;
-                Ok(Kernel {
-                    body: Body::Function(function),
-                    format: format.unwrap_or(Format::F32),
-                    bindings: entry.bindings.to_vec(),
-                    words: entry.params.len(),
-                })
+                let (mut bindings, mut words) = (entry.bindings.to_vec(), entry.params.len());
+                let mut attached = None;
+                if let Some(attachment) = &asset.attached {
+                    let with = Attached::new(entry, attachment);
+                    let with = with.map_err(|e| e.context(format!("kernel {spec}")))?;
+                    bindings = with.bindings(entry, attachment);
+                    words += attachment.words(entry.is_linear()) as usize;
+                    attached = Some(with);
+                }
+                let (body, format) = (Body::Function(function), format.unwrap_or(Format::F32));
+                Ok(Kernel { body, attached, format, bindings, words })
             }
             KernelSpec::Fused(expr) => {
                 let program = fused::Program::new(expr, fused::Role::Kernel)?;
                 let mut bindings = vec![("x", Access::Read); expr.reads() as usize];
                 bindings.resize((expr.reads() + expr.writes()) as usize, ("y", Access::ReadWrite));
                 let words = expr.raw_param_words() as usize;
-                Ok(Kernel { body: Body::Fused(program), format: Format::F32, bindings, words })
+                let (body, format) = (Body::Fused(program), Format::F32);
+                Ok(Kernel { body, attached: None, format, bindings, words })
             }
             KernelSpec::Source(source) => Err(Error::unsupported(format!(
                 "kernel {:?} is WGSL, which the CPU provider does not execute",

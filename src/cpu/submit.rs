@@ -134,6 +134,7 @@ impl Run<'_> {
                     spans: &spans,
                     format: kernel.format,
                     names: &kernel.bindings,
+                    attached: kernel.attached.as_ref(),
                     context: self.machine.context,
                 };
                 self.counters.dispatches += 1;

@@ -28,13 +28,25 @@ pub(super) fn launch(
     inputs: &[Vec<u8>],
     out: usize,
 ) -> Result<Vec<u32>> {
+    launch_many(device, spec, params, inputs, &[out]).map(|mut outs| outs.remove(0))
+}
+
+/// The same for any number of outputs.
+pub(super) fn launch_many(
+    device: &dyn Device,
+    spec: &KernelSpec,
+    params: &[u32],
+    inputs: &[Vec<u8>],
+    outs: &[usize],
+) -> Result<Vec<Vec<u32>>> {
     block_on(device.compile(spec))?;
     let mut work = Recording { label: "test".into(), ..Recording::default() };
     let kernel = work.kernel(spec.clone());
     let block = work.param_block(ParamBlock(params.iter().map(|w| Word::Bits(*w)).collect()));
     let (mut slots, mut bindings) = (Vec::new(), smallvec::SmallVec::new());
-    let poison: Vec<u8> = std::iter::repeat_n(POISON.to_le_bytes(), out).flatten().collect();
-    for (i, bytes) in inputs.iter().chain([&poison]).enumerate() {
+    let poison = |out: &usize| std::iter::repeat_n(POISON.to_le_bytes(), *out).flatten().collect();
+    let poison: Vec<Vec<u8>> = outs.iter().map(poison).collect();
+    for (i, bytes) in inputs.iter().chain(&poison).enumerate() {
         let size = bytes.len().next_multiple_of(4).max(4) as u64;
         let access = if i < inputs.len() { Access::Read } else { Access::ReadWrite };
         let slot = work.slot(format!("b{i}"), size);
@@ -44,21 +56,23 @@ pub(super) fn launch(
         slots.push(Some(range));
         bindings.push(Binding { slot, offset: 0, bytes: size, access });
     }
-    let last = inputs.len() as u32;
     let grid = [Dim::new(1), Dim::new(1), Dim::new(1)];
     let label = spec.name().to_string();
     let dispatch = Dispatch { kernel, params: block, bindings, grid, label };
     work.commands.push(Command::Dispatch(dispatch));
-    let bytes = Dim::from(out as u64 * 4);
-    let from = SlotRange { slot: last, offset: Dim::new(0), bytes };
-    work.commands.push(Command::Download { from });
+    for (i, out) in outs.iter().enumerate() {
+        let (slot, bytes) = ((inputs.len() + i) as u32, Dim::from(*out as u64 * 4));
+        let from = SlotRange { slot, offset: Dim::new(0), bytes };
+        work.commands.push(Command::Download { from });
+    }
     let id = device.prepare(&work, &slots)?;
     let ticket = device.submit(&[(id, Args::default())])?;
-    let done = block_on(device.wait(ticket))?;
+    let done = block_on(device.wait(ticket));
     slots.iter().flatten().for_each(|r| device.free(Resource::Buffer(r.buffer)));
     device.free(Resource::Prepared(id));
     let word = |c: &[u8]| u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
-    Ok(done.downloads[0].chunks_exact(4).map(word).collect())
+    let words = |bytes: &Vec<u8>| bytes.chunks_exact(4).map(word).collect();
+    Ok(done?.downloads.iter().map(words).collect())
 }
 
 /// Launches on every device and compares: `want[i]` is a number within `tolerance`, or `None`
@@ -302,7 +316,12 @@ fn parameters_that_pass_a_binding_are_errors_for_every_kernel() {
 }
 
 /// Launches with one buffer bound everywhere; yields it.
-fn launch_within(device: &dyn Device, spec: &KernelSpec, params: &[u32], data: &[f32]) -> Vec<f32> {
+pub(super) fn launch_within(
+    device: &dyn Device,
+    spec: &KernelSpec,
+    params: &[u32],
+    data: &[f32],
+) -> Vec<f32> {
     block_on(device.compile(spec)).unwrap();
     let size = data.len() as u64 * 4;
     let mut work = Recording::default();

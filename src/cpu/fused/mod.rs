@@ -93,11 +93,14 @@ impl Program {
         if plans[0].passes.len() > 1 {
             plans.extend([graph.plan(Keep::Costly), graph.plan(Keep::Nothing)]);
         }
-        let sink = |output: &Output| Sink { operand: output.operand, of_row: graph.of_row(output) };
+        let sink = |(i, output): (usize, &Output)| Sink {
+            operand: output.operand,
+            of_row: expr.writes_rows(i),
+        };
         Ok(Program {
             rank: expr.rank as usize,
             inputs: SmallVec::from_slice(&expr.inputs),
-            outputs: outputs.iter().map(sink).collect(),
+            outputs: outputs.iter().enumerate().map(sink).collect(),
             returns: role == Role::Prologue,
             reduces: expr.has_reductions(),
             plans,
@@ -220,5 +223,7 @@ fn same(value: usize, a: DType, b: DType) -> Result<()> {
     Err(Error::invalid(format!("fused value {value} has operands of types {a} and {b}")))
 }
 
+#[cfg(test)]
+mod rows_tests;
 #[cfg(test)]
 mod tests;

@@ -157,12 +157,6 @@ impl<'a> Placed<'a> {
         Ok(Placed { program, space, inputs, targets })
     }
 
-    /// Whether there is nothing to evaluate.
-    pub(in crate::cpu) fn is_empty(&self) -> bool {
-        let of_rows = self.program.outputs.iter().any(|sink| sink.of_row);
-        self.space.n == 0 && (self.space.rows == 0 || !of_rows)
-    }
-
     /// Whether every element of every output is written once, as far as strides can tell.
     pub(in crate::cpu) fn writes_once(&self) -> bool {
         let sinks = self.targets.iter().zip(&self.program.outputs);

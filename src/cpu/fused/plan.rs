@@ -5,7 +5,7 @@ use super::steps::StepOp;
 use crate::base::DType;
 use crate::error::Result;
 use crate::ir::ReduceOp;
-use crate::kernel::{Addressing, FusedExpr, Output, Stage, Value};
+use crate::kernel::{FusedExpr, Output, Stage, Value};
 
 /// The passes of an expression, for one choice of what is kept between them.
 pub(super) struct Plan {
@@ -122,11 +122,10 @@ impl<'a> Values<'a> {
         Ok(Values { expr, outputs, stages, steps, costs, used, written, types })
     }
 
-    /// Whether an output is written once a row. What is the same everywhere is written like an
-    /// element; so is a value of a row to a tensor without gaps.
-    pub(super) fn of_row(&self, output: &Output) -> bool {
-        let stage = self.stages[output.value as usize];
-        !stage.element && stage.after > 0 && output.operand.addressing != Addressing::Flat
+    /// Outputs that are written element by element.
+    fn of_elements(&self) -> impl Iterator<Item = &Output> {
+        let outputs = self.outputs.iter().enumerate();
+        outputs.filter(|(i, _)| !self.expr.writes_rows(*i)).map(|(_, output)| output)
     }
 
     fn is_uniform(&self, v: usize) -> bool {
@@ -152,8 +151,7 @@ impl<'a> Values<'a> {
     }
 
     fn count_passes(&self) -> usize {
-        let elements = self.outputs.iter().filter(|output| !self.of_row(output));
-        let elements = elements.map(|output| self.stages[output.value as usize].after);
+        let elements = self.of_elements().map(|output| self.stages[output.value as usize].after);
         let folds = self.reductions().map(|(.., a)| self.stages[a].after);
         elements.chain(folds).max().unwrap_or(0) as usize + 1
     }
@@ -163,8 +161,7 @@ impl<'a> Values<'a> {
         let folds = self.reductions().filter(|(.., a)| self.stages[*a].after as usize == pass);
         let mut wanted: Vec<usize> = folds.map(|(.., a)| a).collect();
         if last {
-            let elements = self.outputs.iter().filter(|output| !self.of_row(output));
-            wanted.extend(elements.map(|output| output.value as usize));
+            wanted.extend(self.of_elements().map(|output| output.value as usize));
         }
         wanted
     }
@@ -211,7 +208,7 @@ impl<'a> Values<'a> {
             self.operands(v).for_each(|a| spread[a] = true);
         }
         self.reductions().for_each(|(.., a)| spread[a] = true);
-        for output in self.outputs.iter().filter(|output| !self.of_row(output)) {
+        for output in self.of_elements() {
             spread[output.value as usize] = true;
         }
         spread
@@ -253,11 +250,12 @@ impl<'a> Values<'a> {
             let rows = self.rows(pass + 1, &spread, &places);
             plan.passes.push(Pass { elements, folds, rows });
         }
-        let result = |output: &Output| {
-            let v = output.value as usize;
-            if self.of_row(output) { places.row[v] } else { places.element[v] }
+        let result = |(i, output): (usize, &Output)| {
+            let of_row = self.expr.writes_rows(i);
+            let places = if of_row { &places.row } else { &places.element };
+            places[output.value as usize]
         };
-        plan.results = self.outputs.iter().map(result).collect();
+        plan.results = self.outputs.iter().enumerate().map(result).collect();
         plan.registers = places.most - held.len();
         plan
     }

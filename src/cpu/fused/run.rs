@@ -10,7 +10,7 @@ use super::plan::{Instruction, Plan};
 use super::{Addressing, Operands, Program, TILE};
 use crate::base::DType;
 use crate::cpu::arch::Arch;
-use crate::cpu::call::{Call, Input, Out};
+use crate::cpu::call::{Call, Input, Out, volume};
 use crate::error::{Error, Result};
 
 /// Elements below which a launch stays on one thread.
@@ -60,15 +60,16 @@ pub(in crate::cpu) fn run(program: &Program, call: &Call<'_>) -> Result<()> {
     for size in &mut sizes[..program.rank] {
         *size = words.next()?;
     }
-    let reads = call.names.len() - program.writes();
     let sizes = &sizes[..program.rank];
-    let placed = Placed::new(program, call, sizes, &mut words, reads, None)?;
-    if crate::cpu::call::volume(sizes) != n as u64 {
+    if volume(sizes) != n as u64 {
         return Err(Error::invalid(format!("{n} elements of an index space of {sizes:?}")));
     }
-    if placed.is_empty() {
+    let of_rows = program.outputs.iter().any(|sink| sink.of_row);
+    if n == 0 && (!of_rows || volume(&sizes[..sizes.len() - 1]) == 0) {
         return Ok(());
     }
+    let reads = call.names.len() - program.writes();
+    let placed = Placed::new(program, call, sizes, &mut words, reads, None)?;
     let outs: SmallVec<[Out<'_>; 4]> = placed.outs().collect();
     let launch = placed.bind(call, 0, &outs)?;
     let (arch, pool) = (call.context.arch, &call.context.pool);

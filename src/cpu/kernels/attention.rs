@@ -7,7 +7,8 @@
 use std::cell::RefCell;
 
 use crate::cpu::arch::{Arch, Product, WIDTHS, Weighted};
-use crate::cpu::call::{Call, Input, Out, extent, volume};
+use crate::cpu::attached::Sink;
+use crate::cpu::call::{Call, Input, extent};
 use crate::error::{Error, Result};
 
 /// Rows of queries of a task.
@@ -47,7 +48,7 @@ struct Attention<'a> {
     q: Input<'a, f32>,
     k: Input<'a, f32>,
     v: Input<'a, f32>,
-    out: Out<'a>,
+    out: Sink<'a>,
 }
 
 /// Up to [`ROWS`] rows of queries from (`token`, `head`) on, along tokens or along heads.
@@ -66,11 +67,12 @@ fn attention(call: &Call<'_>) -> Result<()> {
     if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
         return Err(Error::invalid(format!("{heads} heads over {kv_heads} heads of keys")));
     }
-    let out = call.output(yo, volume(&[tokens, heads, head_dim]))?;
+    let out = Sink::new(call, yo, [tokens, heads, head_dim])?;
     if out.len() == 0 {
         return Ok(());
     }
     let kv = |t, h| extent(&[(kv_len, t), (kv_heads, h), (head_dim, 1)]);
+    let q = extent(&[(tokens, qt), (heads, qh), (head_dim, 1)]);
     let a = Attention {
         heads,
         group: heads / kv_heads,
@@ -83,9 +85,9 @@ fn attention(call: &Call<'_>) -> Result<()> {
         q_strides: (qt, qh),
         k_strides: (kt, kh),
         v_strides: (vt, vh),
-        q: call.input(0, qo, extent(&[(tokens, qt), (heads, qh), (head_dim, 1)]), &out)?,
-        k: call.input(1, ko, kv(kt, kh), &out)?,
-        v: call.input(2, vo, kv(vt, vh), &out)?,
+        q: call.input_apart(0, qo, q, out.outs())?,
+        k: call.input_apart(1, ko, kv(kt, kh), out.outs())?,
+        v: call.input_apart(2, vo, kv(vt, vh), out.outs())?,
         out,
     };
     let (arch, pool) = (call.context.arch, &call.context.pool);
@@ -164,11 +166,13 @@ impl Attention<'_> {
             for i in 0..tile.rows {
                 let (token, head) = tile.place(i);
                 let at = (token * self.heads + head) * self.head_dim;
-                // SAFETY: this row of y belongs to this task alone.
-                let y = unsafe { self.out.slice(at, self.head_dim) };
                 let factor = if total[i] == 0.0 { 0.0 } else { 1.0 / total[i] };
                 let sums = &sums[i * self.head_dim..][..self.head_dim];
-                y.iter_mut().zip(sums).for_each(|(y, sum)| *y = sum * factor);
+                let make = |y: &mut [f32]| {
+                    y.iter_mut().zip(sums).for_each(|(y, sum)| *y = sum * factor);
+                };
+                // SAFETY: this row of y belongs to this task alone.
+                unsafe { self.out.fill(arch, at, self.head_dim, make) };
             }
         });
     }

@@ -1,7 +1,15 @@
 //! `conv2d`: direct convolution.
 
+use std::cell::Cell;
+
+use crate::cpu::attached::{Read, Sink, rows};
 use crate::cpu::call::{Call, volume};
 use crate::error::{Error, Result};
+
+thread_local! {
+    /// `x` as an attachment changes it.
+    static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
 
 /// Output positions whose tap lies inside the input: `0 <= i * stride - pad + tap < len`.
 pub(super) fn inside(
@@ -48,22 +56,28 @@ pub(super) fn conv2d(call: &Call<'_>) -> Result<()> {
             "{in_c} and {out_c} channels do not divide into {groups} groups"
         )));
     }
-    let out = call.output(yo, volume(&[batch, out_c, out_h, out_w]))?;
-    let x = call.input::<f32>(0, xo, volume(&[batch, in_c, in_h, in_w]), &out)?;
+    let planes = usize::try_from(volume(&[batch, out_c])).unwrap_or(usize::MAX);
+    let out = Sink::new(call, yo, [planes, out_h, out_w])?;
+    let x = volume(&[batch, in_c, in_h, in_w]);
+    let x = call.input_apart::<f32>(0, xo, x, out.outs())?;
     let group_c = in_c / groups;
-    let w = call.input::<f32>(1, wo, volume(&[out_c, group_c, kh, kw]), &out)?;
+    let w = volume(&[out_c, group_c, kh, kw]);
+    let w = call.input_apart::<f32>(1, wo, w, out.outs())?;
     if out.len() == 0 {
         return Ok(());
     }
-    let plane = out_h * out_w;
-    call.context.pool.run(batch * out_c, &|task| {
+    let (plane, x_plane) = (out_h * out_w, in_h * in_w);
+    let first = |row: usize| row * x_plane;
+    let read = Read { x: &x, rows: batch * in_c, cols: x_plane, first, col_stride: 1 };
+    let mut room = ROOM.take();
+    let changed = rows(call, &read, &mut room)?;
+    let x = changed.unwrap_or(&x);
+    let convolve = |task: usize, y: &mut [f32]| {
         let (b, o) = (task / out_c, task % out_c);
-        // SAFETY: this plane of y belongs to this task alone.
-        let y = unsafe { out.slice(task * plane, plane) };
         y.fill(0.0);
         let first = o / (out_c / groups) * group_c;
         for c in 0..group_c {
-            let x = &x[(b * in_c + first + c) * in_h * in_w..][..in_h * in_w];
+            let x = &x[(b * in_c + first + c) * x_plane..][..x_plane];
             for u in 0..kh {
                 let (i0, i1) = inside(out_h, in_h, sh, pt, u.saturating_mul(dh));
                 for v in 0..kw {
@@ -86,6 +100,11 @@ pub(super) fn conv2d(call: &Call<'_>) -> Result<()> {
                 }
             }
         }
+    };
+    call.context.pool.run(planes, &|task| {
+        // SAFETY: this plane of y belongs to this task alone.
+        unsafe { out.fill(call.context.arch, task * plane, plane, |y| convolve(task, y)) };
     });
+    ROOM.set(room);
     Ok(())
 }

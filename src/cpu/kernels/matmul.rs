@@ -1,16 +1,20 @@
 //! `matmul_*`: packed weights times many rows; `matmul_batched`: floats with free strides.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
-use super::matvec::linear;
+use super::matvec::{Linear, Rows, Store, multiply};
+use super::segments::Cut;
 use crate::cpu::arch::{Product, WIDTHS};
-use crate::cpu::call::{Call, extent, volume};
+use crate::cpu::attached::{Read, Sink, rows};
+use crate::cpu::call::{Call, extent};
 use crate::cpu::sgemm::{Matrix, sgemm};
 use crate::error::Result;
 
 thread_local! {
     /// Decoded rows of weights of this thread.
     static PANEL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// `a` as an attachment changes it.
+    static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
 /// Bytes of decoded weights that a thread works on: they stay in its second-level cache.
@@ -18,13 +22,24 @@ const PANEL_BYTES: usize = 256 << 10;
 
 /// The product of `matvec`, decoding each row of w once for all rows of x.
 pub(super) fn matmul(call: &Call<'_>) -> Result<()> {
-    let Some(t) = linear(call)? else { return Ok(()) };
-    let arch = call.context.arch;
-    if t.m < 8 || t.k == 0 {
-        t.by_rows(call);
-        return Ok(());
-    }
-    let height = (PANEL_BYTES / 4 / t.k).clamp(8, 64).next_multiple_of(4);
+    let few = |t: &Linear<'_>| t.m < 8 || t.k == 0;
+    let cut = |t: &Linear<'_>| match few(t) {
+        true => t.cut(),
+        false => Cut { grain: height(t), rows: height(t), decode: true },
+    };
+    multiply(call, cut, |t, x, to| match few(t) {
+        true => t.by_rows(call, x, to),
+        false => by_panels(call, t, x, to),
+    })
+}
+
+/// Rows of a panel.
+fn height(t: &Linear<'_>) -> usize {
+    (PANEL_BYTES / 4 / t.k).clamp(8, 64).next_multiple_of(4)
+}
+
+fn by_panels(call: &Call<'_>, t: &Linear<'_>, (x, x_stride): Rows<'_>, to: Store<'_>) {
+    let (arch, height) = (call.context.arch, height(t));
     call.context.pool.split(t.n, height, height, |rows| {
         PANEL.with_borrow_mut(|panel| {
             if panel.len() < height * t.k {
@@ -45,11 +60,12 @@ pub(super) fn matmul(call: &Call<'_>) -> Result<()> {
                         row_bytes: t.k * size_of::<f32>(),
                         rows: count,
                         k: t.k,
-                        x: t.x[i * t.x_stride..].as_ptr(),
-                        x_stride: t.x_stride,
+                        // With no columns there is nothing to point into.
+                        x: x.as_ptr().wrapping_add(i * x_stride),
+                        x_stride,
                         // SAFETY: element (i, start) lies inside y.
-                        y: unsafe { t.out.at(i * t.y_stride + start) },
-                        y_stride: t.y_stride,
+                        y: unsafe { to.out.at(i * to.y_stride + start) },
+                        y_stride: to.y_stride,
                     };
                     // SAFETY: the panel holds `count` rows of floats, x the rows i .. i + width;
                     // the columns start .. start + count of y belong to this chunk alone.
@@ -59,41 +75,49 @@ pub(super) fn matmul(call: &Call<'_>) -> Result<()> {
             }
         });
     });
-    Ok(())
 }
 
 /// `y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j]`.
 pub(super) fn matmul_batched(call: &Call<'_>) -> Result<()> {
     let [batch, m, n, k, ao, ab, ar, ac, bo, bb, br, bc, yo] = call.words()?;
-    let out = call.output(yo, volume(&[batch, m, n]))?;
+    let out = Sink::new(call, yo, [batch, m, n])?;
     if out.len() == 0 {
         return Ok(());
     }
-    let a = call.input::<f32>(0, ao, extent(&[(batch, ab), (m, ar), (k, ac)]), &out)?;
-    let b = call.input::<f32>(1, bo, extent(&[(batch, bb), (k, br), (n, bc)]), &out)?;
+    let a = extent(&[(batch, ab), (m, ar), (k, ac)]);
+    let a = call.input_apart::<f32>(0, ao, a, out.outs())?;
+    let b = extent(&[(batch, bb), (k, br), (n, bc)]);
+    let b = call.input_apart::<f32>(1, bo, b, out.outs())?;
+    let (arch, pool) = (call.context.arch, &call.context.pool);
     if k == 0 {
-        // SAFETY: the whole output, and nothing else refers to it.
-        unsafe { out.slice(0, out.len()) }.fill(0.0);
+        // SAFETY: everything, by this thread.
+        unsafe { out.fill(arch, 0, out.len(), |y| y.fill(0.0)) };
         return Ok(());
     }
-    let pool = &call.context.pool;
+    let first = |row: usize| row / m * ab + row % m * ar;
+    let read = Read { x: &a, rows: batch * m, cols: k, first, col_stride: ac };
+    let mut room = ROOM.take();
+    let changed = rows(call, &read, &mut room)?;
+    let (a, ab, ar, ac) = changed.map_or((&a[..], ab, ar, ac), |a| (a, m * k, k, 1));
     // Batches are shared out; where they are too few, so are rows.
     let parts = (4 * pool.threads()).div_ceil(batch).min(m.div_ceil(32)).max(1);
-    let rows = m.div_ceil(parts);
+    let height = m.div_ceil(parts);
     let work = |task: usize| {
-        let (index, start) = (task / parts, task % parts * rows);
+        let (index, start) = (task / parts, task % parts * height);
         let Some(count) = m.checked_sub(start).filter(|c| *c > 0) else { return };
-        let count = count.min(rows);
+        let count = count.min(height);
         let a = Matrix { data: &a[index * ab + start * ar..], row_stride: ar, col_stride: ac };
         let b = Matrix { data: &b[index * bb..], row_stride: br, col_stride: bc };
         // SAFETY: these rows of y belong to this task alone.
-        let y = unsafe { out.slice((index * m + start) * n, count * n) };
-        sgemm(count, n, k, &a, &b, y);
+        unsafe {
+            out.fill(arch, (index * m + start) * n, count * n, |y| sgemm(count, n, k, &a, &b, y));
+        }
     };
     if out.len().saturating_mul(k) < 64 << 10 {
         (0..batch * parts).for_each(work);
     } else {
         pool.run(batch * parts, &work);
     }
+    ROOM.set(room);
     Ok(())
 }

@@ -13,6 +13,7 @@ mod norm;
 mod pool2d;
 mod reduce;
 mod rope;
+mod segments;
 mod softmax;
 
 use super::call::Call;
