@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::ops::Body;
-use super::{line, stored};
+use super::{line, operand_fields, stored};
 use crate::base::DType;
 use crate::error::{Error, Result};
 use crate::kernel::attach::supports;
@@ -60,7 +60,7 @@ fn params(attached: &Attachment, linear: bool) -> String {
         text.push_str("    norm_eps: f32,\n    norm_offset: u32,\n");
     }
     if let Some(body) = &attached.prologue {
-        operand_fields(body, "p", &mut text);
+        operand_fields(body, "p_", &mut text);
     }
     if linear {
         for i in 0..attached.segments.len() {
@@ -70,20 +70,9 @@ fn params(attached: &Attachment, linear: bool) -> String {
         }
     }
     for (i, segment) in attached.segments.iter().enumerate() {
-        operand_fields(&segment.body, &format!("s{i}"), &mut text);
+        operand_fields(&segment.body, &format!("s{i}_"), &mut text);
     }
     text
-}
-
-fn operand_fields(body: &FusedExpr, prefix: &str, text: &mut String) {
-    for (name, operand) in super::operands(body) {
-        line!(text, "    {prefix}_{name}_offset: u32,");
-        if operand.addressing == Addressing::Strided {
-            for d in 0..body.rank {
-                line!(text, "    {prefix}_{name}_stride{d}: u32,");
-            }
-        }
-    }
 }
 
 /// What the bodies need around them.

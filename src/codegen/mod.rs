@@ -197,6 +197,18 @@ fn buffers(expr: &FusedExpr) -> Vec<Buffer> {
     reads.chain((0..expr.writes()).map(|b| buffer("out", "read_write", b, &written))).collect()
 }
 
+/// The words of operands as fields of the parameter block.
+fn operand_fields(expr: &FusedExpr, prefix: &str, text: &mut String) {
+    for (name, operand) in operands(expr) {
+        line!(text, "    {prefix}{name}_offset: u32,");
+        if operand.addressing == Addressing::Strided {
+            for d in 0..expr.rank {
+                line!(text, "    {prefix}{name}_stride{d}: u32,");
+            }
+        }
+    }
+}
+
 /// Parameters and bindings.
 fn header(expr: &FusedExpr, text: &mut String) {
     line!(text, "// fused: {expr}");
@@ -204,14 +216,7 @@ fn header(expr: &FusedExpr, text: &mut String) {
     for d in 0..expr.rank {
         line!(text, "    size{d}: u32,");
     }
-    for (name, operand) in operands(expr) {
-        line!(text, "    {name}_offset: u32,");
-        if operand.addressing == Addressing::Strided {
-            for d in 0..expr.rank {
-                line!(text, "    {name}_stride{d}: u32,");
-            }
-        }
-    }
+    operand_fields(expr, "", text);
     line!(text, "}}\n\n@group(0) @binding(0) var<uniform> params: Params;");
     for (i, Buffer { name, access, element, wide }) in buffers(expr).into_iter().enumerate() {
         let element = if wide { format!("vec4<{element}>") } else { element.to_string() };

@@ -8,6 +8,7 @@ use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query, SegmentBody}
 use crate::base::{Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
+use crate::kernel::attach::attach_groups;
 use crate::kernel::{AssetSpec, catalogue};
 use crate::provider::GRANULE;
 
@@ -119,18 +120,12 @@ impl Linear {
         let prologue = around.prologue.iter().flat_map(|body| &body.inputs);
         let aligned = aligned && prologue.clone().all(quads);
         let (spec, tile_n, tile_m) = self.spec(query.upper(m)?, n, aligned);
-        let tiles = match (self.family, &around.segments[..]) {
-            // A workgroup makes whole evaluations of one segment.
-            (Family::MatVec, [_, ..]) => around
-                .segments
-                .iter()
-                .map(|s| {
-                    let [size0, size1] = &s.sizes;
-                    let rows = size0.clone() * size1.clone() * Dim::from(s.anchors);
-                    rows.ceil_div(&Dim::from(tile_n))
-                })
-                .fold(Dim::new(0), |a, b| a + b),
-            _ => Dim::from(n.div_ceil(u64::from(tile_n))),
+        let tiles = match &around.segments[..] {
+            [] => Dim::from(n.div_ceil(u64::from(tile_n))),
+            segments => {
+                let count = |s: &SegmentBody| s.sizes[0].clone() * s.sizes[1].clone();
+                attach_groups(tile_n, segments.iter().map(|s| (count(s), s.anchors)))
+            }
         };
         let grid = self.grid(tiles, m.ceil_div(&Dim::from(tile_m)), out);
         out.call(
@@ -157,13 +152,6 @@ fn quads(view: &View) -> bool {
     let steps = if last.is(1) || last.is(0) { outer } else { return false };
     (last.is(0) || view.layout.offset.is_multiple_of(4))
         && steps.iter().all(|s| s.is_multiple_of(4))
-}
-
-/// Whether a segment takes neighbouring rows of the weight one after another.
-fn in_a_row(segment: &SegmentBody) -> bool {
-    let [size0, size1] = &segment.sizes;
-    let [step0, step1] = &segment.steps;
-    segment.anchors == 1 && (size1.is(1) || step1.is(1)) && (size0.is(1) || *step0 == size1.clone())
 }
 
 impl Engine for Linear {
@@ -202,13 +190,8 @@ impl Engine for Linear {
         if query.is_wgsl() && bindings > most {
             return Err(format!("{bindings} storage buffers, the device has {most}"));
         }
-        if self.family == Family::MatMul {
-            if around.norm.is_some() {
-                return Err("tiles have no norm of their rows".into());
-            }
-            if !self.cpu && around.segments.iter().any(|segment| !in_a_row(segment)) {
-                return Err("tiles hold neighbouring rows of the weight".into());
-            }
+        if self.family == Family::MatMul && around.norm.is_some() {
+            return Err("tiles have no norm of their rows".into());
         }
         Ok(())
     }
