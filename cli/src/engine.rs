@@ -302,7 +302,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
         (None, None, _) | (Some(_), None, Some(_)) => Some(open_model(&args.place)?),
         _ => None,
     };
-    let (session, zeros);
+    let (mut session, mut zeros);
     let resident = match model {
         Some(model) => {
             let context = explain::context(args, model.config().context);
@@ -313,7 +313,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
         None => {
             tell("weights, states and inputs are zeros");
             zeros = Resident::zeros(runtime.pool(), &**runtime.device(), plan)?;
-            &zeros
+            &mut zeros
         }
     };
     let symbols = full(plan);

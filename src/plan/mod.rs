@@ -16,6 +16,7 @@ mod explain;
 mod file;
 mod lower;
 mod memory;
+mod pattern;
 mod schedule;
 mod simplify;
 mod trace;
@@ -28,6 +29,7 @@ pub use draft::{Draft, NodeChoice};
 pub use explain::{
     ArenaBuffer, Memory, Placed, Report, StepMeasure, StepReport, Target, TextOptions, Totals,
 };
+pub use pattern::merged_weights;
 
 use crate::base::{DType, Shape, ShapeClass};
 use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
@@ -47,7 +49,7 @@ pub struct Pass {
 }
 
 /// Every pass, in order.
-pub static PASSES: [Pass; 7] = [
+pub static PASSES: [Pass; 8] = [
     Pass {
         name: "infer",
         doc: "puts in the symbols that are numbers in this class, infers shapes, verifies",
@@ -59,6 +61,12 @@ pub static PASSES: [Pass; 7] = [
         doc: "merges equal nodes and drops those that nothing needs",
         optional: true,
         run: simplify::simplify,
+    },
+    Pass {
+        name: "pattern",
+        doc: "finds composite operations in primitive ones and merges products of one operand",
+        optional: true,
+        run: pattern::pattern,
     },
     Pass {
         name: "alias",
@@ -149,6 +157,8 @@ pub enum SlotRole {
     Constants(Vec<u8>),
     /// A weight, by name.
     Weight(String),
+    /// Several weights one after another, by name.
+    Merged(Vec<String>),
     /// A state, by name.
     State(String),
 }

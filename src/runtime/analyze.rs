@@ -55,7 +55,7 @@ impl Runtime {
     pub async fn analyze(
         &self,
         plan: &Plan,
-        resident: &Resident,
+        resident: &mut Resident,
         symbols: &SymbolValues,
         inputs: &[Vec<u8>],
         options: &AnalyzeOptions,

@@ -222,8 +222,8 @@ fn runs(runtime: &Runtime, plan: Plan) -> Result<(), Error> {
         }
         inputs.push(vec![0; bytes as usize]);
     }
-    let resident = Resident::zeros(runtime.pool(), &**runtime.device(), &plan)?;
-    let instance = block_on(Instance::new(runtime, plan, &resident))?;
+    let mut resident = Resident::zeros(runtime.pool(), &**runtime.device(), &plan)?;
+    let instance = block_on(Instance::new(runtime, plan, &mut resident))?;
     block_on(instance.read(symbols, inputs)).map(|_| ())
 }
 
@@ -267,9 +267,9 @@ fn a_plan_built_ahead_runs_on_such_a_device() {
         let (pool, device) = (runtime.pool(), &**runtime.device());
         let mut resident = Resident::new();
         let source = WeightSource { name: "w", bytes: &weight };
-        resident.upload(pool, device, &source, &mut |_| {}).unwrap();
+        resident.upload(pool, device, &[source], &mut |_| {}).unwrap();
         resident.state(pool, device, "s", 16 * 32 * 4).unwrap();
-        let instance = block_on(Instance::new(&runtime, plan, &resident)).unwrap();
+        let instance = block_on(Instance::new(&runtime, plan, &mut resident)).unwrap();
         let inputs = vec![x.clone(), y.clone()];
         let got = block_on(instance.read(symbols.clone(), inputs)).unwrap().remove(0);
         assert_eq!(got.len(), expected.len(), "{label}");
@@ -305,6 +305,6 @@ fn a_device_that_lacks_what_a_plan_needs_is_named_with_its_limits() {
         param_words: 0,
     };
     plan.recording.kernels.push(warploom::kernel::KernelSpec::Source(spec));
-    let error = block_on(Instance::new(&cpu, plan, &Resident::new())).err().unwrap();
+    let error = block_on(Instance::new(&cpu, plan, &mut Resident::new())).err().unwrap();
     assert!(error.is_unsupported() && error.to_string().contains("does not fit cpu:0"), "{error}");
 }

@@ -65,7 +65,7 @@ pub(super) fn of(plan: &Plan) -> Memory {
                 memory.arena.push(ArenaBuffer { name, bytes, tensors });
                 memory.arena_bytes += bytes;
             }
-            SlotRole::Weight(_) => memory.weight_bytes += slot.bytes,
+            SlotRole::Weight(_) | SlotRole::Merged(_) => memory.weight_bytes += slot.bytes,
             SlotRole::State(_) => memory.state_bytes += slot.bytes,
             SlotRole::Inputs => memory.input_bytes += slot.bytes,
             SlotRole::Constants(_) => memory.constant_bytes += slot.bytes,
