@@ -1,5 +1,6 @@
 //! What the command line takes.
 
+use crate::explain_args::ExplainArgs;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use warploom::llm::sampler::Sampling;
@@ -18,6 +19,7 @@ Examples:
   warploom generate --model model.gguf --device cpu \"The capital of France is\"
   warploom devices
   warploom bench --model model.gguf --json
+  warploom explain --profile apple-m2
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.";
 
@@ -29,6 +31,8 @@ pub(crate) enum Command {
     Generate(GenerateArgs),
     /// Measure prompt reading and writing, and compare with the device's memory bandwidth
     Bench(BenchArgs),
+    /// Tell how a model or graph would run on a device, or how long each step takes there
+    Explain(Box<ExplainArgs>),
 }
 
 #[derive(Debug, Args)]
@@ -36,7 +40,8 @@ pub(crate) enum Command {
 Examples:
   warploom devices
   warploom devices --device webgpu:1   # would this one be found?
-  warploom devices --json")]
+  warploom devices --json
+  warploom devices --device webgpu:0 --save-profile mine.json   # for `explain --profile`")]
 pub(crate) struct DevicesArgs {
     /// Device to select: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
@@ -44,6 +49,9 @@ pub(crate) struct DevicesArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the selected device's profile to a file, with its measured memory bandwidth
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save_profile: Option<PathBuf>,
 }
 
 /// Which model, on what.
@@ -165,7 +173,7 @@ impl GenerateArgs {
     }
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "must be a whole number above 0".into())
 }
 
@@ -214,12 +222,14 @@ mod tests {
     fn every_help_has_examples_and_every_command_is_in_the_first() {
         let mut root = Cli::command();
         let help = root.render_long_help().to_string();
-        for line in ["devices ", "generate ", "bench ", "Exit codes: 0 done, 1 failed"] {
+        for line in ["devices ", "generate ", "bench ", "explain ", "Exit codes: 0 done, 1 failed"]
+        {
             assert!(help.contains(line), "{line:?} in {help}");
         }
         let rows = [
             ("devices", ["warploom devices --json", "--device <DEVICE>", "WARPLOOM_DEVICE"]),
             ("generate", ["echo \"Long ago\" | warploom generate -", "--top-p <P>", "[PROMPT]"]),
+            ("explain", ["--graph dot --after simplify", "--profile <FILE|NAME>", "adreno-740"]),
             ("bench", ["warploom bench --device cpu --json", "--prompt-tokens <N>", "--copy"]),
         ];
         for (name, lines) in rows {

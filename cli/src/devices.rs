@@ -3,12 +3,19 @@
 use crate::Exit;
 use crate::args::DevicesArgs;
 use crate::engine::{self, Found, FoundDevice};
+use crate::explain::write_file;
+use crate::notes::tell;
 use crate::units;
 use serde_json::{Value, json};
 use std::io::Write;
 use warploom::provider::{DeviceKind, DeviceProfile};
 
 pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<Exit> {
+    if let Some(path) = &args.save_profile {
+        let profile = engine::measured_profile(args.device.as_deref())?;
+        write_file(path, profile.to_json().as_bytes())?;
+        tell(&format!("profile of {} written to {}", profile.id(), path.display()));
+    }
     let found = engine::detect(args.device.as_deref())?;
     let mut out = std::io::stdout().lock();
     if args.json {

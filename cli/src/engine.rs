@@ -2,15 +2,22 @@
 
 use crate::args::Place;
 use crate::clocked::Clocked;
+use crate::explain;
+use crate::explain_args::ExplainArgs;
+use crate::notes::tell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use warploom::base::SymbolValues;
 use warploom::base::platform::block_on;
 use warploom::gguf::Access;
 use warploom::llm::sampler::Sampling;
-use warploom::llm::{Event, Finish, GenerateOptions, Model, Session, SessionOptions, Wanted};
+use warploom::llm::{
+    Event, Finish, GenerateOptions, Model, PAST, SEQ, Session, SessionOptions, Wanted,
+};
+use warploom::plan::{Analysis, Plan};
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
-use warploom::runtime::{Detection, Runtime};
+use warploom::runtime::{AnalyzeOptions, Detection, Resident, Runtime};
 
 /// What there is, and what was selected.
 pub(crate) struct Found {
@@ -274,6 +281,63 @@ impl Loaded {
     }
 }
 
+/// The selected device's profile with what only an open device tells.
+pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DeviceProfile> {
+    let builder = Runtime::builder();
+    let builder = device.map_or(builder.clone(), |device| builder.device(device));
+    let runtime = builder.build()?;
+    let mut profile = runtime.device().profile().clone();
+    if profile.kind != DeviceKind::Null {
+        profile.local_bandwidth = block_on(runtime.measure_bandwidth())?;
+    }
+    Ok(profile)
+}
+
+/// Runs a plan on the device and times it: over the model's weights where it is the plan of one,
+/// else over zeros.
+pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysis> {
+    let runtime = Arc::new(open_runtime(&args.place)?);
+    tell(&runtime.startup_line());
+    let model = match (&args.plan, &args.graph_file, &args.place.model) {
+        (None, None, _) | (Some(_), None, Some(_)) => Some(open_model(&args.place)?),
+        _ => None,
+    };
+    let (mut session, mut zeros);
+    let resident = match model {
+        Some(model) => {
+            let context = explain::context(args, model.config().context);
+            let options = SessionOptions { context: Some(context) };
+            session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
+            session.resident()
+        }
+        None => {
+            tell("weights, states and inputs are zeros");
+            zeros = Resident::zeros(runtime.pool(), &**runtime.device(), plan)?;
+            &mut zeros
+        }
+    };
+    let symbols = full(plan);
+    let inputs = plan.inputs.iter().map(|input| {
+        let bytes = input.shape.elements().eval_size(&symbols)? * input.dtype.bytes();
+        Ok(vec![0; usize::try_from(bytes)?])
+    });
+    let inputs: Vec<Vec<u8>> = inputs.collect::<anyhow::Result<_>>()?;
+    let options = AnalyzeOptions { runs: args.runs, ..AnalyzeOptions::default() };
+    Ok(block_on(runtime.analyze(plan, resident, &symbols, &inputs, &options))?)
+}
+
+/// Every symbol at its upper end, but for positions that the cache has no room for.
+fn full(plan: &Plan) -> SymbolValues {
+    let mut values = SymbolValues::new();
+    for (symbol, _, high) in plan.class.ranges() {
+        values.set(*symbol, *high);
+    }
+    if let (Some(seq), Some(past)) = (values.get(SEQ), values.get(PAST)) {
+        values.set(PAST, past.saturating_sub(seq));
+    }
+    values
+}
+
 fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {
     let mut builder = Runtime::builder().threads(place.threads).memory_budget(place.memory_budget);
     if let Some(device) = &place.device {
@@ -282,7 +346,7 @@ fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {
     Ok(builder.build()?)
 }
 
-fn open_model(place: &Place) -> anyhow::Result<Arc<Model>> {
+pub(crate) fn open_model(place: &Place) -> anyhow::Result<Arc<Model>> {
     let access = if place.copy { Access::Copy } else { Access::Mmap };
     match &place.model {
         Some(path) => Ok(Model::open(path, access)?),

@@ -9,6 +9,8 @@ mod bench;
 mod clocked;
 mod devices;
 mod engine;
+mod explain;
+mod explain_args;
 mod generate;
 mod interrupt;
 mod notes;
@@ -44,5 +46,6 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Devices(args) => devices::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Explain(args) => explain::run(args),
     }
 }

@@ -23,6 +23,62 @@ fn generate_writes_text_and_one_object() {
     assert!(object["compute_mode"].as_str().unwrap().starts_with("F32"));
 }
 
+/// A plan for a machine that is not here, its file, and the report of it.
+#[test]
+fn explain_tells_plans_of_models_and_files() {
+    let folder = std::env::temp_dir().join(format!("warploom-explain-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (plan, trace, profile) = (path("plan"), path("trace.json"), path("profile.json"));
+
+    let made = warploom(&["explain", "--profile", "apple-m2", "--save-plan", &plan]);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    let told = text(&made.stdout);
+    assert!(told.contains("Apple M2") && told.contains("why:"), "{told}");
+    let loaded = warploom(&["explain", "--plan", &plan]);
+    assert_eq!(text(&loaded.stdout), told);
+
+    let json = warploom(&["explain", "--profile", "cpu-avx512", "--phase", "prefill", "--json"]);
+    let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&object["schema"], &object["device"]["kind"]), (&1.into(), &"cpu".into()));
+    assert!(object["class"].as_str().unwrap().contains("seq=65..512"), "{}", object["class"]);
+
+    let args = ["explain", "-d", "cpu", "--analyze", "--runs", "2", "--trace", &trace, "-c", "64"];
+    let measured = warploom(&args);
+    assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
+    assert!(text(&measured.stdout).contains("2 runs on cpu:0"));
+    let events: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    assert!(events["traceEvents"].as_array().unwrap().len() > 20);
+
+    let saved = warploom(&["devices", "-d", "cpu", "--save-profile", &profile]);
+    assert_eq!(saved.status.code(), Some(0), "{}", text(&saved.stderr));
+    let again = warploom(&["explain", "--profile", &profile, "--arena", "--no-why"]);
+    assert!(
+        text(&again.stdout).contains("for cpu:0") && text(&again.stdout).contains("steps 0 to")
+    );
+
+    let dot =
+        warploom(&["explain", "--profile", "lavapipe", "--graph", "dot", "--after", "simplify"]);
+    assert!(text(&dot.stdout).starts_with("digraph"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn explain_says_what_names_there_are() {
+    let rows: [(&[&str], &str); 4] = [
+        (&["--profile", "m3"], "nvidia-h200"),
+        (&["--profile", "lavapipe", "--without", "lower"], "cannot be switched off"),
+        (&["--profile", "lavapipe", "--without", "magic"], "does not exist"),
+        (&["--profile", "lavapipe", "--engine", "magic"], "engine \"magic\" does not exist"),
+    ];
+    for (args, words) in rows {
+        let output = warploom(&[&["explain"], args].concat());
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(text(&output.stderr).contains(words), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }

@@ -143,21 +143,11 @@ pub fn choose<'e>(
         )));
     };
     let id = engine.id().clone();
-    let next = candidates
-        .iter()
-        .filter_map(|candidate| match candidate.verdict {
-            Verdict::Seconds(seconds) if candidate.engine != id => {
-                Some((&candidate.engine, seconds))
-            }
-            _ => None,
-        })
-        .min_by(|a, b| a.1.total_cmp(&b.1));
-    let why = match (forced, next) {
+    let applies = |c: &&Candidate| matches!(c.verdict, Verdict::Seconds(_));
+    let why = match (forced, candidates.iter().filter(applies).count()) {
         (Some(_), _) => "preferred by the caller".into(),
-        (None, None) => "the only one that applies".into(),
-        (None, Some((other, more))) => {
-            format!("estimated {:.1} us, {other} {:.1} us", seconds * 1e6, more * 1e6)
-        }
+        (None, 1) => "the only one that applies".into(),
+        (None, count) => format!("the least of {count} by estimate, {:.1} us", seconds * 1e6),
     };
     Ok((engine, Choice { engine: id, seconds, why, candidates }))
 }

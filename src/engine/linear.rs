@@ -164,8 +164,9 @@ impl Engine for Linear {
             return Err(OTHER_OPERATION.into());
         }
         let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
+        // Each format has products of its own: those of others are no candidates.
         if w.format != self.format {
-            return Err(format!("the weight is {}, not {}", w.format, self.format));
+            return Err(OTHER_OPERATION.into());
         }
         if self.cpu == query.is_wgsl() {
             return Err(format!("the device is a {} one", query.profile.provider));

@@ -254,8 +254,8 @@ impl Session {
     }
 
     /// Weights and cache, to run other plans over them.
-    pub fn resident(&self) -> &Resident {
-        &self.resident
+    pub fn resident(&mut self) -> &mut Resident {
+        &mut self.resident
     }
 
     /// Bytes of weights and cache on the device.

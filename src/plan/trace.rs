@@ -12,7 +12,7 @@ const DEVICE: u32 = 2;
 impl Plan {
     /// One run in the trace event format: a track for the host and one for the device, times in
     /// microseconds. The clocks of the two are not aligned with each other: the first step is put
-    /// where the host had handed the work over.
+    /// where the host had handed the work over, or earlier, so that the last one ends with the run.
     pub fn trace(&self, analysis: &Analysis) -> Value {
         let micros = |seconds: f64| seconds * 1e6;
         let event = |track: u32, name: &str, from: f64, to: f64, args: Value| {
@@ -29,6 +29,9 @@ impl Plan {
         let (host, run) = (analysis.host.median, analysis.run.median);
         events.push(event(HOST, "record and submit", 0.0, host, json!({})));
         events.push(event(HOST, "wait", host, run, json!({"submits": analysis.submits})));
+        // A device that works while it is handed the work, as the CPU does, ends with the run.
+        let last = analysis.spans.last().map_or(0.0, |(_, end)| *end);
+        let start = host.min((run - last).max(0.0));
         for (step, (begin, end)) in self.steps.iter().zip(&analysis.spans) {
             let cost = &step.estimate.cost;
             let rate = |amount: f64| if end > begin { amount / (end - begin) * 1e-9 } else { 0.0 };
@@ -41,7 +44,7 @@ impl Plan {
                 "GB/s": rate(cost.bytes),
                 "GFLOP/s": rate(cost.flops),
             });
-            events.push(event(DEVICE, &step.label, host + begin, host + end, args));
+            events.push(event(DEVICE, &step.label, start + begin, start + end, args));
         }
         json!({"displayTimeUnit": "ns", "traceEvents": events})
     }

@@ -95,7 +95,7 @@ mod tests {
             let floor = DeviceProfile::webgpu_floor("");
             assert!(profile.max_storage_buffers >= floor.max_storage_buffers, "{name}");
             assert!(profile.max_binding_bytes >= floor.max_binding_bytes, "{name}");
-            assert!(profile.max_buffer_bytes >= profile.max_binding_bytes, "{name}");
+            assert!(profile.max_buffer_bytes >= floor.max_buffer_bytes, "{name}");
             assert!(profile.has_subgroups == (profile.subgroup_max > 0), "{name}");
         }
         let floor = DeviceProfile::known("browser-floor").unwrap();

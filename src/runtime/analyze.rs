@@ -206,8 +206,7 @@ mod tests {
             label: "step".into(),
         });
         let range = SlotRange { slot: 0, offset: Dim::new(0), bytes: Dim::new(4) };
-        let mut recording = Recording::default();
-        recording.commands = vec![dispatch; 5];
+        let mut recording = Recording { commands: vec![dispatch; 5], ..Recording::default() };
         recording.commands.insert(0, Command::Clear { range: range.clone() });
         recording.commands.push(Command::Download { from: range });
         let text = |recording: &Recording| -> String {

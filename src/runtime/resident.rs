@@ -124,8 +124,23 @@ impl Resident {
     pub fn zeros(pool: &Pool, device: &dyn Device, plan: &Plan) -> Result<Resident> {
         let mut resident = Resident::new();
         for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
-            if let SlotRole::Weight(name) | SlotRole::State(name) = role {
-                resident.state(pool, device, name, slot.bytes)?;
+            match role {
+                SlotRole::Weight(name) | SlotRole::State(name) => {
+                    resident.state(pool, device, name, slot.bytes)?;
+                }
+                SlotRole::Merged(names) => {
+                    // Only their sum is known: the first takes what the others leave.
+                    let rest = GRANULE * names.len().saturating_sub(1) as u64;
+                    let zeros = vec![0; slot.bytes.saturating_sub(rest) as usize];
+                    let part = |(i, name)| WeightSource {
+                        name,
+                        bytes: if i == 0 { &zeros } else { &[0; GRANULE as usize] },
+                    };
+                    let names = names.iter().map(String::as_str).enumerate();
+                    let parts: Vec<WeightSource> = names.map(part).collect();
+                    resident.upload(pool, device, &parts, &mut |_| {})?;
+                }
+                SlotRole::Arena(_) | SlotRole::Inputs | SlotRole::Constants(_) => {}
             }
         }
         for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {

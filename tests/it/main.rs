@@ -3,6 +3,7 @@
 mod attached;
 mod attached_job;
 mod attachments;
+mod analyze;
 mod cases;
 mod conformance;
 mod devices;

@@ -146,12 +146,13 @@ impl Report {
         let steps: f64 = analysis.steps.iter().map(|step| step.median).sum();
         writeln!(
             f,
-            "measured: {} a run ({} to {}), host {} of it until submitted; steps {} together; \
+            "measured: {} a run ({} to {}), {} of it until submitted{}; steps {} together; \
              {} dispatches, {} submits, {} waits a run",
             seconds(run.median),
             seconds(run.min),
             seconds(run.max),
             seconds(host.median),
+            if analysis.device.starts_with("cpu:") { " (the CPU works in it)" } else { "" },
             seconds(steps),
             analysis.dispatches,
             analysis.submits,

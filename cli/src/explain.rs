@@ -1,0 +1,163 @@
+//! `warploom explain`.
+
+use crate::Exit;
+use crate::engine;
+use crate::explain_args::{ExplainArgs, Form, Phase};
+use crate::notes::tell;
+use anyhow::{Context, bail};
+use std::io::Write;
+use std::path::Path;
+use warploom::base::{ShapeClass, Symbol};
+use warploom::engine::{EngineId, Registry};
+use warploom::ir::{self, Graph};
+use warploom::llm::{Wanted, class_of};
+use warploom::plan::{Options, PASSES, Plan, TextOptions};
+use warploom::provider::DeviceProfile;
+
+/// Positions of the cache unless the command line says otherwise; a session's own default.
+const CONTEXT: usize = 4096;
+
+pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
+    check_passes(args)?;
+    let registry = Registry::builtin();
+    let mut options = Options::new(&registry);
+    options.without.clone_from(&args.without);
+    options.preferred = engines(args, &registry)?;
+    let mut out = std::io::stdout().lock();
+
+    if let Some(form) = args.graph {
+        let (graph, class) = subject(args)?;
+        let pass = args.after.as_deref().unwrap_or("infer");
+        let graph = Plan::graph_after(&graph, &class, &profile(args)?, &options, pass)?;
+        let text = match form {
+            Form::Text => graph.to_string(),
+            Form::Dot => ir::dot(&graph),
+        };
+        write!(out, "{text}")?;
+        return Ok(Exit::Done);
+    }
+    let plan = match &args.plan {
+        Some(path) => Plan::load(&read(path)?).with_context(|| path.display().to_string())?,
+        None => {
+            let (graph, class) = subject(args)?;
+            Plan::new(&graph, &class, &profile(args)?, &options)?
+        }
+    };
+    if let Some(path) = &args.save_plan {
+        write_file(path, &plan.save()?)?;
+        tell(&format!("plan written to {}", path.display()));
+    }
+    let mut report = plan.report();
+    if args.analyze {
+        let analysis = engine::analyze(args, &plan)?;
+        if let Some(path) = &args.trace {
+            let trace = plan.trace(&analysis);
+            write_file(path, serde_json::to_string(&trace)?.as_bytes())?;
+            tell(&format!("trace written to {}; Perfetto opens it", path.display()));
+        }
+        report = report.measured(analysis);
+    }
+    if args.json {
+        writeln!(out, "{:#}", report.json())?;
+    } else {
+        let text = TextOptions { all: args.all, arena: args.arena, why: !args.no_why };
+        write!(out, "{}", report.text(&text))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The graph to plan, and the class to plan it for.
+fn subject(args: &ExplainArgs) -> anyhow::Result<(Graph, ShapeClass)> {
+    if let Some(path) = &args.graph_file {
+        let graph = ir::load(&read(path)?).with_context(|| path.display().to_string())?;
+        let class = args
+            .symbols
+            .iter()
+            .fold(ShapeClass::new(), |class, (symbol, low, high)| class.with(*symbol, *low, *high));
+        return Ok((graph, class));
+    }
+    let model = engine::open_model(&args.place)?;
+    let context = context(args, model.config().context);
+    let tokens = tokens(args.phase).min(context);
+    Ok((model.graph(context, Wanted::Token)?, class_of(tokens, context)?))
+}
+
+/// Positions of the cache.
+pub(crate) fn context(args: &ExplainArgs, trained: usize) -> usize {
+    args.place.context.unwrap_or(trained.min(CONTEXT))
+}
+
+/// Tokens of a run: the upper end of the phase's class.
+pub(crate) fn tokens(phase: Phase) -> usize {
+    match phase {
+        Phase::Decode => 1,
+        Phase::Prefill => 512,
+    }
+}
+
+/// The device to plan for: a saved or known profile, or a device of this machine.
+fn profile(args: &ExplainArgs) -> anyhow::Result<DeviceProfile> {
+    let Some(name) = &args.profile else {
+        let found = engine::detect(args.place.device.as_deref())?;
+        let selected = found.devices.into_iter().find(|device| device.selected);
+        return selected.map(|device| device.profile).context("no device is selected");
+    };
+    if DeviceProfile::known_names().any(|known| known == name) {
+        return Ok(DeviceProfile::known(name)?);
+    }
+    let path = Path::new(name);
+    if !path.exists() {
+        let names: Vec<&str> = DeviceProfile::known_names().collect();
+        bail!("no profile {name:?}: neither a file nor one of {}", names.join(", "));
+    }
+    DeviceProfile::from_json(&read(path)?).with_context(|| path.display().to_string())
+}
+
+fn check_passes(args: &ExplainArgs) -> anyhow::Result<()> {
+    let names = |optional: bool| -> Vec<&str> {
+        PASSES.iter().filter(|p| p.optional || !optional).map(|p| p.name).collect()
+    };
+    for name in &args.without {
+        if !names(true).contains(&name.as_str()) {
+            let (wrong, all) = (names(false).contains(&name.as_str()), names(true).join(", "));
+            let what = if wrong { "cannot be switched off" } else { "does not exist" };
+            bail!("pass {name:?} {what}; those that can be are {all}");
+        }
+    }
+    match &args.after {
+        Some(name) if !names(false).contains(&name.as_str()) => {
+            bail!("pass {name:?} does not exist; there is {}", names(false).join(", "))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn engines(args: &ExplainArgs, registry: &Registry) -> anyhow::Result<Vec<EngineId>> {
+    let ids = args.engine.iter().map(|name| {
+        let id = EngineId::new(name.clone());
+        let known = registry.get(&id).is_some();
+        known.then_some(id).with_context(|| format!("engine {name:?} does not exist"))
+    });
+    ids.collect()
+}
+
+/// `seq=1..8` or `past=512`.
+pub(crate) fn symbol(text: &str) -> Result<(Symbol, u64, u64), String> {
+    let wrong = || "must be NAME=N or NAME=LOW..HIGH".to_string();
+    let (name, range) = text.split_once('=').ok_or_else(wrong)?;
+    let symbol = Symbol::parse(name).map_err(|e| e.to_string())?;
+    let (low, high) = range.split_once("..").unwrap_or((range, range));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+    match (number(low)?, number(high)?) {
+        (low, high) if low <= high => Ok((symbol, low, high)),
+        (low, high) => Err(format!("{low} is above {high}")),
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,107 @@
+//! What `warploom explain` takes.
+
+use crate::args::Place;
+use crate::explain::symbol;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use warploom::base::Symbol;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  warploom explain                                        # one token of the own model, this machine
+  warploom explain -m model.gguf --phase prefill --profile apple-m2
+  warploom explain --analyze --trace run.json             # measured; Perfetto opens the trace
+  warploom explain --analyze --json > plan.json
+  warploom explain --graph dot --after simplify | dot -Tsvg > graph.svg
+  warploom explain --graph-file net.json --symbols batch=1..8
+  warploom explain --without simplify --engine catalogue.attention
+  warploom explain --profile adreno-740 --save-plan phone.plan
+  warploom explain --plan phone.plan --arena
+
+Profiles of machines that are not here: apple-m2, radeon-rx-7900-xtx, intel-iris-xe, adreno-740,
+browser-floor, nvidia-h200, lavapipe, cpu-avx512. `warploom devices --save-profile FILE` writes that of
+a machine that is.")]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// One token after others, or a long prompt
+    #[arg(long, value_enum, default_value = "decode")]
+    pub(crate) phase: Phase,
+    /// Plan for a saved profile instead of a device of this machine: a file, or a name from below
+    #[arg(long, value_name = "FILE|NAME")]
+    pub(crate) profile: Option<String>,
+    /// Run it on the device and tell the time of each step
+    #[arg(long)]
+    pub(crate) analyze: bool,
+    /// Runs that are measured
+    #[arg(long, value_name = "N", default_value = "20", value_parser = crate::args::at_least_one)]
+    pub(crate) runs: usize,
+    /// Write what was measured as a trace for Perfetto or Chrome
+    #[arg(long, value_name = "FILE", requires = "analyze")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print every step, also where layers repeat
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Draw each buffer of intermediates
+    #[arg(long)]
+    pub(crate) arena: bool,
+    /// Leave out why each engine was chosen
+    #[arg(long)]
+    pub(crate) no_why: bool,
+    /// Switch off a pass; can be given again
+    #[arg(long, value_name = "PASS")]
+    pub(crate) without: Vec<String>,
+    /// Take this engine wherever it applies; can be given again
+    #[arg(long, value_name = "ID")]
+    pub(crate) engine: Vec<String>,
+    /// Print the graph after a pass instead of the plan
+    #[arg(long, value_enum, value_name = "FORM")]
+    pub(crate) graph: Option<Form>,
+    /// The pass after which --graph prints [default: infer]
+    #[arg(long, value_name = "PASS", requires = "graph")]
+    pub(crate) after: Option<String>,
+    /// Explain a saved graph instead of a model
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "phase"])]
+    pub(crate) graph_file: Option<PathBuf>,
+    /// Ranges of the symbols of a saved graph: seq=1..8,past=512
+    #[arg(
+        long,
+        value_name = "RANGES",
+        value_delimiter = ',',
+        value_parser = symbol,
+        requires = "graph_file"
+    )]
+    pub(crate) symbols: Vec<(Symbol, u64, u64)>,
+    /// Explain a saved plan instead of making one
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["profile", "without", "engine", "graph", "phase"]
+    )]
+    pub(crate) plan: Option<PathBuf>,
+    /// Write the plan to a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save_plan: Option<PathBuf>,
+}
+
+/// What of a model's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Phase {
+    /// One token
+    Decode,
+    /// 65 to 512 tokens
+    Prefill,
+}
+
+/// How a graph is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// One line a node
+    Text,
+    /// For Graphviz
+    Dot,
+}
