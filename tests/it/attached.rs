@@ -1,6 +1,7 @@
 //! Attachments on devices: products and other kernels with each kind of attachment.
 
 use warploom::base::{DType, Dim, Format};
+use warploom::cpu;
 use warploom::kernel::attach::{attach_groups, supports};
 use warploom::kernel::{AssetSpec, Attachment, Segment};
 use warploom::provider::OpenOptions;
@@ -75,11 +76,16 @@ fn product(
     }
 }
 
-/// Runs jobs with subgroups on a device with all it has, others at the floor.
+/// Runs jobs with subgroups on a wgpu device with all it has, others on one at the floor and on the
+/// CPU.
 fn check_all(jobs: &[Job]) {
+    let subgroup = |job: &&Job| job.plain.defines.iter().any(|define| define == "subgroup");
+    let cpu = cpu::Provider::device(&OpenOptions::default());
+    for job in jobs.iter().filter(|job| !subgroup(job)) {
+        job.check(&cpu).unwrap();
+    }
     for floor in [false, true] {
         let Some(device) = open(OpenOptions { floor, ..Default::default() }) else { return };
-        let subgroup = |job: &&Job| job.plain.defines.iter().any(|define| define == "subgroup");
         for job in jobs.iter().filter(|job| subgroup(job) != floor) {
             match job.check(&device) {
                 Ok(()) => {}
