@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Options, Plan, PlanInput, PlanOutput, SlotRole};
 use crate::base::ShapeClass;
-use crate::engine::{EngineId, Step, Tensor, View};
+use crate::engine::{EngineId, Step, Tensor, TensorId, View};
 use crate::ir::{Graph, NodeId};
 use crate::provider::{DeviceProfile, Recording};
 
@@ -50,6 +50,8 @@ pub struct Draft<'a> {
     pub(super) steps: Vec<Step>,
     /// After `lower`: outputs, each without gaps.
     pub(super) output_views: Vec<(String, View)>,
+    /// After `lower`: outputs that are bound to buffers, by the tensor that each is the whole of.
+    pub(super) bound_outputs: Vec<(String, TensorId)>,
     /// After `memory`: for each tensor.
     pub(super) places: Vec<Place>,
     pub(super) slots: Vec<SlotRole>,
@@ -78,6 +80,7 @@ impl<'a> Draft<'a> {
             tensors: Vec::new(),
             steps: Vec::new(),
             output_views: Vec::new(),
+            bound_outputs: Vec::new(),
             places: Vec::new(),
             slots: Vec::new(),
             recording: Recording { label: graph.name.clone(), ..Recording::default() },

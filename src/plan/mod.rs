@@ -8,6 +8,7 @@
 //! marked optional can be switched off by name, with the same numbers in the end.
 
 mod alias;
+mod bindings;
 mod choose;
 mod draft;
 mod explain;
@@ -16,14 +17,17 @@ mod memory;
 mod schedule;
 mod simplify;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
+pub use bindings::Bindings;
 pub use draft::{Draft, NodeChoice};
 
 use crate::base::{DType, Shape, ShapeClass};
 use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
 use crate::error::Result;
-use crate::ir::Graph;
+use crate::ir::{Graph, Op};
 use crate::provider::{DeviceProfile, Recording};
 
 /// One pass.
@@ -93,12 +97,42 @@ pub struct Options<'a> {
     pub preferred: Vec<EngineId>,
     /// Names of optional passes to leave out.
     pub without: Vec<String>,
+    /// Which inputs and outputs are buffers on the device instead of bytes of the host.
+    pub bound: Bound,
+}
+
+/// Inputs and outputs that each run binds to buffers on the device. All others are uploaded and
+/// downloaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// Names of inputs.
+    pub inputs: BTreeSet<String>,
+    /// Names of outputs.
+    pub outputs: BTreeSet<String>,
+}
+
+impl Bound {
+    /// Every input and output of a graph.
+    pub fn all(graph: &Graph) -> Bound {
+        let inputs = graph.nodes().iter().filter_map(|node| match &node.op {
+            Op::Input { name } => Some(name.clone()),
+            _ => None,
+        });
+        let outputs = graph.outputs().iter().map(|(name, _)| name.clone());
+        Bound { inputs: inputs.collect(), outputs: outputs.collect() }
+    }
 }
 
 impl<'a> Options<'a> {
     /// The usual ranking over these engines.
     pub fn new(registry: &'a Registry) -> Options<'a> {
-        Options { registry, heuristic: &Roofline, preferred: Vec::new(), without: Vec::new() }
+        Options {
+            registry,
+            heuristic: &Roofline,
+            preferred: Vec::new(),
+            without: Vec::new(),
+            bound: Bound::default(),
+        }
     }
 }
 
@@ -142,6 +176,10 @@ pub enum SlotRole {
     Weight(String),
     /// A state, by name.
     State(String),
+    /// An input that each run binds to a buffer, by name.
+    Input(String),
+    /// An output that each run binds to a buffer, by name.
+    Output(String),
 }
 
 /// A tensor that each run is given.

@@ -16,8 +16,8 @@ mod select;
 
 use std::sync::Arc;
 
-pub use batcher::{Batcher, Pending};
-pub use instance::{Instance, Outputs};
+pub use batcher::{Batcher, Keep, Pending, Receipt};
+pub use instance::{Instance, Outputs, Workspace};
 pub use resident::{Resident, WeightSource};
 pub use run::{RunOptions, run_graph};
 pub use select::{DetectedDevice, Detection};
