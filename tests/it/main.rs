@@ -14,6 +14,8 @@ mod lazy;
 mod logits;
 mod quant_formats;
 mod shaders;
+mod tensor;
+mod tensor_runs;
 mod tidy;
 mod webgpu_device;
 mod webgpu_faults;
