@@ -207,6 +207,10 @@ impl Batcher {
         }
         let (progress, result) = match result {
             Ok(ticket) => {
+                if state.unconfirmed.len() == state.unconfirmed.capacity() {
+                    // Who would be told has gone.
+                    state.unconfirmed.retain(|(_, batch)| Arc::strong_count(batch) > 1);
+                }
                 state.unconfirmed.push((ticket, batch.clone()));
                 (Progress::Submitted(ticket), Ok(()))
             }

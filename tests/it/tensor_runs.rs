@@ -232,6 +232,44 @@ fn a_failed_run_never_looks_like_a_result() {
 }
 
 #[test]
+fn plans_whose_memory_is_needed_go() {
+    let builder = Runtime::builder().device("cpu").memory_budget(Some(8 << 20));
+    let rt = Arc::new(builder.build().unwrap());
+    for rows in 1..40_usize {
+        // A softmax between two others: intermediates of up to 400 kB.
+        let x = Tensor::full(&rt, [rows * 100, 25], 1.0).softmax(1).softmax(1).sum(1);
+        close(&x.narrow(0, ..1), &[1.0]);
+    }
+    let stats = rt.tensor_stats();
+    assert!(stats.planned == 39 && (1..39).contains(&stats.kept), "{stats:?}");
+    // What is planned last is still there.
+    close(&Tensor::full(&rt, [3900, 25], 1.0).softmax(1).softmax(1).sum(1).narrow(0, ..1), &[1.0]);
+    assert_eq!(rt.tensor_stats().planned, stats.planned);
+}
+
+#[cfg(feature = "webgpu")]
+#[test]
+fn a_lost_device_is_told_as_such() {
+    use warploom::webgpu::{self, wgpu};
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapters = block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let Some(adapter) = adapters.first() else { return };
+    let (gpu, queue) = block_on(adapter.request_device(&Default::default())).unwrap();
+    let device = webgpu::Provider::from_device(gpu.clone(), queue, &OpenOptions::default());
+    let rt = Arc::new(Runtime::on(device, Sync::Lazy, None).unwrap());
+    let x = Tensor::from_slice(&rt, &[1.0_f32, 2.0], [2]);
+    let y = &x + 1.0;
+    close(&y, &[2.0, 3.0]);
+    let z = &y * 2.0;
+    z.realize().unwrap();
+    gpu.destroy();
+    for tensor in [&x, &y, &z, &(&z + 1.0)] {
+        let error = tensor.to_vec::<f32>().unwrap_err();
+        assert!(error.is_device_lost(), "{error}");
+    }
+}
+
+#[test]
 fn eager_runs_give_the_same_numbers() {
     for (_, lazy) in crate::devices::every(false) {
         let device = lazy.device().profile().id();

@@ -100,10 +100,18 @@ pub(super) fn shape(sizes: &impl Sizes) -> Result<Shape> {
     if let Some(size) = sizes.iter().find(|size| **size < 0) {
         return Err(Error::invalid(format!("the shape {sizes:?} has the size {size}")));
     }
-    let elements = sizes.iter().try_fold(1_i64, |all, size| all.checked_mul((*size).max(1)));
-    match elements.and_then(|elements| elements.checked_mul(4)) {
-        Some(_) => Ok(Shape::new(sizes)),
-        None => Err(Error::invalid(format!("the shape {sizes:?} does not fit 63 bits"))),
+    let shape = Shape::new(sizes);
+    addressable(&shape)?;
+    Ok(shape)
+}
+
+/// Whether the bytes of a tensor can be counted on the host.
+pub(super) fn addressable(shape: &Shape) -> Result<()> {
+    let sizes = shape.dims().iter().map(|dim| dim.as_const().unwrap_or(0).max(1));
+    let bytes = sizes.into_iter().try_fold(4_i64, |all, size| all.checked_mul(size));
+    match bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("the shape {shape} does not fit memory"))),
     }
 }
 

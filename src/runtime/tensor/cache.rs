@@ -9,8 +9,10 @@ use crate::error::{Result, broken_invariant};
 use crate::plan::{Bound, Options, Plan, SlotRole};
 use crate::runtime::{Instance, Runtime, Workspace};
 
-/// Plans that are kept; the one used longest ago goes first.
+/// Plans that are kept at most; those used longest ago go first.
 const PLANS: usize = 256;
+/// Share of the device's memory that intermediates of kept plans may take.
+const MEMORY_SHARE: u64 = 8;
 /// Sets of scalars that are compiled in before a plan that takes any is made.
 const SCALARS: usize = 2;
 
@@ -48,8 +50,8 @@ struct Plans {
 }
 
 impl Plans {
-    fn count(&self) -> usize {
-        self.fixed.len() + usize::from(self.open.is_some())
+    fn all(&self) -> impl Iterator<Item = &Arc<Compiled>> {
+        self.fixed.iter().map(|(_, compiled)| compiled).chain(&self.open)
     }
 }
 
@@ -73,7 +75,7 @@ impl Cache {
     /// What it has done so far.
     pub(in crate::runtime) fn stats(&self) -> CacheStats {
         let state = self.state();
-        let kept = state.structures.values().map(|plans| plans.count() as u64).sum();
+        let kept = state.structures.values().map(|plans| plans.all().count() as u64).sum();
         CacheStats { planned: state.planned, reused: state.reused, kept }
     }
 
@@ -114,7 +116,7 @@ impl Cache {
         let compiled = Arc::new(Compiled::new(runtime, structure, open).await?);
         let mut state = self.state();
         state.planned += 1;
-        let dropped = state.make_room();
+        let dropped = state.make_room(runtime, &compiled);
         let clock = state.clock;
         let plans = state.structures.entry(structure.key.clone()).or_default();
         plans.used = clock;
@@ -129,14 +131,21 @@ impl Cache {
 }
 
 impl State {
-    /// Takes the structure out that was used longest ago, where there is no room for another plan.
-    fn make_room(&mut self) -> Option<Plans> {
-        if self.structures.values().map(Plans::count).sum::<usize>() < PLANS {
-            return None;
+    /// Takes out what was used longest ago, where there is no room for another plan.
+    fn make_room(&mut self, runtime: &Runtime, new: &Compiled) -> Vec<Plans> {
+        let memory = runtime.pool().budget().unwrap_or(runtime.device().profile().memory_bytes);
+        let bytes = |compiled: &Compiled| compiled.instance.plan().arena_bytes();
+        let mut dropped = Vec::new();
+        loop {
+            let kept = || self.structures.values().flat_map(Plans::all);
+            let used = kept().map(|compiled| bytes(compiled)).sum::<u64>() + bytes(new);
+            if kept().count() < PLANS && used <= memory / MEMORY_SHARE {
+                return dropped;
+            }
+            let oldest = self.structures.iter().min_by_key(|(_, plans)| plans.used);
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else { return dropped };
+            dropped.extend(self.structures.remove(&key));
         }
-        let oldest = self.structures.iter().min_by_key(|(_, plans)| plans.used);
-        let key = oldest.map(|(key, _)| key.clone())?;
-        self.structures.remove(&key)
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
+use super::arguments::addressable;
 use super::{Place, Tensor};
 use crate::base::{DType, Format, Shape};
 use crate::error::{Error, Result, broken_invariant};
@@ -243,6 +244,7 @@ impl Tensor {
             inputs.iter().enumerate().map(|(i, tensor)| tensor.node.operand(&op, i)).collect();
         let operands: SmallVec<[&ir::Node; 3]> = operands.iter().collect();
         let (shape, dtype) = infer(&op, &operands)?;
+        addressable(&shape)?;
         let depth = 1 + inputs.iter().map(|input| input.node.depth()).max().unwrap_or(0);
         let inputs = inputs.iter().map(|input| input.node.clone()).collect();
         let state = State::Recorded(Arc::new(Recorded { op, inputs }));

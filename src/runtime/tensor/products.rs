@@ -2,10 +2,12 @@
 
 use std::panic::Location;
 
-use super::Tensor;
-use crate::base::{DType, Dim};
+use super::eval::upload;
+use super::{Element, Tensor};
+use crate::base::{DType, Dim, Format, Shape};
 use crate::error::Error;
 use crate::ir::{Conv2d, Op, Pool2d, RopePairs};
+use crate::provider::Usage;
 
 /// How [`Tensor::attention`] scores and masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -133,8 +135,10 @@ impl Tensor {
                 let shape = self.dims();
                 return Err(Error::invalid(format!("no index {id} on axis {axis} of {shape}")));
             }
-            let ids = Tensor::from_slice(self.runtime(), ids, [ids.len()]);
-            debug_assert_eq!(ids.dtype(), DType::U32);
+            let (format, shape) = (Format::Plain(DType::U32), Shape::new([ids.len()]));
+            let ids = upload(self.runtime(), &u32::encode(ids)?, format, Usage::Working)?;
+            let (name, dtype) = ("index_select", DType::U32);
+            let ids = Tensor::from_stored(self.runtime(), shape, dtype, name, at, ids);
             Ok(Tensor::record("index_select", at, Op::Gather { axis }, &[self, &ids]))
         })
     }

@@ -65,6 +65,15 @@ impl Tensor {
         }
     }
 
+    /// As [`Tensor::to_bytes_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        crate::base::platform::block_on(self.to_bytes_async())
+    }
+
     /// Whether the elements lie on the device one by one.
     pub(super) fn check_plain(&self) -> Result<()> {
         match self.node.stored()? {
