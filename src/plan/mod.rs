@@ -14,6 +14,7 @@ mod draft;
 mod explain;
 mod lower;
 mod memory;
+mod pattern;
 mod schedule;
 mod simplify;
 
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use bindings::Bindings;
 pub use draft::{Draft, NodeChoice};
+pub use pattern::merged_weights;
 
 use crate::base::{DType, Shape, ShapeClass};
 use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
@@ -42,7 +44,7 @@ pub struct Pass {
 }
 
 /// Every pass, in order.
-pub static PASSES: [Pass; 7] = [
+pub static PASSES: [Pass; 8] = [
     Pass {
         name: "infer",
         doc: "puts in the symbols that are numbers in this class, infers shapes, verifies",
@@ -54,6 +56,12 @@ pub static PASSES: [Pass; 7] = [
         doc: "merges equal nodes and drops those that nothing needs",
         optional: true,
         run: simplify::simplify,
+    },
+    Pass {
+        name: "pattern",
+        doc: "finds composite operations in primitive ones and merges products of one operand",
+        optional: true,
+        run: pattern::pattern,
     },
     Pass {
         name: "alias",
@@ -109,17 +117,20 @@ pub struct Bound {
     pub inputs: BTreeSet<String>,
     /// Names of outputs.
     pub outputs: BTreeSet<String>,
+    /// Whether weights are bound at each run too, each to a buffer of its own: then none are read
+    /// as one.
+    pub weights: bool,
 }
 
 impl Bound {
-    /// Every input and output of a graph.
+    /// Every input, output and weight of a graph.
     pub fn all(graph: &Graph) -> Bound {
         let inputs = graph.nodes().iter().filter_map(|node| match &node.op {
             Op::Input { name } => Some(name.clone()),
             _ => None,
         });
         let outputs = graph.outputs().iter().map(|(name, _)| name.clone());
-        Bound { inputs: inputs.collect(), outputs: outputs.collect() }
+        Bound { inputs: inputs.collect(), outputs: outputs.collect(), weights: true }
     }
 }
 
@@ -174,6 +185,8 @@ pub enum SlotRole {
     Constants(Vec<u8>),
     /// A weight, by name.
     Weight(String),
+    /// Several weights one after another, by name.
+    Merged(Vec<String>),
     /// A state, by name.
     State(String),
     /// An input that each run binds to a buffer, by name.

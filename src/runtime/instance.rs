@@ -10,7 +10,9 @@ use crate::base::SymbolValues;
 use crate::error::{Error, Result};
 use crate::memory::{Pool, PooledBuffer};
 use crate::plan::{Bindings, Plan, SlotRole};
-use crate::provider::{Args, BufferRange, Command, Device, PreparedId, Recording, Resource, Usage};
+use crate::provider::{
+    Args, BufferRange, Command, Device, PreparedId, Recording, Resource, SlotDecl, Usage,
+};
 
 /// What a run gives, by name: bytes, little-endian, row-major.
 pub type Outputs = BTreeMap<String, Vec<u8>>;
@@ -39,20 +41,19 @@ pub enum Workspace {
 }
 
 /// Where an instance finds weights and states.
-#[derive(Clone, Copy)]
 enum Source<'a> {
-    Resident(&'a Resident),
+    Resident(&'a mut Resident),
     /// Given at each run.
     Open(Workspace),
 }
 
 impl Source<'_> {
-    fn is_open(self, role: &SlotRole) -> bool {
+    fn is_open(&self, role: &SlotRole) -> bool {
         match role {
             SlotRole::Input(_) | SlotRole::Output(_) => true,
             SlotRole::Weight(_) | SlotRole::State(_) => matches!(self, Source::Open(_)),
             SlotRole::Arena(_) => matches!(self, Source::Open(Workspace::Given)),
-            SlotRole::Inputs | SlotRole::Constants(_) => false,
+            SlotRole::Merged(_) | SlotRole::Inputs | SlotRole::Constants(_) => false,
         }
     }
 }
@@ -69,12 +70,13 @@ pub(super) struct Extra {
 pub(super) const GUARD: u8 = 0xFF;
 
 impl Instance {
-    /// Compiles the kernels, allocates, prepares. Weights and states are found by name.
+    /// Compiles the kernels, allocates, prepares. Weights and states are found by name; weights
+    /// that the plan reads as one and that do not lie so are copied on the device, once.
     ///
     /// # Errors
     /// Compile errors naming the kernel; out of memory; invalid, where `resident` lacks a name or
     /// holds too few bytes for it.
-    pub async fn new(runtime: &Runtime, plan: Plan, resident: &Resident) -> Result<Instance> {
+    pub async fn new(runtime: &Runtime, plan: Plan, resident: &mut Resident) -> Result<Instance> {
         let extra = Extra { guard: 0, poison: false };
         Instance::with(runtime, plan, resident, &extra).await.map(|(instance, _)| instance)
     }
@@ -83,7 +85,8 @@ impl Instance {
     /// memory of intermediates too: see [`Bindings`].
     ///
     /// # Errors
-    /// Compile errors naming the kernel; out of memory.
+    /// Compile errors naming the kernel; out of memory; invalid, for a plan that was made without
+    /// [`Bound::weights`](crate::plan::Bound) and reads several weights as one.
     pub async fn unbound(runtime: &Runtime, plan: Plan, workspace: Workspace) -> Result<Instance> {
         let extra = Extra { guard: 0, poison: false };
         let source = Source::Open(workspace);
@@ -93,7 +96,7 @@ impl Instance {
     pub(super) async fn with(
         runtime: &Runtime,
         plan: Plan,
-        resident: &Resident,
+        resident: &mut Resident,
         extra: &Extra,
     ) -> Result<(Instance, Vec<BufferRange>)> {
         let (instance, ranges) =
@@ -104,7 +107,7 @@ impl Instance {
     async fn from_source(
         runtime: &Runtime,
         plan: Plan,
-        source: Source<'_>,
+        mut source: Source<'_>,
         extra: &Extra,
     ) -> Result<(Instance, Vec<Option<BufferRange>>)> {
         let device = runtime.device().clone();
@@ -117,13 +120,23 @@ impl Instance {
         let mut buffers = Vec::new();
         let mut ranges = Vec::new();
         for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
-            let range = match (role, source) {
-                _ if source.is_open(role) => {
-                    ranges.push(None);
-                    continue;
-                }
+            if source.is_open(role) {
+                ranges.push(None);
+                continue;
+            }
+            let one = std::slice::from_ref::<String>;
+            let range = match (role, &mut source) {
                 (SlotRole::Weight(name) | SlotRole::State(name), Source::Resident(resident)) => {
-                    named(resident, name, slot.bytes)?
+                    named(runtime, resident, one(name), slot)?
+                }
+                (SlotRole::Merged(names), Source::Resident(resident)) => {
+                    named(runtime, resident, names, slot)?
+                }
+                (SlotRole::Merged(names), Source::Open(_)) => {
+                    return Err(Error::invalid(format!(
+                        "plan {} reads the weights {names:?} as one: plan it with Bound::weights",
+                        plan.name
+                    )));
                 }
                 _ => {
                     let bytes = slot.bytes.max(4);
@@ -141,7 +154,10 @@ impl Instance {
                 .slots
                 .iter()
                 .zip(&ranges)
-                .filter(|(role, _)| !matches!(role, SlotRole::Weight(_) | SlotRole::Constants(_)))
+                .filter(|(role, _)| {
+                    use SlotRole::{Constants, Merged, Weight};
+                    !matches!(role, Weight(_) | Merged(_) | Constants(_))
+                })
                 .filter_map(|(_, range)| range.map(|range| range.buffer))
                 .collect();
             ids.sort_unstable();
@@ -292,14 +308,17 @@ fn touching(work: &Work, args: &Args) -> Work {
     Work { buffers: buffers.into(), ..work.clone() }
 }
 
-fn named(resident: &Resident, name: &str, bytes: u64) -> Result<BufferRange> {
-    let range = resident
-        .get(name)
-        .ok_or_else(|| Error::invalid(format!("nothing is bound to {name:?}")))?;
-    if range.bytes < bytes {
+fn named(
+    runtime: &Runtime,
+    resident: &mut Resident,
+    names: &[String],
+    slot: &SlotDecl,
+) -> Result<BufferRange> {
+    let range = resident.weights(runtime.pool(), &**runtime.device(), names)?;
+    if range.bytes < slot.bytes {
         return Err(Error::invalid(format!(
-            "{name:?} has {} bytes, the graph needs {bytes}",
-            range.bytes
+            "{:?} has {} bytes, the graph needs {}",
+            slot.name, range.bytes, slot.bytes
         )));
     }
     Ok(range)

@@ -201,6 +201,9 @@ fn products_norms_and_attention() {
         close(&a.matmul(w.t()), &[-2.0, 4.0, -2.0, 13.0]);
         close(&a.linear(&w), &[-2.0, 4.0, -2.0, 13.0]);
         close(&a.linear(&(&w * 2)), &[-4.0, 8.0, -4.0, 26.0]);
+        // Two weights on one operand, each in a buffer of its own.
+        let other = Tensor::from_vec(rt, vec![1.0_f32; 6], [2, 3]);
+        close(&(a.linear(&w) - a.linear(&other)), &[-8.0, -2.0, -17.0, -2.0]);
         close(&a.index(0, 0).linear(&(&w + 0)), &[-2.0, 4.0]);
         let ones = Tensor::ones(rt, [3]);
         let rms = 14.0_f32 / 3.0;

@@ -235,15 +235,16 @@ fn a_failed_run_never_looks_like_a_result() {
 fn plans_whose_memory_is_needed_go() {
     let builder = Runtime::builder().device("cpu").memory_budget(Some(8 << 20));
     let rt = Arc::new(builder.build().unwrap());
-    for rows in 1..40_usize {
-        // A softmax between two others: intermediates of up to 400 kB.
+    // A softmax between two others: intermediates of up to 400 kB.
+    let turn = |rows: usize| {
         let x = Tensor::full(&rt, [rows * 100, 25], 1.0).softmax(1).softmax(1).sum(1);
         close(&x.narrow(0, ..1), &[1.0]);
-    }
+    };
+    (1..40).for_each(turn);
     let stats = rt.tensor_stats();
     assert!(stats.planned == 39 && (1..39).contains(&stats.kept), "{stats:?}");
     // What is planned last is still there.
-    close(&Tensor::full(&rt, [3900, 25], 1.0).softmax(1).softmax(1).sum(1).narrow(0, ..1), &[1.0]);
+    turn(39);
     assert_eq!(rt.tensor_stats().planned, stats.planned);
 }
 
