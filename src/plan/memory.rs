@@ -24,7 +24,10 @@ pub(super) fn memory(draft: &mut Draft) -> Result<()> {
     let kept: Vec<usize> = draft.output_views.iter().map(|(_, v)| v.tensor.index()).collect();
     let lives = lifetimes(&touched, draft.tensors.len(), &kept);
     let is_arena = |tensor: &Tensor| tensor.role == TensorRole::Intermediate;
-    let arena: Vec<bool> = draft.tensors.iter().map(is_arena).collect();
+    let mut arena: Vec<bool> = draft.tensors.iter().map(is_arena).collect();
+    for (_, tensor) in &draft.bound_outputs {
+        arena[tensor.index()] = false;
+    }
     let Some(colours) = colour(&touched, &arena, COLOURS) else {
         broken_invariant(format_args!("a step reads {COLOURS} buffers"));
     };
@@ -48,6 +51,11 @@ pub(super) fn memory(draft: &mut Draft) -> Result<()> {
         draft.slots.push(SlotRole::Arena(colour as u32));
         draft.recording.slot(format!("arena {colour}"), bytes);
     }
+    for (name, tensor) in &draft.bound_outputs {
+        places[tensor.index()] = Some(Place { slot: draft.slots.len() as u32, offset: 0 });
+        draft.slots.push(SlotRole::Output(name.clone()));
+        draft.recording.slot(name.clone(), draft.tensors[tensor.index()].bytes);
+    }
     fixed(draft, align, &mut places);
     draft.places = places
         .into_iter()
@@ -62,7 +70,8 @@ pub(super) fn memory(draft: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-/// Slots for inputs and constants, one buffer each, and for weights and states, one each.
+/// Slots for uploaded inputs and constants, one buffer each, and for weights, states and bound
+/// inputs, one each.
 fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
     let (mut inputs, mut constants) = (0, Vec::new());
     let mut input_places = Vec::new();
@@ -70,6 +79,11 @@ fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
     for (i, tensor) in draft.tensors.iter().enumerate() {
         match &tensor.role {
             TensorRole::Intermediate => {}
+            TensorRole::Input(name) if draft.options.bound.inputs.contains(name) => {
+                draft.slots.push(SlotRole::Input(name.clone()));
+                let slot = draft.recording.slot(name.clone(), tensor.bytes);
+                places[i] = Some(Place { slot, offset: 0 });
+            }
             TensorRole::Input(_) => {
                 input_places.push((i, inputs));
                 inputs += tensor.bytes.next_multiple_of(align);

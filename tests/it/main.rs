@@ -25,6 +25,8 @@ mod quant_formats;
 mod shaders;
 mod shaders_attached;
 mod smollm;
+mod tensor;
+mod tensor_runs;
 mod tidy;
 mod webgpu_device;
 mod webgpu_faults;
