@@ -57,10 +57,10 @@ fn every_case_is_right_on_every_device() {
                 }
                 Outcome::Unsupported(reason) => unsupported.push((case.name.clone(), reason)),
             }
-            if let Some(class) = ranges(case) {
-                if let Outcome::Fail(text) = outcome(&runtime, case, Some(&class)) {
-                    wrong.push(format!("{label}: {} in {class}: {text}", case.name));
-                }
+            if let Some(class) = ranges(case)
+                && let Outcome::Fail(text) = outcome(&runtime, case, Some(&class))
+            {
+                wrong.push(format!("{label}: {} in {class}: {text}", case.name));
             }
         }
         tell(&format!(
