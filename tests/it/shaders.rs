@@ -170,6 +170,10 @@ fn constants_out_of_bounds_do_not_compile() {
         (AssetSpec::new("matvec_f32").constant("WG", 256).constant("ROWS", 32), "too many sums"),
         (AssetSpec::new("matmul_f32").constant("BM", 128).constant("BN", 128), "tiles too large"),
         (AssetSpec::new("attn_prefill").constant("HEAD_DIM", 257), "head too large"),
+        (
+            AssetSpec::new("attn_split").constant("HEAD_DIM", 256).constant("HEADS", 16),
+            "too many sums",
+        ),
     ] {
         let wgsl = asset_wgsl(&spec).unwrap();
         assert!(naga::front::wgsl::parse_str(&wgsl).is_err(), "{spec:?}: {what}");
