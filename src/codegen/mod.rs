@@ -1,62 +1,99 @@
 //! Fused expressions as WGSL text.
 //!
-//! A kernel is one function of one element. What WGSL leaves open (division by zero, conversions
-//! out of range, powers of negative numbers, accuracy of `tanh` or of `sin` far out) is spelled
-//! out by functions of `shaders/shared/math_*.wgsl`, so that every device computes what
-//! `ir::scalar` says. Equal expressions give equal text.
+//! A thread makes one element or some neighbours ([`Schedule::Elements`]), or it works on a row by
+//! itself or with others ([`Schedule::Rows`]). What it makes at once are its *slots*: values of
+//! elements are printed for each, as variables of their own and never as arrays, so that they stay
+//! in registers and reads go out together.
+//!
+//! What WGSL leaves open (division by zero, conversions out of range, powers of negative numbers,
+//! accuracy of `tanh` or of `sin` far out) is spelled out by functions of
+//! `shaders/shared/math_*.wgsl`, so that every device computes what `ir::scalar` says. Equal
+//! expressions give equal text.
 //!
 //! Absent on purpose: what to fuse (that is `plan`), and any knowledge of a device.
 
+mod elements;
 mod ops;
+mod printer;
+mod rows;
 
 use std::fmt::Write;
+
+use printer::Printer;
 
 use crate::base::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Addressing, FusedExpr, Operand, Schedule, source};
 
-/// Threads of a workgroup of a fused kernel, one element each; workgroups are folded over grid x
+/// Threads of a workgroup of a fused kernel without reductions; workgroups are folded over grid x
 /// and y.
 pub const FUSED_WORKGROUP: u32 = 256;
+
+/// Least threads of a workgroup of a fused kernel with reductions: short rows share one.
+pub const ROWS_WORKGROUP: u32 = 64;
 
 /// Largest rank of an index space.
 pub const MAX_RANK: u32 = 6;
 
+/// Most elements of a row that a thread keeps in registers.
+pub const MAX_HELD: u32 = 64;
+
+/// Bytes of workgroup memory that every device has.
+const FLOOR_MEMORY: u32 = 16 << 10;
+
+/// Threads of a workgroup.
+pub fn workgroup(schedule: &Schedule) -> u32 {
+    match *schedule {
+        Schedule::Elements { .. } => FUSED_WORKGROUP,
+        Schedule::Rows { threads, .. } => threads.max(ROWS_WORKGROUP),
+    }
+}
+
+/// What one workgroup makes: elements, or rows for a schedule of rows. A dispatch takes their
+/// number by this, rounded up, workgroups.
+pub fn group_work(schedule: &Schedule) -> u32 {
+    match *schedule {
+        Schedule::Elements { width } => FUSED_WORKGROUP * width,
+        Schedule::Rows { threads, .. } => workgroup(schedule) / threads.max(1),
+    }
+}
+
 /// The WGSL text of a fused expression. Entry point `main`, parameters as `kernel::fused` lays
-/// them out, inputs `x0`, `x1`.. and outputs `y0`, `y1`...
+/// them out, the buffers that are read `in0`, `in1`.., those that are written `out0`, `out1`...
 ///
 /// # Errors
 /// Invalid, for an expression that is not well formed: an operand that is not an earlier value,
-/// a type that an operation does not take, a result of another type than the output. Unsupported,
-/// for elements of two bytes and ranks above [`MAX_RANK`].
+/// a type that an operation does not take, a result of another type than the output, a schedule
+/// that does not fit. Unsupported, for elements of two bytes, ranks above [`MAX_RANK`], and more
+/// reductions than workgroup memory holds.
 pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
     let fail = |what: String| Error::invalid(format!("fused kernel: {what}"));
-    for operand in expr.operands() {
-        if operand.dtype.bytes() != 4 {
-            return Err(Error::unsupported(format!(
-                "fused kernel: an operand of {}, whose elements have 2 bytes",
-                operand.dtype
-            )));
-        }
+    let unsupported = |what: String| Error::unsupported(format!("fused kernel: {what}"));
+    if let Some(operand) = expr.operands().find(|operand| operand.dtype.bytes() != 4) {
+        let dtype = operand.dtype;
+        return Err(unsupported(format!("an operand of {dtype}, whose elements have 2 bytes")));
     }
     if expr.rank > MAX_RANK {
-        return Err(Error::unsupported(format!(
-            "fused kernel: rank {} is above {MAX_RANK}",
-            expr.rank
-        )));
+        return Err(unsupported(format!("rank {} is above {MAX_RANK}", expr.rank)));
     }
-    if expr.schedule != (Schedule::Elements { width: 1 }) {
-        return Err(Error::unsupported(format!("fused kernel: {:?}", expr.schedule)));
-    }
-    let mut body = ops::Body::default();
-    for (i, value) in expr.values.iter().enumerate() {
-        body.value(expr, *value).map_err(|what| fail(format!("value {i}: {what}")))?;
-    }
+    let body = ops::Body::new(expr, 0).map_err(fail)?;
     for (i, output) in expr.outputs.iter().enumerate() {
         let made = body.dtype(output.value).map_err(|what| fail(format!("output {i}: {what}")))?;
         if made != output.operand.dtype {
             return Err(fail(format!("{made} for output {i} of {}", output.operand.dtype)));
         }
+    }
+    check_schedule(expr).map_err(fail)?;
+    let mut printer = Printer::new(expr, body);
+    match expr.schedule {
+        Schedule::Elements { .. } => elements::entry(&mut printer),
+        Schedule::Rows { threads, held, subgroup, .. } => {
+            rows::entry(&mut printer, rows::Cut { threads, held, subgroup });
+        }
+    }
+    let (entry, body, scratch) = printer.finish();
+    if 4 * scratch > FLOOR_MEMORY {
+        return Err(unsupported(format!("{scratch} words of workgroup memory for reductions")));
     }
 
     let mut text = String::new();
@@ -64,9 +101,38 @@ pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
     for name in body.imports() {
         text.push_str(&source::shared_wgsl(name)?);
     }
-    text.push_str(body.declarations());
-    entry(expr, body.lines(), &mut text);
+    text.push_str(&body.declarations());
+    if scratch > 0 {
+        line!(text, "var<workgroup> scratch: array<f32, {scratch}>;");
+    }
+    text.push_str(&entry);
     Ok(text)
+}
+
+/// The reason where the schedule does not fit the expression.
+fn check_schedule(expr: &FusedExpr) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{:?}: {what}", expr.schedule));
+    match expr.schedule {
+        Schedule::Elements { .. } if expr.has_reductions() => wrong("a reduction needs rows"),
+        Schedule::Elements { width: 1 } => Ok(()),
+        Schedule::Elements { width: 4 } => {
+            let flat = |o: &crate::kernel::Output| o.operand.addressing == Addressing::Flat;
+            if expr.outputs.iter().all(flat) { Ok(()) } else { wrong("an output that is not flat") }
+        }
+        Schedule::Rows { .. } if expr.rank == 0 => wrong("no dimension to reduce"),
+        Schedule::Rows { threads, held, width, .. } => {
+            if !(threads.is_power_of_two() && threads <= FUSED_WORKGROUP) {
+                return wrong("threads are a power of two up to 256");
+            }
+            match width {
+                1 | 4 if held > MAX_HELD => wrong("too many elements to hold"),
+                1 | 4 if held.is_multiple_of(width) => Ok(()),
+                1 | 4 => wrong("held elements are a multiple of the width"),
+                _ => wrong("a width is 1 or 4"),
+            }
+        }
+        Schedule::Elements { .. } => wrong("a width is 1 or 4"),
+    }
 }
 
 /// Appends a line. Writing to a string cannot fail.
@@ -86,34 +152,52 @@ fn stored(dtype: DType) -> &'static str {
     }
 }
 
-/// Operands with their names.
+/// Operands with their names: `x0`, `x1`.. for inputs, `y0`, `y1`.. for outputs.
 fn operands(expr: &FusedExpr) -> impl Iterator<Item = (String, &Operand)> {
     let inputs = expr.inputs.iter().enumerate().map(|(i, o)| (format!("x{i}"), o));
     let outputs = expr.outputs.iter().enumerate();
     inputs.chain(outputs.map(|(i, output)| (format!("y{i}"), &output.operand)))
 }
 
-/// The buffers with their names and the types of their elements; a buffer that operands of several
-/// types share is one of words.
-fn buffers(expr: &FusedExpr) -> Vec<(String, &'static str, &'static str)> {
-    let typed = |operands: &mut dyn Iterator<Item = &Operand>, binding: u32| {
-        let mut types = operands.filter(|o| o.binding == binding).map(|o| stored(o.dtype));
-        match types.next() {
+/// A binding.
+struct Buffer {
+    name: String,
+    access: &'static str,
+    /// Type of its elements; operands of several types share one of words.
+    element: &'static str,
+    /// Whether it is bound as vectors of four elements.
+    wide: bool,
+}
+
+/// Elements that a thread reads and writes at once.
+fn width(schedule: &Schedule) -> u32 {
+    match *schedule {
+        Schedule::Elements { width } | Schedule::Rows { width, .. } => width,
+    }
+}
+
+/// The buffers that are read, then those that are written.
+fn buffers(expr: &FusedExpr) -> Vec<Buffer> {
+    let buffer = |name: &str, access, binding: u32, operands: &[&Operand]| {
+        let mine = || operands.iter().filter(|o| o.binding == binding);
+        let mut types = mine().map(|o| stored(o.dtype));
+        let element = match types.next() {
             Some(first) if types.all(|other| other == first) => first,
             _ => "u32",
-        }
+        };
+        let flat = mine().any(|o| o.addressing == Addressing::Flat);
+        let wide = flat && width(&expr.schedule) == 4;
+        Buffer { name: format!("{name}{binding}"), access, element, wide }
     };
-    let reads =
-        (0..expr.reads()).map(|b| (format!("in{b}"), "read", typed(&mut expr.inputs.iter(), b)));
-    let written = || expr.outputs.iter().map(|output| &output.operand);
-    let writes =
-        (0..expr.writes()).map(|b| (format!("out{b}"), "read_write", typed(&mut written(), b)));
-    reads.chain(writes).collect()
+    let read: Vec<&Operand> = expr.inputs.iter().collect();
+    let written: Vec<&Operand> = expr.outputs.iter().map(|output| &output.operand).collect();
+    let reads = (0..expr.reads()).map(|b| buffer("in", "read", b, &read));
+    reads.chain((0..expr.writes()).map(|b| buffer("out", "read_write", b, &written))).collect()
 }
 
 /// Parameters and bindings.
 fn header(expr: &FusedExpr, text: &mut String) {
-    line!(text, "// fused: {expr}, one element a thread.");
+    line!(text, "// fused: {expr}");
     line!(text, "struct Params {{\n    n: u32,");
     for d in 0..expr.rank {
         line!(text, "    size{d}: u32,");
@@ -127,12 +211,10 @@ fn header(expr: &FusedExpr, text: &mut String) {
         }
     }
     line!(text, "}}\n\n@group(0) @binding(0) var<uniform> params: Params;");
-    for (i, (name, access, element)) in buffers(expr).into_iter().enumerate() {
-        line!(
-            text,
-            "@group(0) @binding({}) var<storage, {access}> {name}: array<{element}>;",
-            i + 1
-        );
+    for (i, Buffer { name, access, element, wide }) in buffers(expr).into_iter().enumerate() {
+        let element = if wide { format!("vec4<{element}>") } else { element.to_string() };
+        let binding = format!("@group(0) @binding({})", i + 1);
+        line!(text, "{binding} var<storage, {access}> {name}: array<{element}>;");
     }
     text.push('\n');
 }
@@ -150,46 +232,4 @@ fn address(name: &str, operand: &Operand, rank: u32) -> String {
         }
     }
     sum
-}
-
-/// The entry point around the lines of the body.
-fn entry(expr: &FusedExpr, lines: &str, text: &mut String) {
-    line!(text, "@compute @workgroup_size({FUSED_WORKGROUP})");
-    text.push_str(
-        "fn main(\n    @builtin(workgroup_id) wid: vec3<u32>,\n    \
-         @builtin(num_workgroups) grid: vec3<u32>,\n    \
-         @builtin(local_invocation_index) lid: u32,\n) {\n",
-    );
-    line!(text, "    let i = (wid.y * grid.x + wid.x) * {FUSED_WORKGROUP}u + lid;");
-    text.push_str("    if (i >= params.n) {\n        return;\n    }\n");
-    if operands(expr).any(|(_, o)| o.addressing == Addressing::Strided) {
-        // Innermost first; what is left for the outermost needs no remainder.
-        let mut rest = "i".to_string();
-        for d in (1..expr.rank).rev() {
-            line!(text, "    let c{d} = {rest} % params.size{d};");
-            line!(text, "    let r{d} = {rest} / params.size{d};");
-            rest = format!("r{d}");
-        }
-        if expr.rank > 0 {
-            line!(text, "    let c0 = {rest};");
-        }
-    }
-    text.push_str(lines);
-    let buffers = buffers(expr);
-    for (i, output) in expr.outputs.iter().enumerate() {
-        let operand = &output.operand;
-        let value = format!("v{}", output.value);
-        let value = match operand.dtype {
-            DType::Bool => format!("select(0u, 1u, {value})"),
-            _ => value,
-        };
-        let (buffer, _, element) = &buffers[(expr.reads() + operand.binding) as usize];
-        let value = if *element == stored(operand.dtype) {
-            value
-        } else {
-            format!("bitcast<{element}>({value})")
-        };
-        line!(text, "    {buffer}[{}] = {value};", address(&format!("y{i}"), operand, expr.rank));
-    }
-    line!(text, "}}");
 }

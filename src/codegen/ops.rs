@@ -1,33 +1,38 @@
-//! One line of WGSL for each value of a fused expression, with the types checked.
+//! The values of a fused expression as WGSL, with the types checked.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
-use super::{address, line};
 use crate::base::DType;
 use crate::ir::scalar::{BinaryOp, UnaryOp};
 use crate::kernel::source::f32_literal;
 use crate::kernel::{FusedExpr, Value};
 
-/// The lines so far, the types of their values and the shared files that they need.
-#[derive(Default)]
-pub(super) struct Body {
+/// An expression whose types fit, and what the text of its values needs besides.
+pub(super) struct Body<'a> {
+    expr: &'a FusedExpr,
     types: Vec<DType>,
-    lines: String,
-    declarations: String,
+    declarations: BTreeSet<String>,
     imports: BTreeSet<&'static str>,
 }
 
-impl Body {
-    pub(super) fn lines(&self) -> &str {
-        &self.lines
+impl<'a> Body<'a> {
+    /// Checks every value. `anchors`: the numbers that another kernel gives.
+    pub(super) fn new(expr: &'a FusedExpr, anchors: u32) -> Result<Body<'a>, String> {
+        let (declarations, imports) = Default::default();
+        let mut body = Body { expr, types: Vec::new(), declarations, imports };
+        for (i, value) in expr.values.iter().enumerate() {
+            let dtype = body.check(*value, anchors).map_err(|what| format!("value {i}: {what}"))?;
+            body.types.push(dtype);
+        }
+        Ok(body)
     }
 
-    /// Module-scope variables.
-    pub(super) fn declarations(&self) -> &str {
-        &self.declarations
+    /// Module-scope variables, a line each.
+    pub(super) fn declarations(&self) -> String {
+        self.declarations.iter().map(|line| format!("{line}\n")).collect()
     }
 
+    /// Files of `shaders/shared`.
     pub(super) fn imports(&self) -> impl Iterator<Item = &'static str> {
         self.imports.iter().copied()
     }
@@ -40,78 +45,104 @@ impl Body {
             .ok_or_else(|| format!("value {value} of {} is not an earlier one", self.types.len()))
     }
 
-    /// Adds the line of the next value.
-    pub(super) fn value(&mut self, expr: &FusedExpr, value: Value) -> Result<(), String> {
-        let (dtype, text) = match value {
-            Value::Input(i) => {
-                let operand = expr
-                    .inputs
-                    .get(i as usize)
-                    .ok_or_else(|| format!("input {i} of {}", expr.inputs.len()))?;
-                let name = format!("x{i}");
-                let (buffer, _, element) = &super::buffers(expr)[operand.binding as usize];
-                let load = format!("{buffer}[{}]", address(&name, operand, expr.rank));
-                let load = match super::stored(operand.dtype) {
-                    stored if stored == *element => load,
-                    stored => format!("bitcast<{stored}>({load})"),
-                };
-                let test = if operand.dtype == DType::Bool { " != 0u" } else { "" };
-                (operand.dtype, load + test)
+    /// The type of the next value.
+    fn check(&self, value: Value, anchors: u32) -> Result<DType, String> {
+        let refuse = |name: &str, dtype: DType| Err(format!("{name} of {dtype}"));
+        Ok(match value {
+            Value::Input(i) => match self.expr.inputs.get(i as usize) {
+                Some(operand) => operand.dtype,
+                None => return Err(format!("input {i} of {}", self.expr.inputs.len())),
+            },
+            Value::Constant(dtype @ (DType::F16 | DType::BF16), _) => {
+                return refuse("a constant", dtype);
             }
-            Value::Constant(dtype, bits) => (dtype, self.constant(dtype, bits)?),
-            Value::Index => (DType::U32, "i".to_string()),
+            Value::Constant(dtype, _) => dtype,
+            Value::Index => DType::U32,
+            Value::Anchor(i) if i < anchors => DType::F32,
+            Value::Anchor(_) => return Err("an anchor outside of an attachment".into()),
             Value::Unary(op, a) => {
                 let dtype = self.dtype(a)?;
-                (dtype, self.unary(op, dtype, &format!("v{a}"))?)
+                let fits = match op {
+                    UnaryOp::Not => dtype == DType::Bool,
+                    UnaryOp::Neg | UnaryOp::Abs => matches!(dtype, DType::F32 | DType::I32),
+                    _ => dtype == DType::F32,
+                };
+                if !fits {
+                    return refuse(op.name(), dtype);
+                }
+                dtype
             }
             Value::Binary(op, a, b) => {
-                let dtype = self.dtype(a)?;
-                if self.dtype(b)? != dtype {
-                    return Err(format!("{} of {dtype} and {}", op.name(), self.dtype(b)?));
-                }
-                let text = match small_power(expr, op, b) {
-                    Some(power) if dtype == DType::F32 => power.replace('a', &format!("v{a}")),
-                    _ => self.binary(op, dtype, &format!("v{a}"), &format!("v{b}"))?,
+                let (dtype, other) = (self.dtype(a)?, self.dtype(b)?);
+                let fits = match op {
+                    BinaryOp::And | BinaryOp::Or => dtype == DType::Bool,
+                    BinaryOp::Eq | BinaryOp::Ne => true,
+                    BinaryOp::Pow => dtype == DType::F32,
+                    _ => dtype != DType::Bool,
                 };
-                (if op.is_comparison() { DType::Bool } else { dtype }, text)
+                match (fits, dtype == other) {
+                    (_, false) => return Err(format!("{} of {dtype} and {other}", op.name())),
+                    (false, _) => return refuse(op.name(), dtype),
+                    _ if op.is_comparison() => DType::Bool,
+                    _ => dtype,
+                }
             }
             Value::Select(c, a, b) => {
                 let (kind, dtype, other) = (self.dtype(c)?, self.dtype(a)?, self.dtype(b)?);
                 if kind != DType::Bool || dtype != other {
                     return Err(format!("select by {kind} of {dtype} and {other}"));
                 }
-                (dtype, format!("select(v{b}, v{a}, v{c})"))
+                dtype
             }
             Value::Cast(to, a) => {
                 let from = self.dtype(a)?;
-                (to, self.cast(from, to, &format!("v{a}"))?)
+                if from.bytes() != 4 || to.bytes() != 4 {
+                    return Err(format!("cast of {from} to {to}"));
+                }
+                to
             }
-            Value::Reduce(op, _) => return Err(format!("{} outside of rows", op.name())),
-            Value::Anchor(_) => return Err("an anchor outside of an attachment".into()),
-        };
-        line!(self.lines, "    let v{} = {text};", self.types.len());
-        self.types.push(dtype);
-        Ok(())
+            Value::Reduce(op, a) => match self.dtype(a)? {
+                DType::F32 => DType::F32,
+                dtype => return refuse(op.name(), dtype),
+            },
+        })
     }
 
-    fn constant(&mut self, dtype: DType, bits: u32) -> Result<String, String> {
-        Ok(match dtype {
-            DType::F32 => {
-                let value = f32::from_bits(bits);
-                if value.is_finite() {
-                    format!("({})", f32_literal(value))
-                } else {
-                    // WGSL has no literal for it, and no constant expression may be one.
-                    let name = format!("bits{}", self.types.len());
-                    line!(self.declarations, "var<private> {name}: u32 = {bits:#x}u;");
-                    format!("bitcast<f32>({name})")
+    /// The text of a value over the names of its operands; `None` for those that have none of their
+    /// own: inputs, the index, anchors and reductions.
+    pub(super) fn text(&mut self, value: u32, name: impl Fn(u32) -> String) -> Option<String> {
+        Some(match self.expr.values[value as usize] {
+            Value::Input(_) | Value::Index | Value::Anchor(_) | Value::Reduce(..) => return None,
+            Value::Constant(dtype, bits) => self.constant(dtype, bits),
+            Value::Unary(op, a) => self.unary(op, self.types[a as usize], &name(a)),
+            Value::Binary(op, a, b) => {
+                let dtype = self.types[a as usize];
+                match small_power(self.expr, op, b) {
+                    Some(power) if dtype == DType::F32 => power.replace('a', &name(a)),
+                    _ => self.binary(op, dtype, &name(a), &name(b)),
                 }
             }
+            Value::Select(c, a, b) => format!("select({}, {}, {})", name(b), name(a), name(c)),
+            Value::Cast(to, a) => self.cast(self.types[a as usize], to, &name(a)),
+        })
+    }
+
+    /// An `f32` that WGSL has no literal for, and that no constant expression may be.
+    pub(super) fn of_bits(&mut self, bits: u32) -> String {
+        self.declarations.insert(format!("var<private> bits_{bits:08x}: u32 = {bits:#010x}u;"));
+        format!("bitcast<f32>(bits_{bits:08x})")
+    }
+
+    fn constant(&mut self, dtype: DType, bits: u32) -> String {
+        match dtype {
             DType::I32 => format!("bitcast<i32>({bits}u)"),
             DType::U32 => format!("{bits}u"),
             DType::Bool => format!("{}", bits != 0),
-            DType::F16 | DType::BF16 => return Err(format!("a constant of {dtype}")),
-        })
+            _ => match f32::from_bits(bits) {
+                value if value.is_finite() => format!("({})", f32_literal(value)),
+                _ => self.of_bits(bits),
+            },
+        }
     }
 
     /// A function of a shared file.
@@ -120,16 +151,8 @@ impl Body {
         format!("{function}({arguments})")
     }
 
-    fn unary(&mut self, op: UnaryOp, dtype: DType, a: &str) -> Result<String, String> {
-        let fits = match op {
-            UnaryOp::Not => dtype == DType::Bool,
-            UnaryOp::Neg | UnaryOp::Abs => matches!(dtype, DType::F32 | DType::I32),
-            _ => dtype == DType::F32,
-        };
-        if !fits {
-            return Err(format!("{} of {dtype}", op.name()));
-        }
-        Ok(match op {
+    fn unary(&mut self, op: UnaryOp, dtype: DType, a: &str) -> String {
+        match op {
             // Not -x, which some targets turn into 0 - x and lose the sign of zero.
             UnaryOp::Neg if dtype == DType::F32 => {
                 format!("bitcast<f32>(bitcast<u32>({a}) ^ 0x80000000u)")
@@ -161,21 +184,12 @@ impl Body {
             }
             UnaryOp::Relu => format!("max({a}, 0.0)"),
             UnaryOp::Not => format!("!{a}"),
-        })
+        }
     }
 
-    fn binary(&mut self, op: BinaryOp, dtype: DType, a: &str, b: &str) -> Result<String, String> {
-        let fits = match op {
-            BinaryOp::And | BinaryOp::Or => dtype == DType::Bool,
-            BinaryOp::Eq | BinaryOp::Ne => true,
-            BinaryOp::Pow => dtype == DType::F32,
-            _ => dtype != DType::Bool,
-        };
-        if !fits {
-            return Err(format!("{} of {dtype}", op.name()));
-        }
+    fn binary(&mut self, op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
         let both = format!("{a}, {b}");
-        Ok(match (op, dtype) {
+        match (op, dtype) {
             (BinaryOp::Add, _) => format!("{a} + {b}"),
             (BinaryOp::Sub, _) => format!("{a} - {b}"),
             (BinaryOp::Mul, _) => format!("{a} * {b}"),
@@ -196,28 +210,24 @@ impl Body {
             (BinaryOp::Ge, _) => format!("{a} >= {b}"),
             (BinaryOp::And, _) => format!("{a} && {b}"),
             (BinaryOp::Or, _) => format!("{a} || {b}"),
-        })
+        }
     }
 
-    fn cast(&mut self, from: DType, to: DType, a: &str) -> Result<String, String> {
-        use DType::{BF16, Bool, F16, F32, I32, U32};
-        Ok(match (from, to) {
-            (F16 | BF16, _) | (_, F16 | BF16) => {
-                return Err(format!("cast of {from} to {to}"));
-            }
-            (F32, F32) | (I32, I32) | (U32, U32) | (Bool, Bool) => a.to_string(),
-            (F32, I32) => self.call("math_casts", "cast_i32", a),
-            (F32, U32) => self.call("math_casts", "cast_u32", a),
-            (I32 | U32, F32) => format!("f32({a})"),
-            (U32, I32) => format!("bitcast<i32>({a})"),
-            (I32, U32) => format!("bitcast<u32>({a})"),
-            (F32, Bool) => format!("{a} != 0.0"),
+    fn cast(&mut self, from: DType, to: DType, a: &str) -> String {
+        use DType::{Bool, I32, U32};
+        match (from, to) {
+            (I32 | U32, I32 | U32) if from != to => format!("bitcast<{to}>({a})"),
+            _ if from == to => a.to_string(),
             (I32, Bool) => format!("{a} != 0"),
             (U32, Bool) => format!("{a} != 0u"),
-            (Bool, F32) => format!("select(0.0, 1.0, {a})"),
+            (_, Bool) => format!("{a} != 0.0"),
             (Bool, I32) => format!("select(0, 1, {a})"),
             (Bool, U32) => format!("select(0u, 1u, {a})"),
-        })
+            (Bool, _) => format!("select(0.0, 1.0, {a})"),
+            (_, I32) => self.call("math_casts", "cast_i32", a),
+            (_, U32) => self.call("math_casts", "cast_u32", a),
+            _ => format!("f32({a})"),
+        }
     }
 }
 

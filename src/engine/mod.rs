@@ -9,6 +9,7 @@
 //! machine that is not here. Adding an engine touches one file of this folder and the registry.
 
 mod attention;
+mod attention_split;
 mod conv;
 mod elementwise;
 mod heuristic;

@@ -53,13 +53,17 @@ pub enum Schedule {
         /// Neighbours a thread makes.
         width: u32,
     },
-    /// `threads` (a power of two up to 256) work on a row, one element each in turn.
+    /// `threads` (a power of two up to 256) work on a row, `width` elements each in turn.
     Rows {
         /// Threads that share a row.
         threads: u32,
         /// Elements that each thread keeps in registers: the row is at most `threads * held` long
         /// and is read once. 0: it is read again after each reduction.
         held: u32,
+        /// Neighbours that a thread reads at once, 1 or 4; `held` is a multiple of it. Width 4
+        /// promises that every `Flat` operand starts at a multiple of 4 elements and that the last
+        /// size is one.
+        width: u32,
         /// Whether the sums of a row go through subgroup operations.
         subgroup: bool,
     },

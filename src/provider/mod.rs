@@ -29,7 +29,7 @@ pub use recording::{
 
 use crate::base::platform::{BoxFuture, MaybeSend};
 use crate::error::Result;
-use crate::kernel::KernelSpec;
+use crate::kernel::{KernelSpec, Schedule};
 
 /// A family of devices.
 pub trait Provider: MaybeSend {
@@ -204,6 +204,12 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
     if need > profile.max_storage_buffers {
         let have = profile.max_storage_buffers;
         return Support::No(format!("{spec} binds {need} storage buffers, the device has {have}"));
+    }
+    if let KernelSpec::Fused(expr) = spec
+        && matches!(expr.schedule, Schedule::Rows { subgroup: true, .. })
+        && !profile.has_subgroups
+    {
+        return Support::No(format!("{spec} needs subgroups"));
     }
     if let KernelSpec::Asset(asset) = spec {
         if asset.defines.iter().any(|d| d == "subgroup") && !profile.has_subgroups {

@@ -240,7 +240,7 @@ mod tests {
                 Output { operand: operand(Addressing::Strided), value: 1 },
                 Output { operand: operand(Addressing::Flat), value: 1 },
             ],
-            schedule: Schedule::Rows { threads: 4, held: 0, subgroup: false },
+            schedule: Schedule::Rows { threads: 4, held: 0, width: 1, subgroup: false },
         };
         let x: Vec<u32> = [9.0f32, 1.0, 4.0, 2.0, 5.0, 1.0, 1.0].map(f32::to_bits).to_vec();
         let params = [6, 2, 3, 1, 1, 2, 10, 20, 5, 7, 30];

@@ -4,6 +4,8 @@ mod cases;
 mod conformance;
 mod devices;
 mod forward;
+mod fused_exprs;
+mod generated;
 mod gguf_bad;
 mod gguf_exercise;
 mod gguf_files;

@@ -7,13 +7,14 @@ use std::process::{Command, Stdio};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ScalarKind, StorageAccess, TypeInner};
 use warploom::base::DType;
-use warploom::codegen::{FUSED_WORKGROUP, fused_wgsl};
+use warploom::codegen::{fused_wgsl, workgroup};
+use warploom::ir::ReduceOp;
 use warploom::ir::scalar::{BinaryOp, UnaryOp};
 use warploom::kernel::catalogue::{self, Entry};
 use warploom::kernel::source::{ASSETS, asset_wgsl, variants};
-use warploom::kernel::{
-    Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Operand, Output, Schedule, Value,
-};
+use warploom::kernel::{Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Schedule, Value};
+
+use crate::fused_exprs::{elementwise, expr, rows};
 
 /// What every device has; the one bit lets halves be unpacked to f32, which is core WGSL.
 const FLOOR: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
@@ -169,6 +170,10 @@ fn constants_out_of_bounds_do_not_compile() {
         (AssetSpec::new("matvec_f32").constant("WG", 256).constant("ROWS", 32), "too many sums"),
         (AssetSpec::new("matmul_f32").constant("BM", 128).constant("BN", 128), "tiles too large"),
         (AssetSpec::new("attn_prefill").constant("HEAD_DIM", 257), "head too large"),
+        (
+            AssetSpec::new("attn_split").constant("HEAD_DIM", 256).constant("HEADS", 16),
+            "too many sums",
+        ),
     ] {
         let wgsl = asset_wgsl(&spec).unwrap();
         assert!(naga::front::wgsl::parse_str(&wgsl).is_err(), "{spec:?}: {what}");
@@ -205,107 +210,24 @@ fn every_asset_has_a_header_and_passes_the_lint() {
     }
 }
 
-const FLAT: Addressing = Addressing::Flat;
-
-fn operand(dtype: DType, addressing: Addressing) -> Operand {
-    Operand { dtype, addressing, binding: 0 }
-}
-
-/// A buffer for each input.
-fn bound(inputs: impl IntoIterator<Item = Operand>) -> Vec<Operand> {
-    (0..).zip(inputs).map(|(binding, operand)| Operand { binding, ..operand }).collect()
-}
-
-/// `y = value` of inputs of these types, with everything before it loaded in order.
-fn expr(inputs: &[DType], output: DType, values: &[Value]) -> FusedExpr {
-    let mut all: Vec<Value> = (0..inputs.len() as u32).map(Value::Input).collect();
-    all.extend(values);
-    FusedExpr {
-        rank: 1,
-        inputs: bound(inputs.iter().map(|d| operand(*d, FLAT))),
-        outputs: vec![Output { operand: operand(output, FLAT), value: all.len() as u32 - 1 }],
-        values: all,
-        schedule: Schedule::Elements { width: 1 },
-    }
-}
-
-/// Expressions that cover every operation, type and addressing.
 fn expressions() -> Vec<FusedExpr> {
-    use DType::{Bool, F32, I32, U32};
-    let mut all = Vec::new();
-    for op in UnaryOp::ALL {
-        let dtype = if op == UnaryOp::Not { Bool } else { F32 };
-        all.push(expr(&[dtype], dtype, &[Value::Unary(op, 0)]));
-    }
-    all.push(expr(&[I32], I32, &[Value::Unary(UnaryOp::Neg, 0)]));
-    all.push(expr(&[I32], I32, &[Value::Unary(UnaryOp::Abs, 0)]));
-    for op in BinaryOp::ALL {
-        for dtype in [F32, I32, U32, Bool] {
-            let fits = match op {
-                BinaryOp::And | BinaryOp::Or => dtype == Bool,
-                BinaryOp::Eq | BinaryOp::Ne => true,
-                BinaryOp::Pow => dtype == F32,
-                _ => dtype != Bool,
-            };
-            let one = Value::Binary(op, 0, 1);
-            let output = if op.is_comparison() { Bool } else { dtype };
-            let made = expr(&[dtype, dtype], output, &[one]);
-            match fits {
-                true => all.push(made),
-                false => assert!(fused_wgsl(&made).unwrap_err().is_invalid()),
-            }
-        }
-    }
-    for from in [F32, I32, U32, Bool] {
-        for to in [F32, I32, U32, Bool] {
-            all.push(expr(&[from], to, &[Value::Cast(to, 0)]));
-        }
-        all.push(expr(&[Bool, from, from], from, &[Value::Select(0, 1, 2)]));
-    }
-    for bits in [0, 1, 0x7f7fffff, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x3dcccccd] {
-        all.push(expr(
-            &[F32],
-            F32,
-            &[Value::Constant(F32, bits), Value::Binary(BinaryOp::Max, 0, 1)],
-        ));
-    }
-    for power in [-1.0f32, 0.5, 1.0, 2.0, 3.0, 4.0] {
-        let constant = Value::Constant(F32, power.to_bits());
-        all.push(expr(&[F32], F32, &[constant, Value::Binary(BinaryOp::Pow, 0, 1)]));
-    }
-    let i32_min = Value::Constant(I32, 0x80000000);
-    all.push(expr(&[I32], I32, &[i32_min, Value::Binary(BinaryOp::Add, 0, 1)]));
-    all.push(expr(&[], U32, &[Value::Index]));
-    for rank in 0..=6 {
-        let gate = [Value::Input(0), Value::Input(1), Value::Input(2)];
-        let values = [Value::Unary(UnaryOp::Silu, 0), Value::Binary(BinaryOp::Mul, 3, 1)];
-        let last = [Value::Binary(BinaryOp::Add, 4, 2)];
-        all.push(FusedExpr {
-            rank,
-            inputs: bound([
-                operand(F32, Addressing::Strided),
-                operand(F32, FLAT),
-                operand(F32, Addressing::Single),
-            ]),
-            values: gate.into_iter().chain(values).chain(last).collect(),
-            outputs: vec![Output {
-                operand: operand(F32, if rank % 2 == 0 { FLAT } else { Addressing::Strided }),
-                value: 5,
-            }],
-            schedule: Schedule::Elements { width: 1 },
-        });
-    }
-    all
+    elementwise().into_iter().chain(rows()).collect()
+}
+
+fn wants_subgroups(expr: &FusedExpr) -> bool {
+    matches!(expr.schedule, Schedule::Rows { subgroup: true, .. })
 }
 
 #[test]
 fn generated_kernels_are_valid_and_lower_and_have_their_interface() {
     let all = expressions();
-    assert!(all.len() >= 40, "only {}", all.len());
+    assert!(all.len() >= 200, "only {}", all.len());
     for expr in &all {
-        let name = KernelSpec::Fused(expr.clone()).to_string();
+        let name = format!("{} {:?}", KernelSpec::Fused(expr.clone()), expr.schedule);
         let wgsl = fused_wgsl(expr).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let (module, info) = parse(&name, &wgsl, FLOOR);
+        let capabilities =
+            if wants_subgroups(expr) { FLOOR | Capabilities::SUBGROUP } else { FLOOR };
+        let (module, info) = parse(&name, &wgsl, capabilities);
         lower(&name, &module, &info);
         let fields = uniform(&name, &module);
         assert_eq!(fields.len() as u32, expr.raw_param_words(), "{name}");
@@ -314,7 +236,10 @@ fn generated_kernels_are_valid_and_lower_and_have_their_interface() {
         }
         let access: Vec<_> = storage(&name, &module).into_iter().map(|(_, a)| a).collect();
         assert_eq!(access, expr.interface().bindings, "{name}");
-        assert_eq!(size(&name, &module), (FUSED_WORKGROUP, 0), "{name}");
+        let (threads, memory) = size(&name, &module);
+        assert_eq!(threads, workgroup(&expr.schedule), "{name}");
+        assert!(memory <= FLOOR_MEMORY, "{name}: {memory} bytes of workgroup memory");
+        assert!(memory == 0 || expr.has_reductions(), "{name}");
     }
 }
 
@@ -337,6 +262,29 @@ fn malformed_expressions_are_refused() {
     assert!(fused_wgsl(&expr(&[F16], F16, &[])).unwrap_err().is_unsupported());
     let deep = FusedExpr { rank: 7, ..expr(&[F32], F32, &[Value::Input(0)]) };
     assert!(fused_wgsl(&deep).unwrap_err().is_unsupported());
+
+    let sum = [Value::Reduce(ReduceOp::Sum, 0)];
+    let rows = |threads, held, width| {
+        let schedule = Schedule::Rows { threads, held, width, subgroup: false };
+        FusedExpr { schedule, ..expr(&[F32], F32, &sum) }
+    };
+    fused_wgsl(&rows(256, 32, 4)).unwrap();
+    check(expr(&[F32], F32, &sum), "a reduction needs rows");
+    check(FusedExpr { rank: 0, ..rows(64, 0, 1) }, "no dimension to reduce");
+    check(rows(96, 0, 1), "a power of two");
+    check(rows(512, 0, 1), "a power of two");
+    check(rows(64, 65, 1), "too many elements");
+    check(rows(64, 6, 4), "multiple of the width");
+    check(rows(64, 0, 2), "a width is 1 or 4");
+    let four = Schedule::Elements { width: 4 };
+    let mut scattered = FusedExpr { schedule: four, ..expr(&[F32], F32, &[]) };
+    scattered.outputs[0].operand.addressing = Addressing::Strided;
+    check(scattered, "not flat");
+    let whole = FusedExpr { schedule: rows(64, 0, 1).schedule, ..expr(&[I32], I32, &sum) };
+    check(whole, "sum of i32");
+    let many: Vec<Value> = (0..17).map(|i| Value::Reduce(ReduceOp::Max, i)).collect();
+    let many = FusedExpr { schedule: rows(256, 0, 1).schedule, ..expr(&[F32], F32, &many) };
+    assert!(fused_wgsl(&many).unwrap_err().to_string().contains("workgroup memory"));
 }
 
 /// What a browser gets is also read by Tint, which knows more rules (uniform control flow).
@@ -364,8 +312,8 @@ fn floor_variants_pass_tint_where_it_is_installed() {
         let name = KernelSpec::Asset(spec.clone()).to_string();
         tint(&name, &asset_wgsl(spec).unwrap()).unwrap();
     }
-    for expr in expressions() {
-        let name = KernelSpec::Fused(expr.clone()).to_string();
-        tint(&name, &fused_wgsl(&expr).unwrap()).unwrap();
+    for expr in expressions().iter().filter(|expr| !wants_subgroups(expr)) {
+        let name = format!("{} {:?}", KernelSpec::Fused(expr.clone()), expr.schedule);
+        tint(&name, &fused_wgsl(expr).unwrap()).unwrap();
     }
 }
