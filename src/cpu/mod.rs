@@ -99,3 +99,4 @@ impl provider::Provider for Provider {
 
 #[cfg(test)]
 mod tests;
+
