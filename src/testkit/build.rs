@@ -124,8 +124,19 @@ impl Build {
 
     /// A weight of [`Random::shaped`] numbers, rounded to its format.
     pub(super) fn weight(&mut self, name: &str, dims: &[u64], format: Format) -> NodeId {
+        let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
+        self.weight_of(name, dims, format, values)
+    }
+
+    /// A weight of these numbers, rounded to its format.
+    pub(super) fn weight_of(
+        &mut self,
+        name: &str,
+        dims: &[u64],
+        format: Format,
+        mut values: Vec<f32>,
+    ) -> NodeId {
         let shape = Shape::new(dims.iter().copied());
-        let mut values = self.random(name).shaped(self.count(&shape));
         let bytes = quant::encode(format, &values).unwrap_or_else(|e| self.wrong(e));
         quant::decode(format, &bytes, &mut values).unwrap_or_else(|e| self.wrong(e));
         let tensor = self.tensor(&shape, Data::F32(values));
@@ -140,8 +151,13 @@ impl Build {
 
     /// A state that begins as [`Random::shaped`] numbers.
     pub(super) fn state(&mut self, name: &str, dims: &[u64]) -> NodeId {
+        let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
+        self.state_of(name, dims, values)
+    }
+
+    /// A state that begins as these numbers.
+    pub(super) fn state_of(&mut self, name: &str, dims: &[u64], values: Vec<f32>) -> NodeId {
         let shape = Shape::new(dims.iter().copied());
-        let values = self.random(name).shaped(self.count(&shape));
         let tensor = self.tensor(&shape, Data::F32(values));
         self.bind(name, Binding { bytes: tensor.to_bytes(), tensor });
         self.case.graph.state(name, shape, DType::F32)
@@ -175,6 +191,11 @@ impl Build {
         self.op(Op::Transpose(perm.to_vec()), &[x])
     }
 
+    /// The graph so far.
+    pub(super) fn graph(&self) -> &Graph {
+        &self.case.graph
+    }
+
     /// The sizes of a node.
     pub(super) fn shape(&self, id: NodeId) -> Shape {
         self.case.graph.node(id).shape.clone()
@@ -195,7 +216,8 @@ impl Build {
         self.case
     }
 
-    fn count(&self, shape: &Shape) -> usize {
+    /// Elements of a shape in this run.
+    pub(super) fn count(&self, shape: &Shape) -> usize {
         let sizes = shape.eval(&self.case.symbols).unwrap_or_else(|e| self.wrong(e));
         sizes.iter().product::<u64>() as usize
     }

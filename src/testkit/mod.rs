@@ -13,9 +13,11 @@ mod build;
 mod cases;
 mod compare;
 mod inputs;
+mod random;
 mod run;
 
 pub use build::{Binding, Case};
 pub use cases::cases;
 pub use compare::{Mismatch, Report, Tolerance, compare, compare_product};
+pub use random::{RandomLimits, random_case, random_class, shrink};
 pub use run::{KnownFailure, NamedBytes, Outcome, declared, run_case};
