@@ -19,6 +19,14 @@ use crate::runtime::{Instance, Resident, Runtime, WeightSource};
 /// Tokens of a run, by class: both ends.
 const CLASSES: [(usize, usize); 4] = [(1, 1), (2, 8), (9, 64), (65, 512)];
 
+/// The classes of lengths that a session makes plans for, with a cache of `context` positions.
+pub fn classes(context: usize) -> [ShapeClass; 4] {
+    CLASSES.map(|(low, high)| {
+        let class = ShapeClass::new().with(SEQ, low as u64, high.min(context) as u64);
+        class.with(PAST, 0, context as u64)
+    })
+}
+
 /// How to put a model on a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionOptions {
@@ -211,15 +219,10 @@ impl Session {
                 entry.insert(model.graph(self.context, wanted)?)
             }
         };
-        let (low, high) = CLASSES[class];
-        let class = ShapeClass::new().with(SEQ, low as u64, high.min(self.context) as u64).with(
-            PAST,
-            0,
-            self.context as u64,
-        );
+        let class = &classes(self.context)[class];
         let mut options = Options::new(self.runtime.registry());
         options.preferred = self.runtime.preferred().to_vec();
-        Plan::new(graph, &class, self.runtime.device().profile(), &options)
+        Plan::new(graph, class, self.runtime.device().profile(), &options)
     }
 
     /// The plan that runs one token and gives `wanted`, for reports.

@@ -1,5 +1,6 @@
 //! The integration tests, in one binary.
 
+mod arena;
 mod cases;
 mod conformance;
 mod devices;
