@@ -14,11 +14,13 @@ mod gguf_writer;
 mod lazy;
 mod logits;
 mod quant_formats;
+mod random;
 mod shaders;
 mod tidy;
 mod webgpu_device;
 mod webgpu_faults;
 mod webgpu_host;
+mod wgsl;
 
 /// Says something that is seen even when the test passes: which devices were covered, what was
 /// skipped and why.
