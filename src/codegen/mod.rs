@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 use crate::base::DType;
 use crate::error::{Error, Result};
-use crate::kernel::{Addressing, FusedExpr, Operand, source};
+use crate::kernel::{Addressing, FusedExpr, Operand, Schedule, source};
 
 /// Threads of a workgroup of a fused kernel, one element each; workgroups are folded over grid x
 /// and y.
@@ -23,7 +23,7 @@ pub const FUSED_WORKGROUP: u32 = 256;
 pub const MAX_RANK: u32 = 6;
 
 /// The WGSL text of a fused expression. Entry point `main`, parameters as `kernel::fused` lays
-/// them out, inputs `x0`, `x1`.. and output `y`.
+/// them out, inputs `x0`, `x1`.. and outputs `y0`, `y1`...
 ///
 /// # Errors
 /// Invalid, for an expression that is not well formed: an operand that is not an earlier value,
@@ -31,7 +31,7 @@ pub const MAX_RANK: u32 = 6;
 /// for elements of two bytes and ranks above [`MAX_RANK`].
 pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
     let fail = |what: String| Error::invalid(format!("fused kernel: {what}"));
-    for operand in expr.inputs.iter().chain([&expr.output]) {
+    for operand in expr.operands() {
         if operand.dtype.bytes() != 4 {
             return Err(Error::unsupported(format!(
                 "fused kernel: an operand of {}, whose elements have 2 bytes",
@@ -45,13 +45,18 @@ pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
             expr.rank
         )));
     }
+    if expr.schedule != (Schedule::Elements { width: 1 }) {
+        return Err(Error::unsupported(format!("fused kernel: {:?}", expr.schedule)));
+    }
     let mut body = ops::Body::default();
     for (i, value) in expr.values.iter().enumerate() {
         body.value(expr, *value).map_err(|what| fail(format!("value {i}: {what}")))?;
     }
-    let result = body.dtype(expr.result).map_err(|what| fail(format!("result: {what}")))?;
-    if result != expr.output.dtype {
-        return Err(fail(format!("result of {result} for an output of {}", expr.output.dtype)));
+    for (i, output) in expr.outputs.iter().enumerate() {
+        let made = body.dtype(output.value).map_err(|what| fail(format!("output {i}: {what}")))?;
+        if made != output.operand.dtype {
+            return Err(fail(format!("{made} for output {i} of {}", output.operand.dtype)));
+        }
     }
 
     let mut text = String::new();
@@ -84,12 +89,31 @@ fn stored(dtype: DType) -> &'static str {
 /// Operands with their names.
 fn operands(expr: &FusedExpr) -> impl Iterator<Item = (String, &Operand)> {
     let inputs = expr.inputs.iter().enumerate().map(|(i, o)| (format!("x{i}"), o));
-    inputs.chain([("y".to_string(), &expr.output)])
+    let outputs = expr.outputs.iter().enumerate();
+    inputs.chain(outputs.map(|(i, output)| (format!("y{i}"), &output.operand)))
+}
+
+/// The buffers with their names and the types of their elements; a buffer that operands of several
+/// types share is one of words.
+fn buffers(expr: &FusedExpr) -> Vec<(String, &'static str, &'static str)> {
+    let typed = |operands: &mut dyn Iterator<Item = &Operand>, binding: u32| {
+        let mut types = operands.filter(|o| o.binding == binding).map(|o| stored(o.dtype));
+        match types.next() {
+            Some(first) if types.all(|other| other == first) => first,
+            _ => "u32",
+        }
+    };
+    let reads =
+        (0..expr.reads()).map(|b| (format!("in{b}"), "read", typed(&mut expr.inputs.iter(), b)));
+    let written = || expr.outputs.iter().map(|output| &output.operand);
+    let writes =
+        (0..expr.writes()).map(|b| (format!("out{b}"), "read_write", typed(&mut written(), b)));
+    reads.chain(writes).collect()
 }
 
 /// Parameters and bindings.
 fn header(expr: &FusedExpr, text: &mut String) {
-    line!(text, "// fused: y = {expr}, one element a thread.");
+    line!(text, "// fused: {expr}, one element a thread.");
     line!(text, "struct Params {{\n    n: u32,");
     for d in 0..expr.rank {
         line!(text, "    size{d}: u32,");
@@ -103,9 +127,7 @@ fn header(expr: &FusedExpr, text: &mut String) {
         }
     }
     line!(text, "}}\n\n@group(0) @binding(0) var<uniform> params: Params;");
-    for (i, (name, operand)) in operands(expr).enumerate() {
-        let access = if i == expr.inputs.len() { "read_write" } else { "read" };
-        let element = stored(operand.dtype);
+    for (i, (name, access, element)) in buffers(expr).into_iter().enumerate() {
         line!(
             text,
             "@group(0) @binding({}) var<storage, {access}> {name}: array<{element}>;",
@@ -153,10 +175,21 @@ fn entry(expr: &FusedExpr, lines: &str, text: &mut String) {
         }
     }
     text.push_str(lines);
-    let result = format!("v{}", expr.result);
-    let result = match expr.output.dtype {
-        DType::Bool => format!("select(0u, 1u, {result})"),
-        _ => result,
-    };
-    line!(text, "    y[{}] = {result};\n}}", address("y", &expr.output, expr.rank));
+    let buffers = buffers(expr);
+    for (i, output) in expr.outputs.iter().enumerate() {
+        let operand = &output.operand;
+        let value = format!("v{}", output.value);
+        let value = match operand.dtype {
+            DType::Bool => format!("select(0u, 1u, {value})"),
+            _ => value,
+        };
+        let (buffer, _, element) = &buffers[(expr.reads() + operand.binding) as usize];
+        let value = if *element == stored(operand.dtype) {
+            value
+        } else {
+            format!("bitcast<{element}>({value})")
+        };
+        line!(text, "    {buffer}[{}] = {value};", address(&format!("y{i}"), operand, expr.rank));
+    }
+    line!(text, "}}");
 }

@@ -49,7 +49,12 @@ impl Body {
                     .get(i as usize)
                     .ok_or_else(|| format!("input {i} of {}", expr.inputs.len()))?;
                 let name = format!("x{i}");
-                let load = format!("{name}[{}]", address(&name, operand, expr.rank));
+                let (buffer, _, element) = &super::buffers(expr)[operand.binding as usize];
+                let load = format!("{buffer}[{}]", address(&name, operand, expr.rank));
+                let load = match super::stored(operand.dtype) {
+                    stored if stored == *element => load,
+                    stored => format!("bitcast<{stored}>({load})"),
+                };
                 let test = if operand.dtype == DType::Bool { " != 0u" } else { "" };
                 (operand.dtype, load + test)
             }
@@ -81,6 +86,8 @@ impl Body {
                 let from = self.dtype(a)?;
                 (to, self.cast(from, to, &format!("v{a}"))?)
             }
+            Value::Reduce(op, _) => return Err(format!("{} outside of rows", op.name())),
+            Value::Anchor(_) => return Err("an anchor outside of an attachment".into()),
         };
         line!(self.lines, "    let v{} = {text};", self.types.len());
         self.types.push(dtype);

@@ -43,6 +43,9 @@ impl Kernel {
             KernelSpec::Asset(asset) => {
                 let unknown = || Error::unsupported(format!("kernel {:?} on the CPU", asset.name));
                 let (entry, format) = catalogue::find(&asset.name).ok_or_else(unknown)?;
+                if asset.attached.is_some() {
+                    return Err(Error::unsupported(format!("{spec} on the CPU")));
+                }
                 let function = kernels::find(entry.name).ok_or_else(unknown)?;
                 Ok(Kernel {
                     body: Body::Function(function),
@@ -53,8 +56,8 @@ impl Kernel {
             }
             KernelSpec::Fused(expr) => {
                 let program = fused::Program::new(expr)?;
-                let mut bindings = vec![("x", Access::Read); expr.inputs.len()];
-                bindings.push(("y", Access::ReadWrite));
+                let mut bindings = vec![("x", Access::Read); expr.reads() as usize];
+                bindings.resize((expr.reads() + expr.writes()) as usize, ("y", Access::ReadWrite));
                 let words = expr.raw_param_words() as usize;
                 Ok(Kernel { body: Body::Fused(program), format: Format::F32, bindings, words })
             }

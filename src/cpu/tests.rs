@@ -332,14 +332,15 @@ fn launch_within(device: &dyn Device, spec: &KernelSpec, params: &[u32], data: &
 #[test]
 fn a_kernel_reads_its_inputs_as_they_were_before_it() {
     use crate::ir::scalar::BinaryOp;
-    use crate::kernel::{Addressing, FusedExpr, Operand, Value};
-    let flat = Operand { dtype: crate::base::DType::F32, addressing: Addressing::Flat };
+    use crate::kernel::{Addressing, FusedExpr, Operand, Output, Schedule, Value};
+    let dtype = crate::base::DType::F32;
+    let flat = Operand { dtype, addressing: Addressing::Flat, binding: 0 };
     let double = KernelSpec::Fused(FusedExpr {
         rank: 1,
         inputs: vec![flat],
-        output: flat,
         values: vec![Value::Input(0), Value::Binary(BinaryOp::Add, 0, 0)],
-        result: 1,
+        outputs: vec![Output { operand: flat, value: 1 }],
+        schedule: Schedule::Elements { width: 1 },
     });
     let n = 50_000;
     let data = numbers(n + 1, 40);

@@ -11,7 +11,7 @@ use crate::base::{DType, Dim, Layout, Shape};
 use crate::codegen::{FUSED_WORKGROUP, MAX_RANK};
 use crate::error::{Error, Result};
 use crate::ir::Op;
-use crate::kernel::{Access, Addressing, FusedExpr, KernelSpec, Operand, Value};
+use crate::kernel::{Access, Addressing, FusedExpr, KernelSpec, Operand, Output, Schedule, Value};
 use crate::provider::Word;
 
 /// One generated kernel for one elementwise operation.
@@ -130,7 +130,7 @@ impl<'a> Body<'a> {
         }
         let mut operands = Vec::new();
         let views = self.operands.iter().chain(std::iter::once(self.output));
-        for ((view, layout), strides) in views.zip(&layouts).zip(&strides) {
+        for (i, ((view, layout), strides)) in views.zip(&layouts).zip(&strides).enumerate() {
             let addressing = match &strides[..] {
                 s if s.iter().all(|s| s.is(0)) => Addressing::Single,
                 [s] if s.is(1) => Addressing::Flat,
@@ -142,7 +142,8 @@ impl<'a> Body<'a> {
                     params.push(Word::dim(stride)?);
                 }
             }
-            operands.push(Operand { dtype: view.dtype, addressing });
+            let binding = if i < self.operands.len() { i as u32 } else { 0 };
+            operands.push(Operand { dtype: view.dtype, addressing, binding });
         }
         // One element at most: writing through `Single` or `Flat` is the same.
         let mut output = operands.remove(operands.len() - 1);
@@ -150,8 +151,13 @@ impl<'a> Body<'a> {
             output.addressing = Addressing::Flat;
         }
         let result = (self.values.len() - 1) as u32;
-        let expr =
-            FusedExpr { rank: rank as u32, inputs: operands, output, values: self.values, result };
+        let expr = FusedExpr {
+            rank: rank as u32,
+            inputs: operands,
+            outputs: vec![Output { operand: output, value: result }],
+            values: self.values,
+            schedule: Schedule::Elements { width: 1 },
+        };
         params.resize(expr.interface().param_words as usize, Word::Bits(0));
         let bind = |view: &View, access| StepBinding {
             tensor: view.tensor,

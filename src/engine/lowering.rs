@@ -32,6 +32,8 @@ pub enum TensorRole {
     Input(String),
     /// Bound once.
     Weight(String),
+    /// Several weights one after another, bound once.
+    Merged(Vec<String>),
     /// Lives from run to run.
     State(String),
     /// Numbers of the graph, as words.

@@ -19,7 +19,8 @@
 //! constant is written in the graph; a state is memory that lives from run to run. Their names
 //! are one namespace, by which a runtime binds them. A weight in a packed format may be the second
 //! operand of `linear` or be gathered by rows, and nothing else: everyone else would need it
-//! unpacked, which is the one thing that must never happen by accident.
+//! unpacked, which is the one thing that must never happen by accident. Weights that products of
+//! one operand read may be merged into one leaf; each keeps its name.
 //!
 //! **States** are the only thing that is written. `update` takes a state and gives the same memory
 //! with rows replaced: after it, only its result may be read, views included. So a cache is a
@@ -53,7 +54,7 @@ mod verify;
 pub use dot::dot;
 pub use graph::{Graph, Node, NodeId};
 pub use infer::infer;
-pub use op::{Conv2d, Op, OpClass, Pool2d, PoolKind, ReduceOp, RopePairs};
+pub use op::{Conv2d, MergedPart, Op, OpClass, Pool2d, PoolKind, ReduceOp, RopePairs};
 pub use rewrite::{CommonKey, common_key, live, rewrite, topological};
 pub use scalar::{BinaryOp, UnaryOp};
 pub use serial::{load, save};

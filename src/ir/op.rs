@@ -26,6 +26,14 @@ pub enum Op {
         /// How its bytes are stored.
         format: Format,
     },
+    /// Several weights of one format, one after another by rows, as one product reads them:
+    /// `[sum of rows, k]`. Each is bound by its own name.
+    Merged {
+        /// The weights, first rows first.
+        parts: Vec<MergedPart>,
+        /// How the bytes of every one are stored.
+        format: Format,
+    },
     /// Memory that lives from run to run, zero at first.
     State {
         /// Name by which it is bound.
@@ -153,6 +161,15 @@ pub enum Op {
     Expand(Shape),
 }
 
+/// One weight of a merged one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedPart {
+    /// Name by which it is bound.
+    pub name: String,
+    /// Its rows.
+    pub rows: u64,
+}
+
 /// A reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReduceOp {
@@ -258,9 +275,11 @@ impl Op {
     /// What fusion may do with it.
     pub fn class(&self) -> OpClass {
         match self {
-            Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Constant { .. } => {
-                OpClass::Leaf
-            }
+            Op::Input { .. }
+            | Op::Weight { .. }
+            | Op::Merged { .. }
+            | Op::State { .. }
+            | Op::Constant { .. } => OpClass::Leaf,
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => OpClass::Elementwise,
             Op::Reduce { .. }
             | Op::ArgMax
@@ -278,11 +297,32 @@ impl Op {
         }
     }
 
+    /// How the bytes are stored, of a weight or several merged.
+    pub fn stored(&self) -> Option<Format> {
+        match self {
+            Op::Weight { format, .. } | Op::Merged { format, .. } => Some(*format),
+            _ => None,
+        }
+    }
+
+    /// The names by which a leaf is bound: one, several of a merged weight, none of other nodes.
+    pub fn bound_names(&self) -> impl Iterator<Item = &str> {
+        let (one, parts) = match self {
+            Op::Input { name } | Op::Weight { name, .. } | Op::State { name } => {
+                (Some(name.as_str()), &[][..])
+            }
+            Op::Merged { parts, .. } => (None, &parts[..]),
+            _ => (None, &[][..]),
+        };
+        one.into_iter().chain(parts.iter().map(|part| part.name.as_str()))
+    }
+
     /// The lower-case name, without parameters: `rms_norm`, `add`.
     pub fn name(&self) -> &'static str {
         match self {
             Op::Input { .. } => "input",
             Op::Weight { .. } => "weight",
+            Op::Merged { .. } => "merged",
             Op::State { .. } => "state",
             Op::Constant { .. } => "constant",
             Op::Unary(op) => op.name(),

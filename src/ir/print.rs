@@ -56,6 +56,11 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
     match op {
         Op::Input { name } | Op::State { name } => format!(" {name:?}"),
         Op::Weight { name, format } => format!(" {name:?} {format}"),
+        Op::Merged { parts, format } => {
+            let parts: Vec<String> =
+                parts.iter().map(|part| format!("{:?} {}", part.name, part.rows)).collect();
+            format!(" {} {format}", parts.join(" + "))
+        }
         Op::Constant { words } => constant(words, dtype),
         Op::Reduce { op, axes, keep } => {
             format!(" {} axes={axes:?}{}", op.name(), if *keep { " keep" } else { "" })

@@ -98,10 +98,7 @@ fn bounded(graph: &Graph) -> Result<()> {
     }
     for (id, node) in graph.ids().zip(graph.nodes()) {
         let context = |e: Error| e.context(format!("{id} {}", node.op.name()));
-        let name = match &node.op {
-            Op::Input { name } | Op::Weight { name, .. } | Op::State { name } => name.len(),
-            _ => 0,
-        };
+        let name = node.op.bound_names().map(str::len).max().unwrap_or(0);
         if name.max(node.label.len()) > MAX_NAME {
             return Err(context(Error::invalid(format!("a name longer than {MAX_NAME} bytes"))));
         }

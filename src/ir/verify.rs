@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 /// Checks every rule that the rest of the crate relies on:
 ///
 /// - operands come before their users, and what is stored of a node is what its rule infers;
-/// - names of inputs, weights and states are one namespace and each stands once;
+/// - names of inputs, weights and states are one namespace and each stands once, except that a
+///   weight may also be part of merged ones;
 /// - weights and states have sizes without symbols, and packed rows are whole blocks;
 /// - nobody reads a state, or a view of it, after it was updated (the result of the update is
 ///   what to read then), and no update reads the memory that it writes;
@@ -28,12 +29,18 @@ pub fn verify(graph: &Graph) -> Result<()> {
             return Err(context(Error::invalid(format!("operand {late} comes after its user"))));
         }
         match &node.op {
-            Op::Input { name } | Op::Weight { name, .. } | Op::State { name } => {
-                if let Some(other) = names.insert(name.as_str(), id) {
-                    let what = format!("the name {name:?} is that of {other} already");
-                    return Err(context(Error::invalid(what)));
+            Op::Input { .. } | Op::Weight { .. } | Op::Merged { .. } | Op::State { .. } => {
+                for name in node.op.bound_names() {
+                    match names.get(name) {
+                        Some(other) if !same_weight(graph, *other, node) => {
+                            let what = format!("the name {name:?} is that of {other} already");
+                            return Err(context(Error::invalid(what)));
+                        }
+                        Some(_) if matches!(node.op, Op::Merged { .. }) => {}
+                        _ => drop(names.insert(name, id)),
+                    }
                 }
-                leaf(node, name).map_err(context)?;
+                leaf(node).map_err(context)?;
             }
             Op::Constant { words } => constant(node, words).map_err(context)?,
             _ => inferred(graph, node).map_err(context)?,
@@ -50,11 +57,18 @@ fn place(graph: &Graph, id: NodeId, node: &Node) -> String {
     }
 }
 
-fn leaf(node: &Node, name: &str) -> Result<()> {
+/// Whether a name may stand in both leaves: a weight that is read alone and as part of others.
+fn same_weight(graph: &Graph, other: NodeId, node: &Node) -> bool {
+    let other = &graph.node(other).op;
+    let merged = |op: &Op| matches!(op, Op::Merged { .. });
+    (merged(other) || merged(&node.op)) && other.stored() == node.op.stored()
+}
+
+fn leaf(node: &Node) -> Result<()> {
     if !node.inputs.is_empty() {
         return Err(Error::invalid("a leaf has no operands"));
     }
-    if name.is_empty() {
+    if node.op.bound_names().any(str::is_empty) {
         return Err(Error::invalid("a name is missing"));
     }
     check_sizes(&node.shape)?;
@@ -62,9 +76,16 @@ fn leaf(node: &Node, name: &str) -> Result<()> {
     if fixed && node.shape.dims().iter().any(|dim| dim.as_const().is_none()) {
         return Err(Error::invalid(format!("the shape {} depends on the run", node.shape)));
     }
-    let Op::Weight { format, .. } = &node.op else { return Ok(()) };
+    let Some(format) = node.op.stored() else { return Ok(()) };
+    if let Op::Merged { parts, .. } = &node.op {
+        let rows = parts.iter().try_fold(0u64, |sum, part| sum.checked_add(part.rows));
+        if node.shape.rank() != 2 || rows.map(Dim::from).as_ref() != Some(&node.shape[0]) {
+            let rows: Vec<u64> = parts.iter().map(|part| part.rows).collect();
+            return Err(Error::invalid(format!("{} is not rows of {rows:?}", node.shape)));
+        }
+    }
     let dtype = match format {
-        Format::Plain(dtype) if !dtype.is_float() => *dtype,
+        Format::Plain(dtype) if !dtype.is_float() => dtype,
         _ => DType::F32,
     };
     if node.dtype != dtype {
@@ -122,9 +143,7 @@ fn outputs(graph: &Graph, states: &StateReads) -> Result<()> {
         if names.insert(name.as_str(), id).is_some() {
             return fail("stands twice".into());
         }
-        if let Op::Weight { format, .. } = &node.op
-            && format.is_quantised()
-        {
+        if let Some(format) = node.op.stored().filter(|format| format.is_quantised()) {
             return fail(format!("is a weight in format {format}"));
         }
         if let Some(update) = states.stale(*id) {
@@ -194,7 +213,7 @@ pub(super) fn root_of(
 mod tests {
     use super::*;
     use crate::base::{Shape, Symbol};
-    use crate::ir::UnaryOp;
+    use crate::ir::{MergedPart, UnaryOp};
 
     fn error(graph: &Graph) -> String {
         let error = verify(graph).unwrap_err();
@@ -290,6 +309,36 @@ mod tests {
         let mut g = Graph::new("g");
         g.input("x", Shape::new([-3]), DType::F32);
         assert!(error(&g).contains("negative size -3"));
+    }
+
+    #[test]
+    fn merged_weights_are_rows_of_weights() {
+        let leaf = |parts: &[(&str, u64)], rows: i64| Node {
+            op: Op::Merged {
+                parts: parts
+                    .iter()
+                    .map(|(name, rows)| MergedPart { name: name.to_string(), rows: *rows })
+                    .collect(),
+                format: Format::Q8_0,
+            },
+            inputs: Default::default(),
+            shape: Shape::new([rows, 32]),
+            dtype: DType::F32,
+            label: String::new(),
+        };
+        let mut g = Graph::new("g");
+        g.weight("a", Shape::new([2, 32]), Format::Q8_0);
+        g.push(leaf(&[("a", 2), ("b", 3)], 5));
+        g.push(leaf(&[("b", 3), ("c", 1)], 4));
+        verify(&g).unwrap();
+        let mut bad = g.clone();
+        bad.push(leaf(&[("d", 2), ("e", 3)], 6));
+        assert!(error(&bad).contains("[6, 32] is not rows of [2, 3]"));
+        let mut bad = g.clone();
+        bad.input("c", Shape::new([3]), DType::F32);
+        assert!(error(&bad).contains("\"c\" is that of %2 already"));
+        g.weight("a", Shape::new([2, 32]), Format::Q8_0);
+        assert!(error(&g).contains("\"a\" is that of %0 already"));
     }
 
     #[test]

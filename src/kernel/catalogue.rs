@@ -381,6 +381,12 @@ impl Entry {
         self.params.iter().position(|p| *p == name)
     }
 
+    /// Whether it is a product with a weight matrix, whose attached segments say which rows they
+    /// take.
+    pub fn is_linear(&self) -> bool {
+        matches!(self.name, "matvec_*" | "matmul_*")
+    }
+
     /// Words of the parameter block: uniform blocks are padded to 16 bytes.
     pub fn param_words(&self) -> u32 {
         (self.params.len() as u32).next_multiple_of(4)
@@ -398,14 +404,26 @@ pub fn interface(spec: &KernelSpec) -> Result<Interface> {
             let (entry, _) = find(&asset.name).ok_or_else(|| {
                 Error::unsupported(format!("kernel {:?} is not in the catalogue", asset.name))
             })?;
-            Ok(Interface {
-                param_words: entry.param_words(),
-                bindings: entry.bindings.iter().map(|(_, access)| *access).collect(),
-            })
+            let mut bindings: Vec<Access> = entry.bindings.iter().map(|(_, a)| *a).collect();
+            let mut words = entry.params.len() as u32;
+            if let Some(attached) = &asset.attached {
+                if let Some(fault) = attached.fault() {
+                    return Err(Error::invalid(format!("{spec}: {fault}")));
+                }
+                words += attached.words(entry.is_linear());
+                if attached.writes() > 0 {
+                    bindings.retain(|access| *access == Read);
+                }
+                let own = bindings.iter().filter(|access| **access == Read).count();
+                let reads = std::iter::repeat_n(Read, attached.reads() as usize);
+                bindings.splice(own..own, reads);
+                bindings.extend(std::iter::repeat_n(ReadWrite, attached.writes() as usize));
+            }
+            Ok(Interface { param_words: words.next_multiple_of(4), bindings })
         }
         KernelSpec::Fused(expr) => {
             let narrow = |d: DType| d.bytes() != 4;
-            if expr.inputs.iter().any(|i| narrow(i.dtype)) || narrow(expr.output.dtype) {
+            if expr.operands().any(|operand| narrow(operand.dtype)) {
                 return Err(Error::unsupported(format!(
                     "fused({expr}) touches elements of two bytes"
                 )));

@@ -1,13 +1,21 @@
-//! The typed body of an elementwise kernel.
+//! The typed body of a generated kernel: elementwise work and reductions along rows.
 //!
-//! A `FusedExpr` is evaluated once for each element of the output. WGSL is one printing of it
-//! (`codegen`), the CPU provider's tiled loops another; both read tensors by the same rule, so a
-//! fusion means the same on every device.
+//! A `FusedExpr` is evaluated over an index space. WGSL is one printing of it (`codegen`), the CPU
+//! provider's tiled loops another; both read tensors by the same rule, so a fusion means the same
+//! on every device.
+//!
+//! A value is of an *element*, one for each index, or of a *row*, one for each index without the
+//! last dimension: constants and single elements are of either, a reduction turns a value of an
+//! element into one of a row, and any other value is of a row where all its operands are.
 //!
 //! Parameters of a dispatch, 32-bit words in this order, padded to a multiple of 4 words:
 //! number of elements `n`; the `rank` sizes of the index space, outermost first; then for each
-//! input, and last for the output, as its [`Addressing`] asks:
+//! input and each output, as its [`Addressing`] asks:
 //! `Flat` or `Single`: the offset; `Strided`: the offset and `rank` strides. All in elements.
+//! A row value is read and written at index 0 of the last dimension, by `Single` or `Strided`.
+//!
+//! Bindings: the buffers that are read, then those that are written; several operands may share
+//! one, which keeps kernels within WebGPU's eight.
 
 use std::fmt;
 
@@ -15,30 +23,65 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::{Access, Interface};
 use crate::base::DType;
+use crate::ir::ReduceOp;
 use crate::ir::scalar::{BinaryOp, UnaryOp};
 
-/// The body of an elementwise kernel: a list of values, each from earlier ones.
+/// The body of a generated kernel: a list of values, each from earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FusedExpr {
     /// Dimensions of the index space, 0 to 6.
     pub rank: u32,
-    /// Tensors that are read; binding `1 + i`.
+    /// Tensors that are read.
     pub inputs: Vec<Operand>,
-    /// The tensor that is written; the last binding.
-    pub output: Operand,
     /// Values in order; an operand of a value is the index of an earlier one.
     pub values: Vec<Value>,
-    /// Which value is written.
-    pub result: u32,
+    /// What is written; no two outputs write one element.
+    pub outputs: Vec<Output>,
+    /// How the work is cut.
+    pub schedule: Schedule,
 }
 
-/// A tensor that a fused kernel reads or writes. Types of two bytes are not addressable here.
+/// How the work of a generated kernel is cut; the CPU cuts its own way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Schedule {
+    /// Each thread makes `width` (1 or 4) neighbours of the last dimension. Without reductions.
+    /// Width 4 promises that every `Flat` operand starts at a multiple of 4 elements, that `n` is
+    /// one, and that there are no `Strided` ones, unless their last stride is 0 and the last size a
+    /// multiple of 4.
+    Elements {
+        /// Neighbours a thread makes.
+        width: u32,
+    },
+    /// `threads` (a power of two up to 256) work on a row, one element each in turn.
+    Rows {
+        /// Threads that share a row.
+        threads: u32,
+        /// Elements that each thread keeps in registers: the row is at most `threads * held` long
+        /// and is read once. 0: it is read again after each reduction.
+        held: u32,
+        /// Whether the sums of a row go through subgroup operations.
+        subgroup: bool,
+    },
+}
+
+/// A tensor that a generated kernel reads or writes. Types of two bytes are not addressable here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Operand {
     /// Element type: `F32`, `I32`, `U32` or `Bool`.
     pub dtype: DType,
     /// How an index becomes an address.
     pub addressing: Addressing,
+    /// Which of the buffers that are read (written, for an output), from 0.
+    pub binding: u32,
+}
+
+/// A value that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Output {
+    /// Where it goes.
+    pub operand: Operand,
+    /// Which value.
+    pub value: u32,
 }
 
 /// How the index of an element becomes an address, so that the common cases cost nothing.
@@ -69,23 +112,93 @@ pub enum Value {
     Select(u32, u32, u32),
     /// Conversion; floats to integers truncate and saturate.
     Cast(DType, u32),
+    /// Over the last dimension of the index space, of `f32`.
+    Reduce(ReduceOp, u32),
+    /// A number (`f32`) of the kernel that this body is fused into; see [`super::Attachment`].
+    Anchor(u32),
+}
+
+impl Value {
+    /// The values that it is made of.
+    pub fn operands(&self) -> impl Iterator<Item = u32> + use<> {
+        let (list, count) = match *self {
+            Value::Input(_) | Value::Constant(..) | Value::Index | Value::Anchor(_) => ([0; 3], 0),
+            Value::Unary(_, a) | Value::Cast(_, a) | Value::Reduce(_, a) => ([a, 0, 0], 1),
+            Value::Binary(_, a, b) => ([a, b, 0], 2),
+            Value::Select(c, a, b) => ([c, a, b], 3),
+        };
+        list.into_iter().take(count)
+    }
 }
 
 impl FusedExpr {
     /// Words of the parameter block, before padding.
     pub fn raw_param_words(&self) -> u32 {
+        1 + self.rank + self.operand_words()
+    }
+
+    /// Words for the operands alone.
+    pub fn operand_words(&self) -> u32 {
         let one = |operand: &Operand| match operand.addressing {
             Addressing::Flat | Addressing::Single => 1,
             Addressing::Strided => 1 + self.rank,
         };
-        1 + self.rank + self.inputs.iter().map(one).sum::<u32>() + one(&self.output)
+        self.operands().map(one).sum()
+    }
+
+    /// Inputs, then outputs: the order of their words.
+    pub fn operands(&self) -> impl Iterator<Item = &Operand> {
+        self.inputs.iter().chain(self.outputs.iter().map(|output| &output.operand))
+    }
+
+    /// Buffers that are read.
+    pub fn reads(&self) -> u32 {
+        self.inputs.iter().map(|operand| operand.binding + 1).max().unwrap_or(0)
+    }
+
+    /// Buffers that are written.
+    pub fn writes(&self) -> u32 {
+        self.outputs.iter().map(|output| output.operand.binding + 1).max().unwrap_or(0)
     }
 
     /// How it meets its bindings.
     pub fn interface(&self) -> Interface {
-        let mut bindings = vec![Access::Read; self.inputs.len()];
-        bindings.push(Access::ReadWrite);
+        let mut bindings = vec![Access::Read; self.reads() as usize];
+        bindings.resize((self.reads() + self.writes()) as usize, Access::ReadWrite);
         Interface { param_words: self.raw_param_words().next_multiple_of(4), bindings }
+    }
+
+    /// Whether any value is a reduction.
+    pub fn has_reductions(&self) -> bool {
+        self.values.iter().any(|value| matches!(value, Value::Reduce(..)))
+    }
+
+    /// For each value: after how many reductions, one behind the other, it can be known, and
+    /// whether it is of an element.
+    pub fn stages(&self) -> Vec<Stage> {
+        let mut stages: Vec<Stage> = Vec::with_capacity(self.values.len());
+        for value in &self.values {
+            let own = match value {
+                Value::Input(i) => self.inputs.get(*i as usize).map(|o| o.addressing),
+                Value::Index | Value::Anchor(_) => Some(Addressing::Flat),
+                _ => None,
+            };
+            let mut stage = Stage {
+                after: 0,
+                element: own.is_some_and(|addressing| addressing != Addressing::Single),
+            };
+            for operand in value.operands() {
+                if let Some(of) = stages.get(operand as usize) {
+                    stage.after = stage.after.max(of.after);
+                    stage.element |= of.element;
+                }
+            }
+            if matches!(value, Value::Reduce(..)) {
+                stage = Stage { after: stage.after + 1, element: false };
+            }
+            stages.push(stage);
+        }
+        stages
     }
 
     /// The type of a value.
@@ -94,50 +207,61 @@ impl FusedExpr {
             Value::Input(i) => self.inputs[i as usize].dtype,
             Value::Constant(dtype, _) | Value::Cast(dtype, _) => dtype,
             Value::Index => DType::U32,
-            Value::Unary(_, a) => self.dtype_of(a),
+            Value::Anchor(_) => DType::F32,
+            Value::Unary(_, a) | Value::Reduce(_, a) => self.dtype_of(a),
             Value::Binary(op, ..) if op.is_comparison() => DType::Bool,
             Value::Binary(_, a, _) | Value::Select(_, a, _) => self.dtype_of(a),
         }
     }
 }
 
+/// When a value of a body is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// Reductions, one behind the other, before it.
+    pub after: u32,
+    /// Whether it is of an element, not of a row.
+    pub element: bool,
+}
+
 impl fmt::Display for FusedExpr {
-    /// The result as nested calls over `x0`, `x1`..: `add(x0,silu(x1))`.
+    /// Each output as nested calls over `x0`, `x1`..: `add(x0,silu(x1))`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fn walk(e: &FusedExpr, v: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            match e.values[v as usize] {
-                Value::Input(i) => write!(f, "x{i}"),
-                Value::Constant(DType::F32, bits) => write!(f, "{}", f32::from_bits(bits)),
-                Value::Constant(_, bits) => write!(f, "{bits}"),
-                Value::Index => f.write_str("i"),
-                Value::Unary(op, a) => {
-                    write!(f, "{}(", op.name())?;
-                    walk(e, a, f)?;
-                    f.write_str(")")
-                }
-                Value::Binary(op, a, b) => {
-                    write!(f, "{}(", op.name())?;
-                    walk(e, a, f)?;
-                    f.write_str(",")?;
-                    walk(e, b, f)?;
-                    f.write_str(")")
-                }
-                Value::Select(c, a, b) => {
-                    f.write_str("select(")?;
-                    walk(e, c, f)?;
-                    f.write_str(",")?;
-                    walk(e, a, f)?;
-                    f.write_str(",")?;
-                    walk(e, b, f)?;
-                    f.write_str(")")
-                }
-                Value::Cast(dtype, a) => {
-                    write!(f, "{dtype}(")?;
-                    walk(e, a, f)?;
-                    f.write_str(")")
-                }
-            }
+        for (i, output) in self.outputs.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { "; " })?;
+            self.walk(output.value, f)?;
         }
-        walk(self, self.result, f)
+        match (self.outputs.is_empty(), self.values.len().checked_sub(1)) {
+            (true, Some(last)) => self.walk(last as u32, f),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FusedExpr {
+    fn walk(&self, v: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(value) = self.values.get(v as usize) else { return write!(f, "?{v}") };
+        let name: &str = match value {
+            Value::Input(i) => return write!(f, "x{i}"),
+            Value::Constant(DType::F32, bits) => return write!(f, "{}", f32::from_bits(*bits)),
+            Value::Constant(_, bits) => return write!(f, "{bits}"),
+            Value::Index => return f.write_str("i"),
+            Value::Anchor(i) => return write!(f, "p{i}"),
+            Value::Unary(op, _) => op.name(),
+            Value::Binary(op, ..) => op.name(),
+            Value::Select(..) => "select",
+            Value::Cast(dtype, _) => return self.call(&dtype.to_string(), value, f),
+            Value::Reduce(op, _) => op.name(),
+        };
+        self.call(name, value, f)
+    }
+
+    fn call(&self, name: &str, value: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name)?;
+        for (i, operand) in value.operands().enumerate() {
+            f.write_str(if i == 0 { "(" } else { "," })?;
+            self.walk(operand, f)?;
+        }
+        f.write_str(")")
     }
 }

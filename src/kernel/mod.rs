@@ -3,14 +3,16 @@
 //! A kernel has one name everywhere: the WGSL asset, the CPU function, the row of the catalogue,
 //! the cases of the testkit and the label in a trace. `catalogue` says what parameters and
 //! bindings each has; `source` turns an asset with its variant into WGSL text; `fused` is the body
-//! of generated elementwise kernels.
+//! of generated kernels; `attach` is what is fused into a kernel of the catalogue.
 //!
 //! Absent on purpose: devices, and any choice between kernels (that is `engine`).
 
+mod attach;
 pub mod catalogue;
 pub mod fused;
 pub mod source;
 mod spec;
 
-pub use fused::{Addressing, FusedExpr, Operand, Value};
+pub use attach::{Attachment, MAX_SEGMENTS, SEGMENT_WORDS, Segment};
+pub use fused::{Addressing, FusedExpr, Operand, Output, Schedule, Stage, Value};
 pub use spec::{Access, AssetSpec, Constant, Interface, KernelSpec, SourceSpec};

@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::attach::Attachment;
 use super::fused::FusedExpr;
 
 /// What to compile.
@@ -31,6 +32,9 @@ pub struct AssetSpec {
     pub defines: Vec<String>,
     /// Values in the place of the asset's `override` constants.
     pub constants: BTreeMap<String, Constant>,
+    /// What is fused into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attached: Option<Box<Attachment>>,
 }
 
 /// The value of an `override` constant.
@@ -81,7 +85,12 @@ pub struct Interface {
 impl AssetSpec {
     /// A catalogue kernel with no defines and the constants as written in the asset.
     pub fn new(name: impl Into<String>) -> AssetSpec {
-        AssetSpec { name: name.into(), defines: Vec::new(), constants: BTreeMap::new() }
+        AssetSpec {
+            name: name.into(),
+            defines: Vec::new(),
+            constants: BTreeMap::new(),
+            attached: None,
+        }
     }
 
     /// Adds a define.
@@ -95,6 +104,12 @@ impl AssetSpec {
     /// Sets an unsigned constant.
     pub fn constant(mut self, name: impl Into<String>, value: u32) -> AssetSpec {
         self.constants.insert(name.into(), Constant::U32(value));
+        self
+    }
+
+    /// Fuses work into it; an attachment without any is none.
+    pub fn attach(mut self, attachment: Attachment) -> AssetSpec {
+        self.attached = (attachment != Attachment::default()).then(|| Box::new(attachment));
         self
     }
 
@@ -134,7 +149,18 @@ impl fmt::Display for KernelSpec {
                         Constant::F32(bits) => write!(f, "{name}={}", f32::from_bits(*bits))?,
                     }
                 }
-                f.write_str(if asset.constants.is_empty() { "" } else { ")" })
+                f.write_str(if asset.constants.is_empty() { "" } else { ")" })?;
+                let Some(attached) = &asset.attached else { return Ok(()) };
+                if attached.norm.is_some() {
+                    f.write_str(" norm")?;
+                }
+                if let Some(prologue) = &attached.prologue {
+                    write!(f, " x: {prologue}")?;
+                }
+                for (i, segment) in attached.segments.iter().enumerate() {
+                    write!(f, "{} {}", if i == 0 { " ->" } else { " |" }, segment.body)?;
+                }
+                Ok(())
             }
             KernelSpec::Fused(expr) => write!(f, "fused({expr})"),
             KernelSpec::Source(source) => f.write_str(&source.name),

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::decoder::{self, PAST, SEQ, Wanted};
 use super::model::Model;
-use super::weights;
+use super::weights::{self, Weight};
 use crate::base::{ShapeClass, SymbolValues};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
-use crate::plan::{Options, Plan};
+use crate::plan::{Options, Plan, merged_weights};
 use crate::provider::Device;
 use crate::runtime::{Instance, Resident, Runtime, WeightSource};
 
@@ -88,10 +88,15 @@ impl Session {
         let (pool, device) = (runtime.pool(), &**runtime.device());
         let total = model.weight_bytes();
         let mut done = 0;
-        for weight in model.weights() {
-            let bytes = weights::bytes(model.file(), model.config(), weight)?;
-            let source = WeightSource { name: &weight.name, bytes: &bytes };
-            self.resident.upload(pool, device, &source, &mut |bytes| {
+        for group in self.groups()? {
+            let bytes: Vec<_> = group
+                .iter()
+                .map(|weight| weights::bytes(model.file(), model.config(), weight))
+                .collect::<Result<_>>()?;
+            let named = group.iter().zip(&bytes);
+            let sources: Vec<WeightSource> =
+                named.map(|(weight, bytes)| WeightSource { name: &weight.name, bytes }).collect();
+            self.resident.upload(pool, device, &sources, &mut |bytes| {
                 done += bytes;
                 progress(done, total);
             })?;
@@ -104,6 +109,27 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Every weight; those together that plans read as one.
+    fn groups(&self) -> Result<Vec<Vec<Weight>>> {
+        let graph = self.model.graph(self.context, Wanted::Logits)?;
+        let merged = merged_weights(&graph, self.runtime.device().profile())?;
+        let mut groups: Vec<Vec<Weight>> = Vec::new();
+        for weight in self.model.weights() {
+            let find = |names: &&Vec<String>| names.contains(&weight.name);
+            match merged.iter().find(find) {
+                None => groups.push(vec![weight.clone()]),
+                // The whole group goes where its first one stands.
+                Some(names) if groups.iter().flatten().any(|w| names.contains(&w.name)) => {}
+                Some(names) => {
+                    let weights = self.model.weights().iter();
+                    let of = |name: &String| weights.clone().find(|w| w.name == *name).cloned();
+                    groups.push(names.iter().filter_map(of).collect());
+                }
+            }
+        }
+        Ok(groups)
     }
 
     /// The model.
@@ -204,7 +230,7 @@ impl Session {
     async fn instance(&mut self, class: usize, wanted: Wanted) -> Result<&Instance> {
         if !self.instances.contains_key(&(class, wanted)) {
             let plan = self.plan(class, wanted)?;
-            let instance = Instance::new(&self.runtime, plan, &self.resident).await?;
+            let instance = Instance::new(&self.runtime, plan, &mut self.resident).await?;
             self.instances.insert((class, wanted), instance);
         }
         let instance = self.instances.get(&(class, wanted));

@@ -44,7 +44,13 @@ pub(super) fn alias(draft: &mut Draft) -> Result<()> {
             }
             Op::State { .. } => states[&id].clone(),
             Op::Input { name } => new_tensor(draft, id, &node, TensorRole::Input(name.clone()))?,
-            Op::Weight { name, format } => weight(draft, &node, name, *format)?,
+            Op::Weight { name, format } => {
+                weight(draft, &node, name.clone(), TensorRole::Weight(name.clone()), *format)?
+            }
+            Op::Merged { parts, format } => {
+                let names: Vec<String> = parts.iter().map(|part| part.name.clone()).collect();
+                weight(draft, &node, names.join("+"), TensorRole::Merged(names), *format)?
+            }
             Op::Constant { words } => constant(draft, &node, words),
             Op::Update { .. } => {
                 let state = &draft.views[node.inputs[0].index()];
@@ -153,15 +159,20 @@ fn new_tensor(draft: &mut Draft, id: NodeId, node: &Node, role: TensorRole) -> R
     Ok(View::whole(tensor, node.shape.clone(), node.dtype, Format::Plain(node.dtype)))
 }
 
-fn weight(draft: &mut Draft, node: &Node, name: &str, format: Format) -> Result<View> {
+fn weight(
+    draft: &mut Draft,
+    node: &Node,
+    name: String,
+    role: TensorRole,
+    format: Format,
+) -> Result<View> {
     let elements = draft.class.upper(&node.shape.elements())?;
     let bytes = format.bytes(elements).ok_or_else(|| {
         let len = format.block_len();
         Error::invalid(format!("weight {name:?} of {elements} elements is not blocks of {len}"))
     })?;
     let bytes = bytes.max(1).next_multiple_of(GRANULE);
-    let role = TensorRole::Weight(name.into());
-    let tensor = add(draft, Tensor { name: name.into(), role, bytes });
+    let tensor = add(draft, Tensor { name, role, bytes });
     Ok(View::whole(tensor, node.shape.clone(), node.dtype, format))
 }
 

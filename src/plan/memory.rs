@@ -81,6 +81,11 @@ fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
                 let slot = draft.recording.slot(name.clone(), tensor.bytes);
                 places[i] = Some(Place { slot, offset: 0 });
             }
+            TensorRole::Merged(names) => {
+                draft.slots.push(SlotRole::Merged(names.clone()));
+                let slot = draft.recording.slot(tensor.name.clone(), tensor.bytes);
+                places[i] = Some(Place { slot, offset: 0 });
+            }
             TensorRole::State(name) => {
                 draft.slots.push(SlotRole::State(name.clone()));
                 let slot = draft.recording.slot(name.clone(), tensor.bytes);

@@ -13,12 +13,14 @@ mod draft;
 mod explain;
 mod lower;
 mod memory;
+mod pattern;
 mod schedule;
 mod simplify;
 
 use serde::{Deserialize, Serialize};
 
 pub use draft::{Draft, NodeChoice};
+pub use pattern::merged_weights;
 
 use crate::base::{DType, Shape, ShapeClass};
 use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
@@ -38,7 +40,7 @@ pub struct Pass {
 }
 
 /// Every pass, in order.
-pub static PASSES: [Pass; 7] = [
+pub static PASSES: [Pass; 8] = [
     Pass {
         name: "infer",
         doc: "puts in the symbols that are numbers in this class, infers shapes, verifies",
@@ -50,6 +52,12 @@ pub static PASSES: [Pass; 7] = [
         doc: "merges equal nodes and drops those that nothing needs",
         optional: true,
         run: simplify::simplify,
+    },
+    Pass {
+        name: "pattern",
+        doc: "finds composite operations in primitive ones and merges products of one operand",
+        optional: true,
+        run: pattern::pattern,
     },
     Pass {
         name: "alias",
@@ -140,6 +148,8 @@ pub enum SlotRole {
     Constants(Vec<u8>),
     /// A weight, by name.
     Weight(String),
+    /// Several weights one after another, by name.
+    Merged(Vec<String>),
     /// A state, by name.
     State(String),
 }

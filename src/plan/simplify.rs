@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::draft::Draft;
 use crate::base::Dim;
 use crate::error::Result;
-use crate::ir::{CommonKey, Node, NodeId, common_key, live, rewrite, verify};
+use crate::ir::{CommonKey, Graph, Node, NodeId, common_key, live, rewrite, verify};
 
 /// Puts in the symbols that are numbers in this class, then verifies.
 pub(super) fn infer(draft: &mut Draft) -> Result<()> {
@@ -19,8 +19,14 @@ pub(super) fn infer(draft: &mut Draft) -> Result<()> {
 
 /// Merges equal nodes and drops those that nothing needs.
 pub(super) fn simplify(draft: &mut Draft) -> Result<()> {
+    draft.graph = simplified(&draft.graph)?;
+    Ok(())
+}
+
+/// As the pass, on any graph.
+pub(super) fn simplified(graph: &Graph) -> Result<Graph> {
     let mut known: HashMap<CommonKey, NodeId> = HashMap::new();
-    let merged = rewrite(&draft.graph, |new, _, node, inputs| {
+    let merged = rewrite(graph, |new, _, node, inputs| {
         let Some(key) = common_key(node, inputs) else { return Ok(None) };
         Ok(Some(
             *known
@@ -28,6 +34,5 @@ pub(super) fn simplify(draft: &mut Draft) -> Result<()> {
                 .or_insert_with(|| new.push(Node { inputs: inputs.into(), ..node.clone() })),
         ))
     })?;
-    draft.graph = live(&merged);
-    Ok(())
+    Ok(live(&merged))
 }

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 use crate::base::{DType, SymbolValues};
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Node, NodeId, Op, ReduceOp};
+use crate::ir::{Graph, MergedPart, Node, NodeId, Op, ReduceOp};
 pub use tensor::{Data, Tensor};
 
 /// How a value is kept between the node that makes it and those that read it.
@@ -85,6 +85,7 @@ pub fn eval_with<'a>(
             Op::Input { name } | Op::Weight { name, .. } | Op::State { name } => {
                 bound(node, name, symbols, bindings).map_err(context)?
             }
+            Op::Merged { parts, .. } => Cow::Owned(merged(node, parts, bindings).map_err(context)?),
             _ => {
                 let operands = operands(node, &values).map_err(context)?;
                 let call = Call::new(node, operands, symbols, precision).map_err(context)?;
@@ -124,6 +125,26 @@ fn bound<'a>(
         }
         None => Err(Error::invalid(format!("{name:?} is not bound"))),
     }
+}
+
+/// The weights one after another.
+fn merged(
+    node: &Node,
+    parts: &[MergedPart],
+    bindings: &BTreeMap<String, Tensor>,
+) -> Result<Tensor> {
+    let symbols = SymbolValues::new();
+    let shape = node.shape.eval(&symbols)?;
+    let mut weights = Vec::with_capacity(parts.len());
+    for part in parts {
+        let name = &part.name;
+        let tensor =
+            bindings.get(name).ok_or_else(|| Error::invalid(format!("{name:?} is not bound")))?;
+        let rows = [&[part.rows], &shape[1..]].concat();
+        tensor.expect(&rows, node.dtype).map_err(|e| e.context(format!("{name:?}")))?;
+        weights.push(tensor);
+    }
+    movement::concat(&Call::new(node, weights, &symbols, Precision::F32)?, 0)
 }
 
 fn final_states(graph: &Graph, values: &[Cow<'_, Tensor>]) -> BTreeMap<String, Tensor> {
@@ -244,7 +265,7 @@ impl<'a> Call<'a> {
 
 fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
     match op {
-        Op::Input { .. } | Op::Weight { .. } | Op::State { .. } => {
+        Op::Input { .. } | Op::Weight { .. } | Op::Merged { .. } | Op::State { .. } => {
             Err(Error::invalid("a leaf is bound, not computed"))
         }
         Op::Constant { words } => Tensor::constant(call.shape.clone(), call.dtype, words),

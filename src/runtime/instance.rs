@@ -10,7 +10,9 @@ use crate::base::SymbolValues;
 use crate::error::{Error, Result};
 use crate::memory::{Pool, PooledBuffer};
 use crate::plan::{Plan, SlotRole};
-use crate::provider::{Args, BufferRange, Command, Device, PreparedId, Recording, Resource, Usage};
+use crate::provider::{
+    Args, BufferRange, Command, Device, PreparedId, Recording, Resource, SlotDecl, Usage,
+};
 
 /// What a run gives, by name: bytes, little-endian, row-major.
 pub type Outputs = BTreeMap<String, Vec<u8>>;
@@ -39,12 +41,13 @@ pub(super) struct Extra {
 pub(super) const GUARD: u8 = 0xFF;
 
 impl Instance {
-    /// Compiles the kernels, allocates, prepares. Weights and states are found by name.
+    /// Compiles the kernels, allocates, prepares. Weights and states are found by name; weights
+    /// that the plan reads as one and that do not lie so are copied on the device, once.
     ///
     /// # Errors
     /// Compile errors naming the kernel; out of memory; invalid, where `resident` lacks a name or
     /// holds too few bytes for it.
-    pub async fn new(runtime: &Runtime, plan: Plan, resident: &Resident) -> Result<Instance> {
+    pub async fn new(runtime: &Runtime, plan: Plan, resident: &mut Resident) -> Result<Instance> {
         let extra = Extra { guard: 0, poison: false };
         Instance::with(runtime, plan, resident, &extra).await.map(|(instance, _)| instance)
     }
@@ -52,7 +55,7 @@ impl Instance {
     pub(super) async fn with(
         runtime: &Runtime,
         plan: Plan,
-        resident: &Resident,
+        resident: &mut Resident,
         extra: &Extra,
     ) -> Result<(Instance, Vec<BufferRange>)> {
         let device = runtime.device().clone();
@@ -67,9 +70,10 @@ impl Instance {
         for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
             let range = match role {
                 SlotRole::Weight(name) | SlotRole::State(name) => {
-                    named(resident, name, slot.bytes)?
+                    named(runtime, resident, std::slice::from_ref(name), slot)?
                 }
-                _ => {
+                SlotRole::Merged(names) => named(runtime, resident, names, slot)?,
+                SlotRole::Arena(_) | SlotRole::Inputs | SlotRole::Constants(_) => {
                     let bytes = slot.bytes.max(4);
                     let buffer = guarded(runtime.pool(), &*device, bytes, role, extra)
                         .map_err(|e| e.context(format_args!("plan {}", plan.name)))?;
@@ -85,7 +89,10 @@ impl Instance {
                 .slots
                 .iter()
                 .zip(&ranges)
-                .filter(|(role, _)| !matches!(role, SlotRole::Weight(_) | SlotRole::Constants(_)))
+                .filter(|(role, _)| {
+                    use SlotRole::{Constants, Merged, Weight};
+                    !matches!(role, Weight(_) | Merged(_) | Constants(_))
+                })
                 .map(|(_, range)| range.buffer)
                 .collect();
             ids.sort_unstable();
@@ -184,14 +191,17 @@ impl Drop for Instance {
     }
 }
 
-fn named(resident: &Resident, name: &str, bytes: u64) -> Result<BufferRange> {
-    let range = resident
-        .get(name)
-        .ok_or_else(|| Error::invalid(format!("nothing is bound to {name:?}")))?;
-    if range.bytes < bytes {
+fn named(
+    runtime: &Runtime,
+    resident: &mut Resident,
+    names: &[String],
+    slot: &SlotDecl,
+) -> Result<BufferRange> {
+    let range = resident.weights(runtime.pool(), &**runtime.device(), names)?;
+    if range.bytes < slot.bytes {
         return Err(Error::invalid(format!(
-            "{name:?} has {} bytes, the graph needs {bytes}",
-            range.bytes
+            "{:?} has {} bytes, the graph needs {}",
+            slot.name, range.bytes, slot.bytes
         )));
     }
     Ok(range)

@@ -1,10 +1,14 @@
 //! Weights and states that stay on a device, shared by every plan that names them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use crate::base::Dim;
 use crate::error::{Error, Result};
 use crate::memory::{Pool, PooledBuffer};
-use crate::provider::{BufferRange, Device, GRANULE, Usage};
+use crate::provider::{
+    BufferRange, Command, Device, GRANULE, Recording, Resource, SlotRange, Usage,
+};
 
 /// Bytes of one piece of an upload.
 const CHUNK: usize = 16 << 20;
@@ -20,7 +24,17 @@ pub struct WeightSource<'a> {
 /// Named memory on a device.
 #[derive(Default)]
 pub struct Resident {
-    buffers: HashMap<String, PooledBuffer>,
+    places: HashMap<String, Place>,
+    /// Weights that plans want one after another, or where a binding may start, and that were not
+    /// uploaded so: copies, by their names.
+    copies: HashMap<Vec<String>, PooledBuffer>,
+    bytes: u64,
+}
+
+/// Where one name lies.
+struct Place {
+    buffer: Arc<PooledBuffer>,
+    offset: u64,
     bytes: u64,
 }
 
@@ -30,28 +44,49 @@ impl Resident {
         Resident::default()
     }
 
-    /// Uploads a weight, in pieces; `progress` is told the bytes of each.
+    /// Uploads weights one after another into one buffer, in pieces; `progress` is told the bytes
+    /// of each. A plan that reads these weights as one, or some neighbours of them, then reads
+    /// them where they are ([`merged_weights`](crate::plan::merged_weights) names them).
     ///
     /// # Errors
-    /// Out of memory, naming the weight; invalid, when the name is taken.
+    /// Out of memory, naming the weights; invalid, when a name is taken or a weight that others
+    /// follow is not a multiple of [`GRANULE`] bytes.
     pub fn upload(
         &mut self,
         pool: &Pool,
         device: &dyn Device,
-        weight: &WeightSource,
+        weights: &[WeightSource],
         progress: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        let bytes = (weight.bytes.len() as u64).max(1).next_multiple_of(GRANULE);
+        let names: Vec<&str> = weights.iter().map(|weight| weight.name).collect();
+        let mut bytes = 0;
+        for (i, weight) in weights.iter().enumerate() {
+            let own = weight.bytes.len() as u64;
+            if i + 1 < weights.len() && !own.is_multiple_of(GRANULE) {
+                return Err(Error::invalid(format!(
+                    "weight {:?} of {own} bytes cannot lie before another: not a multiple of \
+                     {GRANULE}",
+                    weight.name
+                )));
+            }
+            bytes += own.max(1).next_multiple_of(GRANULE);
+        }
         let buffer = pool
             .take(bytes, Usage::Weights)
-            .map_err(|e| e.context(format_args!("weight {:?}", weight.name)))?;
-        let range = buffer.range();
-        for (i, chunk) in weight.bytes.chunks(CHUNK).enumerate() {
-            let offset = (i * CHUNK) as u64;
-            device.write(BufferRange { offset, bytes: chunk.len() as u64, ..range }, chunk)?;
-            progress(chunk.len() as u64);
+            .map_err(|e| e.context(format_args!("weight {:?}", names.join("+"))))?;
+        let (buffer, mut begin) = (Arc::new(buffer), 0);
+        for weight in weights {
+            for (i, chunk) in weight.bytes.chunks(CHUNK).enumerate() {
+                let offset = begin + (i * CHUNK) as u64;
+                let to = BufferRange { offset, bytes: chunk.len() as u64, ..buffer.range() };
+                device.write(to, chunk)?;
+                progress(chunk.len() as u64);
+            }
+            let bytes = (weight.bytes.len() as u64).max(1).next_multiple_of(GRANULE);
+            self.insert(weight.name, Place { buffer: buffer.clone(), offset: begin, bytes })?;
+            begin += bytes;
         }
-        self.insert(weight.name, buffer)
+        Ok(())
     }
 
     /// Adds zeroed memory for a state.
@@ -78,12 +113,12 @@ impl Resident {
             device.write(BufferRange { offset, bytes: len, ..range }, &zeros[..len as usize])?;
             offset += len;
         }
-        self.insert(name, buffer)
+        self.insert(name, Place { buffer: Arc::new(buffer), offset: 0, bytes })
     }
 
-    fn insert(&mut self, name: &str, buffer: PooledBuffer) -> Result<()> {
-        let bytes = buffer.range().bytes;
-        if self.buffers.insert(name.into(), buffer).is_some() {
+    fn insert(&mut self, name: &str, place: Place) -> Result<()> {
+        let bytes = place.bytes;
+        if self.places.insert(name.into(), place).is_some() {
             return Err(Error::invalid(format!("{name:?} is resident already")));
         }
         self.bytes += bytes;
@@ -92,11 +127,91 @@ impl Resident {
 
     /// Where a weight or state lies.
     pub fn get(&self, name: &str) -> Option<BufferRange> {
-        self.buffers.get(name).map(PooledBuffer::range)
+        self.places.get(name).map(Place::range)
     }
 
     /// Bytes of everything.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Where these weights lie one after another, at an offset that a binding may have. Copied
+    /// into a buffer of their own, once, where they were not uploaded so.
+    ///
+    /// # Errors
+    /// Invalid, naming what is not resident; out of memory, for the copy.
+    pub(super) fn weights(
+        &mut self,
+        pool: &Pool,
+        device: &dyn Device,
+        names: &[String],
+    ) -> Result<BufferRange> {
+        let align = u64::from(device.profile().binding_alignment).max(GRANULE);
+        let places: Vec<&Place> = names
+            .iter()
+            .map(|name| {
+                let place = self.places.get(name);
+                place.ok_or_else(|| Error::invalid(format!("nothing is bound to {name:?}")))
+            })
+            .collect::<Result<_>>()?;
+        if let Some(range) = adjacent(&places).filter(|r| r.offset.is_multiple_of(align)) {
+            return Ok(range);
+        }
+        if let Some(copy) = self.copies.get(names) {
+            return Ok(copy.range());
+        }
+        let bytes = places.iter().map(|place| place.bytes).sum();
+        let copy = pool
+            .take(bytes, Usage::Weights)
+            .map_err(|e| e.context(format_args!("weight {:?}", names.join("+"))))?;
+        let range = copy.range();
+        gather(device, &places, range)?;
+        self.bytes += bytes;
+        self.copies.insert(names.to_vec(), copy);
+        Ok(range)
+    }
+}
+
+impl Place {
+    fn range(&self) -> BufferRange {
+        BufferRange { offset: self.offset, bytes: self.bytes, ..self.buffer.range() }
+    }
+}
+
+/// The range of places that follow each other in one buffer.
+fn adjacent(places: &[&Place]) -> Option<BufferRange> {
+    let first = places.first()?.range();
+    let mut end = first.offset;
+    for place in places {
+        if place.range().buffer != first.buffer || place.offset != end {
+            return None;
+        }
+        end += place.bytes;
+    }
+    Some(BufferRange { bytes: end - first.offset, ..first })
+}
+
+/// Enqueues copies of places, one after another; what is submitted later sees them.
+fn gather(device: &dyn Device, places: &[&Place], to: BufferRange) -> Result<()> {
+    let mut recording = Recording { label: "merge weights".into(), ..Recording::default() };
+    let target = recording.slot("merged", to.bytes);
+    let (mut slots, mut begin) = (vec![Some(to)], 0);
+    for place in places {
+        // A slot begins where a binding may, so it is the whole buffer up to the end of the place.
+        let all = BufferRange { offset: 0, bytes: place.offset + place.bytes, ..place.range() };
+        let slot = recording.slot("weight", all.bytes);
+        let part = |slot, offset: u64| SlotRange {
+            slot,
+            offset: Dim::from(offset),
+            bytes: Dim::from(place.bytes),
+        };
+        let (from, to) = (part(slot, place.offset), part(target, begin));
+        recording.commands.push(Command::Copy { from, to });
+        slots.push(Some(all));
+        begin += place.bytes;
+    }
+    let prepared = device.prepare(&recording, &slots)?;
+    let submitted = device.submit(&[(prepared, Default::default())]);
+    device.free(Resource::Prepared(prepared));
+    submitted.map(|_| ())
 }

@@ -10,7 +10,7 @@ use crate::base::{ShapeClass, SymbolValues};
 use crate::engine::EngineId;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Op};
-use crate::plan::{Options, Plan};
+use crate::plan::{Options, Plan, SlotRole};
 use crate::provider::{BufferRange, Command, Recording, SlotRange};
 
 /// How to run a graph once.
@@ -49,27 +49,11 @@ pub async fn run_graph(
     let plan = Plan::new(graph, &class, device.profile(), &plan_options)?;
 
     let mut resident = Resident::new();
-    let mut states = Vec::new();
-    for node in graph.nodes() {
-        let (Op::Weight { name, .. } | Op::State { name }) = &node.op else { continue };
-        let (pool, is_state) = (runtime.pool(), matches!(node.op, Op::State { .. }));
-        let size = node.shape.elements().eval_size(symbols)? * node.dtype.bytes();
-        match bindings.get(name) {
-            Some(bytes) => {
-                let source = WeightSource { name, bytes };
-                resident.upload(pool, &**device, &source, &mut |_| {})?;
-            }
-            None if is_state => resident.state(pool, &**device, name, size.max(4))?,
-            None => return Err(unbound(name)),
-        }
-        if is_state {
-            states.push((name.clone(), size));
-        }
-    }
+    let states = fill(runtime, graph, symbols, bindings, &mut resident)?;
     let guard =
         if options.guard { u64::from(device.profile().binding_alignment).max(256) } else { 0 };
     let extra = Extra { guard, poison: options.guard };
-    let (instance, ranges) = Instance::with(runtime, plan, &resident, &extra).await?;
+    let (instance, ranges) = Instance::with(runtime, plan, &mut resident, &extra).await?;
     let inputs = instance
         .plan()
         .inputs
@@ -85,13 +69,49 @@ pub async fn run_graph(
         outputs.insert(name, bytes);
     }
     if guard > 0 {
-        for (slot, range) in instance.plan().recording.slots.iter().zip(&ranges) {
-            if resident.get(&slot.name).is_none() {
+        let plan = instance.plan();
+        for ((role, slot), range) in plan.slots.iter().zip(&plan.recording.slots).zip(&ranges) {
+            if matches!(role, SlotRole::Arena(_) | SlotRole::Inputs | SlotRole::Constants(_)) {
                 check_guards(runtime, &slot.name, *range, guard).await?;
             }
         }
     }
     Ok(outputs)
+}
+
+/// Uploads the weights and states of a graph; the states with their sizes in bytes.
+fn fill(
+    runtime: &Runtime,
+    graph: &Graph,
+    symbols: &SymbolValues,
+    bindings: &BTreeMap<String, Vec<u8>>,
+    resident: &mut Resident,
+) -> Result<Vec<(String, u64)>> {
+    let (pool, device) = (runtime.pool(), &**runtime.device());
+    let mut states = Vec::new();
+    for node in graph.nodes() {
+        if matches!(node.op, Op::Input { .. }) {
+            continue;
+        }
+        for name in node.op.bound_names() {
+            let is_state = matches!(node.op, Op::State { .. });
+            let size = node.shape.elements().eval_size(symbols)? * node.dtype.bytes();
+            match bindings.get(name) {
+                // A weight may be read alone and merged with others.
+                Some(_) if resident.get(name).is_some() => {}
+                Some(bytes) => {
+                    let source = [WeightSource { name, bytes }];
+                    resident.upload(pool, device, &source, &mut |_| {})?;
+                }
+                None if is_state => resident.state(pool, device, name, size.max(4))?,
+                None => return Err(unbound(name)),
+            }
+            if is_state {
+                states.push((name.into(), size));
+            }
+        }
+    }
+    Ok(states)
 }
 
 fn unbound(name: &str) -> Error {

@@ -7,7 +7,7 @@ use super::inputs::Random;
 use super::run::NamedBytes;
 use crate::base::{DType, Dim, Format, Shape, Symbol, SymbolValues};
 use crate::error::broken_invariant;
-use crate::ir::{Graph, NodeId, Op, UnaryOp};
+use crate::ir::{Graph, MergedPart, Node, NodeId, Op, UnaryOp};
 use crate::quant;
 use crate::reference::{Data, Tensor};
 
@@ -134,14 +134,37 @@ impl Build {
         name: &str,
         dims: &[u64],
         format: Format,
-        mut values: Vec<f32>,
+        values: Vec<f32>,
     ) -> NodeId {
         let shape = Shape::new(dims.iter().copied());
+        self.bind_weight(name, &shape, format, values);
+        self.case.graph.weight(name, shape, format)
+    }
+
+    /// Weights of these rows as one leaf, each of [`Random::shaped`] numbers rounded to the format.
+    pub(super) fn merged(&mut self, parts: &[(&str, u64)], k: u64, format: Format) -> NodeId {
+        let rows = parts.iter().map(|(_, rows)| rows).sum();
+        let part = |(name, rows): &(&str, u64)| {
+            let values = self.random(name).shaped((rows * k) as usize);
+            self.bind_weight(name, &Shape::new([*rows, k]), format, values);
+            MergedPart { name: name.to_string(), rows: *rows }
+        };
+        let op = Op::Merged { parts: parts.iter().map(part).collect(), format };
+        self.leaf(op, &[rows, k])
+    }
+
+    /// A leaf whose name is bound already.
+    pub(super) fn leaf(&mut self, op: Op, dims: &[u64]) -> NodeId {
+        let shape = Shape::new(dims.iter().copied());
+        let (inputs, label) = (Default::default(), String::new());
+        self.case.graph.push(Node { op, inputs, shape, dtype: DType::F32, label })
+    }
+
+    fn bind_weight(&mut self, name: &str, shape: &Shape, format: Format, mut values: Vec<f32>) {
         let bytes = quant::encode(format, &values).unwrap_or_else(|e| self.wrong(e));
         quant::decode(format, &bytes, &mut values).unwrap_or_else(|e| self.wrong(e));
-        let tensor = self.tensor(&shape, Data::F32(values));
+        let tensor = self.tensor(shape, Data::F32(values));
         self.bind(name, Binding { bytes, tensor });
-        self.case.graph.weight(name, shape, format)
     }
 
     /// A state that begins as zeros.

@@ -12,7 +12,7 @@ use warploom::testkit::{Case, NamedBytes, Outcome, cases, run_case};
 use warploom::{Error, Result};
 
 /// Kinds of operation. Who adds one to `Op` adds it to [`kind`], or this does not compile.
-const KINDS: usize = 27;
+const KINDS: usize = 28;
 
 fn kind(op: &Op) -> usize {
     match op {
@@ -43,6 +43,7 @@ fn kind(op: &Op) -> usize {
         Op::Transpose(_) => 24,
         Op::Slice { .. } => 25,
         Op::Expand(_) => 26,
+        Op::Merged { .. } => 27,
     }
 }
 

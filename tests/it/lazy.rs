@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use warploom::base::ShapeClass;
+use warploom::engine::Registry;
 use warploom::gguf::Access;
-use warploom::llm::{Model, Session, SessionOptions, Wanted};
+use warploom::llm::{Model, PAST, SEQ, Session, SessionOptions, Wanted};
+use warploom::plan::{Options, Plan};
 use warploom::provider::{Device, NullProvider, OpenOptions};
 use warploom::runtime::{Runtime, Sync};
 
@@ -43,13 +46,40 @@ fn a_steady_token_is_one_submit_one_wait_and_no_allocation() {
     }
 }
 
-/// A layer is 15 dispatches: keys and values are computed in the cache, and SiLU where the gate
-/// is read. With the embedding, the last norm, the output and the choice of a token that is all.
+/// A layer is 13 dispatches: query, key and value (where their formats are equal) are one product,
+/// gate and up another; keys are computed in the cache, and SiLU where the gate is read. With the
+/// embedding, the last norm, the output and the choice of a token that is all.
 #[test]
-fn a_layer_is_fifteen_dispatches() {
+fn a_layer_is_thirteen_dispatches() {
     let (_, session) = session(Sync::Lazy, None);
     let plan = session.unwrap().decode_plan(Wanted::Token).unwrap();
-    assert_eq!(plan.steps.len(), 8 * 15 + 4, "{}", plan.explain());
+    assert_eq!(plan.steps.len(), 8 * 13 + 4, "{}", plan.explain());
+}
+
+/// The parts of a merged product are read where they lie, by rotary positions too.
+#[test]
+fn a_long_prompt_has_no_copies_either() {
+    let model = Model::open(MODEL, Access::Mmap).unwrap();
+    let graph = model.graph(512, Wanted::Token).unwrap();
+    let class = ShapeClass::new().with(SEQ, 65, 512).with(PAST, 0, 512);
+    let (device, registry) = (NullProvider::device(&OpenOptions::default()), Registry::builtin());
+    let plan = Plan::new(&graph, &class, device.profile(), &Options::new(&registry)).unwrap();
+    assert_eq!(plan.steps.len(), 8 * 13 + 4, "{}", plan.explain());
+}
+
+/// What plans merge is uploaded as one, so that no plan needs a copy.
+#[test]
+fn merged_weights_lie_on_the_device_once() {
+    let (_, session) = session(Sync::Lazy, None);
+    let mut session = session.unwrap();
+    let before = session.resident_bytes();
+    for wanted in [Wanted::Cache, Wanted::Logits, Wanted::Token] {
+        for tokens in [1, 5, 20, 80] {
+            session.truncate(0).unwrap();
+            session.run_blocking(&vec![3; tokens], wanted).unwrap();
+        }
+    }
+    assert_eq!(session.resident_bytes(), before);
 }
 
 #[test]

@@ -11,7 +11,9 @@ use warploom::codegen::{FUSED_WORKGROUP, fused_wgsl};
 use warploom::ir::scalar::{BinaryOp, UnaryOp};
 use warploom::kernel::catalogue::{self, Entry};
 use warploom::kernel::source::{ASSETS, asset_wgsl, variants};
-use warploom::kernel::{Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Operand, Value};
+use warploom::kernel::{
+    Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Operand, Output, Schedule, Value,
+};
 
 use crate::wgsl::{FLOOR, lowered};
 
@@ -179,7 +181,12 @@ fn every_asset_has_a_header_and_passes_the_lint() {
 const FLAT: Addressing = Addressing::Flat;
 
 fn operand(dtype: DType, addressing: Addressing) -> Operand {
-    Operand { dtype, addressing }
+    Operand { dtype, addressing, binding: 0 }
+}
+
+/// A buffer for each input.
+fn bound(inputs: impl IntoIterator<Item = Operand>) -> Vec<Operand> {
+    (0..).zip(inputs).map(|(binding, operand)| Operand { binding, ..operand }).collect()
 }
 
 /// `y = value` of inputs of these types, with everything before it loaded in order.
@@ -188,10 +195,10 @@ fn expr(inputs: &[DType], output: DType, values: &[Value]) -> FusedExpr {
     all.extend(values);
     FusedExpr {
         rank: 1,
-        inputs: inputs.iter().map(|d| operand(*d, FLAT)).collect(),
-        output: operand(output, FLAT),
-        result: all.len() as u32 - 1,
+        inputs: bound(inputs.iter().map(|d| operand(*d, FLAT))),
+        outputs: vec![Output { operand: operand(output, FLAT), value: all.len() as u32 - 1 }],
         values: all,
+        schedule: Schedule::Elements { width: 1 },
     }
 }
 
@@ -248,14 +255,17 @@ fn expressions() -> Vec<FusedExpr> {
         let last = [Value::Binary(BinaryOp::Add, 4, 2)];
         all.push(FusedExpr {
             rank,
-            inputs: vec![
+            inputs: bound([
                 operand(F32, Addressing::Strided),
                 operand(F32, FLAT),
                 operand(F32, Addressing::Single),
-            ],
-            output: operand(F32, if rank % 2 == 0 { FLAT } else { Addressing::Strided }),
+            ]),
             values: gate.into_iter().chain(values).chain(last).collect(),
-            result: 5,
+            outputs: vec![Output {
+                operand: operand(F32, if rank % 2 == 0 { FLAT } else { Addressing::Strided }),
+                value: 5,
+            }],
+            schedule: Schedule::Elements { width: 1 },
         });
     }
     all
@@ -292,8 +302,10 @@ fn malformed_expressions_are_refused() {
     check(expr(&[F32, I32], F32, &[Value::Binary(BinaryOp::Add, 0, 1)]), "add of f32 and i32");
     check(expr(&[I32], I32, &[Value::Unary(UnaryOp::Exp, 0)]), "exp of i32");
     check(expr(&[F32, F32], F32, &[Value::Select(0, 0, 1)]), "select by f32");
-    check(expr(&[F32], Bool, &[Value::Unary(UnaryOp::Exp, 0)]), "result of f32");
-    check(FusedExpr { result: 9, ..expr(&[F32], F32, &[Value::Index]) }, "result: value 9");
+    check(expr(&[F32], Bool, &[Value::Unary(UnaryOp::Exp, 0)]), "f32 for output 0 of bool");
+    let mut late = expr(&[F32], F32, &[Value::Index]);
+    late.outputs[0].value = 9;
+    check(late, "output 0: value 9");
     assert!(fused_wgsl(&expr(&[F16], F16, &[])).unwrap_err().is_unsupported());
     let deep = FusedExpr { rank: 7, ..expr(&[F32], F32, &[Value::Input(0)]) };
     assert!(fused_wgsl(&deep).unwrap_err().is_unsupported());

@@ -16,7 +16,7 @@ pub(super) use steps::{Registers, Step, step};
 use crate::base::DType;
 use crate::error::{Error, Result};
 use crate::ir::scalar::{BinaryOp, UnaryOp};
-use crate::kernel::{Addressing, FusedExpr, Operand, Value};
+use crate::kernel::{Addressing, FusedExpr, Operand, Output, Value};
 
 /// Elements that are evaluated together.
 const TILE: usize = 512;
@@ -52,13 +52,16 @@ impl Program {
     /// type of its operands.
     pub(super) fn new(expr: &FusedExpr) -> Result<Program> {
         let types = check(expr)?;
+        let [Output { operand: output, value: result }] = expr.outputs[..] else {
+            return Err(Error::unsupported(format!("{} outputs", expr.outputs.len())));
+        };
         let mut last_use = vec![0; expr.values.len()];
         for (i, value) in expr.values.iter().enumerate() {
-            for operand in operands(value) {
+            for operand in value.operands() {
                 last_use[operand as usize] = i;
             }
         }
-        last_use[expr.result as usize] = usize::MAX;
+        last_use[result as usize] = usize::MAX;
         let mut places = vec![usize::MAX; expr.values.len()];
         let (mut free, mut registers) = (Vec::new(), 0);
         let mut instructions = Vec::with_capacity(expr.values.len());
@@ -69,7 +72,7 @@ impl Program {
             });
             places[i] = to;
             instructions.push(translate(*value, to, &places, &types)?);
-            for operand in operands(value) {
+            for operand in value.operands() {
                 // The same operand twice must not be freed twice.
                 if last_use[operand as usize] == i {
                     free.push(places[operand as usize]);
@@ -83,20 +86,11 @@ impl Program {
         Ok(Program {
             rank: expr.rank as usize,
             inputs: SmallVec::from_slice(&expr.inputs),
-            output: expr.output,
+            output,
             instructions,
             registers,
-            result: places[expr.result as usize],
+            result: places[result as usize],
         })
-    }
-}
-
-fn operands(value: &Value) -> SmallVec<[u32; 3]> {
-    match *value {
-        Value::Input(_) | Value::Constant(..) | Value::Index => SmallVec::new(),
-        Value::Unary(_, a) | Value::Cast(_, a) => SmallVec::from_slice(&[a]),
-        Value::Binary(_, a, b) => SmallVec::from_slice(&[a, b]),
-        Value::Select(c, a, b) => SmallVec::from_slice(&[c, a, b]),
     }
 }
 
@@ -106,12 +100,12 @@ fn check(expr: &FusedExpr) -> Result<Vec<DType>> {
         return Err(Error::invalid(format!("a fused kernel of rank {}, above 6", expr.rank)));
     }
     let narrow = |operand: &Operand| operand.dtype.bytes() != 4;
-    if expr.inputs.iter().any(narrow) || narrow(&expr.output) {
+    if expr.operands().any(narrow) {
         return Err(Error::unsupported("a fused kernel touches elements of two bytes"));
     }
     let mut types = Vec::with_capacity(expr.values.len());
     for (i, value) in expr.values.iter().enumerate() {
-        if let Some(later) = operands(value).iter().find(|a| **a as usize >= i) {
+        if let Some(later) = value.operands().find(|a| *a as usize >= i) {
             return Err(Error::invalid(format!(
                 "fused value {i} reads value {later}, not earlier"
             )));
@@ -139,22 +133,33 @@ fn check(expr: &FusedExpr) -> Result<Vec<DType>> {
                 same(i, of(a), of(b))?;
                 of(a)
             }
+            Value::Reduce(..) | Value::Anchor(_) => {
+                return Err(Error::unsupported(format!("fused value {i} on the CPU")));
+            }
         });
         if types[i].bytes() != 4 {
             return Err(Error::unsupported(format!("fused value {i} is {}", types[i])));
         }
     }
-    match types.get(expr.result as usize) {
-        Some(dtype) if *dtype == expr.output.dtype => Ok(types),
-        Some(dtype) => Err(Error::invalid(format!(
-            "a fused kernel makes {dtype} and writes {}",
-            expr.output.dtype
-        ))),
-        None => {
-            let have = types.len();
-            Err(Error::invalid(format!("a fused kernel yields value {} of {have}", expr.result)))
+    for (i, output) in expr.outputs.iter().enumerate() {
+        match types.get(output.value as usize) {
+            Some(dtype) if *dtype == output.operand.dtype => {}
+            Some(dtype) => {
+                return Err(Error::invalid(format!(
+                    "a fused kernel makes {dtype} and writes {}",
+                    output.operand.dtype
+                )));
+            }
+            None => {
+                let have = types.len();
+                return Err(Error::invalid(format!(
+                    "output {i} of a fused kernel is value {} of {have}",
+                    output.value
+                )));
+            }
         }
     }
+    Ok(types)
 }
 
 fn same(value: usize, a: DType, b: DType) -> Result<()> {
@@ -177,6 +182,9 @@ fn translate(value: Value, to: usize, places: &[usize], types: &[DType]) -> Resu
         Value::Binary(op, a, b) => step(binary(op, of(a))?, place(a), place(b), 0),
         Value::Select(c, a, b) => step(StepOp::Select, place(c), place(a), place(b)),
         Value::Cast(dtype, a) => step(cast(of(a), dtype), place(a), 0, 0),
+        Value::Reduce(..) | Value::Anchor(_) => {
+            return Err(Error::unsupported(format!("{value:?} on the CPU")));
+        }
     })
 }
 

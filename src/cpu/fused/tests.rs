@@ -2,20 +2,26 @@
 
 use super::*;
 use crate::cpu::tests::{POISON, bytes, devices, launch, numbers, words};
-use crate::kernel::KernelSpec;
+use crate::kernel::{KernelSpec, Schedule};
 
 fn flat(dtype: DType) -> Operand {
-    Operand { dtype, addressing: Addressing::Flat }
+    Operand { dtype, addressing: Addressing::Flat, binding: 0 }
+}
+
+/// A buffer for each input.
+fn bound(inputs: &[Operand]) -> Vec<Operand> {
+    let with = |(i, operand): (usize, &Operand)| Operand { binding: i as u32, ..*operand };
+    inputs.iter().enumerate().map(with).collect()
 }
 
 fn expr(inputs: &[Operand], output: DType, values: &[Value]) -> FusedExpr {
-    let result = values.len() as u32 - 1;
+    let value = values.len() as u32 - 1;
     FusedExpr {
         rank: 1,
-        inputs: inputs.into(),
-        output: flat(output),
+        inputs: bound(inputs),
         values: values.into(),
-        result,
+        outputs: vec![Output { operand: flat(output), value }],
+        schedule: Schedule::Elements { width: 1 },
     }
 }
 
@@ -205,8 +211,8 @@ fn casts_saturate_and_select_selects() {
 fn strides_broadcast_transpose_and_scatter() {
     // y[j, i] = x0[i, j] + x1[i] * x2, y with gaps, over an index space [i: 37, j: 53].
     let (rows, cols) = (37, 53);
-    let strided = Operand { dtype: DType::F32, addressing: Addressing::Strided };
-    let single = Operand { dtype: DType::F32, addressing: Addressing::Single };
+    let strided = Operand { dtype: DType::F32, addressing: Addressing::Strided, binding: 0 };
+    let single = Operand { dtype: DType::F32, addressing: Addressing::Single, binding: 0 };
     let values = [
         Value::Input(1),
         Value::Input(2),
@@ -216,10 +222,10 @@ fn strides_broadcast_transpose_and_scatter() {
     ];
     let e = FusedExpr {
         rank: 2,
-        inputs: vec![strided, strided, single],
-        output: strided,
+        inputs: bound(&[strided, strided, single]),
         values: values.into(),
-        result: 4,
+        outputs: vec![Output { operand: strided, value: 4 }],
+        schedule: Schedule::Elements { width: 1 },
     };
     let (x0, x1, x2) = (numbers(4 + rows * cols, 5), numbers(rows, 6), numbers(9, 7));
     let params = [rows * cols, rows, cols, 4, cols, 1, 0, 1, 0, 8, 3, 2, rows * 2 + 1];
@@ -252,9 +258,9 @@ fn malformed_expressions_are_errors() {
     assert!(bad(expr(&f32s, DType::F32, &[Value::Input(1)])).is_invalid());
     assert!(bad(expr(&f32s, DType::F32, &[Value::Unary(UnaryOp::Neg, 0)])).is_invalid());
     assert!(bad(expr(&f32s, DType::I32, &[Value::Input(0)])).is_invalid());
-    assert!(
-        bad(FusedExpr { result: 9, ..expr(&f32s, DType::F32, &[Value::Input(0)]) }).is_invalid()
-    );
+    let mut late = expr(&f32s, DType::F32, &[Value::Input(0)]);
+    late.outputs[0].value = 9;
+    assert!(bad(late).is_invalid());
     assert!(bad(FusedExpr { rank: 7, ..expr(&f32s, DType::F32, &[Value::Input(0)]) }).is_invalid());
     let exp = [Value::Input(0), Value::Unary(UnaryOp::Exp, 0)];
     assert!(bad(expr(&[flat(DType::I32)], DType::I32, &exp)).is_unsupported());

@@ -1,9 +1,9 @@
 //! Rules of products, convolution, pooling, norms, positions and attention.
 
-use super::{Call, surely_more};
+use super::{Call, surely_more, weight_name};
 use crate::base::{DType, Dim, Shape};
 use crate::error::Result;
-use crate::ir::op::{Conv2d, Op, Pool2d};
+use crate::ir::op::{Conv2d, Pool2d};
 
 type Rule = Result<(Shape, DType)>;
 
@@ -26,12 +26,13 @@ pub(super) fn linear(call: &Call<'_>) -> Rule {
     call.want(0, DType::F32)?;
     call.want(1, DType::F32)?;
     call.rank(1, 2)?;
-    let Op::Weight { name, format } = &call.operands[1].op else {
+    let op = &call.operands[1].op;
+    let Some(format) = op.stored() else {
         return Err(call.fail("needs a weight as its second operand"));
     };
     let (k, weight) = (call.last(0)?, call.shape(1));
     call.equal(k, &weight[1], "inner sizes")?;
-    whole_blocks(call, name, *format, k)?;
+    whole_blocks(call, weight_name(op), format, k)?;
     let dims = call.shape(0).dims();
     let lead = &dims[..dims.len() - 1];
     Ok((lead.iter().chain([&weight[0]]).cloned().collect(), DType::F32))

@@ -26,7 +26,11 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
     call.arity()?;
     call.no_packed_operand()?;
     let (shape, dtype) = match op {
-        Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Constant { .. } => {
+        Op::Input { .. }
+        | Op::Weight { .. }
+        | Op::Merged { .. }
+        | Op::State { .. }
+        | Op::Constant { .. } => {
             return Err(call.fail("has a given shape, and none to infer"));
         }
         Op::Unary(unary) => unary_rule(&call, *unary)?,
@@ -106,7 +110,11 @@ impl Call<'_> {
     fn arity(&self) -> Result<()> {
         let given = self.operands.len();
         let want = match self.op {
-            Op::Input { .. } | Op::Weight { .. } | Op::State { .. } | Op::Constant { .. } => 0,
+            Op::Input { .. }
+            | Op::Weight { .. }
+            | Op::Merged { .. }
+            | Op::State { .. }
+            | Op::Constant { .. } => 0,
             Op::Concat { .. } if given == 0 => return Err(self.fail("needs an operand")),
             Op::Concat { .. } => given,
             Op::Unary(_)
@@ -138,13 +146,14 @@ impl Call<'_> {
     /// Packed weights are read by products and by gathering rows, and by nothing else.
     fn no_packed_operand(&self) -> Result<()> {
         for (i, node) in self.operands.iter().enumerate() {
-            let Op::Weight { name, format } = &node.op else { continue };
+            let Some(format) = node.op.stored() else { continue };
             let reads_packed =
                 matches!((self.op, i), (Op::Linear, 1) | (Op::Gather { axis: 0 }, 0));
             if format.is_quantised() && !reads_packed {
                 return Err(self.fail(format!(
-                    "cannot read weight {name:?} in format {format}: only linear and gather of \
-                     axis 0 can"
+                    "cannot read weight {:?} in format {format}: only linear and gather of \
+                     axis 0 can",
+                    weight_name(&node.op)
                 )));
             }
         }
@@ -190,6 +199,11 @@ impl Call<'_> {
     fn broadcast(&self, a: &Shape, b: &Shape) -> Result<Shape> {
         a.broadcast(b).map_err(|e| self.fail(format!("does not fit: {e}")))
     }
+}
+
+/// A weight's name for messages; of a merged one the first.
+fn weight_name(op: &Op) -> &str {
+    op.bound_names().next().unwrap_or_default()
 }
 
 /// Whether `a > b` for every run.

@@ -1,7 +1,7 @@
 //! Rules of operations that move or rename elements.
 
 use super::compute::whole_blocks;
-use super::{Call, check_sizes, surely_more};
+use super::{Call, check_sizes, surely_more, weight_name};
 use crate::base::{DType, Dim, Shape};
 use crate::error::Result;
 use crate::ir::op::Op;
@@ -15,11 +15,10 @@ pub(super) fn gather(call: &Call<'_>, axis: usize) -> Rule {
         return Err(call.fail("needs i32 or u32 ids"));
     }
     let x = call.shape(0).dims();
-    if let Op::Weight { name, format } = &call.operands[0].op
-        && format.is_quantised()
-    {
+    let op = &call.operands[0].op;
+    if let Some(format) = op.stored().filter(|format| format.is_quantised()) {
         call.rank(0, 2)?;
-        whole_blocks(call, name, *format, &x[1])?;
+        whole_blocks(call, weight_name(op), format, &x[1])?;
     }
     let ids = call.shape(1).dims();
     let dims = x[..axis].iter().chain(ids).chain(&x[axis + 1..]);

@@ -1,6 +1,6 @@
 //! Products with weights: every format at every number of rows that kernels switch at.
 
-use crate::base::{Dim, Format};
+use crate::base::{Dim, Format, Shape};
 use crate::ir::Op;
 use crate::testkit::build::{Build, Case};
 use crate::testkit::compare::Tolerance;
@@ -39,6 +39,43 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
     table.push(linear("nothing_to_sum", Format::F32, 3, 5, 0));
     leading(table);
+    for format in [Format::F32, Format::Q4_0, Format::Q6K] {
+        table.push(merged(format));
+        table.extend([1, 9].map(|m| query_key_value(m, format)));
+    }
+}
+
+/// Weights in one leaf, one of them read alone as well.
+fn merged(format: Format) -> Case {
+    let k = format.block_len().max(64);
+    let mut b = Build::new(format!("linear/merged/{format}")).within(Tolerance::product(k));
+    let x = b.f32("x", [3, k]);
+    let w = b.merged(&[("a", 8), ("b", 24)], k, format);
+    let alone = Op::Weight { name: "b".into(), format };
+    let alone = b.leaf(alone, &[24, k]);
+    let y = b.op(Op::Linear, &[x, w]);
+    let z = b.op(Op::Linear, &[x, alone]);
+    b.output("alone", z);
+    b.done(y)
+}
+
+/// Products that a plan may merge, each read as heads; the rows of the weights begin where no
+/// binding of most devices may.
+fn query_key_value(m: u64, format: Format) -> Case {
+    let k = format.block_len().max(64);
+    // What is wanted are views of products: how large the terms of their sums are is not asked.
+    let tolerance = Tolerance { atol: 2e-5, rtol: 1e-6, eps_count: 0.0, nmse: 1e-10 };
+    let name = format!("linear/query_key_value/{format}/m{m}");
+    let mut b = Build::new(name).within(tolerance);
+    let x = b.f32("x", [m, k]);
+    for (name, n) in [("q", 24), ("k", 8), ("v", 8)] {
+        let w = b.weight(&format!("w{name}"), &[n, k], format);
+        let y = b.op(Op::Linear, &[x, w]);
+        let y = b.op(Op::Reshape(Shape::new([m, n / 8, 8])), &[y]);
+        let y = b.transpose(y, &[1, 0, 2]);
+        b.output(name, y);
+    }
+    b.finish()
 }
 
 /// Rows of x with gaps between them, as a slice of a wider tensor has.

@@ -136,6 +136,7 @@ fn pruned(case: &Case, graph: Graph, new: Option<(String, Tensor)>) -> Option<Ca
     let named = |name: &String| {
         graph.nodes().iter().any(|node| match &node.op {
             Op::Input { name: n } | Op::Weight { name: n, .. } | Op::State { name: n } => n == name,
+            Op::Merged { parts, .. } => parts.iter().any(|part| part.name == *name),
             _ => false,
         })
     };

@@ -1,0 +1,111 @@
+//! What is fused into a kernel of the catalogue: work on what it reads and on what it makes.
+//!
+//! A product, convolution or attention kernel is an *anchor*. Its attachment is data:
+//! - `norm`: the rows of `x` are normalised by RMS as they are read (`matvec_*` only). Since
+//!   `norm(x) . w = factor * sum of x * g * w`, the factor is found beside the sum;
+//! - `prologue`: a body applied to each element of `x` as it is read, over the index space
+//!   [row, column]; [`Value::Anchor`]`(0)` is the element, the last value takes its place;
+//! - `segments`: bodies applied to what the anchor makes, in the place of its own store.
+//!
+//! **Index spaces of segments**, three dimensions `(i, s0, s1)` with strides for each operand:
+//! - `matvec_*`, `matmul_*`: `i` is the row of `x`; `(s0, s1)` counts evaluations of the segment,
+//!   each on `anchors` products: `Anchor(j)` is row `first_row + s0 * stride0 + s1 * stride1 + j *
+//!   distance` of `w`. So a merged product of q, k and v is three segments, gate and up are the two
+//!   anchors of one, and a rotation takes the two rows of its pair;
+//! - `matmul_batched`: (batch, row, column); `conv2d`: (batch * out channels, row, column) - its
+//!   plane, then the place in it; `attn_*`: (token, head, element of the head). One segment, one
+//!   anchor.
+//!
+//! **Parameters**, after the kernel's own: for `norm`: `eps` (f32 bits), `offset` of its weight;
+//! for the prologue, the words of its operands over rank 2; for each segment of a `matvec_*` or
+//! `matmul_*`: `first_row`, `size0`, `size1`, `stride0`, `stride1`, `distance`; then for each segment the
+//! words of its operands over rank 3 (inputs, then outputs). `Flat` addressing has no meaning here.
+//!
+//! **Bindings**: the kernel's own that are read; those that the attachment reads, of which prologue and
+//! segments count in one numbering, the norm's weight wherever it says; those that the segments
+//! write, in one numbering, in the place of the kernel's own output where there are segments.
+
+use serde::{Deserialize, Serialize};
+
+use super::fused::{FusedExpr, Value};
+
+/// What is fused into a kernel of the catalogue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Attachment {
+    /// Rows of `x` are normalised by RMS; the attached read that is the norm's weight.
+    pub norm: Option<u32>,
+    /// Applied to each element of `x`: rank 2, no outputs, the last value is the result.
+    pub prologue: Option<FusedExpr>,
+    /// Applied to what the kernel makes; none: it stores as it always does.
+    pub segments: Vec<Segment>,
+}
+
+/// Work on a part of what a kernel makes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Segment {
+    /// Numbers of the kernel that meet in one evaluation: 1 or 2.
+    pub anchors: u32,
+    /// Rank 3, without reductions.
+    pub body: FusedExpr,
+}
+
+/// Words of a segment before those of its operands, for products with a weight matrix.
+pub const SEGMENT_WORDS: u32 = 6;
+
+/// Most segments of an attachment.
+pub const MAX_SEGMENTS: usize = 4;
+
+impl Attachment {
+    /// Buffers that it reads.
+    pub fn reads(&self) -> u32 {
+        let bodies = self.prologue.iter().chain(self.segments.iter().map(|s| &s.body));
+        bodies.map(FusedExpr::reads).chain(self.norm.map(|n| n + 1)).max().unwrap_or(0)
+    }
+
+    /// Buffers that it writes, in the place of the kernel's own output.
+    pub fn writes(&self) -> u32 {
+        self.segments.iter().map(|segment| segment.body.writes()).max().unwrap_or(0)
+    }
+
+    /// Words that it adds to the kernel's parameters. `rows`: whether the kernel is a product with
+    /// a weight matrix, whose segments say which rows they take.
+    pub fn words(&self, rows: bool) -> u32 {
+        let norm = if self.norm.is_some() { 2 } else { 0 };
+        let prologue = self.prologue.as_ref().map_or(0, FusedExpr::operand_words);
+        let each = if rows { SEGMENT_WORDS } else { 0 };
+        let segments = self.segments.iter().map(|s| each + s.body.operand_words());
+        norm + prologue + segments.sum::<u32>()
+    }
+
+    /// The reason where it is not well formed.
+    pub fn fault(&self) -> Option<String> {
+        let bodies = self.prologue.iter().map(|body| (body, 2, 1));
+        let segments = self.segments.iter().map(|s| (&s.body, 3, s.anchors));
+        for (body, rank, anchors) in bodies.chain(segments) {
+            if body.rank != rank {
+                return Some(format!("a body of rank {}, not {rank}", body.rank));
+            }
+            if body.has_reductions() {
+                return Some("a reduction in an attachment".into());
+            }
+            if anchors == 0 || anchors > 2 {
+                return Some(format!("{anchors} anchors, not 1 or 2"));
+            }
+            let late = |v: &Value| matches!(v, Value::Anchor(i) if *i >= anchors);
+            if body.values.iter().any(late) {
+                return Some(format!("an anchor above {anchors}"));
+            }
+            let flat = |o: &super::Operand| o.addressing == super::Addressing::Flat;
+            if body.operands().any(flat) {
+                return Some("flat addressing in an attachment".into());
+            }
+        }
+        match self.segments.len() {
+            n if n > MAX_SEGMENTS => Some(format!("{n} segments, at most {MAX_SEGMENTS}")),
+            _ if self.segments.iter().any(|s| s.body.outputs.is_empty()) => {
+                Some("a segment that writes nothing".into())
+            }
+            _ => None,
+        }
+    }
+}
