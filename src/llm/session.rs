@@ -147,6 +147,11 @@ impl Session {
         self.context
     }
 
+    /// Plans that were made so far: one for each class of lengths and what is wanted of it.
+    pub fn plans(&self) -> usize {
+        self.instances.len()
+    }
+
     /// Positions that are filled.
     pub fn past(&self) -> usize {
         self.past
