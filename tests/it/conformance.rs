@@ -22,8 +22,7 @@ const UNSUPPORTED: [(&str, &str); 2] = [
 ];
 
 fn outcome(runtime: &Runtime, case: &Case, class: Option<&ShapeClass>) -> Outcome {
-    let options =
-        RunOptions { class: class.cloned(), guard: true, ..RunOptions::default() };
+    let options = RunOptions { class: class.cloned(), guard: true, ..RunOptions::default() };
     let profile = runtime.device().profile();
     let outcome = testkit::run_case(case, &|graph, symbols, bindings| {
         block_on(run_graph(runtime, graph, symbols, bindings, &options))
