@@ -99,4 +99,3 @@ impl provider::Provider for Provider {
 
 #[cfg(test)]
 mod tests;
-

@@ -32,7 +32,8 @@ fn outcome_through(
     class: Option<&ShapeClass>,
     preferred: Vec<EngineId>,
 ) -> Outcome {
-    let options = RunOptions { class: class.cloned(), guard: true, preferred };
+    let options =
+        RunOptions { class: class.cloned(), guard: true, preferred, ..RunOptions::default() };
     let profile = runtime.device().profile();
     let outcome = testkit::run_case(case, &|graph, symbols, bindings| {
         block_on(run_graph(runtime, graph, symbols, bindings, &options))
