@@ -6,36 +6,13 @@
 // Why: reads of k and v are of neighbours, and a tile needs the maximum once (online softmax).
 // vec4: head_dim and all offsets and strides of q, k and v are multiples of 4, their ranges whole vec4s.
 #import block
+#import nums
+#import key_range
 
 override WG: u32 = 64;
 override HEAD_DIM: u32 = 64;
 
 const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u;
-
-#ifdef vec4
-alias Num = vec4<f32>;
-const STEP: u32 = 4u;
-const_assert HEAD_DIM % 4u == 0u;
-
-fn fold(value: Num) -> f32 {
-    return (value.x + value.y) + (value.z + value.w);
-}
-
-fn element(value: Num, i: u32) -> f32 {
-    return value[i];
-}
-#else
-alias Num = f32;
-const STEP: u32 = 1u;
-
-fn fold(value: Num) -> f32 {
-    return value;
-}
-
-fn element(value: Num, i: u32) -> f32 {
-    return value;
-}
-#endif
 
 // Nums in a head; threads that read one key; Nums of y that a thread sums; slices of the keys.
 const NUMS: u32 = HEAD_DIM / STEP;
@@ -84,14 +61,6 @@ var<workgroup> query: array<Num, NUMS>;
 var<workgroup> parts: array<f32, WG * (KEY_THREADS + 1u)>;
 var<workgroup> weights: array<f32, WG>;
 var<workgroup> team_sums: array<Num, TEAMS * NUMS>;
-
-// The keys that a token sees: from x to below y.
-fn key_range(t: u32) -> vec2<u32> {
-    let position = params.past + t;
-    let end = select(params.kv_len, min(params.kv_len, position + 1u), params.causal != 0u);
-    let first = select(0u, position + 1u - min(params.window, position + 1u), params.window != 0u);
-    return vec2(min(first, end), end);
-}
 
 // The part of q . k of one of the threads that read the key at `start`. Four reads at a time, since each
 // waits for memory.

@@ -5,6 +5,8 @@
 // 4 ty + a: scores of keys tx and tx + 16, then vec4s tx + 16 b of y. q and k pass through workgroup memory
 // 16 columns at a time, v some keys at a time.
 // Why: k and v are read once for 64 tokens, and all of it fits in 16 KiB for heads of up to 256.
+#import key_range
+
 override HEAD_DIM: u32 = 64;
 
 const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u;
@@ -61,14 +63,6 @@ fn sizes() -> vec2<u32> {
 var<workgroup> stage: array<vec4<f32>, STAGE>;
 // Softmax weights of keys (p, p + 16) for each token.
 var<workgroup> weights: array<vec2<f32>, TOKENS * PAIRS>;
-
-// The keys that a token sees: from x to below y.
-fn key_range(t: u32) -> vec2<u32> {
-    let position = params.past + t;
-    let end = select(params.kv_len, min(params.kv_len, position + 1u), params.causal != 0u);
-    let first = select(0u, position + 1u - min(params.window, position + 1u), params.window != 0u);
-    return vec2(min(first, end), end);
-}
 
 // Four columns from c of the row that starts at `start`, zero from HEAD_DIM on.
 fn load_q(start: u32, c: u32) -> vec4<f32> {

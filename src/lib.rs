@@ -4,6 +4,29 @@
 //! It needs no vendor toolkit to build and no driver to start: it finds what is there, picks the
 //! best and says why. Nothing waits but a read. Errors name the file, field, shape, node or device.
 //!
+//! # Tensors
+//!
+//! ```
+//! use warploom::{Runtime, Tensor};
+//!
+//! # fn main() -> warploom::Result<()> {
+//! let runtime = Runtime::auto()?;
+//! let a = Tensor::rand(&runtime, [512, 512], 1);
+//! let mut v = Tensor::ones(&runtime, [512, 1]);
+//! for _ in 0..50 {
+//!     let w = a.matmul(&v);
+//!     v = &w / w.square().sum_keep(0).sqrt();
+//!     v.realize()?; // runs, and stays on the device
+//! }
+//! let largest = v.t().matmul(a.matmul(&v)).item::<f32>()?;
+//! println!("largest eigenvalue: {largest:.3}");
+//! # assert!((largest - 256.0).abs() < 2.0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Operations record; a read, or `realize`, runs them: [`tensor`] says what and when.
+//!
 //! # A graph
 //!
 //! ```
@@ -95,4 +118,7 @@ pub mod llm;
 
 pub mod testkit;
 
+pub use base::DType;
 pub use error::{Error, Result, broken_invariant};
+pub use runtime::Runtime;
+pub use runtime::tensor::{self, Tensor};

@@ -225,3 +225,18 @@ fn header(expr: &FusedExpr, text: &mut String) {
     }
     text.push('\n');
 }
+
+/// The address of an operand's element, in terms of `i` and the coordinates `c0`, `c1`..
+fn address(name: &str, operand: &Operand, rank: u32) -> String {
+    let mut sum = format!("params.{name}_offset");
+    match operand.addressing {
+        Addressing::Flat => sum.push_str(" + i"),
+        Addressing::Single => {}
+        Addressing::Strided => {
+            for d in 0..rank {
+                let _ = write!(sum, " + c{d} * params.{name}_stride{d}");
+            }
+        }
+    }
+    sum
+}

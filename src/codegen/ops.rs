@@ -128,7 +128,7 @@ impl<'a> Body<'a> {
     }
 
     /// An `f32` that WGSL has no literal for, and that no constant expression may be.
-    pub(super) fn from_bits(&mut self, bits: u32) -> String {
+    pub(super) fn of_bits(&mut self, bits: u32) -> String {
         self.declarations.insert(format!("var<private> bits_{bits:08x}: u32 = {bits:#010x}u;"));
         format!("bitcast<f32>(bits_{bits:08x})")
     }
@@ -140,7 +140,7 @@ impl<'a> Body<'a> {
             DType::Bool => format!("{}", bits != 0),
             _ => match f32::from_bits(bits) {
                 value if value.is_finite() => format!("({})", f32_literal(value)),
-                _ => self.from_bits(bits),
+                _ => self.of_bits(bits),
             },
         }
     }

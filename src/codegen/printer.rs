@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::ops::Body;
-use super::{Buffer, buffers, line, stored, width};
+use super::{Buffer, address, buffers, line, stored, width};
 use crate::base::DType;
 use crate::kernel::{Addressing, FusedExpr, Operand, Schedule, Value};
 
@@ -80,25 +80,16 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The element of an operand that a slot meets. `column`: of the row, where there are rows.
+    /// The address of the element of an operand that a slot meets.
     fn address(&self, name: &str, operand: &Operand, slot: u32) -> String {
-        let mut sum = format!("params.{name}_offset");
-        match (operand.addressing, self.rows) {
-            (Addressing::Single, _) => {}
-            (Addressing::Flat, false) => sum.push_str(" + i"),
-            (Addressing::Strided, false) => {
-                for d in 0..self.expr.rank {
-                    let _ = write!(sum, " + c{d} * params.{name}_stride{d}");
-                }
-            }
-            (Addressing::Flat, true) => return format!("{name}_row + {}", self.column(slot)),
-            (Addressing::Strided, true) => {
-                let last = self.expr.rank - 1;
-                let column = self.column(slot);
-                return format!("{name}_row + {column} * params.{name}_stride{last}");
-            }
+        if !self.rows || operand.addressing == Addressing::Single {
+            return address(name, operand, self.expr.rank);
         }
-        sum
+        let at = format!("{name}_row + {}", self.column(slot));
+        match operand.addressing {
+            Addressing::Strided => format!("{at} * params.{name}_stride{}", self.expr.rank - 1),
+            Addressing::Flat | Addressing::Single => at,
+        }
     }
 
     fn column(&self, slot: u32) -> String {

@@ -192,8 +192,8 @@ impl Walk {
             .map(|reduction| match reduction.op {
                 ReduceOp::Sum | ReduceOp::Mean => "0.0".into(),
                 ReduceOp::Prod => "1.0".into(),
-                ReduceOp::Max => printer.body.from_bits(f32::NEG_INFINITY.to_bits()),
-                ReduceOp::Min => printer.body.from_bits(f32::INFINITY.to_bits()),
+                ReduceOp::Max => printer.body.of_bits(f32::NEG_INFINITY.to_bits()),
+                ReduceOp::Min => printer.body.of_bits(f32::INFINITY.to_bits()),
             })
             .collect();
         for (reduction, identity) in reductions.iter().zip(&identities) {

@@ -213,6 +213,7 @@ fn normalise<F: Fn(usize) -> usize + Sync>(
 }
 
 /// Where the numbers go that a kernel makes: to its output, or to the body of its segment.
+#[expect(clippy::large_enum_variant, reason = "one on the stack of a launch; a box would allocate")]
 pub(super) enum Sink<'a> {
     Store(Out<'a>),
     Body { launch: Launch<'a>, outs: SmallVec<[Out<'a>; 2]>, len: usize },

@@ -10,9 +10,24 @@ use crate::error::{Error, Result};
 use crate::ir::{Op, RopePairs};
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::{MAX_HEAD_DIM, POINT_GROUP, PREFILL_TOKENS};
+use crate::provider::{DeviceKind, DeviceProfile};
 
 /// Tokens up to which the decoding kernel is meant.
-const FEW_TOKENS: u64 = 8;
+pub(super) const FEW_TOKENS: u64 = 8;
+
+/// What a workgroup of `attn_decode` waits for each tile of 256 keys, in launches. Measured on an
+/// H200 at 4,096 keys: 42 us.
+const TILE_WAIT: f64 = 1.2;
+
+/// Workgroups that a device runs at once, where nothing tells.
+pub(super) fn units(profile: &DeviceProfile) -> f64 {
+    match (profile.compute_units, profile.kind) {
+        (0, DeviceKind::Discrete) => 128.0,
+        (0, DeviceKind::Integrated) => 16.0,
+        (0, _) => 8.0,
+        (told, _) => f64::from(told),
+    }
+}
 
 /// `attn_decode` or `attn_prefill`.
 pub(super) struct Attention {
@@ -62,6 +77,7 @@ impl Engine for Attention {
         let keys = query.upper(&k.shape[0]).unwrap_or(1) as f64;
         let flops = 4.0 * keys * query.output_elements();
         // The decoding kernel reads keys and values again for each token and head.
+        let heads = query.upper(&q.shape[1]).unwrap_or(1) as f64;
         let (passes, efficiency) = match self.prefill {
             true => ((tokens / f64::from(PREFILL_TOKENS)).ceil(), 0.2),
             false => (tokens, if self.subgroup { 0.25 } else { 0.2 }),
@@ -69,20 +85,17 @@ impl Engine for Attention {
         let few = query.upper(&q.shape[0]).is_ok_and(|t| t <= FEW_TOKENS);
         let penalty = if self.prefill == few { 4.0 } else { 1.0 };
         let bytes = query.total_bytes() * passes.max(1.0) * penalty;
-        Cost { bytes, flops: flops * penalty, dispatches: 1.0, efficiency }
+        // A workgroup by itself waits for one tile of keys after another.
+        let idle = !self.prefill && 2.0 * tokens * heads <= units(query.profile);
+        let dispatches = if idle { 1.0 + TILE_WAIT * keys / 256.0 } else { 1.0 };
+        Cost { bytes, flops: flops * penalty, dispatches, efficiency }
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
         let Op::Attention { scale, causal, window, past } = query.op else {
             return Err(Error::invalid(format!("{} is not attention", query.op.name())));
         };
-        let inner = |view: &View, out: &mut Lowering| match view.layout.strides[2].is(1) {
-            true => Ok(view.clone()),
-            false => out.contiguous(view),
-        };
-        let q = inner(&query.operands[0], out)?;
-        let k = inner(&query.operands[1], out)?;
-        let v = inner(&query.operands[2], out)?;
+        let [q, k, v] = operands(query, out)?;
         let (tokens, heads, head_dim) = (&q.shape[0], &q.shape[1], &q.shape[2]);
         let kernel = if self.prefill { "attn_prefill" } else { "attn_decode" };
         let size = query.upper(head_dim)? as u32;
@@ -93,15 +106,11 @@ impl Engine for Attention {
         if self.subgroup {
             spec = spec.define("subgroup");
         }
-        let quads = |view: &View| {
-            let mut dims = view.layout.strides[..2].iter().chain([&view.layout.offset]);
-            dims.all(|d| d.is_multiple_of(4))
-        };
         if !self.prefill && query.is_wgsl() {
             // Measured on an H200 at 4,096 keys: 42 us with 256 threads and four-word reads, 361 us
             // with 64 threads and neither.
             spec = spec.constant("WG", 256.min(query.profile.max_threads_per_workgroup));
-            if head_dim.is_multiple_of(4) && [&q, &k, &v].into_iter().all(quads) {
+            if in_quads([&q, &k, &v]) {
                 spec = spec.define("vec4");
             }
         }
@@ -138,6 +147,27 @@ impl Engine for Attention {
                 .grid([heads.clone(), groups, Dim::new(1)]),
         )
     }
+}
+
+/// Query, keys and values with heads that have no gaps.
+pub(super) fn operands(query: &Query, out: &mut Lowering) -> Result<[View; 3]> {
+    let mut inner = |i: usize| {
+        let view = &query.operands[i];
+        match view.layout.strides[2].is(1) {
+            true => Ok(view.clone()),
+            false => out.contiguous(view),
+        }
+    };
+    Ok([inner(0)?, inner(1)?, inner(2)?])
+}
+
+/// Whether every head of these lies at a multiple of four elements and is as long.
+pub(super) fn in_quads(views: [&View; 3]) -> bool {
+    views.into_iter().all(|view| {
+        let mut dims = view.layout.strides[..2].iter();
+        let aligned = dims.all(|d| d.is_multiple_of(4)) && view.layout.offset.is_multiple_of(4);
+        aligned && view.shape[2].is_multiple_of(4)
+    })
 }
 
 /// `rope_*`.

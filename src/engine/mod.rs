@@ -10,6 +10,7 @@
 
 mod around;
 mod attention;
+mod attention_split;
 mod body;
 mod conv;
 mod elementwise;

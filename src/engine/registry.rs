@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::attention::{Attention, Rope};
+use super::attention_split::SplitAttention;
 use super::conv::Conv;
 use super::elementwise::{self, Elementwise};
 use super::linear::{Family, Linear};
@@ -37,6 +38,7 @@ impl Registry {
         engines.extend(Conv::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.push(Arc::new(Reduce::new(true)));
         engines.push(Arc::new(Reduce::new(false)));
+        engines.push(Arc::new(SplitAttention::new()));
         engines.push(Arc::new(Rope::new()));
         engines.push(Arc::new(MatMul::new()));
         engines.push(Arc::new(Elementwise::new()));

@@ -226,6 +226,19 @@ pub struct Conv2d {
     pub groups: u32,
 }
 
+impl Default for Conv2d {
+    /// Stride 1, no padding, no dilation, one group.
+    fn default() -> Conv2d {
+        Conv2d {
+            stride: (1, 1),
+            pad_before: (0, 0),
+            pad_after: (0, 0),
+            dilation: (1, 1),
+            groups: 1,
+        }
+    }
+}
+
 /// Geometry and kind of a 2-D pooling; pairs are height, width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pool2d {
@@ -243,6 +256,21 @@ pub struct Pool2d {
     pub dilation: (u32, u32),
     /// Whether a mean counts positions in the padding.
     pub count_pad: bool,
+}
+
+impl Pool2d {
+    /// Windows side by side, without padding.
+    pub fn new(kind: PoolKind, kernel: (u32, u32)) -> Pool2d {
+        Pool2d {
+            kind,
+            kernel,
+            stride: kernel,
+            pad_before: (0, 0),
+            pad_after: (0, 0),
+            dilation: (1, 1),
+            count_pad: false,
+        }
+    }
 }
 
 /// What pooling takes of a window.

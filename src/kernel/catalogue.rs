@@ -26,6 +26,8 @@ pub const SUM_WORDS: u32 = 4096;
 pub const TILE_SUM: u32 = 204;
 /// Largest `HEAD_DIM` of the attention kernels.
 pub const MAX_HEAD_DIM: u32 = 256;
+/// Most slices of the keys that `attn_combine` puts together.
+pub const MAX_SPLITS: u32 = 64;
 /// Tokens of one workgroup of `attn_prefill`.
 pub const PREFILL_TOKENS: u32 = 64;
 /// Columns of one workgroup of `gather_rows_*`.
@@ -100,6 +102,32 @@ const ATTN_PARAMS: &[&str] = &[
     "scale",
 ];
 const ATTN_BINDINGS: &[(&str, Access)] = &[("q", Read), ("k", Read), ("v", Read), ("y", ReadWrite)];
+const ATTN_SPLIT_PARAMS: &[&str] = &[
+    "tokens",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "kv_len",
+    "past",
+    "window",
+    "causal",
+    "splits",
+    "granule",
+    "q_offset",
+    "q_token_stride",
+    "q_head_stride",
+    "k_offset",
+    "k_token_stride",
+    "k_head_stride",
+    "v_offset",
+    "v_token_stride",
+    "v_head_stride",
+    "scale",
+];
+const ATTN_COMBINE_PARAMS: &[&str] = &[
+    "tokens", "heads", "head_dim", "kv_len", "past", "window", "causal", "splits", "granule",
+    "y_offset",
+];
 const POOL_PARAMS: &[&str] = &[
     "batch",
     "channels",
@@ -301,6 +329,28 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("HEAD_DIM", 64)],
+        defines: &[],
+    },
+    Entry {
+        name: "attn_split",
+        doc: "The first half of the same for few tokens and many keys. What a token sees is cut into at most \
+              `splits` slices of a multiple of `granule` keys; for each slice s that has keys part[t, h, s] = \
+              sum of w times v, w = exp(score - m), m the largest score of the slice. part [tokens, heads, \
+              splits, head_dim], then pairs (m, sum of w) [tokens, heads, splits, 2]. One workgroup for up to \
+              HEADS query heads of a kv head (grid x), a token (grid y) and a slice (grid z).",
+        params: ATTN_SPLIT_PARAMS,
+        bindings: &[("q", Read), ("k", Read), ("v", Read), ("part", ReadWrite)],
+        constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
+        defines: &["vec4"],
+    },
+    Entry {
+        name: "attn_combine",
+        doc: "The second half: y[t, h] from what attn_split wrote, each slice weighted by exp(m - largest m) \
+              over the sum of weights; splits is at most 64. y [tokens, heads, head_dim] contiguous. One \
+              workgroup for each head (grid x) and token (grid y).",
+        params: ATTN_COMBINE_PARAMS,
+        bindings: &[("part", Read), ("y", ReadWrite)],
+        constants: &[("WG", 64), ("HEAD_DIM", 64)],
         defines: &[],
     },
     Entry {

@@ -5,8 +5,8 @@
 //! `e` head size, `f` feed-forward width, `v` vocabulary.
 
 use super::config::Config;
-use super::weights::{ROPE_FREQUENCIES, Weight};
-use crate::base::{DType, Dim, Shape, Symbol};
+use super::weights::{self, ROPE_FREQUENCIES, Weight};
+use crate::base::{DType, Dim, Format, Shape, Symbol};
 use crate::error::{Error, Result};
 use crate::ir::{BinaryOp, Graph, NodeId, Op, RopePairs, UnaryOp};
 
@@ -76,6 +76,17 @@ pub(super) fn decoder(
         _ => b.graph.output("logits", logits)?,
     }
     Ok(b.graph)
+}
+
+impl Config {
+    /// The forward pass of a model of these numbers whose matrices are all stored in one format,
+    /// over a cache of `context` positions: for plans of models that are not here.
+    ///
+    /// # Errors
+    /// Invalid, naming the weight, where a size is not whole blocks of the format.
+    pub fn graph(&self, format: Format, context: usize, wanted: Wanted) -> Result<Graph> {
+        decoder(self, &weights::table(self, |_, _| Ok(format))?, context, wanted)
+    }
 }
 
 struct Builder<'a> {

@@ -23,4 +23,4 @@ pub use decoder::{PAST, SEQ, Wanted};
 pub use generate::{Event, Finish, GenerateOptions, Generated};
 pub use model::Model;
 pub use sampler::{Sampler, Sampling};
-pub use session::{Session, SessionOptions, class_of};
+pub use session::{Session, SessionOptions, class_of, classes};

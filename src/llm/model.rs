@@ -47,7 +47,7 @@ impl Model {
     /// What the file lacks or gets wrong, naming file, field and offset.
     pub fn from_gguf(file: Gguf) -> Result<Arc<Model>> {
         let config = Config::from_gguf(&file)?;
-        let weights = weights::table(&file, &config)?;
+        let weights = weights::of_file(&file, &config)?;
         let tokenizer = Tokenizer::from_gguf(&file)?;
         Ok(Arc::new(Model { file, config, tokenizer, weights }))
     }

@@ -19,6 +19,14 @@ use crate::runtime::{Instance, Resident, Runtime, WeightSource};
 /// Tokens of a run, by class: both ends.
 const CLASSES: [(usize, usize); 4] = [(1, 1), (2, 8), (9, 64), (65, 512)];
 
+/// The classes of lengths that a session makes plans for, with a cache of `context` positions.
+pub fn classes(context: usize) -> [ShapeClass; 4] {
+    CLASSES.map(|(low, high)| {
+        let class = ShapeClass::new().with(SEQ, low as u64, high.min(context) as u64);
+        class.with(PAST, 0, context as u64)
+    })
+}
+
 /// How to put a model on a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionOptions {
@@ -139,6 +147,11 @@ impl Session {
         self.context
     }
 
+    /// Plans that were made so far: one for each class of lengths and what is wanted of it.
+    pub fn plans(&self) -> usize {
+        self.instances.len()
+    }
+
     /// Positions that are filled.
     pub fn past(&self) -> usize {
         self.past
@@ -236,10 +249,10 @@ impl Session {
                 entry.insert(model.graph(self.context, wanted)?)
             }
         };
-        let class = shape_class(class, self.context);
+        let class = &classes(self.context)[class];
         let mut options = Options::new(self.runtime.registry());
         options.preferred = self.runtime.preferred().to_vec();
-        Plan::new(graph, &class, self.runtime.device().profile(), &options)
+        Plan::new(graph, class, self.runtime.device().profile(), &options)
     }
 
     /// The plan that runs one token and gives `wanted`, for reports.
@@ -270,7 +283,7 @@ impl Session {
 /// # Errors
 /// Invalid, for no tokens or more than the largest class has.
 pub fn class_of(tokens: usize, context: usize) -> Result<ShapeClass> {
-    Ok(shape_class(class_index(tokens)?, context))
+    Ok(classes(context)[class_index(tokens)?].clone())
 }
 
 fn class_index(tokens: usize) -> Result<usize> {
@@ -278,12 +291,6 @@ fn class_index(tokens: usize) -> Result<usize> {
     found.ok_or_else(|| {
         Error::invalid(format!("a run of {tokens} tokens, a plan is for 1 to {}", CLASSES[3].1))
     })
-}
-
-fn shape_class(index: usize, context: usize) -> ShapeClass {
-    let (low, high) = CLASSES[index];
-    let tokens = (low as u64, high.min(context) as u64);
-    ShapeClass::new().with(SEQ, tokens.0, tokens.1).with(PAST, 0, context as u64)
 }
 
 /// Refuses a model that cannot fit before a byte is uploaded.

@@ -23,28 +23,45 @@ pub(super) struct Weight {
 }
 
 /// Every tensor that the decoder reads, found in the file and checked against the config.
-pub(super) fn table(file: &Gguf, config: &Config) -> Result<Vec<Weight>> {
+pub(super) fn of_file(file: &Gguf, config: &Config) -> Result<Vec<Weight>> {
+    table(config, |name, shape| checked(file, name, shape))
+}
+
+/// Every tensor that the decoder reads; `stored` says how the one of a name and sizes is stored.
+pub(super) fn table(
+    config: &Config,
+    stored: impl Fn(&str, &[u64]) -> Result<Format>,
+) -> Result<Vec<Weight>> {
+    let matrix = |name: String, shape: [u64; 2]| -> Result<Weight> {
+        let format = stored(&name, &shape)?;
+        Ok(Weight { name, shape: shape.to_vec(), format })
+    };
+    // Vectors are small and read by many kernels: they go to the device as f32.
+    let vector = |name: String, len: u64| -> Result<Weight> {
+        stored(&name, &[len])?;
+        Ok(Weight { name, shape: vec![len], format: Format::F32 })
+    };
     let (d, q) = (config.width as u64, (config.heads * config.head_dim) as u64);
     let (kv, ff) = (config.kv_width() as u64, config.feed_forward as u64);
     let vocabulary = config.vocabulary as u64;
     let mut table = vec![
-        matrix(file, "token_embd.weight".into(), [vocabulary, d])?,
-        vector(file, "output_norm.weight".into(), d)?,
+        matrix("token_embd.weight".into(), [vocabulary, d])?,
+        vector("output_norm.weight".into(), d)?,
     ];
     if !config.tied_output {
-        table.push(matrix(file, "output.weight".into(), [vocabulary, d])?);
+        table.push(matrix("output.weight".into(), [vocabulary, d])?);
     }
     for layer in 0..config.layers {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}.weight");
-        table.push(vector(file, name("attn_norm"), d)?);
-        table.push(matrix(file, name("attn_q"), [q, d])?);
-        table.push(matrix(file, name("attn_k"), [kv, d])?);
-        table.push(matrix(file, name("attn_v"), [kv, d])?);
-        table.push(matrix(file, name("attn_output"), [d, q])?);
-        table.push(vector(file, name("ffn_norm"), d)?);
-        table.push(matrix(file, name("ffn_gate"), [ff, d])?);
-        table.push(matrix(file, name("ffn_up"), [ff, d])?);
-        table.push(matrix(file, name("ffn_down"), [d, ff])?);
+        table.push(vector(name("attn_norm"), d)?);
+        table.push(matrix(name("attn_q"), [q, d])?);
+        table.push(matrix(name("attn_k"), [kv, d])?);
+        table.push(matrix(name("attn_v"), [kv, d])?);
+        table.push(matrix(name("attn_output"), [d, q])?);
+        table.push(vector(name("ffn_norm"), d)?);
+        table.push(matrix(name("ffn_gate"), [ff, d])?);
+        table.push(matrix(name("ffn_up"), [ff, d])?);
+        table.push(matrix(name("ffn_down"), [d, ff])?);
     }
     table.push(Weight {
         name: ROPE_FREQUENCIES.into(),
@@ -52,17 +69,6 @@ pub(super) fn table(file: &Gguf, config: &Config) -> Result<Vec<Weight>> {
         format: Format::F32,
     });
     Ok(table)
-}
-
-fn matrix(file: &Gguf, name: String, shape: [u64; 2]) -> Result<Weight> {
-    let format = checked(file, &name, &shape)?;
-    Ok(Weight { name, shape: shape.to_vec(), format })
-}
-
-/// Vectors are small and read by many kernels: they go to the device as f32.
-fn vector(file: &Gguf, name: String, len: u64) -> Result<Weight> {
-    checked(file, &name, &[len])?;
-    Ok(Weight { name, shape: vec![len], format: Format::F32 })
 }
 
 fn checked(file: &Gguf, name: &str, shape: &[u64]) -> Result<Format> {

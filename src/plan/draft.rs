@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::group::{Deps, Group};
 use super::{Options, Pass, Plan, PlanInput, PlanOutput, SlotRole};
 use crate::base::ShapeClass;
-use crate::engine::{Candidate, EngineId, Step, Tensor, View};
+use crate::engine::{Candidate, EngineId, Step, Tensor, TensorId, View};
 use crate::error::Result;
 use crate::ir::{Graph, NodeId};
 use crate::provider::{DeviceProfile, Recording};
@@ -58,6 +58,8 @@ pub struct Draft<'a> {
     pub(super) steps: Vec<Step>,
     /// After `lower`: outputs, each without gaps.
     pub(super) output_views: Vec<(String, View)>,
+    /// After `lower`: outputs that are bound to buffers, by the tensor that each is the whole of.
+    pub(super) bound_outputs: Vec<(String, TensorId)>,
     /// After `memory`: for each tensor.
     pub(super) places: Vec<Place>,
     pub(super) slots: Vec<SlotRole>,
@@ -88,6 +90,7 @@ impl<'a> Draft<'a> {
             tensors: Vec::new(),
             steps: Vec::new(),
             output_views: Vec::new(),
+            bound_outputs: Vec::new(),
             places: Vec::new(),
             slots: Vec::new(),
             recording: Recording { label: graph.name.clone(), ..Recording::default() },

@@ -5,8 +5,8 @@ use super::draft::{Draft, NodeChoice};
 use super::estimate;
 use super::group::Group;
 use crate::broken_invariant;
-use crate::engine::{Cost, EngineId, Lowering, View, copy};
-use crate::error::Result;
+use crate::engine::{Cost, EngineId, Lowering, TensorRole, View, copy, tensor_bytes};
+use crate::error::{Error, Result};
 use crate::ir::Op;
 
 pub(super) fn lower(draft: &mut Draft) -> Result<()> {
@@ -60,12 +60,16 @@ fn lower_group(
     Ok(Some(engine.cost(&query)))
 }
 
-/// Outputs are downloaded in one piece, so those with gaps are copied.
+/// Outputs are downloaded in one piece, so those with gaps are copied. One that is bound to a
+/// buffer is computed there, unless it is part of something else: then it is copied there.
 fn outputs(draft: &mut Draft) -> Result<()> {
     let wanted = draft.graph.outputs().to_vec();
     for (name, id) in wanted {
-        let operand = draft.views[id.index()].clone();
+        let view = draft.views[id.index()].clone();
+        let operand = view.clone();
         let first = draft.steps.len();
+        let is_bound = draft.options.bound.outputs.contains(&name);
+        let whole = is_bound && is_whole(draft, &view)?;
         let mut out = Lowering {
             profile: draft.profile,
             class: draft.class,
@@ -74,9 +78,35 @@ fn outputs(draft: &mut Draft) -> Result<()> {
             tensors: &mut draft.tensors,
             steps: &mut draft.steps,
         };
-        let view = out.contiguous(&operand)?;
-        estimate::note(draft, first, &[operand], &view, None);
-        draft.output_views.push((name, view));
+        if !is_bound {
+            let view = out.contiguous(&view)?;
+            estimate::note(draft, first, &[operand], &view, None);
+            draft.output_views.push((name, view));
+            continue;
+        }
+        let mut tensor = view.tensor;
+        if !whole {
+            if view.dtype.bytes() != 4 {
+                let what = format!("output {name:?} is a part of {} elements", view.dtype);
+                return Err(Error::unsupported(format!("{what}: no kernel copies those")));
+            }
+            let copied = out.temp(name.clone(), &view.shape, view.dtype)?;
+            copy(&view, &copied, &mut out)?;
+            tensor = copied.tensor;
+            estimate::note(draft, first, &[operand], &copied, None);
+        }
+        draft.bound_outputs.push((name, tensor));
     }
     Ok(())
+}
+
+/// Whether a view is all of an intermediate, which is no other output.
+fn is_whole(draft: &Draft, view: &View) -> Result<bool> {
+    let tensor = &draft.tensors[view.tensor.index()];
+    let taken = draft.bound_outputs.iter().any(|(_, other)| *other == view.tensor);
+    Ok(tensor.role == TensorRole::Intermediate
+        && !taken
+        && view.is_contiguous()
+        && view.layout.offset.is(0)
+        && tensor.bytes == tensor_bytes(draft.class, &view.shape, view.dtype)?)
 }

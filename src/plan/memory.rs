@@ -1,21 +1,18 @@
 //! Where every tensor lies.
 //!
-//! Intermediates live in a few arena buffers, the colours. A GPU interface tracks use by whole
-//! buffers, and a dispatch may not read and write one buffer through different bindings, so the
-//! tensor a step writes never shares a buffer with one it reads. The arithmetic is in `memory`.
+//! Intermediates live in a few arena buffers. A GPU interface tracks use by whole buffers, and a
+//! dispatch may not read and write one buffer through different bindings, so the tensor a step
+//! writes never shares a buffer with one it reads. The arithmetic is in `memory`.
 
 use super::SlotRole;
 use super::draft::{Draft, Place};
 use crate::broken_invariant;
-use crate::engine::{Step, Tensor, TensorRole};
-use crate::error::Result;
+use crate::engine::{Step, TensorRole};
+use crate::error::{Error, Result};
 use crate::kernel;
-use crate::memory::arena::{Item, pack};
-use crate::memory::lifetime::{Access, colour, lifetimes};
+use crate::memory::arena::{Item, arena};
+use crate::memory::lifetime::{Access, lifetimes};
 
-/// Buffers that intermediates are spread over. Five operands and a result always find room, and
-/// more buffers let more independent steps run without a barrier.
-const COLOURS: usize = 6;
 /// Offsets are multiples of this, which is WebGPU's own binding alignment.
 const ALIGN: u64 = 256;
 
@@ -23,30 +20,39 @@ pub(super) fn memory(draft: &mut Draft) -> Result<()> {
     let touched: Vec<Access> = draft.steps.iter().map(touched).collect();
     let kept: Vec<usize> = draft.output_views.iter().map(|(_, v)| v.tensor.index()).collect();
     let lives = lifetimes(&touched, draft.tensors.len(), &kept);
-    let is_arena = |tensor: &Tensor| tensor.role == TensorRole::Intermediate;
-    let arena: Vec<bool> = draft.tensors.iter().map(is_arena).collect();
-    let Some(colours) = colour(&touched, &arena, COLOURS) else {
-        broken_invariant(format_args!("a step reads {COLOURS} buffers"));
-    };
+    let is_bound = |i: usize| draft.bound_outputs.iter().any(|(_, tensor)| tensor.index() == i);
+    let items: Vec<Option<Item>> = draft
+        .tensors
+        .iter()
+        .zip(lives)
+        .enumerate()
+        .map(|(i, (tensor, life))| match tensor.role {
+            TensorRole::Intermediate if !is_bound(i) => {
+                Some(Item { bytes: tensor.bytes, life: life? })
+            }
+            _ => None,
+        })
+        .collect();
     let align = ALIGN.max(u64::from(draft.profile.binding_alignment));
-    let mut places: Vec<Option<Place>> = vec![None; draft.tensors.len()];
-
-    for colour in 0..COLOURS {
-        let members: Vec<(usize, Item)> = (0..draft.tensors.len())
-            .filter(|i| colours[*i] == Some(colour))
-            .filter_map(|i| Some((i, Item { bytes: draft.tensors[i].bytes, life: lives[i]? })))
-            .collect();
-        if members.is_empty() {
-            continue;
-        }
-        let slot = draft.slots.len() as u32;
-        let items: Vec<Item> = members.iter().map(|(_, item)| *item).collect();
-        let (offsets, bytes) = pack(&items, align);
-        for ((i, _), offset) in members.iter().zip(offsets) {
-            places[*i] = Some(Place { slot, offset });
-        }
-        draft.slots.push(SlotRole::Arena(colour as u32));
-        draft.recording.slot(format!("arena {colour}"), bytes);
+    let sizes = items.iter().flatten().map(|item| item.bytes.checked_next_multiple_of(align));
+    if sizes.into_iter().try_fold(0u64, |sum, bytes| sum.checked_add(bytes?)).is_none() {
+        return Err(Error::invalid("the sizes of intermediates do not fit 64 bits"));
+    }
+    let arena = arena(&touched, &items, align);
+    let first = draft.slots.len() as u32;
+    for (buffer, bytes) in arena.buffers.iter().enumerate() {
+        draft.slots.push(SlotRole::Arena(buffer as u32));
+        draft.recording.slot(format!("arena {buffer}"), *bytes);
+    }
+    let mut places: Vec<Option<Place>> = arena
+        .places
+        .iter()
+        .map(|place| place.map(|(buffer, offset)| Place { slot: first + buffer as u32, offset }))
+        .collect();
+    for (name, tensor) in &draft.bound_outputs {
+        places[tensor.index()] = Some(Place { slot: draft.slots.len() as u32, offset: 0 });
+        draft.slots.push(SlotRole::Output(name.clone()));
+        draft.recording.slot(name.clone(), draft.tensors[tensor.index()].bytes);
     }
     fixed(draft, align, &mut places);
     draft.places = places
@@ -62,7 +68,8 @@ pub(super) fn memory(draft: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-/// Slots for inputs and constants, one buffer each, and for weights and states, one each.
+/// Slots for uploaded inputs and constants, one buffer each, and for weights, states and bound
+/// inputs, one each.
 fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
     let (mut inputs, mut constants) = (0, Vec::new());
     let mut input_places = Vec::new();
@@ -70,6 +77,11 @@ fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
     for (i, tensor) in draft.tensors.iter().enumerate() {
         match &tensor.role {
             TensorRole::Intermediate => {}
+            TensorRole::Input(name) if draft.options.bound.inputs.contains(name) => {
+                draft.slots.push(SlotRole::Input(name.clone()));
+                let slot = draft.recording.slot(name.clone(), tensor.bytes);
+                places[i] = Some(Place { slot, offset: 0 });
+            }
             TensorRole::Input(_) => {
                 input_places.push((i, inputs));
                 inputs += tensor.bytes.next_multiple_of(align);

@@ -9,13 +9,14 @@
 
 mod alias;
 mod analysis;
+mod bindings;
 mod choose;
 mod draft;
 mod estimate;
 mod explain;
 mod file;
-mod group;
 mod fold;
+mod group;
 mod lower;
 mod memory;
 mod pattern;
@@ -24,9 +25,12 @@ mod simplify;
 mod trace;
 mod verify;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 pub use analysis::{Analysis, Spread, StepClock};
+pub use bindings::Bindings;
 pub use draft::{Draft, NodeChoice};
 pub use explain::{
     ArenaBuffer, Memory, Placed, Report, StepMeasure, StepReport, Target, TextOptions, Totals,
@@ -36,7 +40,7 @@ pub use pattern::merged_weights;
 use crate::base::{DType, Shape, ShapeClass};
 use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
 use crate::error::{Error, Result};
-use crate::ir::Graph;
+use crate::ir::{Graph, Op};
 use crate::provider::{DeviceProfile, Recording};
 
 /// One pass.
@@ -118,12 +122,45 @@ pub struct Options<'a> {
     pub preferred: Vec<EngineId>,
     /// Names of optional passes to leave out.
     pub without: Vec<String>,
+    /// Which inputs and outputs are buffers on the device instead of bytes of the host.
+    pub bound: Bound,
+}
+
+/// Inputs and outputs that each run binds to buffers on the device. All others are uploaded and
+/// downloaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// Names of inputs.
+    pub inputs: BTreeSet<String>,
+    /// Names of outputs.
+    pub outputs: BTreeSet<String>,
+    /// Whether weights are bound at each run too, each to a buffer of its own: then none are read
+    /// as one.
+    pub weights: bool,
+}
+
+impl Bound {
+    /// Every input, output and weight of a graph.
+    pub fn all(graph: &Graph) -> Bound {
+        let inputs = graph.nodes().iter().filter_map(|node| match &node.op {
+            Op::Input { name } => Some(name.clone()),
+            _ => None,
+        });
+        let outputs = graph.outputs().iter().map(|(name, _)| name.clone());
+        Bound { inputs: inputs.collect(), outputs: outputs.collect(), weights: true }
+    }
 }
 
 impl<'a> Options<'a> {
     /// The usual ranking over these engines.
     pub fn new(registry: &'a Registry) -> Options<'a> {
-        Options { registry, heuristic: &Roofline, preferred: Vec::new(), without: Vec::new() }
+        Options {
+            registry,
+            heuristic: &Roofline,
+            preferred: Vec::new(),
+            without: Vec::new(),
+            bound: Bound::default(),
+        }
     }
 }
 
@@ -169,6 +206,10 @@ pub enum SlotRole {
     Merged(Vec<String>),
     /// A state, by name.
     State(String),
+    /// An input that each run binds to a buffer, by name.
+    Input(String),
+    /// An output that each run binds to a buffer, by name.
+    Output(String),
 }
 
 /// A tensor that each run is given.

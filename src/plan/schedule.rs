@@ -41,6 +41,9 @@ pub(super) fn schedule(draft: &mut Draft) -> Result<()> {
 fn uploads(draft: &mut Draft) {
     for (node, view) in draft.graph.nodes().iter().zip(&draft.views) {
         let Op::Input { name } = &node.op else { continue };
+        if draft.options.bound.inputs.contains(name) {
+            continue;
+        }
         let place = draft.places[view.tensor.index()];
         let source = UploadSource::Arg(draft.inputs.len() as u32);
         let to = SlotRange {

@@ -5,15 +5,28 @@
 //! thread records work on a buffer that it writes: a reader never overtakes a writer's commands.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::thread::ThreadId;
 
+use crate::base::platform::MaybeSend;
 use crate::error::{Error, Result};
 use crate::provider::{Args, BufferId, Completion, Device, PreparedId, Ticket};
 
 /// Dispatches after which a queue is handed over unless the environment says otherwise.
 pub(super) const DEFAULT_DISPATCHES: usize = 1024;
+/// Bytes of memory that a queue may hold on to before it is handed over: what is dropped after it
+/// was recorded can be used again only then.
+const KEPT_BYTES: u64 = 256 << 20;
+
+/// What recorded work needs until it is submitted, and how many bytes of device memory that is.
+#[derive(Clone, Default)]
+pub struct Keep {
+    /// Memory and prepared work.
+    pub things: Vec<Arc<dyn MaybeSend>>,
+    /// Bytes of it.
+    pub bytes: u64,
+}
 
 /// Work of one kind that can be recorded again and again.
 #[derive(Clone, Debug)]
@@ -40,6 +53,8 @@ struct State {
     queues: HashMap<ThreadId, Queue>,
     /// Which thread's unsubmitted work touches a buffer.
     touched: HashMap<BufferId, ThreadId>,
+    /// Submits of which no wait has told yet whether they went well.
+    unconfirmed: Vec<(Ticket, Arc<Batch>)>,
 }
 
 #[derive(Default)]
@@ -49,11 +64,16 @@ struct Queue {
     downloads: usize,
     batch: Arc<Batch>,
     buffers: Vec<BufferId>,
+    keep: Keep,
 }
 
 /// The work of one submit, shared by all who may read from it.
 #[derive(Debug, Default)]
-struct Batch(Mutex<Progress>);
+struct Batch {
+    progress: Mutex<Progress>,
+    /// Set where the device failed at it, or at anything that it may have read.
+    failure: OnceLock<Error>,
+}
 
 #[derive(Debug, Default)]
 enum Progress {
@@ -63,6 +83,17 @@ enum Progress {
     /// One reader waits for the device, on behalf of all.
     Waiting,
     Done(Result<Completion>),
+}
+
+/// Whether work that was recorded went wrong, as far as is known.
+#[derive(Clone, Debug)]
+pub struct Receipt(Arc<Batch>);
+
+impl Receipt {
+    /// What went wrong, known after the next wait at the latest.
+    pub fn failure(&self) -> Option<Error> {
+        self.0.failure.get().map(Error::duplicate)
+    }
 }
 
 /// Recorded work whose downloads can be read once. Dropping it gives them up.
@@ -78,7 +109,12 @@ pub struct Pending {
 impl Batch {
     fn progress(&self) -> MutexGuard<'_, Progress> {
         // Only whole values are ever stored.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: &Error) {
+        // The first failure is the one that others follow from.
+        let _ = self.failure.set(error.duplicate());
     }
 }
 
@@ -98,6 +134,15 @@ impl Batcher {
     /// # Errors
     /// What the device says of a submit, when a queue had to be handed over.
     pub fn record(&self, work: &Work, args: Args) -> Result<Pending> {
+        self.record_keeping(work, args, Keep::default())
+    }
+
+    /// As `record`, and holds on to `keep` until the work is submitted: memory that goes back to
+    /// a pool earlier could be written before the work has read it.
+    ///
+    /// # Errors
+    /// As `record`.
+    pub fn record_keeping(&self, work: &Work, args: Args, keep: Keep) -> Result<Pending> {
         let thread = std::thread::current().id();
         let mut state = self.state();
         let mut others: Vec<ThreadId> = Vec::new();
@@ -116,8 +161,10 @@ impl Batcher {
         let (first, count) = (queue.downloads, work.downloads);
         queue.downloads += count;
         queue.buffers.extend_from_slice(&work.buffers);
+        queue.keep.things.extend(keep.things);
+        queue.keep.bytes += keep.bytes;
         let pending = Pending { batch: queue.batch.clone(), thread, first, count };
-        if queue.dispatches >= self.threshold {
+        if queue.dispatches >= self.threshold || queue.keep.bytes >= KEPT_BYTES {
             self.flush_queue(&mut state, thread)?;
         }
         Ok(pending)
@@ -131,6 +178,18 @@ impl Batcher {
         self.flush_queue(&mut self.state(), std::thread::current().id())
     }
 
+    /// Hands the work of every thread over. Nothing waits.
+    ///
+    /// # Errors
+    /// What the device says of the first submit that it refuses.
+    pub fn flush_all(&self) -> Result<()> {
+        let mut state = self.state();
+        let threads: Vec<ThreadId> = state.queues.keys().copied().collect();
+        let results: Vec<_> =
+            threads.into_iter().map(|thread| self.flush_queue(&mut state, thread)).collect();
+        results.into_iter().collect()
+    }
+
     fn flush_queue(&self, state: &mut State, thread: ThreadId) -> Result<()> {
         let Some(queue) = state.queues.get_mut(&thread) else { return Ok(()) };
         if queue.work.is_empty() {
@@ -140,15 +199,24 @@ impl Batcher {
         queue.work.clear();
         (queue.dispatches, queue.downloads) = (0, 0);
         let batch = std::mem::take(&mut queue.batch);
+        queue.keep = Keep::default();
         for buffer in queue.buffers.drain(..) {
             if state.touched.get(&buffer) == Some(&thread) {
                 state.touched.remove(&buffer);
             }
         }
         let (progress, result) = match result {
-            Ok(ticket) => (Progress::Submitted(ticket), Ok(())),
+            Ok(ticket) => {
+                if state.unconfirmed.len() == state.unconfirmed.capacity() {
+                    // Who would be told has gone.
+                    state.unconfirmed.retain(|(_, batch)| Arc::strong_count(batch) > 1);
+                }
+                state.unconfirmed.push((ticket, batch.clone()));
+                (Progress::Submitted(ticket), Ok(()))
+            }
             Err(error) => {
                 let copy = error.duplicate();
+                batch.fail(&error);
                 (Progress::Done(Err(error)), Err(copy))
             }
         };
@@ -176,6 +244,7 @@ impl Batcher {
         };
         if let Some(ticket) = ticket {
             let result = self.device.wait(ticket).await;
+            self.confirm(ticket, &result);
             *pending.batch.progress() = Progress::Done(result);
         }
         // Another thread may be waiting for the same submit.
@@ -189,9 +258,29 @@ impl Batcher {
         .await;
         pending.take()
     }
+
+    /// Takes note of what a wait said: it stands for everything that was submitted before. After
+    /// a failure nothing that is on its way can be trusted, since it may have read what failed.
+    fn confirm(&self, ticket: Ticket, result: &Result<Completion>) {
+        let mut state = self.state();
+        match result {
+            Ok(_) => state.unconfirmed.retain(|(other, _)| *other > ticket),
+            Err(error) => {
+                let submitted = std::mem::take(&mut state.unconfirmed);
+                submitted.iter().for_each(|(_, batch)| batch.fail(error));
+                let recorded = state.queues.values().filter(|queue| !queue.work.is_empty());
+                recorded.for_each(|queue| queue.batch.fail(error));
+            }
+        }
+    }
 }
 
 impl Pending {
+    /// What tells later whether the work went wrong.
+    pub fn receipt(&self) -> Receipt {
+        Receipt(self.batch.clone())
+    }
+
     /// Takes this work's downloads out of a finished batch.
     fn take(self) -> Result<Vec<Vec<u8>>> {
         match &mut *self.batch.progress() {

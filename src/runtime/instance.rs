@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::batcher::{Batcher, Pending, Work};
+use super::batcher::{Batcher, Keep, Pending, Receipt, Work};
 use super::resident::Resident;
 use super::{Runtime, Sync};
 use crate::base::SymbolValues;
 use crate::error::{Error, Result};
 use crate::memory::{Pool, PooledBuffer};
-use crate::plan::{Plan, SlotRole};
+use crate::plan::{Bindings, Plan, SlotRole};
 use crate::provider::{
     Args, BufferRange, Command, Device, PreparedId, Recording, Resource, SlotDecl, Usage,
 };
@@ -25,8 +25,37 @@ pub struct Instance {
     work: Work,
     /// One command each, where the host waits after every dispatch.
     stepwise: Option<Vec<(String, Work)>>,
+    /// Slots that are bound at each run.
+    open: Vec<u32>,
     /// Arena, inputs and constants; given back with the instance.
     _buffers: Vec<PooledBuffer>,
+}
+
+/// Whose memory intermediates are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workspace {
+    /// The instance's own.
+    Own,
+    /// The caller's, given at each run.
+    Given,
+}
+
+/// Where an instance finds weights and states.
+enum Source<'a> {
+    Resident(&'a mut Resident),
+    /// Given at each run.
+    Open(Workspace),
+}
+
+impl Source<'_> {
+    fn is_open(&self, role: &SlotRole) -> bool {
+        match role {
+            SlotRole::Input(_) | SlotRole::Output(_) => true,
+            SlotRole::Weight(_) | SlotRole::State(_) => matches!(self, Source::Open(_)),
+            SlotRole::Arena(_) => matches!(self, Source::Open(Workspace::Given)),
+            SlotRole::Merged(_) | SlotRole::Inputs | SlotRole::Constants(_) => false,
+        }
+    }
 }
 
 /// Memory of a plan that is made for one instance, with room to look around it in tests.
@@ -53,12 +82,35 @@ impl Instance {
         Instance::with(runtime, plan, resident, &extra).await.map(|(instance, _)| instance)
     }
 
+    /// As `new`, but weights and states are bound at each run, and with [`Workspace::Given`] the
+    /// memory of intermediates too: see [`Bindings`].
+    ///
+    /// # Errors
+    /// Compile errors naming the kernel; out of memory; invalid, for a plan that was made without
+    /// [`Bound::weights`](crate::plan::Bound) and reads several weights as one.
+    pub async fn unbound(runtime: &Runtime, plan: Plan, workspace: Workspace) -> Result<Instance> {
+        let extra = Extra { guard: 0, poison: false };
+        let source = Source::Open(workspace);
+        Instance::from_source(runtime, plan, source, &extra).await.map(|(instance, _)| instance)
+    }
+
     pub(super) async fn with(
         runtime: &Runtime,
         plan: Plan,
         resident: &mut Resident,
         extra: &Extra,
     ) -> Result<(Instance, Vec<BufferRange>)> {
+        let (instance, ranges) =
+            Instance::from_source(runtime, plan, Source::Resident(resident), extra).await?;
+        Ok((instance, ranges.into_iter().flatten().collect()))
+    }
+
+    async fn from_source(
+        runtime: &Runtime,
+        plan: Plan,
+        mut source: Source<'_>,
+        extra: &Extra,
+    ) -> Result<(Instance, Vec<Option<BufferRange>>)> {
         let device = runtime.device().clone();
         if plan.profile != *device.profile() {
             plan.fits(device.profile())?;
@@ -72,12 +124,25 @@ impl Instance {
         let mut buffers = Vec::new();
         let mut ranges = Vec::new();
         for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
-            let range = match role {
-                SlotRole::Weight(name) | SlotRole::State(name) => {
-                    named(runtime, resident, std::slice::from_ref(name), slot)?
+            if source.is_open(role) {
+                ranges.push(None);
+                continue;
+            }
+            let one = std::slice::from_ref::<String>;
+            let range = match (role, &mut source) {
+                (SlotRole::Weight(name) | SlotRole::State(name), Source::Resident(resident)) => {
+                    named(runtime, resident, one(name), slot)?
                 }
-                SlotRole::Merged(names) => named(runtime, resident, names, slot)?,
-                SlotRole::Arena(_) | SlotRole::Inputs | SlotRole::Constants(_) => {
+                (SlotRole::Merged(names), Source::Resident(resident)) => {
+                    named(runtime, resident, names, slot)?
+                }
+                (SlotRole::Merged(names), Source::Open(_)) => {
+                    return Err(Error::invalid(format!(
+                        "plan {} reads the weights {names:?} as one: plan it with Bound::weights",
+                        plan.name
+                    )));
+                }
+                _ => {
                     let bytes = slot.bytes.max(4);
                     let buffer = guarded(runtime.pool(), &*device, bytes, role, extra)
                         .map_err(|e| e.context(format_args!("plan {}", plan.name)))?;
@@ -86,7 +151,7 @@ impl Instance {
                     range
                 }
             };
-            ranges.push(range);
+            ranges.push(Some(range));
         }
         let touched: Arc<[_]> = {
             let mut ids: Vec<_> = plan
@@ -97,16 +162,15 @@ impl Instance {
                     use SlotRole::{Constants, Merged, Weight};
                     !matches!(role, Weight(_) | Merged(_) | Constants(_))
                 })
-                .map(|(_, range)| range.buffer)
+                .filter_map(|(_, range)| range.map(|range| range.buffer))
                 .collect();
             ids.sort_unstable();
             ids.dedup();
             ids.into()
         };
-        let slots: Vec<Option<BufferRange>> = ranges.iter().copied().map(Some).collect();
         let prepare = |recording: &Recording| -> Result<Work> {
             Ok(Work {
-                prepared: device.prepare(recording, &slots)?,
+                prepared: device.prepare(recording, &ranges)?,
                 dispatches: recording.dispatches(),
                 downloads: recording.downloads(),
                 buffers: touched.clone(),
@@ -122,7 +186,9 @@ impl Instance {
             ),
         };
         let batcher = runtime.batcher().clone();
-        let instance = Instance { plan, device, batcher, work, stepwise, _buffers: buffers };
+        let open = ranges.iter().enumerate().filter(|(_, range)| range.is_none());
+        let open = open.map(|(slot, _)| slot as u32).collect();
+        let instance = Instance { plan, device, batcher, work, stepwise, open, _buffers: buffers };
         Ok((instance, ranges))
     }
 
@@ -137,7 +203,46 @@ impl Instance {
     /// # Errors
     /// Invalid, for symbols outside the plan's class or an input of the wrong size.
     pub fn record(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Pending> {
-        if !self.plan.class.contains(&symbols) {
+        self.check(&symbols, &inputs)?;
+        let args = Args { symbols, uploads: inputs, buffers: Vec::new() };
+        self.batcher.record(&self.work, args)
+    }
+
+    /// Records one run. Nothing waits. The buffers must stay alive until the run is submitted,
+    /// which reading its result does.
+    ///
+    /// # Errors
+    /// As [`Bindings::resolve`].
+    pub fn record_with(&self, bindings: Bindings) -> Result<Pending> {
+        let args = bindings.resolve(&self.plan, &self.open)?;
+        self.batcher.record(&touching(&self.work, &args), args)
+    }
+
+    /// Records one run and waits for what it downloads, in the order of [`Plan::outputs`].
+    ///
+    /// # Errors
+    /// As [`Bindings::resolve`], and whatever went wrong on the device.
+    pub async fn read_with(&self, bindings: Bindings) -> Result<Vec<Vec<u8>>> {
+        if self.stepwise.is_some() {
+            return self.read_stepwise(bindings.resolve(&self.plan, &self.open)?).await;
+        }
+        self.batcher.read(self.record_with(bindings)?).await
+    }
+
+    /// Runs with arguments that fit the plan. Where the host waits after every dispatch the run
+    /// is over then; else it is recorded, `keep` is held until it is submitted, and the receipt
+    /// tells how it went.
+    pub(super) async fn run_args(&self, args: Args, keep: Keep) -> Result<Option<Receipt>> {
+        if self.stepwise.is_some() {
+            return self.read_stepwise(args).await.map(|_| None);
+        }
+        let work = touching(&self.work, &args);
+        Ok(Some(self.batcher.record_keeping(&work, args, keep)?.receipt()))
+    }
+
+    /// Whether symbols and inputs are those of the plan.
+    fn check(&self, symbols: &SymbolValues, inputs: &[Vec<u8>]) -> Result<()> {
+        if !self.plan.class.contains(symbols) {
             return Err(Error::invalid(format!(
                 "plan {} is for {}, not for {symbols:?}",
                 self.plan.name, self.plan.class
@@ -150,8 +255,8 @@ impl Instance {
                 self.plan.name
             )));
         }
-        for (input, bytes) in self.plan.inputs.iter().zip(&inputs) {
-            let want = input.shape.elements().eval_size(&symbols)? * input.dtype.bytes();
+        for (input, bytes) in self.plan.inputs.iter().zip(inputs) {
+            let want = input.shape.elements().eval_size(symbols)? * input.dtype.bytes();
             if bytes.len() as u64 != want {
                 return Err(Error::invalid(format!(
                     "input {:?} {}: {} bytes, not {want}",
@@ -161,8 +266,7 @@ impl Instance {
                 )));
             }
         }
-        let args = Args { symbols, uploads: inputs, buffers: Vec::new() };
-        self.batcher.record(&self.work, args)
+        Ok(())
     }
 
     /// Records one run and waits for what it downloads, in the order of [`Plan::outputs`].
@@ -170,14 +274,18 @@ impl Instance {
     /// # Errors
     /// As [`Instance::record`], and whatever went wrong on the device.
     pub async fn read(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
-        let Some(steps) = &self.stepwise else {
+        if self.stepwise.is_none() {
             let pending = self.record(symbols, inputs)?;
             return self.batcher.read(pending).await;
-        };
-        let args = Args { symbols, uploads: inputs, buffers: Vec::new() };
+        }
+        self.read_stepwise(Args { symbols, uploads: inputs, buffers: Vec::new() }).await
+    }
+
+    /// One command after another, each waited for.
+    async fn read_stepwise(&self, args: Args) -> Result<Vec<Vec<u8>>> {
         let mut downloads = Vec::new();
-        for (label, work) in steps {
-            let pending = self.batcher.record(work, args.clone())?;
+        for (label, work) in self.stepwise.iter().flatten() {
+            let pending = self.batcher.record(&touching(work, &args), args.clone())?;
             let done = self.batcher.read(pending).await;
             downloads.extend(done.map_err(|e| e.context(format_args!("step {label:?}")))?);
         }
@@ -193,6 +301,15 @@ impl Drop for Instance {
             self.device.free(Resource::Prepared(prepared));
         }
     }
+}
+
+/// The work with the buffers that this run gives it.
+fn touching(work: &Work, args: &Args) -> Work {
+    let given = args.buffers.iter().map(|(_, range)| range.buffer);
+    let mut buffers: Vec<_> = work.buffers.iter().copied().chain(given).collect();
+    buffers.sort_unstable();
+    buffers.dedup();
+    Work { buffers: buffers.into(), ..work.clone() }
 }
 
 fn named(

@@ -1,10 +1,11 @@
 //! Everything that meets a device: which one, what lives on it, and when work is handed over.
 //!
 //! `select` finds providers and picks a device; `resident` keeps weights and states there;
-//! `instance` is a plan made ready on it; `batcher` gathers work into submits. The list of
+//! `instance` is a plan made ready on it; `batcher` gathers work into submits; `tensor` is the front
+//! end in which operations record and only a read runs. The list of
 //! providers in `select` is the only place in the crate that names them.
 //!
-//! Invariant: nothing here waits but [`Instance::read`] and what is built on it, except under
+//! Invariant: nothing here waits but reads ([`Instance::read`], [`tensor`]), except under
 //! `WARPLOOM_SYNC=eager`.
 
 mod analyze;
@@ -14,12 +15,13 @@ mod instance;
 mod resident;
 mod run;
 mod select;
+pub mod tensor;
 
 use std::sync::Arc;
 
 pub use analyze::AnalyzeOptions;
-pub use batcher::{Batcher, Pending};
-pub use instance::{Instance, Outputs};
+pub use batcher::{Batcher, Keep, Pending, Receipt};
+pub use instance::{Instance, Outputs, Workspace};
 pub use resident::{Resident, WeightSource};
 pub use run::{RunOptions, run_graph};
 pub use select::{DetectedDevice, Detection};
@@ -39,6 +41,7 @@ pub struct Runtime {
     pool: Pool,
     batcher: Arc<Batcher>,
     sync: Sync,
+    tensors: tensor::Cache,
 }
 
 /// When the host waits.
@@ -135,6 +138,15 @@ impl RuntimeBuilder {
 }
 
 impl Runtime {
+    /// The best device of this machine, or the one that `WARPLOOM_DEVICE` names.
+    ///
+    /// # Errors
+    /// As [`RuntimeBuilder::build`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn auto() -> Result<Arc<Runtime>> {
+        Runtime::builder().build().map(Arc::new)
+    }
+
     /// How to open one.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
@@ -170,6 +182,7 @@ impl Runtime {
             registry,
             preferred,
             sync,
+            tensors: tensor::Cache::default(),
         })
     }
 
@@ -195,6 +208,7 @@ impl Runtime {
 
     /// The same, to add to.
     pub fn registry_mut(&mut self) -> &mut Registry {
+        self.tensors.clear();
         &mut self.registry
     }
 
@@ -216,6 +230,15 @@ impl Runtime {
     /// When the host waits.
     pub fn sync(&self) -> Sync {
         self.sync
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Work that waits in a queue holds on to what it needs, and so on to the queue itself.
+        if let Err(error) = self.batcher.flush_all() {
+            tracing::error!("work recorded last was not submitted: {error}");
+        }
     }
 }
 

@@ -140,16 +140,11 @@ impl Resident {
                     let parts: Vec<WeightSource> = names.map(part).collect();
                     resident.upload(pool, device, &parts, &mut |_| {})?;
                 }
-                SlotRole::Arena(_) | SlotRole::Inputs | SlotRole::Constants(_) => {}
-            }
-        }
-        for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
-            let SlotRole::Merged(names) = role else { continue };
-            // Their sizes are not told apart, and together they are at least as large.
-            for name in names {
-                if resident.get(name).is_none() {
-                    resident.state(pool, device, name, slot.bytes)?;
-                }
+                SlotRole::Arena(_)
+                | SlotRole::Inputs
+                | SlotRole::Constants(_)
+                | SlotRole::Input(_)
+                | SlotRole::Output(_) => {}
             }
         }
         Ok(resident)

@@ -23,6 +23,8 @@ pub struct RunOptions {
     pub guard: bool,
     /// Engines to take wherever they apply.
     pub preferred: Vec<EngineId>,
+    /// Names of optional passes to leave out.
+    pub without: Vec<String>,
 }
 
 /// Runs a graph once. `bindings` are inputs, weights and states by name, as bytes (a state that
@@ -42,6 +44,7 @@ pub async fn run_graph(
     let class = options.class.clone().unwrap_or_else(|| ShapeClass::exact(symbols));
     let mut plan_options = Options::new(runtime.registry());
     plan_options.preferred = [runtime.preferred(), &options.preferred].concat();
+    plan_options.without.clone_from(&options.without);
     let device = runtime.device();
     let plan = Plan::new(graph, &class, device.profile(), &plan_options)?;
 

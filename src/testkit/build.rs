@@ -124,8 +124,20 @@ impl Build {
 
     /// A weight of [`Random::shaped`] numbers, rounded to its format.
     pub(super) fn weight(&mut self, name: &str, dims: &[u64], format: Format) -> NodeId {
+        let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
+        self.weight_of(name, dims, format, values)
+    }
+
+    /// A weight of these numbers, rounded to its format.
+    pub(super) fn weight_of(
+        &mut self,
+        name: &str,
+        dims: &[u64],
+        format: Format,
+        values: Vec<f32>,
+    ) -> NodeId {
         let shape = Shape::new(dims.iter().copied());
-        self.bind_weight(name, &shape, format);
+        self.bind_weight(name, &shape, format, values);
         self.case.graph.weight(name, shape, format)
     }
 
@@ -133,7 +145,8 @@ impl Build {
     pub(super) fn merged(&mut self, parts: &[(&str, u64)], k: u64, format: Format) -> NodeId {
         let rows = parts.iter().map(|(_, rows)| rows).sum();
         let part = |(name, rows): &(&str, u64)| {
-            self.bind_weight(name, &Shape::new([*rows, k]), format);
+            let values = self.random(name).shaped((rows * k) as usize);
+            self.bind_weight(name, &Shape::new([*rows, k]), format, values);
             MergedPart { name: name.to_string(), rows: *rows }
         };
         let op = Op::Merged { parts: parts.iter().map(part).collect(), format };
@@ -147,8 +160,7 @@ impl Build {
         self.case.graph.push(Node { op, inputs, shape, dtype: DType::F32, label })
     }
 
-    fn bind_weight(&mut self, name: &str, shape: &Shape, format: Format) {
-        let mut values = self.random(name).shaped(self.count(shape));
+    fn bind_weight(&mut self, name: &str, shape: &Shape, format: Format, mut values: Vec<f32>) {
         let bytes = quant::encode(format, &values).unwrap_or_else(|e| self.wrong(e));
         quant::decode(format, &bytes, &mut values).unwrap_or_else(|e| self.wrong(e));
         let tensor = self.tensor(shape, Data::F32(values));
@@ -162,8 +174,13 @@ impl Build {
 
     /// A state that begins as [`Random::shaped`] numbers.
     pub(super) fn state(&mut self, name: &str, dims: &[u64]) -> NodeId {
+        let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
+        self.state_of(name, dims, values)
+    }
+
+    /// A state that begins as these numbers.
+    pub(super) fn state_of(&mut self, name: &str, dims: &[u64], values: Vec<f32>) -> NodeId {
         let shape = Shape::new(dims.iter().copied());
-        let values = self.random(name).shaped(self.count(&shape));
         let tensor = self.tensor(&shape, Data::F32(values));
         self.bind(name, Binding { bytes: tensor.to_bytes(), tensor });
         self.case.graph.state(name, shape, DType::F32)
@@ -197,6 +214,11 @@ impl Build {
         self.op(Op::Transpose(perm.to_vec()), &[x])
     }
 
+    /// The graph so far.
+    pub(super) fn graph(&self) -> &Graph {
+        &self.case.graph
+    }
+
     /// The sizes of a node.
     pub(super) fn shape(&self, id: NodeId) -> Shape {
         self.case.graph.node(id).shape.clone()
@@ -217,7 +239,8 @@ impl Build {
         self.case
     }
 
-    fn count(&self, shape: &Shape) -> usize {
+    /// Elements of a shape in this run.
+    pub(super) fn count(&self, shape: &Shape) -> usize {
         let sizes = shape.eval(&self.case.symbols).unwrap_or_else(|e| self.wrong(e));
         sizes.iter().product::<u64>() as usize
     }

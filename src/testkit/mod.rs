@@ -14,9 +14,17 @@ mod cases;
 mod compare;
 pub mod fused;
 mod inputs;
+mod memory;
+#[cfg(feature = "llm")]
+mod models;
+mod random;
 mod run;
 
 pub use build::{Binding, Case};
 pub use cases::cases;
 pub use compare::{Mismatch, Report, Tolerance, compare, compare_product};
+pub use memory::{Intermediate, MemoryUse, intermediates, memory_use};
+#[cfg(feature = "llm")]
+pub use models::smollm2_135m;
+pub use random::{RandomLimits, random_case, random_class, shrink};
 pub use run::{KnownFailure, NamedBytes, Outcome, declared, run_case};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Shape, ShapeClass, SymbolValues};
+use warploom::engine::EngineId;
 use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::runtime::{RunOptions, Runtime, run_graph};
 use warploom::testkit::{self, Case, KnownFailure, Outcome};
@@ -22,7 +23,17 @@ const UNSUPPORTED: [(&str, &str); 2] = [
 ];
 
 fn outcome(runtime: &Runtime, case: &Case, class: Option<&ShapeClass>) -> Outcome {
-    let options = RunOptions { class: class.cloned(), guard: true, preferred: Vec::new() };
+    outcome_through(runtime, case, class, Vec::new())
+}
+
+fn outcome_through(
+    runtime: &Runtime,
+    case: &Case,
+    class: Option<&ShapeClass>,
+    preferred: Vec<EngineId>,
+) -> Outcome {
+    let options =
+        RunOptions { class: class.cloned(), guard: true, preferred, ..RunOptions::default() };
     let profile = runtime.device().profile();
     let outcome = testkit::run_case(case, &|graph, symbols, bindings| {
         block_on(run_graph(runtime, graph, symbols, bindings, &options))
@@ -47,15 +58,10 @@ fn every_case_is_right_on_every_device() {
                 }
                 Outcome::Unsupported(reason) => unsupported.push((case.name.clone(), reason)),
             }
-            if case.symbols.iter().next().is_some() {
-                // Room for more than this run needs, as a decoder's plans have.
-                let ranges = case.symbols.iter();
-                let class = ranges.fold(ShapeClass::new(), |class, (symbol, value)| {
-                    class.with(symbol, value.min(1), value * 2 + 3)
-                });
-                if let Outcome::Fail(text) = outcome(&runtime, case, Some(&class)) {
-                    wrong.push(format!("{label}: {} in {class}: {text}", case.name));
-                }
+            if let Some(class) = ranges(case)
+                && let Outcome::Fail(text) = outcome(&runtime, case, Some(&class))
+            {
+                wrong.push(format!("{label}: {} in {class}: {text}", case.name));
             }
         }
         tell(&format!(
@@ -71,6 +77,36 @@ fn every_case_is_right_on_every_device() {
         for (name, _) in UNSUPPORTED {
             if !unsupported.iter().any(|(case, _)| case.starts_with(name)) {
                 wrong.push(format!("{label}: {name} is declared unsupported and runs"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Ranges for each symbol, with room for more than this run needs, as a decoder's plans have.
+fn ranges(case: &Case) -> Option<ShapeClass> {
+    case.symbols.iter().fold(None, |class, (symbol, value)| {
+        Some(class.unwrap_or_default().with(symbol, value.min(1), value * 2 + 3))
+    })
+}
+
+/// The ranking takes it on large devices only.
+#[test]
+fn attention_is_right_with_keys_spread_over_workgroups() {
+    let cases = testkit::cases();
+    let split = EngineId::new("wgsl.attn_split");
+    let mut wrong = Vec::new();
+    for (label, runtime) in devices::every(true) {
+        if runtime.device().profile().provider == "cpu" {
+            continue;
+        }
+        for case in cases.iter().filter(|case| case.name.starts_with("attention/")) {
+            for class in [None].into_iter().chain(ranges(case).map(Some)) {
+                let preferred = vec![split.clone()];
+                match outcome_through(&runtime, case, class.as_ref(), preferred) {
+                    Outcome::Pass(_) => {}
+                    other => wrong.push(format!("{label}: {}: {other:?}", case.name)),
+                }
             }
         }
     }

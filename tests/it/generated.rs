@@ -107,9 +107,9 @@ fn word(dtype: DType, operand: usize, at: usize) -> u32 {
     match dtype {
         DType::F32 => {
             let size = 0.75 + hash as f32 / (1 << 25) as f32;
-            (if hash % 4 == 0 { -size } else { size }).to_bits()
+            (if hash.is_multiple_of(4) { -size } else { size }).to_bits()
         }
-        DType::I32 => (hash % 11) as u32 - 5 * u32::from(hash % 11 >= 5),
+        DType::I32 => (hash % 11).wrapping_sub(5),
         DType::Bool => hash % 2,
         _ => hash % 9,
     }
@@ -163,7 +163,7 @@ impl Launch {
             device.write(range, &bytes).unwrap();
             slots.push(Some(range));
             let access = if i < self.reads.len() { Access::Read } else { Access::ReadWrite };
-            bound.push((work.slot(&format!("b{i}"), size), access));
+            bound.push((work.slot(format!("b{i}"), size), access));
         }
         let interface = self.expr.interface();
         let mut block: Vec<Word> = self.params.iter().map(|word| Word::Bits(*word)).collect();

@@ -83,6 +83,27 @@ fn merged_weights_lie_on_the_device_once() {
 }
 
 #[test]
+fn a_new_length_of_a_class_plans_nothing_and_compiles_nothing() {
+    let (device, session) = session(Sync::Lazy, None);
+    let mut session = session.unwrap();
+    for (class, lengths) in [[2, 3, 5, 8], [9, 17, 40, 64], [65, 66, 200, 511]].iter().enumerate() {
+        for (i, length) in lengths.iter().enumerate() {
+            let before = (session.plans(), device.counters());
+            session.truncate(0).unwrap();
+            session.run_blocking(&vec![7; *length], Wanted::Token).unwrap();
+            let after = device.counters();
+            let planned = session.plans() - before.0;
+            let compiled = after.compiles - before.1.compiles;
+            let allocated = after.allocations - before.1.allocations;
+            match i {
+                0 => assert_eq!((planned, session.plans()), (1, class + 1), "{length} tokens"),
+                _ => assert_eq!((planned, compiled, allocated), (0, 0, 0), "{length} tokens"),
+            }
+        }
+    }
+}
+
+#[test]
 fn a_plan_is_data() {
     let (_, session) = session(Sync::Lazy, None);
     let plan = session.unwrap().decode_plan(Wanted::Logits).unwrap();

@@ -1,9 +1,10 @@
 //! The integration tests, in one binary.
 
+mod analyze;
+mod arena;
 mod attached;
 mod attached_job;
 mod attachments;
-mod analyze;
 mod cases;
 mod conformance;
 mod devices;
@@ -22,13 +23,17 @@ mod logits;
 mod plan_files;
 mod plans;
 mod quant_formats;
+mod random;
 mod shaders;
 mod shaders_attached;
 mod smollm;
+mod tensor;
+mod tensor_runs;
 mod tidy;
 mod webgpu_device;
 mod webgpu_faults;
 mod webgpu_host;
+mod wgsl;
 
 /// Says something that is seen even when the test passes: which devices were covered, what was
 /// skipped and why.

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::valid::Capabilities;
 use naga::{AddressSpace, Module, ScalarKind, StorageAccess, TypeInner};
 use warploom::base::DType;
 use warploom::codegen::{fused_wgsl, workgroup};
@@ -16,36 +16,10 @@ use warploom::kernel::{Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Sch
 
 use crate::fused_exprs::{elementwise, expr, rows};
 
-/// What every device has; the one bit lets halves be unpacked to f32, which is core WGSL.
-pub(crate) const FLOOR: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+use crate::wgsl::{FLOOR, lowered};
+
 /// Bytes of workgroup memory that every device has.
 pub(crate) const FLOOR_MEMORY: u32 = 16 << 10;
-
-pub(crate) fn parse(name: &str, wgsl: &str, capabilities: Capabilities) -> (Module, ModuleInfo) {
-    let module = naga::front::wgsl::parse_str(wgsl)
-        .unwrap_or_else(|e| panic!("{name}: {}\n{wgsl}", e.emit_to_string(wgsl)));
-    let info = Validator::new(ValidationFlags::all(), capabilities)
-        .validate(&module)
-        .unwrap_or_else(|e| panic!("{name}: {}\n{wgsl}", e.emit_to_string(wgsl)));
-    (module, info)
-}
-
-/// Writes the module for each target and fails where one cannot be written.
-pub(crate) fn lower(name: &str, module: &Module, info: &ModuleInfo) {
-    use naga::back::{hlsl, msl, spv};
-    let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
-    let words = spv::write_vec(module, info, &options, None);
-    assert!(words.unwrap_or_else(|e| panic!("{name} to SPIR-V: {e}")).len() > 5);
-    let options = msl::Options { lang_version: (2, 4), ..msl::Options::default() };
-    let text = msl::write_string(module, info, &options, &msl::PipelineOptions::default());
-    assert!(text.unwrap_or_else(|e| panic!("{name} to MSL: {e}")).0.contains("kernel void"));
-    let options = hlsl::Options { shader_model: hlsl::ShaderModel::V6_2, ..Default::default() };
-    let mut text = String::new();
-    hlsl::Writer::new(&mut text, &options, &hlsl::PipelineOptions::default())
-        .write(module, info, None)
-        .unwrap_or_else(|e| panic!("{name} to HLSL: {e}"));
-    assert!(text.contains("numthreads"), "{name}");
-}
 
 /// Threads of a workgroup, and bytes of workgroup memory.
 pub(crate) fn size(name: &str, module: &Module) -> (u32, u32) {
@@ -138,8 +112,7 @@ fn every_variant_is_valid_and_lowers_and_has_its_interface() {
         let subgroup = spec.defines.iter().any(|d| d == "subgroup");
         let capabilities = if subgroup { FLOOR | Capabilities::SUBGROUP } else { FLOOR };
         let wgsl = asset_wgsl(spec).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let (module, info) = parse(&name, &wgsl, capabilities);
-        lower(&name, &module, &info);
+        let (module, _) = lowered(&name, &wgsl, capabilities).unwrap_or_else(|e| panic!("{e}"));
         check_interface(&name, entry, &module);
         let (threads, memory) = size(&name, &module);
         assert_eq!(threads, expected_threads(entry, spec), "{name}");
@@ -170,6 +143,10 @@ fn constants_out_of_bounds_do_not_compile() {
         (AssetSpec::new("matvec_f32").constant("WG", 256).constant("ROWS", 32), "too many sums"),
         (AssetSpec::new("matmul_f32").constant("BM", 128).constant("BN", 128), "tiles too large"),
         (AssetSpec::new("attn_prefill").constant("HEAD_DIM", 257), "head too large"),
+        (
+            AssetSpec::new("attn_split").constant("HEAD_DIM", 256).constant("HEADS", 16),
+            "too many sums",
+        ),
     ] {
         let wgsl = asset_wgsl(&spec).unwrap();
         assert!(naga::front::wgsl::parse_str(&wgsl).is_err(), "{spec:?}: {what}");
@@ -221,10 +198,9 @@ fn generated_kernels_are_valid_and_lower_and_have_their_interface() {
     for expr in &all {
         let name = format!("{} {:?}", KernelSpec::Fused(expr.clone()), expr.schedule);
         let wgsl = fused_wgsl(expr).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let capabilities =
-            if wants_subgroups(expr) { FLOOR | Capabilities::SUBGROUP } else { FLOOR };
-        let (module, info) = parse(&name, &wgsl, capabilities);
-        lower(&name, &module, &info);
+        let more =
+            if wants_subgroups(expr) { Capabilities::SUBGROUP } else { Capabilities::empty() };
+        let (module, _) = lowered(&name, &wgsl, FLOOR | more).unwrap_or_else(|e| panic!("{e}"));
         let fields = uniform(&name, &module);
         assert_eq!(fields.len() as u32, expr.raw_param_words(), "{name}");
         for (i, (field, offset, float)) in fields.iter().enumerate() {

@@ -9,7 +9,8 @@ use warploom::kernel::{
 };
 
 use crate::attachments::{body, f32_at, odd, of_products, prologue, residual, store};
-use crate::shaders::{FLOOR, FLOOR_MEMORY, lower, parse, size, storage, tint, uniform};
+use crate::shaders::{FLOOR_MEMORY, size, storage, tint, uniform};
+use crate::wgsl::{FLOOR, lowered};
 
 const FORMATS: [&str; 4] = ["f32", "q4_1", "q4_k", "q6_k"];
 
@@ -103,8 +104,7 @@ fn attached_kernels_are_valid_and_lower_and_have_their_interface() {
         let capabilities = if subgroup { FLOOR | Capabilities::SUBGROUP } else { FLOOR };
         let wgsl = kernel_wgsl(spec).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(wgsl, kernel_wgsl(spec).unwrap(), "{name}");
-        let (module, info) = parse(&name, &wgsl, capabilities);
-        lower(&name, &module, &info);
+        let (module, _) = lowered(&name, &wgsl, capabilities).unwrap_or_else(|e| panic!("{e}"));
         let interface = catalogue::interface(&kernel).unwrap();
         let found = uniform(&name, &module);
         let names: Vec<_> = found.iter().map(|(name, ..)| name.clone()).collect();

@@ -69,9 +69,9 @@ impl Place {
             Addressing::Single => {}
             Addressing::Strided => {
                 let mut dims = [(1, 0); 6];
-                for d in 0..space.rank {
+                for (d, dim) in dims.iter_mut().enumerate().take(space.rank) {
                     place.strides[d] = words.next()?;
-                    dims[d] = (space.sizes[d], place.strides[d]);
+                    *dim = (space.sizes[d], place.strides[d]);
                 }
                 if of_row {
                     dims[space.rank - 1] = (1, 0);

@@ -37,7 +37,7 @@ impl Launch<'_> {
     /// Evaluates every row.
     pub(super) fn all_rows(&self, arch: &Arch, pool: &Pool) {
         let (cols, plans) = (self.space.cols, &self.program.plans);
-        let cut = self.cut();
+        let cut = self.cut(pool.threads());
         let kept = if cut.rows() * cols <= HELD { 1 } else { 2 };
         let plan = match cut {
             Cut::Whole(_) => &plans[0],
@@ -63,13 +63,14 @@ impl Launch<'_> {
         }
     }
 
-    fn cut(&self) -> Cut {
+    fn cut(&self, threads: usize) -> Cut {
         let space = &self.space;
         if self.is_columnwise() {
             let passes = self.program.plans[0].passes.len();
             // Several passes find the rows in the second-level cache again.
             let most = if passes > 1 { (HELD * 4 / space.cols).clamp(16, TILE) } else { TILE };
-            return Cut::Columns(most);
+            let share = space.rows.div_ceil(threads).next_multiple_of(16);
+            return Cut::Columns(most.min(share));
         }
         match space.cols <= TILE {
             true => Cut::Whole(TILE / space.cols.max(1)),

@@ -33,7 +33,7 @@ fn body(
         inputs: inputs.iter().map(|(a, binding)| float(*a, *binding)).collect(),
         values: values.into(),
         outputs: outputs.iter().map(output).collect(),
-        schedule: Schedule::Rows { threads: 64, held: 4, subgroup: true },
+        schedule: Schedule::Rows { threads: 64, width: 1, held: 4, subgroup: false },
     }
 }
 

@@ -1,14 +1,16 @@
-//! `attn_decode`, `attn_prefill`: grouped-query attention with an online softmax.
+//! `attn_decode`, `attn_prefill`: grouped-query attention with an online softmax; `attn_split` and
+//! `attn_combine`: the same in two halves, over slices of the keys.
 //!
 //! One task takes up to 8 rows of queries that share their keys (heads of a group for few tokens,
 //! neighbouring tokens of a head for many) and walks over the keys in blocks: scores by the
 //! product of floats, `exp` against the largest score so far, values by the weighted sum.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::cpu::arch::{Arch, Product, WIDTHS, Weighted};
 use crate::cpu::attached::Sink;
-use crate::cpu::call::{Call, Input, extent};
+use crate::cpu::call::{Call, Input, extent, volume};
 use crate::error::{Error, Result};
 
 /// Rows of queries of a task.
@@ -31,6 +33,117 @@ pub(super) fn attn_prefill(call: &Call<'_>) -> Result<()> {
     attention(call)
 }
 
+/// `part` of each slice that has keys; see the catalogue.
+pub(super) fn attn_split(call: &Call<'_>) -> Result<()> {
+    let [
+        tokens,
+        heads,
+        kv_heads,
+        head_dim,
+        kv_len,
+        past,
+        window,
+        causal,
+        splits,
+        granule,
+        rest @ ..,
+    ] = call.words::<20>()?;
+    let [qo, qt, qh, ko, kt, kh, vo, vt, vh, _] = rest;
+    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+        return Err(Error::invalid(format!("{heads} heads over {kv_heads} heads of keys")));
+    }
+    let out = call.output(0, volume(&[tokens, heads, splits, head_dim.saturating_add(2)]))?;
+    if out.len() == 0 {
+        return Ok(());
+    }
+    let kv = |t, h| extent(&[(kv_len, t), (kv_heads, h), (head_dim, 1)]);
+    let a = Attention {
+        heads,
+        group: heads / kv_heads,
+        head_dim,
+        kv_len,
+        past,
+        window,
+        causal: causal != 0,
+        scale: call.float(19),
+        q_strides: (qt, qh),
+        k_strides: (kt, kh),
+        v_strides: (vt, vh),
+        q: call.input(0, qo, extent(&[(tokens, qt), (heads, qh), (head_dim, 1)]), &out)?,
+        k: call.input(1, ko, kv(kt, kh), &out)?,
+        v: call.input(2, vo, kv(vt, vh), &out)?,
+    };
+    call.context.pool.run(tokens * heads * splits, &|row| {
+        let (token, head, slice) = (row / splits / heads, row / splits % heads, row % splits);
+        let seen = a.seen(token);
+        let len = slice_len(seen.len(), splits, granule);
+        let start = seen.end.min(seen.start.saturating_add(slice.saturating_mul(len)));
+        let keys = start..seen.end.min(start.saturating_add(len));
+        if keys.is_empty() {
+            return;
+        }
+        let tile = Tile { token, head, rows: 1, along_tokens: false };
+        let ranges = std::array::from_fn(|_| keys.clone());
+        a.tile(call.context.arch, tile, &ranges, |_, sums, largest, total| {
+            // SAFETY: the sums and the pair of this row belong to this task alone.
+            let (part, pair) = unsafe {
+                let pairs = tokens * heads * splits * head_dim;
+                (out.slice(row * head_dim, head_dim), out.slice(pairs + 2 * row, 2))
+            };
+            part.copy_from_slice(sums);
+            pair.copy_from_slice(&[largest.max(f32::MIN), total]);
+        });
+    });
+    Ok(())
+}
+
+/// Slices of `attn_split`, put together.
+pub(super) fn attn_combine(call: &Call<'_>) -> Result<()> {
+    let [tokens, heads, head_dim, kv_len, past, window, causal, splits, granule, yo] =
+        call.words::<10>()?;
+    let out = call.output(yo, volume(&[tokens, heads, head_dim]))?;
+    let words = volume(&[tokens, heads, splits, head_dim.saturating_add(2)]);
+    let part = call.input::<f32>(0, 0, words, &out)?;
+    if out.len() == 0 {
+        return Ok(());
+    }
+    for row in 0..tokens * heads {
+        let seen = seen(row / heads, kv_len, past, window, causal != 0).len();
+        let used = seen.div_ceil(slice_len(seen, splits, granule)).min(splits);
+        let first = row * splits;
+        let pairs = &part[tokens * heads * splits * head_dim..][2 * first..][..2 * used];
+        let largest = pairs.iter().step_by(2).copied().fold(f32::MIN, f32::max);
+        let weights = pairs.chunks_exact(2).map(|pair| (pair[0] - largest).exp());
+        let total: f32 = pairs.chunks_exact(2).zip(weights.clone()).map(|(p, w)| p[1] * w).sum();
+        let factor = if total == 0.0 { 0.0 } else { 1.0 / total };
+        // SAFETY: nothing else writes to y meanwhile.
+        let y = unsafe { out.slice(row * head_dim, head_dim) };
+        y.fill(0.0);
+        for (s, weight) in weights.enumerate() {
+            let sums = &part[(first + s) * head_dim..][..head_dim];
+            y.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum * weight * factor);
+        }
+    }
+    Ok(())
+}
+
+/// Keys of a slice, as `shaders/shared/key_slices.wgsl` cuts them.
+fn slice_len(count: usize, splits: usize, granule: usize) -> usize {
+    let least = count.div_ceil(splits.max(1)).max(1);
+    least.checked_next_multiple_of(granule.max(1)).unwrap_or(usize::MAX)
+}
+
+/// The keys that a token sees.
+fn seen(token: usize, kv_len: usize, past: usize, window: usize, causal: bool) -> Range<usize> {
+    let here = past.saturating_add(token);
+    let end = if causal { kv_len.min(here.saturating_add(1)) } else { kv_len };
+    let start = match window {
+        0 => 0,
+        window => here.saturating_add(1).saturating_sub(window),
+    };
+    start.min(end)..end
+}
+
 struct Attention<'a> {
     heads: usize,
     /// Heads that share keys and values.
@@ -48,7 +161,6 @@ struct Attention<'a> {
     q: Input<'a, f32>,
     k: Input<'a, f32>,
     v: Input<'a, f32>,
-    out: Sink<'a>,
 }
 
 /// Up to [`ROWS`] rows of queries from (`token`, `head`) on, along tokens or along heads.
@@ -88,7 +200,6 @@ fn attention(call: &Call<'_>) -> Result<()> {
         q: call.input_apart(0, qo, q, out.outs())?,
         k: call.input_apart(1, ko, kv(kt, kh), out.outs())?,
         v: call.input_apart(2, vo, kv(vt, vh), out.outs())?,
-        out,
     };
     let (arch, pool) = (call.context.arch, &call.context.pool);
     let small = (tokens * heads).saturating_mul(kv_len).saturating_mul(head_dim) < 64 << 10;
@@ -102,7 +213,8 @@ fn attention(call: &Call<'_>) -> Result<()> {
         run(heads * tiles, &|task| {
             let token = (tiles - 1 - task / heads) * ROWS;
             let rows = ROWS.min(tokens - token);
-            a.tile(arch, Tile { token, head: task % heads, rows, along_tokens: true });
+            let tile = Tile { token, head: task % heads, rows, along_tokens: true };
+            a.whole(arch, tile, &out);
         });
     } else {
         let mut rows = a.group.min(ROWS);
@@ -115,25 +227,44 @@ fn attention(call: &Call<'_>) -> Result<()> {
             let first = rest % tiles * rows;
             let head = rest / tiles * a.group + first;
             let rows = rows.min(a.group - first);
-            a.tile(arch, Tile { token, head, rows, along_tokens: false });
+            a.whole(arch, Tile { token, head, rows, along_tokens: false }, &out);
         });
     }
     Ok(())
 }
 
 impl Attention<'_> {
-    /// The keys that a token sees.
-    fn seen(&self, token: usize) -> std::ops::Range<usize> {
-        let here = self.past.saturating_add(token);
-        let end = if self.causal { self.kv_len.min(here.saturating_add(1)) } else { self.kv_len };
-        let start = match self.window {
-            0 => 0,
-            window => here.saturating_add(1).saturating_sub(window),
-        };
-        start.min(end)..end
+    fn seen(&self, token: usize) -> Range<usize> {
+        seen(token, self.kv_len, self.past, self.window, self.causal)
     }
 
-    fn tile(&self, arch: &Arch, tile: Tile) {
+    /// A tile over all keys that it sees.
+    fn whole(&self, arch: &Arch, tile: Tile, out: &Sink<'_>) {
+        let seen: [_; ROWS] = std::array::from_fn(|i| {
+            let row = i.min(tile.rows - 1);
+            self.seen(if tile.along_tokens { tile.token + row } else { tile.token })
+        });
+        self.tile(arch, tile, &seen, |row, sums, _, total| {
+            let (token, head) = tile.place(row);
+            let at = (token * self.heads + head) * self.head_dim;
+            let factor = if total == 0.0 { 0.0 } else { 1.0 / total };
+            let make = |y: &mut [f32]| {
+                y.iter_mut().zip(sums).for_each(|(y, sum)| *y = sum * factor);
+            };
+            // SAFETY: this row of y belongs to this task alone.
+            unsafe { out.fill(arch, at, self.head_dim, make) };
+        });
+    }
+
+    /// The weighted sums of a tile over these keys for each row; `done` is given each row's sums,
+    /// its largest score and the sum of its weights.
+    fn tile(
+        &self,
+        arch: &Arch,
+        tile: Tile,
+        seen: &[Range<usize>; ROWS],
+        mut done: impl FnMut(usize, &[f32], f32, f32),
+    ) {
         SCRATCH.with_borrow_mut(|scratch| {
             let need = ROWS * (KEYS + self.head_dim);
             if scratch.len() < need {
@@ -141,10 +272,6 @@ impl Attention<'_> {
             }
             let (scores, sums) = scratch[..need].split_at_mut(ROWS * KEYS);
             sums.fill(0.0);
-            let seen: [_; ROWS] = std::array::from_fn(|i| {
-                let row = i.min(tile.rows - 1);
-                self.seen(if tile.along_tokens { tile.token + row } else { tile.token })
-            });
             let start = seen.iter().filter(|s| !s.is_empty()).map(|s| s.start).min().unwrap_or(0);
             let end = seen.iter().filter(|s| !s.is_empty()).map(|s| s.end).max().unwrap_or(0);
             let (mut largest, mut total) = ([f32::NEG_INFINITY; ROWS], [0f32; ROWS]);
@@ -164,15 +291,7 @@ impl Attention<'_> {
                 self.weigh(arch, tile, first, keys, scores, sums);
             }
             for i in 0..tile.rows {
-                let (token, head) = tile.place(i);
-                let at = (token * self.heads + head) * self.head_dim;
-                let factor = if total[i] == 0.0 { 0.0 } else { 1.0 / total[i] };
-                let sums = &sums[i * self.head_dim..][..self.head_dim];
-                let make = |y: &mut [f32]| {
-                    y.iter_mut().zip(sums).for_each(|(y, sum)| *y = sum * factor);
-                };
-                // SAFETY: this row of y belongs to this task alone.
-                unsafe { self.out.fill(arch, at, self.head_dim, make) };
+                done(i, &sums[i * self.head_dim..][..self.head_dim], largest[i], total[i]);
             }
         });
     }

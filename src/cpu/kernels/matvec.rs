@@ -40,6 +40,7 @@ pub(super) struct Linear<'a> {
 }
 
 /// Where the products go.
+#[expect(clippy::large_enum_variant, reason = "one on the stack of a launch; a box would allocate")]
 enum Target<'a> {
     Store(Store<'a>),
     Parts(SmallVec<[Part<'a>; 2]>),

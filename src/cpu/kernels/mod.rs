@@ -43,6 +43,8 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "rope_half" => rope::rope_half,
         "attn_decode" => attention::attn_decode,
         "attn_prefill" => attention::attn_prefill,
+        "attn_split" => attention::attn_split,
+        "attn_combine" => attention::attn_combine,
         "conv2d" => conv::conv2d,
         "pool2d_max" => pool2d::pool2d_max,
         "pool2d_avg" => pool2d::pool2d_avg,

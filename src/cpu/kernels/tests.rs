@@ -1,8 +1,9 @@
 //! Every kernel against plain loops in f64, on every instruction set, at odd sizes and offsets.
 
 use crate::base::Format;
-use crate::cpu::tests::{bytes, check, numbers, words};
+use crate::cpu::tests::{bytes, check, devices, launch, numbers, words};
 use crate::kernel::catalogue::family_name;
+use crate::kernel::{AssetSpec, KernelSpec};
 use crate::quant;
 
 /// An output of `before` untouched elements, these numbers, and 5 untouched elements.
@@ -281,6 +282,20 @@ fn attention([tokens, heads, kv_heads, dim, kv_len, past, window, causal]: [usiz
     params.push(scale.to_bits());
     for name in ["attn_decode", "attn_prefill"] {
         check(name, &params, &[bytes(&q), bytes(&k), bytes(&v)], &framed(4, want.clone()), 2e-6);
+    }
+    for (splits, granule) in [(1, 8), (3, 16), (64, 1)] {
+        let mut split = [&params[..8], &[splits, granule], &params[8..17]].concat();
+        split.push(scale.to_bits());
+        let words = tokens * heads * splits as usize * (dim + 2);
+        let spec = KernelSpec::Asset(AssetSpec::new("attn_split"));
+        for device in devices() {
+            let inputs = [bytes(&q), bytes(&k), bytes(&v)];
+            let part = launch(&*device, &spec, &split, &inputs, words).unwrap();
+            let mut combine = [&params[..2], &params[3..8], &[splits, granule, 4]].concat();
+            combine.resize(12, 0);
+            let part: Vec<u8> = part.iter().flat_map(|word| word.to_le_bytes()).collect();
+            check("attn_combine", &combine, &[part], &framed(4, want.clone()), 2e-6);
+        }
     }
 }
 

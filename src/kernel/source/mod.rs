@@ -28,8 +28,10 @@ assets! {
     "attached_rows": "shared/attached_rows.wgsl",
     "attached_store": "shared/attached_store.wgsl",
     "attached_x": "shared/attached_x.wgsl",
+    "attn_combine": "attn_combine.wgsl",
     "attn_decode": "attn_decode.wgsl",
     "attn_prefill": "attn_prefill.wgsl",
+    "attn_split": "attn_split.wgsl",
     "block": "shared/block.wgsl",
     "conv2d": "conv2d.wgsl",
     "dequant_bf16": "dequant_bf16.wgsl",
@@ -44,6 +46,8 @@ assets! {
     "gather_rows": "gather_rows.wgsl",
     "half": "shared/half.wgsl",
     "halfwords": "shared/halfwords.wgsl",
+    "key_range": "shared/key_range.wgsl",
+    "key_slices": "shared/key_slices.wgsl",
     "math_casts": "shared/math_casts.wgsl",
     "math_erf": "shared/math_erf.wgsl",
     "math_integers": "shared/math_integers.wgsl",
@@ -57,6 +61,7 @@ assets! {
     "matvec": "matvec.wgsl",
     "matvec_sum": "shared/matvec_sum.wgsl",
     "nibbles": "shared/nibbles.wgsl",
+    "nums": "shared/nums.wgsl",
     "norm_layer": "norm_layer.wgsl",
     "norm_rms": "norm_rms.wgsl",
     "pool2d": "pool2d.wgsl",
@@ -195,6 +200,21 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             for (dim, threads) in dims.into_iter().zip([64, 256, 128, 256]) {
                 sets.push(with(&[("HEAD_DIM", dim), ("WG", threads)]));
             }
+        }
+        "attn_split" => {
+            // A larger head of this many heads, or more threads, would not fit workgroup memory.
+            for (dim, heads, threads) in [(32, 8, 64), (80, 3, 128), (128, 8, 64), (256, 4, 64)] {
+                sets.push(with(&[("HEAD_DIM", dim), ("HEADS", heads), ("WG", threads)]));
+            }
+            if !base.defines.iter().any(|d| d == "vec4") {
+                sets.push(with(&[("HEAD_DIM", 33), ("HEADS", 1), ("WG", 256)]));
+            }
+        }
+        "attn_combine" => {
+            sets.extend(
+                [(1, 64), (33, 256), (256, 64)]
+                    .map(|(dim, threads)| with(&[("HEAD_DIM", dim), ("WG", threads)])),
+            );
         }
         "attn_prefill" => {
             sets.extend([1, 33, 80, 128, 256].map(|dim| with(&[("HEAD_DIM", dim)])));

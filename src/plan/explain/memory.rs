@@ -22,6 +22,8 @@ pub struct Memory {
     pub state_bytes: u64,
     /// Inputs.
     pub input_bytes: u64,
+    /// Outputs that are bound to buffers.
+    pub output_bytes: u64,
     /// Numbers of the graph.
     pub constant_bytes: u64,
 }
@@ -67,7 +69,8 @@ pub(super) fn of(plan: &Plan) -> Memory {
             }
             SlotRole::Weight(_) | SlotRole::Merged(_) => memory.weight_bytes += slot.bytes,
             SlotRole::State(_) => memory.state_bytes += slot.bytes,
-            SlotRole::Inputs => memory.input_bytes += slot.bytes,
+            SlotRole::Inputs | SlotRole::Input(_) => memory.input_bytes += slot.bytes,
+            SlotRole::Output(_) => memory.output_bytes += slot.bytes,
             SlotRole::Constants(_) => memory.constant_bytes += slot.bytes,
         }
     }

@@ -22,14 +22,19 @@ use crate::ir::{Graph, Op};
 use crate::provider::DeviceProfile;
 
 pub(super) fn pattern(draft: &mut Draft) -> Result<()> {
-    draft.graph = found(&draft.graph, draft.profile)?;
+    // Weights that each run binds lie apart.
+    let most = if draft.options.bound.weights { 0 } else { draft.profile.max_buffer_bytes };
+    draft.graph = found(&draft.graph, most)?;
     Ok(())
 }
 
-fn found(graph: &Graph, profile: &DeviceProfile) -> Result<Graph> {
+/// `max_merged`: bytes of weights that may be read as one.
+fn found(graph: &Graph, max_merged: u64) -> Result<Graph> {
     let graph = raised(graph.clone())?;
-    let graph = products::merged(&graph, profile.max_buffer_bytes)?;
-    simplified(&graph)
+    match max_merged {
+        0 => simplified(&graph),
+        most => simplified(&products::merged(&graph, most)?),
+    }
 }
 
 /// The graph with composite operations, the inner ones of each other first.
@@ -53,7 +58,7 @@ fn raised(graph: Graph) -> Result<Graph> {
 /// Invalid, for a graph that does not verify.
 pub fn merged_weights(graph: &Graph, profile: &DeviceProfile) -> Result<Vec<Vec<String>>> {
     crate::ir::verify(graph)?;
-    let graph = found(&simplified(graph)?, profile)?;
+    let graph = found(&simplified(graph)?, profile.max_buffer_bytes)?;
     let merged = graph.nodes().iter().filter(|node| matches!(node.op, Op::Merged { .. }));
     Ok(merged.map(|node| node.op.bound_names().map(String::from).collect()).collect())
 }

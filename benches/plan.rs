@@ -1,0 +1,49 @@
+//! What planning takes on one core, without compiling a pipeline: the decode graph of a model of
+//! SmolLM2-135M's numbers, and its longer classes.
+//!
+//! `cargo bench --bench plan` times, and fails where the decode plan takes longer than the goal;
+//! without `--bench` each plan is made once, as a test that it can be.
+
+use std::time::Instant;
+
+use warploom::base::Format;
+use warploom::engine::Registry;
+use warploom::llm::{Wanted, classes};
+use warploom::plan::{Options, Plan};
+use warploom::provider::NullProvider;
+use warploom::testkit::smollm2_135m;
+use warploom::{Error, Result};
+
+/// Positions of the cache.
+const CONTEXT: usize = 2048;
+/// The most that planning a step of one token may take, in ms.
+const GOAL: f64 = 50.0;
+
+fn main() -> Result<()> {
+    let timed = std::env::args().any(|argument| argument == "--bench");
+    let runs = if timed { 21 } else { 1 };
+    let graph = smollm2_135m().graph(Format::Q8_0, CONTEXT, Wanted::Token)?;
+    let (registry, profile) = (Registry::builtin(), NullProvider::profile());
+    println!("planning SmolLM2-135M, {} nodes (goal for one token {GOAL} ms)", graph.nodes().len());
+    let mut medians = Vec::new();
+    for class in classes(CONTEXT) {
+        let mut times = Vec::with_capacity(runs);
+        let mut dispatches = 0;
+        for _ in 0..runs {
+            let start = Instant::now();
+            let plan = Plan::new(&graph, &class, &profile, &Options::new(&registry))?;
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+            dispatches = plan.steps.len();
+        }
+        times.sort_by(f64::total_cmp);
+        let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
+        println!("  {class}: {median:.1} ms, at most {most:.1} ms, {dispatches} dispatches");
+        medians.push(median);
+    }
+    match medians.first() {
+        Some(decode) if timed && *decode > GOAL => {
+            Err(Error::device(format!("planning one token takes {decode:.1} ms, not {GOAL}")))
+        }
+        _ => Ok(()),
+    }
+}

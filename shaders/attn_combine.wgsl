@@ -1,0 +1,100 @@
+// attn_combine: y[t, h] = sum over s of exp(m[s] - M) part[t, h, s] over sum over s of exp(m[s] - M) times
+// (sum of w)[s], M the largest m; part and the pairs (m, sum of w) as attn_split writes them, of those
+// slices that have keys. A token that sees no key gives zeros. y [tokens, heads, head_dim].
+// Work split: a workgroup a head and token; threads over slices, then over elements, for each of TEAMS parts
+// of the slices. Why: the second half of attention over keys that are spread over workgroups.
+override WG: u32 = 64;
+override HEAD_DIM: u32 = 64;
+
+#import key_range
+#import key_slices
+
+const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u && WG <= 256u;
+
+const MAX_SPLITS: u32 = 64u;
+const TEAMS: u32 = max(WG / HEAD_DIM, 1u);
+const LOWEST: f32 = -3.4028234e38;
+
+struct Params {
+    tokens: u32,
+    heads: u32,
+    head_dim: u32,
+    kv_len: u32,
+    past: u32,
+    window: u32,
+    causal: u32,
+    splits: u32,
+    granule: u32,
+    y_offset: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> part: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+
+var<workgroup> tops: array<f32, MAX_SPLITS>;
+var<workgroup> totals: array<f32, MAX_SPLITS>;
+var<workgroup> team_sums: array<f32, TEAMS * HEAD_DIM>;
+
+// The sum of every TEAMS-th slice's element, times its weight.
+fn slices(start: u32, team: u32, used: u32) -> f32 {
+    var sum = 0.0;
+    for (var s = team; s < used; s += 8u * TEAMS) {
+#repeat j 8
+        let s$j = min(s + $ju * TEAMS, used - 1u);
+        let part$j = part[start + s$j * HEAD_DIM];
+#end
+#repeat j 8
+        sum += select(0.0, tops[s$j], s + $ju * TEAMS < used) * part$j;
+#end
+    }
+    return sum;
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    if (wid.x >= params.heads || wid.y >= params.tokens) {
+        return;
+    }
+    let range = key_range(wid.y);
+    let seen = range.y - range.x;
+    let len = slice_len(seen);
+    let used = min((seen + len - 1u) / len, min(params.splits, MAX_SPLITS));
+    let row = (wid.y * params.heads + wid.x) * params.splits;
+    let stats = params.tokens * params.heads * params.splits * HEAD_DIM + 2u * row;
+    for (var s = lid; s < used; s += WG) {
+        tops[s] = part[stats + 2u * s];
+        totals[s] = part[stats + 2u * s + 1u];
+    }
+    workgroupBarrier();
+    var largest = LOWEST;
+    for (var s = 0u; s < used; s++) {
+        largest = max(largest, tops[s]);
+    }
+    workgroupBarrier();
+    for (var s = lid; s < used; s += WG) {
+        let weight = exp(tops[s] - largest);
+        tops[s] = weight;
+        totals[s] *= weight;
+    }
+    workgroupBarrier();
+    var total = 0.0;
+    for (var s = 0u; s < used; s++) {
+        total += totals[s];
+    }
+    let factor = select(1.0 / total, 0.0, total == 0.0);
+    let team = lid / HEAD_DIM;
+    if (team < TEAMS) {
+        for (var d = lid % HEAD_DIM; d < HEAD_DIM; d += WG) {
+            team_sums[team * HEAD_DIM + d] = slices(row * HEAD_DIM + d, team, used);
+        }
+    }
+    workgroupBarrier();
+    for (var d = lid; d < HEAD_DIM; d += WG) {
+        var sum = team_sums[d];
+        for (var other = 1u; other < TEAMS; other++) {
+            sum += team_sums[other * HEAD_DIM + d];
+        }
+        y[params.y_offset + (wid.y * params.heads + wid.x) * HEAD_DIM + d] = sum * factor;
+    }
+}

@@ -1,0 +1,26 @@
+// What a head is read in: a Num is one float, or a vec4 of them. Needs HEAD_DIM.
+// Why: reads of four words at a time take fewer instructions for the same bytes.
+#ifdef vec4
+alias Num = vec4<f32>;
+const STEP: u32 = 4u;
+const_assert HEAD_DIM % 4u == 0u;
+
+fn fold(value: Num) -> f32 {
+    return (value.x + value.y) + (value.z + value.w);
+}
+
+fn element(value: Num, i: u32) -> f32 {
+    return value[i];
+}
+#else
+alias Num = f32;
+const STEP: u32 = 1u;
+
+fn fold(value: Num) -> f32 {
+    return value;
+}
+
+fn element(value: Num, i: u32) -> f32 {
+    return value;
+}
+#endif

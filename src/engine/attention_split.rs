@@ -1,0 +1,238 @@
+//! Attention of few tokens over many keys, with the keys spread over workgroups.
+//!
+//! `attn_split` makes partial results for slices of the keys, `attn_combine` puts them together. The
+//! number of slices is fixed when planning, from the device and the most keys there can be; how
+//! long they are is known at each run, and slices that a short past leaves empty end at once.
+
+use super::attention::{FEW_TOKENS, in_quads, operands, units};
+use super::lowering::{Call, Lowering, View};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use crate::base::{DType, Dim, Shape};
+use crate::error::{Error, Result};
+use crate::ir::Op;
+use crate::kernel::AssetSpec;
+use crate::kernel::catalogue::{MAX_HEAD_DIM, MAX_SPLITS};
+
+/// Slices are multiples of this many keys.
+const GRANULE: u64 = 32;
+/// Workgroups for each that the device runs at once.
+const OVERSUBSCRIBED: f64 = 2.0;
+/// Most query heads of a workgroup.
+const MOST_HEADS: u32 = 8;
+/// Threads of a workgroup of `attn_split`, where its memory suffices; else half as many, and so on.
+const SPLIT_THREADS: u32 = 128;
+/// Threads of a workgroup of `attn_combine`.
+const COMBINE_THREADS: u32 = 256;
+/// Words of workgroup memory that every device has.
+const MEMORY_WORDS: u32 = 4096;
+
+/// `attn_split` and `attn_combine`.
+pub(super) struct SplitAttention {
+    id: EngineId,
+}
+
+impl SplitAttention {
+    pub(super) fn new() -> SplitAttention {
+        SplitAttention { id: EngineId::new("wgsl.attn_split") }
+    }
+}
+
+/// How keys and heads are cut.
+struct Cut {
+    /// Slices of the keys.
+    splits: u32,
+    /// Query heads of a workgroup.
+    heads: u32,
+    /// Workgroups of a kv head.
+    chunks: u64,
+    /// Threads of a workgroup of `attn_split`.
+    threads: u32,
+}
+
+/// Tokens, heads, kv heads, elements of a head and keys at the upper ends of the class.
+fn uppers(query: &Query) -> Result<[u64; 5]> {
+    let [q, k, ..] = query.operands else {
+        return Err(Error::invalid(format!("{} operands of attention", query.operands.len())));
+    };
+    let upper = |view: &View, axis: usize| query.upper(&view.shape[axis]);
+    Ok([upper(q, 0)?, upper(q, 1)?, upper(k, 1)?.max(1), upper(q, 2)?, upper(k, 0)?])
+}
+
+fn cut(query: &Query) -> Result<Cut> {
+    let [tokens, heads, kv_heads, head_dim, keys] = uppers(query)?;
+    let group = heads.div_ceil(kv_heads).max(1);
+    let mut chunks = group.div_ceil(u64::from(MOST_HEADS));
+    let mut threads = SPLIT_THREADS;
+    // Of the kernel without vec4, which needs no less.
+    let words = |threads: u32, heads: u64| {
+        let (heads, teams) = (heads as u32, (threads / (head_dim as u32 / 4).max(1)).max(1));
+        heads * teams * head_dim as u32 + heads * (threads / 4) * 7 + 2 * heads
+    };
+    while words(threads, group.div_ceil(chunks)) > MEMORY_WORDS {
+        if threads > 64 {
+            threads /= 2;
+        } else {
+            chunks += 1;
+        }
+    }
+    let groups = (tokens * kv_heads * chunks).max(1) as f64;
+    let wanted = (OVERSUBSCRIBED * units(query.profile) / groups).ceil() as u64;
+    let splits = wanted.min(keys.div_ceil(GRANULE)).clamp(1, u64::from(MAX_SPLITS));
+    Ok(Cut { splits: splits as u32, heads: group.div_ceil(chunks) as u32, chunks, threads })
+}
+
+impl Engine for SplitAttention {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        if !matches!(query.op, Op::Attention { .. }) {
+            return Err(OTHER_OPERATION.into());
+        }
+        if !query.is_wgsl() {
+            return Err("the device spreads keys its own way".into());
+        }
+        let [tokens, _, _, head_dim, _] = uppers(query).map_err(|e| e.to_string())?;
+        if tokens > FEW_TOKENS {
+            return Err(format!("{tokens} tokens, meant for {FEW_TOKENS} at most"));
+        }
+        match query.operands[0].shape[2].as_const() {
+            Some(_) if (1..=u64::from(MAX_HEAD_DIM)).contains(&head_dim) => Ok(()),
+            size => Err(format!("a head of {size:?} elements, at most {MAX_HEAD_DIM} fit")),
+        }
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let (Ok([tokens, .., keys]), Ok(cut)) = (uppers(query), cut(query)) else {
+            return Cost::default();
+        };
+        let flops = 4.0 * keys as f64 * query.output_elements();
+        // Partial results are written and read once.
+        let part = 8.0 * f64::from(cut.splits) * query.output_elements();
+        let bytes = query.total_bytes() * tokens.max(1) as f64 + part;
+        // As for `attn_decode`, tiles of a slice come one after another; they are smaller.
+        let tiles = (keys as f64 / f64::from(cut.splits * cut.threads / 4)).ceil();
+        Cost { bytes, flops, dispatches: 2.0 + 0.2 * tiles, efficiency: 0.2 }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let Op::Attention { scale, causal, window, past } = query.op else {
+            return Err(Error::invalid(format!("{} is not attention", query.op.name())));
+        };
+        let cut = cut(query)?;
+        let [q, k, v] = operands(query, out)?;
+        let (tokens, heads, head_dim) = (&q.shape[0], &q.shape[1], &q.shape[2]);
+        let kv_heads = &k.shape[1];
+        let size = query.upper(head_dim)? as u32;
+        let both = |call: Call| -> Result<Call> {
+            Ok(call
+                .dim("tokens", tokens)?
+                .dim("heads", heads)?
+                .dim("head_dim", head_dim)?
+                .dim("kv_len", &k.shape[0])?
+                .dim("past", past)?
+                .u32("window", window.unwrap_or(0))
+                .u32("causal", u32::from(*causal))
+                .u32("splits", cut.splits)
+                .u32("granule", GRANULE as u32))
+        };
+        let rows = tokens.clone() * heads.clone() * Dim::from(cut.splits);
+        let shape = Shape::new([rows * (head_dim.clone() + Dim::new(2))]);
+        let part = out.temp(format!("{}.part", out.label), &shape, DType::F32)?;
+
+        let mut spec = AssetSpec::new("attn_split")
+            .constant("WG", cut.threads)
+            .constant("HEAD_DIM", size)
+            .constant("HEADS", cut.heads);
+        if in_quads([&q, &k, &v]) {
+            spec = spec.define("vec4");
+        }
+        let groups = kv_heads.clone() * Dim::from(cut.chunks);
+        out.call(
+            both(Call::new(spec))?
+                .dim("kv_heads", kv_heads)?
+                .dim("q_offset", &q.layout.offset)?
+                .dim("q_token_stride", &q.layout.strides[0])?
+                .dim("q_head_stride", &q.layout.strides[1])?
+                .dim("k_offset", &k.layout.offset)?
+                .dim("k_token_stride", &k.layout.strides[0])?
+                .dim("k_head_stride", &k.layout.strides[1])?
+                .dim("v_offset", &v.layout.offset)?
+                .dim("v_token_stride", &v.layout.strides[0])?
+                .dim("v_head_stride", &v.layout.strides[1])?
+                .f32("scale", *scale)
+                .bind(q.tensor)
+                .bind(k.tensor)
+                .bind(v.tensor)
+                .bind(part.tensor)
+                .grid([groups, tokens.clone(), Dim::from(cut.splits)]),
+        )?;
+        let spec = AssetSpec::new("attn_combine")
+            .constant("WG", COMBINE_THREADS)
+            .constant("HEAD_DIM", size);
+        out.call(
+            both(Call::new(spec))?
+                .dim("y_offset", &query.output.layout.offset)?
+                .bind(part.tensor)
+                .bind(query.output.tensor)
+                .grid([heads.clone(), tokens.clone(), Dim::new(1)]),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::base::{DType, Dim, Shape, ShapeClass, Symbol};
+    use crate::engine::Registry;
+    use crate::ir::{Graph, Op};
+    use crate::plan::{Options, Plan};
+    use crate::provider::{DeviceKind, DeviceProfile};
+
+    const PAST: Symbol = Symbol::new("past");
+
+    /// Kernels of the attention of one token over up to this many keys, with their grids.
+    fn kernels(heads: [i64; 3], keys: u64, kind: DeviceKind, units: u32) -> Vec<String> {
+        let [heads, kv_heads, head_dim] = heads;
+        let mut graph = Graph::new("decode");
+        let input = |graph: &mut Graph, name: &str, dims: [Dim; 3]| {
+            graph.input(name, Shape::new(dims), DType::F32)
+        };
+        let past = Dim::symbol(PAST);
+        let q = input(&mut graph, "q", [1.into(), heads.into(), head_dim.into()]);
+        let kv = [past.clone() + Dim::new(1), kv_heads.into(), head_dim.into()];
+        let (k, v) = (input(&mut graph, "k", kv.clone()), input(&mut graph, "v", kv));
+        let op = Op::Attention { scale: 0.125, causal: true, window: None, past };
+        let y = graph.add(op, &[q, k, v]).unwrap();
+        graph.output("y", y).unwrap();
+        let class = ShapeClass::new().with(PAST, 0, keys - 1);
+        let floor = DeviceProfile::webgpu_floor("test");
+        let profile = DeviceProfile { kind, compute_units: units, ..floor };
+        let registry = Registry::builtin();
+        let plan = Plan::new(&graph, &class, &profile, &Options::new(&registry)).unwrap();
+        let grid = |grid: &[Dim; 3]| grid.iter().map(|d| format!(" {d}")).collect::<String>();
+        plan.steps.iter().map(|step| format!("{}{}", step.kernel, grid(&step.grid))).collect()
+    }
+
+    #[test]
+    fn many_keys_are_spread_over_an_idle_device() {
+        let discrete = DeviceKind::Discrete;
+        let smol = kernels([9, 3, 64], 2048, discrete, 132);
+        assert_eq!(
+            smol,
+            [
+                "attn_split+vec4(HEADS=3,HEAD_DIM=64,WG=128) 3 1 64",
+                "attn_combine(HEAD_DIM=64,WG=256) 9 1 1"
+            ]
+        );
+        // 7 heads of a group need more memory than 128 threads leave; 32 heads are four chunks.
+        let qwen = kernels([14, 2, 64], 1024, discrete, 0);
+        assert!(qwen[0].contains("HEADS=7,HEAD_DIM=64,WG=64) 2 1 32"), "{qwen:?}");
+        let shared = kernels([32, 1, 128], 4096, discrete, 132);
+        assert!(shared[0].contains("HEADS=8,HEAD_DIM=128,WG=64) 4 1 64"), "{shared:?}");
+        for (keys, kind, units) in [(128, discrete, 132), (2048, DeviceKind::Integrated, 10)] {
+            let one = kernels([9, 3, 64], keys, kind, units);
+            assert!(one.len() == 1 && one[0].starts_with("attn_decode"), "{one:?}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Which of a few buffers each tensor lies in, decided in the order of time.
+//!
+//! The buffers are the colours of a graph whose edges are pairs that one step reads and writes; a
+//! colouring costs the sum over the buffers of the most bytes alive in one at one step. At any
+//! step few tensors are alive, so there are few ways in which they can lie. The best of those are
+//! carried from step to step (a beam); of several that leave the tensors alive in the same
+//! buffers, the one that took least. This sees what a choice leads to, which a greedy one does
+//! not: in a model of equal layers it settles on one pattern for all of them.
+
+use std::collections::HashSet;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::arena::Item;
+use super::lifetime::Access;
+
+/// Buffers that are chosen from, where no step needs more.
+const BUFFERS: usize = 8;
+/// Ways that are carried on in a first attempt.
+const NARROW: usize = 8;
+/// And at most in a second one, where the first found no best spreading.
+const WIDE: usize = 256;
+/// Choices that a second attempt looks at in all; some milliseconds.
+const CHOICES: usize = 50_000;
+/// A buffer that was written so many steps ago may still make another step wait.
+const NEAR: usize = 3;
+
+/// A way in which the tensors so far lie.
+#[derive(Clone)]
+struct Way {
+    /// Who is alive, and in which buffer.
+    alive: SmallVec<[(usize, usize); 16]>,
+    /// For each buffer: bytes alive, the most there ever were, and the step of the last write.
+    live: SmallVec<[u64; BUFFERS]>,
+    peaks: SmallVec<[u64; BUFFERS]>,
+    written: SmallVec<[usize; BUFFERS]>,
+    /// Writes to a buffer that had just been written.
+    waits: usize,
+    /// Stands for `alive`.
+    key: u64,
+    /// Its last choice, in the list of all.
+    last: usize,
+}
+
+/// A tensor that was put in a buffer, after another choice.
+struct Choice {
+    before: usize,
+    tensor: usize,
+    buffer: usize,
+}
+
+/// A buffer for each of `items`, which are the tensors `which` of those that the steps touch. No
+/// spreading costs less than `least`.
+pub(super) fn spread(steps: &[Access], which: &[usize], items: &[Item], least: u64) -> Vec<usize> {
+    let apart = apart(steps, which);
+    let wide = (CHOICES / BUFFERS / items.len().max(1)).clamp(NARROW, WIDE);
+    // With a buffer for each tensor everything fits.
+    let mut buffers = BUFFERS;
+    loop {
+        let narrow = beam(items, &apart, buffers, NARROW);
+        let best = match narrow {
+            Some((cost, _)) if cost > least && wide > NARROW => {
+                let wider = beam(items, &apart, buffers, wide);
+                narrow.into_iter().chain(wider).min_by_key(|(cost, _)| *cost)
+            }
+            found => found,
+        };
+        match best {
+            Some((_, of)) => return of,
+            None if buffers > items.len() => return (0..items.len()).collect(),
+            None => buffers *= 2,
+        }
+    }
+}
+
+/// For each tensor, in order, those that one step reads while it writes this one or the other
+/// way; and those that one step writes besides it.
+fn apart(steps: &[Access], which: &[usize]) -> Vec<Vec<usize>> {
+    let mut place = vec![None; which.iter().max().map_or(0, |most| most + 1)];
+    which.iter().enumerate().for_each(|(i, tensor)| place[*tensor] = Some(i));
+    let find = |tensor: &usize| place.get(*tensor).copied().flatten();
+    let mut apart = vec![Vec::new(); which.len()];
+    for step in steps {
+        let writes: Vec<usize> = step.writes.iter().filter_map(find).collect();
+        for other in step.reads.iter().filter_map(find).chain(writes.iter().copied()) {
+            for write in writes.iter().filter(|write| **write != other) {
+                apart[*write].push(other);
+                apart[other].push(*write);
+            }
+        }
+    }
+    for others in &mut apart {
+        others.sort_unstable();
+        others.dedup();
+    }
+    apart
+}
+
+/// The best spreading that `width` ways lead to, with its cost; `None` where a tensor finds all
+/// buffers taken in all of them.
+fn beam(
+    items: &[Item],
+    apart: &[Vec<usize>],
+    buffers: usize,
+    width: usize,
+) -> Option<(u64, Vec<usize>)> {
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    order.sort_by_key(|i| (items[*i].life.0, u64::MAX - items[*i].bytes));
+    let mut choices = vec![Choice { before: 0, tensor: 0, buffer: 0 }];
+    let mut first = Way {
+        alive: SmallVec::new(),
+        live: smallvec![0; buffers],
+        peaks: smallvec![0; buffers],
+        written: smallvec![usize::MAX; buffers],
+        waits: 0,
+        key: 0,
+        last: 0,
+    };
+    // Whatever is done, one buffer holds the largest tensor: as much as that is free.
+    first.peaks[0] = items.iter().map(|item| item.bytes).max().unwrap_or(0);
+    let mut ways = vec![first];
+    for i in order {
+        ways.iter_mut().for_each(|way| bury(way, items, items[i].life.0));
+        ways = grown(&ways, i, items, &apart[i], width, &mut choices);
+    }
+    let cost = |way: &Way| way.peaks.iter().sum::<u64>();
+    let best = ways.iter().min_by_key(|way| (cost(way), way.waits))?;
+    let mut of = vec![0; items.len()];
+    let mut at = best.last;
+    while at != 0 {
+        of[choices[at].tensor] = choices[at].buffer;
+        at = choices[at].before;
+    }
+    Some((cost(best), of))
+}
+
+/// Takes out of a way what no step from `now` on touches.
+fn bury(way: &mut Way, items: &[Item], now: usize) {
+    let Way { alive, live, key, .. } = way;
+    alive.retain(|(i, buffer)| {
+        let lives = items[*i].life.1 >= now;
+        if !lives {
+            live[*buffer] -= items[*i].bytes;
+            *key ^= stamp(*i, *buffer);
+        }
+        lives
+    });
+}
+
+/// The best ways with one more tensor.
+fn grown(
+    ways: &[Way],
+    i: usize,
+    items: &[Item],
+    apart: &[usize],
+    width: usize,
+    choices: &mut Vec<Choice>,
+) -> Vec<Way> {
+    let Item { bytes, life: (now, _) } = items[i];
+    let mut next: Vec<(u64, usize, usize, usize)> = Vec::new();
+    for (from, way) in ways.iter().enumerate() {
+        let taken: SmallVec<[usize; 8]> = way
+            .alive
+            .iter()
+            .filter(|(other, _)| apart.binary_search(other).is_ok())
+            .map(|(_, buffer)| *buffer)
+            .collect();
+        let sum: u64 = way.peaks.iter().sum();
+        for buffer in 0..way.peaks.len() {
+            if !taken.contains(&buffer) {
+                let cost = sum + (way.live[buffer] + bytes).saturating_sub(way.peaks[buffer]);
+                let near = way.written[buffer].checked_add(NEAR).is_some_and(|end| end >= now);
+                next.push((cost, way.waits + usize::from(near), from, buffer));
+            }
+            // Buffers that nothing lay in are all the same.
+            if way.peaks[buffer] == 0 {
+                break;
+            }
+        }
+    }
+    next.sort_unstable();
+    let mut seen = HashSet::new();
+    next.retain(|(_, _, from, buffer)| {
+        seen.len() < width && seen.insert(ways[*from].key ^ stamp(i, *buffer))
+    });
+    let grow = |(_, waits, from, buffer): (u64, usize, usize, usize)| {
+        let mut way = ways[from].clone();
+        choices.push(Choice { before: way.last, tensor: i, buffer });
+        way.last = choices.len() - 1;
+        way.alive.push((i, buffer));
+        way.key ^= stamp(i, buffer);
+        way.live[buffer] += bytes;
+        way.peaks[buffer] = way.peaks[buffer].max(way.live[buffer]);
+        (way.waits, way.written[buffer]) = (waits, now);
+        way
+    };
+    next.into_iter().map(grow).collect()
+}
+
+/// Bits that look random, the same for the same pair (splitmix64).
+fn stamp(i: usize, buffer: usize) -> u64 {
+    let mut z = ((i as u64) << 32 | buffer as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

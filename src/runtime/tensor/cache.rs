@@ -1,0 +1,184 @@
+//! Plans by structure, so that a loop plans and compiles once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::graph::Structure;
+use crate::base::ShapeClass;
+use crate::error::{Result, broken_invariant};
+use crate::plan::{Bound, Options, Plan, SlotRole};
+use crate::runtime::{Instance, Runtime, Workspace};
+
+/// Plans that are kept at most; those used longest ago go first.
+const PLANS: usize = 256;
+/// Share of the device's memory that intermediates of kept plans may take.
+const MEMORY_SHARE: u64 = 8;
+/// Sets of scalars that are compiled in before a plan that takes any is made.
+const SCALARS: usize = 2;
+
+/// What the cache of a runtime has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Graphs that were planned.
+    pub planned: u64,
+    /// Graphs whose plan was there already.
+    pub reused: u64,
+    /// Plans that are kept now.
+    pub kept: u64,
+}
+
+/// The plans of a runtime's tensors.
+#[derive(Default)]
+pub(in crate::runtime) struct Cache(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    structures: HashMap<String, Plans>,
+    clock: u64,
+    planned: u64,
+    reused: u64,
+}
+
+/// The plans of one structure.
+#[derive(Default)]
+struct Plans {
+    /// With these scalars compiled in.
+    fixed: Vec<(Vec<u32>, Arc<Compiled>)>,
+    /// With the scalars as inputs.
+    open: Option<Arc<Compiled>>,
+    used: u64,
+}
+
+impl Plans {
+    fn all(&self) -> impl Iterator<Item = &Arc<Compiled>> {
+        self.fixed.iter().map(|(_, compiled)| compiled).chain(&self.open)
+    }
+}
+
+/// A structure made ready.
+pub(super) struct Compiled {
+    pub(super) instance: Instance,
+    /// For each leaf its slot; `None` where the plan needs it not.
+    pub(super) leaves: Vec<Option<u32>>,
+    /// For each wanted result its slot and the bytes there.
+    pub(super) outputs: Vec<(u32, u64)>,
+    /// For each upload the scalar to take.
+    pub(super) uploads: Vec<usize>,
+}
+
+impl Cache {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Plans are only added whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it has done so far.
+    pub(in crate::runtime) fn stats(&self) -> CacheStats {
+        let state = self.state();
+        let kept = state.structures.values().map(|plans| plans.all().count() as u64).sum();
+        CacheStats { planned: state.planned, reused: state.reused, kept }
+    }
+
+    /// Lets go of every plan.
+    pub(in crate::runtime) fn clear(&self) {
+        let plans = std::mem::take(&mut self.state().structures);
+        // Dropped after the lock: their memory goes back to the pool.
+        drop(plans);
+    }
+
+    /// The plan of a structure: the one that is there, or a new one.
+    ///
+    /// # Errors
+    /// What planning and compiling say.
+    pub(super) async fn get(
+        &self,
+        runtime: &Runtime,
+        structure: &Structure<'_>,
+    ) -> Result<Arc<Compiled>> {
+        let open = {
+            let mut state = self.state();
+            state.clock += 1;
+            let clock = state.clock;
+            let mut found = None;
+            let mut open = false;
+            if let Some(plans) = state.structures.get_mut(&structure.key) {
+                plans.used = clock;
+                let fixed = plans.fixed.iter().find(|(scalars, _)| *scalars == structure.scalars);
+                found = fixed.map(|(_, compiled)| compiled.clone()).or(plans.open.clone());
+                open = plans.fixed.len() >= SCALARS;
+            }
+            if let Some(found) = found {
+                state.reused += 1;
+                return Ok(found);
+            }
+            open
+        };
+        let compiled = Arc::new(Compiled::new(runtime, structure, open).await?);
+        let mut state = self.state();
+        state.planned += 1;
+        let dropped = state.make_room(runtime, &compiled);
+        let clock = state.clock;
+        let plans = state.structures.entry(structure.key.clone()).or_default();
+        plans.used = clock;
+        match open {
+            true => plans.open = Some(compiled.clone()),
+            false => plans.fixed.push((structure.scalars.clone(), compiled.clone())),
+        }
+        drop(state);
+        drop(dropped);
+        Ok(compiled)
+    }
+}
+
+impl State {
+    /// Takes out what was used longest ago, where there is no room for another plan.
+    fn make_room(&mut self, runtime: &Runtime, new: &Compiled) -> Vec<Plans> {
+        let memory = runtime.pool().budget().unwrap_or(runtime.device().profile().memory_bytes);
+        let bytes = |compiled: &Compiled| compiled.instance.plan().arena_bytes();
+        let mut dropped = Vec::new();
+        loop {
+            let kept = || self.structures.values().flat_map(Plans::all);
+            let used = kept().map(|compiled| bytes(compiled)).sum::<u64>() + bytes(new);
+            if kept().count() < PLANS && used <= memory / MEMORY_SHARE {
+                return dropped;
+            }
+            let oldest = self.structures.iter().min_by_key(|(_, plans)| plans.used);
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else { return dropped };
+            dropped.extend(self.structures.remove(&key));
+        }
+    }
+}
+
+impl Compiled {
+    async fn new(runtime: &Runtime, structure: &Structure<'_>, open: bool) -> Result<Compiled> {
+        let graph = structure.graph(open)?;
+        let mut options = Options::new(runtime.registry());
+        options.preferred = runtime.preferred().to_vec();
+        options.bound = Bound::all(&graph);
+        options.bound.inputs.retain(|name| !name.starts_with('s'));
+        let profile = runtime.device().profile();
+        let plan = Plan::new(&graph, &ShapeClass::new(), profile, &options)?;
+        let slot = |role: SlotRole| plan.slots.iter().position(|slot| *slot == role);
+        let leaves = (0..structure.leaves.len())
+            .map(|i| {
+                let name = format!("x{i}");
+                let found = slot(SlotRole::Input(name.clone()));
+                found.or_else(|| slot(SlotRole::Weight(name))).map(|slot| slot as u32)
+            })
+            .collect();
+        let outputs = (0..structure.wanted().count())
+            .map(|i| match slot(SlotRole::Output(format!("y{i}"))) {
+                Some(slot) => (slot as u32, plan.recording.slots[slot].bytes),
+                None => broken_invariant(format_args!("the plan lost output y{i}")),
+            })
+            .collect();
+        let uploads = (plan.inputs.iter())
+            .map(|input| match input.name.strip_prefix('s').map(str::parse) {
+                Some(Ok(scalar)) => scalar,
+                _ => broken_invariant(format_args!("the plan uploads {:?}", input.name)),
+            })
+            .collect();
+        let instance = Instance::unbound(runtime, plan, Workspace::Own).await?;
+        Ok(Compiled { instance, leaves, outputs, uploads })
+    }
+}

@@ -1,0 +1,241 @@
+//! New tensors.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::arguments::{self, Sizes};
+use super::eval::upload;
+use super::{Element, Place, Scalar, Tensor};
+use crate::base::{DType, Dim, Format, Shape};
+use crate::error::{Error, Result};
+use crate::provider::Usage;
+use crate::runtime::Runtime;
+
+impl Tensor {
+    /// A tensor of these numbers, in row-major order. They are copied to the device now.
+    ///
+    /// ```
+    /// # use warploom::{Runtime, Tensor};
+    /// # fn main() -> warploom::Result<()> {
+    /// let x = Tensor::from_vec(&Runtime::auto()?, vec![1, 2, 3, 4], [2, 2]);
+    /// assert_eq!((x.shape(), x.dtype().name()), (&[2, 2][..], "i32"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn from_vec<T: Element>(
+        runtime: &Arc<Runtime>,
+        values: Vec<T>,
+        shape: impl Sizes,
+    ) -> Tensor {
+        Tensor::from_slice(runtime, &values, shape)
+    }
+
+    /// A tensor of these numbers, in row-major order. They are copied to the device now.
+    #[track_caller]
+    pub fn from_slice<T: Element>(
+        runtime: &Arc<Runtime>,
+        values: &[T],
+        shape: impl Sizes,
+    ) -> Tensor {
+        let at = Location::caller();
+        made(runtime, "from_slice", at, || {
+            let shape = arguments::shape(&shape)?;
+            if shape.elements() != Dim::from(values.len()) {
+                let (have, want) = (values.len(), shape.elements());
+                return Err(Error::invalid(format!(
+                    "{have} numbers for the shape {shape} of {want}"
+                )));
+            }
+            let bytes = T::encode(values)?;
+            let stored = upload(runtime, &bytes, Format::Plain(T::DTYPE), Usage::Working)?;
+            Ok(Tensor::from_stored(runtime, shape, T::DTYPE, "from_slice", at, stored))
+        })
+    }
+
+    /// A tensor of no dimensions that holds one number on the device. Unlike a number in an
+    /// expression it is never compiled in.
+    #[track_caller]
+    pub fn scalar<T: Element>(runtime: &Arc<Runtime>, value: T) -> Tensor {
+        Tensor::from_slice(runtime, &[value], ())
+    }
+
+    /// A weight matrix in a storage format, such as the blocks of a GGUF file: `shape` is
+    /// `[rows, columns]` in elements. [`Tensor::linear`] multiplies by it and [`Tensor::gather`]
+    /// along axis 0 unpacks rows; nothing else reads packed weights.
+    #[track_caller]
+    pub fn quantised(
+        runtime: &Arc<Runtime>,
+        format: Format,
+        bytes: &[u8],
+        shape: impl Sizes,
+    ) -> Tensor {
+        let at = Location::caller();
+        made(runtime, "quantised", at, || {
+            let shape = arguments::shape(&shape)?;
+            let row = shape.dims().last().and_then(Dim::as_const).unwrap_or(1);
+            if !row.unsigned_abs().is_multiple_of(format.block_len()) {
+                let block = format.block_len();
+                let what = format!("rows of {row} are not whole {format} blocks of {block}");
+                return Err(Error::invalid(what));
+            }
+            let elements = shape.elements().as_const().unwrap_or(0).unsigned_abs();
+            let want = format.bytes(elements).unwrap_or(u64::MAX);
+            if bytes.len() as u64 != want {
+                let have = bytes.len();
+                let what = format!("{have} bytes for {shape} in format {format}, not {want}");
+                return Err(Error::invalid(what));
+            }
+            let dtype = match format {
+                Format::Plain(dtype) => dtype,
+                _ => DType::F32,
+            };
+            let stored = upload(runtime, bytes, format, Usage::Weights)?;
+            Ok(Tensor::from_stored(runtime, shape, dtype, "quantised", at, stored))
+        })
+    }
+
+    /// One number for every element, which takes no memory.
+    #[track_caller]
+    pub fn full(runtime: &Arc<Runtime>, shape: impl Sizes, value: impl Into<Scalar>) -> Tensor {
+        let (at, value) = (Location::caller(), value.into());
+        made(runtime, "full", at, || {
+            let shape = arguments::shape(&shape)?;
+            let word = value.word(value.dtype())?;
+            Ok(Tensor::constant(runtime, shape, value.dtype(), "full", at, word))
+        })
+    }
+
+    /// `f32` zeros, which take no memory.
+    #[track_caller]
+    pub fn zeros(runtime: &Arc<Runtime>, shape: impl Sizes) -> Tensor {
+        Tensor::full(runtime, shape, 0.0)
+    }
+
+    /// `f32` ones, which take no memory.
+    #[track_caller]
+    pub fn ones(runtime: &Arc<Runtime>, shape: impl Sizes) -> Tensor {
+        Tensor::full(runtime, shape, 1.0)
+    }
+
+    /// `start`, `start + step`, .. below `end` (above it where the step is negative): `[n]` of
+    /// `f32`.
+    #[track_caller]
+    pub fn arange(runtime: &Arc<Runtime>, start: f32, end: f32, step: f32) -> Tensor {
+        let at = Location::caller();
+        made(runtime, "arange", at, || {
+            let count = ((f64::from(end) - f64::from(start)) / f64::from(step)).ceil();
+            if !count.is_finite() || count > f64::from(i32::MAX) {
+                let what = format!("from {start} to {end} by {step} is not a finite row");
+                return Err(Error::invalid(what));
+            }
+            let number = |i: usize| (f64::from(start) + i as f64 * f64::from(step)) as f32;
+            let values: Vec<f32> = (0..count.max(0.0) as usize).map(number).collect();
+            row(runtime, "arange", at, &values)
+        })
+    }
+
+    /// `count` numbers from `start` to `end`, both included: `[count]` of `f32`.
+    #[track_caller]
+    pub fn linspace(runtime: &Arc<Runtime>, start: f32, end: f32, count: usize) -> Tensor {
+        let at = Location::caller();
+        made(runtime, "linspace", at, || {
+            let (start, end) = (f64::from(start), f64::from(end));
+            let step = (end - start) / count.saturating_sub(1).max(1) as f64;
+            let values: Vec<f32> = (0..count).map(|i| (start + i as f64 * step) as f32).collect();
+            row(runtime, "linspace", at, &values)
+        })
+    }
+
+    /// The identity matrix, `[n, n]` of `f32`.
+    #[track_caller]
+    pub fn eye(runtime: &Arc<Runtime>, n: usize) -> Tensor {
+        let at = Location::caller();
+        made(runtime, "eye", at, || {
+            let shape = arguments::shape(&[n, n])?;
+            let values: Vec<f32> =
+                (0..n * n).map(|i| if i % (n + 1) == 0 { 1.0 } else { 0.0 }).collect();
+            let bytes = f32::encode(&values)?;
+            let stored = upload(runtime, &bytes, Format::F32, Usage::Working)?;
+            Ok(Tensor::from_stored(runtime, shape, DType::F32, "eye", at, stored))
+        })
+    }
+
+    /// Evenly distributed `f32` numbers, at least 0 and below 1. A seed gives the same numbers
+    /// everywhere.
+    #[track_caller]
+    pub fn rand(runtime: &Arc<Runtime>, shape: impl Sizes, seed: u64) -> Tensor {
+        random(runtime, "rand", Location::caller(), &shape, seed, |bits| unit(bits()) as f32)
+    }
+
+    /// Normally distributed `f32` numbers, mean 0 and variance 1, by seed.
+    #[track_caller]
+    pub fn randn(runtime: &Arc<Runtime>, shape: impl Sizes, seed: u64) -> Tensor {
+        random(runtime, "randn", Location::caller(), &shape, seed, |bits| {
+            // Box and Muller; the radius needs a number that is not 0.
+            let (u, v) = (1.0 - unit(bits()), unit(bits()));
+            ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
+        })
+    }
+}
+
+/// What `make` makes; its error as a tensor.
+fn made(
+    runtime: &Arc<Runtime>,
+    name: &'static str,
+    at: Place,
+    make: impl FnOnce() -> Result<Tensor>,
+) -> Tensor {
+    make().unwrap_or_else(|error| Tensor::failed(runtime, name, at, error))
+}
+
+fn row(runtime: &Arc<Runtime>, name: &'static str, at: Place, values: &[f32]) -> Result<Tensor> {
+    let stored = upload(runtime, &f32::encode(values)?, Format::F32, Usage::Working)?;
+    let shape = Shape::new([values.len()]);
+    Ok(Tensor::from_stored(runtime, shape, DType::F32, name, at, stored))
+}
+
+fn random(
+    runtime: &Arc<Runtime>,
+    name: &'static str,
+    at: Place,
+    sizes: &impl Sizes,
+    seed: u64,
+    number: impl Fn(&mut dyn FnMut() -> u64) -> f32,
+) -> Tensor {
+    made(runtime, name, at, || {
+        let shape = arguments::shape(sizes)?;
+        let count = shape.elements().as_const().unwrap_or(0);
+        let mut state = seed;
+        let mut bits = || splitmix(&mut state);
+        let values: Vec<f32> = (0..count).map(|_| number(&mut bits)).collect();
+        let stored = upload(runtime, &f32::encode(&values)?, Format::F32, Usage::Working)?;
+        Ok(Tensor::from_stored(runtime, shape, DType::F32, name, at, stored))
+    })
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014): every seed is a good one.
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// At least 0 and below 1, also as `f32`.
+fn unit(bits: u64) -> f64 {
+    (bits >> 40) as f64 / f64::from(1 << 24)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splitmix_is_the_published_one() {
+        let mut state = 1_234_567;
+        let first = [splitmix(&mut state), splitmix(&mut state)];
+        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+    }
+}

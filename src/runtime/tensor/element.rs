@@ -1,0 +1,195 @@
+//! Numbers of the host: slices in and out, and scalars in expressions.
+
+use half::{bf16, f16};
+
+use super::Tensor;
+use crate::base::DType;
+use crate::error::{Error, Result};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A type of the host that tensors are made from and read as.
+///
+/// `i64` is narrowed to `i32` with a check on the way in, and widened on the way out. `bool` takes
+/// four bytes on a device.
+pub trait Element: sealed::Sealed + Copy + 'static {
+    /// Type of the tensor's elements.
+    const DTYPE: DType;
+
+    /// The bytes on a device.
+    ///
+    /// # Errors
+    /// Invalid, naming the first number that does not fit.
+    fn encode(values: &[Self]) -> Result<Vec<u8>>;
+
+    /// The numbers from their bytes on a device.
+    fn decode(bytes: &[u8]) -> Vec<Self>;
+}
+
+macro_rules! element {
+    ($($ty:ident $dtype:ident)*) => {$(
+        impl sealed::Sealed for $ty {}
+        impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+
+            fn encode(values: &[$ty]) -> Result<Vec<u8>> {
+                match cfg!(target_endian = "little") {
+                    true => Ok(bytemuck::cast_slice(values).to_vec()),
+                    false => Ok(values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+                }
+            }
+
+            fn decode(bytes: &[u8]) -> Vec<$ty> {
+                let (values, _) = bytes.as_chunks();
+                values.iter().map(|value| $ty::from_le_bytes(*value)).collect()
+            }
+        }
+    )*};
+}
+
+element!(f32 F32 f16 F16 bf16 BF16 i32 I32 u32 U32);
+
+impl sealed::Sealed for bool {}
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+
+    fn encode(values: &[bool]) -> Result<Vec<u8>> {
+        Ok(values.iter().flat_map(|value| u32::from(*value).to_le_bytes()).collect())
+    }
+
+    fn decode(bytes: &[u8]) -> Vec<bool> {
+        u32::decode(bytes).into_iter().map(|word| word != 0).collect()
+    }
+}
+
+impl sealed::Sealed for i64 {}
+impl Element for i64 {
+    const DTYPE: DType = DType::I32;
+
+    fn encode(values: &[i64]) -> Result<Vec<u8>> {
+        let narrow = |(at, value): (usize, &i64)| {
+            i32::try_from(*value).map_err(|_| {
+                Error::invalid(format!("element {at} is {value}, which does not fit i32"))
+            })
+        };
+        let values: Vec<i32> = values.iter().enumerate().map(narrow).collect::<Result<_>>()?;
+        i32::encode(&values)
+    }
+
+    fn decode(bytes: &[u8]) -> Vec<i64> {
+        i32::decode(bytes).into_iter().map(i64::from).collect()
+    }
+}
+
+/// A number in an expression.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    /// A float.
+    F32(f32),
+    /// An integer.
+    I32(i32),
+    /// An integer that is not negative.
+    U32(u32),
+    /// A condition.
+    Bool(bool),
+}
+
+impl Scalar {
+    /// Type of a tensor of this number alone.
+    pub fn dtype(self) -> DType {
+        match self {
+            Scalar::F32(_) => DType::F32,
+            Scalar::I32(_) => DType::I32,
+            Scalar::U32(_) => DType::U32,
+            Scalar::Bool(_) => DType::Bool,
+        }
+    }
+
+    /// The bits as an element of a type. Integers become floats; nothing else is converted.
+    pub(super) fn word(self, dtype: DType) -> Result<u32> {
+        let word = match (self, dtype) {
+            (Scalar::F32(value), DType::F32) => Some(value.to_bits()),
+            (Scalar::I32(value), DType::F32) => Some((value as f32).to_bits()),
+            (Scalar::U32(value), DType::F32) => Some((value as f32).to_bits()),
+            (Scalar::I32(value), DType::I32) => Some(value.cast_unsigned()),
+            (Scalar::I32(value), DType::U32) => u32::try_from(value).ok(),
+            (Scalar::U32(value), DType::U32) => Some(value),
+            (Scalar::U32(value), DType::I32) => i32::try_from(value).ok().map(i32::cast_unsigned),
+            (Scalar::Bool(value), DType::Bool) => Some(u32::from(value)),
+            _ => None,
+        };
+        word.ok_or_else(|| {
+            Error::invalid(format!("the scalar {self:?} is no {dtype}: cast the tensor"))
+        })
+    }
+}
+
+/// The other side of an operation of two: a tensor, or a number for every element.
+#[derive(Clone, Debug)]
+pub enum Operand {
+    /// A tensor.
+    Tensor(Tensor),
+    /// A number, taken in the type of the tensor that it meets.
+    Scalar(Scalar),
+}
+
+impl From<&Tensor> for Operand {
+    fn from(tensor: &Tensor) -> Operand {
+        Operand::Tensor(tensor.clone())
+    }
+}
+
+impl From<Tensor> for Operand {
+    fn from(tensor: Tensor) -> Operand {
+        Operand::Tensor(tensor)
+    }
+}
+
+macro_rules! scalar {
+    ($($ty:ident $variant:ident)*) => {$(
+        impl From<$ty> for Scalar {
+            fn from(value: $ty) -> Scalar {
+                Scalar::$variant(value)
+            }
+        }
+        impl From<$ty> for Operand {
+            fn from(value: $ty) -> Operand {
+                Operand::Scalar(value.into())
+            }
+        }
+    )*};
+}
+
+scalar!(f32 F32 i32 I32 u32 U32 bool Bool);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_survive_the_way() {
+        let round = |values: &[f32]| f32::decode(&f32::encode(values).unwrap());
+        assert_eq!(round(&[1.5, -0.0, f32::INFINITY]), [1.5, -0.0, f32::INFINITY]);
+        assert_eq!(bool::decode(&bool::encode(&[true, false]).unwrap()), [true, false]);
+        assert_eq!(f16::decode(&f16::encode(&[f16::from_f32(0.5)]).unwrap())[0].to_f32(), 0.5);
+        assert_eq!(i64::decode(&i64::encode(&[-7, 1 << 30]).unwrap()), [-7, 1 << 30]);
+        let error = i64::encode(&[1, 1 << 31]).unwrap_err().to_string();
+        assert_eq!(error, "element 1 is 2147483648, which does not fit i32");
+    }
+
+    #[test]
+    fn scalars_take_the_type_of_the_tensor() {
+        assert_eq!(Scalar::I32(2).word(DType::F32).unwrap(), 2.0_f32.to_bits());
+        assert_eq!(Scalar::I32(-1).word(DType::I32).unwrap(), u32::MAX);
+        for (scalar, dtype) in [
+            (Scalar::I32(-1), DType::U32),
+            (Scalar::F32(1.0), DType::I32),
+            (Scalar::Bool(true), DType::F32),
+            (Scalar::F32(1.0), DType::F16),
+        ] {
+            assert!(scalar.word(dtype).unwrap_err().is_invalid(), "{scalar:?} as {dtype}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Operations on each element, with NumPy's broadcasting.
+
+use std::panic::Location;
+
+use super::{Operand, Place, Tensor};
+use crate::base::{DType, Shape};
+use crate::error::{Error, Result};
+use crate::ir::{BinaryOp, Op, UnaryOp};
+
+/// Methods of one operand.
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self) -> Tensor {
+                self.unary(UnaryOp::$op, Location::caller())
+            }
+        )*}
+    };
+}
+
+unary! {
+    /// `-x`, of `f32` or `i32`.
+    neg Neg;
+    /// `|x|`, of `f32` or `i32`.
+    abs Abs;
+    /// `e^x`.
+    exp Exp;
+    /// Natural logarithm.
+    log Log;
+    /// Square root.
+    sqrt Sqrt;
+    /// `1 / sqrt(x)`.
+    rsqrt Rsqrt;
+    /// `1 / x`.
+    reciprocal Reciprocal;
+    /// Sine of radians.
+    sin Sin;
+    /// Cosine of radians.
+    cos Cos;
+    /// Hyperbolic tangent.
+    tanh Tanh;
+    /// Gauss error function.
+    erf Erf;
+    /// Largest integer not above.
+    floor Floor;
+    /// Smallest integer not below.
+    ceil Ceil;
+    /// Nearest integer, halves to even.
+    round Round;
+    /// `1 / (1 + e^-x)`.
+    sigmoid Sigmoid;
+    /// `x * sigmoid(x)`.
+    silu Silu;
+    /// `x * (1 + erf(x / sqrt(2))) / 2`.
+    gelu Gelu;
+    /// The tanh approximation of GELU.
+    gelu_tanh GeluTanh;
+    /// `max(x, 0)`.
+    relu Relu;
+    /// Negation of a `bool`.
+    logical_not Not;
+}
+
+/// Methods of two operands.
+macro_rules! binary {
+    ($($(#[$doc:meta])* $name:ident $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self, other: impl Into<Operand>) -> Tensor {
+                self.binary(BinaryOp::$op, other.into(), Location::caller())
+            }
+        )*}
+    };
+}
+
+binary! {
+    /// Sum; integers wrap.
+    add Add;
+    /// Difference; integers wrap.
+    sub Sub;
+    /// Product of elements; integers wrap. [`Tensor::matmul`] is that of matrices.
+    mul Mul;
+    /// Quotient; integers truncate, and a zero divisor gives the dividend.
+    div Div;
+    /// Remainder with the sign of the dividend.
+    rem Rem;
+    /// `x^y` of `f32`.
+    pow Pow;
+    /// The smaller one of two elements. [`Tensor::min`] is the smallest along axes.
+    minimum Min;
+    /// The larger one of two elements. [`Tensor::max`] is the largest along axes.
+    maximum Max;
+    /// `x == y`, as `bool`.
+    eq Eq;
+    /// `x != y`, as `bool`.
+    ne Ne;
+    /// `x < y`, as `bool`.
+    lt Lt;
+    /// `x <= y`, as `bool`.
+    le Le;
+    /// `x > y`, as `bool`.
+    gt Gt;
+    /// `x >= y`, as `bool`.
+    ge Ge;
+    /// Both, of `bool`.
+    logical_and And;
+    /// Either, of `bool`.
+    logical_or Or;
+}
+
+impl Tensor {
+    /// `x * x`.
+    #[track_caller]
+    pub fn square(&self) -> Tensor {
+        self.binary(BinaryOp::Mul, self.into(), Location::caller())
+    }
+
+    /// Nothing below `low` and nothing above `high`.
+    #[track_caller]
+    pub fn clamp(&self, low: impl Into<Operand>, high: impl Into<Operand>) -> Tensor {
+        let at = Location::caller();
+        self.binary(BinaryOp::Max, low.into(), at).binary(BinaryOp::Min, high.into(), at)
+    }
+
+    /// Where this `bool` holds the element of `a`, elsewhere that of `b`. All three broadcast.
+    ///
+    /// ```
+    /// # use warploom::{Runtime, Tensor};
+    /// # fn main() -> warploom::Result<()> {
+    /// let x = Tensor::from_vec(&Runtime::auto()?, vec![-1.0_f32, 4.0], [2]);
+    /// let y = x.gt(0.0).select(x.sqrt(), 0.0);
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn select(&self, a: impl Into<Operand>, b: impl Into<Operand>) -> Tensor {
+        let (a, b, at) = (a.into(), b.into(), Location::caller());
+        self.attempt("select", at, || {
+            let dtype = match (&a, &b) {
+                (Operand::Tensor(tensor), _) | (_, Operand::Tensor(tensor)) => tensor.dtype(),
+                (Operand::Scalar(scalar), _) => scalar.dtype(),
+            };
+            let (a, b) = (self.other(a, dtype, at)?, self.other(b, dtype, at)?);
+            if let Some(failed) = [&a, &b].into_iter().find(|side| side.node.is_failed()) {
+                return Ok(failed.clone());
+            }
+            broadcast(&a, &b)?;
+            Ok(Tensor::record("select", at, Op::Select, &[self, &a, &b]))
+        })
+    }
+
+    /// The elements in another type. Floats to integers truncate and saturate; numbers to `bool`
+    /// is whether they are not 0.
+    ///
+    /// From `f16` and `bf16` it takes tensors whose numbers are on the device; to them no device
+    /// has a kernel yet, which the read then says.
+    #[track_caller]
+    pub fn cast(&self, dtype: DType) -> Tensor {
+        let at = Location::caller();
+        self.attempt("cast", at, || {
+            if dtype == self.dtype() {
+                return Ok(self.clone());
+            }
+            match (self.dtype(), self.node.stored()?) {
+                (DType::F16 | DType::BF16, Some(_)) => self.unpacked(at).map(|unpacked| {
+                    if dtype == DType::F32 { unpacked } else { unpacked.cast_at(dtype, at) }
+                }),
+                _ => Ok(self.cast_at(dtype, at)),
+            }
+        })
+    }
+
+    fn cast_at(&self, dtype: DType, at: Place) -> Tensor {
+        Tensor::record("cast", at, Op::Cast(dtype), &[self])
+    }
+
+    /// Elements of two bytes as `f32`: all of them as the one row of a table, which is gathered,
+    /// since that unpacks.
+    fn unpacked(&self, at: Place) -> Result<Tensor> {
+        let table = self.reshaped(Shape::new([1, self.elements()]), "cast", at)?;
+        let first = Tensor::constant(self.runtime(), Shape::new([1]), DType::U32, "cast", at, 0);
+        let row = Tensor::record("cast", at, Op::Gather { axis: 0 }, &[&table, &first]);
+        Ok(Tensor::record("cast", at, Op::Reshape(self.dims().clone()), &[&row]))
+    }
+
+    pub(super) fn unary(&self, op: UnaryOp, at: Place) -> Tensor {
+        Tensor::record(op.name(), at, Op::Unary(op), &[self])
+    }
+
+    pub(super) fn binary(&self, op: BinaryOp, other: Operand, at: Place) -> Tensor {
+        self.attempt(op.name(), at, || {
+            let other = self.other(other, self.dtype(), at)?;
+            if other.node.is_failed() {
+                return Ok(other);
+            }
+            if self.dtype() != other.dtype() {
+                let (a, b) = (self.dtype(), other.dtype());
+                return Err(Error::invalid(format!("a tensor of {a} and one of {b}: cast one")));
+            }
+            halves(self)?;
+            broadcast(self, &other)?;
+            Ok(Tensor::record(op.name(), at, Op::Binary(op), &[self, &other]))
+        })
+    }
+
+    /// `scalar op self`, for a scalar on the left.
+    pub(super) fn binary_of(&self, op: BinaryOp, left: Operand, at: Place) -> Tensor {
+        self.attempt(op.name(), at, || {
+            let left = self.other(left, self.dtype(), at)?;
+            Ok(left.binary(op, self.into(), at))
+        })
+    }
+
+    /// An operand as a tensor; a scalar in the type asked for.
+    fn other(&self, operand: Operand, dtype: DType, at: Place) -> Result<Tensor> {
+        match operand {
+            Operand::Tensor(tensor) => Ok(tensor),
+            Operand::Scalar(scalar) => {
+                halves(self)?;
+                let (shape, word) = (Shape::default(), scalar.word(dtype)?);
+                Ok(Tensor::constant(self.runtime(), shape, dtype, "scalar", at, word))
+            }
+        }
+    }
+}
+
+/// Elements of two bytes hold data and are not calculated with.
+fn halves(tensor: &Tensor) -> Result<()> {
+    match tensor.dtype() {
+        DType::F16 | DType::BF16 => Err(Error::invalid(format!(
+            "arithmetic is on f32, not on {}: cast to f32 first",
+            tensor.dtype()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether two tensors broadcast; else which axis of the result does not.
+fn broadcast(a: &Tensor, b: &Tensor) -> Result<()> {
+    let rank = a.rank().max(b.rank());
+    let size = |tensor: &Tensor, axis: usize| {
+        (axis + tensor.rank()).checked_sub(rank).map_or(1, |axis| tensor.shape()[axis])
+    };
+    for axis in 0..rank {
+        let (m, n) = (size(a, axis), size(b, axis));
+        if m != n && m != 1 && n != 1 {
+            return Err(Error::invalid(format!(
+                "shapes {} and {} do not broadcast: axis {axis} is {m} and {n}",
+                a.dims(),
+                b.dims()
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Running what was recorded.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::cache::Compiled;
+use super::graph::{Structure, Waiting, asked_by, collect, cut};
+use super::node::Stored;
+use super::{CacheStats, Tensor};
+use crate::base::platform::MaybeSend;
+use crate::base::{Format, SymbolValues};
+use crate::error::{Error, Result};
+use crate::memory::PooledBuffer;
+use crate::provider::{Args, Usage};
+use crate::runtime::{Keep, Runtime};
+
+/// Operations of one plan at most.
+pub(super) const CHUNK: usize = 512;
+
+impl Tensor {
+    /// Runs this tensor and keeps the result on the device. Nothing waits for the device.
+    ///
+    /// # Errors
+    /// The error that the tensor carries, and what planning and the device say.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn realize(&self) -> Result<&Tensor> {
+        Tensor::eval(&[self]).map(|()| self)
+    }
+
+    /// Runs several tensors together, as one graph where they depend on the same things, and
+    /// keeps the results on the device. Nothing waits for the device.
+    ///
+    /// ```
+    /// # use warploom::{Runtime, Tensor};
+    /// # fn main() -> warploom::Result<()> {
+    /// let x = Tensor::arange(&Runtime::auto()?, 0.0, 4.0, 1.0);
+    /// let (even, odd) = (&x * 2.0, &x * 2.0 + 1.0);
+    /// Tensor::eval(&[&even, &odd])?;
+    /// assert!(even.is_evaluated() && odd.is_evaluated());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The first error that one of them carries, and what planning and the device say.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn eval(tensors: &[&Tensor]) -> Result<()> {
+        crate::base::platform::block_on(evaluate(tensors))
+    }
+
+    /// As [`Tensor::eval`], without blocking on the compiler of kernels.
+    ///
+    /// # Errors
+    /// As `eval`.
+    pub async fn eval_async(tensors: &[&Tensor]) -> Result<()> {
+        evaluate(tensors).await
+    }
+}
+
+impl Runtime {
+    /// What the plans of this runtime's tensors have cost.
+    pub fn tensor_stats(&self) -> CacheStats {
+        self.tensors.stats()
+    }
+}
+
+/// Runs what these tensors need.
+pub(super) async fn evaluate(tensors: &[&Tensor]) -> Result<()> {
+    let mut left: SmallVec<[&Tensor; 4]> = SmallVec::from_slice(tensors);
+    // Those of one runtime together.
+    while let Some(runtime) = left.first().map(|first| first.runtime().clone()) {
+        let (these, others) = left.into_iter().partition(|t| Arc::ptr_eq(t.runtime(), &runtime));
+        left = others;
+        let these: SmallVec<[&Tensor; 4]> = these;
+        let mut waiting = collect(&these)?;
+        let mut rest = waiting.as_mut_slice();
+        while !rest.is_empty() {
+            let (length, last) = {
+                let chunk = cut(rest, CHUNK);
+                let run = run(&runtime, chunk).await;
+                let last = chunk.last().map(|step| step.node.clone());
+                (chunk.len(), run.err().zip(last))
+            };
+            if let Some((error, node)) = last {
+                return Err(asked_by(error, &node));
+            }
+            rest = &mut rest[length..];
+        }
+    }
+    Ok(())
+}
+
+/// Runs operations whose operands are among them or on the device.
+async fn run(runtime: &Arc<Runtime>, waiting: &[Waiting]) -> Result<()> {
+    let structure = Structure::new(waiting)?;
+    match run_once(runtime, &structure).await {
+        Err(error) if error.is_out_of_memory() => {
+            // Work that was not handed over holds memory, and so do plans that nobody needs now.
+            // A failure of that work is told to those who read its results.
+            let _ = runtime.batcher().flush_all();
+            runtime.tensors.clear();
+            runtime.pool().trim();
+            run_once(runtime, &structure).await
+        }
+        result => result,
+    }
+}
+
+async fn run_once(runtime: &Arc<Runtime>, structure: &Structure<'_>) -> Result<()> {
+    let compiled = runtime.tensors.get(runtime, structure).await?;
+    let outputs = (compiled.outputs.iter())
+        .map(|(_, bytes)| runtime.pool().take((*bytes).max(1), Usage::Working))
+        .collect::<Result<Vec<PooledBuffer>>>()?;
+    let args = arguments(structure, &compiled, &outputs);
+    let mut keep = Keep::default();
+    keep.things
+        .extend(structure.leaves.iter().map(|leaf| leaf.stored.clone() as Arc<dyn MaybeSend>));
+    keep.things.push(compiled.clone());
+    // The outputs are held here until they are in their tensors, which may go before the submit.
+    let outputs: Vec<Arc<PooledBuffer>> = outputs.into_iter().map(Arc::new).collect();
+    keep.things.extend(outputs.iter().map(|buffer| buffer.clone() as Arc<dyn MaybeSend>));
+    keep.bytes = compiled.outputs.iter().map(|(_, bytes)| bytes).sum();
+    let receipt = compiled.instance.run_args(args, keep).await?;
+    for (step, buffer) in structure.wanted().zip(outputs) {
+        let format = Format::Plain(step.node.dtype);
+        step.node.store(Arc::new(Stored { buffer, format, receipt: receipt.clone() }));
+    }
+    Ok(())
+}
+
+fn arguments(structure: &Structure<'_>, compiled: &Compiled, outputs: &[PooledBuffer]) -> Args {
+    let leaves = structure.leaves.iter().zip(&compiled.leaves);
+    let leaves = leaves.filter_map(|(leaf, slot)| Some(((*slot)?, leaf.stored.buffer.range())));
+    let outputs = compiled.outputs.iter().zip(outputs);
+    let outputs = outputs.map(|((slot, _), buffer)| (*slot, buffer.range()));
+    let uploads =
+        compiled.uploads.iter().map(|i| structure.scalars[*i].to_le_bytes().to_vec()).collect();
+    Args { symbols: SymbolValues::new(), uploads, buffers: leaves.chain(outputs).collect() }
+}
+
+/// Puts bytes of the host on the device.
+pub(super) fn upload(
+    runtime: &Arc<Runtime>,
+    bytes: &[u8],
+    format: Format,
+    usage: Usage,
+) -> Result<Arc<Stored>> {
+    let size = (bytes.len() as u64).max(1).next_multiple_of(crate::provider::GRANULE);
+    let buffer = match runtime.pool().take(size, usage) {
+        Err(error) if error.is_out_of_memory() => {
+            let _ = runtime.batcher().flush_all();
+            runtime.tensors.clear();
+            runtime.pool().take(size, usage)
+        }
+        result => result,
+    }?;
+    if !bytes.is_empty() {
+        let range = buffer.range();
+        let to = crate::provider::BufferRange { bytes: bytes.len() as u64, ..range };
+        runtime.device().write(to, bytes)?;
+    }
+    Ok(Arc::new(Stored { buffer: Arc::new(buffer), format, receipt: None }))
+}
+
+/// The error of a read, with what was read.
+pub(super) fn reading(error: Error, tensor: &Tensor) -> Error {
+    match error.is_invalid() && tensor.node.is_failed() {
+        true => error,
+        false => error.context(format_args!("reading {}", tensor.node.origin())),
+    }
+}

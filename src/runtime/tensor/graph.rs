@@ -1,0 +1,264 @@
+//! From recorded operations to a graph of the compiler, and to the key that it is cached under.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Tensor;
+use super::node::{Node, Recorded, Stored, reads_as_stored};
+use crate::base::{DType, Format, Shape};
+use crate::error::{Error, Result, broken_invariant};
+use crate::ir::{self, Graph, NodeId, Op, OpClass};
+
+/// An operation that waits, as it was when the walk met it.
+pub(super) struct Waiting {
+    pub(super) node: Arc<Node>,
+    pub(super) recorded: Arc<Recorded>,
+    /// Whether its result is to be kept.
+    pub(super) wanted: bool,
+}
+
+/// Everything that `roots` need and that has not run, operands before readers. Results to keep
+/// are marked: the roots, and expensive ones that somebody else holds.
+///
+/// # Errors
+/// The error of the first tensor that carries one.
+pub(super) fn collect(roots: &[&Tensor]) -> Result<Vec<Waiting>> {
+    let mut order: Vec<Waiting> = Vec::new();
+    // For each node its place in `order`, or none while its operands are walked.
+    let mut seen: HashMap<*const Node, Option<usize>> = HashMap::new();
+    let mut uses: Vec<usize> = Vec::new();
+    let mut stack: Vec<(Arc<Node>, Arc<Recorded>, usize)> = Vec::new();
+    for root in roots {
+        if let Some(recorded) = root.node.recorded()?
+            && seen.insert(Arc::as_ptr(&root.node), None).is_none()
+        {
+            stack.push((root.node.clone(), recorded, 0));
+        }
+        while let Some((node, recorded, next)) = stack.pop() {
+            let Some(input) = recorded.inputs.get(next).cloned() else {
+                seen.insert(Arc::as_ptr(&node), Some(order.len()));
+                order.push(Waiting { node, recorded, wanted: false });
+                uses.push(0);
+                continue;
+            };
+            stack.push((node, recorded, next + 1));
+            if !seen.contains_key(&Arc::as_ptr(&input))
+                && let Some(recorded) = input.recorded()?
+            {
+                seen.insert(Arc::as_ptr(&input), None);
+                stack.push((input, recorded, 0));
+            }
+        }
+    }
+    for waiting in &order {
+        for input in &waiting.recorded.inputs {
+            if let Some(Some(place)) = seen.get(&Arc::as_ptr(input)) {
+                uses[*place] += 1;
+            }
+        }
+    }
+    for (waiting, uses) in order.iter_mut().zip(uses) {
+        // One handle is the one in `order`.
+        let elsewhere = Arc::strong_count(&waiting.node) > uses + 1;
+        let expensive = matches!(
+            waiting.recorded.op.class(),
+            OpClass::Anchor | OpClass::Reduction | OpClass::Special
+        );
+        let root = roots.iter().any(|root| Arc::ptr_eq(&root.node, &waiting.node));
+        waiting.wanted = root || (elsewhere && expensive);
+    }
+    Ok(order)
+}
+
+/// Memory that a graph reads.
+pub(super) struct Leaf {
+    pub(super) stored: Arc<Stored>,
+    /// The storage format, where it is read as a weight.
+    format: Option<Format>,
+    shape: Shape,
+    dtype: DType,
+}
+
+#[derive(Clone, Copy)]
+enum Operand {
+    Leaf(usize),
+    Step(usize),
+}
+
+/// Waiting operations as a graph that does not depend on which tensors they are of.
+pub(super) struct Structure<'a> {
+    waiting: &'a [Waiting],
+    pub(super) leaves: Vec<Leaf>,
+    operands: Vec<SmallVec<[Operand; 3]>>,
+    /// Bits of the scalars in expressions, in the order of their steps.
+    pub(super) scalars: Vec<u32>,
+    /// Everything but the scalars: equal keys have equal plans.
+    pub(super) key: String,
+}
+
+/// Whether an operation is a scalar of an expression, whose value may change from run to run.
+fn scalar(waiting: &Waiting) -> Option<u32> {
+    match &waiting.recorded.op {
+        Op::Constant { words } if waiting.node.sizes.is_empty() => words.first().copied(),
+        _ => None,
+    }
+}
+
+impl<'a> Structure<'a> {
+    /// The structure of operations of which each stands after its operands.
+    ///
+    /// # Errors
+    /// The error of an operand that carries one, or of the run that computes it.
+    pub(super) fn new(waiting: &'a [Waiting]) -> Result<Structure<'a>> {
+        let mut out = Structure {
+            waiting,
+            leaves: Vec::new(),
+            operands: Vec::with_capacity(waiting.len()),
+            scalars: Vec::new(),
+            key: String::new(),
+        };
+        let places: HashMap<*const Node, usize> =
+            waiting.iter().enumerate().map(|(i, w)| (Arc::as_ptr(&w.node), i)).collect();
+        let mut known: HashMap<(*const Stored, *const Node, bool), usize> = HashMap::new();
+        for step in waiting {
+            let mut operands = SmallVec::new();
+            for (i, input) in step.recorded.inputs.iter().enumerate() {
+                operands.push(match places.get(&Arc::as_ptr(input)) {
+                    Some(place) => Operand::Step(*place),
+                    None => Operand::Leaf(out.leaf(&mut known, step, input, i)?),
+                });
+            }
+            out.describe(step, &operands);
+            out.operands.push(operands);
+        }
+        Ok(out)
+    }
+
+    fn leaf(
+        &mut self,
+        known: &mut HashMap<(*const Stored, *const Node, bool), usize>,
+        step: &Waiting,
+        input: &Arc<Node>,
+        place: usize,
+    ) -> Result<usize> {
+        let stored = input.stored().map_err(|e| e.context(step.node.origin()))?;
+        let Some(stored) = stored else {
+            broken_invariant(format_args!("{} waits for what does not run", step.node.origin()));
+        };
+        if let Some(error) = stored.failure() {
+            return Err(error.context(input.origin()));
+        }
+        let as_weight = stored.format.is_quantised()
+            || reads_as_stored(&step.recorded.op, place, stored.format);
+        let key = (Arc::as_ptr(&stored), Arc::as_ptr(input), as_weight);
+        if let Some(leaf) = known.get(&key) {
+            return Ok(*leaf);
+        }
+        let format = as_weight.then_some(stored.format);
+        let shape = input.shape.clone();
+        // Writing to a string does not fail.
+        let _ = write!(self.key, "<{}{shape}{format:?}>", input.dtype);
+        self.leaves.push(Leaf { stored, format, shape, dtype: input.dtype });
+        known.insert(key, self.leaves.len() - 1);
+        Ok(self.leaves.len() - 1)
+    }
+
+    /// Adds a step to the key.
+    fn describe(&mut self, step: &Waiting, operands: &[Operand]) {
+        if let Some(word) = scalar(step) {
+            self.scalars.push(word);
+            let _ = write!(self.key, "{}", step.node.dtype);
+        } else {
+            let _ = write!(self.key, "{:?}", step.recorded.op);
+            if matches!(step.recorded.op, Op::Constant { .. }) {
+                let _ = write!(self.key, "{}{}", step.node.dtype, step.node.shape);
+            }
+        }
+        for operand in operands {
+            let _ = match operand {
+                Operand::Leaf(i) => write!(self.key, " x{i}"),
+                Operand::Step(i) => write!(self.key, " %{i}"),
+            };
+        }
+        self.key.push(if step.wanted { '!' } else { ';' });
+    }
+
+    /// The graph: leaves `x0`.., results `y0`.., and where `open` scalars as inputs `s0`...
+    ///
+    /// # Errors
+    /// Invalid, where a name stands twice, which it never does.
+    pub(super) fn graph(&self, open: bool) -> Result<Graph> {
+        let mut graph = Graph::new("tensors");
+        let leaves: Vec<NodeId> = (self.leaves.iter().enumerate())
+            .map(|(i, leaf)| match leaf.format {
+                Some(format) => graph.weight(&format!("x{i}"), leaf.shape.clone(), format),
+                None => graph.input(&format!("x{i}"), leaf.shape.clone(), leaf.dtype),
+            })
+            .collect();
+        let mut steps: Vec<NodeId> = Vec::with_capacity(self.waiting.len());
+        let mut scalars = 0;
+        for (step, operands) in self.waiting.iter().zip(&self.operands) {
+            let node = &step.node;
+            if scalar(step).is_some() {
+                scalars += 1;
+                if open {
+                    let name = format!("s{}", scalars - 1);
+                    steps.push(graph.input(&name, node.shape.clone(), node.dtype));
+                    continue;
+                }
+            }
+            let inputs = operands
+                .iter()
+                .map(|operand| match operand {
+                    Operand::Leaf(i) => leaves[*i],
+                    Operand::Step(i) => steps[*i],
+                })
+                .collect();
+            let label = match &step.recorded.op {
+                Op::Constant { .. } => String::new(),
+                _ => format!("{}:{}", node.at.file(), node.at.line()),
+            };
+            steps.push(graph.push(ir::Node {
+                op: step.recorded.op.clone(),
+                inputs,
+                shape: node.shape.clone(),
+                dtype: node.dtype,
+                label,
+            }));
+        }
+        let wanted = self.waiting.iter().zip(&steps).filter(|(step, _)| step.wanted);
+        for (i, (_, id)) in wanted.enumerate() {
+            graph.output(format!("y{i}"), *id)?;
+        }
+        Ok(graph)
+    }
+
+    /// The results to keep, in the order of the graph's outputs.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter().filter(|step| step.wanted)
+    }
+}
+
+/// The first `count` of waiting operations; what later ones read of them is wanted.
+pub(super) fn cut(waiting: &mut [Waiting], count: usize) -> &mut [Waiting] {
+    if waiting.len() <= count {
+        return waiting;
+    }
+    let (first, rest) = waiting.split_at_mut(count);
+    let places: HashMap<*const Node, usize> =
+        first.iter().enumerate().map(|(i, w)| (Arc::as_ptr(&w.node), i)).collect();
+    for input in rest.iter().flat_map(|later| &later.recorded.inputs) {
+        if let Some(place) = places.get(&Arc::as_ptr(input)) {
+            first[*place].wanted = true;
+        }
+    }
+    first
+}
+
+/// The error of an evaluation, with the operation that asked for it.
+pub(super) fn asked_by(error: Error, node: &Node) -> Error {
+    error.context(format_args!("running {}", node.origin()))
+}

@@ -1,0 +1,264 @@
+//! What a handle points to: an operation that was recorded, or memory on the device.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::arguments::addressable;
+use super::{Place, Tensor};
+use crate::base::{DType, Format, Shape};
+use crate::error::{Error, Result, broken_invariant};
+use crate::ir::{self, Op, infer};
+use crate::memory::PooledBuffer;
+use crate::runtime::{Receipt, Runtime};
+
+/// Operations in a row that wait at most; then they are run.
+#[cfg(not(target_arch = "wasm32"))]
+const DEPTH: u32 = super::eval::CHUNK as u32;
+
+/// A tensor, shared by its handles and by the operations that read it.
+pub(super) struct Node {
+    pub(super) runtime: Arc<Runtime>,
+    pub(super) shape: Shape,
+    pub(super) sizes: SmallVec<[usize; 4]>,
+    pub(super) dtype: DType,
+    /// What made it, for messages.
+    pub(super) name: &'static str,
+    pub(super) at: Place,
+    /// Operations in a row that waited when it was recorded, itself included.
+    depth: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Clone)]
+enum State {
+    Recorded(Arc<Recorded>),
+    Stored(Arc<Stored>),
+    Failed(Arc<Error>),
+}
+
+/// An operation that has not run.
+pub(super) struct Recorded {
+    pub(super) op: Op,
+    pub(super) inputs: SmallVec<[Arc<Node>; 3]>,
+}
+
+/// Memory on the device: elements row-major without gaps.
+pub(super) struct Stored {
+    pub(super) buffer: Arc<PooledBuffer>,
+    /// How the elements are stored.
+    pub(super) format: Format,
+    /// Tells how the run went that computes it; `None` for what came from the host.
+    pub(super) receipt: Option<Receipt>,
+}
+
+impl Stored {
+    /// What went wrong when it was computed, as far as is known.
+    pub(super) fn failure(&self) -> Option<Error> {
+        let error = self.receipt.as_ref().and_then(Receipt::failure);
+        error.map(|e| e.context("the run that computes it failed"))
+    }
+}
+
+impl Node {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Only whole values are ever stored.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The operation to run; `None` where the numbers are on the device.
+    ///
+    /// # Errors
+    /// The error that the tensor carries.
+    pub(super) fn recorded(&self) -> Result<Option<Arc<Recorded>>> {
+        match &*self.state() {
+            State::Recorded(recorded) => Ok(Some(recorded.clone())),
+            State::Stored(_) => Ok(None),
+            State::Failed(error) => Err(error.duplicate()),
+        }
+    }
+
+    /// The memory; `None` where it has not run.
+    ///
+    /// # Errors
+    /// The error that the tensor carries.
+    pub(super) fn stored(&self) -> Result<Option<Arc<Stored>>> {
+        match &*self.state() {
+            State::Recorded(_) => Ok(None),
+            State::Stored(stored) => Ok(Some(stored.clone())),
+            State::Failed(error) => Err(error.duplicate()),
+        }
+    }
+
+    pub(super) fn is_failed(&self) -> bool {
+        matches!(&*self.state(), State::Failed(_))
+    }
+
+    /// Where it comes from: `add at src/main.rs:12:17`.
+    pub(super) fn origin(&self) -> String {
+        format!("{} at {}", self.name, self.at)
+    }
+
+    fn depth(&self) -> u32 {
+        match &*self.state() {
+            State::Recorded(_) => self.depth,
+            _ => 0,
+        }
+    }
+
+    /// Puts memory in the place of the operation, which lets go of its operands.
+    pub(super) fn store(&self, stored: Arc<Stored>) {
+        let before = std::mem::replace(&mut *self.state(), State::Stored(stored));
+        // Dropped after the lock: it may be the last of a long chain.
+        drop(before);
+    }
+
+    /// As an operand of `op` to the rules of the graph. Memory in a storage format is a weight to
+    /// those who read it as stored.
+    fn operand(&self, op: &Op, place: usize) -> ir::Node {
+        let format = match &*self.state() {
+            State::Stored(stored) => Some(stored.format),
+            _ => None,
+        };
+        let (op, dtype) = match format {
+            Some(format) if format.is_quantised() || reads_as_stored(op, place, format) => {
+                (Op::Weight { name: self.name.into(), format }, DType::F32)
+            }
+            _ => (Op::Input { name: String::new() }, self.dtype),
+        };
+        ir::Node {
+            op,
+            inputs: SmallVec::new(),
+            shape: self.shape.clone(),
+            dtype,
+            label: String::new(),
+        }
+    }
+}
+
+/// Whether an operand on the device is read in its storage format, as the graph's weights are.
+pub(super) fn reads_as_stored(op: &Op, place: usize, format: Format) -> bool {
+    match (op, place) {
+        (Op::Linear, 1) => true,
+        (Op::Gather { axis: 0 }, 0) => format.is_quantised() || format.block_bytes() != 4,
+        _ => false,
+    }
+}
+
+impl Drop for Recorded {
+    /// Operands that nobody else holds go one by one: a chain of any length needs no stack.
+    fn drop(&mut self) {
+        let mut left: Vec<Arc<Node>> = self.inputs.drain(..).collect();
+        while let Some(node) = left.pop() {
+            let Some(node) = Arc::into_inner(node) else { continue };
+            let state = node.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+            if let State::Recorded(recorded) = state
+                && let Some(mut recorded) = Arc::into_inner(recorded)
+            {
+                left.extend(recorded.inputs.drain(..));
+            }
+        }
+    }
+}
+
+impl Tensor {
+    pub(super) fn failed(
+        runtime: &Arc<Runtime>,
+        name: &'static str,
+        at: Place,
+        error: Error,
+    ) -> Tensor {
+        let error = error.context(format_args!("{name} at {at}"));
+        let state = State::Failed(Arc::new(error));
+        Tensor::node(runtime, Shape::default(), DType::F32, name, at, 0, state)
+    }
+
+    /// Memory on the device as a tensor.
+    pub(super) fn from_stored(
+        runtime: &Arc<Runtime>,
+        shape: Shape,
+        dtype: DType,
+        name: &'static str,
+        at: Place,
+        stored: Arc<Stored>,
+    ) -> Tensor {
+        Tensor::node(runtime, shape, dtype, name, at, 0, State::Stored(stored))
+    }
+
+    /// A constant: one number for every element.
+    pub(super) fn constant(
+        runtime: &Arc<Runtime>,
+        shape: Shape,
+        dtype: DType,
+        name: &'static str,
+        at: Place,
+        word: u32,
+    ) -> Tensor {
+        let op = Op::Constant { words: vec![word] };
+        let recorded = Recorded { op, inputs: SmallVec::new() };
+        Tensor::node(runtime, shape, dtype, name, at, 1, State::Recorded(Arc::new(recorded)))
+    }
+
+    fn node(
+        runtime: &Arc<Runtime>,
+        shape: Shape,
+        dtype: DType,
+        name: &'static str,
+        at: Place,
+        depth: u32,
+        state: State,
+    ) -> Tensor {
+        // Every size was given as a `usize` or inferred from such.
+        let sizes = shape.dims().iter().map(|d| d.as_const().unwrap_or(0) as usize).collect();
+        let runtime = runtime.clone();
+        let state = Mutex::new(state);
+        Tensor { node: Arc::new(Node { runtime, shape, sizes, dtype, name, at, depth, state }) }
+    }
+
+    /// Records an operation. The error of the first operand that carries one, or that of the
+    /// rules, goes into the result.
+    pub(super) fn record(name: &'static str, at: Place, op: Op, inputs: &[&Tensor]) -> Tensor {
+        if let Some(failed) = inputs.iter().find(|input| input.node.is_failed()) {
+            return Tensor::clone(failed);
+        }
+        let Some(first) = inputs.first() else {
+            broken_invariant(format_args!("{name} is recorded without operands"))
+        };
+        match Tensor::record_inner(name, at, op, inputs) {
+            Ok(tensor) => tensor.flushed(),
+            Err(error) => Tensor::failed(first.runtime(), name, at, error),
+        }
+    }
+
+    fn record_inner(name: &'static str, at: Place, op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
+        let runtime = inputs[0].runtime();
+        if let Some(other) = inputs.iter().find(|other| !Arc::ptr_eq(other.runtime(), runtime)) {
+            let id = |runtime: &Runtime| runtime.device().profile().id();
+            return Err(Error::invalid(format!(
+                "operands of two runtimes, on {} and {}",
+                id(runtime),
+                id(other.runtime())
+            )));
+        }
+        let operands: SmallVec<[ir::Node; 3]> =
+            inputs.iter().enumerate().map(|(i, tensor)| tensor.node.operand(&op, i)).collect();
+        let operands: SmallVec<[&ir::Node; 3]> = operands.iter().collect();
+        let (shape, dtype) = infer(&op, &operands)?;
+        addressable(&shape)?;
+        let depth = 1 + inputs.iter().map(|input| input.node.depth()).max().unwrap_or(0);
+        let inputs = inputs.iter().map(|input| input.node.clone()).collect();
+        let state = State::Recorded(Arc::new(Recorded { op, inputs }));
+        Ok(Tensor::node(runtime, shape, dtype, name, at, depth, state))
+    }
+
+    /// Itself; run first, where too many operations wait in a row.
+    fn flushed(self) -> Tensor {
+        #[cfg(not(target_arch = "wasm32"))]
+        if self.node.depth >= DEPTH
+            && let Err(error) = crate::base::platform::block_on(super::eval::evaluate(&[&self]))
+        {
+            return Tensor::failed(self.runtime(), self.node.name, self.node.at, error);
+        }
+        self
+    }
+}

@@ -1,0 +1,92 @@
+//! `+ - * / %` and unary minus, with tensors and numbers on both sides.
+
+use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Rem, Sub, SubAssign};
+use std::panic::Location;
+
+use super::Tensor;
+use crate::ir::{BinaryOp, UnaryOp};
+
+macro_rules! operator {
+    ($($trait:ident $method:ident;)*) => {$(
+        operator!(@right $trait $method: &Tensor, Tensor, f32, i32);
+        operator!(@left $trait $method: f32, i32);
+    )*};
+    (@right $trait:ident $method:ident: $($right:ty),*) => {$(
+        impl $trait<$right> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, right: $right) -> Tensor {
+                self.binary(BinaryOp::$trait, right.into(), Location::caller())
+            }
+        }
+        impl $trait<$right> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, right: $right) -> Tensor {
+                self.binary(BinaryOp::$trait, right.into(), Location::caller())
+            }
+        }
+    )*};
+    (@left $trait:ident $method:ident: $($left:ty),*) => {$(
+        impl $trait<&Tensor> for $left {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, right: &Tensor) -> Tensor {
+                right.binary_of(BinaryOp::$trait, self.into(), Location::caller())
+            }
+        }
+        impl $trait<Tensor> for $left {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, right: Tensor) -> Tensor {
+                right.binary_of(BinaryOp::$trait, self.into(), Location::caller())
+            }
+        }
+    )*};
+}
+
+operator! {
+    Add add;
+    Sub sub;
+    Mul mul;
+    Div div;
+    Rem rem;
+}
+
+macro_rules! assign {
+    ($($trait:ident $method:ident $op:ident;)*) => {$(
+        assign!(@right $trait $method $op: &Tensor, Tensor, f32, i32);
+    )*};
+    (@right $trait:ident $method:ident $op:ident: $($right:ty),*) => {$(
+        impl $trait<$right> for Tensor {
+            /// Puts the result in this handle; other handles keep the tensor that was there.
+            #[track_caller]
+            fn $method(&mut self, right: $right) {
+                *self = self.binary(BinaryOp::$op, right.into(), Location::caller());
+            }
+        }
+    )*};
+}
+
+assign! {
+    AddAssign add_assign Add;
+    SubAssign sub_assign Sub;
+    MulAssign mul_assign Mul;
+    DivAssign div_assign Div;
+}
+
+impl Neg for &Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        self.unary(UnaryOp::Neg, Location::caller())
+    }
+}
+
+impl Neg for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        self.unary(UnaryOp::Neg, Location::caller())
+    }
+}

@@ -1,0 +1,155 @@
+//! Reads: what makes tensors run, and waits.
+
+use std::sync::Arc;
+
+use super::eval::{evaluate, reading};
+use super::node::Stored;
+use super::{Element, Tensor};
+use crate::base::{Dim, SymbolValues};
+use crate::error::{Error, Result, broken_invariant};
+use crate::provider::{Args, Command, Device, PreparedId, Recording, Resource, SlotRange};
+use crate::runtime::batcher::Work;
+use crate::runtime::{Keep, Runtime};
+
+impl Tensor {
+    /// The numbers in row-major order, after running what has not run.
+    ///
+    /// # Errors
+    /// The error that the tensor carries; invalid, where its elements are of another type; and
+    /// what planning and the device say: out of memory and a lost device are told as such, and
+    /// after the former the runtime goes on working.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        crate::base::platform::block_on(self.to_vec_async())
+    }
+
+    /// As [`Tensor::to_vec`], without blocking.
+    ///
+    /// # Errors
+    /// As `to_vec`.
+    pub async fn to_vec_async<T: Element>(&self) -> Result<Vec<T>> {
+        self.check_plain()?;
+        if T::DTYPE != self.dtype() {
+            let error = Error::invalid(format!(
+                "elements are {}, not {}: cast before",
+                self.dtype(),
+                T::DTYPE
+            ));
+            return Err(reading(error, self));
+        }
+        Ok(T::decode(&self.to_bytes_async().await?))
+    }
+
+    /// The only number of a tensor of one element.
+    ///
+    /// # Errors
+    /// Invalid, where it has another number of elements, and as [`Tensor::to_vec`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn item<T: Element>(&self) -> Result<T> {
+        crate::base::platform::block_on(self.item_async())
+    }
+
+    /// As [`Tensor::item`], without blocking.
+    ///
+    /// # Errors
+    /// As `item`.
+    pub async fn item_async<T: Element>(&self) -> Result<T> {
+        self.check()?;
+        match self.to_vec_async().await?[..] {
+            [value] => Ok(value),
+            _ => {
+                let (count, shape) = (self.elements(), self.dims());
+                let what = format!("one number of {count}, of a tensor of the shape {shape}");
+                Err(reading(Error::invalid(what), self))
+            }
+        }
+    }
+
+    /// As [`Tensor::to_bytes_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        crate::base::platform::block_on(self.to_bytes_async())
+    }
+
+    /// Whether the elements lie on the device one by one.
+    pub(super) fn check_plain(&self) -> Result<()> {
+        match self.node.stored()? {
+            Some(stored) if stored.format.is_quantised() => {
+                let what = format!("packed as {}: gather rows of it", stored.format);
+                Err(reading(Error::invalid(what), self))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The bytes on the device, little-endian; a `bool` takes four, a packed weight those of its
+    /// format.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    pub async fn to_bytes_async(&self) -> Result<Vec<u8>> {
+        evaluate(&[self]).await?;
+        let Some(stored) = self.node.stored()? else {
+            broken_invariant(format_args!("{} did not run", self.node.origin()));
+        };
+        let bytes = match stored.format.bytes(self.elements() as u64) {
+            Some(bytes) => bytes,
+            None => broken_invariant(format_args!("{} is not whole blocks", self.dims())),
+        };
+        let mut data = self.download(&stored, bytes).await.map_err(|e| reading(e, self))?;
+        // Known at the latest now that a wait is over.
+        if let Some(error) = stored.failure() {
+            return Err(reading(error, self));
+        }
+        data.truncate(bytes as usize);
+        Ok(data)
+    }
+
+    async fn download(&self, stored: &Arc<Stored>, bytes: u64) -> Result<Vec<u8>> {
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let runtime = self.runtime();
+        let mut recording = Recording { label: "read".into(), ..Recording::default() };
+        // Memory is in whole words.
+        let slot = recording.slot("tensor", bytes.next_multiple_of(4));
+        let from =
+            SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(bytes.next_multiple_of(4)) };
+        recording.commands.push(Command::Download { from });
+        let prepared = Prepared::new(runtime, &recording, stored)?;
+        let work = Work {
+            prepared: prepared.id,
+            dispatches: 0,
+            downloads: 1,
+            buffers: [stored.buffer.range().buffer].into(),
+        };
+        let keep = Keep { things: vec![stored.clone(), Arc::new(prepared)], bytes: 0 };
+        let args = Args { symbols: SymbolValues::new(), ..Args::default() };
+        let pending = runtime.batcher().record_keeping(&work, args, keep)?;
+        let mut downloads = runtime.batcher().read(pending).await?;
+        downloads.pop().ok_or_else(|| Error::device("a download yielded nothing"))
+    }
+}
+
+/// Prepared work that is given up with its last owner.
+struct Prepared {
+    device: Arc<dyn Device>,
+    id: PreparedId,
+}
+
+impl Prepared {
+    fn new(runtime: &Runtime, recording: &Recording, stored: &Stored) -> Result<Prepared> {
+        let device = runtime.device().clone();
+        let id = device.prepare(recording, &[Some(stored.buffer.range())])?;
+        Ok(Prepared { device, id })
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.device.free(Resource::Prepared(self.id));
+    }
+}

@@ -1,0 +1,128 @@
+//! Operations along axes.
+
+use std::panic::Location;
+
+use super::{Axes, Place, Tensor};
+use crate::base::Dim;
+use crate::error::Result;
+use crate::ir::{BinaryOp, Op, ReduceOp, UnaryOp};
+
+macro_rules! reduction {
+    ($($(#[$doc:meta])* $name:ident $keep:ident $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            ///
+            /// The axes go: `x.sum(-1)`, `x.sum([0, 2])`, `x.sum(..)` for all of them.
+            #[track_caller]
+            pub fn $name(&self, axes: impl Into<Axes>) -> Tensor {
+                self.reduce(ReduceOp::$op, axes.into(), false, Location::caller())
+            }
+
+            $(#[$doc])*
+            ///
+            /// The axes stay with size 1, so that the result broadcasts with the tensor.
+            #[track_caller]
+            pub fn $keep(&self, axes: impl Into<Axes>) -> Tensor {
+                self.reduce(ReduceOp::$op, axes.into(), true, Location::caller())
+            }
+        )*}
+    };
+}
+
+reduction! {
+    /// Sum of `f32` along axes; 0 over nothing.
+    sum sum_keep Sum;
+    /// Arithmetic mean of `f32` along axes.
+    mean mean_keep Mean;
+    /// Product of `f32` along axes; 1 over nothing.
+    prod prod_keep Prod;
+    /// Largest `f32` along axes; -inf over nothing.
+    max max_keep Max;
+    /// Smallest `f32` along axes; inf over nothing.
+    min min_keep Min;
+}
+
+impl Tensor {
+    /// Mean squared distance from the mean along axes (the population's variance); the axes go.
+    #[track_caller]
+    pub fn var(&self, axes: impl Into<Axes>) -> Tensor {
+        let (axes, at) = (axes.into(), Location::caller());
+        let mean = self.reduce(ReduceOp::Mean, axes.clone(), true, at);
+        let from_mean = self.binary(BinaryOp::Sub, mean.into(), at);
+        let squares = from_mean.binary(BinaryOp::Mul, (&from_mean).into(), at);
+        squares.reduce(ReduceOp::Mean, axes, false, at)
+    }
+
+    /// Index of the largest along an axis, lowest of equals, as `u32`; the axis goes.
+    #[track_caller]
+    pub fn argmax(&self, axis: isize) -> Tensor {
+        let at = Location::caller();
+        self.attempt("argmax", at, || {
+            let last = self.with_last(self.axis(axis)?, at);
+            Ok(Tensor::record("argmax", at, Op::ArgMax, &[&last]))
+        })
+    }
+
+    /// Index of the smallest along an axis, lowest of equals, as `u32`; the axis goes.
+    #[track_caller]
+    pub fn argmin(&self, axis: isize) -> Tensor {
+        let at = Location::caller();
+        self.attempt("argmin", at, || {
+            let last = self.with_last(self.axis(axis)?, at).unary(UnaryOp::Neg, at);
+            Ok(Tensor::record("argmin", at, Op::ArgMax, &[&last]))
+        })
+    }
+
+    /// `e^x / sum(e^x)` along an axis; a row of -inf throughout gives zeros.
+    #[track_caller]
+    pub fn softmax(&self, axis: isize) -> Tensor {
+        let at = Location::caller();
+        self.attempt("softmax", at, || {
+            let axis = self.axis(axis)?;
+            let done = Tensor::record("softmax", at, Op::Softmax, &[&self.with_last(axis, at)]);
+            // Swapping two axes is its own inverse.
+            Ok(done.with_last(axis, at))
+        })
+    }
+
+    /// `log(softmax(x))` along an axis, without the loss of small numbers.
+    #[track_caller]
+    pub fn log_softmax(&self, axis: isize) -> Tensor {
+        let at = Location::caller();
+        let axes = Axes::from(axis);
+        let max = self.reduce(ReduceOp::Max, axes.clone(), true, at);
+        let below = self.binary(BinaryOp::Sub, max.into(), at);
+        let sum = below.unary(UnaryOp::Exp, at).reduce(ReduceOp::Sum, axes, true, at);
+        below.binary(BinaryOp::Sub, sum.unary(UnaryOp::Log, at).into(), at)
+    }
+
+    fn reduce(&self, op: ReduceOp, axes: Axes, keep: bool, at: Place) -> Tensor {
+        self.attempt(op.name(), at, || {
+            let axes = axes.resolve(self.rank())?;
+            if axes.is_empty() {
+                return self.unreduced(op, at);
+            }
+            Ok(Tensor::record(op.name(), at, Op::Reduce { op, axes, keep }, &[self]))
+        })
+    }
+
+    /// Over no axis every element is its own sum, mean, product, largest and smallest.
+    fn unreduced(&self, op: ReduceOp, at: Place) -> Result<Tensor> {
+        let mut sizes = self.dims().dims().to_vec();
+        sizes.push(Dim::new(1));
+        let one = self.reshaped(sizes.into_iter().collect(), op.name(), at)?;
+        let axes = vec![self.rank()];
+        Ok(Tensor::record(op.name(), at, Op::Reduce { op, axes, keep: false }, &[&one]))
+    }
+
+    /// The tensor with an axis in the place of the last, and the last in its.
+    fn with_last(&self, axis: usize, at: Place) -> Tensor {
+        let last = self.rank() - 1;
+        if axis == last {
+            return self.clone();
+        }
+        let mut order: Vec<usize> = (0..=last).collect();
+        order.swap(axis, last);
+        Tensor::record("transpose", at, Op::Transpose(order), &[self])
+    }
+}
