@@ -13,9 +13,9 @@
 //! Rules for constants: `WG` is a power of two from 4 to 256; [`SUM_WORDS`], [`TILE_SUM`] and
 //! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
-use super::spec::{Access, Interface, KernelSpec};
-use crate::base::{DType, Format};
-use crate::error::{Error, Result};
+pub use super::interface::interface;
+use super::spec::Access;
+use crate::base::Format;
 
 /// Most rows of x that a `matvec_*` takes (`M`); more are several grid layers, or `matmul_*`.
 pub const MAX_MATVEC_ROWS: u32 = 8;
@@ -441,50 +441,6 @@ impl Entry {
     /// Words of the parameter block: uniform blocks are padded to 16 bytes.
     pub fn param_words(&self) -> u32 {
         (self.params.len() as u32).next_multiple_of(4)
-    }
-}
-
-/// How a kernel meets its bindings.
-///
-/// # Errors
-/// Unsupported, for a name that is not in the catalogue or a fused kernel over types of two
-/// bytes.
-pub fn interface(spec: &KernelSpec) -> Result<Interface> {
-    match spec {
-        KernelSpec::Asset(asset) => {
-            let (entry, _) = find(&asset.name).ok_or_else(|| {
-                Error::unsupported(format!("kernel {:?} is not in the catalogue", asset.name))
-            })?;
-            let mut bindings: Vec<Access> = entry.bindings.iter().map(|(_, a)| *a).collect();
-            let mut words = entry.params.len() as u32;
-            if let Some(attached) = &asset.attached {
-                if let Some(fault) = attached.fault() {
-                    return Err(Error::invalid(format!("{spec}: {fault}")));
-                }
-                words += attached.words(entry.is_linear());
-                if attached.writes() > 0 {
-                    bindings.retain(|access| *access == Read);
-                }
-                let own = bindings.iter().filter(|access| **access == Read).count();
-                let reads = std::iter::repeat_n(Read, attached.reads() as usize);
-                bindings.splice(own..own, reads);
-                bindings.extend(std::iter::repeat_n(ReadWrite, attached.writes() as usize));
-            }
-            Ok(Interface { param_words: words.next_multiple_of(4), bindings })
-        }
-        KernelSpec::Fused(expr) => {
-            let narrow = |d: DType| d.bytes() != 4;
-            if expr.operands().any(|operand| narrow(operand.dtype)) {
-                return Err(Error::unsupported(format!(
-                    "fused({expr}) touches elements of two bytes"
-                )));
-            }
-            Ok(expr.interface())
-        }
-        KernelSpec::Source(source) => Ok(Interface {
-            param_words: source.param_words.next_multiple_of(4),
-            bindings: source.bindings.clone(),
-        }),
     }
 }
 

@@ -10,6 +10,7 @@
 pub mod attach;
 pub mod catalogue;
 pub mod fused;
+mod interface;
 pub mod source;
 mod spec;
 

@@ -1,15 +1,15 @@
 //! Anchors with what is fused around them.
 
 use std::collections::HashSet;
-use std::rc::Rc;
 
 use super::deps::Deps;
 use super::loops::loopable;
-use super::trace::{Chain, Trace};
+use super::segments::{Made, elementwise, rotation, stored};
+use super::trace::Trace;
 use super::{Fused, Group, written};
-use crate::base::{Dim, Layout, Shape};
-use crate::engine::{Around, Body, SegmentBody, View};
-use crate::ir::{NodeId, Op, OpClass, RopePairs};
+use crate::base::{Dim, Shape};
+use crate::engine::{Around, Body, View};
+use crate::ir::{NodeId, Op, OpClass};
 use crate::kernel::{MAX_SEGMENTS, Value};
 use crate::plan::draft::Draft;
 
@@ -183,7 +183,7 @@ fn after(draft: &Draft, deps: &Deps, anchor: NodeId, taken: &HashSet<NodeId>, fu
         return;
     }
     let set: HashSet<NodeId> = members.iter().copied().collect();
-    let mut segments: Vec<(SegmentBody, (u64, u64))> = Vec::new();
+    let mut segments: Vec<Made> = Vec::new();
     for component in components(draft, deps, anchor, &members) {
         let made = match draft.graph.node(component[0]).op {
             Op::Rope { .. } => rotation(draft, deps, anchor, component[0]),
@@ -284,233 +284,4 @@ fn components(draft: &Draft, deps: &Deps, anchor: NodeId, members: &[NodeId]) ->
         sets.push(set);
     }
     sets
-}
-
-type Made = (SegmentBody, (u64, u64));
-
-/// A segment of elementwise work (or one copy into a state).
-fn elementwise(draft: &Draft, deps: &Deps, anchor: NodeId, nodes: &[NodeId]) -> Option<Made> {
-    let members: HashSet<NodeId> = nodes.iter().copied().collect();
-    let is_linear = matches!(draft.graph.node(anchor).op, Op::Linear);
-    let space = match is_linear {
-        true => written(draft, *nodes.last()?).shape,
-        false => planes(draft, anchor)?,
-    };
-    let mut trace = Trace::new(draft, &members, space, None).around(anchor);
-    let mut outputs = Vec::new();
-    for id in nodes {
-        let inside = deps.readers[id.index()].iter().all(|reader| members.contains(reader));
-        if inside && !deps.kept[id.index()] {
-            continue;
-        }
-        let to = written(draft, *id);
-        if to.dtype.bytes() != 4 {
-            return None;
-        }
-        let chain = trace.root(&to.shape)?;
-        let value = match &draft.graph.node(*id).op {
-            Op::Update { .. } => trace.value(draft.graph.node(*id).inputs[1], &chain)?,
-            _ => trace.value(*id, &chain)?,
-        };
-        outputs.push((trace.seen(&to, &chain)?, value));
-    }
-    let (body, seen) = trace.finish(outputs);
-    segment(draft, anchor, body, seen)
-}
-
-/// The three dimensions of the result of an anchor that is no product with a weight matrix, as
-/// `kernel::attach` has them.
-fn planes(draft: &Draft, anchor: NodeId) -> Option<Shape> {
-    let node = draft.graph.node(anchor);
-    let dims = node.shape.dims();
-    let product = |dims: &[Dim]| dims.iter().cloned().fold(Dim::new(1), |a, b| a * b);
-    match node.op {
-        Op::MatMul => {
-            let lead = dims.len().checked_sub(2)?;
-            Some(Shape::new([product(&dims[..lead]), dims[lead].clone(), dims[lead + 1].clone()]))
-        }
-        Op::Conv2d(_) if dims.len() == 4 => {
-            Some(Shape::new([product(&dims[..2]), dims[2].clone(), dims[3].clone()]))
-        }
-        Op::Attention { .. } if dims.len() == 3 => Some(node.shape.clone()),
-        _ => None,
-    }
-}
-
-/// A segment that rotates.
-fn rotation(draft: &Draft, deps: &Deps, anchor: NodeId, id: NodeId) -> Option<Made> {
-    let node = draft.graph.node(id);
-    let Op::Rope { pairs, rot_dim } = node.op else { return None };
-    let [x, positions, frequencies] = node.inputs[..] else { return None };
-    let of_anchor = |input: &NodeId| deps.producer(draft, *input) == Some(anchor);
-    if !node.shape.dims().last()?.is(rot_dim as i64)
-        || [positions, frequencies].iter().any(of_anchor)
-    {
-        return None;
-    }
-    let half = rot_dim / 2;
-    let space = Shape::new([node.shape[0].clone(), node.shape[1].clone(), Dim::from(half)]);
-    let members = HashSet::new();
-    let mut trace = Trace::new(draft, &members, node.shape.clone(), None).around(anchor);
-    trace.value(x, &Rc::new(Chain::Space))?;
-    let (_, seen) = trace.finish(Vec::new());
-    let [whole] = &seen[..] else { return None };
-    let lane = |view: &View, lane: usize| {
-        let step = view.layout.strides[2].clone();
-        let (at, step) = match pairs {
-            RopePairs::Interleaved => (step.clone() * Dim::from(lane), step * Dim::new(2)),
-            RopePairs::Half => (step.clone() * Dim::from(lane * half), step),
-        };
-        let mut part = View { shape: space.clone(), ..view.clone() };
-        part.layout.offset = view.layout.offset.clone() + at;
-        part.layout.strides[2] = step;
-        part
-    };
-    let spread = |view: &View, shape: Shape| {
-        let layout = crate::plan::alias::reshaped(view, &shape)?;
-        let layout = layout.broadcast(&shape, &space);
-        Some(View { layout, shape: space.clone(), ..view.clone() })
-    };
-    let position = &draft.views[positions.index()];
-    let position = spread(position, Shape::new([node.shape[0].clone(), Dim::new(1), Dim::new(1)]))?;
-    let frequency = &draft.views[frequencies.index()];
-    let frequency = spread(frequency, Shape::new([Dim::new(1), Dim::new(1), Dim::from(half)]))?;
-    let mut trace = Trace::new(draft, &members, space.clone(), None);
-    let angle = trace.angle(position, frequency)?;
-    let pair = [trace.anchor_value(0)?, trace.anchor_value(1)?];
-    let [a, b] = trace.rotation(pair, angle)?;
-    let to = &draft.views[id.index()];
-    let (body, _) = trace.finish(vec![(lane(to, 0), a), (lane(to, 1), b)]);
-    segment(draft, anchor, body, vec![lane(whole, 0), lane(whole, 1)])
-}
-
-/// A segment that stores what is seen at `input`.
-fn stored(draft: &Draft, anchor: NodeId, input: NodeId) -> Option<Made> {
-    let view = &draft.views[input.index()];
-    let plain = Layout::contiguous(&draft.graph.node(anchor).shape);
-    if !draft.views[anchor.index()].is_contiguous() {
-        return None;
-    }
-    let base = draft.views[anchor.index()].layout.offset.clone();
-    let mut seen = view.clone();
-    seen.layout.offset = seen.layout.offset - base;
-    let _ = plain;
-    let body = Body {
-        space: view.shape.clone(),
-        inputs: Vec::new(),
-        values: vec![Value::Anchor(0)],
-        outputs: vec![(view.clone(), 0)],
-    };
-    segment(draft, anchor, body, vec![seen])
-}
-
-/// Puts a body into the index space of the anchor's kernel, with the range of columns it takes.
-fn segment(draft: &Draft, anchor: NodeId, body: Body, seen: Vec<View>) -> Option<Made> {
-    let node = draft.graph.node(anchor);
-    let (reads, writes) = (body.reads(), body.writes());
-    if body.outputs.is_empty() || writes.iter().any(|tensor| reads.contains(tensor)) {
-        return None;
-    }
-    if !matches!(node.op, Op::Linear) {
-        let [only] = &seen[..] else { return None };
-        let plain = Layout::contiguous(&body.space);
-        if only.layout != plain {
-            return None;
-        }
-        let strides = body.views().map(|view| view.layout.strides.to_vec()).collect();
-        let one = || Dim::new(1);
-        let made = SegmentBody {
-            body,
-            strides,
-            anchors: 1,
-            first_row: Dim::new(0),
-            sizes: [one(), one()],
-            steps: [one(), one()],
-            distance: Dim::new(0),
-        };
-        return Some((made, (0, 1)));
-    }
-    linear_segment(draft, anchor, body, seen)
-}
-
-/// For a product with a weight matrix: which rows of the weight meet in each evaluation.
-fn linear_segment(
-    draft: &Draft,
-    anchor: NodeId,
-    mut body: Body,
-    mut seen: Vec<View>,
-) -> Option<Made> {
-    let shape = &draft.graph.node(anchor).shape;
-    let n = shape.dims().last()?;
-    let lead = &shape.dims()[..shape.rank() - 1];
-    let m = lead.iter().cloned().fold(Dim::new(1), |a, b| a * b);
-    // The anchor with the lower rows is the first.
-    if let [a, b] = &seen[..]
-        && b.layout.offset.as_const()? < a.layout.offset.as_const()?
-    {
-        seen.swap(0, 1);
-        for value in &mut body.values {
-            if let Value::Anchor(i) = value {
-                *i = 1 - *i;
-            }
-        }
-    }
-    let first = seen.first()?.layout.offset.as_const()?;
-    let last = seen.last()?.layout.offset.as_const()?;
-    let columns = n.as_const()?;
-    if seen.len() > 2 || seen.iter().any(|v| v.layout.strides != seen[0].layout.strides) {
-        return None;
-    }
-    // Rows of x do not merge with columns: a layout without columns keeps them apart.
-    let mut only_rows = seen[0].layout.clone();
-    for stride in &mut only_rows.strides {
-        if stride.as_const().is_some_and(|s| s < columns) {
-            *stride = Dim::new(0);
-        }
-    }
-    let merged = body.merged(&[only_rows, seen[0].layout.clone()]);
-    let own = merged.strides.last()?;
-    // One dimension for the rows of x, where there are several, then at most two of columns.
-    let rows = match own.first() {
-        Some(stride) if stride == n && merged.sizes[0] == m => 1,
-        _ if m.is(1) => 0,
-        _ => return None,
-    };
-    let count = merged.sizes.len() - rows;
-    if count > 2 || own[rows..].iter().any(|stride| stride.as_const().is_none_or(|s| s <= 0)) {
-        return None;
-    }
-    let mut sizes = [Dim::new(1), Dim::new(1)];
-    let mut steps = [Dim::new(1), Dim::new(1)];
-    for d in 0..count {
-        sizes[2 - count + d] = merged.sizes[rows + d].clone();
-        steps[2 - count + d] = own[rows + d].clone();
-    }
-    let mut extent = last;
-    for (size, step) in sizes.iter().zip(&steps) {
-        extent += (size.as_const()? - 1) * step.as_const()?;
-    }
-    if first < 0 || extent >= columns {
-        return None;
-    }
-    let zero = || Dim::new(0);
-    let three = |strides: &Vec<Dim>| {
-        let row = if rows == 1 { strides[0].clone() } else { zero() };
-        let mut all = vec![row, zero(), zero()];
-        for d in 0..count {
-            all[3 - count + d] = strides[rows + d].clone();
-        }
-        all
-    };
-    let strides = merged.strides[..body.views().count()].iter().map(three).collect();
-    let made = SegmentBody {
-        body,
-        strides,
-        anchors: seen.len() as u32,
-        first_row: Dim::new(first),
-        sizes,
-        steps,
-        distance: Dim::new(last - first),
-    };
-    Some((made, (first as u64, extent as u64 + 1)))
 }

@@ -13,6 +13,7 @@
 mod anchors;
 mod deps;
 mod loops;
+mod segments;
 mod trace;
 
 use std::collections::HashSet;
