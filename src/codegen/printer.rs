@@ -72,8 +72,8 @@ impl<'a> Printer<'a> {
         let mut rest = index.to_string();
         for d in (1..rank).rev() {
             line!(self.text, "    let c{d} = {rest} % params.size{d};");
-            line!(self.text, "    let r{d} = {rest} / params.size{d};");
-            rest = format!("r{d}");
+            line!(self.text, "    let rest{d} = {rest} / params.size{d};");
+            rest = format!("rest{d}");
         }
         if rank > 0 {
             line!(self.text, "    let c0 = {rest};");

@@ -87,7 +87,7 @@ impl Around {
 
     /// Operations for each element of the first operand and of the result.
     pub fn operations(&self) -> (f64, f64) {
-        let before = self.prologue.as_ref().map_or(0.0, |body| weigh(body));
+        let before = self.prologue.as_ref().map_or(0.0, weigh);
         let norm = if self.norm.is_some() { 3.0 } else { 0.0 };
         (before + norm, self.segments.iter().map(|s| weigh(&s.body)).fold(0.0, f64::max))
     }

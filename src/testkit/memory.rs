@@ -58,6 +58,10 @@ pub fn intermediates(plan: &Plan) -> Result<(Vec<Intermediate>, MemoryUse)> {
             if tensor.role != TensorRole::Intermediate {
                 continue;
             }
+            if !is_arena(bound.slot) {
+                // An output that its caller binds.
+                continue;
+            }
             let start = bound.offset - of.offset;
             let piece = pieces.entry(of.tensor.index()).or_insert_with(|| Intermediate {
                 tensor: of.tensor.index(),
@@ -68,7 +72,7 @@ pub fn intermediates(plan: &Plan) -> Result<(Vec<Intermediate>, MemoryUse)> {
                 life: (at, at),
             });
             piece.life.1 = at;
-            if (piece.slot, piece.start) != (bound.slot, start) || !is_arena(bound.slot) {
+            if (piece.slot, piece.start) != (bound.slot, start) {
                 return Err(Error::invalid(format!("step {at}: {} is elsewhere", piece.name)));
             }
         }

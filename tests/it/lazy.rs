@@ -46,16 +46,6 @@ fn a_steady_token_is_one_submit_one_wait_and_no_allocation() {
     }
 }
 
-/// A layer is 13 dispatches: query, key and value (where their formats are equal) are one product,
-/// gate and up another; keys are computed in the cache, and SiLU where the gate is read. With the
-/// embedding, the last norm, the output and the choice of a token that is all.
-#[test]
-fn a_layer_is_thirteen_dispatches() {
-    let (_, session) = session(Sync::Lazy, None);
-    let plan = session.unwrap().decode_plan(Wanted::Token).unwrap();
-    assert_eq!(plan.steps.len(), 8 * 13 + 4, "{}", plan.explain());
-}
-
 /// The parts of a merged product are read where they lie, by rotary positions too.
 #[test]
 fn a_long_prompt_has_no_copies_either() {
@@ -64,7 +54,9 @@ fn a_long_prompt_has_no_copies_either() {
     let class = ShapeClass::new().with(SEQ, 65, 512).with(PAST, 0, 512);
     let (device, registry) = (NullProvider::device(&OpenOptions::default()), Registry::builtin());
     let plan = Plan::new(&graph, &class, device.profile(), &Options::new(&registry)).unwrap();
-    assert_eq!(plan.steps.len(), 8 * 13 + 4, "{}", plan.explain());
+    let copies = plan.steps.iter().filter(|step| step.engine.as_str() == "fused.copy").count();
+    assert_eq!(copies, 0, "{}", plan.explain());
+    assert!(plan.steps.len() <= 8 * 9 + 4, "{}", plan.explain());
 }
 
 /// What plans merge is uploaded as one, so that no plan needs a copy.
