@@ -264,17 +264,21 @@ impl FusedExpr {
             Value::Unary(op, _) => op.name(),
             Value::Binary(op, ..) => op.name(),
             Value::Select(..) => "select",
-            Value::Cast(dtype, _) => return self.call(&dtype.to_string(), value, f),
+            Value::Cast(dtype, _) => return self.call(&dtype.to_string(), v, value, f),
             Value::Reduce(op, _) => op.name(),
         };
-        self.call(name, value, f)
+        self.call(name, v, value, f)
     }
 
-    fn call(&self, name: &str, value: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// A malformed body, whose value reads a later one, is printed as well: where it does.
+    fn call(&self, name: &str, v: u32, value: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(name)?;
         for (i, operand) in value.operands().enumerate() {
             f.write_str(if i == 0 { "(" } else { "," })?;
-            self.walk(operand, f)?;
+            match operand < v {
+                true => self.walk(operand, f)?,
+                false => write!(f, "?{operand}")?,
+            }
         }
         f.write_str(")")
     }

@@ -194,7 +194,8 @@ fn after(draft: &Draft, deps: &Deps, anchor: NodeId, taken: &HashSet<NodeId>, fu
             None => return,
         }
     }
-    // Columns that others read are stored as ever.
+    // Columns that others read are stored as ever; where a segment takes them too, nothing is fused.
+    let mut kept = Vec::new();
     for reader in &deps.readers[anchor.index()] {
         if set.contains(reader) {
             continue;
@@ -202,8 +203,11 @@ fn after(draft: &Draft, deps: &Deps, anchor: NodeId, taken: &HashSet<NodeId>, fu
         for input in &draft.graph.node(*reader).inputs {
             if deps.producer(draft, *input) == Some(anchor) {
                 match stored(draft, anchor, *input) {
-                    Some(made) if segments.iter().any(|(_, range)| *range == made.1) => {}
-                    Some(made) => segments.push(made),
+                    Some(made) if kept.contains(&made.1) => {}
+                    Some(made) => {
+                        kept.push(made.1);
+                        segments.push(made);
+                    }
                     None => return,
                 }
             }
