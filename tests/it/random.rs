@@ -28,7 +28,7 @@ use crate::tell;
 use crate::wgsl::{FLOOR, lowered};
 
 /// Seeds of a usual run.
-const GRAPHS: u64 = 2000;
+const GRAPHS: u64 = 300;
 /// Of so many seeds, one runs at WebGPU's floor as well.
 const FLOOR_EACH: u64 = 4;
 /// Failures that are made small and told; more of them hardly say more.

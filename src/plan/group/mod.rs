@@ -123,11 +123,10 @@ fn ordered(draft: &Draft, deps: &Deps, groups: Vec<Group>) -> Vec<Group> {
     let mut opens: Vec<Vec<usize>> = vec![Vec::new(); groups.len()];
     for (g, group) in groups.iter().enumerate() {
         let before = group.nodes.iter().flat_map(|node| &deps.before[node.index()]);
-        for from in before.flat_map(|node| &owner[node.index()]) {
-            // A node that several groups do for themselves is at hand in each of them.
-            let own = |node: &&NodeId| owner[node.index()].contains(from);
-            let alone = !group.nodes.iter().any(|n| own(&n) && owner[n.index()].len() > 1);
-            if *from != g && alone && waits[g].insert(*from) {
+        // What a group does for itself is at hand, even where another one does it as well.
+        let others = before.filter(|node| !owner[node.index()].contains(&g));
+        for from in others.flat_map(|node| &owner[node.index()]) {
+            if waits[g].insert(*from) {
                 opens[*from].push(g);
             }
         }
