@@ -14,6 +14,7 @@ const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u && WG <= 256u;
 const MAX_SPLITS: u32 = 64u;
 const TEAMS: u32 = max(WG / HEAD_DIM, 1u);
 const LOWEST: f32 = -3.4028234e38;
+const OWN_READS: u32 = 1u;
 
 struct Params {
     tokens: u32,
@@ -26,11 +27,17 @@ struct Params {
     splits: u32,
     granule: u32,
     y_offset: u32,
+#import attached_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> part: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+
+fn sizes() -> vec2<u32> {
+    return vec2(params.heads, HEAD_DIM);
+}
+
+#import attached_store
 
 var<workgroup> tops: array<f32, MAX_SPLITS>;
 var<workgroup> totals: array<f32, MAX_SPLITS>;
@@ -95,6 +102,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         for (var other = 1u; other < TEAMS; other++) {
             sum += team_sums[other * HEAD_DIM + d];
         }
-        y[params.y_offset + (wid.y * params.heads + wid.x) * HEAD_DIM + d] = sum * factor;
+        store(wid.y, wid.x, d, sum * factor);
     }
 }

@@ -96,7 +96,7 @@ impl Attached {
 fn refusal(entry: &Entry, attachment: &Attachment) -> Option<String> {
     let name = entry.name;
     let reads = matches!(name, "matvec_*" | "matmul_*" | "matmul_batched" | "conv2d");
-    let makes = reads || matches!(name, "attn_decode" | "attn_prefill");
+    let makes = reads || matches!(name, "attn_decode" | "attn_prefill" | "attn_combine");
     if attachment.norm.is_some() && name != "matvec_*" {
         return Some(format!("{name} takes no norm"));
     }

@@ -103,6 +103,10 @@ impl Engine for SplitAttention {
         }
     }
 
+    fn fuses(&self, query: &Query) -> Result<(), String> {
+        query.only_a_segment()
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let (Ok([tokens, .., keys]), Ok(cut)) = (uppers(query), cut(query)) else {
             return Cost::default();
@@ -176,6 +180,7 @@ impl Engine for SplitAttention {
                 .dim("y_offset", &query.output.layout.offset)?
                 .bind(part.tensor)
                 .bind(query.output.tensor)
+                .around_query(query)?
                 .grid([heads.clone(), tokens.clone(), Dim::new(1)]),
         )
     }

@@ -161,7 +161,7 @@ pub fn supports(name: &str, attached: &Attachment) -> Result<(), String> {
 fn takes(entry: &Entry) -> (bool, bool) {
     match entry.name {
         "matvec_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),
-        "attn_decode" | "attn_prefill" => (false, true),
+        "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
         _ => (false, false),
     }
 }

@@ -200,7 +200,11 @@ fn other_kernels_with_attachments() {
     }
     let spec = AssetSpec::new("attn_prefill").constant("HEAD_DIM", 8);
     jobs.extend(other(spec, params, &[96, 144, 144], [3, 32], [3, 4, 8], [4, 1, 1]));
-    assert_eq!(jobs.len(), 16);
+    // Two slices of four keys or more: part [3, 4, 2, 8], largest scores and sums [3, 4, 2, 2].
+    let params = vec![3, 4, 8, 9, 6, 0, 1, 2, 4, 0];
+    let spec = AssetSpec::new("attn_combine").constant("HEAD_DIM", 8);
+    jobs.extend(other(spec, params, &[240], [3, 32], [3, 4, 8], [4, 3, 1]));
+    assert_eq!(jobs.len(), 18);
     check_all(&jobs);
 }
 

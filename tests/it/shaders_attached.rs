@@ -56,6 +56,7 @@ fn specs() -> Vec<AssetSpec> {
     }
     for segment in [store(0), residual(0), odd(0, 0)] {
         all.push(AssetSpec::new("attn_prefill").attach(just(segment.clone())));
+        all.push(AssetSpec::new("attn_combine").attach(just(segment.clone())));
         let decode = AssetSpec::new("attn_decode").attach(just(segment));
         all.push(decode.clone().define("vec4").define("subgroup"));
         all.push(decode);

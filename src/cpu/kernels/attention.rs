@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::cpu::arch::{Arch, Product, WIDTHS, Weighted};
 use crate::cpu::attached::Sink;
-use crate::cpu::call::{Call, Input, extent, volume};
+use crate::cpu::call::{Call, Input, Out, extent, volume};
 use crate::error::{Error, Result};
 
 /// Rows of queries of a task.
@@ -35,44 +35,15 @@ pub(super) fn attn_prefill(call: &Call<'_>) -> Result<()> {
 
 /// `part` of each slice that has keys; see the catalogue.
 pub(super) fn attn_split(call: &Call<'_>) -> Result<()> {
-    let [
-        tokens,
-        heads,
-        kv_heads,
-        head_dim,
-        kv_len,
-        past,
-        window,
-        causal,
-        splits,
-        granule,
-        rest @ ..,
-    ] = call.words::<20>()?;
-    let [qo, qt, qh, ko, kt, kh, vo, vt, vh, _] = rest;
-    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
-        return Err(Error::invalid(format!("{heads} heads over {kv_heads} heads of keys")));
-    }
+    let words = call.words::<20>()?;
+    let sizes: [usize; 8] = std::array::from_fn(|i| words[i]);
+    let ([tokens, heads, _, head_dim, ..], [splits, granule]) = (sizes, [words[8], words[9]]);
     let out = call.output(0, volume(&[tokens, heads, splits, head_dim.saturating_add(2)]))?;
     if out.len() == 0 {
         return Ok(());
     }
-    let kv = |t, h| extent(&[(kv_len, t), (kv_heads, h), (head_dim, 1)]);
-    let a = Attention {
-        heads,
-        group: heads / kv_heads,
-        head_dim,
-        kv_len,
-        past,
-        window,
-        causal: causal != 0,
-        scale: call.float(19),
-        q_strides: (qt, qh),
-        k_strides: (kt, kh),
-        v_strides: (vt, vh),
-        q: call.input(0, qo, extent(&[(tokens, qt), (heads, qh), (head_dim, 1)]), &out)?,
-        k: call.input(1, ko, kv(kt, kh), &out)?,
-        v: call.input(2, vo, kv(vt, vh), &out)?,
-    };
+    let places = std::array::from_fn(|i| words[10 + i]);
+    let a = Attention::new(call, sizes, places, call.float(19), std::slice::from_ref(&out))?;
     call.context.pool.run(tokens * heads * splits, &|row| {
         let (token, head, slice) = (row / splits / heads, row / splits % heads, row % splits);
         let seen = a.seen(token);
@@ -101,9 +72,9 @@ pub(super) fn attn_split(call: &Call<'_>) -> Result<()> {
 pub(super) fn attn_combine(call: &Call<'_>) -> Result<()> {
     let [tokens, heads, head_dim, kv_len, past, window, causal, splits, granule, yo] =
         call.words::<10>()?;
-    let out = call.output(yo, volume(&[tokens, heads, head_dim]))?;
+    let out = Sink::new(call, yo, [tokens, heads, head_dim])?;
     let words = volume(&[tokens, heads, splits, head_dim.saturating_add(2)]);
-    let part = call.input::<f32>(0, 0, words, &out)?;
+    let part = call.input_apart::<f32>(0, 0, words, out.outs())?;
     if out.len() == 0 {
         return Ok(());
     }
@@ -116,13 +87,15 @@ pub(super) fn attn_combine(call: &Call<'_>) -> Result<()> {
         let weights = pairs.chunks_exact(2).map(|pair| (pair[0] - largest).exp());
         let total: f32 = pairs.chunks_exact(2).zip(weights.clone()).map(|(p, w)| p[1] * w).sum();
         let factor = if total == 0.0 { 0.0 } else { 1.0 / total };
-        // SAFETY: nothing else writes to y meanwhile.
-        let y = unsafe { out.slice(row * head_dim, head_dim) };
-        y.fill(0.0);
-        for (s, weight) in weights.enumerate() {
-            let sums = &part[(first + s) * head_dim..][..head_dim];
-            y.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum * weight * factor);
-        }
+        let make = |y: &mut [f32]| {
+            y.fill(0.0);
+            for (s, weight) in weights.enumerate() {
+                let sums = &part[(first + s) * head_dim..][..head_dim];
+                y.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum * weight * factor);
+            }
+        };
+        // SAFETY: no other thread writes meanwhile.
+        unsafe { out.fill(call.context.arch, row * head_dim, head_dim, make) };
     }
     Ok(())
 }
@@ -173,34 +146,15 @@ struct Tile {
 }
 
 fn attention(call: &Call<'_>) -> Result<()> {
-    let [tokens, heads, kv_heads, head_dim, kv_len, past, window, causal, rest @ ..] =
-        call.words::<19>()?;
-    let [qo, qt, qh, ko, kt, kh, vo, vt, vh, yo, _] = rest;
-    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
-        return Err(Error::invalid(format!("{heads} heads over {kv_heads} heads of keys")));
-    }
-    let out = Sink::new(call, yo, [tokens, heads, head_dim])?;
+    let words = call.words::<19>()?;
+    let sizes: [usize; 8] = std::array::from_fn(|i| words[i]);
+    let [tokens, heads, kv_heads, head_dim, kv_len, ..] = sizes;
+    let out = Sink::new(call, words[17], [tokens, heads, head_dim])?;
     if out.len() == 0 {
         return Ok(());
     }
-    let kv = |t, h| extent(&[(kv_len, t), (kv_heads, h), (head_dim, 1)]);
-    let q = extent(&[(tokens, qt), (heads, qh), (head_dim, 1)]);
-    let a = Attention {
-        heads,
-        group: heads / kv_heads,
-        head_dim,
-        kv_len,
-        past,
-        window,
-        causal: causal != 0,
-        scale: call.float(18),
-        q_strides: (qt, qh),
-        k_strides: (kt, kh),
-        v_strides: (vt, vh),
-        q: call.input_apart(0, qo, q, out.outs())?,
-        k: call.input_apart(1, ko, kv(kt, kh), out.outs())?,
-        v: call.input_apart(2, vo, kv(vt, vh), out.outs())?,
-    };
+    let places = std::array::from_fn(|i| words[8 + i]);
+    let a = Attention::new(call, sizes, places, call.float(18), out.outs())?;
     let (arch, pool) = (call.context.arch, &call.context.pool);
     let small = (tokens * heads).saturating_mul(kv_len).saturating_mul(head_dim) < 64 << 10;
     let run = |tasks: usize, work: &(dyn Fn(usize) + Sync)| match small {
@@ -233,13 +187,47 @@ fn attention(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-impl Attention<'_> {
+impl<'a> Attention<'a> {
+    /// `sizes`: tokens, heads, heads of keys, elements of a head, keys, past, window, causal;
+    /// `places`: offset and strides of tokens and heads, of q, k and v.
+    fn new(
+        call: &Call<'a>,
+        sizes: [usize; 8],
+        places: [usize; 9],
+        scale: f32,
+        outs: &[Out<'a>],
+    ) -> Result<Attention<'a>> {
+        let [tokens, heads, kv_heads, head_dim, kv_len, past, window, causal] = sizes;
+        let [qo, qt, qh, ko, kt, kh, vo, vt, vh] = places;
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return Err(Error::invalid(format!("{heads} heads over {kv_heads} heads of keys")));
+        }
+        let kv = |t, h| extent(&[(kv_len, t), (kv_heads, h), (head_dim, 1)]);
+        let q = extent(&[(tokens, qt), (heads, qh), (head_dim, 1)]);
+        Ok(Attention {
+            heads,
+            group: heads / kv_heads,
+            head_dim,
+            kv_len,
+            past,
+            window,
+            causal: causal != 0,
+            scale,
+            q_strides: (qt, qh),
+            k_strides: (kt, kh),
+            v_strides: (vt, vh),
+            q: call.input_apart(0, qo, q, outs)?,
+            k: call.input_apart(1, ko, kv(kt, kh), outs)?,
+            v: call.input_apart(2, vo, kv(vt, vh), outs)?,
+        })
+    }
+
     fn seen(&self, token: usize) -> Range<usize> {
         seen(token, self.kv_len, self.past, self.window, self.causal)
     }
 
     /// A tile over all keys that it sees.
-    fn whole(&self, arch: &Arch, tile: Tile, out: &Sink<'_>) {
+    fn whole(&self, arch: &Arch, tile: Tile, out: &Sink) {
         let seen: [_; ROWS] = std::array::from_fn(|i| {
             let row = i.min(tile.rows - 1);
             self.seen(if tile.along_tokens { tile.token + row } else { tile.token })
