@@ -50,8 +50,9 @@ impl Kernel {
                 let (mut bindings, mut words) = (entry.bindings.to_vec(), entry.params.len());
                 let mut attached = None;
                 if let Some(attachment) = &asset.attached {
-                    let with = Attached::new(entry, attachment);
-                    let with = with.map_err(|e| e.context(format!("kernel {spec}")))?;
+                    let with = Attached::new(&asset.name, entry, attachment);
+                    // By name alone: a malformed body must not be printed.
+                    let with = with.map_err(|e| e.context(format!("kernel {:?}", asset.name)))?;
                     bindings = with.bindings(entry, attachment);
                     words += attachment.words(entry.is_linear()) as usize;
                     attached = Some(with);

@@ -1,211 +1,20 @@
 //! Attachments on every kernel that takes one, against plain loops and `testkit::fused`.
 
+use super::test_case::{Case, Given, check_linear, given};
 use super::*;
 use crate::base::{DType, Format};
-use crate::cpu::tests::{POISON, bytes, devices, launch_many, launch_within, numbers};
+use crate::cpu::prepare::Kernel;
+use crate::cpu::tests::{bytes, devices, launch_many, launch_within, numbers};
 use crate::ir::scalar::{BinaryOp, UnaryOp};
-use crate::kernel::catalogue::{self, family_name};
-use crate::kernel::{
-    Addressing, AssetSpec, FusedExpr, KernelSpec, Operand, Output, Schedule, Segment, Value,
-};
+use crate::kernel::catalogue::family_name;
+use crate::kernel::{Addressing, AssetSpec, KernelSpec, Segment, Value};
 use crate::quant;
-use crate::testkit::fused::evaluate;
 
 use Addressing::{Single, Strided};
 use Value::{Anchor, Binary, Input, Unary};
 
-/// A body with the words of its operands.
-#[derive(Clone)]
-struct Given {
-    body: FusedExpr,
-    words: Vec<usize>,
-}
-
-/// Operands are (addressing, binding, words); outputs also a value.
-fn given(
-    rank: u32,
-    inputs: &[(Addressing, u32, &[usize])],
-    values: &[Value],
-    outputs: &[(u32, u32, &[usize])],
-) -> Given {
-    let operand = |addressing, binding| Operand { dtype: DType::F32, addressing, binding };
-    let output = |(binding, value, _): &(u32, u32, &[usize])| Output {
-        operand: operand(Strided, *binding),
-        value: *value,
-    };
-    let words = inputs.iter().map(|i| i.2).chain(outputs.iter().map(|o| o.2));
-    Given {
-        body: FusedExpr {
-            rank,
-            inputs: inputs.iter().map(|(a, binding, _)| operand(*a, *binding)).collect(),
-            values: values.into(),
-            outputs: outputs.iter().map(output).collect(),
-            schedule: Schedule::Elements { width: 1 },
-        },
-        words: words.flatten().copied().collect(),
-    }
-}
-
-/// What a body makes of its anchors: anchors become inputs, a prologue's result an output.
-fn plain(
-    of: &Given,
-    sizes: &[usize],
-    anchors: &[Vec<f64>],
-    reads: &[Vec<f32>],
-) -> Vec<(u32, Vec<(usize, f64)>)> {
-    let (mut e, mut words) = (of.body.clone(), of.words.clone());
-    let flat = |binding| Operand { dtype: DType::F32, addressing: Addressing::Flat, binding };
-    let inputs = e.inputs.len() as u32;
-    let before = FusedExpr { outputs: Vec::new(), ..e.clone() }.operand_words() as usize;
-    for value in &mut e.values {
-        if let Anchor(j) = *value {
-            *value = Input(inputs + j);
-        }
-    }
-    for j in 0..anchors.len() {
-        e.inputs.push(flat((reads.len() + j) as u32));
-        words.insert(before, 0);
-    }
-    if e.outputs.is_empty() {
-        e.outputs.push(Output { operand: flat(0), value: e.values.len() as u32 - 1 });
-        words.push(0);
-    }
-    let mut params = vec![sizes.iter().product::<usize>()];
-    params.extend(sizes);
-    params.extend(words);
-    let params: Vec<u32> = params.into_iter().map(|w| w as u32).collect();
-    let anchors = anchors.iter().map(|a| a.iter().map(|v| (*v as f32).to_bits()).collect());
-    let reads = reads.iter().map(|r| r.iter().map(|v| v.to_bits()).collect());
-    let written = evaluate(&e, &params, &reads.chain(anchors).collect::<Vec<_>>()).unwrap();
-    let outputs = e.outputs.iter().zip(written);
-    let pairs = |w: crate::testkit::fused::Written| w.places.into_iter().zip(w.values.floats());
-    outputs.map(|(o, w)| (o.operand.binding, pairs(w).collect())).collect()
-}
-
-/// A kernel with what is attached to it.
-struct Case {
-    name: String,
-    params: Vec<u32>,
-    /// Bytes of the kernel's own operands, then what the attachment reads.
-    own: Vec<Vec<u8>>,
-    reads: Vec<Vec<f32>>,
-    /// Binding, epsilon and offset of the norm's weight.
-    norm: Option<(u32, f32, usize)>,
-    prologue: Option<Given>,
-    /// Anchors, table and body.
-    segments: Vec<(u32, [usize; 6], Given)>,
-}
-
-impl Case {
-    fn spec(&self) -> KernelSpec {
-        let segments = self.segments.iter();
-        KernelSpec::Asset(
-            AssetSpec::new(&self.name).attach(Attachment {
-                norm: self.norm.map(|n| n.0),
-                prologue: self.prologue.as_ref().map(|p| p.body.clone()),
-                segments: segments
-                    .map(|(anchors, _, of)| Segment { anchors: *anchors, body: of.body.clone() })
-                    .collect(),
-            }),
-        )
-    }
-
-    fn words(&self) -> Vec<u32> {
-        let mut words = self.params.clone();
-        let linear = self.name.starts_with("mat") && self.name != "matmul_batched";
-        if let Some((_, eps, offset)) = self.norm {
-            words.extend([eps.to_bits(), offset as u32]);
-        }
-        let mut add = |list: &[usize]| words.extend(list.iter().map(|w| *w as u32));
-        self.prologue.iter().for_each(|p| add(&p.words));
-        if linear {
-            self.segments.iter().for_each(|(_, table, _)| add(table));
-        }
-        self.segments.iter().for_each(|(.., of)| add(&of.words));
-        words
-    }
-
-    /// The rows as prologue and norm change them.
-    fn changed(&self, mut x: Vec<f64>, rows: usize, cols: usize) -> Vec<f64> {
-        if let Some(prologue) = &self.prologue {
-            let written = plain(prologue, &[rows, cols], &[x], &self.reads);
-            x = written[0].1.iter().map(|(_, v)| *v).collect();
-        }
-        if let Some((binding, eps, offset)) = self.norm {
-            let w = &self.reads[binding as usize][offset..];
-            for row in x.chunks_exact_mut(cols) {
-                let square = row.iter().map(|v| v * v).sum::<f64>() / cols as f64;
-                let factor = 1.0 / (square + f64::from(eps)).sqrt();
-                row.iter_mut().zip(w).for_each(|(v, w)| *v *= factor * f64::from(*w));
-            }
-        }
-        x
-    }
-
-    /// Launches on every device; `made` are the anchors and sizes of each segment.
-    fn check(&self, made: &[(Vec<Vec<f64>>, [usize; 3])], tolerance: f64) {
-        let writes = self.segments.iter().map(|s| s.2.body.writes()).max().unwrap();
-        let mut want: Vec<Vec<Option<f64>>> = vec![Vec::new(); writes as usize];
-        for ((.., of), (anchors, sizes)) in self.segments.iter().zip(made) {
-            for (binding, list) in plain(of, sizes, anchors, &self.reads) {
-                let buffer = &mut want[binding as usize];
-                for (place, value) in list {
-                    buffer.resize(buffer.len().max(place + 3), None);
-                    assert!(buffer[place].replace(value).is_none(), "{place} is written twice");
-                }
-            }
-        }
-        let (spec, words) = (self.spec(), self.words());
-        let bound = catalogue::interface(&spec).unwrap().bindings.len() - writes as usize;
-        let reads = self.reads.iter().map(|r| bytes(r));
-        let inputs: Vec<Vec<u8>> = self.own.iter().cloned().chain(reads).take(bound).collect();
-        let sizes: Vec<usize> = want.iter().map(Vec::len).collect();
-        for device in devices() {
-            let got = launch_many(&*device, &spec, &words, &inputs, &sizes).unwrap();
-            let place = format!("{spec} {} {:?}", device.profile().driver, self.params);
-            for (b, (got, want)) in got.iter().zip(&want).enumerate() {
-                for (i, (got, want)) in got.iter().zip(want).enumerate() {
-                    let Some(want) = want else {
-                        assert_eq!(*got, POISON, "{place}: element {i} of {b} was written");
-                        continue;
-                    };
-                    let got = f64::from(f32::from_bits(*got));
-                    let close = (got - want).abs() <= tolerance * want.abs().max(1.0);
-                    assert!(close, "{place}: element {i} of {b} is {got}, not {want}");
-                }
-            }
-        }
-    }
-}
-
 fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|v| f64::from(*v)).collect()
-}
-
-/// The products of a case of a weight matrix; checks it.
-fn check_linear(case: &Case, w: &[f32], x: &[f32], tolerance: f64) {
-    let [m, n, k, xo, xs] = [0, 1, 2, 3, 4].map(|i| case.params[i] as usize);
-    let rows = (0..m).flat_map(|i| &x[xo + i * xs..][..k]).map(|v| f64::from(*v)).collect();
-    let x = case.changed(rows, m, k);
-    let product = |i: usize, r: usize| {
-        assert!(r < n);
-        (0..k).map(|c| f64::from(w[r * k + c]) * x[i * k + c]).sum::<f64>()
-    };
-    let made = case.segments.iter().map(|(anchors, table, _)| {
-        let [first, size0, size1, stride0, stride1, distance] = *table;
-        let anchors = (0..*anchors as usize).map(|j| {
-            let mut list = Vec::new();
-            for i in 0..m {
-                for e in 0..size0 * size1 {
-                    let row = first + e / size1 * stride0 + e % size1 * stride1;
-                    list.push(product(i, row + j * distance));
-                }
-            }
-            list
-        });
-        (anchors.collect(), [m, size0, size1])
-    });
-    case.check(&made.collect::<Vec<_>>(), tolerance);
 }
 
 /// `silu(anchor) * x + 1`, x read transposed.
@@ -443,5 +252,126 @@ fn attention_of_few_and_many_tokens() {
     }
 }
 
-#[path = "attached_places_tests.rs"]
-mod places;
+/// A residual: `out = anchor + input`, both at these words.
+fn residual(words: &[usize]) -> Given {
+    let values = [Anchor(0), Input(0), Binary(BinaryOp::Add, 0, 1)];
+    given(3, &[(Strided, 0, words)], &values, &[(0, 2, words)])
+}
+
+#[test]
+fn a_residual_in_its_own_place_and_inputs_beside_it() {
+    // One buffer: w [n, k], then h [m, n], then x [m, k]; h += x w.
+    let (m, n, k) = (3, 600, 8);
+    let (h, x) = (n * k, n * k + m * n);
+    let data = numbers(x + m * k, 1);
+    let case = Case {
+        name: "matvec_f32".into(),
+        params: [m, n, k, x, k, 0, 0].map(|v| v as u32).to_vec(),
+        own: vec![],
+        reads: vec![],
+        norm: None,
+        prologue: None,
+        segments: vec![(1, [0, 1, n, 0, 1, 0], residual(&[h, n, 0, 1]))],
+    };
+    let mut want = data.clone();
+    for (i, r) in (0..m * n).map(|e| (e / n, e % n)) {
+        want[h + i * n + r] += (0..k).map(|c| data[r * k + c] * data[x + i * k + c]).sum::<f32>();
+    }
+    for device in devices() {
+        let got = launch_within(&*device, &case.spec(), &case.words(), &data);
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert!((got - want).abs() <= 1e-5, "element {i} is {got}, not {want}");
+        }
+        // Over x itself, which is read as it was.
+        let mut over = case.words();
+        let operands = over.len() - 8;
+        (over[operands], over[operands + 4]) = (x as u32 - 4, x as u32 - 4);
+        over[0] = 1;
+        let (table, count) = (operands - 6, 2 * k);
+        over[table + 2] = count as u32;
+        let got = launch_within(&*device, &case.spec(), &over, &data);
+        for r in 0..count {
+            let sum: f32 = (0..k).map(|c| data[r * k + c] * data[x + c]).sum();
+            let (got, want) = (got[x - 4 + r], data[x - 4 + r] + sum);
+            assert!((got - want).abs() <= 1e-5, "element {r} is {got}, not {want}");
+        }
+    }
+}
+
+#[test]
+fn what_a_kernel_does_not_take_is_refused_by_name() {
+    let refuse = |name: &str, attachment: Attachment| {
+        let spec = KernelSpec::Asset(AssetSpec::new(name).attach(attachment));
+        let error = Kernel::new(&spec).err().unwrap();
+        assert!(error.is_unsupported() && error.to_string().contains(name), "{error}");
+        error.to_string()
+    };
+    let norm = Attachment { norm: Some(0), ..Attachment::default() };
+    assert!(refuse("matmul_q4_0", norm.clone()).contains("only matvec_* normalises"));
+    let before = Attachment { prologue: Some(prologue(0, 1).body), ..Attachment::default() };
+    assert!(refuse("attn_decode", before.clone()).contains("as it is read"));
+    assert!(refuse("softmax", before).contains("as it is read"));
+    let body = residual(&[0; 4]).body;
+    let segments = |count: usize, anchors| Attachment {
+        segments: vec![Segment { anchors, body: body.clone() }; count],
+        ..Attachment::default()
+    };
+    assert!(refuse("norm_rms", segments(1, 1)).contains("as it is written"));
+    assert!(refuse("conv2d", segments(2, 1)).contains("it takes one segment"));
+    assert!(refuse("attn_prefill", segments(1, 2)).contains("of one anchor"));
+    let wrong = AssetSpec::new("matvec_f32").attach(segments(1, 3));
+    let error = Kernel::new(&KernelSpec::Asset(wrong)).err().unwrap();
+    assert!(error.is_invalid(), "{error}");
+    // A body that goes round in a circle is told without being printed.
+    let mut circle = segments(1, 1);
+    circle.segments[0].body.values[2] = Binary(BinaryOp::Add, 0, 2);
+    let wrong = KernelSpec::Asset(AssetSpec::new("matvec_f32").attach(circle));
+    assert!(Kernel::new(&wrong).err().unwrap().is_invalid());
+}
+
+#[test]
+fn parameters_that_pass_a_binding_are_errors() {
+    let linear = |name: &str| Case {
+        name: name.into(),
+        params: vec![1, 8, 32, 0, 32, 0, 8],
+        own: vec![vec![0; 1024], vec![0; 128]],
+        reads: vec![vec![0.0; 64]],
+        norm: name.starts_with("matvec").then_some((0, 1e-5, 0)),
+        prologue: Some(given(2, &[(Strided, 0, &[0, 0, 1])], &[Anchor(0), Input(0)], &[])),
+        segments: vec![
+            (2, [0, 2, 2, 2, 1, 4], rotation(&[0, 0, 0, 1], &[0, 4, 2, 1], &[4, 4, 2, 1])),
+            (1, [0, 2, 4, 4, 1, 0], residual(&[8, 0, 4, 1])),
+        ],
+    };
+    let attention = Case {
+        name: "attn_decode".into(),
+        params: vec![1, 2, 1, 8, 4, 3, 0, 1, 0, 16, 8, 0, 8, 8, 0, 8, 8, 0, 1],
+        own: vec![vec![0; 128]; 3],
+        reads: vec![vec![0.0; 64]],
+        norm: None,
+        prologue: None,
+        segments: vec![(1, [0; 6], residual(&[0, 16, 8, 1]))],
+    };
+    let device = devices().remove(1);
+    for case in [linear("matvec_f32"), linear("matmul_f32"), linear("matvec_q4_1"), attention] {
+        let inputs: Vec<Vec<u8>> =
+            case.own.iter().cloned().chain(case.reads.iter().map(|r| bytes(r))).collect();
+        let (spec, words) = (case.spec(), case.words());
+        let launch = |words: &[u32]| launch_many(&*device, &spec, words, &inputs, &[16]);
+        launch(&words).unwrap();
+        let mut errors = 0;
+        for place in 0..words.len() {
+            for value in [u32::MAX, 1 << 20, 0, 7] {
+                let mut words = words.clone();
+                words[place] = value;
+                // Whatever it says, it comes back and stays inside.
+                if let Err(error) = launch(&words) {
+                    assert!(error.is_invalid(), "{spec} {words:?}: {error}");
+                    errors += 1;
+                }
+            }
+        }
+        assert!(errors > words.len(), "{errors}");
+        assert!(launch(&vec![u32::MAX; words.len()]).unwrap_err().is_invalid());
+    }
+}

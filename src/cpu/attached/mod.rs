@@ -15,7 +15,7 @@ use super::call::{Call, Out, volume};
 use super::fused::{Launch, Placed, Program, Role, Words};
 use crate::error::{Error, Result};
 use crate::kernel::catalogue::Entry;
-use crate::kernel::{Access, Attachment};
+use crate::kernel::{Access, Attachment, attach};
 
 /// Elements below which a change of what is read stays on one thread.
 const GRAIN: usize = 16 << 10;
@@ -44,13 +44,11 @@ impl Attached {
     ///
     /// # Errors
     /// Invalid, where it is malformed; unsupported, where the kernel does not take it.
-    pub(super) fn new(entry: &Entry, attachment: &Attachment) -> Result<Attached> {
+    pub(super) fn new(name: &str, entry: &Entry, attachment: &Attachment) -> Result<Attached> {
         if let Some(fault) = attachment.fault() {
             return Err(Error::invalid(fault));
         }
-        if let Some(reason) = refusal(entry, attachment) {
-            return Err(Error::unsupported(reason));
-        }
+        attach::supports(name, attachment).map_err(Error::unsupported)?;
         let own = entry.bindings.iter().filter(|(_, access)| *access == Access::Read).count();
         let norm = entry.params.len();
         let prologue = norm + if attachment.norm.is_some() { 2 } else { 0 };
@@ -90,27 +88,6 @@ impl Attached {
         }
         bindings
     }
-}
-
-/// Why a kernel does not take an attachment.
-fn refusal(entry: &Entry, attachment: &Attachment) -> Option<String> {
-    let name = entry.name;
-    let reads = matches!(name, "matvec_*" | "matmul_*" | "matmul_batched" | "conv2d");
-    let makes = reads || matches!(name, "attn_decode" | "attn_prefill" | "attn_combine");
-    if attachment.norm.is_some() && name != "matvec_*" {
-        return Some(format!("{name} takes no norm"));
-    }
-    if attachment.prologue.is_some() && !reads {
-        return Some(format!("{name} takes no prologue"));
-    }
-    if !makes && !attachment.segments.is_empty() {
-        return Some(format!("{name} takes no segments"));
-    }
-    let one = matches!(&attachment.segments[..], [] | [_]);
-    if !entry.is_linear() && (!one || attachment.segments.iter().any(|s| s.anchors > 1)) {
-        return Some(format!("{name} takes one segment of one anchor"));
-    }
-    None
 }
 
 /// What is read in rows: `cols` numbers each, `col_stride` apart, from `first` of the row on.
@@ -375,5 +352,6 @@ impl Part<'_> {
 }
 
 #[cfg(test)]
-#[path = "attached_tests.rs"]
+mod test_case;
+#[cfg(test)]
 mod tests;
