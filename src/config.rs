@@ -45,7 +45,7 @@ pub static THREADS: Var = Var {
 /// Forces an engine.
 pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
-    help: "engine ids to prefer where they apply, separated by commas",
+    help: "engine ids to prefer where they apply, separated by commas; -ID: never to take",
 };
 /// The table, in the order of the README.
 pub static ALL: [&Var; 7] =

@@ -9,9 +9,9 @@ use std::io::Write;
 use std::path::Path;
 use warploom::base::{ShapeClass, Symbol};
 use warploom::engine::{EngineId, Registry};
-use warploom::ir::{self, Graph};
+use warploom::ir::{self, Graph, NodeId};
 use warploom::llm::{Wanted, class_of};
-use warploom::plan::{Options, PASSES, Plan, TextOptions};
+use warploom::plan::{Options, PASSES, Plan, Selector, TextOptions};
 use warploom::provider::DeviceProfile;
 
 /// Positions of the cache unless the command line says otherwise; a session's own default.
@@ -22,7 +22,13 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     let registry = Registry::builtin();
     let mut options = Options::new(&registry);
     options.without.clone_from(&args.without);
-    options.preferred = engines(args, &registry)?;
+    let ids = |names: &[String]| names.iter().map(|name| EngineId::new(name.clone())).collect();
+    options.preferred = ids(&args.engine);
+    options.block = ids(&args.block);
+    options.force.clone_from(&args.force);
+    for (id, name, value) in &args.knob {
+        options.knobs = options.knobs.set(id.clone(), name, *value);
+    }
     let mut out = std::io::stdout().lock();
 
     if let Some(form) = args.graph {
@@ -132,13 +138,27 @@ fn check_passes(args: &ExplainArgs) -> anyhow::Result<()> {
     }
 }
 
-fn engines(args: &ExplainArgs, registry: &Registry) -> anyhow::Result<Vec<EngineId>> {
-    let ids = args.engine.iter().map(|name| {
-        let id = EngineId::new(name.clone());
-        let known = registry.get(&id).is_some();
-        known.then_some(id).with_context(|| format!("engine {name:?} does not exist"))
-    });
-    ids.collect()
+/// `LABEL=ID`, `%NODE=ID` or `op:NAME=ID`.
+pub(crate) fn forced(text: &str) -> Result<(Selector, EngineId), String> {
+    let (nodes, id) = text.rsplit_once('=').ok_or("must be NODES=ID")?;
+    let selector = match (nodes.strip_prefix('%'), nodes.strip_prefix("op:")) {
+        (Some(node), _) => {
+            let node = node.parse().map_err(|_| format!("{nodes:?} is no node, such as %12"))?;
+            Selector::Node(NodeId(node))
+        }
+        (_, Some(name)) => Selector::Operation(name.into()),
+        _ => Selector::Label(nodes.into()),
+    };
+    Ok((selector, EngineId::new(id.to_string())))
+}
+
+/// `ID:NAME=N`.
+pub(crate) fn knob(text: &str) -> Result<(EngineId, String, u32), String> {
+    let wrong = || "must be ID:NAME=N".to_string();
+    let (id, rest) = text.split_once(':').ok_or_else(wrong)?;
+    let (name, value) = rest.split_once('=').ok_or_else(wrong)?;
+    let value = value.parse().map_err(|_| wrong())?;
+    Ok((EngineId::new(id.to_string()), name.into(), value))
 }
 
 /// `seq=1..8` or `past=512`.

@@ -5,6 +5,8 @@ use crate::explain::symbol;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use warploom::base::Symbol;
+use warploom::engine::EngineId;
+use warploom::plan::Selector;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -16,6 +18,7 @@ Examples:
   warploom explain --graph dot --after simplify | dot -Tsvg > graph.svg
   warploom explain --graph-file net.json --symbols batch=1..8
   warploom explain --without simplify --engine catalogue.attention
+  warploom explain --engine wgsl.matvec.q4_k --knob wgsl.matvec.q4_k:rows=4 --block fused.rows
   warploom explain --profile adreno-740 --save-plan phone.plan
   warploom explain --plan phone.plan --arena
 
@@ -58,6 +61,16 @@ pub(crate) struct ExplainArgs {
     /// Take this engine wherever it applies; can be given again
     #[arg(long, value_name = "ID")]
     pub(crate) engine: Vec<String>,
+    /// Never take this engine; can be given again
+    #[arg(long, value_name = "ID")]
+    pub(crate) block: Vec<String>,
+    /// Give nodes an engine, by label, node or operation: blk.0.ffn_down=ID, %12=ID, op:linear=ID;
+    /// can be given again
+    #[arg(long, value_name = "NODES=ID", value_parser = crate::explain::forced)]
+    pub(crate) force: Vec<(Selector, EngineId)>,
+    /// Set a number of an engine, such as wgsl.matvec.q4_k:rows=4; can be given again
+    #[arg(long, value_name = "ID:NAME=N", value_parser = crate::explain::knob)]
+    pub(crate) knob: Vec<(EngineId, String, u32)>,
     /// Print the graph after a pass instead of the plan
     #[arg(long, value_enum, value_name = "FORM")]
     pub(crate) graph: Option<Form>,
@@ -80,7 +93,9 @@ pub(crate) struct ExplainArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["profile", "without", "engine", "graph", "phase"]
+        conflicts_with_all = [
+            "profile", "without", "engine", "block", "force", "knob", "graph", "phase"
+        ]
     )]
     pub(crate) plan: Option<PathBuf>,
     /// Write the plan to a file

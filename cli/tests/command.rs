@@ -66,11 +66,19 @@ fn explain_tells_plans_of_models_and_files() {
 
 #[test]
 fn explain_says_what_names_there_are() {
-    let rows: [(&[&str], &str); 4] = [
+    let rows: [(&[&str], &str); 9] = [
         (&["--profile", "m3"], "nvidia-h200"),
         (&["--profile", "lavapipe", "--without", "lower"], "cannot be switched off"),
         (&["--profile", "lavapipe", "--without", "magic"], "does not exist"),
-        (&["--profile", "lavapipe", "--engine", "magic"], "engine \"magic\" does not exist"),
+        (&["--profile", "lavapipe", "--engine", "magic"], "no engine \"magic\" is registered"),
+        (&["--profile", "lavapipe", "--block", "magic"], "no engine \"magic\" is registered"),
+        (&["--profile", "lavapipe", "--force", "op:linear=magic"], "no engine \"magic\""),
+        (&["--profile", "lavapipe", "--force", "%99999=fused.rows"], "no such node"),
+        (&["--profile", "lavapipe", "--knob", "fused.rows=4"], "must be ID:NAME=N"),
+        (
+            &["--profile", "lavapipe", "--knob", "wgsl.matvec.q4_k.subgroup:rows=3"],
+            "rows = 3 is none of",
+        ),
     ];
     for (args, words) in rows {
         let output = warploom(&[&["explain"], args].concat());

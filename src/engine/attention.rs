@@ -3,6 +3,7 @@
 //! Keys and values are read where they lie, in the cache, for every group of query heads; no
 //! engine makes a tensor with as many key heads as there are query heads.
 
+use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{DType, Dim};
@@ -71,6 +72,13 @@ impl Engine for Attention {
         query.only_a_segment()
     }
 
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        match query.is_wgsl() && !self.prefill {
+            true => vec![threads(query)],
+            false => Vec::new(),
+        }
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let [q, k, ..] = query.operands else { return Cost::default() };
         let tokens = query.upper(&q.shape[0]).unwrap_or(1) as f64;
@@ -107,9 +115,7 @@ impl Engine for Attention {
             spec = spec.define("subgroup");
         }
         if !self.prefill && query.is_wgsl() {
-            // Measured on an H200 at 4,096 keys: 42 us with 256 threads and four-word reads, 361 us
-            // with 64 threads and neither.
-            spec = spec.constant("WG", 256.min(query.profile.max_threads_per_workgroup));
+            spec = spec.constant("WG", threads(query).value(query.knobs));
             if in_quads([&q, &k, &v]) {
                 spec = spec.define("vec4");
             }
@@ -168,6 +174,13 @@ pub(super) fn in_quads(views: [&View; 3]) -> bool {
         let aligned = dims.all(|d| d.is_multiple_of(4)) && view.layout.offset.is_multiple_of(4);
         aligned && view.shape[2].is_multiple_of(4)
     })
+}
+
+/// Measured on an H200 at 4,096 keys: 42 us with 256 threads and four-word reads, 361 us with 64
+/// threads and neither.
+fn threads(query: &Query) -> Knob {
+    let most = query.profile.max_threads_per_workgroup.min(256);
+    Knob::new("threads", "threads of a workgroup, which makes one head", powers(32, most), most)
 }
 
 /// `rope_*`.

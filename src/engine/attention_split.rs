@@ -5,6 +5,7 @@
 //! long they are is known at each run, and slices that a short past leaves empty end at once.
 
 use super::attention::{FEW_TOKENS, in_quads, operands, units};
+use super::knobs::Knob;
 use super::lowering::{Call, Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{DType, Dim, Shape};
@@ -40,7 +41,7 @@ impl SplitAttention {
 /// How keys and heads are cut.
 struct Cut {
     /// Slices of the keys.
-    splits: u32,
+    splits: Knob,
     /// Query heads of a workgroup.
     heads: u32,
     /// Workgroups of a kv head.
@@ -76,9 +77,10 @@ fn cut(query: &Query) -> Result<Cut> {
         }
     }
     let groups = (tokens * kv_heads * chunks).max(1) as f64;
-    let wanted = (OVERSUBSCRIBED * units(query.profile) / groups).ceil() as u64;
-    let splits = wanted.min(keys.div_ceil(GRANULE)).clamp(1, u64::from(MAX_SPLITS));
-    Ok(Cut { splits: splits as u32, heads: group.div_ceil(chunks) as u32, chunks, threads })
+    let wanted = (OVERSUBSCRIBED * units(query.profile) / groups).ceil() as u32;
+    let most = keys.div_ceil(GRANULE).clamp(1, u64::from(MAX_SPLITS)) as u32;
+    let splits = Knob::new("splits", "slices of the keys", 1..=most, wanted.clamp(1, most));
+    Ok(Cut { splits, heads: group.div_ceil(chunks) as u32, chunks, threads })
 }
 
 impl Engine for SplitAttention {
@@ -107,16 +109,21 @@ impl Engine for SplitAttention {
         query.only_a_segment()
     }
 
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        cut(query).map_or_else(|_| Vec::new(), |cut| vec![cut.splits])
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let (Ok([tokens, .., keys]), Ok(cut)) = (uppers(query), cut(query)) else {
             return Cost::default();
         };
         let flops = 4.0 * keys as f64 * query.output_elements();
         // Partial results are written and read once.
-        let part = 8.0 * f64::from(cut.splits) * query.output_elements();
+        let splits = cut.splits.value(query.knobs);
+        let part = 8.0 * f64::from(splits) * query.output_elements();
         let bytes = query.total_bytes() * tokens.max(1) as f64 + part;
         // As for `attn_decode`, tiles of a slice come one after another; they are smaller.
-        let tiles = (keys as f64 / f64::from(cut.splits * cut.threads / 4)).ceil();
+        let tiles = (keys as f64 / f64::from(splits * cut.threads / 4)).ceil();
         Cost { bytes, flops, dispatches: 2.0 + 0.2 * tiles, efficiency: 0.2 }
     }
 
@@ -125,6 +132,7 @@ impl Engine for SplitAttention {
             return Err(Error::invalid(format!("{} is not attention", query.op.name())));
         };
         let cut = cut(query)?;
+        let splits = cut.splits.value(query.knobs);
         let [q, k, v] = operands(query, out)?;
         let (tokens, heads, head_dim) = (&q.shape[0], &q.shape[1], &q.shape[2]);
         let kv_heads = &k.shape[1];
@@ -138,10 +146,10 @@ impl Engine for SplitAttention {
                 .dim("past", past)?
                 .u32("window", window.unwrap_or(0))
                 .u32("causal", u32::from(*causal))
-                .u32("splits", cut.splits)
+                .u32("splits", splits)
                 .u32("granule", GRANULE as u32))
         };
-        let rows = tokens.clone() * heads.clone() * Dim::from(cut.splits);
+        let rows = tokens.clone() * heads.clone() * Dim::from(splits);
         let shape = Shape::new([rows * (head_dim.clone() + Dim::new(2))]);
         let part = out.temp(format!("{}.part", out.label), &shape, DType::F32)?;
 
@@ -170,7 +178,7 @@ impl Engine for SplitAttention {
                 .bind(k.tensor)
                 .bind(v.tensor)
                 .bind(part.tensor)
-                .grid([groups, tokens.clone(), Dim::from(cut.splits)]),
+                .grid([groups, tokens.clone(), Dim::from(splits)]),
         )?;
         let spec = AssetSpec::new("attn_combine")
             .constant("WG", COMBINE_THREADS)

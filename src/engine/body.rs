@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::lowering::{Lowering, StepBinding, TensorId, View};
 use crate::base::{Dim, Layout, Shape};
-use crate::codegen::MAX_RANK;
+use crate::codegen::{self, MAX_RANK};
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Addressing, FusedExpr, KernelSpec, Operand, Output, Schedule, Value};
 use crate::provider::Word;
@@ -31,6 +31,20 @@ pub struct Merged {
     pub sizes: Vec<Dim>,
     /// Inputs, then outputs, then the extra layouts.
     pub strides: Vec<Vec<Dim>>,
+}
+
+impl Merged {
+    /// How each operand and extra layout is addressed; with `flat`, those that lie row-major are
+    /// read without strides.
+    pub fn addressing(&self, flat: bool) -> SmallVec<[Addressing; 8]> {
+        let contiguous = Layout::contiguous(&self.sizes.iter().cloned().collect());
+        let one = |strides: &Vec<Dim>| match &strides[..] {
+            s if s.iter().all(|s| s.is(0)) => Addressing::Single,
+            s if flat && s == contiguous.strides.as_slice() => Addressing::Flat,
+            _ => Addressing::Strided,
+        };
+        self.strides.iter().map(one).collect()
+    }
 }
 
 impl Body {
@@ -102,16 +116,12 @@ impl Body {
         flat: bool,
         bindings: (&[TensorId], &[TensorId]),
     ) -> Result<(FusedExpr, Vec<Word>)> {
-        let contiguous = Layout::contiguous(&merged.sizes.iter().cloned().collect());
         let mut words = Vec::new();
         let mut operands = Vec::new();
         let written = self.inputs.len();
+        let kinds = merged.addressing(flat);
         for (i, (view, strides)) in self.views().zip(&merged.strides).enumerate() {
-            let addressing = match &strides[..] {
-                s if s.iter().all(|s| s.is(0)) => Addressing::Single,
-                s if flat && s == contiguous.strides.as_slice() => Addressing::Flat,
-                _ => Addressing::Strided,
-            };
+            let addressing = kinds[i];
             words.push(Word::dim(&view.layout.offset)?);
             if addressing == Addressing::Strided {
                 for stride in strides {
@@ -138,16 +148,11 @@ impl Body {
         Ok((expr, words))
     }
 
-    /// Adds the body's launch as a generated kernel. `cut` says how its work is cut and how many
-    /// workgroups that takes.
+    /// Adds the body's launch as a generated kernel, cut by this schedule.
     ///
     /// # Errors
     /// Unsupported, where more than six dimensions do not merge.
-    pub fn launch(
-        &self,
-        out: &mut Lowering,
-        cut: impl FnOnce(&FusedExpr, &Merged) -> (Schedule, Dim),
-    ) -> Result<()> {
+    pub fn launch(&self, out: &mut Lowering, schedule: Schedule) -> Result<()> {
         let merged = self.merged(&[]);
         if merged.sizes.len() > MAX_RANK as usize {
             return Err(Error::unsupported(format!(
@@ -173,8 +178,9 @@ impl Body {
         }
         params.extend(operand_words);
         params.resize(expr.interface().param_words as usize, Word::Bits(0));
-        let (schedule, groups) = cut(&expr, &merged);
         expr.schedule = schedule;
+        let items = if self.has_reductions() { self.rows() } else { count };
+        let groups = items.ceil_div(&Dim::from(codegen::group_work(&schedule)));
         let bind = |tensor: &TensorId, access| StepBinding {
             tensor: *tensor,
             offset: 0,

@@ -4,12 +4,14 @@
 //! merged, so that most kernels have one dimension and read without a division.
 
 use super::body::{Body, Merged};
+use super::knobs::{Knob, powers};
 use super::lowering::{Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
-use crate::base::{DType, Dim};
-use crate::codegen::{FUSED_WORKGROUP, group_work};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query};
+use crate::base::{DType, Dim, ShapeClass};
+use crate::codegen::{FUSED_WORKGROUP, MAX_HELD};
 use crate::error::{Error, Result};
-use crate::kernel::{Addressing, FusedExpr, Schedule, Value};
+use crate::kernel::{Addressing, Schedule, Value};
+use crate::provider::DeviceKind;
 
 /// One generated kernel for a group without reductions.
 pub(super) struct Elementwise {
@@ -64,20 +66,46 @@ impl Engine for Elementwise {
         query.body.map_or_else(Cost::default, |body| work(query, body))
     }
 
-    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
         match query.body {
-            Some(body) => body.launch(out, elements),
-            None => Err(Error::invalid(format!("{} is no loop", query.op.name()))),
+            Some(body) if query.is_wgsl() => vec![width(query.class, body)],
+            _ => Vec::new(),
+        }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let Some(body) = query.body else {
+            return Err(Error::invalid(format!("{} is no loop", query.op.name())));
+        };
+        let width = match query.is_wgsl() {
+            true => width(query.class, body).value(query.knobs),
+            false => 1,
+        };
+        body.launch(out, Schedule::Elements { width })
+    }
+}
+
+/// Neighbours that a thread makes: four where every operand allows it and there is work for a
+/// workgroup of such threads.
+fn width(class: &ShapeClass, body: &Body) -> Knob {
+    const DOC: &str = "neighbouring elements that a thread makes";
+    match wide(body, &body.merged(&[])) {
+        false => Knob::new("width", DOC, [1], 1),
+        true => {
+            let most = class.upper(&body.space.elements()).unwrap_or(0);
+            let usual = if most >= u64::from(4 * FUSED_WORKGROUP) { 4 } else { 1 };
+            Knob::new("width", DOC, [1, 4], usual)
         }
     }
 }
 
-/// One element a thread, or four neighbours where every operand allows it.
-fn elements(expr: &FusedExpr, merged: &Merged) -> (Schedule, Dim) {
-    let count = merged.sizes.iter().cloned().fold(Dim::new(1), |a, b| a * b);
-    let _ = expr;
-    let schedule = Schedule::Elements { width: 1 };
-    (schedule, count.ceil_div(&Dim::from(group_work(&schedule))))
+/// A loop without knobs.
+fn plain(body: &Body, out: &mut Lowering) -> Result<()> {
+    let width = match out.profile.provider.as_str() {
+        "cpu" => 1,
+        _ => width(out.class, body).default,
+    };
+    body.launch(out, Schedule::Elements { width })
 }
 
 /// Adds a copy of a view to another one of the same shape and type.
@@ -87,14 +115,14 @@ fn elements(expr: &FusedExpr, merged: &Merged) -> (Schedule, Dim) {
 pub fn copy(from: &View, to: &View, out: &mut Lowering) -> Result<()> {
     let mut body = Body::over(std::slice::from_ref(from), to);
     body.push(Value::Input(0));
-    body.launch(out, elements)
+    plain(&body, out)
 }
 
 /// Fills a view with one number.
 pub(super) fn fill(word: u32, to: &View, out: &mut Lowering) -> Result<()> {
     let mut body = Body::over(&[], to);
     body.push(Value::Constant(to.dtype, word));
-    body.launch(out, elements)
+    plain(&body, out)
 }
 
 /// How a group's rows are shared among threads.
@@ -125,8 +153,10 @@ impl Rows {
     }
 }
 
-/// Most elements of a row that a thread keeps in registers.
-const MOST_HELD: u64 = 32;
+/// Elements of a row that is short enough to stay in a cache.
+const SHORT: f64 = 64.0;
+/// Most elements of a row that a thread keeps in registers, unless more are asked for.
+const MOST_HELD: u32 = 32;
 
 impl Engine for Rows {
     fn id(&self) -> &EngineId {
@@ -150,23 +180,48 @@ impl Engine for Rows {
         Ok(())
     }
 
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        match query.body {
+            Some(body) if query.is_wgsl() => self.cut(query, body).into(),
+            _ => Vec::new(),
+        }
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let Some(body) = query.body else { return Cost::default() };
         let mut cost = work(query, body);
+        if !query.is_wgsl() {
+            // Values go through tiles of memory, which kernels of one operation need not.
+            cost.efficiency = 0.5;
+            return cost;
+        }
         let rows = query.upper(&body.rows()).unwrap_or(1).max(1) as f64;
         let len = query.upper(&body.row_len()).unwrap_or(1).max(1) as f64;
-        // Threads that have work at the same time, against those that keep a device busy.
-        let wanted = f64::from(query.profile.compute_units.max(1)) * 512.0;
-        let (threads, reach) = match self.share {
-            Share::Thread if coalesced(body) => (rows, 0.7),
-            Share::Thread => (rows, if len <= 8.0 { 0.5 } else { 0.1 }),
-            Share::Group => (rows * len.min(256.0), if len < 64.0 { 0.2 } else { 0.6 }),
-            Share::Subgroup => (rows * len.min(256.0), if len < 64.0 { 0.2 } else { 0.7 }),
+        let [threads, _, held] = self.cut(query, body).map(|knob| knob.value(query.knobs));
+        // A row that is not held is read again behind each reduction, out of a cache if it is short.
+        if held == 0 && len > SHORT {
+            cost.bytes *= passes(body);
+        }
+        let software = query.profile.kind == DeviceKind::Software;
+        let reach = match self.share {
+            // One lane of a vector after another: what is near is in a cache.
+            Share::Thread if software => 0.5,
+            Share::Thread if coalesced(body) => 0.7,
+            Share::Thread if len <= 8.0 => 0.5,
+            Share::Thread => 0.1,
+            // Every barrier stops all lanes and starts them again.
+            Share::Group | Share::Subgroup if software => 0.15,
+            // Neighbouring threads read elements that are not neighbours.
+            Share::Group | Share::Subgroup if !along(body) => 0.1,
+            Share::Group => 0.6,
+            Share::Subgroup => 0.7,
         };
-        cost.efficiency = if query.is_wgsl() { reach * (threads / wanted).min(1.0) } else { 0.6 };
-        // A thread by itself waits for each of its elements in turn.
-        let serial = if self.share == Share::Thread { len } else { (len / 256.0).ceil() };
-        cost.dispatches += if query.is_wgsl() { serial * 0.02 } else { 0.0 };
+        let peaks = Peaks::of(query.profile);
+        cost.efficiency = reach * peaks.share(rows * f64::from(threads).min(len));
+        if self.share == Share::Thread && !software {
+            // A thread by itself waits for each of its elements in turn: some 40 ns.
+            cost.dispatches += len * 0.02;
+        }
         cost
     }
 
@@ -174,22 +229,55 @@ impl Engine for Rows {
         let Some(body) = query.body else {
             return Err(Error::invalid(format!("{} is no loop", query.op.name())));
         };
-        let len = query.upper(&body.row_len())?;
-        let most = query.profile.max_threads_per_workgroup.min(FUSED_WORKGROUP);
-        let threads = match self.share {
-            Share::Thread => 1,
-            // At least four elements a thread, so that short rows share a workgroup.
-            _ => len.div_ceil(4).next_power_of_two().clamp(4, u64::from(most)) as u32,
-        };
-        let each = len.div_ceil(u64::from(threads));
-        let held = if threads > 1 && each <= MOST_HELD { each as u32 } else { 0 };
+        let [threads, width, held] = self.cut(query, body).map(|knob| knob.value(query.knobs));
         let subgroup = self.share == Share::Subgroup;
-        let rows = body.rows();
-        body.launch(out, |_, _| {
-            let schedule = Schedule::Rows { threads, held, width: 1, subgroup };
-            (schedule, rows.ceil_div(&Dim::from(group_work(&schedule))))
-        })
+        body.launch(out, Schedule::Rows { threads, held, width, subgroup })
     }
+}
+
+impl Rows {
+    /// Threads, width and held elements; the last two follow from those before.
+    fn cut(&self, query: &Query, body: &Body) -> [Knob; 3] {
+        let len = query.upper(&body.row_len()).unwrap_or(1);
+        let most = query.profile.max_threads_per_workgroup.min(FUSED_WORKGROUP);
+        let threads = "threads that share a row";
+        let threads = match self.share {
+            Share::Thread => Knob::new("threads", threads, [1], 1),
+            // At least four elements a thread, so that short rows share a workgroup.
+            _ => {
+                let usual = len.div_ceil(4).next_power_of_two().clamp(4, u64::from(most));
+                Knob::new("threads", threads, powers(4, most), usual as u32)
+            }
+        };
+        let neighbours = "neighbours that a thread reads at once";
+        let each = len.div_ceil(u64::from(threads.value(query.knobs)));
+        let width = match query.is_wgsl() && self.share != Share::Thread && quads(body) {
+            true => Knob::new("width", neighbours, [1, 4], 4),
+            false => Knob::new("width", neighbours, [1], 1),
+        };
+        let each = each.next_multiple_of(u64::from(width.value(query.knobs)));
+        let held = "elements of a row that a thread keeps; 0: none, they are read again";
+        let held = match u32::try_from(each) {
+            Ok(each) if self.share != Share::Thread && each <= MAX_HELD => {
+                Knob::new("held", held, [0, each], if each <= MOST_HELD { each } else { 0 })
+            }
+            _ => Knob::new("held", held, [0], 0),
+        };
+        [threads, width, held]
+    }
+}
+
+/// Times that a body reads a row whose elements are not kept.
+fn passes(body: &Body) -> f64 {
+    let mut after: Vec<u32> = Vec::with_capacity(body.values.len());
+    for value in &body.values {
+        let own = u32::from(matches!(value, Value::Reduce(..)));
+        let most = value.operands().filter_map(|v| after.get(v as usize)).max();
+        after.push(most.copied().unwrap_or(0) + own);
+    }
+    let wide = |view: &View| view.layout.strides.last().is_some_and(|stride| !stride.is(0));
+    let again = body.outputs.iter().any(|(view, _)| wide(view));
+    f64::from(after.iter().max().copied().unwrap_or(0) + u32::from(again))
 }
 
 /// Whether neighbouring rows are neighbours in memory in what is read most.
@@ -199,20 +287,36 @@ fn coalesced(body: &Body) -> bool {
     large.all(|view| view.layout.strides[lead].is(1))
 }
 
+/// Whether neighbours along a row are neighbours in memory in what is read most.
+fn along(body: &Body) -> bool {
+    let mut last = body.inputs.iter().filter_map(|view| view.layout.strides.last());
+    last.all(|stride| stride.is(0) || stride.is(1))
+}
+
 /// Whether every operand is one that a kernel for four neighbours at a time takes.
-#[allow(dead_code, reason = "asked once kernels of width 4 are printed")]
-fn wide(expr: &FusedExpr, body: &Body, merged: &Merged) -> bool {
+fn wide(body: &Body, merged: &Merged) -> bool {
     let count = merged.sizes.iter().cloned().fold(Dim::new(1), |a, b| a * b);
     let last = merged.sizes.last().cloned().unwrap_or_else(|| Dim::new(1));
-    let views = body.views().zip(&merged.strides);
+    let kinds = merged.addressing(true);
+    let mut operands = body.views().zip(&merged.strides).zip(&kinds);
+    let written = body.inputs.len();
     count.is_multiple_of(4)
-        && expr.operands().zip(views).all(|(operand, (view, strides))| match operand.addressing {
+        && kinds[written..].iter().all(|kind| *kind == Addressing::Flat)
+        && operands.all(|((view, strides), kind)| match kind {
             Addressing::Flat => view.layout.offset.is_multiple_of(4),
             Addressing::Single => true,
             Addressing::Strided => {
                 strides.last().is_some_and(|s| s.is(0)) && last.is_multiple_of(4)
             }
         })
+}
+
+/// Whether four neighbours of a row may be read at once, where it is read without strides.
+fn quads(body: &Body) -> bool {
+    let merged = body.merged(&[]);
+    let kinds = merged.addressing(true);
+    let mut flat = body.views().zip(&kinds).filter(|(_, kind)| **kind == Addressing::Flat);
+    body.row_len().is_multiple_of(4) && flat.all(|(view, _)| view.layout.offset.is_multiple_of(4))
 }
 
 /// The part of a view along one axis.

@@ -3,6 +3,7 @@
 //! The weight stays packed as it is in the file. A weight larger than one binding is cut by rows
 //! into several launches.
 
+use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query, SegmentBody};
 use crate::base::{Dim, Format};
@@ -12,8 +13,12 @@ use crate::kernel::attach::attach_groups;
 use crate::kernel::{AssetSpec, catalogue};
 use crate::provider::GRANULE;
 
-/// Columns of y of one tile.
-const TILE_N: u32 = 64;
+/// Most rows of w that one workgroup of a `matvec_*` makes: each is a sum in registers.
+const MOST_ROWS: u32 = 8;
+/// Operations that make an element of a packed weight a float, where the CPU does that first.
+const UNPACKING: f64 = 8.0;
+/// Largest side of a tile.
+const MOST_TILE: u32 = 128;
 
 /// Which kernel family.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,7 +71,7 @@ impl Linear {
 
     /// The kernel with the rows of w and of x that one workgroup serves. `aligned`: four elements
     /// of x may be read at once.
-    fn spec(&self, m: u64, n: u64, aligned: bool) -> (AssetSpec, u32, u32) {
+    fn spec(&self, query: &Query, aligned: bool) -> (AssetSpec, u32, u32) {
         let name = match self.family {
             Family::MatVec => "matvec_*",
             Family::MatMul => "matmul_*",
@@ -76,21 +81,56 @@ impl Linear {
             return (spec, 1, 1);
         }
         let spec = if aligned { spec.define("vec4") } else { spec };
+        let [first, second] = self.cut(query);
         match self.family {
             Family::MatVec => {
-                let at_once = self.rows_at_once(m);
-                // Measured on an H200: few rows want more threads each, many rows fewer.
-                let (threads, rows) = if n <= 4096 { (128, 2) } else { (64, 4) };
-                let spec =
-                    spec.constant("WG", threads).constant("ROWS", rows).constant("M", at_once);
-                (if self.subgroup { spec.define("subgroup") } else { spec }, rows, at_once)
+                let at_once = self.rows_at_once(upper_rows(query));
+                let spec = spec.constant("WG", first).constant("ROWS", second);
+                let spec = spec.constant("M", at_once);
+                (if self.subgroup { spec.define("subgroup") } else { spec }, second, at_once)
             }
-            Family::MatMul => {
-                let rows = if m >= 128 { 128 } else { 32 };
-                (spec.constant("BM", rows).constant("BN", TILE_N), TILE_N, rows)
-            }
+            Family::MatMul => (spec.constant("BM", first).constant("BN", second), second, first),
         }
     }
+
+    /// Threads and rows of w of a workgroup, or both sides of a tile.
+    fn cut(&self, query: &Query) -> [u32; 2] {
+        self.knobs_of(query).map(|knob| knob.value(query.knobs))
+    }
+
+    fn knobs_of(&self, query: &Query) -> [Knob; 2] {
+        let m = upper_rows(query);
+        let n = query.operands.get(1).and_then(|w| query.upper(&w.shape[0]).ok()).unwrap_or(1);
+        if self.family == Family::MatMul {
+            let tiles = |most: u32| (1..=most.min(MOST_TILE) / 16).map(|i| 16 * i);
+            let rows = if m >= 128 { 128 } else { 32 };
+            let rows = Knob::new("tile_m", "rows of x of a tile", tiles(MOST_TILE), rows);
+            let left = catalogue::TILE_SUM - rows.value(query.knobs).min(MOST_TILE);
+            let columns = Knob::new("tile_n", "rows of the weight of a tile", tiles(left), 64);
+            return [rows, columns];
+        }
+        // Measured on an H200: few rows want more threads each, many rows fewer.
+        let (threads, rows) = if n <= 4096 { (128, 2) } else { (64, 4) };
+        let most = query.profile.max_threads_per_workgroup.min(256);
+        let threads =
+            Knob::new("threads", "threads of a workgroup", powers(32, most), threads.min(most));
+        let each = threads.value(query.knobs).max(1) * self.rows_at_once(m);
+        let most = (catalogue::SUM_WORDS / each).clamp(1, MOST_ROWS);
+        // A workgroup makes whole evaluations.
+        let pairs = query.around.is_some_and(|a| a.segments.iter().any(|s| s.anchors == 2));
+        let rows = Knob::new(
+            "rows",
+            "rows of the weight that a workgroup makes",
+            powers(if pairs { 2 } else { 1 }, most),
+            rows.min(most),
+        );
+        [threads, rows]
+    }
+}
+
+/// Rows of x at the upper end of the class.
+fn upper_rows(query: &Query) -> u64 {
+    Linear::sizes(query).map_or(1, |(m, ..)| m as u64)
 }
 
 impl Linear {
@@ -119,7 +159,7 @@ impl Linear {
         let aligned = aligned && around.norm.as_ref().is_none_or(|(g, _)| quads(g));
         let prologue = around.prologue.iter().flat_map(|body| &body.inputs);
         let aligned = aligned && prologue.clone().all(quads);
-        let (spec, tile_n, tile_m) = self.spec(query.upper(m)?, n, aligned);
+        let (spec, tile_n, tile_m) = self.spec(query, aligned);
         let tiles = match &around.segments[..] {
             [] => Dim::from(n.div_ceil(u64::from(tile_n))),
             segments => {
@@ -197,31 +237,54 @@ impl Engine for Linear {
         Ok(())
     }
 
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        match self.cpu {
+            true => Vec::new(),
+            false => self.knobs_of(query).into(),
+        }
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let Some((m, n, k)) = Linear::sizes(query) else { return Cost::default() };
         let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
-        let moved = 4.0 * m * (n + k);
-        // What is done to x is done again by every workgroup that reads it.
         let (before, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
-        let again = match self.family {
-            _ if self.cpu => 1.0,
-            Family::MatVec => (n / 2.0).ceil(),
-            Family::MatMul => (n / f64::from(TILE_N)).ceil(),
+        let [first, second] = self.cut(query).map(f64::from);
+        let most = f64::from(catalogue::MAX_MATVEC_ROWS);
+        // Passes over the weights, rows of x that are worked on, times that a workgroup reads x.
+        let (passes, rows, reads) = match self.family {
+            Family::MatVec => ((m / most).ceil(), m, (n / second).ceil()),
+            // A tile is worked through however few rows of it there are.
+            Family::MatMul => {
+                let tiles = (m / first).ceil();
+                (tiles, tiles * first, (n / second).ceil())
+            }
         };
-        let flops = 2.0 * m * n * k + before * m * k * again + after * m * n;
-        let efficiency = match (self.family, self.subgroup) {
-            // Beyond one pass arithmetic counts, and without tiles it is slower than a product's.
-            (Family::MatVec, _) if m > f64::from(catalogue::MAX_MATVEC_ROWS) => 0.2,
-            (Family::MatVec, true) => 0.5,
-            (Family::MatVec, false) => 0.4,
-            // A tile of 64 rows is worked through however few of them there are.
-            (Family::MatMul, _) => 0.4 * (m / (m / 64.0).ceil().max(1.0) / 64.0),
+        let mut cost = Cost {
+            bytes: weight * passes + 4.0 * m * (n + k),
+            flops: 2.0 * rows * n * k + after * m * n,
+            dispatches: 1.0,
+            efficiency: match (self.family, self.subgroup) {
+                // Beyond one pass arithmetic counts, and without tiles it is slower.
+                (Family::MatVec, _) if m > most => 0.2,
+                (Family::MatVec, true) => 0.5,
+                (Family::MatVec, false) | (Family::MatMul, _) => 0.4,
+            },
         };
-        let passes = match self.family {
-            Family::MatVec => (m / f64::from(catalogue::MAX_MATVEC_ROWS)).ceil(),
-            Family::MatMul => (m / 64.0).ceil(),
-        };
-        Cost { bytes: weight * passes + moved, flops, dispatches: 1.0, efficiency }
+        if !self.cpu {
+            // What is done to x is done again by every workgroup that reads it.
+            cost.flops += before * m * k * reads;
+            return cost;
+        }
+        cost.bytes = weight + 4.0 * m * (n + k);
+        cost.flops = 2.0 * m * n * k + before * m * k + after * m * n;
+        if before > 0.0 {
+            // Written down once, and read from there.
+            cost.bytes += 8.0 * m * k;
+        }
+        if self.family == Family::MatMul {
+            cost.flops += UNPACKING * n * k;
+        }
+        cost
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
@@ -229,7 +292,6 @@ impl Engine for Linear {
             return Err(Error::invalid(format!("{}: linear needs two operands", query.label)));
         };
         let (x, m, k, x_stride) = out.rows(x)?;
-        let m_most = query.upper(&m)?;
         let n = query.upper(&w.shape[0])?;
         let k_size = query.upper(&w.shape[1])?;
         let row_bytes = self.format.bytes(k_size).ok_or_else(|| {
@@ -242,7 +304,7 @@ impl Engine for Linear {
         for (first, rows) in pieces(n, row_bytes, query)? {
             let y_offset = query.output.layout.offset.clone() + Dim::from(first);
             let aligned = [&k, &x.layout.offset, &x_stride].iter().all(|d| d.is_multiple_of(4));
-            let (spec, tile_n, tile_m) = self.spec(m_most, rows, aligned);
+            let (spec, tile_n, tile_m) = self.spec(query, aligned);
             let tiles = Dim::from(rows.div_ceil(u64::from(tile_n)));
             let grid = self.grid(tiles, m.ceil_div(&Dim::from(tile_m)), out);
             let bytes = (rows * row_bytes).max(1).next_multiple_of(GRANULE);

@@ -166,6 +166,35 @@ pub struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
+    /// Bytes of the new memory that an engine asks for when it lowers a piece; its steps are
+    /// dropped.
+    ///
+    /// # Errors
+    /// What `lower` says.
+    pub(super) fn on_paper(
+        query: &Query,
+        engine: &EngineId,
+        lower: impl FnOnce(&mut Lowering) -> Result<()>,
+    ) -> Result<u64> {
+        let mut known: Vec<TensorId> = query.operands.iter().map(|view| view.tensor).collect();
+        known.push(query.output.tensor);
+        known.extend(query.body.iter().flat_map(|body| body.views()).map(|view| view.tensor));
+        known.extend(query.around.iter().flat_map(|a| a.reads().into_iter().chain(a.writes())));
+        let count = known.iter().map(|id| id.index() + 1).max().unwrap_or(0);
+        // Whatever is known by then has memory already, of any size.
+        let known = Tensor { name: String::new(), role: TensorRole::Intermediate, bytes: 0 };
+        let (mut tensors, mut steps) = (vec![known; count], Vec::new());
+        lower(&mut Lowering {
+            profile: query.profile,
+            class: query.class,
+            engine: engine.clone(),
+            label: query.label.into(),
+            tensors: &mut tensors,
+            steps: &mut steps,
+        })?;
+        Ok(tensors[count..].iter().map(|tensor| tensor.bytes).sum())
+    }
+
     /// New memory for elements of a type.
     ///
     /// # Errors

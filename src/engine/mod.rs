@@ -12,9 +12,11 @@ mod around;
 mod attention;
 mod attention_split;
 mod body;
+mod choose;
 mod conv;
 mod elementwise;
 mod heuristic;
+mod knobs;
 mod linear;
 mod lowering;
 mod matmul;
@@ -30,8 +32,10 @@ use serde::{Deserialize, Serialize};
 
 pub use around::{Around, Attached, SegmentBody};
 pub use body::{Body, Merged};
+pub use choose::{Candidate, Choice, Verdict, Wishes, choose};
 pub use elementwise::copy;
-pub use heuristic::{Candidate, Choice, Heuristic, Peaks, Roofline, Verdict, choose};
+pub use heuristic::{Heuristic, Peaks, Roofline};
+pub use knobs::{Knob, KnobValues, Knobs};
 pub use lowering::{
     Call, Estimate, Lowering, Step, StepBinding, Tensor, TensorId, TensorRole, View, tensor_bytes,
 };
@@ -86,6 +90,24 @@ pub struct Notes {
     pub deterministic: bool,
     /// How it multiplies.
     pub compute: ComputeMode,
+    /// The device's driver compiles its kernels when an instance is made.
+    pub needs_compiling: bool,
+    /// All it does are launches of kernels, which a device may capture once and replay.
+    pub capturable: bool,
+}
+
+/// In which layout an engine reads a weight. Every engine of this crate reads it as stored, so that
+/// a file that is mapped needs no copy and one upload serves every plan.
+///
+/// A repacked layout is a variant that names one documented order of bytes, never an engine, so
+/// that prefill and decode can share it; `runtime` then repacks as it uploads. To be added where
+/// it pays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum WeightLayout {
+    /// Blocks one after another by rows, byte for byte as in the file.
+    #[default]
+    AsStored,
 }
 
 /// An estimate of what a piece takes.
@@ -102,6 +124,7 @@ pub struct Cost {
 }
 
 /// One piece of a graph, as engines see it.
+#[derive(Clone, Copy)]
 pub struct Query<'a> {
     /// The operation.
     pub op: &'a Op,
@@ -122,6 +145,8 @@ pub struct Query<'a> {
     pub profile: &'a DeviceProfile,
     /// The ranges of symbols.
     pub class: &'a ShapeClass,
+    /// What the caller set of the knobs of the engine that is asked.
+    pub knobs: &'a KnobValues,
 }
 
 impl Query<'_> {
@@ -157,6 +182,17 @@ impl Query<'_> {
         }
     }
 
+    /// Checks the values that are set against the knobs of an engine.
+    ///
+    /// # Errors
+    /// Invalid, naming engine, knob, value and what it may be.
+    pub fn check_knobs(&self, engine: &dyn Engine) -> Result<()> {
+        match self.knobs == KnobValues::NONE {
+            true => Ok(()),
+            false => self.knobs.check(engine.id(), &engine.knobs(self)),
+        }
+    }
+
     /// Whether the device runs WGSL kernels (or counts them, as the null device does).
     pub fn is_wgsl(&self) -> bool {
         self.profile.provider != "cpu"
@@ -171,9 +207,34 @@ pub trait Engine: Send + Sync {
     /// Its name.
     fn id(&self) -> &EngineId;
 
-    /// What one should know of it.
-    fn notes(&self) -> Notes {
-        Notes { deterministic: true, compute: ComputeMode::F32 }
+    /// What one should know of it before choosing it for this.
+    fn notes(&self, query: &Query) -> Notes {
+        Notes {
+            deterministic: true,
+            compute: ComputeMode::F32,
+            needs_compiling: query.is_wgsl(),
+            capturable: true,
+        }
+    }
+
+    /// What of it can be set for this, in the order in which one is bounded by those before it.
+    /// Values that are set reach it in [`Query::knobs`], checked against these.
+    fn knobs(&self, _query: &Query) -> Vec<Knob> {
+        Vec::new()
+    }
+
+    /// Bytes of memory that it needs for itself while it executes this, at the upper ends of the
+    /// class; they are part of the plan's. What [`Engine::lower`] asks for, unless it says better.
+    ///
+    /// # Errors
+    /// As [`Engine::lower`].
+    fn workspace(&self, query: &Query) -> Result<u64> {
+        Lowering::on_paper(query, self.id(), |out| self.lower(query, out))
+    }
+
+    /// In which layout it reads a weight.
+    fn weight_layout(&self, _query: &Query) -> WeightLayout {
+        WeightLayout::AsStored
     }
 
     /// Whether it can execute this; the reason where it cannot ([`OTHER_OPERATION`] where it never

@@ -1,11 +1,13 @@
 //! Reductions over any axes, as [outer, len, inner].
 
+use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query};
 use crate::base::{DType, Dim};
 use crate::error::Result;
 use crate::ir::{Op, ReduceOp};
 use crate::kernel::AssetSpec;
+use crate::provider::DeviceKind;
 
 /// `reduce_*`.
 pub(super) struct Reduce {
@@ -38,10 +40,31 @@ impl Engine for Reduce {
         }
     }
 
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        if query.is_wgsl() { vec![threads(query)] } else { Vec::new() }
+    }
+
     fn cost(&self, query: &Query) -> Cost {
-        let efficiency = if self.subgroup { 0.6 } else { 0.5 };
         let bytes = query.total_bytes();
-        Cost { bytes, flops: bytes / 4.0, dispatches: 1.0, efficiency }
+        let mut cost = Cost { bytes, flops: bytes / 4.0, dispatches: 1.0, efficiency: 0.6 };
+        let (Op::Reduce { axes, .. }, [x]) = (query.op, query.operands) else { return cost };
+        if !query.is_wgsl() {
+            return cost;
+        }
+        let upper = |dim: &Dim| query.upper(dim).unwrap_or(1).max(1) as f64;
+        let threads = f64::from(threads(query).value(query.knobs));
+        let len: f64 = axes.iter().map(|axis| upper(&x.shape[*axis])).product();
+        let last = axes.last().is_some_and(|axis| axis + 1 == x.shape.rank());
+        let reach = match (query.profile.kind, last, self.subgroup) {
+            (DeviceKind::Software, ..) => 0.15,
+            // Neighbouring threads read elements that are not neighbours.
+            (_, false, _) => 0.1,
+            (_, true, true) => 0.6,
+            (_, true, false) => 0.5,
+        };
+        let busy = Peaks::of(query.profile).share(query.output_elements() * threads);
+        cost.efficiency = reach * (len / threads).min(1.0) * busy;
+        cost
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
@@ -66,6 +89,9 @@ impl Engine for Reduce {
         if self.subgroup {
             spec = spec.define("subgroup");
         }
+        if query.is_wgsl() {
+            spec = spec.constant("WG", threads(query).value(query.knobs));
+        }
         let grid = out.fold(outer.clone() * inner.clone());
         out.call(
             Call::new(spec)
@@ -79,6 +105,11 @@ impl Engine for Reduce {
                 .grid(grid),
         )
     }
+}
+
+fn threads(query: &Query) -> Knob {
+    let most = query.profile.max_threads_per_workgroup.min(256);
+    Knob::new("threads", "threads of a workgroup, which makes one result", powers(32, most), 128)
 }
 
 /// The view with the reduced axes side by side, last unless they already are, and where they are.

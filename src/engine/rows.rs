@@ -1,11 +1,13 @@
 //! Operations along the last axis: norms, softmax, argmax. One workgroup for each row.
 
+use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
-use crate::base::DType;
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query};
+use crate::base::{DType, Dim};
 use crate::error::Result;
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
+use crate::provider::DeviceKind;
 
 /// One of the row kernels.
 pub(super) struct Rows {
@@ -51,10 +53,31 @@ impl Engine for Rows {
         }
     }
 
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        if query.is_wgsl() { vec![threads(query)] } else { Vec::new() }
+    }
+
     fn cost(&self, query: &Query) -> Cost {
-        let efficiency = if self.subgroup { 0.6 } else { 0.5 };
         let bytes = query.total_bytes();
-        Cost { bytes, flops: bytes, dispatches: 1.0, efficiency }
+        let mut cost = Cost { bytes, flops: bytes, dispatches: 1.0, efficiency: 0.6 };
+        if query.is_wgsl() {
+            let peaks = Peaks::of(query.profile);
+            let (rows, len) = row_sizes(query);
+            let threads = f64::from(threads(query).value(query.knobs));
+            let reach = match (query.profile.kind, self.subgroup) {
+                (DeviceKind::Software, _) => 0.15,
+                (_, true) => 0.6,
+                (_, false) => 0.5,
+            };
+            // Threads beyond the end of a row idle, and rows are read again behind each reduction.
+            cost.efficiency = reach * (len / threads).min(1.0) * peaks.share(rows * threads);
+            cost.bytes *= match self.kernel {
+                "norm_layer" | "softmax" => 3.0,
+                "norm_rms" => 2.0,
+                _ => 1.0,
+            };
+        }
+        cost
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
@@ -63,9 +86,8 @@ impl Engine for Rows {
         if self.subgroup {
             spec = spec.define("subgroup");
         }
-        if query.is_wgsl() && query.upper(&cols)? >= 1024 {
-            // Measured on an H200: 5.0 us against 7.8 us for one row of 4,096.
-            spec = spec.constant("WG", 256.min(query.profile.max_threads_per_workgroup));
+        if query.is_wgsl() {
+            spec = spec.constant("WG", threads(query).value(query.knobs));
         }
         let mut call = Call::new(spec)
             .dim("rows", &rows)?
@@ -84,4 +106,23 @@ impl Engine for Rows {
         let grid = out.fold(rows);
         out.call(call.bind(query.output.tensor).grid(grid))
     }
+}
+
+/// Rows, and the length of one.
+fn row_sizes(query: &Query) -> (f64, f64) {
+    let Some((len, lead)) = query.operands.first().and_then(|x| x.shape.dims().split_last()) else {
+        return (1.0, 1.0);
+    };
+    let upper = |dim: &Dim| query.upper(dim).unwrap_or(1).max(1) as f64;
+    (lead.iter().map(upper).product(), upper(len))
+}
+
+/// Threads of a workgroup.
+fn threads(query: &Query) -> Knob {
+    let (_, columns) = row_sizes(query);
+    let most = query.profile.max_threads_per_workgroup.min(256);
+    // Measured on an H200: 5.0 us with 256 against 7.8 us with 128, for one row of 4,096.
+    let usual = if columns >= 1024.0 || matches!(query.op, Op::ArgMax) { 256 } else { 128 };
+    let doc = "threads of a workgroup, which makes one row";
+    Knob::new("threads", doc, powers(32, most), usual.min(most))
 }

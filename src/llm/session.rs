@@ -12,7 +12,7 @@ use super::weights::{self, Weight};
 use crate::base::{ShapeClass, SymbolValues};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
-use crate::plan::{Options, Plan, merged_weights};
+use crate::plan::{Plan, merged_weights};
 use crate::provider::Device;
 use crate::runtime::{Instance, Resident, Runtime, WeightSource};
 
@@ -250,8 +250,7 @@ impl Session {
             }
         };
         let class = &classes(self.context)[class];
-        let mut options = Options::new(self.runtime.registry());
-        options.preferred = self.runtime.preferred().to_vec();
+        let options = self.runtime.plan_options();
         Plan::new(graph, class, self.runtime.device().profile(), &options)
     }
 

@@ -2,23 +2,27 @@
 
 use super::draft::{Draft, NodeChoice};
 use super::group::{self, Fused, Group};
-use crate::engine::{Choice, Query, View, choose as rank};
-use crate::error::Result;
-use crate::ir::OpClass;
+use super::{Options, Selector};
+use crate::engine::{Around, Choice, EngineId, KnobValues, Query, View, Wishes, choose as rank};
+use crate::error::{Error, Result};
+use crate::ir::{NodeId, OpClass};
 
 pub(super) fn choose(draft: &mut Draft) -> Result<()> {
+    known(draft)?;
     if draft.groups.is_empty() {
         group::singles(draft);
     }
-    let mut groups = Vec::with_capacity(draft.groups.len());
+    let mut groups: Vec<Group> = Vec::with_capacity(draft.groups.len());
     let mut cut = false;
     for group in draft.groups.clone() {
-        match &group.fused {
-            None => groups.push(group),
-            Some(fused) => {
-                let kept = best_cut(draft, &group, fused)?;
-                cut |= kept.len() > 1;
-                groups.extend(kept);
+        let whole = group.fused.is_none() && matches!(forced(draft, &group), Ok(None));
+        let kept = if whole { vec![group] } else { best(draft, &group)?.1 };
+        cut |= kept.len() > 1;
+        for part in kept {
+            // What several anchors would have done for themselves, and now none does, is done once.
+            let again = part.fused.is_none() && groups.iter().any(|g| g.nodes == part.nodes);
+            if !again {
+                groups.push(part);
             }
         }
     }
@@ -71,10 +75,63 @@ fn chosen(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
     let operands = operands(draft, group);
     let query = query(draft, group, label, &operands);
     let options = draft.options;
+    let wishes = Wishes {
+        heuristic: options.heuristic,
+        preferred: &options.preferred,
+        forced: forced(draft, group)?,
+        blocked: &options.block,
+        knobs: &options.knobs,
+    };
     let engines = options.registry.engines().iter().map(|engine| engine.as_ref());
-    rank(engines, options.heuristic, &options.preferred, &query)
-        .map(|(_, choice)| choice)
-        .map_err(|e| e.context(label))
+    rank(engines, &wishes, &query).map(|(_, choice)| choice).map_err(|e| e.context(label))
+}
+
+/// Checks that every engine and node that the options name exists.
+fn known(draft: &Draft) -> Result<()> {
+    let Options { registry, preferred, force, block, knobs, .. } = draft.options;
+    let named = preferred.iter().chain(block).chain(force.iter().map(|(_, id)| id));
+    if let Some(id) = named.chain(knobs.engines()).find(|id| registry.get(id).is_none()) {
+        return Err(Error::invalid(format!("no engine {id:?} is registered", id = id.as_str())));
+    }
+    for (selector, id) in force {
+        if !draft.graph.ids().any(|node| selects(draft, selector, node)) {
+            return Err(Error::invalid(format!(
+                "engine {id} is forced for {selector}: no such node"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn selects(draft: &Draft, selector: &Selector, id: NodeId) -> bool {
+    let node = draft.graph.node(id);
+    match selector {
+        Selector::Node(wanted) => *wanted == id,
+        Selector::Label(label) => node.label == *label,
+        Selector::Operation(name) => node.op.name() == name,
+    }
+}
+
+/// The engine that a group must have, for the sake of one of its nodes.
+fn forced<'o>(draft: &Draft<'o>, group: &Group) -> Result<Option<&'o EngineId>> {
+    let options = draft.options;
+    let mut found: Option<(&Selector, &EngineId)> = None;
+    for (selector, id) in &options.force {
+        if !group.nodes.iter().any(|node| selects(draft, selector, *node)) {
+            continue;
+        }
+        match found {
+            Some((other, first)) if first != id => {
+                // Not with each other in one group: then apart, if that can be.
+                return Err(Error::unsupported(format!(
+                    "engine {first} is forced for {other} and engine {id} for {selector}, which \
+                     are one kernel"
+                )));
+            }
+            _ => found = Some((selector, id)),
+        }
+    }
+    Ok(found.map(|(_, id)| id))
 }
 
 /// A group as engines see it.
@@ -94,56 +151,95 @@ pub(super) fn query<'q>(
         around: group.fused.as_ref().map(|fused| &fused.around),
         profile: draft.profile,
         class: draft.class,
+        knobs: KnobValues::NONE,
     }
 }
 
-/// The groups in the place of an anchor's that cost least: all that is proposed around it, or
-/// less, down to the anchor alone.
-fn best_cut(draft: &mut Draft, group: &Group, fused: &Fused) -> Result<Vec<Group>> {
-    let without_before = Fused {
-        around: crate::engine::Around {
-            norm: None,
-            prologue: None,
-            segments: fused.around.segments.clone(),
-        },
-        x: None,
-        before: Vec::new(),
-        after: fused.after.clone(),
+/// The groups in the place of one that cost least, with their estimated seconds.
+fn best(draft: &mut Draft, group: &Group) -> Result<(f64, Vec<Group>)> {
+    match &group.fused {
+        Some(fused) => best_cut(draft, group, fused),
+        None if is_copy(draft, group) => Ok((0.0, vec![group.clone()])),
+        None => best_split(draft, group),
+    }
+}
+
+/// A loop; or in parts, where an engine is forced for one of its nodes that does not do all.
+fn best_split(draft: &mut Draft, group: &Group) -> Result<(f64, Vec<Group>)> {
+    let mut refused = match chosen(draft, group, &draft.describe(group.root)) {
+        Err(error) if error.is_unsupported() && group.nodes.len() > 1 => error,
+        whole => return whole.map(|choice| (choice.seconds, vec![group.clone()])),
     };
-    let without_after = Fused {
-        around: crate::engine::Around { segments: Vec::new(), ..fused.around.clone() },
-        after: Vec::new(),
-        ..fused.clone()
-    };
+    let force = &draft.options.force;
+    let wanted = |id: &NodeId| force.iter().any(|(selector, _)| selects(draft, selector, *id));
+    let alone: Vec<NodeId> = group.nodes.iter().copied().filter(wanted).collect();
+    for id in alone {
+        let parts = group::split(draft, group, id);
+        match total(draft, &parts) {
+            Err(error) if error.is_unsupported() => refused = error,
+            parts => return parts,
+        }
+    }
+    Err(refused)
+}
+
+/// What groups take together, each as best it can be.
+fn total(draft: &mut Draft, groups: &[Group]) -> Result<(f64, Vec<Group>)> {
+    let (mut seconds, mut all) = (0.0, Vec::new());
+    for group in groups {
+        let (more, parts) = best(draft, group)?;
+        seconds += more;
+        all.extend(parts);
+    }
+    Ok((seconds, all))
+}
+
+/// An anchor with all that is proposed around it, or with less, down to the anchor alone.
+fn best_cut(draft: &mut Draft, group: &Group, fused: &Fused) -> Result<(f64, Vec<Group>)> {
     let mut cuts = vec![Some(fused.clone())];
     if !fused.before.is_empty() && !fused.after.is_empty() {
-        cuts.extend([Some(without_before), Some(without_after)]);
+        let segments = fused.around.segments.clone();
+        cuts.push(Some(Fused {
+            around: Around { segments, ..Around::default() },
+            x: None,
+            before: Vec::new(),
+            after: fused.after.clone(),
+        }));
+        cuts.push(Some(Fused {
+            around: Around { segments: Vec::new(), ..fused.around.clone() },
+            after: Vec::new(),
+            ..fused.clone()
+        }));
     }
     cuts.push(None);
     let mut best: Option<(f64, Vec<Group>)> = None;
-    let mut first_error = None;
-    for cut in cuts {
-        let groups = match &cut {
-            Some(f)
-                if f.before.len() == fused.before.len() && f.after.len() == fused.after.len() =>
-            {
-                vec![group.clone()]
-            }
+    let mut refused = None;
+    for (i, cut) in cuts.into_iter().enumerate() {
+        let parts = match i {
+            0 => vec![group.clone()],
             _ => group::cut(draft, group, cut),
         };
-        let seconds: Result<f64> =
-            groups.iter().map(|g| Ok(chosen(draft, g, &draft.describe(g.root))?.seconds)).sum();
-        match seconds {
-            Ok(seconds) if best.as_ref().is_none_or(|(least, _)| seconds < *least) => {
-                best = Some((seconds, groups));
+        let (mut anchors, loops): (Vec<Group>, Vec<Group>) =
+            parts.into_iter().partition(|part| part.root == group.root);
+        let anchor = anchors
+            .iter()
+            .map(|g| chosen(draft, g, &draft.describe(g.root)).map(|choice| choice.seconds));
+        let anchor: Result<f64> = anchor.sum();
+        match anchor.and_then(|anchor| Ok((anchor, total(draft, &loops)?))) {
+            Ok((anchor, (rest, parts))) => {
+                let seconds = anchor + rest;
+                if best.as_ref().is_none_or(|(least, _)| seconds < *least) {
+                    anchors.extend(parts);
+                    best = Some((seconds, anchors));
+                }
             }
-            Ok(_) => {}
-            Err(error) => first_error = first_error.or(Some(error)),
+            Err(error) if error.is_unsupported() => refused = Some(error),
+            Err(error) => return Err(error),
         }
     }
-    match (best, first_error) {
-        (Some((_, groups)), _) => Ok(groups),
+    match (best, refused) {
+        (Some(best), _) => Ok(best),
         (None, Some(error)) => Err(error),
-        (None, None) => Ok(vec![group.clone()]),
+        (None, None) => Ok((0.0, vec![group.clone()])),
     }
 }

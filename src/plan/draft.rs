@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::group::{Deps, Group};
-use super::{Options, Pass, Plan, PlanInput, PlanOutput, SlotRole};
+use super::{Options, PASSES, Pass, Plan, PlanInput, PlanOutput, SlotRole};
 use crate::base::ShapeClass;
 use crate::engine::{Candidate, EngineId, Step, Tensor, TensorId, View};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId};
 use crate::provider::{DeviceProfile, Recording};
 
@@ -110,6 +110,19 @@ impl<'a> Draft<'a> {
         self.passes.push(pass.name.into());
         tracing::trace!("after pass {}:\n{}", pass.name, self.graph);
         Ok(())
+    }
+
+    /// Runs every pass up to this one.
+    ///
+    /// # Errors
+    /// Invalid, for a pass that does not exist; what the passes say.
+    pub(super) fn after(mut self, pass: &str) -> Result<Draft<'a>> {
+        let last = PASSES.iter().position(|known| known.name == pass);
+        let last = last.ok_or_else(|| Error::invalid(format!("no pass {pass:?}")))?;
+        for pass in &PASSES[..=last] {
+            self.pass(pass)?;
+        }
+        Ok(self)
     }
 
     pub(super) fn finish(self) -> Plan {

@@ -5,7 +5,7 @@ use super::draft::{Draft, NodeChoice};
 use super::estimate;
 use super::group::Group;
 use crate::broken_invariant;
-use crate::engine::{Cost, EngineId, Lowering, TensorRole, View, copy, tensor_bytes};
+use crate::engine::{Cost, EngineId, Lowering, Query, TensorRole, View, copy, tensor_bytes};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 
@@ -56,6 +56,7 @@ fn lower_group(
         broken_invariant(format_args!("engine {id} was chosen and is not registered"));
     };
     let query = query(draft, group, &choice.label, operands);
+    let query = Query { knobs: draft.options.knobs.of(id), ..query };
     engine.lower(&query, out).map_err(|e| e.context(&choice.label))?;
     Ok(Some(engine.cost(&query)))
 }

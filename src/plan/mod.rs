@@ -10,6 +10,7 @@
 mod alias;
 mod analysis;
 mod bindings;
+mod candidates;
 mod choose;
 mod draft;
 mod estimate;
@@ -26,11 +27,13 @@ mod trace;
 mod verify;
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 pub use analysis::{Analysis, Spread, StepClock};
 pub use bindings::Bindings;
+pub use candidates::{Candidates, Offer, candidates};
 pub use draft::{Draft, NodeChoice};
 pub use explain::{
     ArenaBuffer, Memory, Placed, Report, StepMeasure, StepReport, Target, TextOptions, Totals,
@@ -38,9 +41,9 @@ pub use explain::{
 pub use pattern::merged_weights;
 
 use crate::base::{DType, Shape, ShapeClass};
-use crate::engine::{EngineId, Heuristic, Registry, Roofline, Step, Tensor};
-use crate::error::{Error, Result};
-use crate::ir::{Graph, Op};
+use crate::engine::{EngineId, Heuristic, Knobs, Registry, Roofline, Step, Tensor};
+use crate::error::Result;
+use crate::ir::{Graph, NodeId, Op};
 use crate::provider::{DeviceProfile, Recording};
 
 /// One pass.
@@ -118,8 +121,15 @@ pub struct Options<'a> {
     pub registry: &'a Registry,
     /// The ranking.
     pub heuristic: &'a dyn Heuristic,
-    /// Engines to take wherever they apply.
+    /// Engines to take wherever they apply, whatever they cost.
     pub preferred: Vec<EngineId>,
+    /// Engines that nodes must have. What is fused with such a node is cut off where its engine
+    /// cannot do that too; an engine that cannot do the node alone is an error with its reason.
+    pub force: Vec<(Selector, EngineId)>,
+    /// Engines never to take.
+    pub block: Vec<EngineId>,
+    /// Values of engines' knobs.
+    pub knobs: Knobs,
     /// Names of optional passes to leave out.
     pub without: Vec<String>,
     /// Which inputs and outputs are buffers on the device instead of bytes of the host.
@@ -158,8 +168,33 @@ impl<'a> Options<'a> {
             registry,
             heuristic: &Roofline,
             preferred: Vec::new(),
+            force: Vec::new(),
+            block: Vec::new(),
+            knobs: Knobs::default(),
             without: Vec::new(),
             bound: Bound::default(),
+        }
+    }
+}
+
+/// Which nodes of a plan's graph are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// One node, by its place in the graph after the passes before `choose`, as [`candidates`] and
+    /// reports name it.
+    Node(NodeId),
+    /// Every node with this label.
+    Label(String),
+    /// Every node of an operation, by its name: `linear`, `softmax`.
+    Operation(String),
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Selector::Node(id) => write!(f, "{id}"),
+            Selector::Label(label) => write!(f, "{label:?}"),
+            Selector::Operation(name) => write!(f, "every {name}"),
         }
     }
 }
@@ -264,13 +299,8 @@ impl Plan {
         options: &Options,
         pass: &str,
     ) -> Result<Graph> {
-        let mut draft = Draft::new(graph, class, profile, options);
-        let last = PASSES.iter().position(|known| known.name == pass);
-        let last = last.ok_or_else(|| Error::invalid(format!("no pass {pass:?}")))?;
-        for pass in &PASSES[..=last] {
-            draft.pass(pass)?;
-        }
-        Ok(draft.graph)
+        let draft = Draft::new(graph, class, profile, options);
+        draft.after(pass).map(|draft| draft.graph)
     }
 
     /// Bytes of the buffers of intermediates.

@@ -30,6 +30,7 @@ use crate::config;
 use crate::engine::{EngineId, Registry};
 use crate::error::{Error, Result};
 use crate::memory::Pool;
+use crate::plan::Options;
 use crate::provider::{Device, OpenOptions};
 
 /// An open device with what is shared by all that runs on it.
@@ -38,6 +39,7 @@ pub struct Runtime {
     detection: Detection,
     registry: Registry,
     preferred: Vec<EngineId>,
+    blocked: Vec<EngineId>,
     pool: Pool,
     batcher: Arc<Batcher>,
     sync: Sync,
@@ -157,14 +159,15 @@ impl Runtime {
     /// # Errors
     /// Invalid, for an environment variable that cannot be read or an engine that is not there.
     pub fn on(device: Arc<dyn Device>, sync: Sync, budget: Option<u64>) -> Result<Runtime> {
-        let registry = Registry::builtin();
-        let mut preferred = Vec::new();
+        let (mut preferred, mut blocked) = (Vec::new(), Vec::new());
+        // Whether they exist is asked when a plan is made: engines can be added until then.
         for name in config::var(&config::ENGINE).iter().flat_map(|list| list.split(',')) {
-            let id = EngineId::new(name.trim().to_string());
-            if registry.get(&id).is_none() {
-                return Err(bad_var(&config::ENGINE, name));
+            let name = name.trim();
+            match name.strip_prefix('-') {
+                Some("") => return Err(bad_var(&config::ENGINE, name)),
+                Some(id) => blocked.push(EngineId::new(id.to_string())),
+                None => preferred.push(EngineId::new(name.to_string())),
             }
-            preferred.push(id);
         }
         let threshold = match config::var(&config::DISPATCHES_PER_SUBMIT) {
             None => batcher::DEFAULT_DISPATCHES,
@@ -179,8 +182,9 @@ impl Runtime {
             pool: Pool::new(device.clone(), budget),
             batcher: Arc::new(Batcher::new(device.clone(), threshold)),
             device,
-            registry,
+            registry: Registry::builtin(),
             preferred,
+            blocked,
             sync,
             tensors: tensor::Cache::default(),
         })
@@ -215,6 +219,19 @@ impl Runtime {
     /// Engines that plans take wherever they apply.
     pub fn preferred(&self) -> &[EngineId] {
         &self.preferred
+    }
+
+    /// Engines that plans never take.
+    pub fn blocked(&self) -> &[EngineId] {
+        &self.blocked
+    }
+
+    /// What plans for this device are made with, unless more is asked for.
+    pub fn plan_options(&self) -> Options<'_> {
+        let mut options = Options::new(&self.registry);
+        options.preferred = self.preferred.clone();
+        options.block = self.blocked.clone();
+        options
     }
 
     /// Device memory.

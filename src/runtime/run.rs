@@ -10,7 +10,7 @@ use crate::base::{ShapeClass, SymbolValues};
 use crate::engine::EngineId;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Op};
-use crate::plan::{Options, Plan, SlotRole};
+use crate::plan::{Plan, SlotRole};
 use crate::provider::{BufferRange, Command, Recording, SlotRange};
 
 /// How to run a graph once.
@@ -42,8 +42,8 @@ pub async fn run_graph(
     options: &RunOptions,
 ) -> Result<Outputs> {
     let class = options.class.clone().unwrap_or_else(|| ShapeClass::exact(symbols));
-    let mut plan_options = Options::new(runtime.registry());
-    plan_options.preferred = [runtime.preferred(), &options.preferred].concat();
+    let mut plan_options = runtime.plan_options();
+    plan_options.preferred.extend_from_slice(&options.preferred);
     plan_options.without.clone_from(&options.without);
     let device = runtime.device();
     let plan = Plan::new(graph, &class, device.profile(), &plan_options)?;

@@ -89,20 +89,28 @@ pub(super) fn singles(draft: &mut Draft) {
 
 /// The groups that take the place of an anchor's, with less fused around it.
 pub(super) fn cut(draft: &mut Draft, group: &Group, fused: Option<Fused>) -> Vec<Group> {
+    let mut nodes = vec![group.root];
+    nodes.extend(fused.iter().flat_map(|f| f.before.iter().chain(&f.after)));
+    nodes.sort_unstable();
+    beside(draft, group, Group { nodes, root: group.root, body: None, fused })
+}
+
+/// The groups that take the place of a loop's, with one of its nodes by itself.
+pub(super) fn split(draft: &mut Draft, group: &Group, id: NodeId) -> Vec<Group> {
     let deps = known(draft);
-    let kept: Vec<NodeId> = match &fused {
-        None => vec![group.root],
-        Some(f) => {
-            let mut nodes: Vec<NodeId> =
-                f.before.iter().chain(&f.after).chain([&group.root]).copied().collect();
-            nodes.sort_unstable();
-            nodes
-        }
-    };
-    let rest: Vec<NodeId> = group.nodes.iter().filter(|id| !kept.contains(id)).copied().collect();
-    let anchor = Group { nodes: kept, root: group.root, body: None, fused };
-    let mut groups = loops::loops(draft, &deps, &rest, std::slice::from_ref(&anchor));
-    groups.push(anchor);
+    let alone = Group::single(id, loops::single(draft, &deps, id));
+    beside(draft, group, alone)
+}
+
+/// A part of a group, and loops of the rest.
+fn beside(draft: &mut Draft, group: &Group, part: Group) -> Vec<Group> {
+    let deps = known(draft);
+    let apart = |id: &&NodeId| !part.nodes.contains(id);
+    let rest: Vec<NodeId> = group.nodes.iter().filter(apart).copied().collect();
+    // Without a body nothing joins it again.
+    let fixed = Group { body: None, ..part.clone() };
+    let mut groups = loops::loops(draft, &deps, &rest, &[fixed]);
+    groups.push(part);
     groups
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::graph::Structure;
 use crate::base::ShapeClass;
 use crate::error::{Result, broken_invariant};
-use crate::plan::{Bound, Options, Plan, SlotRole};
+use crate::plan::{Bound, Plan, SlotRole};
 use crate::runtime::{Instance, Runtime, Workspace};
 
 /// Plans that are kept at most; those used longest ago go first.
@@ -152,8 +152,7 @@ impl State {
 impl Compiled {
     async fn new(runtime: &Runtime, structure: &Structure<'_>, open: bool) -> Result<Compiled> {
         let graph = structure.graph(open)?;
-        let mut options = Options::new(runtime.registry());
-        options.preferred = runtime.preferred().to_vec();
+        let mut options = runtime.plan_options();
         options.bound = Bound::all(&graph);
         options.bound.inputs.retain(|name| !name.starts_with('s'));
         let profile = runtime.device().profile();

@@ -1,0 +1,145 @@
+//! Numbers of an engine that a caller may set, and the values that are set.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::EngineId;
+use crate::error::{Error, Result};
+
+/// A number of an engine that may be set, such as the threads of a workgroup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Knob {
+    /// Its name, the same whatever the engine is asked to execute.
+    pub name: &'static str,
+    /// What it counts.
+    pub doc: &'static str,
+    /// What it may be for this piece, ascending, with the other knobs as they are set.
+    pub values: Vec<u32>,
+    /// What it is where nothing is set.
+    pub default: u32,
+}
+
+impl Knob {
+    /// A knob; the default is always among the values.
+    pub fn new(
+        name: &'static str,
+        doc: &'static str,
+        values: impl IntoIterator<Item = u32>,
+        default: u32,
+    ) -> Knob {
+        let mut values: Vec<u32> = values.into_iter().chain([default]).collect();
+        values.sort_unstable();
+        values.dedup();
+        Knob { name, doc, values, default }
+    }
+
+    /// Its value: what is set, or else the default.
+    pub fn value(&self, set: &KnobValues) -> u32 {
+        set.get(self.name).unwrap_or(self.default)
+    }
+}
+
+impl fmt::Display for Knob {
+    /// `threads: threads of a workgroup; one of 64, 128, 256, unset 128`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = listed(&self.values);
+        write!(f, "{}: {}; one of {values}, unset {}", self.name, self.doc, self.default)
+    }
+}
+
+/// What is set for one engine, by the names of its knobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnobValues(BTreeMap<String, u32>);
+
+impl KnobValues {
+    /// Nothing is set.
+    pub const NONE: &'static KnobValues = &KnobValues(BTreeMap::new());
+
+    /// The value of a knob, where it is set.
+    pub fn get(&self, name: &str) -> Option<u32> {
+        self.0.get(name).copied()
+    }
+
+    /// Checks every value against the knobs of an engine for one piece.
+    ///
+    /// # Errors
+    /// Invalid, naming engine, knob, value and what it may be; or what knobs there are.
+    pub(super) fn check(&self, engine: &EngineId, knobs: &[Knob]) -> Result<()> {
+        for (name, value) in &self.0 {
+            let Some(knob) = knobs.iter().find(|knob| knob.name == name) else {
+                let names: Vec<&str> = knobs.iter().map(|knob| knob.name).collect();
+                let has = if names.is_empty() { "none".into() } else { names.join(", ") };
+                return Err(Error::invalid(format!(
+                    "engine {engine} has no knob {name:?} here; it has {has}"
+                )));
+            };
+            if !knob.values.contains(value) {
+                let values = listed(&knob.values);
+                return Err(Error::invalid(format!(
+                    "engine {engine}: knob {name} = {value} is none of {values} ({})",
+                    knob.doc
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is set for each engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Knobs(BTreeMap<EngineId, KnobValues>);
+
+impl Knobs {
+    /// Sets a knob of an engine. It is checked when a plan is made, against each piece that the
+    /// engine could execute.
+    pub fn set(mut self, engine: EngineId, name: impl Into<String>, value: u32) -> Knobs {
+        self.0.entry(engine).or_default().0.insert(name.into(), value);
+        self
+    }
+
+    /// What is set for an engine.
+    pub fn of(&self, engine: &EngineId) -> &KnobValues {
+        self.0.get(engine).unwrap_or(KnobValues::NONE)
+    }
+
+    /// The engines that something is set for.
+    pub fn engines(&self) -> impl Iterator<Item = &EngineId> {
+        self.0.keys()
+    }
+}
+
+/// The powers of two from `least` to `most`.
+pub(super) fn powers(least: u32, most: u32) -> impl Iterator<Item = u32> {
+    (0..32).map(|bit| 1u32 << bit).filter(move |value| (least..=most).contains(value))
+}
+
+fn listed(values: &[u32]) -> String {
+    values.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_outside_are_told_with_what_fits() {
+        let id = EngineId::new("a.b");
+        let knobs = [Knob::new("threads", "threads of a workgroup", powers(32, 256), 128)];
+        let check = |name: &str, value| {
+            let all = Knobs::default().set(id.clone(), name, value);
+            all.of(&id).check(&id, &knobs).map_err(|e| e.to_string())
+        };
+        assert_eq!(check("threads", 64), Ok(()));
+        let what = check("threads", 48).unwrap_err();
+        assert!(what.contains("a.b") && what.contains("threads = 48"), "{what}");
+        assert!(what.contains("32, 64, 128, 256"), "{what}");
+        assert!(check("rows", 2).unwrap_err().contains("it has threads"));
+        assert_eq!(knobs[0].value(KnobValues::NONE), 128);
+        assert_eq!(
+            Knobs::default().set(id.clone(), "threads", 32).of(&id).get("threads"),
+            Some(32)
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! What the ranking chooses from a profile alone, on machines of every kind.
+
+use warploom::base::{DType, Dim, Format, Shape, ShapeClass};
+use warploom::engine::Registry;
+use warploom::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp};
+use warploom::plan::{Options, Plan};
+use warploom::provider::{DeviceKind, DeviceProfile};
+
+fn engines(graph: &Graph, profile: &DeviceProfile) -> Vec<String> {
+    let registry = Registry::builtin();
+    let plan = Plan::new(graph, &ShapeClass::new(), profile, &Options::new(&registry)).unwrap();
+    plan.steps.iter().map(|step| step.engine.to_string()).collect()
+}
+
+/// The kinds, by what their machines should choose.
+const DISCRETE: [&str; 2] = ["nvidia-h200", "radeon-rx-7900-xtx"];
+const INTEGRATED: [&str; 3] = ["apple-m2", "intel-iris-xe", "adreno-740"];
+
+#[test]
+fn profiles_of_every_kind_are_there() {
+    for (names, kind) in
+        [(&DISCRETE[..], DeviceKind::Discrete), (&INTEGRATED[..], DeviceKind::Integrated)]
+    {
+        for name in names {
+            assert_eq!(DeviceProfile::known(name).unwrap().kind, kind, "{name}");
+        }
+    }
+    assert_eq!(DeviceProfile::known("lavapipe").unwrap().kind, DeviceKind::Software);
+    assert_eq!(DeviceProfile::known("cpu-avx512").unwrap().kind, DeviceKind::Cpu);
+}
+
+/// One operation on a tensor of this shape, and for each machine a beginning that the id of the
+/// engine must have.
+fn check(what: &str, graph: &Graph, wanted: impl Fn(&str, &DeviceProfile) -> String) {
+    for name in DeviceProfile::known_names() {
+        let profile = DeviceProfile::known(name).unwrap();
+        let is = engines(graph, &profile);
+        let (first, want) = (&is[0], wanted(name, &profile));
+        assert!(is.len() == 1 && first.starts_with(&want), "{what} on {name}: {is:?}, not {want}");
+    }
+}
+
+fn product(m: i64, n: i64, k: i64, format: Format) -> Graph {
+    let mut g = Graph::new("product");
+    let x = g.input("x", Shape::new([m, k]), DType::F32);
+    let w = g.weight("w", Shape::new([n, k]), format);
+    let y = g.add(Op::Linear, &[x, w]).unwrap();
+    g.output("y", y).unwrap();
+    g
+}
+
+#[test]
+fn products_of_few_rows_read_weights_once_and_of_many_work_in_tiles() {
+    let formats = [
+        Format::F32,
+        Format::Plain(DType::F16),
+        Format::Q4_0,
+        Format::Q8_0,
+        Format::Q4K,
+        Format::Q6K,
+    ];
+    for format in formats {
+        for (m, family) in [(1, "matvec"), (4, "matvec"), (32, "matmul"), (512, "matmul")] {
+            for (n, k) in [(576, 1536), (4096, 4096), (2048, 8192)] {
+                let what = format!("{m} rows of {k} by {n} in {format}");
+                check(&what, &product(m, n, k, format), |_, profile| {
+                    let place = if profile.kind == DeviceKind::Cpu { "cpu" } else { "wgsl" };
+                    let subgroup = family == "matvec" && profile.has_subgroups;
+                    let tail = if subgroup { ".subgroup" } else { "" };
+                    format!("{place}.{family}.{format}{tail}")
+                });
+            }
+        }
+    }
+}
+
+fn one(op: Op, shape: [i64; 2]) -> Graph {
+    let mut g = Graph::new(op.name());
+    let x = g.input("x", Shape::new(shape), DType::F32);
+    let y = g.add(op, &[x]).unwrap();
+    g.output("y", y).unwrap();
+    g
+}
+
+#[test]
+fn rows_are_shared_by_threads_where_barriers_are_cheap() {
+    for shape in [[4096, 64], [64, 8192], [1024, 2048]] {
+        let what = format!("softmax of {shape:?}");
+        check(&what, &one(Op::Softmax, shape), |_, profile| {
+            String::from(match (profile.kind, profile.has_subgroups) {
+                (DeviceKind::Cpu, _) => "catalogue.softmax",
+                (DeviceKind::Software, _) => "fused.rows.thread",
+                (_, true) => "fused.rows.subgroup",
+                (_, false) => "fused.rows",
+            })
+        });
+    }
+    // One short row is a launch and little else.
+    check("softmax of one row", &one(Op::Softmax, [1, 32]), |_, profile| {
+        let cpu = profile.kind == DeviceKind::Cpu;
+        if cpu { "catalogue.softmax".into() } else { "fused.rows".into() }
+    });
+}
+
+/// Neighbouring results of a sum over an outer axis are neighbours in memory, so each is a
+/// thread's; along the rows threads read neighbours together.
+#[test]
+fn reductions_read_neighbours_together() {
+    let sum = |axis| Op::Reduce { op: ReduceOp::Sum, axes: vec![axis], keep: false };
+    check("sum over an outer axis", &one(sum(0), [64, 65_536]), |_, profile| {
+        let cpu = profile.kind == DeviceKind::Cpu;
+        if cpu { "catalogue.reduce".into() } else { "fused.rows.thread".into() }
+    });
+    check("sum along rows", &one(sum(1), [4096, 1024]), |_, profile| {
+        String::from(match (profile.kind, profile.has_subgroups) {
+            (DeviceKind::Cpu, _) => "catalogue.reduce",
+            (DeviceKind::Software, _) => "fused.rows.thread",
+            (_, true) => "fused.rows.subgroup",
+            (_, false) => "fused.rows",
+        })
+    });
+}
+
+#[test]
+fn attention_has_kernels_for_few_tokens_and_for_many() {
+    for (tokens, keys, family) in
+        [(1, 512, "decode"), (4, 2048, "decode"), (64, 512, "prefill"), (512, 512, "prefill")]
+    {
+        let mut g = Graph::new("attention");
+        let q = g.input("q", Shape::new([tokens, 9, 64]), DType::F32);
+        let k = g.input("k", Shape::new([keys, 3, 64]), DType::F32);
+        let v = g.input("v", Shape::new([keys, 3, 64]), DType::F32);
+        let past = Dim::new(keys - tokens);
+        let op = Op::Attention { scale: 0.125, causal: true, window: None, past };
+        let y = g.add(op, &[q, k, v]).unwrap();
+        g.output("y", y).unwrap();
+        for name in DeviceProfile::known_names() {
+            let profile = DeviceProfile::known(name).unwrap();
+            let is = engines(&g, &profile);
+            let fits = is.iter().all(|id| match family {
+                "decode" => id.contains("attn_decode") || id.contains("attn_split"),
+                _ => id.contains("attn_prefill"),
+            });
+            assert!(fits, "{tokens} tokens, {keys} keys on {name}: {is:?}");
+        }
+    }
+}
+
+fn unary(g: &mut Graph, op: UnaryOp, x: NodeId) -> NodeId {
+    g.add(Op::Unary(op), &[x]).unwrap()
+}
+
+/// What is fused around a product is what that makes cheaper.
+#[test]
+fn cuts_pay() {
+    for name in DeviceProfile::known_names() {
+        let profile = DeviceProfile::known(name).unwrap();
+        // A norm of one row is found again by every workgroup for less than a launch.
+        let mut g = Graph::new("norm and product");
+        let x = g.input("x", Shape::new([1, 576]), DType::F32);
+        let gain = g.weight("gain", Shape::new([576]), Format::F32);
+        let w = g.weight("w", Shape::new([1536, 576]), Format::Q8_0);
+        let norm = g.add(Op::RmsNorm { eps: 1e-5 }, &[x, gain]).unwrap();
+        let y = g.add(Op::Linear, &[norm, w]).unwrap();
+        g.output("y", y).unwrap();
+        assert_eq!(engines(&g, &profile).len(), 1, "norm and product on {name}");
+
+        // A function of half a million elements is not found again for each tile of a product.
+        let mut g = Graph::new("function and product");
+        let x = g.input("x", Shape::new([512, 11_008]), DType::F32);
+        let w = g.weight("w", Shape::new([4096, 11_008]), Format::Q4_0);
+        let gelu = unary(&mut g, UnaryOp::Gelu, x);
+        let y = g.add(Op::Linear, &[gelu, w]).unwrap();
+        g.output("y", y).unwrap();
+        assert_eq!(engines(&g, &profile).len(), 2, "function and product on {name}");
+
+        // One behind the product is done as it is stored.
+        for m in [1, 512] {
+            let mut g = Graph::new("product and function");
+            let x = g.input("x", Shape::new([m, 4096]), DType::F32);
+            let w = g.weight("w", Shape::new([4096, 4096]), Format::Q4_0);
+            let residual = g.input("residual", Shape::new([m, 4096]), DType::F32);
+            let y = g.add(Op::Linear, &[x, w]).unwrap();
+            let y = unary(&mut g, UnaryOp::Gelu, y);
+            let y = g.add(Op::Binary(BinaryOp::Add), &[y, residual]).unwrap();
+            g.output("y", y).unwrap();
+            assert_eq!(engines(&g, &profile).len(), 1, "product of {m} rows on {name}");
+        }
+    }
+}
