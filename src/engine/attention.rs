@@ -135,20 +135,9 @@ impl Engine for Attention {
                 .dim("past", past)?
                 .u32("window", window.unwrap_or(0))
                 .u32("causal", u32::from(*causal))
-                .dim("q_offset", &q.layout.offset)?
-                .dim("q_token_stride", &q.layout.strides[0])?
-                .dim("q_head_stride", &q.layout.strides[1])?
-                .dim("k_offset", &k.layout.offset)?
-                .dim("k_token_stride", &k.layout.strides[0])?
-                .dim("k_head_stride", &k.layout.strides[1])?
-                .dim("v_offset", &v.layout.offset)?
-                .dim("v_token_stride", &v.layout.strides[0])?
-                .dim("v_head_stride", &v.layout.strides[1])?
+                .heads([&q, &k, &v])?
                 .dim("y_offset", &query.output.layout.offset)?
                 .f32("scale", *scale)
-                .bind(q.tensor)
-                .bind(k.tensor)
-                .bind(v.tensor)
                 .bind(query.output.tensor)
                 .around_query(query)?
                 .grid([heads.clone(), groups, Dim::new(1)]),
