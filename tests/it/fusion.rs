@@ -146,3 +146,24 @@ fn a_layer_of_a_decoder_is_at_most_six_dispatches() {
         assert!(plan.steps.len() <= 6 * layers + 4, "{}", plan.explain());
     }
 }
+
+/// Each product could take a result of the other one's: both would wait for each other.
+#[test]
+fn two_products_that_need_each_other_are_not_fused_in_a_circle() {
+    let mut g = Graph::new("circle");
+    let x = g.input("x", Shape::new([3, 63]), DType::F32);
+    let mut scaled = |name: &str| {
+        let w = g.weight(name, Shape::new([31, 63]), Format::F32);
+        let y = g.add(Op::Linear, &[x, w]).unwrap();
+        let c = g.constant_f32(Shape::new([1]), &[0.0625]);
+        binary(&mut g, BinaryOp::Mul, y, c)
+    };
+    let (a, b) = (scaled("a"), scaled("b"));
+    let both = binary(&mut g, BinaryOp::Mul, a, b);
+    let sum = g.add(Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep: false }, &[both]).unwrap();
+    let weights = g.add(Op::Softmax, &[a]).unwrap();
+    let y = binary(&mut g, BinaryOp::Mul, weights, b);
+    g.output("sum", sum).unwrap();
+    g.output("y", y).unwrap();
+    assert!(dispatches(&g) <= 5, "{}", plan(&g).explain());
+}

@@ -1,6 +1,6 @@
 //! Anchors with what is fused around them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::deps::Deps;
 use super::loops::loopable;
@@ -30,7 +30,7 @@ pub(super) fn anchors(draft: &Draft, deps: &Deps, taken: &mut HashSet<NodeId>) -
         let mut fused =
             Fused { around: Around::default(), x: None, before: Vec::new(), after: Vec::new() };
         before(draft, deps, id, &shared, taken, &mut fused);
-        after(draft, deps, id, taken, &mut fused);
+        after(draft, deps, id, taken, linked(deps, id, &groups), &mut fused);
         if fused.around.is_empty() {
             continue;
         }
@@ -177,8 +177,15 @@ fn prologue(
 }
 
 /// What is done with what the anchor makes, in the place of storing it.
-fn after(draft: &Draft, deps: &Deps, anchor: NodeId, taken: &HashSet<NodeId>, fused: &mut Fused) {
-    let members = grown(draft, deps, anchor, taken);
+fn after(
+    draft: &Draft,
+    deps: &Deps,
+    anchor: NodeId,
+    taken: &HashSet<NodeId>,
+    late: Late,
+    fused: &mut Fused,
+) {
+    let members = grown(draft, deps, anchor, taken, late);
     if members.is_empty() || deps.kept[anchor.index()] {
         return;
     }
@@ -222,17 +229,52 @@ fn after(draft: &Draft, deps: &Deps, anchor: NodeId, taken: &HashSet<NodeId>, fu
     fused.after = members;
 }
 
-/// Nodes behind the anchor that need nothing else that waits for the anchor.
-fn grown(draft: &Draft, deps: &Deps, anchor: NodeId, taken: &HashSet<NodeId>) -> Vec<NodeId> {
+/// What waits for the anchor.
+#[derive(Default)]
+struct Late {
+    /// As far as the groups so far reach: where one node of a group waits, all of it does, and what
+    /// reads any of them.
+    known: HashSet<NodeId>,
+    /// The first nodes behind that; no way leads back from there.
+    beyond: BTreeSet<NodeId>,
+}
+
+fn linked(deps: &Deps, anchor: NodeId, groups: &[Group]) -> Late {
+    let mut late = Late::default();
+    let last = groups.iter().flat_map(|group| &group.nodes).max();
+    let mut open: Vec<NodeId> = deps.users[anchor.index()].to_vec();
+    while let Some(id) = open.pop() {
+        if last.is_none_or(|last| id > *last) {
+            late.beyond.insert(id);
+            continue;
+        }
+        if !late.known.insert(id) {
+            continue;
+        }
+        open.extend(&deps.users[id.index()]);
+        for group in groups.iter().filter(|group| group.nodes.contains(&id)) {
+            open.extend(&group.nodes);
+        }
+    }
+    late
+}
+
+/// Nodes behind the anchor that need nothing else that waits for it.
+fn grown(
+    draft: &Draft,
+    deps: &Deps,
+    anchor: NodeId,
+    taken: &HashSet<NodeId>,
+    late: Late,
+) -> Vec<NodeId> {
     let graph = &draft.graph;
     let elements = &graph.node(anchor).shape.elements();
     let mut members: Vec<NodeId> = Vec::new();
-    // Everything that waits for the anchor; what is not a member may not be an operand of one.
-    let mut late: HashSet<NodeId> = HashSet::new();
-    let mut open: std::collections::BTreeSet<NodeId> =
-        deps.users[anchor.index()].iter().copied().collect();
+    let Late { known: mut late, beyond: mut open } = late;
+    let (mut seen, known) = (HashSet::new(), late.len());
+    open.extend(&deps.users[anchor.index()]);
     while let Some(id) = open.pop_first() {
-        if late.len() > 4 * MOST_AFTER || members.len() >= MOST_AFTER {
+        if late.len() > known + 4 * MOST_AFTER || members.len() >= MOST_AFTER {
             break;
         }
         let node = graph.node(id);
@@ -253,11 +295,13 @@ fn grown(draft: &Draft, deps: &Deps, anchor: NodeId, taken: &HashSet<NodeId>) ->
             && larger_or_equal(draft, elements, &written(draft, id).shape)
             && !matches!(node.op, Op::Rope { .. } | Op::Update { .. } if
                 sources().any(|from| members.contains(&from)));
+        // What waits for the anchor and is no member may not be an operand of one.
         late.insert(id);
+        seen.insert(id);
         if joins {
             members.push(id);
         }
-        open.extend(deps.users[id.index()].iter().filter(|user| !late.contains(user)));
+        open.extend(deps.users[id.index()].iter().filter(|user| !seen.contains(*user)));
     }
     members
 }
