@@ -30,6 +30,11 @@ impl DType {
         }
     }
 
+    /// Whether two elements share a word: `f16` and `bf16`.
+    pub const fn is_half(self) -> bool {
+        self.bytes() == 2
+    }
+
     /// Whether arithmetic on it is floating point.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)

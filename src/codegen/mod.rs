@@ -66,15 +66,11 @@ pub fn group_work(schedule: &Schedule) -> u32 {
 /// # Errors
 /// Invalid, for an expression that is not well formed: an operand that is not an earlier value,
 /// a type that an operation does not take, a result of another type than the output, a schedule
-/// that does not fit. Unsupported, for elements of two bytes, ranks above [`MAX_RANK`], and more
-/// reductions than workgroup memory holds.
+/// that does not fit, elements of two bytes and of four in one buffer. Unsupported, for ranks above
+/// [`MAX_RANK`], and more reductions than workgroup memory holds.
 pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
     let fail = |what: String| Error::invalid(format!("fused kernel: {what}"));
     let unsupported = |what: String| Error::unsupported(format!("fused kernel: {what}"));
-    if let Some(operand) = expr.operands().find(|operand| operand.dtype.bytes() != 4) {
-        let dtype = operand.dtype;
-        return Err(unsupported(format!("an operand of {dtype}, whose elements have 2 bytes")));
-    }
     if expr.rank > MAX_RANK {
         return Err(unsupported(format!("rank {} is above {MAX_RANK}", expr.rank)));
     }
@@ -86,6 +82,7 @@ pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
         }
     }
     check_schedule(expr).map_err(fail)?;
+    check_buffers(expr).map_err(fail)?;
     let mut printer = Printer::new(expr, body);
     match expr.schedule {
         Schedule::Elements { .. } => elements::entry(&mut printer),
@@ -140,6 +137,24 @@ fn check_schedule(expr: &FusedExpr) -> Result<(), String> {
     }
 }
 
+fn check_buffers(expr: &FusedExpr) -> Result<(), String> {
+    let apart = |what: &str, operands: &[&Operand]| {
+        let mixed = operands.iter().find(|a| {
+            let other = |b: &&&Operand| b.binding == a.binding && !b.dtype.is_half();
+            a.dtype.is_half() && operands.iter().any(|b| other(&b))
+        });
+        match mixed {
+            Some(one) => Err(format!(
+                "{} and elements of 4 bytes in buffer {} that is {what}",
+                one.dtype, one.binding
+            )),
+            None => Ok(()),
+        }
+    };
+    apart("read", &expr.inputs.iter().collect::<Vec<_>>())?;
+    apart("written", &expr.outputs.iter().map(|output| &output.operand).collect::<Vec<_>>())
+}
+
 /// Appends a line. Writing to a string cannot fail.
 macro_rules! line {
     ($text:expr, $($arg:tt)*) => {{
@@ -148,12 +163,12 @@ macro_rules! line {
 }
 use line;
 
-/// The type of an element in memory.
+/// The type of an element in memory, or of the word that it shares with another.
 fn stored(dtype: DType) -> &'static str {
     match dtype {
         DType::I32 => "i32",
-        DType::U32 | DType::Bool => "u32",
-        DType::F32 | DType::F16 | DType::BF16 => "f32",
+        DType::U32 | DType::Bool | DType::F16 | DType::BF16 => "u32",
+        DType::F32 => "f32",
     }
 }
 
@@ -172,6 +187,22 @@ struct Buffer {
     element: &'static str,
     /// Whether it is bound as vectors of four elements.
     wide: bool,
+    /// Whether two elements share a word.
+    halves: bool,
+    /// Whether threads write parts of a word: they do so by atomic operations.
+    atomic: bool,
+}
+
+impl Buffer {
+    /// What it is an array of.
+    fn item(&self) -> String {
+        match (self.atomic, self.wide, self.halves) {
+            (true, ..) => format!("atomic<{}>", self.element),
+            (_, true, true) => format!("vec2<{}>", self.element),
+            (_, true, false) => format!("vec4<{}>", self.element),
+            _ => self.element.to_string(),
+        }
+    }
 }
 
 /// Elements that a thread reads and writes at once.
@@ -190,9 +221,11 @@ fn buffers(expr: &FusedExpr) -> Vec<Buffer> {
             Some(first) if types.all(|other| other == first) => first,
             _ => "u32",
         };
-        let flat = mine().any(|o| o.addressing == Addressing::Flat);
-        let wide = flat && width(&expr.schedule) == 4;
-        Buffer { name: format!("{name}{binding}"), access, element, wide }
+        let four = |o: &&Operand| o.addressing == Addressing::Flat && width(&expr.schedule) == 4;
+        let halves = mine().any(|o| o.dtype.is_half());
+        let atomic = halves && access != "read" && !mine().copied().all(|o| four(&o));
+        let wide = !atomic && mine().copied().any(|o| four(&o));
+        Buffer { name: format!("{name}{binding}"), access, element, wide, halves, atomic }
     };
     let read: Vec<&Operand> = expr.inputs.iter().collect();
     let written: Vec<&Operand> = expr.outputs.iter().map(|output| &output.operand).collect();
@@ -221,10 +254,10 @@ fn header(expr: &FusedExpr, text: &mut String) {
     }
     operand_fields(expr, "", text);
     line!(text, "}}\n\n@group(0) @binding(0) var<uniform> params: Params;");
-    for (i, Buffer { name, access, element, wide }) in buffers(expr).into_iter().enumerate() {
-        let element = if wide { format!("vec4<{element}>") } else { element.to_string() };
+    for (i, buffer) in buffers(expr).into_iter().enumerate() {
+        let (name, access, item) = (&buffer.name, buffer.access, buffer.item());
         let binding = format!("@group(0) @binding({})", i + 1);
-        line!(text, "{binding} var<storage, {access}> {name}: array<{element}>;");
+        line!(text, "{binding} var<storage, {access}> {name}: array<{item}>;");
     }
     text.push('\n');
 }

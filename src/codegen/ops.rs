@@ -53,9 +53,6 @@ impl<'a> Body<'a> {
                 Some(operand) => operand.dtype,
                 None => return Err(format!("input {i} of {}", self.expr.inputs.len())),
             },
-            Value::Constant(dtype @ (DType::F16 | DType::BF16), _) => {
-                return refuse("a constant", dtype);
-            }
             Value::Constant(dtype, _) => dtype,
             Value::Index => DType::U32,
             Value::Anchor(i) if i < anchors => DType::F32,
@@ -76,9 +73,9 @@ impl<'a> Body<'a> {
                 let (dtype, other) = (self.dtype(a)?, self.dtype(b)?);
                 let fits = match op {
                     BinaryOp::And | BinaryOp::Or => dtype == DType::Bool,
-                    BinaryOp::Eq | BinaryOp::Ne => true,
                     BinaryOp::Pow => dtype == DType::F32,
-                    _ => dtype != DType::Bool,
+                    BinaryOp::Eq | BinaryOp::Ne => !dtype.is_half(),
+                    _ => dtype != DType::Bool && !dtype.is_half(),
                 };
                 match (fits, dtype == other) {
                     (_, false) => return Err(format!("{} of {dtype} and {other}", op.name())),
@@ -96,7 +93,8 @@ impl<'a> Body<'a> {
             }
             Value::Cast(to, a) => {
                 let from = self.dtype(a)?;
-                if from.bytes() != 4 || to.bytes() != 4 {
+                let through_f32 = from.is_half() || to.is_half();
+                if through_f32 && from != to && from != DType::F32 && to != DType::F32 {
                     return Err(format!("cast of {from} to {to}"));
                 }
                 to
@@ -137,6 +135,7 @@ impl<'a> Body<'a> {
         match dtype {
             DType::I32 => format!("bitcast<i32>({bits}u)"),
             DType::U32 => format!("{bits}u"),
+            DType::F16 | DType::BF16 => format!("{}u", bits & 0xffff),
             DType::Bool => format!("{}", bits != 0),
             _ => match f32::from_bits(bits) {
                 value if value.is_finite() => format!("({})", f32_literal(value)),
@@ -214,10 +213,14 @@ impl<'a> Body<'a> {
     }
 
     fn cast(&mut self, from: DType, to: DType, a: &str) -> String {
-        use DType::{Bool, I32, U32};
+        use DType::{BF16, Bool, F16, I32, U32};
         match (from, to) {
             (I32 | U32, I32 | U32) if from != to => format!("bitcast<{to}>({a})"),
             _ if from == to => a.to_string(),
+            (F16, _) => self.call("math_halves", "f32_of_f16", a),
+            (BF16, _) => self.call("math_halves", "f32_of_bf16", a),
+            (_, F16) => self.call("math_halves", "f16_of", a),
+            (_, BF16) => self.call("math_halves", "bf16_of", a),
             (I32, Bool) => format!("{a} != 0"),
             (U32, Bool) => format!("{a} != 0u"),
             (_, Bool) => format!("{a} != 0.0"),

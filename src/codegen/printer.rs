@@ -138,10 +138,20 @@ impl<'a> Printer<'a> {
         let inside = slot % self.width;
         let vector = format!("w{value}_{}", slot / self.width);
         let at = self.address(&format!("x{i}"), operand, slot);
+        if buffer.halves && !wide {
+            let place = format!("h{value}_{slot}");
+            line!(self.text, "{indent}let {place} = {at};");
+            let word = self.place(buffer, &place);
+            return format!("({word} >> (({place} & 1u) * 16u)) & 0xffffu");
+        }
         if wide && inside == 0 {
             line!(self.text, "{indent}let {vector} = {}[({at}) >> 2u];", buffer.name);
         }
         let load = match (wide, buffer.wide) {
+            _ if buffer.halves && inside.is_multiple_of(2) => {
+                return format!("{vector}[{}] & 0xffffu", inside / 2);
+            }
+            _ if buffer.halves => return format!("{vector}[{}] >> 16u", inside / 2),
             (true, _) => format!("{vector}[{inside}]"),
             (false, true) => format!("{}[({at}) >> 2u][({at}) & 3u]", buffer.name),
             (false, false) => format!("{}[{at}]", buffer.name),
@@ -157,18 +167,25 @@ impl<'a> Printer<'a> {
     pub(super) fn store(&mut self, output: usize, slot: u32, indent: &str) {
         let (name, operand) = (format!("y{output}"), self.expr.outputs[output].operand);
         let buffer = &self.buffers[(self.expr.reads() + operand.binding) as usize];
-        if self.width == 4 && operand.addressing == Addressing::Flat {
-            let values: Vec<String> =
+        if buffer.wide && operand.addressing == Addressing::Flat {
+            let mut values: Vec<String> =
                 (slot..slot + 4).map(|s| self.encoded(output, buffer.element, s)).collect();
+            if buffer.halves {
+                values = values
+                    .chunks(2)
+                    .map(|two| format!("{} | ({} << 16u)", two[0], two[1]))
+                    .collect();
+            }
             let at = self.address(&name, &operand, slot);
-            let vector = format!("vec4<{}>({})", buffer.element, values.join(", "));
+            let vector = format!("vec{}<{}>({})", values.len(), buffer.element, values.join(", "));
             line!(self.text, "{indent}{}[({at}) >> 2u] = {vector};", buffer.name);
             return;
         }
         for slot in slot..slot + self.width {
-            let place = self.place(buffer, &self.address(&name, &operand, slot));
-            let value = self.encoded(output, buffer.element, slot);
-            line!(self.text, "{indent}{place} = {value};");
+            let (at, value) =
+                (self.address(&name, &operand, slot), self.encoded(output, buffer.element, slot));
+            let line = self.assign(buffer, &at, &value, indent);
+            self.text.push_str(&line);
         }
     }
 
@@ -180,14 +197,32 @@ impl<'a> Printer<'a> {
             Addressing::Single => format!("params.y{output}_offset"),
             _ => format!("y{output}_row"),
         };
-        let (place, value) = (self.place(buffer, &at), self.encoded(output, buffer.element, 0));
-        line!(self.text, "{indent}{place} = {value};");
+        let line = self.assign(buffer, &at, &self.encoded(output, buffer.element, 0), indent);
+        self.text.push_str(&line);
     }
 
+    /// Stores one element. Half a word is changed by what it differs in: who writes the other half
+    /// at the same time leaves this one alone.
+    fn assign(&self, buffer: &Buffer, at: &str, value: &str, indent: &str) -> String {
+        if !buffer.atomic {
+            return format!("{indent}{} = {value};\n", self.place(buffer, at));
+        }
+        let word = format!("&{}[at >> 1u]", buffer.name);
+        format!(
+            "{indent}{{\n{indent}    let at = {at};\n{indent}    let shift = (at & 1u) * 16u;\n\
+             {indent}    let old = atomicLoad({word}) >> shift;\n\
+             {indent}    atomicXor({word}, ((old ^ {value}) & 0xffffu) << shift);\n{indent}}}\n"
+        )
+    }
+
+    /// The element at an address, or the word of one of two bytes.
     fn place(&self, buffer: &Buffer, at: &str) -> String {
-        match buffer.wide {
-            true => format!("{}[({at}) >> 2u][({at}) & 3u]", buffer.name),
-            false => format!("{}[{at}]", buffer.name),
+        let name = &buffer.name;
+        match (buffer.wide, buffer.halves) {
+            (true, true) => format!("{name}[({at}) >> 2u][(({at}) >> 1u) & 1u]"),
+            (true, false) => format!("{name}[({at}) >> 2u][({at}) & 3u]"),
+            (false, true) => format!("{name}[({at}) >> 1u]"),
+            (false, false) => format!("{name}[{at}]"),
         }
     }
 

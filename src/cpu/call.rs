@@ -49,11 +49,12 @@ pub(super) struct Call<'a> {
     pub(super) context: &'a Context,
 }
 
-/// Types of 4 bytes, or raw bytes, for which every pattern of bits is a value.
+/// Types of 4 or 2 bytes, or raw bytes, for which every pattern of bits is a value.
 pub(super) trait Element: Copy + Send + Sync {}
 impl Element for f32 {}
 impl Element for u32 {}
 impl Element for i32 {}
+impl Element for u16 {}
 impl Element for u8 {}
 
 /// Memory that a kernel writes: a raw pointer that threads may share, each for its own elements.
@@ -179,6 +180,15 @@ impl<'a> Call<'a> {
         Ok(Out { ptr, len, memory: PhantomData })
     }
 
+    /// The same for elements of two bytes: words that hold them all, from the first one's address.
+    ///
+    /// # Errors
+    /// Invalid, where the elements pass the binding.
+    pub(super) fn halves_of(&self, binding: usize, offset: usize, len: u64) -> Result<Out<'a>> {
+        let (ptr, len) = self.range::<u16>(binding, offset, len)?;
+        Ok(Out { ptr: ptr.cast(), len: len.div_ceil(2), memory: PhantomData })
+    }
+
     /// Elements of a binding to read, unchanged by what goes to `out`.
     ///
     /// # Errors
@@ -226,9 +236,14 @@ impl<'a> Call<'a> {
     }
 
     /// Whether element `offset` of a binding is the first one of `out`.
-    pub(super) fn shares_start(&self, binding: usize, offset: usize, out: &Out<'a>) -> bool {
+    pub(super) fn shares_start<T: Element>(
+        &self,
+        binding: usize,
+        offset: usize,
+        out: &Out<'a>,
+    ) -> bool {
         let span = self.spans.get(binding);
-        span.is_some_and(|span| span.ptr.cast::<f32>().wrapping_add(offset) == out.ptr)
+        span.is_some_and(|span| span.ptr.cast::<T>().wrapping_add(offset).cast() == out.ptr)
     }
 }
 

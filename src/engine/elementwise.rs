@@ -7,7 +7,7 @@ use super::body::{Body, Merged};
 use super::knobs::{Knob, powers};
 use super::lowering::{Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query};
-use crate::base::{DType, Dim, ShapeClass};
+use crate::base::{Dim, ShapeClass};
 use crate::codegen::{FUSED_WORKGROUP, MAX_HELD};
 use crate::error::{Error, Result};
 use crate::kernel::{Addressing, Schedule, Value};
@@ -24,13 +24,9 @@ impl Elementwise {
     }
 }
 
-/// The body of a query, where generated kernels can touch everything that it touches.
+/// The body of a query.
 fn body<'q>(query: &'q Query) -> Result<&'q Body, String> {
-    let body = query.body.ok_or(OTHER_OPERATION)?;
-    match body.views().find(|view| !addressable(view.dtype)) {
-        Some(view) => Err(format!("{} elements have two bytes", view.dtype)),
-        None => Ok(body),
-    }
+    query.body.ok_or_else(|| OTHER_OPERATION.into())
 }
 
 /// Bytes and operations of a body.
@@ -40,7 +36,7 @@ fn work(query: &Query, body: &Body) -> Cost {
     let bytes = body.views().map(|view| {
         let walked = view.shape.dims().iter().zip(&view.layout.strides);
         let distinct: f64 = walked.filter(|(_, s)| !s.is(0)).map(|(d, _)| upper(d)).product();
-        4.0 * distinct
+        view.dtype.bytes() as f64 * distinct
     });
     let flops = elements * body.values.len() as f64;
     Cost { bytes: bytes.sum(), flops, dispatches: 1.0, efficiency: 0.8 }
@@ -93,7 +89,9 @@ fn width(class: &ShapeClass, body: &Body) -> Knob {
         false => Knob::new("width", DOC, [1], 1),
         true => {
             let most = class.upper(&body.space.elements()).unwrap_or(0);
-            let usual = if most >= u64::from(4 * FUSED_WORKGROUP) { 4 } else { 1 };
+            // Who makes neighbours of two bytes writes whole words.
+            let halves = body.outputs.iter().any(|(view, _)| view.dtype.is_half());
+            let usual = if halves || most >= u64::from(4 * FUSED_WORKGROUP) { 4 } else { 1 };
             Knob::new("width", DOC, [1, 4], usual)
         }
     }
@@ -115,6 +113,17 @@ fn plain(body: &Body, out: &mut Lowering) -> Result<()> {
 pub fn copy(from: &View, to: &View, out: &mut Lowering) -> Result<()> {
     let mut body = Body::over(std::slice::from_ref(from), to);
     body.push(Value::Input(0));
+    plain(&body, out)
+}
+
+/// Adds a conversion of a view to another one of the same shape; one of the types is `f32`.
+///
+/// # Errors
+/// As [`copy`].
+pub(super) fn convert(from: &View, to: &View, out: &mut Lowering) -> Result<()> {
+    let mut body = Body::over(std::slice::from_ref(from), to);
+    body.push(Value::Input(0));
+    body.outputs[0].1 = body.push(Value::Cast(to.dtype, 0));
     plain(&body, out)
 }
 
@@ -332,9 +341,4 @@ pub(super) fn part(view: &View, axis: usize, start: &Dim, len: &Dim) -> View {
     part.layout.offset =
         view.layout.offset.clone() + view.layout.strides[axis].clone() * start.clone();
     part
-}
-
-/// Whether generated kernels can touch this type.
-pub(super) fn addressable(dtype: DType) -> bool {
-    dtype.bytes() == 4
 }

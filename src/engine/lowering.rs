@@ -211,9 +211,17 @@ impl Lowering<'_> {
     /// # Errors
     /// As [`Lowering::temp`].
     pub fn contiguous(&mut self, view: &View) -> Result<View> {
-        if view.is_contiguous() {
-            return Ok(view.clone());
+        match view.is_contiguous() {
+            true => Ok(view.clone()),
+            false => self.copied(view),
         }
+    }
+
+    /// A copy of a view, without gaps, in memory of its own.
+    ///
+    /// # Errors
+    /// As [`Lowering::temp`].
+    pub fn copied(&mut self, view: &View) -> Result<View> {
         let copy = self.temp(format!("{}.contiguous", self.label), &view.shape, view.dtype)?;
         elementwise::copy(view, &copy, self)?;
         Ok(copy)

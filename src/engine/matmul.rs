@@ -1,9 +1,8 @@
 //! Products of two computed tensors, batched, with free strides.
 
-use super::elementwise::addressable;
 use super::lowering::{Call, Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
-use crate::base::{DType, Dim, Shape};
+use crate::base::{Dim, Format, Shape};
 use crate::error::Result;
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
@@ -29,7 +28,7 @@ impl Engine for MatMul {
         if !matches!(query.op, Op::MatMul) {
             return Err(OTHER_OPERATION.into());
         }
-        match query.operands.iter().all(|v| v.dtype == DType::F32 && addressable(v.dtype)) {
+        match query.operands.iter().all(|v| v.format == Format::F32) {
             true => Ok(()),
             false => Err("the operands are not f32".into()),
         }

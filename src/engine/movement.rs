@@ -1,9 +1,9 @@
 //! Operations that move elements: gather, update of a state, concat, pad.
 
-use super::elementwise::{self, addressable, part};
-use super::lowering::{Call, Lowering};
+use super::elementwise::{self, part};
+use super::lowering::{Call, Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query, linear};
-use crate::base::Dim;
+use crate::base::{DType, Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{AssetSpec, catalogue};
@@ -34,10 +34,12 @@ impl Engine for Gather {
         };
         let table = *axis == 0 && x.shape.rank() == 2 && x.is_contiguous() && x.dtype.is_float();
         match (self.rows, linear::is_packed(x)) {
-            (true, _) if table => Ok(()),
+            (true, _) if table && x.layout.offset.is(0) => Ok(()),
             (true, _) => Err("the operand is not a table of rows".into()),
-            (false, true) => Err(format!("the operand is packed as {}", x.format)),
-            (false, false) => Ok(()),
+            (false, true) if x.format != Format::Plain(x.dtype) => {
+                Err(format!("the operand is packed as {}", x.format))
+            }
+            (false, _) => Ok(()),
         }
     }
 
@@ -51,11 +53,37 @@ impl Engine for Gather {
         let Op::Gather { axis } = query.op else {
             return Err(Error::invalid(format!("{} is not a gather", query.op.name())));
         };
+        let output = query.output;
+        if !output.dtype.is_half() {
+            return self.gather(query, *axis, &query.operands[0], output, out);
+        }
+        // The kernels make f32: of halves read as a table, or of a copy.
+        let y = out.temp(format!("{}.f32", out.label), &output.shape, DType::F32)?;
+        let mut x = query.operands[0].clone();
+        if !self.rows {
+            let wide = out.temp(format!("{}.wide", out.label), &x.shape, DType::F32)?;
+            elementwise::convert(&x, &wide, out)?;
+            x = wide;
+        }
+        self.gather(query, *axis, &x, &y, out)?;
+        elementwise::convert(&y, output, out)
+    }
+}
+
+impl Gather {
+    fn gather(
+        &self,
+        query: &Query,
+        axis: usize,
+        x: &View,
+        y: &View,
+        out: &mut Lowering,
+    ) -> Result<()> {
         let ids = out.contiguous(&query.operands[1])?;
         let count = ids.shape.elements();
-        let y_offset = &query.output.layout.offset;
+        let y_offset = &y.layout.offset;
         if self.rows {
-            let table = &query.operands[0];
+            let table = x;
             let name = catalogue::family_name("gather_rows_*", table.format);
             let cols = &table.shape[1];
             let [gy, gz, _] = out.fold(count.clone());
@@ -67,23 +95,20 @@ impl Engine for Gather {
                 .dim("y_offset", y_offset)?
                 .bind(table.tensor)
                 .bind(ids.tensor)
-                .bind(query.output.tensor)
+                .bind(y.tensor)
                 .grid([cols.ceil_div(&Dim::from(catalogue::GATHER_COLUMNS)), gy, gz]);
-            if !table.layout.offset.is(0) {
-                return Err(Error::unsupported(format!("{}: a table with an offset", query.label)));
-            }
             return out.call(call);
         }
-        let x = out.contiguous(&query.operands[0])?;
+        let x = out.contiguous(x)?;
         let product = |dims: &[Dim]| dims.iter().cloned().fold(Dim::new(1), |a, b| a * b);
         let dims = x.shape.dims();
-        let (outer, inner) = (product(&dims[..*axis]), product(&dims[*axis + 1..]));
+        let (outer, inner) = (product(&dims[..axis]), product(&dims[axis + 1..]));
         let elements = outer.clone() * count.clone() * inner.clone();
         let grid = out.fold(elements.ceil_div(&Dim::from(catalogue::GATHER_GROUP)));
         out.call(
             Call::new(AssetSpec::new("gather"))
                 .dim("outer", &outer)?
-                .dim("axis_len", &dims[*axis])?
+                .dim("axis_len", &dims[axis])?
                 .dim("inner", &inner)?
                 .dim("count", &count)?
                 .dim("x_offset", &x.layout.offset)?
@@ -91,7 +116,7 @@ impl Engine for Gather {
                 .dim("y_offset", y_offset)?
                 .bind(x.tensor)
                 .bind(ids.tensor)
-                .bind(query.output.tensor)
+                .bind(y.tensor)
                 .grid(grid),
         )
     }
@@ -115,12 +140,8 @@ impl Engine for CopyInto {
 
     fn applies(&self, query: &Query) -> Result<(), String> {
         match query.op {
-            Op::Update { .. } | Op::Concat { .. } | Op::Pad { .. } => {}
-            _ => return Err(OTHER_OPERATION.into()),
-        }
-        match query.operands.iter().all(|v| addressable(v.dtype)) {
-            true => Ok(()),
-            false => Err("elements of two bytes".into()),
+            Op::Update { .. } | Op::Concat { .. } | Op::Pad { .. } => Ok(()),
+            _ => Err(OTHER_OPERATION.into()),
         }
     }
 

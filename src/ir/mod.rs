@@ -11,8 +11,9 @@
 //! It refuses what it can prove wrong, and where sizes must be equal also what it cannot prove
 //! equal: two symbols are equal only if they are the same expression.
 //!
-//! **Types.** Arithmetic is on `f32`; `i32` and `u32` are counts and indices, `bool` is a
-//! condition, and `f16` and `bf16` are formats that tensors may move in. How precisely a device
+//! **Types.** Arithmetic is on floats; `i32` and `u32` are counts and indices, `bool` is a
+//! condition. An operation on `f16` or `bf16` is the same one on `f32` whose result is rounded to
+//! the type, to nearest, halves to even: sums inside it are not rounded. How precisely a device
 //! may multiply is a choice of the plan, not of the graph.
 //!
 //! **Leaves.** An input is given at each run; a weight is bound once and has a storage format; a

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An operation of one number. Applied to floats unless said otherwise.
+/// An operation of one number. Applied to floats unless said otherwise; a result is rounded to the
+/// type of the operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UnaryOp {
     /// `-x`, also for `i32`.

@@ -18,6 +18,10 @@
 //!
 //! Bindings: the buffers that are read, then those that are written; several operands may share
 //! one, which keeps kernels within WebGPU's eight.
+//!
+//! A value of `f16` or `bf16` is its bits: it is read, written, selected and converted from and to
+//! `f32` (rounded to nearest, halves to even), and nothing else. In memory two share a word, the
+//! first in its low half; a write changes its own half alone, whatever the offset and the strides.
 
 use std::fmt;
 
@@ -70,10 +74,11 @@ pub enum Schedule {
     },
 }
 
-/// A tensor that a generated kernel reads or writes. Types of two bytes are not addressable here.
+/// A tensor that a generated kernel reads or writes. Elements of two and of four bytes are never in
+/// one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Operand {
-    /// Element type: `F32`, `I32`, `U32` or `Bool`.
+    /// Element type.
     pub dtype: DType,
     /// How an index becomes an address.
     pub addressing: Addressing,
@@ -118,7 +123,8 @@ pub enum Value {
     Binary(BinaryOp, u32, u32),
     /// `if condition { a } else { b }`.
     Select(u32, u32, u32),
-    /// Conversion; floats to integers truncate and saturate.
+    /// Conversion; floats to integers truncate and saturate. `F16` and `BF16` from and to `F32`
+    /// alone.
     Cast(DType, u32),
     /// Over the last dimension of the index space, of `f32`.
     Reduce(ReduceOp, u32),

@@ -3,14 +3,12 @@
 use super::catalogue::find;
 use super::spec::Access::{Read, ReadWrite};
 use super::spec::{Access, Interface, KernelSpec};
-use crate::base::DType;
 use crate::error::{Error, Result};
 
 /// How a kernel meets its bindings.
 ///
 /// # Errors
-/// Unsupported, for a name that is not in the catalogue or a fused kernel over types of two
-/// bytes.
+/// Unsupported, for a name that is not in the catalogue.
 pub fn interface(spec: &KernelSpec) -> Result<Interface> {
     match spec {
         KernelSpec::Asset(asset) => {
@@ -34,15 +32,7 @@ pub fn interface(spec: &KernelSpec) -> Result<Interface> {
             }
             Ok(Interface { param_words: words.next_multiple_of(4), bindings })
         }
-        KernelSpec::Fused(expr) => {
-            let narrow = |d: DType| d.bytes() != 4;
-            if expr.operands().any(|operand| narrow(operand.dtype)) {
-                return Err(Error::unsupported(format!(
-                    "fused({expr}) touches elements of two bytes"
-                )));
-            }
-            Ok(expr.interface())
-        }
+        KernelSpec::Fused(expr) => Ok(expr.interface()),
         KernelSpec::Source(source) => Ok(Interface {
             param_words: source.param_words.next_multiple_of(4),
             bindings: source.bindings.clone(),

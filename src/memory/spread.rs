@@ -22,6 +22,9 @@ const NARROW: usize = 8;
 const WIDE: usize = 256;
 /// Choices that a second attempt looks at in all; some milliseconds.
 const CHOICES: usize = 50_000;
+/// Tensors up to which a third attempt tells ways apart by the sizes of their buffers as well: what
+/// took as much so far may leave less room for what comes.
+const FEW: usize = 32;
 /// A buffer that was written so many steps ago may still make another step wait.
 const NEAR: usize = 3;
 
@@ -57,14 +60,14 @@ pub(super) fn spread(steps: &[Access], which: &[usize], items: &[Item], least: u
     // With a buffer for each tensor everything fits.
     let mut buffers = BUFFERS;
     loop {
-        let narrow = beam(items, &apart, buffers, NARROW);
-        let best = match narrow {
-            Some((cost, _)) if cost > least && wide > NARROW => {
-                let wider = beam(items, &apart, buffers, wide);
-                narrow.into_iter().chain(wider).min_by_key(|(cost, _)| *cost)
+        let mut best = beam(items, &apart, buffers, NARROW, false);
+        let few = items.len() <= FEW;
+        for (_, by_size) in [(wide > NARROW, false), (few, true)].into_iter().filter(|a| a.0) {
+            if best.as_ref().is_some_and(|(cost, _)| *cost > least) {
+                let wider = beam(items, &apart, buffers, wide, by_size);
+                best = best.into_iter().chain(wider).min_by_key(|(cost, _)| *cost);
             }
-            found => found,
-        };
+        }
         match best {
             Some((_, of)) => return of,
             None if buffers > items.len() => return (0..items.len()).collect(),
@@ -97,12 +100,13 @@ fn apart(steps: &[Access], which: &[usize]) -> Vec<Vec<usize>> {
 }
 
 /// The best spreading that `width` ways lead to, with its cost; `None` where a tensor finds all
-/// buffers taken in all of them.
+/// buffers taken in all of them. `by_size`: ways whose buffers have other sizes are others.
 fn beam(
     items: &[Item],
     apart: &[Vec<usize>],
     buffers: usize,
     width: usize,
+    by_size: bool,
 ) -> Option<(u64, Vec<usize>)> {
     let mut order: Vec<usize> = (0..items.len()).collect();
     order.sort_by_key(|i| (items[*i].life.0, u64::MAX - items[*i].bytes));
@@ -121,6 +125,7 @@ fn beam(
     let mut ways = vec![first];
     for i in order {
         ways.iter_mut().for_each(|way| bury(way, items, items[i].life.0));
+        let width = (width, by_size);
         ways = grown(&ways, i, items, &apart[i], width, &mut choices);
     }
     let cost = |way: &Way| way.peaks.iter().sum::<u64>();
@@ -153,7 +158,7 @@ fn grown(
     i: usize,
     items: &[Item],
     apart: &[usize],
-    width: usize,
+    (width, by_size): (usize, bool),
     choices: &mut Vec<Choice>,
 ) -> Vec<Way> {
     let Item { bytes, life: (now, _) } = items[i];
@@ -181,7 +186,13 @@ fn grown(
     next.sort_unstable();
     let mut seen = HashSet::new();
     next.retain(|(_, _, from, buffer)| {
-        seen.len() < width && seen.insert(ways[*from].key ^ stamp(i, *buffer))
+        let way = &ways[*from];
+        let mut key = way.key ^ stamp(i, *buffer);
+        for (other, peak) in way.peaks.iter().enumerate().filter(|_| by_size) {
+            let grown = if other == *buffer { way.live[other] + bytes } else { 0 };
+            key ^= stamp((*peak).max(grown) as usize, other).rotate_left(1);
+        }
+        seen.len() < width && seen.insert(key)
     });
     let grow = |(_, waits, from, buffer): (u64, usize, usize, usize)| {
         let mut way = ways[from].clone();

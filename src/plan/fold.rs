@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::{Dim, SymbolValues};
+use crate::base::{Dim, Format, SymbolValues};
 use crate::error::Result;
 use crate::ir::{BinaryOp, Graph, Node, NodeId, Op, OpClass, UnaryOp};
 use crate::reference;
@@ -19,7 +19,11 @@ pub(super) fn same(graph: &Graph, node: &Node) -> Option<NodeId> {
     let operand = graph.node(first);
     let equal = (&operand.shape, operand.dtype) == (&node.shape, node.dtype);
     let found = match &node.op {
-        Op::Reshape(_) | Op::Expand(_) | Op::Cast(_) => equal.then_some(first),
+        // A weight in another format is unpacked by it.
+        Op::Cast(_) => (equal
+            && operand.op.stored().is_none_or(|f| f == Format::Plain(node.dtype)))
+        .then_some(first),
+        Op::Reshape(_) | Op::Expand(_) => equal.then_some(first),
         Op::Transpose(perm) => perm.iter().copied().eq(0..perm.len()).then_some(first),
         Op::Slice { start, step: 1, .. } => (equal && start.is(0)).then_some(first),
         Op::Unary(op @ (UnaryOp::Neg | UnaryOp::Not)) if operand.op == Op::Unary(*op) => {

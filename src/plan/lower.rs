@@ -6,7 +6,7 @@ use super::estimate;
 use super::group::Group;
 use crate::broken_invariant;
 use crate::engine::{Cost, EngineId, Lowering, Query, TensorRole, View, copy, tensor_bytes};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::Op;
 
 pub(super) fn lower(draft: &mut Draft) -> Result<()> {
@@ -80,17 +80,17 @@ fn outputs(draft: &mut Draft) -> Result<()> {
             steps: &mut draft.steps,
         };
         if !is_bound {
-            let view = out.contiguous(&view)?;
+            // A download begins at a whole word.
+            let view = match view.dtype.is_half() && !view.layout.offset.is_multiple_of(2) {
+                true => out.copied(&view)?,
+                false => out.contiguous(&view)?,
+            };
             estimate::note(draft, first, &[operand], &view, None);
             draft.output_views.push((name, view));
             continue;
         }
         let mut tensor = view.tensor;
         if !whole {
-            if view.dtype.bytes() != 4 {
-                let what = format!("output {name:?} is a part of {} elements", view.dtype);
-                return Err(Error::unsupported(format!("{what}: no kernel copies those")));
-            }
             let copied = out.temp(name.clone(), &view.shape, view.dtype)?;
             copy(&view, &copied, &mut out)?;
             tensor = copied.tensor;

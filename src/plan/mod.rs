@@ -26,6 +26,7 @@ mod schedule;
 mod simplify;
 mod trace;
 mod verify;
+mod widen;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -42,7 +43,7 @@ pub use explain::{
 pub use partition::{Action, PartitionedPlan, Passed, Placement, Segment};
 pub use pattern::merged_weights;
 
-use crate::base::{DType, Shape, ShapeClass};
+use crate::base::{DType, Shape, ShapeClass, SymbolValues};
 use crate::engine::{EngineId, Heuristic, Knobs, Registry, Roofline, Step, Tensor};
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op};
@@ -60,12 +61,18 @@ pub struct Pass {
 }
 
 /// Every pass, in order.
-pub static PASSES: [Pass; 9] = [
+pub static PASSES: [Pass; 10] = [
     Pass {
         name: "infer",
         doc: "puts in the symbols that are numbers in this class, infers shapes, verifies",
         optional: false,
         run: simplify::infer,
+    },
+    Pass {
+        name: "widen",
+        doc: "puts arithmetic on f16 and bf16 between conversions from and to f32",
+        optional: false,
+        run: widen::widen,
     },
     Pass {
         name: "simplify",
@@ -316,6 +323,25 @@ impl Plan {
     ) -> Result<Graph> {
         let draft = Draft::new(graph, class, profile, options);
         draft.after(pass).map(|draft| draft.graph)
+    }
+
+    /// Cuts what a run with these symbols downloaded to the bytes of its outputs: a download is of
+    /// whole words.
+    ///
+    /// # Errors
+    /// Invalid, for a symbol without a value.
+    pub(crate) fn cut_downloads(
+        &self,
+        symbols: &SymbolValues,
+        downloads: &mut [Vec<u8>],
+    ) -> Result<()> {
+        for (output, bytes) in self.outputs.iter().zip(downloads) {
+            if output.dtype.is_half() {
+                let size = output.shape.elements().eval_size(symbols)? * output.dtype.bytes();
+                bytes.truncate(size as usize);
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of the buffers of intermediates.

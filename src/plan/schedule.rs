@@ -2,7 +2,7 @@
 
 use super::draft::Draft;
 use super::{PlanInput, PlanOutput};
-use crate::base::Dim;
+use crate::base::{DType, Dim, Shape};
 use crate::error::Result;
 use crate::ir::Op;
 use crate::provider::{Binding, Command, Dispatch, ParamBlock, SlotRange, UploadSource};
@@ -38,6 +38,14 @@ pub(super) fn schedule(draft: &mut Draft) -> Result<()> {
     Ok(())
 }
 
+/// Bytes of a tensor; the second half of a last word may be nothing.
+fn whole_words(shape: &Shape, dtype: DType) -> Dim {
+    match dtype.is_half() {
+        true => shape.elements().ceil_div(&Dim::new(2)) * Dim::new(4),
+        false => shape.elements() * Dim::from(dtype.bytes()),
+    }
+}
+
 fn uploads(draft: &mut Draft) {
     for (node, view) in draft.graph.nodes().iter().zip(&draft.views) {
         let Op::Input { name } = &node.op else { continue };
@@ -49,7 +57,7 @@ fn uploads(draft: &mut Draft) {
         let to = SlotRange {
             slot: place.slot,
             offset: Dim::from(place.offset),
-            bytes: node.shape.elements() * Dim::from(node.dtype.bytes()),
+            bytes: whole_words(&node.shape, node.dtype),
         };
         draft.recording.commands.push(Command::Upload { to, source });
         draft.inputs.push(PlanInput {
@@ -63,11 +71,11 @@ fn uploads(draft: &mut Draft) {
 fn downloads(draft: &mut Draft) {
     for (name, view) in &draft.output_views {
         let place = draft.places[view.tensor.index()];
-        let bytes = Dim::from(view.dtype.bytes());
+        let before = view.layout.offset.clone() * Dim::from(view.dtype.bytes());
         let from = SlotRange {
             slot: place.slot,
-            offset: Dim::from(place.offset) + view.layout.offset.clone() * bytes.clone(),
-            bytes: view.shape.elements() * bytes,
+            offset: Dim::from(place.offset) + before,
+            bytes: whole_words(&view.shape, view.dtype),
         };
         draft.recording.commands.push(Command::Download { from });
         draft.outputs.push(PlanOutput {

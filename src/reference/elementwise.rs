@@ -2,8 +2,6 @@
 //!
 //! Operands broadcast as in NumPy. Floats are computed in `f64`; integers wrap.
 
-use half::{bf16, f16};
-
 use super::Call;
 use super::index::broadcast;
 use super::tensor::{Data, Tensor};
@@ -21,7 +19,7 @@ pub(super) fn unary(call: &Call<'_>, op: UnaryOp) -> Result<Tensor> {
         (Data::I32(v), UnaryOp::Abs) => {
             call.result(Data::I32(v.iter().map(|x| x.wrapping_abs()).collect()))
         }
-        (Data::F32(_) | Data::F64(_), _) if op != UnaryOp::Not => {
+        _ if call.operands[0].dtype().is_float() && op != UnaryOp::Not => {
             call.floats(call.operands[0].floats().into_iter().map(|x| of_float(op, x)).collect())
         }
         _ => Err(undefined(call, op.name())),
@@ -101,7 +99,7 @@ pub(super) fn binary(call: &Call<'_>, op: BinaryOp) -> Result<Tensor> {
         (Data::I32(a), Data::I32(b)) => each_pair!(a, b, of_i32, I32),
         (Data::U32(a), Data::U32(b)) => each_pair!(a, b, of_u32, U32),
         (Data::Bool(a), Data::Bool(b)) => each_pair!(a, b, of_bool, Bool),
-        (Data::F32(_) | Data::F64(_), Data::F32(_) | Data::F64(_)) => {
+        _ if a.dtype().is_float() && a.dtype() == b.dtype() => {
             let (a, b) = (a.floats(), b.floats());
             if op.is_comparison() {
                 let values = pairs().map(|(i, j)| compared(op, &a[i], &b[j])).collect();
@@ -194,19 +192,18 @@ pub(super) fn select(call: &Call<'_>) -> Result<Tensor> {
 }
 
 /// To another type. Floats to integers truncate and saturate, and what is not a number is 0;
-/// integers to integers keep their bits; whatever is not zero is true.
+/// integers to integers keep their bits; whatever is not zero is true. To `f16` and `bf16` the way
+/// is through `f32`.
 pub(super) fn cast(call: &Call<'_>, to: DType) -> Result<Tensor> {
     let from = &call.operands[0].data;
     let floats = || call.operands[0].floats().into_iter();
     let data = match (from, to) {
-        (_, DType::F32) => return call.floats(floats().collect()),
-        (_, DType::F16) => Data::F16(floats().map(f16::from_f64).collect()),
-        (_, DType::BF16) => Data::BF16(floats().map(bf16::from_f64).collect()),
+        _ if to.is_float() => return call.floats(floats().collect()),
         (_, DType::Bool) => Data::Bool(floats().map(|x| x != 0.0).collect()),
         (Data::U32(v), DType::I32) => Data::I32(v.iter().map(|x| x.cast_signed()).collect()),
         (Data::I32(v), DType::U32) => Data::U32(v.iter().map(|x| x.cast_unsigned()).collect()),
         (_, DType::I32) => Data::I32(floats().map(|x| x as i32).collect()),
-        (_, DType::U32) => Data::U32(floats().map(|x| x as u32).collect()),
+        _ => Data::U32(floats().map(|x| x as u32).collect()),
     };
     call.result(data)
 }

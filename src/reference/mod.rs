@@ -22,6 +22,8 @@ mod tensor;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use half::{bf16, f16};
+
 use crate::base::{DType, SymbolValues};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, MergedPart, Node, NodeId, Op, ReduceOp};
@@ -239,11 +241,15 @@ impl<'a> Call<'a> {
         Ok(Call { operands, shape, dtype: node.dtype, symbols, precision })
     }
 
-    /// The result, from numbers in `f64`.
+    /// The result, from numbers in `f64`. What has two bytes comes out of `f32`, as on a device:
+    /// rounding twice now and then gives the other neighbour.
     fn floats(&self, values: Vec<f64>) -> Result<Tensor> {
-        let data = match self.precision {
-            Precision::F32 => Data::F32(values.into_iter().map(|v| v as f32).collect()),
-            Precision::F64 => Data::F64(values),
+        let narrow = values.iter().map(|v| *v as f32);
+        let data = match (self.dtype, self.precision) {
+            (DType::F16, _) => Data::F16(narrow.map(f16::from_f32).collect()),
+            (DType::BF16, _) => Data::BF16(narrow.map(bf16::from_f32).collect()),
+            (_, Precision::F32) => Data::F32(narrow.collect()),
+            (_, Precision::F64) => Data::F64(values),
         };
         self.result(data)
     }

@@ -198,7 +198,8 @@ impl Instance {
     }
 
     /// Records one run; `inputs` in the order of [`Plan::inputs`]. Nothing waits, except where
-    /// the host waits after every dispatch.
+    /// the host waits after every dispatch. Downloads are of whole words: behind an odd number of
+    /// elements of two bytes there are two bytes more.
     ///
     /// # Errors
     /// Invalid, for symbols outside the plan's class or an input of the wrong size.
@@ -223,10 +224,17 @@ impl Instance {
     /// # Errors
     /// As [`Bindings::resolve`], and whatever went wrong on the device.
     pub async fn read_with(&self, bindings: Bindings) -> Result<Vec<Vec<u8>>> {
-        if self.stepwise.is_some() {
-            return self.read_stepwise(bindings.resolve(&self.plan, &self.open)?).await;
-        }
-        self.batcher.read(self.record_with(bindings)?).await
+        let args = bindings.resolve(&self.plan, &self.open)?;
+        let symbols = args.symbols.clone();
+        let mut downloads = match self.stepwise.is_some() {
+            true => self.read_stepwise(args).await?,
+            false => {
+                let pending = self.batcher.record(&touching(&self.work, &args), args)?;
+                self.batcher.read(pending).await?
+            }
+        };
+        self.plan.cut_downloads(&symbols, &mut downloads)?;
+        Ok(downloads)
     }
 
     /// Runs with arguments that fit the plan. Where the host waits after every dispatch the run
@@ -274,11 +282,18 @@ impl Instance {
     /// # Errors
     /// As [`Instance::record`], and whatever went wrong on the device.
     pub async fn read(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
-        if self.stepwise.is_none() {
-            let pending = self.record(symbols, inputs)?;
-            return self.batcher.read(pending).await;
-        }
-        self.read_stepwise(Args { symbols, uploads: inputs, buffers: Vec::new() }).await
+        let mut downloads = match self.stepwise.is_none() {
+            true => {
+                let pending = self.record(symbols.clone(), inputs)?;
+                self.batcher.read(pending).await?
+            }
+            false => {
+                let (symbols, buffers) = (symbols.clone(), Vec::new());
+                self.read_stepwise(Args { symbols, uploads: inputs, buffers }).await?
+            }
+        };
+        self.plan.cut_downloads(&symbols, &mut downloads)?;
+        Ok(downloads)
     }
 
     /// One command after another, each waited for.

@@ -104,7 +104,8 @@ impl PartitionedInstance {
         }
         for (segment, pending) in pending {
             let slot = self.plan.segments[segment].slot;
-            let bytes = self.runtimes[slot].batcher().read(pending).await?;
+            let mut bytes = self.runtimes[slot].batcher().read(pending).await?;
+            self.instances[segment].plan().cut_downloads(symbols, &mut bytes)?;
             self.name(segment, bytes, &mut outputs);
         }
         Ok(outputs)

@@ -137,16 +137,20 @@ async fn check_guards(runtime: &Runtime, name: &str, range: BufferRange, guard: 
     Ok(())
 }
 
-/// Bytes of a device buffer.
+/// Bytes of a device buffer; what is read is whole words.
 pub(super) async fn download(runtime: &Runtime, range: BufferRange) -> Result<Vec<u8>> {
     let mut recording = Recording { label: "download".into(), ..Recording::default() };
-    let slot = recording.slot("source", range.bytes);
-    let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(range.bytes) };
+    let bytes = range.bytes.next_multiple_of(4);
+    let slot = recording.slot("source", bytes);
+    let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(bytes) };
     recording.commands.push(Command::Download { from });
     let device = runtime.device();
-    let prepared = device.prepare(&recording, &[Some(range)])?;
+    let prepared = device.prepare(&recording, &[Some(BufferRange { bytes, ..range })])?;
     let ticket = device.submit(&[(prepared, Default::default())])?;
     let completion = device.wait(ticket).await;
     device.free(crate::provider::Resource::Prepared(prepared));
-    completion?.downloads.pop().ok_or_else(|| Error::device("a download yielded nothing"))
+    let mut downloads = completion?.downloads;
+    let mut data = downloads.pop().ok_or_else(|| Error::device("a download yielded nothing"))?;
+    data.truncate(range.bytes as usize);
+    Ok(data)
 }

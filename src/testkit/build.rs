@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use half::{bf16, f16};
+
 use super::compare::Tolerance;
 use super::inputs::Random;
 use super::run::NamedBytes;
@@ -46,6 +48,15 @@ impl Case {
     /// The numbers of every binding, as the reference is given them.
     pub fn tensors(&self) -> BTreeMap<String, Tensor> {
         self.bindings.iter().map(|(name, b)| (name.clone(), b.tensor.clone())).collect()
+    }
+}
+
+/// Numbers rounded to a type; `f32` for all that have four bytes.
+pub(super) fn halves(dtype: DType, values: &[f32]) -> Data {
+    match dtype {
+        DType::F16 => Data::F16(values.iter().map(|v| f16::from_f32(*v)).collect()),
+        DType::BF16 => Data::BF16(values.iter().map(|v| bf16::from_f32(*v)).collect()),
+        _ => Data::F32(values.to_vec()),
     }
 }
 
@@ -102,6 +113,24 @@ impl Build {
         let shape = Shape::new(dims);
         let values = self.random(name).shaped(self.count(&shape));
         self.input(name, shape, Data::F32(values))
+    }
+
+    /// An input of [`Random::shaped`] numbers, rounded to a type of two bytes.
+    pub(super) fn half<D: Into<Dim>>(
+        &mut self,
+        dtype: DType,
+        name: &str,
+        dims: impl IntoIterator<Item = D>,
+    ) -> NodeId {
+        let shape = Shape::new(dims);
+        let values = self.random(name).shaped(self.count(&shape));
+        self.input(name, shape, halves(dtype, &values))
+    }
+
+    /// A state of a type of two bytes that begins as [`Random::shaped`] numbers.
+    pub(super) fn half_state(&mut self, dtype: DType, name: &str, dims: &[u64]) -> NodeId {
+        let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
+        self.state_with(name, dims, halves(dtype, &values))
     }
 
     /// An `f32` input of one dimension with these numbers.
@@ -169,7 +198,12 @@ impl Build {
 
     /// A state that begins as zeros.
     pub(super) fn zero_state(&mut self, name: &str, dims: &[u64]) -> NodeId {
-        self.case.graph.state(name, Shape::new(dims.iter().copied()), DType::F32)
+        self.zero_state_of(DType::F32, name, dims)
+    }
+
+    /// A state of a type that begins as zeros.
+    pub(super) fn zero_state_of(&mut self, dtype: DType, name: &str, dims: &[u64]) -> NodeId {
+        self.case.graph.state(name, Shape::new(dims.iter().copied()), dtype)
     }
 
     /// A state that begins as [`Random::shaped`] numbers.
@@ -180,10 +214,16 @@ impl Build {
 
     /// A state that begins as these numbers.
     pub(super) fn state_of(&mut self, name: &str, dims: &[u64], values: Vec<f32>) -> NodeId {
+        self.state_with(name, dims, Data::F32(values))
+    }
+
+    /// A state of any type that begins as these numbers.
+    pub(super) fn state_with(&mut self, name: &str, dims: &[u64], data: Data) -> NodeId {
         let shape = Shape::new(dims.iter().copied());
-        let tensor = self.tensor(&shape, Data::F32(values));
+        let tensor = self.tensor(&shape, data);
+        let dtype = tensor.dtype();
         self.bind(name, Binding { bytes: tensor.to_bytes(), tensor });
-        self.case.graph.state(name, shape, DType::F32)
+        self.case.graph.state(name, shape, dtype)
     }
 
     /// A number, or several, written in the graph.

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use half::{bf16, f16};
+
 use crate::base::{DType, Dim, Shape, SymbolValues};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op};
@@ -164,10 +166,12 @@ impl Body<'_> {
             *last = 1;
         }
         let buffer = reads.get(operand.binding as usize).map_or(&[][..], Vec::as_slice);
+        let each = 4 / operand.dtype.bytes() as usize;
         let read = |at: &usize| {
-            buffer.get(*at).copied().ok_or_else(|| {
-                Error::invalid(format!("input {i} reads element {at} of {}", buffer.len()))
-            })
+            let word = buffer.get(at / each).ok_or_else(|| {
+                Error::invalid(format!("input {i} reads element {at} of {}", each * buffer.len()))
+            })?;
+            Ok(word >> (at % each * 16))
         };
         let words = place.all(&sizes).iter().map(read).collect::<Result<Vec<_>>>()?;
         let data = match operand.dtype {
@@ -175,8 +179,9 @@ impl Body<'_> {
             DType::I32 => Data::I32(words.into_iter().map(u32::cast_signed).collect()),
             DType::U32 => Data::U32(words),
             DType::Bool => Data::Bool(words.into_iter().map(|word| word != 0).collect()),
-            DType::F16 | DType::BF16 => {
-                return Err(Error::unsupported(format!("input {i} of {}", operand.dtype)));
+            DType::F16 => Data::F16(words.into_iter().map(|w| f16::from_bits(w as u16)).collect()),
+            DType::BF16 => {
+                Data::BF16(words.into_iter().map(|w| bf16::from_bits(w as u16)).collect())
             }
         };
         self.bind(Tensor::new(wide(&sizes), data)?)

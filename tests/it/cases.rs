@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use half::{bf16, f16};
+
 use warploom::base::{DType, Format};
 use warploom::ir::{
     BinaryOp, Op, PoolKind, ReduceOp, RopePairs, UnaryOp, live, load, save, verify,
@@ -154,11 +156,13 @@ fn the_reference_passes_every_case_in_time() {
 fn an_answer_that_was_never_written_fails() {
     for case in &cases() {
         let right = reference_answer(case, &case.tensors()).unwrap();
-        let (words, _): (Vec<_>, Vec<_>) = right.values().map(|b| b.as_chunks::<4>()).unzip();
-        let mut words = words.into_iter().flatten().map(|word| u32::from_le_bytes(*word));
         let empty = right.values().all(Vec::is_empty);
         // Zeros are right where all that is expected are zeros; the sign of a zero does not count.
-        let zeros = words.all(|word| word & 0x7fff_ffff == 0);
+        let tensors = case.tensors();
+        let run = reference::eval(&case.graph, &case.symbols, &tensors).unwrap();
+        let outputs = case.graph.outputs().iter().map(|(_, id)| run.value(*id));
+        let mut numbers = outputs.chain(run.states.values()).flat_map(Tensor::floats);
+        let zeros = numbers.all(|number| number == 0.0);
         for (fill, passes) in [(0x00, zeros), (0xff, empty)] {
             let outcome = run_case(case, &|_, _, _| {
                 Ok(right.iter().map(|(n, b)| (n.clone(), vec![fill; b.len()])).collect())
@@ -169,7 +173,8 @@ fn an_answer_that_was_never_written_fails() {
     }
 }
 
-/// One wrong number in the middle of one output, by a hundredth of the largest in it.
+/// One wrong number in the middle of one output, by a hundredth of the largest in it; a tenth where
+/// numbers have few digits.
 #[test]
 fn every_case_notices_one_wrong_number() {
     for case in &cases() {
@@ -189,18 +194,23 @@ fn every_case_notices_one_wrong_number() {
                 0.0 => 1.0,
                 largest => largest,
             };
-            let word: [u8; 4] = bytes[middle * 4..][..4].try_into().unwrap();
+            let size = value.dtype().bytes() as usize;
+            let place = middle * size..(middle + 1) * size;
+            // An infinite number becomes a finite one.
+            let number = value.floats()[middle];
+            let number = if number.is_finite() { number } else { 0.0 };
             let wrong = match value.dtype() {
-                DType::F32 => {
-                    let number = f64::from(f32::from_le_bytes(word));
-                    // An infinite number becomes a finite one.
-                    let number = if number.is_finite() { number } else { 0.0 };
-                    ((number + largest / 100.0) as f32).to_le_bytes()
+                DType::F32 => ((number + largest / 100.0) as f32).to_le_bytes().to_vec(),
+                DType::F16 => f16::from_f64(number + largest / 10.0).to_le_bytes().to_vec(),
+                DType::BF16 => bf16::from_f64(number + largest / 10.0).to_le_bytes().to_vec(),
+                _ => {
+                    let mut word = bytes[place.clone()].to_vec();
+                    word[0] ^= 1;
+                    word
                 }
-                _ => (u32::from_le_bytes(word) ^ 1).to_le_bytes(),
             };
             let mut answer = right.clone();
-            answer.get_mut(name).unwrap()[middle * 4..][..4].copy_from_slice(&wrong);
+            answer.get_mut(name).unwrap()[place].copy_from_slice(&wrong);
             let outcome = run_case(case, &|_, _, _| Ok(answer.clone()));
             let text = format!("{}: {name:?} with a wrong number {middle}", case.name);
             assert!(matches!(outcome, Outcome::Fail(_)), "{text}: {outcome:?}");

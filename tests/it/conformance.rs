@@ -17,10 +17,7 @@ use crate::tell;
 const KNOWN: [KnownFailure; 0] = [];
 
 /// What no device does yet, with its reason: beginnings of names of cases.
-const UNSUPPORTED: [(&str, &str); 2] = [
-    ("cast/f32_f16_f32", "intermediates of two bytes have no kernels"),
-    ("cast/f32_bf16_f32", "intermediates of two bytes have no kernels"),
-];
+const UNSUPPORTED: [(&str, &str); 0] = [];
 
 fn outcome(runtime: &Runtime, case: &Case, class: Option<&ShapeClass>) -> Outcome {
     outcome_through(runtime, case, class, Vec::new())

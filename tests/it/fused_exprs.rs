@@ -77,6 +77,13 @@ fn operations() -> Vec<FusedExpr> {
         }
         all.push(expr(&[Bool, from, from], from, &[Value::Select(0, 1, 2)]));
     }
+    for half in [DType::F16, DType::BF16] {
+        all.push(expr(&[half], half, &[]));
+        all.push(expr(&[F32], half, &[Value::Cast(half, 0)]));
+        all.push(expr(&[half], F32, &[Value::Cast(F32, 0)]));
+        all.push(expr(&[Bool, half, half], half, &[Value::Select(0, 1, 2)]));
+        all.push(expr(&[], half, &[Value::Constant(half, 0xffff_3f80)]));
+    }
     for bits in [0, 1, 0x7f7fffff, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x3dcccccd] {
         all.push(expr(
             &[F32],
@@ -142,7 +149,44 @@ pub(crate) fn addressings() -> Vec<FusedExpr> {
     shared.inputs[1].binding = 1;
     shared.outputs[2].operand.binding = 1;
     all.push(shared);
+    for half in [DType::F16, DType::BF16] {
+        all.extend([FLAT, Addressing::Strided].map(|to| halves(half, to)));
+    }
     all
+}
+
+/// Two elements of a word in every way to address them, read and written from one buffer each, and
+/// a condition besides.
+fn halves(half: DType, to: Addressing) -> FusedExpr {
+    use DType::{Bool, F32};
+    let flag = Operand { binding: 1, ..operand(Bool, FLAT) };
+    FusedExpr {
+        rank: 3,
+        inputs: vec![
+            operand(half, Addressing::Strided),
+            operand(half, FLAT),
+            operand(half, Addressing::Single),
+        ],
+        values: vec![
+            Value::Input(0),
+            Value::Cast(F32, 0),
+            Value::Input(1),
+            Value::Cast(F32, 2),
+            Value::Input(2),
+            Value::Cast(F32, 4),
+            Value::Binary(BinaryOp::Mul, 1, 3),
+            Value::Binary(BinaryOp::Add, 6, 5),
+            Value::Cast(half, 7),
+            Value::Binary(BinaryOp::Lt, 1, 3),
+            Value::Select(9, 8, 0),
+        ],
+        outputs: vec![
+            Output { operand: operand(half, to), value: 8 },
+            Output { operand: flag, value: 9 },
+            Output { operand: operand(half, FLAT), value: 10 },
+        ],
+        schedule: Schedule::Elements { width: 1 },
+    }
 }
 
 /// Ways to cut rows.
@@ -174,6 +218,8 @@ pub(crate) fn rows() -> Vec<FusedExpr> {
         of_constants(),
         sum_of_all(),
         of_rows(),
+        softmax_of_halves(DType::F16),
+        softmax_of_halves(DType::BF16),
     ];
     let with = |body: FusedExpr| {
         cuts().into_iter().map(move |s| FusedExpr { schedule: s, ..body.clone() })
@@ -200,6 +246,36 @@ fn softmax() -> FusedExpr {
         outputs: vec![
             Output { operand: flat, value: 5 },
             Output { operand: Operand { binding: 1, ..flat }, value: 1 },
+        ],
+        schedule: NOT_CUT,
+    }
+}
+
+/// The same in two bytes, and the largest for each row, in a buffer of its own and not.
+fn softmax_of_halves(half: DType) -> FusedExpr {
+    let at = |addressing, binding| Operand { binding, ..operand(half, addressing) };
+    FusedExpr {
+        rank: 2,
+        inputs: vec![at(FLAT, 0), at(Addressing::Row, 0)],
+        values: vec![
+            Value::Input(0),
+            Value::Cast(DType::F32, 0),
+            Value::Input(1),
+            Value::Cast(DType::F32, 2),
+            Value::Binary(BinaryOp::Mul, 1, 3),
+            Value::Reduce(ReduceOp::Max, 4),
+            Value::Binary(BinaryOp::Sub, 4, 5),
+            Value::Unary(UnaryOp::Exp, 6),
+            Value::Reduce(ReduceOp::Sum, 7),
+            Value::Binary(BinaryOp::Div, 7, 8),
+            Value::Cast(half, 9),
+            Value::Cast(half, 5),
+        ],
+        outputs: vec![
+            Output { operand: at(FLAT, 0), value: 10 },
+            Output { operand: at(Addressing::Row, 1), value: 11 },
+            Output { operand: at(FLAT, 2), value: 10 },
+            Output { operand: at(Addressing::Strided, 2), value: 11 },
         ],
         schedule: NOT_CUT,
     }

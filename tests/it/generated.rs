@@ -20,6 +20,8 @@ use crate::webgpu_host::{dispatch, download, open, part, whole};
 const POISON: u32 = 0x7fc0_dead;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 1e-4, eps_count: 0.0, nmse: 1e-7 };
+/// Where the last of few digits is rounded.
+const CLOSE_HALVES: Tolerance = Tolerance { atol: 1e-4, rtol: 0.008, eps_count: 0.0, nmse: 1e-4 };
 
 /// A body with everything that a dispatch takes.
 struct Launch {
@@ -58,19 +60,29 @@ fn launch(expr: &FusedExpr, sizes: &[usize]) -> Launch {
         };
         let last = strides.iter().zip(sizes).map(|(stride, size)| stride * size.saturating_sub(1));
         let extent = 1 + last.sum::<usize>();
+        // Two of two bytes share a word; where it may, the first one is its second half.
+        let each = 4 / operand.dtype.bytes() as usize;
+        let shift = usize::from(each == 2 && operand.addressing != Addressing::Flat);
+        let (words, half) = ((extent + shift).div_ceil(each), each == 2);
         let end = match output {
             None => {
                 let buffer = &mut reads[operand.binding as usize];
                 buffer.resize((buffer.len() + 4).next_multiple_of(4), POISON);
-                params.push(buffer.len());
-                buffer.extend((0..extent).map(|at| word(operand.dtype, i, at)));
+                params.push(buffer.len() * each + shift);
+                buffer.extend((0..words).map(|at| match half {
+                    false => word(operand.dtype, i, at),
+                    true => {
+                        let [low, high] = [0, 1].map(|side| word(operand.dtype, i, 2 * at + side));
+                        low | (high << 16)
+                    }
+                }));
                 continue_params(&mut params, operand.addressing, &strides);
                 continue;
             }
             Some(_) => &mut writes[operand.binding as usize],
         };
-        params.push(*end);
-        *end = (*end + extent + 1).next_multiple_of(4);
+        params.push(*end * each + shift);
+        *end = (*end + words + 1).next_multiple_of(4);
         continue_params(&mut params, operand.addressing, &strides);
     }
     reads.iter_mut().for_each(|buffer| buffer.resize(buffer.len().next_multiple_of(4), POISON));
@@ -110,6 +122,14 @@ fn word(dtype: DType, operand: usize, at: usize) -> u32 {
             let size = 0.75 + hash as f32 / (1 << 25) as f32;
             (if hash.is_multiple_of(4) { -size } else { size }).to_bits()
         }
+        DType::F16 | DType::BF16 => {
+            let size = 0.75 + hash as f32 / (1 << 25) as f32;
+            let value = if hash.is_multiple_of(4) { -size } else { size };
+            match dtype {
+                DType::F16 => half::f16::from_f32(value).to_bits().into(),
+                _ => half::bf16::from_f32(value).to_bits().into(),
+            }
+        }
         DType::I32 => (hash % 11).wrapping_sub(5),
         DType::Bool => hash % 2,
         _ => hash % 9,
@@ -130,17 +150,26 @@ impl Launch {
         for (i, written) in expected.iter().enumerate() {
             let operand = self.expr.outputs[i].operand;
             let buffer = &mut got[operand.binding as usize];
-            let bytes = written.places.iter().flat_map(|at| buffer[*at].to_le_bytes());
+            let size = operand.dtype.bytes() as usize;
+            let place = |at: &usize| (at * size / 4, at * size % 4);
+            let bytes = written.places.iter().flat_map(|at| {
+                let (word, byte) = place(at);
+                buffer[word].to_le_bytes()[byte..byte + size].to_vec()
+            });
             let bytes: Vec<u8> = bytes.collect();
             let shape = written.values.shape.clone();
             let actual = Tensor::from_bytes(shape, operand.dtype, &bytes).unwrap();
             // A mean of nothing is no number, here as there.
             let nothing = |t: &Tensor| t.floats().iter().all(|v| v.is_nan());
             if !nothing(&written.values) || !nothing(&actual) {
-                compare(&written.values, &actual, &CLOSE)
-                    .map_err(|e| format!("output {i}: {e}"))?;
+                let close = if operand.dtype.is_half() { &CLOSE_HALVES } else { &CLOSE };
+                compare(&written.values, &actual, close).map_err(|e| format!("output {i}: {e}"))?;
             }
-            written.places.iter().for_each(|at| buffer[*at] = POISON);
+            for (word, byte) in written.places.iter().map(place) {
+                let mut bytes = buffer[word].to_le_bytes();
+                bytes[byte..byte + size].copy_from_slice(&POISON.to_le_bytes()[byte..byte + size]);
+                buffer[word] = u32::from_le_bytes(bytes);
+            }
         }
         for (i, buffer) in got.iter().enumerate() {
             if let Some(at) = buffer.iter().position(|word| *word != POISON) {

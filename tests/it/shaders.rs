@@ -231,7 +231,12 @@ fn malformed_expressions_are_refused() {
     let mut late = expr(&[F32], F32, &[Value::Index]);
     late.outputs[0].value = 9;
     check(late, "output 0: value 9");
-    assert!(fused_wgsl(&expr(&[F16], F16, &[])).unwrap_err().is_unsupported());
+    check(expr(&[F16, F16], F16, &[Value::Binary(BinaryOp::Add, 0, 1)]), "add of f16");
+    check(expr(&[F16, F16], Bool, &[Value::Binary(BinaryOp::Eq, 0, 1)]), "eq of f16");
+    check(expr(&[F16], I32, &[Value::Cast(I32, 0)]), "cast of f16 to i32");
+    let mut mixed = expr(&[F16, F32], F32, &[]);
+    mixed.inputs[1].binding = 0;
+    check(mixed, "f16 and elements of 4 bytes in buffer 0 that is read");
     let deep = FusedExpr { rank: 7, ..expr(&[F32], F32, &[Value::Input(0)]) };
     assert!(fused_wgsl(&deep).unwrap_err().is_unsupported());
 

@@ -107,6 +107,38 @@ pub(in crate::cpu) fn gelu_tanh(x: f32) -> f32 {
     x * sigmoid(1.595_769_2 * x * (1.0 + 0.044_715 * x * x))
 }
 
+/// The `f32` that is this `f16`, by its bits.
+#[inline(always)]
+pub(in crate::cpu) fn f32_of_f16(bits: u32) -> f32 {
+    let rest = bits & 0x7fff;
+    // Below 2^-14 it is a multiple of 2^-24.
+    let small = (rest as f32 * 5.960_464_5e-8).to_bits();
+    let normal = (rest << 13) + 0x3800_0000;
+    let endless = (rest << 13) | 0x7f80_0000;
+    let finite = if rest < 0x400 { small } else { normal };
+    let size = if rest >= 0x7c00 { endless } else { finite };
+    f32::from_bits(((bits & 0x8000) << 16) | size)
+}
+
+/// The bits of the `f16` nearest to an `f32` that is given by its own, halves to even.
+#[inline(always)]
+pub(in crate::cpu) fn f16_of(word: u32) -> u32 {
+    let size = word & 0x7fff_ffff;
+    let normal = size.wrapping_sub(0x3800_0000).wrapping_add(0xfff + ((size >> 13) & 1)) >> 13;
+    // Beside 0.5 the places of an f32 are multiples of 2^-24, as those of small f16 are.
+    let small = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    let finite = if size < 0x3880_0000 { small } else { normal };
+    let endless = if size > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+    ((word >> 16) & 0x8000) | if size >= 0x477f_f000 { endless } else { finite }
+}
+
+/// The bits of the `bf16` nearest to an `f32` that is given by its own, halves to even.
+#[inline(always)]
+pub(in crate::cpu) fn bf16_of(word: u32) -> u32 {
+    let rounded = word.wrapping_add(0x7fff + ((word >> 16) & 1)) >> 16;
+    if word & 0x7fff_ffff > 0x7f80_0000 { (word >> 16) | 0x40 } else { rounded }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,5 +193,31 @@ mod tests {
         assert!(worst <= 1.5e-7, "{worst}");
         assert_eq!((erf(4.5), erf(-9.0), erf(f32::INFINITY).is_nan()), (1.0, -1.0, false));
         assert!(erf(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn halves_are_those_of_the_standard() {
+        use half::{bf16, f16};
+        for bits in 0..=0xffff_u32 {
+            let (got, want) = (f32_of_f16(bits), f16::from_bits(bits as u16).to_f32());
+            assert!(got == want || (got.is_nan() && want.is_nan()), "{bits:#x}: {got} {want}");
+        }
+        let signs = [0, 0x8000_0000];
+        // Every exponent, with mantissas around where rounding changes its mind.
+        let places = [0x0, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001];
+        let places =
+            places.into_iter().chain([0x1_8000, 0x40_0000, 0x7f_efff, 0x7f_f000, 0x7f_ffff]);
+        for word in places.flat_map(|m| (0..256_u32).map(move |e| e << 23 | m)) {
+            for word in signs.map(|sign| sign | word) {
+                let x = f32::from_bits(word);
+                let (half, brain) = (f16_of(word) as u16, bf16_of(word) as u16);
+                if x.is_nan() {
+                    assert!(f16::from_bits(half).is_nan() && bf16::from_bits(brain).is_nan());
+                    continue;
+                }
+                assert_eq!(half, f16::from_f32_const(x).to_bits(), "{word:#x}");
+                assert_eq!(brain, bf16::from_f32(x).to_bits(), "{word:#x}");
+            }
+        }
     }
 }

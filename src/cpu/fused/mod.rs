@@ -136,10 +136,6 @@ fn check(expr: &FusedExpr, role: Role) -> Result<Vec<DType>> {
     if expr.rank > 6 {
         return Err(Error::invalid(format!("a fused kernel of rank {}, above 6", expr.rank)));
     }
-    let narrow = |operand: &Operand| operand.dtype.bytes() != 4;
-    if expr.operands().any(narrow) {
-        return Err(Error::unsupported("a fused kernel touches elements of two bytes"));
-    }
     if expr.operands().any(|o| o.addressing == Addressing::Row) && !expr.has_reductions() {
         return Err(Error::invalid("an operand of rows in a fused kernel without reductions"));
     }
@@ -161,7 +157,15 @@ fn check(expr: &FusedExpr, role: Role) -> Result<Vec<DType>> {
                     )));
                 }
             },
-            Value::Constant(dtype, _) | Value::Cast(dtype, _) => dtype,
+            Value::Constant(dtype, _) => dtype,
+            Value::Cast(to, a) => {
+                let from: DType = of(a);
+                let half = from.is_half() || to.is_half();
+                if half && from != to && from != DType::F32 && to != DType::F32 {
+                    return Err(Error::invalid(format!("fused value {i}: cast of {from} to {to}")));
+                }
+                to
+            }
             Value::Index => DType::U32,
             Value::Unary(_, a) => of(a),
             Value::Binary(op, a, b) => {
@@ -194,9 +198,6 @@ fn check(expr: &FusedExpr, role: Role) -> Result<Vec<DType>> {
                 DType::F32
             }
         });
-        if types[i].bytes() != 4 {
-            return Err(Error::unsupported(format!("fused value {i} is {}", types[i])));
-        }
     }
     for (i, output) in expr.outputs.iter().enumerate() {
         match types.get(output.value as usize) {

@@ -40,6 +40,10 @@ pub(super) fn cast(from: DType, to: DType) -> StepOp {
         (DType::I32, DType::F32) => StepOp::I32ToF32,
         (DType::U32 | DType::Bool, DType::F32) => StepOp::U32ToF32,
         (DType::I32 | DType::U32, DType::Bool) => StepOp::IntToBool,
+        (DType::F16, DType::F32) => StepOp::F16ToF32,
+        (DType::BF16, DType::F32) => StepOp::BF16ToF32,
+        (DType::F32, DType::F16) => StepOp::F32ToF16,
+        (DType::F32, DType::BF16) => StepOp::F32ToBF16,
         // Integers among each other keep their bits.
         _ => StepOp::Copy,
     }
@@ -54,7 +58,7 @@ pub(super) fn cost(op: StepOp) -> u32 {
         StepOp::UnaryF32(_) => 8,
         StepOp::BinaryF32(B::Pow | B::Rem) => 8,
         StepOp::BinaryI32(B::Div | B::Rem) | StepOp::BinaryU32(B::Div | B::Rem) => 8,
-        StepOp::BinaryF32(B::Div) => 3,
+        StepOp::BinaryF32(B::Div) | StepOp::F16ToF32 | StepOp::F32ToF16 => 3,
         _ => 1,
     }
 }

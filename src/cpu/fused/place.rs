@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::run::{Launch, Source, Target};
-use super::{Addressing, Operand, Program};
+use super::{Addressing, Operand, Program, Sink};
 use crate::cpu::call::{Call, Out, extent, volume};
 use crate::error::{Error, Result};
 
@@ -148,7 +148,10 @@ impl<'a> Placed<'a> {
                 None => {
                     let place = Place::new(&sink.operand, &space, words, sink.of_row)?;
                     let binding = first + sink.operand.binding as usize;
-                    let out = call.output_of(binding, place.offset, place.extent)?;
+                    let out = match sink.operand.dtype.is_half() {
+                        true => call.halves_of(binding, place.offset, place.extent)?,
+                        false => call.output_of(binding, place.offset, place.extent)?,
+                    };
                     Target { out, place }
                 }
             };
@@ -185,19 +188,30 @@ impl<'a> Placed<'a> {
             let binding = first + operand.binding as usize;
             // An input in the very place of an output is read by the tile that writes it, in all
             // passes before it is written.
-            let same = |target: &Target<'_>| {
+            let half = operand.dtype.is_half();
+            let same = |(target, sink): &(&Target<'_>, &Sink)| {
+                let starts = match half {
+                    true => call.shares_start::<u16>(binding, place.offset, &target.out),
+                    false => call.shares_start::<u32>(binding, place.offset, &target.out),
+                };
                 target.place.addressing == place.addressing
                     && target.place.strides == place.strides
-                    && call.shares_start(binding, place.offset, &target.out)
+                    && sink.operand.dtype.is_half() == half
+                    && starts
             };
-            let source = match self.targets.iter().find(|target| once && same(target)) {
-                Some(target) => {
-                    call.check::<u32>(binding, place.offset, place.extent)?;
+            let mut targets = self.targets.iter().zip(&self.program.outputs);
+            let (offset, extent) = (place.offset, place.extent);
+            let source = match (targets.find(|target| once && same(target)), half) {
+                (Some((target, _)), true) => {
+                    call.check::<u16>(binding, offset, extent)?;
                     Source::InPlace(target.out)
                 }
-                None => {
-                    Source::Memory(call.input_apart(binding, place.offset, place.extent, outs)?)
+                (Some((target, _)), false) => {
+                    call.check::<u32>(binding, offset, extent)?;
+                    Source::InPlace(target.out)
                 }
+                (None, true) => Source::Halves(call.input_apart(binding, offset, extent, outs)?),
+                (None, false) => Source::Memory(call.input_apart(binding, offset, extent, outs)?),
             };
             sources.push((source, place));
         }

@@ -331,6 +331,9 @@ impl<'a> Values<'a> {
             Value::Constant(DType::Bool, bits) => {
                 Instruction::Fill { bits: u32::from(bits != 0), to }
             }
+            Value::Constant(dtype, bits) if dtype.is_half() => {
+                Instruction::Fill { bits: bits & 0xffff, to }
+            }
             Value::Constant(_, bits) => Instruction::Fill { bits, to },
             Value::Index => Instruction::Index { to },
             Value::Anchor(anchor) => Instruction::Anchor { anchor: anchor as usize, to },

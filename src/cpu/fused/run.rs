@@ -29,6 +29,8 @@ thread_local! {
 /// An input that is read in tiles.
 pub(super) enum Source<'a> {
     Memory(Input<'a, u32>),
+    /// Elements of two bytes.
+    Halves(Input<'a, u16>),
     /// An output's own memory, addressed in the same way.
     InPlace(Out<'a>),
 }
@@ -287,9 +289,14 @@ impl<'a> Launch<'a> {
         direct: bool,
     ) -> *const u32 {
         let (source, place) = &self.sources[input];
+        let dtype = self.program.inputs[input].dtype;
         // SAFETY: the addresses of the tile lie inside the extent that was checked.
         unsafe {
             let from = match source {
+                Source::Halves(input) => return self.widened(place, tile, input.as_ptr(), to),
+                Source::InPlace(out) if dtype.is_half() => {
+                    return self.widened(place, tile, out.at(0).cast::<u16>(), to);
+                }
                 Source::Memory(input) => input.as_ptr(),
                 Source::InPlace(out) => out.at(0).cast::<u32>().cast_const(),
             };
@@ -303,13 +310,37 @@ impl<'a> Launch<'a> {
                     _ => (0..count).for_each(|i| *to.add(i) = *from.add(i * stride)),
                 }
             });
-            if self.program.inputs[input].dtype == DType::Bool {
+            if dtype == DType::Bool {
                 for i in 0..tile.len {
                     *to.add(i) = u32::from(*to.add(i) != 0);
                 }
             }
             at
         }
+    }
+
+    /// Elements of two bytes, each as a word at `to`.
+    ///
+    /// # Safety
+    /// As [`Launch::load`].
+    unsafe fn widened(
+        &self,
+        place: &Place,
+        tile: &Tile,
+        from: *const u16,
+        to: *mut u32,
+    ) -> *const u32 {
+        self.runs(place, tile, |done, address, stride, count| {
+            // SAFETY: the caller's contract.
+            unsafe {
+                let (to, from) = (to.add(done), from.add(address));
+                match stride {
+                    0 => std::slice::from_raw_parts_mut(to, count).fill((*from).into()),
+                    _ => (0..count).for_each(|i| *to.add(i) = (*from.add(i * stride)).into()),
+                }
+            }
+        });
+        to
     }
 
     /// Writes the outputs of elements.
@@ -333,6 +364,14 @@ impl<'a> Launch<'a> {
         let target = &self.targets[output];
         // SAFETY: the addresses of the tile lie inside the extent that was checked.
         unsafe {
+            if self.program.outputs[output].operand.dtype.is_half() {
+                let to = target.out.at(0).cast::<u16>();
+                self.runs(&target.place, tile, |done, address, stride, count| {
+                    let (to, from) = (to.add(address), from.add(done));
+                    (0..count).for_each(|i| *to.add(i * stride) = *from.add(i) as u16);
+                });
+                return;
+            }
             let to = target.out.at(0).cast::<u32>();
             self.runs(&target.place, tile, |done, address, stride, count| {
                 let (to, from) = (to.add(address), from.add(done));

@@ -4,7 +4,8 @@ use crate::cpu::arch::math;
 use crate::ir::ReduceOp;
 use crate::ir::scalar::{BinaryOp, UnaryOp};
 
-/// What a step does; the types of its operands are part of it. A `bool` is 0 or 1.
+/// What a step does; the types of its operands are part of it. A `bool` is 0 or 1, an `f16` or
+/// `bf16` its bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cpu) enum StepOp {
     UnaryF32(UnaryOp),
@@ -22,6 +23,10 @@ pub(in crate::cpu) enum StepOp {
     I32ToF32,
     U32ToF32,
     IntToBool,
+    F16ToF32,
+    BF16ToF32,
+    F32ToF16,
+    F32ToBF16,
     Copy,
 }
 
@@ -94,6 +99,10 @@ pub(in crate::cpu) unsafe fn step(op: StepOp, r: &Operands) {
             StepOp::I32ToF32 => each!(r, int, f32::to_bits, |x| x as f32),
             StepOp::U32ToF32 => each!(r, word, f32::to_bits, |x| x as f32),
             StepOp::IntToBool => each!(r, word, u32::from, |x| x != 0),
+            StepOp::F16ToF32 => each!(r, word, f32::to_bits, |x| math::f32_of_f16(x)),
+            StepOp::BF16ToF32 => each!(r, word, word, |x| x << 16),
+            StepOp::F32ToF16 => each!(r, word, word, |x| math::f16_of(x)),
+            StepOp::F32ToBF16 => each!(r, word, word, |x| math::bf16_of(x)),
             StepOp::Copy => each!(r, word, word, |x| x),
         }
     }

@@ -265,5 +265,8 @@ fn malformed_expressions_are_errors() {
     assert!(bad(FusedExpr { rank: 7, ..expr(&f32s, DType::F32, &[Value::Input(0)]) }).is_invalid());
     let exp = [Value::Input(0), Value::Unary(UnaryOp::Exp, 0)];
     assert!(bad(expr(&[flat(DType::I32)], DType::I32, &exp)).is_unsupported());
-    assert!(bad(expr(&[flat(DType::F16)], DType::F16, &[Value::Input(0)])).is_unsupported());
+    let half = [flat(DType::F16)];
+    assert!(bad(expr(&half, DType::F16, &exp)).is_unsupported());
+    let across = [Value::Input(0), Value::Cast(DType::I32, 0)];
+    assert!(bad(expr(&half, DType::I32, &across)).is_invalid());
 }

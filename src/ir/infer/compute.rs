@@ -9,8 +9,8 @@ type Rule = Result<(Shape, DType)>;
 
 /// `[.., m, k]` and `[.., k, n]` -> `[.., m, n]`.
 pub(super) fn matmul(call: &Call<'_>) -> Rule {
-    call.want(0, DType::F32)?;
-    call.want(1, DType::F32)?;
+    let dtype = call.float(0)?;
+    call.want(1, dtype)?;
     let (a, b) = (call.shape(0).dims(), call.shape(1).dims());
     let ([a_lead @ .., m, a_k], [b_lead @ .., b_k, n]) = (a, b) else {
         return Err(call.fail("needs rank 2 or more for both operands"));
@@ -18,12 +18,12 @@ pub(super) fn matmul(call: &Call<'_>) -> Rule {
     call.equal(a_k, b_k, "inner sizes")?;
     let lead =
         call.broadcast(&a_lead.iter().cloned().collect(), &b_lead.iter().cloned().collect())?;
-    Ok((lead.dims().iter().chain([m, n]).cloned().collect(), DType::F32))
+    Ok((lead.dims().iter().chain([m, n]).cloned().collect(), dtype))
 }
 
 /// `[.., k]` and a weight `[n, k]` -> `[.., n]`.
 pub(super) fn linear(call: &Call<'_>) -> Rule {
-    call.want(0, DType::F32)?;
+    let dtype = call.float(0)?;
     call.want(1, DType::F32)?;
     call.rank(1, 2)?;
     let op = &call.operands[1].op;
@@ -35,7 +35,7 @@ pub(super) fn linear(call: &Call<'_>) -> Rule {
     whole_blocks(call, weight_name(op), format, k)?;
     let dims = call.shape(0).dims();
     let lead = &dims[..dims.len() - 1];
-    Ok((lead.iter().chain([&weight[0]]).cloned().collect(), DType::F32))
+    Ok((lead.iter().chain([&weight[0]]).cloned().collect(), dtype))
 }
 
 /// A row of a packed weight is a whole number of blocks.
@@ -80,8 +80,9 @@ fn windows(call: &Call<'_>, n: &Dim, window: Window) -> Result<Dim> {
 
 /// `[batch, in_c, h, w]` and `[out_c, in_c / groups, kh, kw]` -> `[batch, out_c, oh, ow]`.
 pub(super) fn conv2d(call: &Call<'_>, conv: &Conv2d) -> Rule {
+    let dtype = call.float(0)?;
+    call.weight_of(1, dtype)?;
     for operand in 0..2 {
-        call.want(operand, DType::F32)?;
         call.rank(operand, 4)?;
     }
     let (x, weight) = (call.shape(0), call.shape(1));
@@ -100,12 +101,12 @@ pub(super) fn conv2d(call: &Call<'_>, conv: &Conv2d) -> Rule {
     let Conv2d { stride, pad_before, pad_after, dilation, .. } = *conv;
     let height = axis(stride.0, pad_before.0, pad_after.0, dilation.0, 2)?;
     let width = axis(stride.1, pad_before.1, pad_after.1, dilation.1, 3)?;
-    Ok((Shape::new([x[0].clone(), weight[0].clone(), height, width]), DType::F32))
+    Ok((Shape::new([x[0].clone(), weight[0].clone(), height, width]), dtype))
 }
 
 /// `[batch, channels, h, w]` -> `[batch, channels, oh, ow]`.
 pub(super) fn pool2d(call: &Call<'_>, pool: &Pool2d) -> Rule {
-    call.want(0, DType::F32)?;
+    let dtype = call.float(0)?;
     call.rank(0, 4)?;
     let x = call.shape(0);
     let axis = |size: u32, stride, before, after, dilation, i: usize| {
@@ -115,7 +116,7 @@ pub(super) fn pool2d(call: &Call<'_>, pool: &Pool2d) -> Rule {
     let Pool2d { kernel, stride, pad_before, pad_after, dilation, .. } = *pool;
     let height = axis(kernel.0, stride.0, pad_before.0, pad_after.0, dilation.0, 2)?;
     let width = axis(kernel.1, stride.1, pad_before.1, pad_after.1, dilation.1, 3)?;
-    Ok((Shape::new([x[0].clone(), x[1].clone(), height, width]), DType::F32))
+    Ok((Shape::new([x[0].clone(), x[1].clone(), height, width]), dtype))
 }
 
 /// `[.., n]` with one number a column in each of the other operands.
@@ -124,20 +125,20 @@ pub(super) fn norm(call: &Call<'_>, eps: f32) -> Rule {
         return Err(call.fail(format!("needs an eps that is finite and not negative, not {eps}")));
     }
     let n = call.last(0)?;
-    call.want(0, DType::F32)?;
+    let dtype = call.float(0)?;
     for operand in 1..call.operands.len() {
-        call.want(operand, DType::F32)?;
+        call.weight_of(operand, dtype)?;
         call.rank(operand, 1)?;
         call.equal(n, &call.shape(operand)[0], "row sizes")?;
     }
-    Ok((call.shape(0).clone(), DType::F32))
+    Ok((call.shape(0).clone(), dtype))
 }
 
 /// x `[tokens, heads, head_dim]`, positions `[tokens]`, frequencies `[rot_dim / 2]`.
 pub(super) fn rope(call: &Call<'_>, rot_dim: usize) -> Rule {
-    call.want(0, DType::F32)?;
+    let dtype = call.float(0)?;
     call.want(1, DType::I32)?;
-    call.want(2, DType::F32)?;
+    call.weight_of(2, dtype)?;
     call.rank(0, 3)?;
     call.rank(1, 1)?;
     call.rank(2, 1)?;
@@ -148,13 +149,14 @@ pub(super) fn rope(call: &Call<'_>, rot_dim: usize) -> Rule {
         return Err(call.fail(format!("cannot rotate {rot_dim} elements of a head of {}", x[2])));
     }
     call.equal(&Dim::from(rot_dim / 2), &call.shape(2)[0], "counts of pairs and frequencies")?;
-    Ok((x.clone(), DType::F32))
+    Ok((x.clone(), dtype))
 }
 
 /// q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]` -> the shape of q.
 pub(super) fn attention(call: &Call<'_>, scale: f32, window: Option<u32>, past: &Dim) -> Rule {
+    let dtype = call.float(0)?;
     for operand in 0..3 {
-        call.want(operand, DType::F32)?;
+        call.want(operand, dtype)?;
         call.rank(operand, 3)?;
     }
     let (q, k, v) = (call.shape(0), call.shape(1), call.shape(2));
@@ -178,5 +180,5 @@ pub(super) fn attention(call: &Call<'_>, scale: f32, window: Option<u32>, past: 
     if past.as_const().is_some_and(|past| past < 0) {
         return Err(call.fail(format!("cannot have {past} keys before the first token")));
     }
-    Ok((q.clone(), DType::F32))
+    Ok((q.clone(), dtype))
 }

@@ -3,7 +3,8 @@
 //! Every rule of `op.rs` is checked here and nowhere else, so that whatever stands in a graph can
 //! be computed. Sizes are symbolic: what can be proven wrong is an error now; where two sizes must
 //! be equal, what cannot be proven equal is one as well, because a plan must hold for every run.
-//! Arithmetic is on `f32`; `f16` and `bf16` only move, and become `f32` by a cast.
+//! Arithmetic on `f16` and `bf16` is that on `f32` with its result rounded; operands are of one
+//! type, but what is read as a weight may be `f32` beside them, as weights of every format are.
 
 mod compute;
 mod movement;
@@ -40,9 +41,9 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::Reduce { axes, keep, .. } => reduce_rule(&call, axes, *keep)?,
         Op::ArgMax => argmax_rule(&call)?,
         Op::Softmax => {
-            call.want(0, DType::F32)?;
+            let dtype = call.float(0)?;
             call.last(0)?;
-            (call.shape(0).clone(), DType::F32)
+            (call.shape(0).clone(), dtype)
         }
         Op::MatMul => compute::matmul(&call)?,
         Op::Linear => compute::linear(&call)?,
@@ -167,6 +168,23 @@ impl Call<'_> {
         Ok(())
     }
 
+    /// The type of an operand that is arithmetic's.
+    fn float(&self, operand: usize) -> Result<DType> {
+        let dtype = self.dtype(operand);
+        match dtype.is_float() {
+            true => Ok(dtype),
+            false => Err(self.fail(format!("needs floats for operand {operand}"))),
+        }
+    }
+
+    /// A weight beside operands of a type: of that type, or `f32`.
+    fn weight_of(&self, operand: usize, dtype: DType) -> Result<()> {
+        match self.dtype(operand) {
+            DType::F32 => Ok(()),
+            _ => self.want(operand, dtype),
+        }
+    }
+
     fn rank(&self, operand: usize, rank: usize) -> Result<()> {
         if self.shape(operand).rank() != rank {
             return Err(self.fail(format!("needs rank {rank} for operand {operand}")));
@@ -215,8 +233,8 @@ fn unary_rule(call: &Call<'_>, op: UnaryOp) -> Result<(Shape, DType)> {
     let dtype = call.dtype(0);
     let fits = match op {
         UnaryOp::Not => dtype == DType::Bool,
-        UnaryOp::Neg | UnaryOp::Abs => matches!(dtype, DType::F32 | DType::I32),
-        _ => dtype == DType::F32,
+        UnaryOp::Neg | UnaryOp::Abs => dtype.is_float() || dtype == DType::I32,
+        _ => dtype.is_float(),
     };
     if !fits {
         return Err(call.fail(format!("is not defined on {dtype}")));
@@ -227,10 +245,10 @@ fn unary_rule(call: &Call<'_>, op: UnaryOp) -> Result<(Shape, DType)> {
 fn binary_rule(call: &Call<'_>, op: BinaryOp) -> Result<(Shape, DType)> {
     let dtype = call.dtype(0);
     call.want(1, dtype)?;
-    let number = matches!(dtype, DType::F32 | DType::I32 | DType::U32);
+    let number = dtype != DType::Bool;
     let fits = match op {
         BinaryOp::And | BinaryOp::Or => dtype == DType::Bool,
-        BinaryOp::Pow => dtype == DType::F32,
+        BinaryOp::Pow => dtype.is_float(),
         BinaryOp::Eq | BinaryOp::Ne => number || dtype == DType::Bool,
         _ => number,
     };
@@ -250,7 +268,7 @@ fn select_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
 }
 
 fn reduce_rule(call: &Call<'_>, axes: &[usize], keep: bool) -> Result<(Shape, DType)> {
-    call.want(0, DType::F32)?;
+    let dtype = call.float(0)?;
     if axes.windows(2).any(|pair| pair[0] >= pair[1]) {
         return Err(call.fail(format!("needs ascending axes, not {axes:?}")));
     }
@@ -265,11 +283,11 @@ fn reduce_rule(call: &Call<'_>, axes: &[usize], keep: bool) -> Result<(Shape, DT
             (true, false) => None,
         })
         .collect();
-    Ok((shape, DType::F32))
+    Ok((shape, dtype))
 }
 
 fn argmax_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
-    call.want(0, DType::F32)?;
+    call.float(0)?;
     if call.last(0)?.is(0) {
         return Err(call.fail("has no largest of nothing"));
     }

@@ -52,6 +52,27 @@ fn elementwise_types_and_broadcast() {
 }
 
 #[test]
+fn arithmetic_of_two_bytes_keeps_its_type() {
+    let mut g = Graph::new("t");
+    let [x, y] = ["x", "y"].map(|name| g.input(name, Shape::new([4, 64]), DType::F16));
+    let brain = g.input("brain", Shape::new([4, 64]), DType::BF16);
+    let ones = g.input("ones", Shape::new([64]), DType::F16);
+    let w = g.weight("w", Shape::new([7, 64]), Format::Q8_0);
+    let scale = g.weight("scale", Shape::new([64]), Format::Plain(DType::F16));
+    assert_eq!(check(&mut g, Op::Binary(BinaryOp::Add), &[x, y]).unwrap(), "f16[4, 64]");
+    assert_eq!(check(&mut g, Op::Binary(BinaryOp::Lt), &[x, y]).unwrap(), "bool[4, 64]");
+    assert_eq!(check(&mut g, Op::Unary(UnaryOp::Exp), &[brain]).unwrap(), "bf16[4, 64]");
+    assert_eq!(check(&mut g, Op::Linear, &[brain, w]).unwrap(), "bf16[4, 7]");
+    let norm = Op::RmsNorm { eps: 1e-5 };
+    assert_eq!(check(&mut g, norm.clone(), &[x, scale]).unwrap(), "f16[4, 64]");
+    assert_eq!(check(&mut g, norm.clone(), &[x, ones]).unwrap(), "f16[4, 64]");
+    assert!(check(&mut g, norm, &[brain, ones]).is_err());
+    assert!(check(&mut g, Op::Binary(BinaryOp::Add), &[x, brain]).is_err());
+    let turned = check(&mut g, Op::MatMul, &[x, brain]).unwrap_err();
+    assert!(turned.contains("matmul(f16[4, 64], bf16[4, 64])"), "{turned}");
+}
+
+#[test]
 fn reductions() {
     let mut g = Graph::new("t");
     let a = g.input("a", shape([s(), Dim::new(2), Dim::new(3)]), DType::F32);

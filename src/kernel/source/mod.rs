@@ -50,6 +50,7 @@ assets! {
     "key_slices": "shared/key_slices.wgsl",
     "math_casts": "shared/math_casts.wgsl",
     "math_erf": "shared/math_erf.wgsl",
+    "math_halves": "shared/math_halves.wgsl",
     "math_integers": "shared/math_integers.wgsl",
     "math_pow": "shared/math_pow.wgsl",
     "math_rem": "shared/math_rem.wgsl",

@@ -204,9 +204,6 @@ fn over(draft: &Draft, deps: &Deps, nodes: &[NodeId], mut trace: Trace) -> Optio
             continue;
         }
         let to = written(draft, *id);
-        if to.dtype.bytes() != 4 {
-            return None;
-        }
         let chain = trace.root(&to.shape)?;
         let value = match &draft.graph.node(*id).op {
             Op::Update { .. } => trace.value(draft.graph.node(*id).inputs[1], &chain)?,

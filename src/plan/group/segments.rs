@@ -36,7 +36,7 @@ pub(super) fn elementwise(
             continue;
         }
         let to = written(draft, *id);
-        if to.dtype.bytes() != 4 {
+        if to.dtype.is_half() {
             return None;
         }
         let chain = trace.root(&to.shape)?;

@@ -272,7 +272,15 @@ impl<'d, 'a> Trace<'d, 'a> {
 
     /// Memory that is read; the same view once.
     pub(super) fn input(&mut self, view: View) -> Option<u32> {
-        if view.format != Format::Plain(view.dtype) || view.dtype.bytes() != 4 {
+        let Format::Plain(stored) = view.format else { return None };
+        if stored != view.dtype {
+            // A weight in a format of two bytes has elements of f32.
+            let view = View { dtype: stored, ..view };
+            let value = self.input(view)?;
+            return self.push(Value::Cast(DType::F32, value));
+        }
+        // What is fused into a kernel of the catalogue reads words.
+        if view.dtype.is_half() && self.anchor.is_some() {
             return None;
         }
         let same = |v: &View| v.tensor == view.tensor && v.layout == view.layout;
@@ -292,7 +300,6 @@ impl<'d, 'a> Trace<'d, 'a> {
         let node = draft.graph.node(id);
         if let Op::Constant { words } = &node.op
             && let [word] = words[..]
-            && node.dtype.bytes() == 4
         {
             return self.push(Value::Constant(node.dtype, word));
         }
@@ -347,11 +354,6 @@ impl<'d, 'a> Trace<'d, 'a> {
 
     /// A node of the group.
     fn computed(&mut self, node: &Node, chain: &Rc<Chain>) -> Option<u32> {
-        let operands_wide =
-            node.inputs.iter().all(|i| self.draft.graph.node(*i).dtype.bytes() == 4);
-        if !operands_wide || node.dtype.bytes() != 4 {
-            return None;
-        }
         match &node.op {
             Op::Unary(op) => {
                 let [a] = self.operands(node, chain)?;
@@ -366,7 +368,12 @@ impl<'d, 'a> Trace<'d, 'a> {
                 self.push(Value::Select(c, a, b))
             }
             Op::Cast(dtype) => {
-                let [a] = self.operands(node, chain)?;
+                let [mut a] = self.operands(node, chain)?;
+                let from = self.draft.graph.node(node.inputs[0]).dtype;
+                // Halves become nothing but f32, and come of nothing else.
+                if (from.is_half() || dtype.is_half()) && from != DType::F32 {
+                    a = self.push(Value::Cast(DType::F32, a))?;
+                }
                 self.push(Value::Cast(*dtype, a))
             }
             Op::Reduce { op, .. } => self.reduction(node, *op, chain),

@@ -21,9 +21,9 @@ macro_rules! unary {
 }
 
 unary! {
-    /// `-x`, of `f32` or `i32`.
+    /// `-x`, of floats or `i32`.
     neg Neg;
-    /// `|x|`, of `f32` or `i32`.
+    /// `|x|`, of floats or `i32`.
     abs Abs;
     /// `e^x`.
     exp Exp;
@@ -87,7 +87,7 @@ binary! {
     div Div;
     /// Remainder with the sign of the dividend.
     rem Rem;
-    /// `x^y` of `f32`.
+    /// `x^y` of floats.
     pow Pow;
     /// The smaller one of two elements. [`Tensor::min`] is the smallest along axes.
     minimum Min;
@@ -154,10 +154,7 @@ impl Tensor {
     }
 
     /// The elements in another type. Floats to integers truncate and saturate; numbers to `bool`
-    /// is whether they are not 0.
-    ///
-    /// From `f16` and `bf16` it takes tensors whose numbers are on the device; to them no device
-    /// has a kernel yet, which the read then says.
+    /// is whether they are not 0; to `f16` and `bf16` they are rounded to nearest.
     #[track_caller]
     pub fn cast(&self, dtype: DType) -> Tensor {
         let at = Location::caller();
@@ -165,26 +162,12 @@ impl Tensor {
             if dtype == self.dtype() {
                 return Ok(self.clone());
             }
-            match (self.dtype(), self.node.stored()?) {
-                (DType::F16 | DType::BF16, Some(_)) => self.unpacked(at).map(|unpacked| {
-                    if dtype == DType::F32 { unpacked } else { unpacked.cast_at(dtype, at) }
-                }),
-                _ => Ok(self.cast_at(dtype, at)),
-            }
+            Ok(self.cast_at(dtype, at))
         })
     }
 
     fn cast_at(&self, dtype: DType, at: Place) -> Tensor {
         Tensor::record("cast", at, Op::Cast(dtype), &[self])
-    }
-
-    /// Elements of two bytes as `f32`: all of them as the one row of a table, which is gathered,
-    /// since that unpacks.
-    fn unpacked(&self, at: Place) -> Result<Tensor> {
-        let table = self.reshaped(Shape::new([1, self.elements()]), "cast", at)?;
-        let first = Tensor::constant(self.runtime(), Shape::new([1]), DType::U32, "cast", at, 0);
-        let row = Tensor::record("cast", at, Op::Gather { axis: 0 }, &[&table, &first]);
-        Ok(Tensor::record("cast", at, Op::Reshape(self.dims().clone()), &[&row]))
     }
 
     pub(super) fn unary(&self, op: UnaryOp, at: Place) -> Tensor {
@@ -201,7 +184,6 @@ impl Tensor {
                 let (a, b) = (self.dtype(), other.dtype());
                 return Err(Error::invalid(format!("a tensor of {a} and one of {b}: cast one")));
             }
-            halves(self)?;
             broadcast(self, &other)?;
             Ok(Tensor::record(op.name(), at, Op::Binary(op), &[self, &other]))
         })
@@ -220,22 +202,13 @@ impl Tensor {
         match operand {
             Operand::Tensor(tensor) => Ok(tensor),
             Operand::Scalar(scalar) => {
-                halves(self)?;
-                let (shape, word) = (Shape::default(), scalar.word(dtype)?);
-                Ok(Tensor::constant(self.runtime(), shape, dtype, "scalar", at, word))
+                // A graph has constants of four bytes.
+                let wide = if dtype.is_half() { DType::F32 } else { dtype };
+                let (shape, word) = (Shape::default(), scalar.word(wide)?);
+                let number = Tensor::constant(self.runtime(), shape, wide, "scalar", at, word);
+                Ok(if wide == dtype { number } else { number.cast_at(dtype, at) })
             }
         }
-    }
-}
-
-/// Elements of two bytes hold data and are not calculated with.
-fn halves(tensor: &Tensor) -> Result<()> {
-    match tensor.dtype() {
-        DType::F16 | DType::BF16 => Err(Error::invalid(format!(
-            "arithmetic is on f32, not on {}: cast to f32 first",
-            tensor.dtype()
-        ))),
-        _ => Ok(()),
     }
 }
 

@@ -35,9 +35,9 @@
 //! **Long chains.** When 512 operations wait in a row, they are run (in a browser at the next
 //! read, in pieces), so a loop without reads neither grows without end nor plans anew each time.
 //!
-//! **Types.** Arithmetic is on `f32`; `i32` and `u32` count and index, `bool` is a condition.
-//! `f16` and `bf16` tensors hold data: they become `f32` by [`Tensor::cast`], and are read as they
-//! are by [`Tensor::linear`]. `i64` is narrowed to `i32` with a check at the edge. Nothing is
+//! **Types.** Arithmetic is on `f32`, `f16` and `bf16`; `i32` and `u32` count and index, `bool` is
+//! a condition. What is done in `f16` or `bf16` is computed in `f32`, sums throughout, and each
+//! operation rounds its result. `i64` is narrowed to `i32` with a check at the edge. Nothing is
 //! converted without being asked for, but scalars: `x * 2` means the `2` of the tensor's type.
 //!
 //! **Threads.** Tensors are `Send` and `Sync` on native builds; threads record apart and share

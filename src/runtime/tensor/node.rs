@@ -140,7 +140,7 @@ impl Node {
 pub(super) fn reads_as_stored(op: &Op, place: usize, format: Format) -> bool {
     match (op, place) {
         (Op::Linear, 1) => true,
-        (Op::Gather { axis: 0 }, 0) => format.is_quantised() || format.block_bytes() != 4,
+        (Op::Gather { axis: 0 }, 0) => format.is_quantised(),
         _ => false,
     }
 }

@@ -114,7 +114,7 @@ impl Tensor {
 
     /// The elements of one axis at `ids` (`i32` or `u32`), as NumPy's `take`: `[a.., n, b..]` and
     /// `[ids..]` to `[a.., ids.., b..]`. An id outside the axis gives zeros. Rows (axis 0) of a
-    /// table in a storage format come as `f32`.
+    /// packed table come as `f32`.
     #[track_caller]
     pub fn gather(&self, axis: isize, ids: &Tensor) -> Tensor {
         let at = Location::caller();

@@ -30,15 +30,15 @@ macro_rules! reduction {
 }
 
 reduction! {
-    /// Sum of `f32` along axes; 0 over nothing.
+    /// Sum of floats along axes; 0 over nothing.
     sum sum_keep Sum;
-    /// Arithmetic mean of `f32` along axes.
+    /// Arithmetic mean of floats along axes.
     mean mean_keep Mean;
-    /// Product of `f32` along axes; 1 over nothing.
+    /// Product of floats along axes; 1 over nothing.
     prod prod_keep Prod;
-    /// Largest `f32` along axes; -inf over nothing.
+    /// Largest float along axes; -inf over nothing.
     max max_keep Max;
-    /// Smallest `f32` along axes; inf over nothing.
+    /// Smallest float along axes; inf over nothing.
     min min_keep Min;
 }
 

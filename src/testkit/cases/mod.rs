@@ -8,6 +8,7 @@ mod attention;
 mod chains;
 mod conv;
 mod elementwise;
+mod halves;
 mod linear;
 mod matmul;
 mod movement;
@@ -37,5 +38,6 @@ pub fn cases() -> Vec<Case> {
     attention::add(&mut table);
     movement::add(&mut table);
     state::add(&mut table);
+    halves::add(&mut table);
     table
 }

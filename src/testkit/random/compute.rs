@@ -23,7 +23,7 @@ impl Maker {
     /// Any reduction of any axes.
     pub(super) fn any_reduction(&mut self, x: Known) -> Option<Known> {
         let rank = self.dims(x).len();
-        if rank == 0 || self.dtype(x) != DType::F32 {
+        if rank == 0 || !self.dtype(x).is_float() {
             return None;
         }
         let mut axes: Vec<usize> = match self.below(4) {
@@ -195,7 +195,7 @@ impl Maker {
         let k = self.last_number(x)?;
         let mut dims = self.dims(x);
         *dims.last_mut()? = Dim::from(n);
-        if self.dtype(x) != DType::F32 || !self.fits(&dims) || n * k > 12_000 {
+        if !self.dtype(x).is_float() || !self.fits(&dims) || n * k > 12_000 {
             return None;
         }
         let scale = 1.5 / (k as f32).sqrt();

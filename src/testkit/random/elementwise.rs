@@ -12,8 +12,9 @@ impl Maker {
     pub(super) fn unary(&mut self, op: UnaryOp, x: Known) -> Option<Known> {
         let dtype = self.dtype(x);
         let range = match (dtype, op) {
-            (DType::F32, _) => range::unary(op, x.range)?,
             (DType::Bool, UnaryOp::Not) => x.range,
+            (_, UnaryOp::Not) => return None,
+            _ if dtype.is_float() => range::unary(op, x.range)?,
             (DType::I32, UnaryOp::Neg | UnaryOp::Abs) => {
                 let range = range::unary(op, x.range)?;
                 let whole = range::whole(dtype);
@@ -31,7 +32,9 @@ impl Maker {
         }
         self.broadcast(&[a, b])?;
         let range = match dtype {
-            DType::F32 if !op.is_logical() => range::binary(op, a.range, b.range, a.id == b.id)?,
+            _ if dtype.is_float() && !op.is_logical() => {
+                range::binary(op, a.range, b.range, a.id == b.id)?
+            }
             DType::I32 | DType::U32 if !op.is_logical() && op != BinaryOp::Pow => {
                 range::integers(op, dtype, a.range, b.range)
             }
@@ -105,6 +108,7 @@ impl Maker {
                 let dims = self.narrower(&dims);
                 match dtype {
                     DType::F32 => self.new_float(Some(dims)),
+                    DType::F16 | DType::BF16 => self.new_half(dtype, &dims),
                     DType::I32 => self.new_integers(dtype, &dims, -9, 9),
                     _ => self.new_integers(dtype, &dims, 0, 1 + i32::from(dtype == DType::U32) * 8),
                 }
@@ -115,15 +119,20 @@ impl Maker {
     /// Some operation of one or two operands; `None` where what was drawn does not fit.
     pub(super) fn any_elementwise(&mut self, x: Known) -> Option<Known> {
         match self.dtype(x) {
-            DType::F32 if self.chance(45) => {
+            DType::F32 if self.chance(4) => self.half(x),
+            DType::F16 | DType::BF16 if self.chance(20) => self.cast(DType::F32, x),
+            dtype if dtype.is_float() && self.chance(45) => {
                 let op = self.one_of(&UnaryOp::ALL);
                 self.unary(op, x)
             }
-            DType::F32 => {
+            dtype if dtype.is_float() => {
                 use BinaryOp::{Add, Div, Max, Min, Mul, Pow, Rem, Sub};
                 let op = self.one_of(&[
                     Add, Add, Add, Sub, Sub, Mul, Mul, Mul, Div, Div, Min, Max, Pow, Rem,
                 ]);
+                if op == Rem && dtype != DType::F32 {
+                    return None;
+                }
                 if op == Rem {
                     let value = self.one_of(&[0.5, 1.0, 2.0]);
                     let power = self.constant(value);
@@ -137,6 +146,12 @@ impl Maker {
             }
             _ => self.any_integer(x),
         }
+    }
+
+    /// The numbers in two bytes.
+    pub(super) fn half(&mut self, x: Known) -> Option<Known> {
+        let to = self.one_of(&[DType::F16, DType::BF16]);
+        self.cast(to, x)
     }
 
     fn any_integer(&mut self, x: Known) -> Option<Known> {

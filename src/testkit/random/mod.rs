@@ -16,7 +16,7 @@ mod shrink;
 use range::Range;
 pub use shrink::shrink;
 
-use super::build::{Build, Case};
+use super::build::{Build, Case, halves};
 use super::compare::Tolerance;
 use super::inputs::Random;
 use crate::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
@@ -213,8 +213,13 @@ impl Maker {
 
     fn add(&mut self, op: Op, inputs: &[Known], range: Range) -> Known {
         let ids: Vec<NodeId> = inputs.iter().map(|x| x.id).collect();
+        use Op::{Concat, Gather, Pad, Select, Update};
+        let moves = op.class() == OpClass::Alias
+            || matches!(op, Select | Gather { .. } | Update { .. } | Concat { .. } | Pad { .. });
         let id = self.b.op(op, &ids);
-        self.keep(id, range)
+        let dtype = self.b.graph().node(id).dtype;
+        let rounds = dtype.is_half() && !moves;
+        self.keep(id, if rounds { range.halved(dtype) } else { range })
     }
 
     /// Something that is there: mostly the newest, so that operations follow one another.
@@ -255,6 +260,17 @@ impl Maker {
         };
         let id = self.b.input(&name, shape, Data::F32(values));
         self.keep(id, range)
+    }
+
+    /// A new input of a type of two bytes: quarters up to 2.
+    fn new_half(&mut self, dtype: DType, dims: &[Dim]) -> Known {
+        let name = self.name("h");
+        let shape: Shape = dims.iter().cloned().collect();
+        let count = self.b.count(&shape);
+        let mut random = self.b.random(&name);
+        let values: Vec<f32> = (0..count).map(|_| random.below(17) as f32 / 4.0 - 2.0).collect();
+        let id = self.b.input(&name, shape, halves(dtype, &values));
+        self.keep(id, Range::exact(-2.0, 2.0, 2))
     }
 
     /// A new input of whole numbers.

@@ -47,11 +47,12 @@ fn drawn(m: &mut Maker) -> Option<Known> {
             let x = any(m)?;
             m.any_view(x)
         }
-        80..83 => {
+        80..82 => {
             let x = m.float();
             m.masked(x)
         }
-        83..87 => {
+        82..84 => in_halves(m),
+        84..87 => {
             let x = m.pick(|m, x| m.dtype(x) != DType::F32 || x.range.is_exact())?;
             m.through_integers(x)
         }
@@ -84,6 +85,23 @@ fn drawn(m: &mut Maker) -> Option<Known> {
 
 fn any(m: &mut Maker) -> Option<Known> {
     m.pick(|_, _| true)
+}
+
+/// Something in two bytes, and back now and then.
+fn in_halves(m: &mut Maker) -> Option<Known> {
+    let x = m.float();
+    let x = m.half(x)?;
+    let y = match m.below(5) {
+        0 => m.any_reduction(x)?,
+        1 => {
+            let n = m.size();
+            m.linear(x, n)?
+        }
+        2 => m.update(x)?,
+        3 => m.any_view(x)?,
+        _ => m.chain(x, 3),
+    };
+    if m.chance(50) { m.cast(DType::F32, y) } else { Some(y) }
 }
 
 /// Elementwise work before and after something, or neither.

@@ -1,5 +1,6 @@
 //! Views, and operations that move elements.
 
+use super::super::build::halves;
 use super::range::Range;
 use super::{Known, Maker, PAST, SEQ};
 use crate::base::{DType, Dim, Shape};
@@ -169,6 +170,8 @@ impl Maker {
         }
         let (word, value) = match self.dtype(x) {
             DType::F32 => (0.5f32.to_bits(), 0.5),
+            DType::F16 => (0x3800, 0.5),
+            DType::BF16 => (0x3f00, 0.5),
             _ => (1, 1.0),
         };
         let range = x.range.union(Range::exact(value, value, 1));
@@ -185,7 +188,8 @@ impl Maker {
             .collect();
         let (rows, sizes) = (dims.first()?.clone(), sizes?);
         let high = self.upper(&rows);
-        if self.dtype(x) != DType::F32 || rows.is(0) {
+        let dtype = self.dtype(x);
+        if !dtype.is_float() || rows.is(0) {
             return None;
         }
         let at = match self.symbolic {
@@ -199,12 +203,14 @@ impl Maker {
         }
         let name = self.name("s");
         let (state, old) = match self.chance(40) {
-            true => (self.b.zero_state(&name, &all), Range::exact(0.0, 0.0, 0)),
+            true => (self.b.zero_state_of(dtype, &name, &all), Range::exact(0.0, 0.0, 0)),
             false => {
                 let mut random = self.b.random(&name);
                 let count = all.iter().product::<u64>() as usize;
-                let values = (0..count).map(|_| random.below(9) as f32 / 4.0 - 1.0).collect();
-                (self.b.state_of(&name, &all, values), Range::exact(-1.0, 1.0, 2))
+                let values: Vec<f32> =
+                    (0..count).map(|_| random.below(9) as f32 / 4.0 - 1.0).collect();
+                let state = self.b.state_with(&name, &all, halves(dtype, &values));
+                (state, Range::exact(-1.0, 1.0, 2))
             }
         };
         let range = old.union(x.range);

@@ -67,6 +67,19 @@ impl Range {
         }
     }
 
+    /// The same numbers rounded to a type of two bytes; what was not exact before may come out as
+    /// either neighbour.
+    pub(super) fn halved(self, dtype: DType) -> Range {
+        let bits = if dtype == DType::F16 { 11 } else { 8 };
+        let most = self.most();
+        if self.grid.is_some_and(|grid| most * 2f64.powi(grid) <= 2f64.powi(bits) && grid <= 14) {
+            return self;
+        }
+        let place = most * 2f64.powi(1 - bits) + 2f64.powi(-24);
+        let error = if self.error == 0.0 { 0.0 } else { self.error + place };
+        Range { low: self.low - place, high: self.high + place, error, grid: None }
+    }
+
     /// Exact where these fit 24 bits of this grid.
     fn on_grid(low: f64, high: f64, grid: Option<i32>) -> Option<Range> {
         let grid = grid?;
@@ -228,6 +241,8 @@ pub(super) fn whole(dtype: DType) -> Range {
 
 /// Conversion.
 pub(super) fn cast(from: DType, to: DType, x: Range) -> Option<Range> {
+    // What has two bytes is an f32 with fewer digits.
+    let from = if from.is_half() { DType::F32 } else { from };
     // The negative of an integer type wraps into the other one.
     let fits = |low: f64, high: f64| x.low >= low && x.high <= high;
     match (from, to) {
@@ -240,7 +255,7 @@ pub(super) fn cast(from: DType, to: DType, x: Range) -> Option<Range> {
         }
         (_, DType::U32) => Some(if x.low >= 0.0 { x } else { whole(to) }),
         (_, DType::I32) => Some(if fits(0.0, 2e9) || from == DType::I32 { x } else { whole(to) }),
-        (_, DType::F16 | DType::BF16) => None,
+        (_, DType::F16 | DType::BF16) => fits(-4096.0, 4096.0).then_some(x),
     }
 }
 
