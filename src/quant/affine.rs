@@ -41,19 +41,21 @@ pub(super) fn search<const SUBS: usize, const LEN: usize>(
     }
     let most = f32::from(levels.scale);
     let largest = |all: &[f32; SUBS]| all.iter().copied().fold(0.0, f32::max);
-    let (d_narrow, d) = f16_finite(largest(&steps) / most)?;
-    let (dmin_narrow, dmin) = f16_finite(largest(&depths) / most)?;
+    let (d, dmin) = (largest(&steps) / most, largest(&depths) / most);
     let (d_inv, dmin_inv) = (inverse(d), inverse(dmin));
+    let (d_narrow, d) = f16_finite(d)?;
+    let (dmin_narrow, dmin) = f16_finite(dmin)?;
 
     let (scales, minima, q) = ([0; SUBS], [0; SUBS], [0; 256]);
     let mut found = Affine { d: d_narrow, dmin: dmin_narrow, scales, minima, q };
     for (b, sub) in subs.iter().enumerate() {
-        found.scales[b] = ((steps[b] * d_inv).round() as u8).min(levels.scale);
-        found.minima[b] = ((depths[b] * dmin_inv).round() as u8).min(levels.scale);
-        let inv = inverse(d * f32::from(found.scales[b]));
+        found.scales[b] = ((steps[b] * d_inv).round_ties_even() as u8).min(levels.scale);
+        found.minima[b] = ((depths[b] * dmin_inv).round_ties_even() as u8).min(levels.scale);
+        let step = d * f32::from(found.scales[b]);
         let low = dmin * f32::from(found.minima[b]);
         for (q, value) in found.q[LEN * b..].iter_mut().zip(sub) {
-            *q = (((value + low) * inv).round() as u8).min(levels.q);
+            // Where the step is 0 so is what any quant means.
+            *q = (((value + low) / step).round_ties_even() as u8).min(levels.q);
         }
     }
     Some(found)
@@ -79,16 +81,18 @@ fn best_step<const LEN: usize>(sub: &[f32; LEN], levels: Levels) -> (f32, f32) {
         let terms = q.iter().zip(sub).zip(&weights);
         terms.map(|((q, v), w)| w * (scale * q + min - v).powi(2)).sum()
     };
-    let quants = |per_unit: f32, q: &mut [f32; LEN]| {
+    let quants = |per_unit: f32, min: f32, q: &mut [f32; LEN]| {
         for (q, v) in q.iter_mut().zip(sub) {
-            *q = (per_unit * (v - min)).round().clamp(0.0, top);
+            *q = (per_unit * (v - min)).round_ties_even().clamp(0.0, top);
         }
     };
-    quants(top / span, &mut q);
+    quants(top / span, min, &mut q);
     let mut best = (span / top, min);
     let mut least = error(best.0, best.1, &q);
     for step in 0..=TRIES {
-        quants((levels.first + 0.1 * f32::from(step) + top) / span, &mut q);
+        // From the best minimum so far on, as ggml does.
+        let span = max - best.1;
+        quants((levels.first + 0.1 * f32::from(step) + top) / span, best.1, &mut q);
         let Some((scale, min)) = least_squares(sub, &weights, &q) else { continue };
         let error = error(scale, min, &q);
         if error < least {
@@ -113,7 +117,7 @@ fn least_squares<const LEN: usize>(
         xq_sum += w * x * q;
     }
     let determinant = w_sum * qq_sum - q_sum * q_sum;
-    if !(determinant > 0.0) {
+    if determinant.is_nan() || determinant <= 0.0 {
         return None;
     }
     let scale = (w_sum * xq_sum - x_sum * q_sum) / determinant;

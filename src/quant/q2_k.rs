@@ -42,8 +42,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let found = affine::search::<16, 16>(values, affine::Levels { q: 3, scale: 15, first: -0.5 })?;
     let mut block = [0; BYTES];
-    for b in 0..16 {
-        block[b] = found.scales[b] | found.minima[b] << 4;
+    for (byte, (scale, minimum)) in block.iter_mut().zip(found.scales.iter().zip(found.minima)) {
+        *byte = scale | minimum << 4;
     }
     for (i, q) in found.q.iter().enumerate() {
         block[QS + 32 * (i / 128) + i % 32] |= q << (2 * (i / 32 % 4));

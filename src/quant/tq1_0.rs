@@ -33,7 +33,7 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
         for (n, power) in POWERS[..digits].iter().enumerate() {
             for j in 0..count {
                 let rest = block[first + j].wrapping_mul(*power);
-                let digit = u16::from(rest) * 3 >> 8;
+                let digit = (u16::from(rest) * 3) >> 8;
                 out[weight + n * count + j] = d * f32::from(digit.cast_signed() - 1);
             }
         }

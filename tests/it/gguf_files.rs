@@ -293,7 +293,8 @@ fn model_folders() -> Vec<PathBuf> {
     folders
 }
 
-fn find_model(name: &str) -> Option<PathBuf> {
+/// A model of `models/` or of the folders that `WARPLOOM_TEST_MODELS` names.
+pub(crate) fn find_model(name: &str) -> Option<PathBuf> {
     let inside = |folder: PathBuf| {
         let folders = std::fs::read_dir(&folder).into_iter().flatten().flatten();
         std::iter::once(folder).chain(folders.map(|entry| entry.path())).collect::<Vec<_>>()

@@ -24,6 +24,7 @@ mod logits;
 mod plan_files;
 mod plans;
 mod quant_formats;
+mod quantize;
 mod random;
 mod ranking;
 mod shaders;

@@ -86,7 +86,7 @@ impl Packed for Q5_1 {
 fn spread(bits: u32) -> [u64; 4] {
     u32::from_le(bits).to_le_bytes().map(|byte| {
         // Seven copies of seven bits, each a byte's width less one apart, meet nowhere.
-        let low = u64::from(byte & 127) * 0x0002_0408_1020_4081 & 0x0101_0101_0101_0101;
+        let low = (u64::from(byte & 127) * 0x0002_0408_1020_4081) & 0x0101_0101_0101_0101;
         (low | u64::from(byte >> 7) << 56).to_le()
     })
 }
