@@ -94,8 +94,9 @@ impl Engine for Attention {
         let penalty = if self.prefill == few { 4.0 } else { 1.0 };
         let bytes = query.total_bytes() * passes.max(1.0) * penalty;
         // A workgroup by itself waits for one tile of keys after another.
-        let idle = !self.prefill && 2.0 * tokens * heads <= units(query.profile);
-        let dispatches = if idle { 1.0 + TILE_WAIT * keys / 256.0 } else { 1.0 };
+        let idle = 2.0 * passes * heads <= units(query.profile);
+        let waits = if idle { TILE_WAIT * keys / 256.0 * penalty } else { 0.0 };
+        let dispatches = 1.0 + waits;
         Cost { bytes, flops: flops * penalty, dispatches, efficiency }
     }
 

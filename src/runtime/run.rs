@@ -7,7 +7,7 @@ use super::instance::{Extra, GUARD, Instance, Outputs};
 use super::resident::{Resident, WeightSource};
 use crate::base::Dim;
 use crate::base::{ShapeClass, SymbolValues};
-use crate::engine::EngineId;
+use crate::engine::{EngineId, Knobs};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Op};
 use crate::plan::{Plan, SlotRole};
@@ -23,6 +23,8 @@ pub struct RunOptions {
     pub guard: bool,
     /// Engines to take wherever they apply.
     pub preferred: Vec<EngineId>,
+    /// Values of engines' knobs.
+    pub knobs: Knobs,
     /// Names of optional passes to leave out.
     pub without: Vec<String>,
 }
@@ -44,6 +46,7 @@ pub async fn run_graph(
     let class = options.class.clone().unwrap_or_else(|| ShapeClass::exact(symbols));
     let mut plan_options = runtime.plan_options();
     plan_options.preferred.extend_from_slice(&options.preferred);
+    plan_options.knobs.clone_from(&options.knobs);
     plan_options.without.clone_from(&options.without);
     let device = runtime.device();
     let plan = Plan::new(graph, &class, device.profile(), &plan_options)?;
