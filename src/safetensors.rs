@@ -344,4 +344,41 @@ mod tests {
         let deep = format!(r#"{{"t":{}}}"#, "[".repeat(100_000));
         assert!(open(&deep, 0).unwrap_err().is_bad_file());
     }
+
+    #[test]
+    fn mutated_files_are_read_or_refused() {
+        let header = r#"{"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},
+            "b":{"dtype":"F32","shape":[4],"data_offsets":[12,28]}}"#;
+        let base = file(header, 28);
+        let mut state = 0x9E37_79B9_7F4A_7C15u64;
+        let mut below = |end: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 33) as usize % end
+        };
+        let mut read = 0;
+        for _ in 0..20_000 {
+            let mut bytes = base.clone();
+            for _ in 0..1 + below(3) {
+                let (at, digit) = (below(bytes.len()), b"0123456789[]{}\",:e-"[below(19)]);
+                match below(4) {
+                    0 => bytes[at] = digit,
+                    1 => bytes[at] ^= 1 << below(8),
+                    2 => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, digit),
+                }
+            }
+            match Safetensors::from_bytes(bytes, "fuzz") {
+                Ok(file) => {
+                    read += 1;
+                    for name in file.tensors().keys() {
+                        assert!(file.bytes(name).is_ok());
+                    }
+                }
+                Err(error) => assert!(error.is_bad_file(), "{error:?}"),
+            }
+        }
+        assert!(read > 100, "only {read} were read");
+    }
 }

@@ -3,7 +3,7 @@
 //!
 //! Everything streams: a slice of rows at a time is decoded, packed on all cores, compared with
 //! what it was, and written, so that memory stays at some ten megabytes whatever the model's size.
-//! The new file appears when it is whole ([`atomic`]).
+//! The new file appears when it is whole (`atomic`).
 //!
 //! Matrices take the wanted format. Vectors stay F32: they are small, and a norm's errors go into
 //! everything. Where rows are not whole blocks, and where a ternary format meets the vocabulary's
