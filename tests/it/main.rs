@@ -21,6 +21,7 @@ mod gguf_mutate;
 mod gguf_writer;
 mod lazy;
 mod logits;
+mod partitioned;
 mod plan_files;
 mod plans;
 mod quant_formats;
