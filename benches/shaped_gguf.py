@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes a GGUF file of a real model's shape with random weights, for benchmarks.
 
-    python3 benches/shaped_gguf.py llama-1b out.gguf
+    python3 benches/shaped_gguf.py llama-1b out.gguf [TYPE]
 
-llama-1b: Llama-3.2-1B, Q4_K with Q6_K for the value, down and embedding matrices as in common files.
+llama-1b: Llama-3.2-1B, Q4_K with Q6_K for the value, down and embedding matrices as in common files; with a
+TYPE (q8_0, iq4_xs, tq2_0, ..) all matrices are of it, but the embedding stays Q6_K.
 The text is noise; times are those of the real model, since no kernel looks at the numbers.
 Needs numpy.
 """
@@ -17,6 +18,15 @@ SHAPES = {
     "llama-8b": dict(layers=32, d=4096, heads=32, kv=8, hd=128, ff=14336, vocab=128256, base=500000.0),
 }
 F32, Q4_K, Q6_K = 0, 12, 14
+# Number, weights and bytes of a block, and the bytes of f16 scales in it; mxfp4 has an exponent first.
+TYPES = {
+    "q4_0": (2, 32, 18, [0]), "q4_1": (3, 32, 20, [0, 2]), "q5_0": (6, 32, 22, [0]), "q5_1": (7, 32, 24, [0, 2]),
+    "q8_0": (8, 32, 34, [0]), "q2_k": (10, 256, 84, [80, 82]), "q3_k": (11, 256, 110, [108]),
+    "q4_k": (Q4_K, 256, 144, [0, 2]), "q5_k": (13, 256, 176, [0, 2]), "q6_k": (Q6_K, 256, 210, [208]),
+    "iq4_nl": (20, 32, 18, [0]), "iq4_xs": (23, 256, 136, [0]), "tq1_0": (34, 256, 54, [52]),
+    "tq2_0": (35, 256, 66, [64]), "mxfp4": (39, 32, 17, []),
+}
+KINDS = {number: row for number, *row in TYPES.values()}
 rng = np.random.default_rng(1)
 
 
@@ -24,18 +34,14 @@ def f16(low, high, n):
     return rng.uniform(low, high, n).astype(np.float16).view(np.uint8).reshape(n, 2)
 
 
-def q4_k(n):
-    """Blocks of 144 bytes: f16 scale, f16 minimum, 12 bytes of 6-bit pairs, 128 bytes of nibbles."""
-    out = rng.integers(0, 256, (n, 144), dtype=np.uint8)
-    out[:, 0:2] = f16(1e-5, 2e-5, n)
-    out[:, 2:4] = f16(7e-5, 15e-5, n)
-    return out.tobytes()
-
-
-def q6_k(n):
-    """Blocks of 210 bytes: 192 bytes of values, 16 scales, f16 scale."""
-    out = rng.integers(0, 256, (n, 210), dtype=np.uint8)
-    out[:, 208:210] = f16(1e-6, 2e-6, n)
+def blocks(kind, n):
+    """Blocks of `n` weights: any bits, with small scales; what they mean is not asked."""
+    length, size, scales = KINDS[kind]
+    out = rng.integers(0, 256, (n // length, size), dtype=np.uint8)
+    for at in scales:
+        out[:, at:at + 2] = f16(1e-5, 2e-5, n // length)
+    if not scales:
+        out[:, 0] = 110
     return out.tobytes()
 
 
@@ -72,21 +78,22 @@ def byte_tokens():
     return [names[b] for b in range(256)]
 
 
-def main(shape, path):
+def main(shape, path, matrices=None):
+    common, better = (Q4_K, Q6_K) if matrices is None else [TYPES[matrices][0]] * 2
     m = SHAPES[shape]
     d, kvw = m["d"], m["kv"] * m["hd"]
     tensors = [("token_embd.weight", [m["vocab"], d], Q6_K), ("output_norm.weight", [d], F32)]
     for i in range(m["layers"]):
         t = lambda name, dims, kind: tensors.append((f"blk.{i}.{name}.weight", dims, kind))
         t("attn_norm", [d], F32)
-        t("attn_q", [m["heads"] * m["hd"], d], Q4_K)
-        t("attn_k", [kvw, d], Q4_K)
-        t("attn_v", [kvw, d], Q6_K if i % 2 == 0 else Q4_K)
-        t("attn_output", [d, m["heads"] * m["hd"]], Q4_K)
+        t("attn_q", [m["heads"] * m["hd"], d], common)
+        t("attn_k", [kvw, d], common)
+        t("attn_v", [kvw, d], better if i % 2 == 0 else common)
+        t("attn_output", [d, m["heads"] * m["hd"]], common)
         t("ffn_norm", [d], F32)
-        t("ffn_gate", [m["ff"], d], Q4_K)
-        t("ffn_up", [m["ff"], d], Q4_K)
-        t("ffn_down", [d, m["ff"]], Q6_K if i % 2 == 0 else Q4_K)
+        t("ffn_gate", [m["ff"], d], common)
+        t("ffn_up", [m["ff"], d], common)
+        t("ffn_down", [d, m["ff"]], better if i % 2 == 0 else common)
     tokens = byte_tokens() + [f"token{i}" for i in range(256, m["vocab"])]
     meta = [
         kv("general.architecture", "str", "llama"),
@@ -105,12 +112,14 @@ def main(shape, path):
         kv("tokenizer.ggml.token_type", "i32s", [1] * len(tokens)),
         kv("tokenizer.ggml.merges", "strs", []),
     ]
-    size = {F32: lambda n: 4 * n, Q4_K: lambda n: n // 256 * 144, Q6_K: lambda n: n // 256 * 210}
+    def size(kind, n):
+        return 4 * n if kind == F32 else n // KINDS[kind][0] * KINDS[kind][1]
+
     infos, offset = b"", 0
     for name, dims, kind in tensors:
         infos += text(name) + struct.pack("<I", len(dims))
         infos += b"".join(struct.pack("<Q", n) for n in reversed(dims)) + struct.pack("<IQ", kind, offset)
-        offset += (size[kind](int(np.prod(dims))) + 31) // 32 * 32
+        offset += (size(kind, int(np.prod(dims))) + 31) // 32 * 32
     head = struct.pack("<IIQQ", 0x46554747, 3, len(tensors), len(meta)) + b"".join(meta) + infos
     with open(path, "wb") as f:
         f.write(head + b"\0" * (-len(head) % 32))
@@ -119,11 +128,11 @@ def main(shape, path):
             if kind == F32:
                 data = np.ones(n, np.float32).tobytes()
             else:
-                data = (q4_k if kind == Q4_K else q6_k)(n // 256)
+                data = blocks(kind, n)
             f.write(data + b"\0" * (-len(data) % 32))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in SHAPES:
+    if len(sys.argv) not in (3, 4) or sys.argv[1] not in SHAPES or not set(sys.argv[3:]) <= set(TYPES):
         sys.exit(__doc__)
     main(*sys.argv[1:])

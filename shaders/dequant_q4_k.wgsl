@@ -4,6 +4,7 @@
 // Work split: a unit is 16 of these bytes, half of two sub-blocks; eight neighbouring threads read
 // one block and share its header. Why: blocks are aligned to 16 bytes, so each read is a vec4.
 #import half
+#import k_scales
 #import nibbles
 
 alias WeightWord = vec4<u32>;
@@ -20,19 +21,6 @@ struct Unit {
 // Block index of the first weight of a row.
 fn row_start(row: u32, k: u32) -> u32 {
     return row * (k / 256u);
-}
-
-// d * s and dmin * m of sub-blocks 2 g and 2 g + 1.
-fn pair_scales(header: vec4<u32>, g: u32) -> vec4<f32> {
-    let bytes = header.yzw >> vec3((g & 1u) * 16u);
-    // Sub-blocks 0 to 3 have whole bytes; 4 to 7 a nibble and the two bits that those leave free.
-    let low = bytes.xy & vec2(0x3f3fu);
-    let high = (vec2(bytes.z, bytes.z >> 4u) & vec2(0x0f0fu)) | ((bytes.xy >> vec2(2u)) & vec2(0x3030u));
-    let pair = select(low, high, g > 1u);
-    let values = vec4<f32>(vec4(pair.x & 0xffu, pair.x >> 8u, pair.y & 0xffu, pair.y >> 8u));
-    let d = half_low(header.x);
-    let dmin = half_high(header.x);
-    return values * vec4(d, d, dmin, dmin);
 }
 
 fn decode(word: u32, scale: f32, minimum: f32) -> vec4<f32> {

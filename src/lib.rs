@@ -98,6 +98,7 @@ pub mod quant;
 pub mod gguf;
 pub mod kernel;
 pub mod reference;
+pub mod safetensors;
 
 pub mod codegen;
 pub mod provider;

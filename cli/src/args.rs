@@ -1,6 +1,7 @@
 //! What the command line takes.
 
 use crate::explain_args::ExplainArgs;
+use crate::quantize_args::QuantizeArgs;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use warploom::llm::sampler::Sampling;
@@ -20,6 +21,7 @@ Examples:
   warploom devices
   warploom bench --model model.gguf --json
   warploom explain --profile apple-m2
+  warploom quantize model-F16.gguf model-Q4_K.gguf --type Q4_K
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.";
 
@@ -33,6 +35,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Tell how a model or graph would run on a device, or how long each step takes there
     Explain(Box<ExplainArgs>),
+    /// Make a model smaller: F16, BF16 or F32 weights to packed ones in a new GGUF file
+    Quantize(QuantizeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -57,7 +61,7 @@ pub(crate) struct DevicesArgs {
 /// Which model, on what.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
-    /// GGUF file (default: the small model that comes with the command)
+    /// GGUF file, or a Hugging Face folder (default: the small model that comes with the command)
     #[arg(short, long, value_name = "FILE")]
     #[cfg_attr(not(feature = "embedded-model"), arg(required = true))]
     pub(crate) model: Option<PathBuf>,
@@ -222,14 +226,21 @@ mod tests {
     fn every_help_has_examples_and_every_command_is_in_the_first() {
         let mut root = Cli::command();
         let help = root.render_long_help().to_string();
-        for line in ["devices ", "generate ", "bench ", "explain ", "Exit codes: 0 done, 1 failed"]
-        {
+        for line in [
+            "devices ",
+            "generate ",
+            "bench ",
+            "explain ",
+            "quantize ",
+            "Exit codes: 0 done, 1 failed",
+        ] {
             assert!(help.contains(line), "{line:?} in {help}");
         }
         let rows = [
             ("devices", ["warploom devices --json", "--device <DEVICE>", "WARPLOOM_DEVICE"]),
             ("generate", ["echo \"Long ago\" | warploom generate -", "--top-p <P>", "[PROMPT]"]),
             ("explain", ["--graph dot --after simplify", "--profile <FILE|NAME>", "adreno-740"]),
+            ("quantize", ["--type TQ2_0", "--type <TYPE>", "--force"]),
             ("bench", ["warploom bench --device cpu --json", "--prompt-tokens <N>", "--copy"]),
         ];
         for (name, lines) in rows {

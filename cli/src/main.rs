@@ -14,6 +14,8 @@ mod explain_args;
 mod generate;
 mod interrupt;
 mod notes;
+mod quantize;
+mod quantize_args;
 mod units;
 
 use args::{Cli, Command};
@@ -47,5 +49,6 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Generate(args) => generate::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Quantize(args) => quantize::run(args),
     }
 }

@@ -8,24 +8,28 @@ pub(crate) fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// A bar that shows how far a load is, on a terminal only.
+/// A bar that shows how far something is, on a terminal only.
 pub(crate) struct Progress(Option<ProgressBar>);
 
 impl Progress {
     /// A bar that is hidden if `quiet`, or if standard error is no terminal.
     pub(crate) fn new(quiet: bool) -> Progress {
+        Progress::of(quiet, "loading {bar:30} {decimal_bytes}/{decimal_total_bytes}")
+    }
+
+    /// As [`Progress::new`], with what `indicatif` calls a template.
+    pub(crate) fn of(quiet: bool, template: &str) -> Progress {
         if quiet || !std::io::stderr().is_terminal() {
             return Progress(None);
         }
         let bar = ProgressBar::new(0);
-        let template = "loading {bar:30} {decimal_bytes}/{decimal_total_bytes}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         Progress(Some(bar))
     }
 
-    /// `done` of `total` bytes are on the device.
+    /// `done` of `total` bytes, or of what else it counts.
     pub(crate) fn set(&self, done: u64, total: u64) {
         if let Some(bar) = &self.0 {
             bar.set_length(total);

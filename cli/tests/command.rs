@@ -128,3 +128,49 @@ fn a_failure_is_1_with_one_line_on_standard_error() {
         assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
     }
 }
+
+/// A GGUF file of the kind that is quantised, by hand: a matrix [2, 256], a vector and a name.
+fn small_f32_file() -> Vec<u8> {
+    use warploom::gguf::{Value, Writer};
+    let mut writer = Writer::new();
+    writer.key("general.architecture", Value::String("test")).unwrap();
+    writer.tensor("w.weight", &[2, 256], warploom::base::Format::F32).unwrap();
+    writer.tensor("norm.weight", &[256], warploom::base::Format::F32).unwrap();
+    let mut out = writer.begin(Vec::new()).unwrap();
+    for i in 0..768 {
+        out.write(&((i * 37 % 101) as f32 / 50.0 - 1.0).to_le_bytes()).unwrap();
+    }
+    out.finish().unwrap()
+}
+
+#[test]
+fn quantize_writes_a_file_and_tells_errors() {
+    let folder = std::env::temp_dir().join(format!("warploom-quantize-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (input, output) = (path("in.gguf"), path("out.gguf"));
+    std::fs::write(&input, small_f32_file()).unwrap();
+    let args = ["quantize", &input, &output, "--type", "q4_k"];
+    let made = warploom(&args);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    assert!(text(&made.stdout).contains("f32 -> q4_k"), "{}", text(&made.stdout));
+
+    // Nothing is replaced unasked, and nothing else is left in the folder.
+    let again = warploom(&args);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("is there already"), "{}", text(&again.stderr));
+    let json = warploom(&[&args[..], &["--force", "--json"]].concat());
+    let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&object["schema"], &object["type"]), (&1.into(), &"q4_k".into()));
+    let matrix = &object["tensors"][0];
+    assert_eq!((&matrix["from"], &matrix["to"]), (&"f32".into(), &"q4_k".into()));
+    assert!(matrix["relative"].as_f64().is_some_and(|share| share > 0.0 && share < 0.1));
+    assert_eq!(object["tensors"][1]["rmse"], 0.0);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+
+    // What is packed already is told by its name.
+    let packed = warploom(&["quantize", &output, &path("more.gguf"), "-t", "Q8_0"]);
+    assert_eq!(packed.status.code(), Some(1));
+    assert!(text(&packed.stderr).contains("`w.weight`"), "{}", text(&packed.stderr));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -61,7 +61,7 @@ impl fmt::Display for DType {
 
 /// How the numbers of a weight lie in memory: plain elements, or blocks that share scales.
 ///
-/// The block formats are those of ggml; `quant` holds the meaning of each.
+/// The block formats are those of ggml and of BitNet; `quant` holds the meaning of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Format {
     /// Plain elements.
@@ -70,12 +70,35 @@ pub enum Format {
     Q4_0,
     /// 32 weights in 20 bytes: f16 scale and minimum, 4-bit values.
     Q4_1,
+    /// 32 weights in 22 bytes: one f16 scale, 5-bit values minus 16.
+    Q5_0,
+    /// 32 weights in 24 bytes: f16 scale and minimum, 5-bit values.
+    Q5_1,
     /// 32 weights in 34 bytes: f16 scale, 8-bit values.
     Q8_0,
+    /// 256 weights in 84 bytes: 16 sub-blocks with 4-bit scales and minima, 2-bit values.
+    Q2K,
+    /// 256 weights in 110 bytes: 16 sub-blocks with 6-bit scales, 3-bit values minus 4.
+    Q3K,
     /// 256 weights in 144 bytes: 8 sub-blocks with 6-bit scales and minima, 4-bit values.
     Q4K,
+    /// 256 weights in 176 bytes: 8 sub-blocks with 6-bit scales and minima, 5-bit values.
+    Q5K,
     /// 256 weights in 210 bytes: 16 sub-blocks with 8-bit scales, 6-bit values.
     Q6K,
+    /// 32 weights in 18 bytes: f16 scale, 4-bit places in a table of 16 uneven values.
+    IQ4NL,
+    /// 256 weights in 136 bytes: 8 sub-blocks with 6-bit scales, 4-bit places in that table.
+    IQ4XS,
+    /// 32 weights in 17 bytes: a power of two, 4-bit floats.
+    MXFP4,
+    /// 256 ternary weights in 54 bytes: f16 scale, five weights a byte.
+    TQ1_0,
+    /// 256 ternary weights in 66 bytes: f16 scale, 2-bit values.
+    TQ2_0,
+    /// 128 ternary weights in 36 bytes: f32 scale, 2-bit values. BitNet's files hold the scale
+    /// once a tensor; they are repacked when they are read.
+    I2S,
 }
 
 impl Format {
@@ -83,23 +106,37 @@ impl Format {
     pub const F32: Format = Format::Plain(DType::F32);
 
     /// Every format that a weight may have, for tests and tables.
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 19] = [
         Format::Plain(DType::F32),
         Format::Plain(DType::F16),
         Format::Plain(DType::BF16),
         Format::Q4_0,
         Format::Q4_1,
+        Format::Q5_0,
+        Format::Q5_1,
         Format::Q8_0,
+        Format::Q2K,
+        Format::Q3K,
         Format::Q4K,
+        Format::Q5K,
         Format::Q6K,
+        Format::IQ4NL,
+        Format::IQ4XS,
+        Format::MXFP4,
+        Format::TQ1_0,
+        Format::TQ2_0,
+        Format::I2S,
     ];
 
     /// Weights in one block (1 for plain elements).
     pub const fn block_len(self) -> u64 {
         match self {
             Format::Plain(_) => 1,
-            Format::Q4_0 | Format::Q4_1 | Format::Q8_0 => 32,
-            Format::Q4K | Format::Q6K => 256,
+            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => 32,
+            Format::IQ4NL | Format::MXFP4 => 32,
+            Format::I2S => 128,
+            Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K => 256,
+            Format::IQ4XS | Format::TQ1_0 | Format::TQ2_0 => 256,
         }
     }
 
@@ -109,9 +146,20 @@ impl Format {
             Format::Plain(dtype) => dtype.bytes(),
             Format::Q4_0 => 18,
             Format::Q4_1 => 20,
+            Format::Q5_0 => 22,
+            Format::Q5_1 => 24,
             Format::Q8_0 => 34,
+            Format::Q2K => 84,
+            Format::Q3K => 110,
             Format::Q4K => 144,
+            Format::Q5K => 176,
             Format::Q6K => 210,
+            Format::IQ4NL => 18,
+            Format::IQ4XS => 136,
+            Format::MXFP4 => 17,
+            Format::TQ1_0 => 54,
+            Format::TQ2_0 => 66,
+            Format::I2S => 36,
         }
     }
 
@@ -129,9 +177,20 @@ impl Format {
             Format::Plain(dtype) => dtype.name(),
             Format::Q4_0 => "q4_0",
             Format::Q4_1 => "q4_1",
+            Format::Q5_0 => "q5_0",
+            Format::Q5_1 => "q5_1",
             Format::Q8_0 => "q8_0",
+            Format::Q2K => "q2_k",
+            Format::Q3K => "q3_k",
             Format::Q4K => "q4_k",
+            Format::Q5K => "q5_k",
             Format::Q6K => "q6_k",
+            Format::IQ4NL => "iq4_nl",
+            Format::IQ4XS => "iq4_xs",
+            Format::MXFP4 => "mxfp4",
+            Format::TQ1_0 => "tq1_0",
+            Format::TQ2_0 => "tq2_0",
+            Format::I2S => "i2_s",
         }
     }
 

@@ -1,4 +1,5 @@
-//! Reads GGUF containers, versions 2 and 3, little endian: metadata and where the tensors lie.
+//! Reads GGUF containers, versions 2 and 3, little endian: metadata and where the tensors lie; and
+//! writes them ([`Writer`]).
 //!
 //! A file is hostile until proven otherwise. Opening checks everything once: every count and
 //! length against the bytes that are left before anything is allocated, every sum and product for
@@ -13,10 +14,13 @@
 //! Opening asks nothing of the tensors' types. A type that this crate does not decode is an error
 //! only where [`TensorInfo::format`] is asked for it. Knows no model and no device.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::Format;
 use crate::error::{Error, Result, broken_invariant};
+use crate::quant;
 
 mod cursor;
 mod index;
@@ -25,10 +29,12 @@ mod metadata;
 mod open;
 mod tensor;
 mod value;
+mod write;
 
 pub use metadata::{Floats, Integers, Strings};
 pub use tensor::TensorInfo;
 pub use value::{Array, Items, Kind, Value};
+pub use write::{TensorWriter, Writer};
 
 use cursor::Cursor;
 use index::Index;
@@ -123,7 +129,7 @@ impl Gguf {
             .ok_or_else(|| Error::bad_file(format!("{}: no tensor `{name}`", self.name)))
     }
 
-    /// The encoded bytes of a tensor of this file.
+    /// The bytes of a tensor as they are in this file.
     ///
     /// # Errors
     /// Unsupported if the size of its type is unknown, invalid if the tensor is another file's.
@@ -151,6 +157,24 @@ impl Gguf {
                 info.file_offset()
             ))
         })
+    }
+
+    /// The blocks of a tensor of this file in its [`TensorInfo::format`]: the file's own bytes,
+    /// but for BitNet's I2_S, whose one scale is repeated in each block.
+    ///
+    /// # Errors
+    /// Unsupported if this crate does not decode its type, bad file if I2_S holds what is none,
+    /// invalid if the tensor is another file's.
+    pub fn weights(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>> {
+        let (format, bytes) = (info.format()?, self.bytes(info)?);
+        if format != Format::I2S {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let blocks = quant::i2_s::from_file(bytes).map_err(|e| {
+            let (name, at) = (info.name(), info.file_offset());
+            e.context(format_args!("{}: tensor `{name}` at byte {at}", self.name))
+        })?;
+        Ok(Cow::Owned(blocks))
     }
 
     fn tensor_at(&self, at: usize) -> TensorInfo {

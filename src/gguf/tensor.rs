@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::cursor::{Cursor, Subject};
 use crate::base::{DType, Format};
 use crate::error::{Error, Result};
+use crate::quant::i2_s;
 
 /// Most dimensions of a tensor, as in ggml.
 const MAX_DIMS: usize = 4;
@@ -18,6 +19,8 @@ struct Type {
     block_len: u64,
     /// Bytes of a block.
     block_bytes: u64,
+    /// Bytes behind the blocks of a tensor.
+    tail: u64,
     /// What decodes it, where this crate does.
     format: Option<Format>,
 }
@@ -28,38 +31,48 @@ const fn ours(number: u32, format: Format) -> Type {
         name: format.name(),
         block_len: format.block_len(),
         block_bytes: format.block_bytes(),
+        tail: 0,
         format: Some(format),
     }
 }
 
-const fn known(number: u32, name: &'static str, block_len: u64, block_bytes: u64) -> Type {
-    Type { number, name, block_len, block_bytes, format: None }
+/// BitNet's, whose scale stands behind a tensor: not as it lies in memory.
+const fn i2_s(number: u32) -> Type {
+    let block_bytes = i2_s::FILE_BYTES as u64;
+    Type { block_bytes, tail: i2_s::FILE_TAIL as u64, ..ours(number, Format::I2S) }
 }
 
-/// By number; 4, 5, 31 to 33 and 36 to 38 were removed from ggml.
-static TYPES: [Type; 34] = [
+const fn known(number: u32, name: &'static str, block_len: u64, block_bytes: u64) -> Type {
+    Type { number, name, block_len, block_bytes, tail: 0, format: None }
+}
+
+/// By number; 4, 5, 31 to 33 and 36 to 38 were removed from ggml. 36 is I2_S in files of
+/// microsoft/BitNet, the only ones with that number that are around: ggml's own iq4_nl_4_4 was made
+/// in memory. BitNet's tl2 has the number of mxfp4, but fewer bytes, and so does not get past the
+/// checks of a file's end and of tensors that overlap.
+static TYPES: [Type; 35] = [
     ours(0, Format::F32),
     ours(1, Format::Plain(DType::F16)),
     ours(2, Format::Q4_0),
     ours(3, Format::Q4_1),
-    known(6, "q5_0", 32, 22),
-    known(7, "q5_1", 32, 24),
+    ours(6, Format::Q5_0),
+    ours(7, Format::Q5_1),
     ours(8, Format::Q8_0),
     known(9, "q8_1", 32, 40),
-    known(10, "q2_k", 256, 84),
-    known(11, "q3_k", 256, 110),
+    ours(10, Format::Q2K),
+    ours(11, Format::Q3K),
     ours(12, Format::Q4K),
-    known(13, "q5_k", 256, 176),
+    ours(13, Format::Q5K),
     ours(14, Format::Q6K),
     known(15, "q8_k", 256, 292),
     known(16, "iq2_xxs", 256, 66),
     known(17, "iq2_xs", 256, 74),
     known(18, "iq3_xxs", 256, 98),
     known(19, "iq1_s", 256, 50),
-    known(20, "iq4_nl", 32, 18),
+    ours(20, Format::IQ4NL),
     known(21, "iq3_s", 256, 110),
     known(22, "iq2_s", 256, 82),
-    known(23, "iq4_xs", 256, 136),
+    ours(23, Format::IQ4XS),
     known(24, "i8", 1, 1),
     known(25, "i16", 1, 2),
     ours(26, Format::Plain(DType::I32)),
@@ -67,12 +80,30 @@ static TYPES: [Type; 34] = [
     known(28, "f64", 1, 8),
     known(29, "iq1_m", 256, 56),
     ours(30, Format::Plain(DType::BF16)),
-    known(34, "tq1_0", 256, 54),
-    known(35, "tq2_0", 256, 66),
-    known(39, "mxfp4", 32, 17),
+    ours(34, Format::TQ1_0),
+    ours(35, Format::TQ2_0),
+    i2_s(36),
+    ours(39, Format::MXFP4),
     known(40, "nvfp4", 64, 36),
     known(41, "q1_0", 128, 18),
 ];
+
+/// What is known of a number that stands for no type here.
+fn hint(number: u32) -> &'static str {
+    match number {
+        31..=33 => {
+            " (q4_0 reordered for one processor, removed from ggml: make the file anew as q4_0)"
+        }
+        37 => " (i8_s of microsoft/BitNet)",
+        38 => " (tl1 of microsoft/BitNet, made for one processor: make the file anew as i2_s)",
+        _ => "",
+    }
+}
+
+/// The number in files of a format whose blocks lie there as they do in memory.
+pub(super) fn number_of(format: Format) -> Option<u32> {
+    TYPES.iter().find(|t| t.format == Some(format) && t.tail == 0).map(|t| t.number)
+}
 
 fn type_of(number: u32) -> Option<&'static Type> {
     TYPES.iter().find(|t| t.number == number)
@@ -139,8 +170,8 @@ impl<'a> Entry<'a> {
                 return Err(cursor.bad("tensor type", at, problem));
             }
             Some(t) => {
-                let bytes = (elements / t.block_len).checked_mul(t.block_bytes);
-                Some(bytes.ok_or_else(|| {
+                let blocks = (elements / t.block_len).checked_mul(t.block_bytes);
+                Some(blocks.and_then(|n| n.checked_add(t.tail)).ok_or_else(|| {
                     let problem = format_args!("{elements} elements of {} overflow", t.name);
                     cursor.bad("tensor type", at, problem)
                 })?)
@@ -199,7 +230,7 @@ impl TensorInfo {
         self.elements
     }
 
-    /// The format of its bytes.
+    /// The format of its weights.
     ///
     /// # Errors
     /// Unsupported, naming tensor and type, if this crate does not decode it.
@@ -229,11 +260,12 @@ impl TensorInfo {
 
     pub(super) fn unsupported(&self) -> Error {
         Error::unsupported(format!(
-            "{}: tensor `{}` has ggml type {} ({}), which is not supported",
+            "{}: tensor `{}` has ggml type {} ({}), which is not supported{}",
             self.file,
             self.name,
             self.type_number,
-            self.type_name().unwrap_or("unknown")
+            self.type_name().unwrap_or("unknown"),
+            hint(self.type_number)
         ))
     }
 }

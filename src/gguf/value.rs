@@ -8,7 +8,7 @@ use crate::error::{Result, broken_invariant};
 /// How deep arrays may lie in arrays. No known file has more than one level.
 const MAX_DEPTH: u32 = 4;
 
-/// The type of a metadata value.
+/// The type of a metadata value, in the order of the numbers in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// 8-bit unsigned.
@@ -74,6 +74,11 @@ impl Kind {
             Kind::I64 => "i64",
             Kind::F64 => "f64",
         }
+    }
+
+    /// Its number in the file.
+    pub(super) fn number(self) -> u32 {
+        self as u32
     }
 
     /// Bytes that a value takes in the file; the least where that differs.
@@ -250,6 +255,11 @@ impl<'a> Array<'a> {
             kind: self.kind,
             left: self.len,
         }
+    }
+
+    /// The items as they are in the file.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     fn read(cursor: &mut Cursor<'a>, depth: u32) -> Result<Array<'a>> {

@@ -4,12 +4,18 @@
 //! reads a model's numbers, `sampler` picks the next id from logits. `weights` finds the tensors,
 //! `decoder` is the forward pass as a graph, `session` holds both on a device and replays a plan
 //! for each token, `generate` goes from a prompt to text.
+//! `huggingface` tells a folder of safetensors as the GGUF file that it would be, and `quantize`
+//! writes one with smaller weights.
 
 pub mod config;
 mod decoder;
 mod generate;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod huggingface;
 mod model;
 mod pretokenizer;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod quantize;
 pub mod sampler;
 mod session;
 pub mod tokenizer;

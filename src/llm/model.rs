@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::config::Config;
 use super::decoder::{self, Wanted};
+#[cfg(not(target_arch = "wasm32"))]
+use super::huggingface::Folder;
 use super::tokenizer::Tokenizer;
 use super::weights::{self, Weight};
 use crate::error::Result;
@@ -19,7 +21,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a GGUF file.
+    /// Opens a GGUF file, or a folder of Hugging Face's (or a file in one), whose weights are then
+    /// copied into memory.
     ///
     /// # Errors
     /// What the file lacks or gets wrong, naming file, field and offset.
@@ -28,7 +31,10 @@ impl Model {
         path: impl AsRef<std::path::Path>,
         access: crate::gguf::Access,
     ) -> Result<Arc<Model>> {
-        Model::from_gguf(Gguf::open(path, access)?)
+        match Folder::is_at(path.as_ref()) {
+            true => Model::from_gguf(Folder::open(path.as_ref())?.gguf()?),
+            false => Model::from_gguf(Gguf::open(path, access)?),
+        }
     }
 
     /// The small trained model that comes with the crate: 7.3 M parameters, Q4_K, short stories.

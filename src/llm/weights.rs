@@ -104,7 +104,7 @@ pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Res
     }
     let info = file.tensor(&weight.name)?;
     if info.format()? == weight.format {
-        return Ok(Cow::Borrowed(file.bytes(&info)?));
+        return file.weights(&info);
     }
     if weight.format != Format::Plain(DType::F32) {
         let (have, want) = (info.format()?, weight.format);
@@ -116,10 +116,10 @@ pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Res
 /// A tensor's numbers.
 fn decoded(file: &Gguf, name: &str) -> Result<Vec<f32>> {
     let info = file.tensor(name)?;
-    let bytes = file.bytes(&info)?;
+    let bytes = file.weights(&info)?;
     // Not larger than 32 times the bytes that are there.
     let mut values = vec![0.0; info.elements() as usize];
-    quant::decode(info.format()?, bytes, &mut values)
+    quant::decode(info.format()?, &bytes, &mut values)
         .map_err(|e| e.context(format_args!("{}: tensor {name:?}", file.name())))?;
     Ok(values)
 }

@@ -6,8 +6,9 @@
 //! scale is infinite or NaN the formula still decides; the payload of a NaN is not kept.
 //!
 //! Encoding follows ggml's reference quantisers where those are plain (F16, BF16, Q4_0, Q4_1,
-//! Q8_0). For Q4_K and Q6_K it is a valid, simple quantiser without ggml's search for the scales
-//! of least error: good for tests, a little worse than the best for shipping a model.
+//! Q5_0, Q5_1, Q8_0, MXFP4, TQ1_0, TQ2_0), and ggml's search for the steps of least error for the K
+//! formats with minima (Q2_K, Q4_K, Q5_K). For Q3_K, Q6_K, IQ4_NL and IQ4_XS it is a valid, simple
+//! quantiser: good for tests, a little worse than the best for shipping a model.
 //!
 //! Knows nothing of files, shapes or devices. Numbers are little endian; blocks run along a
 //! tensor's innermost dimension.
@@ -15,13 +16,25 @@
 use crate::base::{DType, Format};
 use crate::error::{Error, Result};
 
+mod affine;
 pub mod bf16;
 pub mod f16;
+pub mod i2_s;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod q2_k;
+pub mod q3_k;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
+pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
+pub mod tq1_0;
+pub mod tq2_0;
 
 /// Decodes `bytes` of `format` into `out`, one f32 per weight, in order.
 ///
@@ -54,9 +67,20 @@ pub fn decode(format: Format, bytes: &[u8], out: &mut [f32]) -> Result<()> {
         Format::Plain(dtype) => return Err(not_a_weight("decode", dtype)),
         Format::Q4_0 => decode_blocks(bytes, out, q4_0::decode_block),
         Format::Q4_1 => decode_blocks(bytes, out, q4_1::decode_block),
+        Format::Q5_0 => decode_blocks(bytes, out, q5_0::decode_block),
+        Format::Q5_1 => decode_blocks(bytes, out, q5_1::decode_block),
         Format::Q8_0 => decode_blocks(bytes, out, q8_0::decode_block),
+        Format::Q2K => decode_blocks(bytes, out, q2_k::decode_block),
+        Format::Q3K => decode_blocks(bytes, out, q3_k::decode_block),
         Format::Q4K => decode_blocks(bytes, out, q4_k::decode_block),
+        Format::Q5K => decode_blocks(bytes, out, q5_k::decode_block),
         Format::Q6K => decode_blocks(bytes, out, q6_k::decode_block),
+        Format::IQ4NL => decode_blocks(bytes, out, iq4_nl::decode_block),
+        Format::IQ4XS => decode_blocks(bytes, out, iq4_xs::decode_block),
+        Format::MXFP4 => decode_blocks(bytes, out, mxfp4::decode_block),
+        Format::TQ1_0 => decode_blocks(bytes, out, tq1_0::decode_block),
+        Format::TQ2_0 => decode_blocks(bytes, out, tq2_0::decode_block),
+        Format::I2S => decode_blocks(bytes, out, i2_s::decode_block),
     }
     Ok(())
 }
@@ -82,9 +106,20 @@ pub fn encode(format: Format, values: &[f32]) -> Result<Vec<u8>> {
         Format::Plain(dtype) => return Err(not_a_weight("encode", dtype)),
         Format::Q4_0 => encode_blocks(format, values, &mut bytes, q4_0::encode_block)?,
         Format::Q4_1 => encode_blocks(format, values, &mut bytes, q4_1::encode_block)?,
+        Format::Q5_0 => encode_blocks(format, values, &mut bytes, q5_0::encode_block)?,
+        Format::Q5_1 => encode_blocks(format, values, &mut bytes, q5_1::encode_block)?,
         Format::Q8_0 => encode_blocks(format, values, &mut bytes, q8_0::encode_block)?,
+        Format::Q2K => encode_blocks(format, values, &mut bytes, q2_k::encode_block)?,
+        Format::Q3K => encode_blocks(format, values, &mut bytes, q3_k::encode_block)?,
         Format::Q4K => encode_blocks(format, values, &mut bytes, q4_k::encode_block)?,
+        Format::Q5K => encode_blocks(format, values, &mut bytes, q5_k::encode_block)?,
         Format::Q6K => encode_blocks(format, values, &mut bytes, q6_k::encode_block)?,
+        Format::IQ4NL => encode_blocks(format, values, &mut bytes, iq4_nl::encode_block)?,
+        Format::IQ4XS => encode_blocks(format, values, &mut bytes, iq4_xs::encode_block)?,
+        Format::MXFP4 => encode_blocks(format, values, &mut bytes, mxfp4::encode_block)?,
+        Format::TQ1_0 => encode_blocks(format, values, &mut bytes, tq1_0::encode_block)?,
+        Format::TQ2_0 => encode_blocks(format, values, &mut bytes, tq2_0::encode_block)?,
+        Format::I2S => encode_blocks(format, values, &mut bytes, i2_s::encode_block)?,
     }
     Ok(bytes)
 }
@@ -161,6 +196,30 @@ fn inverse(scale: f32) -> f32 {
     if inverse.is_finite() { inverse } else { 0.0 }
 }
 
+/// The fifth bits of 32 weights, bit `i` of 4 bytes for weight `i`: each as 0 or 16.
+fn fifth_bits(bytes: &[u8]) -> impl Fn(usize) -> u8 {
+    let bits = bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    move |i| ((bits >> i & 1) << 4) as u8
+}
+
+/// 32 quants of 5 bits as Q5_0 and Q5_1 have them: the fifth bits, then the nibbles.
+fn nibbles_and_fifths(q: &[u8; 32]) -> [u8; 20] {
+    let mut bytes = [0; 20];
+    for (i, q) in q.iter().enumerate() {
+        bytes[i / 8] |= (q >> 4) << (i % 8);
+        bytes[4 + i % 16] |= (q & 15) << (4 * (i / 16));
+    }
+    bytes
+}
+
+/// The scale of ternary weights near these values, their largest magnitude, and what gives a
+/// value's digit: 0 for minus the scale, 1 for nothing, 2 for the scale.
+fn ternary(values: &[f32]) -> (f32, impl Fn(f32) -> u8) {
+    let d = values.iter().fold(0.0f32, |a, v| a.max(v.abs()));
+    let inv = inverse(d);
+    (d, move |v| ((v * inv).round() as i8 + 1).cast_unsigned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +264,13 @@ mod tests {
             }
             let mut values = vec![0.5; 256];
             values[7] = 3e38;
-            assert!(encode(format, &values).unwrap_err().to_string().contains("range of f16"));
+            match (format, encode(format, &values)) {
+                // Their scales reach as far as f32.
+                (Format::MXFP4 | Format::I2S, encoded) => assert!(encoded.is_ok()),
+                (_, encoded) => {
+                    assert!(encoded.unwrap_err().to_string().contains("range of f16"), "{format}");
+                }
+            }
         }
     }
 }

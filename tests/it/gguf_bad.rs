@@ -266,6 +266,34 @@ fn tensor_sizes(c: &mut Cases) {
     );
     let q4_k = small().write().patch("tensor 0 type", &12u32.to_le_bytes());
     c.file("a row of 32 in blocks of 256", q4_k, "tensor 0 type", field);
+    for (name, number) in [
+        ("a row of 32 in blocks of q2_k", 10u32),
+        ("a row of 32 in blocks of q3_k", 11),
+        ("a row of 32 in blocks of q5_k", 13),
+        ("a row of 32 in blocks of iq4_xs", 23),
+        ("a row of 32 in blocks of tq1_0", 34),
+        ("a row of 32 in blocks of tq2_0", 35),
+        ("a row of 32 in blocks of i2_s", 36),
+    ] {
+        c.patch(name, "tensor 0 type", &number.to_le_bytes(), field);
+    }
+    for (name, number) in [("q5_0", 6u32), ("q5_1", 7), ("iq4_nl", 20), ("mxfp4", 39)] {
+        let odd = small().write().patch("tensor 0 dimension 0", &48u64.to_le_bytes());
+        let odd = odd.patch("tensor 0 type", &number.to_le_bytes());
+        c.file(name, odd, "tensor 0 type", field);
+    }
+    // Whole blocks, and bytes that wrap: 2^62 weights of two bits fit, the tail behind them too.
+    let i2_s = |inner: u64| {
+        let file = Writer::new().raw_tensor("t", &[inner], 36, vec![0x55; 64]);
+        file.write()
+    };
+    let short = Writer::new().raw_tensor("t", &[128], 36, vec![0x55; 63]).write();
+    c.file("i2_s without the last byte of its tail", short, "tensor 0 offset", "`t`: data offset");
+    c.file("i2_s of another block", i2_s(256), "tensor 0 offset", "`t`: data offset");
+    c.file("i2_s of 2^62 weights", i2_s(1 << 62), "tensor 0 offset", "`t`: data offset");
+    // BitNet's tl2, which has the number of mxfp4 and fewer bytes.
+    let tl2 = Writer::new().raw_tensor("t", &[1, 128], 39, vec![0; 32]).write();
+    c.file("tl2 as mxfp4", tl2, "tensor 0 offset", "`t`: data offset");
     // Whole blocks in all, but not in a row.
     let split = small()
         .write()

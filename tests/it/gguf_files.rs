@@ -195,18 +195,21 @@ fn unusual_but_valid_files_open() {
 fn a_type_that_is_not_decoded_is_an_error_only_when_used() {
     let gguf = open(
         &Writer::new()
-            .raw_tensor("ternary", &[256], 35, vec![0; 66])
+            .raw_tensor("small", &[256], 29, vec![0; 56])
+            .raw_tensor("tl1", &[4], 38, vec![0; 5])
             .raw_tensor("later", &[7], 4321, vec![0; 5])
             .tensor("plain", &[4], Format::F32, &ramp(4)),
     );
-    let ternary = gguf.tensor("ternary").unwrap();
-    let error = ternary.format().expect_err("a type that is not decoded");
+    let small = gguf.tensor("small").unwrap();
+    let error = small.format().expect_err("a type that is not decoded");
     assert!(error.is_unsupported(), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "test.gguf: tensor `ternary` has ggml type 35 (tq2_0), which is not supported"
+        "test.gguf: tensor `small` has ggml type 29 (iq1_m), which is not supported"
     );
-    assert_eq!(gguf.bytes(&ternary).unwrap().len(), 66);
+    assert_eq!(gguf.bytes(&small).unwrap().len(), 56);
+    let tl1 = gguf.tensor("tl1").unwrap().format().expect_err("a type of another program");
+    assert!(tl1.to_string().contains("type 38 (unknown)") && tl1.to_string().contains("BitNet"));
 
     let later = gguf.tensor("later").unwrap();
     assert_eq!((later.type_number(), later.type_name(), later.byte_len()), (4321, None, None));
@@ -290,7 +293,8 @@ fn model_folders() -> Vec<PathBuf> {
     folders
 }
 
-fn find_model(name: &str) -> Option<PathBuf> {
+/// A model of `models/` or of the folders that `WARPLOOM_TEST_MODELS` names.
+pub(crate) fn find_model(name: &str) -> Option<PathBuf> {
     let inside = |folder: PathBuf| {
         let folders = std::fs::read_dir(&folder).into_iter().flatten().flatten();
         std::iter::once(folder).chain(folders.map(|entry| entry.path())).collect::<Vec<_>>()
@@ -321,7 +325,8 @@ fn real_models_decode_to_the_reference_values() {
             let info = gguf.tensor(tensor).expect("a tensor of the model");
             assert_eq!(u64::from(info.type_number()), row[0].as_u64().expect("a type"));
             let mut values = vec![f32::NAN; info.elements() as usize];
-            quant::decode(info.format().unwrap(), gguf.bytes(&info).unwrap(), &mut values).unwrap();
+            let weights = gguf.weights(&info).unwrap();
+            quant::decode(info.format().unwrap(), &weights, &mut values).unwrap();
             let got = format!("{:016x}", checksum(&values));
             assert_eq!(Some(got.as_str()), row[1].as_str(), "{name}: {tensor}");
             checked += 1;

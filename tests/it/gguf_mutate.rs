@@ -128,7 +128,11 @@ fn bases() -> Vec<Written> {
         .tensor("q4_0", &[2, 32], Format::Q4_0, &ramp(64))
         .tensor("q4_1", &[1, 1, 2, 32], Format::Q4_1, &ramp(64))
         .tensor("q4_k", &[256], Format::Q4K, &ramp(256))
-        .tensor("q6_k", &[256], Format::Q6K, &ramp(256));
+        .tensor("q6_k", &[256], Format::Q6K, &ramp(256))
+        .tensor("mxfp4", &[2, 32], Format::MXFP4, &ramp(64))
+        .tensor("iq4_xs", &[1, 256], Format::IQ4XS, &ramp(256))
+        .tensor("tq1_0", &[1, 256], Format::TQ1_0, &ramp(256))
+        .raw_tensor("i2_s", &[1, 128], 36, vec![0x55; 64]);
     let empty = Writer::new();
     [small(), every_kind, blocks, empty].iter().map(Writer::write).collect()
 }

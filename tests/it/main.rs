@@ -25,6 +25,7 @@ mod partitioned;
 mod plan_files;
 mod plans;
 mod quant_formats;
+mod quantize;
 mod random;
 mod ranking;
 mod shaders;

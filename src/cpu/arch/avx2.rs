@@ -107,6 +107,25 @@ impl Integers for Avx2 {
         unsafe { _mm256_sub_epi32(a, _mm256_set1_epi32(b)) }
     }
     #[inline(always)]
+    unsafe fn times(a: Self::I, b: i32) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm256_mullo_epi32(a, _mm256_set1_epi32(b)) }
+    }
+    #[inline(always)]
+    unsafe fn lookup(table: &[i8; 16], at: Self::I) -> Self::F {
+        // SAFETY: the contract of `Simd`. Both halves of the table, and bit 3 of the place, moved
+        // to the sign, chooses.
+        unsafe {
+            let bytes = table.as_ptr();
+            let low = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(bytes.cast())));
+            let high = bytes.add(8).cast();
+            let high = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(high)));
+            let choice = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(at));
+            let low = _mm256_permutevar8x32_ps(low, at);
+            _mm256_blendv_ps(low, _mm256_permutevar8x32_ps(high, at), choice)
+        }
+    }
+    #[inline(always)]
     unsafe fn to_f32(v: Self::I) -> Self::F {
         // SAFETY: the contract of `Simd`.
         unsafe { _mm256_cvtepi32_ps(v) }

@@ -103,6 +103,19 @@ impl Integers for Avx512 {
         unsafe { _mm512_sub_epi32(a, _mm512_set1_epi32(b)) }
     }
     #[inline(always)]
+    unsafe fn times(a: Self::I, b: i32) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { _mm512_mullo_epi32(a, _mm512_set1_epi32(b)) }
+    }
+    #[inline(always)]
+    unsafe fn lookup(table: &[i8; 16], at: Self::I) -> Self::F {
+        // SAFETY: the contract of `Simd`.
+        unsafe {
+            let wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_permutexvar_ps(at, _mm512_cvtepi32_ps(wide))
+        }
+    }
+    #[inline(always)]
     unsafe fn to_f32(v: Self::I) -> Self::F {
         // SAFETY: the contract of `Simd`.
         unsafe { _mm512_cvtepi32_ps(v) }

@@ -214,4 +214,21 @@ macro_rules! blocks {
         }
     )*};
 }
-blocks!(Q4_0 q4_0, Q4_1 q4_1, Q8_0 q8_0, Q4K q4_k, Q6K q6_k);
+blocks!(
+    Q4_0 q4_0,
+    Q4_1 q4_1,
+    Q5_0 q5_0,
+    Q5_1 q5_1,
+    Q8_0 q8_0,
+    Q2K q2_k,
+    Q3K q3_k,
+    Q4K q4_k,
+    Q5K q5_k,
+    Q6K q6_k,
+    IQ4NL iq4_nl,
+    IQ4XS iq4_xs,
+    MXFP4 mxfp4,
+    TQ1_0 tq1_0,
+    TQ2_0 tq2_0,
+    I2S i2_s
+);

@@ -1,6 +1,6 @@
 //! Vector functions: written once over [`Simd`], compiled once for each instruction set.
 //!
-//! `generic` and `formats` hold the loops, always inlined; each architecture's file says what a
+//! `generic`, `formats`, `blocks` and `unpack` hold the loops, always inlined; each architecture's file says what a
 //! vector is and instantiates every loop in functions that enable its instructions. The choice
 //! is made once, when a device is opened, and is a table of function pointers from then on.
 //!
@@ -19,6 +19,8 @@ pub(super) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod unpack;
 
 use crate::base::{DType, Format};
 
@@ -80,6 +82,8 @@ pub(super) struct Weighted {
 /// How many rows of `x` each product function takes.
 pub(super) const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 
+const FORMATS: usize = Format::ALL.len();
+
 type ProductFn = unsafe fn(&Product);
 type DecodeFn = unsafe fn(w: *const u8, out: *mut f32, k: usize);
 type WeightedFn = unsafe fn(&Weighted);
@@ -89,9 +93,9 @@ pub(super) struct Arch {
     /// `avx512`, `avx2`, `neon`, `scalar`.
     pub(super) name: &'static str,
     /// For each format in the order of [`Format::ALL`], for each of [`WIDTHS`].
-    pub(super) products: [[ProductFn; 4]; 8],
+    pub(super) products: [[ProductFn; 4]; FORMATS],
     /// Weights to floats, for each format.
-    pub(super) decode: [DecodeFn; 8],
+    pub(super) decode: [DecodeFn; FORMATS],
     /// For 1 and 4 rows.
     pub(super) weighted: [WeightedFn; 2],
     /// Sum of `x`.
@@ -246,9 +250,20 @@ macro_rules! instantiate {
                 super::instantiate!(@widths formats::Bf16, $r1, $r2, $r4, $r8),
                 super::instantiate!(@widths $blocks<formats::Q4_0>, $r1, $r2, $r4, $r8),
                 super::instantiate!(@widths $blocks<formats::Q4_1>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::Q5_0>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::Q5_1>, $r1, $r2, $r4, $r8),
                 super::instantiate!(@widths $blocks<formats::Q8_0>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::Q2K>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::Q3K>, $r1, $r2, $r4, $r8),
                 super::instantiate!(@widths $blocks<formats::Q4K>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::Q5K>, $r1, $r2, $r4, $r8),
                 super::instantiate!(@widths $blocks<formats::Q6K>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::IQ4NL>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::IQ4XS>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::MXFP4>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::TQ1_0>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::TQ2_0>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@widths $blocks<formats::I2S>, $r1, $r2, $r4, $r8),
             ],
             decode: [
                 decode::<formats::F32>,
@@ -256,9 +271,20 @@ macro_rules! instantiate {
                 decode::<formats::Bf16>,
                 decode::<$blocks<formats::Q4_0>>,
                 decode::<$blocks<formats::Q4_1>>,
+                decode::<$blocks<formats::Q5_0>>,
+                decode::<$blocks<formats::Q5_1>>,
                 decode::<$blocks<formats::Q8_0>>,
+                decode::<$blocks<formats::Q2K>>,
+                decode::<$blocks<formats::Q3K>>,
                 decode::<$blocks<formats::Q4K>>,
+                decode::<$blocks<formats::Q5K>>,
                 decode::<$blocks<formats::Q6K>>,
+                decode::<$blocks<formats::IQ4NL>>,
+                decode::<$blocks<formats::IQ4XS>>,
+                decode::<$blocks<formats::MXFP4>>,
+                decode::<$blocks<formats::TQ1_0>>,
+                decode::<$blocks<formats::TQ2_0>>,
+                decode::<$blocks<formats::I2S>>,
             ],
             weighted: [weighted::<1>, weighted::<4>],
             sum,

@@ -113,6 +113,21 @@ impl Integers for Neon {
         unsafe { vsubq_s32(a, vdupq_n_s32(b)) }
     }
     #[inline(always)]
+    unsafe fn times(a: Self::I, b: i32) -> Self::I {
+        // SAFETY: the contract of `Simd`.
+        unsafe { vmulq_s32(a, vdupq_n_s32(b)) }
+    }
+    #[inline(always)]
+    unsafe fn lookup(table: &[i8; 16], at: Self::I) -> Self::F {
+        // SAFETY: the contract of `Simd`. The lowest byte of each number is its place, the others
+        // are 0: of what they find only the lowest byte is kept, with its sign.
+        unsafe {
+            let found = vqtbl1q_s8(vld1q_s8(table.as_ptr()), vreinterpretq_u8_s32(at));
+            let found = vshlq_n_s32::<24>(vreinterpretq_s32_s8(found));
+            vcvtq_f32_s32(vshrq_n_s32::<24>(found))
+        }
+    }
+    #[inline(always)]
     unsafe fn to_f32(v: Self::I) -> Self::F {
         // SAFETY: the contract of `Simd`.
         unsafe { vcvtq_f32_s32(v) }

@@ -10,8 +10,16 @@ fn wild(format: Format, blocks: usize) -> Vec<u8> {
     for block in bytes.chunks_exact_mut(size) {
         let half = |v: f32| half::f16::from_f32(v).to_le_bytes();
         match format {
-            Format::Q6K => block[208..].copy_from_slice(&half(-0.37)),
-            Format::Q4_1 | Format::Q4K => {
+            Format::Q6K | Format::Q3K | Format::TQ1_0 | Format::TQ2_0 => {
+                block[size - 2..].copy_from_slice(&half(-0.37));
+            }
+            Format::Q2K => {
+                block[80..82].copy_from_slice(&half(0.021));
+                block[82..].copy_from_slice(&half(-0.6));
+            }
+            Format::MXFP4 => block[0] = 125 + block[3] % 4,
+            Format::I2S => block[..4].copy_from_slice(&0.7f32.to_le_bytes()),
+            Format::Q4_1 | Format::Q5_1 | Format::Q4K | Format::Q5K => {
                 block[..2].copy_from_slice(&half(0.021));
                 block[2..4].copy_from_slice(&half(-0.6));
             }

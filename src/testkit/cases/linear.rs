@@ -19,15 +19,20 @@ pub(super) fn add(table: &mut Vec<Case>) {
     for format in Format::ALL {
         let block = format.block_len();
         // Several blocks, and not a power of two of them.
-        let k = if block == 256 { 768 } else { 160 };
-        for m in [1, 2, 5, 9, 33, 65] {
-            table.push(linear(&format!("m{m}"), format, m, 37, k));
+        let k = if block > 32 { 768 } else { 160 };
+        // What differs between block formats is how they decode: few numbers of rows show it.
+        let every = !format.is_quantised() || EVERY_ROW_COUNT.contains(&format);
+        let rows: &[u64] = if every { &[1, 2, 5, 9, 33, 65] } else { &[1, 3, 40] };
+        for m in rows {
+            table.push(linear(&format!("m{m}"), format, *m, 37, k));
         }
         table.push(linear("one_block", format, 3, 1, block));
-        table.push(linear("wide", format, 1, 259, 2 * block.max(64)));
-        table.push(linear("long", format, 2, 5, 4096));
-        table.push(linear("no_rows", format, 0, 5, block));
         table.push(gapped(format));
+        if every {
+            table.push(linear("wide", format, 1, 259, 2 * block.max(64)));
+            table.push(linear("long", format, 2, 5, 4096));
+            table.push(linear("no_rows", format, 0, 5, block));
+        }
     }
     for k in [1, 3, 31, 33, 127, 129] {
         for format in &Format::ALL[..3] {
@@ -39,11 +44,15 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
     table.push(linear("nothing_to_sum", Format::F32, 3, 5, 0));
     leading(table);
-    for format in [Format::F32, Format::Q4_0, Format::Q6K] {
+    for format in [Format::F32, Format::Q4_0, Format::Q6K, Format::MXFP4, Format::TQ2_0] {
         table.push(merged(format));
         table.extend([1, 9].map(|m| query_key_value(m, format)));
     }
 }
+
+/// Block formats that stand for all others where kernels switch by the number of rows.
+const EVERY_ROW_COUNT: [Format; 5] =
+    [Format::Q4_0, Format::Q4_1, Format::Q8_0, Format::Q4K, Format::Q6K];
 
 /// Weights in one leaf, one of them read alone as well.
 fn merged(format: Format) -> Case {

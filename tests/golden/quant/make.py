@@ -17,9 +17,15 @@ from gguf.quants import dequantize, quantize
 
 HERE = pathlib.Path(__file__).resolve().parent
 FORMATS = {"f32": T.F32, "f16": T.F16, "bf16": T.BF16, "q4_0": T.Q4_0, "q4_1": T.Q4_1,
-           "q8_0": T.Q8_0, "q4_k": T.Q4_K, "q6_k": T.Q6_K}
+           "q8_0": T.Q8_0, "q4_k": T.Q4_K, "q6_k": T.Q6_K, "q5_0": T.Q5_0, "q5_1": T.Q5_1,
+           "q2_k": T.Q2_K, "q3_k": T.Q3_K, "q5_k": T.Q5_K, "iq4_nl": T.IQ4_NL, "iq4_xs": T.IQ4_XS,
+           "mxfp4": T.MXFP4, "tq1_0": T.TQ1_0, "tq2_0": T.TQ2_0}
+# What gguf cannot quantise.
+NO_QUANTISER = {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"}
 # Byte offsets of the f16 scales in a block.
-SCALES = {"q4_0": [0], "q4_1": [0, 2], "q8_0": [0], "q4_k": [0, 2], "q6_k": [208]}
+SCALES = {"q4_0": [0], "q4_1": [0, 2], "q8_0": [0], "q4_k": [0, 2], "q6_k": [208],
+          "q5_0": [0], "q5_1": [0, 2], "q2_k": [80, 82], "q3_k": [108], "q5_k": [0, 2], "iq4_nl": [0],
+          "iq4_xs": [0], "tq1_0": [52], "tq2_0": [64], "mxfp4": []}
 # Zero, minus zero, the smallest subnormal, the largest number, one, an ugly negative, infinity, NaN.
 EDGES = [0x0000, 0x8000, 0x0001, 0x7BFF, 0x3C00, 0xB555, 0x7C00, 0x7E00]
 
@@ -40,6 +46,8 @@ def blocks_of(name, rng):
         for row in range(len(blocks)):
             bits = 0x2C00 + int(rng.integers(0, 0x400)) if row < 4 else EDGES[row - 4]
             blocks[row, at:at + 2] = [bits & 255, bits >> 8]
+    if name == "mxfp4":  # its scale is an exponent
+        blocks[:, 0] = [120, 121, 127, 130, 0, 1, 2, 3, 128, 200, 254, 255]
     return blocks
 
 
@@ -60,12 +68,30 @@ def formats():
         with np.errstate(all="ignore"):
             values = dequantize(blocks, kind).astype("<f4")
         row = {"blocks": blocks.tobytes().hex(), "values": values.tobytes().hex()}
-        if name not in ("q4_k", "q6_k"):
+        if name not in NO_QUANTISER:
             x = inputs_of(name, rng)
             row |= {"inputs": x.astype("<f4").tobytes().hex(),
                     "encoded": np.ascontiguousarray(quantize(x, kind)).tobytes().hex()}
         out[name] = row
+    out["i2_s"] = i2_s(rng)
     return out
+
+
+def i2_s(rng):
+    """BitNet's format, which gguf has not: by quantize_i2_s of microsoft/BitNet, src/ggml-bitnet-mad.cpp,
+    as built for x86. `file` is a tensor as a file has it, `blocks` the same with the scale before each."""
+    scale = np.float32(0.0371)
+    values = rng.integers(-1, 2, (4, 128)).astype(np.float32) * scale
+    packed = np.zeros((4, 32), np.uint8)
+    for block, row in zip(packed, values):
+        for j, value in enumerate(row):
+            code = 1 if abs(value) < 1e-6 else 2 if value > 0 else 0
+            block[j % 32] |= code << (6 - 2 * (j // 32))
+    tail = scale.tobytes() + rng.integers(0, 256, 28, dtype=np.uint8).tobytes()
+    blocks = b"".join(scale.tobytes() + block.tobytes() for block in packed)
+    return {"blocks": blocks.hex(), "values": values.astype("<f4").tobytes().hex(),
+            "file": (packed.tobytes() + tail).hex(),
+            "inputs": values.astype("<f4").tobytes().hex(), "encoded": blocks.hex()}
 
 
 def checksum(values):

@@ -1,0 +1,44 @@
+// Weights as I2_S, with the scale before each block: w = d * (q - 1) in blocks of 128 (36 bytes): f32 d, then 32
+// bytes of bit pairs; weights j, 32 + j, 64 + j, 96 + j lie in byte j, highest first. The contract is in
+// dequant_f32.wgsl.
+// Work split: a unit is 8 neighbouring j, so 32 weights; four threads read one block.
+alias WeightWord = u32;
+const PARTIAL: bool = false;
+const UNIT_LEN: u32 = 32u;
+const PARTS: u32 = 8u;
+
+struct Unit {
+    q: vec2<u32>,
+    d: f32,
+}
+
+// Block index of the first weight of a row.
+fn row_start(row: u32, k: u32) -> u32 {
+    return row * (k / 128u);
+}
+
+// Weights of quadrant z (32 columns each) of four bytes.
+fn decode(word: u32, z: u32, d: f32) -> vec4<f32> {
+    return (vec4<f32>(unpack4xU8((word >> (6u - z * 2u)) & 0x03030303u)) - vec4(1.0)) * d;
+}
+
+fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
+    let i = (start + min(c, k - 4u) / 128u) * 9u;
+    let word = weight_word(i + 1u + ((c & 31u) >> 2u));
+    return decode(word, (c & 96u) >> 5u, bitcast<f32>(weight_word(i)));
+}
+
+fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
+    let i = (start + (unit >> 2u)) * 9u;
+    let q = i + 1u + (unit & 3u) * 2u;
+    return Unit(vec2(weight_word(q), weight_word(q + 1u)), bitcast<f32>(weight_word(i)));
+}
+
+fn part_column(unit: u32, part: u32) -> u32 {
+    // Parts 2 z and 2 z + 1 are the first and the second four of quadrant z.
+    return (unit >> 2u) * 128u + (unit & 3u) * 8u + (part >> 1u) * 32u + (part & 1u) * 4u;
+}
+
+fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
+    return decode(unit.q[part & 1u], part >> 1u, unit.d);
+}

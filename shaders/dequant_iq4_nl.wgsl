@@ -1,0 +1,40 @@
+// Weights as IQ4_NL: w = d * value of q in blocks of 32 (18 bytes), which lie as those of Q4_0. The contract is
+// in dequant_f32.wgsl.
+// Work split: a unit is 4 bytes, so 8 weights; four threads read one block, and 64 bytes of x in a row.
+#import half
+#import halfwords
+#import iq4_values
+
+alias WeightWord = u32;
+const PARTIAL: bool = false;
+const UNIT_LEN: u32 = 8u;
+const PARTS: u32 = 2u;
+
+struct Unit {
+    q: u32,
+    d: f32,
+}
+
+// Block index of the first weight of a row.
+fn row_start(row: u32, k: u32) -> u32 {
+    return row * (k / 32u);
+}
+
+fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
+    let h = (start + min(c, k - 4u) / 32u) * 9u;
+    let word = weight_u32(h + 1u + ((c & 15u) >> 1u));
+    return iq4_values(word >> ((c & 16u) >> 2u)) * half_low(weight_u16(h));
+}
+
+fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
+    let h = (start + (unit >> 2u)) * 9u;
+    return Unit(weight_u32(h + 1u + 2u * (unit & 3u)), half_low(weight_u16(h)));
+}
+
+fn part_column(unit: u32, part: u32) -> u32 {
+    return (unit >> 2u) * 32u + (unit & 3u) * 4u + part * 16u;
+}
+
+fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
+    return iq4_values(unit.q >> (part * 4u)) * unit.d;
+}

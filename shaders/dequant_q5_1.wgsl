@@ -1,0 +1,46 @@
+// Weights as Q5_1: w = d * q + m in blocks of 32 (24 bytes): f16 d and m, 32 fifth bits of which bit i belongs
+// to weight i, then 16 bytes as in Q4_0. The contract is in dequant_f32.wgsl.
+// Work split: a unit is 4 bytes, so 8 weights; four threads read one block, and 64 bytes of x in a row.
+#import half
+#import fifths
+
+alias WeightWord = u32;
+const PARTIAL: bool = false;
+const UNIT_LEN: u32 = 8u;
+const PARTS: u32 = 2u;
+
+struct Unit {
+    q: u32,
+    // Fifth bits of the unit, those of the upper nibbles 16 places up.
+    high: u32,
+    d: f32,
+    m: f32,
+}
+
+// Block index of the first weight of a row.
+fn row_start(row: u32, k: u32) -> u32 {
+    return row * (k / 32u);
+}
+
+fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
+    let i = (start + min(c, k - 4u) / 32u) * 6u;
+    let scales = weight_word(i);
+    let word = weight_word(i + 2u + ((c & 15u) >> 2u)) >> ((c & 16u) >> 2u);
+    return fifths(word, weight_word(i + 1u) >> (c & 31u)) * half_low(scales) + vec4(half_high(scales));
+}
+
+fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
+    let i = (start + (unit >> 2u)) * 6u;
+    let t = unit & 3u;
+    let scales = weight_word(i);
+    let high = weight_word(i + 1u) >> (4u * t);
+    return Unit(weight_word(i + 2u + t), high, half_low(scales), half_high(scales));
+}
+
+fn part_column(unit: u32, part: u32) -> u32 {
+    return (unit >> 2u) * 32u + (unit & 3u) * 4u + part * 16u;
+}
+
+fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
+    return fifths(unit.q >> (part * 4u), unit.high >> (part * 16u)) * unit.d + vec4(unit.m);
+}

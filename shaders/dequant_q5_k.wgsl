@@ -1,0 +1,62 @@
+// Weights as Q5_K: w = d * s * q - dmin * m in blocks of 256 (176 bytes): f16 d and dmin, 12 bytes of 6-bit
+// scales s and minima m of 8 sub-blocks, 32 bytes of which bit b of byte j is the fifth bit of weight j of
+// sub-block b, then 128 bytes as in Q4_K. The contract is in dequant_f32.wgsl.
+// Work split: a unit is 16 of these bytes, half of two sub-blocks; eight neighbouring threads read
+// one block and share its header. Why: blocks are aligned to 16 bytes, so each read is a vec4.
+#import half
+#import k_scales
+
+alias WeightWord = vec4<u32>;
+const PARTIAL: bool = false;
+const UNIT_LEN: u32 = 32u;
+const PARTS: u32 = 8u;
+
+struct Unit {
+    q: vec4<u32>,
+    // Fifth bits of the two sub-blocks, lowest.
+    high: vec4<u32>,
+    // Scales of the two sub-blocks, then minima.
+    scales: vec4<f32>,
+}
+
+// Block index of the first weight of a row.
+fn row_start(row: u32, k: u32) -> u32 {
+    return row * (k / 256u);
+}
+
+fn decode(word: u32, high: u32, scale: f32, minimum: f32) -> vec4<f32> {
+    let q = (word & 0x0f0f0f0fu) | ((high & 0x01010101u) << 4u);
+    return vec4<f32>(unpack4xU8(q)) * scale - vec4(minimum);
+}
+
+fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
+    let block = (start + min(c, k - 4u) / 256u) * 11u;
+    let b = (c & 255u) >> 5u;
+    let scales = pair_scales(weight_word(block), b >> 1u);
+    let half = (c & 16u) >> 4u;
+    let t = (c & 15u) >> 2u;
+    let word = weight_word(block + 3u + (b >> 1u) * 2u + half)[t] >> ((b & 1u) * 4u);
+    let high = weight_word(block + 1u + half)[t] >> b;
+    let odd = (b & 1u) == 1u;
+    return decode(word, high, select(scales.x, scales.y, odd), select(scales.z, scales.w, odd));
+}
+
+fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
+    let block = (start + (unit >> 3u)) * 11u;
+    let l = unit & 7u;
+    let high = weight_word(block + 1u + (l & 1u)) >> vec4(l & 6u);
+    return Unit(weight_word(block + 3u + l), high, pair_scales(weight_word(block), l >> 1u));
+}
+
+fn part_column(unit: u32, part: u32) -> u32 {
+    // 256 columns a block, 64 a group, 16 a half; the upper nibbles are 32 columns further.
+    return (unit >> 1u) * 64u + (unit & 1u) * 16u + (part & 3u) * 4u + (part & 4u) * 8u;
+}
+
+fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
+    let upper = part > 3u;
+    let s = unit.scales;
+    let word = unit.q[part & 3u] >> (part & 4u);
+    let high = unit.high[part & 3u] >> (part >> 2u);
+    return decode(word, high, select(s.x, s.y, upper), select(s.z, s.w, upper));
+}

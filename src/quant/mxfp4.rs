@@ -1,0 +1,55 @@
+//! MXFP4: 32 weights in 17 bytes (4.25 bits a weight), ggml's `block_mxfp4`; the microscaling
+//! format of the Open Compute Project with a shared power of two.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 | `e`: the shared exponent |
+//! | 1..17 | `qs`, 16 bytes: byte `j` holds weight `j` in its low 4 bits, weight `j + 16` in its high |
+//!
+//! Meaning: `w[i] = 2^(e - 128) * VALUES[q[i]]`. A quant is a sign, two bits of exponent and one of
+//! mantissa; `VALUES` are twice its numbers, so that they are whole, and the power half of it.
+
+/// Weights in a block.
+pub const LEN: usize = 32;
+/// Bytes of a block.
+pub const BYTES: usize = 17;
+
+/// Twice the numbers of the sixteen quants.
+pub const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// `2^(e - 128)`; the two smallest are subnormal.
+#[inline]
+pub fn scale(e: u8) -> f32 {
+    let bits = if e < 2 { 0x0020_0000 << e } else { (u32::from(e) - 1) << 23 };
+    f32::from_bits(bits)
+}
+
+/// The 32 weights of a block.
+#[inline]
+pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    let d = scale(block[0]);
+    for j in 0..16 {
+        let q = block[1 + j];
+        out[j] = d * f32::from(VALUES[usize::from(q & 15)]);
+        out[j + 16] = d * f32::from(VALUES[usize::from(q >> 4)]);
+    }
+}
+
+/// The block nearest to 32 finite values, by ggml's reference: the largest magnitude decides the
+/// power of two. Any finite value has one.
+pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
+    let largest = values.iter().fold(0.0f32, |a, v| a.max(v.abs()));
+    // The exponent of the largest magnitude, less the largest exponent of a quant, which is 2.
+    let e = ((largest.to_bits() >> 23) as u8).saturating_sub(2);
+    let d = scale(e);
+    let nearest = |v: f32| {
+        let far = |i: usize| (d * f32::from(VALUES[i]) - v).abs();
+        (1..16).fold(0, |best, i| if far(i) < far(best) { i } else { best }) as u8
+    };
+    let mut block = [0; BYTES];
+    block[0] = e;
+    for j in 0..16 {
+        block[1 + j] = nearest(values[j]) | nearest(values[j + 16]) << 4;
+    }
+    Some(block)
+}
