@@ -101,6 +101,8 @@ pub mod reference;
 
 pub mod codegen;
 pub mod provider;
+#[cfg(feature = "translate")]
+pub mod translate;
 
 pub mod cpu;
 #[cfg(feature = "webgpu")]

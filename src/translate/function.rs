@@ -156,11 +156,7 @@ impl<'w, 'a> Body<'w, 'a> {
 
 /// Expressions that become variables: loads, which happen where they stand; what is used more than
 /// once, or by text that repeats it; what has a name.
-fn baked(
-    module: &Module,
-    function: &Function,
-    info: &FunctionInfo,
-) -> HashSet<Handle<Expression>> {
+fn baked(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<Handle<Expression>> {
     let mut baked = HashSet::new();
     for (h, expression) in function.expressions.iter() {
         let is_vector = |h: &&Handle<Expression>| {

@@ -79,9 +79,8 @@ impl<'a> Writer<'a> {
             F::Refract => self.vector_function("refract", "", args, |w, _| {
                 let dot = joined(size, " + ", |c| format!("a.{c} * b.{c}"));
                 let bend = format!("c * d + {}", root("k".to_string(), w));
-                let form = |x: &str| {
-                    format!("a.{x} = k < 0.0f ? 0.0f : c * a.{x} - ({bend}) * b.{x};")
-                };
+                let form =
+                    |x: &str| format!("a.{x} = k < 0.0f ? 0.0f : c * a.{x} - ({bend}) * b.{x};");
                 let steps = joined(size, " ", form);
                 let k = "const f32 k = 1.0f - c * c * (1.0f - d * d);";
                 Ok(format!("const f32 d = {dot}; {k} {steps} return a;"))
@@ -136,21 +135,26 @@ impl<'a> Writer<'a> {
                 Matrix { .. },
             ) => {
                 let sign = if op == BinaryOperator::Add { "+" } else { "-" };
-                let form = |c: usize, r| format!("{} {sign} {}", at("a", rows, c, r), at("b", rows, c, r));
+                let form =
+                    |c: usize, r| format!("{} {sign} {}", at("a", rows, c, r), at("b", rows, c, r));
                 (matrix(columns, rows), cells(columns, rows, form))
             }
-            (BinaryOperator::Multiply, &Matrix { columns, rows, .. }, Number(_)) => {
-                (matrix(columns, rows), cells(columns, rows, |c, r| format!("{} * b", at("a", rows, c, r))))
-            }
-            (BinaryOperator::Multiply, Number(_), &Matrix { columns, rows, .. }) => {
-                (matrix(columns, rows), cells(columns, rows, |c, r| format!("a * {}", at("b", rows, c, r))))
-            }
+            (BinaryOperator::Multiply, &Matrix { columns, rows, .. }, Number(_)) => (
+                matrix(columns, rows),
+                cells(columns, rows, |c, r| format!("{} * b", at("a", rows, c, r))),
+            ),
+            (BinaryOperator::Multiply, Number(_), &Matrix { columns, rows, .. }) => (
+                matrix(columns, rows),
+                cells(columns, rows, |c, r| format!("a * {}", at("b", rows, c, r))),
+            ),
             (BinaryOperator::Multiply, &Matrix { columns, rows, .. }, Vector { .. }) => {
-                let sum = |r| sum(columns, |c| format!("{} * b.{}", at("a", rows, c, r), COMPONENTS[c]));
+                let sum =
+                    |r| sum(columns, |c| format!("{} * b.{}", at("a", rows, c, r), COMPONENTS[c]));
                 (vector(rows), components(rows, sum))
             }
             (BinaryOperator::Multiply, Vector { .. }, &Matrix { columns, rows, .. }) => {
-                let sum = |c| sum(rows, |r| format!("a.{} * {}", COMPONENTS[r], at("b", rows, c, r)));
+                let sum =
+                    |c| sum(rows, |r| format!("a.{} * {}", COMPONENTS[r], at("b", rows, c, r)));
                 (vector(columns), components(columns, sum))
             }
             (
@@ -158,7 +162,9 @@ impl<'a> Writer<'a> {
                 &Matrix { columns: shared, rows, .. },
                 &Matrix { columns, rows: other, .. },
             ) => {
-                let cell = |c, r| sum(shared, |k| format!("{} * {}", at("a", rows, k, r), at("b", other, c, k)));
+                let cell = |c, r| {
+                    sum(shared, |k| format!("{} * {}", at("a", rows, k, r), at("b", other, c, k)))
+                };
                 (matrix(columns, rows), cells(columns, rows, cell))
             }
             _ => return self.refuse(format!("{op:?} of matrices")),
@@ -180,7 +186,10 @@ impl<'a> Writer<'a> {
             F::Transpose => {
                 let inner = TypeInner::Matrix { columns: rows, rows: columns, scalar };
                 let text = cells(rows, columns, |c, r| at("a", rows, r, c));
-                (self.value_type(&inner)?, format!("    {} o;\n{text}    return o;\n", self.value_type(&inner)?))
+                (
+                    self.value_type(&inner)?,
+                    format!("    {} o;\n{text}    return o;\n", self.value_type(&inner)?),
+                )
             }
             F::Determinant => {
                 let all: Vec<usize> = (0..columns as usize).collect();
@@ -205,7 +214,11 @@ fn cells(columns: VectorSize, rows: VectorSize, form: impl Fn(usize, usize) -> S
     let mut text = String::new();
     for column in 0..columns as usize {
         for row in 0..rows as usize {
-            text.push_str(&format!("    {} = {};\n", at("o", rows, column, row), form(column, row)));
+            text.push_str(&format!(
+                "    {} = {};\n",
+                at("o", rows, column, row),
+                form(column, row)
+            ));
         }
     }
     text
@@ -230,7 +243,13 @@ fn determinant(rows: VectorSize, row: usize, columns: &[usize]) -> String {
     let mut text = String::new();
     for (i, column) in columns.iter().enumerate() {
         let others: Vec<usize> = columns.iter().copied().filter(|c| c != column).collect();
-        let sign = if i == 0 { "" } else if i % 2 == 1 { " - " } else { " + " };
+        let sign = if i == 0 {
+            ""
+        } else if i % 2 == 1 {
+            " - "
+        } else {
+            " + "
+        };
         let cell = at("a", rows, *column, row);
         text.push_str(&format!("{sign}{cell} * ({})", determinant(rows, row + 1, &others)));
     }

@@ -41,8 +41,16 @@ const HELPERS: &[Helper] = &[
     return b == 0 || (b == -1 && (u32)a == 0x80000000u) ? 1 : b;
 }",
     ),
-    with("wl_div_i32", &["wl_divisor"], "i32 wl_div_i32(i32 a, i32 b) { return a / wl_divisor(a, b); }"),
-    with("wl_rem_i32", &["wl_divisor"], "i32 wl_rem_i32(i32 a, i32 b) { return a % wl_divisor(a, b); }"),
+    with(
+        "wl_div_i32",
+        &["wl_divisor"],
+        "i32 wl_div_i32(i32 a, i32 b) { return a / wl_divisor(a, b); }",
+    ),
+    with(
+        "wl_rem_i32",
+        &["wl_divisor"],
+        "i32 wl_rem_i32(i32 a, i32 b) { return a % wl_divisor(a, b); }",
+    ),
     // Bits.
     each(
         "wl_clz",
@@ -71,7 +79,11 @@ const HELPERS: &[Helper] = &[
         &["wl_ctz"],
         "u32 wl_first_trailing(u32 a) { return a == 0u ? 0xffffffffu : wl_ctz(a); }",
     ),
-    with("wl_first_leading_u32", &["wl_clz"], "u32 wl_first_leading_u32(u32 a) { return 31u - wl_clz(a); }"),
+    with(
+        "wl_first_leading_u32",
+        &["wl_clz"],
+        "u32 wl_first_leading_u32(u32 a) { return 31u - wl_clz(a); }",
+    ),
     with(
         "wl_first_leading_i32",
         &["wl_clz"],

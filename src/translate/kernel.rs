@@ -320,8 +320,7 @@ impl Body<'_, '_> {
         let threads = self.w.threads();
         let space = self.w.dialect.space(AddressSpace::WorkGroup);
         for (name, bytes) in variables {
-            let (unit, count) =
-                if bytes % 4 == 0 { ("u32", bytes / 4) } else { ("char", *bytes) };
+            let (unit, count) = if bytes % 4 == 0 { ("u32", bytes / 4) } else { ("char", *bytes) };
             let store = format!("(({space}{unit}*)&{name})[i] = 0;");
             self.line(&format!("for (u32 i = wl_index(); i < {count}u; i += {threads}u) {store}"));
         }

@@ -178,8 +178,8 @@ impl ArrayLength {
 /// # Errors
 /// Compile, with naga's message, for text that is not valid.
 pub fn parse(wgsl: &str) -> Result<(Module, ModuleInfo)> {
-    let module = naga::front::wgsl::parse_str(wgsl)
-        .map_err(|e| Error::compile(e.emit_to_string(wgsl)))?;
+    let module =
+        naga::front::wgsl::parse_str(wgsl).map_err(|e| Error::compile(e.emit_to_string(wgsl)))?;
     let capabilities = Capabilities::SHADER_FLOAT16
         | Capabilities::SHADER_FLOAT16_IN_FLOAT32
         | Capabilities::SUBGROUP
@@ -218,8 +218,7 @@ fn translate(
     let constants: PipelineConstants =
         options.constants.iter().map(|(name, value)| (name.clone(), *value)).collect();
     let stage = ShaderStage::Compute;
-    let is_entry =
-        |point: &&naga::EntryPoint| point.stage == stage && point.name == options.entry;
+    let is_entry = |point: &&naga::EntryPoint| point.stage == stage && point.name == options.entry;
     if !module.entry_points.iter().any(|point| is_entry(&point)) {
         return Err(Error::invalid(format!("there is no compute entry point {:?}", options.entry)));
     }

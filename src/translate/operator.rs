@@ -146,8 +146,14 @@ impl<'a> Writer<'a> {
         }
         let scalar = a.scalar;
         let result = match op {
-            Op::Equal | Op::NotEqual | Op::Less | Op::LessEqual | Op::Greater
-            | Op::GreaterEqual | Op::LogicalAnd | Op::LogicalOr => Scalar::BOOL,
+            Op::Equal
+            | Op::NotEqual
+            | Op::Less
+            | Op::LessEqual
+            | Op::Greater
+            | Op::GreaterEqual
+            | Op::LogicalAnd
+            | Op::LogicalOr => Scalar::BOOL,
             _ => scalar,
         };
         let args = [self.arg(&a)?, self.arg(&b)?];
@@ -158,7 +164,13 @@ impl<'a> Writer<'a> {
         })
     }
 
-    pub(super) fn binary_form(&mut self, op: BinaryOperator, of: Scalar, a: &str, b: &str) -> Result<String> {
+    pub(super) fn binary_form(
+        &mut self,
+        op: BinaryOperator,
+        of: Scalar,
+        a: &str,
+        b: &str,
+    ) -> Result<String> {
         use BinaryOperator as Op;
         let kind = of.kind;
         let signed = kind == ScalarKind::Sint;

@@ -34,39 +34,39 @@ use Way::{Pack, Unpack, UnpackSigned};
 
 fn packing(fun: F) -> Option<(Way, Packing)> {
     use VectorSize::{Bi, Quad};
-    let (way, name, size, scalar, form, needs): (_, _, _, _, _, &'static [&'static str]) =
-        match fun {
-            F::Pack4x8snorm => (Pack, "pack4x8snorm", Quad, "f32", SNORM8, &[]),
-            F::Pack4x8unorm => (Pack, "pack4x8unorm", Quad, "f32", UNORM8, &[]),
-            F::Pack2x16snorm => (Pack, "pack2x16snorm", Bi, "f32", SNORM16, &[]),
-            F::Pack2x16unorm => (Pack, "pack2x16unorm", Bi, "f32", UNORM16, &[]),
-            F::Pack2x16float => {
-                (Pack, "pack2x16float", Bi, "f32", "wl_f16_of_f32(a)", &["wl_f16_of_f32"])
-            }
-            F::Pack4xI8 => (Pack, "pack4xI8", Quad, "i32", "a", &[]),
-            F::Pack4xU8 => (Pack, "pack4xU8", Quad, "u32", "a", &[]),
-            F::Pack4xI8Clamp => {
-                let form = "wl_min_i32(wl_max_i32(a, -128), 127)";
-                (Pack, "pack4xI8Clamp", Quad, "i32", form, &["wl_min_i32", "wl_max_i32"])
-            }
-            F::Pack4xU8Clamp => {
-                (Pack, "pack4xU8Clamp", Quad, "u32", "wl_min_u32(a, 255u)", &["wl_min_u32"])
-            }
-            F::Unpack4x8snorm => {
-                (UnpackSigned, "unpack4x8snorm", Quad, "f32", "fmax$((f32)a / 127.0f, -1.0f)", &[])
-            }
-            F::Unpack4x8unorm => (Unpack, "unpack4x8unorm", Quad, "f32", "(f32)a / 255.0f", &[]),
-            F::Unpack2x16snorm => {
-                (UnpackSigned, "unpack2x16snorm", Bi, "f32", "fmax$((f32)a / 32767.0f, -1.0f)", &[])
-            }
-            F::Unpack2x16unorm => (Unpack, "unpack2x16unorm", Bi, "f32", "(f32)a / 65535.0f", &[]),
-            F::Unpack2x16float => {
-                (Unpack, "unpack2x16float", Bi, "f32", "wl_f32_of_f16((f16)a)", &["wl_f32_of_f16"])
-            }
-            F::Unpack4xI8 => (UnpackSigned, "unpack4xI8", Quad, "i32", "a", &[]),
-            F::Unpack4xU8 => (Unpack, "unpack4xU8", Quad, "u32", "a", &[]),
-            _ => return None,
-        };
+    let (way, name, size, scalar, form, needs): (_, _, _, _, _, &'static [&'static str]) = match fun
+    {
+        F::Pack4x8snorm => (Pack, "pack4x8snorm", Quad, "f32", SNORM8, &[]),
+        F::Pack4x8unorm => (Pack, "pack4x8unorm", Quad, "f32", UNORM8, &[]),
+        F::Pack2x16snorm => (Pack, "pack2x16snorm", Bi, "f32", SNORM16, &[]),
+        F::Pack2x16unorm => (Pack, "pack2x16unorm", Bi, "f32", UNORM16, &[]),
+        F::Pack2x16float => {
+            (Pack, "pack2x16float", Bi, "f32", "wl_f16_of_f32(a)", &["wl_f16_of_f32"])
+        }
+        F::Pack4xI8 => (Pack, "pack4xI8", Quad, "i32", "a", &[]),
+        F::Pack4xU8 => (Pack, "pack4xU8", Quad, "u32", "a", &[]),
+        F::Pack4xI8Clamp => {
+            let form = "wl_min_i32(wl_max_i32(a, -128), 127)";
+            (Pack, "pack4xI8Clamp", Quad, "i32", form, &["wl_min_i32", "wl_max_i32"])
+        }
+        F::Pack4xU8Clamp => {
+            (Pack, "pack4xU8Clamp", Quad, "u32", "wl_min_u32(a, 255u)", &["wl_min_u32"])
+        }
+        F::Unpack4x8snorm => {
+            (UnpackSigned, "unpack4x8snorm", Quad, "f32", "fmax$((f32)a / 127.0f, -1.0f)", &[])
+        }
+        F::Unpack4x8unorm => (Unpack, "unpack4x8unorm", Quad, "f32", "(f32)a / 255.0f", &[]),
+        F::Unpack2x16snorm => {
+            (UnpackSigned, "unpack2x16snorm", Bi, "f32", "fmax$((f32)a / 32767.0f, -1.0f)", &[])
+        }
+        F::Unpack2x16unorm => (Unpack, "unpack2x16unorm", Bi, "f32", "(f32)a / 65535.0f", &[]),
+        F::Unpack2x16float => {
+            (Unpack, "unpack2x16float", Bi, "f32", "wl_f32_of_f16((f16)a)", &["wl_f32_of_f16"])
+        }
+        F::Unpack4xI8 => (UnpackSigned, "unpack4xI8", Quad, "i32", "a", &[]),
+        F::Unpack4xU8 => (Unpack, "unpack4xU8", Quad, "u32", "a", &[]),
+        _ => return None,
+    };
     Some((way, Packing { name, size, scalar, form, needs }))
 }
 

@@ -152,7 +152,9 @@ impl Body<'_, '_> {
             Index::Known(index) => Ok(index.to_string()),
             Index::Value(h) => {
                 let text = self.value(h)?;
-                if self.w.options.bounds == Bounds::Unchecked || self.known(h).is_some_and(|i| i < count) {
+                if self.w.options.bounds == Bounds::Unchecked
+                    || self.known(h).is_some_and(|i| i < count)
+                {
                     return Ok(text);
                 }
                 self.restricted(&text, &format!("{}u", count - 1))
@@ -182,9 +184,7 @@ impl Body<'_, '_> {
     pub(super) fn length(&mut self, array: Handle<Expression>) -> Result<String> {
         match self.function.originating_global(array) {
             Some(global) => Ok(format!("wl_lengths.{}", self.w.globals[&global])),
-            None => {
-                self.w.refuse("the length of a runtime-sized array behind a pointer parameter")
-            }
+            None => self.w.refuse("the length of a runtime-sized array behind a pointer parameter"),
         }
     }
 

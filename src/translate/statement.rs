@@ -1,7 +1,7 @@
 //! Statements: structured control flow as it is, loops with their `continuing` where it comes.
 
-use naga::{Barrier, Block, Expression, Function, Handle, Statement, SwitchCase, SwitchValue};
 use naga::TypeInner;
+use naga::{Barrier, Block, Expression, Function, Handle, Statement, SwitchCase, SwitchValue};
 
 use super::dialect::Dialect;
 use super::function::{Body, Loop};
@@ -254,8 +254,5 @@ fn has_continue(block: &Block) -> bool {
 
 /// Whether nothing behind a block is reached.
 fn ends(block: &Block) -> bool {
-    matches!(
-        block.last(),
-        Some(Statement::Break | Statement::Continue | Statement::Return { .. })
-    )
+    matches!(block.last(), Some(Statement::Break | Statement::Continue | Statement::Return { .. }))
 }

@@ -4,7 +4,9 @@
 //! WGSL wants them in uniform control flow, so CUDA's name every lane of the warp that exists, and
 //! wait for it. Lanes that have returned take no part in sums.
 
-use naga::{BinaryOperator, BuiltIn, CollectiveOperation as Kind, Direction, Expression, GatherMode};
+use naga::{
+    BinaryOperator, BuiltIn, CollectiveOperation as Kind, Direction, Expression, GatherMode,
+};
 use naga::{Handle, Scalar, ScalarKind, SubgroupOperation as Op, VectorSize};
 
 use super::dialect::Dialect;
@@ -376,8 +378,12 @@ impl Body<'_, '_> {
         let operand = self.operand(argument)?;
         let ty = self.w.scalar(operand.scalar)?;
         let lane = match mode {
-            M::Broadcast(h) | M::Shuffle(h) | M::ShuffleDown(h) | M::ShuffleUp(h)
-            | M::ShuffleXor(h) | M::QuadBroadcast(h) => format!("(u32)({})", self.value(h)?),
+            M::Broadcast(h)
+            | M::Shuffle(h)
+            | M::ShuffleDown(h)
+            | M::ShuffleUp(h)
+            | M::ShuffleXor(h)
+            | M::QuadBroadcast(h) => format!("(u32)({})", self.value(h)?),
             M::QuadSwap(Direction::X) => "1u".to_string(),
             M::QuadSwap(Direction::Y) => "2u".to_string(),
             M::QuadSwap(Direction::Diagonal) => "3u".to_string(),

@@ -227,7 +227,7 @@ impl Writer<'_> {
         if !dynamic {
             pad(&mut fields, span - end);
             // A compiler that lays it out otherwise stops here.
-            check = format!("\ntypedef char wl_{name}[sizeof({name}) == {span} ? 1 : -1];");
+            check = format!("\ntypedef char wl_size_of_{name}[sizeof({name}) == {span} ? 1 : -1];");
         }
         self.define(&name, |_| Ok(format!("typedef struct {{{fields} }} {name};{check}")))?;
         Ok(name)
@@ -242,7 +242,11 @@ impl Writer<'_> {
     }
 
     /// The parts of a struct in braces: values by member, already as memory, and the gaps.
-    pub(super) fn struct_parts(&self, members: &[StructMember], values: &[String]) -> Result<String> {
+    pub(super) fn struct_parts(
+        &self,
+        members: &[StructMember],
+        values: &[String],
+    ) -> Result<String> {
         let mut parts = Vec::new();
         let mut end = 0;
         for (member, value) in members.iter().zip(values) {
@@ -268,9 +272,7 @@ impl Writer<'_> {
             _ => "",
         };
         let element = match self.module.types[base].inner {
-            TypeInner::Array { base, size: ArraySize::Dynamic, .. } => {
-                self.element_type(base)?
-            }
+            TypeInner::Array { base, size: ArraySize::Dynamic, .. } => self.element_type(base)?,
             _ => self.place_type(base)?,
         };
         Ok(format!("{constant}{}{element}* {name}", self.dialect.space(space)))

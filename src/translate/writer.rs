@@ -89,7 +89,7 @@ impl<'a> Writer<'a> {
         Err(Error::unsupported(format!("{what} is not translated")))
     }
 
-    /// Asks for an OpenCL extension, with the pragma that turns it on.
+    /// Asks for an OpenCL extension; the program turns it on.
     pub(super) fn extension(&mut self, name: &'static str) {
         self.extensions.insert(name);
     }

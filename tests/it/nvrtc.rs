@@ -72,7 +72,8 @@ impl Nvrtc {
         let mut program: Program = ptr::null_mut();
         let none = ptr::null();
         // SAFETY: the strings live until the call is over; NVRTC copies them.
-        let made = unsafe { create(&mut program, text.as_ptr(), none, 0, none.cast(), none.cast()) };
+        let made =
+            unsafe { create(&mut program, text.as_ptr(), none, 0, none.cast(), none.cast()) };
         if made != 0 {
             return Err(format!("nvrtcCreateProgram gives {made}"));
         }
