@@ -11,7 +11,7 @@ use warploom::base::{ShapeClass, Symbol};
 use warploom::engine::{EngineId, Registry};
 use warploom::ir::{self, Graph, NodeId};
 use warploom::llm::{Wanted, class_of};
-use warploom::plan::{Options, PASSES, Plan, Selector, TextOptions};
+use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::DeviceProfile;
 
 /// Positions of the cache unless the command line says otherwise; a session's own default.
@@ -42,6 +42,9 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         write!(out, "{text}")?;
         return Ok(Exit::Done);
     }
+    if !args.with_device.is_empty() {
+        return over_devices(args, &options, &mut out);
+    }
     let plan = match &args.plan {
         Some(path) => Plan::load(&read(path)?).with_context(|| path.display().to_string())?,
         None => {
@@ -69,6 +72,26 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         let text = TextOptions { all: args.all, arena: args.arena, why: !args.no_why };
         write!(out, "{}", report.text(&text))?;
     }
+    Ok(Exit::Done)
+}
+
+/// A plan over several devices.
+fn over_devices(
+    args: &ExplainArgs,
+    options: &Options,
+    out: &mut impl Write,
+) -> anyhow::Result<Exit> {
+    let (graph, class) = subject(args)?;
+    let mut devices = vec![profile(args)?];
+    for name in &args.with_device {
+        devices.push(named_profile(name)?);
+    }
+    let plan = PartitionedPlan::new(&graph, &class, &devices, &args.place_nodes, options)?;
+    if let Some(path) = &args.save_plan {
+        write_file(path, &plan.save()?)?;
+        tell(&format!("plan written to {}", path.display()));
+    }
+    write!(out, "{}", plan.explain())?;
     Ok(Exit::Done)
 }
 
@@ -108,6 +131,11 @@ fn profile(args: &ExplainArgs) -> anyhow::Result<DeviceProfile> {
         let selected = found.devices.into_iter().find(|device| device.selected);
         return selected.map(|device| device.profile).context("no device is selected");
     };
+    named_profile(name)
+}
+
+/// A saved or known profile.
+fn named_profile(name: &str) -> anyhow::Result<DeviceProfile> {
     if DeviceProfile::known_names().any(|known| known == name) {
         return Ok(DeviceProfile::known(name)?);
     }
@@ -141,15 +169,25 @@ fn check_passes(args: &ExplainArgs) -> anyhow::Result<()> {
 /// `LABEL=ID`, `%NODE=ID` or `op:NAME=ID`.
 pub(crate) fn forced(text: &str) -> Result<(Selector, EngineId), String> {
     let (nodes, id) = text.rsplit_once('=').ok_or("must be NODES=ID")?;
-    let selector = match (nodes.strip_prefix('%'), nodes.strip_prefix("op:")) {
+    Ok((selector(nodes)?, EngineId::new(id.to_string())))
+}
+
+/// As [`forced`], with a slot in the place of an engine.
+pub(crate) fn placed(text: &str) -> Result<(Selector, usize), String> {
+    let (nodes, slot) = text.rsplit_once('=').ok_or("must be NODES=SLOT")?;
+    let slot = slot.parse().map_err(|_| format!("{slot:?} is no slot: 0, 1 ..."))?;
+    Ok((selector(nodes)?, slot))
+}
+
+fn selector(nodes: &str) -> Result<Selector, String> {
+    Ok(match (nodes.strip_prefix('%'), nodes.strip_prefix("op:")) {
         (Some(node), _) => {
             let node = node.parse().map_err(|_| format!("{nodes:?} is no node, such as %12"))?;
             Selector::Node(NodeId(node))
         }
         (_, Some(name)) => Selector::Operation(name.into()),
         _ => Selector::Label(nodes.into()),
-    };
-    Ok((selector, EngineId::new(id.to_string())))
+    })
 }
 
 /// `ID:NAME=N`.

@@ -21,6 +21,7 @@ Examples:
   warploom explain --engine wgsl.matvec.q4_k --knob wgsl.matvec.q4_k:rows=4 --block fused.rows
   warploom explain --profile adreno-740 --save-plan phone.plan
   warploom explain --plan phone.plan --arena
+  warploom explain --with-device cpu-avx512 --place-nodes op:gather=1   # over two devices
 
 Profiles of machines that are not here: apple-m2, radeon-rx-7900-xtx, intel-iris-xe, adreno-740,
 browser-floor, nvidia-h200, lavapipe, cpu-avx512. `warploom devices --save-profile FILE` writes that of
@@ -34,6 +35,19 @@ pub(crate) struct ExplainArgs {
     /// Plan for a saved profile instead of a device of this machine: a file, or a name from below
     #[arg(long, value_name = "FILE|NAME")]
     pub(crate) profile: Option<String>,
+    /// Plan over another device too: a profile, a file or a name from below; can be given again.
+    /// The usual device is slot 0, these are 1, 2 and so on
+    #[arg(long, value_name = "FILE|NAME", conflicts_with_all = ["analyze", "json", "graph", "plan"])]
+    pub(crate) with_device: Vec<String>,
+    /// The slot of nodes, by label, node or operation: blk.0.attention=1, op:gather=1; can be given
+    /// again
+    #[arg(
+        long,
+        value_name = "NODES=SLOT",
+        requires = "with_device",
+        value_parser = crate::explain::placed
+    )]
+    pub(crate) place_nodes: Vec<(Selector, usize)>,
     /// Run it on the device and tell the time of each step
     #[arg(long)]
     pub(crate) analyze: bool,

@@ -116,6 +116,9 @@ fn check_schedule(expr: &FusedExpr) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("{:?}: {what}", expr.schedule));
     match expr.schedule {
         Schedule::Elements { .. } if expr.has_reductions() => wrong("a reduction needs rows"),
+        Schedule::Elements { .. } if expr.operands().any(|o| o.addressing == Addressing::Row) => {
+            wrong("what is of rows needs rows")
+        }
         Schedule::Elements { width: 1 } => Ok(()),
         Schedule::Elements { width: 4 } => {
             let flat = |o: &crate::kernel::Output| o.operand.addressing == Addressing::Flat;
@@ -201,7 +204,7 @@ fn buffers(expr: &FusedExpr) -> Vec<Buffer> {
 fn operand_fields(expr: &FusedExpr, prefix: &str, text: &mut String) {
     for (name, operand) in operands(expr) {
         line!(text, "    {prefix}{name}_offset: u32,");
-        if operand.addressing == Addressing::Strided {
+        if matches!(operand.addressing, Addressing::Strided | Addressing::Row) {
             for d in 0..expr.rank {
                 line!(text, "    {prefix}{name}_stride{d}: u32,");
             }
@@ -232,7 +235,7 @@ fn address(name: &str, operand: &Operand, rank: u32) -> String {
     match operand.addressing {
         Addressing::Flat => sum.push_str(" + i"),
         Addressing::Single => {}
-        Addressing::Strided => {
+        Addressing::Strided | Addressing::Row => {
             for d in 0..rank {
                 let _ = write!(sum, " + c{d} * params.{name}_stride{d}");
             }

@@ -36,7 +36,7 @@ impl<'a> Printer<'a> {
                     Addressing::Flat => true,
                     // Without rows, four neighbours read one element of it.
                     Addressing::Strided => rows,
-                    Addressing::Single => false,
+                    Addressing::Single | Addressing::Row => false,
                 },
                 Value::Index => true,
                 Value::Reduce(..) => false,
@@ -88,6 +88,7 @@ impl<'a> Printer<'a> {
         let at = format!("{name}_row + {}", self.column(slot));
         match operand.addressing {
             Addressing::Strided => format!("{at} * params.{name}_stride{}", self.expr.rank - 1),
+            Addressing::Row => format!("{name}_row"),
             Addressing::Flat | Addressing::Single => at,
         }
     }
@@ -177,7 +178,7 @@ impl<'a> Printer<'a> {
         let buffer = &self.buffers[(self.expr.reads() + operand.binding) as usize];
         let at = match operand.addressing {
             Addressing::Single => format!("params.y{output}_offset"),
-            Addressing::Flat | Addressing::Strided => format!("y{output}_row"),
+            _ => format!("y{output}_row"),
         };
         let (place, value) = (self.place(buffer, &at), self.encoded(output, buffer.element, 0));
         line!(self.text, "{indent}{place} = {value};");

@@ -14,7 +14,7 @@ use std::fmt::Write;
 use super::printer::Printer;
 use super::{group_work, line, operands, width, workgroup};
 use crate::ir::ReduceOp;
-use crate::kernel::{Addressing, Value};
+use crate::kernel::{Addressing, Operand, Value};
 
 /// Reads that one turn of a loop over a row has in flight, in units of the width.
 const LOOP_READS: [u32; 2] = [4, 2];
@@ -136,7 +136,8 @@ impl Walk {
             text.push_str("    let owns = mine < rows;\n    let row = min(mine, rows - 1u);\n");
         }
         text.push_str("    let first = row * len;\n");
-        if operands(expr).any(|(_, o)| o.addressing == Addressing::Strided) {
+        let strided = |o: &Operand| matches!(o.addressing, Addressing::Strided | Addressing::Row);
+        if operands(expr).any(|(_, o)| strided(o)) {
             printer.coordinates("row", last);
         }
         let inputs = expr.inputs.len();
@@ -145,14 +146,14 @@ impl Walk {
             match operand.addressing {
                 Addressing::Single => continue,
                 Addressing::Flat => start.push_str(" + first"),
-                Addressing::Strided => {
+                Addressing::Strided | Addressing::Row => {
                     for d in 0..last {
                         let _ = write!(start, " + c{d} * params.{name}_stride{d}");
                     }
                 }
             }
             // Held columns are read even of an empty row: some element that is there.
-            if i < inputs && cut.held > 0 {
+            if i < inputs && cut.held > 0 && operand.addressing != Addressing::Row {
                 start = format!("select({start}, 0u, len == 0u)");
             }
             line!(printer.text, "    let {name}_row = {start};");

@@ -94,8 +94,9 @@ impl Engine for Attention {
         let penalty = if self.prefill == few { 4.0 } else { 1.0 };
         let bytes = query.total_bytes() * passes.max(1.0) * penalty;
         // A workgroup by itself waits for one tile of keys after another.
-        let idle = !self.prefill && 2.0 * tokens * heads <= units(query.profile);
-        let dispatches = if idle { 1.0 + TILE_WAIT * keys / 256.0 } else { 1.0 };
+        let idle = 2.0 * passes * heads <= units(query.profile);
+        let waits = if idle { TILE_WAIT * keys / 256.0 * penalty } else { 0.0 };
+        let dispatches = 1.0 + waits;
         Cost { bytes, flops: flops * penalty, dispatches, efficiency }
     }
 
@@ -134,20 +135,9 @@ impl Engine for Attention {
                 .dim("past", past)?
                 .u32("window", window.unwrap_or(0))
                 .u32("causal", u32::from(*causal))
-                .dim("q_offset", &q.layout.offset)?
-                .dim("q_token_stride", &q.layout.strides[0])?
-                .dim("q_head_stride", &q.layout.strides[1])?
-                .dim("k_offset", &k.layout.offset)?
-                .dim("k_token_stride", &k.layout.strides[0])?
-                .dim("k_head_stride", &k.layout.strides[1])?
-                .dim("v_offset", &v.layout.offset)?
-                .dim("v_token_stride", &v.layout.strides[0])?
-                .dim("v_head_stride", &v.layout.strides[1])?
+                .heads([&q, &k, &v])?
                 .dim("y_offset", &query.output.layout.offset)?
                 .f32("scale", *scale)
-                .bind(q.tensor)
-                .bind(k.tensor)
-                .bind(v.tensor)
                 .bind(query.output.tensor)
                 .around_query(query)?
                 .grid([heads.clone(), groups, Dim::new(1)]),

@@ -164,19 +164,8 @@ impl Engine for SplitAttention {
         out.call(
             both(Call::new(spec))?
                 .dim("kv_heads", kv_heads)?
-                .dim("q_offset", &q.layout.offset)?
-                .dim("q_token_stride", &q.layout.strides[0])?
-                .dim("q_head_stride", &q.layout.strides[1])?
-                .dim("k_offset", &k.layout.offset)?
-                .dim("k_token_stride", &k.layout.strides[0])?
-                .dim("k_head_stride", &k.layout.strides[1])?
-                .dim("v_offset", &v.layout.offset)?
-                .dim("v_token_stride", &v.layout.strides[0])?
-                .dim("v_head_stride", &v.layout.strides[1])?
+                .heads([&q, &k, &v])?
                 .f32("scale", *scale)
-                .bind(q.tensor)
-                .bind(k.tensor)
-                .bind(v.tensor)
                 .bind(part.tensor)
                 .grid([groups, tokens.clone(), Dim::from(splits)]),
         )?;

@@ -35,12 +35,13 @@ pub struct Merged {
 
 impl Merged {
     /// How each operand and extra layout is addressed; with `flat`, those that lie row-major are
-    /// read without strides.
-    pub fn addressing(&self, flat: bool) -> SmallVec<[Addressing; 8]> {
+    /// read without strides. In `rows` the last dimension is a row.
+    pub fn addressing(&self, flat: bool, rows: bool) -> SmallVec<[Addressing; 8]> {
         let contiguous = Layout::contiguous(&self.sizes.iter().cloned().collect());
         let one = |strides: &Vec<Dim>| match &strides[..] {
             s if s.iter().all(|s| s.is(0)) => Addressing::Single,
             s if flat && s == contiguous.strides.as_slice() => Addressing::Flat,
+            s if rows && s.last().is_some_and(|last| last.is(0)) => Addressing::Row,
             _ => Addressing::Strided,
         };
         self.strides.iter().map(one).collect()
@@ -119,11 +120,11 @@ impl Body {
         let mut words = Vec::new();
         let mut operands = Vec::new();
         let written = self.inputs.len();
-        let kinds = merged.addressing(flat);
+        let kinds = merged.addressing(flat, self.has_reductions());
         for (i, (view, strides)) in self.views().zip(&merged.strides).enumerate() {
             let addressing = kinds[i];
             words.push(Word::dim(&view.layout.offset)?);
-            if addressing == Addressing::Strided {
+            if matches!(addressing, Addressing::Strided | Addressing::Row) {
                 for stride in strides {
                     words.push(Word::dim(stride)?);
                 }

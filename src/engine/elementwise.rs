@@ -297,7 +297,7 @@ fn along(body: &Body) -> bool {
 fn wide(body: &Body, merged: &Merged) -> bool {
     let count = merged.sizes.iter().cloned().fold(Dim::new(1), |a, b| a * b);
     let last = merged.sizes.last().cloned().unwrap_or_else(|| Dim::new(1));
-    let kinds = merged.addressing(true);
+    let kinds = merged.addressing(true, false);
     let mut operands = body.views().zip(&merged.strides).zip(&kinds);
     let written = body.inputs.len();
     count.is_multiple_of(4)
@@ -305,7 +305,7 @@ fn wide(body: &Body, merged: &Merged) -> bool {
         && operands.all(|((view, strides), kind)| match kind {
             Addressing::Flat => view.layout.offset.is_multiple_of(4),
             Addressing::Single => true,
-            Addressing::Strided => {
+            Addressing::Strided | Addressing::Row => {
                 strides.last().is_some_and(|s| s.is(0)) && last.is_multiple_of(4)
             }
         })
@@ -314,7 +314,7 @@ fn wide(body: &Body, merged: &Merged) -> bool {
 /// Whether four neighbours of a row may be read at once, where it is read without strides.
 fn quads(body: &Body) -> bool {
     let merged = body.merged(&[]);
-    let kinds = merged.addressing(true);
+    let kinds = merged.addressing(true, true);
     let mut flat = body.views().zip(&kinds).filter(|(_, kind)| **kind == Addressing::Flat);
     body.row_len().is_multiple_of(4) && flat.all(|(view, _)| view.layout.offset.is_multiple_of(4))
 }

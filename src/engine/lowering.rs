@@ -359,6 +359,28 @@ impl Call {
         Ok(self)
     }
 
+    /// Offset, token stride and head stride of queries, keys and values, and their bindings: three
+    /// dimensions each, the elements of a head one after another.
+    ///
+    /// # Errors
+    /// As [`Call::dim`].
+    pub fn heads(mut self, views: [&View; 3]) -> Result<Call> {
+        const NAMES: [[&str; 3]; 3] = [
+            ["q_offset", "q_token_stride", "q_head_stride"],
+            ["k_offset", "k_token_stride", "k_head_stride"],
+            ["v_offset", "v_token_stride", "v_head_stride"],
+        ];
+        for ([offset, token, head], view) in NAMES.into_iter().zip(views) {
+            let [token_stride, head_stride] = [0, 1].map(|axis| &view.layout.strides[axis]);
+            self = self
+                .dim(offset, &view.layout.offset)?
+                .dim(token, token_stride)?
+                .dim(head, head_stride)?
+                .bind(view.tensor);
+        }
+        Ok(self)
+    }
+
     /// Sets a number.
     pub fn u32(mut self, name: &'static str, value: u32) -> Call {
         self.params.push((name, Word::Bits(value)));

@@ -5,15 +5,16 @@
 //! on every device.
 //!
 //! A value is of an *element*, one for each index, or of a *row*, one for each index without the
-//! last dimension: constants and single elements are of either, a reduction turns a value of an
-//! element into one of a row, and any other value is of a row where all its operands are.
+//! last dimension: constants and single elements are of either, what is read by `Row` is of a row,
+//! a reduction turns a value of an element into one of a row, and any other value is of a row where
+//! all its operands are.
 //!
 //! Parameters of a dispatch, 32-bit words in this order, padded to a multiple of 4 words:
 //! number of elements `n`; the `rank` sizes of the index space, outermost first; then for each
 //! input and each output, as its [`Addressing`] asks:
-//! `Flat` or `Single`: the offset; `Strided`: the offset and `rank` strides. All in elements.
-//! A body with reductions writes a value of a row at index 0 of the last dimension, by `Single` or
-//! `Strided`; by `Flat` it is written for each element, and so is any value where there are none.
+//! `Flat` or `Single`: the offset; `Strided` or `Row`: the offset and `rank` strides. All in
+//! elements. A body with reductions writes a value of a row at index 0 of the last dimension, but
+//! by `Flat` for each element, and so is any value where there are none.
 //!
 //! Bindings: the buffers that are read, then those that are written; several operands may share
 //! one, which keeps kernels within WebGPU's eight.
@@ -98,6 +99,8 @@ pub enum Addressing {
     Single,
     /// `offset + sum of index * stride`.
     Strided,
+    /// As `Strided`, with the last stride 0: one element for each row. Of bodies with reductions.
+    Row,
 }
 
 /// One value of the body.
@@ -146,7 +149,7 @@ impl FusedExpr {
     pub fn operand_words(&self) -> u32 {
         let one = |operand: &Operand| match operand.addressing {
             Addressing::Flat | Addressing::Single => 1,
-            Addressing::Strided => 1 + self.rank,
+            Addressing::Strided | Addressing::Row => 1 + self.rank,
         };
         self.operands().map(one).sum()
     }
@@ -199,7 +202,9 @@ impl FusedExpr {
             };
             let mut stage = Stage {
                 after: 0,
-                element: own.is_some_and(|addressing| addressing != Addressing::Single),
+                element: own.is_some_and(|addressing| {
+                    !matches!(addressing, Addressing::Single | Addressing::Row)
+                }),
             };
             for operand in value.operands() {
                 if let Some(of) = stages.get(operand as usize) {

@@ -108,6 +108,18 @@ impl Bindings {
 }
 
 impl Plan {
+    /// Names of the weights and states that it needs.
+    pub fn resident_names(&self) -> impl Iterator<Item = &str> {
+        self.slots
+            .iter()
+            .flat_map(|role| match role {
+                SlotRole::Weight(name) | SlotRole::State(name) => std::slice::from_ref(name),
+                SlotRole::Merged(names) => names,
+                _ => &[],
+            })
+            .map(String::as_str)
+    }
+
     /// Bytes of each buffer that intermediates need, in order.
     pub fn workspace(&self) -> Vec<u64> {
         let slots = self.slots.iter().zip(&self.recording.slots);

@@ -3,7 +3,9 @@
 use super::draft::{Draft, NodeChoice};
 use super::group::{self, Fused, Group};
 use super::{Options, Selector};
-use crate::engine::{Around, Choice, EngineId, KnobValues, Query, View, Wishes, choose as rank};
+use crate::engine::{
+    Around, Choice, EngineId, KnobValues, Lowering, Query, View, Wishes, choose as rank,
+};
 use crate::error::{Error, Result};
 use crate::ir::{NodeId, OpClass};
 
@@ -54,6 +56,40 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
     Ok(())
 }
 
+/// The nodes that no engine executes by themselves, after `alias`, and why.
+///
+/// # Errors
+/// What is wrong with the options, whatever the node.
+pub(super) fn refused_alone(draft: &mut Draft) -> Result<Vec<(NodeId, String)>> {
+    group::singles(draft);
+    let (mut refused, mut tensors) = (Vec::new(), draft.tensors.clone());
+    for group in draft.groups.iter().filter(|group| !is_copy(draft, group)) {
+        let label = draft.describe(group.root);
+        let operands = operands(draft, group);
+        let fits = chosen(draft, group, &label).and_then(|choice| {
+            let query = query(draft, group, &label, &operands);
+            let knobs = draft.options.knobs.of(&choice.engine);
+            let Some(engine) = draft.options.registry.get(&choice.engine) else { return Ok(()) };
+            // What no binding holds shows as it is lowered.
+            let mut out = Lowering {
+                profile: draft.profile,
+                class: draft.class,
+                engine: choice.engine,
+                label: label.clone(),
+                tensors: &mut tensors,
+                steps: &mut Vec::new(),
+            };
+            engine.lower(&Query { knobs, ..query }, &mut out)
+        });
+        match fits {
+            Ok(()) => {}
+            Err(error) if error.is_unsupported() => refused.push((group.root, error.to_string())),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(refused)
+}
+
 /// Whether a group is one view that needs a copy.
 pub(super) fn is_copy(draft: &Draft, group: &Group) -> bool {
     draft.graph.node(group.root).op.class() == OpClass::Alias
@@ -94,7 +130,7 @@ fn known(draft: &Draft) -> Result<()> {
         return Err(Error::invalid(format!("no engine {id:?} is registered", id = id.as_str())));
     }
     for (selector, id) in force {
-        if !draft.graph.ids().any(|node| selects(draft, selector, node)) {
+        if !draft.graph.ids().any(|node| selector.selects(&draft.graph, node)) {
             return Err(Error::invalid(format!(
                 "engine {id} is forced for {selector}: no such node"
             )));
@@ -103,21 +139,12 @@ fn known(draft: &Draft) -> Result<()> {
     Ok(())
 }
 
-fn selects(draft: &Draft, selector: &Selector, id: NodeId) -> bool {
-    let node = draft.graph.node(id);
-    match selector {
-        Selector::Node(wanted) => *wanted == id,
-        Selector::Label(label) => node.label == *label,
-        Selector::Operation(name) => node.op.name() == name,
-    }
-}
-
 /// The engine that a group must have, for the sake of one of its nodes.
 fn forced<'o>(draft: &Draft<'o>, group: &Group) -> Result<Option<&'o EngineId>> {
     let options = draft.options;
     let mut found: Option<(&Selector, &EngineId)> = None;
     for (selector, id) in &options.force {
-        if !group.nodes.iter().any(|node| selects(draft, selector, *node)) {
+        if !group.nodes.iter().any(|node| selector.selects(&draft.graph, *node)) {
             continue;
         }
         match found {
@@ -171,7 +198,8 @@ fn best_split(draft: &mut Draft, group: &Group) -> Result<(f64, Vec<Group>)> {
         whole => return whole.map(|choice| (choice.seconds, vec![group.clone()])),
     };
     let force = &draft.options.force;
-    let wanted = |id: &NodeId| force.iter().any(|(selector, _)| selects(draft, selector, *id));
+    let wanted =
+        |id: &NodeId| force.iter().any(|(selector, _)| selector.selects(&draft.graph, *id));
     let alone: Vec<NodeId> = group.nodes.iter().copied().filter(wanted).collect();
     for id in alone {
         let parts = group::split(draft, group, id);

@@ -160,10 +160,15 @@ impl<'a> Draft<'a> {
 
     /// Operation and label of a node, for people.
     pub(super) fn describe(&self, id: NodeId) -> String {
-        let node = self.graph.node(id);
-        match node.label.as_str() {
-            "" => format!("{id} {}", node.op.name()),
-            label => format!("{label} ({})", node.op.name()),
-        }
+        describe(&self.graph, id)
+    }
+}
+
+/// Operation and label of a node, for people.
+pub(super) fn describe(graph: &Graph, id: NodeId) -> String {
+    let node = graph.node(id);
+    match node.label.as_str() {
+        "" => format!("{id} {}", node.op.name()),
+        label => format!("{label} ({})", node.op.name()),
     }
 }

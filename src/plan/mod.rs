@@ -20,6 +20,7 @@ mod fold;
 mod group;
 mod lower;
 mod memory;
+mod partition;
 mod pattern;
 mod schedule;
 mod simplify;
@@ -38,6 +39,7 @@ pub use draft::{Draft, NodeChoice};
 pub use explain::{
     ArenaBuffer, Memory, Placed, Report, StepMeasure, StepReport, Target, TextOptions, Totals,
 };
+pub use partition::{Action, PartitionedPlan, Passed, Placement, Segment};
 pub use pattern::merged_weights;
 
 use crate::base::{DType, Shape, ShapeClass};
@@ -116,6 +118,7 @@ pub static PASSES: [Pass; 9] = [
 ];
 
 /// What a plan is made with, besides graph, class and profile.
+#[derive(Clone)]
 pub struct Options<'a> {
     /// The engines to choose from.
     pub registry: &'a Registry,
@@ -187,6 +190,18 @@ pub enum Selector {
     Label(String),
     /// Every node of an operation, by its name: `linear`, `softmax`.
     Operation(String),
+}
+
+impl Selector {
+    /// Whether a node of a graph is meant.
+    pub fn selects(&self, graph: &Graph, id: NodeId) -> bool {
+        let node = graph.node(id);
+        match self {
+            Selector::Node(wanted) => *wanted == id,
+            Selector::Label(label) => node.label == *label,
+            Selector::Operation(name) => node.op.name() == name,
+        }
+    }
 }
 
 impl fmt::Display for Selector {

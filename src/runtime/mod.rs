@@ -1,7 +1,7 @@
 //! Everything that meets a device: which one, what lives on it, and when work is handed over.
 //!
 //! `select` finds providers and picks a device; `resident` keeps weights and states there;
-//! `instance` is a plan made ready on it; `batcher` gathers work into submits; `tensor` is the front
+//! `instance` is a plan made ready on it, `partitioned` one over several devices; `batcher` gathers work into submits; `tensor` is the front
 //! end in which operations record and only a read runs. The list of
 //! providers in `select` is the only place in the crate that names them.
 //!
@@ -12,6 +12,7 @@ mod analyze;
 mod bandwidth;
 mod batcher;
 mod instance;
+mod partitioned;
 mod resident;
 mod run;
 mod select;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 pub use analyze::AnalyzeOptions;
 pub use batcher::{Batcher, Keep, Pending, Receipt};
 pub use instance::{Instance, Outputs, Workspace};
+pub use partitioned::{PartitionedInstance, run_partitioned};
 pub use resident::{Resident, WeightSource};
 pub use run::{RunOptions, run_graph};
 pub use select::{DetectedDevice, Detection};

@@ -7,7 +7,7 @@ use super::instance::{Extra, GUARD, Instance, Outputs};
 use super::resident::{Resident, WeightSource};
 use crate::base::Dim;
 use crate::base::{ShapeClass, SymbolValues};
-use crate::engine::EngineId;
+use crate::engine::{EngineId, Knobs};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Op};
 use crate::plan::{Plan, SlotRole};
@@ -23,6 +23,8 @@ pub struct RunOptions {
     pub guard: bool,
     /// Engines to take wherever they apply.
     pub preferred: Vec<EngineId>,
+    /// Values of engines' knobs.
+    pub knobs: Knobs,
     /// Names of optional passes to leave out.
     pub without: Vec<String>,
 }
@@ -44,12 +46,13 @@ pub async fn run_graph(
     let class = options.class.clone().unwrap_or_else(|| ShapeClass::exact(symbols));
     let mut plan_options = runtime.plan_options();
     plan_options.preferred.extend_from_slice(&options.preferred);
+    plan_options.knobs.clone_from(&options.knobs);
     plan_options.without.clone_from(&options.without);
     let device = runtime.device();
     let plan = Plan::new(graph, &class, device.profile(), &plan_options)?;
 
     let mut resident = Resident::new();
-    let states = fill(runtime, graph, symbols, bindings, &mut resident)?;
+    let states = fill(runtime, graph, symbols, bindings, &mut resident, &|_| true)?;
     let guard =
         if options.guard { u64::from(device.profile().binding_alignment).max(256) } else { 0 };
     let extra = Extra { guard, poison: options.guard };
@@ -79,13 +82,15 @@ pub async fn run_graph(
     Ok(outputs)
 }
 
-/// Uploads the weights and states of a graph; the states with their sizes in bytes.
-fn fill(
+/// Uploads those weights and states of a graph that are `wanted`, by name; yields the states with
+/// their sizes in bytes.
+pub(super) fn fill(
     runtime: &Runtime,
     graph: &Graph,
     symbols: &SymbolValues,
     bindings: &BTreeMap<String, Vec<u8>>,
     resident: &mut Resident,
+    wanted: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<(String, u64)>> {
     let (pool, device) = (runtime.pool(), &**runtime.device());
     let mut states = Vec::new();
@@ -93,7 +98,7 @@ fn fill(
         if matches!(node.op, Op::Input { .. }) {
             continue;
         }
-        for name in node.op.bound_names() {
+        for name in node.op.bound_names().filter(|name| wanted(name)) {
             let is_state = matches!(node.op, Op::State { .. });
             let size = node.shape.elements().eval_size(symbols)? * node.dtype.bytes();
             match bindings.get(name) {
@@ -114,7 +119,7 @@ fn fill(
     Ok(states)
 }
 
-fn unbound(name: &str) -> Error {
+pub(super) fn unbound(name: &str) -> Error {
     Error::invalid(format!("nothing is bound to {name:?}"))
 }
 
@@ -133,7 +138,7 @@ async fn check_guards(runtime: &Runtime, name: &str, range: BufferRange, guard: 
 }
 
 /// Bytes of a device buffer.
-async fn download(runtime: &Runtime, range: BufferRange) -> Result<Vec<u8>> {
+pub(super) async fn download(runtime: &Runtime, range: BufferRange) -> Result<Vec<u8>> {
     let mut recording = Recording { label: "download".into(), ..Recording::default() };
     let slot = recording.slot("source", range.bytes);
     let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(range.bytes) };

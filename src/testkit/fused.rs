@@ -39,7 +39,7 @@ pub fn evaluate(expr: &FusedExpr, params: &[u32], reads: &[Vec<u32>]) -> Result<
     for operand in expr.operands() {
         let words = match operand.addressing {
             Addressing::Flat | Addressing::Single => 1,
-            Addressing::Strided => 1 + sizes.len(),
+            Addressing::Strided | Addressing::Row => 1 + sizes.len(),
         };
         let words = (0..words).map(|_| next()).collect::<Result<Vec<_>>>()?;
         places.push(Place { addressing: operand.addressing, words });
@@ -83,7 +83,7 @@ impl Place {
         let address = |i: usize| match self.addressing {
             Addressing::Flat => self.words[0] + i,
             Addressing::Single => self.words[0],
-            Addressing::Strided => {
+            Addressing::Strided | Addressing::Row => {
                 let (mut rest, mut sum) = (i, self.words[0]);
                 for (size, stride) in sizes.iter().zip(&self.words[1..]).rev() {
                     // Negative strides wrap, as they do in the words of a device.
@@ -148,7 +148,7 @@ impl Body<'_> {
         self.graph.add(op, &operands)
     }
 
-    /// The elements of an input over the index space; one, for a `Single` input.
+    /// The elements of an input over the index space; one for a `Single` input, or for each row.
     fn input(
         &mut self,
         i: u32,
@@ -156,10 +156,13 @@ impl Body<'_> {
         place: &Place,
         reads: &[Vec<u32>],
     ) -> Result<NodeId> {
-        let sizes = match place.addressing {
+        let mut sizes = match place.addressing {
             Addressing::Single => vec![1; self.sizes.len()],
-            Addressing::Flat | Addressing::Strided => self.sizes.clone(),
+            _ => self.sizes.clone(),
         };
+        if let (Addressing::Row, Some(last)) = (place.addressing, sizes.last_mut()) {
+            *last = 1;
+        }
         let buffer = reads.get(operand.binding as usize).map_or(&[][..], Vec::as_slice);
         let read = |at: &usize| {
             buffer.get(*at).copied().ok_or_else(|| {

@@ -166,8 +166,15 @@ pub(crate) fn cuts() -> Vec<Schedule> {
 
 /// Bodies with reductions, in every schedule.
 pub(crate) fn rows() -> Vec<FusedExpr> {
-    let bodies =
-        [softmax(), layer_norm(), every_reduction(), indices(), of_constants(), sum_of_all()];
+    let bodies = [
+        softmax(),
+        layer_norm(),
+        every_reduction(),
+        indices(),
+        of_constants(),
+        sum_of_all(),
+        of_rows(),
+    ];
     let with = |body: FusedExpr| {
         cuts().into_iter().map(move |s| FusedExpr { schedule: s, ..body.clone() })
     };
@@ -292,6 +299,32 @@ fn of_constants() -> FusedExpr {
         outputs: vec![
             Output { operand: operand(DType::F32, Addressing::Strided), value: 1 },
             Output { operand: operand(DType::F32, FLAT), value: 4 },
+        ],
+        schedule: NOT_CUT,
+    }
+}
+
+/// One number a row, before a reduction and behind it.
+fn of_rows() -> FusedExpr {
+    let at = |addressing, binding| Operand { binding, ..operand(DType::F32, addressing) };
+    let row = Addressing::Row;
+    FusedExpr {
+        rank: 3,
+        inputs: vec![at(FLAT, 0), at(row, 0), at(row, 1)],
+        values: vec![
+            Value::Input(0),
+            Value::Input(1),
+            Value::Binary(BinaryOp::Sub, 0, 1),
+            Value::Reduce(ReduceOp::Sum, 2),
+            Value::Input(2),
+            Value::Binary(BinaryOp::Mul, 3, 4),
+            Value::Binary(BinaryOp::Add, 2, 4),
+            Value::Unary(UnaryOp::Neg, 1),
+        ],
+        outputs: vec![
+            Output { operand: at(row, 0), value: 5 },
+            Output { operand: at(FLAT, 1), value: 6 },
+            Output { operand: at(Addressing::Strided, 2), value: 7 },
         ],
         schedule: NOT_CUT,
     }

@@ -43,6 +43,7 @@ fn launch(expr: &FusedExpr, sizes: &[usize]) -> Launch {
         let strides = match (operand.addressing, output) {
             (Addressing::Flat, _) => contiguous(sizes, 0),
             (Addressing::Single, _) => vec![0; sizes.len()],
+            (Addressing::Row, _) => by_rows(sizes, 2),
             (Addressing::Strided, Some(output)) if expr.writes_rows(output) => by_rows(sizes, 2),
             (Addressing::Strided, Some(_)) => contiguous(sizes, 3),
             _ if expr.schedule == (Schedule::Elements { width: 4 }) => by_rows(sizes, 1),
@@ -78,7 +79,7 @@ fn launch(expr: &FusedExpr, sizes: &[usize]) -> Launch {
 }
 
 fn continue_params(params: &mut Vec<usize>, addressing: Addressing, strides: &[usize]) {
-    if addressing == Addressing::Strided {
+    if matches!(addressing, Addressing::Strided | Addressing::Row) {
         params.extend(strides);
     }
 }

@@ -23,6 +23,7 @@ mod lazy;
 mod logits;
 mod nvrtc;
 mod opencl_host;
+mod partitioned;
 mod plan_files;
 mod plans;
 mod quant_formats;

@@ -28,7 +28,7 @@ use crate::tell;
 use crate::wgsl::{FLOOR, lowered};
 
 /// Seeds of a usual run.
-const GRAPHS: u64 = 300;
+const GRAPHS: u64 = 2000;
 /// Of so many seeds, one runs at WebGPU's floor as well.
 const FLOOR_EACH: u64 = 4;
 /// Failures that are made small and told; more of them hardly say more.
@@ -87,6 +87,8 @@ struct Shared {
     shares: Mutex<BTreeMap<u64, usize>>,
     runs: Mutex<BTreeMap<String, usize>>,
     failures: Mutex<Vec<Failure>>,
+    /// Seconds and seed of the graph that took longest.
+    slowest: Mutex<(f64, u64)>,
 }
 
 #[derive(Debug)]
@@ -238,7 +240,13 @@ fn random_graphs_are_right_on_every_device() {
             if index >= count {
                 break;
             }
-            one_seed(&shared, &registry, &targets, one.unwrap_or(index), one.is_some());
+            let (seed, begin) = (one.unwrap_or(index), Instant::now());
+            one_seed(&shared, &registry, &targets, seed, one.is_some());
+            let seconds = begin.elapsed().as_secs_f64();
+            let mut slowest = shared.slowest.lock().unwrap();
+            if seconds > slowest.0 {
+                *slowest = (seconds, seed);
+            }
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
@@ -251,6 +259,8 @@ fn random_graphs_are_right_on_every_device() {
         shared.runs.lock().unwrap(),
         begin.elapsed().as_secs_f64()
     ));
+    let (seconds, seed) = shared.slowest.into_inner().unwrap();
+    tell(&format!("random: seed {seed} took longest, {seconds:.1} s"));
     let shares = shared.shares.into_inner().unwrap();
     tell(&format!("random: shares {shares:?}"));
     let mut failures = shared.failures.into_inner().unwrap();

@@ -165,14 +165,16 @@ fn cuts_pay() {
         g.output("y", y).unwrap();
         assert_eq!(engines(&g, &profile).len(), 1, "norm and product on {name}");
 
-        // A function of half a million elements is not found again for each tile of a product.
+        // A function of five million elements is not found again for each tile of a product; the
+        // CPU finds it once for all of them.
         let mut g = Graph::new("function and product");
         let x = g.input("x", Shape::new([512, 11_008]), DType::F32);
         let w = g.weight("w", Shape::new([4096, 11_008]), Format::Q4_0);
         let gelu = unary(&mut g, UnaryOp::Gelu, x);
         let y = g.add(Op::Linear, &[gelu, w]).unwrap();
         g.output("y", y).unwrap();
-        assert_eq!(engines(&g, &profile).len(), 2, "function and product on {name}");
+        let steps = if profile.kind == DeviceKind::Cpu { 1 } else { 2 };
+        assert_eq!(engines(&g, &profile).len(), steps, "function and product on {name}");
 
         // One behind the product is done as it is stored.
         for m in [1, 512] {

@@ -194,7 +194,7 @@ fn layouts() -> Vec<Case> {
 struct P { n: u32, v: vec3<f32>, s: f32, m: mat3x3<f32>, list: array<vec4<f32>, 2>, inner: Inner, last: f32 }
 @group(0) @binding(0) var<uniform> p: P;
 ";
-    let mut params = vec![POISON; 40];
+    let mut params = [POISON; 36];
     let mut set = |at: usize, values: &[f32]| {
         for (i, value) in values.iter().enumerate() {
             params[at + i] = f(*value);
@@ -220,7 +220,7 @@ struct P { n: u32, v: vec3<f32>, s: f32, m: mat3x3<f32>, list: array<vec4<f32>, 
         &[1],
         [3.0, 4.0, 5.0, 9.0, 6.5, 13.0, 12.0, 14.0].iter().map(|v| f(v + 3.0 + 30.0)).collect(),
     );
-    block.params = params[..36].to_vec();
+    block.params = params.to_vec();
     vec![
         block,
         whole(
@@ -241,7 +241,7 @@ struct List { count: u32, items: array<Item> }
                 &[f(10.0), f(20.0), f(30.0), 3, f(40.0), f(50.0), f(60.0), 0],
             ]
             .concat(),
-            vec![
+            [
                 [f(81.0), f(102.0), f(123.0), POISON],
                 [f(22.0), f(35.0), f(48.0), POISON],
                 [f(2.0), f(4.5), f(9.0), POISON],

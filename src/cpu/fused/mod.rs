@@ -140,6 +140,9 @@ fn check(expr: &FusedExpr, role: Role) -> Result<Vec<DType>> {
     if expr.operands().any(narrow) {
         return Err(Error::unsupported("a fused kernel touches elements of two bytes"));
     }
+    if expr.operands().any(|o| o.addressing == Addressing::Row) && !expr.has_reductions() {
+        return Err(Error::invalid("an operand of rows in a fused kernel without reductions"));
+    }
     let mut types = Vec::with_capacity(expr.values.len());
     for (i, value) in expr.values.iter().enumerate() {
         if let Some(later) = value.operands().find(|a| *a as usize >= i) {

@@ -67,13 +67,13 @@ impl Place {
         match addressing {
             Addressing::Flat => place.extent = space.n as u64,
             Addressing::Single => {}
-            Addressing::Strided => {
+            Addressing::Strided | Addressing::Row => {
                 let mut dims = [(1, 0); 6];
                 for (d, dim) in dims.iter_mut().enumerate().take(space.rank) {
                     place.strides[d] = words.next()?;
                     *dim = (space.sizes[d], place.strides[d]);
                 }
-                if of_row {
+                if of_row || addressing == Addressing::Row {
                     dims[space.rank - 1] = (1, 0);
                     place.strides[space.rank - 1] = 0;
                 }
@@ -88,7 +88,7 @@ impl Place {
         match self.addressing {
             Addressing::Flat => true,
             Addressing::Single => (if of_row { space.rows } else { space.n }) <= 1,
-            Addressing::Strided => {
+            Addressing::Strided | Addressing::Row => {
                 let used = if of_row { space.rank - 1 } else { space.rank };
                 let mut dims: SmallVec<[(usize, usize); 6]> =
                     (0..used).map(|d| (self.strides[d], space.sizes[d])).collect();

@@ -5,12 +5,14 @@ use super::steps::StepOp;
 use crate::base::DType;
 use crate::error::Result;
 use crate::ir::ReduceOp;
-use crate::kernel::{FusedExpr, Output, Stage, Value};
+use crate::kernel::{Addressing, FusedExpr, Output, Stage, Value};
 
 /// The passes of an expression, for one choice of what is kept between them.
 pub(super) struct Plan {
     /// Values that are the same everywhere, evaluated once for many tiles.
     pub(super) uniform: Vec<Instruction>,
+    /// Values of rows that need no reduction, before the first pass.
+    pub(super) given: Vec<Instruction>,
     /// At least one.
     pub(super) passes: Vec<Pass>,
     /// Registers that are kept for all elements of the rows at hand: the first ones.
@@ -74,6 +76,8 @@ pub(super) struct Values<'a> {
     expr: &'a FusedExpr,
     outputs: &'a [Output],
     stages: Vec<Stage>,
+    /// Whether a value is of a row, not of an element or the same everywhere.
+    of_row: Vec<bool>,
     /// The step that a value is, for those that are one.
     steps: Vec<Option<StepOp>>,
     /// Cost of a value from its inputs on.
@@ -119,7 +123,14 @@ impl<'a> Values<'a> {
             }
         }
         let stages = expr.stages();
-        Ok(Values { expr, outputs, stages, steps, costs, used, written, types })
+        let mut of_row = vec![false; expr.values.len()];
+        for (v, value) in expr.values.iter().enumerate() {
+            let read = matches!(value, Value::Input(i)
+                if expr.inputs[*i as usize].addressing == Addressing::Row);
+            let made = value.operands().any(|a| of_row[a as usize]);
+            of_row[v] = !stages[v].element && (stages[v].after > 0 || read || made);
+        }
+        Ok(Values { expr, outputs, stages, of_row, steps, costs, used, written, types })
     }
 
     /// Outputs that are written element by element.
@@ -129,11 +140,11 @@ impl<'a> Values<'a> {
     }
 
     fn is_uniform(&self, v: usize) -> bool {
-        !self.stages[v].element && self.stages[v].after == 0
+        !self.stages[v].element && !self.of_row[v]
     }
 
     fn is_row(&self, v: usize) -> bool {
-        !self.stages[v].element && self.stages[v].after > 0
+        self.of_row[v]
     }
 
     fn operands(&self, v: usize) -> impl Iterator<Item = usize> + use<> {
@@ -234,6 +245,7 @@ impl<'a> Values<'a> {
         }
         let mut plan = Plan {
             uniform,
+            given: self.rows(0, &spread, &places),
             passes: Vec::with_capacity(lists.len()),
             held: held.len(),
             registers: 0,

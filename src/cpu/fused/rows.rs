@@ -93,7 +93,7 @@ impl Launch<'_> {
                 Addressing::Strided if place.strides[last] > 1 && place.strides[before] == 1 => {
                     votes += 1;
                 }
-                Addressing::Strided | Addressing::Single => {}
+                Addressing::Strided | Addressing::Row | Addressing::Single => {}
             }
         }
         votes > 0
@@ -122,12 +122,14 @@ impl Rows<'_, '_> {
                 std::slice::from_raw_parts_mut(partial, self.rows).fill(nothing(*op));
             }
         }
+        // SAFETY: the caller's contract.
+        unsafe { self.row_values(frame, &self.plan.given) };
         for (i, pass) in self.plan.passes.iter().enumerate() {
             let last = i + 1 == self.plan.passes.len();
             // SAFETY: the caller's contract.
             unsafe {
                 self.tiles(frame, i == 0, |frame, tile, at| self.tile(frame, pass, tile, at, last));
-                self.row_values(frame, pass);
+                self.row_values(frame, &pass.rows);
             }
         }
         // SAFETY: the caller's contract.
@@ -198,17 +200,21 @@ impl Rows<'_, '_> {
         }
     }
 
-    /// Evaluates the values of rows that a pass makes known.
+    /// Evaluates values of rows.
     ///
     /// # Safety
     /// As [`Rows::evaluate`].
-    unsafe fn row_values(&self, frame: &mut Frame<'_>, pass: &Pass) {
+    unsafe fn row_values(&self, frame: &mut Frame<'_>, instructions: &[Instruction]) {
         let cols = self.launch.space.cols;
-        for instruction in &pass.rows {
+        for instruction in instructions {
             // SAFETY: registers and partial results have room for TILE numbers, as many as there
             // are rows, or elements of whole rows.
             unsafe {
                 match *instruction {
+                    Instruction::Load { input, to, .. } => {
+                        let own = frame.write(to, 0);
+                        self.launch.load(input, own, &self.of_rows(), false);
+                    }
                     Instruction::Finish { fold, to } => {
                         let to = frame.write(to, 0).cast::<f32>();
                         let from = frame.folds.add(fold * TILE);
@@ -240,17 +246,22 @@ impl Rows<'_, '_> {
         }
     }
 
-    /// Writes the outputs of rows.
-    ///
-    /// # Safety
-    /// As [`Rows::evaluate`], whose passes are done.
-    unsafe fn store(&self, frame: &Frame<'_>) {
+    /// The rows at hand as a tile, an element each.
+    fn of_rows(&self) -> Tile {
         let space = &self.launch.space;
         let index = space.index_of_row(self.first);
         // One row alone lies along a dimension that is not there, of size 1.
         let along = space.rank.checked_sub(2).unwrap_or(5);
         let (start, step, len, anchors) = (self.first, 1, self.rows, [std::ptr::null(); 2]);
-        let tile = Tile { start, step, len, index, along, anchors };
+        Tile { start, step, len, index, along, anchors }
+    }
+
+    /// Writes the outputs of rows.
+    ///
+    /// # Safety
+    /// As [`Rows::evaluate`], whose passes are done.
+    unsafe fn store(&self, frame: &Frame<'_>) {
+        let tile = self.of_rows();
         for (i, sink) in self.launch.program.outputs.iter().enumerate() {
             if sink.of_row {
                 // SAFETY: the caller's contract.

@@ -7,7 +7,7 @@ use crate::ir::scalar::{BinaryOp, UnaryOp};
 use crate::kernel::{KernelSpec, Schedule};
 use crate::testkit::fused::evaluate;
 
-use Addressing::{Flat, Single, Strided};
+use Addressing::{Flat, Row, Single, Strided};
 use Value::{Binary, Constant, Index, Input, Reduce, Unary};
 
 fn float(addressing: Addressing, binding: u32) -> Operand {
@@ -38,7 +38,7 @@ fn body(
 }
 
 /// Parameters over [rows, cols]: a `Flat` operand from element 1 on, a `Single` one from 3 on, a
-/// `Strided` one with the next of `strides`.
+/// `Strided` or `Row` one with the next of `strides`.
 fn params(e: &FusedExpr, rows: usize, cols: usize, strides: &[[usize; 3]]) -> Vec<u32> {
     let mut words = vec![rows * cols, rows, cols];
     let mut strides = strides.iter();
@@ -46,7 +46,7 @@ fn params(e: &FusedExpr, rows: usize, cols: usize, strides: &[[usize; 3]]) -> Ve
         match operand.addressing {
             Flat => words.push(1),
             Single => words.push(3),
-            Strided => words.extend(strides.next().unwrap()),
+            Strided | Row => words.extend(strides.next().unwrap()),
         }
     }
     words.into_iter().map(|w| w as u32).collect()
@@ -232,6 +232,38 @@ fn values_of_rows_and_of_everywhere_are_reduced_too() {
         let strides = [[0, 2, 0], [1, 2, 0], [0, 1, 0]];
         check(&e, &params(&e, rows, cols, &strides), &[numbers(1 + rows * cols, 6)], 1e-5);
     }
+}
+
+/// One number a row, read before a reduction, between two, and behind the last one, where it is
+/// known though the row is empty.
+#[test]
+fn numbers_of_rows() {
+    let values = [
+        Input(0),
+        Input(1),
+        Binary(BinaryOp::Sub, 0, 1),
+        Reduce(ReduceOp::Max, 2),
+        Binary(BinaryOp::Mul, 3, 1),
+        Binary(BinaryOp::Add, 2, 4),
+        Reduce(ReduceOp::Sum, 5),
+        Input(2),
+        Unary(UnaryOp::Neg, 7),
+        Binary(BinaryOp::Add, 6, 8),
+    ];
+    let outputs = [(Flat, 0, 5), (Strided, 1, 9), (Row, 2, 8), (Flat, 3, 1)];
+    let e = body(&[(Flat, 0), (Row, 1), (Row, 1)], &values, &outputs);
+    for (rows, cols) in SHAPES {
+        let strides = [[0, 2, 0], [1, 1, 0], [1, 2, 0], [0, 1, 0]];
+        let reads = [numbers(rows * cols + 1, 3), numbers(2 * rows + 2, 4)];
+        check(&e, &params(&e, rows, cols, &strides), &reads, 1e-4);
+    }
+    let mut none = e.clone();
+    none.values.iter_mut().for_each(|value| {
+        if let Reduce(_, a) = *value {
+            *value = Unary(UnaryOp::Neg, a);
+        }
+    });
+    assert!(Program::new(&none, Role::Kernel).err().unwrap().is_invalid());
 }
 
 #[test]

@@ -279,7 +279,13 @@ impl<'a> Launch<'a> {
     ///
     /// # Safety
     /// As [`Launch::tile`]; `to` has room for a tile.
-    unsafe fn load(&self, input: usize, to: *mut u32, tile: &Tile, direct: bool) -> *const u32 {
+    pub(super) unsafe fn load(
+        &self,
+        input: usize,
+        to: *mut u32,
+        tile: &Tile,
+        direct: bool,
+    ) -> *const u32 {
         let (source, place) = &self.sources[input];
         // SAFETY: the addresses of the tile lie inside the extent that was checked.
         unsafe {
@@ -346,7 +352,7 @@ impl<'a> Launch<'a> {
         match place.addressing {
             Addressing::Flat => return run(0, tile.start, tile.step, tile.len),
             Addressing::Single => return run(0, 0, 0, tile.len),
-            Addressing::Strided => {}
+            Addressing::Strided | Addressing::Row => {}
         }
         let (space, mut index) = (&self.space, tile.index);
         let mut done = 0;

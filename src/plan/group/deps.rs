@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::ir::{NodeId, Op, OpClass};
+use crate::ir::{Graph, NodeId, Op, OpClass};
 use crate::plan::draft::Draft;
 
 /// Dependencies between the nodes that compute; views are looked through.
@@ -37,7 +37,7 @@ impl Deps {
             kept: vec![false; count],
             computes,
         };
-        let seen_by = readers(draft);
+        let seen_by = readers(&draft.graph);
         for (id, node) in graph.ids().zip(graph.nodes()) {
             if let (Op::Update { .. }, false) = (&node.op, deps.computes[id.index()])
                 && let Some(writer) = deps.producer(draft, id)
@@ -99,8 +99,7 @@ fn add(list: &mut SmallVec<[NodeId; 4]>, id: NodeId) {
 }
 
 /// For each node that is no view: the nodes that read it, through views.
-fn readers(draft: &Draft) -> Vec<Vec<NodeId>> {
-    let graph = &draft.graph;
+pub(in crate::plan) fn readers(graph: &Graph) -> Vec<Vec<NodeId>> {
     let mut seen: Vec<NodeId> = Vec::with_capacity(graph.nodes().len());
     let mut readers = vec![Vec::new(); graph.nodes().len()];
     for (id, node) in graph.ids().zip(graph.nodes()) {

@@ -19,7 +19,7 @@ mod trace;
 use std::collections::HashSet;
 use std::rc::Rc;
 
-pub(super) use deps::Deps;
+pub(super) use deps::{Deps, readers};
 
 use super::draft::Draft;
 use crate::engine::{Around, Body, View};

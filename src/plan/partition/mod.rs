@@ -1,0 +1,237 @@
+//! Plans over several devices.
+//!
+//! Every device has a *slot*, a number. `partition` gives each node of a graph to a slot: where the
+//! caller wants it, or where its operands are, or else the first slot that has an engine for it
+//! (so that what a GPU cannot do becomes a step on the host). `cut` collects what one slot can do
+//! in one go into a *segment*, a graph of its own with a [`Plan`] of its own. A tensor that one
+//! segment makes and another one reads lies in a buffer on each slot that needs it; where those
+//! differ there is a *transfer*. [`PartitionedPlan::actions`] is the order of it all.
+//!
+//! Inputs, weights and constants, and views of them, are wherever they are read. A state is on one
+//! slot, with everything that touches it: reads and updates of it keep their order there.
+
+mod assign;
+mod cut;
+mod verify;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use super::draft::Draft;
+use super::{Bound, Options, Plan, Selector, SlotRole};
+use crate::base::{DType, Shape, ShapeClass};
+use crate::error::{Error, Result};
+use crate::ir::{Graph, Op, OpClass};
+use crate::provider::DeviceProfile;
+
+/// Where nodes have to execute: selectors and slots. Of several that select a node the last one
+/// counts.
+pub type Placement = [(Selector, usize)];
+
+/// Where a graph over several devices was cut.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartitionedPlan {
+    /// Name of the graph.
+    pub name: String,
+    /// The ranges of symbols it is good for.
+    pub class: ShapeClass,
+    /// The device of each slot.
+    pub devices: Vec<DeviceProfile>,
+    /// What executes at once, each on one slot.
+    pub segments: Vec<Segment>,
+    /// What segments hand to each other.
+    pub passed: Vec<Passed>,
+    /// What to do at each run, in order.
+    pub actions: Vec<Action>,
+    /// The slot of each state, by name.
+    pub states: Vec<(String, usize)>,
+}
+
+/// A part of a graph on one slot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Segment {
+    /// The slot.
+    pub slot: usize,
+    /// Why nodes of it are not on the slot that they would have been on, in words.
+    pub why: Vec<String>,
+    /// Its plan. Passed tensors are inputs and outputs that are bound to buffers.
+    pub plan: Plan,
+}
+
+/// A tensor that one segment makes and others read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Passed {
+    /// Its name in the plans of the segments.
+    pub name: String,
+    /// Sizes.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// The slots that hold it; it is made on the first.
+    pub slots: Vec<usize>,
+}
+
+/// A step of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Executes a segment, by its number.
+    Run(usize),
+    /// Copies a passed tensor, by its number, from the slot that makes it to another one.
+    Transfer {
+        /// Which tensor.
+        tensor: usize,
+        /// The slot that gets it.
+        to: usize,
+    },
+}
+
+impl PartitionedPlan {
+    /// Cuts a graph for these devices, of which the first is the usual one, and plans every part.
+    ///
+    /// # Errors
+    /// Invalid, for a placement that names no node or a slot that is not there, or that takes a
+    /// state apart; unsupported, naming the node, where no slot has an engine for it, or the one
+    /// that it is placed on has none; and as [`Plan::new`].
+    pub fn new(
+        graph: &Graph,
+        class: &ShapeClass,
+        devices: &[DeviceProfile],
+        placement: &Placement,
+        options: &Options,
+    ) -> Result<PartitionedPlan> {
+        let inner = || {
+            let first =
+                devices.first().ok_or_else(|| Error::invalid("a plan needs a device at least"))?;
+            let simple = match options.without.iter().any(|pass| pass == "simplify") {
+                true => "infer",
+                false => "simplify",
+            };
+            if let Some((node, _)) = options.force.iter().find(|f| matches!(f.0, Selector::Node(_)))
+            {
+                return Err(Error::invalid(format!(
+                    "an engine is forced for {node}: name it by label"
+                )));
+            }
+            let graph = Draft::new(graph, class, first, options).after(simple)?.graph;
+            let assigned = assign::assign(&graph, class, devices, placement, options)?;
+            let parts = cut::cut(&graph, &assigned)?;
+            PartitionedPlan::of(&graph, class, devices, options, assigned, parts)
+        };
+        inner().map_err(|e: Error| e.context(format_args!("partitioning {}", graph.name)))
+    }
+
+    fn of(
+        graph: &Graph,
+        class: &ShapeClass,
+        devices: &[DeviceProfile],
+        options: &Options,
+        assigned: assign::Assigned,
+        parts: cut::Parts,
+    ) -> Result<PartitionedPlan> {
+        let names: BTreeSet<String> = parts.passed.iter().map(|p| p.name.clone()).collect();
+        let mut segments = Vec::with_capacity(parts.segments.len());
+        for part in &parts.segments {
+            let mut own = options.clone();
+            let all = Bound::all(&part.graph);
+            let bound = |all: &BTreeSet<String>, by_caller: &BTreeSet<String>| {
+                all.iter()
+                    .filter(|n| names.contains(*n) || by_caller.contains(*n))
+                    .cloned()
+                    .collect()
+            };
+            own.bound = Bound {
+                inputs: bound(&all.inputs, &options.bound.inputs),
+                outputs: bound(&all.outputs, &options.bound.outputs),
+                weights: options.bound.weights,
+            };
+            // A node's number means another node here.
+            let selects = |(selector, _): &(Selector, _)| {
+                part.graph.ids().any(|id| selector.selects(&part.graph, id))
+            };
+            own.force.retain(selects);
+            let plan = Plan::new(&part.graph, class, &devices[part.slot], &own)?;
+            let why = part.nodes.iter().filter_map(|id| assigned.why[id.index()].clone());
+            segments.push(Segment { slot: part.slot, why: why.collect(), plan });
+        }
+        Ok(PartitionedPlan {
+            name: graph.name.clone(),
+            class: class.clone(),
+            devices: devices.to_vec(),
+            segments,
+            passed: parts.passed,
+            actions: parts.actions,
+            states: assigned.states,
+        })
+    }
+
+    /// Bytes of the buffer of a passed tensor, at the upper ends of the class.
+    ///
+    /// # Errors
+    /// Invalid, where a size has no upper end.
+    pub fn passed_bytes(&self, tensor: &Passed) -> Result<u64> {
+        let roles = [SlotRole::Output(tensor.name.clone()), SlotRole::Input(tensor.name.clone())];
+        let slots = self.segments.iter().flat_map(|s| roles.iter().map(|r| s.plan.slot_bytes(r)));
+        let own = self.class.upper(&tensor.shape.elements())? * tensor.dtype.bytes();
+        Ok(slots.flatten().chain([own]).max().unwrap_or(own))
+    }
+
+    /// The plan as text: what happens in which order, and the plan of each segment.
+    pub fn explain(&self) -> String {
+        let mut text =
+            format!("plan {:?} {} over {} slots\n", self.name, self.class, self.devices.len());
+        for (slot, device) in self.devices.iter().enumerate() {
+            let _ = writeln!(text, "slot {slot}: {} {:?}", device.id(), device.name);
+        }
+        for action in &self.actions {
+            let _ = match *action {
+                Action::Run(i) => {
+                    let segment = &self.segments[i];
+                    let steps = segment.plan.steps.len();
+                    writeln!(text, "run segment {i} on slot {}: {steps} steps", segment.slot)
+                }
+                Action::Transfer { tensor, to } => {
+                    let Passed { name, shape, dtype, slots } = &self.passed[tensor];
+                    let bytes = self.class.upper(&shape.elements()).unwrap_or(0) * dtype.bytes();
+                    let from = slots[0];
+                    writeln!(
+                        text,
+                        "transfer {name:?} {dtype}{shape} from slot {from} to slot {to}: at most \
+                         {bytes} bytes"
+                    )
+                }
+            };
+        }
+        for (i, segment) in self.segments.iter().enumerate() {
+            let _ = writeln!(text, "\nsegment {i} on slot {}", segment.slot);
+            for why in &segment.why {
+                let _ = writeln!(text, "  {why}");
+            }
+            text.push_str(&segment.plan.explain());
+        }
+        text
+    }
+}
+
+/// For each node: whether every segment that reads it has one of its own. Leaves are, and views of
+/// them; and views of updates, which are where the state is.
+fn rebuilt(graph: &Graph) -> Vec<bool> {
+    let mut rebuilt: Vec<bool> = Vec::with_capacity(graph.nodes().len());
+    for node in graph.nodes() {
+        let own = match node.op.class() {
+            OpClass::Leaf => true,
+            OpClass::Alias => {
+                let of = node.inputs[0];
+                rebuilt[of.index()] || matches!(graph.node(of).op, Op::Update { .. })
+            }
+            _ => false,
+        };
+        rebuilt.push(own);
+    }
+    rebuilt
+}
+
+#[cfg(test)]
+mod tests;

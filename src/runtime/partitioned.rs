@@ -1,0 +1,213 @@
+//! A plan over several devices, run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::instance::{Instance, Outputs};
+use super::resident::Resident;
+use super::run::{download, fill, unbound};
+use super::{Runtime, Sync};
+use crate::base::{ShapeClass, SymbolValues};
+use crate::error::{Error, Result};
+use crate::ir::Graph;
+use crate::memory::PooledBuffer;
+use crate::plan::{Action, Bindings, PartitionedPlan, Placement, SlotRole};
+use crate::provider::{BufferRange, DeviceProfile, Usage};
+
+/// A partitioned plan made ready: an instance for each segment, on the device of its slot.
+pub struct PartitionedInstance {
+    plan: PartitionedPlan,
+    runtimes: Vec<Arc<Runtime>>,
+    instances: Vec<Instance>,
+    /// For each passed tensor: its buffer on each of its slots.
+    buffers: Vec<Vec<(usize, PooledBuffer)>>,
+}
+
+impl PartitionedInstance {
+    /// Compiles and allocates on every device. `runtimes` and `residents` are by slot; each segment
+    /// finds its weights and states in the resident memory of its slot.
+    ///
+    /// # Errors
+    /// Invalid, for another number of slots than the plan has; and as [`Instance::new`].
+    pub async fn new(
+        runtimes: &[Arc<Runtime>],
+        plan: PartitionedPlan,
+        residents: &mut [Resident],
+    ) -> Result<PartitionedInstance> {
+        let slots = plan.devices.len();
+        if runtimes.len() != slots || residents.len() != slots {
+            return Err(Error::invalid(format!(
+                "plan {}: {} devices and {} residents for {slots} slots",
+                plan.name,
+                runtimes.len(),
+                residents.len()
+            )));
+        }
+        let mut instances = Vec::with_capacity(plan.segments.len());
+        for (i, segment) in plan.segments.iter().enumerate() {
+            let (runtime, resident) = (&runtimes[segment.slot], &mut residents[segment.slot]);
+            let instance = Instance::new(runtime, segment.plan.clone(), resident).await;
+            instances.push(instance.map_err(|e| e.context(format_args!("segment {i}")))?);
+        }
+        let mut buffers = Vec::with_capacity(plan.passed.len());
+        for tensor in &plan.passed {
+            let bytes = plan.passed_bytes(tensor)?.max(4).next_multiple_of(4);
+            let one = |slot: &usize| {
+                let buffer = runtimes[*slot].pool().take(bytes, Usage::Working)?;
+                Ok((*slot, buffer))
+            };
+            let all: Result<Vec<_>> = tensor.slots.iter().map(one).collect();
+            buffers.push(all.map_err(|e| e.context(format_args!("tensor {:?}", tensor.name)))?);
+        }
+        Ok(PartitionedInstance { plan, runtimes: runtimes.to_vec(), instances, buffers })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &PartitionedPlan {
+        &self.plan
+    }
+
+    /// Runs once: segments in order, transfers between them, and reads of all outputs. `inputs`
+    /// are bytes by name.
+    ///
+    /// # Errors
+    /// Invalid, for an input that is missing or of the wrong size, or symbols outside the class;
+    /// and whatever went wrong on a device.
+    pub async fn run(
+        &mut self,
+        symbols: &SymbolValues,
+        inputs: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Outputs> {
+        let mut outputs = Outputs::new();
+        let mut pending = Vec::new();
+        for action in &self.plan.actions {
+            match *action {
+                Action::Run(segment) => {
+                    let runtime = &self.runtimes[self.plan.segments[segment].slot];
+                    let bindings = self.bindings(segment, symbols, inputs)?;
+                    let instance = &self.instances[segment];
+                    match runtime.sync() {
+                        Sync::Eager => {
+                            let bytes = instance.read_with(bindings).await?;
+                            self.name(segment, bytes, &mut outputs);
+                        }
+                        Sync::Lazy => pending.push((segment, instance.record_with(bindings)?)),
+                    }
+                }
+                Action::Transfer { tensor, to } => {
+                    self.transfer(tensor, to, symbols).await.map_err(|e| {
+                        let name = &self.plan.passed[tensor].name;
+                        e.context(format_args!("transfer of {name:?} to slot {to}"))
+                    })?;
+                }
+            }
+        }
+        for (segment, pending) in pending {
+            let slot = self.plan.segments[segment].slot;
+            let bytes = self.runtimes[slot].batcher().read(pending).await?;
+            self.name(segment, bytes, &mut outputs);
+        }
+        Ok(outputs)
+    }
+
+    /// Adds what a segment gave.
+    fn name(&self, segment: usize, bytes: Vec<Vec<u8>>, outputs: &mut Outputs) {
+        let names = self.instances[segment].plan().outputs.iter();
+        outputs.extend(names.map(|output| output.name.clone()).zip(bytes));
+    }
+
+    fn bindings(
+        &self,
+        segment: usize,
+        symbols: &SymbolValues,
+        inputs: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Bindings> {
+        let slot = self.plan.segments[segment].slot;
+        let plan = self.instances[segment].plan();
+        let mut bindings = Bindings { symbols: symbols.clone(), ..Bindings::default() };
+        for input in &plan.inputs {
+            let bytes = inputs.get(&input.name).cloned();
+            let bytes = bytes.ok_or_else(|| {
+                Error::invalid(format!("plan {}: no input {:?}", self.plan.name, input.name))
+            })?;
+            bindings.inputs.insert(input.name.clone(), bytes);
+        }
+        for role in &plan.slots {
+            match role {
+                SlotRole::Input(name) => {
+                    bindings.buffers.insert(name.clone(), self.buffer(name, slot)?);
+                }
+                SlotRole::Output(name) => {
+                    bindings.outputs.insert(name.clone(), self.buffer(name, slot)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(bindings)
+    }
+
+    /// The buffer of a passed tensor on a slot.
+    fn buffer(&self, name: &str, slot: usize) -> Result<BufferRange> {
+        let tensor = self.plan.passed.iter().position(|tensor| tensor.name == name);
+        let buffers = tensor.map_or(&[][..], |tensor| &self.buffers[tensor]);
+        let own = buffers.iter().find(|(other, _)| *other == slot);
+        own.map(|(_, buffer)| buffer.range())
+            .ok_or_else(|| Error::invalid(format!("{name:?} has no buffer on slot {slot}")))
+    }
+
+    /// Copies a tensor to another slot, through the host.
+    async fn transfer(&self, tensor: usize, to: usize, symbols: &SymbolValues) -> Result<()> {
+        let passed = &self.plan.passed[tensor];
+        let bytes = passed.shape.elements().eval_size(symbols)? * passed.dtype.bytes();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let bytes = bytes.next_multiple_of(4);
+        let from = passed.slots[0];
+        let (source, target) = (self.buffer(&passed.name, from)?, self.buffer(&passed.name, to)?);
+        self.runtimes[from].batcher().flush()?;
+        let data = download(&self.runtimes[from], BufferRange { bytes, ..source }).await?;
+        // What was recorded before reads what was there before.
+        self.runtimes[to].batcher().flush()?;
+        self.runtimes[to].device().write(BufferRange { bytes, ..target }, &data)
+    }
+}
+
+/// Runs a graph once over several devices, as [`run_graph`](super::run_graph) does on one; the
+/// runtimes are by slot.
+///
+/// # Errors
+/// As [`PartitionedPlan::new`] and [`PartitionedInstance::run`]; invalid, for a weight or an input
+/// that is not bound.
+pub async fn run_partitioned(
+    runtimes: &[Arc<Runtime>],
+    graph: &Graph,
+    symbols: &SymbolValues,
+    bindings: &BTreeMap<String, Vec<u8>>,
+    placement: &Placement,
+    class: Option<&ShapeClass>,
+) -> Result<Outputs> {
+    let Some(first) = runtimes.first() else {
+        return Err(Error::invalid("a plan needs a device at least"));
+    };
+    let class = class.cloned().unwrap_or_else(|| ShapeClass::exact(symbols));
+    let profiles: Vec<DeviceProfile> =
+        runtimes.iter().map(|runtime| runtime.device().profile().clone()).collect();
+    let plan = PartitionedPlan::new(graph, &class, &profiles, placement, &first.plan_options())?;
+    let mut residents: Vec<Resident> = runtimes.iter().map(|_| Resident::new()).collect();
+    let mut states = Vec::new();
+    for (slot, (runtime, resident)) in runtimes.iter().zip(&mut residents).enumerate() {
+        let own = plan.segments.iter().filter(|segment| segment.slot == slot);
+        let names: BTreeSet<&str> = own.flat_map(|segment| segment.plan.resident_names()).collect();
+        let filled =
+            fill(runtime, graph, symbols, bindings, resident, &|name| names.contains(name))?;
+        states.extend(filled.into_iter().map(|(name, bytes)| (slot, name, bytes)));
+    }
+    let mut instance = PartitionedInstance::new(runtimes, plan, &mut residents).await?;
+    let mut outputs = instance.run(symbols, bindings).await?;
+    for (slot, name, bytes) in states {
+        let range = residents[slot].get(&name).ok_or_else(|| unbound(&name))?;
+        outputs.insert(name, download(&runtimes[slot], BufferRange { bytes, ..range }).await?);
+    }
+    Ok(outputs)
+}
