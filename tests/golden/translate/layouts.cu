@@ -13,7 +13,7 @@ typedef struct { u32 x, y, z; } u32x3;
 typedef struct { f32x3s c[3]; } f32m3x3;
 typedef struct WL_ALIGN(8) { f16 x, y, z, w; } f16x4;
 typedef struct { f32x3 place; u32 kind; f32m3x3 turn; f16x4 weights; char wl_pad0[8]; } Item;
-typedef char wl_Item[sizeof(Item) == 80 ? 1 : -1];
+typedef char wl_size_of_Item[sizeof(Item) == 80 ? 1 : -1];
 WL_FN u32 wl_min_u32(u32 a, u32 b) { return a < b ? a : b; }
 typedef struct WL_ALIGN(16) { i32 x, y, z, w; } i32x4;
 WL_FN i32 wl_unpack4xI8_part(u32 bits) { const i32 a = (i32)(bits << 24) >> 24; return a; }

@@ -6,7 +6,7 @@ typedef unsigned int u32;
 typedef unsigned short f16;
 
 typedef struct { u32 n; f32 a; } Params;
-typedef char wl_Params[sizeof(Params) == 8 ? 1 : -1];
+typedef char wl_size_of_Params[sizeof(Params) == 8 ? 1 : -1];
 typedef struct { u32 x; u32 y; } wl_Lengths;
 typedef struct { u32 x, y, z; } u32x3;
 WL_FN u32 wl_min_u32(u32 a, u32 b) { return a < b ? a : b; }

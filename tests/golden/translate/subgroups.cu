@@ -8,7 +8,7 @@ typedef unsigned short f16;
 typedef struct WL_ALIGN(8) { f32 x, y; } f32x2;
 typedef struct { u32 y; } wl_Lengths;
 typedef struct { u32 n; f32 scale; } Sizes;
-typedef char wl_Sizes[sizeof(Sizes) == 8 ? 1 : -1];
+typedef char wl_size_of_Sizes[sizeof(Sizes) == 8 ? 1 : -1];
 WL_FN u32 wl_index(void) { return threadIdx.x; }
 WL_FN u32 wl_min_u32(u32 a, u32 b) { return a < b ? a : b; }
 WL_FN u32 wl_mask(void) { return wl_index() < 32u ? 0xffffffffu : 0xffffu; }
