@@ -66,9 +66,9 @@ fn sanitized(label: &str) -> String {
             c => name.push_str(&format!("u{:x}_", u32::from(c))),
         }
     }
-    let first = name.chars().next();
-    let own = ["wl_", "WL_", "fn_", "__"].iter().any(|head| name.starts_with(head));
-    if own || first.is_none_or(|c| c.is_ascii_digit() || c == '_') {
+    let mut name = name.trim_matches('_').to_string();
+    let own = ["wl_", "WL_"].iter().any(|head| name.starts_with(head));
+    if own || !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         name.insert_str(0, "v_");
     }
     name
@@ -85,7 +85,8 @@ mod tests {
         assert_eq!(names.pick("x"), "x_1");
         assert_eq!(names.pick("kernel"), "kernel_1");
         assert_eq!(names.pick("wl_index"), "v_wl_index");
-        assert_eq!(names.pick("__a__b"), "v_a_b");
+        assert_eq!(names.pick("__a__b"), "a_b");
+        assert_eq!(names.pick("_0"), "v_0");
         assert_eq!(names.pick("größe"), "gruf6_udf_e");
         assert_eq!(names.pick("_"), "v_");
         let mut inner = names.clone();
