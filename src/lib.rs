@@ -102,6 +102,8 @@ pub mod safetensors;
 
 pub mod codegen;
 pub mod provider;
+#[cfg(feature = "translate")]
+pub mod translate;
 
 pub mod cpu;
 #[cfg(feature = "webgpu")]

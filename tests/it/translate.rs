@@ -1,0 +1,221 @@
+//! Kernels as CUDA C and OpenCL C: the texts themselves, what is refused, and that compilers take
+//! them.
+//!
+//! `UPDATE_GOLDEN=1` writes the golden texts anew.
+
+use std::path::PathBuf;
+
+use warploom::codegen::fused_wgsl;
+use warploom::kernel::KernelSpec;
+use warploom::kernel::source::{asset_wgsl, variants};
+use warploom::translate::{self, Bounds, Options, Subgroups, Translated};
+
+use crate::fused_exprs::{elementwise, rows};
+use crate::nvrtc::Nvrtc;
+use crate::opencl_host::{self, Host};
+use crate::semantics::{Case, POISON, cases};
+use crate::tell;
+
+/// Architectures that CUDA text is compiled for.
+const ARCHITECTURES: [&str; 3] = ["sm_75", "sm_90a", "sm_120"];
+
+fn with_subgroups(subgroups: Subgroups) -> Options {
+    Options { subgroups, ..Options::default() }
+}
+
+fn cuda(name: &str, wgsl: &str, options: &Options) -> Translated {
+    let (module, info) = translate::parse(wgsl).unwrap_or_else(|e| panic!("{name}: {e}"));
+    translate::cuda(&module, &info, options).unwrap_or_else(|e| panic!("{name}: {e}\n{wgsl}"))
+}
+
+fn opencl(name: &str, wgsl: &str, options: &Options) -> Translated {
+    let (module, info) = translate::parse(wgsl).unwrap_or_else(|e| panic!("{name}: {e}"));
+    translate::opencl(&module, &info, options).unwrap_or_else(|e| panic!("{name}: {e}\n{wgsl}"))
+}
+
+/// The OpenCL device, if there is one; says so otherwise.
+fn host() -> Option<Host> {
+    match opencl_host::open() {
+        Ok(host) => {
+            tell(&format!("opencl: {}", host.name));
+            Some(host)
+        }
+        Err(why) => {
+            let required = std::env::var("WARPLOOM_REQUIRE_OPENCL").is_ok_and(|v| v == "1");
+            assert!(!required, "WARPLOOM_REQUIRE_OPENCL=1, but {why}");
+            tell(&format!("opencl: skipped, {why}"));
+            None
+        }
+    }
+}
+
+fn compiler() -> Option<Nvrtc> {
+    match Nvrtc::open() {
+        Ok(nvrtc) => Some(nvrtc),
+        Err(why) => {
+            let required = std::env::var("WARPLOOM_REQUIRE_NVRTC").is_ok_and(|v| v == "1");
+            assert!(!required, "WARPLOOM_REQUIRE_NVRTC=1, but {why}");
+            tell(&format!("nvrtc: skipped, {why}"));
+            None
+        }
+    }
+}
+
+/// The buffers of a case in the order of the bindings.
+fn buffers(case: &Case) -> Vec<Vec<u32>> {
+    let x = if case.x.is_empty() { vec![0] } else { case.x.clone() };
+    let mut all = vec![x, vec![POISON; case.expected.len()]];
+    if !case.params.is_empty() {
+        all.insert(0, case.params.clone());
+    }
+    all
+}
+
+#[test]
+fn opencl_means_what_wgsl_means() {
+    let Some(host) = host() else { return };
+    let mut wrong = Vec::new();
+    for (turn, case) in cases().into_iter().enumerate() {
+        // Both ways of indexing, in turn.
+        let bounds = [Bounds::Restrict, Bounds::Unchecked][turn % 2];
+        let options = Options { bounds, ..with_subgroups(Subgroups::WorkgroupMemory) };
+        let work = opencl(&case.name, &case.wgsl, &options);
+        let all = buffers(&case);
+        // A kernel that does not read x has no binding for it.
+        let place =
+            |b: &translate::Binding| b.binding as usize - usize::from(case.params.is_empty());
+        let used: Vec<Vec<u32>> = work.bindings.iter().map(|b| all[place(b)].clone()).collect();
+        match host.run(&work, &used, case.groups) {
+            Ok(found) => wrong.extend(case.difference(found.last().map_or(&[][..], |y| y))),
+            Err(e) => wrong.push(format!("{}: {e}\n{}", case.name, work.text)),
+        }
+    }
+    assert!(wrong.is_empty(), "{} of the table:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn cuda_text_of_the_table_compiles() {
+    let Some(nvrtc) = compiler() else { return };
+    for case in cases() {
+        let work = cuda(&case.name, &case.wgsl, &Options::default());
+        for architecture in ARCHITECTURES {
+            if let Err(log) = nvrtc.compile(&work.text, architecture) {
+                panic!("{} for {architecture}: {log}\n{}", case.name, work.text);
+            }
+        }
+    }
+}
+
+/// Texts that are kept: name, WGSL.
+fn kept() -> Vec<(String, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/translate");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "wgsl"));
+    files.sort();
+    let read = |path: PathBuf| {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        (name, std::fs::read_to_string(path).unwrap().replace("\r\n", "\n"))
+    };
+    files.into_iter().map(read).collect()
+}
+
+#[test]
+fn texts_are_as_written_down() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/translate");
+    let update = std::env::var("UPDATE_GOLDEN").is_ok_and(|v| v == "1");
+    let mut changed = Vec::new();
+    for (name, wgsl) in kept() {
+        let options = with_subgroups(Subgroups::Extension);
+        let texts = [("cu", cuda(&name, &wgsl, &options)), ("cl", opencl(&name, &wgsl, &options))];
+        for (ending, work) in texts {
+            let path = folder.join(format!("{name}.{ending}"));
+            if update {
+                std::fs::write(path, &work.text).unwrap();
+                continue;
+            }
+            let was = std::fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
+            if was != work.text {
+                changed.push(format!("{name}.{ending} is now:\n{}", work.text));
+            }
+        }
+    }
+    assert!(changed.is_empty(), "{}\nUPDATE_GOLDEN=1 writes them anew", changed.join("\n"));
+}
+
+/// Every kernel that ships, and generated ones: name, WGSL.
+fn shipped() -> Vec<(String, String)> {
+    let assets = variants().into_iter().map(|spec| {
+        let wgsl = asset_wgsl(&spec).unwrap();
+        (KernelSpec::Asset(spec).to_string(), wgsl)
+    });
+    let generated = elementwise().into_iter().chain(rows()).map(|expr| {
+        let name = format!("{} {:?}", KernelSpec::Fused(expr.clone()), expr.schedule);
+        (name, fused_wgsl(&expr).unwrap())
+    });
+    assets.chain(generated).collect()
+}
+
+#[test]
+fn every_kernel_that_ships_is_translated() {
+    let all = shipped();
+    assert!(all.len() > 500, "only {}", all.len());
+    for (name, wgsl) in &all {
+        for bounds in [Bounds::Restrict, Bounds::Unchecked] {
+            let options = Options { bounds, ..with_subgroups(Subgroups::Extension) };
+            for work in [cuda(name, wgsl, &options), opencl(name, wgsl, &options)] {
+                assert!(work.text.contains(&format!(" {}(", work.entry)), "{name}");
+                assert!(work.bindings.is_sorted_by_key(|b| (b.group, b.binding)), "{name}");
+            }
+        }
+    }
+}
+
+/// Checks texts on all threads of the machine: place in the list, name, text.
+fn on_all_threads(texts: &[(String, Translated)], check: impl Fn(usize, &str, &Translated) + Sync) {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let check = &check;
+    std::thread::scope(|scope| {
+        for first in 0..threads {
+            let part = texts.iter().enumerate().skip(first).step_by(threads);
+            scope.spawn(move || part.for_each(|(at, (name, work))| check(at, name, work)));
+        }
+    });
+}
+
+#[test]
+fn nvrtc_takes_every_kernel_that_ships() {
+    let Some(nvrtc) = compiler() else { return };
+    // As a provider runs them: what ships stays inside of its buffers.
+    let options = Options { bounds: Bounds::Unchecked, ..Options::default() };
+    let texts: Vec<(String, Translated)> =
+        shipped().into_iter().map(|(n, w)| (n.clone(), cuda(&n, &w, &options))).collect();
+    let catalogue = variants().len();
+    on_all_threads(&texts, |at, name, work| {
+        // Generated kernels take the architectures in turn.
+        let turn = ARCHITECTURES.iter().enumerate().filter(|(i, _)| at < catalogue || *i == at % 3);
+        for (_, architecture) in turn {
+            if let Err(log) = nvrtc.compile(&work.text, architecture) {
+                panic!("{name} for {architecture}: {log}\n{}", work.text);
+            }
+        }
+    });
+    tell(&format!("nvrtc: {} kernels compile for {ARCHITECTURES:?}", texts.len()));
+}
+
+#[test]
+fn opencl_takes_a_sample_of_what_ships() {
+    let Some(host) = host() else { return };
+    let options = with_subgroups(Subgroups::Extension);
+    let mut built = 0;
+    for (name, wgsl) in shipped().into_iter().step_by(31) {
+        let work = opencl(&name, &wgsl, &options);
+        if !host.has(&work.extensions) {
+            continue;
+        }
+        host.build(&work).unwrap_or_else(|log| panic!("{name}: {log}\n{}", work.text));
+        built += 1;
+    }
+    tell(&format!("opencl: {built} kernels that ship are built"));
+    assert!(built >= 8, "only {built}");
+}
