@@ -66,7 +66,7 @@ fn explain_tells_plans_of_models_and_files() {
 
 #[test]
 fn explain_says_what_names_there_are() {
-    let rows: [(&[&str], &str); 9] = [
+    let rows: [(&[&str], &str); 11] = [
         (&["--profile", "m3"], "nvidia-h200"),
         (&["--profile", "lavapipe", "--without", "lower"], "cannot be switched off"),
         (&["--profile", "lavapipe", "--without", "magic"], "does not exist"),
@@ -75,6 +75,11 @@ fn explain_says_what_names_there_are() {
         (&["--profile", "lavapipe", "--force", "op:linear=magic"], "no engine \"magic\""),
         (&["--profile", "lavapipe", "--force", "%99999=fused.rows"], "no such node"),
         (&["--profile", "lavapipe", "--knob", "fused.rows=4"], "must be ID:NAME=N"),
+        (&["--with-device", "cpu-avx512", "--place-nodes", "op:gather"], "must be NODES=SLOT"),
+        (
+            &["--profile", "lavapipe", "--with-device", "m3", "--place-nodes", "op:gather=1"],
+            "nvidia-h200",
+        ),
         (
             &["--profile", "lavapipe", "--knob", "wgsl.matvec.q4_k.subgroup:rows=3"],
             "rows = 3 is none of",
@@ -82,7 +87,9 @@ fn explain_says_what_names_there_are() {
     ];
     for (args, words) in rows {
         let output = warploom(&[&["explain"], args].concat());
-        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        // What is no argument at all is told by the command line.
+        let code = if words.starts_with("must be") { 2 } else { 1 };
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
         assert!(text(&output.stderr).contains(words), "{args:?}: {}", text(&output.stderr));
     }
 }
