@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::deps::Deps;
 use super::trace::{RowSpace, Trace};
-use super::{Group, written};
+use super::{Group, result, written};
 use crate::base::Shape;
 use crate::codegen::MAX_RANK;
 use crate::engine::{Body, View};
@@ -205,10 +205,7 @@ fn over(draft: &Draft, deps: &Deps, nodes: &[NodeId], mut trace: Trace) -> Optio
         }
         let to = written(draft, *id);
         let chain = trace.root(&to.shape)?;
-        let value = match &draft.graph.node(*id).op {
-            Op::Update { .. } => trace.value(draft.graph.node(*id).inputs[1], &chain)?,
-            _ => trace.value(*id, &chain)?,
-        };
+        let value = trace.value(result(draft, *id), &chain)?;
         let to = trace.seen(&to, &chain)?;
         outputs.push((to.clone(), trace.for_output(value, &to)?));
     }

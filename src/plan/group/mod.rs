@@ -159,6 +159,12 @@ fn ordered(draft: &Draft, deps: &Deps, groups: Vec<Group>) -> Vec<Group> {
     order.into_iter().filter_map(|g| groups[g].take()).collect()
 }
 
+/// The node whose value a node writes: of an update, its new rows.
+fn result(draft: &Draft, id: NodeId) -> NodeId {
+    let node = draft.graph.node(id);
+    if matches!(node.op, Op::Update { .. }) { node.inputs[1] } else { id }
+}
+
 /// The view that a node of a group writes to.
 fn written(draft: &Draft, id: NodeId) -> View {
     let view = &draft.views[id.index()];

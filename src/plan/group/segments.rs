@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::deps::Deps;
 use super::trace::{Chain, Trace};
-use super::written;
+use super::{result, written};
 use crate::base::{Dim, Layout, Shape};
 use crate::engine::{Body, SegmentBody, View};
 use crate::ir::{NodeId, Op, RopePairs};
@@ -40,10 +40,7 @@ pub(super) fn elementwise(
             return None;
         }
         let chain = trace.root(&to.shape)?;
-        let value = match &draft.graph.node(*id).op {
-            Op::Update { .. } => trace.value(draft.graph.node(*id).inputs[1], &chain)?,
-            _ => trace.value(*id, &chain)?,
-        };
+        let value = trace.value(result(draft, *id), &chain)?;
         outputs.push((trace.seen(&to, &chain)?, value));
     }
     let (body, seen) = trace.finish(outputs);
