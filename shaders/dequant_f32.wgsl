@@ -3,6 +3,9 @@
 // importer): weights4(start, c, k) = w[c .. c + 4] of a row, c a multiple of 4; for matvec a row
 // is cut into units of UNIT_LEN weights of one thread, a unit into PARTS parts of 4 neighbours.
 // Where PARTIAL is true, columns from k on are 0 and x may not be read there.
+// Packed formats also say their weights as scale * code + bias, for products with 8-bit numbers: part_codes
+// gives the four codes of a part, a byte each, of -128 to 127; the parts of a unit are GROUPS groups of
+// RUN, each within 32 columns, with one group_scale and one group_bias each (0 unless BIASED).
 // vec4: k is a multiple of 4, so rows are read 16 bytes at a time.
 const UNIT_LEN: u32 = 4u;
 const PARTS: u32 = 1u;

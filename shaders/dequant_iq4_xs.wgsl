@@ -48,3 +48,19 @@ fn part_column(unit: u32, part: u32) -> u32 {
 fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
     return iq4_values(unit.q[part & 1u] >> ((part >> 1u) * 4u)) * unit.scale;
 }
+
+const GROUPS: u32 = 1u;
+const RUN: u32 = 4u;
+const BIASED: bool = false;
+
+fn part_codes(unit: Unit, part: u32) -> u32 {
+    return pack4xI8(iq4_codes(unit.q[part & 1u] >> ((part >> 1u) * 4u)));
+}
+
+fn group_scale(unit: Unit, group: u32) -> f32 {
+    return unit.scale;
+}
+
+fn group_bias(unit: Unit, group: u32) -> f32 {
+    return 0.0;
+}

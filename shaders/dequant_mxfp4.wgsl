@@ -33,12 +33,16 @@ fn scale_at(at: u32) -> f32 {
     return bitcast<f32>((max(e, 1u) - 1u) << 23u);
 }
 
-// Four low nibbles.
-fn decode(word: u32, d: f32) -> vec4<f32> {
+// What four low nibbles stand for.
+fn quants(word: u32) -> vec4<i32> {
     let q = unpack4xU8(word & 0x0f0f0f0fu);
     // 0 1 2 3 4 6 8 12, a digit each.
-    let size = vec4<f32>((vec4(0xc8643210u) >> ((q & vec4(7u)) << vec4(2u))) & vec4(15u));
-    return select(size, -size, q > vec4(7u)) * d;
+    let size = vec4<i32>((vec4(0xc8643210u) >> ((q & vec4(7u)) << vec4(2u))) & vec4(15u));
+    return select(size, -size, q > vec4(7u));
+}
+
+fn decode(word: u32, d: f32) -> vec4<f32> {
+    return vec4<f32>(quants(word)) * d;
 }
 
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
@@ -58,4 +62,20 @@ fn part_column(unit: u32, part: u32) -> u32 {
 
 fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
     return decode(unit.q >> (part * 4u), unit.d);
+}
+
+const GROUPS: u32 = 1u;
+const RUN: u32 = 2u;
+const BIASED: bool = false;
+
+fn part_codes(unit: Unit, part: u32) -> u32 {
+    return pack4xI8(quants(unit.q >> (part * 4u)));
+}
+
+fn group_scale(unit: Unit, group: u32) -> f32 {
+    return unit.d;
+}
+
+fn group_bias(unit: Unit, group: u32) -> f32 {
+    return 0.0;
 }

@@ -64,3 +64,19 @@ fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
     let z = part >> 1u;
     return pairs(unit.q[part & 1u], z) * unit.scales[z] - vec4(unit.minima[z]);
 }
+
+const GROUPS: u32 = 4u;
+const RUN: u32 = 2u;
+const BIASED: bool = true;
+
+fn part_codes(unit: Unit, part: u32) -> u32 {
+    return (unit.q[part & 1u] >> ((part >> 1u) * 2u)) & 0x03030303u;
+}
+
+fn group_scale(unit: Unit, group: u32) -> f32 {
+    return unit.scales[group];
+}
+
+fn group_bias(unit: Unit, group: u32) -> f32 {
+    return -unit.minima[group];
+}

@@ -23,10 +23,13 @@ fn row_start(row: u32, k: u32) -> u32 {
     return row * (k / 256u);
 }
 
-// Four weights of quadrant z (32 columns each).
+// Four quants of quadrant z (32 columns each).
+fn quants(low: u32, high: u32, z: u32) -> u32 {
+    return ((low >> (z * 2u)) & 0x03030303u) | (((high >> z) & 0x01010101u) << 2u);
+}
+
 fn decode(low: u32, high: u32, z: u32, scale: f32) -> vec4<f32> {
-    let q = ((low >> (z * 2u)) & 0x03030303u) | (((high >> z) & 0x01010101u) << 2u);
-    return (vec4<f32>(unpack4xU8(q)) - vec4(4.0)) * scale;
+    return (vec4<f32>(unpack4xU8(quants(low, high, z))) - vec4(4.0)) * scale;
 }
 
 // Scales of the four quadrants of half n, for their columns from 16 t on.
@@ -69,4 +72,20 @@ fn part_column(unit: u32, part: u32) -> u32 {
 fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
     let z = part >> 1u;
     return decode(unit.low[part & 1u], unit.high[part & 1u], z, unit.scales[z]);
+}
+
+const GROUPS: u32 = 4u;
+const RUN: u32 = 2u;
+const BIASED: bool = true;
+
+fn part_codes(unit: Unit, part: u32) -> u32 {
+    return quants(unit.low[part & 1u], unit.high[part & 1u], part >> 1u);
+}
+
+fn group_scale(unit: Unit, group: u32) -> f32 {
+    return unit.scales[group];
+}
+
+fn group_bias(unit: Unit, group: u32) -> f32 {
+    return -4.0 * unit.scales[group];
 }

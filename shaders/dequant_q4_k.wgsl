@@ -54,3 +54,19 @@ fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
     let s = unit.scales;
     return decode(unit.q[part & 3u] >> (part & 4u), select(s.x, s.y, upper), select(s.z, s.w, upper));
 }
+
+const GROUPS: u32 = 2u;
+const RUN: u32 = 4u;
+const BIASED: bool = true;
+
+fn part_codes(unit: Unit, part: u32) -> u32 {
+    return (unit.q[part & 3u] >> (part & 4u)) & 0x0f0f0f0fu;
+}
+
+fn group_scale(unit: Unit, group: u32) -> f32 {
+    return unit.scales[group];
+}
+
+fn group_bias(unit: Unit, group: u32) -> f32 {
+    return -unit.scales[2u + group];
+}

@@ -45,3 +45,19 @@ fn part_column(unit: u32, part: u32) -> u32 {
 fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
     return decode(unit.q >> (part * 4u), unit.high >> (part * 16u), unit.d);
 }
+
+const GROUPS: u32 = 1u;
+const RUN: u32 = 2u;
+const BIASED: bool = true;
+
+fn part_codes(unit: Unit, part: u32) -> u32 {
+    return fifth_codes(unit.q >> (part * 4u), unit.high >> (part * 16u));
+}
+
+fn group_scale(unit: Unit, group: u32) -> f32 {
+    return unit.d;
+}
+
+fn group_bias(unit: Unit, group: u32) -> f32 {
+    return -16.0 * unit.d;
+}

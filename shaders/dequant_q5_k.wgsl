@@ -24,9 +24,12 @@ fn row_start(row: u32, k: u32) -> u32 {
     return row * (k / 256u);
 }
 
+fn quants(word: u32, high: u32) -> u32 {
+    return (word & 0x0f0f0f0fu) | ((high & 0x01010101u) << 4u);
+}
+
 fn decode(word: u32, high: u32, scale: f32, minimum: f32) -> vec4<f32> {
-    let q = (word & 0x0f0f0f0fu) | ((high & 0x01010101u) << 4u);
-    return vec4<f32>(unpack4xU8(q)) * scale - vec4(minimum);
+    return vec4<f32>(unpack4xU8(quants(word, high))) * scale - vec4(minimum);
 }
 
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
@@ -59,4 +62,20 @@ fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
     let word = unit.q[part & 3u] >> (part & 4u);
     let high = unit.high[part & 3u] >> (part >> 2u);
     return decode(word, high, select(s.x, s.y, upper), select(s.z, s.w, upper));
+}
+
+const GROUPS: u32 = 2u;
+const RUN: u32 = 4u;
+const BIASED: bool = true;
+
+fn part_codes(unit: Unit, part: u32) -> u32 {
+    return quants(unit.q[part & 3u] >> (part & 4u), unit.high[part & 3u] >> (part >> 2u));
+}
+
+fn group_scale(unit: Unit, group: u32) -> f32 {
+    return unit.scales[group];
+}
+
+fn group_bias(unit: Unit, group: u32) -> f32 {
+    return -unit.scales[2u + group];
 }

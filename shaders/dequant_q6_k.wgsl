@@ -23,10 +23,13 @@ fn row_start(row: u32, k: u32) -> u32 {
     return row * (k / 256u);
 }
 
-// Four weights: quadrant z (32 columns each), nibbles and bit pairs from two words.
+// Four quants: quadrant z (32 columns each), nibbles and bit pairs from two words.
+fn quants(low: u32, high: u32, z: u32) -> u32 {
+    return ((low >> ((z & 2u) * 2u)) & 0x0f0f0f0fu) | (((high >> (z * 2u)) & 0x03030303u) << 4u);
+}
+
 fn decode(low: u32, high: u32, z: u32, scale: f32) -> vec4<f32> {
-    let q = ((low >> ((z & 2u) * 2u)) & 0x0f0f0f0fu) | (((high >> (z * 2u)) & 0x03030303u) << 4u);
-    return (vec4<f32>(unpack4xU8(q)) - vec4(32.0)) * scale;
+    return (vec4<f32>(unpack4xU8(quants(low, high, z))) - vec4(32.0)) * scale;
 }
 
 fn signed_byte(word: u32, shift: u32) -> f32 {
@@ -73,4 +76,20 @@ fn part_column(unit: u32, part: u32) -> u32 {
 fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
     let z = part >> 1u;
     return decode(unit.low[(z & 1u) * 2u + (part & 1u)], unit.high[part & 1u], z, unit.scales[z]);
+}
+
+const GROUPS: u32 = 4u;
+const RUN: u32 = 2u;
+const BIASED: bool = true;
+
+fn part_codes(unit: Unit, part: u32) -> u32 {
+    return quants(unit.low[((part >> 1u) & 1u) * 2u + (part & 1u)], unit.high[part & 1u], part >> 1u);
+}
+
+fn group_scale(unit: Unit, group: u32) -> f32 {
+    return unit.scales[group];
+}
+
+fn group_bias(unit: Unit, group: u32) -> f32 {
+    return -32.0 * unit.scales[group];
 }

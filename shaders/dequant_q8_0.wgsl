@@ -56,3 +56,19 @@ fn part_column(unit: u32, part: u32) -> u32 {
 fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
     return decode(select(unit.low, unit.high, part == 1u), unit.d);
 }
+
+const GROUPS: u32 = 1u;
+const RUN: u32 = 2u;
+const BIASED: bool = false;
+
+fn part_codes(unit: Unit, part: u32) -> u32 {
+    return select(unit.low, unit.high, part == 1u);
+}
+
+fn group_scale(unit: Unit, group: u32) -> f32 {
+    return unit.d;
+}
+
+fn group_bias(unit: Unit, group: u32) -> f32 {
+    return 0.0;
+}

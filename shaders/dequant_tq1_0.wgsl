@@ -25,11 +25,14 @@ fn row_start(row: u32, k: u32) -> u32 {
 }
 
 // The digits of four bytes at 3^n = power, two bytes at a time.
-fn decode(word: u32, power: u32, d: f32) -> vec4<f32> {
+fn digits(word: u32, power: u32) -> u32 {
     let even = (((word & 0x00ff00ffu) * power) & 0x00ff00ffu) * 3u;
     let odd = ((((word >> 8u) & 0x00ff00ffu) * power) & 0x00ff00ffu) * 3u;
-    let digits = ((even >> 8u) & 0x00030003u) | (odd & 0x03000300u);
-    return (vec4<f32>(unpack4xU8(digits)) - vec4(1.0)) * d;
+    return ((even >> 8u) & 0x00030003u) | (odd & 0x03000300u);
+}
+
+fn decode(word: u32, power: u32, d: f32) -> vec4<f32> {
+    return (vec4<f32>(unpack4xU8(digits(word, power))) - vec4(1.0)) * d;
 }
 
 // 3^n for n of 0 to 4, from a byte each.
@@ -70,4 +73,20 @@ fn part_column(unit: u32, part: u32) -> u32 {
 
 fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
     return decode(unit.q[part], unit.powers[part], unit.d);
+}
+
+const GROUPS: u32 = 1u;
+const RUN: u32 = 4u;
+const BIASED: bool = true;
+
+fn part_codes(unit: Unit, part: u32) -> u32 {
+    return digits(unit.q[part], unit.powers[part]);
+}
+
+fn group_scale(unit: Unit, group: u32) -> f32 {
+    return unit.d;
+}
+
+fn group_bias(unit: Unit, group: u32) -> f32 {
+    return -unit.d;
 }

@@ -15,7 +15,7 @@ pub struct Var {
 /// Device to use, such as `cpu` or `webgpu:0`.
 pub static DEVICE: Var = Var {
     name: "WARPLOOM_DEVICE",
-    help: "device to use: `cpu`, `webgpu`, `webgpu:1`, or `auto` (the default)",
+    help: "device to use: `cpu`, `cuda`, `webgpu:1`, or `auto` (the default)",
 };
 /// Waits after every dispatch.
 pub static SYNC: Var = Var {
@@ -47,13 +47,68 @@ pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
     help: "engine ids to prefer where they apply, separated by commas; -ID: never to take",
 };
+/// The hub's folder.
+pub static HF_HOME: Var = Var {
+    name: "HF_HOME",
+    help: "folder of Hugging Face's clients (default: `huggingface` in the cache folder)",
+};
+/// The folder of models from the hub.
+pub static HF_HUB_CACHE: Var = Var {
+    name: "HF_HUB_CACHE",
+    help: "folder of downloaded models, shared with those clients (default: `hub` in `HF_HOME`)",
+};
+/// Whether the hub may be asked.
+pub static HF_HUB_OFFLINE: Var = Var {
+    name: "HF_HUB_OFFLINE",
+    help: "1: models come from the cache alone, and no server is asked",
+};
+/// Access to private models.
+pub static HF_TOKEN: Var =
+    Var { name: "HF_TOKEN", help: "token for private and gated models; sent to the hub alone" };
+/// The hub.
+pub static HF_ENDPOINT: Var =
+    Var { name: "HF_ENDPOINT", help: "address of the hub (default: `https://huggingface.co`)" };
+/// The folder of caches.
+pub static XDG_CACHE_HOME: Var =
+    Var { name: "XDG_CACHE_HOME", help: "the cache folder (default: `.cache` in the home folder)" };
+/// Where compiled kernels are kept.
+pub static CACHE: Var = Var {
+    name: "WARPLOOM_CACHE",
+    help: "folder for compiled kernels, or `off` (default: `warploom` in the user's cache folder)",
+};
+/// Where NVRTC is.
+pub static NVRTC: Var = Var {
+    name: "WARPLOOM_NVRTC",
+    help: "folder of NVIDIA's run-time compiler, looked into before CUDA's own folders",
+};
 /// The table, in the order of the README.
-pub static ALL: [&Var; 7] =
-    [&DEVICE, &SYNC, &DEBUG, &DISPATCHES_PER_SUBMIT, &MEMORY_BUDGET, &THREADS, &ENGINE];
+pub static ALL: [&Var; 15] = [
+    &DEVICE,
+    &SYNC,
+    &DEBUG,
+    &DISPATCHES_PER_SUBMIT,
+    &MEMORY_BUDGET,
+    &THREADS,
+    &ENGINE,
+    &HF_HOME,
+    &HF_HUB_CACHE,
+    &HF_HUB_OFFLINE,
+    &HF_TOKEN,
+    &HF_ENDPOINT,
+    &XDG_CACHE_HOME,
+    &CACHE,
+    &NVRTC,
+];
 
 /// The value of a variable, if it is set, not empty and valid Unicode.
 pub fn var(var: &Var) -> Option<String> {
     std::env::var(var.name).ok().filter(|value| !value.is_empty())
+}
+
+/// The value of a variable that other programs set and that says where their files are: `CUDA_PATH`,
+/// `CUDA_HOME`, `VIRTUAL_ENV`.
+pub fn system(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// A number of bytes with an optional suffix K, M or G (powers of 1,024): `512M`, `1.5G`.

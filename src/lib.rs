@@ -95,6 +95,8 @@ pub mod base;
 pub mod ir;
 pub mod quant;
 
+#[cfg(all(feature = "download", not(target_arch = "wasm32")))]
+pub mod download;
 pub mod gguf;
 pub mod kernel;
 pub mod reference;
@@ -106,6 +108,8 @@ pub mod provider;
 pub mod translate;
 
 pub mod cpu;
+#[cfg(all(any(feature = "cuda", feature = "opencl"), not(target_arch = "wasm32")))]
+pub mod native;
 #[cfg(feature = "webgpu")]
 pub mod webgpu;
 
@@ -121,7 +125,7 @@ pub mod llm;
 
 pub mod testkit;
 
-pub use base::DType;
+pub use base::{ComputeMode, DType};
 pub use error::{Error, Result, broken_invariant};
 pub use runtime::Runtime;
 pub use runtime::tensor::{self, Tensor};

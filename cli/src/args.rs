@@ -1,8 +1,11 @@
 //! What the command line takes.
 
+use crate::chat_args::ChatArgs;
+use crate::download_args::DownloadArgs;
 use crate::explain_args::ExplainArgs;
 use crate::quantize_args::QuantizeArgs;
 use clap::{Args, Parser, Subcommand};
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use warploom::llm::sampler::Sampling;
 
@@ -31,6 +34,10 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     /// Write text that goes on from a prompt
     Generate(GenerateArgs),
+    /// Talk with a model
+    Chat(ChatArgs),
+    /// Bring a model from Hugging Face into its cache, and say where it lies
+    Download(DownloadArgs),
     /// Measure prompt reading and writing, and compare with the device's memory bandwidth
     Bench(BenchArgs),
     /// Tell how a model or graph would run on a device, or how long each step takes there
@@ -61,8 +68,9 @@ pub(crate) struct DevicesArgs {
 /// Which model, on what.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
-    /// GGUF file, or a Hugging Face folder (default: the small model that comes with the command)
-    #[arg(short, long, value_name = "FILE")]
+    /// GGUF file, Hugging Face folder, or a name on Hugging Face: org/name, org/name:Q4_K_M
+    /// (default: the small model that comes with the command)
+    #[arg(short, long, value_name = "FILE|NAME")]
     #[cfg_attr(not(feature = "embedded-model"), arg(required = true))]
     pub(crate) model: Option<PathBuf>,
     /// Device: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
@@ -71,6 +79,10 @@ pub(crate) struct Place {
     /// Positions of the context (default: the model's, at most 4096)
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) context: Option<usize>,
+    /// How packed weights are multiplied: f32 (exact) or int8 (with 8-bit activations, faster)
+    /// [default: int8 on the CPU, f32 on GPUs]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) compute: Option<warploom::ComputeMode>,
     /// Read the file into memory instead of mapping it: for files that may change
     #[arg(long)]
     pub(crate) copy: bool,
@@ -101,6 +113,19 @@ pub(crate) struct GenerateArgs {
     /// Most tokens to write
     #[arg(short = 'n', long, value_name = "N", default_value = "256", value_parser = at_least_one)]
     pub(crate) max_tokens: usize,
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// Print one JSON object at the end instead of the text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the text only
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// How the next token is chosen.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Choice {
     /// 0 always takes the most probable token [default: 0.8; own model 0.7]
     #[arg(short, long, value_name = "T", value_parser = not_negative)]
     pub(crate) temperature: Option<f32>,
@@ -122,12 +147,6 @@ pub(crate) struct GenerateArgs {
     /// Start of the random numbers (default: another one each time, told at the end)
     #[arg(short, long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Print one JSON object at the end instead of the text
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print the text only
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Args)]
@@ -151,10 +170,17 @@ pub(crate) struct BenchArgs {
 }
 
 impl GenerateArgs {
-    /// How tokens are chosen: what was asked for, and else what suits the model. The card of the
-    /// model that comes with the command recommends its values.
+    /// How tokens are chosen.
     pub(crate) fn sampling(&self, seed: u64) -> Sampling {
-        let base = match self.place.model {
+        self.choice.sampling(&self.place, seed)
+    }
+}
+
+impl Choice {
+    /// What was asked for, and else what suits the model. The card of the model that comes with
+    /// the command recommends its values.
+    pub(crate) fn sampling(&self, place: &Place, seed: u64) -> Sampling {
+        let base = match place.model {
             Some(_) => Sampling::default(),
             None => Sampling {
                 temperature: 0.7,
@@ -175,6 +201,12 @@ impl GenerateArgs {
             seed,
         }
     }
+
+    /// The seed that was asked for, or another one each time. 32 bits: any JSON reader keeps them
+    /// exact.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| RandomState::new().hash_one(()) & 0xffff_ffff)
+    }
 }
 
 pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
@@ -186,15 +218,15 @@ fn number(text: &str, fits: impl Fn(f32) -> bool, words: &str) -> Result<f32, St
     number.ok_or_else(|| format!("must be {words}"))
 }
 
-fn not_negative(text: &str) -> Result<f32, String> {
+pub(crate) fn not_negative(text: &str) -> Result<f32, String> {
     number(text, |n| n >= 0.0, "a number of 0 or more")
 }
 
-fn positive(text: &str) -> Result<f32, String> {
+pub(crate) fn positive(text: &str) -> Result<f32, String> {
     number(text, |n| n >= f32::MIN_POSITIVE, "a number above 0")
 }
 
-fn share(text: &str) -> Result<f32, String> {
+pub(crate) fn share(text: &str) -> Result<f32, String> {
     number(text, |n| (0.0..=1.0).contains(&n), "a number from 0 to 1")
 }
 
@@ -229,6 +261,8 @@ mod tests {
         for line in [
             "devices ",
             "generate ",
+            "chat ",
+            "download ",
             "bench ",
             "explain ",
             "quantize ",
@@ -239,6 +273,8 @@ mod tests {
         let rows = [
             ("devices", ["warploom devices --json", "--device <DEVICE>", "WARPLOOM_DEVICE"]),
             ("generate", ["echo \"Long ago\" | warploom generate -", "--top-p <P>", "[PROMPT]"]),
+            ("chat", ["--system", "/help", "warploom chat --json"]),
+            ("download", ["org/name:Q4_K_M", "HF_TOKEN", "--offline"]),
             ("explain", ["--graph dot --after simplify", "--profile <FILE|NAME>", "adreno-740"]),
             ("quantize", ["--type TQ2_0", "--type <TYPE>", "--force"]),
             ("bench", ["warploom bench --device cpu --json", "--prompt-tokens <N>", "--copy"]),

@@ -38,12 +38,15 @@ fn report(found: &Found) -> anyhow::Result<Value> {
     }
     let failures: Vec<Value> =
         found.failures.iter().map(|(p, e)| json!({ "provider": p, "error": e })).collect();
+    let absent: Vec<Value> =
+        found.absent.iter().map(|(p, why)| json!({ "provider": p, "why": why })).collect();
     let selected = found.devices.iter().find(|d| d.selected).map(|d| d.profile.id());
     Ok(json!({
         "startup_line": found.startup_line,
         "selected": selected,
         "devices": devices,
         "failures": failures,
+        "absent": absent,
     }))
 }
 
@@ -67,6 +70,9 @@ fn table(found: &Found) -> String {
     text.push('\n');
     for device in found.devices.iter().filter(shown) {
         text.push_str(&format!("{}: {}\n", device.profile.id(), device.reason));
+    }
+    for (provider, why) in &found.absent {
+        text.push_str(&format!("{provider}: not here: {why}\n"));
     }
     text.push_str(&found.startup_line);
     text.push('\n');
@@ -162,6 +168,7 @@ mod tests {
                 device(null, "nothing", false),
             ],
             failures: vec![("opencl".into(), "no driver".into())],
+            absent: vec![("cuda".into(), "no libcuda".into())],
         }
     }
 
@@ -174,6 +181,7 @@ mod tests {
             "",
             "webgpu:0: best",
             "cpu:0: second",
+            "cuda: not here: no libcuda",
             "requested=auto detected=[..] selected=webgpu:0",
         ];
         assert_eq!(table(&found()).lines().collect::<Vec<_>>(), want);
@@ -190,5 +198,6 @@ mod tests {
         assert_eq!(gpu["local_bandwidth"], 448_000_000_000u64);
         assert_eq!((&gpu["kind"], &gpu["reason"]), (&json!("discrete"), &json!("best")));
         assert_eq!(got["failures"][0], json!({"provider": "opencl", "error": "no driver"}));
+        assert_eq!(got["absent"][0], json!({"provider": "cuda", "why": "no libcuda"}));
     }
 }

@@ -2,15 +2,18 @@
 
 use crate::args::Place;
 use crate::clocked::Clocked;
+use crate::download;
 use crate::explain;
 use crate::explain_args::ExplainArgs;
 use crate::notes::tell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use warploom::ComputeMode;
 use warploom::base::SymbolValues;
 use warploom::base::platform::block_on;
 use warploom::gguf::Access;
+use warploom::llm::chat::Chat;
 use warploom::llm::sampler::Sampling;
 use warploom::llm::{
     Event, Finish, GenerateOptions, Model, PAST, SEQ, Session, SessionOptions, Wanted,
@@ -25,6 +28,8 @@ pub(crate) struct Found {
     pub(crate) devices: Vec<FoundDevice>,
     /// Provider, and why it could not list its devices.
     pub(crate) failures: Vec<(String, String)>,
+    /// Provider, and what the machine lacks for it.
+    pub(crate) absent: Vec<(String, String)>,
 }
 
 pub(crate) struct FoundDevice {
@@ -104,6 +109,7 @@ pub(crate) fn detect(device: Option<&str>) -> anyhow::Result<Found> {
     Ok(Found {
         startup_line: detection.startup_line(),
         failures: detection.failures,
+        absent: detection.absent,
         devices: detection
             .devices
             .into_iter()
@@ -151,7 +157,7 @@ impl Loaded {
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
         let runtime = Arc::new(runtime);
-        let options = SessionOptions { context: place.context };
+        let options = SessionOptions { context: place.context, compute: place.compute };
         let session = Session::new(runtime.clone(), model, options, progress)?;
         Ok(Loaded {
             session,
@@ -171,7 +177,13 @@ impl Loaded {
     }
 
     pub(crate) fn compute_mode(&self) -> &str {
-        "F32: exact products of dequantised weights, 32-bit sums"
+        match self.session.mode() {
+            ComputeMode::F32 => "F32: exact products of dequantised weights, 32-bit sums",
+            ComputeMode::Int8 => {
+                "Int8: packed weights times activations rounded to 8 bits (each within 1/254 of the \
+                 largest of its 32), 32-bit sums; --compute f32 is exact"
+            }
+        }
     }
 
     pub(crate) fn model_name(&self) -> &str {
@@ -180,6 +192,11 @@ impl Loaded {
 
     pub(crate) fn context(&self) -> usize {
         self.session.context()
+    }
+
+    /// A conversation with the model.
+    pub(crate) fn into_chat(self) -> anyhow::Result<Chat> {
+        Ok(Chat::new(self.session)?)
     }
 
     pub(crate) fn generate(
@@ -306,7 +323,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
     let resident = match model {
         Some(model) => {
             let context = explain::context(args, model.config().context);
-            let options = SessionOptions { context: Some(context) };
+            let options = SessionOptions { context: Some(context), compute: args.place.compute };
             session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
             session.resident()
         }
@@ -349,7 +366,7 @@ fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {
 pub(crate) fn open_model(place: &Place) -> anyhow::Result<Arc<Model>> {
     let access = if place.copy { Access::Copy } else { Access::Mmap };
     match &place.model {
-        Some(path) => Ok(Model::open(path, access)?),
+        Some(path) => Ok(Model::open(download::here(path)?, access)?),
         #[cfg(feature = "embedded-model")]
         None => Ok(Model::embedded()?),
         #[cfg(not(feature = "embedded-model"))]

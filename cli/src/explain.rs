@@ -10,7 +10,7 @@ use std::path::Path;
 use warploom::base::{ShapeClass, Symbol};
 use warploom::engine::{EngineId, Registry};
 use warploom::ir::{self, Graph, NodeId};
-use warploom::llm::{Wanted, class_of};
+use warploom::llm::{Session, Wanted, class_of};
 use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::DeviceProfile;
 
@@ -108,7 +108,12 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<(Graph, ShapeClass)> {
     let model = engine::open_model(&args.place)?;
     let context = context(args, model.config().context);
     let tokens = tokens(args.phase).min(context);
-    Ok((model.graph(context, Wanted::Token)?, class_of(tokens, context)?))
+    let mode = match args.place.compute {
+        Some(mode) => mode,
+        None => Session::default_mode(&profile(args)?),
+    };
+    let graph = ir::computing_in(&model.graph(context, Wanted::Token)?, mode)?;
+    Ok((graph, class_of(tokens, context)?))
 }
 
 /// Positions of the cache.

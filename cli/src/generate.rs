@@ -7,7 +7,6 @@ use crate::notes::{Progress, tell};
 use crate::{interrupt, units};
 use anyhow::Context;
 use serde_json::{Value, json};
-use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -19,9 +18,7 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
         Some("-") => read_prompt(std::io::stdin().lock())?,
         given => given.unwrap_or_default().to_owned(),
     };
-    // 32 bits: any JSON reader keeps them exact.
-    let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one(()) & 0xffff_ffff);
-    let sampling = args.sampling(seed);
+    let sampling = args.sampling(args.choice.seed());
     let start = Instant::now();
     let mut loaded = {
         let progress = Progress::new(args.quiet);
@@ -164,6 +161,19 @@ fn report(
     report
 }
 
+/// How tokens were chosen, as an object.
+pub(crate) fn sampled(sampling: &Sampling) -> Value {
+    json!({
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repetition_penalty,
+        "repeat_last_n": sampling.repeat_last_n,
+        "seed": sampling.seed,
+    })
+}
+
 /// The part of the object that a run decides.
 fn result(sampling: &Sampling, written: &Written, load_seconds: f64) -> Value {
     json!({
@@ -172,15 +182,7 @@ fn result(sampling: &Sampling, written: &Written, load_seconds: f64) -> Value {
         "tokens": written.tokens.len(),
         "token_ids": written.tokens,
         "finish": ended(written.ended),
-        "sampling": {
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-            "min_p": sampling.min_p,
-            "repeat_penalty": sampling.repetition_penalty,
-            "repeat_last_n": sampling.repeat_last_n,
-            "seed": sampling.seed,
-        },
+        "sampling": sampled(sampling),
         "timings": {
             "load_seconds": load_seconds,
             "first_token_seconds": written.first_token_seconds,

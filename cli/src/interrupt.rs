@@ -22,6 +22,12 @@ pub(crate) fn writing() {
     WRITING.store(true, Ordering::SeqCst);
 }
 
+/// What was written has ended: a later interrupt is a first one again, and ends the process.
+pub(crate) fn ended() {
+    WRITING.store(false, Ordering::SeqCst);
+    ASKED.store(false, Ordering::SeqCst);
+}
+
 /// Whether there was one.
 pub(crate) fn asked() -> bool {
     ASKED.load(Ordering::SeqCst)

@@ -6,8 +6,13 @@
 
 mod args;
 mod bench;
+mod chat;
+mod chat_args;
+mod chat_commands;
 mod clocked;
 mod devices;
+mod download;
+mod download_args;
 mod engine;
 mod explain;
 mod explain_args;
@@ -47,6 +52,8 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
     match command {
         Command::Devices(args) => devices::run(args),
         Command::Generate(args) => generate::run(args),
+        Command::Chat(args) => chat::run(args),
+        Command::Download(args) => download::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Quantize(args) => quantize::run(args),

@@ -29,6 +29,21 @@ impl Progress {
         Progress(Some(bar))
     }
 
+    /// What the template calls `msg`.
+    pub(crate) fn name(&self, name: &str) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(name.to_owned());
+        }
+    }
+
+    /// Writes a line above the bar.
+    pub(crate) fn above(&self, line: &str) {
+        match &self.0 {
+            Some(bar) => bar.suspend(|| tell(line)),
+            None => tell(line),
+        }
+    }
+
     /// `done` of `total` bytes, or of what else it counts.
     pub(crate) fn set(&self, done: u64, total: u64) {
         if let Some(bar) = &self.0 {

@@ -20,6 +20,9 @@ fn generate_writes_text_and_one_object() {
     let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(object["text"].as_str(), Some(written.trim_end_matches('\n')));
     assert_eq!((&object["tokens"], &object["finish"]), (&12.into(), &"length".into()));
+    assert!(object["compute_mode"].as_str().unwrap().starts_with("Int8"));
+    let exact = warploom(&[&args[..], &["--json", "--compute", "f32"]].concat());
+    let object: serde_json::Value = serde_json::from_slice(&exact.stdout).unwrap();
     assert!(object["compute_mode"].as_str().unwrap().starts_with("F32"));
 }
 

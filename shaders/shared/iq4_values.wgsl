@@ -1,6 +1,6 @@
 // What the low nibbles of the four bytes of a word stand for in IQ4_NL and IQ4_XS: sixteen uneven values.
 // Why selects: an array that a variable indexes may end up in slow memory; these are four words in registers.
-fn iq4_values(word: u32) -> vec4<f32> {
+fn iq4_codes(word: u32) -> vec4<i32> {
     let places = unpack4xU8(word & 0x0f0f0f0fu);
     let upper = (places & vec4(4u)) != vec4(0u);
     // -127 -104 -83 -65, -49 -35 -22 -10; 1 13 25 38, 53 69 89 113
@@ -9,5 +9,9 @@ fn iq4_values(word: u32) -> vec4<f32> {
     let four = select(below, above, places > vec4(7u));
     // The byte of the place moved to the top, and back with its sign.
     let shift = (vec4(3u) - (places & vec4(3u))) << vec4(3u);
-    return vec4<f32>(bitcast<vec4<i32>>(four << shift) >> vec4(24u));
+    return bitcast<vec4<i32>>(four << shift) >> vec4(24u);
+}
+
+fn iq4_values(word: u32) -> vec4<f32> {
+    return vec4<f32>(iq4_codes(word));
 }

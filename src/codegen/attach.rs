@@ -164,7 +164,7 @@ impl<'a> Printer<'a> {
         line!(text, "    return v{last};\n}}\n");
         if self.entry.is_linear() {
             // Where columns may lie past the end, x is 0 there and has to stay so.
-            let masked = if self.entry.name == "matvec_*" { "PARTIAL" } else { "true" };
+            let masked = if self.entry.is_matvec() { "PARTIAL" } else { "true" };
             line!(text, "fn prologue4(row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{");
             line!(text, "    let last = select(0xffffffffu, params.k - 1u, {masked});");
             text.push_str("    let made = vec4(\n");

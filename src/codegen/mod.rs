@@ -18,6 +18,7 @@ mod ops;
 mod printer;
 mod rows;
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 pub use attach::kernel_wgsl;
@@ -25,7 +26,7 @@ use printer::Printer;
 
 use crate::base::DType;
 use crate::error::{Error, Result};
-use crate::kernel::{Addressing, FusedExpr, Operand, Schedule, source};
+use crate::kernel::{Addressing, FusedExpr, KernelSpec, Operand, Schedule, source};
 
 /// Threads of a workgroup of a fused kernel without reductions; workgroups are folded over grid x
 /// and y.
@@ -58,6 +59,18 @@ pub fn group_work(schedule: &Schedule) -> u32 {
         Schedule::Elements { width } => FUSED_WORKGROUP * width,
         Schedule::Rows { threads, .. } => workgroup(schedule) / threads.max(1),
     }
+}
+
+/// The WGSL text of a kernel of any kind.
+///
+/// # Errors
+/// As [`kernel_wgsl`] and [`fused_wgsl`].
+pub fn spec_wgsl(spec: &KernelSpec) -> Result<Cow<'_, str>> {
+    Ok(match spec {
+        KernelSpec::Source(source) => Cow::Borrowed(source.wgsl.as_str()),
+        KernelSpec::Asset(asset) => Cow::Owned(kernel_wgsl(asset)?),
+        KernelSpec::Fused(expr) => Cow::Owned(fused_wgsl(expr)?),
+    })
 }
 
 /// The WGSL text of a fused expression. Entry point `main`, parameters as `kernel::fused` lays

@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::arch::Arch;
+use super::arch::int8::Int8;
 use super::attached::Attached;
 use super::pool::Pool;
 use crate::base::Format;
@@ -34,6 +35,8 @@ unsafe impl Sync for Span {}
 pub(super) struct Context {
     pub(super) pool: Pool,
     pub(super) arch: &'static Arch,
+    /// Products of 8-bit numbers.
+    pub(super) int8: &'static Int8,
 }
 
 /// One launch.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::arch::Arch;
+use super::arch::{Arch, int8};
 use super::call::Context;
 use super::clock::Clock;
 use super::memory::Memory;
@@ -52,7 +52,7 @@ impl CpuDevice {
         let budget = options.memory_budget.or(known).unwrap_or(u64::MAX);
         CpuDevice {
             profile,
-            context: Context { pool, arch },
+            context: Context { pool, arch, int8: int8::beside(arch) },
             clock: Clock::new(),
             state: Mutex::new(State {
                 memory: Memory::new(budget),

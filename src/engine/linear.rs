@@ -3,10 +3,11 @@
 //! The weight stays packed as it is in the file. A weight larger than one binding is cut by rows
 //! into several launches.
 
+use super::attention::units;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query, SegmentBody};
-use crate::base::{Dim, Format};
+use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::attach::attach_groups;
@@ -17,14 +18,35 @@ use crate::provider::GRANULE;
 const MOST_ROWS: u32 = 8;
 /// Operations that make an element of a packed weight a float, where the CPU does that first.
 const UNPACKING: f64 = 8.0;
+/// What a product of codes takes on the CPU where one of floats takes 2: it converts sums often.
+const INT8_OPERATIONS: f64 = 2.3;
+/// Operations that round a number to 8 bits.
+const ROUNDING: f64 = 6.0;
 /// Largest side of a tile.
 const MOST_TILE: u32 = 128;
+/// Threads of a workgroup of `round_int8`.
+const ROUNDING_THREADS: u32 = 64;
+/// Most groups of rows of a workgroup that rounds x once for them all.
+const MOST_PASSES: u32 = 16;
+/// Workgroups of a compute unit that run at once.
+const WAVES: u64 = 4;
 
 /// Which kernel family.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Family {
     MatVec,
     MatMul,
+}
+
+/// Where the operand of a product in `ComputeMode::Int8` is rounded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rounding {
+    /// Nowhere: the product is one of `ComputeMode::F32`.
+    None,
+    /// In the kernel, which multiplies whole numbers.
+    Inside,
+    /// By a kernel of its own; floats are multiplied.
+    Before,
 }
 
 /// One product kernel for one weight format.
@@ -34,18 +56,43 @@ pub(super) struct Linear {
     format: Format,
     cpu: bool,
     subgroup: bool,
+    rounding: Rounding,
 }
 
 impl Linear {
-    pub(super) fn new(family: Family, format: Format, cpu: bool, subgroup: bool) -> Linear {
-        let place = if cpu { "cpu" } else { "wgsl" };
-        let name = match family {
-            Family::MatVec => "matvec",
-            Family::MatMul => "matmul",
-        };
-        let tail = if subgroup { ".subgroup" } else { "" };
-        let id = EngineId::new(format!("{place}.{name}.{format}{tail}"));
-        Linear { id, family, format, cpu, subgroup }
+    /// Every engine of a format.
+    pub(super) fn all(format: Format) -> impl Iterator<Item = Linear> {
+        use Family::{MatMul, MatVec};
+        use Rounding::{Before, Inside, None};
+        let engines = [
+            (MatVec, None, false, false),
+            (MatVec, None, true, false),
+            (MatMul, None, false, false),
+            (MatMul, None, true, false),
+            (MatVec, None, false, true),
+            (MatVec, Inside, false, false),
+            (MatVec, Inside, true, false),
+            (MatVec, Inside, false, true),
+            (MatVec, Before, false, false),
+            (MatMul, Before, false, false),
+            (MatMul, Before, true, false),
+        ];
+        let made = engines.into_iter().filter(move |e| e.1 == None || format.is_quantised());
+        made.map(move |(family, rounding, cpu, subgroup)| {
+            let place = if cpu { "cpu" } else { "wgsl" };
+            let name = match family {
+                MatVec => "matvec",
+                MatMul => "matmul",
+            };
+            let how = match rounding {
+                None => "",
+                Inside => "_int8",
+                Before => "_rounded",
+            };
+            let tail = if subgroup { ".subgroup" } else { "" };
+            let id = EngineId::new(format!("{place}.{name}{how}.{format}{tail}"));
+            Linear { id, family, format, cpu, subgroup, rounding }
+        })
     }
 
     fn sizes(query: &Query) -> Option<(f64, f64, f64)> {
@@ -60,45 +107,58 @@ impl Linear {
     }
 
     /// Rows of x that one pass over the weights serves.
-    fn rows_at_once(&self, m: u64) -> u32 {
-        match m {
+    fn rows_at_once(&self, query: &Query) -> u32 {
+        let rows = match upper_rows(query) {
             0 | 1 => 1,
             2 => 2,
             3 | 4 => 4,
             _ => catalogue::MAX_MATVEC_ROWS,
+        };
+        if self.rounding != Rounding::Inside || self.cpu {
+            return rows;
         }
+        // As many as the memory of a workgroup holds; `applies` saw to one.
+        let room = room_for_rows(query) / rounded_bytes(query).max(1);
+        rows.min(room.clamp(1, 64) as u32)
     }
 
     /// The kernel with the rows of w and of x that one workgroup serves. `aligned`: four elements
     /// of x may be read at once.
     fn spec(&self, query: &Query, aligned: bool) -> (AssetSpec, u32, u32) {
-        let name = match self.family {
-            Family::MatVec => "matvec_*",
-            Family::MatMul => "matmul_*",
+        let name = match (self.family, self.rounding) {
+            (Family::MatVec, Rounding::Inside) => "matvec_int8_*",
+            (Family::MatVec, _) => "matvec_*",
+            (Family::MatMul, _) => "matmul_*",
         };
         let spec = AssetSpec::new(catalogue::family_name(name, self.format));
         if self.cpu {
             return (spec, 1, 1);
         }
         let spec = if aligned { spec.define("vec4") } else { spec };
-        let [first, second] = self.cut(query);
+        let [first, second, passes] = self.cut(query);
         match self.family {
             Family::MatVec => {
-                let at_once = self.rows_at_once(upper_rows(query));
+                let at_once = self.rows_at_once(query);
                 let spec = spec.constant("WG", first).constant("ROWS", second);
                 let spec = spec.constant("M", at_once);
+                let spec = match self.rounding {
+                    Rounding::Inside => {
+                        spec.constant("PASSES", passes).constant("K", columns(query) as u32)
+                    }
+                    _ => spec,
+                };
                 (if self.subgroup { spec.define("subgroup") } else { spec }, second, at_once)
             }
             Family::MatMul => (spec.constant("BM", first).constant("BN", second), second, first),
         }
     }
 
-    /// Threads and rows of w of a workgroup, or both sides of a tile.
-    fn cut(&self, query: &Query) -> [u32; 2] {
+    /// Threads and rows of w of a workgroup and how often it makes them, or both sides of a tile.
+    fn cut(&self, query: &Query) -> [u32; 3] {
         self.knobs_of(query).map(|knob| knob.value(query.knobs))
     }
 
-    fn knobs_of(&self, query: &Query) -> [Knob; 2] {
+    fn knobs_of(&self, query: &Query) -> [Knob; 3] {
         let m = upper_rows(query);
         let n = query.operands.get(1).and_then(|w| query.upper(&w.shape[0]).ok()).unwrap_or(1);
         if self.family == Family::MatMul {
@@ -107,14 +167,14 @@ impl Linear {
             let rows = Knob::new("tile_m", "rows of x of a tile", tiles(MOST_TILE), rows);
             let left = catalogue::TILE_SUM - rows.value(query.knobs).min(MOST_TILE);
             let columns = Knob::new("tile_n", "rows of the weight of a tile", tiles(left), 64);
-            return [rows, columns];
+            return [rows, columns, Knob::new("passes", "always one", [1], 1)];
         }
         // Measured on an H200: few rows want more threads each, many rows fewer.
         let (threads, rows) = if n <= 4096 { (128, 2) } else { (64, 4) };
         let most = query.profile.max_threads_per_workgroup.min(256);
         let threads =
             Knob::new("threads", "threads of a workgroup", powers(32, most), threads.min(most));
-        let each = threads.value(query.knobs).max(1) * self.rows_at_once(m);
+        let each = threads.value(query.knobs).max(1) * self.rows_at_once(query);
         let most = (catalogue::SUM_WORDS / each).clamp(1, MOST_ROWS);
         // A workgroup makes whole evaluations.
         let pairs = query.around.is_some_and(|a| a.segments.iter().any(|s| s.anchors == 2));
@@ -124,8 +184,31 @@ impl Linear {
             powers(if pairs { 2 } else { 1 }, most),
             rows.min(most),
         );
-        [threads, rows]
+        let most = if self.rounding == Rounding::Inside { MOST_PASSES } else { 1 };
+        // As many workgroups as run at once anyway.
+        let groups = n.div_ceil(u64::from(rows.value(query.knobs).max(1)));
+        let wanted = groups / (WAVES * units(query.profile) as u64);
+        let wanted = wanted.clamp(1, u64::from(most)) as u32;
+        let passes = "groups of rows that a workgroup makes";
+        let passes = Knob::new("passes", passes, powers(1, most), wanted.next_power_of_two());
+        [threads, rows, passes]
     }
+}
+
+/// Columns of x.
+fn columns(query: &Query) -> u64 {
+    query.operands.get(1).and_then(|w| query.upper(&w.shape[1]).ok()).unwrap_or(0)
+}
+
+/// Bytes of a rounded row of x in the memory of a workgroup: a code for each column, a factor for
+/// each 32.
+fn rounded_bytes(query: &Query) -> u64 {
+    columns(query) + columns(query) / 8
+}
+
+/// Bytes that are left beside sums.
+fn room_for_rows(query: &Query) -> u64 {
+    u64::from(query.profile.workgroup_memory_bytes).saturating_sub(4 << 10)
 }
 
 /// Rows of x at the upper end of the class.
@@ -142,6 +225,34 @@ impl Linear {
             }
             Family::MatMul => [tiles, layers, Dim::new(1)],
         }
+    }
+
+    /// x rounded by a kernel of its own, where that is how, with the distance of its rows.
+    fn rounded(
+        &self,
+        x: &View,
+        [m, k, x_stride]: [&Dim; 3],
+        out: &mut Lowering,
+    ) -> Result<(View, Dim)> {
+        if self.rounding != Rounding::Before {
+            return Ok((x.clone(), x_stride.clone()));
+        }
+        let rounded =
+            out.temp(format!("{}.x", out.label), &Shape::new([m.clone(), k.clone()]), DType::F32)?;
+        let blocks = m.clone() * k.floor_div(&Dim::from(ComputeMode::BLOCK));
+        let grid = out.fold(blocks.ceil_div(&Dim::from(ROUNDING_THREADS)));
+        out.call(
+            Call::new(AssetSpec::new("round_int8").constant("WG", ROUNDING_THREADS))
+                .dim("rows", m)?
+                .dim("cols", k)?
+                .dim("x_offset", &x.layout.offset)?
+                .dim("x_stride", x_stride)?
+                .dim("y_offset", &rounded.layout.offset)?
+                .bind(x.tensor)
+                .bind(rounded.tensor)
+                .grid(grid),
+        )?;
+        Ok((rounded, k.clone()))
     }
 
     /// One launch with what is fused around the product.
@@ -167,6 +278,8 @@ impl Linear {
                 attach_groups(tile_n, segments.iter().map(|s| (count(s), s.anchors)))
             }
         };
+        let [.., in_turn] = self.cut(query);
+        let tiles = tiles.ceil_div(&Dim::from(in_turn));
         let grid = self.grid(tiles, m.ceil_div(&Dim::from(tile_m)), out);
         out.call(
             Call::new(spec)
@@ -200,7 +313,8 @@ impl Engine for Linear {
     }
 
     fn applies(&self, query: &Query) -> Result<(), String> {
-        if !matches!(query.op, Op::Linear) {
+        let Op::Linear { mode } = query.op else { return Err(OTHER_OPERATION.into()) };
+        if (*mode == ComputeMode::Int8) == (self.rounding == Rounding::None) {
             return Err(OTHER_OPERATION.into());
         }
         let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
@@ -213,6 +327,14 @@ impl Engine for Linear {
         }
         if self.subgroup && !query.profile.has_subgroups {
             return Err("the device has no subgroups".into());
+        }
+        if self.rounding == Rounding::Inside && !self.cpu {
+            let (need, room) = (rounded_bytes(query), room_for_rows(query));
+            if need > room {
+                return Err(format!(
+                    "a rounded row takes {need} bytes of the {room} a workgroup has"
+                ));
+            }
         }
         Ok(())
     }
@@ -234,6 +356,10 @@ impl Engine for Linear {
         if self.family == Family::MatMul && around.norm.is_some() {
             return Err("tiles have no norm of their rows".into());
         }
+        if self.rounding == Rounding::Before && (around.norm.is_some() || around.prologue.is_some())
+        {
+            return Err("rounding comes before the product reads its operand".into());
+        }
         Ok(())
     }
 
@@ -248,7 +374,7 @@ impl Engine for Linear {
         let Some((m, n, k)) = Linear::sizes(query) else { return Cost::default() };
         let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
         let (before, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
-        let [first, second] = self.cut(query).map(f64::from);
+        let [first, second, in_turn] = self.cut(query).map(f64::from);
         let most = f64::from(catalogue::MAX_MATVEC_ROWS);
         // Passes over the weights, rows of x that are worked on, times that a workgroup reads x.
         let (passes, rows, reads) = match self.family {
@@ -270,13 +396,25 @@ impl Engine for Linear {
                 (Family::MatVec, false) | (Family::MatMul, _) => 0.4,
             },
         };
+        let before = before + if self.rounding == Rounding::None { 0.0 } else { ROUNDING };
+        if self.rounding == Rounding::Before {
+            cost.dispatches += 1.0;
+            cost.bytes += 8.0 * m * k;
+        }
         if !self.cpu {
             // What is done to x is done again by every workgroup that reads it.
-            cost.flops += before * m * k * reads;
+            cost.flops += before
+                * m
+                * k
+                * if self.rounding == Rounding::Before { 1.0 } else { reads / in_turn };
+            if self.rounding == Rounding::Inside {
+                cost.flops -= rows * n * k;
+            }
             return cost;
         }
         cost.bytes = weight + 4.0 * m * (n + k);
-        cost.flops = 2.0 * m * n * k + before * m * k + after * m * n;
+        let each = if self.rounding == Rounding::Inside { INT8_OPERATIONS } else { 2.0 };
+        cost.flops = each * m * n * k + before * m * k + after * m * n;
         if before > 0.0 {
             // Written down once, and read from there.
             cost.bytes += 8.0 * m * k;
@@ -299,13 +437,16 @@ impl Engine for Linear {
             Error::invalid(format!("{}: {k_size} columns are not blocks of {len}", query.label))
         })?;
         if let Some(around) = query.around.filter(|around| !around.is_empty()) {
+            let (x, x_stride) = self.rounded(&x, [&m, &k, &x_stride], out)?;
             return self.lower_around(query, around, &x, [&m, &k, &x_stride], out);
         }
+        let (x, x_stride) = self.rounded(&x, [&m, &k, &x_stride], out)?;
+        let [.., in_turn] = self.cut(query);
         for (first, rows) in pieces(n, row_bytes, query)? {
             let y_offset = query.output.layout.offset.clone() + Dim::from(first);
             let aligned = [&k, &x.layout.offset, &x_stride].iter().all(|d| d.is_multiple_of(4));
             let (spec, tile_n, tile_m) = self.spec(query, aligned);
-            let tiles = Dim::from(rows.div_ceil(u64::from(tile_n)));
+            let tiles = Dim::from(rows.div_ceil(u64::from(tile_n * in_turn)));
             let grid = self.grid(tiles, m.ceil_div(&Dim::from(tile_m)), out);
             let bytes = (rows * row_bytes).max(1).next_multiple_of(GRANULE);
             out.call(

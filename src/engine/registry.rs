@@ -6,7 +6,7 @@ use super::attention::{Attention, Rope};
 use super::attention_split::SplitAttention;
 use super::conv::Conv;
 use super::elementwise::{self, Elementwise};
-use super::linear::{Family, Linear};
+use super::linear::Linear;
 use super::matmul::MatMul;
 use super::movement::{CopyInto, Gather};
 use super::reduce::Reduce;
@@ -26,11 +26,7 @@ impl Registry {
     pub fn builtin() -> Registry {
         let mut engines: Vec<Arc<dyn Engine>> = Vec::new();
         for format in Format::ALL {
-            for family in [Family::MatVec, Family::MatMul] {
-                engines.push(Arc::new(Linear::new(family, format, false, false)));
-                engines.push(Arc::new(Linear::new(family, format, true, false)));
-            }
-            engines.push(Arc::new(Linear::new(Family::MatVec, format, false, true)));
+            engines.extend(Linear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
         }
         engines.extend(Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.extend(Attention::all().map(|e| Arc::new(e) as Arc<dyn Engine>));

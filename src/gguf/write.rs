@@ -67,6 +67,16 @@ impl Writer {
         Ok(())
     }
 
+    /// Adds an array of 32-bit floating-point numbers.
+    ///
+    /// # Errors
+    /// As [`Writer::key`].
+    pub fn floats(&mut self, key: &str, items: impl ExactSizeIterator<Item = f32>) -> Result<()> {
+        self.begin_array(key, Kind::F32, items.len())?;
+        items.for_each(|item| self.keys.extend(item.to_le_bytes()));
+        Ok(())
+    }
+
     /// Adds a tensor, whose bytes are to follow in this order; `shape` is outermost first.
     ///
     /// # Errors

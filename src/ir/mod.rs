@@ -56,7 +56,7 @@ pub use dot::dot;
 pub use graph::{Graph, Node, NodeId};
 pub use infer::infer;
 pub use op::{Conv2d, MergedPart, Op, OpClass, Pool2d, PoolKind, ReduceOp, RopePairs};
-pub use rewrite::{CommonKey, common_key, live, rewrite, topological};
+pub use rewrite::{CommonKey, common_key, computing_in, live, rewrite, topological};
 pub use scalar::{BinaryOp, UnaryOp};
 pub(crate) use serial::bounded_dims;
 pub use serial::{load, save};

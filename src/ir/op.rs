@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::scalar::{BinaryOp, UnaryOp};
-use crate::base::{DType, Dim, Format, Shape};
+use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 
 /// One operation. Operands are the inputs of its node, in the order given here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,7 +74,10 @@ pub enum Op {
     /// `[.., m, k]` times `[.., k, n]`, leading dimensions broadcast.
     MatMul,
     /// `x` `[.., k]` times the transpose of a weight `[n, k]`: `[.., n]`.
-    Linear,
+    Linear {
+        /// What becomes of `x` before it is multiplied.
+        mode: ComputeMode,
+    },
     /// `x` `[batch, in_c, h, w]`, weight `[out_c, in_c / groups, kh, kw]`.
     Conv2d(Conv2d),
     /// `x` `[batch, channels, h, w]`.
@@ -300,6 +303,11 @@ pub enum OpClass {
 }
 
 impl Op {
+    /// The product with a weight, of `x` as it is.
+    pub const fn linear() -> Op {
+        Op::Linear { mode: ComputeMode::F32 }
+    }
+
     /// What fusion may do with it.
     pub fn class(&self) -> OpClass {
         match self {
@@ -315,7 +323,9 @@ impl Op {
             | Op::RmsNorm { .. }
             | Op::LayerNorm { .. }
             | Op::Pool2d(_) => OpClass::Reduction,
-            Op::MatMul | Op::Linear | Op::Conv2d(_) | Op::Attention { .. } => OpClass::Anchor,
+            Op::MatMul | Op::Linear { .. } | Op::Conv2d(_) | Op::Attention { .. } => {
+                OpClass::Anchor
+            }
             Op::Reshape(_) | Op::Transpose(_) | Op::Slice { .. } | Op::Expand(_) => OpClass::Alias,
             Op::Rope { .. }
             | Op::Gather { .. }
@@ -361,7 +371,7 @@ impl Op {
             Op::ArgMax => "argmax",
             Op::Softmax => "softmax",
             Op::MatMul => "matmul",
-            Op::Linear => "linear",
+            Op::Linear { .. } => "linear",
             Op::Conv2d(_) => "conv2d",
             Op::Pool2d(_) => "pool2d",
             Op::RmsNorm { .. } => "rms_norm",

@@ -12,7 +12,7 @@ use std::fmt;
 
 use super::graph::{Graph, Node};
 use super::op::Op;
-use crate::base::DType;
+use crate::base::{ComputeMode, DType};
 
 /// Words of a constant that are printed; of more, the number is.
 const SHOWN_WORDS: usize = 8;
@@ -96,7 +96,9 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         // The result's type and shape say all of these.
         Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => String::new(),
         Op::Unary(_) | Op::Binary(_) | Op::Select => String::new(),
-        Op::ArgMax | Op::Softmax | Op::MatMul | Op::Linear => String::new(),
+        Op::Linear { mode: ComputeMode::F32 } => String::new(),
+        Op::Linear { mode } => format!(" mode={mode}"),
+        Op::ArgMax | Op::Softmax | Op::MatMul => String::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::graph::{Graph, Node, NodeId};
 use super::op::Op;
 use super::verify::root_of;
-use crate::base::{DType, Shape};
+use crate::base::{ComputeMode, DType, Format, Shape};
 use crate::error::{Error, Result};
 
 /// Builds the graph anew, node by node in order.
@@ -71,6 +71,20 @@ fn taken(new: &mut Graph, id: NodeId, node: &Node, to: NodeId) -> Result<NodeId>
         new.label(to, node.label.clone());
     }
     Ok(to)
+}
+
+/// The graph with every product with a packed weight in a mode; others stay as they are.
+///
+/// # Errors
+/// Those of [`rewrite`].
+pub fn computing_in(graph: &Graph, mode: ComputeMode) -> Result<Graph> {
+    rewrite(graph, |new, _, node, inputs| {
+        let (Op::Linear { .. }, Some(w)) = (&node.op, node.inputs.get(1)) else { return Ok(None) };
+        match graph.node(*w).op.stored().is_some_and(Format::is_quantised) {
+            true => new.add(Op::Linear { mode }, inputs).map(Some),
+            false => Ok(None),
+        }
+    })
 }
 
 /// The graph without what neither an output nor an update of a state needs.

@@ -156,7 +156,7 @@ mod tests {
         let mut g = Graph::new("small");
         let x = g.input("x", Shape::new([seq, Dim::new(64)]), DType::F32);
         let w = g.weight("w", Shape::new([3, 64]), Format::Q8_0);
-        let y = g.add(Op::Linear, &[x, w]).unwrap();
+        let y = g.add(Op::linear(), &[x, w]).unwrap();
         let y = g.add(Op::Slice { axis: 0, start: Dim::new(0), len: half, step: 2 }, &[y]).unwrap();
         let c = g.constant_f32(Shape::new([3]), &[1.0, -0.0, f32::NEG_INFINITY]);
         let y = g.add(Op::Binary(crate::ir::BinaryOp::Add), &[y, c]).unwrap();

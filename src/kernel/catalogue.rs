@@ -163,6 +163,25 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &["subgroup", "vec4"],
     },
     Entry {
+        name: "matvec_int8_*",
+        doc: "The product of matvec_* with rows of x rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), \
+              k at most K, weights of packed formats. A workgroup rounds M rows of x and makes PASSES times ROWS \
+              rows of w: groups of so many rows are folded over grid x and y, grid z is ceil(m / M).",
+        params: LINEAR_PARAMS,
+        bindings: LINEAR_BINDINGS,
+        constants: &[("WG", 64), ("ROWS", 4), ("M", 1), ("PASSES", 1), ("K", 1024)],
+        defines: &["subgroup", "vec4"],
+    },
+    Entry {
+        name: "round_int8",
+        doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8); x [rows, cols] with a \
+              row stride, y [rows, cols]. One thread for each block, workgroups folded over grid x and y.",
+        params: &["rows", "cols", "x_offset", "x_stride", "y_offset"],
+        bindings: &[("x", Read), ("y", ReadWrite)],
+        constants: &[("WG", 64)],
+        defines: &[],
+    },
+    Entry {
         name: "matmul_*",
         doc: "The same product for many rows i, by tiles through workgroup memory: BM x BN of y for \
               each workgroup, grid x = ceil(n / BN), y = ceil(m / BM).",
@@ -420,7 +439,7 @@ pub fn find(name: &str) -> Option<(&'static Entry, Option<Format>)> {
         None => (entry.name == name).then_some((entry, None)),
         Some(prefix) => {
             let format = name.strip_prefix(prefix)?;
-            let format = family_formats().find(|f| f.name() == format)?;
+            let format = entry.formats().find(|f| f.name() == format)?;
             Some((entry, Some(format)))
         }
     })
@@ -435,7 +454,18 @@ impl Entry {
     /// Whether it is a product with a weight matrix, whose attached segments say which rows they
     /// take.
     pub fn is_linear(&self) -> bool {
-        matches!(self.name, "matvec_*" | "matmul_*")
+        matches!(self.name, "matvec_*" | "matvec_int8_*" | "matmul_*")
+    }
+
+    /// Whether it makes few rows at a time, each whole: only then it can normalise them.
+    pub fn is_matvec(&self) -> bool {
+        matches!(self.name, "matvec_*" | "matvec_int8_*")
+    }
+
+    /// The weight formats that a family has kernels for.
+    pub fn formats(&self) -> impl Iterator<Item = Format> {
+        let packed = self.name == "matvec_int8_*";
+        family_formats().filter(move |format| !packed || format.is_quantised())
     }
 
     /// Words of the parameter block: uniform blocks are padded to 16 bytes.

@@ -131,6 +131,14 @@ impl KernelSpec {
             KernelSpec::Source(source) => &source.name,
         }
     }
+
+    /// Name of the compute entry point in its WGSL.
+    pub fn entry(&self) -> &str {
+        match self {
+            KernelSpec::Source(source) => &source.entry,
+            KernelSpec::Asset(_) | KernelSpec::Fused(_) => "main",
+        }
+    }
 }
 
 impl fmt::Display for KernelSpec {

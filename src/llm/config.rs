@@ -6,8 +6,7 @@
 use crate::error::{Error, Result};
 use crate::gguf::Gguf;
 
-/// Architectures that can be run.
-const ARCHITECTURES: [&str; 1] = ["llama"];
+pub use super::architecture::{Activation, Architecture, Windows};
 
 /// Transformer blocks.
 const MAX_LAYERS: u64 = 1 << 12;
@@ -18,11 +17,11 @@ const MAX_CONTEXT: u64 = 1 << 27;
 /// Tokens.
 const MAX_VOCABULARY: u64 = 1 << 22;
 
-/// The numbers of a `llama` model.
+/// The numbers of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// `general.architecture`.
-    pub architecture: String,
+    /// What its forward pass is like.
+    pub architecture: &'static Architecture,
     /// Transformer blocks.
     pub layers: usize,
     /// Size of the hidden state, elements.
@@ -41,8 +40,14 @@ pub struct Config {
     pub vocabulary: usize,
     /// Added to the mean square under the root of RMSNorm.
     pub norm_epsilon: f32,
+    /// Factor on the scores of attention.
+    pub attention_scale: f32,
+    /// The layers that see a part of the keys only.
+    pub window: Option<Window>,
     /// Base of the rotary frequencies.
     pub rope_base: f64,
+    /// Base of those of layers with a window, where they have their own; these are not scaled.
+    pub local_rope_base: Option<f64>,
     /// Elements of a head that are rotated, from the front; even, at most `head_dim`.
     pub rope_dim: usize,
     /// How the rotary frequencies were stretched for longer contexts.
@@ -56,6 +61,18 @@ pub struct Config {
 
 /// Name of the tensor that holds divisors of the rotary frequencies (Llama 3.1 and later).
 pub const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+/// The layers that see a part of the keys only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Keys that a token sees, its own the last.
+    pub size: u32,
+    /// Layers `period`, `2 * period`, .. (counted from 1) see all keys; `None`: no layer does.
+    pub period: Option<usize>,
+}
+
+/// Name of the tensor of longrope, which is not done.
+const LONG_ROPE_FACTORS: &str = "rope_factors_long.weight";
 
 /// How rotary frequencies were stretched for longer contexts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,14 +104,14 @@ impl Config {
     /// Unsupported, for an architecture or a scaling that is not known; bad file, naming file and
     /// key, for a number that is missing, out of range or contradicts another.
     pub fn from_gguf(file: &Gguf) -> Result<Config> {
-        let architecture = file.architecture()?;
-        if !ARCHITECTURES.contains(&architecture) {
-            return Err(Error::unsupported(format!(
-                "{}: general.architecture: {architecture:?} is not supported; known: {}",
-                file.name(),
-                ARCHITECTURES.join(", ")
-            )));
-        }
+        let name = file.architecture()?;
+        let architecture = Architecture::of(name).ok_or_else(|| {
+            let known = Architecture::names().collect::<Vec<_>>().join(", ");
+            Error::unsupported(format!(
+                "{}: general.architecture: {name:?} is not supported; known: {known}",
+                file.name()
+            ))
+        })?;
         let keys = Keys { file, architecture };
         let width = keys.count("embedding_length", MAX_WIDTH)?;
         let heads = keys.count("attention.head_count", width as u64)?;
@@ -113,25 +130,50 @@ impl Config {
             n => n.unwrap_or(head_dim),
         };
         let norm_epsilon = keys.number("attention.layer_norm_rms_epsilon", None, 0.0, 1.0)?;
+        let layers = keys.count("block_count", MAX_LAYERS)?;
+        let context = keys.count("context_length", MAX_CONTEXT)?;
+        let scale_by = match architecture.scales_by_width {
+            Some(n) if n == layers => width as f64 / heads as f64,
+            _ => head_dim as f64,
+        };
+        let scale = keys.number("attention.scale", Some(1.0 / scale_by.sqrt()), 0.0, 1e6)?;
         let config = Config {
-            architecture: architecture.to_owned(),
-            layers: keys.count("block_count", MAX_LAYERS)?,
+            architecture,
+            layers,
             width,
             heads,
             kv_heads,
             head_dim,
             feed_forward: keys.count("feed_forward_length", MAX_WIDTH)?,
-            context: keys.count("context_length", MAX_CONTEXT)?,
+            context,
             vocabulary: keys.vocabulary(width)?,
             norm_epsilon: norm_epsilon as f32,
+            attention_scale: scale as f32,
+            window: keys.window(context)?,
             rope_base: keys.number("rope.freq_base", Some(10_000.0), 1.0, 1e15)?,
+            local_rope_base: match architecture.local_rope_base {
+                None => None,
+                base => Some(keys.number("rope.freq_base_swa", base, 1.0, 1e15)?),
+            },
             rope_dim,
             rope_scaling: keys.rope_scaling()?,
             has_rope_factors: keys.has_rope_factors(rope_dim)?,
             tied_output: file.find_tensor("output.weight").is_none(),
         };
-        keys.refuse_experts()?;
+        keys.refuse_what_is_not_done()?;
         Ok(config)
+    }
+
+    /// Keys that a token of this layer sees, its own the last; all, where there is no window.
+    pub fn window(&self, layer: usize) -> Option<u32> {
+        let Window { size, period } = self.window?;
+        let sees_all = period.is_some_and(|period| (layer + 1).is_multiple_of(period));
+        (!sees_all).then_some(size)
+    }
+
+    /// Whether this layer rotates by [`Config::local_rope_frequencies`].
+    pub fn is_local(&self, layer: usize) -> bool {
+        self.local_rope_base.is_some() && self.window(layer).is_some()
     }
 
     /// Elements of all keys, or of all values, of one position in one layer.
@@ -157,11 +199,21 @@ impl Config {
             }
         }
         let frequency = |i: usize| {
-            let exponent = -2.0 * i as f64 / self.rope_dim as f64;
-            let frequency = self.rope_scaling.apply(self.rope_base.powf(exponent));
+            let frequency = self.rope_scaling.apply(self.plain_frequency(self.rope_base, i));
             (frequency / factors.map_or(1.0, |f| f64::from(f[i]))) as f32
         };
         Ok((0..half).map(frequency).collect())
+    }
+
+    /// As [`Config::rope_frequencies`], for layers of which [`Config::is_local`] is true; none
+    /// where no layer has frequencies of its own.
+    pub fn local_rope_frequencies(&self) -> Option<Vec<f32>> {
+        let base = self.local_rope_base?;
+        Some((0..self.rope_dim / 2).map(|i| self.plain_frequency(base, i) as f32).collect())
+    }
+
+    fn plain_frequency(&self, base: f64, pair: usize) -> f64 {
+        base.powf(-2.0 * pair as f64 / self.rope_dim as f64)
     }
 }
 
@@ -185,12 +237,12 @@ impl RopeScaling {
 /// The keys of one architecture in one file.
 struct Keys<'a> {
     file: &'a Gguf,
-    architecture: &'a str,
+    architecture: &'static Architecture,
 }
 
 impl Keys<'_> {
     fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.architecture)
+        format!("{}.{name}", self.architecture.name)
     }
 
     fn bad(&self, name: &str, what: String) -> Error {
@@ -320,15 +372,66 @@ impl Keys<'_> {
         Ok(true)
     }
 
-    /// Mixtures of experts share the architecture's name, but are another network.
-    fn refuse_experts(&self) -> Result<()> {
-        match self.file.find_u64(&self.key("expert_count"))? {
-            Some(n) if n > 0 => Err(Error::unsupported(format!(
-                "{}: {}: a mixture of {n} experts is not supported",
+    /// The window, of architectures that have one. One as long as the context hides nothing.
+    fn window(&self, context: usize) -> Result<Option<Window>> {
+        let name = "attention.sliding_window";
+        // Files without a window say 0, or nothing.
+        let size = match self.file.find_u64(&self.key(name))? {
+            None | Some(0) => return Ok(None),
+            Some(_) => self.count(name, MAX_CONTEXT)?,
+        };
+        if size >= context {
+            return Ok(None);
+        }
+        let period = match self.architecture.windows {
+            Windows::None => {
+                return Err(self.unsupported(name, format!("a window of {size} keys")));
+            }
+            Windows::Every => None,
+            Windows::AllBut(period) => {
+                let name = "attention.sliding_window_pattern";
+                Some(self.find_count(name, MAX_LAYERS)?.unwrap_or(period))
+            }
+        };
+        Ok(Some(Window { size: size as u32, period }))
+    }
+
+    fn unsupported(&self, name: &str, what: String) -> Error {
+        let file = self.file.name();
+        Error::unsupported(format!("{file}: {}: {what} is not supported", self.key(name)))
+    }
+
+    /// What models of these names may have, but is another network.
+    fn refuse_what_is_not_done(&self) -> Result<()> {
+        let name = "expert_count";
+        match self.file.find_u64(&self.key(name))? {
+            Some(n) if n > 0 => {
+                return Err(self.unsupported(name, format!("a mixture of {n} experts")));
+            }
+            _ => {}
+        }
+        // What is 0 or 1 changes nothing.
+        let neutral = [
+            ("final_logit_softcapping", 0.0, "a soft cap of logits"),
+            ("attn_logit_softcapping", 0.0, "a soft cap of scores"),
+            ("rope.scaling.attn_factor", 1.0, "a factor on rotated heads"),
+        ];
+        for (name, neutral, what) in neutral {
+            match self.file.find_f32(&self.key(name))? {
+                Some(n) if n != neutral => {
+                    return Err(self.unsupported(name, format!("{what}, {n}")));
+                }
+                _ => {}
+            }
+        }
+        match self.file.find_tensor(LONG_ROPE_FACTORS) {
+            None => Ok(()),
+            Some(info) => Err(Error::unsupported(format!(
+                "{}: tensor {LONG_ROPE_FACTORS} at offset {}: factors of rotary frequencies that \
+                 depend on the length of the text (longrope) are not supported",
                 self.file.name(),
-                self.key("expert_count")
+                info.file_offset()
             ))),
-            _ => Ok(()),
         }
     }
 }

@@ -29,11 +29,128 @@ fn config(changes: &[(&'static str, Option<Entry>)], tensors: &[(&str, &[u64])])
     Config::from_gguf(&gguf(&keys, tensors))
 }
 
+/// The same model under the name of another architecture, with more keys of it.
+fn config_of(architecture: &'static str, more: &[(&str, Entry)]) -> Result<Config> {
+    let key = |key: &str| match key.strip_prefix("llama.") {
+        Some(rest) => format!("{architecture}.{rest}"),
+        None => key.to_owned(),
+    };
+    let more = more.iter().map(|(name, value)| (format!("{architecture}.{name}"), value.clone()));
+    let mut keys: Vec<(String, Entry)> =
+        base().into_iter().map(|(name, value)| (key(name), value)).collect();
+    for (name, value) in more {
+        keys.retain(|(k, _)| *k != name);
+        keys.push((name, value));
+    }
+    keys[0].1 = Text(architecture);
+    let keys: Vec<(&str, Entry)> = keys.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
+    Config::from_gguf(&gguf(&keys, &[EMBEDDING]))
+}
+
+#[test]
+fn windows_and_bases_are_those_of_the_layer() {
+    let plain = config_of("gemma3", &[]).unwrap();
+    assert_eq!((plain.window, plain.local_rope_base), (None, Some(10_000.0)));
+    assert!(!plain.is_local(0));
+
+    let more = [
+        ("attention.sliding_window", Integer(16)),
+        ("block_count", Integer(13)),
+        ("rope.freq_base", Float(1e6)),
+        ("rope.scaling.type", Text("linear")),
+        ("rope.scaling.factor", Float(8.0)),
+    ];
+    let gemma = config_of("gemma3", &more).unwrap();
+    assert_eq!(gemma.window, Some(Window { size: 16, period: Some(6) }));
+    let all: Vec<usize> = (0..13).filter(|layer| gemma.window(*layer).is_none()).collect();
+    assert_eq!(all, [5, 11]);
+    assert!(gemma.is_local(4) && !gemma.is_local(5));
+    // The second of eight pairs: local layers keep their own base and are not scaled.
+    let (global, local) = (gemma.rope_frequencies(None).unwrap(), gemma.local_rope_frequencies());
+    assert!((f64::from(global[1]) - 1e6f64.powf(-0.125) / 8.0).abs() < 1e-8, "{}", global[1]);
+    assert!((f64::from(local.unwrap()[1]) - 1e4f64.powf(-0.125)).abs() < 1e-7);
+
+    let more = [
+        ("attention.sliding_window", Integer(16)),
+        ("attention.sliding_window_pattern", Integer(2)),
+        ("rope.freq_base_swa", Float(500.0)),
+        ("attention.scale", Float(0.5)),
+    ];
+    let other = config_of("gemma3", &more).unwrap();
+    assert_eq!([0, 1].map(|layer| other.window(layer)), [Some(16), None]);
+    assert_eq!((other.local_rope_base, other.attention_scale), (Some(500.0), 0.5));
+
+    let phi = config_of("phi3", &[("attention.sliding_window", Integer(16))]).unwrap();
+    assert_eq!([0, 1, 5].map(|layer| phi.window(layer)), [Some(16); 3]);
+    assert!(!phi.is_local(0) && phi.local_rope_frequencies().is_none());
+    // A window as long as the context hides nothing.
+    for size in [0, 128, 1 << 20] {
+        let phi = config_of("phi3", &[("attention.sliding_window", Integer(size))]).unwrap();
+        assert_eq!(phi.window, None, "{size}");
+    }
+}
+
+#[test]
+fn the_largest_gemma_scales_by_its_width() {
+    let wide = ("attention.key_length", Integer(32));
+    let scale = |layers| {
+        config_of("gemma3", &[wide.clone(), ("block_count", Integer(layers))])
+            .unwrap()
+            .attention_scale
+    };
+    assert_eq!(scale(34), (1.0 / 32f64.sqrt()) as f32);
+    assert_eq!(scale(62), 0.25);
+    let other = config_of("qwen3", &[wide, ("block_count", Integer(62))]).unwrap();
+    assert_eq!(other.attention_scale, (1.0 / 32f64.sqrt()) as f32);
+}
+
+#[test]
+fn numbers_of_other_architectures_are_checked() {
+    let rows = [
+        ("attention.sliding_window", Integer(u64::MAX), "must be from 1"),
+        ("attention.sliding_window", Text("16"), "string"),
+        ("attention.sliding_window_pattern", Integer(0), "0, must be from 1 to 4096"),
+        ("attention.sliding_window_pattern", Integer(1 << 40), "must be from 1 to 4096"),
+        ("attention.scale", Float(0.0), "0, must be above 0"),
+        ("attention.scale", Float(f32::NAN), "NaN, must be"),
+        ("rope.freq_base_swa", Float(f32::INFINITY), "inf, must be"),
+    ];
+    for (key, value, words) in rows {
+        let more = [("attention.sliding_window", Integer(16)), (key, value)];
+        let text = config_of("gemma3", &more).unwrap_err().to_string();
+        for part in ["test.gguf", &format!("gemma3.{key}"), words] {
+            assert!(text.contains(part), "{text:?} lacks {part:?}");
+        }
+    }
+    let unsupported = [
+        ("llama", "attention.sliding_window", Integer(16), "a window of 16 keys"),
+        ("gemma3", "final_logit_softcapping", Float(30.0), "a soft cap of logits, 30"),
+        ("gemma3", "attn_logit_softcapping", Float(50.0), "a soft cap of scores, 50"),
+        ("phi3", "rope.scaling.attn_factor", Float(1.19), "a factor on rotated heads, 1.19"),
+        ("phi3", "rope.scaling.type", Text("longrope"), "\"longrope\" is not supported"),
+        ("qwen3", "expert_count", Integer(128), "128 experts"),
+    ];
+    for (architecture, key, value, words) in unsupported {
+        let error = config_of(architecture, &[(key, value)]).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_unsupported(), "{text}");
+        for part in ["test.gguf", &format!("{architecture}.{key}"), words] {
+            assert!(text.contains(part), "{text:?} lacks {part:?}");
+        }
+    }
+    let neutral =
+        [("final_logit_softcapping", Float(0.0)), ("rope.scaling.attn_factor", Float(1.0))];
+    assert!(config_of("gemma3", &neutral).is_ok());
+    let long = [EMBEDDING, (LONG_ROPE_FACTORS, &[8])];
+    let error = config(&[], &long).unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("longrope"), "{error}");
+}
+
 #[test]
 fn a_valid_file_is_read_with_its_defaults() {
     let got = config(&[], &[EMBEDDING]).unwrap();
     let want = Config {
-        architecture: "llama".into(),
+        architecture: &Architecture::LLAMA,
         layers: 2,
         width: 64,
         heads: 4,
@@ -43,7 +160,10 @@ fn a_valid_file_is_read_with_its_defaults() {
         context: 128,
         vocabulary: 8,
         norm_epsilon: 1e-5,
+        attention_scale: 0.25,
+        window: None,
         rope_base: 10_000.0,
+        local_rope_base: None,
         rope_dim: 16,
         rope_scaling: RopeScaling::None,
         has_rope_factors: false,
@@ -137,7 +257,7 @@ fn wrong_tensors_are_refused() {
 #[test]
 fn what_is_not_known_is_unsupported_and_the_known_is_listed() {
     let rows = [
-        ("general.architecture", Text("mamba"), "known: llama"),
+        ("general.architecture", Text("mamba"), "known: llama, qwen2, qwen3, gemma3, phi3, bitnet"),
         ("llama.rope.scaling.type", Text("yarn"), "known: none, linear, llama3"),
         ("llama.expert_count", Integer(8), "8 experts"),
     ];

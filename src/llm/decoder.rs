@@ -1,14 +1,14 @@
-//! The forward pass of a `llama` model as a graph.
+//! The forward pass of a model as a graph: one for all architectures, whose row says what differs.
 //!
 //! Letters in the shapes: `s` tokens of this run (`seq`), `p` positions in the cache before them
 //! (`past`), `c` positions that the cache holds, `d` width, `h` heads, `g` key and value heads,
 //! `e` head size, `f` feed-forward width, `v` vocabulary.
 
-use super::config::Config;
-use super::weights::{self, ROPE_FREQUENCIES, Weight};
+use super::config::{Activation, Architecture, Config};
+use super::weights::{self, LOCAL_ROPE_FREQUENCIES, Need, ROPE_FREQUENCIES, Weight};
 use crate::base::{DType, Dim, Format, Shape, Symbol};
 use crate::error::{Error, Result};
-use crate::ir::{BinaryOp, Graph, NodeId, Op, RopePairs, UnaryOp};
+use crate::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 
 /// Tokens of this run.
 pub const SEQ: Symbol = Symbol::new("seq");
@@ -38,21 +38,38 @@ pub(super) fn decoder(
     context: usize,
     wanted: Wanted,
 ) -> Result<Graph> {
-    let name = format!("{} {wanted:?}", config.architecture);
-    let mut b = Builder { graph: Graph::new(name), config, weights, context };
+    let architecture = config.architecture;
+    let name = format!("{} {wanted:?}", architecture.name);
+    let mut b = Builder { graph: Graph::new(name), config, architecture, weights, context };
     let s = Dim::symbol(SEQ);
     let tokens = b.graph.input("tokens", Shape::new([s.clone()]), DType::I32); // [s]
     let positions = b.graph.input("positions", Shape::new([s.clone()]), DType::I32); // [s]
-    let frequencies = b.weight(ROPE_FREQUENCIES)?; // [rope_dim / 2]
+    let turns = b.weight(ROPE_FREQUENCIES)?; // [rope_dim / 2]
+    let local_turns = match config.local_rope_base {
+        Some(_) => b.weight(LOCAL_ROPE_FREQUENCIES)?, // [rope_dim / 2]
+        None => turns,
+    };
     let embedding = b.weight("token_embd.weight")?; // [v, d]
 
     let mut x = b.add("embedding", Op::Gather { axis: 0 }, &[embedding, tokens])?; // [s, d]
+    if architecture.scales_embedding {
+        let root = (config.width as f32).sqrt();
+        let root = b.graph.constant_f32(Shape::new([1u64]), &[root]); // [1]
+        x = b.add("embedding_scale", Op::Binary(BinaryOp::Mul), &[x, root])?; // [s, d]
+    }
     for layer in 0..config.layers {
         let h = b.norm(layer, "attn_norm", x)?; // [s, d]
-        let a = b.attention(layer, h, positions, frequencies)?; // [s, d]
+        let turns = if config.is_local(layer) { local_turns } else { turns };
+        let mut a = b.attention(layer, h, [positions, turns])?; // [s, d]
+        if architecture.post_norms {
+            a = b.norm(layer, "post_attention_norm", a)?; // [s, d]
+        }
         x = b.binary(layer, "attn_residual", BinaryOp::Add, x, a)?; // [s, d]
         let h = b.norm(layer, "ffn_norm", x)?; // [s, d]
-        let y = b.feed_forward(layer, h)?; // [s, d]
+        let mut y = b.feed_forward(layer, h)?; // [s, d]
+        if architecture.post_norms {
+            y = b.norm(layer, "post_ffw_norm", y)?; // [s, d]
+        }
         x = b.binary(layer, "ffn_residual", BinaryOp::Add, x, y)?; // [s, d]
     }
     if wanted == Wanted::Cache {
@@ -63,11 +80,10 @@ pub(super) fn decoder(
     let x = b.add("last", last, &[x])?; // [1, d]
     let norm = b.weight("output_norm.weight")?; // [d]
     let x = b.add("output_norm", Op::RmsNorm { eps: config.norm_epsilon }, &[x, norm])?; // [1, d]
-    let output = match config.tied_output {
-        true => embedding,
-        false => b.weight("output.weight")?, // [v, d]
+    let logits = match config.tied_output {
+        true => b.add("output", Op::linear(), &[x, embedding])?, // [1, v]
+        false => b.product("output", x)?,                        // [1, v]
     };
-    let logits = b.add("output", Op::Linear, &[x, output])?; // [1, v]
     match wanted {
         Wanted::Token => {
             let token = b.add("argmax", Op::ArgMax, &[logits])?; // [1]
@@ -85,13 +101,15 @@ impl Config {
     /// # Errors
     /// Invalid, naming the weight, where a size is not whole blocks of the format.
     pub fn graph(&self, format: Format, context: usize, wanted: Wanted) -> Result<Graph> {
-        decoder(self, &weights::table(self, |_, _| Ok(format))?, context, wanted)
+        let stored = |_: &str, _: &[u64], need| Ok((need == Need::Required).then_some(format));
+        decoder(self, &weights::table(self, stored)?, context, wanted)
     }
 }
 
 struct Builder<'a> {
     graph: Graph,
     config: &'a Config,
+    architecture: &'static Architecture,
     weights: &'a [Weight],
     context: usize,
 }
@@ -104,10 +122,14 @@ impl Builder<'_> {
     }
 
     fn weight(&mut self, name: &str) -> Result<NodeId> {
-        let weight = self.weights.iter().find(|w| w.name == name);
-        let weight = weight.ok_or_else(|| Error::invalid(format!("no weight {name:?}")))?;
+        let weight = self.find_weight(name);
+        weight.ok_or_else(|| Error::invalid(format!("no weight {name:?}")))
+    }
+
+    fn find_weight(&mut self, name: &str) -> Option<NodeId> {
+        let weight = self.weights.iter().find(|w| w.name == name)?;
         let shape = weight.shape.iter().copied().collect();
-        Ok(self.graph.weight(name, shape, weight.format))
+        Some(self.graph.weight(name, shape, weight.format))
     }
 
     fn norm(&mut self, layer: usize, name: &str, x: NodeId) -> Result<NodeId> {
@@ -117,8 +139,26 @@ impl Builder<'_> {
     }
 
     fn linear(&mut self, layer: usize, name: &str, x: NodeId) -> Result<NodeId> {
-        let weight = self.weight(&format!("blk.{layer}.{name}.weight"))?;
-        self.add(format!("blk.{layer}.{name}"), Op::Linear, &[x, weight])
+        self.product(&format!("blk.{layer}.{name}"), x)
+    }
+
+    /// The product with a matrix, and the factor and the bias that stand beside it if they do.
+    fn product(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
+        let weight = self.weight(&format!("{name}.weight"))?;
+        let mut y = self.add(name, Op::linear(), &[x, weight])?;
+        for (kind, op) in [("scale", BinaryOp::Mul), ("bias", BinaryOp::Add)] {
+            let name = format!("{name}.{kind}");
+            if let Some(operand) = self.find_weight(&name) {
+                y = self.add(name, Op::Binary(op), &[y, operand])?;
+            }
+        }
+        Ok(y)
+    }
+
+    /// Columns `from..from + len` of `x` `[s, n]`: `[s, len]`.
+    fn columns(&mut self, x: NodeId, from: usize, len: usize) -> Result<NodeId> {
+        let op = Op::Slice { axis: 1, start: Dim::from(from), len: Dim::from(len), step: 1 };
+        self.add("", op, &[x])
     }
 
     fn binary(
@@ -150,46 +190,89 @@ impl Builder<'_> {
         self.add("", Op::Slice { axis: 0, start: Dim::new(0), len, step: 1 }, &[cache])
     }
 
-    /// `h` `[s, d]` -> `[s, d]`.
-    fn attention(
+    /// `[s, h * e]`, `[s, g * e]`, `[s, g * e]` from `h` `[s, d]`.
+    fn queries_keys_values(&mut self, layer: usize, h: NodeId) -> Result<[NodeId; 3]> {
+        if !self.architecture.merged {
+            let q = self.linear(layer, "attn_q", h)?;
+            let k = self.linear(layer, "attn_k", h)?;
+            return Ok([q, k, self.linear(layer, "attn_v", h)?]);
+        }
+        let (q, kv) = (self.config.heads * self.config.head_dim, self.config.kv_width());
+        let all = self.linear(layer, "attn_qkv", h)?; // [s, (h + 2 g) * e]
+        let [k, v] = [self.columns(all, q, kv)?, self.columns(all, q + kv, kv)?];
+        Ok([self.columns(all, 0, q)?, k, v])
+    }
+
+    /// Heads `x` `[s, heads * e]` as they are compared, `[s, heads, e]`: normalised where the
+    /// architecture does so, and turned by their positions.
+    fn turned(
         &mut self,
         layer: usize,
-        h: NodeId,
-        positions: NodeId,
-        frequencies: NodeId,
+        kind: char,
+        x: NodeId,
+        heads: usize,
+        [positions, turns]: [NodeId; 2],
     ) -> Result<NodeId> {
+        let mut x = self.split_heads(x, heads)?; // [s, heads, e]
+        if self.architecture.head_norms {
+            x = self.norm(layer, &format!("attn_{kind}_norm"), x)?;
+        }
+        let op = Op::Rope { pairs: self.architecture.rope, rot_dim: self.config.rope_dim };
+        self.add(format!("blk.{layer}.rope_{kind}"), op, &[x, positions, turns])
+    }
+
+    /// `h` `[s, d]`, positions `[s]` and frequencies `[rope_dim / 2]` -> `[s, d]`.
+    fn attention(&mut self, layer: usize, h: NodeId, rope: [NodeId; 2]) -> Result<NodeId> {
         let config = self.config;
-        let rope = Op::Rope { pairs: RopePairs::Interleaved, rot_dim: config.rope_dim };
-        let q = self.linear(layer, "attn_q", h)?; // [s, h * e]
-        let k = self.linear(layer, "attn_k", h)?; // [s, g * e]
-        let v = self.linear(layer, "attn_v", h)?; // [s, g * e]
-        let q = self.split_heads(q, config.heads)?; // [s, h, e]
-        let k = self.split_heads(k, config.kv_heads)?; // [s, g, e]
+        let [q, k, v] = self.queries_keys_values(layer, h)?;
+        let q = self.turned(layer, 'q', q, config.heads, rope)?; // [s, h, e]
+        let k = self.turned(layer, 'k', k, config.kv_heads, rope)?; // [s, g, e]
         let v = self.split_heads(v, config.kv_heads)?; // [s, g, e]
-        let inputs = |x| [x, positions, frequencies];
-        let q = self.add(format!("blk.{layer}.rope_q"), rope.clone(), &inputs(q))?; // [s, h, e]
-        let k = self.add(format!("blk.{layer}.rope_k"), rope, &inputs(k))?; // [s, g, e]
         let k = self.cached(layer, 'k', k)?; // [p + s, g, e]
         let v = self.cached(layer, 'v', v)?; // [p + s, g, e]
         let op = Op::Attention {
-            scale: 1.0 / (config.head_dim as f32).sqrt(),
+            scale: config.attention_scale,
             causal: true,
-            window: None,
+            window: config.window(layer),
             past: Dim::symbol(PAST),
         };
         let a = self.add(format!("blk.{layer}.attention"), op, &[q, k, v])?; // [s, h, e]
         let shape = [Dim::symbol(SEQ), (config.heads * config.head_dim).into()];
-        let a = self.add("", Op::Reshape(Shape::new(shape)), &[a])?; // [s, h * e]
+        let mut a = self.add("", Op::Reshape(Shape::new(shape)), &[a])?; // [s, h * e]
+        if self.architecture.sub_norms {
+            a = self.norm(layer, "attn_sub_norm", a)?;
+        }
         self.linear(layer, "attn_output", a)
     }
 
-    /// `down(silu(gate(h)) * up(h))`; `h` `[s, d]` -> `[s, d]`.
+    /// `down(activation(gate(h)) * up(h))`; `h` `[s, d]` -> `[s, d]`.
     fn feed_forward(&mut self, layer: usize, h: NodeId) -> Result<NodeId> {
-        let gate = self.linear(layer, "ffn_gate", h)?; // [s, f]
-        let up = self.linear(layer, "ffn_up", h)?; // [s, f]
-        let label = format!("blk.{layer}.ffn_silu");
-        let gate = self.add(label, Op::Unary(UnaryOp::Silu), &[gate])?; // [s, f]
-        let y = self.binary(layer, "ffn_gated", BinaryOp::Mul, gate, up)?; // [s, f]
+        let (gate, up) = match self.architecture.merged {
+            true => {
+                let f = self.config.feed_forward;
+                let both = self.linear(layer, "ffn_up", h)?; // [s, 2 f]
+                (self.columns(both, 0, f)?, self.columns(both, f, f)?)
+            }
+            false => (self.linear(layer, "ffn_gate", h)?, self.linear(layer, "ffn_up", h)?),
+        }; // [s, f]
+        let gate = self.activation(layer, gate)?; // [s, f]
+        let mut y = self.binary(layer, "ffn_gated", BinaryOp::Mul, gate, up)?; // [s, f]
+        if self.architecture.sub_norms {
+            y = self.norm(layer, "ffn_sub_norm", y)?;
+        }
         self.linear(layer, "ffn_down", y)
+    }
+
+    fn activation(&mut self, layer: usize, x: NodeId) -> Result<NodeId> {
+        let (name, op) = match self.architecture.activation {
+            Activation::Silu => ("ffn_silu", UnaryOp::Silu),
+            Activation::GeluTanh => ("ffn_gelu", UnaryOp::GeluTanh),
+            Activation::ReluSquared => ("ffn_relu", UnaryOp::Relu),
+        };
+        let y = self.add(format!("blk.{layer}.{name}"), Op::Unary(op), &[x])?;
+        match self.architecture.activation {
+            Activation::ReluSquared => self.binary(layer, "ffn_squared", BinaryOp::Mul, y, y),
+            Activation::Silu | Activation::GeluTanh => Ok(y),
+        }
     }
 }

@@ -90,6 +90,23 @@ impl Session {
         let tokenizer = model.tokenizer();
         let encode = EncodeOptions { add_bos: true, parse_special: options.parse_special };
         let prompt_tokens = tokenizer.encode(prompt, encode)?;
+        self.generate_tokens(&prompt_tokens, &[], options, on_event).await
+    }
+
+    /// As [`Session::generate`], from the tokens of a prompt. `before` is what the cache holds
+    /// already, which the repetition penalty looks at.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub async fn generate_tokens(
+        &mut self,
+        prompt_tokens: &[u32],
+        before: &[u32],
+        options: &GenerateOptions,
+        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Generated> {
+        let model = self.model().clone();
+        let tokenizer = model.tokenizer();
         if prompt_tokens.is_empty() {
             return Err(Error::invalid("the prompt is empty"));
         }
@@ -104,7 +121,7 @@ impl Session {
         let mut sampler = Sampler::new(options.sampling.clone())?;
         // Greedy choices are made on the device, which then sends 4 bytes a token.
         let wanted = if options.sampling.is_argmax() { Wanted::Token } else { Wanted::Logits };
-        let mut seen = prompt_tokens.clone();
+        let mut seen = [before, prompt_tokens].concat();
         let mut stream = Utf8Stream::new();
         let mut out = Generated {
             text: String::new(),
@@ -115,7 +132,7 @@ impl Session {
             decode: Duration::ZERO,
         };
         let start = Clock::now();
-        let mut next = prompt_tokens;
+        let mut next = prompt_tokens.to_vec();
         let mut first: Option<Clock> = None;
         loop {
             if out.tokens.len() >= options.max_tokens {

@@ -1,12 +1,15 @@
 //! Language models: from a GGUF file to text.
 //!
 //! The text side knows no device: `tokenizer` and `utf8` turn text into ids and back, `config`
-//! reads a model's numbers, `sampler` picks the next id from logits. `weights` finds the tensors,
-//! `decoder` is the forward pass as a graph, `session` holds both on a device and replays a plan
-//! for each token, `generate` goes from a prompt to text.
+//! reads a model's numbers, `sampler` picks the next id from logits. `architecture` is the table
+//! of what differs between models, `weights` finds the tensors, `decoder` is the forward pass as
+//! a graph, `session` holds both on a device and replays a plan for each token, `generate` goes
+//! from a prompt to text, `chat` from messages to an answer.
 //! `huggingface` tells a folder of safetensors as the GGUF file that it would be, and `quantize`
 //! writes one with smaller weights.
 
+mod architecture;
+pub mod chat;
 pub mod config;
 mod decoder;
 mod generate;
@@ -17,9 +20,11 @@ mod pretokenizer;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod quantize;
 pub mod sampler;
+mod sentencepiece;
 mod session;
 pub mod tokenizer;
 pub mod utf8;
+mod vocabulary;
 mod weights;
 
 #[cfg(test)]

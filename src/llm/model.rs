@@ -8,7 +8,7 @@ use super::decoder::{self, Wanted};
 use super::huggingface::Folder;
 use super::tokenizer::Tokenizer;
 use super::weights::{self, Weight};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gguf::Gguf;
 use crate::ir::Graph;
 
@@ -52,6 +52,13 @@ impl Model {
     /// # Errors
     /// What the file lacks or gets wrong, naming file, field and offset.
     pub fn from_gguf(file: Gguf) -> Result<Arc<Model>> {
+        if let Some(parts) = file.find_u32("split.count")?.filter(|parts| *parts > 1) {
+            return Err(Error::unsupported(format!(
+                "{}: one of {parts} parts of a model; `llama-gguf-split --merge` makes them one \
+                 file",
+                file.name()
+            )));
+        }
         let config = Config::from_gguf(&file)?;
         let weights = weights::of_file(&file, &config)?;
         let tokenizer = Tokenizer::from_gguf(&file)?;

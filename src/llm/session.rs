@@ -9,11 +9,11 @@ use std::sync::Arc;
 use super::decoder::{self, PAST, SEQ, Wanted};
 use super::model::Model;
 use super::weights::{self, Weight};
-use crate::base::{ShapeClass, SymbolValues};
+use crate::base::{ComputeMode, ShapeClass, SymbolValues};
 use crate::error::{Error, Result};
-use crate::ir::Graph;
+use crate::ir::{Graph, computing_in};
 use crate::plan::{Plan, merged_weights};
-use crate::provider::Device;
+use crate::provider::{Device, DeviceKind, DeviceProfile};
 use crate::runtime::{Instance, Resident, Runtime, WeightSource};
 
 /// Tokens of a run, by class: both ends.
@@ -32,6 +32,8 @@ pub fn classes(context: usize) -> [ShapeClass; 4] {
 pub struct SessionOptions {
     /// Positions that the cache holds; `None` is what the model was trained for, at most 4,096.
     pub context: Option<usize>,
+    /// How exactly packed weights are multiplied; `None` is [`Session::default_mode`].
+    pub compute: Option<ComputeMode>,
 }
 
 /// Positions of the cache unless the caller says otherwise.
@@ -45,6 +47,7 @@ pub struct Session {
     graphs: HashMap<Wanted, Graph>,
     instances: HashMap<(usize, Wanted), Instance>,
     context: usize,
+    mode: ComputeMode,
     past: usize,
 }
 
@@ -70,6 +73,8 @@ impl Session {
             return Err(Error::invalid(text));
         }
         check_memory(&runtime, &model, context)?;
+        let mode =
+            options.compute.unwrap_or_else(|| Session::default_mode(runtime.device().profile()));
         let mut session = Session {
             runtime,
             model,
@@ -77,10 +82,25 @@ impl Session {
             graphs: HashMap::new(),
             instances: HashMap::new(),
             context,
+            mode,
             past: 0,
         };
         session.upload(progress)?;
         Ok(session)
+    }
+
+    /// How exactly packed weights are multiplied unless the caller says otherwise: in `Int8` on the
+    /// CPU, as llama.cpp does, and in `F32` elsewhere.
+    pub fn default_mode(profile: &DeviceProfile) -> ComputeMode {
+        match profile.kind {
+            DeviceKind::Cpu => ComputeMode::Int8,
+            _ => ComputeMode::F32,
+        }
+    }
+
+    /// How exactly packed weights are multiplied.
+    pub fn mode(&self) -> ComputeMode {
+        self.mode
     }
 
     fn upload(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
@@ -246,7 +266,7 @@ impl Session {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
                 let model = &self.model;
-                entry.insert(model.graph(self.context, wanted)?)
+                entry.insert(computing_in(&model.graph(self.context, wanted)?, self.mode)?)
             }
         };
         let class = &classes(self.context)[class];

@@ -3,6 +3,7 @@
 use super::*;
 use crate::gguf::Access;
 use crate::llm::test_file::{Entry, gguf};
+use crate::llm::vocabulary::byte_of;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
@@ -54,6 +55,7 @@ fn spec() -> TokenizerSpec {
         eos: Some(1),
         eot: None,
         add_bos: Some(true),
+        ..TokenizerSpec::default()
     }
 }
 
@@ -102,24 +104,45 @@ fn the_small_model_gives_its_golden_ids() {
     assert_eq!([0, 1, 2, 3].map(|id| tokenizer.is_stop(id)), [true, false, true, false]);
 }
 
-#[test]
-fn smollm2_gives_the_ids_of_the_python_package() {
-    let name = "SmolLM2-135M-Instruct.Q4_1.gguf";
-    let Some(dir) = std::env::var_os("WARPLOOM_TEST_MODELS") else {
+/// The tokenizer of a real model, held to its golden ids; none where it is not here.
+fn real(name: &str, key: &str) -> Option<Tokenizer> {
+    let folders = std::env::var_os("WARPLOOM_TEST_MODELS");
+    let found = folders.iter().flat_map(std::env::split_paths).map(|f| f.join(name));
+    let Some(path) = found.into_iter().find(|path| path.is_file()) else {
         // libtest swallows what is printed with macros.
         use std::io::Write;
-        let _ = writeln!(std::io::stderr(), "skipped: WARPLOOM_TEST_MODELS is not set ({name})");
-        return;
+        let _ = writeln!(std::io::stderr(), "skipped: {name} is not in WARPLOOM_TEST_MODELS");
+        return None;
     };
-    let tokenizer = open(&Path::new(&dir).join(name));
+    let tokenizer = open(&path);
     let cases = json("tests/golden/tokenizer/cases.json");
     let strings = cases["strings"].as_array().unwrap();
     assert!(strings.len() > 20);
-    for (text, want) in strings.iter().zip(cases["smollm2"].as_array().unwrap()) {
+    for (text, want) in strings.iter().zip(cases[key].as_array().unwrap()) {
         let text = text.as_str().unwrap();
         let got = tokenizer.encode(text, CHAT).unwrap();
         assert_eq!(got, ids(want), "{text:?}");
     }
+    Some(tokenizer)
+}
+
+#[test]
+fn qwen_gives_the_ids_of_the_python_package() {
+    let Some(tokenizer) = real("Qwen2.5-Coder-0.5B-Instruct-Q4_K_M.gguf", "qwen2.5") else {
+        return;
+    };
+    // Every byte has a token.
+    let text = "\0\u{4}\u{7f}\u{e9}\u{1f600}";
+    assert_eq!(tokenizer.decode(&tokenizer.encode(text, TEXT).unwrap()).unwrap(), text);
+    // Half a character is told as such.
+    let ids = tokenizer.encode("\u{10ffff}", TEXT).unwrap();
+    assert!(ids.len() > 1);
+    assert_eq!(tokenizer.decode(&ids[..1]).unwrap(), "\u{fffd}");
+}
+
+#[test]
+fn smollm2_gives_the_ids_of_the_python_package() {
+    let Some(tokenizer) = real("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2") else { return };
     // This vocabulary lacks 21 bytes; the package drops them, we say so.
     let error = tokenizer.encode("ok \u{4}", TEXT).unwrap_err();
     assert!(error.is_invalid(), "{error}");
@@ -256,7 +279,7 @@ fn each_fault_of_a_vocabulary_is_named() {
         let text = error.to_string();
         assert!(error.is_bad_file() && text.contains(words), "{text:?} lacks {words:?}");
     }
-    let error = Tokenizer::new(TokenizerSpec { model: "llama".into(), ..spec() }).unwrap_err();
+    let error = Tokenizer::new(TokenizerSpec { model: "bert".into(), ..spec() }).unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("\"gpt2\""), "{error}");
     assert!(Tokenizer::new(spec()).unwrap().token_bytes(262).unwrap_err().is_invalid());
 }

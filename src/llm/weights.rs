@@ -1,6 +1,7 @@
 //! The tensors of a model: names, shapes, and the form in which they go to a device.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::config::{Config, ROPE_FACTORS};
 use crate::base::{DType, Format};
@@ -10,6 +11,8 @@ use crate::quant;
 
 /// Name under which the rotary frequencies are bound: computed here, in no file.
 pub(super) const ROPE_FREQUENCIES: &str = "rope.frequencies";
+/// The same for layers that have their own.
+pub(super) const LOCAL_ROPE_FREQUENCIES: &str = "rope.frequencies.local";
 
 /// A tensor that the decoder reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,52 +26,132 @@ pub(super) struct Weight {
 }
 
 /// Every tensor that the decoder reads, found in the file and checked against the config.
+///
+/// # Errors
+/// Bad file, for a tensor that is missing or has another shape or type; unsupported, for one that
+/// nothing reads: what it is for would be left out of the result.
 pub(super) fn of_file(file: &Gguf, config: &Config) -> Result<Vec<Weight>> {
-    table(config, |name, shape| checked(file, name, shape))
+    let table = table(config, |name, shape, need| match need {
+        Need::Optional if file.find_tensor(name).is_none() => Ok(None),
+        _ => checked(file, name, shape).map(Some),
+    })?;
+    let known: HashSet<&str> = table.iter().map(|weight| weight.name.as_str()).collect();
+    let unread = |name: &str| {
+        // Frequencies that old files repeat are computed from the config.
+        !known.contains(name) && name != ROPE_FACTORS && !name.ends_with("attn_rot_embd.weight")
+    };
+    match file.tensors().find(|info| unread(info.name())) {
+        None => Ok(table),
+        Some(info) => Err(Error::unsupported(format!(
+            "{}: tensor {:?} at offset {}: architecture {} reads no tensor of this name",
+            file.name(),
+            info.name(),
+            info.file_offset(),
+            config.architecture.name
+        ))),
+    }
 }
 
-/// Every tensor that the decoder reads; `stored` says how the one of a name and sizes is stored.
+/// Whether a tensor may be absent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    Required,
+    Optional,
+}
+
+/// Every tensor that the decoder reads; `stored` says how the one of a name and sizes is stored,
+/// and nothing where it is absent and may be.
 pub(super) fn table(
     config: &Config,
-    stored: impl Fn(&str, &[u64]) -> Result<Format>,
+    stored: impl Fn(&str, &[u64], Need) -> Result<Option<Format>>,
 ) -> Result<Vec<Weight>> {
-    let matrix = |name: String, shape: [u64; 2]| -> Result<Weight> {
-        let format = stored(&name, &shape)?;
-        Ok(Weight { name, shape: shape.to_vec(), format })
-    };
-    // Vectors are small and read by many kernels: they go to the device as f32.
-    let vector = |name: String, len: u64| -> Result<Weight> {
-        stored(&name, &[len])?;
-        Ok(Weight { name, shape: vec![len], format: Format::F32 })
-    };
+    let mut table = Table { weights: Vec::new(), config, stored };
     let (d, q) = (config.width as u64, (config.heads * config.head_dim) as u64);
     let (kv, ff) = (config.kv_width() as u64, config.feed_forward as u64);
     let vocabulary = config.vocabulary as u64;
-    let mut table = vec![
-        matrix("token_embd.weight".into(), [vocabulary, d])?,
-        vector("output_norm.weight".into(), d)?,
-    ];
+    table.matrix("token_embd", [vocabulary, d])?;
+    table.vector("output_norm.weight", d, Need::Required)?;
     if !config.tied_output {
-        table.push(matrix("output.weight".into(), [vocabulary, d])?);
+        table.product("output", [vocabulary, d])?;
     }
+    let architecture = config.architecture;
     for layer in 0..config.layers {
-        let name = |tensor: &str| format!("blk.{layer}.{tensor}.weight");
-        table.push(vector(name("attn_norm"), d)?);
-        table.push(matrix(name("attn_q"), [q, d])?);
-        table.push(matrix(name("attn_k"), [kv, d])?);
-        table.push(matrix(name("attn_v"), [kv, d])?);
-        table.push(matrix(name("attn_output"), [d, q])?);
-        table.push(vector(name("ffn_norm"), d)?);
-        table.push(matrix(name("ffn_gate"), [ff, d])?);
-        table.push(matrix(name("ffn_up"), [ff, d])?);
-        table.push(matrix(name("ffn_down"), [d, ff])?);
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let mut norms = vec![("attn_norm", d), ("ffn_norm", d)];
+        if architecture.head_norms {
+            let e = config.head_dim as u64;
+            norms.extend([("attn_q_norm", e), ("attn_k_norm", e)]);
+        }
+        if architecture.sub_norms {
+            norms.extend([("attn_sub_norm", q), ("ffn_sub_norm", ff)]);
+        }
+        if architecture.post_norms {
+            norms.extend([("post_attention_norm", d), ("post_ffw_norm", d)]);
+        }
+        for (norm, len) in norms {
+            table.vector(&name(&format!("{norm}.weight")), len, Need::Required)?;
+        }
+        let products: &[(&str, [u64; 2])] = match architecture.merged {
+            true => &[("attn_qkv", [q + 2 * kv, d]), ("ffn_up", [2 * ff, d])],
+            false => &[
+                ("attn_q", [q, d]),
+                ("attn_k", [kv, d]),
+                ("attn_v", [kv, d]),
+                ("ffn_gate", [ff, d]),
+                ("ffn_up", [ff, d]),
+            ],
+        };
+        for (product, shape) in products {
+            table.product(&name(product), *shape)?;
+        }
+        table.product(&name("attn_output"), [d, q])?;
+        table.product(&name("ffn_down"), [d, ff])?;
     }
-    table.push(Weight {
-        name: ROPE_FREQUENCIES.into(),
-        shape: vec![config.rope_dim as u64 / 2],
-        format: Format::F32,
-    });
-    Ok(table)
+    let mut weights = table.weights;
+    for (name, there) in
+        [(ROPE_FREQUENCIES, true), (LOCAL_ROPE_FREQUENCIES, config.local_rope_base.is_some())]
+    {
+        if there {
+            let shape = vec![config.rope_dim as u64 / 2];
+            weights.push(Weight { name: name.into(), shape, format: Format::F32 });
+        }
+    }
+    Ok(weights)
+}
+
+struct Table<'a, F> {
+    weights: Vec<Weight>,
+    config: &'a Config,
+    stored: F,
+}
+
+impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
+    fn matrix(&mut self, name: &str, shape: [u64; 2]) -> Result<()> {
+        let name = format!("{name}.weight");
+        if let Some(format) = (self.stored)(&name, &shape, Need::Required)? {
+            self.weights.push(Weight { name, shape: shape.to_vec(), format });
+        }
+        Ok(())
+    }
+
+    /// Vectors are small and read by many kernels: they go to the device as f32.
+    fn vector(&mut self, name: &str, len: u64, need: Need) -> Result<()> {
+        if (self.stored)(name, &[len], need)?.is_some() {
+            let (name, shape) = (name.to_owned(), vec![len]);
+            self.weights.push(Weight { name, shape, format: Format::F32 });
+        }
+        Ok(())
+    }
+
+    /// A matrix with what may stand beside it: one factor for all results, and a bias.
+    fn product(&mut self, name: &str, shape: [u64; 2]) -> Result<()> {
+        self.matrix(name, shape)?;
+        self.vector(&format!("{name}.scale"), 1, Need::Optional)?;
+        let stem = name.rsplit('.').next().unwrap_or(name);
+        let biased = self.config.architecture.biases.contains(&stem);
+        let need = if biased { Need::Required } else { Need::Optional };
+        self.vector(&format!("{name}.bias"), shape[0], need)
+    }
 }
 
 fn checked(file: &Gguf, name: &str, shape: &[u64]) -> Result<Format> {
@@ -102,6 +185,11 @@ pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Res
         let frequencies = config.rope_frequencies(factors.as_deref())?;
         return Ok(Cow::Owned(bytemuck::cast_slice(&frequencies).to_vec()));
     }
+    if let (LOCAL_ROPE_FREQUENCIES, Some(frequencies)) =
+        (weight.name.as_str(), config.local_rope_frequencies())
+    {
+        return Ok(Cow::Owned(bytemuck::cast_slice(&frequencies).to_vec()));
+    }
     let info = file.tensor(&weight.name)?;
     if info.format()? == weight.format {
         return file.weights(&info);
@@ -123,3 +211,7 @@ fn decoded(file: &Gguf, name: &str) -> Result<Vec<f32>> {
         .map_err(|e| e.context(format_args!("{}: tensor {name:?}", file.name())))?;
     Ok(values)
 }
+
+#[cfg(test)]
+#[path = "weights_tests.rs"]
+mod tests;

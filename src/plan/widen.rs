@@ -61,7 +61,7 @@ fn is_stored_half(op: &Op) -> bool {
 /// Whether an operation reads an operand in the format in which it is stored.
 fn reads_format(op: &Op, place: usize, operand: &Node) -> bool {
     match (op, place) {
-        (Op::Linear, 1) => true,
+        (Op::Linear { .. }, 1) => true,
         (Op::Gather { axis: 0 }, 0) => operand.shape.rank() == 2,
         _ => false,
     }

@@ -1,6 +1,6 @@
 //! The seam between plans and hardware: two traits, and data across them.
 //!
-//! A [`Provider`] is a family of devices (`webgpu`, `cpu`, `null`); it lists them without opening
+//! A [`Provider`] is a family of devices (`webgpu`, `cuda`, `cpu`, `null`); it lists them without opening
 //! and opens one. A [`Device`] compiles [`KernelSpec`]s and executes [`Recording`]s. Neither knows
 //! an operation of the graph, a plan or a model: capability is asked first, with [`support`],
 //! work crosses as data, and what can be handled without a device is handled above.
@@ -16,6 +16,8 @@ mod known;
 mod null;
 mod profile;
 mod recording;
+#[cfg(any(feature = "webgpu", feature = "cuda", feature = "opencl"))]
+mod table;
 
 use std::sync::Arc;
 
@@ -27,6 +29,8 @@ pub use recording::{
     Args, Binding, Command, Dispatch, ParamBlock, Recording, SlotDecl, SlotRange, UploadSource,
     Word,
 };
+#[cfg(any(feature = "webgpu", feature = "cuda", feature = "opencl"))]
+pub(crate) use table::Table;
 
 use crate::base::platform::{BoxFuture, MaybeSend};
 use crate::error::Result;
@@ -34,10 +38,15 @@ use crate::kernel::{KernelSpec, Schedule};
 
 /// A family of devices.
 pub trait Provider: MaybeSend {
-    /// `webgpu`, `cpu`, `null`: also the first part of a device's id.
+    /// `webgpu`, `cuda`, `opencl`, `cpu`, `null`: also the first part of a device's id.
     fn name(&self) -> &'static str;
     /// Profiles of every device, without opening one. None is an empty list, not an error.
     fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>>;
+    /// Why the list is empty, in words: the library that the machine does not have. Nothing that
+    /// anybody must mend, so it is told to who asks for the devices, and at no start.
+    fn absence(&self) -> Option<String> {
+        None
+    }
     /// Opens the device at this place in the list.
     fn open(&self, index: usize, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>>;
 }
@@ -190,6 +199,8 @@ pub struct Counters {
     pub compiles: u64,
     /// Bytes copied from host to device.
     pub uploaded_bytes: u64,
+    /// Bytes of these that were first copied to other memory of the host.
+    pub staged_bytes: u64,
     /// Bytes copied from device to host.
     pub downloaded_bytes: u64,
 }

@@ -22,7 +22,7 @@ pub enum DeviceKind {
 /// no device present.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceProfile {
-    /// Provider that lists it: `webgpu`, `cpu`, `null`.
+    /// Provider that lists it: `webgpu`, `cuda`, `opencl`, `cpu`, `null`.
     pub provider: String,
     /// Position in the provider's list.
     pub index: usize,

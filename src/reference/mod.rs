@@ -210,7 +210,7 @@ pub fn magnitude(
 ) -> Result<Option<Tensor>> {
     let node = graph.node(id);
     match node.op {
-        Op::Linear | Op::MatMul | Op::Conv2d(_) => {}
+        Op::Linear { .. } | Op::MatMul | Op::Conv2d(_) => {}
         Op::Reduce { op: ReduceOp::Sum | ReduceOp::Mean, .. } => {}
         _ => return Ok(None),
     }
@@ -283,7 +283,7 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::ArgMax => reduce::argmax(call),
         Op::Softmax => reduce::softmax(call),
         Op::MatMul => product::matmul(call),
-        Op::Linear => product::linear(call),
+        Op::Linear { mode } => product::linear(call, *mode),
         Op::Conv2d(conv) => conv::conv2d(call, conv),
         Op::Pool2d(pool) => conv::pool2d(call, pool),
         Op::RmsNorm { eps } => norm::rms_norm(call, *eps),

@@ -3,6 +3,7 @@
 use super::Call;
 use super::index::broadcast;
 use super::tensor::Tensor;
+use crate::base::ComputeMode;
 use crate::error::Result;
 
 /// Multiplications below which one thread is faster than several.
@@ -53,12 +54,28 @@ pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     (sums[0] + sums[1]) + (sums[2] + sums[3]) + rest
 }
 
+/// The numbers that stand for a block in [`ComputeMode::Int8`].
+fn round_int8(block: &mut [f64]) {
+    if block.iter().any(|x| !x.is_finite()) {
+        return block.fill(f64::NAN);
+    }
+    let largest = block.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
+    // All zeros stay so.
+    if largest > 0.0 {
+        let d = largest / 127.0;
+        block.iter_mut().for_each(|x| *x = (*x / d).round_ties_even() * d);
+    }
+}
+
 /// x `[m, k]`, weight `[n, k]`: `y[m, n] = sum over k of x[m, k] * weight[n, k]`.
-pub(super) fn linear(call: &Call<'_>) -> Result<Tensor> {
-    let (x, weight) = (call.operands[0].floats(), &call.operands[1].data);
+pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Result<Tensor> {
+    let (mut x, weight) = (call.operands[0].floats(), &call.operands[1].data);
     let dims = call.dims(1);
     let (n, k) = (dims[0], dims[1]);
     let m: usize = call.dims(0).split_last().map_or(1, |(_, lead)| lead.iter().product());
+    if mode == ComputeMode::Int8 {
+        x.chunks_mut(ComputeMode::BLOCK as usize).for_each(round_int8);
+    }
     // A weight row is widened once and multiplied with every row of x, so the result is made
     // transposed, [n, m].
     let mut columns = vec![0.0; n * m];
@@ -117,7 +134,7 @@ mod tests {
         let mut g = Graph::new("g");
         let x = g.input("x", Shape::new([m, k]), DType::F32);
         let w = g.weight("w", Shape::new([n, k]), Format::F32);
-        let y = g.add(Op::Linear, &[x, w]).unwrap();
+        let y = g.add(Op::linear(), &[x, w]).unwrap();
         let t = g.add(Op::Transpose(vec![1, 0]), &[w]).unwrap();
         let z = g.add(Op::MatMul, &[x, t]).unwrap();
         let bindings = BTreeMap::from([

@@ -116,8 +116,11 @@ impl Instance {
             plan.fits(device.profile())?;
         }
         tracing::debug!("{}", plan.explain());
-        for spec in &plan.recording.kernels {
-            device.compile(spec).await.map_err(|e| {
+        // All are asked for before the first is waited for: some devices compile on threads.
+        let kernels = &plan.recording.kernels;
+        let compiling: Vec<_> = kernels.iter().map(|spec| device.compile(spec)).collect();
+        for (spec, compiled) in kernels.iter().zip(compiling) {
+            compiled.await.map_err(|e| {
                 e.context(format_args!("compiling {spec} on {}", device.profile().id()))
             })?;
         }

@@ -26,6 +26,8 @@ pub struct Detection {
     pub devices: Vec<DetectedDevice>,
     /// Providers that failed to list their devices, with what they said.
     pub failures: Vec<(String, String)>,
+    /// Providers whose driver this machine does not have, with what was looked for.
+    pub absent: Vec<(String, String)>,
     /// Place of the selected device in `devices`.
     pub selected: usize,
 }
@@ -33,8 +35,12 @@ pub struct Detection {
 /// Every provider of this build. The only place that names them.
 fn providers() -> Vec<Box<dyn Provider>> {
     vec![
+        #[cfg(all(feature = "cuda", not(target_arch = "wasm32")))]
+        Box::new(crate::native::cuda::Provider::new()),
         #[cfg(feature = "webgpu")]
         Box::new(crate::webgpu::Provider::new()),
+        #[cfg(all(feature = "opencl", not(target_arch = "wasm32")))]
+        Box::new(crate::native::opencl::Provider),
         Box::new(crate::cpu::Provider),
         Box::new(NullProvider),
     ]
@@ -42,12 +48,16 @@ fn providers() -> Vec<Box<dyn Provider>> {
 
 /// The order of preference, and why.
 fn rank(profile: &DeviceProfile) -> (Option<u32>, &'static str) {
-    match profile.kind {
-        DeviceKind::Discrete => (Some(0), "a GPU with memory of its own"),
-        DeviceKind::Integrated => (Some(1), "a GPU that shares the host's memory"),
-        DeviceKind::Cpu => (Some(2), "the CPU, below any real GPU"),
-        DeviceKind::Software => (Some(3), "a GPU interface on the CPU, slower than the CPU itself"),
-        DeviceKind::Null => (None, "executes nothing, taken only by name"),
+    use DeviceKind::{Cpu, Discrete, Integrated, Null, Software};
+    match (profile.kind, profile.provider.as_str()) {
+        (Null, _) => (None, "executes nothing, taken only by name"),
+        (Discrete | Integrated, "cuda") => (Some(0), "an NVIDIA GPU through its own driver"),
+        (Discrete, "opencl") => (Some(3), "a GPU through OpenCL, below the same through wgpu"),
+        (Integrated, "opencl") => (Some(4), "a GPU through OpenCL, below the same through wgpu"),
+        (Discrete, _) => (Some(1), "a GPU with memory of its own"),
+        (Integrated, _) => (Some(2), "a GPU that shares the host's memory"),
+        (Cpu, _) => (Some(5), "the CPU, below any real GPU"),
+        (Software, _) => (Some(6), "a GPU interface on the CPU, slower than the CPU itself"),
     }
 }
 
@@ -58,7 +68,7 @@ impl Detection {
     /// Invalid, with what there is, when no device answers to `requested`.
     pub async fn detect(requested: &str) -> Result<Detection> {
         let mut devices = Vec::new();
-        let mut failures = Vec::new();
+        let (mut failures, mut absent) = (Vec::new(), Vec::new());
         for provider in providers() {
             match provider.list().await {
                 Ok(profiles) => devices.extend(profiles.into_iter().map(|profile| {
@@ -67,10 +77,11 @@ impl Detection {
                 })),
                 Err(error) => failures.push((provider.name().to_string(), error.to_string())),
             }
+            absent.extend(provider.absence().map(|why| (provider.name().to_string(), why)));
         }
         devices.sort_by_key(|d| d.rank.unwrap_or(u32::MAX));
         let mut detection =
-            Detection { requested: requested.into(), devices, failures, selected: 0 };
+            Detection { requested: requested.into(), devices, failures, absent, selected: 0 };
         detection.selected = detection.find(requested)?;
         Ok(detection)
     }
@@ -93,6 +104,7 @@ impl Detection {
             requested: "given".into(),
             devices: vec![device],
             failures: Vec::new(),
+            absent: Vec::new(),
             selected: 0,
         }
     }
@@ -109,6 +121,9 @@ impl Detection {
             let mut text = format!("no device {requested:?}; there is {}", ids.join(", "));
             for (provider, error) in &self.failures {
                 let _ = write!(text, "; {provider} failed: {error}");
+            }
+            for (provider, why) in &self.absent {
+                let _ = write!(text, "; {provider} is not here: {why}");
             }
             Error::invalid(text)
         })
@@ -172,4 +187,39 @@ async fn open(profile: &DeviceProfile, options: OpenOptions) -> Result<Arc<dyn D
         }
     }
     Err(Error::invalid(format!("no provider {:?} in this build", profile.provider)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuda_before_wgpu_before_opencl_before_the_cpu() {
+        use DeviceKind::{Cpu, Discrete, Integrated, Null, Software};
+        let order = [
+            ("cuda", Discrete),
+            ("webgpu", Discrete),
+            ("webgpu", Integrated),
+            ("opencl", Discrete),
+            ("opencl", Integrated),
+            ("cpu", Cpu),
+            ("webgpu", Software),
+        ];
+        let ranks = order.map(|(provider, kind)| {
+            let floor = DeviceProfile::webgpu_floor("");
+            rank(&DeviceProfile { provider: provider.into(), kind, ..floor }).0.unwrap()
+        });
+        assert!(ranks.windows(2).all(|pair| pair[0] < pair[1]), "{ranks:?}");
+        let null = DeviceProfile { kind: Null, ..DeviceProfile::webgpu_floor("") };
+        assert_eq!(rank(&null).0, None);
+    }
+
+    #[test]
+    fn what_is_not_here_is_told_to_who_asks_for_it() {
+        let mut detection = Detection::detect_blocking("null").unwrap();
+        detection.absent = vec![("cuda".into(), "no driver".into())];
+        let error = detection.find("cuda").unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains("cuda is not here: no driver"));
+        assert!(!detection.startup_line().contains("no driver"));
+    }
 }

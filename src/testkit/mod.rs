@@ -25,6 +25,6 @@ pub use cases::cases;
 pub use compare::{Mismatch, Report, Tolerance, compare, compare_product};
 pub use memory::{Intermediate, MemoryUse, intermediates, memory_use};
 #[cfg(feature = "llm")]
-pub use models::smollm2_135m;
+pub use models::{gemma3_270m, qwen2_5_0_5b, smollm2_135m};
 pub use random::{RandomLimits, random_case, random_class, shrink};
 pub use run::{KnownFailure, NamedBytes, Outcome, declared, run_case};

@@ -134,7 +134,7 @@ mod tests {
         let x = b.f32("x", [3, 64]);
         let w = b.weight("w", &[2, 64], Format::Q8_0);
         let state = b.state("rows", &[4, 2]);
-        let y = b.op(Op::Linear, &[x, w]);
+        let y = b.op(Op::linear(), &[x, w]);
         b.op(Op::Update { at: Dim::new(1) }, &[state, y]);
         b.done(y)
     }

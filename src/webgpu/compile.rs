@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::device::WebGpuDevice;
 use super::faults::{ScopeFuture, Scopes, panic_text, tidy};
 use crate::base::platform::BROWSER;
-use crate::codegen::{fused_wgsl, kernel_wgsl};
+use crate::codegen::spec_wgsl;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Interface, KernelSpec, catalogue};
 use crate::provider::{DeviceProfile, Support, support};
@@ -34,23 +34,12 @@ pub(super) type LayoutKey = (u32, Vec<bool>);
 
 /// The WGSL text of a kernel, as this device's compiler takes it.
 pub(super) fn wgsl_of<'a>(spec: &'a KernelSpec, profile: &DeviceProfile) -> Result<Cow<'a, str>> {
-    let text = match spec {
-        KernelSpec::Source(source) => Cow::Borrowed(source.wgsl.as_str()),
-        KernelSpec::Asset(asset) => Cow::Owned(kernel_wgsl(asset)?),
-        KernelSpec::Fused(expr) => Cow::Owned(fused_wgsl(expr)?),
-    };
+    let text = spec_wgsl(spec)?;
     // naga has subgroups always in scope and rejects the line; a browser demands it.
     if BROWSER && profile.has_subgroups && text.contains("subgroup") {
         return Ok(Cow::Owned(format!("enable subgroups;\n{text}")));
     }
     Ok(text)
-}
-
-fn entry_of(spec: &KernelSpec) -> &str {
-    match spec {
-        KernelSpec::Source(source) => &source.entry,
-        KernelSpec::Asset(_) | KernelSpec::Fused(_) => "main",
-    }
 }
 
 impl WebGpuDevice {
@@ -127,7 +116,7 @@ impl WebGpuDevice {
             label: Some(spec.name()),
             layout: Some(&layout.pipeline),
             module: &module,
-            entry_point: Some(entry_of(spec)),
+            entry_point: Some(spec.entry()),
             compilation_options: wgpu::PipelineCompilationOptions {
                 // Kernels of ours write workgroup memory before they read it.
                 zero_initialize_workgroup_memory: !trusted,

@@ -7,13 +7,13 @@ use super::compile::{Kernel, Layout, LayoutKey};
 use super::faults::{Faults, Scopes, convert};
 use super::prepare::Prepared;
 use super::profile;
-use super::table::Table;
 use super::timing::Queries;
 use super::transfer::{Flushes, Staging, StagingPool};
 use super::wait::Pending;
 use crate::base::platform::{BROWSER, BoxFuture, poll_once};
 use crate::error::{Error, Result};
 use crate::kernel::KernelSpec;
+use crate::provider::Table;
 use crate::provider::{
     Args, BufferId, BufferRange, Completion, Counters, Device, DeviceKind, DeviceProfile,
     OpenOptions, PreparedId, Recording, Resource, Ticket, Usage,

@@ -35,7 +35,6 @@ mod prepare;
 mod profile;
 mod resolve;
 mod submit;
-mod table;
 mod timing;
 mod transfer;
 mod wait;
@@ -63,12 +62,23 @@ pub struct Provider {
 impl Provider {
     /// Looks for drivers. Finding none is no error: the list is empty then.
     pub fn new() -> Provider {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
-            backends: wgpu::Backends::PRIMARY,
-            // No debug layers: they cost time in every call and print on their own.
-            flags: wgpu::InstanceFlags::empty(),
-            ..wgpu::InstanceDescriptor::new_without_display_handle()
-        });
+        let make = || {
+            wgpu::Instance::new(wgpu::InstanceDescriptor {
+                backends: wgpu::Backends::PRIMARY,
+                // No debug layers: they cost time in every call and print on their own.
+                flags: wgpu::InstanceFlags::empty(),
+                ..wgpu::InstanceDescriptor::new_without_display_handle()
+            })
+        };
+        // One for the process, never dropped: with the last one a driver is unloaded, and a thread
+        // that had called it may crash at its end, in what the driver left there.
+        #[cfg(not(target_arch = "wasm32"))]
+        let instance = {
+            static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
+            INSTANCE.get_or_init(make).clone()
+        };
+        #[cfg(target_arch = "wasm32")]
+        let instance = make();
         Provider { instance, found: OnceLock::new() }
     }
 

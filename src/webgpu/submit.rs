@@ -47,6 +47,7 @@ impl WebGpuDevice {
         }
         counters.dispatches += encoder.dispatches;
         counters.uploaded_bytes += encoder.uploaded;
+        counters.staged_bytes += encoder.uploaded;
         counters.downloaded_bytes += sizes.iter().sum::<u64>();
         counters.submits += 1;
         let commands = encoder.finish();

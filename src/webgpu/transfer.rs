@@ -39,7 +39,10 @@ impl WebGpuDevice {
             offset += piece.len() as u64;
             self.flush_when_full(piece.len() as u64)?;
         }
-        self.state().counters.uploaded_bytes += bytes.len() as u64;
+        let counters = &mut self.state().counters;
+        counters.uploaded_bytes += bytes.len() as u64;
+        // wgpu copies whatever it is given to write.
+        counters.staged_bytes += bytes.len() as u64;
         Ok(())
     }
 

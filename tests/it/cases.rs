@@ -30,7 +30,7 @@ fn kind(op: &Op) -> usize {
         Op::ArgMax => 9,
         Op::Softmax => 10,
         Op::MatMul => 11,
-        Op::Linear => 12,
+        Op::Linear { .. } => 12,
         Op::Conv2d(_) => 13,
         Op::Pool2d(_) => 14,
         Op::RmsNorm { .. } => 15,
@@ -109,7 +109,7 @@ fn every_format_is_multiplied_and_gathered() {
     for case in &table {
         for node in case.graph.nodes() {
             let operand = match node.op {
-                Op::Linear => 1,
+                Op::Linear { .. } => 1,
                 Op::Gather { .. } => 0,
                 _ => continue,
             };

@@ -46,6 +46,8 @@ fn every_case_is_right_on_every_device() {
         let begin = std::time::Instant::now();
         let mut passed = 0;
         let mut unsupported: Vec<(String, String)> = Vec::new();
+        let step = devices::sample(runtime.device().profile(), 8);
+        let cases: Vec<&Case> = cases.iter().step_by(step).collect();
         for case in &cases {
             match outcome(&runtime, case, None) {
                 Outcome::Pass(_) => passed += 1,
@@ -62,7 +64,7 @@ fn every_case_is_right_on_every_device() {
             }
         }
         tell(&format!(
-            "conformance: {label}: {passed} of {} cases in {:.1} s",
+            "conformance: {label}: {passed} of {} cases (one of {step}) in {:.1} s",
             cases.len(),
             begin.elapsed().as_secs_f64()
         ));
@@ -97,7 +99,8 @@ fn attention_is_right_with_keys_spread_over_workgroups() {
         if runtime.device().profile().provider == "cpu" {
             continue;
         }
-        for case in cases.iter().filter(|case| case.name.starts_with("attention/")) {
+        let of_attention = cases.iter().filter(|case| case.name.starts_with("attention/"));
+        for case in of_attention.step_by(devices::sample(runtime.device().profile(), 8)) {
             for class in [None].into_iter().chain(ranges(case).map(Some)) {
                 let preferred = vec![split.clone()];
                 match outcome_through(&runtime, case, class.as_ref(), preferred) {

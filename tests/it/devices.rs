@@ -1,8 +1,24 @@
 //! Every device of this machine that tests run on.
 
+use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::runtime::{Detection, Runtime};
 
 use crate::tell;
+
+/// How many cases of a long list stand for all on this device: every first, every eighth... Each
+/// kernel takes PoCL a good part of a second to compile; `WARPLOOM_OPENCL_CASES=all` runs the whole.
+pub(crate) fn sample(profile: &DeviceProfile, step: usize) -> usize {
+    let slow = profile.provider == "opencl" && profile.kind == DeviceKind::Software;
+    let all = std::env::var("WARPLOOM_OPENCL_CASES").is_ok_and(|v| v == "all");
+    if slow && !all { step } else { 1 }
+}
+
+/// Whether tests run on this device: `WARPLOOM_TEST_DEVICE` is the beginning of the ids of those
+/// that do, such as `opencl`.
+pub(crate) fn wanted(profile: &DeviceProfile) -> bool {
+    let only = std::env::var("WARPLOOM_TEST_DEVICE").unwrap_or_default();
+    profile.id().starts_with(&only)
+}
 
 /// Runtimes on every device but null, with all it has, and with `floors` also at WebGPU's
 /// guaranteed limits. Fails where `WARPLOOM_REQUIRE_WEBGPU` is 1 and none is a wgpu device.
@@ -13,7 +29,7 @@ pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
     }
     let profiles = detection.devices.iter().filter(|d| d.rank.is_some()).map(|d| &d.profile);
     let mut found = Vec::new();
-    for profile in profiles {
+    for profile in profiles.filter(|profile| wanted(profile)) {
         let runtime = Runtime::builder().device(profile.id()).build().unwrap();
         found.push((format!("{} {:?}", profile.id(), profile.name), runtime));
         if floors && profile.provider == "webgpu" {
@@ -23,6 +39,7 @@ pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
     }
     let covered = found.iter().any(|(label, _)| label.starts_with("webgpu"));
     let required = std::env::var("WARPLOOM_REQUIRE_WEBGPU").is_ok_and(|v| v == "1");
+    let required = required && std::env::var("WARPLOOM_TEST_DEVICE").is_err();
     assert!(covered || !required, "WARPLOOM_REQUIRE_WEBGPU=1 and there is no wgpu device");
     if !covered {
         tell("devices: no wgpu device on this machine, only the CPU is covered");

@@ -227,7 +227,7 @@ fn forced_engines_of_this_crate_cut_anchors_and_loops() {
     let w = g.weight("w", Shape::new([512, 512]), Format::Q8_0);
     let norm = g.add(Op::RmsNorm { eps: 1e-5 }, &[x, gain]).unwrap();
     let norm = g.label(norm, "norm");
-    let y = g.add(Op::Linear, &[norm, w]).unwrap();
+    let y = g.add(Op::linear(), &[norm, w]).unwrap();
     g.output("y", y).unwrap();
     let (h200, registry) = (profile("nvidia-h200"), Registry::builtin());
     let mut options = Options::new(&registry);
@@ -295,7 +295,7 @@ fn knobs_change_kernels() {
     let mut g = Graph::new("product");
     let x = g.input("x", Shape::new([8, 512]), DType::F32);
     let w = g.weight("w", Shape::new([512, 512]), Format::Q4K);
-    let y = g.add(Op::Linear, &[x, w]).unwrap();
+    let y = g.add(Op::linear(), &[x, w]).unwrap();
     g.output("y", y).unwrap();
     let (floor, registry) = (profile("browser-floor"), Registry::builtin());
     let with = |name: &str, values: &[(&str, u32)]| {

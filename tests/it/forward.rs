@@ -1,10 +1,14 @@
-//! The forward pass of a `llama` model in float64, token by token, with nothing of the engine in
-//! it: what logits are held to.
+//! The forward pass of a model in float64, token by token, with nothing of the engine in it but
+//! the numbers that it read: what logits are held to. `architectures` holds it to another library.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use warploom::ComputeMode;
+use warploom::base::Format;
+use warploom::gguf::TensorInfo;
+use warploom::ir::RopePairs;
 use warploom::llm::Model;
-use warploom::llm::config::Config;
+use warploom::llm::config::{Activation, Config};
 use warploom::quant;
 
 /// A model with every weight as a number, and its cache.
@@ -12,13 +16,20 @@ pub(crate) struct Forward {
     config: Config,
     weights: HashMap<String, Vec<f32>>,
     frequencies: Vec<f32>,
+    /// Of layers that have their own.
+    local_frequencies: Vec<f32>,
     /// For each layer, keys and values of each position: `[position][kv_heads * head_dim]`.
     cache: Vec<[Vec<Vec<f64>>; 2]>,
+    mode: ComputeMode,
+    /// Names of weights in packed formats.
+    packed: HashSet<String>,
 }
 
 impl Forward {
-    pub(crate) fn new(model: &Model) -> Forward {
+    pub(crate) fn new(model: &Model, mode: ComputeMode) -> Forward {
         let file = model.file();
+        let is_packed = |t: &TensorInfo| t.format().is_ok_and(Format::is_quantised);
+        let packed = file.tensors().filter(is_packed).map(|t| t.name().to_string()).collect();
         let decode = |name: &str| {
             let info = file.tensor(name).unwrap();
             let mut values = vec![0.0; info.elements() as usize];
@@ -31,8 +42,9 @@ impl Forward {
         let factors = weights.remove("rope_freqs.weight");
         let config = model.config().clone();
         let frequencies = config.rope_frequencies(factors.as_deref()).unwrap();
+        let local_frequencies = config.local_rope_frequencies().unwrap_or_default();
         let cache = (0..config.layers).map(|_| [Vec::new(), Vec::new()]).collect();
-        Forward { config, weights, frequencies, cache }
+        Forward { config, weights, frequencies, local_frequencies, cache, mode, packed }
     }
 
     /// Forgets every position.
@@ -47,36 +59,89 @@ impl Forward {
             x = self.token(*token);
         }
         let x = self.norm("output_norm.weight", &x);
-        let output = if self.config.tied_output { "token_embd.weight" } else { "output.weight" };
-        self.product(output, &x)
+        self.product(if self.config.tied_output { "token_embd" } else { "output" }, &x)
     }
 
     /// Hidden state after one more token: `[width]`.
     fn token(&mut self, token: u32) -> Vec<f64> {
-        let (d, hd) = (self.config.width, self.config.head_dim);
+        let d = self.config.width;
         let row = token as usize * d;
         let embedding = &self.weights["token_embd.weight"][row..row + d];
-        let mut x: Vec<f64> = embedding.iter().map(|v| f64::from(*v)).collect();
+        let row = self.config.architecture;
+        let scale = if row.scales_embedding { (d as f64).sqrt() } else { 1.0 };
+        let mut x: Vec<f64> = embedding.iter().map(|v| f64::from(*v) * scale).collect();
         for layer in 0..self.config.layers {
-            let name = |tensor: &str| format!("blk.{layer}.{tensor}.weight");
-            let h = self.norm(&name("attn_norm"), &x);
-            let mut q = self.product(&name("attn_q"), &h);
-            let mut k = self.product(&name("attn_k"), &h);
-            let v = self.product(&name("attn_v"), &h);
-            let position = self.cache[layer][0].len();
-            q.chunks_mut(hd).chain(k.chunks_mut(hd)).for_each(|head| self.rotate(head, position));
-            self.cache[layer][0].push(k);
-            self.cache[layer][1].push(v);
-            let a = self.attend(layer, &q);
-            add(&mut x, &self.product(&name("attn_output"), &a));
-            let h = self.norm(&name("ffn_norm"), &x);
-            let gate = self.product(&name("ffn_gate"), &h);
-            let up = self.product(&name("ffn_up"), &h);
-            let y: Vec<f64> =
-                gate.iter().zip(&up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
-            add(&mut x, &self.product(&name("ffn_down"), &y));
+            let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+            let h = self.norm(&name("attn_norm.weight"), &x);
+            let mut a = self.attention(layer, &h);
+            if row.sub_norms {
+                a = self.norm(&name("attn_sub_norm.weight"), &a);
+            }
+            let mut a = self.product(&name("attn_output"), &a);
+            if row.post_norms {
+                a = self.norm(&name("post_attention_norm.weight"), &a);
+            }
+            add(&mut x, &a);
+            let h = self.norm(&name("ffn_norm.weight"), &x);
+            let mut y = self.gated(layer, &h);
+            if row.sub_norms {
+                y = self.norm(&name("ffn_sub_norm.weight"), &y);
+            }
+            let mut y = self.product(&name("ffn_down"), &y);
+            if row.post_norms {
+                y = self.norm(&name("post_ffw_norm.weight"), &y);
+            }
+            add(&mut x, &y);
         }
         x
+    }
+
+    /// What every head gives for one more position: `[heads * head_dim]`.
+    fn attention(&mut self, layer: usize, h: &[f64]) -> Vec<f64> {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let (hd, kv) = (self.config.head_dim, self.config.kv_width());
+        let (mut q, mut k, v) = if self.config.architecture.merged {
+            let mut q = self.product(&name("attn_qkv"), h);
+            let mut k = q.split_off(q.len() - 2 * kv);
+            let v = k.split_off(kv);
+            (q, k, v)
+        } else {
+            let [q, k, v] = ["attn_q", "attn_k", "attn_v"].map(|n| self.product(&name(n), h));
+            (q, k, v)
+        };
+        let position = self.cache[layer][0].len();
+        for (heads, norm) in [(&mut q, "attn_q_norm.weight"), (&mut k, "attn_k_norm.weight")] {
+            for head in heads.chunks_mut(hd) {
+                if self.config.architecture.head_norms {
+                    head.copy_from_slice(&self.norm(&name(norm), head));
+                }
+                self.rotate(head, position, self.config.is_local(layer));
+            }
+        }
+        self.cache[layer][0].push(k);
+        self.cache[layer][1].push(v);
+        self.attend(layer, &q)
+    }
+
+    /// `activation(gate(h)) * up(h)`: `[feed_forward]`.
+    fn gated(&self, layer: usize, h: &[f64]) -> Vec<f64> {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let mut up = self.product(&name("ffn_up"), h);
+        let gate = if self.config.architecture.merged {
+            let half = up.split_off(up.len() / 2);
+            std::mem::replace(&mut up, half)
+        } else {
+            self.product(&name("ffn_gate"), h)
+        };
+        let activation = |x: f64| match self.config.architecture.activation {
+            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+                0.5 * x * (1.0 + inner.tanh())
+            }
+            Activation::ReluSquared => x.max(0.0).powi(2),
+        };
+        gate.iter().zip(&up).map(|(gate, up)| activation(*gate) * up).collect()
     }
 
     fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
@@ -85,9 +150,12 @@ impl Forward {
         x.iter().zip(&self.weights[name]).map(|(v, w)| v * scale * f64::from(*w)).collect()
     }
 
-    /// `w` `[n, k]` times `x` `[k]`.
+    /// `w` `[n, k]` times `x` `[k]`, with the factor and the bias that stand beside it if they do.
     fn product(&self, name: &str, x: &[f64]) -> Vec<f64> {
-        let w = &self.weights[name];
+        let weight = format!("{name}.weight");
+        let w = &self.weights[&weight];
+        let rounded = self.mode == ComputeMode::Int8 && self.packed.contains(&weight);
+        let x = if rounded { &round(x)[..] } else { x };
         let rows = w.len() / x.len();
         let mut y = vec![0.0; rows];
         let half = rows.div_ceil(2).max(1);
@@ -107,16 +175,27 @@ impl Forward {
                 });
             }
         });
+        if let Some(scale) = self.weights.get(&format!("{name}.scale")) {
+            y.iter_mut().for_each(|y| *y *= f64::from(scale[0]));
+        }
+        if let Some(bias) = self.weights.get(&format!("{name}.bias")) {
+            y.iter_mut().zip(bias).for_each(|(y, b)| *y += f64::from(*b));
+        }
         y
     }
 
-    /// Pairs `(2j, 2j + 1)` of one head.
-    fn rotate(&self, head: &mut [f64], position: usize) {
-        for (pair, frequency) in head.chunks_exact_mut(2).zip(&self.frequencies) {
+    /// The pairs of one head.
+    fn rotate(&self, head: &mut [f64], position: usize, local: bool) {
+        let frequencies = if local { &self.local_frequencies } else { &self.frequencies };
+        for (j, frequency) in frequencies.iter().enumerate() {
+            let (first, second) = match self.config.architecture.rope {
+                RopePairs::Interleaved => (2 * j, 2 * j + 1),
+                RopePairs::Half => (j, j + frequencies.len()),
+            };
             let (sin, cos) = (position as f64 * f64::from(*frequency)).sin_cos();
-            let [a, b] = [pair[0], pair[1]];
-            pair[0] = a * cos - b * sin;
-            pair[1] = a * sin + b * cos;
+            let [a, b] = [head[first], head[second]];
+            head[first] = a * cos - b * sin;
+            head[second] = a * sin + b * cos;
         }
     }
 
@@ -124,11 +203,14 @@ impl Forward {
         let hd = self.config.head_dim;
         let group = self.config.heads / self.config.kv_heads;
         let [keys, values] = &self.cache[layer];
+        let seen = self.config.window(layer).map_or(keys.len(), |n| keys.len().min(n as usize));
+        let [keys, values] = [keys, values].map(|all| &all[all.len() - seen..]);
+        let scale = f64::from(self.config.attention_scale);
         let mut out = vec![0.0; q.len()];
         for (head, (q, out)) in q.chunks(hd).zip(out.chunks_mut(hd)).enumerate() {
             let at = head / group * hd;
             let dot = |k: &Vec<f64>| q.iter().zip(&k[at..]).map(|(a, b)| a * b).sum::<f64>();
-            let scores: Vec<f64> = keys.iter().map(|k| dot(k) / (hd as f64).sqrt()).collect();
+            let scores: Vec<f64> = keys.iter().map(|k| dot(k) * scale).collect();
             let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
             let sum: f64 = weights.iter().sum();
@@ -144,4 +226,14 @@ impl Forward {
 
 fn add(x: &mut [f64], y: &[f64]) {
     x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+}
+
+/// Numbers as 8 bits say them, in blocks of 32.
+fn round(x: &[f64]) -> Vec<f64> {
+    let block = |block: &[f64]| {
+        let d = block.iter().fold(0.0f64, |most, v| most.max(v.abs())) / 127.0;
+        let one = |v: &f64| if d > 0.0 { (v / d).round_ties_even() * d } else { 0.0 };
+        block.iter().map(one).collect::<Vec<_>>()
+    };
+    x.chunks(32).flat_map(block).collect()
 }

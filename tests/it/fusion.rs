@@ -4,9 +4,14 @@ use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom::engine::Registry;
 use warploom::gguf::Access;
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp};
+use warploom::llm::config::{Architecture, Config, Window};
 use warploom::llm::{Model, PAST, SEQ, Wanted};
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceProfile, NullProvider, OpenOptions};
+use warploom::testkit;
+
+use crate::gguf_files::find_model;
+use crate::tell;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/warploom-tiny-llama-Q4_K_M.gguf");
 
@@ -49,11 +54,11 @@ fn feed_forward(tokens: Dim) -> Graph {
     let gate = g.weight("gate", Shape::new([768, 256]), Format::Q4K);
     let up = g.weight("up", Shape::new([768, 256]), Format::Q4K);
     let down = g.weight("down", Shape::new([256, 768]), Format::Q6K);
-    let gate = g.add(Op::Linear, &[x, gate]).unwrap();
-    let up = g.add(Op::Linear, &[x, up]).unwrap();
+    let gate = g.add(Op::linear(), &[x, gate]).unwrap();
+    let up = g.add(Op::linear(), &[x, up]).unwrap();
     let gate = unary(&mut g, UnaryOp::Silu, gate);
     let y = binary(&mut g, BinaryOp::Mul, gate, up);
-    let y = g.add(Op::Linear, &[y, down]).unwrap();
+    let y = g.add(Op::linear(), &[y, down]).unwrap();
     g.output("y", y).unwrap();
     g
 }
@@ -134,8 +139,7 @@ fn views_between_elementwise_nodes_cost_nothing() {
 #[test]
 fn a_layer_of_a_decoder_is_at_most_six_dispatches() {
     let mut models = vec![Model::open(MODEL, Access::Mmap).unwrap()];
-    if let Some(dir) = std::env::var_os("WARPLOOM_TEST_MODELS") {
-        let file = std::path::Path::new(&dir).join("SmolLM2-135M-Instruct.Q4_1.gguf");
+    if let Some(file) = find_model("SmolLM2-135M-Instruct.Q4_1.gguf") {
         models.push(Model::open(file, Access::Mmap).unwrap());
     }
     for model in models {
@@ -147,6 +151,51 @@ fn a_layer_of_a_decoder_is_at_most_six_dispatches() {
     }
 }
 
+/// What a layer of each architecture costs, of a token: biases are part of their product. A norm of
+/// each head of q and k takes two kernels, and so do their rotations, which then wait for it; a norm
+/// of what a product gives is one with the residual.
+#[test]
+fn what_differs_between_architectures_costs_no_more_than_it_must() {
+    let most = [
+        ("llama", 6),
+        ("qwen2", 6),
+        ("qwen3", 10),
+        ("gemma3", 12),
+        ("phi3", 6),
+        ("bitnet", 6),
+        ("bitnet-b1.58", 6),
+    ];
+    // At WebGPU's floor of eight buffers a product holds fewer biases.
+    let profile = DeviceProfile::known("nvidia-h200").unwrap();
+    let count = |architecture: &'static Architecture, layers: usize| {
+        let local = architecture.local_rope_base;
+        let window = local.map(|_| Window { size: 128, period: Some(6) });
+        let config = Config {
+            architecture,
+            layers,
+            window,
+            local_rope_base: local,
+            ..testkit::smollm2_135m()
+        };
+        let graph = config.graph(Format::Q8_0, 512, Wanted::Token).unwrap();
+        let class = ShapeClass::new().with(SEQ, 1, 1).with(PAST, 0, 511);
+        let registry = Registry::builtin();
+        Plan::new(&graph, &class, &profile, &Options::new(&registry)).unwrap()
+    };
+    let mut beyond = String::new();
+    for name in Architecture::names() {
+        let architecture = Architecture::of(name).unwrap();
+        let plan = count(architecture, 7);
+        let steps = plan.steps.len() - count(architecture, 1).steps.len();
+        tell(&format!("fusion: a layer of {name}: {} dispatches", steps as f64 / 6.0));
+        let most = most.iter().find(|row| name == row.0).unwrap().1;
+        if steps > 6 * most {
+            beyond += &format!("{name}: more than {most}\n{}", plan.explain());
+        }
+    }
+    assert!(beyond.is_empty(), "{beyond}");
+}
+
 /// Each product could take a result of the other one's: both would wait for each other.
 #[test]
 fn two_products_that_need_each_other_are_not_fused_in_a_circle() {
@@ -154,7 +203,7 @@ fn two_products_that_need_each_other_are_not_fused_in_a_circle() {
     let x = g.input("x", Shape::new([3, 63]), DType::F32);
     let mut scaled = |name: &str| {
         let w = g.weight(name, Shape::new([31, 63]), Format::F32);
-        let y = g.add(Op::Linear, &[x, w]).unwrap();
+        let y = g.add(Op::linear(), &[x, w]).unwrap();
         let c = g.constant_f32(Shape::new([1]), &[0.0625]);
         binary(&mut g, BinaryOp::Mul, y, c)
     };

@@ -285,11 +285,12 @@ fn a_copy_outlives_its_file_and_checked_metadata_stays() {
     assert_eq!(gguf.strings("test.tokens").unwrap().last(), Some("hello"));
 }
 
-/// The folders that may hold models: ours, the one beside the repository, and one by variable.
-fn model_folders() -> Vec<PathBuf> {
+/// The folders that may hold models: ours, the one beside the repository, and those by variable.
+pub(crate) fn model_folders() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![root.join("models"), root.join("../shared/models")];
-    folders.extend(std::env::var_os("WARPLOOM_TEST_MODELS").map(PathBuf::from));
+    let named = std::env::var_os("WARPLOOM_TEST_MODELS").unwrap_or_default();
+    folders.extend(std::env::split_paths(&named));
     folders
 }
 

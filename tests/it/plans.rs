@@ -7,11 +7,15 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use warploom::base::Format;
 use warploom::engine::Registry;
 use warploom::gguf::Access;
+use warploom::ir::Graph;
+use warploom::llm::config::Config;
 use warploom::llm::{Model, Wanted, class_of};
 use warploom::plan::{Options, Plan, TextOptions};
 use warploom::provider::{DeviceKind, DeviceProfile, Support, support};
+use warploom::testkit;
 
 use crate::smollm;
 
@@ -25,26 +29,40 @@ pub(crate) fn embedded() -> Arc<Model> {
     Model::open(root.join("models/warploom-tiny-llama-Q4_K_M.gguf"), Access::Copy).unwrap()
 }
 
-fn models() -> [(&'static str, Arc<Model>, usize); 2] {
-    [("tiny-llama", embedded(), 512), ("smollm2-135m", smollm::model(), CONTEXT)]
+/// Name, graph, positions of the cache.
+fn models() -> [(&'static str, Graph, usize); 4] {
+    let of = |model: &Model, context| model.graph(context, Wanted::Token).unwrap();
+    // Their vocabularies in 8 bits are more than one binding of the smaller machines holds.
+    let shaped = |config: Option<Config>| {
+        config.unwrap().graph(Format::Q4_0, CONTEXT, Wanted::Token).unwrap()
+    };
+    [
+        ("tiny-llama", of(&embedded(), 512), 512),
+        ("smollm2-135m", of(&smollm::model(), CONTEXT), CONTEXT),
+        ("qwen2.5-0.5b", shaped(testkit::qwen2_5_0_5b()), CONTEXT),
+        ("gemma3-270m", shaped(testkit::gemma3_270m()), CONTEXT),
+    ]
 }
 
 /// The plan of a model for a profile that comes with the crate.
 pub(crate) fn plan(model: &Model, context: usize, tokens: usize, profile: &DeviceProfile) -> Plan {
-    let graph = model.graph(context, Wanted::Token).unwrap();
+    plan_of(&model.graph(context, Wanted::Token).unwrap(), context, tokens, profile)
+}
+
+fn plan_of(graph: &Graph, context: usize, tokens: usize, profile: &DeviceProfile) -> Plan {
     let class = class_of(tokens, context).unwrap();
     let registry = Registry::builtin();
-    Plan::new(&graph, &class, profile, &Options::new(&registry)).unwrap()
+    Plan::new(graph, &class, profile, &Options::new(&registry)).unwrap()
 }
 
 /// Every plan of this file: `smollm2-135m.decode.apple-m2`.
 fn plans() -> Vec<(String, DeviceProfile, Plan)> {
     let mut plans = Vec::new();
-    for (model_name, model, context) in models() {
+    for (model_name, graph, context) in models() {
         for (phase, tokens) in PHASES {
             for name in DeviceProfile::known_names() {
                 let profile = DeviceProfile::known(name).unwrap();
-                let plan = plan(&model, context, tokens, &profile);
+                let plan = plan_of(&graph, context, tokens, &profile);
                 plans.push((format!("{model_name}.{phase}.{name}"), profile, plan));
             }
         }

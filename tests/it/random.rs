@@ -24,6 +24,7 @@ use warploom::testkit::{
     Case, Outcome, RandomLimits, memory_use, random_case, random_class, run_case, shrink,
 };
 
+use crate::devices;
 use crate::tell;
 use crate::wgsl::{FLOOR, lowered};
 
@@ -31,6 +32,8 @@ use crate::wgsl::{FLOOR, lowered};
 const GRAPHS: u64 = 2000;
 /// Of so many seeds, one runs at WebGPU's floor as well.
 const FLOOR_EACH: u64 = 4;
+/// As many, on an OpenCL device that is the CPU.
+const OPENCL_EACH: usize = 32;
 /// Failures that are made small and told; more of them hardly say more.
 const TOLD: usize = 3;
 
@@ -65,10 +68,11 @@ fn targets() -> Vec<Target> {
     let mut targets = vec![Target { label: null.id(), profile: null, runtime: None, each: 1 }];
     let detection = Detection::detect_blocking("auto").unwrap();
     let profiles = detection.devices.iter().filter(|d| d.rank.is_some()).map(|d| &d.profile);
-    for profile in profiles {
+    for profile in profiles.filter(|profile| devices::wanted(profile)) {
         // Threads of this test share the machine already.
         let builder = || Runtime::builder().device(profile.id()).threads(Some(1));
-        targets.push(Target::on(profile.id(), builder().build().unwrap(), 1));
+        let each = devices::sample(profile, OPENCL_EACH) as u64;
+        targets.push(Target::on(profile.id(), builder().build().unwrap(), each));
         if profile.provider == "webgpu" {
             let label = format!("{} at the floor", profile.id());
             let runtime = builder().floor(true).build().unwrap();

@@ -44,7 +44,7 @@ fn product(m: i64, n: i64, k: i64, format: Format) -> Graph {
     let mut g = Graph::new("product");
     let x = g.input("x", Shape::new([m, k]), DType::F32);
     let w = g.weight("w", Shape::new([n, k]), format);
-    let y = g.add(Op::Linear, &[x, w]).unwrap();
+    let y = g.add(Op::linear(), &[x, w]).unwrap();
     g.output("y", y).unwrap();
     g
 }
@@ -161,7 +161,7 @@ fn cuts_pay() {
         let gain = g.weight("gain", Shape::new([576]), Format::F32);
         let w = g.weight("w", Shape::new([1536, 576]), Format::Q8_0);
         let norm = g.add(Op::RmsNorm { eps: 1e-5 }, &[x, gain]).unwrap();
-        let y = g.add(Op::Linear, &[norm, w]).unwrap();
+        let y = g.add(Op::linear(), &[norm, w]).unwrap();
         g.output("y", y).unwrap();
         assert_eq!(engines(&g, &profile).len(), 1, "norm and product on {name}");
 
@@ -171,7 +171,7 @@ fn cuts_pay() {
         let x = g.input("x", Shape::new([512, 11_008]), DType::F32);
         let w = g.weight("w", Shape::new([4096, 11_008]), Format::Q4_0);
         let gelu = unary(&mut g, UnaryOp::Gelu, x);
-        let y = g.add(Op::Linear, &[gelu, w]).unwrap();
+        let y = g.add(Op::linear(), &[gelu, w]).unwrap();
         g.output("y", y).unwrap();
         let steps = if profile.kind == DeviceKind::Cpu { 1 } else { 2 };
         assert_eq!(engines(&g, &profile).len(), steps, "function and product on {name}");
@@ -182,7 +182,7 @@ fn cuts_pay() {
             let x = g.input("x", Shape::new([m, 4096]), DType::F32);
             let w = g.weight("w", Shape::new([4096, 4096]), Format::Q4_0);
             let residual = g.input("residual", Shape::new([m, 4096]), DType::F32);
-            let y = g.add(Op::Linear, &[x, w]).unwrap();
+            let y = g.add(Op::linear(), &[x, w]).unwrap();
             let y = unary(&mut g, UnaryOp::Gelu, y);
             let y = g.add(Op::Binary(BinaryOp::Add), &[y, residual]).unwrap();
             g.output("y", y).unwrap();

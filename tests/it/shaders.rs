@@ -125,7 +125,7 @@ fn every_variant_is_valid_and_lowers_and_has_its_interface() {
 #[test]
 fn constants_that_the_catalogue_names_are_declared_with_its_defaults() {
     for entry in catalogue::CATALOGUE {
-        let name = catalogue::family_name(entry.name, warploom::base::Format::F32);
+        let name = catalogue::family_name(entry.name, warploom::base::Format::Q4_0);
         let plain = asset_wgsl(&AssetSpec::new(&name)).unwrap();
         let mut spec = AssetSpec::new(&name);
         for (constant, default) in entry.constants {

@@ -293,7 +293,7 @@ fn a_plan_runs_with_the_callers_buffers() {
     let x = graph.input("x", Shape::new([2, 4]), DType::F32);
     let by = graph.input("by", Shape::new([1]), DType::F32);
     let w = graph.weight("w", Shape::new([3, 4]), Format::F32);
-    let product = graph.add(Op::Linear, &[x, w]).unwrap();
+    let product = graph.add(Op::linear(), &[x, w]).unwrap();
     let scaled = graph.add(Op::Binary(BinaryOp::Mul), &[product, by]).unwrap();
     let inner = graph.add(Op::Softmax, &[scaled]).unwrap();
     let y = graph.add(Op::Unary(UnaryOp::Log), &[inner]).unwrap();

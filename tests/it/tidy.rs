@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: [&[&str]; 10] = [
     &["error", "config", "trace", "base"],
     &["quant", "ir"],
-    &["reference", "kernel", "gguf", "safetensors", "onnx"],
+    &["reference", "kernel", "gguf", "safetensors", "onnx", "download"],
     &["codegen", "translate", "provider"],
     &["webgpu", "cpu", "native"],
     &["memory", "engine"],

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use warploom::codegen::fused_wgsl;
 use warploom::kernel::KernelSpec;
 use warploom::kernel::source::{asset_wgsl, variants};
+use warploom::native::cuda::Nvrtc;
 use warploom::translate::{self, Bounds, Options, Subgroups, Translated};
 
 use crate::fused_exprs::{elementwise, rows};
-use crate::nvrtc::Nvrtc;
 use crate::opencl_host::{self, Host};
 use crate::semantics::{Case, POISON, cases};
 use crate::tell;
@@ -49,7 +49,7 @@ fn host() -> Option<Host> {
     }
 }
 
-fn compiler() -> Option<Nvrtc> {
+fn compiler() -> Option<&'static Nvrtc> {
     match Nvrtc::open() {
         Ok(nvrtc) => Some(nvrtc),
         Err(why) => {

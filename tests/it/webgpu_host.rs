@@ -1,4 +1,4 @@
-//! What the webgpu tests share: opening the device, small kernels, recordings of a line or two.
+//! What tests of devices share: opening them, small kernels, recordings of a line or two.
 
 use std::io::Write;
 use std::sync::{Arc, Once, OnceLock};
@@ -9,9 +9,11 @@ use warploom::base::platform::block_on;
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::provider::{
     Args, Binding, BufferId, BufferRange, Command, Device, Dispatch, OpenOptions, ParamBlock,
-    Provider, Recording, SlotRange, Usage, Word,
+    Provider, Recording, Resource, SlotRange, Usage, Word,
 };
-use warploom::webgpu;
+use warploom::{native, webgpu};
+
+use crate::tell;
 
 /// The first wgpu device, opened with these options. `None` where there is none, which fails the
 /// test if `WARPLOOM_REQUIRE_WEBGPU=1`.
@@ -37,6 +39,62 @@ pub(crate) fn open(options: OpenOptions) -> Option<Arc<dyn Device>> {
         return None;
     }
     Some(block_on(provider.open(0, options)).unwrap())
+}
+
+/// The first OpenCL device, opened with these options. `None` where there is none, which fails the
+/// test if `WARPLOOM_REQUIRE_OPENCL=1`.
+pub(crate) fn open_opencl(options: OpenOptions) -> Option<Arc<dyn Device>> {
+    let provider = native::opencl::Provider;
+    if block_on(provider.list()).unwrap().is_empty() {
+        let required = std::env::var("WARPLOOM_REQUIRE_OPENCL").is_ok_and(|v| v == "1");
+        let why = provider.absence().unwrap_or_default();
+        assert!(!required, "WARPLOOM_REQUIRE_OPENCL=1, but {why}");
+        tell(&format!("opencl tests are skipped: {why}"));
+        return None;
+    }
+    Some(block_on(provider.open(0, options)).unwrap())
+}
+
+/// Runs a test on the first device of each provider of GPUs that there is. A provider joins here.
+pub(crate) fn on_each(options: OpenOptions, test: impl Fn(Arc<dyn Device>)) {
+    if let Some(device) = open(options.clone()) {
+        test(device);
+    }
+    for provider in natives() {
+        let list = block_on(provider.list()).unwrap_or_default();
+        if let Some(profile) = list.first() {
+            tell(&format!("devices: also on {} {:?}", profile.id(), profile.name));
+            test(block_on(provider.open(0, options.clone())).unwrap());
+        }
+    }
+}
+
+/// Providers over vendors' APIs.
+pub(crate) fn natives() -> Vec<Box<dyn Provider>> {
+    vec![Box::new(native::cuda::Provider::new()), Box::new(native::opencl::Provider)]
+}
+
+/// The same device once more, at the limits that WebGPU guarantees.
+pub(crate) fn at_floor(device: &Arc<dyn Device>) -> Arc<dyn Device> {
+    let options = OpenOptions { floor: true, ..Default::default() };
+    let profile = device.profile();
+    let native = natives().into_iter().find(|provider| provider.name() == profile.provider);
+    match native {
+        Some(provider) => block_on(provider.open(profile.index, options)).unwrap(),
+        None => open(options).unwrap(),
+    }
+}
+
+/// Doubles 64 floats and fails if the device does anything else.
+pub(crate) fn assert_works(device: &dyn Device) {
+    let mut work = Recording { label: "probe".into(), ..Default::default() };
+    let y = work.slot("y", 256);
+    let block = params(Word::Bits(64), 2.0, 0.0);
+    dispatch(&mut work, affine_in_place(), block, &[(y, Access::ReadWrite)], Dim::new(1));
+    download(&mut work, part(y, 0, 256));
+    let range = floats(device, &[3.0; 64]);
+    assert_eq!(run(device, &work, &[Some(range)], Args::default()), [[6.0; 64]]);
+    device.free(Resource::Buffer(range.buffer));
 }
 
 /// `y[i] = x[i] * scale + add`, for `i < n`; 64 threads a workgroup.

@@ -1,6 +1,6 @@
 //! Vector functions: written once over [`Simd`], compiled once for each instruction set.
 //!
-//! `generic`, `formats`, `blocks` and `unpack` hold the loops, always inlined; each architecture's file says what a
+//! `generic`, `formats`, `blocks`, `unpack` and `int8` hold the loops, always inlined; each architecture's file says what a
 //! vector is and instantiates every loop in functions that enable its instructions. The choice
 //! is made once, when a device is opened, and is a table of function pointers from then on.
 //!
@@ -15,10 +15,12 @@ mod avx512;
 mod blocks;
 mod formats;
 mod generic;
+pub(super) mod int8;
 pub(super) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
+mod scales;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod unpack;
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::quant;
 
 /// Blocks of bytes as they come, with finite scales: bits that no encoder would choose.
-fn wild(format: Format, blocks: usize) -> Vec<u8> {
+pub(super) fn wild(format: Format, blocks: usize) -> Vec<u8> {
     let size = format.block_bytes() as usize;
     let mut bytes: Vec<u8> = (0..blocks * size).map(|i| (i * 167 + i / 7 * 91) as u8).collect();
     for block in bytes.chunks_exact_mut(size) {

@@ -2,9 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::matvec::{Linear, Rows, Store, multiply};
+use super::matvec::{Linear, Rows, Store, Weights, multiply};
 use super::segments::Cut;
-use crate::cpu::arch::{Product, WIDTHS};
+use crate::base::ComputeMode;
+use crate::cpu::arch::WIDTHS;
 use crate::cpu::attached::{Read, Sink, rows};
 use crate::cpu::call::{Call, extent};
 use crate::cpu::sgemm::{Matrix, sgemm};
@@ -27,7 +28,7 @@ pub(super) fn matmul(call: &Call<'_>) -> Result<()> {
         true => t.cut(),
         false => Cut { grain: height(t), rows: height(t), decode: true },
     };
-    multiply(call, cut, |t, x, to| match few(t) {
+    multiply(call, ComputeMode::F32, cut, |t, x, to| match few(t) {
         true => t.by_rows(call, x, to),
         false => by_panels(call, t, x, to),
     })
@@ -38,7 +39,7 @@ fn height(t: &Linear<'_>) -> usize {
     (PANEL_BYTES / 4 / t.k).clamp(8, 64).next_multiple_of(4)
 }
 
-fn by_panels(call: &Call<'_>, t: &Linear<'_>, (x, x_stride): Rows<'_>, to: Store<'_>) {
+fn by_panels(call: &Call<'_>, t: &Linear<'_>, x: Rows<'_>, to: Store<'_>) {
     let (arch, height) = (call.context.arch, height(t));
     call.context.pool.split(t.n, height, height, |rows| {
         PANEL.with_borrow_mut(|panel| {
@@ -55,21 +56,19 @@ fn by_panels(call: &Call<'_>, t: &Linear<'_>, (x, x_stride): Rows<'_>, to: Store
                 let mut i = 0;
                 while i < t.m {
                     let width = WIDTHS.iter().rposition(|w| *w <= t.m - i).unwrap_or(0);
-                    let task = Product {
+                    let task = Weights {
+                        format: 0,
                         w: panel.as_ptr().cast(),
                         row_bytes: t.k * size_of::<f32>(),
                         rows: count,
                         k: t.k,
-                        // With no columns there is nothing to point into.
-                        x: x.as_ptr().wrapping_add(i * x_stride),
-                        x_stride,
                         // SAFETY: element (i, start) lies inside y.
                         y: unsafe { to.out.at(i * to.y_stride + start) },
                         y_stride: to.y_stride,
                     };
                     // SAFETY: the panel holds `count` rows of floats, x the rows i .. i + width;
                     // the columns start .. start + count of y belong to this chunk alone.
-                    unsafe { arch.products[0][width](&task) };
+                    unsafe { x.multiply(call, (i, width), &task) };
                     i += WIDTHS[width];
                 }
             }

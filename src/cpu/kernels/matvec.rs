@@ -1,10 +1,12 @@
-//! `matvec_*`: packed weights times a few rows.
+//! `matvec_*` and `matvec_int8_*`: packed weights times a few rows.
 
 use std::cell::Cell;
 
 use smallvec::SmallVec;
 
 use super::segments::{Cut, segments};
+use crate::base::ComputeMode;
+use crate::cpu::arch::int8::{BLOCK, Factors, IntProduct, TABLES};
 use crate::cpu::arch::{Product, WIDTHS, format_index};
 use crate::cpu::attached::{Part, Read, parts, rows};
 use crate::cpu::call::{Call, Input, Out, extent};
@@ -19,6 +21,49 @@ const WAITING: usize = 256;
 thread_local! {
     /// Rows of x as an attachment changes them.
     static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+    /// Rows of x rounded to 8 bits.
+    static ROUNDED: Cell<Rounded> = const { Cell::new(Rounded::new()) };
+}
+
+/// Room for rounded rows.
+#[derive(Default)]
+struct Rounded {
+    codes: Vec<i8>,
+    factors: Vec<Factors>,
+}
+
+impl Rounded {
+    const fn new() -> Rounded {
+        Rounded { codes: Vec::new(), factors: Vec::new() }
+    }
+
+    /// Rounds `m` rows of `k` numbers, whole blocks, `stride` apart.
+    fn round(&mut self, call: &Call<'_>, x: &[f32], stride: usize, m: usize, k: usize) {
+        let blocks = k / BLOCK;
+        if self.codes.len() < m * k {
+            self.codes.resize(m * k, 0);
+            self.factors.resize(m * blocks * TABLES, Factors::default());
+        }
+        // Each chunk has its own blocks; addresses are numbers so that threads may share them.
+        let codes = self.codes.as_mut_ptr() as usize;
+        let factors = self.factors.as_mut_ptr() as usize;
+        let round = call.context.int8.round;
+        call.context.pool.split(m * blocks, GRAIN / BLOCK, 1, |range| {
+            let mut at = range.start;
+            while at < range.end {
+                let (row, first) = (at / blocks, at % blocks);
+                let count = (blocks - first).min(range.end - at);
+                let x = &x[row * stride + first * BLOCK..][..count * BLOCK];
+                // SAFETY: blocks at .. at + count lie inside the room and belong to this chunk.
+                unsafe {
+                    let codes = (codes as *mut i8).add(at * BLOCK);
+                    let factors = (factors as *mut Factors).add(row * TABLES * blocks + first);
+                    round(x.as_ptr(), x.len(), codes, factors, blocks);
+                }
+                at += count;
+            }
+        });
+    }
 }
 
 /// Operands of `y[i, r] = w[r] . x[i]`, checked.
@@ -53,8 +98,61 @@ pub(super) struct Store<'a> {
     pub(super) y_stride: usize,
 }
 
-/// Rows of x, so far apart.
-pub(super) type Rows<'x> = (&'x [f32], usize);
+/// Rows of x as products take them.
+#[derive(Clone, Copy)]
+pub(super) enum Rows<'x> {
+    /// Floats, rows so far apart.
+    Floats(&'x [f32], usize),
+    /// Rounded, without gaps.
+    Rounded(&'x [i8], &'x [Factors]),
+}
+
+/// Rows of packed weights, and where their products go.
+#[derive(Clone, Copy)]
+pub(super) struct Weights {
+    pub(super) format: usize,
+    pub(super) w: *const u8,
+    pub(super) row_bytes: usize,
+    pub(super) rows: usize,
+    pub(super) k: usize,
+    pub(super) y: *mut f32,
+    pub(super) y_stride: usize,
+}
+
+impl Rows<'_> {
+    /// Multiplies `WIDTHS[width]` rows from row `i` on.
+    ///
+    /// # Safety
+    /// There are so many rows of `k` numbers, the weights are as they say, `y` has room for the
+    /// products and is shared with nobody.
+    pub(super) unsafe fn multiply(
+        &self,
+        call: &Call<'_>,
+        (i, width): (usize, usize),
+        to: &Weights,
+    ) {
+        let Weights { format, w, row_bytes, rows, k, y, y_stride } = *to;
+        // With no columns there is nothing to point into.
+        match *self {
+            Rows::Floats(x, x_stride) => {
+                let x = x.as_ptr().wrapping_add(i * x_stride);
+                let task = Product { w, row_bytes, rows, k, x, x_stride, y, y_stride };
+                // SAFETY: the caller's contract.
+                unsafe { call.context.arch.products[format][width](&task) }
+            }
+            Rows::Rounded(x, factors) => {
+                let Some(products) = call.context.int8.products[format] else {
+                    crate::error::broken_invariant("a format without integer products")
+                };
+                let x = x.as_ptr().wrapping_add(i * k);
+                let factors = factors.as_ptr().wrapping_add(i * TABLES * (k / BLOCK));
+                let task = IntProduct { w, row_bytes, rows, k, x, factors, y, y_stride };
+                // SAFETY: the caller's contract.
+                unsafe { products[width](&task) }
+            }
+        }
+    }
+}
 
 /// Reads and checks the operands; `None` where there is nothing to compute.
 fn linear<'a>(call: &Call<'a>) -> Result<Option<Linear<'a>>> {
@@ -90,6 +188,7 @@ fn linear<'a>(call: &Call<'a>) -> Result<Option<Linear<'a>>> {
 /// Invalid, where a parameter passes a binding.
 pub(super) fn multiply(
     call: &Call<'_>,
+    mode: ComputeMode,
     cut: impl FnOnce(&Linear<'_>) -> Cut,
     store: impl FnOnce(&Linear<'_>, Rows<'_>, Store<'_>),
 ) -> Result<()> {
@@ -98,18 +197,38 @@ pub(super) fn multiply(
     let read = Read { x: &t.x, rows: t.m, cols: t.k, first, col_stride: 1 };
     let mut room = ROOM.take();
     let changed = rows(call, &read, &mut room)?;
-    let x = changed.map_or((&t.x[..], t.x_stride), |x| (x, t.k));
+    let (x, stride) = changed.map_or((&t.x[..], t.x_stride), |x| (x, t.k));
+    let mut rounded = Rounded::new();
+    let x = match mode {
+        ComputeMode::F32 => Rows::Floats(x, stride),
+        ComputeMode::Int8 => {
+            rounded = ROUNDED.take();
+            rounded.round(call, x, stride, t.m, t.k);
+            Rows::Rounded(&rounded.codes, &rounded.factors)
+        }
+    };
     match &t.target {
         Target::Store(to) => store(&t, x, *to),
         Target::Parts(parts) => segments(call, &t, x, parts, cut(&t)),
     }
     ROOM.set(room);
+    if mode == ComputeMode::Int8 {
+        ROUNDED.set(rounded);
+    }
     Ok(())
 }
 
 /// `y[i, r] = sum over c of w[r, c] * x[i, c]`, in f32 on the weights as they decode.
 pub(super) fn matvec(call: &Call<'_>) -> Result<()> {
-    multiply(call, |t| t.cut(), |t, x, to| t.by_rows(call, x, to))
+    multiply(call, ComputeMode::F32, |t| t.cut(), |t, x, to| t.by_rows(call, x, to))
+}
+
+/// The same with rows of x rounded to 8 bits, and sums of whole numbers.
+pub(super) fn matvec_int8(call: &Call<'_>) -> Result<()> {
+    if !call.format.is_quantised() {
+        return Err(Error::unsupported(format!("8-bit products with weights of {}", call.format)));
+    }
+    multiply(call, ComputeMode::Int8, |t| t.cut(), |t, x, to| t.by_rows(call, x, to))
 }
 
 impl Linear<'_> {
@@ -135,33 +254,23 @@ impl Linear<'_> {
     }
 
     /// Rows `start .. start + rows` of w with every row of x.
-    fn tile(
-        &self,
-        call: &Call<'_>,
-        (x, x_stride): Rows<'_>,
-        to: Store<'_>,
-        start: usize,
-        rows: usize,
-    ) {
-        let products = &call.context.arch.products[self.format];
+    fn tile(&self, call: &Call<'_>, x: Rows<'_>, to: Store<'_>, start: usize, rows: usize) {
         let mut i = 0;
         while i < self.m {
             let width = WIDTHS.iter().rposition(|w| *w <= self.m - i).unwrap_or(0);
-            let task = Product {
+            let task = Weights {
+                format: self.format,
                 w: self.w[start * self.row_bytes..].as_ptr(),
                 row_bytes: self.row_bytes,
                 rows,
                 k: self.k,
-                // With no columns there is nothing to point into.
-                x: x.as_ptr().wrapping_add(i * x_stride),
-                x_stride,
                 // SAFETY: element (i, start) lies inside y.
                 y: unsafe { to.out.at(i * to.y_stride + start) },
                 y_stride: to.y_stride,
             };
             // SAFETY: w holds the rows, x the rows i .. i + width, and y the products; the
             // columns start .. start + rows of y belong to this tile alone.
-            unsafe { products[width](&task) };
+            unsafe { x.multiply(call, (i, width), &task) };
             i += WIDTHS[width];
         }
     }

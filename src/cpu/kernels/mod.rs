@@ -13,6 +13,7 @@ mod norm;
 mod pool2d;
 mod reduce;
 mod rope;
+mod round;
 mod segments;
 mod softmax;
 
@@ -26,12 +27,14 @@ pub(super) type KernelFn = fn(&Call<'_>) -> Result<()>;
 pub(super) fn find(name: &str) -> Option<KernelFn> {
     Some(match name {
         "matvec_*" => matvec::matvec,
+        "matvec_int8_*" => matvec::matvec_int8,
         "matmul_*" => matmul::matmul,
         "matmul_batched" => matmul::matmul_batched,
         "gather_rows_*" => gather::gather_rows,
         "gather" => gather::gather,
         "norm_rms" => norm::norm_rms,
         "norm_layer" => norm::norm_layer,
+        "round_int8" => round::round_int8,
         "softmax" => softmax::softmax,
         "argmax" => softmax::argmax,
         "reduce_sum" => reduce::reduce_sum,

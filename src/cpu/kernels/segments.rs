@@ -6,8 +6,8 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::matvec::Linear;
-use crate::cpu::arch::{Product, WIDTHS};
+use super::matvec::{Linear, Rows, Weights};
+use crate::cpu::arch::WIDTHS;
 use crate::cpu::attached::Part;
 use crate::cpu::call::Call;
 
@@ -30,17 +30,11 @@ pub(super) struct Cut {
     pub(super) decode: bool,
 }
 
-/// Multiplies and evaluates all segments. `x` has rows `x_stride` apart.
-pub(super) fn segments(
-    call: &Call<'_>,
-    t: &Linear<'_>,
-    (x, x_stride): (&[f32], usize),
-    parts: &[Part<'_>],
-    cut: Cut,
-) {
+/// Multiplies and evaluates all segments.
+pub(super) fn segments(call: &Call<'_>, t: &Linear<'_>, x: Rows<'_>, parts: &[Part<'_>], cut: Cut) {
     let pool = &call.context.pool;
     let rows: usize = parts.iter().map(|part| part.count * part.anchors).sum();
-    let task = Task { call, t, x, x_stride, cut };
+    let task = Task { call, t, x, cut };
     if pool.threads() == 1 || rows <= cut.grain {
         parts.iter().for_each(|part| task.evaluate(part, 0..part.count));
         return;
@@ -64,8 +58,7 @@ pub(super) fn segments(
 struct Task<'t, 'c, 'a> {
     call: &'t Call<'c>,
     t: &'t Linear<'a>,
-    x: &'t [f32],
-    x_stride: usize,
+    x: Rows<'t>,
     cut: Cut,
 }
 
@@ -127,15 +120,12 @@ impl Task<'_, '_, '_> {
         panel: &[f32],
         (y, y_stride): (*mut f32, usize),
     ) {
-        let (t, products) = (self.t, &self.call.context.arch.products);
-        // With no columns there is nothing to point into.
-        let x = self.x.as_ptr().wrapping_add(i * self.x_stride);
+        let t = self.t;
         let multiply = |format: usize, w: *const u8, row_bytes, rows, y| {
-            let (k, x_stride) = (t.k, self.x_stride);
-            let task = Product { w, row_bytes, rows, k, x, x_stride, y, y_stride };
+            let task = Weights { format, w, row_bytes, rows, k: t.k, y, y_stride };
             // SAFETY: w holds the rows, as `parts` and `decode` saw to; x the rows from i on; y
             // room for `y_stride` products of each.
-            unsafe { products[format][width](&task) };
+            unsafe { self.x.multiply(self.call, (i, width), &task) };
         };
         if self.cut.decode {
             let w = panel[anchor * here.len() * t.k..].as_ptr().cast();

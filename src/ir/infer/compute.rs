@@ -1,7 +1,7 @@
 //! Rules of products, convolution, pooling, norms, positions and attention.
 
 use super::{Call, surely_more, weight_name};
-use crate::base::{DType, Dim, Shape};
+use crate::base::{ComputeMode, DType, Dim, Shape};
 use crate::error::Result;
 use crate::ir::op::{Conv2d, Pool2d};
 
@@ -22,7 +22,7 @@ pub(super) fn matmul(call: &Call<'_>) -> Rule {
 }
 
 /// `[.., k]` and a weight `[n, k]` -> `[.., n]`.
-pub(super) fn linear(call: &Call<'_>) -> Rule {
+pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Rule {
     let dtype = call.float(0)?;
     call.want(1, DType::F32)?;
     call.rank(1, 2)?;
@@ -33,6 +33,12 @@ pub(super) fn linear(call: &Call<'_>) -> Rule {
     let (k, weight) = (call.last(0)?, call.shape(1));
     call.equal(k, &weight[1], "inner sizes")?;
     whole_blocks(call, weight_name(op), format, k)?;
+    if mode == ComputeMode::Int8 && !format.is_quantised() {
+        let name = weight_name(op);
+        return Err(call.fail(format!(
+            "computes in int8, which weight {name:?} in format {format} is not made for"
+        )));
+    }
     let dims = call.shape(0).dims();
     let lead = &dims[..dims.len() - 1];
     Ok((lead.iter().chain([&weight[0]]).cloned().collect(), dtype))

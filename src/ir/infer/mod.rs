@@ -46,7 +46,7 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
             (call.shape(0).clone(), dtype)
         }
         Op::MatMul => compute::matmul(&call)?,
-        Op::Linear => compute::linear(&call)?,
+        Op::Linear { mode } => compute::linear(&call, *mode)?,
         Op::Conv2d(conv) => compute::conv2d(&call, conv)?,
         Op::Pool2d(pool) => compute::pool2d(&call, pool)?,
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => compute::norm(&call, *eps)?,
@@ -131,7 +131,7 @@ impl Call<'_> {
             | Op::Expand(_) => 1,
             Op::Binary(_)
             | Op::MatMul
-            | Op::Linear
+            | Op::Linear { .. }
             | Op::Conv2d(_)
             | Op::RmsNorm { .. }
             | Op::Gather { .. }
@@ -149,7 +149,7 @@ impl Call<'_> {
         for (i, node) in self.operands.iter().enumerate() {
             let Some(format) = node.op.stored() else { continue };
             let reads_packed =
-                matches!((self.op, i), (Op::Linear, 1) | (Op::Gather { axis: 0 }, 0));
+                matches!((self.op, i), (Op::Linear { .. }, 1) | (Op::Gather { axis: 0 }, 0));
             if format.is_quantised() && !reads_packed {
                 return Err(self.fail(format!(
                     "cannot read weight {:?} in format {format}: only linear and gather of \

@@ -62,7 +62,7 @@ fn arithmetic_of_two_bytes_keeps_its_type() {
     assert_eq!(check(&mut g, Op::Binary(BinaryOp::Add), &[x, y]).unwrap(), "f16[4, 64]");
     assert_eq!(check(&mut g, Op::Binary(BinaryOp::Lt), &[x, y]).unwrap(), "bool[4, 64]");
     assert_eq!(check(&mut g, Op::Unary(UnaryOp::Exp), &[brain]).unwrap(), "bf16[4, 64]");
-    assert_eq!(check(&mut g, Op::Linear, &[brain, w]).unwrap(), "bf16[4, 7]");
+    assert_eq!(check(&mut g, Op::linear(), &[brain, w]).unwrap(), "bf16[4, 7]");
     let norm = Op::RmsNorm { eps: 1e-5 };
     assert_eq!(check(&mut g, norm.clone(), &[x, scale]).unwrap(), "f16[4, 64]");
     assert_eq!(check(&mut g, norm.clone(), &[x, ones]).unwrap(), "f16[4, 64]");
@@ -95,12 +95,12 @@ fn products() {
     let narrow = g.weight("narrow", Shape::new([7, 96]), Format::Q4K);
     let y = f32_input(&mut g, [5, 96]);
     let plain = f32_input(&mut g, [7, 512]);
-    assert_eq!(check(&mut g, Op::Linear, &[x, w]).unwrap(), "f32[s, 7]");
-    let error = check(&mut g, Op::Linear, &[y, narrow]).unwrap_err();
+    assert_eq!(check(&mut g, Op::linear(), &[x, w]).unwrap(), "f32[s, 7]");
+    let error = check(&mut g, Op::linear(), &[y, narrow]).unwrap_err();
     assert!(error.contains("whole q4_k blocks of 256, not 96"), "{error}");
-    let error = check(&mut g, Op::Linear, &[y, w]).unwrap_err();
+    let error = check(&mut g, Op::linear(), &[y, w]).unwrap_err();
     assert!(error.contains("linear(f32[5, 96], f32[7, 512])"), "{error}");
-    assert!(check(&mut g, Op::Linear, &[x, plain]).is_err());
+    assert!(check(&mut g, Op::linear(), &[x, plain]).is_err());
     let error = check(&mut g, Op::Binary(BinaryOp::Add), &[w, w]).unwrap_err();
     assert!(error.contains("q4_k"), "{error}");
     let a = f32_input(&mut g, [2, 1, 4, 5]);

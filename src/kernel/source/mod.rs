@@ -74,6 +74,7 @@ assets! {
     "matmul": "matmul.wgsl",
     "matmul_batched": "matmul_batched.wgsl",
     "matvec": "matvec.wgsl",
+    "matvec_int8": "matvec_int8.wgsl",
     "matvec_sum": "shared/matvec_sum.wgsl",
     "nibbles": "shared/nibbles.wgsl",
     "nums": "shared/nums.wgsl",
@@ -91,6 +92,8 @@ assets! {
     "rope": "rope.wgsl",
     "rope_half": "rope_half.wgsl",
     "rope_interleaved": "rope_interleaved.wgsl",
+    "round_int8": "round_int8.wgsl",
+    "rounding": "shared/rounding.wgsl",
     "softmax": "softmax.wgsl",
 }
 
@@ -172,7 +175,7 @@ pub fn variants() -> Vec<AssetSpec> {
     let mut all = Vec::new();
     for entry in catalogue::CATALOGUE {
         let names: Vec<String> = if entry.name.ends_with('*') {
-            catalogue::family_formats().map(|f| catalogue::family_name(entry.name, f)).collect()
+            entry.formats().map(|f| catalogue::family_name(entry.name, f)).collect()
         } else {
             vec![entry.name.to_string()]
         };
@@ -201,6 +204,10 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         "matvec_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
+        }
+        "matvec_int8_*" => {
+            sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8), ("K", 512)]));
+            sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3), ("PASSES", 4)]));
         }
         "matmul_*" => {
             sets.push(with(&[("BM", 32), ("BN", 64)]));

@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value as Json;
 
+use super::names::{self, Names};
 use crate::error::{Error, Result};
 use crate::gguf::{Value, Writer};
+use crate::llm::architecture::Windows;
 
 /// The numbers of a model that are read.
 #[derive(Clone, Debug, Deserialize)]
@@ -17,13 +20,27 @@ pub(super) struct Config {
     pub(super) num_attention_heads: u64,
     num_key_value_heads: Option<u64>,
     head_dim: Option<u64>,
+    partial_rotary_factor: Option<f64>,
+    query_pre_attn_scalar: Option<f64>,
     max_position_embeddings: u64,
     rms_norm_eps: f64,
     rope_theta: Option<f64>,
     rope_scaling: Option<Scaling>,
     /// Where newer files have base and scaling together.
     rope_parameters: Option<Scaling>,
+    rope_local_base_freq: Option<f64>,
+    sliding_window: Option<u64>,
+    use_sliding_window: Option<bool>,
+    #[serde(alias = "_sliding_window_pattern")]
+    sliding_window_pattern: Option<u64>,
+    /// `sliding_attention` or another word for each layer.
+    layer_types: Option<Vec<String>>,
+    #[serde(alias = "hidden_activation")]
     hidden_act: Option<String>,
+    final_logit_softcapping: Option<f64>,
+    attn_logit_softcapping: Option<f64>,
+    use_bidirectional_attention: Option<bool>,
+    quantization_config: Option<Json>,
     tie_word_embeddings: Option<bool>,
     pub(super) vocab_size: u64,
     pub(super) bos_token_id: Option<Ids>,
@@ -36,10 +53,14 @@ struct Scaling {
     #[serde(alias = "type")]
     rope_type: Option<String>,
     rope_theta: Option<f64>,
+    partial_rotary_factor: Option<f64>,
     factor: Option<f64>,
     low_freq_factor: Option<f64>,
     high_freq_factor: Option<f64>,
     original_max_position_embeddings: Option<u64>,
+    /// Where layers of two kinds rotate in two ways.
+    full_attention: Option<Box<Scaling>>,
+    sliding_attention: Option<Box<Scaling>>,
 }
 
 /// One id or several.
@@ -60,51 +81,74 @@ impl Ids {
     }
 }
 
-/// Base of the rotary frequencies where a file does not say.
-const ROPE_THETA: f64 = 10_000.0;
+/// How layers with a window are told.
+const SLIDING: &str = "sliding_attention";
 
 impl Config {
+    /// The row of this kind of model.
+    pub(super) fn names(&self) -> Result<&'static Names> {
+        names::of(&self.model_type, self.hidden_act.as_deref())
+    }
+
     pub(super) fn kv_heads(&self) -> u64 {
         self.num_key_value_heads.unwrap_or(self.num_attention_heads).max(1)
     }
 
-    /// Whether the embedding is the output matrix too; `false` where a file does not say, as in
-    /// the library that wrote it.
-    pub(super) fn tied(&self) -> bool {
-        self.tie_word_embeddings.unwrap_or(false)
+    /// Whether the embedding is the output matrix too.
+    pub(super) fn tied(&self, names: &Names) -> bool {
+        self.tie_word_embeddings.unwrap_or(names.tied)
     }
 
     fn head_dim(&self) -> u64 {
         self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
     }
 
-    fn scaling(&self) -> Scaling {
-        self.rope_parameters.clone().or_else(|| self.rope_scaling.clone()).unwrap_or_default()
+    /// Elements of a head that rotate.
+    fn rope_dim(&self) -> u64 {
+        let part = self.scaling().partial_rotary_factor.or(self.partial_rotary_factor);
+        part.map_or(self.head_dim(), |part| (self.head_dim() as f64 * part) as u64)
     }
 
-    fn rope_theta(&self) -> f64 {
-        self.scaling().rope_theta.or(self.rope_theta).unwrap_or(ROPE_THETA)
+    /// Of layers without a window.
+    fn scaling(&self) -> Scaling {
+        let both = self.rope_parameters.clone().or_else(|| self.rope_scaling.clone());
+        let mut both = both.unwrap_or_default();
+        both.full_attention.take().map_or(both, |full| *full)
+    }
+
+    /// Base of the rotary frequencies of layers with a window, where it is said.
+    fn local_rope_theta(&self) -> Result<Option<f64>> {
+        let parameters = self.rope_parameters.as_ref();
+        let Some(local) = parameters.and_then(|both| both.sliding_attention.as_ref()) else {
+            return Ok(self.rope_local_base_freq);
+        };
+        match local.rope_type.as_deref() {
+            None | Some("default") => Ok(local.rope_theta),
+            Some(other) => Err(Error::unsupported(format!(
+                "rope_parameters: {SLIDING}: rope_type {other:?} is not supported"
+            ))),
+        }
+    }
+
+    fn rope_theta(&self, names: &Names) -> f64 {
+        self.scaling().rope_theta.or(self.rope_theta).unwrap_or(names.rope_theta)
     }
 
     /// Writes the numbers.
     ///
     /// # Errors
-    /// Unsupported, for an activation or a scaling that is not known; bad file, for a number that
-    /// GGUF cannot say.
+    /// Unsupported, for what is another network; bad file, for a number that GGUF cannot say.
     pub(super) fn describe(&self, folder: &Path, to: &mut Writer) -> Result<()> {
         let name = folder.join("config.json").display().to_string();
-        if let Some(act) = self.hidden_act.as_deref().filter(|act| *act != "silu") {
-            return Err(Error::unsupported(format!(
-                "{name}: hidden_act {act:?}, only \"silu\" is supported"
-            )));
-        }
-        let arch = &self.model_type;
+        self.refuse_what_is_not_done().map_err(|e| e.context(&name))?;
+        let names = self.names().map_err(|e| e.context(&name))?;
+        let arch = names.architecture;
         to.key("general.architecture", Value::String(arch))?;
         if let Some(name) = folder.file_name().and_then(|name| name.to_str()) {
             to.key("general.name", Value::String(name))?;
         }
         let head_dim = self.head_dim();
-        let counts = [
+        let mut counts = vec![
             ("block_count", "num_hidden_layers", self.num_hidden_layers),
             ("context_length", "max_position_embeddings", self.max_position_embeddings),
             ("embedding_length", "hidden_size", self.hidden_size),
@@ -113,17 +157,30 @@ impl Config {
             ("attention.head_count_kv", "num_key_value_heads", self.kv_heads()),
             ("attention.key_length", "head_dim", head_dim),
             ("attention.value_length", "head_dim", head_dim),
-            ("rope.dimension_count", "head_dim", head_dim),
+            ("rope.dimension_count", "head_dim", self.rope_dim()),
             ("vocab_size", "vocab_size", self.vocab_size),
         ];
+        if let Some((size, pattern)) = self.window(names).map_err(|e| e.context(&name))? {
+            counts.push(("attention.sliding_window", "sliding_window", size));
+            let pattern = pattern.map(|n| ("attention.sliding_window_pattern", "layer_types", n));
+            counts.extend(pattern);
+        }
         for (ours, theirs, number) in counts {
             let number = u32::try_from(number)
                 .map_err(|_| Error::bad_file(format!("{name}: {theirs}: {number} is too large")))?;
             to.key(&format!("{arch}.{ours}"), Value::U32(number))?;
         }
-        let epsilon = format!("{arch}.attention.layer_norm_rms_epsilon");
-        to.key(&epsilon, Value::F32(self.rms_norm_eps as f32))?;
-        to.key(&format!("{arch}.rope.freq_base"), Value::F32(self.rope_theta() as f32))?;
+        let mut number = |key: &str, number: f64| {
+            to.key(&format!("{arch}.{key}"), Value::F32(number as f32)).map(|_| ())
+        };
+        number("attention.layer_norm_rms_epsilon", self.rms_norm_eps)?;
+        number("rope.freq_base", self.rope_theta(names))?;
+        if let Some(theta) = self.local_rope_theta().map_err(|e| e.context(&name))? {
+            number("rope.freq_base_swa", theta)?;
+        }
+        if let Some(scalar) = self.query_pre_attn_scalar {
+            number("attention.scale", 1.0 / scalar.sqrt())?;
+        }
         let scaling = self.scaling();
         if scaling.rope_type.as_deref() == Some("linear") {
             let factor = scaling.factor.ok_or_else(|| missing(&name, "factor"))?;
@@ -133,7 +190,60 @@ impl Config {
         Ok(())
     }
 
-    /// What the rotary frequencies are divided by, `[head_dim / 2]`, where Llama 3's scaling says.
+    /// Size of the window, and which layers see all keys where some do: each of this number,
+    /// counted from 1.
+    fn window(&self, names: &Names) -> Result<Option<(u64, Option<u64>)>> {
+        let types = self.layer_types.as_deref().unwrap_or_default();
+        let slides = |layer: usize| types.get(layer).is_some_and(|kind| kind == SLIDING);
+        let windows = names.architecture()?.windows;
+        let has_window = self.use_sliding_window == Some(true) || (0..types.len()).any(slides);
+        let Some(size) = self.sliding_window.filter(|_| windows != Windows::None) else {
+            return match has_window {
+                true => Err(Error::unsupported("sliding_window: a window is not supported")),
+                false => Ok(None),
+            };
+        };
+        let Windows::AllBut(usual) = windows else { return Ok(Some((size, None))) };
+        let layers = self.num_hidden_layers;
+        let pattern = match types.iter().position(|kind| kind != SLIDING) {
+            _ if types.is_empty() => self.sliding_window_pattern.unwrap_or(usual as u64),
+            Some(first) => first as u64 + 1,
+            // No layer sees all keys.
+            None => layers.saturating_add(1),
+        };
+        if pattern == 0 {
+            return Err(Error::bad_file("sliding_window_pattern: 0"));
+        }
+        let regular = |layer: usize| slides(layer) != (layer as u64 + 1).is_multiple_of(pattern);
+        if !types.is_empty() && (types.len() as u64 != layers || !(0..types.len()).all(regular)) {
+            return Err(Error::unsupported(format!(
+                "layer_types: {} layers of {layers}, each {pattern}th without a window, and not \
+                 all so",
+                types.len()
+            )));
+        }
+        // All layers see all keys.
+        Ok((pattern > 1).then_some((size, Some(pattern))))
+    }
+
+    /// What models of these kinds may have, but is another network, or stored in another way.
+    fn refuse_what_is_not_done(&self) -> Result<()> {
+        let not_done = [
+            ("final_logit_softcapping", self.final_logit_softcapping.is_some_and(|n| n != 0.0)),
+            ("attn_logit_softcapping", self.attn_logit_softcapping.is_some_and(|n| n != 0.0)),
+            ("use_bidirectional_attention", self.use_bidirectional_attention == Some(true)),
+            (
+                "quantization_config",
+                self.quantization_config.as_ref().is_some_and(|c| !c.is_null()),
+            ),
+        ];
+        match not_done.iter().find(|(_, is)| *is) {
+            Some((field, _)) => Err(Error::unsupported(format!("{field} is not supported"))),
+            None => Ok(()),
+        }
+    }
+
+    /// What the rotary frequencies are divided by, `[rope_dim / 2]`, where Llama 3's scaling says.
     ///
     /// # Errors
     /// Unsupported, for another kind of scaling; bad file, where a number is missing.
@@ -159,7 +269,7 @@ impl Config {
             let what = format!("factor {factor}, low_freq_factor {low}, high_freq_factor {high}");
             return Err(Error::bad_file(format!("{name}: rope_scaling: {what}")));
         }
-        let (dim, base) = (self.head_dim(), self.rope_theta());
+        let (dim, base) = (self.rope_dim(), self.rope_theta(self.names()?));
         // The config of a model has a head of some hundred elements; no file makes this large.
         if dim > 1 << 16 {
             return Err(Error::bad_file(format!("{name}: head_dim: {dim} is too large")));

@@ -52,7 +52,7 @@ enum From {
     /// A tensor of one of the files; where its rows are heads whose halves rotate with each other,
     /// and GGUF has neighbours rotate, the number of heads.
     File { file: usize, name: String, interleave: Option<usize> },
-    /// Numbers that only the config says.
+    /// Numbers that no file holds so.
     Made(Vec<u8>),
 }
 
@@ -147,14 +147,8 @@ impl Folder {
 
     /// Every tensor of the files in its place; their order is that of the layers.
     fn place(&self) -> Result<Vec<Placed>> {
-        let names = names::of(&self.config.model_type).ok_or_else(|| {
-            let known = names::known().join(", ");
-            let kind = &self.config.model_type;
-            Error::unsupported(format!(
-                "{}: config.json: model_type {kind:?} is not supported; known: {known}",
-                self.name()
-            ))
-        })?;
+        let config = self.path.join("config.json");
+        let names = self.config.names().map_err(|e| e.context(config.display()))?;
         let mut placed = Vec::new();
         for (index, file) in self.files.iter().enumerate() {
             for (source, info) in file.tensors() {
@@ -178,6 +172,11 @@ impl Folder {
                 let interleave = names.interleave(&name, &self.config);
                 if interleave.is_some_and(|heads| shape[0] % (2 * heads as u64) != 0) {
                     return Err(bad(format!("{} rows are no whole heads", shape[0])));
+                }
+                if names.norms_less_one && name.ends_with("_norm.weight") {
+                    let (format, from) = (Format::F32, plus_one(format, file.bytes(source)?)?);
+                    placed.push(Placed { name, shape, format, from });
+                    continue;
                 }
                 let from = From::File { file: index, name: source.clone(), interleave };
                 placed.push(Placed { name, shape, format, from });
@@ -204,6 +203,15 @@ impl Placed {
     pub(super) fn rows(&self) -> usize {
         self.shape.iter().rev().skip(1).product::<u64>() as usize
     }
+}
+
+/// The weights of a norm that are stored less 1.
+fn plus_one(format: Format, bytes: &[u8]) -> Result<From> {
+    let bits = format.block_bytes() as usize;
+    let mut values = vec![0.0; bytes.len() / bits.max(1)];
+    quant::decode(format, bytes, &mut values)?;
+    values.iter_mut().for_each(|value| *value += 1.0);
+    Ok(From::Made(quant::encode(Format::F32, &values)?))
 }
 
 /// Which row of a matrix stands at `row` where the halves of each head of `len` rows are woven

@@ -2,24 +2,77 @@
 
 use super::config::Config;
 use crate::error::{Error, Result};
+use crate::llm::config::Architecture;
 
-/// An architecture as far as names go.
+/// A kind of model as that library tells it apart.
+#[derive(Debug)]
 pub(super) struct Names {
-    /// `model_type` of `config.json`, and `general.architecture` of GGUF.
+    /// `model_type` of `config.json`.
     pub(super) model_type: &'static str,
-    /// Whether GGUF has neighbours rotate where the original rotates halves of a head.
-    interleaved: bool,
+    /// `hidden_act` or `hidden_activation` of `config.json`.
+    pub(super) activation: &'static str,
+    /// `general.architecture` of GGUF.
+    pub(super) architecture: &'static str,
+    /// Base of the rotary frequencies where a file does not say.
+    pub(super) rope_theta: f64,
+    /// Whether the embedding is the output matrix too where a file does not say.
+    pub(super) tied: bool,
     /// Whether matrices may have a bias.
     biases: bool,
-    /// Whether queries and keys have a norm of their own.
-    head_norms: bool,
+    /// Whether the weights of norms are stored less 1.
+    pub(super) norms_less_one: bool,
+    /// In a layer, what goes before the names that all have.
+    own: &'static [(&'static str, &'static str)],
 }
 
-static ALL: [Names; 3] = [
-    Names { model_type: "llama", interleaved: true, biases: false, head_norms: false },
-    Names { model_type: "qwen2", interleaved: false, biases: true, head_norms: false },
-    Names { model_type: "qwen3", interleaved: false, biases: false, head_norms: true },
+/// What most have in common.
+const PLAIN: Names = Names {
+    model_type: "",
+    activation: "silu",
+    architecture: "",
+    rope_theta: 10_000.0,
+    tied: false,
+    biases: false,
+    norms_less_one: false,
+    own: &[],
+};
+
+static ALL: [Names; 7] = [
+    Names { model_type: "llama", architecture: "llama", ..PLAIN },
+    Names { model_type: "qwen2", architecture: "qwen2", biases: true, ..PLAIN },
+    Names { model_type: "qwen3", architecture: "qwen3", own: &HEAD_NORMS, ..PLAIN },
+    Names {
+        model_type: "gemma3_text",
+        activation: "gelu_pytorch_tanh",
+        architecture: "gemma3",
+        rope_theta: 1e6,
+        tied: true,
+        norms_less_one: true,
+        own: &[
+            HEAD_NORMS[0],
+            HEAD_NORMS[1],
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("pre_feedforward_layernorm", "ffn_norm"),
+            ("post_feedforward_layernorm", "post_ffw_norm"),
+        ],
+        ..PLAIN
+    },
+    Names {
+        model_type: "phi3",
+        architecture: "phi3",
+        own: &[("self_attn.qkv_proj", "attn_qkv"), ("mlp.gate_up_proj", "ffn_up")],
+        ..PLAIN
+    },
+    Names { activation: "relu2", architecture: "bitnet-b1.58", ..BITNET },
+    Names { architecture: "bitnet", ..BITNET },
 ];
+
+const BITNET: Names = Names {
+    model_type: "bitnet",
+    rope_theta: 500_000.0,
+    own: &[("self_attn.attn_sub_norm", "attn_sub_norm"), ("mlp.ffn_sub_norm", "ffn_sub_norm")],
+    ..PLAIN
+};
 
 /// Outside of layers.
 const MODEL: [(&str, &str); 3] =
@@ -39,17 +92,41 @@ const LAYER: [(&str, &str); 9] = [
 const HEAD_NORMS: [(&str, &str); 2] =
     [("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
 
-/// The names of an architecture.
-pub(super) fn of(model_type: &str) -> Option<&'static Names> {
-    ALL.iter().find(|names| names.model_type == model_type)
-}
-
-/// Every `model_type` that is known.
-pub(super) fn known() -> Vec<&'static str> {
-    ALL.iter().map(|names| names.model_type).collect()
+/// The row of a kind of model, and of its activation where the config says one.
+///
+/// # Errors
+/// Unsupported, listing what is known, for another kind or activation.
+pub(super) fn of(model_type: &str, activation: Option<&str>) -> Result<&'static Names> {
+    let of_type: Vec<&Names> = ALL.iter().filter(|row| row.model_type == model_type).collect();
+    let Some(first) = of_type.first() else {
+        let mut known: Vec<&str> = ALL.iter().map(|row| row.model_type).collect();
+        known.dedup();
+        let known = known.join(", ");
+        return Err(Error::unsupported(format!(
+            "model_type {model_type:?} is not supported; known: {known}"
+        )));
+    };
+    let Some(activation) = activation else { return Ok(first) };
+    of_type.iter().find(|row| row.activation == activation).copied().ok_or_else(|| {
+        let known: Vec<&str> = of_type.iter().map(|row| row.activation).collect();
+        let known = known.join(", ");
+        Error::unsupported(format!(
+            "hidden_act {activation:?} is not supported for {model_type}; known: {known}"
+        ))
+    })
 }
 
 impl Names {
+    /// The architecture's row for the forward pass.
+    ///
+    /// # Errors
+    /// Unsupported, where it has none: no row here is without.
+    pub(super) fn architecture(&self) -> Result<&'static Architecture> {
+        let name = self.architecture;
+        Architecture::of(name)
+            .ok_or_else(|| Error::unsupported(format!("architecture {name:?} is not supported")))
+    }
+
     /// The name in GGUF of a tensor; none for what a GGUF file does not hold.
     ///
     /// # Errors
@@ -59,7 +136,7 @@ impl Names {
         if source.ends_with(".rotary_emb.inv_freq") {
             return Ok(None);
         }
-        if source == "lm_head.weight" && config.tied() {
+        if source == "lm_head.weight" && config.tied(self) {
             return Ok(None);
         }
         let unknown = || {
@@ -83,19 +160,20 @@ impl Names {
             let layers = config.num_hidden_layers;
             return Err(Error::bad_file(format!("layer {layer}, num_hidden_layers is {layers}")));
         }
-        let norms = if self.head_norms { &HEAD_NORMS[..] } else { &[] };
-        let ours = find(&LAYER, stem).or_else(|| find(norms, stem)).ok_or_else(unknown)?;
+        let ours = find(self.own, stem).or_else(|| find(&LAYER, stem)).ok_or_else(unknown)?;
         Ok(Some(format!("blk.{layer}.{ours}.{kind}")))
     }
 
-    /// How many heads the rows of a tensor are, where their halves are to be interleaved.
+    /// How many heads the rows of a tensor are, where their halves are to be interleaved: GGUF has
+    /// neighbours rotate in some architectures, the original always halves of a head.
     pub(super) fn interleave(&self, name: &str, config: &Config) -> Option<usize> {
         let heads = match name.strip_suffix(".weight")?.rsplit_once('.')?.1 {
             "attn_q" => config.num_attention_heads,
             "attn_k" => config.kv_heads(),
             _ => return None,
         };
-        self.interleaved.then_some(heads as usize)
+        let rope = Architecture::of(self.architecture)?.rope;
+        (rope == crate::ir::RopePairs::Interleaved).then_some(heads as usize)
     }
 }
 

@@ -245,3 +245,93 @@ fn what_is_not_known_or_wrong_is_refused_by_name() {
     let error = Folder::open(Path::new("no-such-folder/config.json")).unwrap_err();
     assert!(error.to_string().contains("no-such-folder"), "{error}");
 }
+
+/// A config of Gemma's in the words of older files.
+fn gemma() -> Json {
+    let mut config = config("gemma3_text");
+    let fields = json!({
+        "hidden_act": null, "hidden_activation": "gelu_pytorch_tanh", "num_hidden_layers": 8,
+        "rope_theta": null, "rope_local_base_freq": 12000.0, "query_pre_attn_scalar": 16,
+        "sliding_window": 24, "sliding_window_pattern": 4, "head_dim": 4,
+        "tie_word_embeddings": null, "final_logit_softcapping": null, "vocab_size": 260
+    });
+    for (field, value) in fields.as_object().unwrap() {
+        match value.is_null() {
+            true => drop(config.as_object_mut().unwrap().remove(field)),
+            false => config[field] = value.clone(),
+        }
+    }
+    config
+}
+
+/// What a config says in GGUF's words.
+fn described(config: &Json) -> Result<Gguf> {
+    let config: Config = serde_json::from_value(config.clone()).unwrap();
+    let mut writer = Writer::new();
+    config.describe(Path::new("folder"), &mut writer)?;
+    Gguf::from_bytes(writer.begin(Vec::new())?.finish()?, "described")
+}
+
+#[test]
+fn windows_are_told_as_every_age_of_files_does() {
+    let file = described(&gemma()).unwrap();
+    let number = |file: &Gguf, key: &str| file.find_u64(&format!("gemma3.{key}")).unwrap();
+    let float = |key: &str| file.find_f32(&format!("gemma3.{key}")).unwrap();
+    assert_eq!(file.architecture().unwrap(), "gemma3");
+    assert_eq!(number(&file, "attention.sliding_window"), Some(24));
+    assert_eq!(number(&file, "attention.sliding_window_pattern"), Some(4));
+    assert_eq!((float("rope.freq_base"), float("rope.freq_base_swa")), (Some(1e6), Some(12000.0)));
+    assert_eq!(float("attention.scale"), Some(0.25));
+
+    let layers = |full: &[usize]| {
+        let kind = |i| if full.contains(&i) { "full_attention" } else { "sliding_attention" };
+        let mut config = gemma();
+        config["layer_types"] = (0..8).map(kind).collect::<Vec<_>>().into();
+        config
+    };
+    let pattern = |full: &[usize]| {
+        let file = described(&layers(full)).unwrap();
+        number(&file, "attention.sliding_window_pattern")
+    };
+    assert_eq!(pattern(&[1, 3, 5, 7]), Some(2));
+    assert_eq!(pattern(&[5]), Some(6));
+    // None sees all keys, and all do.
+    assert_eq!(pattern(&[]), Some(9));
+    assert_eq!(pattern(&[0, 1, 2, 3, 4, 5, 6, 7]), None);
+    for irregular in [&[0][..], &[2, 4], &[1, 3, 5]] {
+        let error = described(&layers(irregular)).unwrap_err();
+        assert!(error.is_unsupported() && error.to_string().contains("layer_types"), "{error}");
+    }
+}
+
+#[test]
+fn other_networks_and_other_ways_of_storing_are_refused_by_name() {
+    let rows = [
+        ("final_logit_softcapping", json!(30.0), "final_logit_softcapping"),
+        ("attn_logit_softcapping", json!(50.0), "attn_logit_softcapping"),
+        ("use_bidirectional_attention", json!(true), "use_bidirectional_attention"),
+        ("quantization_config", json!({"quant_method": "bitnet"}), "quantization_config"),
+        ("sliding_window_pattern", json!(0), "sliding_window_pattern: 0"),
+        ("hidden_activation", json!("relu"), "hidden_act \"relu\""),
+        ("rope_scaling", json!({"rope_type": "linear"}), "factor is missing"),
+        (
+            "rope_parameters",
+            json!({"sliding_attention": {"rope_type": "yarn"}}),
+            "sliding_attention: rope_type \"yarn\"",
+        ),
+    ];
+    for (field, value, words) in rows {
+        let mut config = gemma();
+        config[field] = value;
+        let error = described(&config).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_unsupported() || error.is_bad_file(), "{text}");
+        assert!(text.contains(words) && text.contains("config.json"), "{text:?} lacks {words:?}");
+    }
+    let mut qwen = config("qwen2");
+    qwen["sliding_window"] = json!(16);
+    assert!(described(&qwen).is_ok());
+    qwen["use_sliding_window"] = json!(true);
+    let error = described(&qwen).unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("sliding_window"), "{error}");
+}

@@ -1,6 +1,6 @@
-//! `tokenizer.json` as metadata: byte-level BPE.
+//! `tokenizer.json` as metadata: BPE of bytes or of SentencePiece's kind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -11,20 +11,15 @@ use super::json;
 use crate::error::{Error, Result};
 use crate::gguf::{Value, Writer};
 use crate::llm::pretokenizer;
-
-/// Entries of a vocabulary, at most.
-const MAX_TOKENS: usize = 1 << 22;
-
-/// Types of tokens, as GGUF numbers them.
-const NORMAL: i32 = 1;
-const CONTROL: i32 = 3;
-const USER_DEFINED: i32 = 4;
-const UNUSED: i32 = 5;
+use crate::llm::sentencepiece;
+use crate::llm::vocabulary::{BYTE, CONTROL, MAX_TOKENS, NORMAL, UNKNOWN, UNUSED, USER_DEFINED};
 
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
     added_tokens: Vec<Added>,
+    #[serde(default)]
+    normalizer: Json,
     #[serde(default)]
     pre_tokenizer: Json,
     #[serde(default)]
@@ -44,8 +39,24 @@ struct Added {
 struct Model {
     #[serde(rename = "type")]
     kind: Option<String>,
+    #[serde(default)]
+    byte_fallback: bool,
+    #[serde(default)]
+    ignore_merges: bool,
+    unk_token: Option<String>,
     vocab: BTreeMap<String, u32>,
     merges: Vec<Merge>,
+}
+
+/// What tokens are made of.
+enum Units {
+    /// Bytes, of words that GGUF has this name for.
+    Bytes(&'static str),
+    /// Characters, and bytes of those that have no token.
+    Pieces {
+        /// Whether text begins with a space that is not there.
+        prefix: bool,
+    },
 }
 
 /// A pair of texts that become one; files of different ages say it in different ways.
@@ -81,21 +92,38 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
     if kind != "BPE" {
         return Err(Error::unsupported(format!("{name}: model {kind:?}, only \"BPE\" is read")));
     }
-    let pre = pre_of(&file.pre_tokenizer).ok_or_else(|| {
+    let units = match file.model.byte_fallback {
+        true => pieces_of(&file).map(|prefix| Units::Pieces { prefix }),
+        false => pre_of(&file.pre_tokenizer, file.model.ignore_merges).map(Units::Bytes),
+    };
+    let units = units.ok_or_else(|| {
         let known = pretokenizer::ALL.iter().filter_map(|p| p.names.first());
         let known: Vec<&str> = known.copied().collect();
         let known = known.join(", ");
-        Error::unsupported(format!("{name}: pre_tokenizer: not one of those known: {known}"))
+        Error::unsupported(format!(
+            "{name}: normalizer and pre_tokenizer: not one of those known: SentencePiece's, {known}"
+        ))
     })?;
     let (tokens, types) = vocabulary(&file, config).map_err(|e| e.context(&name))?;
     let extra_path = folder.join("tokenizer_config.json");
     let extra: Extra = if extra_path.is_file() { json(&extra_path)? } else { Extra::default() };
 
-    to.key("tokenizer.ggml.model", Value::String("gpt2"))?;
-    to.key("tokenizer.ggml.pre", Value::String(pre))?;
+    let merges: Vec<[String; 2]> = file.model.merges.into_iter().filter_map(Merge::pair).collect();
+    match units {
+        Units::Bytes(pre) => {
+            to.key("tokenizer.ggml.model", Value::String("gpt2"))?;
+            to.key("tokenizer.ggml.pre", Value::String(pre))?;
+        }
+        Units::Pieces { prefix } => {
+            to.key("tokenizer.ggml.model", Value::String("llama"))?;
+            to.key("tokenizer.ggml.pre", Value::String("default"))?;
+            to.key("tokenizer.ggml.add_space_prefix", Value::Bool(prefix))?;
+            to.floats("tokenizer.ggml.scores", scores(&tokens, &merges).into_iter())?;
+        }
+    }
     to.strings("tokenizer.ggml.tokens", tokens.iter().map(String::as_str))?;
     to.integers("tokenizer.ggml.token_type", types.into_iter())?;
-    let merges: Vec<String> = file.model.merges.into_iter().map(Merge::text).collect();
+    let merges: Vec<String> = merges.iter().map(|[a, b]| format!("{a} {b}")).collect();
     to.strings("tokenizer.ggml.merges", merges.iter().map(String::as_str))?;
 
     let id_of = |text: &str| tokens.iter().position(|t| t == text).map(|id| id as u32);
@@ -121,12 +149,25 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
 }
 
 impl Merge {
-    fn text(self) -> String {
+    /// The two; an empty line of an old file is none.
+    fn pair(self) -> Option<[String; 2]> {
         match self {
-            Merge::Text(text) => text,
-            Merge::Pair([a, b]) => format!("{a} {b}"),
+            Merge::Text(text) => {
+                let (a, b) = text.split_once(' ')?;
+                Some([a.to_owned(), b.to_owned()])
+            }
+            Merge::Pair(pair) => Some(pair),
         }
     }
+}
+
+/// The score of each token: the earlier it is made, the higher.
+fn scores(tokens: &[String], merges: &[[String; 2]]) -> Vec<f32> {
+    let mut first: HashMap<String, usize> = HashMap::with_capacity(merges.len());
+    for (rank, pair) in merges.iter().enumerate() {
+        first.entry(pair.concat()).or_insert(rank);
+    }
+    tokens.iter().map(|token| first.get(token).map_or(0.0, |rank| -(*rank as f32))).collect()
 }
 
 /// The text and the type of every id, as many as the embedding has rows.
@@ -147,7 +188,12 @@ fn vocabulary(file: &File, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
         if tokens[*id as usize].replace(text.clone()).is_some() {
             return Err(bad(format!("model.vocab: id {id} twice")));
         }
-        types[*id as usize] = NORMAL;
+        let is_byte = || sentencepiece::byte(*id as usize, text).is_ok();
+        types[*id as usize] = match file.model.byte_fallback {
+            true if file.model.unk_token.as_ref() == Some(text) => UNKNOWN,
+            true if is_byte() => BYTE,
+            _ => NORMAL,
+        };
     }
     for added in &file.added_tokens {
         let id = added.id as usize;
@@ -156,7 +202,12 @@ fn vocabulary(file: &File, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
             return Err(bad(format!("added_tokens: {content:?}: id {id} has another text")));
         }
         tokens[id] = Some(added.content.clone());
-        types[id] = if added.special { CONTROL } else { USER_DEFINED };
+        types[id] = match added.special {
+            // It stands for what has no token, whatever else it is.
+            true if types[id] == UNKNOWN => UNKNOWN,
+            true => CONTROL,
+            false => USER_DEFINED,
+        };
     }
     let named = tokens.into_iter().enumerate();
     let tokens = named.map(|(id, text)| text.unwrap_or_else(|| format!("[PAD{id}]"))).collect();
@@ -182,8 +233,44 @@ fn first_of_template(processor: &Json) -> Option<&str> {
     Some(special.and_then(|token| token.get("id")?.as_str()).unwrap_or(""))
 }
 
+/// Whether text begins with a space that is not there, where spaces become U+2581 and the text is
+/// one word.
+fn pieces_of(file: &File) -> Option<bool> {
+    let spells = |json: &Json, field: &str| {
+        json.get(field).and_then(Json::as_str) == Some(sentencepiece::SPACE_TEXT)
+    };
+    let is_space = |json: &Json| json.get("pattern").is_some_and(|p| p["String"] == " ");
+    let steps: Vec<&Json> = match file.normalizer.get("type").and_then(Json::as_str) {
+        None => Vec::new(),
+        Some("Sequence") => file.normalizer.get("normalizers")?.as_array()?.iter().collect(),
+        Some(_) => vec![&file.normalizer],
+    };
+    let (mut prefix, mut replaced) = (false, false);
+    for step in steps {
+        match step.get("type")?.as_str()? {
+            "Prepend" if spells(step, "prepend") && !replaced => prefix = true,
+            "Replace" if is_space(step) && spells(step, "content") => replaced = true,
+            _ => return None,
+        }
+    }
+    match file.pre_tokenizer.get("type").and_then(Json::as_str) {
+        None => {}
+        // Cuts at spaces, of which none is left.
+        Some("Split") if replaced && is_space(&file.pre_tokenizer) => {}
+        Some("Metaspace") if spells(&file.pre_tokenizer, "replacement") => {
+            if file.pre_tokenizer.get("split")?.as_bool()? {
+                return None;
+            }
+            prefix |= file.pre_tokenizer.get("prepend_scheme")?.as_str()? != "never";
+            replaced = true;
+        }
+        Some(_) => return None,
+    }
+    replaced.then_some(prefix)
+}
+
 /// GGUF's name of how a text is cut into words.
-fn pre_of(pre: &Json) -> Option<&'static str> {
+fn pre_of(pre: &Json, ignore_merges: bool) -> Option<&'static str> {
     let steps: Vec<&Json> = match pre.get("type")?.as_str()? {
         "Sequence" => pre.get("pretokenizers")?.as_array()?.iter().collect(),
         _ => vec![pre],
@@ -206,6 +293,13 @@ fn pre_of(pre: &Json) -> Option<&'static str> {
             _ => return None,
         }
     }
-    let found = pretokenizer::ALL.iter().find(|known| known.patterns == &patterns[..])?;
+    let same = |known: &&pretokenizer::PreTokenizer| {
+        known.patterns == &patterns[..] && known.ignore_merges == ignore_merges
+    };
+    let found = pretokenizer::ALL.iter().find(same)?;
     found.names.first().copied()
 }
+
+#[cfg(test)]
+#[path = "tokenizer_tests.rs"]
+mod tests;

@@ -8,7 +8,7 @@ use super::segments::{Made, elementwise, rotation, stored};
 use super::trace::Trace;
 use super::{Fused, Group, written};
 use crate::base::{Dim, Shape};
-use crate::engine::{Around, Body, View};
+use crate::engine::{Around, Body, SegmentBody, View};
 use crate::ir::{NodeId, Op, OpClass};
 use crate::kernel::{MAX_SEGMENTS, Value};
 use crate::plan::draft::Draft;
@@ -30,7 +30,7 @@ pub(super) fn anchors(draft: &Draft, deps: &Deps, taken: &mut HashSet<NodeId>) -
         let mut fused =
             Fused { around: Around::default(), x: None, before: Vec::new(), after: Vec::new() };
         before(draft, deps, id, &shared, taken, &mut fused);
-        after(draft, deps, id, taken, linked(deps, id, &groups), &mut fused);
+        after(draft, deps, id, taken, &linked(deps, id, &groups), &mut fused);
         if fused.around.is_empty() {
             continue;
         }
@@ -50,7 +50,7 @@ fn shared_norms(draft: &Draft, deps: &Deps) -> HashSet<NodeId> {
         let x = node.inputs.first().map(|x| &draft.graph.node(*x).shape);
         let columns = x.and_then(|x| x.dims().last().cloned()).unwrap_or_else(|| Dim::new(1));
         let rows = x.map(|x| x.elements().floor_div(&columns));
-        matches!(node.op, Op::Linear)
+        matches!(node.op, Op::Linear { .. })
             && rows.is_some_and(|rows| draft.class.upper(&rows).is_ok_and(|m| m <= FEW_ROWS))
     };
     let norms = draft.graph.ids().filter(|id| {
@@ -81,7 +81,7 @@ fn before(
     fused: &mut Fused,
 ) {
     let node = draft.graph.node(anchor);
-    if !matches!(node.op, Op::Linear) {
+    if !matches!(node.op, Op::Linear { .. }) {
         return;
     }
     let Some(from) = deps.producer(draft, node.inputs[0]) else { return };
@@ -185,24 +185,45 @@ fn after(
     deps: &Deps,
     anchor: NodeId,
     taken: &HashSet<NodeId>,
-    late: Late,
+    late: &Late,
     fused: &mut Fused,
 ) {
-    let members = grown(draft, deps, anchor, taken, late);
-    if members.is_empty() || deps.kept[anchor.index()] {
-        return;
+    // What is rotated as it comes needs fewer buffers than what gets a bias first.
+    for biased in [true, false] {
+        let members = grown(draft, deps, anchor, taken, late, biased);
+        if members.is_empty() || deps.kept[anchor.index()] {
+            return;
+        }
+        let Some(segments) = segments(draft, deps, anchor, &members) else { continue };
+        let (before, nodes) = (std::mem::replace(&mut fused.around.segments, segments), members);
+        fused.after = nodes;
+        if 2 + fused.around.reads().len() + fused.around.writes().len()
+            <= draft.profile.max_storage_buffers as usize
+        {
+            return;
+        }
+        if biased {
+            fused.around.segments = before;
+            fused.after.clear();
+        }
     }
+}
+
+/// What members do with each part of what the anchor makes.
+fn segments(
+    draft: &Draft,
+    deps: &Deps,
+    anchor: NodeId,
+    members: &[NodeId],
+) -> Option<Vec<SegmentBody>> {
     let set: HashSet<NodeId> = members.iter().copied().collect();
     let mut segments: Vec<Made> = Vec::new();
-    for component in components(draft, deps, anchor, &members) {
-        let made = match draft.graph.node(component[0]).op {
-            Op::Rope { .. } => rotation(draft, deps, anchor, component[0]),
-            _ => elementwise(draft, deps, anchor, &component),
-        };
-        match made {
-            Some(made) => segments.push(made),
-            None => return,
-        }
+    for component in components(draft, deps, anchor, members) {
+        let rotates = |id: &NodeId| matches!(draft.graph.node(*id).op, Op::Rope { .. });
+        segments.push(match component.iter().any(rotates) {
+            true => rotation(draft, deps, anchor, &component)?,
+            false => elementwise(draft, deps, anchor, &component)?,
+        });
     }
     // Columns that others read are stored as ever; where a segment takes them too, nothing is fused.
     let mut kept = Vec::new();
@@ -212,24 +233,18 @@ fn after(
         }
         for input in &draft.graph.node(*reader).inputs {
             if deps.producer(draft, *input) == Some(anchor) {
-                match stored(draft, anchor, *input) {
-                    Some(made) if kept.contains(&made.1) => {}
-                    Some(made) => {
-                        kept.push(made.1);
-                        segments.push(made);
-                    }
-                    None => return,
+                let made = stored(draft, anchor, *input)?;
+                if !kept.contains(&made.1) {
+                    kept.push(made.1);
+                    segments.push(made);
                 }
             }
         }
     }
     segments.sort_by_key(|(_, range)| *range);
     let apart = segments.windows(2).all(|pair| pair[0].1.1 <= pair[1].1.0);
-    if segments.len() > MAX_SEGMENTS || !apart {
-        return;
-    }
-    fused.around.segments = segments.into_iter().map(|(segment, _)| segment).collect();
-    fused.after = members;
+    (segments.len() <= MAX_SEGMENTS && apart)
+        .then(|| segments.into_iter().map(|(segment, _)| segment).collect())
 }
 
 /// What waits for the anchor.
@@ -262,18 +277,20 @@ fn linked(deps: &Deps, anchor: NodeId, groups: &[Group]) -> Late {
     late
 }
 
-/// Nodes behind the anchor that need nothing else that waits for it.
+/// Nodes behind the anchor that need nothing else that waits for it; with `biased` rotations of what
+/// other members make, too.
 fn grown(
     draft: &Draft,
     deps: &Deps,
     anchor: NodeId,
     taken: &HashSet<NodeId>,
-    late: Late,
+    late: &Late,
+    biased: bool,
 ) -> Vec<NodeId> {
     let graph = &draft.graph;
     let elements = &graph.node(anchor).shape.elements();
     let mut members: Vec<NodeId> = Vec::new();
-    let Late { known: mut late, beyond: mut open } = late;
+    let (mut late, mut open) = (late.known.clone(), late.beyond.clone());
     let (mut seen, known) = (HashSet::new(), late.len());
     open.extend(&deps.users[anchor.index()]);
     while let Some(id) = open.pop_first() {
@@ -282,10 +299,11 @@ fn grown(
         }
         let node = graph.node(id);
         let fits = match node.op {
-            Op::Rope { .. } => matches!(graph.node(anchor).op, Op::Linear),
+            Op::Rope { .. } => matches!(graph.node(anchor).op, Op::Linear { .. }),
             Op::Update { .. } => true,
             _ => node.op.class() == OpClass::Elementwise,
         };
+        let rotates = |id: NodeId| matches!(graph.node(id).op, Op::Rope { .. });
         let sources = || node.inputs.iter().filter_map(|input| deps.producer(draft, *input));
         let ready = deps.before[id.index()]
             .iter()
@@ -296,8 +314,12 @@ fn grown(
             && (matches!(node.op, Op::Rope { .. }) || loopable(draft, id))
             && sources().any(|from| from == anchor || members.contains(&from))
             && larger_or_equal(draft, elements, &written(draft, id).shape)
-            && !matches!(node.op, Op::Rope { .. } | Op::Update { .. } if
-                sources().any(|from| members.contains(&from)));
+            && match node.op {
+                Op::Update { .. } => !sources().any(|from| members.contains(&from)),
+                Op::Rope { .. } if !biased => !sources().any(|from| members.contains(&from)),
+                // What a rotation makes is stored.
+                _ => !sources().any(|from| members.contains(&from) && rotates(from)),
+            };
         // What waits for the anchor and is no member may not be an operand of one.
         late.insert(id);
         seen.insert(id);

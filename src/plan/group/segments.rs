@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use super::deps::Deps;
-use super::trace::{Chain, Trace};
+use super::trace::{Chain, Link, Trace};
 use super::{result, written};
 use crate::base::{Dim, Layout, Shape};
 use crate::engine::{Body, SegmentBody, View};
@@ -23,7 +23,7 @@ pub(super) fn elementwise(
     nodes: &[NodeId],
 ) -> Option<Made> {
     let members: HashSet<NodeId> = nodes.iter().copied().collect();
-    let is_linear = matches!(draft.graph.node(anchor).op, Op::Linear);
+    let is_linear = matches!(draft.graph.node(anchor).op, Op::Linear { .. });
     let space = match is_linear {
         true => written(draft, *nodes.last()?).shape,
         false => planes(draft, anchor)?,
@@ -66,35 +66,48 @@ fn planes(draft: &Draft, anchor: NodeId) -> Option<Shape> {
     }
 }
 
-/// A segment that rotates.
-pub(super) fn rotation(draft: &Draft, deps: &Deps, anchor: NodeId, id: NodeId) -> Option<Made> {
-    let node = draft.graph.node(id);
+/// One of the two elements of each pair along the last axis of a view.
+pub(super) fn lane(view: &View, pairs: RopePairs, lane: usize) -> Option<View> {
+    let (axis, mut part) = (view.shape.rank().checked_sub(1)?, view.clone());
+    let half = view.shape[axis].as_const()? / 2;
+    let step = view.layout.strides[axis].clone();
+    let (at, step) = match pairs {
+        RopePairs::Interleaved => (step.clone() * Dim::from(lane), step * Dim::new(2)),
+        RopePairs::Half => (step.clone() * Dim::from(lane) * Dim::new(half), step),
+    };
+    let dims = view.shape.dims().iter().take(axis).cloned();
+    part.shape = dims.chain([Dim::new(half)]).collect();
+    part.layout.offset = view.layout.offset.clone() + at;
+    part.layout.strides[axis] = step;
+    Some(part)
+}
+
+/// A segment that rotates what elementwise work makes of the anchor's result: the last of `nodes`
+/// is the rotation, and nothing else reads the others.
+pub(super) fn rotation(
+    draft: &Draft,
+    deps: &Deps,
+    anchor: NodeId,
+    nodes: &[NodeId],
+) -> Option<Made> {
+    let (id, before) = nodes.split_last()?;
+    let node = draft.graph.node(*id);
     let Op::Rope { pairs, rot_dim } = node.op else { return None };
     let [x, positions, frequencies] = node.inputs[..] else { return None };
-    let of_anchor = |input: &NodeId| deps.producer(draft, *input) == Some(anchor);
-    if !node.shape.dims().last()?.is(rot_dim as i64)
-        || [positions, frequencies].iter().any(of_anchor)
-    {
+    let made = |input: &NodeId| {
+        deps.producer(draft, *input).is_some_and(|from| from == anchor || before.contains(&from))
+    };
+    if !node.shape.dims().last()?.is(rot_dim as i64) || [positions, frequencies].iter().any(made) {
+        return None;
+    }
+    let inside = |id: &NodeId| {
+        !deps.kept[id.index()] && deps.readers[id.index()].iter().all(|r| nodes.contains(r))
+    };
+    if !before.iter().all(inside) {
         return None;
     }
     let half = rot_dim / 2;
     let space = Shape::new([node.shape[0].clone(), node.shape[1].clone(), Dim::from(half)]);
-    let members = HashSet::new();
-    let mut trace = Trace::new(draft, &members, node.shape.clone(), None).around(anchor);
-    trace.value(x, &Rc::new(Chain::Space))?;
-    let (_, seen) = trace.finish(Vec::new());
-    let [whole] = &seen[..] else { return None };
-    let lane = |view: &View, lane: usize| {
-        let step = view.layout.strides[2].clone();
-        let (at, step) = match pairs {
-            RopePairs::Interleaved => (step.clone() * Dim::from(lane), step * Dim::new(2)),
-            RopePairs::Half => (step.clone() * Dim::from(lane * half), step),
-        };
-        let mut part = View { shape: space.clone(), ..view.clone() };
-        part.layout.offset = view.layout.offset.clone() + at;
-        part.layout.strides[2] = step;
-        part
-    };
     let spread = |view: &View, shape: Shape| {
         let layout = crate::plan::alias::reshaped(view, &shape)?;
         let layout = layout.broadcast(&shape, &space);
@@ -104,13 +117,18 @@ pub(super) fn rotation(draft: &Draft, deps: &Deps, anchor: NodeId, id: NodeId) -
     let position = spread(position, Shape::new([node.shape[0].clone(), Dim::new(1), Dim::new(1)]))?;
     let frequency = &draft.views[frequencies.index()];
     let frequency = spread(frequency, Shape::new([Dim::new(1), Dim::new(1), Dim::from(half)]))?;
-    let mut trace = Trace::new(draft, &members, space.clone(), None);
+    let members: HashSet<NodeId> = before.iter().copied().collect();
+    let mut trace = Trace::new(draft, &members, space.clone(), None).around(anchor);
+    let mut pair = [0; 2];
+    for (i, value) in pair.iter_mut().enumerate() {
+        let chain = Chain::Link(Link::Lane(pairs, i), Rc::new(Chain::Space));
+        *value = trace.value(x, &Rc::new(chain))?;
+    }
     let angle = trace.angle(position, frequency)?;
-    let pair = [trace.anchor_value(0)?, trace.anchor_value(1)?];
     let [a, b] = trace.rotation(pair, angle)?;
     let to = &draft.views[id.index()];
-    let (body, _) = trace.finish(vec![(lane(to, 0), a), (lane(to, 1), b)]);
-    segment(draft, anchor, body, vec![lane(whole, 0), lane(whole, 1)])
+    let (body, seen) = trace.finish(vec![(lane(to, pairs, 0)?, a), (lane(to, pairs, 1)?, b)]);
+    segment(draft, anchor, body, seen)
 }
 
 /// A segment that stores what is seen at `input`.
@@ -138,7 +156,7 @@ fn segment(draft: &Draft, anchor: NodeId, body: Body, seen: Vec<View>) -> Option
     if body.outputs.is_empty() || writes.iter().any(|tensor| reads.contains(tensor)) {
         return None;
     }
-    if !matches!(node.op, Op::Linear) {
+    if !matches!(node.op, Op::Linear { .. }) {
         let [only] = &seen[..] else { return None };
         let plain = Layout::contiguous(&body.space);
         if only.layout != plain {

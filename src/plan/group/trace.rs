@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::base::{DType, Dim, Format, Layout, Shape};
 use crate::engine::{Body, View};
-use crate::ir::{BinaryOp, Node, NodeId, Op, ReduceOp, UnaryOp};
+use crate::ir::{BinaryOp, Node, NodeId, Op, ReduceOp, RopePairs, UnaryOp};
 use crate::kernel::Value;
 use crate::plan::alias::{reshaped, seen_as};
 use crate::plan::draft::Draft;
@@ -82,6 +82,8 @@ pub(super) enum Link {
     Broadcast(Shape),
     Reshape(Shape),
     Rows,
+    /// The first or the second of the pairs that rotate, along the last axis.
+    Lane(RopePairs, usize),
 }
 
 fn link(link: Link, then: &Rc<Chain>) -> Rc<Chain> {
@@ -198,6 +200,7 @@ impl<'d, 'a> Trace<'d, 'a> {
                     View { layout: reshaped(&view, shape)?, shape: shape.clone(), ..view }
                 }
                 Link::Rows => self.rows.as_ref()?.embed(&view)?,
+                Link::Lane(pairs, lane) => super::segments::lane(&view, *pairs, *lane)?,
             };
             chain = next;
         }
@@ -483,11 +486,6 @@ impl<'d, 'a> Trace<'d, 'a> {
         let (a_sin, b_cos) =
             (self.binary(BinaryOp::Mul, a, sin)?, self.binary(BinaryOp::Mul, b, cos)?);
         Some([self.binary(BinaryOp::Sub, a_cos, b_sin)?, self.binary(BinaryOp::Add, a_sin, b_cos)?])
-    }
-
-    /// A number of the anchor.
-    pub(super) fn anchor_value(&mut self, i: u32) -> Option<u32> {
-        self.push(Value::Anchor(i))
     }
 
     /// The product of two values after a cast of the first: a rotation's angle.

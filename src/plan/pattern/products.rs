@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::base::{Dim, Format, Shape};
+use crate::base::{ComputeMode, Dim, Format, Shape};
 use crate::error::Result;
 use crate::ir::{Graph, MergedPart, NodeId, Op, rewrite};
 use crate::provider::GRANULE;
@@ -58,7 +58,7 @@ fn product(graph: &Graph, new: &mut Graph, x: NodeId, group: &[Product]) -> Resu
     merged.shape = Shape::new([Dim::from(rows), weight.shape[1].clone()]);
     (merged.op, merged.label) = (op, String::new());
     let merged = new.push(merged);
-    let product = new.add(Op::Linear, &[x, merged])?;
+    let product = new.add(graph.node(group[0].node).op.clone(), &[x, merged])?;
     Ok(new.label(product, label(graph, group)))
 }
 
@@ -80,9 +80,9 @@ fn label(graph: &Graph, group: &[Product]) -> String {
 fn groups(graph: &Graph, max_bytes: u64) -> Vec<Vec<Product>> {
     let users = graph.users();
     let wanted = |id: NodeId| graph.outputs().iter().any(|(_, output)| *output == id);
-    let mut groups: BTreeMap<(NodeId, Format), Vec<Product>> = BTreeMap::new();
+    let mut groups: BTreeMap<(NodeId, Format, ComputeMode), Vec<Product>> = BTreeMap::new();
     for (id, node) in graph.ids().zip(graph.nodes()) {
-        let (Op::Linear, [x, w]) = (&node.op, &node.inputs[..]) else { continue };
+        let (Op::Linear { mode }, [x, w]) = (&node.op, &node.inputs[..]) else { continue };
         let weight = graph.node(*w);
         let Op::Weight { name, format } = &weight.op else { continue };
         let [Some(rows), Some(k)] =
@@ -97,7 +97,7 @@ fn groups(graph: &Graph, max_bytes: u64) -> Vec<Vec<Product>> {
             continue;
         }
         let part = MergedPart { name: name.clone(), rows };
-        groups.entry((*x, *format)).or_default().push(Product { node: id, part, bytes });
+        groups.entry((*x, *format, *mode)).or_default().push(Product { node: id, part, bytes });
     }
     groups.into_values().flat_map(|group| fitting(group, max_bytes)).collect()
 }
@@ -130,7 +130,7 @@ mod tests {
         let x = g.input("x", Shape::new([5, 64]), DType::F32);
         for (name, rows, format) in weights {
             let w = g.weight(name, Shape::new([*rows, 64]), *format);
-            let y = g.add(Op::Linear, &[x, w]).unwrap();
+            let y = g.add(Op::linear(), &[x, w]).unwrap();
             g.label(y, format!("blk.{name}"));
             let y = g.add(Op::Binary(BinaryOp::Add), &[y, y]).unwrap();
             g.output(*name, y).unwrap();

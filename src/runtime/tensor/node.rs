@@ -139,7 +139,7 @@ impl Node {
 /// Whether an operand on the device is read in its storage format, as the graph's weights are.
 pub(super) fn reads_as_stored(op: &Op, place: usize, format: Format) -> bool {
     match (op, place) {
-        (Op::Linear, 1) => true,
+        (Op::Linear { .. }, 1) => true,
         (Op::Gather { axis: 0 }, 0) => format.is_quantised(),
         _ => false,
     }

@@ -46,7 +46,7 @@ impl Tensor {
         let at = Location::caller();
         self.attempt("linear", at, || {
             if weight.node.stored()?.is_some() || weight.rank() != 2 {
-                return Ok(Tensor::record("linear", at, Op::Linear, &[self, weight]));
+                return Ok(Tensor::record("linear", at, Op::linear(), &[self, weight]));
             }
             let k = self.shape().last().copied();
             if k != Some(weight.shape()[1]) {

@@ -103,7 +103,7 @@ fn around_linear() -> Case {
     let w = b.weight("w", &[64, 64], Format::Q8_0);
     let bias = b.weight("bias", &[64], Format::F32);
     let y = b.op(Op::RmsNorm { eps: 1e-6 }, &[x, norm]);
-    let y = b.op(Op::Linear, &[y, w]);
+    let y = b.op(Op::linear(), &[y, w]);
     let y = binary(&mut b, BinaryOp::Add, y, bias);
     let y = b.unary(UnaryOp::Silu, y);
     let y = binary(&mut b, BinaryOp::Add, y, x);

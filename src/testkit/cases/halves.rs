@@ -253,7 +253,7 @@ fn products(table: &mut Vec<Case>, dtype: DType) {
                 Build::new(format!("halves/{dtype}/linear_{format}_m{m}")).within(close(dtype, 64));
             let x = b.half(dtype, "x", [m, 64]);
             let w = b.weight("w", &[11, 64], format);
-            let y = b.op(Op::Linear, &[x, w]);
+            let y = b.op(Op::linear(), &[x, w]);
             table.push(b.done(y));
         }
     }
@@ -265,12 +265,12 @@ fn products(table: &mut Vec<Case>, dtype: DType) {
     let x = b.half(dtype, "x", [3, 32]);
     let [gate, up] = ["gate", "up"].map(|name| b.weight(name, &[20, 32], Format::Plain(dtype)));
     let down = b.weight("down", &[6, 20], Format::Plain(dtype));
-    let gate = b.op(Op::Linear, &[x, gate]);
+    let gate = b.op(Op::linear(), &[x, gate]);
     let gate = b.unary(UnaryOp::Tanh, gate);
-    let up = b.op(Op::Linear, &[x, up]);
+    let up = b.op(Op::linear(), &[x, up]);
     let up = b.unary(UnaryOp::Tanh, up);
     let both = b.op(Op::Binary(BinaryOp::Mul), &[gate, up]);
-    let y = b.op(Op::Linear, &[both, down]);
+    let y = b.op(Op::linear(), &[both, down]);
     table.push(b.done(y));
 
     let mut b = Build::new(format!("halves/{dtype}/conv2d")).within(close(dtype, 18));

@@ -11,7 +11,7 @@ fn linear(name: &str, format: Format, m: u64, n: u64, k: u64) -> Case {
         Build::new(format!("linear/{}/{name}", format.name())).within(Tolerance::product(k));
     let x = b.f32("x", [m, k]);
     let w = b.weight("w", &[n, k], format);
-    let y = b.op(Op::Linear, &[x, w]);
+    let y = b.op(Op::linear(), &[x, w]);
     b.done(y)
 }
 
@@ -62,8 +62,8 @@ fn merged(format: Format) -> Case {
     let w = b.merged(&[("a", 8), ("b", 24)], k, format);
     let alone = Op::Weight { name: "b".into(), format };
     let alone = b.leaf(alone, &[24, k]);
-    let y = b.op(Op::Linear, &[x, w]);
-    let z = b.op(Op::Linear, &[x, alone]);
+    let y = b.op(Op::linear(), &[x, w]);
+    let z = b.op(Op::linear(), &[x, alone]);
     b.output("alone", z);
     b.done(y)
 }
@@ -79,7 +79,7 @@ fn query_key_value(m: u64, format: Format) -> Case {
     let x = b.f32("x", [m, k]);
     for (name, n) in [("q", 24), ("k", 8), ("v", 8)] {
         let w = b.weight(&format!("w{name}"), &[n, k], format);
-        let y = b.op(Op::Linear, &[x, w]);
+        let y = b.op(Op::linear(), &[x, w]);
         let y = b.op(Op::Reshape(Shape::new([m, n / 8, 8])), &[y]);
         let y = b.transpose(y, &[1, 0, 2]);
         b.output(name, y);
@@ -96,7 +96,7 @@ fn gapped(format: Format) -> Case {
     let x = b.slice(x, 0, 1, 3, 2);
     let x = b.slice(x, 1, 3, k, 1);
     let w = b.weight("w", &[11, k], format);
-    let y = b.op(Op::Linear, &[x, w]);
+    let y = b.op(Op::linear(), &[x, w]);
     b.done(y)
 }
 
@@ -107,7 +107,7 @@ fn leading(table: &mut Vec<Case>) {
         let mut b = Build::new(format!("linear/{name}")).within(Tolerance::product(64));
         let x = b.f32("x", dims.iter().copied());
         let w = b.weight("w", &[33, 64], Format::Q4_0);
-        let y = b.op(Op::Linear, &[x, w]);
+        let y = b.op(Op::linear(), &[x, w]);
         table.push(b.done(y));
     }
     for seq in [1, 2, 8, 9, 64, 70] {
@@ -115,14 +115,14 @@ fn leading(table: &mut Vec<Case>) {
         let seq = b.symbol("seq", seq);
         let x = b.f32("x", [seq, Dim::new(256)]);
         let w = b.weight("w", &[33, 256], Format::Q4K);
-        let y = b.op(Op::Linear, &[x, w]);
+        let y = b.op(Op::linear(), &[x, w]);
         table.push(b.done(y));
     }
     let mut b = Build::new("linear/transposed_x").within(Tolerance::product(64));
     let x = b.f32("x", [64, 3]);
     let x = b.transpose(x, &[1, 0]);
     let w = b.weight("w", &[5, 64], Format::Q8_0);
-    let y = b.op(Op::Linear, &[x, w]);
+    let y = b.op(Op::linear(), &[x, w]);
     table.push(b.done(y));
     // One normalised row read by three products of different formats, as q, k and v are.
     let mut b = Build::new("linear/three_of_one").within(Tolerance::product(256));
@@ -131,7 +131,7 @@ fn leading(table: &mut Vec<Case>) {
         [("q", 96, Format::Q4K), ("k", 32, Format::Q4K), ("v", 32, Format::Q6K)]
     {
         let w = b.weight(&format!("w{name}"), &[n, 256], format);
-        let y = b.op(Op::Linear, &[x, w]);
+        let y = b.op(Op::linear(), &[x, w]);
         b.output(name, y);
     }
     table.push(b.finish());

@@ -9,6 +9,7 @@ mod chains;
 mod conv;
 mod elementwise;
 mod halves;
+mod int8;
 mod linear;
 mod matmul;
 mod movement;
@@ -31,6 +32,7 @@ pub fn cases() -> Vec<Case> {
     chains::add(&mut table);
     reduce::add(&mut table);
     linear::add(&mut table);
+    int8::add(&mut table);
     matmul::add(&mut table);
     conv::add(&mut table);
     norm::add(&mut table);

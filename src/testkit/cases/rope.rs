@@ -1,7 +1,7 @@
 //! Rotary positions: both orders of pairs, heads that turn in part, positions far out.
 
-use crate::base::{Dim, Shape};
-use crate::ir::{NodeId, Op, RopePairs};
+use crate::base::{Dim, Format, Shape};
+use crate::ir::{BinaryOp, NodeId, Op, RopePairs};
 use crate::reference::Data;
 use crate::testkit::build::{Build, Case};
 use crate::testkit::compare::Tolerance;
@@ -45,6 +45,10 @@ pub(super) fn add(table: &mut Vec<Case>) {
         table.push(rope("many_tokens", pairs, [300, 1, 16], 16, 0));
         table.extend([1, 6].map(|seq| symbolic(pairs, seq)));
         table.push(slice_of_qkv(pairs));
+        for seq in [1, 5] {
+            table.push(of_a_biased_product(pairs, seq, false));
+            table.push(of_a_biased_product(pairs, seq, true));
+        }
     }
     table.push(any_positions());
 }
@@ -72,6 +76,30 @@ fn slice_of_qkv(pairs: RopePairs) -> Case {
     let positions = b.i32_row("positions", &[4, 5, 6, 7]);
     let f = frequencies(&mut b, 32);
     let y = b.op(Op::Rope { pairs, rot_dim: 32 }, &[x, positions, f]);
+    b.done(y)
+}
+
+/// What a product and its bias make, rotated; `read` asks for the unrotated too.
+fn of_a_biased_product(pairs: RopePairs, seq: u64, read: bool) -> Case {
+    let order = if pairs == RopePairs::Half { "half" } else { "interleaved" };
+    let also = if read { "_read" } else { "" };
+    let mut b =
+        Build::new(format!("rope/{order}/of_a_biased_product{also}/seq{seq}")).within(within(40));
+    let size = b.symbol("seq", seq);
+    let x = b.f32("x", [size.clone(), Dim::new(64)]);
+    let w = b.weight("w", &[96, 64], Format::Q8_0);
+    let bias = b.weight("bias", &[96], Format::F32);
+    let biased = b.op(Op::linear(), &[x, w]);
+    let biased = b.op(Op::Binary(BinaryOp::Add), &[biased, bias]);
+    let heads = Shape::new([size.clone(), Dim::new(3), Dim::new(32)]);
+    let heads = b.op(Op::Reshape(heads), &[biased]);
+    let positions = (0..seq as i32).map(|t| 30 + t).collect();
+    let positions = b.input("positions", Shape::new([size]), Data::I32(positions));
+    let f = frequencies(&mut b, 32);
+    let y = b.op(Op::Rope { pairs, rot_dim: 32 }, &[heads, positions, f]);
+    if read {
+        b.output("biased", biased);
+    }
     b.done(y)
 }
 

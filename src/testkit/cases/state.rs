@@ -76,7 +76,7 @@ fn two_states() -> Case {
     let (s, t) = (b.zero_state("s", &[4, 8]), b.state("t", &[4, 8]));
     let x = b.f32("x", [1, 32]);
     let w = b.weight("w", &[8, 32], Format::Q8_0);
-    let y = b.op(Op::Linear, &[x, w]);
+    let y = b.op(Op::linear(), &[x, w]);
     update(&mut b, 1, s, y);
     update(&mut b, 3, t, y);
     b.done(y)

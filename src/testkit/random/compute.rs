@@ -201,7 +201,7 @@ impl Maker {
         let scale = 1.5 / (k as f32).sqrt();
         let w = self.weight(&[n, k], format, scale);
         let range = range::products(x.range, w.range, k as f64)?;
-        Some(self.add(Op::Linear, &[x, w], range))
+        Some(self.add(Op::linear(), &[x, w], range))
     }
 
     /// A product with another tensor: what is there, its own transpose, or an input.

@@ -2,7 +2,7 @@
 (its regular expressions are Oniguruma's, not those of the Rust crate as built here).
 
     pip install tokenizers gguf
-    python make.py SmolLM2-135M-Instruct.Q4_1.gguf
+    python make.py SmolLM2-135M-Instruct.Q4_1.gguf Qwen2.5-Coder-0.5B-Instruct-Q4_K_M.gguf
 """
 
 import json
@@ -34,6 +34,9 @@ STRINGS = [
     "a" * 52,
     " " * 40 + "x",
     "$100 ^_^ a|b `c` ~d <e> +=",
+    "HTTPServer getURLs iPhone's IT'S ÉCOLE",
+    "नमस्ते दुनिया। ไทย ภาษา",
+    "你好，世界！ひらがなカタカナ…。",
 ]
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -41,12 +44,49 @@ MODERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# As the models' own tokenizer.json has them; "default" as llama.cpp has it.
+HEAD = r"[^\r\n\p{L}\p{N}]?"
+UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
+# As the models' own tokenizer.json has them; "default", "falcon", "bloom" and "viking" as llama.cpp
+# has them.
 PRE = {
     "gpt-2": [pt.ByteLevel(add_prefix_space=False, use_regex=True)],
     "smollm": [pt.Digits(individual_digits=True), pt.ByteLevel(add_prefix_space=False)],
     "llama-bpe": [MODERN % "{1,3}"],
+    "dbrx": [MODERN % "{1,3}"],
     "qwen2": [MODERN % ""],
+    "qwen35": [
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+        r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ],
+    "gpt-4o": [
+        rf"{HEAD}{UPPER}*{LOWER}+{SUFFIX}?|{HEAD}{UPPER}+{LOWER}*{SUFFIX}?|\p{{N}}{{1,3}}{TAIL}"
+    ],
+    "tekken": [rf"{HEAD}{UPPER}*{LOWER}+|{HEAD}{UPPER}+{LOWER}*|\p{{N}}{TAIL}"],
+    "deepseek-v3": [
+        r"\p{N}{1,3}",
+        "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ],
+    "deepseek-coder": [
+        "[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+",
+        "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}",
+    ],
+    "falcon": [r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"],
+    "bloom": [BLOOM],
+    "viking": [BLOOM, r"\p{N}"],
+    "seed-coder": [
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}"
+        r"| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ],
+    "bailingmoe": [
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}"
+        r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+    ],
     "default": [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
 }
 
@@ -58,14 +98,14 @@ def pre_tokenizer(steps):
     return pt.Sequence(steps)
 
 
-def smollm2_ids(path):
+def model_ids(path, pre):
     fields = GGUFReader(path).fields
     tokens, merges, types = (
         fields["tokenizer.ggml." + k].contents() for k in ("tokens", "merges", "token_type")
     )
     vocab = {t: i for i, t in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[tuple(m.split(" ")) for m in merges]))
-    tokenizer.pre_tokenizer = pre_tokenizer(PRE["smollm"])
+    tokenizer.pre_tokenizer = pre_tokenizer(PRE[pre])
     tokenizer.add_special_tokens(
         [AddedToken(t, special=True) for t, kind in zip(tokens, types) if kind == 3]
     )
@@ -80,7 +120,8 @@ def words(steps):
 out = {
     "strings": STRINGS,
     "words": {name: words(steps) for name, steps in PRE.items()},
-    "smollm2": smollm2_ids(sys.argv[1]),
+    "smollm2": model_ids(sys.argv[1], "smollm"),
+    "qwen2.5": model_ids(sys.argv[2], "qwen2"),
 }
 text = json.dumps(out, ensure_ascii=True, separators=(",", ":")).replace("],[", "],\n[")
 pathlib.Path(__file__).with_name("cases.json").write_text(text + "\n")

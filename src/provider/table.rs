@@ -1,7 +1,7 @@
 //! Rows with generations: an id that was given up finds nothing, never the row's next owner.
 
 /// Values found by index and generation.
-pub(super) struct Table<T> {
+pub(crate) struct Table<T> {
     rows: Vec<Row<T>>,
     free: Vec<u32>,
 }
@@ -19,7 +19,7 @@ impl<T> Default for Table<T> {
 
 impl<T> Table<T> {
     /// Adds a value; its index and generation.
-    pub(super) fn insert(&mut self, value: T) -> (u32, u32) {
+    pub(crate) fn insert(&mut self, value: T) -> (u32, u32) {
         if let Some(index) = self.free.pop()
             && let Some(row) = self.rows.get_mut(index as usize)
         {
@@ -31,19 +31,19 @@ impl<T> Table<T> {
     }
 
     /// The value of an id that was not given up.
-    pub(super) fn get(&self, index: u32, generation: u32) -> Option<&T> {
+    pub(crate) fn get(&self, index: u32, generation: u32) -> Option<&T> {
         let row = self.rows.get(index as usize)?;
         if row.generation == generation { row.value.as_ref() } else { None }
     }
 
     /// The value of an id that was not given up.
-    pub(super) fn get_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
         let row = self.rows.get_mut(index as usize)?;
         if row.generation == generation { row.value.as_mut() } else { None }
     }
 
     /// Takes the value out; the id is dead from here on.
-    pub(super) fn remove(&mut self, index: u32, generation: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, index: u32, generation: u32) -> Option<T> {
         let row = self.rows.get_mut(index as usize)?;
         if row.generation != generation {
             return None;

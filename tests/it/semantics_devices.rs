@@ -1,4 +1,4 @@
-//! The table of what WGSL means through wgpu, so that it says the same of every road.
+//! The table of what WGSL means on each device, so that it says the same of every road.
 
 use warploom::base::Dim;
 use warploom::base::platform::block_on;
@@ -7,7 +7,7 @@ use warploom::provider::{Args, Device, OpenOptions, ParamBlock, Recording, Resou
 
 use crate::semantics::{Case, Needs, POISON, cases};
 use crate::tell;
-use crate::webgpu_host::{dispatch, download, open, part, source, whole};
+use crate::webgpu_host::{dispatch, download, on_each, part, source, whole};
 
 /// What drivers get wrong: part of the device's name or driver, case, reason. A row that passes
 /// must go.
@@ -48,8 +48,11 @@ fn run(device: &dyn Device, case: &Case) -> Result<Vec<u32>, String> {
 }
 
 #[test]
-fn wgpu_means_what_wgsl_means() {
-    let Some(device) = open(OpenOptions::default()) else { return };
+fn devices_mean_what_wgsl_means() {
+    on_each(OpenOptions::default(), |device| means_what_wgsl_means(&*device));
+}
+
+fn means_what_wgsl_means(device: &dyn Device) {
     let profile = device.profile();
     let label = format!("{} {}", profile.name, profile.driver);
     let (mut wrong, mut skipped) = (Vec::new(), 0);
@@ -63,7 +66,7 @@ fn wgpu_means_what_wgsl_means() {
             skipped += 1;
             continue;
         }
-        let is = run(&*device, &case).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        let is = run(device, &case).unwrap_or_else(|e| panic!("{}: {e}", case.name));
         let known = FAILURES.iter().find(|(name, c, _)| label.contains(name) && *c == case.name);
         match (case.difference(&is), known) {
             (Some(difference), None) => wrong.push(difference),
@@ -71,6 +74,10 @@ fn wgpu_means_what_wgsl_means() {
             _ => {}
         }
     }
-    tell(&format!("wgpu: {skipped} kernels of the table need what {label} does not have"));
+    let (id, all) = (profile.id(), cases().len());
+    tell(&format!(
+        "semantics: {id} {label}: {} of {all} kernels, {skipped} need what it has not",
+        all - skipped
+    ));
     assert!(wrong.is_empty(), "{label}:\n{}", wrong.join("\n"));
 }

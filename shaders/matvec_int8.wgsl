@@ -1,0 +1,195 @@
+// matvec_int8_*: y[i, r] = sum over c of w[r, c] * x[i, c]; w [n, k] packed, x [m, k], y [m, n], few rows i; x is
+// rounded to 8 bits in blocks of 32 columns first, as base::ComputeMode::Int8 says. k is at most K.
+// Work split: a workgroup rounds M rows of x into its memory, a thread a block, then makes PASSES times ROWS
+// rows of w as matvec_* does, with products of four codes at a time.
+// Why: a whole-number product of four takes one instruction where floats take a conversion and a product
+// each; rounding again in each workgroup saves a step of its own, and more passes share it.
+// norm: the sum of x^2 is made beside the rounding, and the products are scaled by its root when they are
+// stored: rounding does not see a common factor.
+// vec4: k, x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
+#import dequant_*
+#import rounding
+
+override WG: u32 = 64;
+override ROWS: u32 = 4;
+override M: u32 = 1;
+override PASSES: u32 = 1;
+override K: u32 = 1024;
+
+const OUTPUTS: u32 = ROWS * M;
+const TASK_ROWS: u32 = ROWS;
+
+struct Params {
+    m: u32,
+    n: u32,
+    k: u32,
+    x_offset: u32,
+    x_stride: u32,
+    y_offset: u32,
+    y_stride: u32,
+#import attached_params
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> w: array<WeightWord>;
+#ifdef vec4
+@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>;
+#else
+@group(0) @binding(2) var<storage, read> x: array<f32>;
+#endif
+
+fn weight_word(i: u32) -> WeightWord {
+    return w[i];
+}
+
+#ifdef vec4
+fn load_x(start: u32, c: u32) -> vec4<f32> {
+    return x[(start + c) >> 2u];
+}
+#else
+fn load_x(start: u32, c: u32) -> vec4<f32> {
+    let i = start + c;
+    return vec4(x[i], x[i + 1u], x[i + 2u], x[i + 3u]);
+}
+#endif
+
+// Codes of x, and what one of each 32 stands for.
+var<workgroup> codes: array<u32, M * K / 4u>;
+var<workgroup> factors: array<f32, M * K / 32u>;
+
+#ifdef norm
+const SUMS: u32 = OUTPUTS + M;
+
+fn scale(i: u32, place: Place) -> f32 {
+    return 1.0 / sqrt(total(OUTPUTS + i, place) / f32(params.k) + params.norm_eps);
+}
+#else
+const SUMS: u32 = OUTPUTS;
+
+fn scale(i: u32, place: Place) -> f32 {
+    return 1.0;
+}
+#endif
+
+#import attached_x
+#import attached_rows
+#import matvec_sum
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    place: Place,
+) {
+    let first_i = wid.z * M;
+    if (first_i >= params.m) {
+        return;
+    }
+#repeat i M
+    let i$i = min(first_i + $iu, params.m - 1u);
+    let x_start$i = params.x_offset + i$i * params.x_stride;
+    var squares$i = 0.0;
+    for (var b = place.lid; b < params.k / 32u; b += WG) {
+        var most = 0u;
+#repeat j 8
+        let c$j = b * 32u + $ju * 4u;
+        var v$j = prologue4(i$i, c$j, load_x(x_start$i, c$j));
+#ifdef norm
+        squares$i += dot(v$j, v$j);
+        v$j *= norm_weight(c$j);
+#endif
+        most = max(most, most_of(v$j));
+#end
+        let r = rounding(most);
+        factors[$iu * (K / 32u) + b] = r.y;
+#repeat j 8
+        codes[$iu * (K / 4u) + b * 8u + $ju] = rounded4(v$j, r.x);
+#end
+    }
+#end
+    workgroupBarrier();
+
+    let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
+    for (var turn = 0u; turn < PASSES; turn++) {
+        let task = task_of((wid.y * grid.x + wid.x) * PASSES + turn);
+        if (!exists(task)) {
+            return;
+        }
+        // Everything below is spelled out: an array that a loop indexes may end up in slow memory. Rows
+        // past the end repeat the last one and are not stored.
+#repeat r ROWS
+        let start$r = row_start(row_of(task, $ru), params.k);
+#repeat i M
+        var sum$r_$i = 0.0;
+#end
+#end
+        for (var u = place.lid; u < units; u += WG) {
+#repeat r ROWS
+            let unit$r = load_unit(start$r, u, params.k);
+#end
+#repeat g GROUPS
+            {
+                let block = part_column(u, $gu * RUN) / 32u;
+#repeat i M
+                let d$i = factors[$iu * (K / 32u) + block];
+                var all$i = 0;
+#repeat r ROWS
+                var part$r_$i = 0;
+#end
+#end
+#repeat p RUN
+                {
+                    let c = part_column(u, $gu * RUN + $pu) / 4u;
+#repeat i M
+                    let x$i = codes[$iu * (K / 4u) + c];
+                    if (BIASED) {
+                        all$i += dot4I8Packed(0x01010101u, x$i);
+                    }
+#end
+#repeat r ROWS
+                    let w$r = part_codes(unit$r, $gu * RUN + $pu);
+#repeat i M
+                    part$r_$i += dot4I8Packed(w$r, x$i);
+#end
+#end
+                }
+#end
+#repeat r ROWS
+                let scale$r = group_scale(unit$r, $gu);
+                let bias$r = group_bias(unit$r, $gu);
+#repeat i M
+                var product$r_$i = scale$r * f32(part$r_$i);
+                if (BIASED) {
+                    product$r_$i += bias$r * f32(all$i);
+                }
+                sum$r_$i += d$i * product$r_$i;
+#end
+#end
+            }
+#end
+        }
+#repeat r ROWS
+#repeat i M
+        put($ru * M + $iu, sum$r_$i, place);
+#end
+#end
+#ifdef norm
+#repeat i M
+        put(OUTPUTS + $iu, squares$i, place);
+#end
+#endif
+        workgroupBarrier();
+        settle(place);
+        let count = evaluations(task) * M;
+        for (var o = place.lid; o < count; o += WG) {
+            let factor = scale(o % M, place);
+            var second = 0.0;
+            if (ANCHORS == 2u) {
+                second = total(min(o + count, OUTPUTS - 1u), place) * factor;
+            }
+            store(task, o / M, first_i + o % M, total(o, place) * factor, second);
+        }
+        // The sums of the next pass take the place of these.
+        workgroupBarrier();
+    }
+}

@@ -1,0 +1,114 @@
+//! Every format on every instruction set against the numbers that `quant` and rounding give.
+
+use super::super::{WIDTHS, format_index, tests::wild};
+use super::*;
+use crate::base::Format;
+use crate::quant;
+
+fn numbers(n: usize, seed: usize) -> Vec<f32> {
+    (0..n)
+        .map(|i| (((i + seed) * 7919 % 1013) as f32 / 506.0 - 1.0) * (1 + i / 32 % 5) as f32)
+        .collect()
+}
+
+#[test]
+fn products_are_those_of_rounded_numbers() {
+    for format in Format::ALL.into_iter().filter(|f| f.is_quantised()) {
+        let (blocks, rows) = (19, 5);
+        let k = blocks * format.block_len() as usize;
+        let bytes = wild(format, blocks * rows);
+        let mut w = vec![0.0; rows * k];
+        quant::decode(format, &bytes, &mut w).unwrap();
+        for int8 in available() {
+            for (width, m) in WIDTHS.into_iter().enumerate() {
+                let x = numbers(m * k, m);
+                let mut codes = vec![0i8; m * k];
+                let mut factors = vec![0f32; TABLES * m * k / BLOCK];
+                let mut y = vec![f32::NAN; m * (rows + 1)];
+                let task = IntProduct {
+                    w: bytes.as_ptr(),
+                    row_bytes: bytes.len() / rows,
+                    rows,
+                    k,
+                    x: codes.as_ptr(),
+                    factors: factors.as_ptr(),
+                    y: y.as_mut_ptr(),
+                    y_stride: rows + 1,
+                };
+                // SAFETY: everything is as large as the task says.
+                unsafe {
+                    for i in 0..m {
+                        let factors = factors.as_mut_ptr().add(i * TABLES * k / BLOCK);
+                        let codes = codes.as_mut_ptr().add(i * k);
+                        (int8.round)(x.as_ptr().add(i * k), k, codes, factors, k / BLOCK);
+                    }
+                    int8.products[format_index(format).unwrap()].unwrap()[width](&task);
+                }
+                for (i, r) in (0..m * rows).map(|at| (at / rows, at % rows)) {
+                    let (mut want, mut size) = (0.0, 0.0);
+                    for c in 0..k {
+                        let x = f64::from(codes[i * k + c])
+                            * f64::from(factors[i * TABLES * k / BLOCK + c / BLOCK]);
+                        want += f64::from(w[r * k + c]) * x;
+                        size += (f64::from(w[r * k + c]) * x).abs();
+                    }
+                    let got = f64::from(y[i * (rows + 1) + r]);
+                    // Code and bias are apart, and may be larger than the weight.
+                    assert!(
+                        (got - want).abs() <= 1e-5 * size + 1e-6,
+                        "{} {format} m {m}, [{i}, {r}]: {got}, not {want}",
+                        int8.name
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_are_rounded_to_the_nearest_of_their_block() {
+    for int8 in available() {
+        let mut x = numbers(8 * BLOCK, 3);
+        x[..BLOCK].fill(0.0);
+        x[BLOCK + 3] = f32::NAN;
+        x[2 * BLOCK + 31] = f32::NEG_INFINITY;
+        x[3 * BLOCK..4 * BLOCK].iter_mut().for_each(|v| *v *= 1e-29);
+        x[6 * BLOCK..7 * BLOCK].iter_mut().for_each(|v| *v *= 1e-37);
+        x[4 * BLOCK..5 * BLOCK].iter_mut().for_each(|v| *v *= 5e37);
+        // Ties go to the even one: 127 is the largest, so d is 1.
+        x[5 * BLOCK..6 * BLOCK].fill(2.5);
+        (x[5 * BLOCK], x[5 * BLOCK + 1]) = (-127.0, -3.5);
+        let mut codes = vec![1i8; x.len()];
+        let mut factors = vec![[1f32; 8]; TABLES];
+        // SAFETY: as many as there are.
+        unsafe {
+            let factors = factors.as_mut_ptr().cast();
+            (int8.round)(x.as_ptr(), x.len(), codes.as_mut_ptr(), factors, 8);
+        }
+        for (b, codes) in codes.chunks(BLOCK).enumerate() {
+            let [d, first, second, all] = [0, 1, 2, 3].map(|table| factors[table][b]);
+            let x = &x[b * BLOCK..][..BLOCK];
+            if matches!(b, 1 | 2) {
+                assert!(d.is_nan() && all.is_nan() && first.is_nan() && second.is_nan());
+                continue;
+            }
+            if b == 6 {
+                assert_eq!((d, all, codes.iter().any(|q| *q != 0)), (0.0, 0.0, false));
+                continue;
+            }
+            let largest = x.iter().fold(0f32, |most, v| most.max(v.abs()));
+            assert!((d - largest / 127.0).abs() <= 1e-7 * d, "{}: {d}", int8.name);
+            for (x, q) in x.iter().zip(codes) {
+                let off = (f64::from(*x) - f64::from(*q) * f64::from(d)).abs();
+                assert!(
+                    off <= f64::from(d) * 0.50001,
+                    "{} block {b}: {x} is {q} of {d}",
+                    int8.name
+                );
+            }
+            let sum = |codes: &[i8]| d * codes.iter().map(|q| i32::from(*q)).sum::<i32>() as f32;
+            assert_eq!([first, second, all], [sum(&codes[..16]), sum(&codes[16..]), sum(codes)]);
+        }
+        assert_eq!(codes[5 * BLOCK..5 * BLOCK + 3], [-127, -4, 2]);
+    }
+}

@@ -1,0 +1,217 @@
+//! AVX2 (with FMA and F16C), and AVX-512's instruction for products of bytes on the same 32 bytes.
+
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+
+use super::Codes;
+
+/// How four products of bytes become a sum.
+pub(super) trait Multiply {
+    /// Sums of products of unsigned bytes up to 127 with signed ones, four to a lane.
+    ///
+    /// # Safety
+    /// The machine has the instructions.
+    unsafe fn products(w: __m256i, x: __m256i) -> __m256i;
+}
+
+/// Pairs to 16 bits, which hold 2 * 128 * 127, and pairs of these.
+pub(super) struct Pairs;
+/// One instruction.
+pub(super) struct Quads;
+
+impl Multiply for Pairs {
+    #[inline(always)]
+    unsafe fn products(w: __m256i, x: __m256i) -> __m256i {
+        // SAFETY: the contract of `Multiply`.
+        unsafe { _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)) }
+    }
+}
+
+impl Multiply for Quads {
+    #[inline(always)]
+    unsafe fn products(w: __m256i, x: __m256i) -> __m256i {
+        // SAFETY: the contract of `Multiply`.
+        unsafe { _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, x) }
+    }
+}
+
+/// 32 bytes and eight floats.
+pub(super) struct Wide<P>(PhantomData<P>);
+
+impl<P: Multiply> Codes for Wide<P> {
+    type B = __m256i;
+    type A = __m256;
+    #[inline(always)]
+    unsafe fn zero() -> __m256 {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_setzero_ps() }
+    }
+    #[inline(always)]
+    unsafe fn sum(v: __m256) -> f32 {
+        // SAFETY: the contract of `Codes`.
+        unsafe {
+            let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn floats(p: *const f32) -> __m256 {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, a: __m256) {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_storeu_ps(p, a) }
+    }
+    #[inline(always)]
+    unsafe fn splat(v: f32) -> __m256 {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_set1_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn bytes(v: u64) -> __m256 {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(v.cast_signed()))) }
+    }
+    #[inline(always)]
+    unsafe fn signed(v: u64) -> __m256 {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(v.cast_signed()))) }
+    }
+    #[inline(always)]
+    unsafe fn pairs(p: *const u8, stride: usize) -> [__m256; 2] {
+        // SAFETY: the contract of `Codes`: four bytes at each place. Packing keeps to the halves
+        // of the vector, so their middle parts change places.
+        unsafe {
+            let places = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let places = _mm256_mullo_epi32(places, _mm256_set1_epi32(stride as i32));
+            let both = _mm256_i32gather_epi32::<1>(p.cast(), places);
+            let first = _mm256_and_si256(both, _mm256_set1_epi32(0xffff));
+            let packed = _mm256_packus_epi32(first, _mm256_srli_epi32::<16>(both));
+            let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
+            [
+                _mm256_cvtph_ps(_mm256_castsi256_si128(packed)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(packed)),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> __m256i {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn nibbles(p: *const u8) -> __m256i {
+        // SAFETY: the contract of `Codes`.
+        unsafe {
+            let q = _mm_loadu_si128(p.cast());
+            Self::and(_mm256_set_m128i(_mm_srli_epi16::<4>(q), q), 15)
+        }
+    }
+    #[inline(always)]
+    unsafe fn bits(bits: u32, value: u8) -> __m256i {
+        // SAFETY: the contract of `Codes`. Each byte of bits to eight places, one bit of it each.
+        unsafe {
+            let places = _mm256_setr_epi64x(
+                0,
+                0x0101_0101_0101_0101,
+                0x0202_0202_0202_0202,
+                0x0303_0303_0303_0303,
+            );
+            let spread = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), places);
+            let one = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+            let set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, one), one);
+            Self::and(set, value)
+        }
+    }
+    #[inline(always)]
+    unsafe fn and(a: __m256i, mask: u8) -> __m256i {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_and_si256(a, _mm256_set1_epi8(mask.cast_signed())) }
+    }
+    #[inline(always)]
+    unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_or_si256(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_add_epi8(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn at_least(a: __m256i, limit: u8) -> __m256i {
+        // SAFETY: the contract of `Codes`.
+        unsafe {
+            let limit = _mm256_set1_epi8(limit.cast_signed());
+            Self::and(_mm256_cmpeq_epi8(_mm256_max_epu8(a, limit), a), 1)
+        }
+    }
+    #[inline(always)]
+    unsafe fn shr(a: __m256i, bits: i32) -> __m256i {
+        // SAFETY: the contract of `Codes`. A constant count becomes an immediate one.
+        unsafe { _mm256_srl_epi16(a, _mm_cvtsi32_si128(bits)) }
+    }
+    #[inline(always)]
+    unsafe fn shl(a: __m256i, bits: i32) -> __m256i {
+        // SAFETY: as for `shr`.
+        unsafe { _mm256_sll_epi16(a, _mm_cvtsi32_si128(bits)) }
+    }
+    #[inline(always)]
+    unsafe fn lookup(table: &[i8; 16], at: __m256i) -> __m256i {
+        // SAFETY: the contract of `Codes`.
+        unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, at)
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot(acc: __m256, w: __m256i, x: __m256i, scale: f32) -> __m256 {
+        // SAFETY: the contract of `Codes`.
+        unsafe {
+            _mm256_fmadd_ps(_mm256_cvtepi32_ps(P::products(w, x)), _mm256_set1_ps(scale), acc)
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_halves(acc: __m256, w: __m256i, x: __m256i, scales: [f32; 2]) -> __m256 {
+        // SAFETY: the contract of `Codes`.
+        unsafe {
+            let scales = _mm256_set_m128(_mm_set1_ps(scales[1]), _mm_set1_ps(scales[0]));
+            _mm256_fmadd_ps(_mm256_cvtepi32_ps(P::products(w, x)), scales, acc)
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_signed(acc: __m256, w: __m256i, x: __m256i, scale: f32) -> __m256 {
+        // SAFETY: the contract of `Codes`. The sign of the code goes to the other number, which is
+        // never -128.
+        unsafe { Self::dot(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w), scale) }
+    }
+    #[inline(always)]
+    unsafe fn half(bits: u16) -> f32 {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+    }
+}
+
+super::table!(
+    AVX2, "avx2", super::x86::Wide<super::x86::Pairs>,
+    [#[target_feature(enable = "avx2,fma,f16c")]],
+    [4, 2, 1, 1]
+);
+super::table!(
+    VNNI, "vnni", super::x86::Wide<super::x86::Quads>,
+    [#[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]],
+    [4, 4, 2, 1]
+);

@@ -1,0 +1,112 @@
+//! `strftime_now` of templates: a point in time, in UTC, in the letters of C.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+/// Longest format, bytes.
+const MAX_FORMAT: usize = 256;
+
+/// `time` as `format` says; a sentence where it says what is not known.
+pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
+    if format.len() > MAX_FORMAT {
+        return Err(format!("strftime_now: a format of more than {MAX_FORMAT} bytes"));
+    }
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let days = seconds / 86_400;
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let month_name = MONTHS[(month - 1) as usize];
+    // The first day of the count was a Thursday.
+    let day_name = DAYS[((days + 4) % 7) as usize];
+    let half = if hour % 12 == 0 { 12 } else { hour % 12 };
+    let mut out = String::new();
+    let mut chars = format.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        // `%-d` is a number without the zero before it.
+        let letter = chars.next();
+        let (bare, letter) = match letter {
+            Some('-') => (true, chars.next()),
+            letter => (false, letter),
+        };
+        let two = |n: u64| if bare { n.to_string() } else { format!("{n:02}") };
+        out.push_str(&match letter {
+            Some('Y') => year.to_string(),
+            Some('y') => two(year % 100),
+            Some('m') => two(month),
+            Some('d') => two(day),
+            Some('e') => format!("{day:2}"),
+            Some('H') => two(hour),
+            Some('I') => two(half),
+            Some('M') => two(minute),
+            Some('S') => two(second),
+            Some('p') => if hour < 12 { "AM" } else { "PM" }.to_owned(),
+            Some('B') => month_name.to_owned(),
+            Some('b') => month_name[..3].to_owned(),
+            Some('A') => day_name.to_owned(),
+            Some('a') => day_name[..3].to_owned(),
+            Some('F') => format!("{year}-{month:02}-{day:02}"),
+            Some('T') => format!("{hour:02}:{minute:02}:{second:02}"),
+            Some('Z') => "UTC".to_owned(),
+            Some('z') => "+0000".to_owned(),
+            Some('%') => "%".to_owned(),
+            other => {
+                let other = other.map_or(String::new(), String::from);
+                return Err(format!("strftime_now: %{other} is not supported"));
+            }
+        });
+    }
+    Ok(out)
+}
+
+/// Year, month and day of a day since 1970 (Howard Hinnant's `civil_from_days`).
+fn date(days: u64) -> (u64, u64, u64) {
+    let z = days + 719_468;
+    let era = z / 146_097;
+    let of_era = z % 146_097;
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let rows = [
+            (0, "%A %d %B %Y %H:%M:%S", "Thursday 01 January 1970 00:00:00"),
+            (951_782_400, "%F %a %-d %b %y", "2000-02-29 Tue 29 Feb 00"),
+            (1_709_251_199, "%F %T %I%p", "2024-02-29 23:59:59 11PM"),
+            (4_107_542_400, "%d %b %Y %%", "01 Mar 2100 %"),
+        ];
+        for (seconds, text, want) in rows {
+            assert_eq!(format(at(seconds), text).unwrap(), want);
+        }
+        assert!(format(at(0), "%Q").unwrap_err().contains("%Q"));
+    }
+}

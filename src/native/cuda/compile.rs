@@ -1,0 +1,138 @@
+//! From a kernel's spec to a function of a loaded module.
+
+use std::sync::Arc;
+
+use cudarc::driver::{result, sys};
+
+use super::device::CudaDevice;
+use super::driver::{Driver, told, words};
+use super::gpu::Gpu;
+use super::nvrtc::{Nvrtc, options};
+use crate::base::platform::{BoxFuture, ready};
+use crate::error::{Error, Result};
+use crate::kernel::KernelSpec;
+use crate::native::{BlobCache, Program, Target, background};
+use crate::provider::DeviceProfile;
+
+/// A compiled kernel.
+pub(super) struct Kernel {
+    gpu: Arc<Gpu>,
+    pub(super) program: Program,
+    pub(super) function: sys::CUfunction,
+    module: sys::CUmodule,
+}
+
+// SAFETY: handles of the driver, which locks for itself.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.gpu.enter() {
+            // SAFETY: the device drops kernels when no work that uses them is in flight.
+            let _ = unsafe { result::module::unload(self.module) };
+        }
+    }
+}
+
+/// What compiles, on threads of its own.
+pub(super) struct Compiler {
+    gpu: Arc<Gpu>,
+    nvrtc: &'static Nvrtc,
+    profile: DeviceProfile,
+    architecture: String,
+    driver: String,
+    cache: BlobCache,
+}
+
+impl Compiler {
+    pub(super) fn new(
+        gpu: &Arc<Gpu>,
+        driver: &Driver,
+        nvrtc: &'static Nvrtc,
+        profile: &DeviceProfile,
+    ) -> Result<Compiler> {
+        Ok(Compiler {
+            gpu: Arc::clone(gpu),
+            nvrtc,
+            profile: profile.clone(),
+            architecture: nvrtc.architecture(super::profile::capability(gpu.device)?),
+            driver: told(driver.version),
+            cache: BlobCache::open("cuda"),
+        })
+    }
+
+    fn build(&self, spec: &KernelSpec) -> Result<Kernel> {
+        let program = Program::translate(spec, &self.profile, Target::Cuda)?;
+        let text = &program.translated.text;
+        let flags: Vec<String> = options(&self.architecture).collect();
+        let version = self.nvrtc.version();
+        let key = BlobCache::key(&[text, &flags.join(" "), &self.driver, &version]);
+        let named = |error: Error| error.context(format!("kernel {spec}"));
+        if let Some(image) = self.cache.get(&key) {
+            match self.load(&image, &program.translated.entry) {
+                Ok((module, function)) => return Ok(self.kernel(program, module, function)),
+                Err(error) if error.is_device_lost() => return Err(named(error)),
+                Err(error) => {
+                    tracing::debug!("{spec}: compiled again: {error}");
+                    self.cache.remove(&key);
+                }
+            }
+        }
+        let image = self.nvrtc.compile(text, &self.architecture).map_err(named)?;
+        let (module, function) = self.load(&image, &program.translated.entry).map_err(named)?;
+        self.cache.put(&key, &image);
+        Ok(self.kernel(program, module, function))
+    }
+
+    fn kernel(&self, program: Program, module: sys::CUmodule, function: sys::CUfunction) -> Kernel {
+        Kernel { gpu: Arc::clone(&self.gpu), program, function, module }
+    }
+
+    fn load(&self, image: &[u8], entry: &str) -> Result<(sys::CUmodule, sys::CUfunction)> {
+        let _current = self.gpu.enter()?;
+        let name = std::ffi::CString::new(entry).map_err(|e| Error::compile(e.to_string()))?;
+        // Text must end in a zero, which machine code does not mind.
+        let image = [image, &[0]].concat();
+        // SAFETY: machine code or text that ends in a zero, in memory that lives.
+        let module = unsafe { result::module::load_data(image.as_ptr().cast()) };
+        let refused = |error| {
+            // A loss is noted; anything else is the kernel's fault.
+            match self.gpu.check::<()>("loading a kernel", Err(error)) {
+                Err(lost) if lost.is_device_lost() => lost,
+                _ => Error::compile(format!("the driver does not load it: {}", words(error))),
+            }
+        };
+        let module = module.map_err(refused)?;
+        // SAFETY: a module that was loaded.
+        let function = unsafe { result::module::get_function(module, name) };
+        function.map(|function| (module, function)).map_err(|error| {
+            // SAFETY: nothing of it is used.
+            let _ = unsafe { result::module::unload(module) };
+            refused(error)
+        })
+    }
+}
+
+impl CudaDevice {
+    /// Begins at once, on a thread: compiles that are asked for together run together.
+    pub(super) fn compile_kernel<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
+        if let Err(error) = self.gpu.check_lost() {
+            return ready(Err(error));
+        }
+        if self.state().kernels.contains_key(spec) {
+            return ready(Ok(()));
+        }
+        let compiler = Arc::clone(&self.compiler);
+        let building = background::build(spec, move |spec| compiler.build(spec));
+        Box::pin(async move {
+            let kernel = building?.wait()?;
+            let mut state = self.state();
+            if state.kernels.insert(spec.clone(), Arc::new(kernel)).is_none() {
+                state.counters.compiles += 1;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,97 @@
+"""Writes models.json: tiny models of every architecture whose weights a formula gives, and their
+logits by the Python package `transformers` in float32 on the CPU.
+
+    pip install torch transformers
+    python make.py
+"""
+
+import json
+import pathlib
+
+import numpy as np
+import torch
+import transformers
+
+VOCABULARY = 96
+SIZES = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+    rms_norm_eps=1e-6,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=0,
+)
+# Name here, class, what is not as in SIZES.
+MODELS = [
+    ("llama", "Llama", dict(rope_parameters=dict(
+        rope_type="llama3", rope_theta=10000.0, factor=4.0, low_freq_factor=1.0,
+        high_freq_factor=4.0, original_max_position_embeddings=32))),
+    ("qwen2", "Qwen2", dict(rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    ("qwen3", "Qwen3", dict(head_dim=32, tie_word_embeddings=True)),
+    ("gemma3", "Gemma3", dict(
+        num_hidden_layers=7, head_dim=32, query_pre_attn_scalar=24, sliding_window=8,
+        rope_parameters=dict(
+            full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
+            sliding_attention=dict(rope_type="default", rope_theta=1e4)))),
+    ("phi3", "Phi3", dict(sliding_window=8, rope_parameters=dict(
+        rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
+    ("bitnet", "BitNet", dict(hidden_act="silu", tie_word_embeddings=True)),
+    ("bitnet-b1.58", "BitNet", dict(hidden_act="relu2", tie_word_embeddings=True)),
+]
+PROMPTS = [[(7 * i * i + 3 * i + 5) % VOCABULARY for i in range(n)] for n in (1, 21)]
+
+
+def numbers(name, count):
+    """Multiples of 1/2048 from -1 to 1: the upper 12 bits of SplitMix64, seeded by FNV-1a."""
+    seed = 0xCBF29CE484222325
+    for byte in name.encode():
+        seed = (seed ^ byte) * 0x100000001B3 % 2**64
+    with np.errstate(over="ignore"):
+        z = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    return (z >> np.uint64(52)).astype(np.float32) / 2048 - 1
+
+
+def weight(name, shape, gemma):
+    x = numbers(name, int(np.prod(shape))).reshape(shape)
+    if name.endswith("norm.weight"):
+        return x / 4 + (0 if gemma else 1)
+    if name.endswith("embed_tokens.weight"):
+        return x
+    return x / (4 if name.endswith(".bias") else 8)
+
+
+def logits(name, kind, changes):
+    config_of = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))
+    model_of = getattr(transformers, kind + "ForCausalLM")
+    config = config_of(**{**SIZES, **changes})
+    config._attn_implementation = "eager"
+    model = model_of(config).float().eval()
+    tied = config.tie_word_embeddings
+    with torch.no_grad():
+        tensors = {}
+        for tensor, parameter in model.named_parameters():
+            if tensor == "lm_head.weight" and tied:
+                continue
+            tensors[tensor] = list(parameter.shape)
+            value = weight(tensor, tuple(parameter.shape), kind == "Gemma3")
+            parameter.copy_(torch.from_numpy(value))
+        model.tie_weights()
+        out = [model(torch.tensor([p])).logits[0, -1].tolist() for p in PROMPTS]
+    text = json.loads(config.to_json_string())
+    for key in ("transformers_version", "architectures", "_name_or_path", "chunk_size_feed_forward"):
+        text.pop(key, None)
+    print(name, [round(max(map(abs, o)), 2) for o in out], text)
+    return dict(name=name, config=text, tensors=tensors, logits=[[round(v, 6) for v in o] for o in out])
+
+
+out = {"prompts": PROMPTS, "models": [logits(*m) for m in MODELS]}
+text = json.dumps(out, separators=(",", ":")).replace('{"name"', '\n{"name"').replace('"tensors"', '\n"tensors"').replace('"logits"', '\n"logits"')
+pathlib.Path(__file__).with_name("models.json").write_text(text + "\n")

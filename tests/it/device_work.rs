@@ -1,0 +1,347 @@
+//! A device does what a recording says, in its order: the same on every provider of GPUs.
+
+use warploom::base::platform::block_on;
+use warploom::base::{Dim, Symbol, SymbolValues};
+use warploom::kernel::Access::{Read, ReadWrite};
+use warploom::provider::{
+    Args, BufferRange, Command, Counters, DeviceKind, OpenOptions, Recording, Resource,
+    UploadSource, Usage, Word,
+};
+use warploom::webgpu;
+
+use crate::webgpu_host::*;
+
+const N: Symbol = Symbol::new("n");
+
+fn args(n: u64) -> Args {
+    Args { symbols: SymbolValues::new().with(N, n), ..Args::default() }
+}
+
+fn groups() -> Dim {
+    Dim::symbol(N).ceil_div(&Dim::new(64))
+}
+
+#[test]
+fn uploads_dispatches_copies_clears_and_downloads() {
+    on_each(OpenOptions::default(), |device| {
+        for (elements, floor) in [(1usize, false), (63, true), (1000, true), (1000, false)] {
+            let device = if floor { at_floor(&device) } else { device.clone() };
+            let bytes = 4 * elements as u64;
+            let mut work = Recording { label: "all commands".into(), ..Default::default() };
+            let (x, y, z) = (work.slot("x", bytes), work.slot("y", bytes), work.slot("z", bytes));
+            let all = |slot| part(slot, 0, bytes as i64);
+            work.commands.push(Command::Upload { to: all(x), source: UploadSource::Arg(0) });
+            let block = params(Word::Bits(elements as u32), 2.0, 1.0);
+            let grid = Dim::new(elements.div_ceil(64) as i64);
+            dispatch(&mut work, affine(), block, &[(x, Read), (y, ReadWrite)], grid);
+            work.commands.push(Command::Copy { from: all(y), to: all(z) });
+            work.commands.push(Command::Clear { range: part(y, 0, 4) });
+            download(&mut work, all(y));
+            download(&mut work, all(z));
+            download(&mut work, part(z, 0, 0));
+
+            let input: Vec<f32> = (0..elements).map(|i| i as f32 - 7.0).collect();
+            let mut want: Vec<f32> = input.iter().map(|v| v * 2.0 + 1.0).collect();
+            let slots =
+                [(); 3].map(|()| Some(whole(device.alloc(bytes, Usage::Working).unwrap(), bytes)));
+            let uploads = vec![to_bytes(&input)];
+            let got = run(&*device, &work, &slots, Args { uploads, ..Args::default() });
+            assert_eq!(got[1], want, "{elements}");
+            want[0] = 0.0;
+            assert_eq!(got[0], want, "{elements}");
+            assert_eq!(got[2], [0.0; 0]);
+        }
+    });
+}
+
+#[test]
+fn memory_starts_as_zeros_and_writes_of_odd_length_fill_the_last_word() {
+    on_each(OpenOptions::default(), |device| {
+        let buffer = device.alloc(10, Usage::Weights).unwrap();
+        let at = |offset, bytes| BufferRange { buffer, offset, bytes };
+        device.write(at(4, 5), &[1, 2, 3, 4, 5]).unwrap();
+        let mut work = Recording::default();
+        let slot = work.slot("w", 10);
+        download(&mut work, part(slot, 0, 12));
+        let prepared = device.prepare(&work, &[Some(at(0, 10))]).unwrap();
+        let ticket = device.submit(&[(prepared, Args::default())]).unwrap();
+        let done = block_on(device.wait(ticket)).unwrap();
+        assert_eq!(done.downloads, [[0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 0, 0]]);
+        for (range, bytes) in
+            [(at(8, 4), 4), (at(2, 4), 4), (at(0, 4), 3), (at(u64::MAX - 3, 4), 4)]
+        {
+            let error = device.write(range, &vec![0; bytes]).unwrap_err();
+            assert!(error.is_invalid(), "{error}");
+        }
+    });
+}
+
+#[test]
+fn one_submit_of_several_works_keeps_their_order() {
+    on_each(OpenOptions::default(), |device| {
+        // Each work uploads x, then y = 2 y + x n: any write that comes too early shows in y.
+        let mut work = Recording { label: "sum".into(), ..Default::default() };
+        let (x, y) = (work.slot("x", 256), work.slot("y", 256));
+        let add = source(
+            "add_times_n",
+            "struct P { n: u32, a: u32, b: u32, c: u32 }
+         @group(0) @binding(0) var<uniform> p: P;
+         @group(0) @binding(1) var<storage, read> x: array<f32>;
+         @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+         @compute @workgroup_size(64)
+         fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+             y[id.x] = y[id.x] * 2.0 + x[id.x] * f32(p.n);
+         }",
+            &[Read, ReadWrite],
+            4,
+        );
+        work.commands.push(Command::Upload { to: part(x, 0, 256), source: UploadSource::Arg(0) });
+        let block = warploom::provider::ParamBlock(vec![Word::Dim(Dim::symbol(N))]);
+        dispatch(&mut work, add.clone(), block.clone(), &[(x, Read), (y, ReadWrite)], Dim::new(1));
+        // Not at the head: must not overtake the dispatch before it.
+        work.commands.push(Command::Upload { to: part(x, 0, 256), source: UploadSource::Arg(1) });
+        dispatch(&mut work, add, block, &[(x, Read), (y, ReadWrite)], Dim::new(1));
+        download(&mut work, part(y, 0, 256));
+        compile(&*device, &work);
+        let slots = [Some(floats(&*device, &[0.0; 64])), Some(floats(&*device, &[0.0; 64]))];
+        let first = device.prepare(&work, &slots).unwrap();
+        let second = device.prepare(&work, &slots).unwrap();
+        let with = |n, a: f32, b: f32| Args {
+            uploads: vec![to_bytes(&[a; 64]), to_bytes(&[b; 64])],
+            ..args(n)
+        };
+        let list = [
+            (first, with(1, 1.0, 2.0)),
+            (first, with(2, 1.0, 2.0)),
+            (second, with(3, 1.0, 2.0)),
+            (first, with(1, 7.0, 8.0)),
+        ];
+        for round in 0..2 {
+            let ticket = device.submit(&list).unwrap();
+            let done = block_on(device.wait(ticket)).unwrap();
+            let got: Vec<f32> = done.downloads.iter().map(|bytes| to_floats(bytes)[63]).collect();
+            let mut want = Vec::new();
+            let mut y = 0.0f32;
+            for _ in 0..=round {
+                want.clear();
+                for term in [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [7.0, 8.0]] {
+                    y = (y * 2.0 + term[0]) * 2.0 + term[1];
+                    want.push(y);
+                }
+            }
+            assert_eq!(got, want, "round {round}");
+        }
+    });
+}
+
+#[test]
+fn sizes_change_from_submit_to_submit() {
+    on_each(OpenOptions::default(), |device| {
+        let mut work = Recording { label: "symbols".into(), ..Default::default() };
+        let (x, y) = (work.slot("x", 4000), work.slot("y", 4000));
+        let n = Dim::symbol(N);
+        let block = params(Word::dim(&n).unwrap(), 3.0, 0.0);
+        dispatch(&mut work, affine(), block, &[(x, Read), (y, ReadWrite)], groups());
+        let mut range = part(y, 0, 0);
+        range.bytes = n * Dim::new(4);
+        download(&mut work, range);
+        compile(&*device, &work);
+        let input: Vec<f32> = (0..1000).map(|i| i as f32).collect();
+        let slots = [Some(floats(&*device, &input)), Some(floats(&*device, &[0.0; 1000]))];
+        let prepared = device.prepare(&work, &slots).unwrap();
+        let before = device.counters();
+        for n in [1u64, 64, 65, 0, 1000] {
+            let ticket = device.submit(&[(prepared, args(n))]).unwrap();
+            let done = block_on(device.wait(ticket)).unwrap();
+            let want: Vec<f32> = input[..n as usize].iter().map(|v| v * 3.0).collect();
+            assert_eq!(to_floats(&done.downloads[0]), want, "n = {n}");
+        }
+        // Zero workgroups launch nothing.
+        assert_eq!(device.counters().dispatches - before.dispatches, 4);
+        let unbound = device.submit(&[(prepared, Args::default())]).unwrap_err();
+        assert!(unbound.is_invalid() && unbound.to_string().contains("symbol n"), "{unbound}");
+        let past = device.submit(&[(prepared, args(1001))]).unwrap_err();
+        assert!(past.is_invalid() && past.to_string().contains("slot \"y\""), "{past}");
+        let huge = device.submit(&[(prepared, args(64 * 5_000_000))]).unwrap_err();
+        assert!(huge.is_invalid() && huge.to_string().contains("dispatch \"affine\""), "{huge}");
+    });
+}
+
+#[test]
+fn open_slots_take_a_buffer_at_each_submit() {
+    on_each(OpenOptions::default(), |device| {
+        let mut work = Recording { label: "open".into(), ..Default::default() };
+        let (x, y) = (work.slot("x", 256), work.slot("y", 256));
+        let block = params(Word::Bits(64), 2.0, 0.0);
+        dispatch(&mut work, affine(), block, &[(x, Read), (y, ReadWrite)], Dim::new(1));
+        download(&mut work, part(y, 0, 256));
+        compile(&*device, &work);
+        let out = floats(&*device, &[0.0; 64]);
+        let prepared = device.prepare(&work, &[None, Some(out)]).unwrap();
+        let inputs: Vec<BufferRange> = (0..12).map(|i| floats(&*device, &[i as f32; 64])).collect();
+        // More buffers than bind groups are kept, and each a second time.
+        for i in (0..12).chain(0..12) {
+            let buffers = vec![(x, inputs[i])];
+            let ticket = device.submit(&[(prepared, Args { buffers, ..Args::default() })]).unwrap();
+            let done = block_on(device.wait(ticket)).unwrap();
+            assert_eq!(to_floats(&done.downloads[0]), [2.0 * i as f32; 64]);
+        }
+        let submit = |buffers| device.submit(&[(prepared, Args { buffers, ..Args::default() })]);
+        for (buffers, word) in [
+            (vec![], "has no buffer"),
+            (vec![(y, inputs[0])], "not left open"),
+            (vec![(x, out)], "share"),
+            (vec![(x, BufferRange { offset: 4, bytes: 252, ..inputs[0] })], "needs 256"),
+        ] {
+            let error = submit(buffers).unwrap_err();
+            assert!(error.is_invalid() && error.to_string().contains(word), "{error}");
+        }
+    });
+}
+
+#[test]
+fn copies_within_one_buffer_and_overlaps() {
+    on_each(OpenOptions::default(), |device| {
+        let mut work = Recording { label: "within".into(), ..Default::default() };
+        let slot = work.slot("s", 64);
+        work.commands.push(Command::Copy { from: part(slot, 0, 16), to: part(slot, 32, 16) });
+        download(&mut work, part(slot, 0, 64));
+        let values: Vec<f32> = (0..16).map(|i| i as f32).collect();
+        let range = floats(&*device, &values);
+        let mut want = values.clone();
+        want.copy_within(0..4, 8);
+        assert_eq!(run(&*device, &work, &[Some(range)], Args::default()), [want]);
+        work.commands[0] = Command::Copy { from: part(slot, 0, 16), to: part(slot, 12, 16) };
+        let prepared = device.prepare(&work, &[Some(range)]).unwrap();
+        let error = device.submit(&[(prepared, Args::default())]).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains("overlaps"), "{error}");
+    });
+}
+
+#[test]
+fn timestamps_grow() {
+    on_each(OpenOptions::default(), |device| {
+        let mut work = Recording { label: "timed".into(), ..Default::default() };
+        let y = work.slot("y", 256);
+        work.commands.push(Command::Timestamp);
+        let block = params(Word::Bits(64), 1.0, 1.0);
+        dispatch(&mut work, affine_in_place(), block, &[(y, ReadWrite)], Dim::new(1));
+        work.commands.push(Command::Timestamp);
+        download(&mut work, part(y, 0, 256));
+        let slots = [Some(floats(&*device, &[0.0; 64]))];
+        compile(&*device, &work);
+        if device.profile().has_timestamps {
+            let prepared = device.prepare(&work, &slots).unwrap();
+            let list = [(prepared, Args::default()), (prepared, Args::default())];
+            let ticket = device.submit(&list).unwrap();
+            let done = block_on(device.wait(ticket)).unwrap();
+            assert_eq!(to_floats(&done.downloads[1]), [2.0; 64]);
+            assert_eq!(done.timestamps.len(), 4);
+            assert!(done.timestamps[0] > 0 && done.timestamps.is_sorted(), "{:?}", done.timestamps);
+            assert!(done.timestamps[3] > done.timestamps[0], "{:?}", done.timestamps);
+        }
+        let floor = at_floor(&device);
+        assert!(!floor.profile().has_timestamps);
+        compile(&*floor, &work);
+        let slots = [Some(floats(&*floor, &[0.0; 64]))];
+        let error = floor.prepare(&work, &slots).unwrap_err();
+        assert!(error.is_unsupported(), "{error}");
+    });
+}
+
+#[test]
+fn many_dispatches_share_parameters_and_survive_freed_kernels() {
+    on_each(OpenOptions::default(), |device| {
+        let mut work = Recording { label: "chain".into(), ..Default::default() };
+        let y = work.slot("y", 4096);
+        for i in 0..200 {
+            let block = params(Word::Bits(1024), 1.0, (i % 3) as f32);
+            dispatch(&mut work, affine_in_place(), block, &[(y, ReadWrite)], Dim::new(16));
+        }
+        download(&mut work, part(y, 0, 4096));
+        compile(&*device, &work);
+        let slots = [Some(floats(&*device, &[0.0; 1024]))];
+        let prepared = device.prepare(&work, &slots).unwrap();
+        device.free(Resource::Kernel(affine_in_place()));
+        let ticket = device.submit(&[(prepared, Args::default())]).unwrap();
+        device.free(Resource::Prepared(prepared));
+        let done = block_on(device.wait(ticket)).unwrap();
+        let want: f32 = (0..200).map(|i| (i % 3) as f32).sum();
+        assert_eq!(to_floats(&done.downloads[0]), [want; 1024]);
+        let error = device.prepare(&work, &slots).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains("not compiled"), "{error}");
+    });
+}
+
+#[test]
+fn the_noop_device_counts() {
+    let device = webgpu::noop_device(&OpenOptions::default());
+    assert_eq!(device.profile().kind, DeviceKind::Null);
+    let mut work = Recording::default();
+    let y = work.slot("y", 256);
+    let block = params(Word::Bits(64), 1.0, 1.0);
+    dispatch(&mut work, affine_in_place(), block.clone(), &[(y, ReadWrite)], Dim::new(1));
+    dispatch(&mut work, affine_in_place(), block, &[(y, ReadWrite)], groups());
+    download(&mut work, part(y, 0, 256));
+    compile(&*device, &work);
+    let slots = [Some(floats(&*device, &[0.0; 64]))];
+    let prepared = device.prepare(&work, &slots).unwrap();
+    for n in [0, 1, 64] {
+        let ticket = device.submit(&[(prepared, args(n))]).unwrap();
+        assert_eq!(block_on(device.wait(ticket)).unwrap().downloads[0].len(), 256);
+    }
+    let want = Counters {
+        allocations: 1,
+        allocated_bytes: 256,
+        dispatches: 5,
+        submits: 3,
+        waits: 3,
+        compiles: 1,
+        uploaded_bytes: 256,
+        staged_bytes: 256,
+        downloaded_bytes: 768,
+    };
+    assert_eq!(device.counters(), want);
+    device.free(Resource::Buffer(slots[0].unwrap().buffer));
+    assert_eq!(device.counters().allocated_bytes, 0);
+}
+
+/// Launches that come again may be kept as one thing by a device: what changes must reach them.
+#[test]
+fn work_that_comes_again_follows_its_arguments() {
+    on_each(OpenOptions::default(), |device| {
+        let mut work = Recording { label: "again".into(), ..Default::default() };
+        let (x, y) = (work.slot("x", 4000), work.slot("y", 4000));
+        let n = Word::dim(&Dim::symbol(N)).unwrap();
+        // y = x, then twelve times y = 2 y + 1 over the first n elements, in two stretches.
+        let all = params(Word::Bits(1000), 1.0, 0.0);
+        dispatch(&mut work, affine(), all, &[(x, Read), (y, ReadWrite)], Dim::new(16));
+        for i in 0..12 {
+            if i == 6 {
+                work.commands.push(Command::Copy { from: part(y, 0, 4), to: part(y, 3996, 4) });
+            }
+            let block = params(n.clone(), 2.0, 1.0);
+            dispatch(&mut work, affine_in_place(), block, &[(y, ReadWrite)], groups());
+        }
+        download(&mut work, part(y, 0, 4000));
+        compile(&*device, &work);
+        let inputs = [1.0f32, 5.0].map(|value| floats(&*device, &[value; 1000]));
+        let out = floats(&*device, &[0.0; 1000]);
+        let prepared = device.prepare(&work, &[None, Some(out)]).unwrap();
+        let before = device.counters().dispatches;
+        let rounds = [(900u64, 0), (900, 0), (64, 1), (0, 1), (999, 0), (1, 1), (0, 0), (900, 1)];
+        for (n, which) in rounds {
+            let buffers = vec![(x, inputs[which])];
+            let ticket = device.submit(&[(prepared, Args { buffers, ..args(n) })]).unwrap();
+            let done = block_on(device.wait(ticket)).unwrap();
+            let start = [1.0f32, 5.0][which];
+            let after = |steps: i32| (start + 1.0) * 2.0f32.powi(steps) - 1.0;
+            let mut want = vec![start; 1000];
+            want[..n as usize].fill(after(12));
+            want[999] = if n == 0 { start } else { after(6) };
+            assert_eq!(to_floats(&done.downloads[0]), want, "n = {n} of input {which}");
+        }
+        let launched = device.counters().dispatches - before;
+        assert_eq!(launched, rounds.iter().map(|(n, _)| if *n == 0 { 1 } else { 13 }).sum::<u64>());
+    });
+}
