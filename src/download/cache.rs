@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
@@ -21,6 +22,12 @@ pub(super) fn is_safe(name: &str) -> bool {
         && parts()
             .all(|part| !part.is_empty() && part != "." && part != ".." && !part.ends_with(' '))
         && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// A name for a file until it is whole, which no other thread or process writes.
+fn unfinished() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// An error of the system about a path.
@@ -100,7 +107,7 @@ impl Repo {
 
     pub(super) fn set_commit(&self, commit: &str) -> Result<()> {
         let path = self.folder.join("refs").join("main");
-        let new = path.with_extension(format!("{}.new", std::process::id()));
+        let new = path.with_extension(unfinished());
         fs::write(&new, commit).map_err(|e| io("write", &new, e))?;
         fs::rename(&new, &path).map_err(|e| io("rename", &new, e))
     }
@@ -146,7 +153,7 @@ impl Repo {
         if fs::read_link(&path).is_ok_and(|old| old == target) {
             return Ok(());
         }
-        let new = folder.join(format!(".{}.new", std::process::id()));
+        let new = folder.join(format!(".{}", unfinished()));
         let made = match symlink(&target, &new) {
             Ok(()) => Ok(()),
             Err(_) => fs::copy(self.blob(blob), &new).map(drop),
