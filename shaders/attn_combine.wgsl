@@ -14,14 +14,18 @@ const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u && WG <= 256u;
 const MAX_SPLITS: u32 = 64u;
 const TEAMS: u32 = max(WG / HEAD_DIM, 1u);
 const LOWEST: f32 = -3.4028234e38;
-const OWN_READS: u32 = 1u;
+const SPANS: u32 = 2u;
 
 struct Params {
     tokens: u32,
     heads: u32,
     head_dim: u32,
     kv_len: u32,
+#ifdef spans
+    spans_offset: u32,
+#else
     past: u32,
+#endif
     window: u32,
     causal: u32,
     splits: u32,

@@ -20,7 +20,7 @@ const KEY_THREADS: u32 = 4u;
 const PER_THREAD: u32 = (NUMS + WG - 1u) / WG;
 const TEAMS: u32 = max(WG / NUMS, 1u);
 const LOWEST: f32 = -3.4028234e38;
-const OWN_READS: u32 = 3u;
+const SPANS: u32 = 4u;
 
 struct Params {
     tokens: u32,
@@ -28,7 +28,11 @@ struct Params {
     kv_heads: u32,
     head_dim: u32,
     kv_len: u32,
+#ifdef spans
+    spans_offset: u32,
+#else
     past: u32,
+#endif
     window: u32,
     causal: u32,
     q_offset: u32,

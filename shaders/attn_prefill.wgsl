@@ -23,7 +23,7 @@ const K_STAGE: u32 = TOKENS * STRIDE;
 // Pairs of keys whose values fit in the stage.
 const V_PAIRS: u32 = min(PAIRS, STAGE / 2u / NUMS);
 const LOWEST: f32 = -3.4028234e38;
-const OWN_READS: u32 = 3u;
+const SPANS: u32 = 4u;
 
 struct Params {
     tokens: u32,

@@ -29,6 +29,7 @@ const OWN_SCORES: u32 = (SCORES + WG - 1u) / WG;
 const TEAMS: u32 = max(WG / NUMS, 1u);
 const TEAM_KEYS: u32 = (KEYS + TEAMS - 1u) / TEAMS;
 const PER_THREAD: u32 = (NUMS + WG - 1u) / WG;
+const SPANS: u32 = 4u;
 const LOWEST: f32 = -3.4028234e38;
 
 // What every device has of workgroup memory, in words.
@@ -40,7 +41,11 @@ struct Params {
     kv_heads: u32,
     head_dim: u32,
     kv_len: u32,
+#ifdef spans
+    spans_offset: u32,
+#else
     past: u32,
+#endif
     window: u32,
     causal: u32,
     splits: u32,
@@ -61,7 +66,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> q: array<Num>;
 @group(0) @binding(2) var<storage, read> k: array<Num>;
 @group(0) @binding(3) var<storage, read> v: array<Num>;
-@group(0) @binding(4) var<storage, read_write> part: array<f32>;
+@group(0) @binding(1u + OWN_READS) var<storage, read_write> part: array<f32>;
 
 // Queries; at the end sums of the teams.
 var<workgroup> nums: array<Num, HEADS * TEAMS * NUMS>;

@@ -154,6 +154,7 @@ pub(crate) struct Choice {
 Examples:
   warploom bench
   warploom bench --model model.gguf --prompt-tokens 1024 --tokens 256
+  warploom bench --sequences 8 --prompt-tokens 64     # also 8 at once
   warploom bench --device cpu --json")]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
@@ -164,6 +165,9 @@ pub(crate) struct BenchArgs {
     /// Tokens to write after it (default: 128, less if the context is short)
     #[arg(short = 'n', long, value_name = "N", value_parser = at_least_one)]
     pub(crate) tokens: Option<usize>,
+    /// Also time so many sequences that are decoded at once, a token of each in one run
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = at_least_one)]
+    pub(crate) sequences: usize,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

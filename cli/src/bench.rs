@@ -16,7 +16,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let mut loaded = {
         let progress = Progress::new(args.json);
-        Loaded::open_clocked(&args.place, &mut |done, total| progress.set(done, total))?
+        Loaded::open_clocked(&args.place, args.sequences, &mut |done, total| {
+            progress.set(done, total)
+        })?
     };
     if !args.json {
         tell(loaded.startup_line());
@@ -153,7 +155,18 @@ fn table(subject: &Subject, m: &Measured) -> String {
         ),
         ("host time", host),
     ];
-    rows.iter().map(|(name, value)| format!("{name:13}  {value}\n")).collect()
+    let each = m.each.as_ref().map(|each| {
+        let rate = units::rate(each.tokens as f64, each.seconds);
+        let text = format!(
+            "{} tokens in {}: {rate:.1} tokens/s, {:.2} times those of one",
+            each.tokens,
+            units::seconds(each.seconds),
+            rate / decode.max(f64::MIN_POSITIVE)
+        );
+        (format!("{} at once", each.sequences), text)
+    });
+    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(each);
+    rows.map(|(name, value)| format!("{name:13}  {value}\n")).collect()
 }
 
 fn report(subject: &Subject, m: &Measured) -> Value {
@@ -185,12 +198,19 @@ fn report(subject: &Subject, m: &Measured) -> Value {
             "allocations_per_token": m.each(m.allocations),
             "host_seconds_per_token": m.host_seconds(profile),
         },
+        "decode_each": m.each.as_ref().map(|each| json!({
+            "sequences": each.sequences,
+            "tokens": each.tokens,
+            "seconds": each.seconds,
+            "tokens_per_second": units::rate(each.tokens as f64, each.seconds),
+        })),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::MeasuredEach;
 
     fn subject(bandwidth: u64, kind: DeviceKind) -> Subject {
         Subject {
@@ -217,6 +237,7 @@ mod tests {
             submits: 100,
             waits: 100,
             allocations: 0,
+            each: None,
         }
     }
 
@@ -235,6 +256,17 @@ host time      100 us a token
 ";
         let subject = subject(200_000_000_000, DeviceKind::Discrete);
         assert_eq!(table(&subject, &measured()), want);
+    }
+
+    #[test]
+    fn several_sequences_are_set_against_one() {
+        let each = Some(MeasuredEach { sequences: 8, tokens: 800, seconds: 0.4 });
+        let (subject, measured) = (subject(0, DeviceKind::Cpu), Measured { each, ..measured() });
+        let text = table(&subject, &measured);
+        let want =
+            "8 at once      800 tokens in 400.0 ms: 2000.0 tokens/s, 4.00 times those of one";
+        assert!(text.contains(want), "{text}");
+        assert_eq!(report(&subject, &measured)["decode_each"]["sequences"], 8);
     }
 
     #[test]

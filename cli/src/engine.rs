@@ -89,6 +89,16 @@ pub(crate) struct Measured {
     pub(crate) submits: u64,
     pub(crate) waits: u64,
     pub(crate) allocations: u64,
+    /// Several sequences at once, where that was asked for.
+    pub(crate) each: Option<MeasuredEach>,
+}
+
+/// What a benchmark of several sequences saw.
+pub(crate) struct MeasuredEach {
+    pub(crate) sequences: usize,
+    /// Of all sequences.
+    pub(crate) tokens: usize,
+    pub(crate) seconds: f64,
 }
 
 /// A model on a device.
@@ -131,12 +141,13 @@ impl Loaded {
     ) -> anyhow::Result<Loaded> {
         // A bad file is told before any driver is woken.
         let model = open_model(place)?;
-        Loaded::on(place, model, open_runtime(place)?, None, progress)
+        Loaded::on(place, model, open_runtime(place)?, None, 1, progress)
     }
 
-    /// With a clock on the device's `wait`, for [`Loaded::bench`].
+    /// With a clock on the device's `wait` and room for several sequences, for [`Loaded::bench`].
     pub(crate) fn open_clocked(
         place: &Place,
+        sequences: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
         let model = open_model(place)?;
@@ -144,7 +155,7 @@ impl Loaded {
         let line = plain.startup_line();
         let clock = Arc::new(Clocked::new(plain.device().clone()));
         let runtime = Runtime::on(clock.clone(), plain.sync(), plain.pool().budget())?;
-        let mut loaded = Loaded::on(place, model, runtime, Some(clock), progress)?;
+        let mut loaded = Loaded::on(place, model, runtime, Some(clock), sequences, progress)?;
         loaded.startup_line = line;
         Ok(loaded)
     }
@@ -154,10 +165,15 @@ impl Loaded {
         model: Arc<Model>,
         runtime: Runtime,
         clock: Option<Arc<Clocked>>,
+        sequences: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
         let runtime = Arc::new(runtime);
-        let options = SessionOptions { context: place.context, compute: place.compute };
+        let options = SessionOptions {
+            sequences: Some(sequences),
+            context: place.context,
+            compute: place.compute,
+        };
         let session = Session::new(runtime.clone(), model, options, progress)?;
         Ok(Loaded {
             session,
@@ -273,7 +289,40 @@ impl Loaded {
             submits: after.submits - before.submits,
             waits: after.waits - before.waits,
             allocations: after.allocations - before.allocations,
+            each: self.bench_each(&ids, tokens)?,
         })
+    }
+
+    /// Times `tokens` tokens of each of the session's sequences behind a prompt, if it has several.
+    fn bench_each(&mut self, ids: &[u32], tokens: usize) -> anyhow::Result<Option<MeasuredEach>> {
+        let sequences = self.session.sequences();
+        if sequences == 1 {
+            return Ok(None);
+        }
+        let session = &mut self.session;
+        for sequence in 0..sequences {
+            session.truncate_sequence(sequence, 0)?;
+            session.run_sequence_blocking(sequence, ids, Wanted::Cache)?;
+        }
+        let mut next: Vec<(usize, u32)> = (0..sequences).map(|s| (s, ids[0])).collect();
+        let mut step = |session: &mut Session| -> anyhow::Result<()> {
+            let bytes = session.run_each_blocking(&next, Wanted::Token)?;
+            for ((_, token), word) in next.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *token = u32::from_le_bytes(*word);
+            }
+            Ok(())
+        };
+        // The first one makes the plan.
+        step(session)?;
+        for sequence in 0..sequences {
+            session.truncate_sequence(sequence, ids.len())?;
+        }
+        let begin = Instant::now();
+        for _ in 0..tokens {
+            step(session)?;
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        Ok(Some(MeasuredEach { sequences, tokens: tokens * sequences, seconds }))
     }
 
     fn warm_up(&mut self, ids: &[u32], busy: Duration) -> anyhow::Result<()> {

@@ -58,6 +58,9 @@ impl Engine for Attention {
         if !matches!(query.op, Op::Attention { .. }) {
             return Err(OTHER_OPERATION.into());
         }
+        if self.prefill && spans(query).is_some() {
+            return Err("tokens see spans of keys, which need not be neighbours".into());
+        }
         if self.subgroup && !(query.is_wgsl() && query.profile.has_subgroups) {
             return Err("the device has no subgroups".into());
         }
@@ -91,6 +94,7 @@ impl Engine for Attention {
             false => (tokens, if self.subgroup { 0.25 } else { 0.2 }),
         };
         let few = query.upper(&q.shape[0]).is_ok_and(|t| t <= FEW_TOKENS);
+        let few = few || spans(query).is_some();
         let penalty = if self.prefill == few { 4.0 } else { 1.0 };
         let bytes = query.total_bytes() * passes.max(1.0) * penalty;
         // A workgroup by itself waits for one tile of keys after another.
@@ -101,12 +105,13 @@ impl Engine for Attention {
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
-        let Op::Attention { scale, causal, window, past } = query.op else {
+        let Op::Attention { scale, causal, window, .. } = query.op else {
             return Err(Error::invalid(format!("{} is not attention", query.op.name())));
         };
         let [q, k, v] = operands(query, out)?;
+        let place = Place::new(query, out)?;
         let (tokens, heads, head_dim) = (&q.shape[0], &q.shape[1], &q.shape[2]);
-        let kernel = if self.prefill { "attn_prefill" } else { "attn_decode" };
+        let kernel = if self.prefill { "attn_prefill" } else { place.kernel("attn_decode") };
         let size = query.upper(head_dim)? as u32;
         let mut spec = AssetSpec::new(kernel);
         if query.is_wgsl() {
@@ -132,10 +137,10 @@ impl Engine for Attention {
                 .dim("kv_heads", &k.shape[1])?
                 .dim("head_dim", head_dim)?
                 .dim("kv_len", &k.shape[0])?
-                .dim("past", past)?
                 .u32("window", window.unwrap_or(0))
                 .u32("causal", u32::from(*causal))
                 .heads([&q, &k, &v])?
+                .place(&place)?
                 .dim("y_offset", &query.output.layout.offset)?
                 .f32("scale", *scale)
                 .bind(query.output.tensor)
@@ -155,6 +160,51 @@ pub(super) fn operands(query: &Query, out: &mut Lowering) -> Result<[View; 3]> {
         }
     };
     Ok([inner(0)?, inner(1)?, inner(2)?])
+}
+
+/// The spans of keys that tokens see, the fourth operand.
+pub(super) fn spans<'a>(query: &'a Query) -> Option<&'a View> {
+    query.operands.get(3)
+}
+
+/// Where tokens stand among the keys.
+pub(super) enum Place {
+    /// One after another, from this key on.
+    Past(Dim),
+    /// Each at the end of its span.
+    Spans(View),
+}
+
+impl Place {
+    pub(super) fn new(query: &Query, out: &mut Lowering) -> Result<Place> {
+        match (spans(query), query.op) {
+            (Some(spans), _) => Ok(Place::Spans(out.contiguous(spans)?)),
+            (None, Op::Attention { past, .. }) => Ok(Place::Past(past.clone())),
+            (None, op) => Err(Error::invalid(format!("{} is not attention", op.name()))),
+        }
+    }
+
+    /// The kernel of a name that takes this.
+    pub(super) fn kernel(&self, name: &'static str) -> &'static str {
+        match (self, name) {
+            (Place::Past(_), name) => name,
+            (Place::Spans(_), "attn_decode") => "attn_decode_spans",
+            (Place::Spans(_), "attn_split") => "attn_split_spans",
+            (Place::Spans(_), _) => "attn_combine_spans",
+        }
+    }
+}
+
+impl Call {
+    /// Sets where tokens stand, and binds their spans.
+    pub(super) fn place(self, place: &Place) -> Result<Call> {
+        match place {
+            Place::Past(past) => self.dim("past", past),
+            Place::Spans(spans) => {
+                Ok(self.dim("spans_offset", &spans.layout.offset)?.bind(spans.tensor))
+            }
+        }
+    }
 }
 
 /// Whether every head of these lies at a multiple of four elements and is as long.

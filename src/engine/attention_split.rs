@@ -4,7 +4,7 @@
 //! number of slices is fixed when planning, from the device and the most keys there can be; how
 //! long they are is known at each run, and slices that a short past leaves empty end at once.
 
-use super::attention::{FEW_TOKENS, in_quads, operands, units};
+use super::attention::{FEW_TOKENS, Place, in_quads, operands, spans, units};
 use super::knobs::Knob;
 use super::lowering::{Call, Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
@@ -96,7 +96,7 @@ impl Engine for SplitAttention {
             return Err("the device spreads keys its own way".into());
         }
         let [tokens, _, _, head_dim, _] = uppers(query).map_err(|e| e.to_string())?;
-        if tokens > FEW_TOKENS {
+        if tokens > FEW_TOKENS && spans(query).is_none() {
             return Err(format!("{tokens} tokens, meant for {FEW_TOKENS} at most"));
         }
         match query.operands[0].shape[2].as_const() {
@@ -128,12 +128,13 @@ impl Engine for SplitAttention {
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
-        let Op::Attention { scale, causal, window, past } = query.op else {
+        let Op::Attention { scale, causal, window, .. } = query.op else {
             return Err(Error::invalid(format!("{} is not attention", query.op.name())));
         };
         let cut = cut(query)?;
         let splits = cut.splits.value(query.knobs);
         let [q, k, v] = operands(query, out)?;
+        let place = Place::new(query, out)?;
         let (tokens, heads, head_dim) = (&q.shape[0], &q.shape[1], &q.shape[2]);
         let kv_heads = &k.shape[1];
         let size = query.upper(head_dim)? as u32;
@@ -143,7 +144,6 @@ impl Engine for SplitAttention {
                 .dim("heads", heads)?
                 .dim("head_dim", head_dim)?
                 .dim("kv_len", &k.shape[0])?
-                .dim("past", past)?
                 .u32("window", window.unwrap_or(0))
                 .u32("causal", u32::from(*causal))
                 .u32("splits", splits)
@@ -153,7 +153,7 @@ impl Engine for SplitAttention {
         let shape = Shape::new([rows * (head_dim.clone() + Dim::new(2))]);
         let part = out.temp(format!("{}.part", out.label), &shape, DType::F32)?;
 
-        let mut spec = AssetSpec::new("attn_split")
+        let mut spec = AssetSpec::new(place.kernel("attn_split"))
             .constant("WG", cut.threads)
             .constant("HEAD_DIM", size)
             .constant("HEADS", cut.heads);
@@ -165,17 +165,19 @@ impl Engine for SplitAttention {
             both(Call::new(spec))?
                 .dim("kv_heads", kv_heads)?
                 .heads([&q, &k, &v])?
+                .place(&place)?
                 .f32("scale", *scale)
                 .bind(part.tensor)
                 .grid([groups, tokens.clone(), Dim::from(splits)]),
         )?;
-        let spec = AssetSpec::new("attn_combine")
+        let spec = AssetSpec::new(place.kernel("attn_combine"))
             .constant("WG", COMBINE_THREADS)
             .constant("HEAD_DIM", size);
         out.call(
             both(Call::new(spec))?
                 .dim("y_offset", &query.output.layout.offset)?
                 .bind(part.tensor)
+                .place(&place)?
                 .bind(query.output.tensor)
                 .around_query(query)?
                 .grid([heads.clone(), tokens.clone(), Dim::new(1)]),

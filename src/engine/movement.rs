@@ -1,4 +1,4 @@
-//! Operations that move elements: gather, update of a state, concat, pad.
+//! Operations that move elements: gather, update of a state, scatter, concat, pad.
 
 use super::elementwise::{self, part};
 use super::lowering::{Call, Lowering, View};
@@ -118,6 +118,84 @@ impl Gather {
                 .bind(ids.tensor)
                 .bind(y.tensor)
                 .grid(grid),
+        )
+    }
+}
+
+/// Rows of a state by their numbers.
+pub(super) struct Scatter {
+    id: EngineId,
+}
+
+impl Scatter {
+    pub(super) fn new() -> Scatter {
+        Scatter { id: EngineId::new("catalogue.scatter_rows") }
+    }
+}
+
+/// Elements of a row, behind the first axis.
+fn row_of(view: &View) -> Dim {
+    view.shape.dims()[1..].iter().cloned().fold(Dim::new(1), |a, b| a * b)
+}
+
+impl Engine for Scatter {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        let (Op::Scatter, [state, ..]) = (query.op, query.operands) else {
+            return Err(OTHER_OPERATION.into());
+        };
+        // Rows of halves are copied by words.
+        match state.dtype.is_half() && !row_of(state).is_multiple_of(2) {
+            true => Err(format!("rows of {} elements of 2 bytes are no words", row_of(state))),
+            false => Ok(()),
+        }
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let src = query.operands.get(1);
+        let rows = src.and_then(|src| query.upper(&src.shape.elements()).ok()).unwrap_or(0);
+        Cost { bytes: 8.0 * rows as f64, flops: 0.0, dispatches: 1.0, efficiency: 0.5 }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let src = &query.operands[1];
+        let per_word = if src.dtype.is_half() { 2 } else { 1 };
+        let words = |dim: &Dim| dim.floor_div(&Dim::new(per_word));
+        let cols = row_of(src);
+        // Rows may lie apart, but what is in one is without gaps.
+        let one = part(src, 0, &Dim::new(0), &Dim::new(1));
+        let whole = one.shape.dims().iter().zip(&one.layout.strides).skip(1);
+        let mut step = cols.clone();
+        let mut dense = true;
+        for (size, stride) in whole {
+            step = step.floor_div(size);
+            dense &= size.is(1) || *stride == step;
+        }
+        let aligned = [&src.layout.offset, &src.layout.strides[0]];
+        let src = match dense && aligned.iter().all(|d| per_word == 1 || d.is_multiple_of(2)) {
+            true => src.clone(),
+            false => out.contiguous(src)?,
+        };
+        let rows = out.contiguous(&query.operands[2])?;
+        let count = &src.shape[0];
+        let [gy, gz, _] = out.fold(count.clone());
+        let columns = words(&cols).ceil_div(&Dim::from(catalogue::GATHER_COLUMNS));
+        out.call(
+            Call::new(AssetSpec::new("scatter_rows"))
+                .dim("count", count)?
+                .dim("size", &query.output.shape[0])?
+                .dim("cols", &words(&cols))?
+                .dim("x_offset", &words(&src.layout.offset))?
+                .dim("x_stride", &words(&src.layout.strides[0]))?
+                .dim("rows_offset", &rows.layout.offset)?
+                .dim("y_offset", &words(&query.output.layout.offset))?
+                .bind(src.tensor)
+                .bind(rows.tensor)
+                .bind(query.output.tensor)
+                .grid([columns, gy, gz]),
         )
     }
 }

@@ -8,7 +8,7 @@ use super::conv::Conv;
 use super::elementwise::{self, Elementwise};
 use super::linear::Linear;
 use super::matmul::MatMul;
-use super::movement::{CopyInto, Gather};
+use super::movement::{CopyInto, Gather, Scatter};
 use super::reduce::Reduce;
 use super::rows::Rows;
 use super::{Engine, EngineId};
@@ -39,6 +39,7 @@ impl Registry {
         engines.push(Arc::new(MatMul::new()));
         engines.push(Arc::new(Elementwise::new()));
         engines.extend(elementwise::Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
+        engines.push(Arc::new(Scatter::new()));
         engines.push(Arc::new(CopyInto::new()));
         Registry { engines }
     }

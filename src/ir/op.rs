@@ -107,6 +107,10 @@ pub enum Op {
     },
     /// Grouped-query attention; operands q `[tokens, heads, head_dim]`, k and v
     /// `[kv_len, kv_heads, head_dim]`; token `t` stands at key position `past + t`.
+    ///
+    /// A fourth operand, spans `[tokens, 2]` (`i32`), says for each token which keys are its own:
+    /// the first, and the one behind the last. Then `causal` is false and `past` 0, and a token
+    /// stands at the last key of its span. So tokens of several sequences share one table of keys.
     Attention {
         /// Factor on the scores.
         scale: f32,
@@ -131,6 +135,11 @@ pub enum Op {
         /// First index that is written.
         at: Dim,
     },
+    /// A state with row `i` of `src` written at row `rows[i]` of its first axis; operands state
+    /// `[n, rest..]`, src `[r, rest..]`, rows `[r]` (`i32`). A row outside the state is dropped;
+    /// rows are distinct, else it is unknown which of them is kept. As for [`Op::Update`], the
+    /// result is the same memory.
+    Scatter,
     /// Tensors one after another along an axis; the other sizes are equal.
     Concat {
         /// The axis.
@@ -330,9 +339,15 @@ impl Op {
             Op::Rope { .. }
             | Op::Gather { .. }
             | Op::Update { .. }
+            | Op::Scatter
             | Op::Concat { .. }
             | Op::Pad { .. } => OpClass::Special,
         }
+    }
+
+    /// Whether it writes a state, its first operand, in place.
+    pub fn overwrites(&self) -> bool {
+        matches!(self, Op::Update { .. } | Op::Scatter)
     }
 
     /// How the bytes are stored, of a weight or several merged.
@@ -380,6 +395,7 @@ impl Op {
             Op::Attention { .. } => "attention",
             Op::Gather { .. } => "gather",
             Op::Update { .. } => "update",
+            Op::Scatter => "scatter",
             Op::Concat { .. } => "concat",
             Op::Pad { .. } => "pad",
             Op::Reshape(_) => "reshape",

@@ -96,7 +96,7 @@ pub fn live(graph: &Graph) -> Graph {
         alive[id.index()] = true;
     }
     for (id, node) in graph.ids().rev().zip(graph.nodes().iter().rev()) {
-        if alive[id.index()] || matches!(node.op, Op::Update { .. }) {
+        if alive[id.index()] || node.op.overwrites() {
             alive[id.index()] = true;
             for input in &node.inputs {
                 alive[input.index()] = true;
@@ -149,7 +149,7 @@ pub fn topological(graph: &Graph) -> Result<Graph> {
     }
     let mut edges = operand_edges(graph);
     for (id, node) in graph.ids().zip(graph.nodes()) {
-        let (Op::Update { .. }, Some(state)) = (&node.op, node.inputs.first()) else { continue };
+        let (true, Some(state)) = (node.op.overwrites(), node.inputs.first()) else { continue };
         for (reader, other) in graph.ids().zip(graph.nodes()) {
             if reader != id && other.inputs.iter().any(|i| roots[i.index()] == Some(*state)) {
                 edges[reader.index()].push(id);
@@ -204,7 +204,7 @@ pub struct CommonKey {
 /// The key of a node with these operands, or `None` where sharing would change the meaning: an
 /// update writes.
 pub fn common_key(node: &Node, inputs: &[NodeId]) -> Option<CommonKey> {
-    if matches!(node.op, Op::Update { .. }) {
+    if node.op.overwrites() {
         return None;
     }
     Some(CommonKey {

@@ -177,7 +177,7 @@ impl StateReads {
             }
         }
         self.root[id.index()] = root_of(graph, &self.root, id, node);
-        if let (Op::Update { .. }, [state, src]) = (&node.op, node.inputs.as_slice()) {
+        if let (true, [state, src, ..]) = (node.op.overwrites(), node.inputs.as_slice()) {
             if self.root[src.index()] == Some(*state) {
                 return Err(Error::invalid(format!("reads {src}, the memory that it writes")));
             }
@@ -201,7 +201,7 @@ pub(super) fn root_of(
 ) -> Option<NodeId> {
     debug_assert!(id.index() < graph.nodes().len(), "a node of this graph");
     match node.op {
-        Op::State { .. } | Op::Update { .. } => Some(id),
+        Op::State { .. } | Op::Update { .. } | Op::Scatter => Some(id),
         _ if node.op.class() == OpClass::Alias => {
             node.inputs.first().and_then(|input| roots[input.index()])
         }

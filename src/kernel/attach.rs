@@ -162,6 +162,7 @@ fn takes(entry: &Entry) -> (bool, bool) {
     match entry.name {
         "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),
         "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
+        "attn_decode_spans" | "attn_combine_spans" => (false, true),
         _ => (false, false),
     }
 }

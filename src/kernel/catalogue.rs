@@ -14,6 +14,7 @@
 //! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
 pub use super::interface::interface;
+use super::params::*;
 use super::spec::Access;
 use crate::base::Format;
 
@@ -30,7 +31,7 @@ pub const MAX_HEAD_DIM: u32 = 256;
 pub const MAX_SPLITS: u32 = 64;
 /// Tokens of one workgroup of `attn_prefill`.
 pub const PREFILL_TOKENS: u32 = 64;
-/// Columns of one workgroup of `gather_rows_*`.
+/// Columns of one workgroup of `gather_rows_*` and `scatter_rows`.
 pub const GATHER_COLUMNS: u32 = 256;
 /// Elements of one workgroup of `gather`.
 pub const GATHER_GROUP: u32 = 256;
@@ -60,95 +61,6 @@ pub struct Entry {
 }
 
 use Access::{Read, ReadWrite};
-
-const LINEAR_PARAMS: &[&str] = &["m", "n", "k", "x_offset", "x_stride", "y_offset", "y_stride"];
-const LINEAR_BINDINGS: &[(&str, Access)] = &[("w", Read), ("x", Read), ("y", ReadWrite)];
-const ROWS_PARAMS: &[&str] = &["rows", "cols", "x_offset", "x_stride", "y_offset"];
-const UNARY_BINDINGS: &[(&str, Access)] = &[("x", Read), ("y", ReadWrite)];
-const REDUCE_PARAMS: &[&str] = &["outer", "len", "inner", "x_offset", "y_offset"];
-const ROPE_PARAMS: &[&str] = &[
-    "tokens",
-    "heads",
-    "head_dim",
-    "rot_dim",
-    "x_offset",
-    "x_token_stride",
-    "x_head_stride",
-    "pos_offset",
-    "freq_offset",
-    "y_offset",
-];
-const ROPE_BINDINGS: &[(&str, Access)] =
-    &[("x", Read), ("positions", Read), ("freqs", Read), ("y", ReadWrite)];
-const ATTN_PARAMS: &[&str] = &[
-    "tokens",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "kv_len",
-    "past",
-    "window",
-    "causal",
-    "q_offset",
-    "q_token_stride",
-    "q_head_stride",
-    "k_offset",
-    "k_token_stride",
-    "k_head_stride",
-    "v_offset",
-    "v_token_stride",
-    "v_head_stride",
-    "y_offset",
-    "scale",
-];
-const ATTN_BINDINGS: &[(&str, Access)] = &[("q", Read), ("k", Read), ("v", Read), ("y", ReadWrite)];
-const ATTN_SPLIT_PARAMS: &[&str] = &[
-    "tokens",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "kv_len",
-    "past",
-    "window",
-    "causal",
-    "splits",
-    "granule",
-    "q_offset",
-    "q_token_stride",
-    "q_head_stride",
-    "k_offset",
-    "k_token_stride",
-    "k_head_stride",
-    "v_offset",
-    "v_token_stride",
-    "v_head_stride",
-    "scale",
-];
-const ATTN_COMBINE_PARAMS: &[&str] = &[
-    "tokens", "heads", "head_dim", "kv_len", "past", "window", "causal", "splits", "granule",
-    "y_offset",
-];
-const POOL_PARAMS: &[&str] = &[
-    "batch",
-    "channels",
-    "in_h",
-    "in_w",
-    "out_h",
-    "out_w",
-    "kernel_h",
-    "kernel_w",
-    "stride_h",
-    "stride_w",
-    "pad_top",
-    "pad_left",
-    "dilation_h",
-    "dilation_w",
-    "count_pad",
-    "x_offset",
-    "y_offset",
-];
-const REDUCE_DOC: &str = "y[o, i] = reduce over j of x[o, j, i]; x is [outer, len, inner]. \
-    One workgroup for each (o, i), folded over grid x and y.";
 
 /// Every kernel.
 pub static CATALOGUE: &[Entry] = &[
@@ -230,6 +142,16 @@ pub static CATALOGUE: &[Entry] = &[
               256 folded over grid x and y.",
         params: &["outer", "axis_len", "inner", "count", "x_offset", "ids_offset", "y_offset"],
         bindings: &[("x", Read), ("ids", Read), ("y", ReadWrite)],
+        constants: &[],
+        defines: &[],
+    },
+    Entry {
+        name: "scatter_rows",
+        doc: "y[rows[i], c] = x[i, c] for words of 4 bytes; x [count, cols] with a row stride, rows [count] i32, y \
+              [size, cols]. A row outside y is dropped. One workgroup for each (i, 256 columns): grid x = \
+              ceil(cols / 256), y = count folded over y and z.",
+        params: &["count", "size", "cols", "x_offset", "x_stride", "rows_offset", "y_offset"],
+        bindings: &[("x", Read), ("rows", Read), ("y", ReadWrite)],
         constants: &[],
         defines: &[],
     },
@@ -369,6 +291,31 @@ pub static CATALOGUE: &[Entry] = &[
               workgroup for each head (grid x) and token (grid y).",
         params: ATTN_COMBINE_PARAMS,
         bindings: &[("part", Read), ("y", ReadWrite)],
+        constants: &[("WG", 64), ("HEAD_DIM", 64)],
+        defines: &[],
+    },
+    Entry {
+        name: "attn_decode_spans",
+        doc: "attn_decode over a table of keys that several sequences share: a key s is seen where first <= s < \
+              end and (window is 0 or s + window >= end), (first, end) = spans[t]; spans [tokens, 2] i32.",
+        params: ATTN_SPANS_PARAMS,
+        bindings: ATTN_SPANS_BINDINGS,
+        constants: &[("WG", 64), ("HEAD_DIM", 64)],
+        defines: &["subgroup", "vec4"],
+    },
+    Entry {
+        name: "attn_split_spans",
+        doc: "attn_split of keys that are seen as in attn_decode_spans.",
+        params: ATTN_SPLIT_SPANS_PARAMS,
+        bindings: &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("part", ReadWrite)],
+        constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
+        defines: &["vec4"],
+    },
+    Entry {
+        name: "attn_combine_spans",
+        doc: "attn_combine of what attn_split_spans wrote.",
+        params: ATTN_COMBINE_SPANS_PARAMS,
+        bindings: &[("part", Read), ("spans", Read), ("y", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
         defines: &[],
     },

@@ -11,6 +11,7 @@ pub mod attach;
 pub mod catalogue;
 pub mod fused;
 mod interface;
+mod params;
 pub mod source;
 mod spec;
 

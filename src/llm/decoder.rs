@@ -1,7 +1,7 @@
 //! The forward pass of a model as a graph: one for all architectures, whose row says what differs.
 //!
 //! Letters in the shapes: `s` tokens of this run (`seq`), `p` positions in the cache before them
-//! (`past`), `c` positions that the cache holds, `d` width, `h` heads, `g` key and value heads,
+//! (`past`), `c` positions that the cache holds of a sequence, `n` rows of the cache, `d` width, `h` heads, `g` key and value heads,
 //! `e` head size, `f` feed-forward width, `v` vocabulary.
 
 use super::config::{Activation, Architecture, Config};
@@ -14,13 +14,40 @@ use crate::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 pub const SEQ: Symbol = Symbol::new("seq");
 /// Positions in the cache before them.
 pub const PAST: Symbol = Symbol::new("past");
+/// First row of the cache that is the sequence's, where the cache holds several.
+pub const BASE: Symbol = Symbol::new("base");
 
-/// What a run of the decoder is to give.
+/// The keys and values that a decoder keeps: `sequences * context` rows in each layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheShape {
+    /// Sequences.
+    pub sequences: usize,
+    /// Positions of each.
+    pub context: usize,
+}
+
+impl CacheShape {
+    /// Rows of each layer.
+    pub fn rows(&self) -> usize {
+        self.sequences * self.context
+    }
+}
+
+/// Whose tokens a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Run {
+    /// Of one sequence, one after another.
+    One,
+    /// One of each of several sequences.
+    Each,
+}
+
+/// What a run of the decoder is to give; of each sequence, where it has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wanted {
     /// Nothing: it only fills the cache.
     Cache,
-    /// The logits after the last token: `[v]`, f32.
+    /// The logits after the last token: `[1, v]`, f32.
     Logits,
     /// The id of the largest logit after the last token: `[1]`, u32.
     Token,
@@ -31,19 +58,34 @@ pub(super) fn cache_name(kind: char, layer: usize) -> String {
     format!("cache.{layer}.{kind}")
 }
 
-/// The forward pass over `context` positions of cache. Inputs: `tokens` and `positions`, `[s]` i32.
+/// The forward pass over a cache. Inputs: `tokens` and `positions`, `[s]` i32; for a token of each
+/// sequence also `rows` `[s]`, those of the cache that are written, and `spans` `[s, 2]`, first and
+/// one past the last row that each token sees.
 pub(super) fn decoder(
     config: &Config,
     weights: &[Weight],
-    context: usize,
+    cache: CacheShape,
+    run: Run,
     wanted: Wanted,
 ) -> Result<Graph> {
     let architecture = config.architecture;
-    let name = format!("{} {wanted:?}", architecture.name);
-    let mut b = Builder { graph: Graph::new(name), config, architecture, weights, context };
+    let name = match run {
+        Run::One => format!("{} {wanted:?}", architecture.name),
+        Run::Each => format!("{} {wanted:?} each", architecture.name),
+    };
+    let mut graph = Graph::new(name);
     let s = Dim::symbol(SEQ);
-    let tokens = b.graph.input("tokens", Shape::new([s.clone()]), DType::I32); // [s]
-    let positions = b.graph.input("positions", Shape::new([s.clone()]), DType::I32); // [s]
+    let tokens = graph.input("tokens", Shape::new([s.clone()]), DType::I32); // [s]
+    let positions = graph.input("positions", Shape::new([s.clone()]), DType::I32); // [s]
+    let place = match run {
+        Run::One if cache.sequences == 1 => Place::From(Dim::new(0)),
+        Run::One => Place::From(Dim::symbol(BASE)),
+        Run::Each => Place::Rows {
+            rows: graph.input("rows", Shape::new([s.clone()]), DType::I32),
+            spans: graph.input("spans", Shape::new([s.clone(), Dim::new(2)]), DType::I32),
+        },
+    };
+    let mut b = Builder { graph, config, architecture, weights, cache, place };
     let turns = b.weight(ROPE_FREQUENCIES)?; // [rope_dim / 2]
     let local_turns = match config.local_rope_base {
         Some(_) => b.weight(LOCAL_ROPE_FREQUENCIES)?, // [rope_dim / 2]
@@ -76,8 +118,11 @@ pub(super) fn decoder(
         return Ok(b.graph);
     }
 
-    let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
-    let x = b.add("last", last, &[x])?; // [1, d]
+    // From here on a row for each sequence.
+    if run == Run::One {
+        let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
+        x = b.add("last", last, &[x])?; // [1, d]
+    }
     let norm = b.weight("output_norm.weight")?; // [d]
     let x = b.add("output_norm", Op::RmsNorm { eps: config.norm_epsilon }, &[x, norm])?; // [1, d]
     let logits = match config.tied_output {
@@ -102,7 +147,8 @@ impl Config {
     /// Invalid, naming the weight, where a size is not whole blocks of the format.
     pub fn graph(&self, format: Format, context: usize, wanted: Wanted) -> Result<Graph> {
         let stored = |_: &str, _: &[u64], need| Ok((need == Need::Required).then_some(format));
-        decoder(self, &weights::table(self, stored)?, context, wanted)
+        let cache = CacheShape { sequences: 1, context };
+        decoder(self, &weights::table(self, stored)?, cache, Run::One, wanted)
     }
 }
 
@@ -111,7 +157,17 @@ struct Builder<'a> {
     config: &'a Config,
     architecture: &'static Architecture,
     weights: &'a [Weight],
-    context: usize,
+    cache: CacheShape,
+    place: Place,
+}
+
+/// Where the tokens of a run lie in the cache.
+#[derive(Clone)]
+enum Place {
+    /// One after another behind `p` positions of the sequence that begins at this row.
+    From(Dim),
+    /// Each in a row of its own, seeing a span of rows.
+    Rows { rows: NodeId, spans: NodeId },
 }
 
 impl Builder<'_> {
@@ -178,16 +234,23 @@ impl Builder<'_> {
         self.add("", Op::Reshape(Shape::new(shape)), &[x])
     }
 
-    /// The cache of a layer with `x` `[s, g, e]` written at `p`: what is filled of it, `[p + s, g, e]`.
+    /// The cache of a layer with `x` `[s, g, e]` written: what is filled of the sequence,
+    /// `[p + s, g, e]`, or all of it, `[n, g, e]`.
     fn cached(&mut self, layer: usize, kind: char, x: NodeId) -> Result<NodeId> {
         let name = cache_name(kind, layer);
-        let shape = Shape::new([self.context, self.config.kv_heads, self.config.head_dim]);
-        let state = self.graph.state(&name, shape, DType::F32); // [c, g, e]
-        let at = Dim::symbol(PAST);
+        let shape = Shape::new([self.cache.rows(), self.config.kv_heads, self.config.head_dim]);
+        let state = self.graph.state(&name, shape, DType::F32); // [n, g, e]
         let label = format!("blk.{layer}.cache_{kind}");
-        let cache = self.add(label, Op::Update { at: at.clone() }, &[state, x])?; // [c, g, e]
-        let len = at + Dim::symbol(SEQ);
-        self.add("", Op::Slice { axis: 0, start: Dim::new(0), len, step: 1 }, &[cache])
+        let past = Dim::symbol(PAST);
+        match self.place.clone() {
+            Place::From(base) => {
+                let at = base.clone() + past.clone();
+                let cache = self.add(label, Op::Update { at }, &[state, x])?; // [n, g, e]
+                let len = past + Dim::symbol(SEQ);
+                self.add("", Op::Slice { axis: 0, start: base, len, step: 1 }, &[cache])
+            }
+            Place::Rows { rows, .. } => self.add(label, Op::Scatter, &[state, x, rows]),
+        }
     }
 
     /// `[s, h * e]`, `[s, g * e]`, `[s, g * e]` from `h` `[s, d]`.
@@ -228,15 +291,16 @@ impl Builder<'_> {
         let q = self.turned(layer, 'q', q, config.heads, rope)?; // [s, h, e]
         let k = self.turned(layer, 'k', k, config.kv_heads, rope)?; // [s, g, e]
         let v = self.split_heads(v, config.kv_heads)?; // [s, g, e]
-        let k = self.cached(layer, 'k', k)?; // [p + s, g, e]
-        let v = self.cached(layer, 'v', v)?; // [p + s, g, e]
-        let op = Op::Attention {
-            scale: config.attention_scale,
-            causal: true,
-            window: config.window(layer),
-            past: Dim::symbol(PAST),
+        let k = self.cached(layer, 'k', k)?; // [p + s, g, e] or [n, g, e]
+        let v = self.cached(layer, 'v', v)?; // the same
+        let (causal, past, spans) = match self.place {
+            Place::From(_) => (true, Dim::symbol(PAST), None),
+            Place::Rows { spans, .. } => (false, Dim::new(0), Some(spans)),
         };
-        let a = self.add(format!("blk.{layer}.attention"), op, &[q, k, v])?; // [s, h, e]
+        let (scale, window) = (config.attention_scale, config.window(layer));
+        let op = Op::Attention { scale, causal, window, past };
+        let operands: Vec<NodeId> = [q, k, v].into_iter().chain(spans).collect();
+        let a = self.add(format!("blk.{layer}.attention"), op, &operands)?; // [s, h, e]
         let shape = [Dim::symbol(SEQ), (config.heads * config.head_dim).into()];
         let mut a = self.add("", Op::Reshape(Shape::new(shape)), &[a])?; // [s, h * e]
         if self.architecture.sub_norms {

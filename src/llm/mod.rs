@@ -3,12 +3,14 @@
 //! The text side knows no device: `tokenizer` and `utf8` turn text into ids and back, `config`
 //! reads a model's numbers, `sampler` picks the next id from logits. `architecture` is the table
 //! of what differs between models, `weights` finds the tensors, `decoder` is the forward pass as
-//! a graph, `session` holds both on a device and replays a plan for each token, `generate` goes
+//! a graph, `session` holds both on a device and replays a plan for each token, `batch` runs several
+//! sequences of one at once, `generate` goes
 //! from a prompt to text, `chat` from messages to an answer.
 //! `huggingface` tells a folder of safetensors as the GGUF file that it would be, and `quantize`
 //! writes one with smaller weights.
 
 mod architecture;
+mod batch;
 pub mod chat;
 pub mod config;
 mod decoder;
@@ -30,8 +32,8 @@ mod weights;
 #[cfg(test)]
 mod test_file;
 
-pub use decoder::{PAST, SEQ, Wanted};
+pub use decoder::{BASE, CacheShape, PAST, Run, SEQ, Wanted};
 pub use generate::{Event, Finish, GenerateOptions, Generated};
 pub use model::Model;
 pub use sampler::{Sampler, Sampling};
-pub use session::{Session, SessionOptions, class_of, classes};
+pub use session::{MAX_SEQUENCES, Session, SessionOptions, class_of, classes};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::config::Config;
-use super::decoder::{self, Wanted};
+use super::decoder::{self, CacheShape, Run, Wanted};
 #[cfg(not(target_arch = "wasm32"))]
 use super::huggingface::Folder;
 use super::tokenizer::Tokenizer;
@@ -86,7 +86,17 @@ impl Model {
     /// # Errors
     /// None for a model that opened; what graph building says otherwise.
     pub fn graph(&self, context: usize, wanted: Wanted) -> Result<Graph> {
-        decoder::decoder(&self.config, &self.weights, context, wanted)
+        self.graph_of(CacheShape { sequences: 1, context }, Run::One, wanted)
+    }
+
+    /// The forward pass over the cache of several sequences, of tokens of one of them or of a token
+    /// of each. To the inputs of [`Model::graph`] come for a token of each `rows` `[seq]` and
+    /// `spans` `[seq, 2]`, i32; to its symbols for one sequence of several [`BASE`](super::BASE).
+    ///
+    /// # Errors
+    /// As [`Model::graph`].
+    pub fn graph_of(&self, cache: CacheShape, run: Run, wanted: Wanted) -> Result<Graph> {
+        decoder::decoder(&self.config, &self.weights, cache, run, wanted)
     }
 
     pub(super) fn weights(&self) -> &[Weight] {

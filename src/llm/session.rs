@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::decoder::{self, PAST, SEQ, Wanted};
+use super::batch;
+use super::decoder::{self, BASE, CacheShape, PAST, Run, SEQ, Wanted};
 use super::model::Model;
 use super::weights::{self, Weight};
 use crate::base::{ComputeMode, ShapeClass, SymbolValues};
@@ -30,8 +31,11 @@ pub fn classes(context: usize) -> [ShapeClass; 4] {
 /// How to put a model on a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionOptions {
-    /// Positions that the cache holds; `None` is what the model was trained for, at most 4,096.
+    /// Positions that the cache holds of each sequence; `None` is what the model was trained for, at
+    /// most 4,096.
     pub context: Option<usize>,
+    /// Sequences that the cache holds, 1 to [`MAX_SEQUENCES`]; `None` is one.
+    pub sequences: Option<usize>,
     /// How exactly packed weights are multiplied; `None` is [`Session::default_mode`].
     pub compute: Option<ComputeMode>,
 }
@@ -39,16 +43,29 @@ pub struct SessionOptions {
 /// Positions of the cache unless the caller says otherwise.
 const DEFAULT_CONTEXT: usize = 4096;
 
+/// Most sequences of a session.
+pub const MAX_SEQUENCES: usize = 64;
+
 /// A model on a device.
 pub struct Session {
     runtime: Arc<Runtime>,
     model: Arc<Model>,
     resident: Resident,
-    graphs: HashMap<Wanted, Graph>,
-    instances: HashMap<(usize, Wanted), Instance>,
-    context: usize,
+    graphs: HashMap<(Run, Wanted), Graph>,
+    instances: HashMap<Kind, Instance>,
+    cache: CacheShape,
     mode: ComputeMode,
-    past: usize,
+    /// Positions that are filled, of each sequence.
+    pub(super) past: Vec<usize>,
+}
+
+/// What a plan is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    pub(super) run: Run,
+    /// Place in the classes of the run.
+    pub(super) class: usize,
+    pub(super) wanted: Wanted,
 }
 
 impl Session {
@@ -57,7 +74,7 @@ impl Session {
     ///
     /// # Errors
     /// Out of memory, before anything is uploaded, where weights and cache do not fit the budget;
-    /// invalid, for a context of 0 or beyond the model's.
+    /// invalid, for a context of 0 or beyond the model's, or a number of sequences out of range.
     pub fn new(
         runtime: Arc<Runtime>,
         model: Arc<Model>,
@@ -72,7 +89,13 @@ impl Session {
             );
             return Err(Error::invalid(text));
         }
-        check_memory(&runtime, &model, context)?;
+        let sequences = options.sequences.unwrap_or(1);
+        if !(1..=MAX_SEQUENCES).contains(&sequences) {
+            let text = format!("{sequences} sequences, a session has 1 to {MAX_SEQUENCES}");
+            return Err(Error::invalid(text));
+        }
+        let cache = CacheShape { sequences, context };
+        check_memory(&runtime, &model, cache)?;
         let mode =
             options.compute.unwrap_or_else(|| Session::default_mode(runtime.device().profile()));
         let mut session = Session {
@@ -81,9 +104,9 @@ impl Session {
             resident: Resident::new(),
             graphs: HashMap::new(),
             instances: HashMap::new(),
-            context,
+            cache,
             mode,
-            past: 0,
+            past: vec![0; sequences],
         };
         session.upload(progress)?;
         Ok(session)
@@ -121,7 +144,7 @@ impl Session {
                 progress(done, total);
             })?;
         }
-        let bytes = (self.context * model.config().kv_width() * 4) as u64;
+        let bytes = (self.cache.rows() * model.config().kv_width() * 4) as u64;
         for layer in 0..model.config().layers {
             for kind in ['k', 'v'] {
                 let name = decoder::cache_name(kind, layer);
@@ -133,7 +156,7 @@ impl Session {
 
     /// Every weight; those together that plans read as one.
     fn groups(&self) -> Result<Vec<Vec<Weight>>> {
-        let graph = self.model.graph(self.context, Wanted::Logits)?;
+        let graph = self.model.graph_of(self.cache, Run::One, Wanted::Logits)?;
         let merged = merged_weights(&graph, self.runtime.device().profile())?;
         let mut groups: Vec<Vec<Weight>> = Vec::new();
         for weight in self.model.weights() {
@@ -162,9 +185,14 @@ impl Session {
         self.runtime.device()
     }
 
-    /// Positions that the cache holds.
+    /// Positions that the cache holds of each sequence.
     pub fn context(&self) -> usize {
-        self.context
+        self.cache.context
+    }
+
+    /// Sequences that the cache holds.
+    pub fn sequences(&self) -> usize {
+        self.cache.sequences
     }
 
     /// Plans that were made so far: one for each class of lengths and what is wanted of it.
@@ -172,39 +200,53 @@ impl Session {
         self.instances.len()
     }
 
-    /// Positions that are filled.
+    /// Positions that are filled, of the first sequence.
     pub fn past(&self) -> usize {
-        self.past
+        self.past_of(0)
     }
 
-    /// Forgets positions from `past` on.
+    /// Positions that are filled of a sequence; 0 for one that there is not.
+    pub fn past_of(&self, sequence: usize) -> usize {
+        self.past.get(sequence).copied().unwrap_or(0)
+    }
+
+    /// Forgets positions of the first sequence from `past` on.
     ///
     /// # Errors
     /// Invalid, when fewer are filled.
     pub fn truncate(&mut self, past: usize) -> Result<()> {
-        if past > self.past {
-            let text = format!("cannot keep {past} positions, {} are filled", self.past);
+        self.truncate_sequence(0, past)
+    }
+
+    /// Forgets positions of a sequence from `past` on.
+    ///
+    /// # Errors
+    /// Invalid, when fewer are filled, or there is no such sequence.
+    pub fn truncate_sequence(&mut self, sequence: usize, past: usize) -> Result<()> {
+        self.check_sequence(sequence)?;
+        let filled = self.past_of(sequence);
+        if past > filled {
+            let text = format!("cannot keep {past} positions, {filled} are filled");
             return Err(Error::invalid(text));
         }
-        self.past = past;
+        self.past[sequence] = past;
         Ok(())
     }
 
-    /// Runs tokens after those in the cache and gives what is wanted after the last: nothing,
-    /// logits `[v]` f32 or a token `[1]` u32, as little-endian bytes. Long runs are cut in pieces.
+    pub(super) fn check_sequence(&self, sequence: usize) -> Result<()> {
+        let count = self.cache.sequences;
+        match sequence < count {
+            true => Ok(()),
+            false => Err(Error::invalid(format!("sequence {sequence} of {count}"))),
+        }
+    }
+
+    /// Runs tokens of the first sequence: [`Session::run_sequence`].
     ///
     /// # Errors
-    /// Invalid, for no tokens, an id outside the vocabulary or more than the context holds (the
-    /// cache then is as before); what planning and the device say.
+    /// As [`Session::run_sequence`].
     pub async fn run(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
-        self.check_tokens(tokens)?;
-        let mut rest = tokens;
-        while rest.len() > CLASSES[3].1 {
-            let (piece, after) = rest.split_at(CLASSES[3].1);
-            self.step(piece, Wanted::Cache).await?;
-            rest = after;
-        }
-        self.step(rest, wanted).await
+        self.run_sequence(0, tokens, wanted).await
     }
 
     /// As [`Session::run`], blocking.
@@ -216,7 +258,45 @@ impl Session {
         crate::base::platform::block_on(self.run(tokens, wanted))
     }
 
-    fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
+    /// Runs tokens of a sequence after those that the cache holds of it, and gives what is wanted
+    /// after the last: nothing, logits `[v]` f32 or a token `[1]` u32, as little-endian bytes. Long
+    /// runs are cut in pieces.
+    ///
+    /// # Errors
+    /// Invalid, for no such sequence, no tokens, an id outside the vocabulary or more than the
+    /// context holds (the cache then is as before); what planning and the device say.
+    pub async fn run_sequence(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        wanted: Wanted,
+    ) -> Result<Vec<u8>> {
+        self.check_sequence(sequence)?;
+        self.check_tokens(sequence, tokens)?;
+        let mut rest = tokens;
+        while rest.len() > CLASSES[3].1 {
+            let (piece, after) = rest.split_at(CLASSES[3].1);
+            self.step(sequence, piece, Wanted::Cache).await?;
+            rest = after;
+        }
+        self.step(sequence, rest, wanted).await
+    }
+
+    /// As [`Session::run_sequence`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::run_sequence`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn run_sequence_blocking(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        wanted: Wanted,
+    ) -> Result<Vec<u8>> {
+        crate::base::platform::block_on(self.run_sequence(sequence, tokens, wanted))
+    }
+
+    pub(super) fn check_tokens(&self, sequence: usize, tokens: &[u32]) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::invalid("no tokens to run"));
         }
@@ -224,54 +304,54 @@ impl Session {
         if let Some(id) = tokens.iter().find(|id| **id as usize >= vocabulary) {
             return Err(Error::invalid(format!("token {id} of a vocabulary of {vocabulary}")));
         }
-        if tokens.len() > self.context - self.past {
+        let (past, context) = (self.past_of(sequence), self.cache.context);
+        if tokens.len() > context - past {
             return Err(Error::invalid(format!(
-                "{} tokens after {} do not fit a context of {} positions",
+                "{} tokens after {past} do not fit a context of {context} positions",
                 tokens.len(),
-                self.past,
-                self.context
             )));
         }
         Ok(())
     }
 
-    async fn step(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
-        let symbols =
-            SymbolValues::new().with(SEQ, tokens.len() as u64).with(PAST, self.past as u64);
-        let positions: Vec<i32> =
-            (self.past..self.past + tokens.len()).map(|position| position as i32).collect();
+    async fn step(&mut self, sequence: usize, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
+        let (past, count) = (self.past[sequence], tokens.len());
+        let mut symbols = SymbolValues::new().with(SEQ, count as u64).with(PAST, past as u64);
+        if self.cache.sequences > 1 {
+            symbols = symbols.with(BASE, (sequence * self.cache.context) as u64);
+        }
+        let positions: Vec<i32> = (past..past + count).map(|position| position as i32).collect();
         let inputs =
             vec![bytemuck::cast_slice(tokens).to_vec(), bytemuck::cast_slice(&positions).to_vec()];
-        let class = class_index(tokens.len())?;
-        let count = tokens.len();
-        let instance = self.instance(class, wanted).await?;
+        let class = class_index(count)?;
+        let instance = self.instance(Kind { run: Run::One, class, wanted }).await?;
         let outputs = instance.read(symbols, inputs).await?;
-        self.past += count;
+        self.past[sequence] += count;
         Ok(outputs.into_iter().next().unwrap_or_default())
     }
 
-    /// The plan for a class, made the first time.
-    async fn instance(&mut self, class: usize, wanted: Wanted) -> Result<&Instance> {
-        if !self.instances.contains_key(&(class, wanted)) {
-            let plan = self.plan(class, wanted)?;
+    /// The plan of a kind, made the first time.
+    pub(super) async fn instance(&mut self, kind: Kind) -> Result<&Instance> {
+        if !self.instances.contains_key(&kind) {
+            let plan = self.plan(kind)?;
             let instance = Instance::new(&self.runtime, plan, &mut self.resident).await?;
-            self.instances.insert((class, wanted), instance);
+            self.instances.insert(kind, instance);
         }
-        let instance = self.instances.get(&(class, wanted));
+        let instance = self.instances.get(&kind);
         instance.ok_or_else(|| Error::invalid("a plan that was just made is gone"))
     }
 
-    fn plan(&mut self, class: usize, wanted: Wanted) -> Result<Plan> {
-        let graph = match self.graphs.entry(wanted) {
+    fn plan(&mut self, kind: Kind) -> Result<Plan> {
+        let graph = match self.graphs.entry((kind.run, kind.wanted)) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
-                let model = &self.model;
-                entry.insert(computing_in(&model.graph(self.context, wanted)?, self.mode)?)
+                let graph = self.model.graph_of(self.cache, kind.run, kind.wanted)?;
+                entry.insert(computing_in(&graph, self.mode)?)
             }
         };
-        let class = &classes(self.context)[class];
+        let class = class_of_kind(kind, self.cache);
         let options = self.runtime.plan_options();
-        Plan::new(graph, class, self.runtime.device().profile(), &options)
+        Plan::new(graph, &class, self.runtime.device().profile(), &options)
     }
 
     /// The plan that runs one token and gives `wanted`, for reports.
@@ -279,9 +359,10 @@ impl Session {
     /// # Errors
     /// What planning says.
     pub fn decode_plan(&mut self, wanted: Wanted) -> Result<Plan> {
-        match self.instances.get(&(0, wanted)) {
+        let kind = Kind { run: Run::One, class: 0, wanted };
+        match self.instances.get(&kind) {
             Some(instance) => Ok(instance.plan().clone()),
-            None => self.plan(0, wanted),
+            None => self.plan(kind),
         }
     }
 
@@ -312,9 +393,23 @@ fn class_index(tokens: usize) -> Result<usize> {
     })
 }
 
+/// Lengths that a plan of a kind is for.
+fn class_of_kind(kind: Kind, cache: CacheShape) -> ShapeClass {
+    match kind.run {
+        Run::One => {
+            let class = classes(cache.context)[kind.class].clone();
+            match cache.sequences {
+                1 => class,
+                count => class.with(BASE, 0, ((count - 1) * cache.context) as u64),
+            }
+        }
+        Run::Each => batch::classes()[kind.class].clone(),
+    }
+}
+
 /// Refuses a model that cannot fit before a byte is uploaded.
-fn check_memory(runtime: &Runtime, model: &Model, context: usize) -> Result<()> {
-    let need = model.weight_bytes() + model.cache_bytes_per_token() * context as u64;
+fn check_memory(runtime: &Runtime, model: &Model, cache: CacheShape) -> Result<()> {
+    let need = model.weight_bytes() + model.cache_bytes_per_token() * cache.rows() as u64;
     let budget = runtime.pool().budget();
     let have = budget.or(match runtime.device().profile().memory_bytes {
         0 => None,
@@ -323,7 +418,8 @@ fn check_memory(runtime: &Runtime, model: &Model, context: usize) -> Result<()> 
     match have {
         Some(have) if need > have => {
             let what = format!(
-                "weights and a cache of {context} positions of {} on {}",
+                "weights and a cache of {} positions of {} on {}",
+                cache.rows(),
                 model.file().name(),
                 runtime.device().profile().id()
             );

@@ -44,7 +44,7 @@ pub(super) fn alias(draft: &mut Draft) -> Result<()> {
                 weight(draft, &node, names.join("+"), TensorRole::Merged(names), *format)?
             }
             Op::Constant { words } => constant(draft, &node, words),
-            Op::Update { .. } => {
+            Op::Update { .. } | Op::Scatter => {
                 let state = &draft.views[node.inputs[0].index()];
                 let format = Format::Plain(node.dtype);
                 View::whole(state.tensor, node.shape.clone(), node.dtype, format)
@@ -88,7 +88,7 @@ fn updates_in_place(graph: &Graph) -> HashMap<NodeId, InPlace> {
             (user, source) = (source, graph.node(source).inputs[0]);
         }
         let computes = !matches!(graph.node(source).op.class(), OpClass::Leaf | OpClass::Alias)
-            && !matches!(graph.node(source).op, Op::Update { .. });
+            && !graph.node(source).op.overwrites();
         let old = matches!(graph.node(state).op, Op::State { .. }) && only(state, update);
         if computes && old && only(source, user) {
             found.insert(source, InPlace { state, update, at: at.clone() });

@@ -50,7 +50,7 @@ pub(super) fn memory_of(graph: &Graph, mut id: NodeId) -> Option<NodeId> {
     loop {
         let node = graph.node(id);
         match node.op {
-            Op::State { .. } | Op::Update { .. } => return Some(id),
+            Op::State { .. } | Op::Update { .. } | Op::Scatter => return Some(id),
             _ if node.op.class() == OpClass::Alias => id = node.inputs[0],
             _ => return None,
         }

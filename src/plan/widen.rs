@@ -75,6 +75,7 @@ fn computes(op: &Op) -> bool {
             | Op::Select
             | Op::Gather { .. }
             | Op::Update { .. }
+            | Op::Scatter
             | Op::Concat { .. }
             | Op::Pad { .. }
     );

@@ -34,7 +34,8 @@ pub(super) fn rope(call: &Call<'_>, pairs: RopePairs, rot_dim: usize) -> Result<
 /// heads share key head `g = h / (heads / kv_heads)`.
 ///
 /// Token `t` stands at key `p = past + t` and sees keys `p - window < s`, and where causal `s <= p`;
-/// one that sees nothing gives zeros.
+/// one that sees nothing gives zeros. With spans it stands at the last key of its own, and sees
+/// no other's.
 pub(super) fn attention(
     call: &Call<'_>,
     scale: f32,
@@ -43,6 +44,7 @@ pub(super) fn attention(
     past: &Dim,
 ) -> Result<Tensor> {
     let [q, k, v] = [0, 1, 2].map(|i| call.operands[i].floats());
+    let spans = call.operands.get(3).map(|spans| spans.floats());
     let (q_dims, k_dims) = (call.dims(0), call.dims(1));
     let (heads, head_dim) = (q_dims[1], q_dims[2]);
     let (kv_len, kv_heads) = (k_dims[0], k_dims[1]);
@@ -50,9 +52,12 @@ pub(super) fn attention(
     let mut y = vec![0.0; q.len()];
     for_rows(&mut y, head_dim, 2 * kv_len * head_dim, |row, out| {
         let (token, head) = (row / heads, row % heads);
-        let position = past + token;
-        let end = if causal { kv_len.min(position + 1) } else { kv_len };
-        let first = window.map_or(0, |w| (position + 1).saturating_sub(w as usize)).min(end);
+        let (first, last) = match &spans {
+            Some(spans) => (spans[2 * token].max(0.0) as usize, spans[2 * token + 1] as usize),
+            None => (0, past + token + 1),
+        };
+        let end = if causal || spans.is_some() { kv_len.min(last) } else { kv_len };
+        let first = first.max(window.map_or(0, |w| last.saturating_sub(w as usize))).min(end);
         let at = |key: usize| (key * kv_heads + head / (heads / kv_heads)) * head_dim;
         let query = &q[row * head_dim..][..head_dim];
         let mut weights: Vec<f64> = (first..end)

@@ -156,7 +156,7 @@ fn final_states(graph: &Graph, values: &[Cow<'_, Tensor>]) -> BTreeMap<String, T
     for (id, node) in graph.ids().zip(graph.nodes()) {
         let name = match (&node.op, node.inputs.first()) {
             (Op::State { name }, _) => Some(name.as_str()),
-            (Op::Update { .. }, Some(state)) => owner.get(state).copied(),
+            (op, Some(state)) if op.overwrites() => owner.get(state).copied(),
             _ => None,
         };
         if let Some(name) = name {
@@ -294,6 +294,7 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         }
         Op::Gather { axis } => movement::gather(call, *axis),
         Op::Update { at } => movement::update(call, at),
+        Op::Scatter => movement::scatter(call),
         Op::Concat { axis } => movement::concat(call, *axis),
         Op::Pad { amounts, word } => movement::pad(call, amounts, *word),
         Op::Reshape(_) => call.result(call.operands[0].data.clone()),

@@ -56,6 +56,21 @@ pub(super) fn update(call: &Call<'_>, at: &Dim) -> Result<Tensor> {
     call.result(call.operands[0].data.merge(&call.operands[1].data, &places)?)
 }
 
+/// Row `i` of the second operand at row `rows[i]` of the first; those outside are dropped.
+pub(super) fn scatter(call: &Call<'_>) -> Result<Tensor> {
+    let row: usize = call.dims(0)[1..].iter().product();
+    let rows = call.operands[2].floats();
+    let mut places: Vec<(bool, usize)> =
+        (0..call.operands[0].data.len()).map(|i| (false, i)).collect();
+    let state = call.dims(0)[0];
+    for (from, to) in rows.iter().enumerate().filter(|(_, to)| (0.0..state as f64).contains(*to)) {
+        for i in 0..row {
+            places[*to as usize * row + i] = (true, from * row + i);
+        }
+    }
+    call.result(call.operands[0].data.merge(&call.operands[1].data, &places)?)
+}
+
 /// One after another along the axis.
 pub(super) fn concat(call: &Call<'_>, axis: usize) -> Result<Tensor> {
     let mut shape = call.operands[0].shape.clone();

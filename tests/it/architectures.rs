@@ -282,7 +282,8 @@ fn the_float64_pass_agrees_with_transformers() {
 
 /// Largest difference of a logit on one device, the prompts read at once and in pieces.
 fn run(runtime: &Arc<Runtime>, model: &Arc<Model>, row: &Json, prompts: &[Vec<u32>]) -> f64 {
-    let options = SessionOptions { context: Some(32), compute: Some(ComputeMode::F32) };
+    let options =
+        SessionOptions { context: Some(32), compute: Some(ComputeMode::F32), ..Default::default() };
     let mut session =
         Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
     let mut most = 0.0f64;

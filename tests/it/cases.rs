@@ -14,7 +14,7 @@ use warploom::testkit::{Case, NamedBytes, Outcome, cases, run_case};
 use warploom::{Error, Result};
 
 /// Kinds of operation. Who adds one to `Op` adds it to [`kind`], or this does not compile.
-const KINDS: usize = 28;
+const KINDS: usize = 29;
 
 fn kind(op: &Op) -> usize {
     match op {
@@ -46,6 +46,7 @@ fn kind(op: &Op) -> usize {
         Op::Slice { .. } => 25,
         Op::Expand(_) => 26,
         Op::Merged { .. } => 27,
+        Op::Scatter => 28,
     }
 }
 

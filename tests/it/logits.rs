@@ -110,7 +110,7 @@ fn follow(
     scripts: &[Script],
 ) -> (f64, usize) {
     let limit = if mode == ComputeMode::F32 { LOGIT } else { LOGIT_INT8 };
-    let options = SessionOptions { context: Some(128), compute: Some(mode) };
+    let options = SessionOptions { context: Some(128), compute: Some(mode), ..Default::default() };
     let mut session =
         Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
     let (mut most, mut compared) = (0.0f64, 0);

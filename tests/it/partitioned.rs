@@ -26,7 +26,7 @@ fn placement(graph: &Graph, seed: u64, slots: usize) -> Vec<(Selector, usize)> {
     let mut placement = Vec::new();
     for (id, node) in graph.ids().zip(graph.nodes()) {
         let touches = node.inputs.iter().any(|input| in_state[input.index()]);
-        let stays = matches!(node.op, Op::Update { .. }) || node.op.class() == OpClass::Alias;
+        let stays = node.op.overwrites() || node.op.class() == OpClass::Alias;
         in_state[id.index()] = matches!(node.op, Op::State { .. }) || (stays && touches);
         if !touches && node.op.class() != OpClass::Leaf {
             placement.push((Selector::Node(id), slot(seed, id, slots)));

@@ -46,7 +46,7 @@ pub(super) fn attn_split(call: &Call<'_>) -> Result<()> {
     let a = Attention::new(call, sizes, places, call.float(19), std::slice::from_ref(&out))?;
     call.context.pool.run(tokens * heads * splits, &|row| {
         let (token, head, slice) = (row / splits / heads, row / splits % heads, row % splits);
-        let seen = a.seen(token);
+        let seen = a.keys.seen(token);
         let len = slice_len(seen.len(), splits, granule);
         let start = seen.end.min(seen.start.saturating_add(slice.saturating_mul(len)));
         let keys = start..seen.end.min(start.saturating_add(len));
@@ -70,16 +70,17 @@ pub(super) fn attn_split(call: &Call<'_>) -> Result<()> {
 
 /// Slices of `attn_split`, put together.
 pub(super) fn attn_combine(call: &Call<'_>) -> Result<()> {
-    let [tokens, heads, head_dim, kv_len, past, window, causal, splits, granule, yo] =
+    let [tokens, heads, head_dim, kv_len, place, window, causal, splits, granule, yo] =
         call.words::<10>()?;
     let out = Sink::new(call, yo, [tokens, heads, head_dim])?;
+    let keys = Keys::new(call, tokens, [kv_len, place, window, causal], out.outs())?;
     let words = volume(&[tokens, heads, splits, head_dim.saturating_add(2)]);
     let part = call.input_apart::<f32>(0, 0, words, out.outs())?;
     if out.len() == 0 {
         return Ok(());
     }
     for row in 0..tokens * heads {
-        let seen = seen(row / heads, kv_len, past, window, causal != 0).len();
+        let seen = keys.seen(row / heads).len();
         let used = seen.div_ceil(slice_len(seen, splits, granule)).min(splits);
         let first = row * splits;
         let pairs = &part[tokens * heads * splits * head_dim..][2 * first..][..2 * used];
@@ -106,15 +107,48 @@ fn slice_len(count: usize, splits: usize, granule: usize) -> usize {
     least.checked_next_multiple_of(granule.max(1)).unwrap_or(usize::MAX)
 }
 
-/// The keys that a token sees.
-fn seen(token: usize, kv_len: usize, past: usize, window: usize, causal: bool) -> Range<usize> {
-    let here = past.saturating_add(token);
-    let end = if causal { kv_len.min(here.saturating_add(1)) } else { kv_len };
-    let start = match window {
-        0 => 0,
-        window => here.saturating_add(1).saturating_sub(window),
-    };
-    start.min(end)..end
+/// Which keys tokens see.
+struct Keys<'a> {
+    kv_len: usize,
+    past: usize,
+    window: usize,
+    causal: bool,
+    /// First and one past the last of each token, where the kernel takes them.
+    spans: Option<Input<'a, i32>>,
+}
+
+impl<'a> Keys<'a> {
+    /// `words`: keys; the first token's place, or the offset of the spans; window; causal.
+    fn new(
+        call: &Call<'a>,
+        tokens: usize,
+        words: [usize; 4],
+        outs: &[Out<'a>],
+    ) -> Result<Keys<'a>> {
+        let [kv_len, place, window, causal] = words;
+        let keys = Keys { kv_len, past: place, window, causal: causal != 0, spans: None };
+        match call.names.iter().position(|(name, _)| *name == "spans") {
+            Some(binding) => {
+                let spans = call.input_apart(binding, place, volume(&[tokens, 2]), outs)?;
+                Ok(Keys { past: 0, causal: true, spans: Some(spans), ..keys })
+            }
+            None => Ok(keys),
+        }
+    }
+
+    /// The keys that a token sees.
+    fn seen(&self, token: usize) -> Range<usize> {
+        let (first, last) = match &self.spans {
+            Some(spans) => (spans[2 * token].max(0) as usize, spans[2 * token + 1].max(0) as usize),
+            None => (0, self.past.saturating_add(token).saturating_add(1)),
+        };
+        let end = if self.causal { self.kv_len.min(last) } else { self.kv_len };
+        let start = match self.window {
+            0 => first,
+            window => first.max(last.saturating_sub(window)),
+        };
+        start.min(end)..end
+    }
 }
 
 struct Attention<'a> {
@@ -122,10 +156,7 @@ struct Attention<'a> {
     /// Heads that share keys and values.
     group: usize,
     head_dim: usize,
-    kv_len: usize,
-    past: usize,
-    window: usize,
-    causal: bool,
+    keys: Keys<'a>,
     scale: f32,
     /// Strides of tokens and heads.
     q_strides: (usize, usize),
@@ -161,7 +192,7 @@ fn attention(call: &Call<'_>) -> Result<()> {
         true => (0..tasks).for_each(work),
         false => pool.run(tasks, work),
     };
-    if tokens >= 4 {
+    if tokens >= 4 && a.keys.spans.is_none() {
         let tiles = tokens.div_ceil(ROWS);
         // The last tokens see the most keys: they go first, so that no thread ends up with them.
         run(heads * tiles, &|task| {
@@ -197,7 +228,7 @@ impl<'a> Attention<'a> {
         scale: f32,
         outs: &[Out<'a>],
     ) -> Result<Attention<'a>> {
-        let [tokens, heads, kv_heads, head_dim, kv_len, past, window, causal] = sizes;
+        let [tokens, heads, kv_heads, head_dim, kv_len, place, window, causal] = sizes;
         let [qo, qt, qh, ko, kt, kh, vo, vt, vh] = places;
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             return Err(Error::invalid(format!("{heads} heads over {kv_heads} heads of keys")));
@@ -208,10 +239,7 @@ impl<'a> Attention<'a> {
             heads,
             group: heads / kv_heads,
             head_dim,
-            kv_len,
-            past,
-            window,
-            causal: causal != 0,
+            keys: Keys::new(call, tokens, [kv_len, place, window, causal], outs)?,
             scale,
             q_strides: (qt, qh),
             k_strides: (kt, kh),
@@ -222,15 +250,11 @@ impl<'a> Attention<'a> {
         })
     }
 
-    fn seen(&self, token: usize) -> Range<usize> {
-        seen(token, self.kv_len, self.past, self.window, self.causal)
-    }
-
     /// A tile over all keys that it sees.
     fn whole(&self, arch: &Arch, tile: Tile, out: &Sink) {
         let seen: [_; ROWS] = std::array::from_fn(|i| {
             let row = i.min(tile.rows - 1);
-            self.seen(if tile.along_tokens { tile.token + row } else { tile.token })
+            self.keys.seen(if tile.along_tokens { tile.token + row } else { tile.token })
         });
         self.tile(arch, tile, &seen, |row, sums, _, total| {
             let (token, head) = tile.place(row);

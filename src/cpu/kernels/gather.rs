@@ -1,7 +1,8 @@
-//! `gather_rows_*`: rows of a packed table; `gather`: elements along an axis.
+//! `gather_rows_*`: rows of a packed table; `gather`: elements along an axis; `scatter_rows`: rows
+//! put where they are told.
 
 use crate::cpu::arch::format_index;
-use crate::cpu::call::{Call, volume};
+use crate::cpu::call::{Call, extent, volume};
 use crate::error::{Error, Result};
 
 /// `y[i, c] = table[ids[i], c]`, zeros for an id outside.
@@ -55,5 +56,19 @@ pub(super) fn gather(call: &Call<'_>) -> Result<()> {
             }
         }
     });
+    Ok(())
+}
+
+/// `y[rows[i], c] = x[i, c]`; a row outside is dropped. Of equal rows the last stays.
+pub(super) fn scatter_rows(call: &Call<'_>) -> Result<()> {
+    let [count, size, cols, x_offset, x_stride, rows_offset, y_offset] = call.words()?;
+    let out = call.output(y_offset, volume(&[size, cols]))?;
+    let x = call.input::<f32>(0, x_offset, extent(&[(count, x_stride), (cols, 1)]), &out)?;
+    let rows = call.input::<u32>(1, rows_offset, count as u64, &out)?;
+    for (i, row) in rows.iter().map(|row| *row as usize).enumerate().filter(|(_, r)| *r < size) {
+        // SAFETY: the row lies in y, and one thread writes it.
+        let y = unsafe { out.slice(row * cols, cols) };
+        y.copy_from_slice(&x[i * x_stride..][..cols]);
+    }
     Ok(())
 }

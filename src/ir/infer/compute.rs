@@ -158,6 +158,18 @@ pub(super) fn rope(call: &Call<'_>, rot_dim: usize) -> Rule {
     Ok((x.clone(), dtype))
 }
 
+/// Spans `[tokens, 2]`, the fourth operand of attention, beside no other rule of what is seen.
+pub(super) fn spans(call: &Call<'_>, causal: bool, past: &Dim) -> Result<()> {
+    call.want(3, DType::I32)?;
+    call.rank(3, 2)?;
+    call.equal(&call.shape(0)[0], &call.shape(3)[0], "tokens and their spans")?;
+    call.equal(&Dim::new(2), &call.shape(3)[1], "ends of a span")?;
+    if causal || !past.is(0) {
+        return Err(call.fail("has spans, and is causal or has keys before the first token"));
+    }
+    Ok(())
+}
+
 /// q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]` -> the shape of q.
 pub(super) fn attention(call: &Call<'_>, scale: f32, window: Option<u32>, past: &Dim) -> Rule {
     let dtype = call.float(0)?;

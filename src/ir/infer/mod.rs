@@ -51,11 +51,15 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::Pool2d(pool) => compute::pool2d(&call, pool)?,
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => compute::norm(&call, *eps)?,
         Op::Rope { rot_dim, .. } => compute::rope(&call, *rot_dim)?,
-        Op::Attention { scale, window, past, .. } => {
+        Op::Attention { scale, causal, window, past } => {
+            if operands.len() == 4 {
+                compute::spans(&call, *causal, past)?;
+            }
             compute::attention(&call, *scale, *window, past)?
         }
         Op::Gather { axis } => movement::gather(&call, *axis)?,
         Op::Update { at } => movement::update(&call, at)?,
+        Op::Scatter => movement::scatter(&call)?,
         Op::Concat { axis } => movement::concat(&call, *axis)?,
         Op::Pad { amounts, .. } => movement::pad(&call, amounts)?,
         Op::Reshape(to) => movement::reshape(&call, to)?,
@@ -136,7 +140,12 @@ impl Call<'_> {
             | Op::RmsNorm { .. }
             | Op::Gather { .. }
             | Op::Update { .. } => 2,
-            Op::Select | Op::LayerNorm { .. } | Op::Rope { .. } | Op::Attention { .. } => 3,
+            Op::Attention { .. } if given == 4 => 4,
+            Op::Select
+            | Op::LayerNorm { .. }
+            | Op::Rope { .. }
+            | Op::Attention { .. }
+            | Op::Scatter => 3,
         };
         if given != want {
             return Err(self.fail(format!("has {given} operands instead of {want}")));

@@ -27,8 +27,29 @@ pub(super) fn gather(call: &Call<'_>, axis: usize) -> Rule {
 
 /// State `[n, rest..]` and src `[r, rest..]` -> the state.
 pub(super) fn update(call: &Call<'_>, at: &Dim) -> Rule {
+    let n = rows_of_state(call)?;
+    let (state, src) = (call.shape(0), call.shape(1));
+    let end = at.clone() + src[0].clone();
+    if at.as_const().is_some_and(|at| at < 0) || surely_more(&end, n) {
+        return Err(call.fail(format!("cannot write {} of {n} at {at}", src[0])));
+    }
+    Ok((state.clone(), call.dtype(0)))
+}
+
+/// State `[n, rest..]`, src `[r, rest..]` and rows `[r]` -> the state.
+pub(super) fn scatter(call: &Call<'_>) -> Rule {
+    rows_of_state(call)?;
+    call.want(2, DType::I32)?;
+    call.rank(2, 1)?;
+    call.equal(&call.shape(1)[0], &call.shape(2)[0], "rows and their places")?;
+    Ok((call.shape(0).clone(), call.dtype(0)))
+}
+
+/// The rows of a state, the first operand, of which the second has some.
+fn rows_of_state<'a>(call: &'a Call<'_>) -> Result<&'a Dim> {
     // An update of an update is a chain that began at a state, by the same rule.
-    if !matches!(call.operands[0].op, Op::State { .. } | Op::Update { .. }) {
+    let op = &call.operands[0].op;
+    if !(matches!(op, Op::State { .. }) || op.overwrites()) {
         return Err(call.fail("needs a state, or an update of one, as its first operand"));
     }
     call.want(1, call.dtype(0))?;
@@ -38,11 +59,7 @@ pub(super) fn update(call: &Call<'_>, at: &Dim) -> Rule {
     for (a, b) in state.dims().iter().zip(src.dims()).skip(1) {
         call.equal(a, b, "sizes after the first axis")?;
     }
-    let end = at.clone() + src[0].clone();
-    if at.as_const().is_some_and(|at| at < 0) || surely_more(&end, n) {
-        return Err(call.fail(format!("cannot write {} of {n} at {at}", src[0])));
-    }
-    Ok((state.clone(), call.dtype(0)))
+    Ok(n)
 }
 
 /// Sizes along the axis are added; the others are equal.

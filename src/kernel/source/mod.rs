@@ -94,8 +94,12 @@ assets! {
     "rope_interleaved": "rope_interleaved.wgsl",
     "round_int8": "round_int8.wgsl",
     "rounding": "shared/rounding.wgsl",
+    "scatter_rows": "scatter_rows.wgsl",
     "softmax": "softmax.wgsl",
 }
+
+/// Behind the name of a kernel: its file with the define `spans`, which adds a binding.
+const SPANS: &str = "_spans";
 
 /// Families whose kernels are one skeleton with an import of the kernel's own name.
 const SKELETONS: [&str; 3] = ["reduce", "rope", "pool2d"];
@@ -160,6 +164,13 @@ pub(crate) fn spliced_wgsl(spec: &AssetSpec, splice: &Splice) -> Result<String> 
             .unwrap_or((entry.name, "")),
     };
     let mut defines = spec.defines.clone();
+    let file = match file.strip_suffix(SPANS) {
+        Some(file) => {
+            defines.push(SPANS.trim_start_matches('_').to_string());
+            file
+        }
+        None => file,
+    };
     defines.extend(splice.defines.iter().map(|define| define.to_string()));
     let mut constants = spec.constants.clone();
     let more = splice.constants.iter();
@@ -200,7 +211,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
     };
     let mut sets = vec![base.clone()];
-    match entry.name {
+    match entry.name.trim_end_matches(SPANS) {
         "matvec_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));

@@ -53,7 +53,7 @@ impl Deps {
                     deps.edge(from, id);
                 }
             }
-            if matches!(node.op, Op::Update { .. }) {
+            if node.op.overwrites() {
                 deps.kept[id.index()] = true;
                 for reader in &seen_by[node.inputs[0].index()] {
                     if *reader != id && deps.computes[reader.index()] {

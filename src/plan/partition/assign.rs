@@ -133,7 +133,7 @@ fn touched(graph: &Graph) -> Vec<Option<NodeId>> {
                 stands.insert(a.max(b), a.min(b));
             }
         }
-        let stays = matches!(node.op, Op::Update { .. }) || node.op.class() == OpClass::Alias;
+        let stays = node.op.overwrites() || node.op.class() == OpClass::Alias;
         lies[id.index()] = match node.inputs.first() {
             _ if is_state => Some(id),
             Some(first) if stays => lies[first.index()],

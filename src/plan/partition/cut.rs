@@ -108,7 +108,7 @@ fn segments_from(
             let node = graph.node(*id);
             let ready = |other: &NodeId| done[seen[other.index()].index()];
             // What reads a state as it was comes before its update.
-            let first = matches!(node.op, Op::Update { .. }).then(|| node.inputs[0]);
+            let first = node.op.overwrites().then(|| node.inputs[0]);
             let mut before = first.into_iter().flat_map(|of| &readers[of.index()]);
             let now = slots[id.index()] == slot
                 && node.inputs.iter().all(ready)
@@ -174,7 +174,7 @@ impl Whole<'_> {
     }
 
     fn is_update(&self, id: NodeId) -> bool {
-        matches!(self.graph.node(id).op, Op::Update { .. })
+        self.graph.node(id).op.overwrites()
     }
 
     /// The outputs of the graph that a segment gives.

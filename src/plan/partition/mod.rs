@@ -23,7 +23,7 @@ use super::draft::Draft;
 use super::{Bound, Options, Plan, Selector, SlotRole};
 use crate::base::{DType, Shape, ShapeClass};
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Op, OpClass};
+use crate::ir::{Graph, OpClass};
 use crate::provider::DeviceProfile;
 
 /// Where nodes have to execute: selectors and slots. Of several that select a node the last one
@@ -224,7 +224,7 @@ fn rebuilt(graph: &Graph) -> Vec<bool> {
             OpClass::Leaf => true,
             OpClass::Alias => {
                 let of = node.inputs[0];
-                rebuilt[of.index()] || matches!(graph.node(of).op, Op::Update { .. })
+                rebuilt[of.index()] || graph.node(of).op.overwrites()
             }
             _ => false,
         };

@@ -112,7 +112,7 @@ impl<'a> Matcher<'a> {
         let private = |id: &NodeId| !self.wanted[id.index()] && self.users(*id).iter().all(own);
         let overwritten = |operand: &NodeId| {
             memory_of(self.graph, *operand).is_some_and(|memory| {
-                let update = |user: &&NodeId| matches!(self.op(**user), Op::Update { .. });
+                let update = |user: &&NodeId| self.op(**user).overwrites();
                 self.users(memory).iter().filter(update).any(|update| *update < root)
             })
         };

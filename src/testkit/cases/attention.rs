@@ -75,6 +75,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     masks(table);
     edges(table);
     layouts(table);
+    spans(table);
 }
 
 fn masks(table: &mut Vec<Case>) {
@@ -143,4 +144,31 @@ fn layouts(table: &mut Vec<Case>) {
     let y = b.op(Row { head_dim: 32, ..PREFILL }.op(Dim::new(0)), &[q, k, v]);
     let y = b.op(Op::Reshape(Shape::new([6, 128])), &[y]);
     table.push(b.done(y));
+}
+
+/// Tokens of several sequences over one table of keys.
+fn spans(table: &mut Vec<Case>) {
+    // First and one past the last key of each token: neighbours, a hole, one alone, none, and ends
+    // outside the table.
+    let rows: [(&str, Option<u32>, &[i32]); 5] = [
+        ("one", None, &[3, 90]),
+        ("three", None, &[0, 1, 64, 97, 128, 250]),
+        ("window", Some(20), &[0, 5, 10, 100, 140, 161]),
+        ("odd", None, &[-4, 3, 7, 7, 9, 5, 250, 300, 400, 500, 255, 256, 2, 4, 100, 255, 0, 256]),
+        ("same", Some(300), &[0, 256, 0, 256, 0, 255]),
+    ];
+    for (heads, kv_heads, head_dim) in [(6, 2, 32), (3, 1, 33), (4, 4, 128)] {
+        for (name, window, ends) in rows {
+            let (tokens, name) = (ends.len() as u64 / 2, format!("{name}/{heads}h{head_dim}d"));
+            let mut b = Build::new(format!("attention/spans/{name}")).within(CLOSE);
+            let q = b.f32("q", [tokens, heads, head_dim]);
+            let (k, v) =
+                (b.f32("k", [256, kv_heads, head_dim]), b.f32("v", [256, kv_heads, head_dim]));
+            let ends = b.input("spans", Shape::new([tokens, 2]), Data::I32(ends.to_vec()));
+            let scale = 1.0 / (head_dim as f32).sqrt();
+            let op = Op::Attention { scale, causal: false, window, past: Dim::new(0) };
+            let y = b.op(op, &[q, k, v, ends]);
+            table.push(b.done(y));
+        }
+    }
 }

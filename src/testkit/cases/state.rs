@@ -1,7 +1,8 @@
 //! States: written at symbolic places, in chains, and read through views.
 
-use crate::base::{Dim, Format};
+use crate::base::{Dim, Format, Shape};
 use crate::ir::{NodeId, Op, UnaryOp};
+use crate::reference::Data;
 use crate::testkit::build::{Build, Case};
 use crate::testkit::compare::Tolerance;
 
@@ -23,7 +24,20 @@ pub(super) fn add(table: &mut Vec<Case>) {
         table.push(symbolic(past, seq));
         table.push(cached_attention(past, seq));
     }
-    table.extend([chain(), two_states(), read_before(), strided_source(), unread(), untouched()]);
+    for (name, rows) in
+        [("one", &[2][..]), ("some", &[7, 0, 3]), ("outside", &[8, 1, -1, 1 << 20]), ("none", &[])]
+    {
+        table.push(scattered(name, rows));
+    }
+    table.extend([
+        scattered_heads(),
+        chain(),
+        two_states(),
+        read_before(),
+        strided_source(),
+        unread(),
+        untouched(),
+    ]);
 }
 
 fn symbolic(past: u64, seq: u64) -> Case {
@@ -116,5 +130,31 @@ fn untouched() -> Case {
     let mut b = Build::new("update/only_read");
     let state = b.state("state", &[4, 3]);
     let y = b.unary(UnaryOp::Neg, state);
+    b.done(y)
+}
+
+/// Rows put where they are told; those outside are dropped.
+fn scattered(name: &str, rows: &[i32]) -> Case {
+    let mut b = Build::new(format!("scatter/{name}"));
+    let state = b.state("state", &[8, 5]);
+    let src = b.f32("src", [rows.len() as u64, 5]);
+    let rows = b.input("rows", Shape::new([rows.len() as u64]), Data::I32(rows.to_vec()));
+    let y = b.op(Op::Scatter, &[state, src, rows]);
+    b.done(y)
+}
+
+/// Keys of several sequences, a part of each row of a product, put into a table and read there.
+fn scattered_heads() -> Case {
+    let mut b = Build::new("scatter/heads_of_a_product").within(CLOSE);
+    let state = b.state("state", &[12, 2, 300]);
+    let seq = b.symbol("seq", 3);
+    let x = b.f32("x", [seq.clone(), 64.into()]);
+    let w = b.weight("w", &[1300, 64], Format::Q8_0);
+    let y = b.op(Op::linear(), &[x, w]);
+    let y = b.slice(y, 1, 100, 600, 1);
+    let y = b.op(Op::Reshape(Shape::new([seq.clone(), 2.into(), 300.into()])), &[y]);
+    let rows = b.input("rows", Shape::new([seq]), Data::I32(vec![11, 4, 0]));
+    let y = b.op(Op::Scatter, &[state, y, rows]);
+    let y = b.unary(UnaryOp::Neg, y);
     b.done(y)
 }

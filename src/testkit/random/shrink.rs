@@ -67,7 +67,7 @@ fn smaller(case: &Case) -> Vec<Make<'_>> {
             let from = case.graph.node(*operand);
             // A state that is overwritten in the end stands for no result.
             let same = (&from.shape, from.dtype) == (&node.shape, node.dtype);
-            if same && !matches!(node.op, Op::Update { .. }) {
+            if same && !node.op.overwrites() {
                 ways.push(Box::new(move || as_operand(case, id, *operand)));
             }
         }
@@ -104,7 +104,7 @@ fn as_input(case: &Case, target: NodeId) -> Option<Case> {
     let name = (0..).map(|i| format!("cut{i}")).find(|name| !case.bindings.contains_key(name))?;
     let mut part = None;
     let mut graph = rewrite(&case.graph, |new, id, node, inputs| {
-        if id == target && matches!(node.op, Op::Update { .. }) {
+        if id == target && node.op.overwrites() {
             part = inputs.get(1).copied();
         }
         Ok((id == target).then(|| new.input(&name, node.shape.clone(), node.dtype)))

@@ -1,0 +1,151 @@
+//! Parameters and bindings that rows of the catalogue have in common.
+
+use super::spec::Access::{self, Read, ReadWrite};
+
+pub(super) const LINEAR_PARAMS: &[&str] =
+    &["m", "n", "k", "x_offset", "x_stride", "y_offset", "y_stride"];
+pub(super) const LINEAR_BINDINGS: &[(&str, Access)] = &[("w", Read), ("x", Read), ("y", ReadWrite)];
+pub(super) const ROWS_PARAMS: &[&str] = &["rows", "cols", "x_offset", "x_stride", "y_offset"];
+pub(super) const UNARY_BINDINGS: &[(&str, Access)] = &[("x", Read), ("y", ReadWrite)];
+pub(super) const REDUCE_PARAMS: &[&str] = &["outer", "len", "inner", "x_offset", "y_offset"];
+pub(super) const ROPE_PARAMS: &[&str] = &[
+    "tokens",
+    "heads",
+    "head_dim",
+    "rot_dim",
+    "x_offset",
+    "x_token_stride",
+    "x_head_stride",
+    "pos_offset",
+    "freq_offset",
+    "y_offset",
+];
+pub(super) const ROPE_BINDINGS: &[(&str, Access)] =
+    &[("x", Read), ("positions", Read), ("freqs", Read), ("y", ReadWrite)];
+pub(super) const ATTN_PARAMS: &[&str] = &[
+    "tokens",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "kv_len",
+    "past",
+    "window",
+    "causal",
+    "q_offset",
+    "q_token_stride",
+    "q_head_stride",
+    "k_offset",
+    "k_token_stride",
+    "k_head_stride",
+    "v_offset",
+    "v_token_stride",
+    "v_head_stride",
+    "y_offset",
+    "scale",
+];
+pub(super) const ATTN_BINDINGS: &[(&str, Access)] =
+    &[("q", Read), ("k", Read), ("v", Read), ("y", ReadWrite)];
+pub(super) const ATTN_SPLIT_PARAMS: &[&str] = &[
+    "tokens",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "kv_len",
+    "past",
+    "window",
+    "causal",
+    "splits",
+    "granule",
+    "q_offset",
+    "q_token_stride",
+    "q_head_stride",
+    "k_offset",
+    "k_token_stride",
+    "k_head_stride",
+    "v_offset",
+    "v_token_stride",
+    "v_head_stride",
+    "scale",
+];
+pub(super) const ATTN_COMBINE_PARAMS: &[&str] = &[
+    "tokens", "heads", "head_dim", "kv_len", "past", "window", "causal", "splits", "granule",
+    "y_offset",
+];
+pub(super) const ATTN_SPANS_PARAMS: &[&str] = &[
+    "tokens",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "kv_len",
+    "spans_offset",
+    "window",
+    "causal",
+    "q_offset",
+    "q_token_stride",
+    "q_head_stride",
+    "k_offset",
+    "k_token_stride",
+    "k_head_stride",
+    "v_offset",
+    "v_token_stride",
+    "v_head_stride",
+    "y_offset",
+    "scale",
+];
+pub(super) const ATTN_SPANS_BINDINGS: &[(&str, Access)] =
+    &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("y", ReadWrite)];
+pub(super) const ATTN_SPLIT_SPANS_PARAMS: &[&str] = &[
+    "tokens",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "kv_len",
+    "spans_offset",
+    "window",
+    "causal",
+    "splits",
+    "granule",
+    "q_offset",
+    "q_token_stride",
+    "q_head_stride",
+    "k_offset",
+    "k_token_stride",
+    "k_head_stride",
+    "v_offset",
+    "v_token_stride",
+    "v_head_stride",
+    "scale",
+];
+pub(super) const ATTN_COMBINE_SPANS_PARAMS: &[&str] = &[
+    "tokens",
+    "heads",
+    "head_dim",
+    "kv_len",
+    "spans_offset",
+    "window",
+    "causal",
+    "splits",
+    "granule",
+    "y_offset",
+];
+pub(super) const POOL_PARAMS: &[&str] = &[
+    "batch",
+    "channels",
+    "in_h",
+    "in_w",
+    "out_h",
+    "out_w",
+    "kernel_h",
+    "kernel_w",
+    "stride_h",
+    "stride_w",
+    "pad_top",
+    "pad_left",
+    "dilation_h",
+    "dilation_w",
+    "count_pad",
+    "x_offset",
+    "y_offset",
+];
+pub(super) const REDUCE_DOC: &str = "y[o, i] = reduce over j of x[o, j, i]; x is [outer, len, inner]. \
+    One workgroup for each (o, i), folded over grid x and y.";

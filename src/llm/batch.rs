@@ -1,0 +1,85 @@
+//! A token of each of several sequences in one run, over a cache that holds them all.
+//!
+//! Sequence `i` has rows `i * context ..` of the cache. Each token says which row it is written to
+//! and which rows it sees, so lengths may differ.
+
+use super::decoder::{Run, SEQ, Wanted};
+use super::session::{Kind, MAX_SEQUENCES, Session};
+use crate::base::{ShapeClass, SymbolValues};
+use crate::error::{Error, Result};
+
+/// Most sequences of a run, by class.
+const CLASSES: [usize; 3] = [8, 16, MAX_SEQUENCES];
+
+/// The classes of numbers of sequences.
+pub(super) fn classes() -> [ShapeClass; 3] {
+    let mut least = 1;
+    CLASSES.map(|most| {
+        let class = ShapeClass::new().with(SEQ, least, most as u64);
+        least = most as u64 + 1;
+        class
+    })
+}
+
+impl Session {
+    /// Runs one token of each of several sequences at once, and gives what is wanted of each, in
+    /// their order: nothing, logits `[n, v]` f32 or tokens `[n]` u32, as little-endian bytes.
+    ///
+    /// # Errors
+    /// As [`Session::run_sequence`]; invalid also where a sequence comes twice.
+    pub async fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>> {
+        if let [(sequence, token)] = tokens {
+            return self.run_sequence(*sequence, &[*token], wanted).await;
+        }
+        if tokens.is_empty() {
+            return Err(Error::invalid("no tokens to run"));
+        }
+        for (i, (sequence, token)) in tokens.iter().enumerate() {
+            self.check_sequence(*sequence)?;
+            self.check_tokens(*sequence, std::slice::from_ref(token))?;
+            if tokens[..i].iter().any(|(other, _)| other == sequence) {
+                return Err(Error::invalid(format!("sequence {sequence} twice in one run")));
+            }
+        }
+        let inputs = self.inputs_of_each(tokens);
+        let class =
+            CLASSES.iter().position(|most| tokens.len() <= *most).unwrap_or(CLASSES.len() - 1);
+        let instance = self.instance(Kind { run: Run::Each, class, wanted }).await?;
+        let symbols = SymbolValues::new().with(SEQ, tokens.len() as u64);
+        let outputs = instance.read(symbols, inputs).await?;
+        for (sequence, _) in tokens {
+            self.past[*sequence] += 1;
+        }
+        Ok(outputs.into_iter().next().unwrap_or_default())
+    }
+
+    /// As [`Session::run_each`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::run_each`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn run_each_blocking(
+        &mut self,
+        tokens: &[(usize, u32)],
+        wanted: Wanted,
+    ) -> Result<Vec<u8>> {
+        crate::base::platform::block_on(self.run_each(tokens, wanted))
+    }
+
+    /// Tokens, positions, rows of the cache and spans of rows, as bytes.
+    fn inputs_of_each(&self, tokens: &[(usize, u32)]) -> Vec<Vec<u8>> {
+        let ids: Vec<u32> = tokens.iter().map(|(_, token)| *token).collect();
+        let base = |sequence: usize| (sequence * self.context()) as i32;
+        let past = |sequence: usize| self.past_of(sequence) as i32;
+        let each = || tokens.iter().map(|(sequence, _)| *sequence);
+        let positions: Vec<i32> = each().map(past).collect();
+        let rows: Vec<i32> = each().map(|s| base(s) + past(s)).collect();
+        let spans: Vec<[i32; 2]> = each().map(|s| [base(s), base(s) + past(s) + 1]).collect();
+        vec![
+            bytemuck::cast_slice(&ids).to_vec(),
+            bytemuck::cast_slice(&positions).to_vec(),
+            bytemuck::cast_slice(&rows).to_vec(),
+            bytemuck::cast_slice(&spans).to_vec(),
+        ]
+    }
+}

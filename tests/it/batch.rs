@@ -1,0 +1,187 @@
+//! Several sequences at once, of lengths that differ: each is what it is alone.
+
+use std::sync::Arc;
+
+use warploom::base::ComputeMode;
+use warploom::llm::tokenizer::EncodeOptions;
+use warploom::llm::{MAX_SEQUENCES, Model, Session, SessionOptions, Wanted};
+use warploom::runtime::Runtime;
+
+use crate::plans::embedded;
+use crate::{devices, tell};
+
+const CONTEXT: usize = 96;
+const PROMPTS: [&str; 9] = [
+    "Once upon a time",
+    "Tom",
+    "The little dog ran to the park and saw a big red ball under a tree. The dog",
+    "One day, Lily and her mom went to",
+    "A",
+    "There was a bird who could not fly. Every day the other birds laughed, and the bird",
+    "The sun was",
+    "Ben likes to play with his cars. He has a red car, a blue car and",
+    "It was raining",
+];
+
+fn session(runtime: &Arc<Runtime>, model: &Arc<Model>, sequences: usize) -> Session {
+    let options = SessionOptions {
+        context: Some(CONTEXT),
+        sequences: Some(sequences),
+        compute: Some(ComputeMode::F32),
+    };
+    Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytemuck::pod_collect_to_vec(bytes)
+}
+
+fn prompt(model: &Model, i: usize) -> Vec<u32> {
+    let options = EncodeOptions { add_bos: true, parse_special: false };
+    model.tokenizer().encode(PROMPTS[i], options).unwrap()
+}
+
+/// The tokens that follow a prompt, and for each how far its logit lies above the second.
+fn alone(session: &mut Session, prompt: &[u32], count: usize) -> Vec<(u32, f32)> {
+    session.truncate(0).unwrap();
+    let mut next = prompt.to_vec();
+    let mut tokens = Vec::new();
+    for _ in 0..count {
+        let logits: Vec<f32> =
+            bytemuck::pod_collect_to_vec(&session.run_blocking(&next, Wanted::Logits).unwrap());
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.select_nth_unstable_by(1, |a, b| logits[*b].total_cmp(&logits[*a]));
+        let gap = logits[order[0]] - logits[order[1]];
+        tokens.push((order[0] as u32, gap));
+        next = vec![order[0] as u32];
+    }
+    tokens
+}
+
+/// Sequences that begin at different times, with prompts of different lengths, and end at
+/// different times; then others in their places.
+#[test]
+fn each_sequence_is_what_it_is_alone() {
+    let model = embedded();
+    for (label, runtime) in devices::every(false) {
+        let runtime = Arc::new(runtime);
+        let slow = devices::sample(runtime.device().profile(), 2) > 1;
+        let sequences = if slow { 3 } else { PROMPTS.len() };
+        let count = if slow { 6 } else { 20 };
+        let mut one = session(&runtime, &model, 1);
+        let want: Vec<Vec<(u32, f32)>> =
+            (0..sequences).map(|i| alone(&mut one, &prompt(&model, i), count)).collect();
+        drop(one);
+        let mut all = session(&runtime, &model, sequences);
+        for round in 0..2 {
+            let mut have: Vec<Vec<u32>> = vec![Vec::new(); sequences];
+            // In the second round each prompt has another's place.
+            let place = |i: usize| (i + round) % sequences;
+            for turn in 0..count + sequences {
+                for i in (0..sequences).filter(|i| turn == *i) {
+                    all.truncate_sequence(place(i), 0).unwrap();
+                    let tokens = prompt(&model, i);
+                    let first = all.run_sequence_blocking(place(i), &tokens, Wanted::Token);
+                    have[i].extend(words(&first.unwrap()));
+                }
+                let running: Vec<usize> = (0..sequences)
+                    .rev()
+                    .filter(|i| !have[*i].is_empty() && have[*i].len() < count)
+                    .collect();
+                if running.is_empty() {
+                    continue;
+                }
+                let last = |i: &usize| (place(*i), *have[*i].last().unwrap());
+                let tokens: Vec<(usize, u32)> = running.iter().map(last).collect();
+                let next = words(&all.run_each_blocking(&tokens, Wanted::Token).unwrap());
+                assert_eq!(next.len(), running.len());
+                running.iter().zip(next).for_each(|(i, token)| have[*i].push(token));
+            }
+            for i in 0..sequences {
+                let clear = want[i].iter().take_while(|(_, gap)| *gap > 1e-3).count();
+                let expected: Vec<u32> = want[i].iter().map(|(token, _)| *token).collect();
+                assert_eq!(have[i].len(), count);
+                assert_eq!(have[i][..clear], expected[..clear], "{label}: sequence {i}");
+                assert!(clear > 2, "{label}: {:?}", want[i]);
+            }
+        }
+        tell(&format!("batch: {label}: {sequences} sequences as each alone"));
+    }
+}
+
+#[test]
+fn logits_of_each_come_in_their_order() {
+    let model = embedded();
+    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let mut one = session(&runtime, &model, 1);
+    let mut all = session(&runtime, &model, 4);
+    let vocabulary = model.config().vocabulary;
+    let floats = |bytes: Vec<u8>| -> Vec<f32> { bytemuck::pod_collect_to_vec(&bytes) };
+    for i in [3, 0, 2] {
+        all.run_sequence_blocking(i, &prompt(&model, i), Wanted::Cache).unwrap();
+    }
+    let each = all.run_each_blocking(&[(2, 5), (3, 9), (0, 7)], Wanted::Logits).unwrap();
+    let each = floats(each);
+    assert_eq!(each.len(), 3 * vocabulary);
+    for (row, (i, token)) in [(2, 5), (3, 9), (0, 7)].into_iter().enumerate() {
+        one.truncate(0).unwrap();
+        one.run_blocking(&prompt(&model, i), Wanted::Cache).unwrap();
+        let want = floats(one.run_blocking(&[token], Wanted::Logits).unwrap());
+        let have = &each[row * vocabulary..][..vocabulary];
+        let most = want.iter().zip(have).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(most < 1e-4, "row {row}: {most}");
+        assert_eq!(all.past_of(i), prompt(&model, i).len() + 1);
+    }
+    assert_eq!(all.past_of(1), 0);
+}
+
+#[test]
+fn what_does_not_fit_changes_nothing() {
+    let model = embedded();
+    let runtime = Arc::new(Runtime::builder().device("null").build().unwrap());
+    let mut session = session(&runtime, &model, 3);
+    session.run_sequence_blocking(1, &vec![5; CONTEXT], Wanted::Cache).unwrap();
+    let mut refused = |tokens: &[(usize, u32)], part: &str| {
+        let error = session.run_each_blocking(tokens, Wanted::Token).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains(part), "{error}");
+        assert_eq!([0, 1, 2, 3].map(|i| session.past_of(i)), [0, CONTEXT, 0, 0]);
+    };
+    refused(&[], "no tokens");
+    refused(&[(0, 1), (3, 1)], "sequence 3 of 3");
+    refused(&[(0, 1), (2, 1), (0, 1)], "sequence 0 twice");
+    refused(&[(0, 1), (1, 1)], "do not fit a context of 96");
+    refused(&[(0, 1), (2, 1 << 30)], "vocabulary");
+    let error = session.truncate_sequence(2, 1).unwrap_err().to_string();
+    assert!(error.contains("0 are filled"), "{error}");
+    assert!(session.truncate_sequence(9, 0).unwrap_err().is_invalid());
+    for sequences in [0, MAX_SEQUENCES + 1] {
+        let options = SessionOptions { sequences: Some(sequences), ..Default::default() };
+        let new = Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {});
+        assert!(new.err().unwrap().to_string().contains("1 to 64"));
+    }
+}
+
+/// After the first, a run of several is one submit and one wait, like that of one.
+#[test]
+fn a_steady_run_of_each_is_one_submit() {
+    let model = embedded();
+    let runtime = Arc::new(Runtime::builder().device("null").build().unwrap());
+    let mut session = session(&runtime, &model, 8);
+    let run = |session: &mut Session, count: usize| {
+        let tokens: Vec<(usize, u32)> = (0..count).map(|i| (i, 3)).collect();
+        let before = session.device().counters();
+        session.run_each_blocking(&tokens, Wanted::Token).unwrap();
+        let after = session.device().counters();
+        [
+            after.submits - before.submits,
+            after.waits - before.waits,
+            after.allocations - before.allocations,
+            after.compiles - before.compiles,
+            after.downloaded_bytes - before.downloaded_bytes,
+        ]
+    };
+    run(&mut session, 8);
+    for count in [8, 2, 5, 8] {
+        assert_eq!(run(&mut session, count), [1, 1, 0, 0, 4 * count as u64]);
+    }
+}
