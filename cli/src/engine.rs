@@ -260,7 +260,8 @@ impl Loaded {
             _ => Duration::ZERO,
         };
         self.profile.local_bandwidth = block_on(self.runtime.measure_bandwidth())?;
-        self.warm_up(&ids, busy)?;
+        let ahead = self.session.tokens_ahead();
+        self.warm_up(&ids, busy, ahead)?;
         self.session.truncate(0)?;
         let begin = Instant::now();
         let mut token = self.token(&ids)?;
@@ -270,8 +271,14 @@ impl Loaded {
         let before = device.counters();
         let waited = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.waited());
         let begin = Instant::now();
-        for _ in 0..tokens {
-            token = self.token(&[token])?;
+        let mut left = tokens;
+        while left > 0 {
+            let count = left.min(ahead);
+            match count {
+                1 => token = self.token(&[token])?,
+                _ => drop(self.session.run_ahead_blocking(0, count)?),
+            }
+            left -= count;
         }
         let decode = begin.elapsed();
         let now = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.waited());
@@ -325,13 +332,16 @@ impl Loaded {
         Ok(Some(MeasuredEach { sequences, tokens: tokens * sequences, seconds }))
     }
 
-    fn warm_up(&mut self, ids: &[u32], busy: Duration) -> anyhow::Result<()> {
+    fn warm_up(&mut self, ids: &[u32], busy: Duration, ahead: usize) -> anyhow::Result<()> {
         let begin = Instant::now();
         loop {
             self.session.truncate(0)?;
             let token = self.token(ids)?;
             if self.session.past() < self.session.context() {
                 self.token(&[token])?;
+            }
+            if ahead > 1 && self.session.past() < self.session.context() {
+                self.session.run_ahead_blocking(0, 1)?;
             }
             if begin.elapsed() >= busy {
                 return Ok(());

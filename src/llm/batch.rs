@@ -49,6 +49,7 @@ impl Session {
         let outputs = instance.read(symbols, inputs).await?;
         for (sequence, _) in tokens {
             self.past[*sequence] += 1;
+            self.chosen[*sequence] = false;
         }
         Ok(outputs.into_iter().next().unwrap_or_default())
     }

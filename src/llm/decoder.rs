@@ -38,6 +38,9 @@ impl CacheShape {
 pub enum Run {
     /// Of one sequence, one after another.
     One,
+    /// Of one sequence, the one that its run before chose, which the device still holds: no host is
+    /// needed between such runs.
+    Ahead,
     /// One of each of several sequences.
     Each,
 }
@@ -58,9 +61,12 @@ pub(super) fn cache_name(kind: char, layer: usize) -> String {
     format!("cache.{layer}.{kind}")
 }
 
-/// The forward pass over a cache. Inputs: `tokens` and `positions`, `[s]` i32; for a token of each
-/// sequence also `rows` `[s]`, those of the cache that are written, and `spans` `[s, 2]`, first and
-/// one past the last row that each token sees.
+/// Name of the state that holds the token which the last run of each sequence chose.
+pub(super) const CHOSEN: &str = "chosen";
+
+/// The forward pass over a cache. Inputs: `tokens` (not for [`Run::Ahead`]) and `positions`, `[s]`
+/// i32; for a token of each sequence also `rows` `[s]`, those of the cache that are written, and
+/// `spans` `[s, 2]`, first and one past the last row that each token sees.
 pub(super) fn decoder(
     config: &Config,
     weights: &[Weight],
@@ -71,21 +77,27 @@ pub(super) fn decoder(
     let architecture = config.architecture;
     let name = match run {
         Run::One => format!("{} {wanted:?}", architecture.name),
+        Run::Ahead => format!("{} {wanted:?} ahead", architecture.name),
         Run::Each => format!("{} {wanted:?} each", architecture.name),
     };
     let mut graph = Graph::new(name);
-    let s = Dim::symbol(SEQ);
-    let tokens = graph.input("tokens", Shape::new([s.clone()]), DType::I32); // [s]
+    let s = if run == Run::Ahead { Dim::new(1) } else { Dim::symbol(SEQ) };
+    let base = if cache.sequences == 1 { Dim::new(0) } else { Dim::symbol(BASE) };
+    let chosen = Chosen::new(&mut graph, cache, run, wanted, &base);
+    let tokens = match (&chosen, run) {
+        (Some(chosen), Run::Ahead) => chosen.slice(&mut graph, chosen.state)?, // [1]
+        _ => graph.input("tokens", Shape::new([s.clone()]), DType::I32),       // [s]
+    };
     let positions = graph.input("positions", Shape::new([s.clone()]), DType::I32); // [s]
     let place = match run {
-        Run::One if cache.sequences == 1 => Place::From(Dim::new(0)),
-        Run::One => Place::From(Dim::symbol(BASE)),
+        Run::One | Run::Ahead => Place::From(base),
         Run::Each => Place::Rows {
             rows: graph.input("rows", Shape::new([s.clone()]), DType::I32),
             spans: graph.input("spans", Shape::new([s.clone(), Dim::new(2)]), DType::I32),
         },
     };
-    let mut b = Builder { graph, config, architecture, weights, cache, place };
+    let tokens_len = s.clone();
+    let mut b = Builder { graph, config, architecture, weights, cache, place, tokens: tokens_len };
     let turns = b.weight(ROPE_FREQUENCIES)?; // [rope_dim / 2]
     let local_turns = match config.local_rope_base {
         Some(_) => b.weight(LOCAL_ROPE_FREQUENCIES)?, // [rope_dim / 2]
@@ -119,7 +131,7 @@ pub(super) fn decoder(
     }
 
     // From here on a row for each sequence.
-    if run == Run::One {
+    if run != Run::Each {
         let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
         x = b.add("last", last, &[x])?; // [1, d]
     }
@@ -129,14 +141,48 @@ pub(super) fn decoder(
         true => b.add("output", Op::linear(), &[x, embedding])?, // [1, v]
         false => b.product("output", x)?,                        // [1, v]
     };
-    match wanted {
-        Wanted::Token => {
-            let token = b.add("argmax", Op::ArgMax, &[logits])?; // [1]
-            b.graph.output("token", token)?;
-        }
-        _ => b.graph.output("logits", logits)?,
+    if wanted == Wanted::Logits {
+        b.graph.output("logits", logits)?;
+        return Ok(b.graph);
     }
+    let mut token = b.add("argmax", Op::ArgMax, &[logits])?; // [1], or [s] of each sequence
+    if let Some(chosen) = chosen {
+        let op = Op::Update { at: chosen.at.clone() };
+        let state = b.add(CHOSEN, op, &[chosen.state, token])?; // [sequences]
+        token = chosen.slice(&mut b.graph, state)?; // [1]
+    }
+    b.graph.output("token", token)?;
     Ok(b.graph)
+}
+
+/// The place of a sequence's token among those that runs chose.
+struct Chosen {
+    /// `[sequences]` u32.
+    state: NodeId,
+    at: Dim,
+}
+
+impl Chosen {
+    /// Where a run of one sequence chooses a token.
+    fn new(
+        graph: &mut Graph,
+        cache: CacheShape,
+        run: Run,
+        wanted: Wanted,
+        base: &Dim,
+    ) -> Option<Chosen> {
+        if run == Run::Each || (wanted != Wanted::Token && run != Run::Ahead) {
+            return None;
+        }
+        let state = graph.state(CHOSEN, Shape::new([cache.sequences]), DType::U32);
+        Some(Chosen { state, at: base.floor_div(&Dim::from(cache.context)) })
+    }
+
+    /// `state` `[sequences]` -> `[1]`.
+    fn slice(&self, graph: &mut Graph, state: NodeId) -> Result<NodeId> {
+        let op = Op::Slice { axis: 0, start: self.at.clone(), len: Dim::new(1), step: 1 };
+        graph.add(op, &[state])
+    }
 }
 
 impl Config {
@@ -159,6 +205,8 @@ struct Builder<'a> {
     weights: &'a [Weight],
     cache: CacheShape,
     place: Place,
+    /// `s`.
+    tokens: Dim,
 }
 
 /// Where the tokens of a run lie in the cache.
@@ -230,7 +278,7 @@ impl Builder<'_> {
 
     /// `x` `[s, heads * e]` -> `[s, heads, e]`.
     fn split_heads(&mut self, x: NodeId, heads: usize) -> Result<NodeId> {
-        let shape = [Dim::symbol(SEQ), heads.into(), self.config.head_dim.into()];
+        let shape = [self.tokens.clone(), heads.into(), self.config.head_dim.into()];
         self.add("", Op::Reshape(Shape::new(shape)), &[x])
     }
 
@@ -246,7 +294,7 @@ impl Builder<'_> {
             Place::From(base) => {
                 let at = base.clone() + past.clone();
                 let cache = self.add(label, Op::Update { at }, &[state, x])?; // [n, g, e]
-                let len = past + Dim::symbol(SEQ);
+                let len = past + self.tokens.clone();
                 self.add("", Op::Slice { axis: 0, start: base, len, step: 1 }, &[cache])
             }
             Place::Rows { rows, .. } => self.add(label, Op::Scatter, &[state, x, rows]),
@@ -301,7 +349,7 @@ impl Builder<'_> {
         let op = Op::Attention { scale, causal, window, past };
         let operands: Vec<NodeId> = [q, k, v].into_iter().chain(spans).collect();
         let a = self.add(format!("blk.{layer}.attention"), op, &operands)?; // [s, h, e]
-        let shape = [Dim::symbol(SEQ), (config.heads * config.head_dim).into()];
+        let shape = [self.tokens.clone(), (config.heads * config.head_dim).into()];
         let mut a = self.add("", Op::Reshape(Shape::new(shape)), &[a])?; // [s, h * e]
         if self.architecture.sub_norms {
             a = self.norm(layer, "attn_sub_norm", a)?;

@@ -10,6 +10,10 @@ use super::tokenizer::EncodeOptions;
 use super::utf8::Utf8Stream;
 use crate::base::platform::Clock;
 use crate::error::{Error, Result};
+use crate::provider::DeviceKind;
+
+/// Greedy tokens that are handed to a GPU at once.
+const TOKENS_AHEAD: usize = 8;
 
 /// What to write and how.
 #[derive(Clone, Debug)]
@@ -132,18 +136,36 @@ impl Session {
             decode: Duration::ZERO,
         };
         let start = Clock::now();
+        let ahead = match wanted {
+            Wanted::Token => self.tokens_ahead(),
+            _ => 1,
+        };
         let mut next = prompt_tokens.to_vec();
+        // Tokens that the device has chosen and run already, the next one last.
+        let mut ready: Vec<u32> = Vec::new();
         let mut first: Option<Clock> = None;
         loop {
             if out.tokens.len() >= options.max_tokens {
                 break;
             }
-            if next.len() > self.context() - self.past() {
+            let room = self.context() - self.past();
+            if ready.is_empty() && next.len() > room {
                 out.finish = Finish::Context;
                 break;
             }
-            let bytes = self.run(&next, wanted).await?;
-            let token = chosen(&mut sampler, wanted, &bytes, &seen)?;
+            let left = (options.max_tokens - out.tokens.len()).min(room);
+            let token = match ready.pop() {
+                Some(token) => token,
+                None if first.is_some() && ahead > 1 => {
+                    ready = self.run_ahead(0, ahead.min(left)).await?;
+                    ready.reverse();
+                    ready.pop().ok_or_else(|| Error::device("a run ahead gave no token"))?
+                }
+                None => {
+                    let bytes = self.run(&next, wanted).await?;
+                    chosen(&mut sampler, wanted, &bytes, &seen)?
+                }
+            };
             if first.is_none() {
                 out.first_token = start.elapsed();
                 first = Some(Clock::now());
@@ -166,6 +188,8 @@ impl Session {
             }
             next = vec![token];
         }
+        // What was run for nothing is forgotten.
+        self.truncate(self.past() - ready.len())?;
         out.decode = first.map_or(Duration::ZERO, |first| first.elapsed());
         let rest = stream.finish();
         out.text.push_str(&rest);
@@ -173,6 +197,15 @@ impl Session {
             let _ = on_event(Event::Text(&rest));
         }
         Ok(out)
+    }
+
+    /// Greedy tokens that are handed to the device at once. On a CPU nothing waits that could be
+    /// spared, and what comes after the end of the text would be run for nothing.
+    pub fn tokens_ahead(&self) -> usize {
+        match self.device().profile().kind {
+            DeviceKind::Cpu => 1,
+            _ => TOKENS_AHEAD,
+        }
     }
 
     /// As [`Session::generate`], blocking.

@@ -4,11 +4,12 @@
 //! reads a model's numbers, `sampler` picks the next id from logits. `architecture` is the table
 //! of what differs between models, `weights` finds the tensors, `decoder` is the forward pass as
 //! a graph, `session` holds both on a device and replays a plan for each token, `batch` runs several
-//! sequences of one at once, `generate` goes
+//! sequences of one at once, `ahead` several greedy tokens without the host between them, `generate` goes
 //! from a prompt to text, `chat` from messages to an answer.
 //! `huggingface` tells a folder of safetensors as the GGUF file that it would be, and `quantize`
 //! writes one with smaller weights.
 
+mod ahead;
 mod architecture;
 mod batch;
 pub mod chat;

@@ -57,6 +57,8 @@ pub struct Session {
     mode: ComputeMode,
     /// Positions that are filled, of each sequence.
     pub(super) past: Vec<usize>,
+    /// Whether the device holds the token that follows them.
+    pub(super) chosen: Vec<bool>,
 }
 
 /// What a plan is for.
@@ -107,6 +109,7 @@ impl Session {
             cache,
             mode,
             past: vec![0; sequences],
+            chosen: vec![false; sequences],
         };
         session.upload(progress)?;
         Ok(session)
@@ -151,7 +154,8 @@ impl Session {
                 self.resident.state(pool, device, &name, bytes)?;
             }
         }
-        Ok(())
+        let chosen = (self.cache.sequences * 4) as u64;
+        self.resident.state(pool, device, decoder::CHOSEN, chosen)
     }
 
     /// Every weight; those together that plans read as one.
@@ -229,6 +233,7 @@ impl Session {
             let text = format!("cannot keep {past} positions, {filled} are filled");
             return Err(Error::invalid(text));
         }
+        self.chosen[sequence] &= past == filled;
         self.past[sequence] = past;
         Ok(())
     }
@@ -316,10 +321,7 @@ impl Session {
 
     async fn step(&mut self, sequence: usize, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
         let (past, count) = (self.past[sequence], tokens.len());
-        let mut symbols = SymbolValues::new().with(SEQ, count as u64).with(PAST, past as u64);
-        if self.cache.sequences > 1 {
-            symbols = symbols.with(BASE, (sequence * self.cache.context) as u64);
-        }
+        let symbols = self.symbols(sequence, past).with(SEQ, count as u64);
         let positions: Vec<i32> = (past..past + count).map(|position| position as i32).collect();
         let inputs =
             vec![bytemuck::cast_slice(tokens).to_vec(), bytemuck::cast_slice(&positions).to_vec()];
@@ -327,7 +329,17 @@ impl Session {
         let instance = self.instance(Kind { run: Run::One, class, wanted }).await?;
         let outputs = instance.read(symbols, inputs).await?;
         self.past[sequence] += count;
+        self.chosen[sequence] = wanted == Wanted::Token;
         Ok(outputs.into_iter().next().unwrap_or_default())
+    }
+
+    /// What a run of a sequence begins with.
+    pub(super) fn symbols(&self, sequence: usize, past: usize) -> SymbolValues {
+        let symbols = SymbolValues::new().with(PAST, past as u64);
+        match self.cache.sequences {
+            1 => symbols,
+            _ => symbols.with(BASE, (sequence * self.cache.context) as u64),
+        }
     }
 
     /// The plan of a kind, made the first time.
@@ -396,8 +408,11 @@ fn class_index(tokens: usize) -> Result<usize> {
 /// Lengths that a plan of a kind is for.
 fn class_of_kind(kind: Kind, cache: CacheShape) -> ShapeClass {
     match kind.run {
-        Run::One => {
-            let class = classes(cache.context)[kind.class].clone();
+        Run::One | Run::Ahead => {
+            let class = match kind.run {
+                Run::Ahead => ShapeClass::new().with(PAST, 0, cache.context as u64),
+                _ => classes(cache.context)[kind.class].clone(),
+            };
             match cache.sequences {
                 1 => class,
                 count => class.with(BASE, 0, ((count - 1) * cache.context) as u64),

@@ -299,6 +299,36 @@ impl Instance {
         Ok(downloads)
     }
 
+    /// Several runs one after another, all recorded before any is waited for: what each downloads, in
+    /// their order.
+    ///
+    /// # Errors
+    /// As [`Instance::record`], and whatever went wrong on the device.
+    pub async fn read_all(
+        &self,
+        runs: Vec<(SymbolValues, Vec<Vec<u8>>)>,
+    ) -> Result<Vec<Vec<Vec<u8>>>> {
+        let mut all = Vec::with_capacity(runs.len());
+        if self.stepwise.is_some() {
+            for (symbols, inputs) in runs {
+                all.push(self.read(symbols, inputs).await?);
+            }
+            return Ok(all);
+        }
+        let mut pending = Vec::with_capacity(runs.len());
+        for (symbols, inputs) in runs {
+            pending.push((self.record(symbols.clone(), inputs)?, symbols));
+            // The device works on this one while the next is recorded.
+            self.batcher.flush()?;
+        }
+        for (pending, symbols) in pending {
+            let mut downloads = self.batcher.read(pending).await?;
+            self.plan.cut_downloads(&symbols, &mut downloads)?;
+            all.push(downloads);
+        }
+        Ok(all)
+    }
+
     /// One command after another, each waited for.
     async fn read_stepwise(&self, args: Args) -> Result<Vec<Vec<u8>>> {
         let mut downloads = Vec::new();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use warploom::base::ComputeMode;
 use warploom::llm::tokenizer::EncodeOptions;
 use warploom::llm::{MAX_SEQUENCES, Model, Session, SessionOptions, Wanted};
+use warploom::provider::DeviceKind;
 use warploom::runtime::Runtime;
 
 use crate::plans::embedded;
@@ -65,8 +66,8 @@ fn each_sequence_is_what_it_is_alone() {
     let model = embedded();
     for (label, runtime) in devices::every(false) {
         let runtime = Arc::new(runtime);
-        let slow = devices::sample(runtime.device().profile(), 2) > 1;
-        let sequences = if slow { 3 } else { PROMPTS.len() };
+        let slow = runtime.device().profile().kind == DeviceKind::Software;
+        let sequences = if slow { 4 } else { PROMPTS.len() };
         let count = if slow { 6 } else { 20 };
         let mut one = session(&runtime, &model, 1);
         let want: Vec<Vec<(u32, f32)>> =
@@ -184,4 +185,67 @@ fn a_steady_run_of_each_is_one_submit() {
     for count in [8, 2, 5, 8] {
         assert_eq!(run(&mut session, count), [1, 1, 0, 0, 4 * count as u64]);
     }
+}
+
+/// Tokens that the device goes on from by itself are those that it chooses one at a time.
+#[test]
+fn tokens_ahead_are_those_of_single_runs() {
+    let model = embedded();
+    for (label, runtime) in devices::every(false) {
+        let runtime = Arc::new(runtime);
+        let mut one = session(&runtime, &model, 1);
+        let slow = runtime.device().profile().kind == DeviceKind::Software;
+        let want = alone(&mut one, &prompt(&model, 0), 18);
+        let clear = want.iter().take_while(|(_, gap)| *gap > 1e-3).count();
+        assert!(clear > 2, "{label}: {want:?}");
+        let want: Vec<u32> = want.into_iter().map(|(token, _)| token).collect();
+        for (sequences, sequence) in [(1, 0), (3, 2)].into_iter().skip(usize::from(slow)) {
+            let mut session = session(&runtime, &model, sequences);
+            let tokens = prompt(&model, 0);
+            let first = session.run_sequence_blocking(sequence, &tokens, Wanted::Token).unwrap();
+            let mut have = words(&first);
+            for count in [1, 8, 3] {
+                have.extend(session.run_ahead_blocking(sequence, count).unwrap());
+            }
+            // Back in the midst of them, and on by hand.
+            let past = session.past_of(sequence);
+            assert_eq!(past, tokens.len() + have.len() - 1);
+            session.truncate_sequence(sequence, past - 4).unwrap();
+            have.truncate(have.len() - 4);
+            for _ in 0..2 {
+                let last = *have.last().unwrap();
+                let next = session.run_sequence_blocking(sequence, &[last], Wanted::Token);
+                have.extend(words(&next.unwrap()));
+            }
+            have.extend(session.run_ahead_blocking(sequence, 4).unwrap());
+            let clear = clear.min(have.len());
+            assert_eq!(have[..clear], want[..clear], "{label}: sequence {sequence}");
+        }
+    }
+}
+
+#[test]
+fn tokens_ahead_need_a_chosen_one_and_room() {
+    let model = embedded();
+    let runtime = Arc::new(Runtime::builder().device("null").build().unwrap());
+    let mut session = session(&runtime, &model, 2);
+    let refused = |session: &mut Session, sequence: usize, count: usize, part: &str| {
+        let error = session.run_ahead_blocking(sequence, count).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains(part), "{error}");
+    };
+    refused(&mut session, 1, 1, "chose none");
+    refused(&mut session, 2, 1, "sequence 2 of 2");
+    session.run_sequence_blocking(1, &[1, 2], Wanted::Token).unwrap();
+    refused(&mut session, 0, 1, "chose none");
+    refused(&mut session, 1, CONTEXT - 1, "do not fit");
+    let before = session.device().counters();
+    session.run_ahead_blocking(1, 4).unwrap();
+    session.run_ahead_blocking(1, 4).unwrap();
+    let after = session.device().counters();
+    assert_eq!(after.submits - before.submits, 8);
+    assert_eq!(after.downloaded_bytes - before.downloaded_bytes, 32);
+    session.truncate_sequence(1, 5).unwrap();
+    refused(&mut session, 1, 1, "chose none");
+    session.run_sequence_blocking(1, &[1], Wanted::Logits).unwrap();
+    refused(&mut session, 1, 1, "chose none");
 }
