@@ -15,7 +15,8 @@ use crate::plans::embedded;
 
 fn session(sequences: usize) -> Session {
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
-    let options = SessionOptions { context: Some(256), sequences: Some(sequences), ..Default::default() };
+    let options =
+        SessionOptions { context: Some(256), sequences: Some(sequences), ..Default::default() };
     Session::new(runtime, embedded(), options, &mut |_, _| {}).unwrap()
 }
 
@@ -153,7 +154,8 @@ fn serve_chats_by_the_template_of_the_file() {
     let answer = request("/v1/chat/completions", &body(",\"stream\":true"));
     let events = events(&exchange(server.address(), answer.as_bytes()));
     assert_eq!(events[0]["choices"][0]["delta"]["role"], "assistant");
-    let piece = |e: &serde_json::Value| e["choices"][0]["delta"]["content"].as_str().map(String::from);
+    let piece =
+        |e: &serde_json::Value| e["choices"][0]["delta"]["content"].as_str().map(String::from);
     assert_eq!(events.iter().filter_map(piece).collect::<String>(), want.generated.text);
     let last = &events.last().unwrap()["choices"][0];
     assert_eq!(last["finish_reason"], whole["choices"][0]["finish_reason"]);

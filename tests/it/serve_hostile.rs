@@ -11,7 +11,8 @@ use crate::serve::{exchange, post, request, server, status};
 const CHAT: &str = "/v1/chat/completions";
 
 fn still_answers(server: &Server) {
-    let (status, answer) = post(server.address(), "/v1/completions", "{\"prompt\":\"A\",\"max_tokens\":1}");
+    let (status, answer) =
+        post(server.address(), "/v1/completions", "{\"prompt\":\"A\",\"max_tokens\":1}");
     assert_eq!(status, 200, "{answer}");
 }
 
@@ -40,7 +41,11 @@ fn serve_what_is_malformed_is_refused_and_told() {
         (head("DELETE", "/v1/models", ""), 405, "takes GET, not DELETE"),
         (head("OPTIONS", CHAT, ""), 405, "takes POST"),
         (head("GET", "/v1/models/other", ""), 404, "there is no model"),
-        (head("POST", CHAT, "Content-Type: text/plain\r\nContent-Length: 2\r\n") + "{}", 415, "json"),
+        (
+            head("POST", CHAT, "Content-Type: text/plain\r\nContent-Length: 2\r\n") + "{}",
+            415,
+            "json",
+        ),
         (head("POST", CHAT, json), 400, "EOF while parsing a value at line 1 column 0"),
         (head("POST", CHAT, &format!("{json}Content-Length: -1\r\n")), 400, "content-length"),
         (head("POST", CHAT, &format!("{json}Content-Length: x\r\n")), 400, "content-length"),
@@ -50,14 +55,26 @@ fn serve_what_is_malformed_is_refused_and_told() {
             "content-length twice",
         ),
         (
-            head("POST", CHAT, &format!("{json}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n")),
+            head(
+                "POST",
+                CHAT,
+                &format!("{json}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
+            ),
             400,
             "both content-length and transfer-encoding",
         ),
         (head("POST", CHAT, &format!("{json}Transfer-Encoding: gzip\r\n")), 501, "gzip"),
-        (head("POST", CHAT, &format!("{json}Content-Length: 99999999999999999999999\r\n")), 413, "body"),
+        (
+            head("POST", CHAT, &format!("{json}Content-Length: 99999999999999999999999\r\n")),
+            413,
+            "body",
+        ),
         (head("POST", CHAT, &format!("{json}Content-Length: 1048577\r\n")), 413, "1048576"),
-        (head("POST", CHAT, &format!("{json}Transfer-Encoding: chunked\r\n")) + "zz\r\n", 400, "chunk"),
+        (
+            head("POST", CHAT, &format!("{json}Transfer-Encoding: chunked\r\n")) + "zz\r\n",
+            400,
+            "chunk",
+        ),
         (
             head("POST", CHAT, &format!("{json}Transfer-Encoding: chunked\r\n")) + "ffffffff\r\n",
             413,
@@ -86,7 +103,8 @@ fn serve_what_is_malformed_is_refused_and_told() {
         assert!(answer.contains("\"error\"") && answer.contains("\"type\""), "{start:?}: {answer}");
     }
     let not_utf8 = request(CHAT, "\u{1}\u{1}").replace('\u{1}', "\u{7f}").into_bytes();
-    let not_utf8: Vec<u8> = not_utf8.into_iter().map(|b| if b == 0x7f { 0xff } else { b }).collect();
+    let not_utf8: Vec<u8> =
+        not_utf8.into_iter().map(|b| if b == 0x7f { 0xff } else { b }).collect();
     assert_eq!(status(&exchange(server.address(), &not_utf8)), 400);
     still_answers(&server);
 }
@@ -149,7 +167,8 @@ fn serve_more_connections_than_there_may_be_are_turned_away() {
 fn serve_a_key_is_asked_for_everywhere_but_at_health() {
     let api_key = Some("s3cret".to_owned());
     let server = server(1, ServeOptions { api_key, ..ServeOptions::default() });
-    let ask = |path: &str, fields: &str| exchange(server.address(), head("GET", path, fields).as_bytes());
+    let ask =
+        |path: &str, fields: &str| exchange(server.address(), head("GET", path, fields).as_bytes());
     assert_eq!(status(&ask("/health", "")), 200);
     for fields in [
         "",
@@ -204,8 +223,13 @@ fn serve_connections_are_kept_and_bodies_come_in_chunks() {
     // Two at once, the second in chunks.
     let body = hello();
     let (a, b) = body.split_at(10);
-    let chunked = head("POST", CHAT, "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n")
-        + &format!("{:x}\r\n{a}\r\n{:X};name=x\r\n{b}\r\n0\r\nTrailer: x\r\n\r\n", a.len(), b.len());
+    let chunked =
+        head("POST", CHAT, "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n")
+            + &format!(
+                "{:x}\r\n{a}\r\n{:X};name=x\r\n{b}\r\n0\r\nTrailer: x\r\n\r\n",
+                a.len(),
+                b.len()
+            );
     let both = keep(request(CHAT, &body)) + &keep(chunked);
     stream.write_all(both.as_bytes()).unwrap();
     let (one, two) = (read_answer(&mut stream), read_answer(&mut stream));
