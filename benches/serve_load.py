@@ -145,14 +145,13 @@ def load(args):
     ]
     for thread in clients:
         thread.start()
-    memory = []
-    step = max(1.0, 6 * args.minutes)
-    while any(thread.is_alive() for thread in clients):
-        time.sleep(min(step, max(0.1, end - time.monotonic())))
-        if args.pid and time.monotonic() < end + step:
-            memory.append(resident(args.pid))
-            mib = (memory[-1] or 0) / 2**20
-            print(f"{time.monotonic() - begin:6.0f} s: {seen.answers} answers, {mib:.1f} MiB", flush=True)
+    for step in range(1, 11):
+        time.sleep(max(0.0, begin + 6 * args.minutes * step - time.monotonic()))
+        bytes_ = resident(args.pid) if args.pid else None
+        memory = f", {bytes_ / 2**20:.1f} MiB" if bytes_ else ""
+        print(f"{time.monotonic() - begin:6.0f} s: {seen.answers} answers{memory}", flush=True)
+    for thread in clients:
+        thread.join()
     seconds = time.monotonic() - begin
     print(f"{args.connections} connections, {seconds:.0f} s: {seen.answers} answers, {seen.left} left in the middle")
     print(f"errors: {sum(seen.errors.values())} {seen.errors or ''}")

@@ -273,6 +273,7 @@ fn shared(session: &Session, options: ServeOptions) -> Result<Shared> {
         longest_token = longest_token.max(tokenizer.token_bytes(id as u32)?.len());
     }
     let file = model.file().name();
+    let file = file.strip_prefix("embedded ").unwrap_or(file);
     let file = file.rsplit(['/', '\\']).find(|part| !part.is_empty()).unwrap_or("model");
     let name = options.model.clone();
     let name = name.unwrap_or_else(|| file.strip_suffix(".gguf").unwrap_or(file).to_owned());

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Shared;
 use super::answer::{Answer, Kind};
 use super::connection::{Connection, Head, Limits, NoRequest};
-use super::error::ApiError;
+use super::error::{ApiError, reason};
 use super::queue::{Job, Piece, Ticket};
 use super::request::{self, Asked, Text};
 use crate::llm::chat::Message;
@@ -138,7 +138,7 @@ impl Client<'_> {
             "/v1/chat/completions" => (Route::Text(Kind::Chat), "POST"),
             "/v1/completions" => (Route::Text(Kind::Completion), "POST"),
             path => match path.strip_prefix("/v1/models/") {
-                Some(id) => (Route::Model(id.to_owned()), "GET"),
+                Some(id) => (Route::Model(unescaped(id)), "GET"),
                 None => {
                     self.admit(head)?;
                     let text = format!("there is no {path} here");
@@ -456,6 +456,27 @@ impl Client<'_> {
     }
 }
 
+/// A part of a path, with the bytes that `%20` and the like stand for.
+fn unescaped(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = after.first_chunk::<2>().and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = code.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match code.filter(|_| *first == b'%') {
+            Some(byte) => {
+                out.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 fn no_model(id: &str) -> ApiError {
     ApiError::new(404, format!("there is no model {id:?} here")).code("model_not_found")
 }
@@ -463,24 +484,4 @@ fn no_model(id: &str) -> ApiError {
 fn too_long(field: &str, what: &str, context: usize) -> ApiError {
     let text = format!("{what} do not fit the context of {context} positions");
     ApiError::field(field, text).code("context_length_exceeded")
-}
-
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        204 => "No Content",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        413 => "Content Too Large",
-        415 => "Unsupported Media Type",
-        417 => "Expectation Failed",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        _ => "Service Unavailable",
-    }
 }

@@ -184,6 +184,8 @@ fn serve_a_key_is_asked_for_everywhere_but_at_health() {
             assert!(answer.contains("invalid_api_key") && answer.contains("www-authenticate"));
         }
     }
+    let one = "/v1/models/warploom%2dtiny-llama-Q4_K_M";
+    assert_eq!(status(&ask(one, "Authorization: Bearer s3cret\r\n")), 200);
     let answer = ask("/v1/models", "Authorization: Bearer s3cret\r\n");
     assert_eq!(status(&answer), 200, "{answer}");
     assert!(answer.contains("\"warploom-tiny-llama-Q4_K_M\""), "{answer}");
