@@ -81,8 +81,13 @@ pub static NVRTC: Var = Var {
     name: "WARPLOOM_NVRTC",
     help: "folder of NVIDIA's run-time compiler, looked into before CUDA's own folders",
 };
+/// The key of the server.
+pub static API_KEY: Var = Var {
+    name: "WARPLOOM_API_KEY",
+    help: "what clients of `warploom serve` must send as a bearer token",
+};
 /// The table, in the order of the README.
-pub static ALL: [&Var; 15] = [
+pub static ALL: [&Var; 16] = [
     &DEVICE,
     &SYNC,
     &DEBUG,
@@ -98,6 +103,7 @@ pub static ALL: [&Var; 15] = [
     &XDG_CACHE_HOME,
     &CACHE,
     &NVRTC,
+    &API_KEY,
 ];
 
 /// The value of a variable, if it is set, not empty and valid Unicode.

@@ -122,6 +122,8 @@ pub mod runtime;
 
 #[cfg(feature = "llm")]
 pub mod llm;
+#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
+pub mod serve;
 
 pub mod testkit;
 

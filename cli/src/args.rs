@@ -4,6 +4,8 @@ use crate::chat_args::ChatArgs;
 use crate::download_args::DownloadArgs;
 use crate::explain_args::ExplainArgs;
 use crate::quantize_args::QuantizeArgs;
+#[cfg(feature = "serve")]
+use crate::serve_args::ServeArgs;
 use clap::{Args, Parser, Subcommand};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -25,6 +27,7 @@ Examples:
   warploom bench --model model.gguf --json
   warploom explain --profile apple-m2
   warploom quantize model-F16.gguf model-Q4_K.gguf --type Q4_K
+  warploom serve --port 8080
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.";
 
@@ -44,6 +47,9 @@ pub(crate) enum Command {
     Explain(Box<ExplainArgs>),
     /// Make a model smaller: F16, BF16 or F32 weights to packed ones in a new GGUF file
     Quantize(QuantizeArgs),
+    /// Answer OpenAI's clients over HTTP, many at a time
+    #[cfg(feature = "serve")]
+    Serve(Box<ServeArgs>),
 }
 
 #[derive(Debug, Args)]
@@ -270,6 +276,8 @@ mod tests {
             "bench ",
             "explain ",
             "quantize ",
+            #[cfg(feature = "serve")]
+            "serve ",
             "Exit codes: 0 done, 1 failed",
         ] {
             assert!(help.contains(line), "{line:?} in {help}");
@@ -281,6 +289,8 @@ mod tests {
             ("download", ["org/name:Q4_K_M", "HF_TOKEN", "--offline"]),
             ("explain", ["--graph dot --after simplify", "--profile <FILE|NAME>", "adreno-740"]),
             ("quantize", ["--type TQ2_0", "--type <TYPE>", "--force"]),
+            #[cfg(feature = "serve")]
+            ("serve", ["--parallel <N>", "127.0.0.1:8080/v1", "WARPLOOM_API_KEY"]),
             ("bench", ["warploom bench --device cpu --json", "--prompt-tokens <N>", "--copy"]),
         ];
         for (name, lines) in rows {

@@ -144,6 +144,17 @@ impl Loaded {
         Loaded::on(place, model, open_runtime(place)?, None, 1, progress)
     }
 
+    /// With `sequences` caches, each of the whole context.
+    #[cfg(feature = "serve")]
+    pub(crate) fn open_for(
+        place: &Place,
+        sequences: usize,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> anyhow::Result<Loaded> {
+        let model = open_model(place)?;
+        Loaded::on(place, model, open_runtime(place)?, None, sequences, progress)
+    }
+
     /// With a clock on the device's `wait` and room for several sequences, for [`Loaded::bench`].
     pub(crate) fn open_clocked(
         place: &Place,
@@ -213,6 +224,11 @@ impl Loaded {
     /// A conversation with the model.
     pub(crate) fn into_chat(self) -> anyhow::Result<Chat> {
         Ok(Chat::new(self.session)?)
+    }
+
+    #[cfg(feature = "serve")]
+    pub(crate) fn into_session(self) -> Session {
+        self.session
     }
 
     pub(crate) fn generate(
@@ -382,7 +398,11 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
     let resident = match model {
         Some(model) => {
             let context = explain::context(args, model.config().context);
-            let options = SessionOptions { context: Some(context), compute: args.place.compute };
+            let options = SessionOptions {
+                context: Some(context),
+                compute: args.place.compute,
+                ..SessionOptions::default()
+            };
             session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
             session.resident()
         }

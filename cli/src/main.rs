@@ -21,6 +21,10 @@ mod interrupt;
 mod notes;
 mod quantize;
 mod quantize_args;
+#[cfg(feature = "serve")]
+mod serve;
+#[cfg(feature = "serve")]
+mod serve_args;
 mod units;
 
 use args::{Cli, Command};
@@ -57,5 +61,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Bench(args) => bench::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Quantize(args) => quantize::run(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::run(args),
     }
 }

@@ -40,6 +40,10 @@ mod semantics;
 mod semantics_devices;
 mod semantics_kernels;
 mod semantics_numbers;
+#[cfg(feature = "serve")]
+mod serve;
+#[cfg(feature = "serve")]
+mod serve_hostile;
 mod shaders;
 mod shaders_attached;
 mod smollm;

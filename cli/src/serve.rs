@@ -1,0 +1,74 @@
+//! `warploom serve`.
+
+use crate::Exit;
+use crate::engine::Loaded;
+use crate::notes::{Progress, tell};
+use crate::serve_args::ServeArgs;
+use anyhow::{Context, bail};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use warploom::serve::{Limits, ServeOptions, Server};
+
+/// How often signals are looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
+    let ending = Arc::new(AtomicBool::new(false));
+    // Until the server is there nothing has to be ended; and a second signal does not wait.
+    let at_once = Arc::new(AtomicBool::new(true));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 130, at_once.clone())
+            .and_then(|_| flag::register(signal, ending.clone()))
+            .and_then(|_| flag::register(signal, at_once.clone()))
+            .context("cannot listen for signals")?;
+    }
+    let loaded = {
+        let progress = Progress::new(false);
+        Loaded::open_for(&args.place, args.parallel, &mut |done, total| progress.set(done, total))?
+    };
+    tell(loaded.startup_line());
+    let variable = warploom::config::var(&warploom::config::API_KEY);
+    let api_key = args.api_key.clone().or(variable);
+    if !args.host.is_loopback() && api_key.is_none() {
+        tell(&format!(
+            "warning: {} is not this machine alone, and without --api-key everybody who reaches it \
+             is let in",
+            args.host
+        ));
+    }
+    let (context, device) = (loaded.context(), loaded.profile().id());
+    let options = ServeOptions {
+        address: SocketAddr::new(args.host, args.port),
+        model: args.alias.clone(),
+        api_key,
+        cors_origin: args.cors_origin.clone(),
+        sampling: args.choice.sampling(&args.place, 0),
+        seed: args.choice.seed,
+        queue: args.queue,
+        time: Duration::from_secs(args.timeout as u64),
+        limits: Limits { connections: args.connections, ..Limits::default() },
+        ..ServeOptions::default()
+    };
+    let server = Server::start(loaded.into_session(), options)?;
+    at_once.store(false, Ordering::Relaxed);
+    tell(&format!(
+        "{} on {device}: {} sequences of {context} positions; http://{}/v1",
+        server.model(),
+        args.parallel,
+        server.address(),
+    ));
+    while !ending.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK);
+        if !server.is_alive() {
+            bail!("the server has ended by itself");
+        }
+    }
+    let running = server.queue().running();
+    tell(&format!("ending: {running} answers are running, at most {} seconds", args.grace));
+    server.stop(Duration::from_secs(u64::from(args.grace)))?;
+    Ok(Exit::Done)
+}

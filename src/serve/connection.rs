@@ -1,0 +1,393 @@
+//! One connection: HTTP/1.1 requests in, bytes out, each within its time and size.
+//!
+//! `httparse` reads the head; around it stand the limits. Nothing is read into memory beyond
+//! [`Limits`], and no client, however slow, holds a thread for longer than they say.
+
+use std::io::{Error, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::error::ApiError;
+
+/// Fields that a head may have.
+const MAX_FIELDS: usize = 64;
+/// Bytes of a line that says how long a chunk is, and of the fields behind the last chunk.
+const MAX_CHUNK_LINE: usize = 1024;
+/// A connection that waits looks this often whether the server ends.
+const SLICE: Duration = Duration::from_millis(200);
+/// Bytes and time that a client may still send after an answer that ends a connection.
+const LINGER: (usize, Duration) = (1 << 20, Duration::from_secs(1));
+
+/// Bounds on what one client may take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes of a request's head. Default 16 KiB.
+    pub head: usize,
+    /// Bytes of a request's body. Default 1 MiB.
+    pub body: usize,
+    /// Time to send a request. Default 20 seconds.
+    pub read: Duration,
+    /// Time between two requests of a connection. Default 30 seconds.
+    pub idle: Duration,
+    /// Time without a byte taken of an answer. Default 20 seconds.
+    pub write: Duration,
+    /// Connections at a time. Default 256.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            head: 16 << 10,
+            body: 1 << 20,
+            read: Duration::from_secs(20),
+            idle: Duration::from_secs(30),
+            write: Duration::from_secs(20),
+            connections: 256,
+        }
+    }
+}
+
+/// How long a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Bytes(usize),
+    Chunked,
+}
+
+/// The head of a request.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) method: String,
+    /// Without what follows a question mark.
+    pub(super) path: String,
+    /// Whether chunks may be sent back.
+    pub(super) is_1_1: bool,
+    pub(super) keep_alive: bool,
+    pub(super) authorization: Option<String>,
+    pub(super) content_type: Option<String>,
+    length: Length,
+    expects_continue: bool,
+}
+
+/// Why there is no request.
+#[derive(Debug)]
+pub(super) enum NoRequest {
+    /// The client has gone, or asked nothing for long: there is nobody to tell.
+    Ended,
+    /// It is told what is wrong, and the connection ends.
+    Refused(ApiError),
+}
+
+impl From<ApiError> for NoRequest {
+    fn from(error: ApiError) -> NoRequest {
+        NoRequest::Refused(error)
+    }
+}
+
+/// A client.
+pub(super) struct Connection {
+    stream: TcpStream,
+    /// Bytes that were read and not used yet.
+    buffer: Vec<u8>,
+    limits: Limits,
+    /// When the request that is read now must be whole.
+    due: Instant,
+    asked: usize,
+}
+
+impl Connection {
+    /// # Errors
+    /// Where the system refuses options of the socket.
+    pub(super) fn new(stream: TcpStream, limits: Limits) -> std::io::Result<Connection> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(limits.write))?;
+        let due = Instant::now() + limits.read;
+        Ok(Connection { stream, buffer: Vec::new(), limits, due, asked: 0 })
+    }
+
+    /// The head of the next request. `stopping` ends the wait for one.
+    pub(super) fn head(&mut self, stopping: &dyn Fn() -> bool) -> Result<Head, NoRequest> {
+        if self.buffer.is_empty() {
+            self.first_byte(stopping)?;
+        }
+        self.asked += 1;
+        self.due = Instant::now() + self.limits.read;
+        let mut looked = 0;
+        loop {
+            // Only a line that ended can end a head.
+            if self.buffer[looked..].contains(&b'\n') {
+                looked = self.buffer.len();
+                if let Some((head, length)) = parse(&self.buffer, self.limits.body)? {
+                    self.buffer.drain(..length);
+                    return Ok(head);
+                }
+            }
+            if self.buffer.len() >= self.limits.head {
+                let text = format!("the head has more than {} bytes", self.limits.head);
+                return Err(ApiError::new(431, text).into());
+            }
+            let room = self.limits.head - self.buffer.len();
+            self.fill(room)?;
+        }
+    }
+
+    fn first_byte(&mut self, stopping: &dyn Fn() -> bool) -> Result<(), NoRequest> {
+        let begin = Instant::now();
+        let wait = if self.asked == 0 { self.limits.read } else { self.limits.idle };
+        loop {
+            let left = wait.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return match self.asked {
+                    0 => Err(late(self.limits.read).into()),
+                    _ => Err(NoRequest::Ended),
+                };
+            }
+            match self.read(left.min(SLICE), 4096) {
+                Ok(0) => return Err(NoRequest::Ended),
+                Ok(_) => return Ok(()),
+                Err(error) if is_timeout(&error) && stopping() => return Err(NoRequest::Ended),
+                Err(error) if is_timeout(&error) => {}
+                Err(_) => return Err(NoRequest::Ended),
+            }
+        }
+    }
+
+    /// Reads more of a request, at most `room` bytes.
+    fn fill(&mut self, room: usize) -> Result<(), NoRequest> {
+        let left = self.due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late(self.limits.read).into());
+        }
+        match self.read(left, room) {
+            Ok(0) => Err(NoRequest::Ended),
+            Ok(_) => Ok(()),
+            Err(error) if is_timeout(&error) => Err(late(self.limits.read).into()),
+            Err(_) => Err(NoRequest::Ended),
+        }
+    }
+
+    fn read(&mut self, wait: Duration, room: usize) -> std::io::Result<usize> {
+        self.stream.set_read_timeout(Some(wait.max(Duration::from_millis(1))))?;
+        let mut bytes = [0; 16 << 10];
+        let room = room.min(bytes.len());
+        loop {
+            match self.stream.read(&mut bytes[..room]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(count) => {
+                    self.buffer.extend_from_slice(&bytes[..count]);
+                    return Ok(count);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The body that follows a head.
+    pub(super) fn body(&mut self, head: &Head) -> Result<Vec<u8>, NoRequest> {
+        if head.expects_continue && self.buffer.is_empty() && head.length != Length::Bytes(0) {
+            let sent = self.send(b"HTTP/1.1 100 Continue\r\n\r\n", self.due);
+            sent.map_err(|_| NoRequest::Ended)?;
+        }
+        match head.length {
+            Length::Bytes(bytes) => self.exactly(bytes),
+            Length::Chunked => self.chunks(),
+        }
+    }
+
+    fn exactly(&mut self, bytes: usize) -> Result<Vec<u8>, NoRequest> {
+        while self.buffer.len() < bytes {
+            self.fill(bytes - self.buffer.len())?;
+        }
+        let rest = self.buffer.split_off(bytes);
+        Ok(std::mem::replace(&mut self.buffer, rest))
+    }
+
+    fn chunks(&mut self) -> Result<Vec<u8>, NoRequest> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line()?;
+            let size = match httparse::parse_chunk_size(&line) {
+                Ok(httparse::Status::Complete((_, size))) => size,
+                _ => return Err(ApiError::new(400, "a chunk without its length").into()),
+            };
+            if size == 0 {
+                // Fields may follow; nothing of them is used.
+                let mut bytes = 0;
+                loop {
+                    let line = self.line()?;
+                    bytes += line.len();
+                    if line == b"\r\n" {
+                        return Ok(body);
+                    }
+                    if bytes > MAX_CHUNK_LINE {
+                        return Err(ApiError::new(400, "too many fields behind a body").into());
+                    }
+                }
+            }
+            if size > (self.limits.body - body.len()) as u64 {
+                return Err(too_large(self.limits.body).into());
+            }
+            body.extend(self.exactly(size as usize)?);
+            if self.exactly(2)? != b"\r\n" {
+                return Err(ApiError::new(400, "a chunk that is longer than it says").into());
+            }
+        }
+    }
+
+    /// A line with its end.
+    fn line(&mut self) -> Result<Vec<u8>, NoRequest> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                return self.exactly(end + 1);
+            }
+            if self.buffer.len() >= MAX_CHUNK_LINE {
+                return Err(ApiError::new(400, "a chunk whose length has no end").into());
+            }
+            self.fill(MAX_CHUNK_LINE - self.buffer.len())?;
+        }
+    }
+
+    /// Whether the client has closed its side: nobody reads an answer. Bytes that it sends ahead
+    /// do not count.
+    pub(super) fn is_gone(&self) -> bool {
+        if self.stream.set_nonblocking(true).is_err() {
+            return true;
+        }
+        let peeked = self.stream.peek(&mut [0]);
+        let gone = match peeked {
+            Ok(count) => count == 0,
+            Err(error) => !is_timeout(&error) && error.kind() != ErrorKind::Interrupted,
+        };
+        self.stream.set_nonblocking(false).is_err() || gone
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Errors
+    /// What the system says; timed out, where the client takes nothing for long, or not all of it
+    /// by `due`.
+    pub(super) fn send(&mut self, mut bytes: &[u8], due: Instant) -> std::io::Result<()> {
+        while !bytes.is_empty() {
+            if Instant::now() >= due {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            match self.stream.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the connection. What the client still sends is taken for a moment: a system that
+    /// closes with bytes unread makes the other side lose the answer.
+    pub(super) fn close(mut self) {
+        if self.stream.shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        let (bytes, time) = LINGER;
+        let (mut taken, begin) = (0, Instant::now());
+        while taken < bytes {
+            let left = time.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            self.buffer.clear();
+            match self.read(left, usize::MAX) {
+                Ok(0) | Err(_) => return,
+                Ok(count) => taken += count,
+            }
+        }
+    }
+}
+
+fn is_timeout(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+fn late(limit: Duration) -> ApiError {
+    ApiError::new(408, format!("the request was not whole after {} seconds", limit.as_secs_f32()))
+}
+
+fn too_large(limit: usize) -> ApiError {
+    ApiError::new(413, format!("the body has more than {limit} bytes"))
+}
+
+/// The head at the start of `bytes` and its length; none where it goes on.
+fn parse(bytes: &[u8], max_body: usize) -> Result<Option<(Head, usize)>, ApiError> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut request = httparse::Request::new(&mut fields);
+    let end = match request.parse(bytes) {
+        Ok(httparse::Status::Complete(end)) => end,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(ApiError::new(431, format!("more than {MAX_FIELDS} header fields")));
+        }
+        Err(error) => return Err(ApiError::new(400, format!("no HTTP request: {error}"))),
+    };
+    let is_1_1 = request.version == Some(1);
+    let target = request.path.unwrap_or_default();
+    let mut head = Head {
+        method: request.method.unwrap_or_default().to_owned(),
+        path: target.split('?').next().unwrap_or_default().to_owned(),
+        is_1_1,
+        keep_alive: is_1_1,
+        authorization: None,
+        content_type: None,
+        length: Length::Bytes(0),
+        expects_continue: false,
+    };
+    let mut length: Option<usize> = None;
+    for field in request.headers.iter() {
+        // Only these matter, and they are ASCII; others may hold what they like.
+        let value = String::from_utf8_lossy(field.value).trim().to_owned();
+        match field.name.to_ascii_lowercase().as_str() {
+            "content-length" => {
+                let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+                // More digits than a number holds are more bytes than any limit.
+                let bytes = match digits {
+                    true => value.parse().unwrap_or(usize::MAX),
+                    false => return Err(ApiError::new(400, format!("content-length: {value:?}"))),
+                };
+                if length.is_some_and(|other| other != bytes) {
+                    return Err(ApiError::new(400, "content-length twice"));
+                }
+                length = Some(bytes);
+            }
+            "transfer-encoding" if value.eq_ignore_ascii_case("chunked") => {
+                if head.length == Length::Chunked {
+                    return Err(ApiError::new(400, "transfer-encoding twice"));
+                }
+                head.length = Length::Chunked;
+            }
+            "transfer-encoding" => {
+                return Err(ApiError::new(501, format!("transfer-encoding: {value:?}")));
+            }
+            "connection" => {
+                let has =
+                    |word: &str| value.split(',').any(|w| w.trim().eq_ignore_ascii_case(word));
+                head.keep_alive = !has("close") && (is_1_1 || has("keep-alive"));
+            }
+            "expect" if value.eq_ignore_ascii_case("100-continue") => {
+                head.expects_continue = is_1_1
+            }
+            "expect" => return Err(ApiError::new(417, format!("expect: {value:?}"))),
+            "authorization" => head.authorization = Some(value),
+            "content-type" => head.content_type = Some(value),
+            _ => {}
+        }
+    }
+    match length {
+        // Two lengths are how a request hides another.
+        Some(_) if head.length == Length::Chunked => {
+            return Err(ApiError::new(400, "both content-length and transfer-encoding"));
+        }
+        Some(bytes) if bytes > max_body => return Err(too_large(max_body)),
+        Some(bytes) => head.length = Length::Bytes(bytes),
+        None => {}
+    }
+    Ok(Some((head, end)))
+}

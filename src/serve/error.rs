@@ -1,0 +1,92 @@
+//! Errors as OpenAI's clients read them.
+
+use serde_json::{Value, json};
+
+use super::queue::Failure;
+
+/// What a client is told instead of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ApiError {
+    pub(super) status: u16,
+    pub(super) message: String,
+    /// The field of the request that is to blame.
+    pub(super) param: Option<String>,
+    pub(super) code: Option<&'static str>,
+    /// The method that would be right, where one is wrong.
+    pub(super) allow: Option<&'static str>,
+}
+
+impl ApiError {
+    pub(super) fn new(status: u16, message: impl Into<String>) -> ApiError {
+        ApiError { status, message: message.into(), param: None, code: None, allow: None }
+    }
+
+    /// 400, by a field of the request.
+    pub(super) fn field(param: impl Into<String>, message: impl Into<String>) -> ApiError {
+        let param = param.into();
+        let message = format!("{param}: {}", message.into());
+        ApiError { status: 400, message, param: Some(param), code: None, allow: None }
+    }
+
+    /// With a word that programs know.
+    pub(super) fn code(mut self, code: &'static str) -> ApiError {
+        self.code = Some(code);
+        self
+    }
+
+    /// The family that OpenAI's clients tell apart.
+    fn kind(&self) -> &'static str {
+        match self.status {
+            429 => "rate_limit_error",
+            401 => "authentication_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        json!({ "error": {
+            "message": self.message,
+            "type": self.kind(),
+            "param": self.param,
+            "code": self.code,
+        } })
+    }
+}
+
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> ApiError {
+        match failure {
+            Failure::Full(limit) => {
+                ApiError::new(429, format!("{limit} requests wait already")).code("queue_full")
+            }
+            Failure::Late => {
+                ApiError::new(503, "the time of the request is over").code("deadline_exceeded")
+            }
+            Failure::Stopping => ApiError::new(503, "the server ends").code("server_stopping"),
+            Failure::Request(error) => ApiError::new(400, error.to_string()),
+            Failure::Device(error) => ApiError::new(500, error.to_string()).code("device_error"),
+        }
+    }
+}
+
+/// What a status is called.
+pub(super) fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        204 => "No Content",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        _ => "Service Unavailable",
+    }
+}

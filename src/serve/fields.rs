@@ -1,0 +1,140 @@
+//! The fields of a JSON object, each taken once and checked; what is left over is refused.
+
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+
+/// An object of a request. `null` is the same as absent, as OpenAI has it.
+pub(super) struct Fields {
+    map: Map<String, Value>,
+    /// What it is called in errors: empty, or `messages[2]`.
+    path: String,
+}
+
+impl Fields {
+    /// # Errors
+    /// 400, where `value` is no object.
+    pub(super) fn new(value: Value, path: impl Into<String>) -> Result<Fields, ApiError> {
+        let path = path.into();
+        match value {
+            Value::Object(map) => Ok(Fields { map, path }),
+            other => {
+                let text = format!("must be an object, is {}", kind(&other));
+                Err(match path.is_empty() {
+                    true => ApiError::new(400, format!("the body {text}")),
+                    false => ApiError::field(path, text),
+                })
+            }
+        }
+    }
+
+    /// The whole name of a field.
+    pub(super) fn name(&self, name: &str) -> String {
+        match self.path.is_empty() {
+            true => name.to_owned(),
+            false => format!("{}.{name}", self.path),
+        }
+    }
+
+    fn wrong(&self, name: &str, want: &str, got: &Value) -> ApiError {
+        ApiError::field(self.name(name), format!("must be {want}, is {}", kind(got)))
+    }
+
+    pub(super) fn take(&mut self, name: &str) -> Option<Value> {
+        self.map.remove(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.wrong(name, "a string", &other)),
+        }
+    }
+
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
+        match self.take(name) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(flag),
+            Some(other) => Err(self.wrong(name, "true or false", &other)),
+        }
+    }
+
+    /// A number from `low` to `high`.
+    pub(super) fn number(
+        &mut self,
+        name: &str,
+        low: f32,
+        high: f32,
+    ) -> Result<Option<f32>, ApiError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let want = format!("a number from {low} to {high}");
+        match value.as_f64() {
+            Some(number) if (f64::from(low)..=f64::from(high)).contains(&number) => {
+                Ok(Some(number as f32))
+            }
+            _ => Err(self.wrong(name, &want, &value)),
+        }
+    }
+
+    /// A whole number from `low` on; larger ones than memory has are as the largest.
+    pub(super) fn count(&mut self, name: &str, low: usize) -> Result<Option<usize>, ApiError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match value.as_u64() {
+            Some(number) if number >= low as u64 => {
+                Ok(Some(usize::try_from(number).unwrap_or(usize::MAX)))
+            }
+            _ => Err(self.wrong(name, &format!("a whole number, at least {low}"), &value)),
+        }
+    }
+
+    /// Any whole number of 64 bits, with a sign or without.
+    pub(super) fn seed(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match (value.as_u64(), value.as_i64()) {
+            (Some(seed), _) => Ok(Some(seed)),
+            (None, Some(seed)) => Ok(Some(seed as u64)),
+            _ => Err(self.wrong(name, "a whole number of 64 bits", &value)),
+        }
+    }
+
+    /// A field that is not supported: only the values that change nothing are taken.
+    pub(super) fn only(&mut self, name: &str, fine: &[Value]) -> Result<(), ApiError> {
+        let Some(value) = self.take(name) else { return Ok(()) };
+        // 0 and 0.0 are one number to a client.
+        let same = |a: &Value| *a == value || (a.is_number() && a.as_f64() == value.as_f64());
+        match fine.iter().any(same) {
+            true => Ok(()),
+            false => Err(ApiError::field(self.name(name), "is not supported").code("unsupported")),
+        }
+    }
+
+    /// Fields that say nothing about the answer.
+    pub(super) fn ignore(&mut self, names: &[&str]) {
+        for name in names {
+            self.map.remove(*name);
+        }
+    }
+
+    /// # Errors
+    /// 400, where a field is left: what it asks for would not be done.
+    pub(super) fn end(self) -> Result<(), ApiError> {
+        match self.map.keys().next() {
+            None => Ok(()),
+            Some(name) => Err(ApiError::field(self.name(name), "is no field that is known here")
+                .code("unknown_field")),
+        }
+    }
+}
+
+/// A value in a few words.
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(_) => "a string".into(),
+        Value::Array(items) => format!("a list of {}", items.len()),
+        Value::Object(_) => "an object".into(),
+    }
+}

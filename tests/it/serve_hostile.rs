@@ -1,0 +1,257 @@
+//! Clients that are wrong, slow or strangers: each is told so, and the server goes on.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use warploom::serve::{Limits, ServeOptions, Server};
+
+use crate::serve::{exchange, post, request, server, status};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn still_answers(server: &Server) {
+    let (status, answer) =
+        post(server.address(), "/v1/completions", "{\"prompt\":\"A\",\"max_tokens\":1}");
+    assert_eq!(status, 200, "{answer}");
+}
+
+/// A body that is fine.
+fn hello() -> String {
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}],\"max_tokens\":2}".to_owned()
+}
+
+fn head(method: &str, path: &str, fields: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{fields}\r\n")
+}
+
+#[test]
+fn serve_what_is_malformed_is_refused_and_told() {
+    let server = server(1, ServeOptions::default());
+    let json = "Content-Type: application/json\r\n";
+    let long = format!("{{\"prompt\":\"{}\"}}", "word ".repeat(600));
+    let rows: Vec<(String, u16, &str)> = vec![
+        ("\r\n\r\nnonsense\r\n\r\n".into(), 400, "no HTTP request"),
+        ("GET\r\n\r\n".into(), 400, "no HTTP request"),
+        ("GET / HTTP/9.9\r\n\r\n".into(), 400, "no HTTP request"),
+        ("GET /health HTTP/1.1\r\nbad field\r\n\r\n".into(), 400, "no HTTP request"),
+        (head("GET", "/", ""), 404, "there is no /"),
+        (head("GET", "/v1/nothing?x=1", ""), 404, "there is no /v1/nothing"),
+        (head("GET", CHAT, ""), 405, "takes POST, not GET"),
+        (head("DELETE", "/v1/models", ""), 405, "takes GET, not DELETE"),
+        (head("OPTIONS", CHAT, ""), 405, "takes POST"),
+        (head("GET", "/v1/models/other", ""), 404, "there is no model"),
+        (
+            head("POST", CHAT, "Content-Type: text/plain\r\nContent-Length: 2\r\n") + "{}",
+            415,
+            "json",
+        ),
+        (head("POST", CHAT, json), 400, "EOF while parsing a value at line 1 column 0"),
+        (head("POST", CHAT, &format!("{json}Content-Length: -1\r\n")), 400, "content-length"),
+        (head("POST", CHAT, &format!("{json}Content-Length: x\r\n")), 400, "content-length"),
+        (
+            head("POST", CHAT, &format!("{json}Content-Length: 1\r\nContent-Length: 2\r\n")),
+            400,
+            "content-length twice",
+        ),
+        (
+            head(
+                "POST",
+                CHAT,
+                &format!("{json}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
+            ),
+            400,
+            "both content-length and transfer-encoding",
+        ),
+        (head("POST", CHAT, &format!("{json}Transfer-Encoding: gzip\r\n")), 501, "gzip"),
+        (
+            head("POST", CHAT, &format!("{json}Content-Length: 99999999999999999999999\r\n")),
+            413,
+            "body",
+        ),
+        (head("POST", CHAT, &format!("{json}Content-Length: 1048577\r\n")), 413, "1048576"),
+        (
+            head("POST", CHAT, &format!("{json}Transfer-Encoding: chunked\r\n")) + "zz\r\n",
+            400,
+            "chunk",
+        ),
+        (
+            head("POST", CHAT, &format!("{json}Transfer-Encoding: chunked\r\n")) + "ffffffff\r\n",
+            413,
+            "1048576",
+        ),
+        (head("POST", CHAT, &format!("{json}Expect: magic\r\n")), 417, "magic"),
+        (head("GET", "/health", &format!("A: {}\r\n", "x".repeat(20_000))), 431, "16384"),
+        (head("GET", "/health", &"A: b\r\n".repeat(100)), 431, "64"),
+        (request(CHAT, "{\"messages\": [}"), 400, "line 1 column 15"),
+        (request(CHAT, "nonsense"), 400, "line 1 column 2"),
+        (request(CHAT, "{\"messages\":[],\"x\":1}"), 400, "messages"),
+        (request(CHAT, &hello().replace("user", "king")), 400, "messages[0].role"),
+        (request(CHAT, &hello().replace("\"max_tokens\":2", "\"n\":2")), 400, "n: is not"),
+        (request(CHAT, &hello().replace("\"max_tokens\":2", "\"logprobs\":true")), 400, "logprobs"),
+        (request(CHAT, &hello().replace("\"max_tokens\":2", "\"model\":\"gpt-5\"")), 404, "gpt-5"),
+        (request("/v1/completions", "{\"prompt\":[999999]}"), 400, "token 999999 of a vocabulary"),
+        (request("/v1/completions", "{\"prompt\":[]}"), 400, "prompt: is empty"),
+        (request("/v1/completions", &long), 400, "256 positions"),
+        (request(CHAT, &"[".repeat(1 << 20)), 400, "recursion limit"),
+    ];
+    for (bytes, want, words) in &rows {
+        let answer = exchange(server.address(), bytes.as_bytes());
+        let start: String = bytes.chars().take(160).collect();
+        assert_eq!(status(&answer), *want, "{start:?}: {answer}");
+        assert!(answer.contains(words), "{start:?}: {answer}");
+        assert!(answer.contains("\"error\"") && answer.contains("\"type\""), "{start:?}: {answer}");
+    }
+    let not_utf8 = request(CHAT, "\u{1}\u{1}").replace('\u{1}', "\u{7f}").into_bytes();
+    let not_utf8: Vec<u8> =
+        not_utf8.into_iter().map(|b| if b == 0x7f { 0xff } else { b }).collect();
+    assert_eq!(status(&exchange(server.address(), &not_utf8)), 400);
+    still_answers(&server);
+}
+
+#[test]
+fn serve_slow_and_half_open_clients_hold_nobody_up() {
+    let read = Duration::from_millis(600);
+    let limits = Limits { read, idle: read, ..Limits::default() };
+    let server = server(1, ServeOptions { limits, ..ServeOptions::default() });
+    let whole = request(CHAT, &hello());
+    // Nothing, a part of the head, a part of the body.
+    let parts = [0, 20, whole.len() - 5];
+    let slow: Vec<TcpStream> = parts
+        .iter()
+        .map(|count| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            stream.write_all(&whole.as_bytes()[..*count]).unwrap();
+            stream
+        })
+        .collect();
+    still_answers(&server);
+    for (mut stream, count) in slow.into_iter().zip(parts) {
+        let mut answer = String::new();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(status(&answer), 408, "{count}: {answer}");
+    }
+    // A byte now and then does not help.
+    let mut drip = TcpStream::connect(server.address()).unwrap();
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(10) && drip.write_all(b"G").is_ok() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    // Half a request and the end of it.
+    let mut half = TcpStream::connect(server.address()).unwrap();
+    half.write_all(&whole.as_bytes()[..whole.len() - 5]).unwrap();
+    half.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    half.read_to_end(&mut answer).unwrap();
+    assert!(answer.is_empty());
+    still_answers(&server);
+}
+
+#[test]
+fn serve_more_connections_than_there_may_be_are_turned_away() {
+    let limits = Limits { connections: 2, read: Duration::from_secs(2), ..Limits::default() };
+    let server = server(1, ServeOptions { limits, ..ServeOptions::default() });
+    let held = [(); 2].map(|()| TcpStream::connect(server.address()).unwrap());
+    std::thread::sleep(Duration::from_millis(100));
+    let answer = exchange(server.address(), b"");
+    assert_eq!(status(&answer), 503, "{answer}");
+    assert!(answer.contains("too_many_connections"), "{answer}");
+    drop(held);
+    std::thread::sleep(Duration::from_millis(500));
+    still_answers(&server);
+}
+
+#[test]
+fn serve_a_key_is_asked_for_everywhere_but_at_health() {
+    let api_key = Some("s3cret".to_owned());
+    let server = server(1, ServeOptions { api_key, ..ServeOptions::default() });
+    let ask =
+        |path: &str, fields: &str| exchange(server.address(), head("GET", path, fields).as_bytes());
+    assert_eq!(status(&ask("/health", "")), 200);
+    for fields in [
+        "",
+        "Authorization: Bearer\r\n",
+        "Authorization: Bearer s3cre\r\n",
+        "Authorization: Bearer s3crets\r\n",
+        "Authorization: s3cret\r\n",
+        "Authorization: Basic s3cret\r\n",
+    ] {
+        for path in ["/v1/models", "/v1/nothing"] {
+            let answer = ask(path, fields);
+            assert_eq!(status(&answer), 401, "{fields}: {answer}");
+            assert!(answer.contains("invalid_api_key") && answer.contains("www-authenticate"));
+        }
+    }
+    let one = "/v1/models/warploom%2dtiny-llama-Q4_K_M";
+    assert_eq!(status(&ask(one, "Authorization: Bearer s3cret\r\n")), 200);
+    let answer = ask("/v1/models", "Authorization: Bearer s3cret\r\n");
+    assert_eq!(status(&answer), 200, "{answer}");
+    assert!(answer.contains("\"warploom-tiny-llama-Q4_K_M\""), "{answer}");
+    assert!(!answer.contains("access-control"), "{answer}");
+}
+
+#[test]
+fn serve_origins_are_let_in_only_where_asked_for() {
+    let cors_origin = Some("https://page.example".to_owned());
+    let server = server(1, ServeOptions { cors_origin, ..ServeOptions::default() });
+    let answer = exchange(server.address(), head("OPTIONS", CHAT, "").as_bytes());
+    assert_eq!(status(&answer), 204, "{answer}");
+    assert!(answer.contains("access-control-allow-origin: https://page.example\r\n"), "{answer}");
+    assert!(answer.contains("access-control-allow-headers: authorization"), "{answer}");
+}
+
+fn read_answer(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    let mut byte = [0];
+    while !text.ends_with("\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        text.push(char::from(byte[0]));
+    }
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |n| n.parse().unwrap())];
+    stream.read_exact(&mut body).unwrap();
+    text + &String::from_utf8(body).unwrap()
+}
+
+#[test]
+fn serve_connections_are_kept_and_bodies_come_in_chunks() {
+    let server = server(1, ServeOptions::default());
+    let address: SocketAddr = server.address();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let keep = |text: String| text.replace("Connection: close\r\n", "");
+    // Two at once, the second in chunks.
+    let body = hello();
+    let (a, b) = body.split_at(10);
+    let chunked =
+        head("POST", CHAT, "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n")
+            + &format!(
+                "{:x}\r\n{a}\r\n{:X};name=x\r\n{b}\r\n0\r\nTrailer: x\r\n\r\n",
+                a.len(),
+                b.len()
+            );
+    let both = keep(request(CHAT, &body)) + &keep(chunked);
+    stream.write_all(both.as_bytes()).unwrap();
+    let (one, two) = (read_answer(&mut stream), read_answer(&mut stream));
+    assert_eq!((status(&one), status(&two)), (200, 200), "{one}{two}");
+    assert!(!one.contains("connection: close"), "{one}");
+    // A wrong body does not end the connection.
+    stream.write_all(keep(request(CHAT, "{}")).as_bytes()).unwrap();
+    assert_eq!(status(&read_answer(&mut stream)), 400);
+    // A client that asks before it sends.
+    let fields = format!(
+        "Content-Type: application/json\r\nContent-Length: {}\r\nExpect: 100-continue\r\n",
+        body.len()
+    );
+    stream.write_all(keep(head("POST", CHAT, &fields)).as_bytes()).unwrap();
+    assert_eq!(status(&read_answer(&mut stream)), 100);
+    stream.write_all(body.as_bytes()).unwrap();
+    assert_eq!(status(&read_answer(&mut stream)), 200);
+    // The next request of the same connection; the server may end it.
+    stream.write_all(head("GET", "/v1/models", "").as_bytes()).unwrap();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(status(&rest) == 200 && rest.contains("connection: close"), "{rest}");
+}
