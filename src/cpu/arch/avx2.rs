@@ -141,6 +141,7 @@ super::instantiate!(
     "avx2",
     Avx2,
     Blocks,
+    registers,
     [#[target_feature(enable = "avx2,fma,f16c")]],
     [4, 2, 2, 1]
 );

@@ -131,6 +131,7 @@ super::instantiate!(
     "avx512",
     Avx512,
     Blocks,
+    registers,
     [#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]],
     [4, 4, 4, 2]
 );

@@ -2,7 +2,7 @@
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
 use super::Simd;
-use super::formats::{Block, Weights, sums};
+use super::formats::{Block, Rows, Weights, sums};
 
 /// Arithmetic on vectors of integers, by the contract of [`Simd`].
 pub(super) trait Integers: Simd {
@@ -78,7 +78,7 @@ impl<S: Simd> Sink<S> for StoreSink {
 /// A row of blocks; `k` is a multiple of their length.
 pub(super) struct Blocks<P>(std::marker::PhantomData<P>);
 
-impl<S: Integers, P: Packed> Weights<S> for Blocks<P> {
+impl<S: Integers, P: Packed> Rows<S> for Blocks<P> {
     #[inline(always)]
     unsafe fn dot<const R: usize, const M: usize>(
         rows: [*const u8; R],
@@ -99,7 +99,9 @@ impl<S: Integers, P: Packed> Weights<S> for Blocks<P> {
             sums::<S, R, M>(&acc)
         }
     }
+}
 
+impl<S: Integers, P: Packed> Weights<S> for Blocks<P> {
     #[inline(always)]
     unsafe fn decode(w: *const u8, out: *mut f32, k: usize) {
         for block in 0..k / P::LEN {

@@ -4,8 +4,17 @@
 use super::Simd;
 use crate::quant;
 
-/// A row of packed weights.
+/// A row of weights as floats.
 pub(super) trait Weights<S: Simd> {
+    /// `k` weights as floats.
+    ///
+    /// # Safety
+    /// `w` holds `k` weights and `out` room for `k` floats.
+    unsafe fn decode(w: *const u8, out: *mut f32, k: usize);
+}
+
+/// A row of weights that is multiplied as it is read.
+pub(super) trait Rows<S: Simd>: Weights<S> {
     /// Hands `M` sums for each of `R` rows: `acc[r][i] = w[r] . x[i]`.
     ///
     /// # Safety
@@ -16,12 +25,6 @@ pub(super) trait Weights<S: Simd> {
         x: *const f32,
         x_stride: usize,
     ) -> [[f32; M]; R];
-
-    /// `k` weights as floats.
-    ///
-    /// # Safety
-    /// `w` holds `k` weights and `out` room for `k` floats.
-    unsafe fn decode(w: *const u8, out: *mut f32, k: usize);
 }
 
 /// Lanes summed.
@@ -101,7 +104,7 @@ impl Plain for Bf16 {
     }
 }
 
-impl<S: Simd, E: Plain> Weights<S> for E {
+impl<S: Simd, E: Plain> Rows<S> for E {
     #[inline(always)]
     unsafe fn dot<const R: usize, const M: usize>(
         rows: [*const u8; R],
@@ -109,20 +112,11 @@ impl<S: Simd, E: Plain> Weights<S> for E {
         x: *const f32,
         x_stride: usize,
     ) -> [[f32; M]; R] {
-        // SAFETY: every index stays below k, by the bounds of the loops.
+        // SAFETY: every index stays below k, by the bounds of the loop.
         unsafe {
             let mut acc = [[S::splat(0.0); M]; R];
             let body = k - k % S::LANES;
-            let mut c = 0;
-            while c < body {
-                for r in 0..R {
-                    let w = E::load::<S>(rows[r].add(c * E::BYTES));
-                    for i in 0..M {
-                        acc[r][i] = S::fma(w, S::load(x.add(i * x_stride + c)), acc[r][i]);
-                    }
-                }
-                c += S::LANES;
-            }
+            accumulate::<S, E, R, M>(&mut acc, rows, body, x, x_stride);
             let mut out = sums::<S, R, M>(&acc);
             for c in body..k {
                 for r in 0..R {
@@ -135,7 +129,36 @@ impl<S: Simd, E: Plain> Weights<S> for E {
             out
         }
     }
+}
 
+/// Adds products of `k` elements, whole vectors.
+///
+/// # Safety
+/// As `Rows::dot`.
+#[inline(always)]
+pub(super) unsafe fn accumulate<S: Simd, E: Plain, const R: usize, const M: usize>(
+    acc: &mut [[S::F; M]; R],
+    rows: [*const u8; R],
+    k: usize,
+    x: *const f32,
+    x_stride: usize,
+) {
+    let mut c = 0;
+    while c < k {
+        for r in 0..R {
+            // SAFETY: c + LANES is at most k.
+            unsafe {
+                let w = E::load::<S>(rows[r].add(c * E::BYTES));
+                for i in 0..M {
+                    acc[r][i] = S::fma(w, S::load(x.add(i * x_stride + c)), acc[r][i]);
+                }
+            }
+        }
+        c += S::LANES;
+    }
+}
+
+impl<S: Simd, E: Plain> Weights<S> for E {
     #[inline(always)]
     unsafe fn decode(w: *const u8, out: *mut f32, k: usize) {
         let body = k - k % S::LANES;
@@ -155,30 +178,6 @@ impl<S: Simd, E: Plain> Weights<S> for E {
 pub(super) struct Decoded<P>(std::marker::PhantomData<P>);
 
 impl<S: Simd, P: Block> Weights<S> for Decoded<P> {
-    #[inline(always)]
-    unsafe fn dot<const R: usize, const M: usize>(
-        rows: [*const u8; R],
-        k: usize,
-        x: *const f32,
-        x_stride: usize,
-    ) -> [[f32; M]; R] {
-        let mut out = [[0.0; M]; R];
-        let mut block = [0.0; 256];
-        for b in 0..k / P::LEN {
-            for r in 0..R {
-                // SAFETY: block b of the row, and its place in x; no block is longer than 256.
-                unsafe {
-                    P::meaning(rows[r].add(b * P::BYTES), block.as_mut_ptr());
-                    let w = [block.as_ptr().cast()];
-                    let [sums] =
-                        <F32 as Weights<S>>::dot::<1, M>(w, P::LEN, x.add(b * P::LEN), x_stride);
-                    out[r].iter_mut().zip(sums).for_each(|(out, sum)| *out += sum);
-                }
-            }
-        }
-        out
-    }
-
     #[inline(always)]
     unsafe fn decode(w: *const u8, out: *mut f32, k: usize) {
         for block in 0..k / P::LEN {

@@ -1,21 +1,22 @@
 //! Loops over vectors, the same for every instruction set.
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
-use super::formats::Weights;
-use super::{Normalise, Product, Simd, Weighted, math};
+use super::formats::{F32, Rows, accumulate, sums};
+use super::{DecodeFn, Normalise, Product, Simd, Weighted, math};
 
-/// See [`Product`], for `M` rows of `x` and `R` rows of weights at once.
+/// See [`Product`], for `M` rows of `x` and `R` rows of weights at once. What is left of `rows` is
+/// the caller's: the number of rows done.
 ///
 /// # Safety
 /// The pointers of the task hold what it says; `y` is shared with nobody.
 #[inline(always)]
-pub(super) unsafe fn product<S: Simd, W: Weights<S>, const R: usize, const M: usize>(
+pub(super) unsafe fn product<S: Simd, W: Rows<S>, const R: usize, const M: usize>(
     task: &Product,
-) {
+    first: usize,
+) -> usize {
     let t = *task;
-    let body = t.rows - t.rows % R;
-    let mut row = 0;
-    while row < body {
+    let mut row = first;
+    while row + R <= t.rows {
         let rows: [*const u8; R] =
             // SAFETY: row + r < rows.
             std::array::from_fn(|r| unsafe { t.w.add((row + r) * t.row_bytes) });
@@ -30,16 +31,63 @@ pub(super) unsafe fn product<S: Simd, W: Weights<S>, const R: usize, const M: us
         }
         row += R;
     }
-    while row < t.rows {
-        // SAFETY: row < rows, and the caller's contract.
-        unsafe {
-            let [sums] = W::dot::<1, M>([t.w.add(row * t.row_bytes)], t.k, t.x, t.x_stride);
-            for i in 0..M {
-                *t.y.add(i * t.y_stride + row) = sums[i];
+    row
+}
+
+/// Weights that are decoded at once: whole blocks of any format, little enough for the nearest
+/// cache together with their part of x.
+const STAGE: usize = 256;
+
+/// Blocks, and what makes floats of them: a function pointer, so that a product by way of memory
+/// is one function for all formats.
+pub(super) struct Packing {
+    pub(super) decode: DecodeFn,
+    /// Weights of a block.
+    pub(super) len: usize,
+    /// Bytes of a block.
+    pub(super) bytes: usize,
+}
+
+/// As [`product`], by way of memory: blocks are decoded once for all rows of `x`.
+///
+/// # Safety
+/// As `product`; `k` is a multiple of the block's length.
+#[inline(always)]
+pub(super) unsafe fn staged<S: Simd, const R: usize, const M: usize>(
+    task: &Product,
+    packing: &Packing,
+    first: usize,
+) -> usize {
+    let t = *task;
+    let mut stage = [[0.0f32; STAGE]; R];
+    let mut row = first;
+    while row + R <= t.rows {
+        // SAFETY: the caller has the instructions.
+        let mut acc = unsafe { [[S::splat(0.0); M]; R] };
+        for at in (0..t.k).step_by(STAGE) {
+            let len = STAGE.min(t.k - at);
+            // SAFETY: blocks from weight `at` on, `len` of them, in the rows and below k.
+            unsafe {
+                for r in 0..R {
+                    let p = t.w.add((row + r) * t.row_bytes + at / packing.len * packing.bytes);
+                    (packing.decode)(p, stage[r].as_mut_ptr(), len);
+                }
+                let rows = std::array::from_fn(|r| stage[r].as_ptr().cast());
+                accumulate::<S, F32, R, M>(&mut acc, rows, len, t.x.add(at), t.x_stride);
             }
         }
-        row += 1;
+        // SAFETY: the caller's contract.
+        unsafe {
+            let sums = sums::<S, R, M>(&acc);
+            for r in 0..R {
+                for i in 0..M {
+                    *t.y.add(i * t.y_stride + row + r) = sums[r][i];
+                }
+            }
+        }
+        row += R;
     }
+    row
 }
 
 /// See [`Weighted`], for `M` rows.

@@ -174,10 +174,11 @@ pub(super) fn choose() -> &'static Arch {
 
 /// Instantiates every loop for one vector type. `$blocks` decodes blocks, `$feature` are the
 /// attributes of the functions; the numbers say how many weight rows go at once for 1, 2, 4 and 8
-/// rows of `x`, so that the sums fit the registers.
+/// rows of `x`, so that the sums fit the registers. Blocks are decoded in registers for one row of
+/// `x`, where `$one` is `registers`, and in memory else.
 macro_rules! instantiate {
     (
-        $name:literal, $simd:ty, $blocks:ident, [$(#[$feature:meta])*],
+        $name:literal, $simd:ty, $blocks:ident, $one:ident, [$(#[$feature:meta])*],
         [$r1:literal, $r2:literal, $r4:literal, $r8:literal]
     ) => {
         use crate::cpu::arch::{Arch, Normalise, Product, Simd, Weighted, formats, generic};
@@ -185,12 +186,42 @@ macro_rules! instantiate {
         // SAFETY of every function below: the caller keeps the contract of the loop's pointers,
         // and `Arch` tables are handed out only where the instructions exist.
         $(#[$feature])*
-        unsafe fn product<W, const R: usize, const M: usize>(task: &Product)
+        unsafe fn plain<W, const R: usize, const M: usize>(task: &Product)
         where
-            W: formats::Weights<$simd>,
+            W: formats::Rows<$simd>,
         {
             // SAFETY: see above.
-            unsafe { generic::product::<$simd, W, R, M>(task) }
+            unsafe {
+                let done = generic::product::<$simd, W, R, M>(task, 0);
+                generic::product::<$simd, W, 1, M>(task, done);
+            }
+        }
+        super::instantiate!(@$one $simd, $blocks, [$(#[$feature])*], $r1);
+        $(#[$feature])*
+        unsafe fn memory<P: formats::Block, const R: usize, const M: usize>(task: &Product)
+        where
+            $blocks<P>: formats::Weights<$simd>,
+        {
+            // SAFETY: see above.
+            unsafe { staged::<R, M>(task, &packing::<P>(), 0) }
+        }
+        $(#[$feature])*
+        unsafe fn staged<const R: usize, const M: usize>(
+            task: &Product,
+            packing: &generic::Packing,
+            first: usize,
+        ) {
+            // SAFETY: see above.
+            unsafe {
+                let done = generic::staged::<$simd, R, M>(task, packing, first);
+                generic::staged::<$simd, 1, M>(task, packing, done);
+            }
+        }
+        const fn packing<P: formats::Block>() -> generic::Packing
+        where
+            $blocks<P>: formats::Weights<$simd>,
+        {
+            generic::Packing { decode: decode::<$blocks<P>>, len: P::LEN, bytes: P::BYTES }
         }
         $(#[$feature])*
         unsafe fn decode<W: formats::Weights<$simd>>(w: *const u8, out: *mut f32, k: usize) {
@@ -247,25 +278,25 @@ macro_rules! instantiate {
         pub(in crate::cpu) static ARCH: Arch = Arch {
             name: $name,
             products: [
-                super::instantiate!(@widths formats::F32, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::F16, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths formats::Bf16, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::Q4_0>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::Q4_1>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::Q5_0>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::Q5_1>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::Q8_0>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::Q2K>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::Q3K>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::Q4K>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::Q5K>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::Q6K>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::IQ4NL>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::IQ4XS>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::MXFP4>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::TQ1_0>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::TQ2_0>, $r1, $r2, $r4, $r8),
-                super::instantiate!(@widths $blocks<formats::I2S>, $r1, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::F32, $r1, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::F16, $r1, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::Bf16, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q4_0, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q4_1, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q5_0, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q5_1, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q8_0, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q2K, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q3K, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q4K, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q5K, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q6K, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::IQ4NL, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::IQ4XS, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::MXFP4, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::TQ1_0, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::TQ2_0, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::I2S, $r1, $r2, $r4, $r8),
             ],
             decode: [
                 decode::<formats::F32>,
@@ -299,8 +330,27 @@ macro_rules! instantiate {
             fold,
         };
     };
-    (@widths $w:ty, $r1:literal, $r2:literal, $r4:literal, $r8:literal) => {
-        [product::<$w, $r1, 1>, product::<$w, $r2, 2>, product::<$w, $r4, 4>, product::<$w, $r8, 8>]
+    (@plain $w:ty, $r1:literal, $r2:literal, $r4:literal, $r8:literal) => {
+        [plain::<$w, $r1, 1>, plain::<$w, $r2, 2>, plain::<$w, $r4, 4>, plain::<$w, $r8, 8>]
+    };
+    (@blocks $p:ty, $r1:literal, $r2:literal, $r4:literal, $r8:literal) => {
+        [one::<$p>, memory::<$p, $r2, 2>, memory::<$p, $r4, 4>, memory::<$p, $r8, 8>]
+    };
+    (@registers $simd:ty, $blocks:ident, [$(#[$feature:meta])*], $r1:literal) => {
+        $(#[$feature])*
+        unsafe fn one<P: super::blocks::Packed>(task: &Product) {
+            // SAFETY: as for all functions here.
+            unsafe {
+                let done = generic::product::<$simd, $blocks<P>, $r1, 1>(task, 0);
+                staged::<1, 1>(task, &packing::<P>(), done);
+            }
+        }
+    };
+    (@memory $simd:ty, $blocks:ident, [$(#[$feature:meta])*], $r1:literal) => {
+        unsafe fn one<P: formats::Block>(task: &Product) {
+            // SAFETY: as for all functions here.
+            unsafe { memory::<P, $r1, 1>(task) }
+        }
     };
 }
 use instantiate;

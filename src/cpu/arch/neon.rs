@@ -143,6 +143,7 @@ super::instantiate!(
     "neon",
     Neon,
     Blocks,
+    registers,
     [#[target_feature(enable = "neon")]],
     [4, 4, 4, 2]
 );

@@ -64,4 +64,4 @@ impl Simd for Scalar {
     }
 }
 
-super::instantiate!("scalar", Scalar, Decoded, [], [2, 2, 1, 1]);
+super::instantiate!("scalar", Scalar, Decoded, memory, [], [2, 2, 1, 1]);

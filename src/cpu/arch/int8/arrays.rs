@@ -77,6 +77,11 @@ impl Codes for Arrays {
         unsafe { p.cast::<[u8; 32]>().read_unaligned() }
     }
     #[inline(always)]
+    unsafe fn put(p: *mut u8, v: [u8; 32]) {
+        // SAFETY: the contract of `Codes`.
+        unsafe { p.cast::<[u8; 32]>().write_unaligned(v) }
+    }
+    #[inline(always)]
     unsafe fn nibbles(p: *const u8) -> [u8; 32] {
         // SAFETY: the contract of `Codes`.
         let q = unsafe { p.cast::<[u8; 16]>().read_unaligned() };
@@ -135,4 +140,4 @@ impl Codes for Arrays {
     }
 }
 
-super::table!(ARRAYS, "arrays", Arrays, [], [1, 1, 1, 1]);
+super::table!(ARRAYS, "arrays", Arrays, [], 0, [1, 1, 1, 1]);

@@ -4,10 +4,12 @@
 //! of x is `d * q` (`base::ComputeMode::Int8`). So 32 products are
 //! `scale * d * sum(code * q) + bias * d * sum(q)`: the first sum is one instruction or two, the
 //! second is made once for each row of x. `unpack` says how blocks come apart, `Codes` what a
-//! machine can do with 32 codes at once.
+//! machine can do with 32 codes at once. With one row of x, codes stay in registers; with more,
+//! they go through memory once (`staged`), so that only a few functions exist for each format.
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
 mod arrays;
+mod staged;
 mod unpack;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -50,6 +52,8 @@ pub(super) trait Codes {
     unsafe fn pairs(p: *const u8, stride: usize) -> [Self::A; 2];
     /// 32 bytes.
     unsafe fn load(p: *const u8) -> Self::B;
+    /// Writes them.
+    unsafe fn put(p: *mut u8, v: Self::B);
     /// The lower halves of 16 bytes, then the upper ones.
     unsafe fn nibbles(p: *const u8) -> Self::B;
     /// `value` where a bit is set, the lowest first, and 0 elsewhere.
@@ -189,123 +193,101 @@ pub(in crate::cpu) fn beside(arch: &super::Arch) -> &'static Int8 {
     available().into_iter().find(fits).unwrap_or(&arrays::ARRAYS)
 }
 
-/// See [`IntProduct`], for `M` rows of x and `R` rows of weights at once.
+/// See [`IntProduct`], for one row of x and `R` rows of weights at once, whose codes stay in
+/// registers. What is left of `rows` is the caller's: the number of rows done.
 ///
 /// # Safety
 /// The pointers of the task hold what it says, `k` is a multiple of the block's length; `y` is
 /// shared with nobody.
 #[inline(always)]
-unsafe fn product<C: Codes, P: Coded, const R: usize, const M: usize>(task: &IntProduct) {
-    let mut row = 0;
-    // SAFETY: rows stay below `rows`.
-    unsafe {
-        while row + R <= task.rows {
-            some_rows::<C, P, R, M>(task, row);
-            row += R;
-        }
-        while row < task.rows {
-            some_rows::<C, P, 1, M>(task, row);
-            row += 1;
-        }
-    }
-}
-
-/// # Safety
-/// As `product`; `row + R` is at most `rows`.
-#[inline(always)]
-unsafe fn some_rows<C: Codes, P: Coded, const R: usize, const M: usize>(
-    t: &IntProduct,
-    row: usize,
-) {
+unsafe fn one_row<C: Codes, P: Coded, const R: usize>(t: &IntProduct) -> usize {
     let runs = t.k / BLOCK;
-    // Where run `at` of x and of the weights is: blocks are at least a run.
-    let place = |at: usize| at * BLOCK / P::LEN * P::BYTES;
-    // SAFETY: runs stay below k / 32, and blocks below k / LEN: shorter blocks are of one run or
-    // four, and what is left of eight is a whole number of these.
+    let mut row = 0;
+    // SAFETY: rows stay below `rows`, runs below k / 32, and blocks below k / LEN: shorter blocks
+    // are of one run or four, and what is left of eight is a whole number of these.
     unsafe {
-        let mut acc = [[C::zero(); M]; R];
-        let mut low = [[C::zero(); M]; R];
-        let mut at = 0;
-        while at + RUNS <= runs {
-            for r in 0..R {
-                let p = t.w.add((row + r) * t.row_bytes + place(at));
-                eight::<C, P, M>(t, p, at, &mut acc[r], &mut low[r]);
+        while row + R <= t.rows {
+            let mut acc = [C::zero(); R];
+            let mut low = [C::zero(); R];
+            let mut at = 0;
+            while at + RUNS <= runs {
+                for r in 0..R {
+                    let p = t.w.add((row + r) * t.row_bytes + place::<P>(at));
+                    eight::<C, P>(t, p, at, &mut acc[r], &mut low[r]);
+                }
+                at += RUNS;
             }
-            at += RUNS;
-        }
-        while at < runs {
-            for r in 0..R {
-                let p = t.w.add((row + r) * t.row_bytes + place(at));
-                let codes = P::run::<C>(p, at % (P::LEN / BLOCK));
-                let [scale, bias] = P::one::<C>(p);
-                for i in 0..M {
-                    let factors = t.factors.add(i * TABLES * runs + at);
-                    let x = C::load(t.x.add(i * t.k + at * BLOCK).cast());
-                    let scale = scale * *factors;
-                    acc[r][i] = match P::KIND {
-                        Kind::Signed => C::dot_signed(acc[r][i], codes, x, scale),
-                        _ => C::dot(acc[r][i], codes, x, scale),
+            while P::LEN < RUNS * BLOCK && at < runs {
+                let x = C::load(t.x.add(at * BLOCK).cast());
+                let (d, sum) = (*t.factors.add(at), *t.factors.add(3 * runs + at));
+                for r in 0..R {
+                    let p = t.w.add((row + r) * t.row_bytes + place::<P>(at));
+                    let codes = P::run::<C>(p, at % (P::LEN / BLOCK));
+                    let [scale, bias] = P::one::<C>(p);
+                    acc[r] = match P::KIND {
+                        Kind::Signed => C::dot_signed(acc[r], codes, x, scale * d),
+                        _ => C::dot(acc[r], codes, x, scale * d),
                     };
                     // One of the eight sums of biases.
                     let mut first = [0.0; 8];
-                    first[0] = bias * *factors.add(3 * runs);
-                    low[r][i] = C::fma(C::splat(1.0), C::floats(first.as_ptr()), low[r][i]);
+                    first[0] = bias * sum;
+                    low[r] = C::fma(C::splat(1.0), C::floats(first.as_ptr()), low[r]);
                 }
+                at += 1;
             }
-            at += 1;
-        }
-        for r in 0..R {
-            for i in 0..M {
-                let sum = C::fma(C::splat(1.0), low[r][i], acc[r][i]);
-                *t.y.add(i * t.y_stride + row + r) = C::sum(sum);
+            for r in 0..R {
+                *t.y.add(row + r) = C::sum(C::fma(C::splat(1.0), low[r], acc[r]));
             }
+            row += R;
         }
     }
+    row
 }
 
-/// Eight runs of one row of weights, from run `at` on, with `M` rows of x.
+/// Where the block of run `at` is in a row: blocks are at least a run.
+#[inline(always)]
+fn place<P: Block>(at: usize) -> usize {
+    at * BLOCK / P::LEN * P::BYTES
+}
+
+/// Eight runs of one row of weights, from run `at` on, with a row of x.
 ///
 /// # Safety
-/// As `some_rows`; `p` holds the runs.
+/// As `one_row`; `p` holds the runs.
 #[inline(always)]
-unsafe fn eight<C: Codes, P: Coded, const M: usize>(
+unsafe fn eight<C: Codes, P: Coded>(
     t: &IntProduct,
     p: *const u8,
     at: usize,
-    acc: &mut [C::A; M],
-    low: &mut [C::A; M],
+    acc: &mut C::A,
+    low: &mut C::A,
 ) {
-    let runs = t.k / BLOCK;
+    let (runs, factors) = (t.k / BLOCK, t.factors.wrapping_add(at));
     // SAFETY: the caller's contract.
     unsafe {
         let Scales { scale, bias } = P::scales::<C>(p);
         // Through memory, which spreads a number over a vector at no cost.
-        let mut scales = [[[0.0f32; RUNS]; 2]; M];
-        for i in 0..M {
-            let factors = t.factors.add(i * TABLES * runs + at);
-            let d = C::floats(factors);
-            C::store(scales[i][0].as_mut_ptr(), C::mul(scale[0], d));
-            match P::KIND {
-                Kind::Signed => {}
-                Kind::Whole => low[i] = C::fma(bias[0], C::floats(factors.add(3 * runs)), low[i]),
-                Kind::Halves => {
-                    C::store(scales[i][1].as_mut_ptr(), C::mul(scale[1], d));
-                    low[i] = C::fma(bias[0], C::floats(factors.add(runs)), low[i]);
-                    low[i] = C::fma(bias[1], C::floats(factors.add(2 * runs)), low[i]);
-                }
+        let mut scales = [[0.0f32; RUNS]; 2];
+        let d = C::floats(factors);
+        C::store(scales[0].as_mut_ptr(), C::mul(scale[0], d));
+        match P::KIND {
+            Kind::Signed => {}
+            Kind::Whole => *low = C::fma(bias[0], C::floats(factors.add(3 * runs)), *low),
+            Kind::Halves => {
+                C::store(scales[1].as_mut_ptr(), C::mul(scale[1], d));
+                *low = C::fma(bias[0], C::floats(factors.add(runs)), *low);
+                *low = C::fma(bias[1], C::floats(factors.add(2 * runs)), *low);
             }
         }
+        let [first, second] = &scales;
         for run in 0..RUNS {
             let codes = P::run::<C>(p, run);
-            for i in 0..M {
-                let x = C::load(t.x.add(i * t.k + (at + run) * BLOCK).cast());
-                let [first, second] = &scales[i];
-                acc[i] = match P::KIND {
-                    Kind::Whole => C::dot(acc[i], codes, x, first[run]),
-                    Kind::Halves => C::dot_halves(acc[i], codes, x, [first[run], second[run]]),
-                    Kind::Signed => C::dot_signed(acc[i], codes, x, first[run]),
-                };
-            }
+            let x = C::load(t.x.add((at + run) * BLOCK).cast());
+            *acc = match P::KIND {
+                Kind::Whole => C::dot(*acc, codes, x, first[run]),
+                Kind::Halves => C::dot_halves(*acc, codes, x, [first[run], second[run]]),
+                Kind::Signed => C::dot_signed(*acc, codes, x, first[run]),
+            };
         }
     }
 }
@@ -356,24 +338,57 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
     }
 }
 
-/// A table of functions for one kind of [`Codes`]; `$feature` are their attributes, the numbers
-/// how many weight rows go at once for 1, 2, 4 and 8 rows of x.
+/// A table of functions for one kind of [`Codes`]; `$feature` are their attributes. One row of x
+/// goes through registers, `$rows` rows of weights at once, or with none as more rows do: through
+/// a stage, as many at once as `$at_once` says for 1, 2, 4 and 8.
 macro_rules! table {
     (
-        $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*],
-        [$r1:literal, $r2:literal, $r4:literal, $r8:literal]
+        $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $rows:literal,
+        [$m1:literal, $m2:literal, $m4:literal, $m8:literal]
     ) => {
         /// The functions of this instruction set.
         pub(super) static $name: super::Int8 = {
             use super::super::formats::*;
-            // SAFETY of both: the caller keeps the contract of the pointers, and tables are handed
+            use super::staged::{self, Packing, Stage};
+            // SAFETY of all: the caller keeps the contract of the pointers, and tables are handed
             // out only where the instructions exist.
             $(#[$feature])*
-            unsafe fn product<P: super::Coded, const R: usize, const M: usize>(
+            unsafe fn one<P: super::Coded>(task: &super::IntProduct) {
+                // SAFETY: see above.
+                unsafe {
+                    let done = match $rows {
+                        0 => 0,
+                        _ => super::one_row::<$codes, P, $rows>(task),
+                    };
+                    if done < task.rows {
+                        stages::<$m1>(task, &packing::<P>(), done, 1);
+                    }
+                }
+            }
+            $(#[$feature])*
+            unsafe fn more<P: super::Coded, const AT_ONCE: usize, const M: usize>(
                 task: &super::IntProduct,
             ) {
                 // SAFETY: see above.
-                unsafe { super::product::<$codes, P, R, M>(task) }
+                unsafe { stages::<AT_ONCE>(task, &packing::<P>(), 0, M) }
+            }
+            const fn packing<P: super::Coded>() -> Packing {
+                Packing { unpack: unpack::<P>, kind: P::KIND, len: P::LEN, bytes: P::BYTES }
+            }
+            $(#[$feature])*
+            unsafe fn unpack<P: super::Coded>(p: *const u8, runs: usize, stage: &mut Stage) {
+                // SAFETY: see above.
+                unsafe { staged::unpack::<$codes, P>(p, runs, stage) }
+            }
+            $(#[$feature])*
+            unsafe fn stages<const AT_ONCE: usize>(
+                task: &super::IntProduct,
+                packing: &Packing,
+                first: usize,
+                m: usize,
+            ) {
+                // SAFETY: see above.
+                unsafe { staged::product::<$codes, AT_ONCE>(task, packing, first, m) }
             }
             $(#[$feature])*
             unsafe fn round(
@@ -389,10 +404,10 @@ macro_rules! table {
             macro_rules! widths {
                 ($format:ty) => {
                     Some([
-                        product::<$format, $r1, 1>,
-                        product::<$format, $r2, 2>,
-                        product::<$format, $r4, 4>,
-                        product::<$format, $r8, 8>,
+                        one::<$format>,
+                        more::<$format, $m2, 2>,
+                        more::<$format, $m4, 4>,
+                        more::<$format, $m8, 8>,
                     ])
                 };
             }

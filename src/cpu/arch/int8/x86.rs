@@ -113,6 +113,11 @@ impl<P: Multiply> Codes for Wide<P> {
         unsafe { _mm256_loadu_si256(p.cast()) }
     }
     #[inline(always)]
+    unsafe fn put(p: *mut u8, v: __m256i) {
+        // SAFETY: the contract of `Codes`.
+        unsafe { _mm256_storeu_si256(p.cast(), v) }
+    }
+    #[inline(always)]
     unsafe fn nibbles(p: *const u8) -> __m256i {
         // SAFETY: the contract of `Codes`.
         unsafe {
@@ -208,10 +213,12 @@ impl<P: Multiply> Codes for Wide<P> {
 super::table!(
     AVX2, "avx2", super::x86::Wide<super::x86::Pairs>,
     [#[target_feature(enable = "avx2,fma,f16c")]],
-    [4, 2, 1, 1]
+    4,
+    [1, 2, 4, 8]
 );
 super::table!(
     VNNI, "vnni", super::x86::Wide<super::x86::Quads>,
     [#[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]],
-    [4, 4, 2, 1]
+    4,
+    [1, 2, 4, 8]
 );

@@ -1,0 +1,184 @@
+//! Products by way of memory: the codes of a few runs come apart once, whatever their format, and
+//! are then multiplied with every row of x. What depends on the format is a function pointer.
+
+use super::{BLOCK, Coded, Codes, IntProduct, Kind, RUNS, Scales, TABLES, place};
+
+/// Runs of a stage: eights of them, few enough to stay in the nearest cache with their x.
+const STAGE: usize = 4 * RUNS;
+
+/// Most rows of x together.
+const MOST: usize = crate::cpu::arch::WIDTHS[3];
+
+/// Runs of one row of weights. Beyond those that were unpacked last, what was there before.
+pub(super) struct Stage {
+    codes: [[u8; BLOCK]; STAGE],
+    /// Of each eight of runs, for first and second halves; second ones for `Kind::Halves` only.
+    scale: [[[f32; RUNS]; STAGE / RUNS]; 2],
+    bias: [[[f32; RUNS]; STAGE / RUNS]; 2],
+}
+
+/// How the blocks of a format come apart.
+pub(super) struct Packing {
+    /// See [`unpack`].
+    pub(super) unpack: unsafe fn(p: *const u8, runs: usize, stage: &mut Stage),
+    pub(super) kind: Kind,
+    /// Weights of a block.
+    pub(super) len: usize,
+    /// Bytes of a block.
+    pub(super) bytes: usize,
+}
+
+/// Unpacks the first `runs` runs of blocks that start at `p`. Scales that an eight of runs lacks
+/// become 0.
+///
+/// # Safety
+/// `p` holds the runs' blocks; `runs` is at most `STAGE` and a whole number of blocks.
+#[inline(always)]
+pub(super) unsafe fn unpack<C: Codes, P: Coded>(p: *const u8, runs: usize, stage: &mut Stage) {
+    // SAFETY: the caller's contract: runs stay below `runs`.
+    unsafe {
+        for eight in 0..runs / RUNS {
+            let p = p.add(place::<P>(eight * RUNS));
+            let Scales { scale, bias } = P::scales::<C>(p);
+            for half in 0..if P::KIND == Kind::Halves { 2 } else { 1 } {
+                C::store(stage.scale[half][eight].as_mut_ptr(), scale[half]);
+                C::store(stage.bias[half][eight].as_mut_ptr(), bias[half]);
+            }
+            for run in 0..RUNS {
+                C::put(stage.codes[eight * RUNS + run].as_mut_ptr(), P::run::<C>(p, run));
+            }
+        }
+        // Formats whose block is not eight runs have one scale and bias for a run.
+        if P::LEN < RUNS * BLOCK && !runs.is_multiple_of(RUNS) {
+            let (mut scales, mut biases) = ([0.0; RUNS], [0.0; RUNS]);
+            for at in runs - runs % RUNS..runs {
+                let p = p.add(place::<P>(at));
+                [scales[at % RUNS], biases[at % RUNS]] = P::one::<C>(p);
+                let codes = P::run::<C>(p, at % (P::LEN / BLOCK));
+                C::put(stage.codes[at].as_mut_ptr(), codes);
+            }
+            stage.scale[0][runs / RUNS] = scales;
+            stage.bias[0][runs / RUNS] = biases;
+        }
+    }
+}
+
+/// See [`IntProduct`]: `m` rows of x, `M` of them at once, and rows of weights from `first` on.
+///
+/// # Safety
+/// The pointers of the task hold what it says, `k` is a multiple of the block's length; `m` is a
+/// multiple of `M` and at most `MOST`; `y` is shared with nobody.
+#[inline(always)]
+pub(super) unsafe fn product<C: Codes, const M: usize>(
+    t: &IntProduct,
+    packing: &Packing,
+    first: usize,
+    m: usize,
+) {
+    let runs = t.k / BLOCK;
+    let mut stage = Stage {
+        codes: [[0; BLOCK]; STAGE],
+        scale: [[[0.0; RUNS]; STAGE / RUNS]; 2],
+        bias: [[[0.0; RUNS]; STAGE / RUNS]; 2],
+    };
+    // SAFETY: rows and runs stay below those of the task.
+    unsafe {
+        for row in first..t.rows {
+            let mut acc = [[C::zero(); M]; MOST];
+            for at in (0..runs).step_by(STAGE) {
+                let here = STAGE.min(runs - at);
+                let p = t.w.add(row * t.row_bytes + at * BLOCK / packing.len * packing.bytes);
+                (packing.unpack)(p, here, &mut stage);
+                for i in (0..m).step_by(M) {
+                    let acc = &mut acc[i / M];
+                    match packing.kind {
+                        Kind::Whole => rows::<C, M, false, false>(t, &stage, at, here, i, acc),
+                        Kind::Halves => rows::<C, M, true, false>(t, &stage, at, here, i, acc),
+                        Kind::Signed => rows::<C, M, false, true>(t, &stage, at, here, i, acc),
+                    }
+                }
+            }
+            for i in 0..m {
+                *t.y.add(i * t.y_stride + row) = C::sum(acc[i / M][i % M]);
+            }
+        }
+    }
+}
+
+/// `count` runs of a stage, which are those from `at` on, with rows `i .. i + M` of x.
+///
+/// # Safety
+/// As `product`.
+#[inline(always)]
+unsafe fn rows<C: Codes, const M: usize, const HALVES: bool, const SIGNED: bool>(
+    t: &IntProduct,
+    stage: &Stage,
+    at: usize,
+    count: usize,
+    i: usize,
+    sums: &mut [C::A; M],
+) {
+    let runs = t.k / BLOCK;
+    // SAFETY: the caller's contract; runs stay below `count`, rows below i + M.
+    unsafe {
+        let mut acc = *sums;
+        // A second sum, where a sum would wait for itself.
+        let mut odd = [C::zero(); M];
+        for eight in 0..count.div_ceil(RUNS) {
+            let here = RUNS.min(count - eight * RUNS);
+            let scale = [0, 1].map(|half| C::floats(stage.scale[half][eight].as_ptr()));
+            let bias = [0, 1].map(|half| C::floats(stage.bias[half][eight].as_ptr()));
+            // Through memory, which spreads a number over a vector at no cost.
+            let mut scales = [[[0.0f32; RUNS]; 2]; M];
+            for r in 0..M {
+                let tables = t.factors.add((i + r) * TABLES * runs + at + eight * RUNS);
+                let table = |number: usize| floats::<C>(tables.add(number * runs), here);
+                let d = table(0);
+                C::store(scales[r][0].as_mut_ptr(), C::mul(scale[0], d));
+                if HALVES {
+                    C::store(scales[r][1].as_mut_ptr(), C::mul(scale[1], d));
+                    acc[r] = C::fma(bias[0], table(1), acc[r]);
+                    acc[r] = C::fma(bias[1], table(2), acc[r]);
+                } else if !SIGNED {
+                    acc[r] = C::fma(bias[0], table(3), acc[r]);
+                }
+            }
+            for run in 0..here {
+                let codes = C::load(stage.codes[eight * RUNS + run].as_ptr());
+                let x = t.x.add(i * t.k + (at + eight * RUNS + run) * BLOCK);
+                let acc = if M < 4 && run % 2 == 1 { &mut odd } else { &mut acc };
+                for r in 0..M {
+                    let x = C::load(x.add(r * t.k).cast());
+                    let [first, second] = [scales[r][0][run], scales[r][1][run]];
+                    acc[r] = if HALVES {
+                        C::dot_halves(acc[r], codes, x, [first, second])
+                    } else if SIGNED {
+                        C::dot_signed(acc[r], codes, x, first)
+                    } else {
+                        C::dot(acc[r], codes, x, first)
+                    };
+                }
+            }
+        }
+        for r in 0..M {
+            sums[r] = C::fma(C::splat(1.0), odd[r], acc[r]);
+        }
+    }
+}
+
+/// `count` numbers, at most eight, and zeros.
+///
+/// # Safety
+/// `p` holds them.
+#[inline(always)]
+unsafe fn floats<C: Codes>(p: *const f32, count: usize) -> C::A {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if count == RUNS {
+            return C::floats(p);
+        }
+        let mut some = [0.0; RUNS];
+        std::ptr::copy_nonoverlapping(p, some.as_mut_ptr(), count);
+        C::floats(some.as_ptr())
+    }
+}
