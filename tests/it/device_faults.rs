@@ -131,7 +131,7 @@ fn recordings_that_are_wrong_are_refused() {
             ("is Read", |w| launch(w).bindings[1].access = Read),
             ("past its end", |w| launch(w).bindings[1].bytes = 260),
             ("not a multiple of", |w| {
-                launch(w).bindings[1].offset = 4;
+                launch(w).bindings[1].offset = 2;
                 launch(w).bindings[1].bytes = 4;
             }),
             ("a dimension", |w| launch(w).grid[1] = Dim::new(1 << 40)),
