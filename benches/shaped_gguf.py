@@ -5,6 +5,8 @@
 
 llama-1b: Llama-3.2-1B, Q4_K with Q6_K for the value, down and embedding matrices as in common files; with a
 TYPE (q8_0, iq4_xs, tq2_0, ..) all matrices are of it, but the embedding stays Q6_K.
+smollm2-135m: SmolLM2-135M; its rows are no whole blocks of Q4_K, so it needs a TYPE of 32 weights (q4_1), and the
+embedding is Q8_0.
 The text is noise; times are those of the real model, since no kernel looks at the numbers.
 Needs numpy.
 """
@@ -15,6 +17,7 @@ import numpy as np
 
 SHAPES = {
     "llama-1b": dict(layers=16, d=2048, heads=32, kv=8, hd=64, ff=8192, vocab=128256, base=500000.0),
+    "smollm2-135m": dict(layers=30, d=576, heads=9, kv=3, hd=64, ff=1536, vocab=49152, base=100000.0),
     "llama-8b": dict(layers=32, d=4096, heads=32, kv=8, hd=128, ff=14336, vocab=128256, base=500000.0),
 }
 F32, Q4_K, Q6_K = 0, 12, 14
@@ -82,7 +85,8 @@ def main(shape, path, matrices=None):
     common, better = (Q4_K, Q6_K) if matrices is None else [TYPES[matrices][0]] * 2
     m = SHAPES[shape]
     d, kvw = m["d"], m["kv"] * m["hd"]
-    tensors = [("token_embd.weight", [m["vocab"], d], Q6_K), ("output_norm.weight", [d], F32)]
+    embedding = Q6_K if d % 256 == 0 else TYPES["q8_0"][0]
+    tensors = [("token_embd.weight", [m["vocab"], d], embedding), ("output_norm.weight", [d], F32)]
     for i in range(m["layers"]):
         t = lambda name, dims, kind: tensors.append((f"blk.{i}.{name}.weight", dims, kind))
         t("attn_norm", [d], F32)
