@@ -262,7 +262,7 @@ fn serve_64_connections_for_some_seconds() {
         let client = |index: usize| {
             let mut answers = 0;
             while Instant::now() < end || answers == 0 {
-                let more = if index % 2 == 0 { ",\"stream\":true" } else { "" };
+                let more = if index.is_multiple_of(2) { ",\"stream\":true" } else { "" };
                 let body = format!("{{\"prompt\":\"{STORY}\",\"max_tokens\":8{more}}}");
                 let answer = exchange(address, request("/v1/completions", &body).as_bytes());
                 assert_eq!(status(&answer), 200, "{answer}");
