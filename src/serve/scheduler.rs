@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::queue::{Done, Ended, Failure, Pending, Piece, Queue};
+use super::queue::{Done, Ended, Failure, Job, Pending, Piece, Queue};
 use super::stop::StopStrings;
 use crate::error::{Error, Result};
 use crate::llm::utf8::Utf8Stream;
@@ -163,7 +163,6 @@ impl<S: Sequences> Scheduler<S> {
     pub fn turn(&mut self) -> bool {
         self.end_unwanted();
         self.admit();
-        self.queue.set_running(self.slots.iter().filter(|slot| slot.running.is_some()).count());
         let read = self.read_piece();
         let written = self.write_tokens();
         read || written
@@ -189,41 +188,40 @@ impl<S: Sequences> Scheduler<S> {
     fn admit(&mut self) {
         while self.slots.iter().any(|slot| slot.running.is_none()) {
             let Some(pending) = self.queue.take() else { return };
-            if let Err((pending, error)) = self.begin(pending) {
-                pending.send(Piece::Failed(Failure::Request(error)));
+            match self.place(&pending.job) {
+                Ok((index, cached, sampler)) => self.begin(index, cached, sampler, pending),
+                Err(error) => pending.send(Piece::Failed(Failure::Request(error))),
             }
         }
     }
 
-    /// Takes the free sequence that holds the longest beginning of the prompt, among equals the
-    /// one that was not used for longest.
-    fn begin(&mut self, pending: Pending) -> Result<(), (Pending, Error)> {
-        let context = self.steps.context();
-        let prompt = &pending.job.prompt;
+    /// The free sequence that holds the longest beginning of the prompt, among equals the one that
+    /// was not used for longest; how many tokens of it are kept, and what chooses the next ones.
+    fn place(&mut self, job: &Job) -> Result<(usize, usize, Sampler)> {
+        let (context, prompt) = (self.steps.context(), &job.prompt);
         if prompt.is_empty() || prompt.len() > context {
             let text = format!("a prompt of {} tokens, the context has {context}", prompt.len());
-            return Err((pending, Error::invalid(text)));
+            return Err(Error::invalid(text));
         }
-        let sampler = match Sampler::new(pending.job.sampling.clone()) {
-            Ok(sampler) => sampler,
-            Err(error) => return Err((pending, error)),
-        };
+        let sampler = Sampler::new(job.sampling.clone())?;
         let free = self.slots.iter().enumerate().filter(|(_, slot)| slot.running.is_none());
         let shared = |slot: &Slot| {
             slot.tokens.iter().zip(prompt).take_while(|(ours, theirs)| ours == theirs).count()
         };
         let best = free.map(|(index, slot)| (shared(slot), Reverse(slot.used), Reverse(index)));
         let Some((shared, _, Reverse(index))) = best.max() else {
-            return Err((pending, Error::invalid("there is no free sequence")));
+            return Err(Error::invalid("there is no free sequence"));
         };
         // At least one token is run: a cache holds no logits.
         let cached = shared.min(prompt.len() - 1);
-        if let Err(error) = self.steps.truncate(index, cached) {
-            return Err((pending, error));
-        }
+        self.steps.truncate(index, cached)?;
+        Ok((index, cached, sampler))
+    }
+
+    fn begin(&mut self, index: usize, cached: usize, sampler: Sampler, pending: Pending) {
         self.given += 1;
         self.slots[index] = Slot {
-            tokens: prompt.clone(),
+            tokens: pending.job.prompt.clone(),
             running: Some(Running {
                 stops: StopStrings::new(pending.job.stop.clone()),
                 pending,
@@ -234,7 +232,11 @@ impl<S: Sequences> Scheduler<S> {
             }),
             used: self.given,
         };
-        Ok(())
+        self.tell_running();
+    }
+
+    fn tell_running(&self) {
+        self.queue.set_running(self.slots.iter().filter(|slot| slot.running.is_some()).count());
     }
 
     /// Tokens of a running sequence that are still to run; 0 where nothing runs.
@@ -368,7 +370,10 @@ impl<S: Sequences> Scheduler<S> {
     fn free(&mut self, index: usize) -> Option<Running> {
         let slot = &mut self.slots[index];
         slot.tokens.truncate(self.steps.past_of(index));
-        slot.running.take()
+        let running = slot.running.take();
+        // Before its end is told: who has an answer is not counted any more.
+        self.tell_running();
+        running
     }
 
     fn fail(&mut self, index: usize, failure: Failure) {

@@ -288,7 +288,9 @@ fn a_common_beginning_is_not_read_again() {
 
 #[test]
 fn stop_strings_and_limits_end_answers() {
-    let rows: [(&[u8], usize, &[&str], &str, Ended); 7] = [
+    /// Prompt, most tokens, stop strings; text and end.
+    type Row<'a> = (&'a [u8], usize, &'a [&'a str], &'a str, Ended);
+    let rows: [Row<'_>; 7] = [
         (b"a", 9, &["de"], "bc", Ended::Stop),
         (b"a", 9, &["xx", "f"], "bcde", Ended::Stop),
         (b"a", 3, &["dx"], "bcd", Ended::Length),
