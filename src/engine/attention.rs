@@ -172,13 +172,13 @@ pub(super) enum Place {
     /// One after another, from this key on.
     Past(Dim),
     /// Each at the end of its span.
-    Spans(View),
+    Spans(Box<View>),
 }
 
 impl Place {
     pub(super) fn new(query: &Query, out: &mut Lowering) -> Result<Place> {
         match (spans(query), query.op) {
-            (Some(spans), _) => Ok(Place::Spans(out.contiguous(spans)?)),
+            (Some(spans), _) => Ok(Place::Spans(Box::new(out.contiguous(spans)?))),
             (None, Op::Attention { past, .. }) => Ok(Place::Past(past.clone())),
             (None, op) => Err(Error::invalid(format!("{} is not attention", op.name()))),
         }
