@@ -30,6 +30,7 @@ mod logits;
 mod opencl;
 mod opencl_host;
 mod partitioned;
+mod perplexity;
 mod plan_files;
 mod plans;
 mod quant_formats;
