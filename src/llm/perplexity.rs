@@ -74,9 +74,9 @@ impl Perplexity {
 const RUN: usize = 64;
 
 impl Session {
-    /// Perplexity of the model on a text, as tokens without a begin token. What the cache holds is
-    /// forgotten. `progress` is told what is measured so far, and how many tokens will count; a
-    /// break ends it there.
+    /// Perplexity of the model on a text, as tokens without a begin token. What the cache holds of
+    /// the first sequence is forgotten. `progress` is told what is measured so far, and how many
+    /// tokens will count; a break ends it there.
     ///
     /// # Errors
     /// Invalid, where no token would count, a window is larger than the context, or one of the

@@ -28,6 +28,7 @@ mod gguf_writer;
 mod layers;
 mod lazy;
 mod logits;
+mod model_bad;
 mod opencl;
 mod opencl_host;
 mod partitioned;

@@ -27,7 +27,8 @@ fn measure(
     mode: ComputeMode,
     text: &[u32],
 ) -> Perplexity {
-    let options = SessionOptions { context: Some(WINDOW + 1), compute: Some(mode) };
+    let options =
+        SessionOptions { context: Some(WINDOW + 1), compute: Some(mode), ..Default::default() };
     let mut session =
         Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
     let options = PerplexityOptions { window: Some(WINDOW), skip: 0 };
@@ -82,7 +83,11 @@ fn windows_are_apart_and_what_is_skipped_does_not_count() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("models/warploom-tiny-llama-Q4_K_M.gguf");
     let model = Model::open(file, Access::Mmap).unwrap();
-    let options = SessionOptions { context: Some(100), compute: Some(ComputeMode::F32) };
+    let options = SessionOptions {
+        context: Some(100),
+        compute: Some(ComputeMode::F32),
+        ..Default::default()
+    };
     let mut session = Session::new(runtime, model, options, &mut |_, _| {}).unwrap();
     let tokens: Vec<u32> = (0..230).map(|i| 100 + i * 37 % 3000).collect();
     let mut told = 0;
