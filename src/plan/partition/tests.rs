@@ -1,7 +1,7 @@
 use super::*;
 use crate::base::{Dim, Format, SymbolValues};
 use crate::engine::{EngineId, Registry};
-use crate::ir::{BinaryOp, UnaryOp};
+use crate::ir::{BinaryOp, Op, UnaryOp};
 
 fn devices() -> Vec<DeviceProfile> {
     ["nvidia-h200", "cpu-avx512"].map(|name| DeviceProfile::known(name).unwrap()).to_vec()
