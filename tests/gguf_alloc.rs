@@ -13,6 +13,8 @@ mod gguf_exercise;
 mod gguf_mutate;
 #[path = "it/gguf_writer.rs"]
 mod gguf_writer;
+#[path = "it/model_bad.rs"]
+mod model_bad;
 
 /// What a refusal may allocate for its message, and an opened file for its name and box: bytes.
 const SMALL: usize = 1024;
@@ -85,6 +87,21 @@ fn bad_files_allocate_no_more_than_their_size() {
         let what = format!("{} ({} at byte {})", case.name, case.field, case.at);
         assert!(largest <= len + SMALL, "{what}: {largest} bytes for a file of {len}");
         assert!(sum <= 16 << 20, "{what}: {sum} bytes in all");
+    }
+}
+
+#[test]
+fn bad_models_allocate_no_more_than_their_size() {
+    for case in model_bad::all() {
+        let len = case.bytes.len();
+        let file = warploom::gguf::Gguf::from_bytes(case.bytes, "counted.gguf").expect("a file");
+        COUNTED.set((0, 0));
+        let result = warploom::llm::Model::from_gguf(file);
+        let (largest, sum) = COUNTED.get();
+        assert!(result.is_err(), "{}", case.name);
+        drop(result);
+        assert!(largest <= len + SMALL, "{}: {largest} bytes for a file of {len}", case.name);
+        assert!(sum <= 4 * len, "{}: {sum} bytes in all for a file of {len}", case.name);
     }
 }
 

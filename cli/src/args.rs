@@ -3,6 +3,7 @@
 use crate::chat_args::ChatArgs;
 use crate::download_args::DownloadArgs;
 use crate::explain_args::ExplainArgs;
+use crate::perplexity_args::PerplexityArgs;
 use crate::quantize_args::QuantizeArgs;
 #[cfg(feature = "serve")]
 use crate::serve_args::ServeArgs;
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Download(DownloadArgs),
     /// Measure prompt reading and writing, and compare with the device's memory bandwidth
     Bench(BenchArgs),
+    /// Measure how well a model foresees a text
+    Perplexity(PerplexityArgs),
     /// Tell how a model or graph would run on a device, or how long each step takes there
     Explain(Box<ExplainArgs>),
     /// Make a model smaller: F16, BF16 or F32 weights to packed ones in a new GGUF file
@@ -274,6 +277,7 @@ mod tests {
             "chat ",
             "download ",
             "bench ",
+            "perplexity ",
             "explain ",
             "quantize ",
             #[cfg(feature = "serve")]
@@ -291,6 +295,7 @@ mod tests {
             ("quantize", ["--type TQ2_0", "--type <TYPE>", "--force"]),
             #[cfg(feature = "serve")]
             ("serve", ["--parallel <N>", "127.0.0.1:8080/v1", "WARPLOOM_API_KEY"]),
+            ("perplexity", ["warploom perplexity", "--window <N>", "--compute <MODE>"]),
             ("bench", ["warploom bench --device cpu --json", "--prompt-tokens <N>", "--copy"]),
         ];
         for (name, lines) in rows {

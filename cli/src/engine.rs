@@ -15,8 +15,10 @@ use warploom::base::platform::block_on;
 use warploom::gguf::Access;
 use warploom::llm::chat::Chat;
 use warploom::llm::sampler::Sampling;
+use warploom::llm::tokenizer::EncodeOptions;
 use warploom::llm::{
-    Event, Finish, GenerateOptions, Model, PAST, SEQ, Session, SessionOptions, Wanted,
+    Event, Finish, GenerateOptions, Model, PAST, Perplexity, PerplexityOptions, SEQ, Session,
+    SessionOptions, Wanted,
 };
 use warploom::plan::{Analysis, Plan};
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
@@ -261,6 +263,19 @@ impl Loaded {
             first_token_seconds: done.first_token.as_secs_f64(),
             decode_seconds: done.decode.as_secs_f64(),
         })
+    }
+
+    /// How well the model foresees a text, or its part up to a break.
+    pub(crate) fn perplexity(
+        &mut self,
+        text: &str,
+        special: bool,
+        options: &PerplexityOptions,
+        progress: &mut dyn FnMut(&Perplexity, usize) -> ControlFlow<()>,
+    ) -> anyhow::Result<Perplexity> {
+        let encode = EncodeOptions { add_bos: false, parse_special: special };
+        let tokens = self.session.model().tokenizer().encode(text, encode)?;
+        Ok(self.session.perplexity_blocking(&tokens, options, progress)?)
     }
 
     /// Times `prompt` tokens of prefill and `tokens` of greedy decoding, after a warm-up that

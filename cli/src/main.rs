@@ -19,6 +19,8 @@ mod explain_args;
 mod generate;
 mod interrupt;
 mod notes;
+mod perplexity;
+mod perplexity_args;
 mod quantize;
 mod quantize_args;
 #[cfg(feature = "serve")]
@@ -59,6 +61,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Chat(args) => chat::run(args),
         Command::Download(args) => download::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Perplexity(args) => perplexity::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Quantize(args) => quantize::run(args),
         #[cfg(feature = "serve")]

@@ -200,6 +200,11 @@ impl Gguf {
         }
     }
 
+    /// Where in the file the value of a key begins, for errors: bytes.
+    pub(crate) fn value_at(&self, key: &str) -> Option<usize> {
+        self.find(key).map(|(at, _)| at)
+    }
+
     /// A key's value, and where in the file its type stands.
     fn find(&self, key: &str) -> Option<(usize, Value<'_>)> {
         let at = self.index.keys.find(&self.head, key)?;

@@ -12,7 +12,8 @@
 //! values are read when asked for, so a vocabulary of 150,000 strings costs no allocation.
 //!
 //! Opening asks nothing of the tensors' types. A type that this crate does not decode is an error
-//! only where [`TensorInfo::format`] is asked for it. Knows no model and no device.
+//! only where [`TensorInfo::format`] is asked for it. A model that is cut into several files is
+//! opened by its first ([`Gguf::join`]). Knows no model and no device.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,6 +28,7 @@ mod index;
 mod metadata;
 #[cfg(not(target_arch = "wasm32"))]
 mod open;
+mod split;
 mod tensor;
 mod value;
 mod write;
@@ -60,6 +62,8 @@ pub struct Gguf {
     /// The checked bytes before the tensors' data: header, metadata, tensor table.
     head: Vec<u8>,
     index: Index,
+    /// The other parts, where the model is cut into several files.
+    rest: Vec<Gguf>,
 }
 
 impl Gguf {
@@ -77,7 +81,7 @@ impl Gguf {
         let head = bytes[..first.head_len].to_vec();
         drop(first);
         let index = Index::parse(name, &head, file_len)?;
-        Ok(Gguf { name: name.into(), data: Box::new(data), head, index })
+        Ok(Gguf { name: name.into(), data: Box::new(data), head, index, rest: Vec::new() })
     }
 
     /// The file's name, as errors give it.
@@ -95,9 +99,9 @@ impl Gguf {
         self.index.alignment
     }
 
-    /// Bytes of the whole file.
+    /// Bytes of the whole file; of all parts, where they were joined.
     pub fn file_bytes(&self) -> u64 {
-        (*self.data).as_ref().len() as u64
+        self.parts().map(|part| (*part.data).as_ref().len() as u64).sum()
     }
 
     /// Bytes of all tensors whose type's size is known, without padding.
@@ -107,17 +111,19 @@ impl Gguf {
 
     /// Number of tensors.
     pub fn tensor_count(&self) -> usize {
-        self.index.tensors.in_order.len()
+        self.parts().map(|part| part.index.tensors.in_order.len()).sum()
     }
 
-    /// The tensors, in the file's order.
-    pub fn tensors(&self) -> impl ExactSizeIterator<Item = TensorInfo> + '_ {
-        self.index.tensors.in_order.iter().map(|&at| self.tensor_at(at))
+    /// The tensors, in the file's order; those of the first part first.
+    pub fn tensors(&self) -> impl Iterator<Item = TensorInfo> + '_ {
+        self.parts()
+            .flat_map(|part| part.index.tensors.in_order.iter().map(|&at| part.tensor_at(at)))
     }
 
     /// The tensor of this name, if the file has it.
     pub fn find_tensor(&self, name: &str) -> Option<TensorInfo> {
-        self.index.tensors.find(&self.head, name).map(|at| self.tensor_at(at))
+        self.parts()
+            .find_map(|part| part.index.tensors.find(&part.head, name).map(|at| part.tensor_at(at)))
     }
 
     /// The tensor of this name.
@@ -134,16 +140,16 @@ impl Gguf {
     /// # Errors
     /// Unsupported if the size of its type is unknown, invalid if the tensor is another file's.
     pub fn bytes(&self, info: &TensorInfo) -> Result<&[u8]> {
-        if !Arc::ptr_eq(&self.name, &info.file) {
+        let Some(part) = self.part_of(info) else {
             return Err(Error::invalid(format!(
                 "tensor `{}` of {} was asked of {}",
                 info.name(),
                 info.file,
                 self.name
             )));
-        }
+        };
         let len = info.byte_len().ok_or_else(|| info.unsupported())?;
-        let data = (*self.data).as_ref();
+        let data = (*part.data).as_ref();
         // Opening checked the range; only bytes that changed under us can fail here.
         let range = usize::try_from(info.file_offset())
             .ok()
@@ -152,7 +158,7 @@ impl Gguf {
         range.ok_or_else(|| {
             Error::bad_file(format!(
                 "{}: tensor `{}` at byte {}: the file became shorter than {len} bytes from there",
-                self.name,
+                part.name,
                 info.name(),
                 info.file_offset()
             ))
@@ -172,7 +178,7 @@ impl Gguf {
         }
         let blocks = quant::i2_s::from_file(bytes).map_err(|e| {
             let (name, at) = (info.name(), info.file_offset());
-            e.context(format_args!("{}: tensor `{name}` at byte {at}", self.name))
+            e.context(format_args!("{}: tensor `{name}` at byte {at}", info.file))
         })?;
         Ok(Cow::Owned(blocks))
     }
@@ -193,7 +199,8 @@ impl fmt::Debug for Gguf {
             .field("name", &self.name)
             .field("version", &self.index.version)
             .field("keys", &self.index.keys.in_order.len())
-            .field("tensors", &self.index.tensors.in_order.len())
+            .field("tensors", &self.tensor_count())
+            .field("parts", &(1 + self.rest.len()))
             .field("file_bytes", &self.file_bytes())
             .finish()
     }

@@ -4,17 +4,28 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::{Access, Gguf};
+use super::{Access, Gguf, split};
 use crate::error::{Error, Result};
 
 impl Gguf {
-    /// Opens a file.
+    /// Opens a file; the first of several parts, `name-00001-of-00003.gguf`, with the others that
+    /// stand beside it.
     ///
     /// # Errors
-    /// Io if it cannot be opened or read; bad file, naming field and byte offset, if it is no
-    /// regular file or not valid GGUF; out of memory if a copy was asked for and does not fit.
+    /// Io if it or another part cannot be opened or read; bad file, naming field and byte offset,
+    /// if it is no regular file or not valid GGUF, or as [`Gguf::join`]; out of memory if a copy
+    /// was asked for and does not fit.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Gguf> {
         let path = path.as_ref();
+        let first = Gguf::open_one(path, access)?;
+        let others = split::others(path, &first, |path| Gguf::open_one(path, access))?;
+        match others.is_empty() {
+            true => Ok(first),
+            false => Gguf::join(std::iter::once(first).chain(others).collect()),
+        }
+    }
+
+    fn open_one(path: &Path, access: Access) -> Result<Gguf> {
         let name = path.display().to_string();
         let io = |action: &str, e| Error::io(format!("{name}: cannot {action} it"), e);
 

@@ -246,7 +246,10 @@ impl Keys<'_> {
     }
 
     fn bad(&self, name: &str, what: String) -> Error {
-        Error::bad_file(format!("{}: {}: {what}", self.file.name(), self.key(name)))
+        let key = self.key(name);
+        let place = self.file.value_at(&key).map(|at| format!(" at byte {at}"));
+        let place = place.unwrap_or_default();
+        Error::bad_file(format!("{}: {key}{place}: {what}", self.file.name()))
     }
 
     /// A number from 1 to `most`.

@@ -320,6 +320,6 @@ fn llama3_scaling_is_the_published_one() {
     }
     let mut wrong = changes.to_vec();
     wrong[5].1 = Some(Float(0.5));
-    let error = config(&wrong, &[EMBEDDING]).unwrap_err();
-    assert!(error.to_string().contains("high_freq_factor: 0.5"), "{error}");
+    let error = config(&wrong, &[EMBEDDING]).unwrap_err().to_string();
+    assert!(error.contains("high_freq_factor at byte ") && error.contains(": 0.5"), "{error}");
 }

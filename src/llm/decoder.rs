@@ -52,6 +52,8 @@ pub enum Wanted {
     Cache,
     /// The logits after the last token: `[1, v]`, f32.
     Logits,
+    /// The logits after every token: `[s, v]`, f32.
+    AllLogits,
     /// The id of the largest logit after the last token: `[1]`, u32.
     Token,
 }
@@ -130,8 +132,8 @@ pub(super) fn decoder(
         return Ok(b.graph);
     }
 
-    // From here on a row for each sequence.
-    if run != Run::Each {
+    // From here on a row for each sequence, or for each token.
+    if run != Run::Each && wanted != Wanted::AllLogits {
         let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
         x = b.add("last", last, &[x])?; // [1, d]
     }
@@ -141,7 +143,7 @@ pub(super) fn decoder(
         true => b.add("output", Op::linear(), &[x, embedding])?, // [1, v]
         false => b.product("output", x)?,                        // [1, v]
     };
-    if wanted == Wanted::Logits {
+    if wanted != Wanted::Token {
         b.graph.output("logits", logits)?;
         return Ok(b.graph);
     }

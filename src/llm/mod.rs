@@ -5,7 +5,8 @@
 //! of what differs between models, `weights` finds the tensors, `decoder` is the forward pass as
 //! a graph, `session` holds both on a device and replays a plan for each token, `batch` runs several
 //! sequences of one at once, `ahead` several greedy tokens without the host between them, `generate` goes
-//! from a prompt to text, `chat` from messages to an answer.
+//! from a prompt to text, `chat` from messages to an answer, `perplexity`
+//! tells how well a text was foreseen.
 //! `huggingface` tells a folder of safetensors as the GGUF file that it would be, and `quantize`
 //! writes one with smaller weights.
 
@@ -19,6 +20,7 @@ mod generate;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod huggingface;
 mod model;
+mod perplexity;
 mod pretokenizer;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod quantize;
@@ -36,5 +38,6 @@ mod test_file;
 pub use decoder::{BASE, CacheShape, PAST, Run, SEQ, Wanted};
 pub use generate::{Event, Finish, GenerateOptions, Generated};
 pub use model::Model;
+pub use perplexity::{Perplexity, PerplexityOptions};
 pub use sampler::{Sampler, Sampling};
 pub use session::{MAX_SEQUENCES, Session, SessionOptions, class_of, classes};

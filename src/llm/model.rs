@@ -52,15 +52,25 @@ impl Model {
     /// # Errors
     /// What the file lacks or gets wrong, naming file, field and offset.
     pub fn from_gguf(file: Gguf) -> Result<Arc<Model>> {
-        if let Some(parts) = file.find_u32("split.count")?.filter(|parts| *parts > 1) {
-            return Err(Error::unsupported(format!(
-                "{}: one of {parts} parts of a model; `llama-gguf-split --merge` makes them one \
-                 file",
-                file.name()
+        if !file.is_whole()? {
+            return Err(Error::bad_file(format!(
+                "{}: split.count: one of {} parts of a model, the others are not here",
+                file.name(),
+                file.split_count()?
             )));
         }
         let config = Config::from_gguf(&file)?;
         let weights = weights::of_file(&file, &config)?;
+        // Ids without a row, before a tokenizer is built that could give them.
+        let tokens = file.strings("tokenizer.ggml.tokens")?.count();
+        if tokens > config.vocabulary {
+            return Err(Error::bad_file(format!(
+                "{}: tokenizer.ggml.tokens: {tokens} tokens, but tensor token_embd.weight has {} \
+                 rows",
+                file.name(),
+                config.vocabulary
+            )));
+        }
         let tokenizer = Tokenizer::from_gguf(&file)?;
         Ok(Arc::new(Model { file, config, tokenizer, weights }))
     }

@@ -264,8 +264,8 @@ impl Session {
     }
 
     /// Runs tokens of a sequence after those that the cache holds of it, and gives what is wanted
-    /// after the last: nothing, logits `[v]` f32 or a token `[1]` u32, as little-endian bytes. Long
-    /// runs are cut in pieces.
+    /// after the last: nothing, logits `[v]` f32 or a token `[1]` u32, as little-endian bytes; or
+    /// logits after every one, `[tokens, v]`. Long runs are cut in pieces.
     ///
     /// # Errors
     /// Invalid, for no such sequence, no tokens, an id outside the vocabulary or more than the
@@ -278,13 +278,19 @@ impl Session {
     ) -> Result<Vec<u8>> {
         self.check_sequence(sequence)?;
         self.check_tokens(sequence, tokens)?;
-        let mut rest = tokens;
-        while rest.len() > CLASSES[3].1 {
-            let (piece, after) = rest.split_at(CLASSES[3].1);
-            self.step(sequence, piece, Wanted::Cache).await?;
+        // Logits of many tokens are large: fewer are on the device together.
+        let (most, early) = match wanted {
+            Wanted::AllLogits => (CLASSES[2].1, wanted),
+            _ => (CLASSES[3].1, Wanted::Cache),
+        };
+        let (mut rest, mut bytes) = (tokens, Vec::new());
+        while rest.len() > most {
+            let (piece, after) = rest.split_at(most);
+            bytes.append(&mut self.step(sequence, piece, early).await?);
             rest = after;
         }
-        self.step(sequence, rest, wanted).await
+        bytes.append(&mut self.step(sequence, rest, wanted).await?);
+        Ok(bytes)
     }
 
     /// As [`Session::run_sequence`], blocking.

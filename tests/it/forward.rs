@@ -1,6 +1,7 @@
 //! The forward pass of a model in float64, token by token, with nothing of the engine in it but
 //! the numbers that it read: what logits are held to. `architectures` holds it to another library.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
 use warploom::ComputeMode;
@@ -10,6 +11,9 @@ use warploom::ir::RopePairs;
 use warploom::llm::Model;
 use warploom::llm::config::{Activation, Config};
 use warploom::quant;
+
+/// Codes that `nudged` moves a number by, at most: a few units of a 32-bit float of its size.
+const NUDGE: f64 = 3e-5;
 
 /// A model with every weight as a number, and its cache.
 pub(crate) struct Forward {
@@ -23,6 +27,13 @@ pub(crate) struct Forward {
     mode: ComputeMode,
     /// Names of weights in packed formats.
     packed: HashSet<String>,
+    /// Seed of what moves numbers by up to `NUDGE` codes before they are rounded; 0 for nothing.
+    nudge: u64,
+    /// How near a number came to the middle of two codes, in codes: at most so near since the reset
+    /// where keys, values and queries are made, and for the last token elsewhere.
+    nearest: Cell<[f64; 2]>,
+    /// What each layer gets, while `inputs` runs: `[layer][token][width]`.
+    seen: Vec<Vec<Vec<f32>>>,
 }
 
 impl Forward {
@@ -44,18 +55,53 @@ impl Forward {
         let frequencies = config.rope_frequencies(factors.as_deref()).unwrap();
         let local_frequencies = config.local_rope_frequencies().unwrap_or_default();
         let cache = (0..config.layers).map(|_| [Vec::new(), Vec::new()]).collect();
-        Forward { config, weights, frequencies, local_frequencies, cache, mode, packed }
+        let (nearest, seen) = (Cell::new([0.5; 2]), Vec::new());
+        Forward {
+            config,
+            weights,
+            frequencies,
+            local_frequencies,
+            cache,
+            mode,
+            packed,
+            nudge: 0,
+            nearest,
+            seen,
+        }
     }
 
     /// Forgets every position.
     pub(crate) fn reset(&mut self) {
         self.cache.iter_mut().flatten().for_each(Vec::clear);
+        self.nearest.set([0.5; 2]);
+    }
+
+    /// From now on, numbers are moved before they are rounded, by less than the arithmetic of any
+    /// device is off: only those near the middle of two codes go to the other one.
+    pub(crate) fn nudged(&mut self, seed: u64) {
+        self.nudge = seed;
+    }
+
+    /// How near a number that the last token's results depend on came to the middle of two codes:
+    /// 0.5 at most, in codes. Of a model of one layer; keys and values of all tokens count.
+    pub(crate) fn nearest(&self) -> f64 {
+        let [all, last] = self.nearest.get();
+        all.min(last)
+    }
+
+    /// What each layer gets of these tokens: `[layer][token][width]`.
+    pub(crate) fn inputs(&mut self, tokens: &[u32]) -> Vec<Vec<Vec<f32>>> {
+        self.reset();
+        self.seen = vec![Vec::new(); self.config.layers];
+        tokens.iter().for_each(|token| drop(self.token(*token)));
+        std::mem::take(&mut self.seen)
     }
 
     /// Runs tokens after those before; logits after the last: `[vocabulary]`.
     pub(crate) fn run(&mut self, tokens: &[u32]) -> Vec<f64> {
         let mut x = Vec::new();
         for token in tokens {
+            self.nearest.set([self.nearest.get()[0], 0.5]);
             x = self.token(*token);
         }
         let x = self.norm("output_norm.weight", &x);
@@ -72,6 +118,9 @@ impl Forward {
         let mut x: Vec<f64> = embedding.iter().map(|v| f64::from(*v) * scale).collect();
         for layer in 0..self.config.layers {
             let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+            if let Some(seen) = self.seen.get_mut(layer) {
+                seen.push(x.iter().map(|v| *v as f32).collect());
+            }
             let h = self.norm(&name("attn_norm.weight"), &x);
             let mut a = self.attention(layer, &h);
             if row.sub_norms {
@@ -155,7 +204,18 @@ impl Forward {
         let weight = format!("{name}.weight");
         let w = &self.weights[&weight];
         let rounded = self.mode == ComputeMode::Int8 && self.packed.contains(&weight);
-        let x = if rounded { &round(x)[..] } else { x };
+        let codes;
+        let x = if rounded {
+            let nearest;
+            (codes, nearest) = round(x, self.nudge);
+            let [all, last] = self.nearest.get();
+            let kept = name.contains("attn_") && !name.contains("attn_output");
+            let nearest = if kept { [all.min(nearest), last] } else { [all, last.min(nearest)] };
+            self.nearest.set(nearest);
+            &codes[..]
+        } else {
+            x
+        };
         let rows = w.len() / x.len();
         let mut y = vec![0.0; rows];
         let half = rows.div_ceil(2).max(1);
@@ -228,12 +288,28 @@ fn add(x: &mut [f64], y: &[f64]) {
     x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
 }
 
-/// Numbers as 8 bits say them, in blocks of 32.
-fn round(x: &[f64]) -> Vec<f64> {
-    let block = |block: &[f64]| {
-        let d = block.iter().fold(0.0f64, |most, v| most.max(v.abs())) / 127.0;
-        let one = |v: &f64| if d > 0.0 { (v / d).round_ties_even() * d } else { 0.0 };
-        block.iter().map(one).collect::<Vec<_>>()
+/// Numbers as 8 bits say them, in blocks of 32, and how near one came to the middle of two codes.
+fn round(x: &[f64], nudge: u64) -> (Vec<f64>, f64) {
+    let mut nearest = 0.5f64;
+    // Of the number's own bits, so that a pass is the same each time.
+    let moved = |v: f64| {
+        let bits = (v.to_bits() ^ nudge).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let bits = (bits ^ bits >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
+        if nudge == 0 { 0.0 } else { NUDGE * (2.0 * unit - 1.0) }
     };
-    x.chunks(32).flat_map(block).collect()
+    let mut block = |block: &[f64]| {
+        let d = block.iter().fold(0.0f64, |most, v| most.max(v.abs())) / 127.0;
+        let mut one = |v: &f64| {
+            if d == 0.0 {
+                return 0.0;
+            }
+            let code = (v / d + moved(*v)).round_ties_even();
+            nearest = nearest.min(0.5 - (v / d - code).abs());
+            code * d
+        };
+        block.iter().map(&mut one).collect::<Vec<_>>()
+    };
+    let rounded = x.chunks(32).flat_map(&mut block).collect();
+    (rounded, nearest)
 }

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value as Json;
 use warploom::base::{DType, Format};
 use warploom::gguf::{Access, Gguf, Kind, Value};
+use warploom::llm::Model;
 use warploom::quant;
 
-use super::gguf_bad;
 use super::gguf_exercise::read_all;
 use super::gguf_writer::{Meta, Writer, ramp, small};
+use super::{gguf_bad, model_bad};
 
 fn open(writer: &Writer) -> Gguf {
     Gguf::from_bytes(writer.write().bytes, "test.gguf").expect("a valid file opens")
@@ -42,6 +43,30 @@ fn bad_files_are_refused_by_field_and_offset() {
         }
     }
     assert!(wrong.is_empty(), "{} of {} wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+#[test]
+fn bad_models_are_refused_by_file_and_field() {
+    let open = |bytes: Vec<u8>| Model::from_gguf(Gguf::from_bytes(bytes, "bad.gguf").unwrap());
+    if let Err(e) = open(model_bad::good()) {
+        panic!("what all are made of does not open: {e}");
+    }
+    let cases = model_bad::all();
+    assert!(cases.len() >= 50, "only {} bad models", cases.len());
+    let mut wrong = vec![];
+    for case in cases {
+        match open(case.bytes) {
+            Ok(_) => wrong.push(format!("{}: it opened", case.name)),
+            Err(e) => {
+                let text = e.to_string();
+                let named = text.starts_with("bad.gguf: ") && text.contains(&case.field);
+                if !e.is_bad_file() || !named || !text.contains(case.words) {
+                    wrong.push(format!("{}: {e:?}", case.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Source {
             Source::Folder(folder) => folder.describe(to),
             Source::Gguf(file) => file
                 .metadata()
-                .filter(|(key, _)| !OF_PACKING.contains(key))
+                .filter(|(key, _)| !OF_PACKING.contains(key) && !key.starts_with("split."))
                 .try_for_each(|(key, value)| to.key(key, value)),
         }
     }

@@ -1,0 +1,198 @@
+//! Each layer of a real model by itself, in every compute mode, against the float64 pass.
+//!
+//! Over many layers in `Int8`, the device and the float64 pass part: a number near the middle of
+//! two codes goes to the one here and to the other there, and moves others over middles behind it.
+//! So each layer is made a model of its own, whose embedding is what the float64 pass of the whole
+//! model feeds that layer and whose output is the normalised residual stream: nothing adds up.
+
+use std::sync::Arc;
+
+use warploom::ComputeMode;
+use warploom::base::Format;
+use warploom::gguf::{Access, Gguf, TensorInfo, Value, Writer};
+use warploom::llm::tokenizer::EncodeOptions;
+use warploom::llm::{Model, Session, SessionOptions, Wanted};
+use warploom::runtime::Runtime;
+
+use crate::forward::Forward;
+use crate::{devices, logits, tell};
+
+const TEXT: &str = "Once upon a time, there was a little dog. One sunny day, he went to the park.";
+
+/// Most that a layer may be off on a device, as a share of what it changes: where nothing is
+/// rounded to 8 bits, or no number came near the middle of two codes. Some tokens change hardly.
+const EXACT: f64 = 2e-4;
+/// The same in the middle of all layers and tokens, in both modes: most round nothing another way.
+const MIDDLE: f64 = 1e-5;
+/// The same where a number went to the other of two codes; rounding itself moves more than this.
+const OTHER: f64 = 2e-2;
+/// Codes from the middle of two that the arithmetic of no device takes a number over.
+const CLEAR: f64 = 3e-4;
+
+/// A model of one layer of `of`, whose token `i` is embedded as `inputs[i]` `[width]` and whose
+/// logits `[width]` are the residual stream after it, normalised.
+fn one_layer(of: &Model, layer: usize, inputs: &[Vec<f32>]) -> Arc<Model> {
+    let (file, width) = (of.file(), of.config().width);
+    assert!(inputs.len() <= width);
+    let mut writer = Writer::new();
+    let architecture = file.architecture().unwrap().to_owned();
+    let counts = format!("{architecture}.block_count");
+    let vocabulary = format!("{architecture}.vocab_size");
+    for (key, value) in file.metadata() {
+        let own = key == "general.architecture" || key.starts_with(&format!("{architecture}."));
+        match () {
+            () if key == counts => writer.key(key, Value::U32(1)).unwrap(),
+            () if key == vocabulary => writer.key(key, Value::U32(width as u32)).unwrap(),
+            () if own => writer.key(key, value).unwrap(),
+            () => {}
+        }
+    }
+    let names: Vec<String> = (0..width).map(|i| format!("t{i}")).collect();
+    writer.key("tokenizer.ggml.model", Value::String("gpt2")).unwrap();
+    writer.key("tokenizer.ggml.pre", Value::String("smollm")).unwrap();
+    writer.strings("tokenizer.ggml.tokens", names.iter().map(String::as_str)).unwrap();
+    writer.strings("tokenizer.ggml.merges", [].into_iter()).unwrap();
+
+    let mut parts: Vec<(String, Vec<u64>, Format, Vec<u8>)> = Vec::new();
+    let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let square = vec![width as u64; 2];
+    let mut embedding = inputs.concat();
+    embedding.resize(width * width, 0.0);
+    parts.push(("token_embd.weight".into(), square.clone(), Format::F32, bytes(&embedding)));
+    let identity: Vec<f32> =
+        (0..width * width).map(|i| f32::from(u8::from(i / width == i % width))).collect();
+    parts.push(("output.weight".into(), square, Format::F32, bytes(&identity)));
+    let ones = bytes(&vec![1.0; width]);
+    parts.push(("output_norm.weight".into(), vec![width as u64], Format::F32, ones));
+    let prefix = format!("blk.{layer}.");
+    let own = |t: &TensorInfo| t.name().starts_with(&prefix) || t.name().starts_with("rope_");
+    for tensor in file.tensors().filter(own) {
+        let name = tensor.name().replace(&prefix, "blk.0.");
+        let data = file.weights(&tensor).unwrap().into_owned();
+        parts.push((name, tensor.shape().to_vec(), tensor.format().unwrap(), data));
+    }
+    for (name, shape, format, _) in &parts {
+        writer.tensor(name, shape, *format).unwrap();
+    }
+    let mut out = writer.begin(Vec::new()).unwrap();
+    parts.iter().for_each(|part| out.write(&part.3).unwrap());
+    let name = format!("layer {layer}");
+    Model::from_gguf(Gguf::from_bytes(out.finish().unwrap(), &name).unwrap()).unwrap()
+}
+
+fn norm(v: &[f64]) -> f64 {
+    v.iter().map(|v| v * v).sum::<f64>().sqrt()
+}
+
+fn minus(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
+}
+
+/// What a layer that changes nothing would give: the input, normalised.
+fn unchanged(input: &[f32]) -> Vec<f64> {
+    let input: Vec<f64> = input.iter().map(|v| f64::from(*v)).collect();
+    let root = norm(&input) / (input.len() as f64).sqrt();
+    input.iter().map(|v| v / root).collect()
+}
+
+/// The float64 pass over the tokens one after another: `[token][width]`, and for each how near a
+/// number came to the middle of two codes.
+fn expected(model: &Model, mode: ComputeMode, count: usize) -> Vec<(Vec<f64>, f64)> {
+    let mut forward = Forward::new(model, mode);
+    (0..count as u32).map(|token| (forward.run(&[token]), forward.nearest())).collect()
+}
+
+/// The same on a device, all tokens at once and one after another: `[way][token][width]`.
+fn both_ways(
+    runtime: &Arc<Runtime>,
+    model: &Arc<Model>,
+    mode: ComputeMode,
+    count: usize,
+) -> [Vec<Vec<f64>>; 2] {
+    let options = SessionOptions { context: Some(64), compute: Some(mode), ..Default::default() };
+    let mut session =
+        Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
+    let tokens: Vec<u32> = (0..count as u32).collect();
+    [count, 1].map(|step| {
+        session.truncate(0).unwrap();
+        let runs = tokens.chunks(step);
+        let bytes: Vec<u8> =
+            runs.flat_map(|run| session.run_blocking(run, Wanted::AllLogits).unwrap()).collect();
+        let number = |b: &[u8]| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let numbers: Vec<f64> = bytes.chunks_exact(4).map(number).collect();
+        numbers.chunks(numbers.len() / count).map(<[f64]>::to_vec).collect()
+    })
+}
+
+/// How far a device is off in every layer, token by token, with how near each came to a middle.
+struct Found {
+    /// Share of what the layer changes, and codes from the middle.
+    shares: Vec<(f64, f64)>,
+}
+
+impl Found {
+    fn check(&self, mode: ComputeMode, what: &str) {
+        let most = |all: &mut dyn Iterator<Item = f64>| all.fold(0.0, f64::max);
+        let clear = |(_, nearest): &&(f64, f64)| mode == ComputeMode::F32 || *nearest >= CLEAR;
+        let all = most(&mut self.shares.iter().map(|s| s.0));
+        let exact = most(&mut self.shares.iter().filter(clear).map(|s| s.0));
+        let mut sorted: Vec<f64> = self.shares.iter().map(|s| s.0).collect();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted[sorted.len() / 2];
+        let count = self.shares.iter().filter(clear).count();
+        tell(&format!(
+            "layers: {what}: the middle one within {middle:.1e} of what a layer changes, {count} \
+             without a near tie within {exact:.1e}, all {} within {all:.1e}",
+            self.shares.len()
+        ));
+        assert!(middle <= MIDDLE, "{what}: {middle} in the middle");
+        assert!(exact <= EXACT, "{what}: {exact} without a near tie");
+        assert!(all <= OTHER, "{what}: {all}");
+    }
+}
+
+#[test]
+fn each_layer_by_itself_is_that_of_the_float64_pass() {
+    let devices: Vec<_> =
+        devices::every(false).into_iter().map(|(label, r)| (label, Arc::new(r))).collect();
+    for file in logits::model_files() {
+        let model = Model::open(&file, Access::Mmap).unwrap();
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let options = EncodeOptions { add_bos: true, parse_special: false };
+        let tokens = model.tokenizer().encode(TEXT, options).unwrap();
+        let inputs = Forward::new(&model, ComputeMode::Int8).inputs(&tokens);
+        for mode in ComputeMode::ALL {
+            let (mut rounding, mut found) = (0.0f64, Vec::new());
+            found.resize_with(devices.len(), || Found { shares: Vec::new() });
+            for (layer, inputs) in inputs.iter().enumerate() {
+                let alone = one_layer(&model, layer, inputs);
+                let exact = expected(&alone, ComputeMode::F32, inputs.len());
+                let want = expected(&alone, mode, inputs.len());
+                let share = |got: &[f64], want: &[f64], i: usize| {
+                    let changes = minus(&exact[i].0, &unchanged(&inputs[i]));
+                    let share = norm(&minus(got, want)) / norm(&changes);
+                    // A NaN must not be lost in a maximum.
+                    if share.is_nan() { f64::INFINITY } else { share }
+                };
+                for (i, (want, _)) in want.iter().enumerate() {
+                    rounding = rounding.max(share(want, &exact[i].0, i));
+                }
+                for ((_, runtime), found) in devices.iter().zip(&mut found) {
+                    for got in both_ways(runtime, &alone, mode, inputs.len()) {
+                        for (i, (got, (want, nearest))) in got.iter().zip(&want).enumerate() {
+                            found.shares.push((share(got, want, i), *nearest));
+                        }
+                    }
+                }
+            }
+            for ((label, _), found) in devices.iter().zip(&found) {
+                found.check(mode, &format!("{name} in {mode} on {label}"));
+            }
+            if mode == ComputeMode::Int8 {
+                tell(&format!("layers: {name}: rounding moves up to {rounding:.1e}"));
+                // A device that did not round at all must not pass.
+                assert!(rounding > 100.0 * MIDDLE, "{rounding}");
+            }
+        }
+    }
+}
