@@ -46,7 +46,7 @@ impl Counting {
         match wanted {
             Wanted::Cache => Vec::new(),
             Wanted::Token => next.to_le_bytes().to_vec(),
-            Wanted::Logits => (0..VOCABULARY)
+            Wanted::Logits | Wanted::AllLogits => (0..VOCABULARY)
                 .flat_map(|id| (if id == next { 20f32 } else { 0.0 }).to_le_bytes())
                 .collect(),
         }
