@@ -3,7 +3,7 @@
 
     pip install llama-cpp-python==0.3.36
     cargo build --release
-    python3 benches/llama_cpp.py target/release/warploom model.gguf [--threads 2] [--rounds 5]
+    python3 benches/beside_llama_cpp.py target/release/warploom model.gguf [--threads 2] [--rounds 5]
 
 Both read a prompt of 512 tokens and then write 128 greedy tokens. llama.cpp is called through its C functions, one
 `llama_decode` a token and its greedy sampler, as `llama-bench` does it; warploom by `warploom bench --device cpu`.
@@ -40,7 +40,9 @@ class LlamaCpp:
         self.ids = [i * 2_654_435_761 % 2**32 % vocabulary for i in range(PROMPT)]
 
     def run(self, ids):
-        batch = self.lib.llama_batch_get_one((self.lib.llama_token * len(ids))(*ids), len(ids))
+        # The batch only points at them.
+        tokens = (self.lib.llama_token * len(ids))(*ids)
+        batch = self.lib.llama_batch_get_one(tokens, len(ids))
         if self.lib.llama_decode(self.context, batch) != 0:
             raise SystemExit("llama_decode failed")
         return self.lib.llama_sampler_sample(self.greedy, self.context, -1)
