@@ -201,7 +201,7 @@ impl Gguf {
     }
 
     /// Where in the file the value of a key begins, for errors: bytes.
-    pub(crate) fn value_at(&self, key: &str) -> Option<usize> {
+    pub fn value_at(&self, key: &str) -> Option<usize> {
         self.find(key).map(|(at, _)| at)
     }
 
