@@ -297,7 +297,7 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "attn_decode_spans",
         doc: "attn_decode over a table of keys that several sequences share: a key s is seen where first <= s < \
-              end and (window is 0 or s + window >= end), (first, end) = spans[t]; spans [tokens, 2] i32.",
+              end and (window is 0 or s + window >= end), (first, end) = spans[t]; spans [tokens, 2] i32. causal says nothing.",
         params: ATTN_SPANS_PARAMS,
         bindings: ATTN_SPANS_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],

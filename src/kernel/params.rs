@@ -22,112 +22,59 @@ pub(super) const ROPE_PARAMS: &[&str] = &[
 ];
 pub(super) const ROPE_BINDINGS: &[(&str, Access)] =
     &[("x", Read), ("positions", Read), ("freqs", Read), ("y", ReadWrite)];
-pub(super) const ATTN_PARAMS: &[&str] = &[
-    "tokens",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "kv_len",
-    "past",
-    "window",
-    "causal",
-    "q_offset",
-    "q_token_stride",
-    "q_head_stride",
-    "k_offset",
-    "k_token_stride",
-    "k_head_stride",
-    "v_offset",
-    "v_token_stride",
-    "v_head_stride",
-    "y_offset",
-    "scale",
-];
+
+/// Parameters of attention: sizes, where tokens stand among the keys, what `attn_split` is told
+/// beside, where heads lie, and the rest.
+macro_rules! attention_params {
+    ($place:literal, [$($cut:literal),*], [$($rest:literal),*]) => {
+        &[
+            "tokens",
+            "heads",
+            "kv_heads",
+            "head_dim",
+            "kv_len",
+            $place,
+            "window",
+            "causal",
+            $($cut,)*
+            "q_offset",
+            "q_token_stride",
+            "q_head_stride",
+            "k_offset",
+            "k_token_stride",
+            "k_head_stride",
+            "v_offset",
+            "v_token_stride",
+            "v_head_stride",
+            $($rest,)*
+        ]
+    };
+}
+
+/// Parameters of `attn_combine`.
+macro_rules! combine_params {
+    ($place:literal) => {
+        &[
+            "tokens", "heads", "head_dim", "kv_len", $place, "window", "causal", "splits",
+            "granule", "y_offset",
+        ]
+    };
+}
+
+// `past`: tokens stand one after another from this key on; `spans_offset`: each at the end of its span.
+pub(super) const ATTN_PARAMS: &[&str] = attention_params!("past", [], ["y_offset", "scale"]);
+pub(super) const ATTN_SPANS_PARAMS: &[&str] =
+    attention_params!("spans_offset", [], ["y_offset", "scale"]);
+pub(super) const ATTN_SPLIT_PARAMS: &[&str] =
+    attention_params!("past", ["splits", "granule"], ["scale"]);
+pub(super) const ATTN_SPLIT_SPANS_PARAMS: &[&str] =
+    attention_params!("spans_offset", ["splits", "granule"], ["scale"]);
+pub(super) const ATTN_COMBINE_PARAMS: &[&str] = combine_params!("past");
+pub(super) const ATTN_COMBINE_SPANS_PARAMS: &[&str] = combine_params!("spans_offset");
 pub(super) const ATTN_BINDINGS: &[(&str, Access)] =
     &[("q", Read), ("k", Read), ("v", Read), ("y", ReadWrite)];
-pub(super) const ATTN_SPLIT_PARAMS: &[&str] = &[
-    "tokens",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "kv_len",
-    "past",
-    "window",
-    "causal",
-    "splits",
-    "granule",
-    "q_offset",
-    "q_token_stride",
-    "q_head_stride",
-    "k_offset",
-    "k_token_stride",
-    "k_head_stride",
-    "v_offset",
-    "v_token_stride",
-    "v_head_stride",
-    "scale",
-];
-pub(super) const ATTN_COMBINE_PARAMS: &[&str] = &[
-    "tokens", "heads", "head_dim", "kv_len", "past", "window", "causal", "splits", "granule",
-    "y_offset",
-];
-pub(super) const ATTN_SPANS_PARAMS: &[&str] = &[
-    "tokens",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "kv_len",
-    "spans_offset",
-    "window",
-    "causal",
-    "q_offset",
-    "q_token_stride",
-    "q_head_stride",
-    "k_offset",
-    "k_token_stride",
-    "k_head_stride",
-    "v_offset",
-    "v_token_stride",
-    "v_head_stride",
-    "y_offset",
-    "scale",
-];
 pub(super) const ATTN_SPANS_BINDINGS: &[(&str, Access)] =
     &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("y", ReadWrite)];
-pub(super) const ATTN_SPLIT_SPANS_PARAMS: &[&str] = &[
-    "tokens",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "kv_len",
-    "spans_offset",
-    "window",
-    "causal",
-    "splits",
-    "granule",
-    "q_offset",
-    "q_token_stride",
-    "q_head_stride",
-    "k_offset",
-    "k_token_stride",
-    "k_head_stride",
-    "v_offset",
-    "v_token_stride",
-    "v_head_stride",
-    "scale",
-];
-pub(super) const ATTN_COMBINE_SPANS_PARAMS: &[&str] = &[
-    "tokens",
-    "heads",
-    "head_dim",
-    "kv_len",
-    "spans_offset",
-    "window",
-    "causal",
-    "splits",
-    "granule",
-    "y_offset",
-];
 pub(super) const POOL_PARAMS: &[&str] = &[
     "batch",
     "channels",

@@ -74,8 +74,8 @@ mod tests {
         let text = "a\nb\n  int x = wrong;\nd\n";
         for log in [
             "<kernel>:3:11: error: use of undeclared identifier 'wrong'",
-            "warning: odd\n/tmp/pocl:1/x.cl:3:11: error: use of undeclared identifier",
-            "error: /home/me/tempfile_8tI5S8.cl:3:12: use of undeclared identifier 'wrong'",
+            "warning: odd\npocl:1/x.cl:3:11: error: use of undeclared identifier",
+            "error: cache/tempfile_8tI5S8.cl:3:12: use of undeclared identifier 'wrong'",
             "x.cl:3: error: no",
         ] {
             let said = refusal(Code(-11), log, text);
