@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use warploom::ComputeMode;
+use warploom::base::Format;
 use warploom::gguf::Access;
 use warploom::llm::tokenizer::EncodeOptions;
 use warploom::llm::{Model, Session, SessionOptions, Wanted};
@@ -60,6 +61,11 @@ pub(crate) fn model_files() -> Vec<PathBuf> {
         new
     });
     files
+}
+
+/// Whether `Int8` rounds anything of a model: only what quantised weights are multiplied with.
+pub(crate) fn rounds(model: &Model) -> bool {
+    model.file().tensors().any(|t| t.format().is_ok_and(Format::is_quantised))
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
@@ -184,7 +190,7 @@ fn follow(
 
 /// Most that a logit may differ from the float64 pass: where that rounds, twice as much as rounding
 /// moves one.
-fn limit(mode: ComputeMode, scripts: &[Script]) -> f64 {
+fn limit(rounds: bool, scripts: &[Script]) -> f64 {
     let moved = |script: &Script| {
         let passes = script
             .nudged
@@ -193,9 +199,9 @@ fn limit(mode: ComputeMode, scripts: &[Script]) -> f64 {
             .flat_map(|pass| pass.iter().zip(&script.exact).map(|(a, b)| (a - b).abs()));
         passes.fold(0.0, f64::max)
     };
-    match mode {
-        ComputeMode::F32 => LOGIT,
-        ComputeMode::Int8 => 2.0 * scripts.iter().map(moved).fold(0.0, f64::max),
+    match rounds {
+        false => LOGIT,
+        true => 2.0 * scripts.iter().map(moved).fold(0.0, f64::max),
     }
 }
 
@@ -209,7 +215,8 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
             let scripts = scripts(&model, mode);
             // The floor multiplies as any other device does, and one mode shows that.
             let floor = small && mode == ComputeMode::F32;
-            let limit = limit(mode, &scripts);
+            let rounds = mode == ComputeMode::Int8 && rounds(&model);
+            let limit = limit(rounds, &scripts);
             for (label, runtime) in devices::every(floor) {
                 // Minutes for each model, and the small ones run the same kernels.
                 if !small && devices::sample(runtime.device().profile(), 2) > 1 {
@@ -219,9 +226,8 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
                 let found = follow(&Arc::new(runtime), &model, mode, limit, &scripts);
                 let (most, compared, share) = (found.most, found.compared, found.share());
                 // What rounding moves is too much for a clear winner in some models.
-                let least = if mode == ComputeMode::F32 { 2 * scripts.len() } else { 0 };
+                let least = if rounds { 0 } else { 2 * scripts.len() };
                 assert!(compared >= least, "only {compared} tokens had a clear winner");
-                let rounds = mode == ComputeMode::Int8;
                 assert!(!rounds || share <= ROUNDING, "{name} on {label}: {share} of rounding");
                 let rounding = match rounds {
                     true => format!(" of {limit:.1e}, {share:.3} of what rounding moves"),
