@@ -4,9 +4,11 @@
 // Work split: a workgroup a head and token, tiles of WG keys; four threads read a key, then a thread holds
 // a score, then a thread holds an element of y (or a vec4) for one of TEAMS slices of the keys.
 // Why: reads of k and v are of neighbours, and a tile needs the maximum once (online softmax).
+// half_kv: k and v are f16.
 // vec4: head_dim and all offsets and strides of q, k and v are multiples of 4, their ranges whole vec4s.
 #import block
 #import nums
+#import kv
 #import key_range
 
 override WG: u32 = 64;
@@ -51,8 +53,8 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> q: array<Num>;
-@group(0) @binding(2) var<storage, read> k: array<Num>;
-@group(0) @binding(3) var<storage, read> v: array<Num>;
+@group(0) @binding(2) var<storage, read> k: array<Kept>;
+@group(0) @binding(3) var<storage, read> v: array<Kept>;
 
 fn sizes() -> vec2<u32> {
     return vec2(params.heads, HEAD_DIM);
@@ -73,7 +75,7 @@ fn score_part(start: u32, lane: u32) -> Num {
     for (var d = lane; d < NUMS; d += 4u * KEY_THREADS) {
 #repeat j 4
         let d$j = d + $ju * KEY_THREADS;
-        let k$j = k[start + min(d$j, NUMS - 1u)];
+        let k$j = kept_key(start + min(d$j, NUMS - 1u));
 #end
 #repeat j 4
         sum += select(Num(), query[min(d$j, NUMS - 1u)] * k$j, d$j < NUMS);
@@ -89,7 +91,7 @@ fn value_part(start: u32, team: u32, count: u32) -> Num {
     for (var key = team; key < count; key += 8u * TEAMS) {
 #repeat j 8
         let key$j = min(key + $ju * TEAMS, count - 1u);
-        let v$j = v[start + key$j * stride];
+        let v$j = kept_value(start + key$j * stride);
 #end
 #repeat j 8
         sum += select(0.0, weights[key$j], key + $ju * TEAMS < count) * v$j;

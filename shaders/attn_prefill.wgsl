@@ -4,8 +4,11 @@
 // Work split: a workgroup a head and 64 tokens, tiles of 32 keys. Thread (tx, ty) of 16 x 16 makes tokens
 // 4 ty + a: scores of keys tx and tx + 16, then vec4s tx + 16 b of y. q and k pass through workgroup memory
 // 16 columns at a time, v some keys at a time.
+// half_kv: k and v are f16.
 // Why: k and v are read once for 64 tokens, and all of it fits in 16 KiB for heads of up to 256.
 #import key_range
+#import nums
+#import kv
 
 override HEAD_DIM: u32 = 64;
 
@@ -50,8 +53,8 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> q: array<f32>;
-@group(0) @binding(2) var<storage, read> k: array<f32>;
-@group(0) @binding(3) var<storage, read> v: array<f32>;
+@group(0) @binding(2) var<storage, read> k: array<Kept>;
+@group(0) @binding(3) var<storage, read> v: array<Kept>;
 
 fn sizes() -> vec2<u32> {
     return vec2(params.heads, HEAD_DIM);
@@ -79,7 +82,7 @@ fn load_k(start: u32, c: u32) -> vec4<f32> {
     var value = vec4(0.0);
     for (var i = 0u; i < 4u; i++) {
         if (c + i < HEAD_DIM) {
-            value[i] = k[start + c + i];
+            value[i] = kept_key(start + c + i);
         }
     }
     return value;
@@ -89,7 +92,7 @@ fn load_v(start: u32, c: u32) -> vec4<f32> {
     var value = vec4(0.0);
     for (var i = 0u; i < 4u; i++) {
         if (c + i < HEAD_DIM) {
-            value[i] = v[start + c + i];
+            value[i] = kept_value(start + c + i);
         }
     }
     return value;

@@ -6,12 +6,13 @@
 // keys: four threads read a key, then threads hold scores, then elements of sums for each of TEAMS parts.
 // Why: few tokens and heads leave most of a large device idle unless keys are spread as well; heads of a
 // group share what is read, and values are under way while scores are computed.
-// vec4: as attn_decode.
+// half_kv, vec4: as attn_decode.
 override WG: u32 = 64;
 override HEAD_DIM: u32 = 64;
 override HEADS: u32 = 4;
 
 #import nums
+#import kv
 #import key_range
 #import key_slices
 
@@ -64,8 +65,8 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> q: array<Num>;
-@group(0) @binding(2) var<storage, read> k: array<Num>;
-@group(0) @binding(3) var<storage, read> v: array<Num>;
+@group(0) @binding(2) var<storage, read> k: array<Kept>;
+@group(0) @binding(3) var<storage, read> v: array<Kept>;
 @group(0) @binding(1u + OWN_READS) var<storage, read_write> part: array<f32>;
 
 // Queries; at the end sums of the teams.
@@ -122,7 +123,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             let key = base + min(i * TEAMS + min(team, TEAMS - 1u), count - 1u);
             for (var p = 0u; p < PER_THREAD; p++) {
                 let d = min(lid % NUMS + p * WG, NUMS - 1u);
-                values[i * PER_THREAD + p] = v[(v_start + key * params.v_token_stride) / STEP + d];
+                values[i * PER_THREAD + p] = kept_value((v_start + key * params.v_token_stride) / STEP + d);
             }
         }
         // Parts of scores, four threads a key.
@@ -131,7 +132,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         for (var d = lane; d < NUMS; d += 4u * KEY_THREADS) {
 #repeat j 4
             let d$j = d + $ju * KEY_THREADS;
-            let k$j = k[k_row + min(d$j, NUMS - 1u)];
+            let k$j = kept_key(k_row + min(d$j, NUMS - 1u));
 #end
             for (var h = 0u; h < HEADS; h++) {
 #repeat j 4

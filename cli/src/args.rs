@@ -10,6 +10,7 @@ use crate::serve_args::ServeArgs;
 use clap::{Args, Parser, Subcommand};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
+use warploom::base::DType;
 use warploom::llm::sampler::Sampling;
 
 /// Run language models on any GPU or on the CPU, and look at devices.
@@ -92,6 +93,10 @@ pub(crate) struct Place {
     /// [default: int8 on the CPU, f32 on GPUs]
     #[arg(long, value_name = "MODE")]
     pub(crate) compute: Option<warploom::ComputeMode>,
+    /// Keys and values in the context's cache: f32 (exact) or f16 (half the memory)
+    /// [default: f16 with int8, f32 with f32]
+    #[arg(long, value_name = "TYPE", value_parser = cache_type)]
+    pub(crate) cache: Option<DType>,
     /// Read the file into memory instead of mapping it: for files that may change
     #[arg(long)]
     pub(crate) copy: bool,
@@ -224,6 +229,11 @@ impl Choice {
 
 pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "must be a whole number above 0".into())
+}
+
+fn cache_type(text: &str) -> Result<DType, String> {
+    let types = [DType::F32, DType::F16];
+    types.into_iter().find(|t| t.name() == text).ok_or_else(|| "must be f32 or f16".into())
 }
 
 fn number(text: &str, fits: impl Fn(f32) -> bool, words: &str) -> Result<f32, String> {

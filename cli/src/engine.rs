@@ -186,6 +186,7 @@ impl Loaded {
             sequences: Some(sequences),
             context: place.context,
             compute: place.compute,
+            cache: place.cache,
         };
         let session = Session::new(runtime.clone(), model, options, progress)?;
         Ok(Loaded {
@@ -322,7 +323,8 @@ impl Loaded {
             decode_seconds: decode.as_secs_f64(),
             waited_seconds: (now - waited).as_secs_f64(),
             weight_bytes_per_token: model.bytes_per_token(),
-            cache_bytes_per_token: model.cache_bytes_per_token() * (prompt + tokens / 2) as u64,
+            cache_bytes_per_token: model.cache_bytes_per_token(self.session.cache_type())
+                * (prompt + tokens / 2) as u64,
             dispatches: after.dispatches - before.dispatches,
             submits: after.submits - before.submits,
             waits: after.waits - before.waits,
@@ -416,6 +418,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
             let options = SessionOptions {
                 context: Some(context),
                 compute: args.place.compute,
+                cache: args.place.cache,
                 ..SessionOptions::default()
             };
             session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;

@@ -10,7 +10,7 @@ use std::path::Path;
 use warploom::base::{ShapeClass, Symbol};
 use warploom::engine::{EngineId, Registry};
 use warploom::ir::{self, Graph, NodeId};
-use warploom::llm::{Session, Wanted, class_of};
+use warploom::llm::{CacheShape, Run, Session, Wanted, class_of};
 use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::DeviceProfile;
 
@@ -112,7 +112,9 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<(Graph, ShapeClass)> {
         Some(mode) => mode,
         None => Session::default_mode(&profile(args)?),
     };
-    let graph = ir::computing_in(&model.graph(context, Wanted::Token)?, mode)?;
+    let dtype = args.place.cache.unwrap_or(Session::default_cache(mode));
+    let cache = CacheShape { sequences: 1, context, dtype };
+    let graph = ir::computing_in(&model.graph_of(cache, Run::One, Wanted::Token)?, mode)?;
     Ok((graph, class_of(tokens, context)?))
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::ops::Body;
+use super::printer::half_assign;
 use super::{line, operand_fields, stored};
 use crate::base::DType;
 use crate::error::{Error, Result};
@@ -116,14 +117,23 @@ impl<'a> Printer<'a> {
         }
     }
 
+    /// Whether elements of two bytes are written to a buffer.
+    fn shares_words(&self, binding: u32) -> bool {
+        let outputs = self.attached.segments.iter().flat_map(|segment| &segment.body.outputs);
+        let mut operands = outputs.map(|output| &output.operand);
+        operands.any(|operand| operand.binding == binding && operand.dtype.is_half())
+    }
+
     /// Buffers, module-scope variables and functions that the bodies call.
     fn tail(&self) -> String {
         let own = self.entry.bindings.iter().filter(|(_, a)| *a == crate::kernel::Access::Read);
         let first = 1 + own.count();
         let mut text = String::new();
         let reads = self.reads.iter().enumerate().map(|(i, e)| (format!("in{i}"), "read", e));
-        let writes =
-            self.writes.iter().enumerate().map(|(i, e)| (format!("out{i}"), "read_write", e));
+        let writes = self.writes.iter().enumerate().map(|(i, e)| {
+            let element = if self.shares_words(i as u32) { &"atomic<u32>" } else { e };
+            (format!("out{i}"), "read_write", element)
+        });
         for (i, (name, access, element)) in reads.chain(writes).enumerate() {
             let binding = first + i;
             line!(
@@ -229,7 +239,11 @@ impl<'a> Printer<'a> {
                 element => format!("bitcast<{element}>({value})"),
             };
             let at = address(&format!("{prefix}_y{i}"), operand, body.rank);
-            line!(text, "    out{}[{at}] = {value};", operand.binding);
+            let buffer = format!("out{}", operand.binding);
+            match made.is_half() {
+                true => text.push_str(&half_assign(&buffer, &at, &value, "    ")),
+                false => line!(text, "    {buffer}[{at}] = {value};"),
+            }
         }
         Ok(text)
     }

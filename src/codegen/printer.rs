@@ -201,18 +201,12 @@ impl<'a> Printer<'a> {
         self.text.push_str(&line);
     }
 
-    /// Stores one element. Half a word is changed by what it differs in: who writes the other half
-    /// at the same time leaves this one alone.
+    /// Stores one element.
     fn assign(&self, buffer: &Buffer, at: &str, value: &str, indent: &str) -> String {
-        if !buffer.atomic {
-            return format!("{indent}{} = {value};\n", self.place(buffer, at));
+        match buffer.atomic {
+            true => half_assign(&buffer.name, at, value, indent),
+            false => format!("{indent}{} = {value};\n", self.place(buffer, at)),
         }
-        let word = format!("&{}[at >> 1u]", buffer.name);
-        format!(
-            "{indent}{{\n{indent}    let at = {at};\n{indent}    let shift = (at & 1u) * 16u;\n\
-             {indent}    let old = atomicLoad({word}) >> shift;\n\
-             {indent}    atomicXor({word}, ((old ^ {value}) & 0xffffu) << shift);\n{indent}}}\n"
-        )
     }
 
     /// The element at an address, or the word of one of two bytes.
@@ -239,4 +233,15 @@ impl<'a> Printer<'a> {
             _ => format!("bitcast<{element}>({value})"),
         }
     }
+}
+
+/// Stores one element of two bytes: half a word is changed by what it differs in, so that who writes
+/// the other half at the same time leaves this one alone.
+pub(super) fn half_assign(buffer: &str, at: &str, value: &str, indent: &str) -> String {
+    let word = format!("&{buffer}[at >> 1u]");
+    format!(
+        "{indent}{{\n{indent}    let at = {at};\n{indent}    let shift = (at & 1u) * 16u;\n\
+         {indent}    let old = atomicLoad({word}) >> shift;\n\
+         {indent}    atomicXor({word}, ((old ^ {value}) & 0xffffu) << shift);\n{indent}}}\n"
+    )
 }

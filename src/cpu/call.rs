@@ -43,7 +43,7 @@ pub(super) struct Context {
 pub(super) struct Call<'a> {
     pub(super) params: &'a [u32],
     pub(super) spans: &'a [Span],
-    /// Format of the weights, for kernels of a family.
+    /// Format of the weights, for kernels of a family, or of keys and values.
     pub(super) format: Format,
     /// Names of the bindings, for messages.
     pub(super) names: &'a [(&'static str, crate::kernel::Access)],

@@ -8,7 +8,7 @@ use super::attached::Attached;
 use super::kernels::{self, KernelFn};
 use super::memory::{ALIGNMENT, Memory};
 use super::{clock, fused};
-use crate::base::{Dim, Format, SymbolValues};
+use crate::base::{DType, Dim, Format, SymbolValues};
 use crate::error::{Error, Result};
 use crate::kernel::{Access, KernelSpec, catalogue};
 use crate::provider::{
@@ -57,7 +57,9 @@ impl Kernel {
                     words += attachment.words(entry.is_linear()) as usize;
                     attached = Some(with);
                 }
-                let (body, format) = (Body::Function(function), format.unwrap_or(Format::F32));
+                let halves = asset.defines.iter().any(|define| define == "half_kv");
+                let usual = if halves { Format::Plain(DType::F16) } else { Format::F32 };
+                let (body, format) = (Body::Function(function), format.unwrap_or(usual));
                 Ok(Kernel { body, attached, format, bindings, words })
             }
             KernelSpec::Fused(expr) => {

@@ -64,6 +64,7 @@ impl Engine for Attention {
         if self.subgroup && !(query.is_wgsl() && query.profile.has_subgroups) {
             return Err("the device has no subgroups".into());
         }
+        reads(query)?;
         let head = query.operands.first().and_then(|q| q.shape.dims().last()?.as_const());
         match head {
             Some(size) if (1..=i64::from(MAX_HEAD_DIM)).contains(&size) => Ok(()),
@@ -126,6 +127,9 @@ impl Engine for Attention {
                 spec = spec.define("vec4");
             }
         }
+        if k.dtype == DType::F16 {
+            spec = spec.define(HALF_KV);
+        }
         let groups = match self.prefill {
             true => tokens.ceil_div(&Dim::from(PREFILL_TOKENS)),
             false => tokens.clone(),
@@ -147,6 +151,23 @@ impl Engine for Attention {
                 .around_query(query)?
                 .grid([heads.clone(), groups, Dim::new(1)]),
         )
+    }
+}
+
+/// Define of the kernels that read keys and values of f16.
+pub(super) const HALF_KV: &str = "half_kv";
+
+/// Whether the kernels read operands of these types.
+///
+/// # Errors
+/// The reason where they do not.
+pub(super) fn reads(query: &Query) -> Result<(), String> {
+    match query.operands {
+        [q, k, v, ..] if q.dtype == DType::F32 && k.dtype == v.dtype => match k.dtype {
+            DType::F32 | DType::F16 => Ok(()),
+            other => Err(format!("keys and values of {other}")),
+        },
+        _ => Err("queries that are not f32, or keys and values of two types".into()),
     }
 }
 

@@ -4,7 +4,7 @@
 //! number of slices is fixed when planning, from the device and the most keys there can be; how
 //! long they are is known at each run, and slices that a short past leaves empty end at once.
 
-use super::attention::{FEW_TOKENS, Place, in_quads, operands, spans, units};
+use super::attention::{FEW_TOKENS, HALF_KV, Place, in_quads, operands, reads, spans, units};
 use super::knobs::Knob;
 use super::lowering::{Call, Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
@@ -95,6 +95,7 @@ impl Engine for SplitAttention {
         if !query.is_wgsl() {
             return Err("the device spreads keys its own way".into());
         }
+        reads(query)?;
         let [tokens, _, _, head_dim, _] = uppers(query).map_err(|e| e.to_string())?;
         if tokens > FEW_TOKENS && spans(query).is_none() {
             return Err(format!("{tokens} tokens, meant for {FEW_TOKENS} at most"));
@@ -159,6 +160,9 @@ impl Engine for SplitAttention {
             .constant("HEADS", cut.heads);
         if in_quads([&q, &k, &v]) {
             spec = spec.define("vec4");
+        }
+        if k.dtype == DType::F16 {
+            spec = spec.define(HALF_KV);
         }
         let groups = kv_heads.clone() * Dim::from(cut.chunks);
         out.call(

@@ -26,7 +26,8 @@
 //!
 //! **Bindings**: the kernel's own that are read; those that the attachment reads, of which prologue and
 //! segments count in one numbering, the norm's weight wherever it says; those that the segments
-//! write, in one numbering, in the place of the kernel's own output where there are segments.
+//! write, in one numbering, in the place of the kernel's own output where there are segments. Segments may
+//! write elements of two bytes, each by an atomic operation on its half of a word, and read none.
 
 use serde::{Deserialize, Serialize};
 
@@ -148,13 +149,19 @@ pub fn supports(name: &str, attached: &Attachment) -> Result<(), String> {
     if !entry.is_linear() && (attached.segments.len() > 1 || !attached.segments.iter().all(plain)) {
         return Err("it takes one segment of one anchor".into());
     }
-    let bodies = attached.prologue.iter().chain(attached.segments.iter().map(|s| &s.body));
-    match bodies.flat_map(FusedExpr::operands).find(|operand| operand.dtype.bytes() != 4) {
-        Some(operand) => {
-            Err(format!("an operand of {}, whose elements have 2 bytes", operand.dtype))
-        }
-        None => Ok(()),
+    let bodies = || attached.prologue.iter().chain(attached.segments.iter().map(|s| &s.body));
+    if let Some(input) = bodies().flat_map(|body| &body.inputs).find(|input| input.dtype.is_half())
+    {
+        return Err(format!("an input of {}, whose elements have 2 bytes", input.dtype));
     }
+    let written = || bodies().flat_map(|body| &body.outputs).map(|output| &output.operand);
+    for half in written().filter(|operand| operand.dtype.is_half()) {
+        if let Some(other) = written().find(|o| o.binding == half.binding && !o.dtype.is_half()) {
+            let (a, b) = (half.dtype, other.dtype);
+            return Err(format!("{a} and {b} in buffer {} that is written", half.binding));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a kernel takes a prologue, and whether it takes a segment.

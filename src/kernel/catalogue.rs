@@ -256,12 +256,13 @@ pub static CATALOGUE: &[Entry] = &[
         doc: "y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads / \
               kv_heads; a key s is seen where causal is 0 or s <= past + t, and window is 0 or s + window > \
               past + t. A token that sees no key gives zeros. q [tokens, heads, head_dim], k and v [kv_len, \
-              kv_heads, head_dim], all strided, y [tokens, heads, head_dim] contiguous. For few tokens: one \
-              workgroup for each head (grid x) and token (grid y), threads over keys, online softmax.",
+              kv_heads, head_dim], all strided, y [tokens, heads, head_dim] contiguous; with half_kv k and v are f16, \
+              two in a word. For few tokens: one workgroup for each head (grid x) and token (grid y), threads over \
+              keys, online softmax.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
-        defines: &["subgroup", "vec4"],
+        defines: &["half_kv", "subgroup", "vec4"],
     },
     Entry {
         name: "attn_prefill",
@@ -270,7 +271,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("HEAD_DIM", 64)],
-        defines: &[],
+        defines: &["half_kv"],
     },
     Entry {
         name: "attn_split",
@@ -282,7 +283,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_SPLIT_PARAMS,
         bindings: &[("q", Read), ("k", Read), ("v", Read), ("part", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
-        defines: &["vec4"],
+        defines: &["half_kv", "vec4"],
     },
     Entry {
         name: "attn_combine",
@@ -301,7 +302,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_SPANS_PARAMS,
         bindings: ATTN_SPANS_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
-        defines: &["subgroup", "vec4"],
+        defines: &["half_kv", "subgroup", "vec4"],
     },
     Entry {
         name: "attn_split_spans",
@@ -309,7 +310,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_SPLIT_SPANS_PARAMS,
         bindings: &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("part", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
-        defines: &["vec4"],
+        defines: &["half_kv", "vec4"],
     },
     Entry {
         name: "attn_combine_spans",

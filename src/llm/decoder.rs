@@ -24,6 +24,8 @@ pub struct CacheShape {
     pub sequences: usize,
     /// Positions of each.
     pub context: usize,
+    /// Type of the elements: f32, or f16 in half the bytes.
+    pub dtype: DType,
 }
 
 impl CacheShape {
@@ -195,7 +197,7 @@ impl Config {
     /// Invalid, naming the weight, where a size is not whole blocks of the format.
     pub fn graph(&self, format: Format, context: usize, wanted: Wanted) -> Result<Graph> {
         let stored = |_: &str, _: &[u64], need| Ok((need == Need::Required).then_some(format));
-        let cache = CacheShape { sequences: 1, context };
+        let cache = CacheShape { sequences: 1, context, dtype: DType::F32 };
         decoder(self, &weights::table(self, stored)?, cache, Run::One, wanted)
     }
 }
@@ -289,8 +291,12 @@ impl Builder<'_> {
     fn cached(&mut self, layer: usize, kind: char, x: NodeId) -> Result<NodeId> {
         let name = cache_name(kind, layer);
         let shape = Shape::new([self.cache.rows(), self.config.kv_heads, self.config.head_dim]);
-        let state = self.graph.state(&name, shape, DType::F32); // [n, g, e]
+        let state = self.graph.state(&name, shape, self.cache.dtype); // [n, g, e]
         let label = format!("blk.{layer}.cache_{kind}");
+        let x = match self.cache.dtype {
+            DType::F32 => x,
+            narrow => self.add(format!("{label}.{narrow}"), Op::Cast(narrow), &[x])?, // [s, g, e]
+        };
         let past = Dim::symbol(PAST);
         match self.place.clone() {
             Place::From(base) => {

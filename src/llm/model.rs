@@ -8,6 +8,7 @@ use super::decoder::{self, CacheShape, Run, Wanted};
 use super::huggingface::Folder;
 use super::tokenizer::Tokenizer;
 use super::weights::{self, Weight};
+use crate::base::DType;
 use crate::error::{Error, Result};
 use crate::gguf::Gguf;
 use crate::ir::Graph;
@@ -90,13 +91,14 @@ impl Model {
         &self.tokenizer
     }
 
-    /// The forward pass over a cache of `context` positions, as a graph. Inputs `tokens` and
+    /// The forward pass over a cache of `context` positions in f32, as a graph. Inputs `tokens` and
     /// `positions`, `[seq]` i32; symbols [`SEQ`](super::SEQ) and [`PAST`](super::PAST).
     ///
     /// # Errors
     /// None for a model that opened; what graph building says otherwise.
     pub fn graph(&self, context: usize, wanted: Wanted) -> Result<Graph> {
-        self.graph_of(CacheShape { sequences: 1, context }, Run::One, wanted)
+        let cache = CacheShape { sequences: 1, context, dtype: DType::F32 };
+        self.graph_of(cache, Run::One, wanted)
     }
 
     /// The forward pass over the cache of several sequences, of tokens of one of them or of a token
@@ -125,9 +127,9 @@ impl Model {
         self.weights.iter().filter(read).filter_map(stored_bytes).sum()
     }
 
-    /// Bytes of keys and values of one position, in all layers.
-    pub fn cache_bytes_per_token(&self) -> u64 {
-        (self.config.layers * 2 * self.config.kv_width() * 4) as u64
+    /// Bytes of keys and values of one position, in all layers, of elements of this type.
+    pub fn cache_bytes_per_token(&self, dtype: DType) -> u64 {
+        (self.config.layers * 2 * self.config.kv_width()) as u64 * dtype.bytes()
     }
 }
 

@@ -10,7 +10,7 @@ use super::batch;
 use super::decoder::{self, BASE, CacheShape, PAST, Run, SEQ, Wanted};
 use super::model::Model;
 use super::weights::{self, Weight};
-use crate::base::{ComputeMode, ShapeClass, SymbolValues};
+use crate::base::{ComputeMode, DType, ShapeClass, SymbolValues};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, computing_in};
 use crate::plan::{Plan, merged_weights};
@@ -38,6 +38,9 @@ pub struct SessionOptions {
     pub sequences: Option<usize>,
     /// How exactly packed weights are multiplied; `None` is [`Session::default_mode`].
     pub compute: Option<ComputeMode>,
+    /// Type of the keys and values in the cache, f32 or f16; `None` is
+    /// [`Session::default_cache`].
+    pub cache: Option<DType>,
 }
 
 /// Positions of the cache unless the caller says otherwise.
@@ -96,10 +99,14 @@ impl Session {
             let text = format!("{sequences} sequences, a session has 1 to {MAX_SEQUENCES}");
             return Err(Error::invalid(text));
         }
-        let cache = CacheShape { sequences, context };
-        check_memory(&runtime, &model, cache)?;
         let mode =
             options.compute.unwrap_or_else(|| Session::default_mode(runtime.device().profile()));
+        let dtype = options.cache.unwrap_or(Session::default_cache(mode));
+        if !matches!(dtype, DType::F32 | DType::F16) {
+            return Err(Error::invalid(format!("a cache of {dtype}, it is of f32 or f16")));
+        }
+        let cache = CacheShape { sequences, context, dtype };
+        check_memory(&runtime, &model, cache)?;
         let mut session = Session {
             runtime,
             model,
@@ -122,6 +129,20 @@ impl Session {
             DeviceKind::Cpu => ComputeMode::Int8,
             _ => ComputeMode::F32,
         }
+    }
+
+    /// Type of the keys and values in the cache unless the caller says otherwise: f16 in `Int8`, as
+    /// in llama.cpp, since it halves what a long context reads; f32 in `F32`, which is exact.
+    pub fn default_cache(mode: ComputeMode) -> DType {
+        match mode {
+            ComputeMode::Int8 => DType::F16,
+            _ => DType::F32,
+        }
+    }
+
+    /// Type of the keys and values in the cache.
+    pub fn cache_type(&self) -> DType {
+        self.cache.dtype
     }
 
     /// How exactly packed weights are multiplied.
@@ -147,7 +168,8 @@ impl Session {
                 progress(done, total);
             })?;
         }
-        let bytes = (self.cache.rows() * model.config().kv_width() * 4) as u64;
+        let elements = (self.cache.rows() * model.config().kv_width()) as u64;
+        let bytes = (elements * self.cache.dtype.bytes()).next_multiple_of(4);
         for layer in 0..model.config().layers {
             for kind in ['k', 'v'] {
                 let name = decoder::cache_name(kind, layer);
@@ -430,7 +452,8 @@ fn class_of_kind(kind: Kind, cache: CacheShape) -> ShapeClass {
 
 /// Refuses a model that cannot fit before a byte is uploaded.
 fn check_memory(runtime: &Runtime, model: &Model, cache: CacheShape) -> Result<()> {
-    let need = model.weight_bytes() + model.cache_bytes_per_token() * cache.rows() as u64;
+    let each = model.cache_bytes_per_token(cache.dtype);
+    let need = model.weight_bytes() + each * cache.rows() as u64;
     let budget = runtime.pool().budget();
     let have = budget.or(match runtime.device().profile().memory_bytes {
         0 => None,

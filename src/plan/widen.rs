@@ -1,6 +1,7 @@
 //! Arithmetic on elements of two bytes becomes arithmetic on `f32` between conversions, which is
 //! what it means: no kernel computes in `f16` or `bf16`, and conversions fuse with what is around.
-//! What only moves elements or chooses among them keeps their type.
+//! What only moves elements or chooses among them keeps their type, and attention reads keys and
+//! values of `f16` as they are.
 //!
 //! So are weights in a format of two bytes, whose elements are `f32`, for those who do not read
 //! that format: the conversion of `f32` to itself is where they are unpacked.
@@ -25,10 +26,12 @@ fn widened(graph: &Graph) -> Result<Graph> {
     let mut wide: HashMap<NodeId, NodeId> = HashMap::new();
     rewrite(graph, |new, _, node, inputs| {
         let mut operands = inputs.to_vec();
+        let reads_halves = reads_halves(new, &node.op, inputs);
         for (place, operand) in operands.iter_mut().enumerate() {
             let from = new.node(*operand);
             let unread = is_stored_half(&from.op) && !reads_format(&node.op, place, from);
-            let narrow = from.dtype.is_half() && computes(&node.op);
+            let read = reads_halves && (1..3).contains(&place);
+            let narrow = from.dtype.is_half() && computes(&node.op) && !read;
             if !(unread || narrow) {
                 continue;
             }
@@ -65,6 +68,12 @@ fn reads_format(op: &Op, place: usize, operand: &Node) -> bool {
         (Op::Gather { axis: 0 }, 0) => operand.shape.rank() == 2,
         _ => false,
     }
+}
+
+/// Whether an operation is attention over keys and values of `f16`, which its kernels read.
+fn reads_halves(graph: &Graph, op: &Op, inputs: &[NodeId]) -> bool {
+    let half = |i: &usize| inputs.get(*i).is_some_and(|id| graph.node(*id).dtype == DType::F16);
+    matches!(op, Op::Attention { .. }) && [1, 2].iter().all(half)
 }
 
 /// Whether an operation makes numbers that were not there.

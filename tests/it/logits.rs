@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use warploom::ComputeMode;
-use warploom::base::Format;
+use warploom::base::{DType, Format};
 use warploom::gguf::Access;
 use warploom::llm::tokenizer::EncodeOptions;
 use warploom::llm::{Model, Session, SessionOptions, Wanted};
@@ -97,8 +97,11 @@ struct Script {
     greedy: Vec<(u32, f64)>,
 }
 
-fn scripts(model: &Model, mode: ComputeMode) -> Vec<Script> {
+fn scripts(model: &Model, mode: ComputeMode, cache: DType) -> Vec<Script> {
     let mut forward = Forward::new(model, mode);
+    if cache == DType::F16 {
+        forward = forward.with_half_cache();
+    }
     let mut plain = (mode != ComputeMode::F32).then(|| Forward::new(model, ComputeMode::F32));
     let options = EncodeOptions { add_bos: true, parse_special: false };
     let one = |text: &&str| {
@@ -157,11 +160,16 @@ fn squares(a: &[f64], b: &[f64]) -> f64 {
 fn follow(
     runtime: &Arc<Runtime>,
     model: &Arc<Model>,
-    mode: ComputeMode,
+    (mode, cache): (ComputeMode, DType),
     limit: f64,
     scripts: &[Script],
 ) -> Distances {
-    let options = SessionOptions { context: Some(128), compute: Some(mode), ..Default::default() };
+    let options = SessionOptions {
+        context: Some(128),
+        compute: Some(mode),
+        cache: Some(cache),
+        ..Default::default()
+    };
     let mut session =
         Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
     let mut found = Distances::default();
@@ -212,7 +220,7 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let small = model.weight_bytes() < SMALL;
         for mode in ComputeMode::ALL {
-            let scripts = scripts(&model, mode);
+            let scripts = scripts(&model, mode, DType::F32);
             // The floor multiplies as any other device does, and one mode shows that.
             let floor = small && mode == ComputeMode::F32;
             let rounds = mode == ComputeMode::Int8 && rounds(&model);
@@ -223,7 +231,7 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
                     tell(&format!("logits: {name} in {mode} on {label}: skipped, too slow"));
                     continue;
                 }
-                let found = follow(&Arc::new(runtime), &model, mode, limit, &scripts);
+                let found = follow(&Arc::new(runtime), &model, (mode, DType::F32), limit, &scripts);
                 let (most, compared, share) = (found.most, found.compared, found.share());
                 // What rounding moves is too much for a clear winner in some models.
                 let least = if rounds { 0 } else { 2 * scripts.len() };
@@ -243,6 +251,34 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
     for name in ["SmolLM2", "Qwen2.5-Coder-0.5B", "tiny-bitnet-TQ1_0"] {
         if model_files().iter().all(|f| !f.to_string_lossy().contains(name)) {
             tell(&format!("logits: {name} skipped, WARPLOOM_TEST_MODELS names no folder with it"));
+        }
+    }
+}
+
+/// Keys and values in f16 on every device, against the pass that rounds them so and no more.
+#[test]
+fn a_cache_of_halves_moves_logits_as_rounding_does() {
+    let files = model_files();
+    let small = files.iter().filter(|file| file.ends_with("warploom-tiny-llama-Q4_K_M.gguf"));
+    for file in small {
+        let model = Model::open(file, Access::Mmap).unwrap();
+        let how = (ComputeMode::F32, DType::F16);
+        let (scripts, exact) = (scripts(&model, how.0, how.1), scripts(&model, how.0, DType::F32));
+        let moved = |(a, b): (&Script, &Script)| squares(&a.logits, &b.logits);
+        let moved: f64 = scripts.iter().zip(&exact).map(moved).sum();
+        let count: usize = scripts.iter().map(|script| script.logits.len()).sum();
+        let moved = (moved / count as f64).sqrt();
+        for (label, runtime) in devices::every(true) {
+            let found = follow(&Arc::new(runtime), &model, how, LOGIT, &scripts);
+            let off = (found.squares[0] / count as f64).sqrt();
+            tell(&format!(
+                "logits: a cache of f16 on {label}: within {:.1e}, {} tokens equal, {off:.1e} from \
+                 the pass that rounding moves by {moved:.1e}",
+                found.most, found.compared
+            ));
+            // What kept f32, or rounded more than that, must not pass.
+            assert!(off < 0.5 * moved, "{label}: {off} of {moved}");
+            assert!(found.compared >= 2 * scripts.len(), "only {} tokens", found.compared);
         }
     }
 }

@@ -64,8 +64,8 @@ fn rounded_activations_hardly_change_a_perplexity() {
         ));
         let most = if name.contains("SmolLM2") { INT8_DEEP } else { INT8 };
         assert!(change.abs() <= most, "{name}: {change}");
-        // The same bits mean that nothing was rounded.
-        assert_eq!(change != 0.0, logits::rounds(&model), "{name}: {change}");
+        // The same bits would mean that nothing was rounded, not even keys and values.
+        assert!(change != 0.0, "{name}");
         for golden in [golden("golden.json"), golden("golden-bitnet.json")] {
             let of = &golden["models"][&name]["perplexity"];
             let Some(want) = of["mean_nll"].as_f64() else { continue };

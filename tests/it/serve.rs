@@ -19,7 +19,8 @@ fn session(sequences: usize) -> Session {
     // In `Int8` the logits of a sequence among others can differ from those of it alone (by 0.1 of
     // 13 where two of three rows were the same), so that another token wins a tie.
     let compute = Some(ComputeMode::F32);
-    let options = SessionOptions { context: Some(256), sequences: Some(sequences), compute };
+    let (context, sequences) = (Some(256), Some(sequences));
+    let options = SessionOptions { context, sequences, compute, ..Default::default() };
     Session::new(runtime, embedded(), options, &mut |_, _| {}).unwrap()
 }
 

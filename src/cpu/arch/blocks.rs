@@ -1,8 +1,8 @@
 //! Blocks of weights decoded in registers: where vectors of integers are worth more than memory.
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
-use super::Simd;
 use super::formats::{Block, Rows, Weights, sums};
+use super::{Simd, prefetch};
 
 /// Arithmetic on vectors of integers, by the contract of [`Simd`].
 pub(super) trait Integers: Simd {
@@ -82,6 +82,7 @@ impl<S: Integers, P: Packed> Rows<S> for Blocks<P> {
     #[inline(always)]
     unsafe fn dot<const R: usize, const M: usize>(
         rows: [*const u8; R],
+        ahead: usize,
         k: usize,
         x: *const f32,
         x_stride: usize,
@@ -92,6 +93,7 @@ impl<S: Integers, P: Packed> Rows<S> for Blocks<P> {
             for block in 0..k / P::LEN {
                 let x = x.add(block * P::LEN);
                 for r in 0..R {
+                    prefetch(rows[r].wrapping_add(ahead + block * P::BYTES), P::BYTES);
                     let mut sink = DotSink::<S, M> { acc: &mut acc[r], x, x_stride };
                     P::unpack::<S>(rows[r].add(block * P::BYTES), &mut sink);
                 }

@@ -15,12 +15,14 @@ pub(super) trait Weights<S: Simd> {
 
 /// A row of weights that is multiplied as it is read.
 pub(super) trait Rows<S: Simd>: Weights<S> {
-    /// Hands `M` sums for each of `R` rows: `acc[r][i] = w[r] . x[i]`.
+    /// Hands `M` sums for each of `R` rows: `acc[r][i] = w[r] . x[i]`. The bytes `ahead` of a row
+    /// will be read next.
     ///
     /// # Safety
     /// Each row holds `k` weights, each `x[i]` at `x + i * x_stride` holds `k` floats.
     unsafe fn dot<const R: usize, const M: usize>(
         rows: [*const u8; R],
+        ahead: usize,
         k: usize,
         x: *const f32,
         x_stride: usize,
@@ -108,6 +110,7 @@ impl<S: Simd, E: Plain> Rows<S> for E {
     #[inline(always)]
     unsafe fn dot<const R: usize, const M: usize>(
         rows: [*const u8; R],
+        _: usize,
         k: usize,
         x: *const f32,
         x_stride: usize,

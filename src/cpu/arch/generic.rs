@@ -1,6 +1,7 @@
 //! Loops over vectors, the same for every instruction set.
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
+use super::formats::Plain;
 use super::formats::{F32, Rows, accumulate, sums};
 use super::{DecodeFn, Normalise, Product, Simd, Weighted, math};
 
@@ -22,7 +23,7 @@ pub(super) unsafe fn product<S: Simd, W: Rows<S>, const R: usize, const M: usize
             std::array::from_fn(|r| unsafe { t.w.add((row + r) * t.row_bytes) });
         // SAFETY: the caller's contract.
         unsafe {
-            let sums = W::dot::<R, M>(rows, t.k, t.x, t.x_stride);
+            let sums = W::dot::<R, M>(rows, R * t.row_bytes, t.k, t.x, t.x_stride);
             for r in 0..R {
                 for i in 0..M {
                     *t.y.add(i * t.y_stride + row + r) = sums[r][i];
@@ -95,24 +96,25 @@ pub(super) unsafe fn staged<S: Simd, const R: usize, const M: usize>(
 /// # Safety
 /// The pointers of the task hold what it says; `out` is shared with nobody.
 #[inline(always)]
-pub(super) unsafe fn weighted<S: Simd, const M: usize>(task: &Weighted) {
+pub(super) unsafe fn weighted<S: Simd, E: Plain, const M: usize>(task: &Weighted) {
     let t = *task;
     // SAFETY: columns stay below cols, s below len.
     unsafe {
         let mut c = 0;
         while c + 2 * S::LANES <= t.cols {
-            columns::<S, M, 2>(&t, c);
+            columns::<S, E, M, 2>(&t, c);
             c += 2 * S::LANES;
         }
         while c + S::LANES <= t.cols {
-            columns::<S, M, 1>(&t, c);
+            columns::<S, E, M, 1>(&t, c);
             c += S::LANES;
         }
         for c in c..t.cols {
             for i in 0..M {
                 let mut sum = *t.out.add(i * t.out_stride + c);
                 for s in 0..t.len {
-                    sum += *t.p.add(i * t.p_stride + s) * *t.v.add(s * t.v_stride + c);
+                    let v = E::one::<S>(t.v.add(s * t.v_bytes + c * E::BYTES));
+                    sum += *t.p.add(i * t.p_stride + s) * v;
                 }
                 *t.out.add(i * t.out_stride + c) = sum;
             }
@@ -122,7 +124,7 @@ pub(super) unsafe fn weighted<S: Simd, const M: usize>(task: &Weighted) {
 
 /// `C` vectors of columns from column `c`.
 #[inline(always)]
-unsafe fn columns<S: Simd, const M: usize, const C: usize>(t: &Weighted, c: usize) {
+unsafe fn columns<S: Simd, E: Plain, const M: usize, const C: usize>(t: &Weighted, c: usize) {
     // SAFETY: the caller's contract: c + C * LANES <= cols.
     unsafe {
         let mut acc = [[S::splat(0.0); C]; M];
@@ -132,11 +134,15 @@ unsafe fn columns<S: Simd, const M: usize, const C: usize>(t: &Weighted, c: usiz
             }
         }
         for s in 0..t.len {
+            let row = t.v.add(s * t.v_bytes + c * E::BYTES);
+            let mut v = [S::splat(0.0); C];
+            for j in 0..C {
+                v[j] = E::load::<S>(row.add(j * S::LANES * E::BYTES));
+            }
             for i in 0..M {
                 let p = S::splat(*t.p.add(i * t.p_stride + s));
                 for j in 0..C {
-                    let v = S::load(t.v.add(s * t.v_stride + c + j * S::LANES));
-                    acc[i][j] = S::fma(p, v, acc[i][j]);
+                    acc[i][j] = S::fma(p, v[j], acc[i][j]);
                 }
             }
         }

@@ -67,18 +67,37 @@ pub(super) struct Product {
     pub(super) y_stride: usize,
 }
 
-/// `out[i * out_stride + c] += sum over s of p[i * p_stride + s] * v[s * v_stride + c]`, for
-/// `c < cols`, `s < len`.
+/// `out[i * out_stride + c] += sum over s of p[i * p_stride + s] * v[s][c]`, for `c < cols`,
+/// `s < len`; rows of v are `v_bytes` apart.
 #[derive(Clone, Copy)]
 pub(super) struct Weighted {
     pub(super) p: *const f32,
     pub(super) p_stride: usize,
-    pub(super) v: *const f32,
-    pub(super) v_stride: usize,
+    pub(super) v: *const u8,
+    pub(super) v_bytes: usize,
     pub(super) len: usize,
     pub(super) cols: usize,
     pub(super) out: *mut f32,
     pub(super) out_stride: usize,
+}
+
+/// Bytes that memory brings near at once.
+const LINE: usize = 64;
+
+/// Asks for the bytes at `p`, up to `bytes`, which will be read soon; they need not exist. Rows of
+/// weights are too short, and their blocks too oddly cut, for hardware to see what comes next.
+#[inline(always)]
+pub(super) fn prefetch(p: *const u8, bytes: usize) {
+    for at in (0..bytes).step_by(LINE) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: part of every x86-64, and nothing is read.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(at).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (p, at);
+    }
 }
 
 /// How many rows of `x` each product function takes.
@@ -98,8 +117,10 @@ pub(super) struct Arch {
     pub(super) products: [[ProductFn; 4]; FORMATS],
     /// Weights to floats, for each format.
     pub(super) decode: [DecodeFn; FORMATS],
-    /// For 1 and 4 rows.
+    /// For 1 and 4 rows, of values in f32.
     pub(super) weighted: [WeightedFn; 2],
+    /// The same of values in f16.
+    pub(super) weighted_f16: [WeightedFn; 2],
     /// Sum of `x`.
     pub(super) sum: unsafe fn(x: *const f32, n: usize) -> f32,
     /// Sum of `(x - shift)^2`.
@@ -229,9 +250,9 @@ macro_rules! instantiate {
             unsafe { W::decode(w, out, k) }
         }
         $(#[$feature])*
-        unsafe fn weighted<const M: usize>(task: &Weighted) {
+        unsafe fn weighted<E: formats::Plain, const M: usize>(task: &Weighted) {
             // SAFETY: see above.
-            unsafe { generic::weighted::<$simd, M>(task) }
+            unsafe { generic::weighted::<$simd, E, M>(task) }
         }
         $(#[$feature])*
         unsafe fn sum(x: *const f32, n: usize) -> f32 {
@@ -319,7 +340,8 @@ macro_rules! instantiate {
                 decode::<$blocks<formats::TQ2_0>>,
                 decode::<$blocks<formats::I2S>>,
             ],
-            weighted: [weighted::<1>, weighted::<4>],
+            weighted: [weighted::<formats::F32, 1>, weighted::<formats::F32, 4>],
+            weighted_f16: [weighted::<formats::F16, 1>, weighted::<formats::F16, 4>],
             sum,
             sum_squares,
             largest,

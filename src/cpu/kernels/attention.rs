@@ -8,7 +8,8 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::cpu::arch::{Arch, Product, WIDTHS, Weighted};
+use crate::base::{DType, Format};
+use crate::cpu::arch::{Arch, Product, WIDTHS, Weighted, format_index, prefetch};
 use crate::cpu::attached::Sink;
 use crate::cpu::call::{Call, Input, Out, extent, volume};
 use crate::error::{Error, Result};
@@ -163,8 +164,45 @@ struct Attention<'a> {
     k_strides: (usize, usize),
     v_strides: (usize, usize),
     q: Input<'a, f32>,
-    k: Input<'a, f32>,
-    v: Input<'a, f32>,
+    k: Kept<'a>,
+    v: Kept<'a>,
+}
+
+/// Keys or values.
+enum Kept<'a> {
+    F32(Input<'a, f32>),
+    F16(Input<'a, u16>),
+}
+
+impl<'a> Kept<'a> {
+    fn new(
+        call: &Call<'a>,
+        binding: usize,
+        offset: usize,
+        len: u64,
+        outs: &[Out<'a>],
+    ) -> Result<Kept<'a>> {
+        Ok(match call.format {
+            Format::Plain(DType::F16) => Kept::F16(call.input_apart(binding, offset, len, outs)?),
+            _ => Kept::F32(call.input_apart(binding, offset, len, outs)?),
+        })
+    }
+
+    /// Bytes of an element.
+    fn element(&self) -> usize {
+        match self {
+            Kept::F32(_) => size_of::<f32>(),
+            Kept::F16(_) => size_of::<u16>(),
+        }
+    }
+
+    /// Where an element lies, which has to be there.
+    fn at(&self, element: usize) -> *const u8 {
+        match self {
+            Kept::F32(all) => all[element..].as_ptr().cast(),
+            Kept::F16(all) => all[element..].as_ptr().cast(),
+        }
+    }
 }
 
 /// Up to [`ROWS`] rows of queries from (`token`, `head`) on, along tokens or along heads.
@@ -245,8 +283,8 @@ impl<'a> Attention<'a> {
             k_strides: (kt, kh),
             v_strides: (vt, vh),
             q: call.input_apart(0, qo, q, outs)?,
-            k: call.input_apart(1, ko, kv(kt, kh), outs)?,
-            v: call.input_apart(2, vo, kv(vt, vh), outs)?,
+            k: Kept::new(call, 1, ko, kv(kt, kh), outs)?,
+            v: Kept::new(call, 2, vo, kv(vt, vh), outs)?,
         })
     }
 
@@ -287,8 +325,10 @@ impl<'a> Attention<'a> {
             let start = seen.iter().filter(|s| !s.is_empty()).map(|s| s.start).min().unwrap_or(0);
             let end = seen.iter().filter(|s| !s.is_empty()).map(|s| s.end).max().unwrap_or(0);
             let (mut largest, mut total) = ([f32::NEG_INFINITY; ROWS], [0f32; ROWS]);
+            self.ask(&self.k, self.k_strides, tile, start..end.min(start + KEYS));
             for first in (start..end).step_by(KEYS) {
                 let keys = KEYS.min(end - first);
+                self.ask(&self.v, self.v_strides, tile, first..first + keys);
                 self.scores(arch, tile, first, keys, scores);
                 for i in 0..tile.rows {
                     let row = &mut scores[i * KEYS..][..keys];
@@ -300,6 +340,8 @@ impl<'a> Attention<'a> {
                     let sums = &mut sums[i * self.head_dim..][..self.head_dim];
                     soften(arch, row, self.scale, &mut largest[i], &mut total[i], sums);
                 }
+                let next = first + keys;
+                self.ask(&self.k, self.k_strides, tile, next..end.min(next + KEYS));
                 self.weigh(arch, tile, first, keys, scores, sums);
             }
             for i in 0..tile.rows {
@@ -308,18 +350,31 @@ impl<'a> Attention<'a> {
         });
     }
 
+    /// Asks for keys or values that come next, of which hardware sees only short pieces.
+    fn ask(&self, kept: &Kept, strides: (usize, usize), tile: Tile, keys: Range<usize>) {
+        let head = tile.head / self.group * strides.1;
+        for key in keys {
+            prefetch(kept.at(key * strides.0 + head), self.head_dim * kept.element());
+        }
+    }
+
     /// `scores[i][s] = q[i] . k[first + s]`.
     fn scores(&self, arch: &Arch, tile: Tile, first: usize, keys: usize, scores: &mut [f32]) {
         let kv_head = tile.head / self.group;
-        let k = &self.k[first * self.k_strides.0 + kv_head * self.k_strides.1..];
+        let k = self.k.at(first * self.k_strides.0 + kv_head * self.k_strides.1);
+        let format = match self.k {
+            Kept::F32(_) => Format::F32,
+            Kept::F16(_) => Format::Plain(DType::F16),
+        };
+        let products = &arch.products[format_index(format).unwrap_or(0)];
         let x_stride = if tile.along_tokens { self.q_strides.0 } else { self.q_strides.1 };
         let mut i = 0;
         while i < tile.rows {
             let width = WIDTHS.iter().rposition(|w| *w <= tile.rows - i).unwrap_or(0);
             let (token, head) = tile.place(i);
             let task = Product {
-                w: k.as_ptr().cast(),
-                row_bytes: self.k_strides.0 * size_of::<f32>(),
+                w: k,
+                row_bytes: self.k_strides.0 * self.k.element(),
                 rows: keys,
                 k: self.head_dim,
                 x: self.q[token * self.q_strides.0 + head * self.q_strides.1..].as_ptr(),
@@ -329,7 +384,7 @@ impl<'a> Attention<'a> {
             };
             // SAFETY: k holds the rows of the block, q the rows of the tile, and scores have a
             // row of KEYS for each.
-            unsafe { arch.products[0][width](&task) };
+            unsafe { products[width](&task) };
             i += WIDTHS[width];
         }
     }
@@ -345,22 +400,26 @@ impl<'a> Attention<'a> {
         sums: &mut [f32],
     ) {
         let kv_head = tile.head / self.group;
-        let v = &self.v[first * self.v_strides.0 + kv_head * self.v_strides.1..];
+        let v = self.v.at(first * self.v_strides.0 + kv_head * self.v_strides.1);
+        let functions = match self.v {
+            Kept::F32(_) => &arch.weighted,
+            Kept::F16(_) => &arch.weighted_f16,
+        };
         let mut i = 0;
         while i < tile.rows {
             let (function, rows) = if tile.rows - i >= 4 { (1, 4) } else { (0, 1) };
             let task = Weighted {
                 p: scores[i * KEYS..].as_ptr(),
                 p_stride: KEYS,
-                v: v.as_ptr(),
-                v_stride: self.v_strides.0,
+                v,
+                v_bytes: self.v_strides.0 * self.v.element(),
                 len: keys,
                 cols: self.head_dim,
                 out: sums[i * self.head_dim..].as_mut_ptr(),
                 out_stride: self.head_dim,
             };
             // SAFETY: v holds the rows of the block, scores and sums the rows i .. i + rows.
-            unsafe { arch.weighted[function](&task) };
+            unsafe { functions[function](&task) };
             i += rows;
         }
     }

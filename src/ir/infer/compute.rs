@@ -173,8 +173,12 @@ pub(super) fn spans(call: &Call<'_>, causal: bool, past: &Dim) -> Result<()> {
 /// q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]` -> the shape of q.
 pub(super) fn attention(call: &Call<'_>, scale: f32, window: Option<u32>, past: &Dim) -> Rule {
     let dtype = call.float(0)?;
+    // Keys and values may be kept in half the bytes.
+    let halves = dtype == DType::F32 && [1, 2].iter().all(|i| call.dtype(*i) == DType::F16);
     for operand in 0..3 {
-        call.want(operand, dtype)?;
+        if operand == 0 || !halves {
+            call.want(operand, dtype)?;
+        }
         call.rank(operand, 3)?;
     }
     let (q, k, v) = (call.shape(0), call.shape(1), call.shape(2));

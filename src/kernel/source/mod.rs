@@ -62,6 +62,7 @@ assets! {
     "k_scales": "shared/k_scales.wgsl",
     "key_range": "shared/key_range.wgsl",
     "key_slices": "shared/key_slices.wgsl",
+    "kv": "shared/kv.wgsl",
     "math_casts": "shared/math_casts.wgsl",
     "math_erf": "shared/math_erf.wgsl",
     "math_halves": "shared/math_halves.wgsl",

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::deps::Deps;
 use super::loops::loopable;
-use super::segments::{Made, elementwise, rotation, stored};
+use super::segments::{Made, elementwise, narrows, rotation, stored};
 use super::trace::Trace;
 use super::{Fused, Group, written};
 use crate::base::{Dim, Shape};
@@ -304,6 +304,11 @@ fn grown(
             _ => node.op.class() == OpClass::Elementwise,
         };
         let rotates = |id: NodeId| matches!(graph.node(id).op, Op::Rope { .. });
+        let narrowed = |id: NodeId| {
+            let mut from = graph.node(id).inputs.iter().filter_map(|i| deps.producer(draft, *i));
+            narrows(draft, id).is_some() && from.any(rotates)
+        };
+        let stored_next = |id: NodeId| rotates(id) || narrowed(id);
         let sources = || node.inputs.iter().filter_map(|input| deps.producer(draft, *input));
         let ready = deps.before[id.index()]
             .iter()
@@ -317,8 +322,11 @@ fn grown(
             && match node.op {
                 Op::Update { .. } => !sources().any(|from| members.contains(&from)),
                 Op::Rope { .. } if !biased => !sources().any(|from| members.contains(&from)),
-                // What a rotation makes is stored.
-                _ => !sources().any(|from| members.contains(&from) && rotates(from)),
+                // What a rotation makes is stored, as it is or in two bytes.
+                _ => !sources().any(|from| {
+                    let stores = narrows(draft, id).is_some() && rotates(from);
+                    members.contains(&from) && stored_next(from) && !stores
+                }),
             };
         // What waits for the anchor and is no member may not be an operand of one.
         late.insert(id);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::deps::Deps;
 use super::trace::{Chain, Link, Trace};
 use super::{result, written};
-use crate::base::{Dim, Layout, Shape};
+use crate::base::{DType, Dim, Layout, Shape};
 use crate::engine::{Body, SegmentBody, View};
 use crate::ir::{NodeId, Op, RopePairs};
 use crate::kernel::Value;
@@ -36,9 +36,6 @@ pub(super) fn elementwise(
             continue;
         }
         let to = written(draft, *id);
-        if to.dtype.is_half() {
-            return None;
-        }
         let chain = trace.root(&to.shape)?;
         let value = trace.value(result(draft, *id), &chain)?;
         outputs.push((trace.seen(&to, &chain)?, value));
@@ -66,6 +63,14 @@ fn planes(draft: &Draft, anchor: NodeId) -> Option<Shape> {
     }
 }
 
+/// The elements of two bytes that a node converts to.
+pub(super) fn narrows(draft: &Draft, id: NodeId) -> Option<DType> {
+    match draft.graph.node(id).op {
+        Op::Cast(to) if to.is_half() => Some(to),
+        _ => None,
+    }
+}
+
 /// One of the two elements of each pair along the last axis of a view.
 pub(super) fn lane(view: &View, pairs: RopePairs, lane: usize) -> Option<View> {
     let (axis, mut part) = (view.shape.rank().checked_sub(1)?, view.clone());
@@ -83,14 +88,19 @@ pub(super) fn lane(view: &View, pairs: RopePairs, lane: usize) -> Option<View> {
 }
 
 /// A segment that rotates what elementwise work makes of the anchor's result: the last of `nodes`
-/// is the rotation, and nothing else reads the others.
+/// is the rotation, or its conversion to elements of two bytes, and nothing else reads the others.
 pub(super) fn rotation(
     draft: &Draft,
     deps: &Deps,
     anchor: NodeId,
     nodes: &[NodeId],
 ) -> Option<Made> {
-    let (id, before) = nodes.split_last()?;
+    let (last, others) = nodes.split_last()?;
+    let narrow = narrows(draft, *last);
+    let (id, before) = match narrow {
+        Some(_) => others.split_last()?,
+        None => (last, others),
+    };
     let node = draft.graph.node(*id);
     let Op::Rope { pairs, rot_dim } = node.op else { return None };
     let [x, positions, frequencies] = node.inputs[..] else { return None };
@@ -103,7 +113,7 @@ pub(super) fn rotation(
     let inside = |id: &NodeId| {
         !deps.kept[id.index()] && deps.readers[id.index()].iter().all(|r| nodes.contains(r))
     };
-    if !before.iter().all(inside) {
+    if !before.iter().all(inside) || (narrow.is_some() && !inside(id)) {
         return None;
     }
     let half = rot_dim / 2;
@@ -125,8 +135,12 @@ pub(super) fn rotation(
         *value = trace.value(x, &Rc::new(chain))?;
     }
     let angle = trace.angle(position, frequency)?;
-    let [a, b] = trace.rotation(pair, angle)?;
-    let to = &draft.views[id.index()];
+    let [mut a, mut b] = trace.rotation(pair, angle)?;
+    if let Some(dtype) = narrow {
+        a = trace.push(Value::Cast(dtype, a))?;
+        b = trace.push(Value::Cast(dtype, b))?;
+    }
+    let to = &draft.views[last.index()];
     let (body, seen) = trace.finish(vec![(lane(to, pairs, 0)?, a), (lane(to, pairs, 1)?, b)]);
     segment(draft, anchor, body, seen)
 }

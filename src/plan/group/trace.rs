@@ -248,7 +248,7 @@ impl<'d, 'a> Trace<'d, 'a> {
         }
     }
 
-    fn push(&mut self, value: Value) -> Option<u32> {
+    pub(super) fn push(&mut self, value: Value) -> Option<u32> {
         if let Some(known) = self.known.get(&value) {
             return Some(*known);
         }

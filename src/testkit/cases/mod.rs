@@ -8,6 +8,7 @@ mod attention;
 mod chains;
 mod conv;
 mod elementwise;
+mod half_kv;
 mod halves;
 mod int8;
 mod linear;
@@ -41,5 +42,6 @@ pub fn cases() -> Vec<Case> {
     movement::add(&mut table);
     state::add(&mut table);
     halves::add(&mut table);
+    half_kv::add(&mut table);
     table
 }
