@@ -13,25 +13,55 @@ pub(super) const ALIGNMENT: u64 = 64;
 /// One allocation.
 struct Block {
     ptr: NonNull<u8>,
-    layout: Layout,
+    bytes: u64,
+    owner: Owner,
 }
+
+/// Whose the memory is.
+enum Owner {
+    Heap(Layout),
+    /// Pages of their own, large ones where the system has them: weights are read from one end to
+    /// the other, and a look for the place of each small page would cost more than the read. It is
+    /// held to be dropped.
+    #[cfg(target_os = "linux")]
+    Pages {
+        _pages: memmap2::MmapMut,
+    },
+}
+
+/// Bytes from which a block has pages of its own: two large ones.
+#[cfg(target_os = "linux")]
+const PAGES_FROM: u64 = 4 << 20;
 
 // SAFETY: a block owns its memory alone, like a box.
 unsafe impl Send for Block {}
 
 impl Block {
     fn new(bytes: u64) -> Option<Block> {
-        let layout = Layout::from_size_align(usize::try_from(bytes).ok()?, ALIGNMENT as usize);
-        let layout = layout.ok()?;
+        let size = usize::try_from(bytes).ok()?;
+        #[cfg(target_os = "linux")]
+        if bytes >= PAGES_FROM {
+            let mut pages = memmap2::MmapMut::map_anon(size).ok()?;
+            // A wish: where it is refused, pages are small and all else is the same.
+            let _ = pages.advise(memmap2::Advice::HugePage);
+            let ptr = NonNull::new(pages.as_mut_ptr())?;
+            return Some(Block { ptr, bytes, owner: Owner::Pages { _pages: pages } });
+        }
+        let layout = Layout::from_size_align(size, ALIGNMENT as usize).ok()?;
         // SAFETY: the layout has a size, since bytes are at least 1.
-        NonNull::new(unsafe { alloc_zeroed(layout) }).map(|ptr| Block { ptr, layout })
+        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Block { ptr, bytes, owner: Owner::Heap(layout) })
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and dropped once.
-        unsafe { dealloc(self.ptr.as_ptr(), self.layout) };
+        match self.owner {
+            // SAFETY: allocated with this layout, and dropped once.
+            Owner::Heap(layout) => unsafe { dealloc(self.ptr.as_ptr(), layout) },
+            #[cfg(target_os = "linux")]
+            Owner::Pages { .. } => {}
+        }
     }
 }
 
@@ -83,7 +113,7 @@ impl Memory {
             return;
         }
         if let Some(block) = slot.1.take() {
-            self.used -= block.layout.size() as u64;
+            self.used -= block.bytes;
             slot.0 = slot.0.wrapping_add(1);
             self.free.push(id.index);
         }
@@ -104,7 +134,7 @@ impl Memory {
                 )));
             }
         };
-        let size = block.layout.size() as u64;
+        let size = block.bytes;
         match range.offset.checked_add(range.bytes) {
             Some(end) if end <= size => {}
             _ => {

@@ -4,6 +4,7 @@
 //! into several launches.
 
 use super::attention::units;
+use super::code_operations::code_operations;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query, SegmentBody};
@@ -18,8 +19,6 @@ use crate::provider::GRANULE;
 const MOST_ROWS: u32 = 8;
 /// Operations that make an element of a packed weight a float, where the CPU does that first.
 const UNPACKING: f64 = 8.0;
-/// What a product of codes takes on the CPU where one of floats takes 2: it converts sums often.
-const INT8_OPERATIONS: f64 = 2.3;
 /// Operations that round a number to 8 bits.
 const ROUNDING: f64 = 6.0;
 /// Largest side of a tile.
@@ -413,7 +412,10 @@ impl Engine for Linear {
             return cost;
         }
         cost.bytes = weight + 4.0 * m * (n + k);
-        let each = if self.rounding == Rounding::Inside { INT8_OPERATIONS } else { 2.0 };
+        let each = match self.rounding {
+            Rounding::Inside => code_operations(query.profile, m),
+            _ => 2.0,
+        };
         cost.flops = each * m * n * k + before * m * k + after * m * n;
         if before > 0.0 {
             // Written down once, and read from there.

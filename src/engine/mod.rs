@@ -13,6 +13,7 @@ mod attention;
 mod attention_split;
 mod body;
 mod choose;
+mod code_operations;
 mod conv;
 mod elementwise;
 mod heuristic;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::segments::{Cut, segments};
 use crate::base::ComputeMode;
-use crate::cpu::arch::int8::{BLOCK, Factors, IntProduct, TABLES};
+use crate::cpu::arch::int8::{BLOCK, Factors, IntProduct, IntTiles, MOST_LANES, TABLES};
 use crate::cpu::arch::{Product, WIDTHS, format_index};
 use crate::cpu::attached::{Part, Read, parts, rows};
 use crate::cpu::call::{Call, Input, Out, extent};
@@ -18,7 +18,15 @@ const GRAIN: usize = 64 << 10;
 /// Rows of weights whose products wait for a body together.
 const WAITING: usize = 256;
 
+/// Rows of x from which rows of weights are unpacked side by side.
+const MANY: usize = 16;
+
+/// Most rows of x whose products wait in memory: these and their sums stay in the second-level cache.
+pub(super) const GROUP: usize = 512;
+
 thread_local! {
+    /// Sums of rows of weights side by side.
+    static SUMS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
     /// Rows of x as an attachment changes them.
     static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
     /// Rows of x rounded to 8 bits.
@@ -120,6 +128,38 @@ pub(super) struct Weights {
 }
 
 impl Rows<'_> {
+    /// Whether [`Rows::multiply_many`] is the way for `m` rows and weights of a format.
+    pub(super) fn are_many(&self, call: &Call<'_>, m: usize, format: usize) -> bool {
+        let int8 = call.context.int8;
+        let fits = int8.tiles.is_some() && int8.packings[format].is_some();
+        matches!(self, Rows::Rounded(..)) && m >= MANY && fits
+    }
+
+    /// Multiplies rows `i .. i + m`, of those that [are many](Rows::are_many).
+    ///
+    /// # Safety
+    /// As [`Rows::multiply`].
+    pub(super) unsafe fn multiply_many(&self, call: &Call<'_>, i: usize, m: usize, to: &Weights) {
+        let Weights { format, w, row_bytes, rows, k, y, y_stride } = *to;
+        let (int8, Rows::Rounded(x, factors)) = (call.context.int8, *self) else {
+            crate::error::broken_invariant("many rows that were not rounded")
+        };
+        let (Some(tiles), Some(packing)) = (int8.tiles, &int8.packings[format]) else {
+            crate::error::broken_invariant("a format without integer products")
+        };
+        let mut sums = SUMS.take();
+        if sums.len() < m * MOST_LANES {
+            sums.resize(m * MOST_LANES, 0.0);
+        }
+        let x = x.as_ptr().wrapping_add(i * k);
+        let factors = factors.as_ptr().wrapping_add(i * TABLES * (k / BLOCK));
+        let room = sums.as_mut_ptr();
+        let task = IntTiles { w, row_bytes, rows, k, x, factors, m, y, y_stride, sums: room };
+        // SAFETY: the caller's contract; the sums are this thread's.
+        unsafe { tiles(&task, packing) };
+        SUMS.set(sums);
+    }
+
     /// Multiplies `WIDTHS[width]` rows from row `i` on.
     ///
     /// # Safety
@@ -234,10 +274,34 @@ pub(super) fn matvec_int8(call: &Call<'_>) -> Result<()> {
 impl Linear<'_> {
     /// Each row of w is read from memory once for every 8 rows of x, and decoded in registers.
     pub(super) fn by_rows(&self, call: &Call<'_>, x: Rows<'_>, to: Store<'_>) {
+        if x.are_many(call, self.m, self.format) {
+            return self.by_lanes(call, x, to);
+        }
         let cut = self.cut();
         call.context.pool.split(self.n, cut.grain, 4, |rows| {
             for start in rows.clone().step_by(self.step()) {
                 self.tile(call, x, to, start, self.step().min(rows.end - start));
+            }
+        });
+    }
+
+    /// Rows of w side by side, unpacked once for up to `GROUP` rows of x.
+    fn by_lanes(&self, call: &Call<'_>, x: Rows<'_>, to: Store<'_>) {
+        call.context.pool.split(self.n, MOST_LANES, MOST_LANES, |rows| {
+            for i in (0..self.m).step_by(GROUP) {
+                let task = Weights {
+                    format: self.format,
+                    w: self.w[rows.start * self.row_bytes..].as_ptr(),
+                    row_bytes: self.row_bytes,
+                    rows: rows.len(),
+                    k: self.k,
+                    // SAFETY: element (i, start) lies inside y.
+                    y: unsafe { to.out.at(i * to.y_stride + rows.start) },
+                    y_stride: to.y_stride,
+                };
+                // SAFETY: w holds the rows, x those from i on, and y the products; these columns
+                // of y belong to this chunk alone.
+                unsafe { x.multiply_many(call, i, GROUP.min(self.m - i), &task) };
             }
         });
     }

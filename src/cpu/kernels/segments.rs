@@ -6,13 +6,17 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::matvec::{Linear, Rows, Weights};
+use super::matvec::{GROUP, Linear, Rows, Weights};
 use crate::cpu::arch::WIDTHS;
+use crate::cpu::arch::int8::MOST_LANES;
 use crate::cpu::attached::Part;
 use crate::cpu::call::Call;
 
 /// Most rows of x together.
 const ROWS: usize = WIDTHS[3];
+
+/// Rows of w whose products with many rows of x are in memory together.
+const SIDE_BY_SIDE: usize = 4 * MOST_LANES;
 
 thread_local! {
     /// Products of this thread, and decoded rows of weights.
@@ -65,6 +69,9 @@ struct Task<'t, 'c, 'a> {
 impl Task<'_, '_, '_> {
     /// Evaluations of a segment with every row of x.
     fn evaluate(&self, part: &Part<'_>, range: Range<usize>) {
+        if !self.cut.decode && self.x.are_many(self.call, self.t.m, self.t.format) {
+            return self.evaluate_many(part, range);
+        }
         let step = (self.cut.rows / part.anchors).max(1);
         ROOM.with_borrow_mut(|(products, panel)| {
             let need = part.anchors * ROWS * step;
@@ -84,8 +91,46 @@ impl Task<'_, '_, '_> {
                         let y = products[anchor * ROWS * step..].as_mut_ptr();
                         self.multiply(part, here.clone(), anchor, (i, width), panel, (y, step));
                     }
-                    self.finish(part, here.clone(), i..i + WIDTHS[width], products, step);
+                    let rows = i..i + WIDTHS[width];
+                    self.finish(part, here.clone(), rows, products, (ROWS, step));
                     i += WIDTHS[width];
+                }
+            }
+        });
+    }
+
+    /// The same where rows of w are unpacked side by side, for many rows of x at once.
+    fn evaluate_many(&self, part: &Part<'_>, range: Range<usize>) {
+        let (t, step) = (self.t, SIDE_BY_SIDE);
+        ROOM.with_borrow_mut(|(products, _)| {
+            let group = GROUP.min(t.m);
+            let need = part.anchors * group * step;
+            if products.len() < need {
+                products.resize(need, 0.0);
+            }
+            for start in range.clone().step_by(step) {
+                let here = start..range.end.min(start + step);
+                for i in (0..t.m).step_by(group) {
+                    let count = group.min(t.m - i);
+                    for anchor in 0..part.anchors {
+                        let y = products[anchor * group * step..].as_mut_ptr();
+                        part.runs(here.clone(), anchor, |done, row, stride, rows| {
+                            let w = t.w[row * t.row_bytes..].as_ptr();
+                            let task = Weights {
+                                format: t.format,
+                                w,
+                                row_bytes: t.row_bytes * stride,
+                                rows,
+                                k: t.k,
+                                y: y.wrapping_add(done),
+                                y_stride: step,
+                            };
+                            // SAFETY: w holds the rows, as `parts` saw to; x the rows from i on; y
+                            // room for `step` products of each.
+                            unsafe { self.x.multiply_many(self.call, i, count, &task) };
+                        });
+                    }
+                    self.finish(part, here.clone(), i..i + count, products, (group, step));
                 }
             }
         });
@@ -137,17 +182,17 @@ impl Task<'_, '_, '_> {
         });
     }
 
-    /// The body, for some rows of x.
+    /// The body, for some rows of x: products of each anchor are `group` rows of `step`.
     fn finish(
         &self,
         part: &Part<'_>,
         here: Range<usize>,
         rows: Range<usize>,
         products: &[f32],
-        step: usize,
+        (group, step): (usize, usize),
     ) {
         for (r, i) in rows.enumerate() {
-            let of = |anchor: usize| products[(anchor * ROWS + r) * step..].as_ptr();
+            let of = |anchor: usize| products[(anchor * group + r) * step..].as_ptr();
             let anchors = [of(0), of(part.anchors - 1)];
             let range = i * part.count + here.start..i * part.count + here.end;
             // SAFETY: evaluations below count and rows below m lie inside the index space; they

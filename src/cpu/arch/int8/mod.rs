@@ -10,11 +10,15 @@
 
 mod arrays;
 mod staged;
+mod tiles;
 mod unpack;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use super::FORMATS;
+use super::{FORMATS, prefetch};
+pub(in crate::cpu) use staged::Packing;
+pub(in crate::cpu) use tiles::{IntTiles, MOST_LANES};
+
 use super::formats::Block;
 use crate::base::ComputeMode;
 
@@ -156,6 +160,10 @@ pub(in crate::cpu) struct Int8 {
     pub(in crate::cpu) name: &'static str,
     /// For each format in the order of `Format::ALL`, for each of `WIDTHS`; none for plain ones.
     pub(in crate::cpu) products: [Option<[IntProductFn; 4]>; FORMATS],
+    /// How blocks come apart, for each format.
+    pub(in crate::cpu) packings: [Option<Packing>; FORMATS],
+    /// Products of many rows of x, where that is worth more than 8 at a time.
+    pub(in crate::cpu) tiles: Option<unsafe fn(&IntTiles, &Packing)>,
     /// Rounds `n` numbers, a multiple of 32; the tables of factors are `apart` from each other.
     pub(in crate::cpu) round: RoundFn,
 }
@@ -213,6 +221,7 @@ unsafe fn one_row<C: Codes, P: Coded, const R: usize>(t: &IntProduct) -> usize {
             while at + RUNS <= runs {
                 for r in 0..R {
                     let p = t.w.add((row + r) * t.row_bytes + place::<P>(at));
+                    prefetch(p.wrapping_add(R * t.row_bytes), place::<P>(RUNS));
                     eight::<C, P>(t, p, at, &mut acc[r], &mut low[r]);
                 }
                 at += RUNS;
@@ -340,10 +349,10 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
 
 /// A table of functions for one kind of [`Codes`]; `$feature` are their attributes. One row of x
 /// goes through registers, `$rows` rows of weights at once, or with none as more rows do: through
-/// a stage, as many at once as `$at_once` says for 1, 2, 4 and 8.
+/// a stage, as many at once as `$at_once` says for 1, 2, 4 and 8; `$tiles` is the function of many rows.
 macro_rules! table {
     (
-        $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $rows:literal,
+        $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $rows:literal, $tiles:expr,
         [$m1:literal, $m2:literal, $m4:literal, $m8:literal]
     ) => {
         /// The functions of this instruction set.
@@ -413,6 +422,28 @@ macro_rules! table {
             }
             super::Int8 {
                 name: $text,
+                packings: [
+                    None,
+                    None,
+                    None,
+                    Some(packing::<Q4_0>()),
+                    Some(packing::<Q4_1>()),
+                    Some(packing::<Q5_0>()),
+                    Some(packing::<Q5_1>()),
+                    Some(packing::<Q8_0>()),
+                    Some(packing::<Q2K>()),
+                    Some(packing::<Q3K>()),
+                    Some(packing::<Q4K>()),
+                    Some(packing::<Q5K>()),
+                    Some(packing::<Q6K>()),
+                    Some(packing::<IQ4NL>()),
+                    Some(packing::<IQ4XS>()),
+                    Some(packing::<MXFP4>()),
+                    Some(packing::<TQ1_0>()),
+                    Some(packing::<TQ2_0>()),
+                    Some(packing::<I2S>()),
+                ],
+                tiles: $tiles,
                 products: [
                     None,
                     None,

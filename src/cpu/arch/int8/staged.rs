@@ -4,21 +4,43 @@
 use super::{BLOCK, Coded, Codes, IntProduct, Kind, RUNS, Scales, TABLES, place};
 
 /// Runs of a stage: eights of them, few enough to stay in the nearest cache with their x.
-const STAGE: usize = 4 * RUNS;
+pub(super) const STAGE: usize = 4 * RUNS;
 
 /// Most rows of x together.
 const MOST: usize = crate::cpu::arch::WIDTHS[3];
 
 /// Runs of one row of weights. Beyond those that were unpacked last, what was there before.
 pub(super) struct Stage {
-    codes: [[u8; BLOCK]; STAGE],
+    pub(super) codes: [[u8; BLOCK]; STAGE],
     /// Of each eight of runs, for first and second halves; second ones for `Kind::Halves` only.
     scale: [[[f32; RUNS]; STAGE / RUNS]; 2],
     bias: [[[f32; RUNS]; STAGE / RUNS]; 2],
 }
 
+impl Stage {
+    pub(super) fn new() -> Stage {
+        Stage {
+            codes: [[0; BLOCK]; STAGE],
+            scale: [[[0.0; RUNS]; STAGE / RUNS]; 2],
+            bias: [[[0.0; RUNS]; STAGE / RUNS]; 2],
+        }
+    }
+
+    /// The scale of a half of a run.
+    #[inline(always)]
+    pub(super) fn scale(&self, half: usize, run: usize) -> f32 {
+        self.scale[half][run / RUNS][run % RUNS]
+    }
+
+    /// The bias of a half of a run.
+    #[inline(always)]
+    pub(super) fn bias(&self, half: usize, run: usize) -> f32 {
+        self.bias[half][run / RUNS][run % RUNS]
+    }
+}
+
 /// How the blocks of a format come apart.
-pub(super) struct Packing {
+pub(in crate::cpu) struct Packing {
     /// See [`unpack`].
     pub(super) unpack: unsafe fn(p: *const u8, runs: usize, stage: &mut Stage),
     pub(super) kind: Kind,
@@ -76,11 +98,7 @@ pub(super) unsafe fn product<C: Codes, const M: usize>(
     m: usize,
 ) {
     let runs = t.k / BLOCK;
-    let mut stage = Stage {
-        codes: [[0; BLOCK]; STAGE],
-        scale: [[[0.0; RUNS]; STAGE / RUNS]; 2],
-        bias: [[[0.0; RUNS]; STAGE / RUNS]; 2],
-    };
+    let mut stage = Stage::new();
     // SAFETY: rows and runs stay below those of the task.
     unsafe {
         for row in first..t.rows {

@@ -11,58 +11,121 @@ fn numbers(n: usize, seed: usize) -> Vec<f32> {
         .collect()
 }
 
-#[test]
-fn products_are_those_of_rounded_numbers() {
-    for format in Format::ALL.into_iter().filter(|f| f.is_quantised()) {
-        let (blocks, rows) = (19, 5);
+/// Rows of weights in a format and rounded rows of x.
+struct Operands {
+    format: Format,
+    bytes: Vec<u8>,
+    w: Vec<f32>,
+    rows: usize,
+    k: usize,
+    codes: Vec<i8>,
+    factors: Vec<f32>,
+}
+
+impl Operands {
+    fn new(int8: &Int8, format: Format, rows: usize, m: usize) -> Operands {
+        let blocks = 19;
         let k = blocks * format.block_len() as usize;
         let bytes = wild(format, blocks * rows);
         let mut w = vec![0.0; rows * k];
         quant::decode(format, &bytes, &mut w).unwrap();
-        for int8 in available() {
-            for (width, m) in WIDTHS.into_iter().enumerate() {
-                let x = numbers(m * k, m);
-                let mut codes = vec![0i8; m * k];
-                let mut factors = vec![0f32; TABLES * m * k / BLOCK];
-                let mut y = vec![f32::NAN; m * (rows + 1)];
-                let task = IntProduct {
-                    w: bytes.as_ptr(),
-                    row_bytes: bytes.len() / rows,
-                    rows,
-                    k,
-                    x: codes.as_ptr(),
-                    factors: factors.as_ptr(),
-                    y: y.as_mut_ptr(),
-                    y_stride: rows + 1,
-                };
-                // SAFETY: everything is as large as the task says.
-                unsafe {
-                    for i in 0..m {
-                        let factors = factors.as_mut_ptr().add(i * TABLES * k / BLOCK);
-                        let codes = codes.as_mut_ptr().add(i * k);
-                        (int8.round)(x.as_ptr().add(i * k), k, codes, factors, k / BLOCK);
-                    }
-                    int8.products[format_index(format).unwrap()].unwrap()[width](&task);
+        let x = numbers(m * k, m);
+        let (mut codes, mut factors) = (vec![0i8; m * k], vec![0f32; TABLES * m * k / BLOCK]);
+        for i in 0..m {
+            // SAFETY: a row, and room for what it becomes.
+            unsafe {
+                let factors = factors.as_mut_ptr().add(i * TABLES * k / BLOCK);
+                let codes = codes.as_mut_ptr().add(i * k);
+                (int8.round)(x.as_ptr().add(i * k), k, codes, factors, k / BLOCK);
+            }
+        }
+        Operands { format, bytes, w, rows, k, codes, factors }
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.bytes.len() / self.rows
+    }
+
+    /// Products `[m, rows]`, with a number between rows that stays as it was.
+    fn check(&self, y: &[f32], what: &str) {
+        for (i, y) in y.chunks(self.rows + 1).enumerate() {
+            assert!(y[self.rows].is_nan(), "{what}: written past row {i}");
+            for (r, got) in y[..self.rows].iter().enumerate() {
+                let (mut want, mut size) = (0.0, 0.0);
+                for c in 0..self.k {
+                    let factor = self.factors[i * TABLES * self.k / BLOCK + c / BLOCK];
+                    let x = f64::from(self.codes[i * self.k + c]) * f64::from(factor);
+                    want += f64::from(self.w[r * self.k + c]) * x;
+                    size += (f64::from(self.w[r * self.k + c]) * x).abs();
                 }
-                for (i, r) in (0..m * rows).map(|at| (at / rows, at % rows)) {
-                    let (mut want, mut size) = (0.0, 0.0);
-                    for c in 0..k {
-                        let x = f64::from(codes[i * k + c])
-                            * f64::from(factors[i * TABLES * k / BLOCK + c / BLOCK]);
-                        want += f64::from(w[r * k + c]) * x;
-                        size += (f64::from(w[r * k + c]) * x).abs();
-                    }
-                    let got = f64::from(y[i * (rows + 1) + r]);
-                    // Code and bias are apart, and may be larger than the weight.
-                    assert!(
-                        (got - want).abs() <= 1e-5 * size + 1e-6,
-                        "{} {format} m {m}, [{i}, {r}]: {got}, not {want}",
-                        int8.name
-                    );
-                }
+                // Code and bias are apart, and may be larger than the weight.
+                assert!(
+                    (f64::from(*got) - want).abs() <= 1e-5 * size + 1e-6,
+                    "{what} {}, [{i}, {r}]: {got}, not {want}",
+                    self.format
+                );
             }
         }
     }
+}
+
+fn quantised() -> impl Iterator<Item = Format> {
+    Format::ALL.into_iter().filter(|f| f.is_quantised())
+}
+
+#[test]
+fn products_are_those_of_rounded_numbers() {
+    for (format, int8) in quantised().flat_map(|f| available().into_iter().map(move |i| (f, i))) {
+        for (width, m) in WIDTHS.into_iter().enumerate() {
+            let of = Operands::new(int8, format, 5, m);
+            let mut y = vec![f32::NAN; m * (of.rows + 1)];
+            let task = IntProduct {
+                w: of.bytes.as_ptr(),
+                row_bytes: of.row_bytes(),
+                rows: of.rows,
+                k: of.k,
+                x: of.codes.as_ptr(),
+                factors: of.factors.as_ptr(),
+                y: y.as_mut_ptr(),
+                y_stride: of.rows + 1,
+            };
+            // SAFETY: everything is as large as the task says.
+            unsafe { int8.products[format_index(format).unwrap()].unwrap()[width](&task) };
+            of.check(&y, &format!("{} m {m}", int8.name));
+        }
+    }
+}
+
+#[test]
+fn products_side_by_side_are_those_of_rounded_numbers() {
+    let mut tested = 0;
+    for (format, int8) in quantised().flat_map(|f| available().into_iter().map(move |i| (f, i))) {
+        let Some(tiles) = int8.tiles else { continue };
+        let packing = int8.packings[format_index(format).unwrap()].as_ref().unwrap();
+        for (rows, m) in [(1, 1), (5, 19), (37, 16)] {
+            let of = Operands::new(int8, format, rows, m);
+            let mut y = vec![f32::NAN; m * (rows + 1)];
+            let mut sums = vec![f32::NAN; m * MOST_LANES];
+            let task = IntTiles {
+                w: of.bytes.as_ptr(),
+                row_bytes: of.row_bytes(),
+                rows,
+                k: of.k,
+                x: of.codes.as_ptr(),
+                factors: of.factors.as_ptr(),
+                m,
+                y: y.as_mut_ptr(),
+                y_stride: rows + 1,
+                sums: sums.as_mut_ptr(),
+            };
+            // SAFETY: everything is as large as the task says.
+            unsafe { tiles(&task, packing) };
+            of.check(&y, &format!("{} side by side, {rows} rows, m {m}", int8.name));
+            tested += 1;
+        }
+    }
+    // Where there are vectors, there are lanes.
+    assert_eq!(tested > 0, available().len() > 1);
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 use super::Codes;
+use super::staged::Packing;
+use super::tiles::{IntTiles, Lanes, product};
 
 /// How four products of bytes become a sum.
 pub(super) trait Multiply {
@@ -210,15 +212,155 @@ impl<P: Multiply> Codes for Wide<P> {
     }
 }
 
+/// 16 lanes, with the instruction for products of bytes.
+pub(super) struct Sixteen;
+
+impl Lanes for Sixteen {
+    const COUNT: usize = 16;
+    const MOVED: bool = true;
+    type I = __m512i;
+    type F = __m512;
+    #[inline(always)]
+    unsafe fn none() -> __m512i {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> __m512i {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn dot<const SIGNED: bool>(acc: __m512i, w: __m512i, x: i32) -> __m512i {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)) }
+    }
+    #[inline(always)]
+    unsafe fn floats(v: __m512i) -> __m512 {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm512_cvtepi32_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn get(p: *const f32) -> __m512 {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn put(p: *mut f32, v: __m512) {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn splat(v: f32) -> __m512 {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm512_set1_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+}
+
+/// Eight lanes, with sums of pairs in 16 bits between.
+pub(super) struct Eight;
+
+impl Lanes for Eight {
+    const COUNT: usize = 8;
+    const MOVED: bool = false;
+    type I = __m256i;
+    type F = __m256;
+    #[inline(always)]
+    unsafe fn none() -> __m256i {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm256_setzero_si256() }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> __m256i {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn dot<const SIGNED: bool>(acc: __m256i, w: __m256i, x: i32) -> __m256i {
+        // SAFETY: the contract of `Lanes`. The sign of a code goes to the other number, which is
+        // never -128.
+        unsafe {
+            let x = _mm256_set1_epi32(x);
+            let (w, x) = match SIGNED {
+                true => (_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)),
+                false => (w, x),
+            };
+            _mm256_add_epi32(acc, Pairs::products(w, x))
+        }
+    }
+    #[inline(always)]
+    unsafe fn floats(v: __m256i) -> __m256 {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm256_cvtepi32_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn get(p: *const f32) -> __m256 {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn put(p: *mut f32, v: __m256) {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn splat(v: f32) -> __m256 {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm256_set1_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: the contract of `Lanes`.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+}
+
+/// Products of many rows of x.
+///
+/// # Safety
+/// The contract of `product`, and the machine has the instructions.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn eight(task: &IntTiles, packing: &Packing) {
+    // SAFETY: the caller's contract.
+    unsafe { product::<Eight>(task, packing) }
+}
+
+/// Products of many rows of x.
+///
+/// # Safety
+/// The contract of `product`, and the machine has the instructions.
+#[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]
+unsafe fn sixteen(task: &IntTiles, packing: &Packing) {
+    // SAFETY: the caller's contract.
+    unsafe { product::<Sixteen>(task, packing) }
+}
+
 super::table!(
     AVX2, "avx2", super::x86::Wide<super::x86::Pairs>,
     [#[target_feature(enable = "avx2,fma,f16c")]],
     4,
+    Some(super::x86::eight),
     [1, 2, 4, 8]
 );
 super::table!(
     VNNI, "vnni", super::x86::Wide<super::x86::Quads>,
     [#[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]],
     4,
+    Some(super::x86::sixteen),
     [1, 2, 4, 8]
 );

@@ -1,0 +1,213 @@
+//! Products of many rows of x: a panel of rows of weights side by side, so that a lane is a row.
+//!
+//! Of each row four codes come together, for as many rows as there are lanes. One instruction then
+//! multiplies four numbers of a row of x, which every lane gets, with the codes of all rows; nothing
+//! is summed across lanes, and scales are vectors. A panel is unpacked once for all rows of x.
+
+use super::staged::{Packing, STAGE, Stage};
+use super::{BLOCK, Factors, Kind, TABLES};
+
+/// Most rows of weights side by side.
+pub(in crate::cpu) const MOST_LANES: usize = 16;
+
+/// Rows of x whose sums are in registers together.
+const TOGETHER: usize = 8;
+
+/// Numbers of a row that are multiplied together.
+const QUAD: usize = 4;
+
+/// Lanes of 32 bits. As for `Simd`, the machine must have the instructions, and pointers must hold
+/// the bytes.
+pub(super) trait Lanes {
+    /// Lanes, at most `MOST_LANES`.
+    const COUNT: usize;
+    /// Whether signed codes are moved up by 128, and products down again with the biases.
+    const MOVED: bool;
+    /// Whole numbers, or four bytes each.
+    type I: Copy;
+    type F: Copy;
+    unsafe fn none() -> Self::I;
+    unsafe fn load(p: *const u8) -> Self::I;
+    /// Adds the products of each lane's four codes with four signed bytes; `SIGNED` codes are, unless
+    /// they were moved.
+    unsafe fn dot<const SIGNED: bool>(acc: Self::I, w: Self::I, x: i32) -> Self::I;
+    unsafe fn floats(v: Self::I) -> Self::F;
+    unsafe fn get(p: *const f32) -> Self::F;
+    unsafe fn put(p: *mut f32, v: Self::F);
+    unsafe fn splat(v: f32) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+}
+
+/// A product of packed rows with many rows that were rounded: `y[i * y_stride + r] = w[r] . x[i]`.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct IntTiles {
+    /// `rows` rows of `row_bytes` bytes, the first `k` weights of each.
+    pub(in crate::cpu) w: *const u8,
+    pub(in crate::cpu) row_bytes: usize,
+    pub(in crate::cpu) rows: usize,
+    pub(in crate::cpu) k: usize,
+    /// `m` rows of `k` rounded numbers, without gaps.
+    pub(in crate::cpu) x: *const i8,
+    /// Rows of four tables of `k / 32`, without gaps.
+    pub(in crate::cpu) factors: *const Factors,
+    pub(in crate::cpu) m: usize,
+    pub(in crate::cpu) y: *mut f32,
+    pub(in crate::cpu) y_stride: usize,
+    /// Room for `m * MOST_LANES` sums.
+    pub(in crate::cpu) sums: *mut f32,
+}
+
+/// Some runs of the rows of a panel. What is beyond its rows or runs is nothing to rely on.
+struct Panel {
+    /// Of each run eight times four codes of every lane.
+    codes: [[u8; MOST_LANES * BLOCK]; STAGE],
+    /// Of each run, for first and second halves; second ones for `Kind::Halves` only.
+    scale: [[[f32; MOST_LANES]; 2]; STAGE],
+    bias: [[[f32; MOST_LANES]; 2]; STAGE],
+}
+
+/// See [`IntTiles`].
+///
+/// # Safety
+/// The pointers of the task hold what it says, `k` is a multiple of the block's length; `y` and
+/// `sums` are shared with nobody.
+#[inline(always)]
+pub(super) unsafe fn product<L: Lanes>(t: &IntTiles, packing: &Packing) {
+    let runs = t.k / BLOCK;
+    let mut stage = Stage::new();
+    let mut panel = Panel {
+        codes: [[0; MOST_LANES * BLOCK]; STAGE],
+        scale: [[[0.0; MOST_LANES]; 2]; STAGE],
+        bias: [[[0.0; MOST_LANES]; 2]; STAGE],
+    };
+    // SAFETY: rows stay below `rows`, runs below k / 32, rows of x below m.
+    unsafe {
+        for first in (0..t.rows).step_by(L::COUNT) {
+            let lanes = L::COUNT.min(t.rows - first);
+            std::ptr::write_bytes(t.sums, 0, t.m * L::COUNT);
+            for at in (0..runs).step_by(STAGE) {
+                let here = STAGE.min(runs - at);
+                for lane in 0..lanes {
+                    let row = t.w.add((first + lane) * t.row_bytes);
+                    let p = row.add(at * BLOCK / packing.len * packing.bytes);
+                    (packing.unpack)(p, here, &mut stage);
+                    panel.place::<L>(&stage, packing.kind, here, lane);
+                }
+                match packing.kind {
+                    Kind::Whole => rows::<L, false, false>(t, &panel, at, here),
+                    Kind::Halves => rows::<L, true, false>(t, &panel, at, here),
+                    Kind::Signed => rows::<L, false, true>(t, &panel, at, here),
+                }
+            }
+            for i in 0..t.m {
+                let from = t.sums.add(i * L::COUNT);
+                std::ptr::copy_nonoverlapping(from, t.y.add(i * t.y_stride + first), lanes);
+            }
+        }
+    }
+}
+
+impl Panel {
+    /// Puts the runs of one row of weights into a lane.
+    #[inline(always)]
+    fn place<L: Lanes>(&mut self, stage: &Stage, kind: Kind, runs: usize, lane: usize) {
+        let moved = kind == Kind::Signed && L::MOVED;
+        for run in 0..runs {
+            let flip = if moved { 0x80 } else { 0 };
+            let quads = stage.codes[run].chunks_exact(QUAD);
+            let lanes = self.codes[run].chunks_exact_mut(QUAD).skip(lane).step_by(L::COUNT);
+            for (to, from) in lanes.zip(quads) {
+                (0..QUAD).for_each(|i| to[i] = from[i] ^ flip);
+            }
+            for half in 0..if kind == Kind::Halves { 2 } else { 1 } {
+                let scale = stage.scale(half, run);
+                self.scale[run][half][lane] = scale;
+                self.bias[run][half][lane] = match moved {
+                    true => -128.0 * scale,
+                    false => stage.bias(half, run),
+                };
+            }
+        }
+    }
+}
+
+/// `count` runs of a panel, which are those from `at` on, with every row of x.
+///
+/// # Safety
+/// As `product`.
+#[inline(always)]
+unsafe fn rows<L: Lanes, const HALVES: bool, const SIGNED: bool>(
+    t: &IntTiles,
+    panel: &Panel,
+    at: usize,
+    count: usize,
+) {
+    let mut i = 0;
+    // SAFETY: the caller's contract; rows of x stay below m.
+    unsafe {
+        while i + TOGETHER <= t.m {
+            some::<L, TOGETHER, HALVES, SIGNED>(t, panel, at, count, i);
+            i += TOGETHER;
+        }
+        while i < t.m {
+            some::<L, 1, HALVES, SIGNED>(t, panel, at, count, i);
+            i += 1;
+        }
+    }
+}
+
+/// The same with rows `i .. i + N` of x.
+///
+/// # Safety
+/// As `product`.
+#[inline(always)]
+unsafe fn some<L: Lanes, const N: usize, const HALVES: bool, const SIGNED: bool>(
+    t: &IntTiles,
+    panel: &Panel,
+    at: usize,
+    count: usize,
+    i: usize,
+) {
+    let runs = t.k / BLOCK;
+    // SAFETY: the caller's contract; runs stay below `count`, rows below i + N.
+    unsafe {
+        let mut sums: [L::F; N] = std::array::from_fn(|n| L::get(t.sums.add((i + n) * L::COUNT)));
+        for run in 0..count {
+            let x = t.x.add(i * t.k + (at + run) * BLOCK);
+            let factors = t.factors.add(i * TABLES * runs + at + run);
+            let factor =
+                |n: usize, table: usize| L::splat(*factors.add((n * TABLES + table) * runs));
+            let codes = panel.codes[run].as_ptr();
+            let halves = if HALVES { 2 } else { 1 };
+            for half in 0..halves {
+                let mut acc = [L::none(); N];
+                let quads = BLOCK / QUAD / halves;
+                for quad in half * quads..(half + 1) * quads {
+                    let w = L::load(codes.add(quad * QUAD * L::COUNT));
+                    for n in 0..N {
+                        let x = x.add(n * t.k + quad * QUAD).cast::<i32>().read_unaligned();
+                        acc[n] = L::dot::<SIGNED>(acc[n], w, x);
+                    }
+                }
+                let scale = L::get(panel.scale[run][half].as_ptr());
+                for n in 0..N {
+                    let scale = L::mul(scale, factor(n, 0));
+                    sums[n] = L::fma(L::floats(acc[n]), scale, sums[n]);
+                }
+                // Sums of x: of all 32, or of the half.
+                if !SIGNED || L::MOVED {
+                    let table = if HALVES { 1 + half } else { 3 };
+                    let bias = L::get(panel.bias[run][half].as_ptr());
+                    for n in 0..N {
+                        sums[n] = L::fma(bias, factor(n, table), sums[n]);
+                    }
+                }
+            }
+        }
+        for n in 0..N {
+            L::put(t.sums.add((i + n) * L::COUNT), sums[n]);
+        }
+    }
+}
