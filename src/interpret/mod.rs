@@ -52,6 +52,30 @@ const MAX_INVOCATIONS: u64 = 1024;
 const MAX_WORKGROUP_REGISTERS: u64 = 1 << 26;
 
 /// A compute shader, ready to be run.
+///
+/// ```
+/// use warploom::interpret::{Argument, Checks, Failure, FaultKind, Options, Program, words};
+///
+/// # fn main() -> warploom::Result<()> {
+/// let wgsl = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+/// @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+///     y[id.x] *= 2.0;
+/// }";
+/// let program = Program::from_wgsl(wgsl, "double.wgsl", None, &[])?;
+/// let mut y = [1.0f32, 2.0, 3.0];
+/// let bound = [Argument::new(0, 0, words(bytemuck::cast_slice_mut(&mut y))?)];
+/// let options = Options { checks: Checks::ALL, ..Options::default() };
+/// match program.run([1, 1, 1], &bound, &options) {
+///     Err(Failure::Fault(fault)) => {
+///         assert_eq!(fault.kind, FaultKind::OutOfBounds);
+///         assert_eq!((fault.location.line, fault.detail.as_str()), (3, "index 3 of 3 elements"));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// assert_eq!(y, [2.0, 4.0, 6.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Program {
     code: Code,
