@@ -26,6 +26,7 @@ mod gguf_fuzz;
 mod gguf_mutate;
 mod gguf_writer;
 mod interpret;
+mod interpret_faults;
 mod layers;
 mod lazy;
 mod logits;
