@@ -29,6 +29,7 @@ mod interpret;
 mod interpret_device;
 mod interpret_faults;
 mod interpret_kernels;
+mod interpret_math;
 mod layers;
 mod lazy;
 mod logits;
