@@ -48,6 +48,8 @@ use fault::Source;
 
 /// Invocations of a workgroup, at most.
 const MAX_INVOCATIONS: u64 = 1024;
+/// Bytes of workgroup memory, at most: more than any device has.
+const MAX_WORKGROUP_BYTES: u64 = 1 << 20;
 /// Registers of all invocations of a workgroup, at most: 256 MiB.
 const MAX_WORKGROUP_REGISTERS: u64 = 1 << 26;
 
@@ -176,6 +178,13 @@ fn check_size(code: &Code) -> Result<()> {
     if product > MAX_INVOCATIONS {
         return Err(Error::unsupported(format!(
             "workgroups of {product} invocations, more than {MAX_INVOCATIONS}"
+        )));
+    }
+    let own = code.regions.iter().filter(|region| region.place == Place::Workgroup);
+    let bytes: u64 = own.map(|region| u64::from(region.bytes)).sum();
+    if bytes > MAX_WORKGROUP_BYTES {
+        return Err(Error::unsupported(format!(
+            "{bytes} bytes of workgroup memory, more than {MAX_WORKGROUP_BYTES}"
         )));
     }
     let registers = product * code.registers.len() as u64;

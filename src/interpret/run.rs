@@ -19,7 +19,8 @@ pub struct Argument<'a> {
     pub group: u32,
     /// `@binding`.
     pub binding: u32,
-    /// Its memory, little-endian. [`words`] makes it from bytes.
+    /// Its memory, little-endian. [`words`] makes it from bytes. Races are looked for within each
+    /// binding: those that are written overlap no other, as WebGPU demands.
     pub words: &'a [AtomicU32],
     /// Whether nothing was written there yet, so that a read before a write is a fault.
     pub uninitialised: bool,

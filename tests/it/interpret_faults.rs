@@ -266,6 +266,11 @@ fn what_is_not_run_is_refused_by_name() {
 @compute @workgroup_size(1) fn main() { v[1] = 1u; }";
     let error = refuse(large);
     assert!(error.is_unsupported() && error.to_string().contains("9000000"), "{error}");
+    let error = refuse(&large.replace("private", "workgroup"));
+    assert!(error.is_unsupported() && error.to_string().contains("36000000 bytes"), "{error}");
+    let many = "@compute @workgroup_size(64, 64) fn main() {}";
+    let error = refuse(many);
+    assert!(error.is_unsupported() && error.to_string().contains("4096 invocations"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use warploom::base::platform::block_on;
 use warploom::engine::EngineId;
-use warploom::kernel::source::variants;
+use warploom::interpret::Program;
+use warploom::kernel::catalogue::interface;
+use warploom::kernel::source::{asset_wgsl, variants};
 use warploom::kernel::{KernelSpec, Schedule};
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
 use warploom::testkit::{self, Case, Outcome};
@@ -36,6 +38,18 @@ fn check(device: &Arc<Checked>, cases: &[&Case], preferred: Vec<EngineId>) -> Ve
     let (count, seconds) = (device.ran().len(), begin.elapsed().as_secs_f64());
     tell(&format!("interpret: {} cases in {seconds:.1} s, {count} kernels so far", cases.len()));
     wrong
+}
+
+#[test]
+fn every_variant_is_a_program() {
+    for spec in variants() {
+        let name = KernelSpec::Asset(spec.clone()).to_string();
+        let program = Program::from_wgsl(&asset_wgsl(&spec).unwrap(), &name, Some("main"), &[]);
+        let program = program.unwrap_or_else(|e| panic!("{e}"));
+        let interface = interface(&KernelSpec::Asset(spec)).unwrap();
+        // The parameters, and the buffers of the catalogue.
+        assert_eq!(program.bindings().len(), 1 + interface.bindings.len(), "{name}");
+    }
 }
 
 fn uses_subgroups(spec: &KernelSpec) -> bool {
