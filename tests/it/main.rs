@@ -28,6 +28,7 @@ mod gguf_writer;
 mod interpret;
 mod interpret_device;
 mod interpret_faults;
+mod interpret_fuzz;
 mod interpret_kernels;
 mod interpret_math;
 mod layers;
