@@ -14,6 +14,7 @@ mod attention_split;
 mod body;
 mod choose;
 mod conv;
+mod custom;
 mod elementwise;
 mod heuristic;
 mod knobs;

@@ -80,6 +80,7 @@ impl Runtime {
             entry: "main".into(),
             bindings: vec![Access::Read, Access::ReadWrite],
             param_words: 4,
+            constants: Default::default(),
         });
         if support(profile, &spec) == Support::Yes {
             let mut recording = Recording { label: "bandwidth".into(), ..Recording::default() };

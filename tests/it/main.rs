@@ -31,6 +31,8 @@ mod logits;
 mod model_bad;
 mod opencl;
 mod opencl_host;
+#[cfg(feature = "packs")]
+mod packs;
 mod partitioned;
 mod perplexity;
 mod plan_files;

@@ -304,6 +304,7 @@ fn a_device_that_lacks_what_a_plan_needs_is_named_with_its_limits() {
         entry: "main".into(),
         bindings: Vec::new(),
         param_words: 0,
+        constants: Default::default(),
     };
     plan.recording.kernels.push(warploom::kernel::KernelSpec::Source(spec));
     let error = block_on(Instance::new(&cpu, plan, &mut Resident::new())).err().unwrap();

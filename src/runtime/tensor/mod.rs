@@ -46,6 +46,8 @@
 mod arguments;
 mod cache;
 mod create;
+#[cfg(feature = "packs")]
+mod custom;
 mod element;
 mod elementwise;
 mod eval;
