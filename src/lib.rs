@@ -103,6 +103,8 @@ pub mod reference;
 pub mod safetensors;
 
 pub mod codegen;
+#[cfg(feature = "translate")]
+pub mod interpret;
 pub mod provider;
 #[cfg(feature = "translate")]
 pub mod translate;

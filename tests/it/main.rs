@@ -25,6 +25,7 @@ mod gguf_files;
 mod gguf_fuzz;
 mod gguf_mutate;
 mod gguf_writer;
+mod interpret;
 mod layers;
 mod lazy;
 mod logits;

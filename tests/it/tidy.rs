@@ -11,7 +11,7 @@ const LAYERS: [&[&str]; 10] = [
     &["error", "config", "trace", "base"],
     &["quant", "ir"],
     &["reference", "kernel", "gguf", "safetensors", "onnx", "download"],
-    &["codegen", "translate", "provider"],
+    &["codegen", "interpret", "translate", "provider"],
     &["webgpu", "cpu", "native"],
     &["memory", "engine"],
     &["plan"],

@@ -1,0 +1,175 @@
+//! Who touched which bytes: what finds races and reads of what nobody wrote.
+
+use super::code::{Place, Region};
+use super::fault::{FaultKind, Party, Trap};
+use super::layout::Layout;
+
+/// A touch of a scalar.
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    /// Workgroup, by its number in the dispatch; the largest for none.
+    group: u32,
+    local: u32,
+    /// Barriers that the workgroup passed before.
+    phase: u32,
+    op: u32,
+    atomic: bool,
+}
+
+const NOBODY: Touch = Touch { group: u32::MAX, local: 0, phase: 0, op: 0, atomic: false };
+
+/// The touches that later ones are compared with.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    write: Touch,
+    /// A read by a workgroup before the last one that read.
+    earlier: Touch,
+    /// Reads by two invocations of one workgroup in one phase.
+    reads: [Touch; 2],
+}
+
+const FRESH: Cell = Cell { write: NOBODY, earlier: NOBODY, reads: [NOBODY; 2] };
+
+/// Touches of a region; none are kept of one that nobody writes and all of which is written.
+struct Tracked {
+    cells: Vec<Cell>,
+    /// Bytes of a cell.
+    grain: u32,
+    workgroup: bool,
+    /// Whether reads before writes are faults.
+    fresh: bool,
+}
+
+/// Now: who runs, and how many barriers of each kind of memory the workgroup has passed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Now {
+    pub(super) group: u32,
+    pub(super) local: u32,
+    pub(super) storage_phase: u32,
+    pub(super) workgroup_phase: u32,
+}
+
+/// How memory is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    Read,
+    Write,
+    /// Reads and writes, atomically.
+    Atomic,
+}
+
+pub(super) struct Shadow {
+    regions: Vec<Tracked>,
+    races: bool,
+}
+
+impl Shadow {
+    /// Of regions with so many bytes; `fresh` says whether nothing is written in one.
+    pub(super) fn new(regions: &[Region], bytes: &[u64], fresh: &[bool], races: bool) -> Shadow {
+        let tracked = regions.iter().zip(bytes).zip(fresh).map(|((region, bytes), fresh)| {
+            let constant = matches!(region.place, Place::Bound { writable: false, .. });
+            let needed = if constant { *fresh } else { *fresh || races };
+            let cells = if needed { bytes.div_ceil(u64::from(region.grain)) } else { 0 };
+            Tracked {
+                cells: vec![FRESH; cells as usize],
+                grain: region.grain,
+                workgroup: region.place == Place::Workgroup,
+                fresh: *fresh,
+            }
+        });
+        Shadow { regions: tracked.collect(), races }
+    }
+
+    /// Notes a touch of a value at a byte of a region.
+    pub(super) fn touch(
+        &mut self,
+        region: u32,
+        at: u32,
+        layout: &Layout,
+        how: How,
+        now: Now,
+        op: u32,
+    ) -> Result<(), Box<Trap>> {
+        let races = self.races;
+        let Some(tracked) = self.regions.get_mut(region as usize) else { return Ok(()) };
+        let phase = if tracked.workgroup { now.workgroup_phase } else { now.storage_phase };
+        let atomic = layout.atomic || how == How::Atomic;
+        let me = Touch { group: now.group, local: now.local, phase, op, atomic };
+        let (workgroup, fresh, grain) = (tracked.workgroup, tracked.fresh, tracked.grain);
+        for (offset, cell) in &layout.cells {
+            let first = (at + offset) / grain;
+            for index in first..first + cell.bytes() / grain {
+                let Some(cell) = tracked.cells.get_mut(index as usize) else { continue };
+                let found = cell.touch(me, how, workgroup, fresh, races);
+                if let Some((kind, other, detail)) = found {
+                    return Err(Box::new(Trap {
+                        kind,
+                        op,
+                        local: now.local,
+                        other,
+                        region: Some(region),
+                        detail: format!("{detail} byte {}", index * grain),
+                    }));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+type Found = Option<(FaultKind, Option<Party>, &'static str)>;
+
+impl Cell {
+    fn touch(&mut self, me: Touch, how: How, workgroup: bool, fresh: bool, races: bool) -> Found {
+        // Memory of a workgroup begins anew with each.
+        if workgroup && [self.write, self.reads[0]].iter().all(|touch| touch.group != me.group) {
+            *self = FRESH;
+        }
+        if fresh && how != How::Write && self.write.group == NOBODY.group {
+            return Some((FaultKind::Uninitialised, None, "nobody has written"));
+        }
+        let meets = |touch: &Touch| {
+            let apart =
+                touch.group == me.group && (touch.phase != me.phase || touch.local == me.local);
+            touch.group != NOBODY.group && !apart && !(touch.atomic && me.atomic)
+        };
+        let party =
+            |touch: &Touch| Some(Party { group: touch.group, local: touch.local, op: touch.op });
+        if races && meets(&self.write) {
+            let what = if how == How::Read { "reads what was written:" } else { WRITES };
+            return Some((FaultKind::Race, party(&self.write), what));
+        }
+        if how == How::Read {
+            self.note_read(me);
+            return None;
+        }
+        let readers = [self.earlier, self.reads[0], self.reads[1]];
+        if let Some(reader) = readers.iter().find(|touch| races && meets(touch)) {
+            return Some((FaultKind::Race, party(reader), "writes what was read:"));
+        }
+        self.write = me;
+        None
+    }
+
+    fn note_read(&mut self, me: Touch) {
+        let [first, second] = &mut self.reads;
+        if first.group != me.group && first.group != NOBODY.group {
+            // One plain read is worth more than an atomic one: it meets atomic writes as well.
+            if self.earlier.group == NOBODY.group || self.earlier.atomic {
+                self.earlier = *first;
+            }
+            *second = NOBODY;
+            *first = me;
+        } else if first.group == NOBODY.group || first.phase != me.phase {
+            *second = NOBODY;
+            *first = me;
+        } else if first.local == me.local {
+            first.atomic &= me.atomic;
+        } else if second.group == NOBODY.group || second.atomic {
+            *second = me;
+        }
+    }
+}
+
+/// Begins the detail of a race between two writes.
+pub(super) const WRITES: &str = "writes what was written:";
