@@ -31,6 +31,9 @@ mod prepare;
 #[cfg_attr(not(target_arch = "wasm32"), path = "sgemm_native.rs")]
 #[cfg_attr(target_arch = "wasm32", path = "sgemm_plain.rs")]
 mod sgemm;
+#[cfg_attr(feature = "translate", path = "source.rs")]
+#[cfg_attr(not(feature = "translate"), path = "source_none.rs")]
+mod source;
 mod submit;
 mod system;
 
