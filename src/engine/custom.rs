@@ -191,13 +191,16 @@ fn bound(
     binding: &ir::CustomBinding,
     out: &mut Lowering,
 ) -> Result<(TensorId, Option<u64>)> {
-    let elements = out.class.upper(&view.shape.elements())?;
+    let (low, elements) = out.class.bounds(&view.shape.elements())?;
+    let fixed = low == elements;
+    let elements = u64::try_from(elements).unwrap_or(0);
     let least = u64::from(binding.least_bytes);
     if elements == 0 && least > out.tensors[view.tensor.index()].bytes {
         let name = format!("{}.empty", out.label);
         let empty = out.temp(name, &Shape::new([least.div_ceil(4)]), DType::U32)?;
         return Ok((empty.tensor, None));
     }
-    let exact = (elements * view.dtype.bytes()).max(least).max(4);
-    Ok((view.tensor, binding.exact.then_some(exact)))
+    // Checked indices stay inside of what is bound, so no more is bound than there is.
+    let exact = elements.saturating_mul(view.dtype.bytes()).max(least).max(4);
+    Ok((view.tensor, fixed.then_some(exact)))
 }

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use warploom::base::platform::block_on;
 use warploom::kernel::pack::Pack;
 use warploom::runtime::Runtime;
+use warploom::testkit::pack::{self, Outcome};
 use warploom::{Result, Tensor};
 
 use crate::devices;
@@ -123,4 +125,21 @@ fn a_scan_changes_a_copy_in_place() {
         assert_eq!(input.to_vec::<f32>()?, data, "the operand stays");
         Ok(())
     });
+}
+
+#[test]
+fn the_checks_of_every_example_are_right_everywhere() {
+    let runtimes = devices::every(true);
+    for name in ["histogram", "blur", "nbody", "scan"] {
+        let pack = example(name);
+        for case in pack::cases(&pack).unwrap() {
+            let (row, job) = pack::in_interpreter(&pack, &case);
+            assert!(matches!(row.outcome, Outcome::Right { .. }), "{name}: {row:?}");
+            let job = job.unwrap();
+            for (label, runtime) in &runtimes {
+                let row = block_on(pack::on_device(&job, runtime));
+                assert!(matches!(row.outcome, Outcome::Right { .. }), "{name} on {label}: {row:?}");
+            }
+        }
+    }
 }

@@ -24,6 +24,35 @@ impl Pack {
         self.call_inner(operands, values).map_err(|e| e.context(format!("pack {}", self.name)))
     }
 
+    /// Shapes and types of its operands where these are its values; sizes without one are `otherwise`.
+    ///
+    /// # Errors
+    /// Invalid, for a value that does not exist, a size that has none or is negative.
+    pub fn operands(
+        &self,
+        values: &BTreeMap<String, f64>,
+        otherwise: Option<u64>,
+    ) -> Result<Vec<(Shape, DType)>> {
+        let size = |name: &str| {
+            let given = values.get(name).copied().or_else(|| self.default(name));
+            match given.or(otherwise.map(|size| size as f64)) {
+                Some(value) if value.fract() == 0.0 && (0.0..=MAX_WHOLE).contains(&value) => {
+                    Ok(Dim::new(value as i64))
+                }
+                Some(value) => Err(Error::invalid(format!("{name} = {value} is no size"))),
+                None => Err(Error::invalid(format!("size {name} has no value"))),
+            }
+        };
+        let shapes = self.inputs.iter().map(|tensor| {
+            let dims = tensor.shape.iter().map(|expr| expr.eval(&size));
+            let shape: Shape = dims.collect::<Result<Vec<Dim>>>()?.into_iter().collect();
+            self.fits(tensor, &shape)?;
+            Ok((shape, self.spec(tensor).dtype))
+        });
+        let shapes = shapes.collect::<Result<Vec<_>>>();
+        shapes.map_err(|e: Error| e.context(format!("pack {}", self.name)))
+    }
+
     /// The same with these `override` constants instead of the manifest's.
     ///
     /// # Errors
