@@ -34,6 +34,8 @@ mod opencl;
 mod opencl_host;
 #[cfg(feature = "packs")]
 mod packs;
+#[cfg(feature = "packs")]
+mod packs_broken;
 mod partitioned;
 mod perplexity;
 mod plan_files;

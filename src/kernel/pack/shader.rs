@@ -216,7 +216,14 @@ fn parse(file: &str, text: &str) -> Result<(Module, ModuleInfo)> {
     let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
         .validate(&module)
         .map_err(|e| {
-            fail(e.location(text), causes(e.as_inner()), e.emit_to_string_with_path(text, file))
+            let (message, shown) = (causes(e.as_inner()), e.emit_to_string_with_path(text, file));
+            // Of types it tells no place.
+            let named = || text.find("f16").filter(|_| message.contains("f16"));
+            let at = e.location(text).or_else(|| {
+                let start = named()?;
+                Some(naga::Span::new(start as u32, start as u32 + 3).location(text))
+            });
+            fail(at, message, shown)
         })?;
     Ok((module, info))
 }

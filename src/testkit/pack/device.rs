@@ -21,7 +21,8 @@ pub async fn on_device(job: &Job, runtime: &Runtime) -> Row {
     Row { case: job.name.clone(), place, outcome }
 }
 
-async fn run(job: &Job, runtime: &Runtime) -> Result<Outcome> {
+/// The job as a graph, and the bytes of its operands by name.
+pub(super) fn graph_of(job: &Job) -> Result<(Graph, BTreeMap<String, Vec<u8>>)> {
     let custom = &job.custom;
     let mut graph = Graph::new(&custom.name);
     let mut operands: Vec<NodeId> = Vec::new();
@@ -36,6 +37,12 @@ async fn run(job: &Job, runtime: &Runtime) -> Result<Outcome> {
         let node = graph.add(op, &operands)?;
         graph.output(format!("output {output}"), node)?;
     }
+    Ok((graph, bindings))
+}
+
+async fn run(job: &Job, runtime: &Runtime) -> Result<Outcome> {
+    let custom = &job.custom;
+    let (graph, bindings) = graph_of(job)?;
     let options = RunOptions { guard: true, ..RunOptions::default() };
     let found = run_graph(runtime, &graph, &SymbolValues::new(), &bindings, &options).await?;
     let (mut elements, mut max_error) = (0, 0.0_f64);

@@ -6,6 +6,7 @@
 //! the manifest's expected numbers or reference shader; then each device is held to the same. Where
 //! a manifest expects nothing, the interpreter's numbers are what devices are held to.
 
+mod bench;
 mod device;
 mod interpreter;
 
@@ -18,6 +19,7 @@ use crate::ir::Custom;
 use crate::kernel::pack::{Case, Numbers, Pack};
 use crate::reference::Tensor;
 
+pub use bench::{Timing, time};
 pub use device::on_device;
 
 /// Sizes of a pack's own cases, where it has none: one that fills no workgroup, one that does.
@@ -105,10 +107,15 @@ pub fn cases(pack: &Pack) -> Result<Vec<Case>> {
     usual.into_iter().collect()
 }
 
-fn interpret(pack: &Pack, case: &Case) -> Result<(Report, Job)> {
+/// A case as it is, with nothing known of what has to come out: to be timed.
+///
+/// # Errors
+/// As [`Pack::call`]; io and bad file for files of the case.
+pub fn unchecked(pack: &Pack, case: &Case) -> Result<Job> {
+    let (atol, rtol) = pack.tolerance();
+    let tolerance = Tolerance { atol, rtol, eps_count: 0.0, nmse: f64::INFINITY };
     let shapes = pack.operands(&case.values, None)?;
-    let values: Vec<(&str, f64)> = case.values.iter().map(|(k, v)| (k.as_str(), *v)).collect();
-    let custom = pack.call(&shapes, &values)?;
+    let custom = pack.call(&shapes, &values(case))?;
     let mut inputs = Vec::new();
     for (i, (spec, (shape, dtype))) in pack.inputs().zip(&shapes).enumerate() {
         let usual = Numbers::usual(*dtype);
@@ -116,20 +123,28 @@ fn interpret(pack: &Pack, case: &Case) -> Result<(Report, Job)> {
         let words = numbers.words(pack, *dtype, elements(shape)?, SEED + i as u64);
         inputs.push(words.map_err(|e| e.context(format!("input {}", spec.name)))?);
     }
-    let found = interpreter::checked(pack, &custom, &inputs)?;
-    let (atol, rtol) = pack.tolerance();
-    let tolerance = Tolerance { atol, rtol, eps_count: 0.0, nmse: f64::INFINITY };
+    let name = case.name.clone();
+    Ok(Job { name, custom, inputs, expected: Vec::new(), tolerance })
+}
+
+fn values(case: &Case) -> Vec<(&str, f64)> {
+    case.values.iter().map(|(name, value)| (name.as_str(), *value)).collect()
+}
+
+fn interpret(pack: &Pack, case: &Case) -> Result<(Report, Job)> {
+    let job = unchecked(pack, case)?;
+    let found = interpreter::checked(pack, &job.custom, &job.inputs)?;
     let reference = match pack.reference() {
         Some(reference) => {
-            let custom = reference.call(&shapes, &values)?;
-            let words = interpreter::plain(reference, &custom, &inputs);
+            let custom = reference.call(&job.custom.inputs, &values(case))?;
+            let words = interpreter::plain(reference, &custom, &job.inputs);
             Some(words.map_err(|e| e.context("the reference"))?)
         }
         None => None,
     };
     let mut total = Report::default();
     let mut expected = Vec::new();
-    for (i, (spec, (shape, dtype))) in pack.outputs().zip(&custom.outputs).enumerate() {
+    for (i, (spec, (shape, dtype))) in pack.outputs().zip(&job.custom.outputs).enumerate() {
         let have = tensor(shape, *dtype, &found[i])?;
         let want = match (case.outputs.get(spec.name), &reference) {
             (Some(numbers), _) => {
@@ -139,15 +154,14 @@ fn interpret(pack: &Pack, case: &Case) -> Result<(Report, Job)> {
             (None, Some(words)) => tensor(shape, *dtype, &words[i])?,
             (None, None) => have.clone(),
         };
-        let report = compare(&want, &have, &tolerance);
+        let report = compare(&want, &have, &job.tolerance);
         let report = report
             .map_err(|e| Error::invalid(format!("{}: {}: {e}", pack.shader().0, spec.name)))?;
         total.elements += report.elements;
         total.max_error = total.max_error.max(report.max_error);
         expected.push(want);
     }
-    let name = case.name.clone();
-    Ok((total, Job { name, custom, inputs, expected, tolerance }))
+    Ok((total, Job { expected, ..job }))
 }
 
 fn elements(shape: &Shape) -> Result<u64> {
