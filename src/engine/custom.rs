@@ -86,14 +86,14 @@ impl Engine for Custom {
             let tensor = match binding.tensor {
                 CustomTensor::Input(input) => operand(&query.operands[input as usize], out)?,
                 CustomTensor::Output(output) => {
-                    let to = output_view(custom, output, &result, out)?;
+                    let to = output_view(query, custom, output, &result, out)?;
                     if !custom.writes_all {
                         elementwise::fill(0, &to, out)?;
                     }
                     to
                 }
                 CustomTensor::InPlace { input, output } => {
-                    let to = output_view(custom, output, &result, out)?;
+                    let to = output_view(query, custom, output, &result, out)?;
                     let from = &query.operands[input as usize];
                     match from.format == Format::Plain(from.dtype) {
                         true => elementwise::copy(from, &to, out)?,
@@ -157,8 +157,9 @@ fn result(output: &View, out: &mut Lowering) -> Result<View> {
     }
 }
 
-/// The memory of a result: the node's, or some that nobody reads.
+/// The memory of a result: the node's, another node's, or some that nobody reads.
 fn output_view(
+    query: &Query,
     custom: &ir::Custom,
     output: u32,
     result: &View,
@@ -166,6 +167,9 @@ fn output_view(
 ) -> Result<View> {
     if output == custom.output {
         return Ok(result.clone());
+    }
+    if let Some((_, view)) = query.siblings.iter().find(|(number, _)| *number == output) {
+        return Ok(view.clone());
     }
     let (shape, dtype) = &custom.outputs[output as usize];
     out.temp(format!("{}.{output}", out.label), shape, *dtype)

@@ -191,6 +191,11 @@ impl Custom {
         None
     }
 
+    /// Whether another one is another result of the same kernel.
+    pub fn is_sibling(&self, other: &Custom) -> bool {
+        self.output != other.output && Custom { output: self.output, ..other.clone() } == *self
+    }
+
     /// Every size in it.
     pub fn dims(&self) -> impl Iterator<Item = &Dim> {
         let tensors = self.inputs.iter().chain(&self.outputs).flat_map(|(shape, _)| shape.dims());

@@ -128,7 +128,6 @@ impl WebGpuDevice {
                 constants: &constants,
                 // Kernels of ours write workgroup memory before they read it.
                 zero_initialize_workgroup_memory: !trusted,
-                ..Default::default()
             },
             cache: None,
         });

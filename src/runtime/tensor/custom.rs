@@ -12,7 +12,8 @@ impl Tensor {
     /// A user's kernel on tensors: its results, in the order of the pack's outputs.
     ///
     /// `values` are sizes that no operand tells, and numbers of the uniform block, by name. A
-    /// kernel of several results is launched once for each that is read.
+    /// kernel of several results is launched once where they are computed together
+    /// ([`Tensor::eval`]), else once for each that is read.
     ///
     /// ```no_run
     /// # use warploom::{Runtime, Tensor, kernel::pack::Pack};

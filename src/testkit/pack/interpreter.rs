@@ -1,5 +1,6 @@
 //! A pack's kernel in the interpreter.
 
+use super::elements;
 use crate::base::{Dim, SymbolValues};
 use crate::error::{Error, Result};
 use crate::interpret::{Argument, Checks, Options, Program, words};
@@ -86,8 +87,7 @@ fn run(
                 inputs[input as usize].clone()
             }
             CustomTensor::Output(output) => {
-                let elements = size(&custom.outputs[output as usize].0.elements())?;
-                vec![fill; elements as usize]
+                vec![fill; elements(&custom.outputs[output as usize].0)? as usize]
             }
         };
         // A tensor of nothing is bound as one element.
@@ -106,8 +106,8 @@ fn run(
     let mut results = vec![Vec::new(); custom.outputs.len()];
     for (binding, memory) in custom.bindings.iter().zip(&memory[1..]) {
         let Some(output) = binding.tensor.output() else { continue };
-        let elements = size(&custom.outputs[output as usize].0.elements())? as usize;
-        results[output as usize] = memory.iter().take(elements).copied().collect();
+        let elements = elements(&custom.outputs[output as usize].0)?;
+        results[output as usize] = memory.iter().take(elements as usize).copied().collect();
     }
     Ok(results)
 }

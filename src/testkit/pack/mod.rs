@@ -24,6 +24,8 @@ pub use device::on_device;
 
 /// Sizes of a pack's own cases, where it has none: one that fills no workgroup, one that does.
 const USUAL_SIZES: [u64; 2] = [37, 64];
+/// Elements of a tensor of a case.
+const MAX_ELEMENTS: u64 = 1 << 26;
 /// What random inputs begin with.
 const SEED: u64 = 7;
 
@@ -164,8 +166,16 @@ fn interpret(pack: &Pack, case: &Case) -> Result<(Report, Job)> {
     Ok((total, Job { expected, ..job }))
 }
 
+/// Elements of a tensor, as far as a case may have them.
 fn elements(shape: &Shape) -> Result<u64> {
-    shape.elements().eval_size(&SymbolValues::new())
+    let sizes = shape.eval(&SymbolValues::new())?;
+    let elements = sizes.iter().try_fold(1_u64, |all, size| all.checked_mul(*size));
+    match elements {
+        Some(elements) if elements <= MAX_ELEMENTS => Ok(elements),
+        _ => Err(Error::invalid(format!(
+            "a tensor of {shape}, and a case has at most {MAX_ELEMENTS} elements in one"
+        ))),
+    }
 }
 
 fn tensor(shape: &Shape, dtype: DType, words: &[u32]) -> Result<Tensor> {
