@@ -78,6 +78,9 @@ pub(crate) struct KernelBenchArgs {
     /// Runs that are measured
     #[arg(long, value_name = "N", default_value = "20", value_parser = crate::args::at_least_one)]
     pub(crate) runs: usize,
+    /// Keep the best constants in the folder, for this device: `Tensor::custom` then takes them
+    #[arg(long)]
+    pub(crate) save: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,6 +11,7 @@ use std::io::Write;
 use warploom::base::platform::block_on;
 use warploom::kernel::pack::{Case, Pack};
 use warploom::runtime::Runtime;
+use warploom::tensor::tuned_name;
 use warploom::testkit::pack::{self, Outcome, Timing};
 
 /// Variants at most; more would take longer than anybody waits.
@@ -39,7 +40,7 @@ struct Bench {
 }
 
 pub(crate) fn run(args: &KernelBenchArgs) -> anyhow::Result<Exit> {
-    let pack = Pack::load(&args.folder)?;
+    let mut pack = Pack::load(&args.folder)?;
     let cases = pack::cases(&pack)?;
     let mut timed = cases.first().context("there is no case")?.clone();
     timed.name = "timed".into();
@@ -68,7 +69,12 @@ pub(crate) fn run(args: &KernelBenchArgs) -> anyhow::Result<Exit> {
         let why = variants.iter().find_map(|variant| variant.wrong.clone());
         bail!("nothing could be timed: {}", why.unwrap_or_default());
     };
-    let device = runtime.device().profile().id();
+    let profile = runtime.device().profile();
+    if args.save && !pack.tune().is_empty() {
+        pack.keep_tuned(&tuned_name(profile), &variants[best].constants)?;
+        tell(&format!("kept for {}", tuned_name(profile)));
+    }
+    let device = profile.id();
     let name = pack.name().to_string();
     let bench = Bench { pack: name, device, values: timed.values, variants, best };
     let mut out = std::io::stdout().lock();

@@ -327,6 +327,50 @@ fn files_are_those_of_the_folder() {
 }
 
 #[test]
+fn a_pack_is_read_again_where_it_changed_and_keeps_what_was_fastest() {
+    let folder = std::env::temp_dir().join(format!("warploom-reload-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let manifest =
+        "outputs = ['y: [n]']\ninputs = ['x: [n]']\ntune = { WG = [32, 64] }\nname = 'p'";
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    let shader = "override WG: u32 = 64;
+        @group(0) @binding(0) var<storage, read> x: array<f32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(WG) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            if (id.x < arrayLength(&x)) { y[id.x] = x[id.x] + f32(WG); }
+        }";
+    write("pack.toml", manifest);
+    write("p.wgsl", shader);
+    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let x = Tensor::from_vec(&runtime, vec![0.0_f32; 100], [100]);
+    let last = |pack: &Pack| Tensor::custom(pack, &[&x], &[])[0].to_vec::<f32>().unwrap()[99];
+
+    let mut pack = Pack::load(&folder).unwrap();
+    assert_eq!((pack.reload().unwrap(), last(&pack)), (false, 64.0));
+    let name = warploom::tensor::tuned_name(runtime.device().profile());
+    pack.keep_tuned(&name, &BTreeMap::from([("WG".to_string(), 32.0)])).unwrap();
+    assert!(pack.keep_tuned(&name, &BTreeMap::from([("GW".to_string(), 32.0)])).is_err());
+    assert_eq!(last(&pack), 32.0);
+    assert_eq!(last(&Pack::load(&folder).unwrap()), 32.0, "it is kept in the folder");
+
+    // Another shader: read again, and what was kept is not its own.
+    write("p.wgsl", &shader.replace("x[id.x] +", "x[id.x] + 1.0 +"));
+    assert_eq!((pack.reload().unwrap(), last(&pack)), (true, 65.0));
+    // A broken one is told, and the pack stays as it is.
+    write("p.wgsl", "fn main(");
+    assert!(pack.reload().unwrap_err().to_string().contains("p.wgsl:1"));
+    assert_eq!(last(&pack), 65.0);
+    for text in
+        ["", "{", "[1]", "{\"shader\": 1}", "{\"shader\":\"\",\"devices\":{\"a\":{\"WG\":0}}}"]
+    {
+        write("p.wgsl", shader);
+        write("tuned.json", text);
+        assert_eq!(last(&Pack::load(&folder).unwrap()), 64.0, "{text}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn the_checks_of_every_example_are_right_everywhere() {
     let runtimes = devices::every(true);
     for name in ["histogram", "blur", "nbody", "scan"] {

@@ -21,7 +21,26 @@ impl Pack {
     /// Invalid, naming the pack, the tensor or value and the sizes: an operand that does not fit, a
     /// value that is missing, unknown or does not fit its type.
     pub fn call(&self, operands: &[(Shape, DType)], values: &[(&str, f64)]) -> Result<Custom> {
-        self.call_inner(operands, values).map_err(|e| e.context(format!("pack {}", self.name)))
+        self.call_on("", operands, values)
+    }
+
+    /// The same for a device, with the constants that were kept for it
+    /// ([`Pack::keep_tuned`]), or else the manifest's.
+    ///
+    /// # Errors
+    /// As [`Pack::call`].
+    pub fn call_on(
+        &self,
+        device: &str,
+        operands: &[(Shape, DType)],
+        values: &[(&str, f64)],
+    ) -> Result<Custom> {
+        let (constants, workgroup) = match self.tuned.get(device) {
+            Some((constants, workgroup)) => (constants, *workgroup),
+            None => (&self.constants, self.workgroup),
+        };
+        let call = self.call_inner(operands, values, constants, workgroup);
+        call.map_err(|e| e.context(format!("pack {}", self.name)))
     }
 
     /// Shapes and types of its operands where these are its values; sizes without one are `otherwise`.
@@ -53,7 +72,7 @@ impl Pack {
         shapes.map_err(|e: Error| e.context(format!("pack {}", self.name)))
     }
 
-    /// The same with these `override` constants instead of the manifest's.
+    /// The same with these `override` constants instead of the manifest's and of those kept.
     ///
     /// # Errors
     /// Compile, for a constant that the shader does not have or a workgroup of no threads.
@@ -64,10 +83,17 @@ impl Pack {
             pack.constants.insert(name.to_string(), *value);
         }
         pack.workgroup = pack.shader.workgroup(&pack.constants)?;
+        pack.tuned.clear();
         Ok(pack)
     }
 
-    fn call_inner(&self, operands: &[(Shape, DType)], values: &[(&str, f64)]) -> Result<Custom> {
+    fn call_inner(
+        &self,
+        operands: &[(Shape, DType)],
+        values: &[(&str, f64)],
+        constants: &BTreeMap<String, f64>,
+        workgroup: [u32; 3],
+    ) -> Result<Custom> {
         let known = self.values();
         for (i, (name, _)) in values.iter().enumerate() {
             if !known.contains(name) {
@@ -103,12 +129,12 @@ impl Pack {
         let outputs = (self.outputs.iter())
             .map(|tensor| Ok((shape(tensor)?, self.spec(tensor).dtype)))
             .collect::<Result<Vec<_>>>()?;
-        let grid = self.grid(&outputs, &size)?;
+        let grid = self.grid(workgroup, &outputs, &size)?;
         Ok(Custom {
             name: self.name.clone(),
             wgsl: self.wgsl.clone(),
             entry: self.shader.entry.clone(),
-            constants: self.constants.clone(),
+            constants: constants.clone(),
             params: self.params(values, &size)?,
             bindings: self.bindings.clone(),
             inputs: operands.to_vec(),
@@ -199,11 +225,11 @@ impl Pack {
 
     fn grid(
         &self,
+        group: [u32; 3],
         outputs: &[(Shape, DType)],
         size: &dyn Fn(&str) -> Result<Dim>,
     ) -> Result<[Dim; 3]> {
         let mut grid = [Dim::new(1), Dim::new(1), Dim::new(1)];
-        let group = self.workgroup;
         match &self.launch {
             Launch::Groups(groups) => {
                 for (axis, expr) in grid.iter_mut().zip(groups) {

@@ -1,5 +1,6 @@
 //! From files to packs. Every file is a plain name in the pack's own folder.
 
+use std::cell::RefCell;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
@@ -29,10 +30,34 @@ impl Pack {
         let name = folder.canonicalize().ok();
         let name = name.as_deref().and_then(Path::file_name).map(|n| n.to_string_lossy());
         let only = |except: Option<&str>| only_shader(folder, except);
-        let source = |name: &str| Ok((shown(name), read(folder, name, shader::MAX_BYTES)?));
+        let files = RefCell::new(vec![(folder.join(MANIFEST), blake3::hash(text.as_bytes()))]);
+        let source = |name: &str| {
+            let text = read(folder, name, shader::MAX_BYTES)?;
+            files.borrow_mut().push((folder.join(name), blake3::hash(text.as_bytes())));
+            Ok((shown(name), text))
+        };
         let mut pack = Pack::assemble(&manifest, name.as_deref(), &only, &source)?;
         pack.folder = Some(folder.to_path_buf());
+        pack.files = files.into_inner();
+        pack.read_tuned(folder);
         Ok(pack)
+    }
+
+    /// Reads the folder again where one of its files has changed; whether it has. Calls made before
+    /// keep the shader that they were made with.
+    ///
+    /// # Errors
+    /// As [`Pack::load`]; the pack is then what it was.
+    pub fn reload(&mut self) -> Result<bool> {
+        let Some(folder) = &self.folder else { return Ok(false) };
+        let same = |(path, hash): &(PathBuf, blake3::Hash)| {
+            read_bytes(path, MAX_MANIFEST).is_ok_and(|bytes| blake3::hash(&bytes) == *hash)
+        };
+        if self.files.iter().all(same) {
+            return Ok(false);
+        }
+        *self = Pack::load(folder.clone())?;
+        Ok(true)
     }
 
     /// A pack from texts, such as those that `include_str!` brings into a program: the manifest,

@@ -17,9 +17,10 @@ mod load;
 mod manifest;
 mod places;
 mod shader;
+mod tuned;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use case::{Case, Numbers};
 pub use load::MANIFEST;
@@ -37,7 +38,9 @@ pub struct Pack {
     /// The manifest's name, for messages.
     file: String,
     /// The folder, where it was read from one.
-    folder: Option<std::path::PathBuf>,
+    folder: Option<PathBuf>,
+    /// Every file that was read, with the hash of its text.
+    files: Vec<(PathBuf, blake3::Hash)>,
     shader: Shader,
     wgsl: Wgsl,
     /// Threads of a workgroup.
@@ -55,6 +58,8 @@ pub struct Pack {
     defaults: BTreeMap<String, f64>,
     constants: BTreeMap<String, f64>,
     tune: BTreeMap<String, Vec<f64>>,
+    /// What was found to be fastest, by device.
+    tuned: BTreeMap<String, tuned::Tuned>,
     tolerance: (f64, f64),
     cases: Vec<Case>,
     /// The same operation in plain loops, as one workgroup.

@@ -7,6 +7,7 @@ use crate::base::{DType, Shape};
 use crate::error::{Error, Result};
 use crate::ir::{Custom, Op};
 use crate::kernel::pack::Pack;
+use crate::provider::DeviceProfile;
 
 impl Tensor {
     /// A user's kernel on tensors: its results, in the order of the pack's outputs.
@@ -46,7 +47,8 @@ impl Tensor {
             Ok(custom) => Tensor::record("custom", at, Op::Custom(Box::new(custom)), operands),
             Err(error) => Tensor::failed(operands[0].runtime(), "custom", at, error),
         };
-        let custom = pack.call(&shapes, values);
+        let device = operands[0].runtime().device().profile();
+        let custom = pack.call_on(&tuned_name(device), &shapes, values);
         (0..count as u32)
             .map(|output| {
                 let custom = custom.as_ref().map_err(Error::duplicate);
@@ -54,4 +56,9 @@ impl Tensor {
             })
             .collect()
     }
+}
+
+/// The name by which the constants that are fastest on a device are kept.
+pub fn tuned_name(profile: &DeviceProfile) -> String {
+    format!("{} {}", profile.provider, profile.name)
 }

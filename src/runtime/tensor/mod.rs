@@ -66,6 +66,8 @@ use std::sync::Arc;
 pub use arguments::{Axes, Sizes};
 pub(super) use cache::Cache;
 pub use cache::CacheStats;
+#[cfg(feature = "packs")]
+pub use custom::tuned_name;
 pub use element::{Element, Operand, Scalar};
 pub use products::AttentionOptions;
 
