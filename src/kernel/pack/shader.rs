@@ -207,7 +207,9 @@ fn parse(file: &str, text: &str) -> Result<(Module, ModuleInfo)> {
     let fail = |at: Option<naga::SourceLocation>, message: String, shown: String| {
         let place =
             at.map_or(String::new(), |at| format!(":{}:{}", at.line_number, at.line_position));
-        Error::compile(format!("{file}{place}: {message}\n{}", shown.trim_end()))
+        // Its first line is the message again.
+        let shown = shown.trim_end().split_once('\n').map_or("", |(_, rest)| rest);
+        Error::compile(format!("{file}{place}: {message}\n{shown}"))
     };
     let module = naga::front::wgsl::parse_str(text).map_err(|e| {
         fail(e.location(text), e.message().into(), e.emit_to_string_with_path(text, file))
