@@ -3,8 +3,8 @@
 //! WGSL has no recursion, so every function has registers of its own at fixed places, and an
 //! invocation is its registers and the number of its next instruction. A value is its scalars one
 //! after another, one to a register; halves are floats that a half can hold. Local and private
-//! variables are registers as well. A pointer to one is the number of its first register; one into
-//! other memory is a region and an offset in bytes.
+//! variables are registers as well, and a pointer as an argument, which naga allows to these only, is
+//! the number of the first one.
 
 use naga::{AtomicFunction, Span};
 
@@ -18,13 +18,11 @@ pub(super) type Slot = u32;
 /// No register.
 pub(super) const NONE: Slot = u32::MAX;
 
-/// Where a region of memory is named: in the code, or in a register (pointers as arguments).
+/// Which memory is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Root {
     /// Index in [`Code::regions`].
     Region(u32),
-    /// The register with that index.
-    Pointer(Slot),
     /// Registers of the invocation.
     Own,
 }
@@ -165,19 +163,19 @@ pub(super) enum Op {
     },
     Load {
         to: Slot,
-        root: Root,
+        region: u32,
         at: Slot,
         layout: u32,
     },
     Store {
-        root: Root,
+        region: u32,
         at: Slot,
         from: Slot,
         layout: u32,
     },
     Atomic {
         to: Slot,
-        root: Root,
+        region: u32,
         at: Slot,
         value: Slot,
         fun: u32,
@@ -185,7 +183,7 @@ pub(super) enum Op {
     /// Elements of a region's runtime-sized array.
     Length {
         to: Slot,
-        root: Root,
+        region: u32,
     },
     Barrier {
         storage: bool,

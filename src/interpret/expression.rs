@@ -1,10 +1,10 @@
 //! Expressions that are values.
 
-use naga::{ArraySize, BinaryOperator, Expression, Handle, MathFunction as F, RelationalFunction};
+use naga::{BinaryOperator, Expression, Handle, MathFunction as F, RelationalFunction};
 use naga::{Scalar, ScalarKind, TypeInner};
 
 use super::body::Body;
-use super::code::{Op, Slot};
+use super::code::{Op, Root, Slot};
 use super::compile::{four, not_valid};
 use super::layout::{refused, scalar};
 use super::math::{self, Form, Function};
@@ -128,11 +128,11 @@ impl Body<'_, '_> {
             }
             Expression::ArrayLength(array) => {
                 let spot = self.place(array)?;
-                let TypeInner::Array { size: ArraySize::Dynamic, .. } = *spot.inner else {
+                let Root::Region(region) = spot.root else {
                     return Err(not_valid("the length of an array of fixed size"));
                 };
                 let to = self.c.registers(1)?;
-                self.c.push(Op::Length { to, root: spot.root });
+                self.c.push(Op::Length { to, region });
                 Ok(to)
             }
             Expression::CooperativeLoad { .. } | Expression::CooperativeMultiplyAdd { .. } => {

@@ -87,10 +87,7 @@ fn count(module: &Module, inner: &TypeInner) -> Result<u64> {
             }
             sum
         }
-        TypeInner::Pointer { space, .. } | TypeInner::ValuePointer { space, .. } => match space {
-            naga::AddressSpace::Function | naga::AddressSpace::Private => 1,
-            _ => 2,
-        },
+        TypeInner::Pointer { .. } | TypeInner::ValuePointer { .. } => 1,
         ref other => return Err(refused(&format!("the type {other:?}"))),
     })
 }

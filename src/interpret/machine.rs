@@ -93,20 +93,25 @@ impl Machine<'_> {
                     r[to as usize] = binary(op, r[a as usize], r[b as usize]);
                 }
                 Op::Index { to, base, index, stride, count, root, signed } => {
-                    let count = if count == 0 { self.lengths[self.region(r, root)] } else { count };
-                    let index = self.inside(r[index as usize], count, signed, at, |machine| {
-                        (root != Root::Own).then(|| machine.region(r, root) as u32)
-                    })?;
+                    let region = match root {
+                        Root::Region(region) => Some(region),
+                        Root::Own => None,
+                    };
+                    let count = match region {
+                        Some(region) if count == 0 => self.lengths[region as usize],
+                        _ => count,
+                    };
+                    let index = self.inside(r[index as usize], count, signed, at, region)?;
                     r[to as usize] = r[base as usize].wrapping_add(index.wrapping_mul(stride));
                 }
                 Op::Pick { to, from, index, count, n, signed } => {
-                    let index = self.inside(r[index as usize], count, signed, at, |_| None)?;
+                    let index = self.inside(r[index as usize], count, signed, at, None)?;
                     copy(r, to, from + index * n, n);
                 }
                 Op::Load { .. } | Op::Store { .. } | Op::Atomic { .. } => {
                     self.access(r, op, at as u32 - 1)?;
                 }
-                Op::Length { to, root } => r[to as usize] = self.lengths[self.region(r, root)],
+                Op::Length { to, region } => r[to as usize] = self.lengths[region as usize],
                 _ => calculate(code, r, op),
             }
         }
@@ -128,16 +133,6 @@ impl Machine<'_> {
         Box::new(Trap { kind, op, local, other: None, region, detail })
     }
 
-    /// The region that a root names.
-    fn region(&self, r: &[u32], root: Root) -> usize {
-        match root {
-            Root::Region(region) => region as usize,
-            Root::Pointer(slot) => r[slot as usize] as usize,
-            // Only memory with a length of its own is asked for.
-            Root::Own => 0,
-        }
-    }
-
     /// The index, or the last one in its place.
     fn inside(
         &self,
@@ -145,7 +140,7 @@ impl Machine<'_> {
         count: u32,
         signed: bool,
         at: usize,
-        region: impl Fn(&Self) -> Option<u32>,
+        region: Option<u32>,
     ) -> Result<u32, Box<Trap>> {
         if index < count {
             return Ok(index);
@@ -153,7 +148,7 @@ impl Machine<'_> {
         if self.bounds {
             let shown = if signed { i64::from(index as i32) } else { i64::from(index) };
             let detail = format!("index {shown} of {count} elements");
-            return Err(self.trap(FaultKind::OutOfBounds, at - 1, region(self), detail));
+            return Err(self.trap(FaultKind::OutOfBounds, at - 1, region, detail));
         }
         Ok(count.saturating_sub(1))
     }
@@ -161,23 +156,23 @@ impl Machine<'_> {
     fn access(&mut self, r: &mut [u32], op: &Op, at: u32) -> Result<(), Box<Trap>> {
         let code = self.code;
         match *op {
-            Op::Load { to, root, at: byte, layout } => {
-                let (region, byte) = (self.region(r, root), r[byte as usize]);
+            Op::Load { to, region, at: byte, layout } => {
+                let (region, byte) = (region as usize, r[byte as usize]);
                 let layout = &code.layouts[layout as usize];
                 self.note(region, byte, layout, How::Read, at)?;
                 let to = &mut r[to as usize..to as usize + layout.cells.len()];
                 memory::load(self.regions[region], byte, layout, to);
             }
-            Op::Store { root, at: byte, from, layout } => {
-                let (region, byte) = (self.region(r, root), r[byte as usize]);
+            Op::Store { region, at: byte, from, layout } => {
+                let (region, byte) = (region as usize, r[byte as usize]);
                 let layout = &code.layouts[layout as usize];
                 let from = &r[from as usize..from as usize + layout.cells.len()];
                 let noted = self.note(region, byte, layout, How::Write, at);
                 noted.map_err(|trap| self.with_values(trap, region, byte, layout, from))?;
                 memory::store(self.regions[region], byte, layout, from);
             }
-            Op::Atomic { to, root, at: byte, value, fun } => {
-                let (region, byte) = (self.region(r, root), r[byte as usize]);
+            Op::Atomic { to, region, at: byte, value, fun } => {
+                let (region, byte) = (region as usize, r[byte as usize]);
                 if self.shadow.is_some() {
                     self.note(region, byte, &atomic_word(), How::Atomic, at)?;
                 }

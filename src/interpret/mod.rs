@@ -48,10 +48,36 @@ use fault::Source;
 
 /// Invocations of a workgroup, at most.
 const MAX_INVOCATIONS: u64 = 1024;
+/// Bytes of workgroup memory, at most: more than any device has.
+const MAX_WORKGROUP_BYTES: u64 = 1 << 20;
 /// Registers of all invocations of a workgroup, at most: 256 MiB.
 const MAX_WORKGROUP_REGISTERS: u64 = 1 << 26;
 
 /// A compute shader, ready to be run.
+///
+/// ```
+/// use warploom::interpret::{Argument, Checks, Failure, FaultKind, Options, Program, words};
+///
+/// # fn main() -> warploom::Result<()> {
+/// let wgsl = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+/// @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+///     y[id.x] *= 2.0;
+/// }";
+/// let program = Program::from_wgsl(wgsl, "double.wgsl", None, &[])?;
+/// let mut y = [1.0f32, 2.0, 3.0];
+/// let bound = [Argument::new(0, 0, words(bytemuck::cast_slice_mut(&mut y))?)];
+/// let options = Options { checks: Checks::ALL, ..Options::default() };
+/// match program.run([1, 1, 1], &bound, &options) {
+///     Err(Failure::Fault(fault)) => {
+///         assert_eq!(fault.kind, FaultKind::OutOfBounds);
+///         assert_eq!((fault.location.line, fault.detail.as_str()), (3, "index 3 of 3 elements"));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// assert_eq!(y, [2.0, 4.0, 6.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Program {
     code: Code,
@@ -152,6 +178,13 @@ fn check_size(code: &Code) -> Result<()> {
     if product > MAX_INVOCATIONS {
         return Err(Error::unsupported(format!(
             "workgroups of {product} invocations, more than {MAX_INVOCATIONS}"
+        )));
+    }
+    let own = code.regions.iter().filter(|region| region.place == Place::Workgroup);
+    let bytes: u64 = own.map(|region| u64::from(region.bytes)).sum();
+    if bytes > MAX_WORKGROUP_BYTES {
+        return Err(Error::unsupported(format!(
+            "{bytes} bytes of workgroup memory, more than {MAX_WORKGROUP_BYTES}"
         )));
     }
     let registers = product * code.registers.len() as u64;

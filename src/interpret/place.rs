@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use naga::{AddressSpace, ArraySize, Expression, Handle, ScalarKind, TypeInner};
+use naga::{ArraySize, Expression, Handle, ScalarKind, TypeInner};
 
 use super::body::Body;
 use super::code::{Op, Root, Slot};
@@ -28,14 +28,12 @@ enum Index {
 }
 
 /// What a pointer points to.
-fn pointee(module: &naga::Module, inner: &TypeInner) -> Option<(TypeInner, AddressSpace)> {
+fn pointee(module: &naga::Module, inner: &TypeInner) -> Option<TypeInner> {
     match *inner {
-        TypeInner::Pointer { base, space } => Some((module.types[base].inner.clone(), space)),
-        TypeInner::ValuePointer { size: None, scalar, space } => {
-            Some((TypeInner::Scalar(scalar), space))
-        }
-        TypeInner::ValuePointer { size: Some(size), scalar, space } => {
-            Some((TypeInner::Vector { size, scalar }, space))
+        TypeInner::Pointer { base, .. } => Some(module.types[base].inner.clone()),
+        TypeInner::ValuePointer { size: None, scalar, .. } => Some(TypeInner::Scalar(scalar)),
+        TypeInner::ValuePointer { size: Some(size), scalar, .. } => {
+            Some(TypeInner::Vector { size, scalar })
         }
         _ => None,
     }
@@ -62,14 +60,11 @@ impl<'m> Body<'_, 'm> {
                 Ok(Spot { root: Root::Own, fixed, base: None, inner: Cow::Borrowed(inner) })
             }
             Expression::FunctionArgument(index) => {
-                let slot = self.arguments[index as usize];
-                let Some((inner, space)) = pointee(module, self.inner(h)) else {
+                let Some(inner) = pointee(module, self.inner(h)) else {
                     return Err(not_valid("a place that is no pointer"));
                 };
-                let own = matches!(space, AddressSpace::Function | AddressSpace::Private);
-                let (root, base) =
-                    if own { (Root::Own, slot) } else { (Root::Pointer(slot), slot + 1) };
-                Ok(Spot { root, fixed: 0, base: Some(base), inner: Cow::Owned(inner) })
+                let base = Some(self.arguments[index as usize]);
+                Ok(Spot { root: Root::Own, fixed: 0, base, inner: Cow::Owned(inner) })
             }
             Expression::Access { base, index } => self.element(base, Index::Value(index)),
             Expression::AccessIndex { base, index } => self.element(base, Index::Known(index)),
@@ -165,19 +160,13 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// The registers of a pointer as a value: an argument of a function.
+    /// The register of a pointer as a value: an argument of a function.
     pub(super) fn pointer(&mut self, h: Handle<Expression>) -> Result<Slot> {
         let spot = self.place(h)?;
-        let at = self.address(&spot)?;
-        let region = match spot.root {
-            Root::Own => return Ok(at),
-            Root::Region(region) => self.c.fixed(vec![region])?,
-            Root::Pointer(slot) => slot,
-        };
-        let to = self.c.registers(2)?;
-        self.c.push(Op::Copy { to, from: region, n: 1 });
-        self.c.push(Op::Copy { to: to + 1, from: at, n: 1 });
-        Ok(to)
+        match spot.root {
+            Root::Own => self.address(&spot),
+            Root::Region(_) => Err(refused("a pointer into shared memory as an argument")),
+        }
     }
 
     pub(super) fn load(&mut self, pointer: Handle<Expression>) -> Result<Slot> {
@@ -187,9 +176,9 @@ impl<'m> Body<'_, 'm> {
         let op = match (spot.root, spot.base) {
             (Root::Own, None) => Op::Copy { to, from: spot.fixed, n },
             (Root::Own, _) => Op::LoadOwn { to, at: self.address(&spot)?, n },
-            (root, _) => {
+            (Root::Region(region), _) => {
                 let layout = self.c.layout(&spot.inner)?;
-                Op::Load { to, root, at: self.address(&spot)?, layout }
+                Op::Load { to, region, at: self.address(&spot)?, layout }
             }
         };
         self.c.push(op);
@@ -202,9 +191,9 @@ impl<'m> Body<'_, 'm> {
         let op = match (spot.root, spot.base) {
             (Root::Own, None) => Op::Copy { to: spot.fixed, from, n },
             (Root::Own, _) => Op::StoreOwn { at: self.address(&spot)?, from, n },
-            (root, _) => {
+            (Root::Region(region), _) => {
                 let layout = self.c.layout(&spot.inner)?;
-                Op::Store { root, at: self.address(&spot)?, from, layout }
+                Op::Store { region, at: self.address(&spot)?, from, layout }
             }
         };
         self.c.push(op);

@@ -19,7 +19,8 @@ pub struct Argument<'a> {
     pub group: u32,
     /// `@binding`.
     pub binding: u32,
-    /// Its memory, little-endian. [`words`] makes it from bytes.
+    /// Its memory, little-endian. [`words`] makes it from bytes. Races are looked for within each
+    /// binding: those that are written overlap no other, as WebGPU demands.
     pub words: &'a [AtomicU32],
     /// Whether nothing was written there yet, so that a read before a write is a fault.
     pub uninitialised: bool,
@@ -133,6 +134,10 @@ impl Program {
         let groups = x.checked_mul(y).and_then(|xy| xy.checked_mul(z));
         let groups = groups
             .ok_or_else(|| Error::invalid(format!("{workgroups:?} workgroups are too many")))?;
+        let alone = options.checks.races || options.checks.uninitialised;
+        if alone && groups >= u64::from(u32::MAX) {
+            return Err(Error::invalid(format!("{groups} workgroups are too many to check")).into());
+        }
         let code = &self.code;
         let bound = bind(code, arguments)?;
         let (max_steps, uniform) = (options.max_steps, options.checks.barriers);
@@ -145,7 +150,6 @@ impl Program {
             checks: options.checks,
             groups,
         };
-        let alone = options.checks.races || options.checks.uninitialised;
         let threads = if alone { 1 } else { options.threads.max(1) as u64 };
         let done = match threads.min(groups) {
             0 => Ok(0),

@@ -47,13 +47,13 @@ impl<'m> Body<'_, 'm> {
                     Some(result) => self.result_of(result)?,
                     None => NONE,
                 };
-                let (root, at) = (place.root, self.address(&place)?);
-                if root == Root::Own {
+                let at = self.address(&place)?;
+                let Root::Region(region) = place.root else {
                     return Err(refused("an atomic of one invocation"));
-                }
+                };
                 self.c.code.atomics.push(Atomic { fun, compare, kind: number.kind });
                 let fun = self.c.code.atomics.len() as u32 - 1;
-                self.c.push(Op::Atomic { to, root, at, value, fun });
+                self.c.push(Op::Atomic { to, region, at, value, fun });
             }
             Statement::SubgroupBallot { result, predicate } => {
                 let from = match predicate {

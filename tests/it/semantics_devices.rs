@@ -17,7 +17,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
 }
 
-fn run(device: &dyn Device, case: &Case) -> Result<Vec<u32>, String> {
+pub(crate) fn run(device: &dyn Device, case: &Case) -> Result<Vec<u32>, String> {
     let access = [Access::Read, Access::ReadWrite];
     let kernel = source(&case.name, &case.wgsl, &access, case.params.len() as u32);
     block_on(device.compile(&kernel)).map_err(|e| e.to_string())?;

@@ -1,0 +1,89 @@
+//! Every kernel that ships, under all checks: the reference's numbers, and no fault.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use warploom::base::platform::block_on;
+use warploom::engine::EngineId;
+use warploom::interpret::Program;
+use warploom::kernel::catalogue::interface;
+use warploom::kernel::source::{asset_wgsl, variants};
+use warploom::kernel::{KernelSpec, Schedule};
+use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
+use warploom::testkit::{self, Case, Outcome};
+
+use crate::interpret_device::Checked;
+use crate::tell;
+
+/// One of so many cases runs on the device with subgroups, and with engines of large devices;
+/// `WARPLOOM_INTERPRET_CASES=all` runs all of them, and those of more workgroups than one dimension
+/// of a grid holds, which take minutes.
+const STEP: usize = 5;
+
+/// Runs cases on the checked device; what is wrong.
+fn check(device: &Arc<Checked>, cases: &[&Case], preferred: Vec<EngineId>) -> Vec<String> {
+    let begin = Instant::now();
+    let runtime = Runtime::on(device.clone(), Sync::Lazy, None).unwrap();
+    let options = RunOptions { guard: true, preferred, ..RunOptions::default() };
+    let mut wrong = Vec::new();
+    for case in cases {
+        let outcome = testkit::run_case(case, &|graph, symbols, bindings| {
+            block_on(run_graph(&runtime, graph, symbols, bindings, &options))
+        });
+        if !matches!(outcome, Outcome::Pass(_)) {
+            wrong.push(format!("{}: {outcome:?}", case.name));
+        }
+    }
+    let (count, seconds) = (device.ran().len(), begin.elapsed().as_secs_f64());
+    tell(&format!("interpret: {} cases in {seconds:.1} s, {count} kernels so far", cases.len()));
+    wrong
+}
+
+#[test]
+fn every_variant_is_a_program() {
+    for spec in variants() {
+        let name = KernelSpec::Asset(spec.clone()).to_string();
+        let program = Program::from_wgsl(&asset_wgsl(&spec).unwrap(), &name, Some("main"), &[]);
+        let program = program.unwrap_or_else(|e| panic!("{e}"));
+        let interface = interface(&KernelSpec::Asset(spec)).unwrap();
+        // The parameters, and the buffers of the catalogue.
+        assert_eq!(program.bindings().len(), 1 + interface.bindings.len(), "{name}");
+    }
+}
+
+fn uses_subgroups(spec: &KernelSpec) -> bool {
+    match spec {
+        KernelSpec::Asset(asset) => asset.defines.iter().any(|define| define == "subgroup"),
+        KernelSpec::Fused(expr) => matches!(expr.schedule, Schedule::Rows { subgroup: true, .. }),
+        KernelSpec::Source(_) => false,
+    }
+}
+
+#[test]
+fn every_kernel_is_right_and_without_a_fault() {
+    let cases = testkit::cases();
+    let all = std::env::var("WARPLOOM_INTERPRET_CASES").is_ok_and(|v| v == "all");
+    let step = if all { 1 } else { STEP };
+    let small: Vec<&Case> =
+        cases.iter().filter(|case| all || !case.name.contains("/many_")).collect();
+    let floor = Checked::open(false);
+    let mut wrong = check(&floor, &small, Vec::new());
+    // Engines that the ranking does not take on a device like this.
+    let others = ["wgsl.attn_split", "catalogue.norm_layer"].map(EngineId::new);
+    let of_others =
+        |case: &&&Case| case.name.starts_with("attention/") || case.name.starts_with("layer_norm/");
+    let rest: Vec<&Case> = small.iter().filter(of_others).step_by(step).copied().collect();
+    wrong.extend(check(&floor, &rest, others.to_vec()));
+    let some: Vec<&Case> = small.into_iter().step_by(step).collect();
+    let subgroups = Checked::open(true);
+    wrong.extend(check(&subgroups, &some, Vec::new()));
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+
+    let ran: BTreeSet<String> = floor.ran().iter().map(|spec| spec.name().to_owned()).collect();
+    let names = variants().into_iter().map(|spec| spec.name);
+    let missed: BTreeSet<String> = names.filter(|name| !ran.contains(name)).collect();
+    assert!(missed.is_empty(), "kernels that no case ran: {missed:?}");
+    let grouped = subgroups.ran().iter().filter(|spec| uses_subgroups(spec)).count();
+    assert!(grouped > 10, "{grouped} kernels of subgroups");
+}
