@@ -46,6 +46,7 @@ fn kernel() -> KernelSpec {
         entry: "main".into(),
         bindings: vec![Access::Read, Access::ReadWrite],
         param_words: 4,
+        constants: Default::default(),
     })
 }
 

@@ -3,6 +3,7 @@
 use crate::chat_args::ChatArgs;
 use crate::download_args::DownloadArgs;
 use crate::explain_args::ExplainArgs;
+use crate::kernel_args::KernelArgs;
 use crate::perplexity_args::PerplexityArgs;
 use crate::quantize_args::QuantizeArgs;
 #[cfg(feature = "serve")]
@@ -30,6 +31,7 @@ Examples:
   warploom explain --profile apple-m2
   warploom quantize model-F16.gguf model-Q4_K.gguf --type Q4_K
   warploom serve --port 8080
+  warploom kernel new sharpen
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.";
 
@@ -49,6 +51,8 @@ pub(crate) enum Command {
     Perplexity(PerplexityArgs),
     /// Tell how a model or graph would run on a device, or how long each step takes there
     Explain(Box<ExplainArgs>),
+    /// Make, check and time kernel packs: your own WGSL as an operation
+    Kernel(KernelArgs),
     /// Make a model smaller: F16, BF16 or F32 weights to packed ones in a new GGUF file
     Quantize(QuantizeArgs),
     /// Answer OpenAI's clients over HTTP, many at a time

@@ -18,6 +18,9 @@ mod explain;
 mod explain_args;
 mod generate;
 mod interrupt;
+mod kernel;
+mod kernel_args;
+mod kernel_bench;
 mod notes;
 mod perplexity;
 mod perplexity_args;
@@ -63,6 +66,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Bench(args) => bench::run(args),
         Command::Perplexity(args) => perplexity::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Kernel(args) => kernel::run(args),
         Command::Quantize(args) => quantize::run(args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args),

@@ -4,14 +4,16 @@
 //! (`OpenOptions::threads`, one for each core by default, the calling thread included); `wait`
 //! only hands over what is there. Everything is resolved in `prepare`, so that a submit in the
 //! steady state allocates nothing but its downloads and what `gemm` packs into. Products are exact
-//! in f32 on the weights as they decode, with the best instruction set, chosen once.
+//! in f32 on the weights as they decode, with the best instruction set, chosen once. A user's WGSL
+//! is run by the interpreter: the same numbers as on a GPU, slowly.
 //!
 //! Invariants:
 //! - Buffers are touched only under the device's lock: by `write`, and by kernels inside `submit`.
 //!   Kernels see raw ranges that were checked, and share them by the rules of `call`.
 //! - A kernel checks its parameters against its bindings before it works: bad ones are an error
 //!   at `wait`, never a panic and never another buffer's memory.
-//! - Nothing here depends on the grid of a dispatch, except that an empty one launches nothing.
+//! - Only WGSL depends on the grid of a dispatch; for other kernels an empty one launches nothing,
+//!   and that is all.
 //!
 //! In a browser there are no threads, no clock and no `gemm`; the files for it are chosen on the
 //! `mod` lines below.
@@ -31,6 +33,9 @@ mod prepare;
 #[cfg_attr(not(target_arch = "wasm32"), path = "sgemm_native.rs")]
 #[cfg_attr(target_arch = "wasm32", path = "sgemm_plain.rs")]
 mod sgemm;
+#[cfg_attr(feature = "translate", path = "source.rs")]
+#[cfg_attr(not(feature = "translate"), path = "source_none.rs")]
+mod source;
 mod submit;
 mod system;
 

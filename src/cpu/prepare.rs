@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::attached::Attached;
 use super::kernels::{self, KernelFn};
 use super::memory::{ALIGNMENT, Memory};
+use super::source::Source;
 use super::{clock, fused};
 use crate::base::{DType, Dim, Format, SymbolValues};
 use crate::error::{Error, Result};
@@ -33,13 +34,15 @@ pub(super) enum Body {
     Function(KernelFn),
     /// A translated expression.
     Fused(fused::Program),
+    /// A user's WGSL.
+    Source(Box<Source>),
 }
 
 impl Kernel {
     /// Looks a kernel up or translates it.
     ///
     /// # Errors
-    /// Unsupported, for WGSL, for names that are not in the catalogue and for operations that
+    /// Compile, for WGSL that is not valid; unsupported, for names that are not in the catalogue and for operations that
     /// have no meaning for their types; invalid, for a malformed expression.
     pub(super) fn new(spec: &KernelSpec) -> Result<Kernel> {
         match spec {
@@ -70,10 +73,12 @@ impl Kernel {
                 let (body, format) = (Body::Fused(program), Format::F32);
                 Ok(Kernel { body, attached: None, format, bindings, words })
             }
-            KernelSpec::Source(source) => Err(Error::unsupported(format!(
-                "kernel {:?} is WGSL, which the CPU provider does not execute",
-                source.name
-            ))),
+            KernelSpec::Source(source) => {
+                let body = Body::Source(Box::new(Source::new(source)?));
+                let bindings = source.bindings.iter().map(|access| ("buffer", *access)).collect();
+                let words = source.param_words as usize;
+                Ok(Kernel { body, attached: None, format: Format::F32, bindings, words })
+            }
         }
     }
 }
@@ -137,8 +142,8 @@ pub(super) enum Step {
         /// Its words in [`Prepared::words`].
         params: std::ops::Range<usize>,
         bindings: SmallVec<[Bound; 4]>,
-        /// Sizes of the grid that may become zero.
-        grid: SmallVec<[Dim; 3]>,
+        /// Workgroups in x, y and z.
+        grid: [Dim; 3],
         label: String,
     },
     Upload {
@@ -299,12 +304,11 @@ impl Tables<'_> {
         if dispatch.grid.iter().any(|size| size.is(0)) {
             return Ok(None);
         }
-        let grid = dispatch.grid.iter().filter(|size| size.as_const().is_none()).cloned();
         Ok(Some(Step::Dispatch {
             kernel: Arc::clone(kernel),
             params,
             bindings,
-            grid: grid.collect(),
+            grid: dispatch.grid.clone(),
             label: label.clone(),
         }))
     }

@@ -115,10 +115,12 @@ impl Run<'_> {
     fn step(&mut self, step: &Step) -> Result<()> {
         match step {
             Step::Dispatch { kernel, params, bindings, grid, .. } => {
-                for size in grid {
-                    if size.eval_size(&self.args.symbols)? == 0 {
-                        return Ok(());
-                    }
+                let mut groups = [0; 3];
+                for (groups, size) in groups.iter_mut().zip(grid) {
+                    *groups = size.eval_size(&self.args.symbols)?;
+                }
+                if groups.contains(&0) {
+                    return Ok(());
                 }
                 let spans: SmallVec<[Span; 8]> = bindings
                     .iter()
@@ -141,6 +143,7 @@ impl Run<'_> {
                 match &kernel.body {
                     Body::Function(function) => function(&call),
                     Body::Fused(program) => super::fused::run(program, &call),
+                    Body::Source(source) => source.run(&call, groups),
                 }
             }
             Step::Upload { to, source } => self.upload(to, source),

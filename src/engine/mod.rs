@@ -15,6 +15,7 @@ mod body;
 mod choose;
 mod code_operations;
 mod conv;
+mod custom;
 mod elementwise;
 mod heuristic;
 mod knobs;
@@ -148,6 +149,8 @@ pub struct Query<'a> {
     pub class: &'a ShapeClass,
     /// What the caller set of the knobs of the engine that is asked.
     pub knobs: &'a KnobValues,
+    /// Where other results of the same kernel of a user go, by their numbers.
+    pub siblings: &'a [(u32, View)],
 }
 
 impl Query<'_> {

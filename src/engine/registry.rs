@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::attention::{Attention, Rope};
 use super::attention_split::SplitAttention;
 use super::conv::Conv;
+use super::custom::Custom;
 use super::elementwise::{self, Elementwise};
 use super::linear::Linear;
 use super::matmul::MatMul;
@@ -41,6 +42,7 @@ impl Registry {
         engines.extend(elementwise::Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.push(Arc::new(Scatter::new()));
         engines.push(Arc::new(CopyInto::new()));
+        engines.push(Arc::new(Custom::new()));
         Registry { engines }
     }
 

@@ -188,6 +188,7 @@ impl Op {
                 *start = start.substitute(symbol, by);
                 *len = len.substitute(symbol, by);
             }
+            Op::Custom(custom) => custom.map_dims(&|dim| dim.substitute(symbol, by)),
             _ => {}
         }
     }

@@ -42,6 +42,7 @@
 //! To add an operation: `op.rs`, its rule in `infer`, its words in `print`, its loops in
 //! `reference`, its rows in `testkit`; the compiler and the test of the table name what is missing.
 
+mod custom;
 mod dot;
 mod graph;
 mod infer;
@@ -52,6 +53,7 @@ pub mod scalar;
 mod serial;
 mod verify;
 
+pub use custom::{Custom, CustomBinding, CustomTensor, CustomWord, Wgsl};
 pub use dot::dot;
 pub use graph::{Graph, Node, NodeId};
 pub use infer::infer;

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::custom::Custom;
 use super::scalar::{BinaryOp, UnaryOp};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 
@@ -152,6 +153,10 @@ pub enum Op {
         /// Bits of the value.
         word: u32,
     },
+
+    // ---- a user's
+    /// One result of a kernel from outside; the operands are what it says.
+    Custom(Box<Custom>),
 
     // ---- aliases: the same memory seen in another way
     /// The same elements in row-major order under another shape.
@@ -341,7 +346,8 @@ impl Op {
             | Op::Update { .. }
             | Op::Scatter
             | Op::Concat { .. }
-            | Op::Pad { .. } => OpClass::Special,
+            | Op::Pad { .. }
+            | Op::Custom(_) => OpClass::Special,
         }
     }
 
@@ -398,6 +404,7 @@ impl Op {
             Op::Scatter => "scatter",
             Op::Concat { .. } => "concat",
             Op::Pad { .. } => "pad",
+            Op::Custom(_) => "custom",
             Op::Reshape(_) => "reshape",
             Op::Transpose(_) => "transpose",
             Op::Slice { .. } => "slice",

@@ -93,6 +93,10 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         Op::Slice { axis, start, len, step } => {
             format!(" axis={axis} start={start} len={len} step={step}")
         }
+        Op::Custom(custom) => match custom.outputs.len() {
+            1 => format!(" {:?}", custom.name),
+            _ => format!(" {:?} output={}", custom.name, custom.output),
+        },
         // The result's type and shape say all of these.
         Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => String::new(),
         Op::Unary(_) | Op::Binary(_) | Op::Select => String::new(),

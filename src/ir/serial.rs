@@ -111,6 +111,15 @@ fn bounded(graph: &Graph) -> Result<()> {
             Op::Slice { start, len, .. } => {
                 bounded_dims(&[start.clone(), len.clone()]).map_err(context)?;
             }
+            Op::Custom(custom) => {
+                let shapes = custom.inputs.iter().chain(&custom.outputs);
+                for (shape, _) in shapes {
+                    bounded_shape(shape).map_err(context)?;
+                }
+                for dim in custom.dims() {
+                    bounded_dims(std::slice::from_ref(dim)).map_err(context)?;
+                }
+            }
             _ => {}
         }
     }

@@ -11,6 +11,8 @@ pub mod attach;
 pub mod catalogue;
 pub mod fused;
 mod interface;
+#[cfg(feature = "packs")]
+pub mod pack;
 mod params;
 pub mod source;
 mod spec;

@@ -44,6 +44,19 @@ pub enum Constant {
     U32(u32),
     /// A 32-bit float, by its bits so that specs can be compared.
     F32(u32),
+    /// A 64-bit float by its bits, which holds every number that a constant of a user's may be.
+    F64(u64),
+}
+
+impl Constant {
+    /// The number.
+    pub fn value(self) -> f64 {
+        match self {
+            Constant::U32(value) => value.into(),
+            Constant::F32(bits) => f32::from_bits(bits).into(),
+            Constant::F64(bits) => f64::from_bits(bits),
+        }
+    }
 }
 
 /// A user's WGSL: text, entry point and interface.
@@ -59,6 +72,9 @@ pub struct SourceSpec {
     pub bindings: Vec<Access>,
     /// Words of the parameter block at binding 0; none means that binding 0 is absent.
     pub param_words: u32,
+    /// Values in the place of `override` constants, by name or number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub constants: BTreeMap<String, Constant>,
 }
 
 /// Whether a kernel writes to a buffer.
@@ -141,6 +157,16 @@ impl KernelSpec {
     }
 }
 
+impl fmt::Display for Constant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Constant::U32(value) => write!(f, "{value}"),
+            Constant::F32(bits) => write!(f, "{}", f32::from_bits(*bits)),
+            Constant::F64(bits) => write!(f, "{}", f64::from_bits(*bits)),
+        }
+    }
+}
+
 impl fmt::Display for KernelSpec {
     /// The name with defines and constants: `matvec_q4_k+subgroup(ROWS=4)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -152,10 +178,7 @@ impl fmt::Display for KernelSpec {
                 }
                 for (i, (name, value)) in asset.constants.iter().enumerate() {
                     f.write_str(if i == 0 { "(" } else { "," })?;
-                    match value {
-                        Constant::U32(v) => write!(f, "{name}={v}")?,
-                        Constant::F32(bits) => write!(f, "{name}={}", f32::from_bits(*bits))?,
-                    }
+                    write!(f, "{name}={value}")?;
                 }
                 f.write_str(if asset.constants.is_empty() { "" } else { ")" })?;
                 let Some(attached) = &asset.attached else { return Ok(()) };
@@ -171,7 +194,13 @@ impl fmt::Display for KernelSpec {
                 Ok(())
             }
             KernelSpec::Fused(expr) => write!(f, "fused({expr})"),
-            KernelSpec::Source(source) => f.write_str(&source.name),
+            KernelSpec::Source(source) => {
+                f.write_str(&source.name)?;
+                for (i, (name, value)) in source.constants.iter().enumerate() {
+                    write!(f, "{}{name}={value}", if i == 0 { "(" } else { "," })?;
+                }
+                f.write_str(if source.constants.is_empty() { "" } else { ")" })
+            }
         }
     }
 }

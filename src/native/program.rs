@@ -66,8 +66,16 @@ impl Program {
         let translate = || {
             let (module, info) = translate::parse(&text)?;
             let trusted = !matches!(spec, KernelSpec::Source(_));
+            let constants = match spec {
+                KernelSpec::Source(source) => {
+                    let named = source.constants.iter();
+                    named.map(|(name, value)| (name.clone(), value.value())).collect()
+                }
+                KernelSpec::Asset(_) | KernelSpec::Fused(_) => Default::default(),
+            };
             let options = Options {
                 entry: spec.entry().to_owned(),
+                constants,
                 bounds: if trusted { Bounds::Unchecked } else { Bounds::Restrict },
                 zero_workgroup_memory: !trusted,
                 ..Options::default()

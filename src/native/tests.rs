@@ -31,6 +31,7 @@ fn source(wgsl: &str, bindings: &[Access], param_words: u32) -> KernelSpec {
         entry: "main".into(),
         bindings: bindings.to_vec(),
         param_words,
+        constants: Default::default(),
     })
 }
 

@@ -179,6 +179,7 @@ pub(super) fn query<'q>(
         profile: draft.profile,
         class: draft.class,
         knobs: KnobValues::NONE,
+        siblings: &[],
     }
 }
 

@@ -1,5 +1,7 @@
 //! Steps for each node, by the engine that was chosen.
 
+use std::collections::HashMap;
+
 use super::choose::{operands, query};
 use super::draft::{Draft, NodeChoice};
 use super::estimate;
@@ -7,10 +9,17 @@ use super::group::Group;
 use crate::broken_invariant;
 use crate::engine::{Cost, EngineId, Lowering, Query, TensorRole, View, copy, tensor_bytes};
 use crate::error::Result;
-use crate::ir::Op;
+use crate::ir::{NodeId, Op};
 
 pub(super) fn lower(draft: &mut Draft) -> Result<()> {
+    let siblings = siblings(draft);
     for (choice, group) in draft.choices.clone().into_iter().zip(draft.groups.clone()) {
+        let siblings = match siblings.get(&group.root) {
+            Some(Sibling::First(others)) => others.as_slice(),
+            // Its steps are those of the first.
+            Some(Sibling::Other) => continue,
+            None => &[],
+        };
         let operands = operands(draft, &group);
         let mut tensors = std::mem::take(&mut draft.tensors);
         let mut steps = std::mem::take(&mut draft.steps);
@@ -23,7 +32,7 @@ pub(super) fn lower(draft: &mut Draft) -> Result<()> {
             tensors: &mut tensors,
             steps: &mut steps,
         };
-        let cost = lower_group(draft, &group, &choice, &operands, &mut out)?;
+        let cost = lower_group(draft, &group, &choice, (&operands, siblings), &mut out)?;
         draft.tensors = tensors;
         draft.steps = steps;
         let output = draft.views[group.root.index()].clone();
@@ -32,11 +41,50 @@ pub(super) fn lower(draft: &mut Draft) -> Result<()> {
     outputs(draft)
 }
 
+/// What a node is among the results of one kernel.
+enum Sibling {
+    /// The one that launches it, and where the others go.
+    First(Vec<(u32, View)>),
+    Other,
+}
+
+/// Results of one kernel of a user, which one launch makes.
+fn siblings(draft: &Draft) -> HashMap<NodeId, Sibling> {
+    let mut found: HashMap<NodeId, Sibling> = HashMap::new();
+    let mut firsts: Vec<NodeId> = Vec::new();
+    for (group, choice) in draft.groups.iter().zip(&draft.choices) {
+        let (id, node) = (group.root, draft.graph.node(group.root));
+        let Op::Custom(custom) = &node.op else { continue };
+        let view = &draft.views[id.index()];
+        let alone = !view.layout.offset.is(0) || !view.is_contiguous();
+        let first = firsts.iter().find(|first| {
+            let other = draft.graph.node(**first);
+            let Op::Custom(of) = &other.op else { return false };
+            let taken = match found.get(first) {
+                Some(Sibling::First(others)) => others.iter().any(|(n, _)| *n == custom.output),
+                _ => false,
+            };
+            !alone && !taken && other.inputs == node.inputs && of.is_sibling(custom)
+        });
+        match (first, &choice.engine) {
+            (Some(first), Some(_)) => {
+                let others = found.entry(*first).or_insert_with(|| Sibling::First(Vec::new()));
+                if let Sibling::First(others) = others {
+                    others.push((custom.output, view.clone()));
+                }
+                found.insert(id, Sibling::Other);
+            }
+            _ => firsts.push(id),
+        }
+    }
+    found
+}
+
 fn lower_group(
     draft: &Draft,
     group: &Group,
     choice: &NodeChoice,
-    operands: &[View],
+    (operands, siblings): (&[View], &[(u32, View)]),
     out: &mut Lowering,
 ) -> Result<Option<Cost>> {
     let node = draft.graph.node(group.root);
@@ -56,7 +104,7 @@ fn lower_group(
         broken_invariant(format_args!("engine {id} was chosen and is not registered"));
     };
     let query = query(draft, group, &choice.label, operands);
-    let query = Query { knobs: draft.options.knobs.of(id), ..query };
+    let query = Query { knobs: draft.options.knobs.of(id), siblings, ..query };
     engine.lower(&query, out).map_err(|e| e.context(&choice.label))?;
     Ok(Some(engine.cost(&query)))
 }

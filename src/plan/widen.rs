@@ -87,6 +87,7 @@ fn computes(op: &Op) -> bool {
             | Op::Scatter
             | Op::Concat { .. }
             | Op::Pad { .. }
+            | Op::Custom(_)
     );
     !moves && !matches!(op.class(), OpClass::Leaf | OpClass::Alias)
 }

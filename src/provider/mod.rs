@@ -240,8 +240,5 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
             return Support::No(format!("{spec} wants {threads} threads, the device has {have}"));
         }
     }
-    if profile.provider == "cpu" && matches!(spec, KernelSpec::Source(_)) {
-        return Support::No("the CPU provider executes catalogue and fused kernels only".into());
-    }
     Support::Yes
 }

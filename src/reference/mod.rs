@@ -297,6 +297,10 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::Scatter => movement::scatter(call),
         Op::Concat { axis } => movement::concat(call, *axis),
         Op::Pad { amounts, word } => movement::pad(call, amounts, *word),
+        Op::Custom(custom) => Err(Error::unsupported(format!(
+            "kernel {:?} has no meaning but its WGSL, which `interpret` runs",
+            custom.name
+        ))),
         Op::Reshape(_) => call.result(call.operands[0].data.clone()),
         Op::Transpose(perm) => movement::transpose(call, perm),
         Op::Slice { axis, start, step, .. } => movement::slice(call, *axis, start, *step),

@@ -70,7 +70,7 @@ impl Runtime {
         Ok((2.0 * bytes as f64 * count as f64 / time.as_secs_f64().max(1e-9)) as u64)
     }
 
-    /// One copy, slot 0 to slot 1: by a kernel of its own where the device takes WGSL, else by
+    /// One copy, slot 0 to slot 1: by a kernel of its own where the device compiles WGSL, else by
     /// the plan of an update.
     fn copy_recording(&self, bytes: u64) -> Result<Recording> {
         let profile = self.device().profile();
@@ -80,8 +80,10 @@ impl Runtime {
             entry: "main".into(),
             bindings: vec![Access::Read, Access::ReadWrite],
             param_words: 4,
+            constants: Default::default(),
         });
-        if support(profile, &spec) == Support::Yes {
+        // On the CPU WGSL is interpreted, which says nothing of its memory.
+        if profile.provider != "cpu" && support(profile, &spec) == Support::Yes {
             let mut recording = Recording { label: "bandwidth".into(), ..Recording::default() };
             let kernel = recording.kernel(spec);
             let mut words = vec![Word::Bits(0); 4];

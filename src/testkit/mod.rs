@@ -17,6 +17,8 @@ mod inputs;
 mod memory;
 #[cfg(feature = "llm")]
 mod models;
+#[cfg(feature = "packs")]
+pub mod pack;
 mod random;
 mod run;
 

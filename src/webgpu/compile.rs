@@ -112,15 +112,22 @@ impl WebGpuDevice {
         } else {
             self.gpu.create_shader_module(descriptor)
         };
+        let constants: Vec<(&str, f64)> = match spec {
+            KernelSpec::Source(source) => {
+                source.constants.iter().map(|(name, value)| (&**name, value.value())).collect()
+            }
+            // Those of the catalogue stand in the text.
+            KernelSpec::Asset(_) | KernelSpec::Fused(_) => Vec::new(),
+        };
         let pipeline = self.gpu.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: Some(spec.name()),
             layout: Some(&layout.pipeline),
             module: &module,
             entry_point: Some(spec.entry()),
             compilation_options: wgpu::PipelineCompilationOptions {
+                constants: &constants,
                 // Kernels of ours write workgroup memory before they read it.
                 zero_initialize_workgroup_memory: !trusted,
-                ..Default::default()
             },
             cache: None,
         });

@@ -47,6 +47,8 @@ fn kind(op: &Op) -> usize {
         Op::Expand(_) => 26,
         Op::Merged { .. } => 27,
         Op::Scatter => 28,
+        // A kernel of a user means what its WGSL says: `packs.rs` has those.
+        Op::Custom(_) => KINDS,
     }
 }
 

@@ -90,6 +90,7 @@ impl Engine for Silu {
             entry: "silu".into(),
             bindings: vec![Access::Read, Access::ReadWrite],
             param_words: 4,
+            constants: Default::default(),
         });
         let elements = y.shape.elements();
         let params = vec![

@@ -37,6 +37,10 @@ mod logits;
 mod model_bad;
 mod opencl;
 mod opencl_host;
+#[cfg(feature = "packs")]
+mod packs;
+#[cfg(feature = "packs")]
+mod packs_broken;
 mod partitioned;
 mod perplexity;
 mod plan_files;

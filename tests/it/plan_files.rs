@@ -298,14 +298,8 @@ fn a_device_that_lacks_what_a_plan_needs_is_named_with_its_limits() {
     // Told when it is put on the device, too.
     let cpu = Runtime::builder().device("cpu").build().unwrap();
     let mut plan = small(&DeviceProfile::known("cpu-avx512").unwrap());
-    let spec = warploom::kernel::SourceSpec {
-        name: "own".into(),
-        wgsl: String::new(),
-        entry: "main".into(),
-        bindings: Vec::new(),
-        param_words: 0,
-    };
-    plan.recording.kernels.push(warploom::kernel::KernelSpec::Source(spec));
+    let spec = warploom::kernel::AssetSpec::new("softmax").define("subgroup");
+    plan.recording.kernels.push(warploom::kernel::KernelSpec::Asset(spec));
     let error = block_on(Instance::new(&cpu, plan, &mut Resident::new())).err().unwrap();
     assert!(error.is_unsupported() && error.to_string().contains("does not fit cpu:0"), "{error}");
 }

@@ -153,7 +153,11 @@ fn shipped() -> Vec<(String, String)> {
         let name = format!("{} {:?}", KernelSpec::Fused(expr.clone()), expr.schedule);
         (name, fused_wgsl(&expr).unwrap())
     });
-    assets.chain(generated).collect()
+    let packs = ["histogram", "blur", "nbody", "scan"].map(|name| {
+        let file = format!("{}/examples/packs/{name}/{name}.wgsl", env!("CARGO_MANIFEST_DIR"));
+        (name.to_string(), std::fs::read_to_string(file).unwrap())
+    });
+    assets.chain(generated).chain(packs).collect()
 }
 
 #[test]

@@ -138,6 +138,7 @@ pub(crate) fn source(name: &str, wgsl: &str, bindings: &[Access], param_words: u
         entry: "main".into(),
         bindings: bindings.to_vec(),
         param_words,
+        constants: Default::default(),
     })
 }
 

@@ -177,6 +177,7 @@ fn source(name: &str, wgsl: &str, bindings: &[Access], param_words: u32) -> Kern
         entry: "main".into(),
         bindings: bindings.to_vec(),
         param_words,
+        constants: Default::default(),
     })
 }
 

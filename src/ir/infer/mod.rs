@@ -11,6 +11,7 @@ mod movement;
 #[cfg(test)]
 mod tests;
 
+use super::custom::Custom;
 use super::graph::Node;
 use super::op::Op;
 use super::scalar::{BinaryOp, UnaryOp};
@@ -62,6 +63,7 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::Scatter => movement::scatter(&call)?,
         Op::Concat { axis } => movement::concat(&call, *axis)?,
         Op::Pad { amounts, .. } => movement::pad(&call, amounts)?,
+        Op::Custom(custom) => custom_rule(&call, custom)?,
         Op::Reshape(to) => movement::reshape(&call, to)?,
         Op::Transpose(perm) => movement::transpose(&call, perm)?,
         Op::Slice { axis, start, len, step } => movement::slice(&call, *axis, start, len, *step)?,
@@ -122,6 +124,7 @@ impl Call<'_> {
             | Op::Constant { .. } => 0,
             Op::Concat { .. } if given == 0 => return Err(self.fail("needs an operand")),
             Op::Concat { .. } => given,
+            Op::Custom(custom) => custom.inputs.len(),
             Op::Unary(_)
             | Op::Cast(_)
             | Op::Reduce { .. }
@@ -293,6 +296,22 @@ fn reduce_rule(call: &Call<'_>, axes: &[usize], keep: bool) -> Result<(Shape, DT
         })
         .collect();
     Ok((shape, dtype))
+}
+
+/// The result that the kernel says, where the operands are what it says as well.
+fn custom_rule(call: &Call<'_>, custom: &Custom) -> Result<(Shape, DType)> {
+    let result = custom.result().map_err(|e| call.fail(e))?;
+    for (i, (shape, dtype)) in custom.inputs.iter().enumerate() {
+        if call.shape(i) != shape || call.dtype(i) != *dtype {
+            return Err(
+                call.fail(format!("kernel {:?} takes {dtype}{shape} as operand {i}", custom.name))
+            );
+        }
+    }
+    for (shape, _) in &custom.outputs {
+        check_sizes(shape).map_err(|e| call.fail(e))?;
+    }
+    Ok(result)
 }
 
 fn argmax_rule(call: &Call<'_>) -> Result<(Shape, DType)> {

@@ -46,6 +46,8 @@
 mod arguments;
 mod cache;
 mod create;
+#[cfg(feature = "packs")]
+mod custom;
 mod element;
 mod elementwise;
 mod eval;
@@ -64,6 +66,8 @@ use std::sync::Arc;
 pub use arguments::{Axes, Sizes};
 pub(super) use cache::Cache;
 pub use cache::CacheStats;
+#[cfg(feature = "packs")]
+pub use custom::tuned_name;
 pub use element::{Element, Operand, Scalar};
 pub use products::AttentionOptions;
 

@@ -1,0 +1,100 @@
+//! `warploom kernel` as a shell sees it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn warploom(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_warploom")).arg("kernel").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A folder that is gone when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("warploom-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        Folder(folder)
+    }
+
+    fn pack(&self) -> String {
+        self.0.join("mine").to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_new_pack_is_right_and_is_timed() {
+    let folder = Folder::new("kernel-new");
+    let pack = folder.pack();
+    let made = warploom(&["new", &pack]);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    assert!(text(&made.stderr).contains(&format!("next: warploom kernel check {pack}")));
+    let again = warploom(&["new", &pack]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("is there already"));
+
+    let checked = warploom(&["check", &pack, "--device", "cpu"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    let lines = text(&checked.stdout);
+    assert_eq!(lines.lines().filter(|line| line.contains("right")).count(), 4, "{lines}");
+
+    let timed =
+        warploom(&["bench", &pack, "-d", "cpu", "--set", "n=5000", "--runs", "3", "--json"]);
+    assert_eq!(timed.status.code(), Some(0), "{}", text(&timed.stderr));
+    let object: serde_json::Value = serde_json::from_slice(&timed.stdout).unwrap();
+    assert_eq!((&object["device"], &object["values"]["n"]), (&"cpu:0".into(), &5000.0.into()));
+    let timing = &object["variants"][0]["timing"];
+    assert_eq!(timing["bytes"].as_u64(), Some(3 * 4 * 5000));
+    assert!(timing["kernel_s"].as_f64().unwrap() > 0.0, "{timing}");
+}
+
+#[test]
+fn what_is_wrong_is_told_and_fails() {
+    let folder = Folder::new("kernel-wrong");
+    let pack = folder.pack();
+    assert_eq!(warploom(&["new", &pack]).status.code(), Some(0));
+    let shader = Path::new(&pack).join("mine.wgsl");
+    let good = std::fs::read_to_string(&shader).unwrap();
+
+    // A wrong number, told with both values; no device is asked.
+    std::fs::write(&shader, good.replace("+ y[", "- y[")).unwrap();
+    let wrong = warploom(&["check", &pack, "--device", "cpu", "--json"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    let object: serde_json::Value = serde_json::from_slice(&wrong.stdout).unwrap();
+    assert_eq!(object["right"], false);
+    let rows = object["rows"].as_array().unwrap();
+    let what = rows.last().unwrap()["outcome"]["what"].as_str().unwrap();
+    assert!(what.contains("out: element 0") && what.contains("expected 12.0, got -8.0"), "{what}");
+
+    // A file that is no WGSL, told with its line.
+    std::fs::write(&shader, good.replace("id.x] = ", "id.x] == ")).unwrap();
+    let broken = warploom(&["check", &pack, "--device", "cpu"]);
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(text(&broken.stderr).contains("mine.wgsl:19:"), "{}", text(&broken.stderr));
+
+    let usage = warploom(&["bench", &pack, "--set", "n"]);
+    assert_eq!(usage.status.code(), Some(2), "{}", text(&usage.stderr));
+    let none = warploom(&["check", "/nowhere"]);
+    assert!(text(&none.stderr).contains("pack.toml"), "{}", text(&none.stderr));
+}
+
+#[test]
+fn examples_of_the_repository_are_right() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/packs");
+    for pack in std::fs::read_dir(examples).unwrap() {
+        let pack = pack.unwrap().path();
+        let checked = warploom(&["check", pack.to_str().unwrap(), "--device", "cpu"]);
+        let told = text(&checked.stdout) + &text(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(0), "{}: {told}", pack.display());
+    }
+}

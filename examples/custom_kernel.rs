@@ -1,0 +1,25 @@
+//! A shader of your own as an operation on tensors: `cargo run --example custom_kernel`.
+//!
+//! The folder `examples/packs/blur` holds the WGSL and a manifest of a few lines.
+
+use std::path::Path;
+
+use warploom::kernel::pack::Pack;
+use warploom::{Runtime, Tensor};
+
+fn main() -> warploom::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/packs/blur");
+    // What is wrong with the shader or the manifest is an error here, with file and line.
+    let blur = Pack::load(folder)?;
+
+    let runtime = Runtime::auto()?;
+    let image = Tensor::rand(&runtime, [480, 640], 1);
+    // Sizes come from the operand, numbers of the uniform block by their names.
+    let blurred = &Tensor::custom(&blur, &[&image], &[("radius", 4.0)])[0];
+
+    // A result is a tensor as any other: this runs in one submit with the kernel.
+    let contrast = |image: &Tensor| (image.max(..) - image.min(..)).item::<f32>();
+    println!("contrast before: {:.3}", contrast(&image)?);
+    println!("contrast after:  {:.3}", contrast(blurred)?);
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! A user's kernel: its WGSL, launched on tensors without gaps.
+//!
+//! A shader knows nothing of offsets and strides, so an operand that has any is copied first. Where
+//! it asks for the length of an array, the binding has exactly the bytes of the tensor.
+
+use smallvec::SmallVec;
+
+use super::elementwise;
+use super::lowering::{Lowering, StepBinding, TensorId, View};
+use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Query};
+use crate::base::{DType, Format, Shape};
+use crate::error::{Error, Result};
+use crate::ir::{self, CustomTensor, CustomWord, Op};
+use crate::kernel::{Access, Constant, KernelSpec, SourceSpec};
+use crate::provider::Word;
+
+/// Kernels of packs.
+pub(super) struct Custom {
+    id: EngineId,
+}
+
+impl Custom {
+    pub(super) fn new() -> Custom {
+        Custom { id: EngineId::new("custom.wgsl") }
+    }
+}
+
+impl Engine for Custom {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn notes(&self, query: &Query) -> Notes {
+        Notes {
+            // Nobody knows in which order its threads add.
+            deterministic: false,
+            compute: super::ComputeMode::F32,
+            needs_compiling: query.is_wgsl(),
+            capturable: true,
+        }
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        let Op::Custom(custom) = query.op else { return Err(OTHER_OPERATION.into()) };
+        let bindings = custom.bindings.len() as u32;
+        if bindings > query.profile.max_storage_buffers {
+            return Err(format!(
+                "kernel {:?} binds {bindings} storage buffers, the device has {}",
+                custom.name, query.profile.max_storage_buffers
+            ));
+        }
+        for binding in custom.bindings.iter().filter(|binding| binding.exact) {
+            let shape = shape_of(custom, binding.tensor);
+            if query.class.bounds(&shape.elements()).is_ok_and(|(low, high)| low == high) {
+                continue;
+            }
+            return Err(format!(
+                "kernel {:?} asks for the length of {}, which changes from run to run here \
+                 ({shape}); give it the size in its parameters",
+                custom.name, binding.name
+            ));
+        }
+        Ok(())
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        Cost { bytes: query.total_bytes(), flops: 0.0, dispatches: 1.0, efficiency: 0.5 }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let Op::Custom(custom) = query.op else {
+            return Err(Error::invalid(format!("{} is no kernel of a user", query.op.name())));
+        };
+        for (axis, groups) in ["x", "y", "z"].iter().zip(&custom.grid) {
+            let (most, have) = (out.class.upper(groups)?, out.profile.max_workgroups_per_dim);
+            if most > u64::from(have) {
+                return Err(Error::unsupported(format!(
+                    "kernel {:?} takes {most} workgroups in {axis}, {} has {have}",
+                    custom.name, out.profile.name
+                )));
+            }
+        }
+        let result = result(query.output, out)?;
+        let mut bindings: SmallVec<[StepBinding; 4]> = SmallVec::new();
+        for binding in &custom.bindings {
+            let tensor = match binding.tensor {
+                CustomTensor::Input(input) => operand(&query.operands[input as usize], out)?,
+                CustomTensor::Output(output) => {
+                    let to = output_view(query, custom, output, &result, out)?;
+                    if !custom.writes_all {
+                        elementwise::fill(0, &to, out)?;
+                    }
+                    to
+                }
+                CustomTensor::InPlace { input, output } => {
+                    let to = output_view(query, custom, output, &result, out)?;
+                    let from = &query.operands[input as usize];
+                    match from.format == Format::Plain(from.dtype) {
+                        true => elementwise::copy(from, &to, out)?,
+                        false => elementwise::convert(from, &to, out)?,
+                    }
+                    to
+                }
+            };
+            let access = match binding.tensor {
+                CustomTensor::Input(_) => Access::Read,
+                _ => Access::ReadWrite,
+            };
+            let (tensor, bytes) = bound(&tensor, binding, out)?;
+            bindings.push(StepBinding { tensor, offset: 0, bytes, access });
+        }
+        let kernel = KernelSpec::Source(SourceSpec {
+            name: custom.name.clone(),
+            wgsl: custom.wgsl.0.to_string(),
+            entry: custom.entry.clone(),
+            bindings: bindings.iter().map(|binding| binding.access).collect(),
+            param_words: custom.params.len() as u32,
+            constants: (custom.constants.iter())
+                .map(|(name, value)| (name.clone(), Constant::F64(value.to_bits())))
+                .collect(),
+        });
+        out.step(kernel, words(custom)?, bindings, custom.grid.clone())?;
+        match result == *query.output {
+            true => Ok(()),
+            false => elementwise::copy(&result, query.output, out),
+        }
+    }
+}
+
+/// The block of parameters, whole vectors of it.
+fn words(custom: &ir::Custom) -> Result<Vec<Word>> {
+    let mut words = Vec::with_capacity(custom.params.len());
+    for word in &custom.params {
+        words.push(match word {
+            CustomWord::Bits(bits) => Word::Bits(*bits),
+            CustomWord::Dim(dim) => Word::dim(dim)?,
+        });
+    }
+    words.resize(words.len().next_multiple_of(4), Word::Bits(0));
+    Ok(words)
+}
+
+fn shape_of(custom: &ir::Custom, tensor: CustomTensor) -> &Shape {
+    match tensor {
+        CustomTensor::Input(input) => &custom.inputs[input as usize].0,
+        CustomTensor::Output(output) | CustomTensor::InPlace { output, .. } => {
+            &custom.outputs[output as usize].0
+        }
+    }
+}
+
+/// Where the node's result is computed: where it belongs, or apart where that is part of something.
+fn result(output: &View, out: &mut Lowering) -> Result<View> {
+    match output.layout.offset.is(0) && output.is_contiguous() {
+        true => Ok(output.clone()),
+        false => out.temp(format!("{}.result", out.label), &output.shape, output.dtype),
+    }
+}
+
+/// The memory of a result: the node's, another node's, or some that nobody reads.
+fn output_view(
+    query: &Query,
+    custom: &ir::Custom,
+    output: u32,
+    result: &View,
+    out: &mut Lowering,
+) -> Result<View> {
+    if output == custom.output {
+        return Ok(result.clone());
+    }
+    if let Some((_, view)) = query.siblings.iter().find(|(number, _)| *number == output) {
+        return Ok(view.clone());
+    }
+    let (shape, dtype) = &custom.outputs[output as usize];
+    out.temp(format!("{}.{output}", out.label), shape, *dtype)
+}
+
+/// An operand from the first byte of its memory on, as plain elements without gaps.
+fn operand(view: &View, out: &mut Lowering) -> Result<View> {
+    if view.format != Format::Plain(view.dtype) {
+        let plain = out.temp(format!("{}.plain", out.label), &view.shape, view.dtype)?;
+        elementwise::convert(view, &plain, out)?;
+        return Ok(plain);
+    }
+    match view.layout.offset.is(0) && view.is_contiguous() {
+        true => Ok(view.clone()),
+        false => out.copied(view),
+    }
+}
+
+/// What is bound: the memory and its bytes. A tensor of no elements is some that nobody reads, as
+/// a binding holds one element at least.
+fn bound(
+    view: &View,
+    binding: &ir::CustomBinding,
+    out: &mut Lowering,
+) -> Result<(TensorId, Option<u64>)> {
+    let (low, elements) = out.class.bounds(&view.shape.elements())?;
+    let fixed = low == elements;
+    let elements = u64::try_from(elements).unwrap_or(0);
+    let least = u64::from(binding.least_bytes);
+    if elements == 0 && least > out.tensors[view.tensor.index()].bytes {
+        let name = format!("{}.empty", out.label);
+        let empty = out.temp(name, &Shape::new([least.div_ceil(4)]), DType::U32)?;
+        return Ok((empty.tensor, None));
+    }
+    // Checked indices stay inside of what is bound, so no more is bound than there is.
+    let exact = elements.saturating_mul(view.dtype.bytes()).max(least).max(4);
+    Ok((view.tensor, fixed.then_some(exact)))
+}

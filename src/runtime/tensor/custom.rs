@@ -1,0 +1,64 @@
+//! Kernels of users.
+
+use std::panic::Location;
+
+use super::Tensor;
+use crate::base::{DType, Shape};
+use crate::error::{Error, Result};
+use crate::ir::{Custom, Op};
+use crate::kernel::pack::Pack;
+use crate::provider::DeviceProfile;
+
+impl Tensor {
+    /// A user's kernel on tensors: its results, in the order of the pack's outputs.
+    ///
+    /// `values` are sizes that no operand tells, and numbers of the uniform block, by name. A
+    /// kernel of several results is launched once where they are computed together
+    /// ([`Tensor::eval`]), else once for each that is read.
+    ///
+    /// ```no_run
+    /// # use warploom::{Runtime, Tensor, kernel::pack::Pack};
+    /// # fn main() -> warploom::Result<()> {
+    /// let blur = Pack::load("examples/packs/blur")?;
+    /// let image = Tensor::rand(&Runtime::auto()?, [480, 640], 1);
+    /// let [soft] = &Tensor::custom(&blur, &[&image], &[("radius", 3.0)])[..] else { return Ok(()) };
+    /// println!("{}", soft.max(..).item::<f32>()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// As with every operation, what is wrong is told by the read: an operand that does not fit, a
+    /// value that is missing or unknown.
+    ///
+    /// # Panics
+    /// Without operands, since nothing then says which device is meant; [`crate::ir::Graph::custom`]
+    /// takes such packs.
+    #[track_caller]
+    pub fn custom(pack: &Pack, operands: &[&Tensor], values: &[(&str, f64)]) -> Vec<Tensor> {
+        let at = Location::caller();
+        assert!(!operands.is_empty(), "pack {} is called without operands", pack.name());
+        let count = pack.outputs().count();
+        if let Some(failed) = operands.iter().find(|operand| operand.node.is_failed()) {
+            return vec![Tensor::clone(failed); count];
+        }
+        let shapes: Vec<(Shape, DType)> =
+            operands.iter().map(|operand| (operand.dims().clone(), operand.dtype())).collect();
+        let record = |custom: Result<Custom, Error>| match custom {
+            Ok(custom) => Tensor::record("custom", at, Op::Custom(Box::new(custom)), operands),
+            Err(error) => Tensor::failed(operands[0].runtime(), "custom", at, error),
+        };
+        let device = operands[0].runtime().device().profile();
+        let custom = pack.call_on(&tuned_name(device), &shapes, values);
+        (0..count as u32)
+            .map(|output| {
+                let custom = custom.as_ref().map_err(Error::duplicate);
+                record(custom.map(|custom| Custom { output, ..custom.clone() }))
+            })
+            .collect()
+    }
+}
+
+/// The name by which the constants that are fastest on a device are kept.
+pub fn tuned_name(profile: &DeviceProfile) -> String {
+    format!("{} {}", profile.provider, profile.name)
+}
