@@ -3,7 +3,7 @@
 //! A pack is read once: the manifest line by line, the shader by naga, and each against the other,
 //! so that what is wrong is told with its file and line before any device sees it. Bindings get the
 //! numbers that kernels of this crate have, in the text, where lines stay what they are. A call
-//! ([`Pack::call`]) binds sizes to the shapes of its operands and gives an [`ir::Custom`], which is
+//! ([`Pack::call`]) binds sizes to the shapes of its operands and gives an [`Custom`](crate::ir::Custom), which is
 //! all that a plan needs: nothing below this module knows of packs.
 //!
 //! Manifests are not trusted: sizes are checked expressions, files are names in the pack's own

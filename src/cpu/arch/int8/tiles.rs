@@ -4,6 +4,7 @@
 //! multiplies four numbers of a row of x, which every lane gets, with the codes of all rows; nothing
 //! is summed across lanes, and scales are vectors. A panel is unpacked once for all rows of x.
 
+use super::super::prefetch;
 use super::staged::{Packing, STAGE, Stage};
 use super::{BLOCK, Factors, Kind, TABLES};
 
@@ -89,9 +90,11 @@ pub(super) unsafe fn product<L: Lanes>(t: &IntTiles, packing: &Packing) {
             std::ptr::write_bytes(t.sums, 0, t.m * L::COUNT);
             for at in (0..runs).step_by(STAGE) {
                 let here = STAGE.min(runs - at);
+                let bytes = here * BLOCK / packing.len * packing.bytes;
                 for lane in 0..lanes {
                     let row = t.w.add((first + lane) * t.row_bytes);
                     let p = row.add(at * BLOCK / packing.len * packing.bytes);
+                    prefetch(p.wrapping_add(L::COUNT * t.row_bytes), bytes);
                     (packing.unpack)(p, here, &mut stage);
                     panel.place::<L>(&stage, packing.kind, here, lane);
                 }
@@ -150,6 +153,10 @@ unsafe fn rows<L: Lanes, const HALVES: bool, const SIGNED: bool>(
         while i + TOGETHER <= t.m {
             some::<L, TOGETHER, HALVES, SIGNED>(t, panel, at, count, i);
             i += TOGETHER;
+        }
+        while i + TOGETHER / 2 <= t.m {
+            some::<L, { TOGETHER / 2 }, HALVES, SIGNED>(t, panel, at, count, i);
+            i += TOGETHER / 2;
         }
         while i < t.m {
             some::<L, 1, HALVES, SIGNED>(t, panel, at, count, i);
