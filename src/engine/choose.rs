@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, EngineId, Heuristic, Knobs, OTHER_OPERATION, Query};
+use super::{Block, Engine, EngineId, Heuristic, Knobs, OTHER_OPERATION, Query};
 use crate::error::{Error, Result};
 
 /// What a caller wants of a choice.
@@ -15,6 +15,8 @@ pub struct Wishes<'a> {
     pub forced: Option<&'a EngineId>,
     /// Engines never to take.
     pub blocked: &'a [EngineId],
+    /// Engines that are known to be wrong, each on its device.
+    pub blocks: &'a [Block],
     /// Values of their knobs.
     pub knobs: &'a Knobs,
 }
@@ -109,9 +111,13 @@ fn can(engine: &dyn Engine, wishes: &Wishes, query: &Query) -> Result<(), String
     if query.is_fused() {
         engine.fuses(query)?;
     }
-    match wishes.blocked.contains(engine.id()) {
-        true => Err("blocked by the caller".into()),
-        false => Ok(()),
+    if wishes.blocked.contains(engine.id()) {
+        return Err("blocked by the caller".into());
+    }
+    let known = |block: &&Block| block.engine == *engine.id() && block.device.is(query.profile);
+    match wishes.blocks.iter().find(known) {
+        Some(block) => Err(block.reason.clone()),
+        None => Ok(()),
     }
 }
 

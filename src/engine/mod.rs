@@ -11,6 +11,7 @@
 mod around;
 mod attention;
 mod attention_split;
+mod block;
 mod body;
 mod choose;
 mod code_operations;
@@ -33,6 +34,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use around::{Around, Attached, SegmentBody};
+pub use block::{Block, DriverKey, ERRATA, Erratum, errata};
 pub use body::{Body, Merged};
 pub use choose::{Candidate, Choice, Verdict, Wishes, choose};
 pub use elementwise::copy;

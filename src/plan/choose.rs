@@ -116,6 +116,7 @@ fn chosen(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
         preferred: &options.preferred,
         forced: forced(draft, group)?,
         blocked: &options.block,
+        blocks: &options.known_wrong,
         knobs: &options.knobs,
     };
     let engines = options.registry.engines().iter().map(|engine| engine.as_ref());

@@ -44,7 +44,7 @@ pub use partition::{Action, PartitionedPlan, Passed, Placement, Segment};
 pub use pattern::merged_weights;
 
 use crate::base::{DType, Shape, ShapeClass, SymbolValues};
-use crate::engine::{EngineId, Heuristic, Knobs, Registry, Roofline, Step, Tensor};
+use crate::engine::{Block, EngineId, Heuristic, Knobs, Registry, Roofline, Step, Tensor};
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op};
 use crate::provider::{DeviceProfile, Recording};
@@ -138,6 +138,8 @@ pub struct Options<'a> {
     pub force: Vec<(Selector, EngineId)>,
     /// Engines never to take.
     pub block: Vec<EngineId>,
+    /// Engines that are known to be wrong on a device, and are never taken there.
+    pub known_wrong: Vec<Block>,
     /// Values of engines' knobs.
     pub knobs: Knobs,
     /// Names of optional passes to leave out.
@@ -180,6 +182,7 @@ impl<'a> Options<'a> {
             preferred: Vec::new(),
             force: Vec::new(),
             block: Vec::new(),
+            known_wrong: Vec::new(),
             knobs: Knobs::default(),
             without: Vec::new(),
             bound: Bound::default(),
