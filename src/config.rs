@@ -74,7 +74,12 @@ pub static XDG_CACHE_HOME: Var =
 /// Where compiled kernels are kept.
 pub static CACHE: Var = Var {
     name: "WARPLOOM_CACHE",
-    help: "folder for compiled kernels, or `off` (default: `warploom` in the user's cache folder)",
+    help: "folder for compiled kernels and findings of `doctor`, or `off` (default: `warploom` in the user's cache folder)",
+};
+/// Whether plans leave out what was found wrong.
+pub static DOCTOR: Var = Var {
+    name: "WARPLOOM_DOCTOR",
+    help: "`off`: plans take engines that `doctor` or the errata say are wrong (default: `on`)",
 };
 /// Where NVRTC is.
 pub static NVRTC: Var = Var {
@@ -87,7 +92,7 @@ pub static API_KEY: Var = Var {
     help: "what clients of `warploom serve` must send as a bearer token",
 };
 /// The table, in the order of the README.
-pub static ALL: [&Var; 16] = [
+pub static ALL: [&Var; 17] = [
     &DEVICE,
     &SYNC,
     &DEBUG,
@@ -102,6 +107,7 @@ pub static ALL: [&Var; 16] = [
     &HF_ENDPOINT,
     &XDG_CACHE_HOME,
     &CACHE,
+    &DOCTOR,
     &NVRTC,
     &API_KEY,
 ];

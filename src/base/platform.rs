@@ -80,3 +80,69 @@ impl Clock {
         return std::time::Duration::ZERO;
     }
 }
+
+/// The folder for what can be made again: the one that `WARPLOOM_CACHE` names, else `warploom` in
+/// the user's cache folder. `None` where the variable says `off`, no such folder is known, and in
+/// a browser.
+pub fn cache_folder() -> Option<std::path::PathBuf> {
+    #[cfg(not(target_arch = "wasm32"))]
+    return match crate::config::var(&crate::config::CACHE).as_deref() {
+        Some("off") => None,
+        Some(folder) => Some(folder.into()),
+        None => {
+            use etcetera::BaseStrategy;
+            let strategy = etcetera::choose_base_strategy().ok();
+            strategy.map(|strategy| strategy.cache_dir().join("warploom"))
+        }
+    };
+    #[cfg(target_arch = "wasm32")]
+    return None;
+}
+
+/// Today in UTC, as `YYYY-MM-DD`; empty in a browser build, which has no clock of the page.
+pub fn date() -> String {
+    #[cfg(not(target_arch = "wasm32"))]
+    {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let (year, month, day) = civil(now.unwrap_or_default().as_secs() / 86_400);
+        format!("{year:04}-{month:02}-{day:02}")
+    }
+    #[cfg(target_arch = "wasm32")]
+    String::new()
+}
+
+/// Year, month and day of a day since 1970-01-01, in the Gregorian calendar.
+#[cfg(not(target_arch = "wasm32"))]
+fn civil(mut day: u64) -> (u64, usize, u64) {
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    while day >= 365 + u64::from(leap(year)) {
+        day -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let mut month = 0;
+    let days = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    while day >= days[month] {
+        day -= days[month];
+        month += 1;
+    }
+    (year, month + 1, day + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn days_have_dates() {
+        for (day, date) in [
+            (0, (1970, 1, 1)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (20_818, (2026, 12, 31)),
+            (47_541, (2100, 3, 1)),
+        ] {
+            assert_eq!(super::civil(day), date, "day {day}");
+        }
+    }
+}

@@ -5,9 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use etcetera::BaseStrategy;
-
-use crate::config;
+use crate::base::platform;
 
 /// First bytes of a file; another layout takes another mark.
 const MARK: &[u8; 8] = b"wlblob1\n";
@@ -23,14 +21,7 @@ pub(crate) struct BlobCache {
 impl BlobCache {
     /// The cache of a provider, in the folder that `WARPLOOM_CACHE` or the system names.
     pub(crate) fn open(provider: &str) -> BlobCache {
-        let folder = match config::var(&config::CACHE).as_deref() {
-            Some("off") => None,
-            Some(folder) => Some(PathBuf::from(folder)),
-            None => etcetera::choose_base_strategy()
-                .ok()
-                .map(|strategy| strategy.cache_dir().join("warploom")),
-        };
-        BlobCache { folder: folder.map(|folder| folder.join(provider)) }
+        BlobCache { folder: platform::cache_folder().map(|folder| folder.join(provider)) }
     }
 
     /// A cache in this folder.

@@ -11,6 +11,7 @@
 mod analyze;
 mod bandwidth;
 mod batcher;
+mod findings;
 mod instance;
 mod partitioned;
 mod resident;
@@ -22,14 +23,15 @@ use std::sync::Arc;
 
 pub use analyze::AnalyzeOptions;
 pub use batcher::{Batcher, Keep, Pending, Receipt};
+pub use findings::{Findings, Notebook, WrongEngine, known_wrong_on};
 pub use instance::{Instance, Outputs, Workspace};
 pub use partitioned::{PartitionedInstance, run_partitioned};
 pub use resident::{Resident, WeightSource};
-pub use run::{RunOptions, run_graph};
+pub use run::{RunOptions, run_graph, run_plan};
 pub use select::{DetectedDevice, Detection};
 
 use crate::config;
-use crate::engine::{EngineId, Registry};
+use crate::engine::{Block, ERRATA, EngineId, Registry, errata};
 use crate::error::{Error, Result};
 use crate::memory::Pool;
 use crate::plan::Options;
@@ -42,10 +44,22 @@ pub struct Runtime {
     registry: Registry,
     preferred: Vec<EngineId>,
     blocked: Vec<EngineId>,
+    known_wrong: KnownWrong,
     pool: Pool,
     batcher: Arc<Batcher>,
     sync: Sync,
     tensors: tensor::Cache,
+}
+
+/// What a device is known to get wrong.
+#[derive(Default)]
+struct KnownWrong {
+    /// What examinations of it found.
+    found: Vec<Block>,
+    /// Why findings are ignored that are there.
+    ignored: Option<String>,
+    /// Whether the errata hold.
+    errata: bool,
 }
 
 /// When the host waits.
@@ -63,6 +77,7 @@ pub struct RuntimeBuilder {
     device: Option<String>,
     options: OpenOptions,
     sync: Option<Sync>,
+    trusting: bool,
 }
 
 impl RuntimeBuilder {
@@ -93,6 +108,13 @@ impl RuntimeBuilder {
     /// When the host waits.
     pub fn sync(mut self, sync: Sync) -> RuntimeBuilder {
         self.sync = Some(sync);
+        self
+    }
+
+    /// Whether plans take every engine, also those that errata or examinations say are wrong on
+    /// this device: for examining them.
+    pub fn trusting(mut self, trusting: bool) -> RuntimeBuilder {
+        self.trusting = trusting;
         self
     }
 
@@ -137,6 +159,9 @@ impl RuntimeBuilder {
         tracing::info!("{}", detection.startup_line());
         let mut runtime = Runtime::on(device, sync, self.options.memory_budget)?;
         runtime.detection = detection;
+        if self.trusting {
+            runtime.known_wrong = KnownWrong::default();
+        }
         Ok(runtime)
     }
 }
@@ -179,7 +204,10 @@ impl Runtime {
                 .filter(|n| *n > 0)
                 .ok_or_else(|| bad_var(&config::DISPATCHES_PER_SUBMIT, &text))?,
         };
+        let (found, ignored) = findings::remembered(device.profile())?;
+        let errata = config::var(&config::DOCTOR).as_deref() != Some("off");
         Ok(Runtime {
+            known_wrong: KnownWrong { found, ignored, errata },
             detection: Detection::given(device.profile()),
             pool: Pool::new(device.clone(), budget),
             batcher: Arc::new(Batcher::new(device.clone(), threshold)),
@@ -202,9 +230,18 @@ impl Runtime {
         &self.detection
     }
 
-    /// What was asked for, found and selected, in one line.
+    /// What was asked for, found and selected, in one line, with what is known to be wrong here.
     pub fn startup_line(&self) -> String {
-        self.detection.startup_line()
+        let mut line = self.detection.startup_line();
+        let blocks = self.known_wrong();
+        if !blocks.is_empty() {
+            let ids: Vec<&str> = blocks.iter().map(|block| block.engine.as_str()).collect();
+            line += &format!(" known_wrong=[{}]", ids.join(", "));
+        }
+        if let Some(ignored) = &self.known_wrong.ignored {
+            line += &format!(" ({ignored})");
+        }
+        line
     }
 
     /// The engines that plans choose from.
@@ -228,11 +265,30 @@ impl Runtime {
         &self.blocked
     }
 
+    /// Engines that plans leave out on this device because they are known to be wrong: by the
+    /// errata, and by examinations.
+    pub fn known_wrong(&self) -> Vec<Block> {
+        let mut blocks = self.known_wrong.found.clone();
+        if self.known_wrong.errata {
+            blocks.extend(errata(&ERRATA, self.device.profile(), &self.registry));
+        }
+        blocks
+    }
+
+    /// Takes what an examination found in the place of what was found before; plans made from now
+    /// on keep to it.
+    pub fn set_findings(&mut self, findings: &Findings) {
+        self.known_wrong.found = findings.blocks();
+        self.known_wrong.ignored = None;
+        self.tensors.clear();
+    }
+
     /// What plans for this device are made with, unless more is asked for.
     pub fn plan_options(&self) -> Options<'_> {
         let mut options = Options::new(&self.registry);
         options.preferred = self.preferred.clone();
         options.block = self.blocked.clone();
+        options.known_wrong = self.known_wrong();
         options
     }
 

@@ -194,7 +194,9 @@ pub async fn run_partitioned(
     let class = class.cloned().unwrap_or_else(|| ShapeClass::exact(symbols));
     let profiles: Vec<DeviceProfile> =
         runtimes.iter().map(|runtime| runtime.device().profile().clone()).collect();
-    let plan = PartitionedPlan::new(graph, &class, &profiles, placement, &first.plan_options())?;
+    let mut options = first.plan_options();
+    options.known_wrong = runtimes.iter().flat_map(|runtime| runtime.known_wrong()).collect();
+    let plan = PartitionedPlan::new(graph, &class, &profiles, placement, &options)?;
     let mut residents: Vec<Resident> = runtimes.iter().map(|_| Resident::new()).collect();
     let mut states = Vec::new();
     for (slot, (runtime, resident)) in runtimes.iter().zip(&mut residents).enumerate() {

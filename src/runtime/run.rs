@@ -48,14 +48,27 @@ pub async fn run_graph(
     plan_options.preferred.extend_from_slice(&options.preferred);
     plan_options.knobs.clone_from(&options.knobs);
     plan_options.without.clone_from(&options.without);
-    let device = runtime.device();
-    let plan = Plan::new(graph, &class, device.profile(), &plan_options)?;
+    let plan = Plan::new(graph, &class, runtime.device().profile(), &plan_options)?;
+    run_plan(runtime, graph, plan, symbols, bindings, options.guard).await
+}
 
+/// Runs a plan of a graph once, as [`run_graph`] does; `guard` is [`RunOptions::guard`].
+///
+/// # Errors
+/// As [`run_graph`].
+pub async fn run_plan(
+    runtime: &Runtime,
+    graph: &Graph,
+    plan: Plan,
+    symbols: &SymbolValues,
+    bindings: &BTreeMap<String, Vec<u8>>,
+    guard: bool,
+) -> Result<Outputs> {
     let mut resident = Resident::new();
     let states = fill(runtime, graph, symbols, bindings, &mut resident, &|_| true)?;
-    let guard =
-        if options.guard { u64::from(device.profile().binding_alignment).max(256) } else { 0 };
-    let extra = Extra { guard, poison: options.guard };
+    let alignment = u64::from(runtime.device().profile().binding_alignment);
+    let extra = Extra { guard: if guard { alignment.max(256) } else { 0 }, poison: guard };
+    let guard = extra.guard;
     let (instance, ranges) = Instance::with(runtime, plan, &mut resident, &extra).await?;
     let inputs = instance
         .plan()
