@@ -59,10 +59,12 @@ pub struct Report {
 }
 
 /// Why an answer is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Mismatch {
     /// The first element that is wrong, where it is one of them.
     pub first_bad: Option<usize>,
+    /// What that element should be, and what it is.
+    pub values: Option<[f64; 2]>,
     /// How many elements are wrong.
     pub bad: usize,
     /// In words, with both values.
@@ -78,8 +80,8 @@ impl fmt::Display for Mismatch {
 impl std::error::Error for Mismatch {}
 
 impl Mismatch {
-    fn whole(message: String) -> Mismatch {
-        Mismatch { first_bad: None, bad: 0, message }
+    pub(super) fn whole(message: String) -> Mismatch {
+        Mismatch { first_bad: None, values: None, bad: 0, message }
     }
 }
 
@@ -165,6 +167,7 @@ fn compare_numbers(
     if let Some((i, want, have, error, limit)) = first {
         return Err(Mismatch {
             first_bad: Some(i),
+            values: Some([want, have]),
             bad,
             message: format!(
                 "element {i} {:?} of {shape:?}: expected {want:?}, got {have:?}: error {error:e} \
@@ -237,6 +240,7 @@ mod tests {
             wrong[57] += 1e-2;
             let mismatch = error(&wrong, &tolerance);
             assert_eq!((mismatch.first_bad, mismatch.bad), (Some(57), 1));
+            assert_eq!(mismatch.values, Some([numbers()[57], wrong[57]].map(f64::from)));
             assert!(mismatch.message.contains("element 57 [57]"), "{mismatch}");
             let mut nan = numbers();
             nan[99] = f32::NAN;

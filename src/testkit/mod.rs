@@ -12,6 +12,7 @@
 mod build;
 mod cases;
 mod compare;
+pub mod doctor;
 pub mod fused;
 mod inputs;
 mod memory;

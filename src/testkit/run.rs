@@ -1,11 +1,12 @@
 //! Runs a case through the reference and through something else, and compares.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::build::Case;
-use super::compare::{Report, compare_product};
+use super::compare::{Mismatch, Report, compare_product};
 use crate::base::SymbolValues;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId};
 use crate::reference::{self, Evaluation, Tensor};
 
@@ -44,25 +45,56 @@ pub fn run_case(
         Err(error) if error.is_unsupported() => return Outcome::Unsupported(error.to_string()),
         Err(error) => return Outcome::Fail(format!("{}: {error}", case.name)),
     };
+    match agree(case, &expected, &actual) {
+        Ok(worst) => Outcome::Pass(worst),
+        Err(wrong) => Outcome::Fail(format!("{}: {wrong}", case.name)),
+    }
+}
+
+/// What is wrong with the answer to a case.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Wrong {
+    /// Name of the output or state.
+    pub(super) tensor: String,
+    /// How it differs from the reference.
+    pub(super) mismatch: Mismatch,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.tensor, self.mismatch)
+    }
+}
+
+/// Holds every output and state of an answer to the reference; the worst numbers of them.
+///
+/// # Errors
+/// The first of them that is wrong.
+pub(super) fn agree(
+    case: &Case,
+    expected: &Evaluation<'_>,
+    actual: &NamedBytes,
+) -> Result<Report, Wrong> {
     let mut worst = Report::default();
-    let outputs = case.graph.outputs().iter().map(|(name, id)| {
-        (name, expected.value(*id), magnitude(case, *id, &expected).map_err(|e| e.to_string()))
-    });
+    let outputs = case
+        .graph
+        .outputs()
+        .iter()
+        .map(|(name, id)| (name, expected.value(*id), magnitude(case, *id, expected)));
     let states = expected.states.iter().map(|(name, value)| (name, value, Ok(None)));
     for (name, value, magnitude) in outputs.chain(states) {
-        let report = magnitude.and_then(|magnitude| {
-            let bytes = actual.get(name).ok_or_else(|| "is missing".to_string())?;
-            let tensor = Tensor::from_bytes(value.shape.clone(), value.dtype(), bytes)
-                .map_err(|e| e.to_string())?;
+        let whole = |e: Error| Mismatch::whole(e.to_string());
+        let report = magnitude.map_err(whole).and_then(|magnitude| {
+            let missing = || Mismatch::whole("is missing".into());
+            let bytes = actual.get(name).ok_or_else(missing)?;
+            let tensor =
+                Tensor::from_bytes(value.shape.clone(), value.dtype(), bytes).map_err(whole)?;
             compare_product(value, &tensor, magnitude.as_ref(), &case.tolerance)
-                .map_err(|e| e.to_string())
         });
-        match report {
-            Ok(report) => worst = worse(worst, report),
-            Err(what) => return Outcome::Fail(format!("{}: {name:?}: {what}", case.name)),
-        }
+        let report = report.map_err(|mismatch| Wrong { tensor: name.clone(), mismatch })?;
+        worst = worse(worst, report);
     }
-    Outcome::Pass(worst)
+    Ok(worst)
 }
 
 fn magnitude(case: &Case, id: NodeId, expected: &Evaluation<'_>) -> Result<Option<Tensor>> {
@@ -72,7 +104,7 @@ fn magnitude(case: &Case, id: NodeId, expected: &Evaluation<'_>) -> Result<Optio
     reference::magnitude(&case.graph, id, expected, &case.symbols)
 }
 
-fn worse(a: Report, b: Report) -> Report {
+pub(super) fn worse(a: Report, b: Report) -> Report {
     Report {
         elements: a.elements + b.elements,
         max_error: a.max_error.max(b.max_error),
@@ -123,7 +155,6 @@ pub fn declared(
 mod tests {
     use super::*;
     use crate::base::{Dim, Format};
-    use crate::error::Error;
     use crate::ir::{BinaryOp, Op};
     use crate::testkit::Tolerance;
     use crate::testkit::build::Build;

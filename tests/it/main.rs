@@ -14,6 +14,7 @@ mod cuda;
 mod device_faults;
 mod device_work;
 mod devices;
+mod doctor;
 mod engines;
 mod forward;
 mod fused_exprs;

@@ -1,0 +1,167 @@
+//! Doctor: an engine that is broken on purpose is found with its first wrong number, blocked, left
+//! out by the next plan with the reason in what `explain` prints, and comes back when it is mended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use warploom::Result;
+use warploom::base::ShapeClass;
+use warploom::base::platform::block_on;
+use warploom::engine::{Cost, DriverKey, Engine, EngineId, KnobValues, Lowering, Query};
+use warploom::ir::Op;
+use warploom::plan::Plan;
+use warploom::runtime::{Findings, Notebook, Runtime};
+use warploom::testkit::doctor::{Examination, Finding, Limits, examine};
+use warploom::testkit::{self, Case};
+
+use crate::{devices, tell};
+
+/// The normalisation of this crate under another name, which claims to be faster. While it is
+/// broken it adds 1 to each mean square, so every number comes out too small.
+struct Twin {
+    id: EngineId,
+    inner: Arc<dyn Engine>,
+    broken: Arc<AtomicBool>,
+}
+
+const TWIN: &str = "acme.norm";
+
+impl Engine for Twin {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        self.inner.applies(query)
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        Cost { bytes: 1.0, flops: 1.0, dispatches: 1e-6, ..self.inner.cost(query) }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let op = match query.op {
+            Op::RmsNorm { eps } if self.broken.load(Ordering::Relaxed) => {
+                Op::RmsNorm { eps: eps + 1.0 }
+            }
+            op => op.clone(),
+        };
+        self.inner.lower(&Query { op: &op, knobs: KnobValues::NONE, ..*query }, out)
+    }
+}
+
+/// A runtime with the twin in its registry, and the switch that breaks it.
+fn with_twin(mut runtime: Runtime) -> (Runtime, Arc<AtomicBool>) {
+    let broken = Arc::new(AtomicBool::new(true));
+    let inner = runtime.registry().get(&EngineId::new("catalogue.norm_rms")).unwrap().clone();
+    let twin = Twin { id: EngineId::new(TWIN), inner, broken: broken.clone() };
+    runtime.registry_mut().add(Arc::new(twin)).unwrap();
+    (runtime, broken)
+}
+
+fn norms() -> Vec<Case> {
+    testkit::cases().into_iter().filter(|case| case.name.starts_with("rms_norm/")).collect()
+}
+
+fn examined(runtime: &Runtime, cases: &[Case], limits: &Limits) -> Examination {
+    block_on(examine(runtime, cases, limits, &mut |_, _, _| {})).unwrap()
+}
+
+fn finding<'a>(found: &'a Examination, engine: &str) -> &'a Finding {
+    &found.engines.iter().find(|e| e.engine.as_str() == engine).unwrap().finding
+}
+
+/// The engines of a plan of a case, and what `explain` prints of it.
+fn planned(runtime: &Runtime, case: &Case) -> (Vec<String>, String) {
+    let (class, profile) = (ShapeClass::exact(&case.symbols), runtime.device().profile());
+    let plan = Plan::new(&case.graph, &class, profile, &runtime.plan_options()).unwrap();
+    let engines = plan.choices.iter().filter_map(|choice| choice.engine.as_ref());
+    (engines.map(EngineId::to_string).collect(), plan.explain())
+}
+
+#[test]
+fn a_broken_engine_is_found_left_out_and_comes_back_mended() {
+    let cases = norms();
+    let limits = Limits { seconds: 0.0, cases: 1 };
+    for (label, runtime) in devices::every(false) {
+        let (mut runtime, broken) = with_twin(runtime);
+        let folder = std::env::temp_dir().join(format!("warploom-doctor-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let notebook = Notebook::at(&folder);
+        let device = DriverKey::of(runtime.device().profile());
+        assert!(planned(&runtime, &cases[0]).0.contains(&TWIN.to_string()), "it looks the best");
+
+        let found = examined(&runtime, &cases, &limits);
+        let sick = finding(&found, TWIN);
+        let Finding::Wrong { case, index, expected, got, what, beside, .. } = sick else {
+            panic!("{label}: {sick:?}");
+        };
+        let (index, expected, got) = (index.unwrap(), expected.unwrap(), got.unwrap());
+        assert!(case.starts_with("rms_norm/") && beside.is_empty(), "{label}: {case} {beside:?}");
+        assert!(got.abs() < expected.abs(), "{label}: {got} for {expected}");
+        for part in [format!("element {index} "), format!("{expected:?}"), format!("{got:?}")] {
+            assert!(what.contains(&part), "{label}: {part:?} in {what}");
+        }
+        let right = finding(&found, "catalogue.norm_rms");
+        assert!(matches!(right, Finding::Right { .. }), "{label}: {right:?}");
+        let other = finding(&found, "catalogue.gather");
+        assert!(matches!(other, Finding::NotExamined { .. }), "{label}: {other:?}");
+
+        // What a later process reads is what this one found.
+        let findings = found.findings(None);
+        assert_eq!(findings.wrong.len(), 1, "{label}: {:?}", findings.wrong);
+        notebook.write(&findings).unwrap();
+        let read: Findings = notebook.read(&device).unwrap().unwrap();
+        runtime.set_findings(&read);
+        let (engines, explained) = planned(&runtime, &cases[0]);
+        assert!(!engines.contains(&TWIN.to_string()), "{label}: {engines:?}");
+        let line = explained.lines().find(|line| line.contains("blocked by doctor on 2")).unwrap();
+        assert!(line.contains(TWIN) && line.contains(case), "{label}: {line}");
+        assert!(runtime.startup_line().contains("known_wrong=[acme.norm]"));
+
+        // Another driver of the same device is not meant.
+        let mut options = runtime.plan_options();
+        options.known_wrong[0].device.driver.push_str(" 2");
+        let (class, profile) = (ShapeClass::exact(&cases[0].symbols), runtime.device().profile());
+        let plan = Plan::new(&cases[0].graph, &class, profile, &options).unwrap();
+        assert!(plan.choices.iter().any(|c| c.engine == Some(EngineId::new(TWIN))), "{label}");
+
+        // An examination that does not meet it changes nothing; one that does, mended, does.
+        let none = examined(&runtime, &[], &limits);
+        assert_eq!(none.findings(Some(&read)).wrong, read.wrong);
+        broken.store(false, Ordering::Relaxed);
+        let found = examined(&runtime, &cases, &Limits { seconds: 60.0, cases: 3 });
+        let well = finding(&found, TWIN);
+        assert!(matches!(well, Finding::Right { cases: 3, .. }), "{label}: {well:?}");
+        notebook.write(&found.findings(Some(&read))).unwrap();
+        runtime.set_findings(&notebook.read(&device).unwrap().unwrap());
+        assert!(planned(&runtime, &cases[0]).0.contains(&TWIN.to_string()), "{label}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
+/// The whole table, once for each engine: none is wrong here, and few are not met.
+#[test]
+fn engines_of_this_crate_are_right() {
+    let cases = testkit::cases();
+    for (label, runtime) in devices::every(false) {
+        if devices::sample(runtime.device().profile(), 8) > 1 {
+            continue;
+        }
+        let found = examined(&runtime, &cases, &Limits { seconds: 0.0, cases: 1 });
+        let count = |is: fn(&Finding) -> bool| {
+            found.engines.iter().filter(|examined| is(&examined.finding)).count()
+        };
+        let wrong = found.findings(None).wrong;
+        assert!(wrong.is_empty(), "{label}: {wrong:?}");
+        let right = count(|finding| matches!(finding, Finding::Right { cases: 1, .. }));
+        tell(&format!("doctor: {label}: {right} engines in {:.1} s", found.seconds));
+        assert!(right >= 80, "{label}: {right} of {}", found.engines.len());
+        // What can be met is: who is not has no case that is meant for it, or cannot run here.
+        for examined in &found.engines {
+            if let Finding::NotExamined { why } = &examined.finding {
+                assert!(!why.contains("although"), "{label}: {}: {why}", examined.engine);
+            }
+        }
+    }
+}
