@@ -1,6 +1,7 @@
 //! What the command line takes.
 
 use crate::chat_args::ChatArgs;
+use crate::doctor_args::DoctorArgs;
 use crate::download_args::DownloadArgs;
 use crate::explain_args::ExplainArgs;
 use crate::kernel_args::KernelArgs;
@@ -27,6 +28,7 @@ Examples:
   warploom generate \"Once upon a time\"
   warploom generate --model model.gguf --device cpu \"The capital of France is\"
   warploom devices
+  warploom doctor
   warploom bench --model model.gguf --json
   warploom explain --profile apple-m2
   warploom quantize model-F16.gguf model-Q4_K.gguf --type Q4_K
@@ -39,6 +41,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.";
 pub(crate) enum Command {
     /// List devices, and tell which one is selected and why
     Devices(DevicesArgs),
+    /// Examine a device: every engine against the reference; what is wrong is left out from then on
+    Doctor(DoctorArgs),
     /// Write text that goes on from a prompt
     Generate(GenerateArgs),
     /// Talk with a model

@@ -8,11 +8,12 @@ use anyhow::{Context, bail};
 use std::io::Write;
 use std::path::Path;
 use warploom::base::{ShapeClass, Symbol};
-use warploom::engine::{EngineId, Registry};
+use warploom::engine::{Block, EngineId, Registry};
 use warploom::ir::{self, Graph, NodeId};
 use warploom::llm::{CacheShape, Run, Session, Wanted, class_of};
 use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::DeviceProfile;
+use warploom::runtime::known_wrong_on;
 
 /// Positions of the cache unless the command line says otherwise; a session's own default.
 const CONTEXT: usize = 4096;
@@ -43,13 +44,15 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     if !args.with_device.is_empty() {
-        return over_devices(args, &options, &mut out);
+        return over_devices(args, options, &mut out);
     }
     let plan = match &args.plan {
         Some(path) => Plan::load(&read(path)?).with_context(|| path.display().to_string())?,
         None => {
             let (graph, class) = subject(args)?;
-            Plan::new(&graph, &class, &profile(args)?, &options)?
+            let profile = profile(args)?;
+            options.known_wrong = known_wrong(&profile, &registry)?;
+            Plan::new(&graph, &class, &profile, &options)?
         }
     };
     if let Some(path) = &args.save_plan {
@@ -75,10 +78,19 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// What plans for a device leave out, as a runtime on it would; what cannot be read is told.
+fn known_wrong(profile: &DeviceProfile, registry: &Registry) -> anyhow::Result<Vec<Block>> {
+    let (blocks, ignored) = known_wrong_on(profile, registry)?;
+    if let Some(ignored) = ignored {
+        tell(&ignored);
+    }
+    Ok(blocks)
+}
+
 /// A plan over several devices.
 fn over_devices(
     args: &ExplainArgs,
-    options: &Options,
+    mut options: Options,
     out: &mut impl Write,
 ) -> anyhow::Result<Exit> {
     let (graph, class) = subject(args)?;
@@ -86,7 +98,10 @@ fn over_devices(
     for name in &args.with_device {
         devices.push(named_profile(name)?);
     }
-    let plan = PartitionedPlan::new(&graph, &class, &devices, &args.place_nodes, options)?;
+    for device in &devices {
+        options.known_wrong.extend(known_wrong(device, options.registry)?);
+    }
+    let plan = PartitionedPlan::new(&graph, &class, &devices, &args.place_nodes, &options)?;
     if let Some(path) = &args.save_plan {
         write_file(path, &plan.save()?)?;
         tell(&format!("plan written to {}", path.display()));

@@ -11,6 +11,8 @@ mod chat_args;
 mod chat_commands;
 mod clocked;
 mod devices;
+mod doctor;
+mod doctor_args;
 mod download;
 mod download_args;
 mod engine;
@@ -60,6 +62,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
     notes::init_tracing()?;
     match command {
         Command::Devices(args) => devices::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Chat(args) => chat::run(args),
         Command::Download(args) => download::run(args),

@@ -184,3 +184,57 @@ fn quantize_writes_a_file_and_tells_errors() {
     assert!(text(&packed.stderr).contains("`w.weight`"), "{}", text(&packed.stderr));
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Every engine of the CPU is right; what is remembered is told where it cannot be read, and can
+/// be forgotten.
+#[test]
+fn doctor_reports_and_remembers() {
+    let folder = std::env::temp_dir().join(format!("warploom-cli-doctor-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let with = |doctor: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
+        command.args(args).env("WARPLOOM_CACHE", &folder).env("WARPLOOM_DOCTOR", doctor);
+        command.output().unwrap()
+    };
+    let run = |args: &[&str]| with("on", args);
+    let args = ["doctor", "--device", "cpu", "--seconds", "0"];
+    let unsaved = run(&[&args[..], &["--no-save"]].concat());
+    assert_eq!(unsaved.status.code(), Some(0), "{}", text(&unsaved.stderr));
+    assert!(text(&unsaved.stdout).contains(" 0 wrong"), "{}", text(&unsaved.stdout));
+    assert!(!folder.exists());
+
+    let json = run(&[&args[..], &["--json"]].concat());
+    let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&object["schema"], &object["right"]), (&1.into(), &true.into()));
+    assert_eq!(object["device"]["profile"]["provider"], "cpu");
+    let engines = object["engines"].as_array().unwrap();
+    let right = engines.iter().filter(|engine| engine["finding"] == "right").count();
+    assert!(right >= 80 && engines.len() > right, "{right} of {}", engines.len());
+    let file = object["remembered_in"].as_str().unwrap().to_owned();
+
+    // An engine that is remembered as wrong is left out, and `explain` says why.
+    let kept = std::fs::read_to_string(&file).unwrap();
+    let explain = ["explain", "--device", "cpu", "--all"];
+    let told = text(&run(&explain).stdout);
+    let engine = told.split_whitespace().find(|word| word.starts_with("cpu.")).unwrap();
+    let wrong = format!(r#""wrong": [{{ "engine": "{engine}", "what": "a test says so" }}]"#);
+    std::fs::write(&file, kept.replace("\"wrong\": []", &wrong)).unwrap();
+    let told = text(&run(&explain).stdout);
+    let line = told.lines().find(|line| line.contains("a test says so")).unwrap();
+    assert!(line.contains(engine) && line.contains("blocked by doctor on 2"), "{line}");
+    assert!(!text(&with("off", &explain).stdout).contains("a test says so"));
+    let bad = text(&with("maybe", &explain).stderr);
+    assert!(bad.contains("WARPLOOM_DOCTOR=\"maybe\" is not valid"), "{bad}");
+    let again = text(&run(&args).stdout);
+    assert!(again.contains(&format!("{engine} was wrong and is right again")), "{again}");
+
+    std::fs::write(&file, &kept[..kept.len() / 2]).unwrap();
+    let told = run(&explain);
+    assert_eq!(told.status.code(), Some(0));
+    assert!(text(&told.stderr).contains("findings of doctor are ignored"));
+    for words in ["forgotten cpu:0", "nothing was remembered of cpu:0"] {
+        let forgotten = run(&["doctor", "--device", "cpu", "--forget"]);
+        assert!(text(&forgotten.stderr).contains(words), "{}", text(&forgotten.stderr));
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
