@@ -154,7 +154,8 @@ impl Rows<'_> {
         let x = x.as_ptr().wrapping_add(i * k);
         let factors = factors.as_ptr().wrapping_add(i * TABLES * (k / BLOCK));
         let room = sums.as_mut_ptr();
-        let task = IntTiles { w, row_bytes, rows, k, x, factors, m, y, y_stride, sums: room };
+        let one = IntProduct { w, row_bytes, rows, k, x, factors, y, y_stride };
+        let task = IntTiles { one, m, sums: room };
         // SAFETY: the caller's contract; the sums are this thread's.
         unsafe { tiles(&task, packing) };
         SUMS.set(sums);

@@ -106,18 +106,17 @@ fn products_side_by_side_are_those_of_rounded_numbers() {
             let of = Operands::new(int8, format, rows, m);
             let mut y = vec![f32::NAN; m * (rows + 1)];
             let mut sums = vec![f32::NAN; m * MOST_LANES];
-            let task = IntTiles {
+            let one = IntProduct {
                 w: of.bytes.as_ptr(),
                 row_bytes: of.row_bytes(),
                 rows,
                 k: of.k,
                 x: of.codes.as_ptr(),
                 factors: of.factors.as_ptr(),
-                m,
                 y: y.as_mut_ptr(),
                 y_stride: rows + 1,
-                sums: sums.as_mut_ptr(),
             };
+            let task = IntTiles { one, m, sums: sums.as_mut_ptr() };
             // SAFETY: everything is as large as the task says.
             unsafe { tiles(&task, packing) };
             of.check(&y, &format!("{} side by side, {rows} rows, m {m}", int8.name));

@@ -6,7 +6,7 @@
 
 use super::super::prefetch;
 use super::staged::{Packing, STAGE, Stage};
-use super::{BLOCK, Factors, Kind, TABLES};
+use super::{BLOCK, IntProduct, Kind, TABLES};
 
 /// Most rows of weights side by side.
 pub(in crate::cpu) const MOST_LANES: usize = 16;
@@ -41,21 +41,13 @@ pub(super) trait Lanes {
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
 }
 
-/// A product of packed rows with many rows that were rounded: `y[i * y_stride + r] = w[r] . x[i]`.
+/// A product of packed rows with many rows that were rounded.
 #[derive(Clone, Copy)]
 pub(in crate::cpu) struct IntTiles {
-    /// `rows` rows of `row_bytes` bytes, the first `k` weights of each.
-    pub(in crate::cpu) w: *const u8,
-    pub(in crate::cpu) row_bytes: usize,
-    pub(in crate::cpu) rows: usize,
-    pub(in crate::cpu) k: usize,
-    /// `m` rows of `k` rounded numbers, without gaps.
-    pub(in crate::cpu) x: *const i8,
-    /// Rows of four tables of `k / 32`, without gaps.
-    pub(in crate::cpu) factors: *const Factors,
+    /// Of one row of x and of y; the others follow as it says.
+    pub(in crate::cpu) one: IntProduct,
+    /// Rows of x.
     pub(in crate::cpu) m: usize,
-    pub(in crate::cpu) y: *mut f32,
-    pub(in crate::cpu) y_stride: usize,
     /// Room for `m * MOST_LANES` sums.
     pub(in crate::cpu) sums: *mut f32,
 }
@@ -76,7 +68,7 @@ struct Panel {
 /// `sums` are shared with nobody.
 #[inline(always)]
 pub(super) unsafe fn product<L: Lanes>(t: &IntTiles, packing: &Packing) {
-    let runs = t.k / BLOCK;
+    let runs = t.one.k / BLOCK;
     let mut stage = Stage::new();
     let mut panel = Panel {
         codes: [[0; MOST_LANES * BLOCK]; STAGE],
@@ -85,16 +77,16 @@ pub(super) unsafe fn product<L: Lanes>(t: &IntTiles, packing: &Packing) {
     };
     // SAFETY: rows stay below `rows`, runs below k / 32, rows of x below m.
     unsafe {
-        for first in (0..t.rows).step_by(L::COUNT) {
-            let lanes = L::COUNT.min(t.rows - first);
+        for first in (0..t.one.rows).step_by(L::COUNT) {
+            let lanes = L::COUNT.min(t.one.rows - first);
             std::ptr::write_bytes(t.sums, 0, t.m * L::COUNT);
             for at in (0..runs).step_by(STAGE) {
                 let here = STAGE.min(runs - at);
                 let bytes = here * BLOCK / packing.len * packing.bytes;
                 for lane in 0..lanes {
-                    let row = t.w.add((first + lane) * t.row_bytes);
+                    let row = t.one.w.add((first + lane) * t.one.row_bytes);
                     let p = row.add(at * BLOCK / packing.len * packing.bytes);
-                    prefetch(p.wrapping_add(L::COUNT * t.row_bytes), bytes);
+                    prefetch(p.wrapping_add(L::COUNT * t.one.row_bytes), bytes);
                     (packing.unpack)(p, here, &mut stage);
                     panel.place::<L>(&stage, packing.kind, here, lane);
                 }
@@ -106,7 +98,7 @@ pub(super) unsafe fn product<L: Lanes>(t: &IntTiles, packing: &Packing) {
             }
             for i in 0..t.m {
                 let from = t.sums.add(i * L::COUNT);
-                std::ptr::copy_nonoverlapping(from, t.y.add(i * t.y_stride + first), lanes);
+                std::ptr::copy_nonoverlapping(from, t.one.y.add(i * t.one.y_stride + first), lanes);
             }
         }
     }
@@ -177,13 +169,13 @@ unsafe fn some<L: Lanes, const N: usize, const HALVES: bool, const SIGNED: bool>
     count: usize,
     i: usize,
 ) {
-    let runs = t.k / BLOCK;
+    let runs = t.one.k / BLOCK;
     // SAFETY: the caller's contract; runs stay below `count`, rows below i + N.
     unsafe {
         let mut sums: [L::F; N] = std::array::from_fn(|n| L::get(t.sums.add((i + n) * L::COUNT)));
         for run in 0..count {
-            let x = t.x.add(i * t.k + (at + run) * BLOCK);
-            let factors = t.factors.add(i * TABLES * runs + at + run);
+            let x = t.one.x.add(i * t.one.k + (at + run) * BLOCK);
+            let factors = t.one.factors.add(i * TABLES * runs + at + run);
             let factor =
                 |n: usize, table: usize| L::splat(*factors.add((n * TABLES + table) * runs));
             let codes = panel.codes[run].as_ptr();
@@ -194,7 +186,7 @@ unsafe fn some<L: Lanes, const N: usize, const HALVES: bool, const SIGNED: bool>
                 for quad in half * quads..(half + 1) * quads {
                     let w = L::load(codes.add(quad * QUAD * L::COUNT));
                     for n in 0..N {
-                        let x = x.add(n * t.k + quad * QUAD).cast::<i32>().read_unaligned();
+                        let x = x.add(n * t.one.k + quad * QUAD).cast::<i32>().read_unaligned();
                         acc[n] = L::dot::<SIGNED>(acc[n], w, x);
                     }
                 }

@@ -212,123 +212,112 @@ impl<P: Multiply> Codes for Wide<P> {
     }
 }
 
-/// 16 lanes, with the instruction for products of bytes.
-pub(super) struct Sixteen;
+/// Lanes by the intrinsics that differ in their width alone; `$dot` multiplies and adds.
+macro_rules! lanes {
+    (
+        $(#[$doc:meta])* $name:ident, $count:literal, $moved:literal, $i:ty, $f:ty, $dot:expr,
+        [$zero:ident, $load:ident, $convert:ident, $get:ident, $put:ident, $splat:ident, $mul:ident, $fma:ident]
+    ) => {
+        $(#[$doc])*
+        pub(super) struct $name;
 
-impl Lanes for Sixteen {
-    const COUNT: usize = 16;
-    const MOVED: bool = true;
-    type I = __m512i;
-    type F = __m512;
-    #[inline(always)]
-    unsafe fn none() -> __m512i {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm512_setzero_si512() }
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const u8) -> __m512i {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm512_loadu_si512(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn dot<const SIGNED: bool>(acc: __m512i, w: __m512i, x: i32) -> __m512i {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)) }
-    }
-    #[inline(always)]
-    unsafe fn floats(v: __m512i) -> __m512 {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm512_cvtepi32_ps(v) }
-    }
-    #[inline(always)]
-    unsafe fn get(p: *const f32) -> __m512 {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm512_loadu_ps(p) }
-    }
-    #[inline(always)]
-    unsafe fn put(p: *mut f32, v: __m512) {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm512_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    unsafe fn splat(v: f32) -> __m512 {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm512_set1_ps(v) }
-    }
-    #[inline(always)]
-    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm512_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm512_fmadd_ps(a, b, c) }
-    }
-}
-
-/// Eight lanes, with sums of pairs in 16 bits between.
-pub(super) struct Eight;
-
-impl Lanes for Eight {
-    const COUNT: usize = 8;
-    const MOVED: bool = false;
-    type I = __m256i;
-    type F = __m256;
-    #[inline(always)]
-    unsafe fn none() -> __m256i {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm256_setzero_si256() }
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const u8) -> __m256i {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm256_loadu_si256(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn dot<const SIGNED: bool>(acc: __m256i, w: __m256i, x: i32) -> __m256i {
-        // SAFETY: the contract of `Lanes`. The sign of a code goes to the other number, which is
-        // never -128.
-        unsafe {
-            let x = _mm256_set1_epi32(x);
-            let (w, x) = match SIGNED {
-                true => (_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)),
-                false => (w, x),
-            };
-            _mm256_add_epi32(acc, Pairs::products(w, x))
+        impl Lanes for $name {
+            const COUNT: usize = $count;
+            const MOVED: bool = $moved;
+            type I = $i;
+            type F = $f;
+            #[inline(always)]
+            unsafe fn none() -> $i {
+                // SAFETY: the contract of `Lanes`, here and below.
+                unsafe { $zero() }
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const u8) -> $i {
+                // SAFETY: see above.
+                unsafe { $load(p.cast()) }
+            }
+            #[inline(always)]
+            unsafe fn dot<const SIGNED: bool>(acc: $i, w: $i, x: i32) -> $i {
+                // SAFETY: see above.
+                unsafe { $dot(acc, w, x, SIGNED) }
+            }
+            #[inline(always)]
+            unsafe fn floats(v: $i) -> $f {
+                // SAFETY: see above.
+                unsafe { $convert(v) }
+            }
+            #[inline(always)]
+            unsafe fn get(p: *const f32) -> $f {
+                // SAFETY: see above.
+                unsafe { $get(p) }
+            }
+            #[inline(always)]
+            unsafe fn put(p: *mut f32, v: $f) {
+                // SAFETY: see above.
+                unsafe { $put(p, v) }
+            }
+            #[inline(always)]
+            unsafe fn splat(v: f32) -> $f {
+                // SAFETY: see above.
+                unsafe { $splat(v) }
+            }
+            #[inline(always)]
+            unsafe fn mul(a: $f, b: $f) -> $f {
+                // SAFETY: see above.
+                unsafe { $mul(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn fma(a: $f, b: $f, c: $f) -> $f {
+                // SAFETY: see above.
+                unsafe { $fma(a, b, c) }
+            }
         }
-    }
-    #[inline(always)]
-    unsafe fn floats(v: __m256i) -> __m256 {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm256_cvtepi32_ps(v) }
-    }
-    #[inline(always)]
-    unsafe fn get(p: *const f32) -> __m256 {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm256_loadu_ps(p) }
-    }
-    #[inline(always)]
-    unsafe fn put(p: *mut f32, v: __m256) {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm256_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    unsafe fn splat(v: f32) -> __m256 {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm256_set1_ps(v) }
-    }
-    #[inline(always)]
-    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm256_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
-        // SAFETY: the contract of `Lanes`.
-        unsafe { _mm256_fmadd_ps(a, b, c) }
+    };
+}
+
+/// Adds the products of codes that were moved up with four bytes: one instruction.
+///
+/// # Safety
+/// The contract of [`Lanes`].
+#[inline(always)]
+unsafe fn dot_sixteen(acc: __m512i, w: __m512i, x: i32, _signed: bool) -> __m512i {
+    // SAFETY: the caller's contract.
+    unsafe { _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)) }
+}
+
+/// The same by pairs in 16 bits. The sign of a code goes to the other number, which is never -128.
+///
+/// # Safety
+/// The contract of [`Lanes`].
+#[inline(always)]
+unsafe fn dot_eight(acc: __m256i, w: __m256i, x: i32, signed: bool) -> __m256i {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let x = _mm256_set1_epi32(x);
+        let (w, x) = match signed {
+            true => (_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)),
+            false => (w, x),
+        };
+        _mm256_add_epi32(acc, Pairs::products(w, x))
     }
 }
+
+lanes!(
+    /// 16 lanes, with the instruction for products of bytes.
+    Sixteen, 16, true, __m512i, __m512, dot_sixteen,
+    [
+        _mm512_setzero_si512, _mm512_loadu_si512, _mm512_cvtepi32_ps, _mm512_loadu_ps,
+        _mm512_storeu_ps, _mm512_set1_ps, _mm512_mul_ps, _mm512_fmadd_ps
+    ]
+);
+lanes!(
+    /// Eight lanes, with sums of pairs in 16 bits between.
+    Eight, 8, false, __m256i, __m256, dot_eight,
+    [
+        _mm256_setzero_si256, _mm256_loadu_si256, _mm256_cvtepi32_ps, _mm256_loadu_ps,
+        _mm256_storeu_ps, _mm256_set1_ps, _mm256_mul_ps, _mm256_fmadd_ps
+    ]
+);
 
 /// Products of many rows of x.
 ///
