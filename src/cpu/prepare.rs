@@ -60,7 +60,7 @@ impl Kernel {
                     words += attachment.words(entry.is_linear()) as usize;
                     attached = Some(with);
                 }
-                let halves = asset.defines.iter().any(|define| define == "half_kv");
+                let halves = asset.defines.iter().any(|define| define == catalogue::HALF_KV);
                 let usual = if halves { Format::Plain(DType::F16) } else { Format::F32 };
                 let (body, format) = (Body::Function(function), format.unwrap_or(usual));
                 Ok(Kernel { body, attached, format, bindings, words })

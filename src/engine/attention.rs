@@ -10,7 +10,7 @@ use crate::base::{DType, Dim};
 use crate::error::{Error, Result};
 use crate::ir::{Op, RopePairs};
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::{MAX_HEAD_DIM, POINT_GROUP, PREFILL_TOKENS};
+use crate::kernel::catalogue::{HALF_KV, MAX_HEAD_DIM, POINT_GROUP, PREFILL_TOKENS};
 use crate::provider::{DeviceKind, DeviceProfile};
 
 /// Tokens up to which the decoding kernel is meant.
@@ -153,9 +153,6 @@ impl Engine for Attention {
         )
     }
 }
-
-/// Define of the kernels that read keys and values of f16.
-pub(super) const HALF_KV: &str = "half_kv";
 
 /// Whether the kernels read operands of these types.
 ///

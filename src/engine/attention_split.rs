@@ -4,7 +4,7 @@
 //! number of slices is fixed when planning, from the device and the most keys there can be; how
 //! long they are is known at each run, and slices that a short past leaves empty end at once.
 
-use super::attention::{FEW_TOKENS, HALF_KV, Place, in_quads, operands, reads, spans, units};
+use super::attention::{FEW_TOKENS, Place, in_quads, operands, reads, spans, units};
 use super::knobs::Knob;
 use super::lowering::{Call, Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
@@ -12,7 +12,7 @@ use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::{MAX_HEAD_DIM, MAX_SPLITS};
+use crate::kernel::catalogue::{HALF_KV, MAX_HEAD_DIM, MAX_SPLITS};
 
 /// Slices are multiples of this many keys.
 const GRANULE: u64 = 32;

@@ -4,7 +4,7 @@
 //! into several launches.
 
 use super::attention::units;
-use super::code_operations::code_operations;
+use super::int8_cost::int8_operations;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query, SegmentBody};
@@ -413,7 +413,7 @@ impl Engine for Linear {
         }
         cost.bytes = weight + 4.0 * m * (n + k);
         let each = match self.rounding {
-            Rounding::Inside => code_operations(query.profile, m),
+            Rounding::Inside => int8_operations(query.profile, m),
             _ => 2.0,
         };
         cost.flops = each * m * n * k + before * m * k + after * m * n;

@@ -4,6 +4,7 @@
 use naga::{MathFunction as F, ScalarKind};
 
 use super::number::{bounded, f};
+use super::packing;
 
 /// A built-in function and what its arguments are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,22 +39,7 @@ pub(super) fn form(fun: F) -> Form {
         | F::Refract => Form::Vector,
         F::Modf | F::Frexp => Form::Split,
         F::Transpose | F::Determinant | F::Inverse | F::Outer => Form::Matrix,
-        F::Pack4x8snorm
-        | F::Pack4x8unorm
-        | F::Pack2x16snorm
-        | F::Pack2x16unorm
-        | F::Pack2x16float
-        | F::Pack4xI8
-        | F::Pack4xU8
-        | F::Pack4xI8Clamp
-        | F::Pack4xU8Clamp
-        | F::Unpack4x8snorm
-        | F::Unpack4x8unorm
-        | F::Unpack2x16snorm
-        | F::Unpack2x16unorm
-        | F::Unpack2x16float
-        | F::Unpack4xI8
-        | F::Unpack4xU8 => Form::Packed,
+        fun if packing::is_packing(fun) => Form::Packed,
         _ => Form::Component,
     }
 }

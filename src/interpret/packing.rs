@@ -34,6 +34,21 @@ pub(super) fn packs(fun: F) -> bool {
     )
 }
 
+/// Whether a vector becomes a word, or a word a vector.
+pub(super) fn is_packing(fun: F) -> bool {
+    let unpacks = matches!(
+        fun,
+        F::Unpack4x8snorm
+            | F::Unpack4x8unorm
+            | F::Unpack2x16snorm
+            | F::Unpack2x16unorm
+            | F::Unpack2x16float
+            | F::Unpack4xI8
+            | F::Unpack4xU8
+    );
+    unpacks || packs(fun)
+}
+
 /// The word of these components.
 pub(super) fn pack(fun: F, parts: &[u32]) -> u32 {
     let bits = 32 / parts.len() as u32;

@@ -29,6 +29,8 @@ pub const TILE_SUM: u32 = 204;
 pub const MAX_HEAD_DIM: u32 = 256;
 /// Most slices of the keys that `attn_combine` puts together.
 pub const MAX_SPLITS: u32 = 64;
+/// Define of the attention kernels: keys and values are f16.
+pub const HALF_KV: &str = "half_kv";
 /// Tokens of one workgroup of `attn_prefill`.
 pub const PREFILL_TOKENS: u32 = 64;
 /// Columns of one workgroup of `gather_rows_*` and `scatter_rows`.
@@ -262,7 +264,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
-        defines: &["half_kv", "subgroup", "vec4"],
+        defines: &[HALF_KV, "subgroup", "vec4"],
     },
     Entry {
         name: "attn_prefill",
@@ -271,7 +273,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("HEAD_DIM", 64)],
-        defines: &["half_kv"],
+        defines: &[HALF_KV],
     },
     Entry {
         name: "attn_split",
@@ -283,7 +285,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_SPLIT_PARAMS,
         bindings: &[("q", Read), ("k", Read), ("v", Read), ("part", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
-        defines: &["half_kv", "vec4"],
+        defines: &[HALF_KV, "vec4"],
     },
     Entry {
         name: "attn_combine",
@@ -302,7 +304,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_SPANS_PARAMS,
         bindings: ATTN_SPANS_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
-        defines: &["half_kv", "subgroup", "vec4"],
+        defines: &[HALF_KV, "subgroup", "vec4"],
     },
     Entry {
         name: "attn_split_spans",
@@ -310,7 +312,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_SPLIT_SPANS_PARAMS,
         bindings: &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("part", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
-        defines: &["half_kv", "vec4"],
+        defines: &[HALF_KV, "vec4"],
     },
     Entry {
         name: "attn_combine_spans",

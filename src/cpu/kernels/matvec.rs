@@ -286,6 +286,12 @@ impl Linear<'_> {
         });
     }
 
+    /// The same for segments: where rows of w are read once only, more products wait together.
+    pub(super) fn cut(&self) -> Cut {
+        let rows = if WIDTHS.contains(&self.m) { WAITING } else { self.step() };
+        Cut { grain: (GRAIN / self.k.max(1)).max(1), rows, decode: false }
+    }
+
     /// Rows of w side by side, unpacked once for up to `GROUP` rows of x.
     fn by_lanes(&self, call: &Call<'_>, x: Rows<'_>, to: Store<'_>) {
         call.context.pool.split(self.n, MOST_LANES, MOST_LANES, |rows| {
@@ -305,12 +311,6 @@ impl Linear<'_> {
                 unsafe { x.multiply_many(call, i, GROUP.min(self.m - i), &task) };
             }
         });
-    }
-
-    /// The same for segments: where rows of w are read once only, more products wait together.
-    pub(super) fn cut(&self) -> Cut {
-        let rows = if WIDTHS.contains(&self.m) { WAITING } else { self.step() };
-        Cut { grain: (GRAIN / self.k.max(1)).max(1), rows, decode: false }
     }
 
     /// Rows of w, few enough that they stay in cache for the next rows of x.
