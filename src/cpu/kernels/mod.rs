@@ -38,6 +38,7 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "round_int8" => round::round_int8,
         "softmax" => softmax::softmax,
         "argmax" => softmax::argmax,
+        "argmax_of" => softmax::argmax_of,
         "reduce_sum" => reduce::reduce_sum,
         "reduce_mean" => reduce::reduce_mean,
         "reduce_prod" => reduce::reduce_prod,
