@@ -13,6 +13,7 @@ mod bandwidth;
 mod batcher;
 mod findings;
 mod instance;
+mod kept;
 mod partitioned;
 mod resident;
 mod run;
