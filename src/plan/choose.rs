@@ -2,6 +2,7 @@
 
 use super::draft::{Draft, NodeChoice};
 use super::group::{self, Fused, Group};
+use super::task::Piece;
 use super::{Options, Selector};
 use crate::engine::{
     Around, Choice, EngineId, KnobValues, Lowering, Query, View, Wishes, choose as rank,
@@ -39,6 +40,7 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
                 engine: None,
                 seconds: 0.0,
                 why,
+                tuned: None,
                 candidates: Vec::new(),
             });
             continue;
@@ -49,6 +51,7 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
             engine: Some(choice.engine),
             seconds: choice.seconds,
             why: choice.why,
+            tuned: choice.tuned,
             candidates: choice.candidates,
             label,
         });
@@ -68,7 +71,10 @@ pub(super) fn refused_alone(draft: &mut Draft) -> Result<Vec<(NodeId, String)>> 
         let operands = operands(draft, group);
         let fits = chosen(draft, group, &label).and_then(|choice| {
             let query = query(draft, group, &label, &operands);
-            let knobs = draft.options.knobs.of(&choice.engine);
+            let knobs = match &choice.tuned {
+                Some(tuned) => &tuned.knobs,
+                None => draft.options.knobs.of(&choice.engine),
+            };
             let Some(engine) = draft.options.registry.get(&choice.engine) else { return Ok(()) };
             // What no binding holds shows as it is lowered.
             let mut out = Lowering {
@@ -111,6 +117,9 @@ fn chosen(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
     let operands = operands(draft, group);
     let query = query(draft, group, label, &operands);
     let options = draft.options;
+    let tuned = options.tuned.iter().find(|tuned| tuned.device.is(draft.profile));
+    let tuned = tuned.filter(|tuned| !tuned.choices.is_empty());
+    let tuned = tuned.and_then(|tuned| tuned.choices.get(&Piece::of(&query).key()));
     let wishes = Wishes {
         heuristic: options.heuristic,
         preferred: &options.preferred,
@@ -118,6 +127,7 @@ fn chosen(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
         blocked: &options.block,
         blocks: &options.known_wrong,
         knobs: &options.knobs,
+        tuned,
     };
     let engines = options.registry.engines().iter().map(|engine| engine.as_ref());
     rank(engines, &wishes, &query).map(|(_, choice)| choice).map_err(|e| e.context(label))
@@ -141,7 +151,7 @@ fn known(draft: &Draft) -> Result<()> {
 }
 
 /// The engine that a group must have, for the sake of one of its nodes.
-fn forced<'o>(draft: &Draft<'o>, group: &Group) -> Result<Option<&'o EngineId>> {
+pub(super) fn forced<'o>(draft: &Draft<'o>, group: &Group) -> Result<Option<&'o EngineId>> {
     let options = draft.options;
     let mut found: Option<(&Selector, &EngineId)> = None;
     for (selector, id) in &options.force {
