@@ -33,8 +33,8 @@ pub use resident::{Resident, WeightSource};
 pub use run::{RunOptions, run_graph, run_plan};
 pub use select::{DetectedDevice, Detection};
 pub use tune::{
-    Dropped, Suspect, TuneCache, TuneMode, TuneOptions, TuneProgress, TuneRecord, TuneReport,
-    TuneResult, TunedTask, tuned_on,
+    Dropped, Suspect, Timing, TuneCache, TuneMode, TuneOptions, TuneProgress, TuneRecord,
+    TuneReport, TuneResult, TunedTask, tuned_on,
 };
 
 use tune::Tuning;

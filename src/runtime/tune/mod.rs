@@ -19,4 +19,4 @@ mod search;
 pub use cache::{Suspect, TuneCache, TuneRecord, TunedTask};
 pub use choices::tuned_on;
 pub(super) use choices::{Tuning, files_from_env};
-pub use options::{Dropped, TuneMode, TuneOptions, TuneProgress, TuneReport, TuneResult};
+pub use options::{Dropped, Timing, TuneMode, TuneOptions, TuneProgress, TuneReport, TuneResult};

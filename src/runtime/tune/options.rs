@@ -132,6 +132,15 @@ pub struct TuneResult {
     pub dropped: Vec<Dropped>,
 }
 
+/// What came of one of several ways that were compared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Timing {
+    /// Seconds of each round, at each point of [`Task::points`](crate::plan::Task::points).
+    pub rounds: Vec<Vec<f64>>,
+    /// How its numbers differ from those of the first way, where they do.
+    pub wrong: Option<String>,
+}
+
 /// A candidate that is out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Dropped {

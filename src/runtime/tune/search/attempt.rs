@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::Search;
-use super::bed::{Bed, Runner, Written, written};
-use super::fill::{differ, is_finite};
+use super::bed::{Bed, Runner, Written, agree, written};
+use super::fill::is_finite;
 use super::race::{Fault, Lane, Raced, race};
-use crate::base::ComputeMode;
 use crate::engine::{EngineId, KnobValues, Tuned};
 use crate::plan::Task;
 use crate::runtime::tune::cache::{Suspect, TuneRecord};
@@ -14,8 +13,12 @@ use crate::runtime::tune::options::{Dropped, TuneResult};
 
 /// A candidate must take less than this of the time of the estimate's choice to be preferred to it.
 const GAIN: f64 = 0.98;
+/// And in this share of the rounds: what only noise makes faster is so in about half of them.
+const SURE: f64 = 0.8;
 /// A generation must bring this to be followed by another.
 const STEP: f64 = 0.99;
+/// Rounds of the last comparison, at least.
+const LEAST: usize = 5;
 /// Rounds of a race that only finds the way.
 const FEW: usize = 9;
 
@@ -28,7 +31,8 @@ pub(super) struct Attempt<'s, 'a> {
     pub(super) task: &'s Task,
     pub(super) bed: Bed<'s>,
     pub(super) positive: bool,
-    pub(super) until: Instant,
+    /// When no more ways are looked for, and when the last comparison ends, both about.
+    pub(super) until: [Instant; 2],
     pub(super) result: TuneResult,
     /// What the estimate's choice writes at each point, by tensor.
     pub(super) expected: Written,
@@ -62,7 +66,7 @@ impl Attempt<'_, '_> {
             ways = Vec::new();
             let more =
                 least(&field) < STEP * before || self.tried.len() <= 1 + self.task.engines.len();
-            if !more || Instant::now() > self.until {
+            if !more || Instant::now() > self.until[0] {
                 break;
             }
             for (way, ratio) in leaders {
@@ -148,12 +152,12 @@ impl Attempt<'_, '_> {
         let fresh = !ways.is_empty();
         let limit = self.search.options.run_limit;
         for way in ways {
-            if Instant::now() > self.until && field.len() > 1 {
+            if Instant::now() > self.until[0] && field.len() > 1 {
                 break;
             }
             (self.tell)(self.tried.len());
             match self.check(&way, limit).and_then(|(runner, got)| {
-                self.agrees(&got)
+                agree(self.task, &self.expected, &got)
                     .map(|()| runner)
                     .map_err(|why| Fault::Out(format!("wrong: {why}")))
             }) {
@@ -168,7 +172,7 @@ impl Attempt<'_, '_> {
         if field.len() < 2 || !fresh {
             return Ok(field);
         }
-        let lanes = self.race(&field, (3, FEW))?;
+        let lanes = self.race(&field, (3, FEW), self.until[0])?;
         let mut ranked: Vec<((Way, Runner, f64), Lane)> = field.into_iter().zip(lanes).collect();
         let mut rest = ranked.split_off(1);
         rest.retain(|((way, ..), lane)| {
@@ -185,20 +189,22 @@ impl Attempt<'_, '_> {
     /// The best against the estimate's choice, over all rounds.
     fn decide(&mut self, mut field: Vec<(Way, Runner, f64)>) -> Raced<()> {
         let best = (1..field.len()).min_by(|a, b| field[*a].2.total_cmp(&field[*b].2));
-        let rounds = self.search.options.rounds.max(5);
+        let rounds = self.search.options.rounds.max(LEAST);
         let mut kept = vec![field.remove(0)];
         if let Some(best) = best {
             kept.push(field.swap_remove(best - 1));
         }
-        let lanes = self.race(&kept, (rounds, rounds))?;
+        let lanes = self.race(&kept, (LEAST, rounds), self.until[1])?;
         let ((first, ..), base) = (&kept[0], &lanes[0]);
         if let Some(why) = &base.failed {
             return Err(Fault::Out(why.clone()));
         }
-        let won =
-            kept.iter().zip(&lanes).skip(1).find(|(_, lane)| {
-                lane.failed.is_none() && lane.rounds.len() >= 5 && lane.ratio < GAIN
-            });
+        let won = kept.iter().zip(&lanes).skip(1).find(|(_, lane)| {
+            lane.failed.is_none()
+                && lane.rounds.len() >= LEAST
+                && lane.ratio < GAIN
+                && lane.ahead(base) >= SURE
+        });
         let (way, lane) = won.map_or((first, base), |((way, ..), lane)| (way, lane));
         let registry = self.search.runtime.registry();
         self.result.ratio = lane.ratio;
@@ -213,12 +219,16 @@ impl Attempt<'_, '_> {
         Ok(())
     }
 
-    fn race(&self, field: &[(Way, Runner, f64)], rounds: (usize, usize)) -> Raced<Vec<Lane>> {
+    fn race(
+        &self,
+        field: &[(Way, Runner, f64)],
+        rounds: (usize, usize),
+        until: Instant,
+    ) -> Raced<Vec<Lane>> {
         // Checking leaves the device idle.
         self.bed.warm(&field[0].1, self.search.options.warm_up / 5)?;
         let mut time = |i: usize| self.bed.time(&field[i].1);
-        race(field.len(), rounds, &mut time, &mut || Instant::now() > self.until)
-            .map_err(Fault::Stop)
+        race(field.len(), rounds, &mut time, &mut || Instant::now() > until).map_err(Fault::Stop)
     }
 
     /// Compiles and runs a way once; what it wrote. It is written down before.
@@ -245,21 +255,6 @@ impl Attempt<'_, '_> {
             self.search.keep(more);
         }
         checked
-    }
-
-    /// Whether these are the numbers of the estimate's choice.
-    fn agrees(&self, got: &[Vec<Vec<u8>>]) -> Result<(), String> {
-        let loose = self.task.mode() == Some(ComputeMode::Int8);
-        for (expected, got) in self.expected.iter().zip(got) {
-            for ((name, dtype), (expected, got)) in
-                written(&self.task.contents).iter().zip(expected.iter().zip(got))
-            {
-                if let Some(what) = differ(*dtype, expected, got, loose) {
-                    return Err(format!("{name}: {what}"));
-                }
-            }
-        }
-        Ok(())
     }
 
     fn drop(&mut self, (engine, knobs): Way, why: String) {

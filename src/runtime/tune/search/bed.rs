@@ -7,19 +7,24 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::fill::pattern;
+use super::fill::{differ, pattern};
 use super::race::{Fault, Raced};
-use crate::base::SymbolValues;
 use crate::base::platform::block_on;
+use crate::base::{ComputeMode, SymbolValues};
 use crate::error::{Error, Result};
 use crate::memory::PooledBuffer;
 use crate::plan::{Content, Task, Trial};
-use crate::provider::{Args, BufferRange, Completion, Device, PreparedId, Resource, Usage};
+use crate::provider::{
+    Args, BufferRange, Completion, Device, DeviceKind, PreparedId, Resource, Usage,
+};
 use crate::runtime::Runtime;
 use crate::runtime::tune::TuneOptions;
 
 /// Seconds of one batch of runs, about.
 const BATCH: f64 = 5e-4;
+/// The same, at most: a device on which so many copies of a weight take longer than this is not one
+/// whose caches hold them.
+const LONGEST: f64 = 2e-2;
 /// Launches of one batch, at most: a device has a few thousand in one submit.
 const MOST_LAUNCHES: usize = 2000;
 /// Copies of a weight, at most.
@@ -172,7 +177,9 @@ impl<'a> Bed<'a> {
         let (_, seconds) = self.submit(&once, &self.task.points[0])?;
         let steps = recording.dispatches().max(1);
         let most = (MOST_LAUNCHES / steps).max(1);
-        runner.runs = ((BATCH / seconds.max(1e-7)) as usize).max(self.copies).clamp(1, most);
+        let runs = |time: f64| (time / seconds.max(1e-7)) as usize;
+        let wanted = runs(BATCH).max(self.copies).min(runs(LONGEST));
+        runner.runs = wanted.clamp(1, most);
         let (recording, places) = {
             let rotation = (self.copies, runner.runs);
             runner.trial.recording(&self.task.contents, rotation, self.stamps())
@@ -223,11 +230,15 @@ impl<'a> Bed<'a> {
         self.task.points.iter().map(one).collect()
     }
 
-    /// Keeps the device busy for so long.
+    /// Keeps the device busy for so long; a tenth of it where there is no clock that must rise.
     ///
     /// # Errors
     /// As [`Bed::time`].
     pub(super) fn warm(&self, runner: &Runner, time: Duration) -> Raced<()> {
+        let time = match self.runtime.device().profile().kind {
+            DeviceKind::Discrete | DeviceKind::Integrated => time,
+            DeviceKind::Software | DeviceKind::Cpu | DeviceKind::Null => time / 10,
+        };
         let begin = Instant::now();
         while begin.elapsed() < time {
             self.time(runner)?;
@@ -277,6 +288,26 @@ fn apart<T: Send + 'static>(
         let _ = give.send(work());
     });
     spawned.ok().and_then(|_| take.recv_timeout(limit).ok())
+}
+
+/// Whether a trial wrote the numbers of another one.
+///
+/// # Errors
+/// The first that differs, in words.
+pub(super) fn agree(
+    task: &Task,
+    expected: &Written,
+    got: &Written,
+) -> std::result::Result<(), String> {
+    let (loose, types) = (task.mode() == Some(ComputeMode::Int8), written(&task.contents));
+    for (expected, got) in expected.iter().zip(got) {
+        for ((name, dtype), (expected, got)) in types.iter().zip(expected.iter().zip(got)) {
+            if let Some(what) = differ(*dtype, expected, got, loose) {
+                return Err(format!("{name}: {what}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What tensors a task's results are in, with their types.

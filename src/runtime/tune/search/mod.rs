@@ -2,6 +2,7 @@
 
 mod attempt;
 mod bed;
+mod compare;
 mod fill;
 mod journal;
 mod race;
@@ -23,6 +24,8 @@ use bed::Bed;
 use journal::Journal;
 use race::Fault;
 
+/// The part of a task's time in which ways are looked for; the rest is for the last comparison.
+const SEARCHING: f64 = 0.7;
 /// Seconds of a search before the first run of a plan.
 const AT_FIRST_USE: f64 = 30.0;
 
@@ -205,7 +208,7 @@ impl<'a> Search<'a> {
                 task,
                 bed,
                 positive,
-                until: Instant::now() + share,
+                until: [share.mul_f64(SEARCHING), share].map(|share| Instant::now() + share),
                 result: result.clone(),
                 expected: Vec::new(),
                 tried: Vec::new(),

@@ -19,6 +19,13 @@ pub(super) struct Lane {
 }
 
 impl Lane {
+    /// The share of rounds in which it took less than another one.
+    pub(super) fn ahead(&self, other: &Lane) -> f64 {
+        let pairs = self.rounds.iter().zip(&other.rounds);
+        let won = pairs.filter(|(own, other)| times(own, other) < 1.0).count();
+        won as f64 / self.rounds.len().max(1) as f64
+    }
+
     /// Median seconds at a point.
     pub(super) fn seconds(&self, point: usize) -> f64 {
         median(self.rounds.iter().filter_map(|round| round.get(point)).copied())
@@ -89,12 +96,14 @@ fn weigh(lanes: &mut [Lane]) {
     let Some(first) = lanes.first().map(|lane| lane.rounds.clone()) else { return };
     for lane in lanes.iter_mut().filter(|lane| !lane.out) {
         let pairs = lane.rounds.iter().zip(&first);
-        let ratios = pairs.map(|(own, first)| {
-            let logs: f64 = own.iter().zip(first).map(|(a, b)| (a / b).ln()).sum();
-            (logs / own.len().max(1) as f64).exp()
-        });
-        lane.ratio = median(ratios);
+        lane.ratio = median(pairs.map(|(own, first)| times(own, first)));
     }
+}
+
+/// Times what another one takes in a round: the geometric mean over points.
+fn times(own: &[f64], other: &[f64]) -> f64 {
+    let logs: f64 = own.iter().zip(other).map(|(a, b)| (a / b).ln()).sum();
+    (logs / own.len().max(1) as f64).exp()
 }
 
 /// The middle of some numbers; infinite where there are none.
@@ -130,6 +139,7 @@ mod tests {
         assert!(lanes[2].ratio > lanes[1].ratio && lanes[0].ratio == 1.0);
         assert_eq!(lanes[4].failed.as_deref(), Some("lost its memory"));
         assert!(lanes[0].seconds(1) > 1.5);
+        assert_eq!((lanes[1].ahead(&lanes[0]), lanes[3].ahead(&lanes[0])), (1.0, 0.0));
     }
 
     #[test]
