@@ -1,11 +1,14 @@
 //! An engine for each group, and how much is fused around an anchor.
 
+use std::sync::Arc;
+
 use super::draft::{Draft, NodeChoice};
 use super::group::{self, Fused, Group};
 use super::task::Piece;
 use super::{Options, Selector};
 use crate::engine::{
-    Around, Choice, EngineId, KnobValues, Lowering, Query, View, Wishes, choose as rank,
+    Around, Choice, EngineId, KnobValues, Lowering, Query, TunedChoices, View, Wishes,
+    choose as rank,
 };
 use crate::error::{Error, Result};
 use crate::ir::{NodeId, OpClass};
@@ -45,7 +48,7 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
             });
             continue;
         }
-        let choice = chosen(draft, group, &label)?;
+        let choice = taken(draft, group, &label)?;
         draft.choices.push(NodeChoice {
             node,
             engine: Some(choice.engine),
@@ -71,10 +74,7 @@ pub(super) fn refused_alone(draft: &mut Draft) -> Result<Vec<(NodeId, String)>> 
         let operands = operands(draft, group);
         let fits = chosen(draft, group, &label).and_then(|choice| {
             let query = query(draft, group, &label, &operands);
-            let knobs = match &choice.tuned {
-                Some(tuned) => &tuned.knobs,
-                None => draft.options.knobs.of(&choice.engine),
-            };
+            let knobs = draft.options.knobs.of(&choice.engine);
             let Some(engine) = draft.options.registry.get(&choice.engine) else { return Ok(()) };
             // What no binding holds shows as it is lowered.
             let mut out = Lowering {
@@ -113,12 +113,27 @@ pub(super) fn operands(draft: &Draft, group: &Group) -> Vec<View> {
     views
 }
 
+/// The engine that estimates choose: by it groups are cut.
 fn chosen(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
+    choice(draft, group, label, None)
+}
+
+/// The engine that the plan takes: the one that was measured to be the best for just this group,
+/// else the one that estimates choose.
+fn taken(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
+    let tuned = draft.options.tuned.iter().find(|tuned| tuned.device.is(draft.profile));
+    choice(draft, group, label, tuned.filter(|tuned| !tuned.choices.is_empty()))
+}
+
+fn choice(
+    draft: &Draft,
+    group: &Group,
+    label: &str,
+    tuned: Option<&Arc<TunedChoices>>,
+) -> Result<Choice> {
     let operands = operands(draft, group);
     let query = query(draft, group, label, &operands);
     let options = draft.options;
-    let tuned = options.tuned.iter().find(|tuned| tuned.device.is(draft.profile));
-    let tuned = tuned.filter(|tuned| !tuned.choices.is_empty());
     let tuned = tuned.and_then(|tuned| tuned.choices.get(&Piece::of(&query).key()));
     let wishes = Wishes {
         heuristic: options.heuristic,

@@ -11,6 +11,7 @@ use warploom::engine::{
 };
 use warploom::ir::{Graph, Op, UnaryOp};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
+use warploom::llm::{Session, SessionOptions, Wanted};
 use warploom::plan::{Plan, Task, tasks};
 use warploom::provider::{DeviceKind, Word};
 use warploom::runtime::{
@@ -75,7 +76,7 @@ impl Neg {
     /// thread's loops after 65,536 steps.
     fn work(&self, query: &Query) -> (u32, u32) {
         let (steps, groups) = match query.profile.kind {
-            DeviceKind::Cpu => (200, 150),
+            DeviceKind::Cpu => (200, 1000),
             DeviceKind::Software if query.profile.provider == "opencl" => (2000, 3000),
             DeviceKind::Software => (60_000, 400),
             _ => (1_000_000, 60_000),
@@ -402,4 +403,39 @@ fn a_device_that_executes_nothing_cannot_be_tuned() {
     let runtime = Runtime::builder().device("null").build().unwrap();
     let error: Error = runtime.tune(&[], &quick(), &mut |_| {}).unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("null:0"), "{error}");
+}
+
+/// A session that searches measures before its first run what it lacks, and writes the same text.
+#[test]
+fn a_session_that_searches_does_so_once() {
+    let model = crate::plans::embedded();
+    let folder = Folder::new("session");
+    let start = |mode| {
+        let builder = Runtime::builder().device("cpu").tune(mode);
+        Arc::new(builder.tune_cache(TuneCache::at(&folder.0)).build().unwrap())
+    };
+    let logits = |runtime: &Arc<Runtime>| {
+        let options = SessionOptions { context: Some(32), ..SessionOptions::default() };
+        let mut session =
+            Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
+        session.run_blocking(&[1], Wanted::Logits).unwrap()
+    };
+    let off = logits(&start(TuneMode::Off));
+    let first = start(TuneMode::Search);
+    assert!(first.tuned().choices.is_empty());
+    let searched = logits(&first);
+    let found = first.tuned().choices.len();
+    assert!(found > 2, "{found} tasks");
+    let second = start(TuneMode::Search);
+    assert_eq!(second.tuned().choices, first.tuned().choices);
+    let compiles = second.device().counters().submits;
+    let again = logits(&second);
+    assert!(second.device().counters().submits - compiles < 5, "it searches again");
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    assert_eq!(searched, again);
+    for (a, b) in floats(&off).iter().zip(floats(&searched)) {
+        assert!((a - b).abs() <= 1e-2 * a.abs().max(1.0), "{a} {b}");
+    }
 }

@@ -17,7 +17,7 @@ pub enum TuneMode {
     #[default]
     Cached,
     /// As [`TuneMode::Cached`], and what a session needs and was not measured is, before its first
-    /// run.
+    /// run. In a browser, where nothing may block, nothing is.
     Search,
 }
 
