@@ -74,12 +74,22 @@ pub static XDG_CACHE_HOME: Var =
 /// Where compiled kernels are kept.
 pub static CACHE: Var = Var {
     name: "WARPLOOM_CACHE",
-    help: "folder for compiled kernels and findings of `doctor`, or `off` (default: `warploom` in the user's cache folder)",
+    help: "folder for compiled kernels, findings of `doctor` and of `tune`, or `off` (default: `warploom` in the user's cache folder)",
 };
 /// Whether plans leave out what was found wrong.
 pub static DOCTOR: Var = Var {
     name: "WARPLOOM_DOCTOR",
     help: "`off`: plans take engines that `doctor` or the errata say are wrong (default: `on`)",
+};
+/// Whether plans take what was measured.
+pub static TUNE: Var = Var {
+    name: "WARPLOOM_TUNE",
+    help: "`off`: plans go by estimates alone; `cached` (the default): they take what `tune` measured; `search`: a session measures first what it needs",
+};
+/// Measurements that an application brings.
+pub static TUNE_CACHE: Var = Var {
+    name: "WARPLOOM_TUNE_CACHE",
+    help: "files of `warploom tune --output` to read besides the cache, separated as in `PATH`",
 };
 /// Where NVRTC is.
 pub static NVRTC: Var = Var {
@@ -92,7 +102,7 @@ pub static API_KEY: Var = Var {
     help: "what clients of `warploom serve` must send as a bearer token",
 };
 /// The table, in the order of the README.
-pub static ALL: [&Var; 17] = [
+pub static ALL: [&Var; 19] = [
     &DEVICE,
     &SYNC,
     &DEBUG,
@@ -108,6 +118,8 @@ pub static ALL: [&Var; 17] = [
     &XDG_CACHE_HOME,
     &CACHE,
     &DOCTOR,
+    &TUNE,
+    &TUNE_CACHE,
     &NVRTC,
     &API_KEY,
 ];

@@ -9,6 +9,7 @@ use crate::perplexity_args::PerplexityArgs;
 use crate::quantize_args::QuantizeArgs;
 #[cfg(feature = "serve")]
 use crate::serve_args::ServeArgs;
+use crate::tune_args::TuneArgs;
 use clap::{Args, Parser, Subcommand};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ Examples:
   warploom generate --model model.gguf --device cpu \"The capital of France is\"
   warploom devices
   warploom doctor
+  warploom tune model.gguf
   warploom bench --model model.gguf --json
   warploom explain --profile apple-m2
   warploom quantize model-F16.gguf model-Q4_K.gguf --type Q4_K
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Perplexity(PerplexityArgs),
     /// Tell how a model or graph would run on a device, or how long each step takes there
     Explain(Box<ExplainArgs>),
+    /// Measure which engines are the fastest for a model on a device; plans take them from then on
+    Tune(Box<TuneArgs>),
     /// Make, check and time kernel packs: your own WGSL as an operation
     Kernel(KernelArgs),
     /// Make a model smaller: F16, BF16 or F32 weights to packed ones in a new GGUF file
@@ -239,7 +243,7 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "must be a whole number above 0".into())
 }
 
-fn cache_type(text: &str) -> Result<DType, String> {
+pub(crate) fn cache_type(text: &str) -> Result<DType, String> {
     let types = [DType::F32, DType::F16];
     types.into_iter().find(|t| t.name() == text).ok_or_else(|| "must be f32 or f16".into())
 }
@@ -261,7 +265,7 @@ pub(crate) fn share(text: &str) -> Result<f32, String> {
     number(text, |n| (0.0..=1.0).contains(&n), "a number from 0 to 1")
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let bytes = warploom::config::parse_bytes(text).filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| "must be a number of bytes, such as 512M or 1.5G".into())
 }

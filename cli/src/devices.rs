@@ -34,6 +34,7 @@ fn report(found: &Found) -> anyhow::Result<Value> {
         row["id"] = device.profile.id().into();
         row["selected"] = device.selected.into();
         row["reason"] = device.reason.clone().into();
+        row["tuned"] = device.tuned.into();
         devices.push(row);
     }
     let failures: Vec<Value> =
@@ -69,7 +70,11 @@ fn table(found: &Found) -> String {
     }
     text.push('\n');
     for device in found.devices.iter().filter(shown) {
-        text.push_str(&format!("{}: {}\n", device.profile.id(), device.reason));
+        let tuned = match device.tuned {
+            0 => String::new(),
+            count => format!("; {count} tasks tuned"),
+        };
+        text.push_str(&format!("{}: {}{tuned}\n", device.profile.id(), device.reason));
     }
     for (provider, why) in &found.absent {
         text.push_str(&format!("{provider}: not here: {why}\n"));
@@ -159,6 +164,7 @@ mod tests {
             profile,
             reason: reason.into(),
             selected,
+            tuned: if selected { 7 } else { 0 },
         };
         Found {
             startup_line: "requested=auto detected=[..] selected=webgpu:0".into(),
@@ -179,7 +185,7 @@ mod tests {
             "*  webgpu:0  Test GPU  discrete GPU  1.2     8.0 GB  448.0 GB/s  subgroups 32, f16",
             "   cpu:0     Test CPU  CPU           avx2    -       -           2 units",
             "",
-            "webgpu:0: best",
+            "webgpu:0: best; 7 tasks tuned",
             "cpu:0: second",
             "cuda: not here: no libcuda",
             "requested=auto detected=[..] selected=webgpu:0",

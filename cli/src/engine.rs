@@ -22,7 +22,7 @@ use warploom::llm::{
 };
 use warploom::plan::{Analysis, Plan};
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
-use warploom::runtime::{AnalyzeOptions, Detection, Resident, Runtime};
+use warploom::runtime::{AnalyzeOptions, Detection, Resident, Runtime, tuned_on};
 
 /// What there is, and what was selected.
 pub(crate) struct Found {
@@ -38,6 +38,8 @@ pub(crate) struct FoundDevice {
     pub(crate) profile: DeviceProfile,
     pub(crate) reason: String,
     pub(crate) selected: bool,
+    /// Tasks whose fastest engine was measured here.
+    pub(crate) tuned: usize,
 }
 
 /// What to write.
@@ -128,6 +130,8 @@ pub(crate) fn detect(device: Option<&str>) -> anyhow::Result<Found> {
             .enumerate()
             .filter(|(i, device)| device.rank.is_some() || *i == selected)
             .map(|(i, device)| FoundDevice {
+                // What cannot be read is told by who plans with it.
+                tuned: tuned_on(&device.profile).map_or(0, |(tuned, _)| tuned.choices.len()),
                 profile: device.profile,
                 reason: device.reason.to_owned(),
                 selected: i == selected,

@@ -7,13 +7,14 @@ use crate::notes::tell;
 use anyhow::{Context, bail};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use warploom::base::{ShapeClass, Symbol};
-use warploom::engine::{Block, EngineId, Registry};
+use warploom::engine::{Block, EngineId, Registry, TunedChoices};
 use warploom::ir::{self, Graph, NodeId};
 use warploom::llm::{CacheShape, Run, Session, Wanted, class_of, class_of_each};
 use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::DeviceProfile;
-use warploom::runtime::known_wrong_on;
+use warploom::runtime::{known_wrong_on, tuned_on};
 
 /// Positions of the cache unless the command line says otherwise; a session's own default.
 const CONTEXT: usize = 4096;
@@ -54,6 +55,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
             let (graph, class) = subject(args)?;
             let profile = profile(args)?;
             options.known_wrong = known_wrong(&profile, &registry)?;
+            options.tuned = vec![tuned(&profile)?];
             Plan::new(&graph, &class, &profile, &options)?
         }
     };
@@ -89,6 +91,13 @@ fn known_wrong(profile: &DeviceProfile, registry: &Registry) -> anyhow::Result<V
     Ok(blocks)
 }
 
+/// What was measured on a device, as a runtime on it would take it; what cannot be read is told.
+fn tuned(profile: &DeviceProfile) -> anyhow::Result<Arc<TunedChoices>> {
+    let (choices, ignored) = tuned_on(profile)?;
+    ignored.iter().for_each(|ignored| tell(ignored));
+    Ok(choices)
+}
+
 /// A plan over several devices.
 fn over_devices(
     args: &ExplainArgs,
@@ -102,6 +111,7 @@ fn over_devices(
     }
     for device in &devices {
         options.known_wrong.extend(known_wrong(device, options.registry)?);
+        options.tuned.push(tuned(device)?);
     }
     let plan = PartitionedPlan::new(&graph, &class, &devices, &args.place_nodes, &options)?;
     if let Some(path) = &args.save_plan {

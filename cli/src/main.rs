@@ -32,6 +32,8 @@ mod quantize_args;
 mod serve;
 #[cfg(feature = "serve")]
 mod serve_args;
+mod tune;
+mod tune_args;
 mod units;
 
 use args::{Cli, Command};
@@ -69,6 +71,7 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Bench(args) => bench::run(args),
         Command::Perplexity(args) => perplexity::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Tune(args) => tune::run(args),
         Command::Kernel(args) => kernel::run(args),
         Command::Quantize(args) => quantize::run(args),
         #[cfg(feature = "serve")]

@@ -238,3 +238,57 @@ fn doctor_reports_and_remembers() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// What `tune` finds is kept, taken by plans, told by `explain` and `devices`, shipped, and forgotten.
+#[test]
+fn tune_measures_once_and_is_taken() {
+    let folder = std::env::temp_dir().join(format!("warploom-tune-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let (home, other) = (folder.join("home"), folder.join("other"));
+    let shipped = folder.join("mine.tune");
+    let run = |cache: &std::path::Path, extra: &[(&str, &str)], args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
+        command.args(args).env("WARPLOOM_CACHE", cache).envs(extra.iter().copied());
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+        output
+    };
+    let json =
+        |output: &Output| serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
+    let tune = ["tune", "-d", "cpu", "--classes", "decode", "-c", "64", "--seconds", "0", "--json"];
+    let out = shipped.to_str().unwrap();
+    let first = json(&run(&home, &[], &[&tune[..], &["--output", out]].concat()));
+    let results = first["report"]["results"].as_array().unwrap().len();
+    assert!(results > 2 && first["report"]["known"] == 0, "{first}");
+    assert!(first["kept_in"].as_str().unwrap().ends_with(".tune"), "{first}");
+    let second = json(&run(&home, &[], &tune));
+    assert_eq!(
+        (&second["report"]["known"], &second["report"]["measured"]),
+        (&results.into(), &0.into())
+    );
+
+    let explain = ["explain", "-d", "cpu", "-c", "64"];
+    let told = |cache: &std::path::Path, extra: &[(&str, &str)]| {
+        text(&run(cache, extra, &explain).stdout).contains("tuned: ")
+    };
+    assert!(told(&home, &[]));
+    assert!(!told(&home, &[("WARPLOOM_TUNE", "off")]));
+    assert!(!told(&other, &[]) && told(&other, &[("WARPLOOM_TUNE_CACHE", out)]));
+    let devices = text(&run(&home, &[], &["devices", "-d", "cpu"]).stdout);
+    assert!(devices.contains(&format!("; {results} tasks tuned")), "{devices}");
+    let generate = ["generate", "-d", "cpu", "-c", "64", "-n", "4", "--temperature", "0", "Once"];
+    let line = text(&run(&home, &[], &generate).stderr);
+    assert!(line.contains(&format!(" tuned={results}")), "{line}");
+
+    let bad = Command::new(env!("CARGO_BIN_EXE_warploom"))
+        .args(explain)
+        .env("WARPLOOM_TUNE", "always")
+        .output()
+        .unwrap();
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text(&bad.stderr).contains("WARPLOOM_TUNE=\"always\" is not valid"));
+    run(&home, &[], &["tune", "-d", "cpu", "--forget"]);
+    assert!(!told(&home, &[]));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -9,6 +9,7 @@ pub mod dtype;
 pub mod layout;
 mod mode;
 pub mod platform;
+mod sealed;
 pub mod shape;
 pub mod symbol;
 
@@ -17,5 +18,6 @@ pub use dim::Dim;
 pub use dtype::{DType, Format};
 pub use layout::Layout;
 pub use mode::ComputeMode;
+pub use sealed::Sealed;
 pub use shape::Shape;
 pub use symbol::{Symbol, SymbolValues};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Engine, EngineId, Heuristic, Knobs, OTHER_OPERATION, Query};
+use super::{Block, Engine, EngineId, Heuristic, KnobValues, Knobs, OTHER_OPERATION, Query, Tuned};
 use crate::error::{Error, Result};
 
 /// What a caller wants of a choice.
@@ -19,6 +19,8 @@ pub struct Wishes<'a> {
     pub blocks: &'a [Block],
     /// Values of their knobs.
     pub knobs: &'a Knobs,
+    /// What was measured to be the best, to take where the caller wants nothing else.
+    pub tuned: Option<&'a Tuned>,
 }
 
 /// Why an engine was chosen.
@@ -26,10 +28,12 @@ pub struct Wishes<'a> {
 pub struct Choice {
     /// The engine.
     pub engine: EngineId,
-    /// Estimated seconds.
+    /// Estimated seconds; of a tuned choice, those of the engine that it was measured against.
     pub seconds: f64,
     /// In words.
     pub why: String,
+    /// The choice that was measured, where it was taken.
+    pub tuned: Option<Tuned>,
     /// Every engine that was meant for the operation, in the order of the registry.
     pub candidates: Vec<Candidate>,
 }
@@ -53,7 +57,8 @@ pub enum Verdict {
     Refused(String),
 }
 
-/// The forced engine; or else a preferred one that applies; or else the one that takes least.
+/// The forced engine; or else a preferred one that applies; or else the tuned one, where it still
+/// may be taken; or else the one that takes least by estimate.
 ///
 /// # Errors
 /// Unsupported, with each engine's reason, where none applies or the forced one does not; invalid,
@@ -66,8 +71,12 @@ pub fn choose<'e>(
     let mut best: Option<(&dyn Engine, f64)> = None;
     let mut preferred: Option<(&dyn Engine, f64)> = None;
     let mut candidates: Vec<Candidate> = Vec::new();
+    let mut tuned = wishes.tuned.map(|tuned| (tuned, Err("it is not there".to_string())));
     for engine in engines {
         let id = engine.id();
+        if let Some((tuned, found)) = tuned.as_mut().filter(|(tuned, _)| tuned.engine == *id) {
+            *found = holds(engine, wishes, tuned, query).map(|()| engine);
+        }
         let query = Query { knobs: wishes.knobs.of(id), ..*query };
         let verdict = match can(engine, wishes, &query) {
             Err(reason) if reason == OTHER_OPERATION => continue,
@@ -90,19 +99,39 @@ pub fn choose<'e>(
     let Some((engine, seconds)) = preferred.or(best) else {
         return Err(none(wishes, query, &candidates));
     };
+    let (mut engine, mut taken, mut stale) = (engine, None, String::new());
+    if let (None, None, Some((tuned, found))) = (wishes.forced, preferred, tuned) {
+        match found {
+            Ok(best) => (engine, taken) = (best, Some(tuned.clone())),
+            Err(reason) => stale = format!("; tuned {} is left out: {reason}", tuned.engine),
+        }
+    }
     let engine_id = engine.id().clone();
     let why = match (wishes.forced, preferred) {
         (Some(_), _) => "forced by the caller".into(),
         (None, Some(_)) => "preferred by the caller".into(),
+        (None, None) if taken.is_some() => taken.iter().map(Tuned::why).collect(),
         (None, None) => {
             let applies = |c: &&Candidate| matches!(c.verdict, Verdict::Seconds(_));
             match candidates.iter().filter(applies).count() {
-                1 => "the only one that applies".into(),
-                count => format!("the least of {count} by estimate, {:.1} us", seconds * 1e6),
+                1 => format!("the only one that applies{stale}"),
+                count => {
+                    format!("the least of {count} by estimate, {:.1} us{stale}", seconds * 1e6)
+                }
             }
         }
     };
-    Ok((engine, Choice { engine: engine_id, seconds, why, candidates }))
+    Ok((engine, Choice { engine: engine_id, seconds, why, tuned: taken, candidates }))
+}
+
+/// Whether a tuned choice may be taken for a piece, with the reason where not.
+fn holds(engine: &dyn Engine, wishes: &Wishes, tuned: &Tuned, query: &Query) -> Result<(), String> {
+    if wishes.knobs.of(&tuned.engine) != KnobValues::NONE {
+        return Err("the caller sets its knobs".into());
+    }
+    let query = Query { knobs: &tuned.knobs, ..*query };
+    can(engine, wishes, &query)?;
+    tuned.holds(engine, &query)
 }
 
 /// Whether an engine may execute a piece, with the reason where not.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::EngineId;
 use crate::error::{Error, Result};
@@ -50,7 +50,7 @@ impl fmt::Display for Knob {
 }
 
 /// What is set for one engine, by the names of its knobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KnobValues(BTreeMap<String, u32>);
 
 impl KnobValues {
@@ -60,6 +60,12 @@ impl KnobValues {
     /// The value of a knob, where it is set.
     pub fn get(&self, name: &str) -> Option<u32> {
         self.0.get(name).copied()
+    }
+
+    /// The same with this knob set.
+    pub fn with(mut self, name: impl Into<String>, value: u32) -> KnobValues {
+        self.0.insert(name.into(), value);
+        self
     }
 
     /// Checks every value against the knobs of an engine for one piece.
@@ -82,6 +88,17 @@ impl KnobValues {
                     knob.doc
                 )));
             }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for KnobValues {
+    /// `rows=4 threads=64`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (name, value)) in self.0.iter().enumerate() {
+            let space = if i > 0 { " " } else { "" };
+            write!(f, "{space}{name}={value}")?;
         }
         Ok(())
     }

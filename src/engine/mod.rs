@@ -30,6 +30,7 @@ mod product;
 mod reduce;
 mod registry;
 mod rows;
+mod tuned;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -47,6 +48,7 @@ pub use lowering::{
     Call, Estimate, Lowering, Step, StepBinding, Tensor, TensorId, TensorRole, View, tensor_bytes,
 };
 pub use registry::Registry;
+pub use tuned::{TaskKey, Tuned, TunedChoices};
 
 use crate::base::ShapeClass;
 use crate::error::Result;
@@ -215,6 +217,12 @@ pub const OTHER_OPERATION: &str = "meant for other operations";
 pub trait Engine: Send + Sync {
     /// Its name.
     fn id(&self) -> &EngineId;
+
+    /// Raised when the same query makes it launch something else: what was measured of an older
+    /// version no longer counts.
+    fn version(&self) -> u32 {
+        1
+    }
 
     /// What one should know of it before choosing it for this.
     fn notes(&self, query: &Query) -> Notes {

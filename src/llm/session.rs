@@ -390,6 +390,8 @@ impl Session {
             }
         };
         let class = class_of_kind(kind, self.cache);
+        #[cfg(not(target_arch = "wasm32"))]
+        self.runtime.tune_at_first_use(graph, &class, &self.runtime.plan_options())?;
         let options = self.runtime.plan_options();
         Plan::new(graph, &class, self.runtime.device().profile(), &options)
     }

@@ -87,7 +87,14 @@ fn of(draft: &Draft, group: &Group, choice: &NodeChoice) -> Result<Candidates> {
     for candidate in &choice.candidates {
         let id = candidate.engine.clone();
         match &candidate.verdict {
-            Verdict::Seconds(seconds) => found.can.push(offer(draft, &query, id, *seconds)?),
+            Verdict::Seconds(seconds) => {
+                let taken = choice.engine.as_ref() == Some(&id);
+                let knobs = match taken {
+                    true => choice.knobs(draft.options),
+                    false => draft.options.knobs.of(&id),
+                };
+                found.can.push(offer(draft, &Query { knobs, ..query }, id, *seconds)?);
+            }
             Verdict::Refused(reason) => found.cannot.push((id, reason.clone())),
         }
     }
@@ -99,7 +106,6 @@ fn offer(draft: &Draft, query: &Query, id: EngineId, seconds: f64) -> Result<Off
     let Some(engine) = draft.options.registry.get(&id) else {
         broken_invariant(format_args!("engine {id} was looked at and is not registered"));
     };
-    let query = &Query { knobs: draft.options.knobs.of(&id), ..*query };
     Ok(Offer {
         seconds,
         cost: engine.cost(query),

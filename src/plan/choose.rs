@@ -1,10 +1,14 @@
 //! An engine for each group, and how much is fused around an anchor.
 
+use std::sync::Arc;
+
 use super::draft::{Draft, NodeChoice};
 use super::group::{self, Fused, Group};
+use super::task::Piece;
 use super::{Options, Selector};
 use crate::engine::{
-    Around, Choice, EngineId, KnobValues, Lowering, Query, View, Wishes, choose as rank,
+    Around, Choice, EngineId, KnobValues, Lowering, Query, TunedChoices, View, Wishes,
+    choose as rank,
 };
 use crate::error::{Error, Result};
 use crate::ir::{NodeId, OpClass};
@@ -39,16 +43,18 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
                 engine: None,
                 seconds: 0.0,
                 why,
+                tuned: None,
                 candidates: Vec::new(),
             });
             continue;
         }
-        let choice = chosen(draft, group, &label)?;
+        let choice = taken(draft, group, &label)?;
         draft.choices.push(NodeChoice {
             node,
             engine: Some(choice.engine),
             seconds: choice.seconds,
             why: choice.why,
+            tuned: choice.tuned,
             candidates: choice.candidates,
             label,
         });
@@ -107,10 +113,28 @@ pub(super) fn operands(draft: &Draft, group: &Group) -> Vec<View> {
     views
 }
 
+/// The engine that estimates choose: by it groups are cut.
 fn chosen(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
+    choice(draft, group, label, None)
+}
+
+/// The engine that the plan takes: the one that was measured to be the best for just this group,
+/// else the one that estimates choose.
+fn taken(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
+    let tuned = draft.options.tuned.iter().find(|tuned| tuned.device.is(draft.profile));
+    choice(draft, group, label, tuned.filter(|tuned| !tuned.choices.is_empty()))
+}
+
+fn choice(
+    draft: &Draft,
+    group: &Group,
+    label: &str,
+    tuned: Option<&Arc<TunedChoices>>,
+) -> Result<Choice> {
     let operands = operands(draft, group);
     let query = query(draft, group, label, &operands);
     let options = draft.options;
+    let tuned = tuned.and_then(|tuned| tuned.choices.get(&Piece::of(&query).key()));
     let wishes = Wishes {
         heuristic: options.heuristic,
         preferred: &options.preferred,
@@ -118,6 +142,7 @@ fn chosen(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
         blocked: &options.block,
         blocks: &options.known_wrong,
         knobs: &options.knobs,
+        tuned,
     };
     let engines = options.registry.engines().iter().map(|engine| engine.as_ref());
     rank(engines, &wishes, &query).map(|(_, choice)| choice).map_err(|e| e.context(label))
@@ -141,7 +166,7 @@ fn known(draft: &Draft) -> Result<()> {
 }
 
 /// The engine that a group must have, for the sake of one of its nodes.
-fn forced<'o>(draft: &Draft<'o>, group: &Group) -> Result<Option<&'o EngineId>> {
+pub(super) fn forced<'o>(draft: &Draft<'o>, group: &Group) -> Result<Option<&'o EngineId>> {
     let options = draft.options;
     let mut found: Option<(&Selector, &EngineId)> = None;
     for (selector, id) in &options.force {

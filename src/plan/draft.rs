@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::group::{Deps, Group};
 use super::{Options, PASSES, Pass, Plan, PlanInput, PlanOutput, SlotRole};
 use crate::base::ShapeClass;
-use crate::engine::{Candidate, EngineId, Step, Tensor, TensorId, View};
+use crate::engine::{Candidate, EngineId, KnobValues, Step, Tensor, TensorId, Tuned, View};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId};
 use crate::provider::{DeviceProfile, Recording};
@@ -19,12 +19,26 @@ pub struct NodeChoice {
     pub label: String,
     /// The engine; `None` for a copy that a view needed.
     pub engine: Option<EngineId>,
-    /// Estimated seconds.
+    /// Estimated seconds; of a tuned choice, those of the engine that it was measured against.
     pub seconds: f64,
     /// Why, in words.
     pub why: String,
+    /// The choice that was measured, where it was taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuned: Option<Tuned>,
     /// Every engine that was meant for the operation.
     pub candidates: Vec<Candidate>,
+}
+
+impl NodeChoice {
+    /// How the engine is set: as it was measured, else as the caller wants.
+    pub(super) fn knobs<'k>(&'k self, options: &'k Options) -> &'k KnobValues {
+        match (&self.tuned, &self.engine) {
+            (Some(tuned), _) => &tuned.knobs,
+            (None, Some(engine)) => options.knobs.of(engine),
+            (None, None) => KnobValues::NONE,
+        }
+    }
 }
 
 /// Where a tensor lies: slot of the recording and first byte.

@@ -49,7 +49,7 @@ pub(super) fn note(
 }
 
 /// `f32[1, 576] q4_k[1536, 576] -> f32[1, 1536]`.
-fn shapes(operands: &[View], output: &View) -> String {
+pub(super) fn shapes(operands: &[View], output: &View) -> String {
     let one = |view: &View| format!("{}{}", view.format, view.shape);
     let operands: Vec<String> = operands.iter().map(one).collect();
     format!("{} -> {}", operands.join(" "), one(output))

@@ -104,7 +104,7 @@ fn lower_group(
         broken_invariant(format_args!("engine {id} was chosen and is not registered"));
     };
     let query = query(draft, group, &choice.label, operands);
-    let query = Query { knobs: draft.options.knobs.of(id), siblings, ..query };
+    let query = Query { knobs: choice.knobs(draft.options), siblings, ..query };
     engine.lower(&query, out).map_err(|e| e.context(&choice.label))?;
     Ok(Some(engine.cost(&query)))
 }

@@ -24,12 +24,15 @@ mod partition;
 mod pattern;
 mod schedule;
 mod simplify;
+mod task;
 mod trace;
+mod trial;
 mod verify;
 mod widen;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,9 +45,13 @@ pub use explain::{
 };
 pub use partition::{Action, PartitionedPlan, Passed, Placement, Segment};
 pub use pattern::merged_weights;
+pub use task::{Task, tasks};
+pub use trial::{Content, Fill, Trial};
 
 use crate::base::{DType, Shape, ShapeClass, SymbolValues};
-use crate::engine::{Block, EngineId, Heuristic, Knobs, Registry, Roofline, Step, Tensor};
+use crate::engine::{
+    Block, EngineId, Heuristic, Knobs, Registry, Roofline, Step, Tensor, TunedChoices,
+};
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op};
 use crate::provider::{DeviceProfile, Recording};
@@ -142,6 +149,9 @@ pub struct Options<'a> {
     pub known_wrong: Vec<Block>,
     /// Values of engines' knobs.
     pub knobs: Knobs,
+    /// What was measured, of each device that plans are made for: taken for a piece where nothing above
+    /// says otherwise.
+    pub tuned: Vec<Arc<TunedChoices>>,
     /// Names of optional passes to leave out.
     pub without: Vec<String>,
     /// Which inputs and outputs are buffers on the device instead of bytes of the host.
@@ -184,6 +194,7 @@ impl<'a> Options<'a> {
             block: Vec::new(),
             known_wrong: Vec::new(),
             knobs: Knobs::default(),
+            tuned: Vec::new(),
             without: Vec::new(),
             bound: Bound::default(),
         }

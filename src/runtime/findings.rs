@@ -5,12 +5,11 @@
 //! of another device is told and blocks nothing. It is written under a name of its own and renamed,
 //! so no reader sees half of one.
 
-use std::fs;
-use std::io::{ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::kept::{self, VERSION};
 use crate::base::platform;
 use crate::config;
 use crate::engine::{Block, DriverKey, ERRATA, EngineId, Registry, errata};
@@ -21,8 +20,6 @@ use crate::provider::DeviceProfile;
 const SCHEMA: u32 = 1;
 /// Bytes of a file, at most: many times what all engines of this crate need.
 const MAX_BYTES: u64 = 1 << 20;
-/// This crate's: another version may have mended an engine, or broken it.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The findings about one driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,12 +82,7 @@ impl Notebook {
 
     /// Where findings about a device are kept; `None` where nothing is.
     pub fn path(&self, device: &DriverKey) -> Option<PathBuf> {
-        let mut hasher = blake3::Hasher::new();
-        for part in [VERSION, &device.provider, &device.vendor, &device.name, &device.driver] {
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part.as_bytes());
-        }
-        let name = format!("{}-{}.json", device.provider, &hasher.finalize().to_hex()[..16]);
+        let name = format!("{}.json", kept::stem(device));
         self.folder.as_ref().map(|folder| folder.join(name))
     }
 
@@ -101,17 +93,8 @@ impl Notebook {
     /// layout or version of this crate.
     pub fn read(&self, device: &DriverKey) -> Result<Option<Findings>> {
         let Some(path) = self.path(device) else { return Ok(None) };
-        let bad = |what: String| Error::bad_file(format!("{}: {what}", path.display()));
-        let mut bytes = Vec::new();
-        let file = match fs::File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(bad(error.to_string())),
-        };
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| bad(e.to_string()))?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(bad(format!("more than {MAX_BYTES} bytes")));
-        }
+        let bad = |what: String| kept::bad(&path, what);
+        let Some(bytes) = kept::read(&path, MAX_BYTES)? else { return Ok(None) };
         let found: Findings = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
         if found.schema != SCHEMA || found.version != VERSION {
             return Err(bad(format!(
@@ -134,16 +117,9 @@ impl Notebook {
         let path = self.path(&findings.device).ok_or_else(|| {
             Error::invalid(format!("nothing is kept: {} is off or not known", config::CACHE.name))
         })?;
-        let failed = |e| Error::io(format!("cannot write {}", path.display()), e);
         let text = serde_json::to_vec_pretty(findings)
             .map_err(|e| Error::invalid(format!("findings as JSON: {e}")))?;
-        fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
-        let draft = path.with_extension(format!("{}.draft", std::process::id()));
-        let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path));
-        if written.is_err() {
-            let _ = fs::remove_file(&draft);
-        }
-        written.map_err(failed)?;
+        kept::write(&path, &format!("{}.draft", std::process::id()), &text)?;
         Ok(path)
     }
 
@@ -153,11 +129,7 @@ impl Notebook {
     /// What the system says.
     pub fn forget(&self, device: &DriverKey) -> Result<bool> {
         let Some(path) = self.path(device) else { return Ok(false) };
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(Error::io(format!("cannot remove {}", path.display()), error)),
-        }
+        kept::remove(&path)
     }
 }
 
@@ -197,6 +169,8 @@ pub(super) fn remembered(profile: &DeviceProfile) -> Result<(Vec<Block>, Option<
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn findings() -> Findings {

@@ -2,7 +2,7 @@
 //!
 //! `select` finds providers and picks a device; `resident` keeps weights and states there;
 //! `instance` is a plan made ready on it, `partitioned` one over several devices; `batcher` gathers work into submits; `tensor` is the front
-//! end in which operations record and only a read runs. The list of
+//! end in which operations record and only a read runs; `tune` measures which engines are the fastest. The list of
 //! providers in `select` is the only place in the crate that names them.
 //!
 //! Invariant: nothing here waits but reads ([`Instance::read`], [`tensor`]), except under
@@ -13,12 +13,15 @@ mod bandwidth;
 mod batcher;
 mod findings;
 mod instance;
+mod kept;
 mod partitioned;
 mod resident;
 mod run;
 mod select;
 pub mod tensor;
+mod tune;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use analyze::AnalyzeOptions;
@@ -29,9 +32,15 @@ pub use partitioned::{PartitionedInstance, run_partitioned};
 pub use resident::{Resident, WeightSource};
 pub use run::{RunOptions, run_graph, run_plan};
 pub use select::{DetectedDevice, Detection};
+pub use tune::{
+    Dropped, Suspect, Timing, TuneCache, TuneMode, TuneOptions, TuneProgress, TuneRecord,
+    TuneReport, TuneResult, TunedTask, tuned_on,
+};
+
+use tune::Tuning;
 
 use crate::config;
-use crate::engine::{Block, ERRATA, EngineId, Registry, errata};
+use crate::engine::{Block, ERRATA, EngineId, Registry, TunedChoices, errata};
 use crate::error::{Error, Result};
 use crate::memory::Pool;
 use crate::plan::Options;
@@ -49,6 +58,7 @@ pub struct Runtime {
     batcher: Arc<Batcher>,
     sync: Sync,
     tensors: tensor::Cache,
+    tuning: Tuning,
 }
 
 /// What a device is known to get wrong.
@@ -78,6 +88,9 @@ pub struct RuntimeBuilder {
     options: OpenOptions,
     sync: Option<Sync>,
     trusting: bool,
+    tune: Option<TuneMode>,
+    tune_cache: Option<TuneCache>,
+    tune_files: Vec<PathBuf>,
 }
 
 impl RuntimeBuilder {
@@ -115,6 +128,25 @@ impl RuntimeBuilder {
     /// this device: for examining them.
     pub fn trusting(mut self, trusting: bool) -> RuntimeBuilder {
         self.trusting = trusting;
+        self
+    }
+
+    /// What plans do with measurements.
+    pub fn tune(mut self, mode: TuneMode) -> RuntimeBuilder {
+        self.tune = Some(mode);
+        self
+    }
+
+    /// Where measurements are kept, in the place of the user's cache.
+    pub fn tune_cache(mut self, cache: TuneCache) -> RuntimeBuilder {
+        self.tune_cache = Some(cache);
+        self
+    }
+
+    /// A file of measurements to read besides those: one that an application brings. May be called
+    /// for several.
+    pub fn tune_file(mut self, path: impl Into<PathBuf>) -> RuntimeBuilder {
+        self.tune_files.push(path.into());
         self
     }
 
@@ -162,6 +194,13 @@ impl RuntimeBuilder {
         if self.trusting {
             runtime.known_wrong = KnownWrong::default();
         }
+        if self.tune.is_some() || self.tune_cache.is_some() || !self.tune_files.is_empty() {
+            let mode = self.tune.unwrap_or(runtime.tuning.mode);
+            let cache = self.tune_cache.unwrap_or_else(|| runtime.tuning.cache.clone());
+            self.tune_files.extend(tune::files_from_env());
+            let profile = runtime.device.profile();
+            runtime.tuning = Tuning::of(profile, mode, cache, &self.tune_files);
+        }
         Ok(runtime)
     }
 }
@@ -205,6 +244,8 @@ impl Runtime {
                 .ok_or_else(|| bad_var(&config::DISPATCHES_PER_SUBMIT, &text))?,
         };
         let (found, ignored) = findings::remembered(device.profile())?;
+        let (mode, cache) = (TuneMode::from_env()?, TuneCache::of_user());
+        let tuning = Tuning::of(device.profile(), mode, cache, &tune::files_from_env());
         let errata = config::var(&config::DOCTOR).as_deref() != Some("off");
         Ok(Runtime {
             known_wrong: KnownWrong { found, ignored, errata },
@@ -217,6 +258,7 @@ impl Runtime {
             blocked,
             sync,
             tensors: tensor::Cache::default(),
+            tuning,
         })
     }
 
@@ -239,6 +281,13 @@ impl Runtime {
             line += &format!(" known_wrong=[{}]", ids.join(", "));
         }
         if let Some(ignored) = &self.known_wrong.ignored {
+            line += &format!(" ({ignored})");
+        }
+        match self.tuning.choices().choices.len() {
+            0 => {}
+            count => line += &format!(" tuned={count}"),
+        }
+        for ignored in &self.tuning.ignored {
             line += &format!(" ({ignored})");
         }
         line
@@ -283,12 +332,30 @@ impl Runtime {
         self.tensors.clear();
     }
 
+    /// Keeps measurements elsewhere from now on, and takes what is kept there, as the mode says.
+    pub fn set_tuning(&mut self, mode: TuneMode, cache: TuneCache) {
+        self.tuning = Tuning::of(self.device.profile(), mode, cache, &[]);
+        self.tensors.clear();
+    }
+
+    /// The measured choices that plans take.
+    pub fn tuned(&self) -> Arc<TunedChoices> {
+        self.tuning.choices()
+    }
+
+    /// Takes these in their place; plans made from now on keep to them.
+    pub fn set_tuned(&self, choices: TunedChoices) {
+        self.tuning.set(choices);
+        self.tensors.clear();
+    }
+
     /// What plans for this device are made with, unless more is asked for.
     pub fn plan_options(&self) -> Options<'_> {
         let mut options = Options::new(&self.registry);
         options.preferred = self.preferred.clone();
         options.block = self.blocked.clone();
         options.known_wrong = self.known_wrong();
+        options.tuned = vec![self.tuning.choices()];
         options
     }
 

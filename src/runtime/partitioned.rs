@@ -196,6 +196,7 @@ pub async fn run_partitioned(
         runtimes.iter().map(|runtime| runtime.device().profile().clone()).collect();
     let mut options = first.plan_options();
     options.known_wrong = runtimes.iter().flat_map(|runtime| runtime.known_wrong()).collect();
+    options.tuned = runtimes.iter().map(|runtime| runtime.tuned()).collect();
     let plan = PartitionedPlan::new(graph, &class, &profiles, placement, &options)?;
     let mut residents: Vec<Resident> = runtimes.iter().map(|_| Resident::new()).collect();
     let mut states = Vec::new();

@@ -1,7 +1,7 @@
 //! Every device of this machine that tests run on.
 
 use warploom::provider::{DeviceKind, DeviceProfile};
-use warploom::runtime::{Detection, Runtime};
+use warploom::runtime::{Detection, Runtime, RuntimeBuilder, TuneMode};
 
 use crate::tell;
 
@@ -21,7 +21,7 @@ pub(crate) fn wanted(profile: &DeviceProfile) -> bool {
 }
 
 /// Runtimes on every device but null, with all it has, and with `floors` also at WebGPU's
-/// guaranteed limits; no engine is left out for what `doctor` found here. Fails where `WARPLOOM_REQUIRE_WEBGPU` is 1 and none is a wgpu device.
+/// guaranteed limits; neither what `doctor` found here nor what `tune` measured counts. Fails where `WARPLOOM_REQUIRE_WEBGPU` is 1 and none is a wgpu device.
 pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
     let detection = Detection::detect_blocking("auto").unwrap();
     for (provider, error) in &detection.failures {
@@ -30,11 +30,10 @@ pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
     let profiles = detection.devices.iter().filter(|d| d.rank.is_some()).map(|d| &d.profile);
     let mut found = Vec::new();
     for profile in profiles.filter(|profile| wanted(profile)) {
-        let runtime = Runtime::builder().device(profile.id()).trusting(true).build().unwrap();
+        let runtime = untouched(profile).build().unwrap();
         found.push((format!("{} {:?}", profile.id(), profile.name), runtime));
         if floors && profile.provider == "webgpu" {
-            let builder = Runtime::builder().device(profile.id()).trusting(true);
-            let runtime = builder.floor(true).build().unwrap();
+            let runtime = untouched(profile).floor(true).build().unwrap();
             found.push((format!("{} {:?} at the floor", profile.id(), profile.name), runtime));
         }
     }
@@ -46,4 +45,9 @@ pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
         tell("devices: no wgpu device on this machine, only the CPU is covered");
     }
     found
+}
+
+/// A runtime that nothing of this machine but the device decides about.
+fn untouched(profile: &DeviceProfile) -> RuntimeBuilder {
+    Runtime::builder().device(profile.id()).trusting(true).tune(TuneMode::Off)
 }

@@ -66,6 +66,8 @@ mod tensor_runs;
 mod tidy;
 mod translate;
 mod translate_refused;
+mod tune;
+mod tune_cache;
 mod webgpu_faults;
 mod webgpu_host;
 mod wgsl;

@@ -1,0 +1,100 @@
+//! JSON in a file that tells when it is damaged: a line that says what it is, then the rest.
+//!
+//! ```text
+//! warploom-plan 1 <blake3 of the rest, in hex> <bytes of the rest>
+//! {"name":..}
+//! ```
+//!
+//! The checksum finds damage, not malice: what is read is input like any other.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result};
+
+/// Bytes of the first line.
+const MAX_HEAD: usize = 128;
+
+/// One kind of file.
+#[derive(Clone, Copy, Debug)]
+pub struct Sealed {
+    /// Its first word.
+    pub magic: &'static str,
+    /// Version of its layout.
+    pub version: u32,
+    /// What errors call it.
+    pub what: &'static str,
+    /// Bytes, at most.
+    pub max_bytes: usize,
+}
+
+impl Sealed {
+    /// Bad file, with what is wrong.
+    pub fn bad(&self, what: impl std::fmt::Display) -> Error {
+        Error::bad_file(format!("{}: {what}", self.what))
+    }
+
+    /// The bytes of a file. One value always gives the same bytes.
+    ///
+    /// # Errors
+    /// Invalid, for a value that JSON does not hold.
+    pub fn write(&self, value: &impl Serialize) -> Result<Vec<u8>> {
+        let body = serde_json::to_vec(value).map_err(|e| {
+            Error::invalid(format!("{} cannot be written", self.what)).with_source(e)
+        })?;
+        let hash = blake3::hash(&body).to_hex();
+        let mut bytes =
+            format!("{} {} {hash} {}\n", self.magic, self.version, body.len()).into_bytes();
+        bytes.extend(body);
+        Ok(bytes)
+    }
+
+    /// The value in the bytes of a file.
+    ///
+    /// # Errors
+    /// Bad file, saying what is wrong and where: another kind or version, damaged, or not such a
+    /// value.
+    pub fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T> {
+        if bytes.len() > self.max_bytes {
+            return Err(self.bad(format!("{} bytes, at most {}", bytes.len(), self.max_bytes)));
+        }
+        let (head, body) = split(bytes).map_err(|what| self.bad(what))?;
+        let words: Vec<&str> = head.split(' ').collect();
+        let &[magic, version, hash, length] = &words[..] else {
+            let count = words.len();
+            return Err(self.bad(format!("offset 0: {count} words in the first line, not 4")));
+        };
+        if magic != self.magic {
+            let expected = self.magic;
+            return Err(
+                self.bad(format!("offset 0: the magic word is {magic:?}, not {expected:?}"))
+            );
+        }
+        if version != self.version.to_string() {
+            return Err(self.bad(format!("version {version}, this build reads {}", self.version)));
+        }
+        let at = bytes.len() - body.len();
+        if length != body.len().to_string() {
+            let have = body.len();
+            return Err(self.bad(format!("{have} bytes from offset {at} on, not {length}")));
+        }
+        if hash != blake3::hash(body).to_hex().as_str() {
+            return Err(
+                self.bad(format!("the bytes from offset {at} on do not match the checksum"))
+            );
+        }
+        serde_json::from_slice(body).map_err(|e| {
+            // The body is one line, unless somebody wrote it by hand.
+            self.bad(format!("line {}, column {}: {e}", e.line() + 1, e.column()))
+        })
+    }
+}
+
+/// The first line and what follows it.
+fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
+    let end = bytes.iter().take(MAX_HEAD).position(|byte| *byte == b'\n');
+    let end = end.ok_or_else(|| format!("offset 0: no first line in {MAX_HEAD} bytes"))?;
+    let head = std::str::from_utf8(&bytes[..end])
+        .map_err(|e| format!("offset {}: the first line is not text", e.valid_up_to()))?;
+    Ok((head, &bytes[end + 1..]))
+}

@@ -1,0 +1,93 @@
+//! The measured choices that a runtime's plans take.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::cache::{TuneCache, TuneRecord};
+use super::options::TuneMode;
+use crate::config;
+use crate::engine::{DriverKey, TunedChoices};
+use crate::error::Result;
+use crate::provider::DeviceProfile;
+
+/// What a runtime knows of measurements.
+pub(in crate::runtime) struct Tuning {
+    pub(in crate::runtime) mode: TuneMode,
+    pub(in crate::runtime) cache: TuneCache,
+    /// Files that are there and ignored, and why.
+    pub(in crate::runtime) ignored: Vec<String>,
+    choices: RwLock<Arc<TunedChoices>>,
+}
+
+impl Tuning {
+    /// What is kept about a device, and what `files` bring beside that.
+    pub(in crate::runtime) fn of(
+        profile: &DeviceProfile,
+        mode: TuneMode,
+        cache: TuneCache,
+        files: &[PathBuf],
+    ) -> Tuning {
+        let device = DriverKey::of(profile);
+        let (record, ignored) = match mode {
+            TuneMode::Off => (TuneRecord::new(device), Vec::new()),
+            TuneMode::Cached | TuneMode::Search => gather(&device, &cache, files),
+        };
+        let choices = RwLock::new(Arc::new(record.choices()));
+        Tuning { mode, cache, ignored, choices }
+    }
+
+    /// What plans take.
+    pub(in crate::runtime) fn choices(&self) -> Arc<TunedChoices> {
+        self.choices.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(in crate::runtime) fn set(&self, choices: TunedChoices) {
+        *self.choices.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(choices);
+    }
+}
+
+/// Files of `WARPLOOM_TUNE_CACHE`.
+pub(in crate::runtime) fn files_from_env() -> Vec<PathBuf> {
+    let list = config::var(&config::TUNE_CACHE);
+    list.map(|list| std::env::split_paths(&list).collect()).unwrap_or_default()
+}
+
+/// What files bring, then what the user's own record says; and what of it is ignored.
+fn gather(device: &DriverKey, cache: &TuneCache, files: &[PathBuf]) -> (TuneRecord, Vec<String>) {
+    let (mut all, mut ignored) = (TuneRecord::new(device.clone()), Vec::new());
+    let mut ignore = |what: String| {
+        let text = format!("tuned choices are ignored: {what}");
+        tracing::warn!("{text}");
+        ignored.push(text);
+    };
+    for path in files {
+        match TuneRecord::load(path) {
+            Ok(Some(record)) if record.device == *device => all.merge(record),
+            // An application brings one for each device that it knows.
+            Ok(Some(record)) => tracing::debug!(
+                "{} is of {:?} with {:?}",
+                path.display(),
+                record.device.name,
+                record.device.driver
+            ),
+            Ok(None) => ignore(format!("{} is not there", path.display())),
+            Err(error) => ignore(error.to_string()),
+        }
+    }
+    match cache.read(device) {
+        Ok(record) => record.into_iter().for_each(|record| all.merge(record)),
+        Err(error) => ignore(error.to_string()),
+    }
+    (all, ignored)
+}
+
+/// The measured choices that plans for a device take, as a runtime on it would: with
+/// `WARPLOOM_TUNE` and `WARPLOOM_TUNE_CACHE`; and what is there and ignored.
+///
+/// # Errors
+/// Invalid, for a value that `WARPLOOM_TUNE` does not have.
+pub fn tuned_on(profile: &DeviceProfile) -> Result<(Arc<TunedChoices>, Vec<String>)> {
+    let mode = TuneMode::from_env()?;
+    let tuning = Tuning::of(profile, mode, TuneCache::of_user(), &files_from_env());
+    Ok((tuning.choices(), tuning.ignored))
+}

@@ -1,0 +1,153 @@
+//! How to search, and what a search tells.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::config;
+use crate::engine::{EngineId, KnobValues, TaskKey, Tuned};
+use crate::error::Result;
+
+/// What a runtime does with measurements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TuneMode {
+    /// Plans are made by estimates alone.
+    Off,
+    /// Plans take what was measured before.
+    #[default]
+    Cached,
+    /// As [`TuneMode::Cached`], and what a session needs and was not measured is, before its first
+    /// run. In a browser, where nothing may block, nothing is.
+    Search,
+}
+
+impl TuneMode {
+    /// That of `WARPLOOM_TUNE`; [`TuneMode::Cached`] where it is not set.
+    ///
+    /// # Errors
+    /// Invalid, for another value of the variable.
+    pub fn from_env() -> Result<TuneMode> {
+        match config::var(&config::TUNE).as_deref() {
+            None | Some("cached") => Ok(TuneMode::Cached),
+            Some("off") => Ok(TuneMode::Off),
+            Some("search") => Ok(TuneMode::Search),
+            Some(other) => Err(crate::runtime::bad_var(&config::TUNE, other)),
+        }
+    }
+}
+
+/// How to search.
+#[derive(Clone, Debug)]
+pub struct TuneOptions {
+    /// Seconds of the whole search, about. Each task gets its share of what is left, and is
+    /// compared with the estimate's choice whatever that takes.
+    pub seconds: f64,
+    /// Rounds of a comparison, at most.
+    pub rounds: usize,
+    /// How long the device is kept busy before the first figure of a task.
+    pub warm_up: Duration,
+    /// Bytes that runs read in turn before they read the same weights again: beyond what the
+    /// device's caches hold. 0 reads the same ones each time.
+    pub rotate_bytes: u64,
+    /// How long one run of a candidate may take.
+    pub run_limit: Duration,
+    /// How long its kernels may compile.
+    pub compile_limit: Duration,
+    /// After how long the device counts as lost.
+    pub hang_limit: Duration,
+    /// Engines that are tried with their knobs at their defaults, the best by estimate first.
+    pub engines: usize,
+    /// Candidates of one task, at most.
+    pub candidates: usize,
+    /// Whether tasks that were measured before are measured again.
+    pub again: bool,
+}
+
+impl Default for TuneOptions {
+    fn default() -> TuneOptions {
+        TuneOptions {
+            seconds: 120.0,
+            rounds: 21,
+            warm_up: Duration::from_millis(500),
+            rotate_bytes: 128 << 20,
+            run_limit: Duration::from_secs(2),
+            compile_limit: Duration::from_secs(60),
+            hang_limit: Duration::from_secs(30),
+            engines: 6,
+            candidates: 48,
+            again: false,
+        }
+    }
+}
+
+/// Where a search is.
+#[derive(Clone, Copy, Debug)]
+pub struct TuneProgress<'a> {
+    /// Tasks that are done.
+    pub done: usize,
+    /// Tasks in all.
+    pub tasks: usize,
+    /// The one at hand.
+    pub label: &'a str,
+    /// Candidates of it that were looked at.
+    pub candidates: usize,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TuneReport {
+    /// Tasks that were measured before, and not again.
+    pub known: usize,
+    /// Those that were measured, in their order.
+    pub results: Vec<TuneResult>,
+    /// Candidates that ran.
+    pub measured: usize,
+    /// What ended the search before its time: a device that is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
+    /// Why what was found is not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<String>,
+}
+
+/// What came of a task.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TuneResult {
+    /// The task.
+    pub key: TaskKey,
+    /// What the first such piece is called.
+    pub label: String,
+    /// Its operands and result.
+    pub shapes: String,
+    /// Such pieces of the plan.
+    pub count: usize,
+    /// The best; `None` where nothing could be measured.
+    pub tuned: Option<Tuned>,
+    /// Times what the estimate's choice takes, the median over rounds of both; 1 where that is the
+    /// best.
+    pub ratio: f64,
+    /// Candidates that ran.
+    pub measured: usize,
+    /// Candidates that are out for another reason than their speed.
+    pub dropped: Vec<Dropped>,
+}
+
+/// What came of one of several ways that were compared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Timing {
+    /// Seconds of each round, at each point of [`Task::points`](crate::plan::Task::points).
+    pub rounds: Vec<Vec<f64>>,
+    /// How its numbers differ from those of the first way, where they do.
+    pub wrong: Option<String>,
+}
+
+/// A candidate that is out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// The engine.
+    pub engine: EngineId,
+    /// Its knobs.
+    pub knobs: KnobValues,
+    /// Why.
+    pub why: String,
+}

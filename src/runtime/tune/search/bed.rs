@@ -1,0 +1,317 @@
+//! The memory of one task on the device, and trials that run in it.
+//!
+//! Whatever a driver does, the search goes on or ends with a reason: what it is asked for is asked on
+//! a thread of its own, and one that does not come back is left behind.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::fill::{differ, pattern};
+use super::race::{Fault, Raced};
+use crate::base::platform::block_on;
+use crate::base::{ComputeMode, SymbolValues};
+use crate::error::{Error, Result};
+use crate::memory::PooledBuffer;
+use crate::plan::{Content, Task, Trial};
+use crate::provider::{
+    Args, BufferRange, Completion, Device, DeviceKind, PreparedId, Resource, Usage,
+};
+use crate::runtime::Runtime;
+use crate::runtime::tune::TuneOptions;
+
+/// Seconds of one batch of runs, about.
+const BATCH: f64 = 5e-4;
+/// The same, at most: a device on which so many copies of a weight take longer than this is not one
+/// whose caches hold them.
+const LONGEST: f64 = 2e-2;
+/// Launches of one batch, at most: a device has a few thousand in one submit.
+const MOST_LAUNCHES: usize = 2000;
+/// Copies of a weight, at most.
+const MOST_COPIES: u64 = 64;
+/// Bytes of one write.
+const CHUNK: usize = 16 << 20;
+
+/// What a trial wrote: at each point, by tensor.
+pub(super) type Written = Vec<Vec<Vec<u8>>>;
+
+/// Memory of a task.
+pub(super) struct Bed<'a> {
+    runtime: &'a Runtime,
+    task: &'a Task,
+    options: &'a TuneOptions,
+    /// By tensor, then by copy.
+    buffers: Vec<Vec<PooledBuffer>>,
+    copies: usize,
+}
+
+/// Prepared work, given back when dropped.
+struct Prepared {
+    device: Arc<dyn Device>,
+    id: PreparedId,
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.device.free(Resource::Prepared(self.id));
+    }
+}
+
+/// A trial with its own memory, ready to be timed.
+pub(super) struct Runner {
+    trial: Trial,
+    temps: Vec<PooledBuffer>,
+    batch: Option<Prepared>,
+    runs: usize,
+}
+
+impl<'a> Bed<'a> {
+    /// Allocates and fills the memory of a task.
+    ///
+    /// # Errors
+    /// Out of memory, for more than one copy of each tensor; what the device says.
+    pub(super) fn new(
+        runtime: &'a Runtime,
+        task: &'a Task,
+        options: &'a TuneOptions,
+        positive: bool,
+    ) -> Result<Bed<'a>> {
+        let resident: u64 =
+            task.contents.iter().filter(|c| c.resident).map(|content| content.bytes).sum();
+        let wanted = options.rotate_bytes.div_ceil(resident.max(1)).clamp(1, MOST_COPIES);
+        let mut copies = if resident == 0 { 1 } else { wanted as usize };
+        loop {
+            let mut bed = Bed { runtime, task, options, buffers: Vec::new(), copies };
+            match bed.allocate(positive) {
+                Ok(()) => return Ok(bed),
+                Err(error) if error.is_out_of_memory() && copies > 1 => copies = 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn allocate(&mut self, positive: bool) -> Result<()> {
+        for content in &self.task.contents {
+            let count = if content.resident { self.copies } else { 1 };
+            let bytes = pattern(content, positive)?;
+            let mut copies = Vec::new();
+            for _ in 0..count {
+                let buffer = self.runtime.pool().take(content.bytes, Usage::Working)?;
+                self.fill(&buffer, &bytes, content.bytes)?;
+                copies.push(buffer);
+            }
+            self.buffers.push(copies);
+        }
+        Ok(())
+    }
+
+    fn fill(&self, buffer: &PooledBuffer, pattern: &[u8], bytes: u64) -> Result<()> {
+        let mut offset = 0u64;
+        while offset < bytes && !pattern.is_empty() {
+            // Pieces of a pattern that is longer than one write.
+            let at = (offset % pattern.len() as u64) as usize;
+            let most = (bytes - offset).min(CHUNK as u64) as usize;
+            let piece = &pattern[at..(at + most).min(pattern.len())];
+            let to = BufferRange { offset, bytes: piece.len() as u64, ..buffer.range() };
+            self.runtime.device().write(to, piece)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes the first copy of what runs write as it was.
+    fn restore(&self, positive: bool) -> Result<()> {
+        for (i, content) in self.task.contents.iter().enumerate() {
+            if content.written.is_some() {
+                let bytes = pattern(content, positive)?;
+                self.fill(&self.buffers[i][0], &bytes, content.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compiles a trial and runs it once at each point from memory as it was at first, each time
+    /// for `limit` at most; what it wrote at each, by tensor.
+    ///
+    /// # Errors
+    /// As [`Fault`] says, with the reason.
+    pub(super) fn check(
+        &self,
+        trial: Trial,
+        positive: bool,
+        limit: Duration,
+    ) -> Raced<(Runner, Written)> {
+        let (recording, places) = trial.recording(&self.task.contents, (1, 1), false);
+        for spec in recording.kernels.clone() {
+            let device = self.runtime.device().clone();
+            let limit = self.options.compile_limit;
+            let compiled = apart(limit, move || block_on(device.compile(&spec)));
+            match compiled {
+                Some(result) => result.map_err(fault)?,
+                None => return Err(Fault::Out(format!("still compiles after {limit:?}"))),
+            }
+        }
+        let pool = self.runtime.pool();
+        let temps = trial.tensors[trial.own()..].iter();
+        let temps = temps.map(|tensor| pool.take(tensor.bytes, Usage::Working));
+        let temps: Vec<PooledBuffer> = temps.collect::<Result<_>>().map_err(fault)?;
+        let mut runner = Runner { trial, temps, batch: None, runs: 1 };
+        let once = self.prepare(&runner, &recording, &places).map_err(fault)?;
+        let (downloads, tensors) = Trial::downloads(&self.task.contents);
+        let slots: Vec<_> = tensors.iter().map(|i| Some(self.buffers[*i][0].range())).collect();
+        let device = self.runtime.device().clone();
+        let id = device.prepare(&downloads, &slots).map_err(fault)?;
+        let downloads = Prepared { device, id };
+        let mut results = Vec::new();
+        for point in &self.task.points {
+            self.restore(positive).map_err(fault)?;
+            let (_, seconds) = self.submit(&once, point)?;
+            if seconds > limit.as_secs_f64() {
+                return Err(Fault::Out(format!(
+                    "one run takes {seconds:.2} s, more than {limit:?}"
+                )));
+            }
+            results.push(self.submit(&downloads, point)?.0.downloads);
+        }
+        // How long a run takes behind another, for the size of a batch.
+        let (_, seconds) = self.submit(&once, &self.task.points[0])?;
+        let steps = recording.dispatches().max(1);
+        let most = (MOST_LAUNCHES / steps).max(1);
+        let runs = |time: f64| (time / seconds.max(1e-7)) as usize;
+        let wanted = runs(BATCH).max(self.copies).min(runs(LONGEST));
+        runner.runs = wanted.clamp(1, most);
+        let (recording, places) = {
+            let rotation = (self.copies, runner.runs);
+            runner.trial.recording(&self.task.contents, rotation, self.stamps())
+        };
+        runner.batch = Some(self.prepare(&runner, &recording, &places).map_err(fault)?);
+        Ok((runner, results))
+    }
+
+    fn stamps(&self) -> bool {
+        self.runtime.device().profile().has_timestamps
+    }
+
+    /// Prepares a recording of a trial over this memory.
+    fn prepare(
+        &self,
+        runner: &Runner,
+        recording: &crate::provider::Recording,
+        places: &[(usize, usize)],
+    ) -> Result<Prepared> {
+        let own = runner.trial.own();
+        let range = |(tensor, copy): &(usize, usize)| match tensor.checked_sub(own) {
+            Some(temp) => runner.temps[temp].range(),
+            None => self.buffers[*tensor][*copy].range(),
+        };
+        let slots: Vec<_> = places.iter().map(|place| Some(range(place))).collect();
+        let device = self.runtime.device().clone();
+        let id = device.prepare(recording, &slots)?;
+        Ok(Prepared { device, id })
+    }
+
+    /// Seconds of one run of a batch at each point: by the device's clock where it has one.
+    ///
+    /// # Errors
+    /// As [`Fault`] says, with the reason.
+    pub(super) fn time(&self, runner: &Runner) -> Raced<Vec<f64>> {
+        let Some(batch) = &runner.batch else {
+            return Err(Fault::Out("it was not checked".into()));
+        };
+        let one = |point: &SymbolValues| {
+            let (completion, host) = self.submit(batch, point)?;
+            let seconds = match completion.timestamps[..] {
+                [begin, end] if end > begin => (end - begin) as f64 * 1e-9,
+                // A clock that stands still, or none.
+                _ => host,
+            };
+            Ok(seconds.max(1e-9) / runner.runs as f64)
+        };
+        self.task.points.iter().map(one).collect()
+    }
+
+    /// Keeps the device busy for so long; a tenth of it where there is no clock that must rise.
+    ///
+    /// # Errors
+    /// As [`Bed::time`].
+    pub(super) fn warm(&self, runner: &Runner, time: Duration) -> Raced<()> {
+        let time = match self.runtime.device().profile().kind {
+            DeviceKind::Discrete | DeviceKind::Integrated => time,
+            DeviceKind::Software | DeviceKind::Cpu | DeviceKind::Null => time / 10,
+        };
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            self.time(runner)?;
+        }
+        Ok(())
+    }
+
+    /// Submits and waits, for as long as the options allow.
+    fn submit(&self, work: &Prepared, point: &SymbolValues) -> Raced<(Completion, f64)> {
+        let (device, id) = (self.runtime.device().clone(), work.id);
+        let args = Args { symbols: point.clone(), ..Args::default() };
+        let limit = self.options.hang_limit;
+        let done = apart(limit, move || {
+            let begin = Instant::now();
+            let ticket = device.submit(&[(id, args)])?;
+            let completion = block_on(device.wait(ticket))?;
+            Ok((completion, begin.elapsed().as_secs_f64()))
+        });
+        match done {
+            Some(result) => result.map_err(fault),
+            None => {
+                let id = self.runtime.device().profile().id();
+                let text = format!("{id} has not answered for {limit:?}");
+                Err(Fault::Stop(Error::device_lost(text)))
+            }
+        }
+    }
+}
+
+/// Whose fault an error is: a device that is lost is lost for all.
+fn fault(error: Error) -> Fault {
+    match error.is_device_lost() {
+        true => Fault::Stop(error),
+        false => Fault::Out(error.to_string()),
+    }
+}
+
+/// What work on a thread of its own yields; `None` where it takes longer than the limit, or where
+/// it panicked.
+fn apart<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (give, take) = mpsc::sync_channel(1);
+    let spawned = std::thread::Builder::new().name("warploom-tune".into()).spawn(move || {
+        // Nobody listens any more where it came too late.
+        let _ = give.send(work());
+    });
+    spawned.ok().and_then(|_| take.recv_timeout(limit).ok())
+}
+
+/// Whether a trial wrote the numbers of another one.
+///
+/// # Errors
+/// The first that differs, in words.
+pub(super) fn agree(
+    task: &Task,
+    expected: &Written,
+    got: &Written,
+) -> std::result::Result<(), String> {
+    let (loose, types) = (task.mode() == Some(ComputeMode::Int8), written(&task.contents));
+    for (expected, got) in expected.iter().zip(got) {
+        for ((name, dtype), (expected, got)) in types.iter().zip(expected.iter().zip(got)) {
+            if let Some(what) = differ(*dtype, expected, got, loose) {
+                return Err(format!("{name}: {what}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What tensors a task's results are in, with their types.
+pub(super) fn written(contents: &[Content]) -> Vec<(String, crate::base::DType)> {
+    let named = |content: &Content| content.written.map(|dtype| (content.name.clone(), dtype));
+    contents.iter().filter_map(named).collect()
+}

@@ -1,0 +1,233 @@
+//! The search: task after task, each with its share of the time; what is found is kept at once.
+
+mod attempt;
+mod bed;
+mod compare;
+mod fill;
+mod journal;
+mod race;
+
+use std::time::{Duration, Instant};
+
+use crate::base::{ShapeClass, platform};
+use crate::engine::{DriverKey, EngineId, KnobValues, Tuned};
+use crate::error::{Error, Result};
+use crate::ir::Graph;
+use crate::plan::{Options, Task, tasks};
+use crate::provider::DeviceKind;
+use crate::runtime::Runtime;
+use crate::runtime::tune::TuneMode;
+use crate::runtime::tune::cache::{TuneRecord, TunedTask};
+use crate::runtime::tune::options::{Dropped, TuneOptions, TuneProgress, TuneReport, TuneResult};
+use attempt::Attempt;
+use bed::Bed;
+use journal::Journal;
+use race::Fault;
+
+/// The part of a task's time in which ways are looked for; the rest is for the last comparison.
+const SEARCHING: f64 = 0.7;
+/// Seconds of a search before the first run of a plan.
+const AT_FIRST_USE: f64 = 30.0;
+
+impl Runtime {
+    /// Searches the fastest engine for each task that is not known yet. Plans made from now on take
+    /// what is found; it is kept in the cache of the runtime, task by task. Blocks for the seconds of
+    /// the options, about.
+    ///
+    /// # Errors
+    /// Unsupported, on a device that executes nothing. What candidates do wrong, and a device that
+    /// is lost by one, is in the report.
+    pub fn tune(
+        &self,
+        tasks: &[Task],
+        options: &TuneOptions,
+        progress: &mut dyn FnMut(&TuneProgress),
+    ) -> Result<TuneReport> {
+        let profile = self.device().profile();
+        if profile.kind == DeviceKind::Null {
+            let id = profile.id();
+            return Err(Error::unsupported(format!("{id} executes nothing that could be timed")));
+        }
+        Search::new(self, options).run(tasks, progress)
+    }
+
+    /// Searches what a plan of this graph needs, where the runtime is to do so at first use.
+    ///
+    /// # Errors
+    /// As [`Runtime::tune`] and [`tasks`].
+    pub(crate) fn tune_at_first_use(
+        &self,
+        graph: &Graph,
+        class: &ShapeClass,
+        options: &Options,
+    ) -> Result<()> {
+        if self.tuning.mode != TuneMode::Search {
+            return Ok(());
+        }
+        let tasks = tasks(graph, class, self.device().profile(), options)?;
+        let options = TuneOptions { seconds: AT_FIRST_USE, ..TuneOptions::default() };
+        let report = self.tune(&tasks, &options, &mut |at| {
+            tracing::debug!("tuning {} of {}: {}", at.done + 1, at.tasks, at.label);
+        })?;
+        tracing::info!("tuned {} tasks, {} were known", report.results.len(), report.known);
+        match report.stopped {
+            Some(why) => Err(Error::device_lost(format!("while tuning: {why}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A search in its course.
+struct Search<'a> {
+    runtime: &'a Runtime,
+    options: &'a TuneOptions,
+    begin: Instant,
+    journal: Option<Journal>,
+    /// What is known, of before and of now.
+    record: TuneRecord,
+    report: TuneReport,
+}
+
+impl<'a> Search<'a> {
+    fn new(runtime: &'a Runtime, options: &'a TuneOptions) -> Search<'a> {
+        let device = DriverKey::of(runtime.device().profile());
+        let mut search = Search {
+            runtime,
+            options,
+            begin: Instant::now(),
+            journal: None,
+            record: TuneRecord::new(device.clone()),
+            report: TuneReport::default(),
+        };
+        let cache = &runtime.tuning.cache;
+        match cache.read(&device) {
+            Ok(found) => search.record = found.unwrap_or(search.record),
+            Err(error) => search.report.not_kept = Some(error.to_string()),
+        }
+        if let Some(path) = cache.path(&device) {
+            let dead = Journal::casualties(&path).unwrap_or_default();
+            if !dead.is_empty() {
+                let mut more = TuneRecord::new(device);
+                more.avoid = dead;
+                search.keep(more);
+            }
+            match Journal::beside(&path) {
+                Ok(journal) => search.journal = Some(journal),
+                Err(error) => search.report.not_kept = Some(error.to_string()),
+            }
+        }
+        search
+    }
+
+    fn run(
+        mut self,
+        tasks: &[Task],
+        progress: &mut dyn FnMut(&TuneProgress),
+    ) -> Result<TuneReport> {
+        let mut choices = (*self.runtime.tuned()).clone();
+        for (done, task) in tasks.iter().enumerate() {
+            // Of the user's own record or of one that an application brings.
+            let known = choices.choices.get(&task.key).is_some_and(|tuned| self.is_current(tuned));
+            if known && !self.options.again {
+                self.report.known += 1;
+                continue;
+            }
+            let left = self.options.seconds - self.begin.elapsed().as_secs_f64();
+            let share = Duration::from_secs_f64((left / (tasks.len() - done) as f64).max(0.0));
+            let mut tell = |candidates| {
+                let label = &task.label;
+                progress(&TuneProgress { done, tasks: tasks.len(), label, candidates });
+            };
+            match self.task(task, share, &mut tell) {
+                Ok(result) => {
+                    if let Some(tuned) = result.tuned.clone() {
+                        choices.choices.insert(task.key.clone(), tuned.clone());
+                        self.runtime.set_tuned(choices.clone());
+                        let mut found = TuneRecord::new(self.record.device.clone());
+                        let (label, shapes) = (task.label.clone(), task.shapes.clone());
+                        let tuned = TunedTask { label, shapes, date: platform::date(), tuned };
+                        found.tasks.insert(task.key.clone(), tuned);
+                        self.keep(found);
+                    }
+                    self.report.measured += result.measured;
+                    self.report.results.push(result);
+                }
+                Err(error) => {
+                    self.report.stopped = Some(error.to_string());
+                    break;
+                }
+            }
+        }
+        Ok(self.report)
+    }
+
+    /// Whether the engine is still the one that was measured.
+    fn is_current(&self, tuned: &Tuned) -> bool {
+        let engine = self.runtime.registry().get(&tuned.engine);
+        engine.is_some_and(|engine| engine.version() == tuned.engine_version)
+    }
+
+    /// Adds to what is known, here and on disk.
+    fn keep(&mut self, found: TuneRecord) {
+        self.record.merge(found.clone());
+        let cache = &self.runtime.tuning.cache;
+        if cache.path(&found.device).is_none() {
+            self.report.not_kept = Some("no folder is known, or it is off".into());
+        } else if let Err(error) = cache.add(found) {
+            self.report.not_kept = Some(error.to_string());
+        }
+    }
+
+    /// # Errors
+    /// What lost the device.
+    fn task(
+        &mut self,
+        task: &Task,
+        share: Duration,
+        tell: &mut dyn FnMut(usize),
+    ) -> Result<TuneResult> {
+        let result = TuneResult {
+            key: task.key.clone(),
+            label: task.label.clone(),
+            shapes: task.shapes.clone(),
+            count: task.count,
+            tuned: None,
+            ratio: 1.0,
+            measured: 0,
+            dropped: Vec::new(),
+        };
+        // Numbers of both signs first; where they make no numbers, as of a logarithm, positive ones.
+        for positive in [false, true] {
+            let bed = match Bed::new(self.runtime, task, self.options, positive) {
+                Ok(bed) => bed,
+                Err(error) if error.is_device_lost() => return Err(error),
+                Err(error) => return Ok(without(result, task, error.to_string())),
+            };
+            let mut attempt = Attempt {
+                search: self,
+                task,
+                bed,
+                positive,
+                until: [share.mul_f64(SEARCHING), share].map(|share| Instant::now() + share),
+                result: result.clone(),
+                expected: Vec::new(),
+                tried: Vec::new(),
+                tell,
+            };
+            match attempt.run() {
+                Ok(true) => return Ok(attempt.result),
+                Ok(false) => {}
+                Err(Fault::Out(why)) => return Ok(without(attempt.result, task, why)),
+                Err(Fault::Stop(error)) => return Err(error),
+            }
+        }
+        Ok(without(result, task, "its result is infinite or NaN on numbers at hand".into()))
+    }
+}
+
+/// A task of which nothing could be measured, and why.
+fn without(mut result: TuneResult, task: &Task, why: String) -> TuneResult {
+    let engine = task.engines.first().cloned().unwrap_or_else(|| EngineId::new(""));
+    result.dropped.push(Dropped { engine, knobs: KnobValues::default(), why });
+    result
+}

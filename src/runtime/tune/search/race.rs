@@ -1,0 +1,160 @@
+//! Successive halving: contenders in turn, losers out early.
+//!
+//! Times are compared within a round only, each with the first contender's of that round, so what
+//! a device's clock does meanwhile concerns all alike.
+
+/// Behind so many rounds, contenders that take so many times the least are out.
+const CUTS: [(usize, f64); 5] = [(2, 2.0), (4, 1.4), (7, 1.15), (11, 1.06), (15, 1.03)];
+
+/// A contender.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Lane {
+    /// Seconds of each round, at each point of measurement.
+    pub(super) rounds: Vec<Vec<f64>>,
+    /// Times what the first takes, the median; points weigh alike.
+    pub(super) ratio: f64,
+    /// Why it is out, where a failure put it there.
+    pub(super) failed: Option<String>,
+    out: bool,
+}
+
+impl Lane {
+    /// The share of rounds in which it took less than another one.
+    pub(super) fn ahead(&self, other: &Lane) -> f64 {
+        let pairs = self.rounds.iter().zip(&other.rounds);
+        let won = pairs.filter(|(own, other)| times(own, other) < 1.0).count();
+        won as f64 / self.rounds.len().max(1) as f64
+    }
+
+    /// Median seconds at a point.
+    pub(super) fn seconds(&self, point: usize) -> f64 {
+        median(self.rounds.iter().filter_map(|round| round.get(point)).copied())
+    }
+}
+
+/// Why a race cannot go on.
+pub(super) enum Fault {
+    /// This contender is out.
+    Out(String),
+    /// All are.
+    Stop(crate::error::Error),
+}
+
+/// What came of a contender's turn.
+pub(super) type Raced<T> = Result<T, Fault>;
+
+/// Runs so many contenders for so many rounds. The first is never cut, and there are `least`
+/// rounds at least, whatever `late` says.
+///
+/// # Errors
+/// What stopped it.
+pub(super) fn race(
+    count: usize,
+    (least, most): (usize, usize),
+    time: &mut dyn FnMut(usize) -> Raced<Vec<f64>>,
+    late: &mut dyn FnMut() -> bool,
+) -> crate::error::Result<Vec<Lane>> {
+    let mut lanes = vec![Lane { ratio: 1.0, ..Lane::default() }; count];
+    for round in 0..most {
+        // Whoever comes first in a round may find a device that was idle.
+        for i in 0..count {
+            let i = (i + round) % count;
+            if lanes[i].out {
+                continue;
+            }
+            match time(i) {
+                Ok(seconds) => lanes[i].rounds.push(seconds),
+                Err(Fault::Out(why)) => {
+                    lanes[i].failed = Some(why);
+                    lanes[i].out = true;
+                }
+                Err(Fault::Stop(error)) => return Err(error),
+            }
+        }
+        weigh(&mut lanes);
+        let running = |lanes: &[Lane]| lanes.iter().filter(|lane| !lane.out).count();
+        if lanes.first().is_none_or(|first| first.out)
+            || (running(&lanes) < 2 && round + 1 >= least)
+        {
+            break;
+        }
+        let best = lanes.iter().filter(|l| !l.out).map(|l| l.ratio).fold(f64::INFINITY, f64::min);
+        if let Some((_, times)) = CUTS.iter().find(|(after, _)| *after == round + 1) {
+            for lane in lanes.iter_mut().skip(1) {
+                lane.out |= lane.ratio > times * best;
+            }
+        }
+        if round + 1 >= least && late() {
+            break;
+        }
+    }
+    Ok(lanes)
+}
+
+/// Notes how each contender stands to the first, by rounds in which both ran.
+fn weigh(lanes: &mut [Lane]) {
+    let Some(first) = lanes.first().map(|lane| lane.rounds.clone()) else { return };
+    for lane in lanes.iter_mut().filter(|lane| !lane.out) {
+        let pairs = lane.rounds.iter().zip(&first);
+        lane.ratio = median(pairs.map(|(own, first)| times(own, first)));
+    }
+}
+
+/// Times what another one takes in a round: the geometric mean over points.
+fn times(own: &[f64], other: &[f64]) -> f64 {
+    let logs: f64 = own.iter().zip(other).map(|(a, b)| (a / b).ln()).sum();
+    (logs / own.len().max(1) as f64).exp()
+}
+
+/// The middle of some numbers; infinite where there are none.
+pub(super) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.collect();
+    numbers.sort_by(f64::total_cmp);
+    match numbers.len() {
+        0 => f64::INFINITY,
+        n if n % 2 == 1 => numbers[n / 2],
+        n => (numbers[n / 2 - 1] + numbers[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losers_are_out_early_and_the_first_stays() {
+        let (mut runs, mut clock) = ([0usize; 5], 1.0);
+        let mut time = |i: usize| {
+            runs[i] += 1;
+            // The device becomes slower and slower, which concerns all.
+            clock *= 1.01;
+            match i {
+                4 if runs[4] == 2 => Err(Fault::Out("lost its memory".into())),
+                i => Ok(vec![clock * [1.5, 1.0, 1.02, 6.0, 1.0][i]; 2]),
+            }
+        };
+        let lanes = race(5, (3, 21), &mut time, &mut || false).unwrap();
+        assert_eq!((runs[0], runs[1], runs[3], runs[4]), (21, 21, 2, 2));
+        assert!((lanes[1].ratio - 1.0 / 1.5).abs() < 0.02, "{}", lanes[1].ratio);
+        assert!(lanes[2].ratio > lanes[1].ratio && lanes[0].ratio == 1.0);
+        assert_eq!(lanes[4].failed.as_deref(), Some("lost its memory"));
+        assert!(lanes[0].seconds(1) > 1.5);
+        assert_eq!((lanes[1].ahead(&lanes[0]), lanes[3].ahead(&lanes[0])), (1.0, 0.0));
+    }
+
+    #[test]
+    fn it_ends_when_time_is_up_or_nobody_can_win() {
+        let mut runs = 0;
+        let mut time = |_: usize| {
+            runs += 1;
+            Ok(vec![1.0])
+        };
+        race(2, (3, 21), &mut time, &mut || true).unwrap();
+        assert_eq!(runs, 6);
+        let mut time = |_: usize| -> Raced<Vec<f64>> { Err(Fault::Out("gone".into())) };
+        let lanes = race(2, (3, 21), &mut time, &mut || false).unwrap();
+        assert!(lanes.iter().all(|lane| lane.rounds.is_empty() && lane.failed.is_some()));
+        let mut time = |_: usize| Err(Fault::Stop(crate::error::Error::device_lost("gone")));
+        assert!(race(2, (3, 21), &mut time, &mut || false).unwrap_err().is_device_lost());
+    }
+}
