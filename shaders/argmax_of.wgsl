@@ -2,7 +2,8 @@
 // every number; x [rows, cols] with a row stride, candidates [rows, slices] as argmax gives them for slices of len
 // columns, y [rows].
 // Work split: a workgroup a row, a thread every WG-th candidate, then a tree.
-// Why: one workgroup takes long over a row of a large vocabulary; argmax over slices of it and this are two short steps.
+// Why: one workgroup takes long over a row of a large vocabulary; argmax over slices of it and this are two
+// short steps.
 override WG: u32 = 64;
 
 const_assert WG >= 4u && WG <= 256u && (WG & (WG - 1u)) == 0u;
