@@ -27,6 +27,7 @@ mod movement;
 mod reduce;
 mod registry;
 mod rows;
+mod sample;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -50,6 +50,7 @@ mod quant_formats;
 mod quantize;
 mod random;
 mod ranking;
+mod sample;
 mod semantics;
 mod semantics_devices;
 mod semantics_kernels;

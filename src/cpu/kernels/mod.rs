@@ -14,6 +14,7 @@ mod pool2d;
 mod reduce;
 mod rope;
 mod round;
+mod sample;
 mod segments;
 mod softmax;
 
@@ -38,6 +39,7 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "round_int8" => round::round_int8,
         "softmax" => softmax::softmax,
         "argmax" => softmax::argmax,
+        "sample" => sample::sample,
         "reduce_sum" => reduce::reduce_sum,
         "reduce_mean" => reduce::reduce_mean,
         "reduce_prod" => reduce::reduce_prod,

@@ -95,6 +95,9 @@ assets! {
     "rope_interleaved": "rope_interleaved.wgsl",
     "round_int8": "round_int8.wgsl",
     "rounding": "shared/rounding.wgsl",
+    "sample": "sample.wgsl",
+    "sample_radix": "shared/sample_radix.wgsl",
+    "sample_weight": "shared/sample_weight.wgsl",
     "scatter_rows": "scatter_rows.wgsl",
     "softmax": "softmax.wgsl",
 }
