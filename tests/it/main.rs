@@ -15,6 +15,7 @@ mod device_faults;
 mod device_work;
 mod devices;
 mod doctor;
+mod drawn;
 mod engines;
 mod forward;
 mod fused_exprs;
