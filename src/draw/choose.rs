@@ -1,10 +1,12 @@
 //! The choice on a CPU: two passes over the logits, and the rest among a few candidates.
 
 use super::Draw;
-use super::weight::{FORBIDDEN, NATURAL, bounded_scale, key, weight};
+use super::weight::{FORBIDDEN, NATURAL, ZERO, bounded_scale, key, logit, weight};
 
 /// Columns of the table of largest keys, and the largest `top_k` that it helps.
 const LANES: usize = 256;
+/// Logits that are looked at together for one that is kept.
+const PIECE: usize = 64;
 
 /// What a choice works in, kept from one to the next.
 #[derive(Clone, Debug, Default)]
@@ -26,23 +28,21 @@ pub fn choose(logits: &[f32], draw: &Draw, choice: &mut Choice) -> u32 {
     };
     let kept = &mut choice.kept;
     kept.clear();
-    let bound = bound(lanes, top_k).max(FORBIDDEN + 1);
-    // Of each logit a key is known: the first pass saw them all.
-    let keys = logits.iter().map(|logit| key(*logit).unwrap_or(0)).zip(0u32..);
-    kept.extend(keys.filter(|(key, _)| *key >= bound));
+    collect(logits, bound(lanes, top_k).max(FORBIDDEN + 1), kept);
     if top_k < kept.len() {
         kept.select_nth_unstable_by_key(top_k - 1, best_first);
         kept.truncate(top_k);
     }
     let plain = |key: u32| weight(best, key, NATURAL);
-    let total = kept.iter().map(|(key, _)| u64::from(plain(*key))).sum();
-    let goal = draw.top_p_goal(total);
-    if goal < u64::MAX {
-        let count = reaching(kept, goal, plain);
+    if draw.top_p != u32::MAX {
+        let total = kept.iter().map(|(key, _)| u64::from(plain(*key))).sum();
+        let count = reaching(kept, draw.top_p_goal(total), plain);
         kept.truncate(count);
     }
     let floor = draw.floor();
-    kept.retain(|(key, _)| plain(*key) >= floor);
+    if floor > 0 {
+        kept.retain(|(key, _)| plain(*key) >= floor);
+    }
     let scale = bounded_scale(draw.scale);
     let drawn = |key: u32| weight(best, key, scale);
     let total = kept.iter().map(|(key, _)| u64::from(drawn(*key))).sum();
@@ -56,17 +56,33 @@ fn best_first((key, id): &(u32, u32)) -> (u32, u32) {
     (!key, *id)
 }
 
-/// The largest key of every 256th logit; none where a logit has no key.
+/// The largest key of every 256th logit; none where a logit has no key. Floats are compared, which
+/// vectors do and which has the order of keys.
 fn largest_by_lane(logits: &[f32]) -> Option<[u32; LANES]> {
-    let (mut lanes, mut whole) = ([0; LANES], true);
+    let (mut lanes, mut whole) = ([f32::NEG_INFINITY; LANES], true);
     for piece in logits.chunks(LANES) {
+        let mut numbers = true;
         for (lane, logit) in lanes.iter_mut().zip(piece) {
-            let key = key(*logit);
-            whole &= key.is_some();
-            *lane = (*lane).max(key.unwrap_or(0));
+            // Neither NaN nor plus infinity.
+            numbers &= *logit < f32::INFINITY;
+            *lane = if *logit > *lane { *logit } else { *lane };
+        }
+        whole &= numbers;
+    }
+    whole.then(|| lanes.map(|logit| key(logit).unwrap_or(0)))
+}
+
+/// Appends keys and ids of what reaches a key.
+fn collect(logits: &[f32], bound: u32, kept: &mut Vec<(u32, u32)>) {
+    // The least of the floats that have this key: all that are not normal have that of 0.
+    let least = if bound == ZERO { -f32::MIN_POSITIVE } else { logit(bound) };
+    for (piece, first) in logits.chunks(PIECE).zip((0u32..).step_by(PIECE)) {
+        let any = piece.iter().fold(false, |any, logit| any | (*logit >= least));
+        if any {
+            let keys = piece.iter().map(|logit| key(*logit).unwrap_or(0)).zip(first..);
+            kept.extend(keys.filter(|(key, _)| *key >= bound));
         }
     }
-    whole.then_some(lanes)
 }
 
 /// A key that at least `top_k` of the logits reach, and hardly more: the `top_k`-th of the largest

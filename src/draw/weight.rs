@@ -27,7 +27,7 @@ pub fn key(logit: f32) -> Option<u32> {
         return None;
     }
     Some(match (magnitude < 0x0080_0000, bits >> 31) {
-        (true, _) => 0x8000_0000,
+        (true, _) => ZERO,
         (false, 0) => bits | 0x8000_0000,
         (false, _) => !bits,
     })
@@ -35,6 +35,9 @@ pub fn key(logit: f32) -> Option<u32> {
 
 /// The key of minus infinity; all others are larger.
 pub const FORBIDDEN: u32 = 0x007f_ffff;
+
+/// The key of 0, and of what is smaller than a normal number.
+pub const ZERO: u32 = 0x8000_0000;
 
 /// The logit of a key.
 pub fn logit(key: u32) -> f32 {
