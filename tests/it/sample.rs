@@ -12,8 +12,9 @@ use warploom::runtime::{RunOptions, Runtime, run_graph};
 use crate::devices;
 use crate::tell;
 
-/// Draws for each distribution.
-const DRAWS: usize = 20_000;
+/// Draws for each distribution on every device, and where small differences have to show.
+const DRAWS: usize = 5_000;
+const MANY_DRAWS: usize = 20_000;
 
 const LOGITS: [f32; 12] =
     [0.3, -1.0, 2.0, 0.3, f32::NEG_INFINITY, 1.1, -4.0, 1.9, 0.0, -0.5, 1.1, -2.0];
@@ -76,16 +77,16 @@ fn chi_square(counts: &[usize], probabilities: &[f64]) -> (f64, f64) {
 }
 
 /// How often each id is drawn, at positions 0, 1, 2, ..
-fn counts(runtime: &Runtime, draw: &Draw) -> Vec<usize> {
+fn counts(runtime: &Runtime, draw: &Draw, count: usize) -> Vec<usize> {
     let mut graph = Graph::new("draws");
-    let (rows, cols) = (DRAWS as u64, LOGITS.len() as u64);
+    let (rows, cols) = (count as u64, LOGITS.len() as u64);
     let x = graph.input("x", Shape::new([1, cols]), DType::F32);
     let x = graph.add(Op::Expand(Shape::new([rows, cols])), &[x]).unwrap();
     let draws = graph.input("draws", Shape::new([rows, Draw::WORDS as u64]), DType::U32);
     let y = graph.add(Op::Sample, &[x, draws]).unwrap();
     graph.output("y", y).unwrap();
     let words: Vec<u32> =
-        (0..DRAWS as u32).flat_map(|position| Draw { position, ..*draw }.words()).collect();
+        (0..count as u32).flat_map(|position| Draw { position, ..*draw }.words()).collect();
     let bindings = BTreeMap::from([
         ("x".to_string(), bytemuck::cast_slice(&LOGITS).to_vec()),
         ("draws".to_string(), bytemuck::cast_slice(&words).to_vec()),
@@ -105,7 +106,7 @@ fn tokens_are_drawn_by_their_probabilities_on_every_device() {
     for (label, runtime) in devices::every(true) {
         let mut all = Vec::new();
         for row in rows() {
-            let counts = counts(&runtime, &row.draw);
+            let counts = counts(&runtime, &row.draw, DRAWS);
             let (statistic, bound) = chi_square(&counts, &probabilities(&row));
             assert!(statistic <= bound, "{label}: {}: {statistic} > {bound}", row.name);
             all.push(counts);
@@ -120,7 +121,7 @@ fn tokens_are_drawn_by_their_probabilities_on_every_device() {
 fn the_statistic_tells_distributions_apart() {
     let runtime = Runtime::builder().device("cpu").build().unwrap();
     let [plain, hot, ..] = rows();
-    let counts = counts(&runtime, &plain.draw);
+    let counts = counts(&runtime, &plain.draw, MANY_DRAWS);
     let (statistic, bound) = chi_square(&counts, &probabilities(&hot));
     assert!(statistic > bound, "{statistic} <= {bound}");
     // A temperature that is off by a twentieth shows as well.
