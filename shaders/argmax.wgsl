@@ -20,31 +20,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<u32>;
 
-struct Best {
-    key: u32,
-    index: u32,
-}
+#import best
 
 var<workgroup> bests: array<Best, WG>;
-
-// Bits of a float to an integer of the same order; NaN to 0, -0 and 0 to one value.
-fn ordered(bits: u32) -> u32 {
-    let magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) {
-        return 0u;
-    }
-    if (magnitude == 0u) {
-        return 0x80000000u;
-    }
-    return select(bits | 0x80000000u, ~bits, bits != magnitude);
-}
-
-fn better(a: Best, b: Best) -> Best {
-    if (b.key > a.key || (b.key == a.key && b.index < a.index)) {
-        return b;
-    }
-    return a;
-}
 
 @compute @workgroup_size(WG)
 fn main(

@@ -14,6 +14,7 @@ const K4: u32 = 4u;
 const STRIDE: u32 = 5u;
 const ROWS: u32 = BM / 16u;
 const COLS: u32 = BN / 16u;
+const OWN_READS: u32 = 2u;
 const TASK_ROWS: u32 = BN;
 // vec4s of w that a thread loads at a time, at most.
 const W_LOADS: u32 = (BN * K4 + THREADS - 1u) / THREADS;
@@ -113,14 +114,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         workgroupBarrier();
     }
-    for (var b = 0u; b < COLS; b++) {
-        let e = tx + 16u * b;
+    // Spelled out: an array that a loop indexes may end up in slow memory, and all sums with it.
+#repeat b COLS
+    {
+        let e = tx + 16u * $bu;
         // The second product of an evaluation is half a tile further, so this thread has it.
         if (e < evaluations(task)) {
-            for (var a = 0u; a < ROWS; a++) {
-                let second = sums[a * COLS + (b + COLS / 2u) % COLS];
-                store(task, e, first_i + ty + 16u * a, sums[a * COLS + b], second);
-            }
+#repeat a ROWS
+            store(
+                task,
+                e,
+                first_i + ty + 16u * $au,
+                sums[$au * COLS + $bu],
+                sums[$au * COLS + ($bu + COLS / 2u) % COLS],
+            );
+#end
         }
     }
+#end
 }

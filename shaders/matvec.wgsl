@@ -11,6 +11,7 @@ override ROWS: u32 = 4;
 override M: u32 = 1;
 
 const OUTPUTS: u32 = ROWS * M;
+const OWN_READS: u32 = 2u;
 const TASK_ROWS: u32 = ROWS;
 
 struct Params {

@@ -1,7 +1,7 @@
 // matvec_int8_*: y[i, r] = sum over c of w[r, c] * x[i, c]; w [n, k] packed, x [m, k], y [m, n], few rows i; x is
 // rounded to 8 bits in blocks of 32 columns first, as base::ComputeMode::Int8 says. k is at most K.
-// Work split: a workgroup rounds M rows of x into its memory, a thread a block, then makes PASSES times ROWS
-// rows of w as matvec_* does, with products of four codes at a time.
+// Work split: a workgroup rounds M rows of x into its memory, then makes PASSES times ROWS rows of w as matvec_*
+// does, with products of four codes at a time.
 // Why: a whole-number product of four takes one instruction where floats take a conversion and a product
 // each; rounding again in each workgroup saves a step of its own, and more passes share it.
 // norm: the sum of x^2 is made beside the rounding, and the products are scaled by its root when they are
@@ -17,6 +17,7 @@ override PASSES: u32 = 1;
 override K: u32 = 1024;
 
 const OUTPUTS: u32 = ROWS * M;
+const OWN_READS: u32 = 2u;
 const TASK_ROWS: u32 = ROWS;
 
 struct Params {
@@ -56,6 +57,8 @@ fn load_x(start: u32, c: u32) -> vec4<f32> {
 // Codes of x, and what one of each 32 stands for.
 var<workgroup> codes: array<u32, M * K / 4u>;
 var<workgroup> factors: array<f32, M * K / 32u>;
+// The largest of each 32, as bits.
+var<workgroup> largest: array<atomic<u32>, M * K / 32u>;
 
 #ifdef norm
 const SUMS: u32 = OUTPUTS + M;
@@ -85,26 +88,37 @@ fn main(
     if (first_i >= params.m) {
         return;
     }
+    for (var b = place.lid; b < M * (K / 32u); b += WG) {
+        atomicStore(&largest[b], 0u);
+    }
+    workgroupBarrier();
+    // Neighbouring threads take neighbouring columns, twice: to find the largest of each block, and to round.
+    let quads = params.k / 4u;
 #repeat i M
     let i$i = min(first_i + $iu, params.m - 1u);
     let x_start$i = params.x_offset + i$i * params.x_stride;
     var squares$i = 0.0;
-    for (var b = place.lid; b < params.k / 32u; b += WG) {
-        var most = 0u;
-#repeat j 8
-        let c$j = b * 32u + $ju * 4u;
-        var v$j = prologue4(i$i, c$j, load_x(x_start$i, c$j));
+    for (var q = place.lid; q < quads; q += WG) {
+        var v = prologue4(i$i, q * 4u, load_x(x_start$i, q * 4u));
 #ifdef norm
-        squares$i += dot(v$j, v$j);
-        v$j *= norm_weight(c$j);
+        squares$i += dot(v, v);
+        v *= norm_weight(q * 4u);
 #endif
-        most = max(most, most_of(v$j));
+        atomicMax(&largest[$iu * (K / 32u) + q / 8u], most_of(v));
+    }
 #end
-        let r = rounding(most);
-        factors[$iu * (K / 32u) + b] = r.y;
-#repeat j 8
-        codes[$iu * (K / 4u) + b * 8u + $ju] = rounded4(v$j, r.x);
-#end
+    workgroupBarrier();
+#repeat i M
+    for (var q = place.lid; q < quads; q += WG) {
+        var v = prologue4(i$i, q * 4u, load_x(x_start$i, q * 4u));
+#ifdef norm
+        v *= norm_weight(q * 4u);
+#endif
+        let r = rounding(atomicLoad(&largest[$iu * (K / 32u) + q / 8u]));
+        codes[$iu * (K / 4u) + q] = rounded4(v, r.x);
+        if (q % 8u == 0u) {
+            factors[$iu * (K / 32u) + q / 8u] = r.y;
+        }
     }
 #end
     workgroupBarrier();

@@ -17,7 +17,7 @@ use warploom::llm::chat::Chat;
 use warploom::llm::sampler::Sampling;
 use warploom::llm::tokenizer::EncodeOptions;
 use warploom::llm::{
-    Event, Finish, GenerateOptions, Model, PAST, Perplexity, PerplexityOptions, SEQ, Session,
+    Event, Finish, GenerateOptions, Model, PAST, Perplexity, PerplexityOptions, Run, SEQ, Session,
     SessionOptions, Wanted,
 };
 use warploom::plan::{Analysis, Plan};
@@ -412,6 +412,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
         _ => None,
     };
     let (mut session, mut zeros);
+    let mut each = None;
     let resident = match model {
         Some(model) => {
             let context = explain::context(args, model.config().context);
@@ -419,9 +420,12 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
                 context: Some(context),
                 compute: args.place.compute,
                 cache: args.place.cache,
-                ..SessionOptions::default()
+                sequences: Some(explain::sequences(args.phase).1),
             };
             session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
+            if explain::sequences(args.phase).0 == Run::Each {
+                each = Some(session.inputs_of_full_sequences());
+            }
             session.resident()
         }
         None => {
@@ -435,7 +439,10 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
         let bytes = input.shape.elements().eval_size(&symbols)? * input.dtype.bytes();
         Ok(vec![0; usize::try_from(bytes)?])
     });
-    let inputs: Vec<Vec<u8>> = inputs.collect::<anyhow::Result<_>>()?;
+    let inputs: Vec<Vec<u8>> = match each {
+        Some(inputs) => inputs,
+        None => inputs.collect::<anyhow::Result<_>>()?,
+    };
     let options = AnalyzeOptions { runs: args.runs, ..AnalyzeOptions::default() };
     Ok(block_on(runtime.analyze(plan, resident, &symbols, &inputs, &options))?)
 }

@@ -10,13 +10,15 @@ use std::path::Path;
 use warploom::base::{ShapeClass, Symbol};
 use warploom::engine::{Block, EngineId, Registry};
 use warploom::ir::{self, Graph, NodeId};
-use warploom::llm::{CacheShape, Run, Session, Wanted, class_of};
+use warploom::llm::{CacheShape, Run, Session, Wanted, class_of, class_of_each};
 use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::known_wrong_on;
 
 /// Positions of the cache unless the command line says otherwise; a session's own default.
 const CONTEXT: usize = 4096;
+/// Sequences of a batch.
+const SEQUENCES: usize = 8;
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     check_passes(args)?;
@@ -128,9 +130,14 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<(Graph, ShapeClass)> {
         None => Session::default_mode(&profile(args)?),
     };
     let dtype = args.place.cache.unwrap_or(Session::default_cache(mode));
-    let cache = CacheShape { sequences: 1, context, dtype };
-    let graph = ir::computing_in(&model.graph_of(cache, Run::One, Wanted::Token)?, mode)?;
-    Ok((graph, class_of(tokens, context)?))
+    let (run, sequences) = sequences(args.phase);
+    let cache = CacheShape { sequences, context, dtype };
+    let graph = ir::computing_in(&model.graph_of(cache, run, Wanted::Token)?, mode)?;
+    let class = match run {
+        Run::Each => class_of_each(sequences)?,
+        Run::One | Run::Ahead => class_of(tokens, context)?,
+    };
+    Ok((graph, class))
 }
 
 /// Positions of the cache.
@@ -143,6 +150,15 @@ pub(crate) fn tokens(phase: Phase) -> usize {
     match phase {
         Phase::Decode => 1,
         Phase::Prefill => 512,
+        Phase::Batch => SEQUENCES,
+    }
+}
+
+/// What a phase runs, and over how many sequences.
+pub(crate) fn sequences(phase: Phase) -> (Run, usize) {
+    match phase {
+        Phase::Decode | Phase::Prefill => (Run::One, 1),
+        Phase::Batch => (Run::Each, SEQUENCES),
     }
 }
 

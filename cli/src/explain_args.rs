@@ -29,7 +29,7 @@ a machine that is.")]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// One token after others, or a long prompt
+    /// One token after others, a long prompt, or a token of several sequences
     #[arg(long, value_enum, default_value = "decode")]
     pub(crate) phase: Phase,
     /// Plan for a saved profile instead of a device of this machine: a file, or a name from below
@@ -124,6 +124,8 @@ pub(crate) enum Phase {
     Decode,
     /// 65 to 512 tokens
     Prefill,
+    /// A token of each of 8 sequences
+    Batch,
 }
 
 /// How a graph is printed.

@@ -1,11 +1,12 @@
 // Which rows of w a workgroup takes, and where its products go: TASK_ROWS rows in turn, stored as y[i, row].
+// Needs TASK_ROWS and OWN_READS.
 // Generated text takes the place of this file where there are segments; an evaluation is then of up to
 // ANCHORS products, and a workgroup's product r is of evaluation r % evaluations(task).
 override ATTACHED: u32 = 0;
 
 const ANCHORS: u32 = 1u;
 
-@group(0) @binding(3u + ATTACHED) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1u + OWN_READS + ATTACHED) var<storage, read_write> y: array<f32>;
 
 struct Task {
     first: u32,

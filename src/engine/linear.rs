@@ -7,11 +7,11 @@ use super::attention::units;
 use super::int8_cost::int8_operations;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
-use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query, SegmentBody};
+use super::product::{groups, in_one_launch, pieces, sizes};
+use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
-use crate::kernel::attach::attach_groups;
 use crate::kernel::{AssetSpec, catalogue};
 use crate::provider::GRANULE;
 
@@ -92,17 +92,6 @@ impl Linear {
             let id = EngineId::new(format!("{place}.{name}{how}.{format}{tail}"));
             Linear { id, family, format, cpu, subgroup, rounding }
         })
-    }
-
-    fn sizes(query: &Query) -> Option<(f64, f64, f64)> {
-        let [x, w] = query.operands else { return None };
-        let (rows, ..) = x.as_rows().or_else(|| {
-            let last = x.shape.rank().checked_sub(1)?;
-            let lead = x.shape.dims()[..last].iter().cloned();
-            Some((lead.fold(Dim::new(1), |a, b| a * b), Dim::new(1), Dim::new(1)))
-        })?;
-        let m = query.upper(&rows).ok()? as f64;
-        Some((m, query.upper(&w.shape[0]).ok()? as f64, query.upper(&w.shape[1]).ok()? as f64))
     }
 
     /// Rows of x that one pass over the weights serves.
@@ -212,7 +201,7 @@ fn room_for_rows(query: &Query) -> u64 {
 
 /// Rows of x at the upper end of the class.
 fn upper_rows(query: &Query) -> u64 {
-    Linear::sizes(query).map_or(1, |(m, ..)| m as u64)
+    sizes(query).map_or(1, |(m, ..)| m as u64)
 }
 
 impl Linear {
@@ -270,13 +259,7 @@ impl Linear {
         let prologue = around.prologue.iter().flat_map(|body| &body.inputs);
         let aligned = aligned && prologue.clone().all(quads);
         let (spec, tile_n, tile_m) = self.spec(query, aligned);
-        let tiles = match &around.segments[..] {
-            [] => Dim::from(n.div_ceil(u64::from(tile_n))),
-            segments => {
-                let count = |s: &SegmentBody| s.sizes[0].clone() * s.sizes[1].clone();
-                attach_groups(tile_n, segments.iter().map(|s| (count(s), s.anchors)))
-            }
-        };
+        let tiles = groups(around, n, tile_n);
         let [.., in_turn] = self.cut(query);
         let tiles = tiles.ceil_div(&Dim::from(in_turn));
         let grid = self.grid(tiles, m.ceil_div(&Dim::from(tile_m)), out);
@@ -339,19 +322,7 @@ impl Engine for Linear {
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
-        let (Some(around), [_, w]) = (query.around, query.operands) else {
-            return Err(OTHER_OPERATION.into());
-        };
-        let bytes = query.upper(&w.shape.elements()).ok().and_then(|n| self.format.bytes(n));
-        if bytes.is_none_or(|bytes| bytes > query.profile.max_binding_bytes) {
-            return Err("the weight is cut into several launches".into());
-        }
-        let bindings = 2 + around.reads().len() + around.writes().len().max(1)
-            - usize::from(!around.segments.is_empty() && around.writes().is_empty());
-        let most = query.profile.max_storage_buffers as usize;
-        if query.is_wgsl() && bindings > most {
-            return Err(format!("{bindings} storage buffers, the device has {most}"));
-        }
+        let around = in_one_launch(query, self.format, 2)?;
         if self.family == Family::MatMul && around.norm.is_some() {
             return Err("tiles have no norm of their rows".into());
         }
@@ -370,7 +341,7 @@ impl Engine for Linear {
     }
 
     fn cost(&self, query: &Query) -> Cost {
-        let Some((m, n, k)) = Linear::sizes(query) else { return Cost::default() };
+        let Some((m, n, k)) = sizes(query) else { return Cost::default() };
         let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
         let (before, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
         let [first, second, in_turn] = self.cut(query).map(f64::from);
@@ -468,29 +439,6 @@ impl Engine for Linear {
         }
         Ok(())
     }
-}
-
-/// Cuts `n` rows into pieces that one binding holds, each starting where a binding may.
-fn pieces(n: u64, row_bytes: u64, query: &Query) -> Result<Vec<(u64, u64)>> {
-    let most = query.profile.max_binding_bytes;
-    if n.saturating_mul(row_bytes) <= most - most % GRANULE {
-        return Ok(vec![(0, n)]);
-    }
-    let align = u64::from(query.profile.binding_alignment).max(4);
-    // So many rows end on the alignment, because `align` is a power of two.
-    let step = align / gcd(align, row_bytes);
-    let rows = most / row_bytes / step * step;
-    if rows == 0 {
-        return Err(Error::unsupported(format!(
-            "{}: {step} rows of {row_bytes} bytes do not fit one binding of {most} bytes",
-            query.label
-        )));
-    }
-    Ok((0..n).step_by(rows as usize).map(|first| (first, rows.min(n - first))).collect())
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The weight that an embedding or product reads, where it is one.

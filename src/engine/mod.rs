@@ -8,6 +8,7 @@
 //! Absent on purpose: devices. An engine sees a [`DeviceProfile`], so a plan can be made for a
 //! machine that is not here. Adding an engine touches one file of this folder and the registry.
 
+mod argmax;
 mod around;
 mod attention;
 mod attention_split;
@@ -21,9 +22,11 @@ mod heuristic;
 mod int8_cost;
 mod knobs;
 mod linear;
+mod linear_coop;
 mod lowering;
 mod matmul;
 mod movement;
+mod product;
 mod reduce;
 mod registry;
 mod rows;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use super::argmax::SplitArgMax;
 use super::attention::{Attention, Rope};
 use super::attention_split::SplitAttention;
 use super::conv::Conv;
 use super::custom::Custom;
 use super::elementwise::{self, Elementwise};
 use super::linear::Linear;
+use super::linear_coop::CoopLinear;
 use super::matmul::MatMul;
 use super::movement::{CopyInto, Gather, Scatter};
 use super::reduce::Reduce;
@@ -29,6 +31,7 @@ impl Registry {
         let mut engines: Vec<Arc<dyn Engine>> = Vec::new();
         for format in Format::ALL {
             engines.extend(Linear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
+            engines.extend(CoopLinear::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
         }
         engines.extend(Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.extend(Attention::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
@@ -36,6 +39,7 @@ impl Registry {
         engines.extend(Conv::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.push(Arc::new(Reduce::new(true)));
         engines.push(Arc::new(Reduce::new(false)));
+        engines.push(Arc::new(SplitArgMax::new()));
         engines.push(Arc::new(SplitAttention::new()));
         engines.push(Arc::new(Rope::new()));
         engines.push(Arc::new(MatMul::new()));

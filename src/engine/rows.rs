@@ -109,7 +109,7 @@ impl Engine for Rows {
 }
 
 /// Rows, and the length of one.
-fn row_sizes(query: &Query) -> (f64, f64) {
+pub(super) fn row_sizes(query: &Query) -> (f64, f64) {
     let Some((len, lead)) = query.operands.first().and_then(|x| x.shape.dims().split_last()) else {
         return (1.0, 1.0);
     };

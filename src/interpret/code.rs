@@ -8,6 +8,7 @@
 
 use naga::{AtomicFunction, Span};
 
+use super::cooperative::Coop;
 use super::layout::Layout;
 use super::math::Function;
 use super::number::{Binary, Unary};
@@ -192,6 +193,10 @@ pub(super) enum Op {
     Subgroup {
         table: u32,
     },
+    /// A cooperative matrix from memory or to it.
+    Coop {
+        table: u32,
+    },
 }
 
 /// An atomic operation.
@@ -234,6 +239,13 @@ pub(super) enum Grouped {
     Xor(Slot),
     QuadBroadcast(Slot),
     QuadSwap(u32),
+    /// A product of cooperative matrices, that many rows and columns each: what it is multiplied by, what
+    /// is added.
+    Multiply {
+        b: Slot,
+        c: Slot,
+        side: u32,
+    },
 }
 
 /// How values of a subgroup come together, and what none of them make.
@@ -306,5 +318,6 @@ pub(super) struct Code {
     pub(super) math: Vec<[Slot; 4]>,
     pub(super) atomics: Vec<Atomic>,
     pub(super) groups: Vec<Group>,
+    pub(super) coops: Vec<Coop>,
     pub(super) workgroup_size: [u32; 3],
 }

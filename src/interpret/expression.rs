@@ -135,9 +135,8 @@ impl Body<'_, '_> {
                 self.c.push(Op::Length { to, region });
                 Ok(to)
             }
-            Expression::CooperativeLoad { .. } | Expression::CooperativeMultiplyAdd { .. } => {
-                Err(refused("cooperative matrices"))
-            }
+            Expression::CooperativeLoad { ref data, .. } => self.cooperative_load(h, data),
+            Expression::CooperativeMultiplyAdd { a, b, c } => self.cooperative_multiply([a, b, c]),
             Expression::Derivative { .. } => Err(refused("derivatives")),
             Expression::ImageSample { .. }
             | Expression::ImageLoad { .. }

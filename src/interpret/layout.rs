@@ -2,6 +2,7 @@
 
 use naga::{ArraySize, Handle, Module, Scalar, ScalarKind, Type, TypeInner, VectorSize};
 
+use super::cooperative;
 use crate::error::{Error, Result};
 
 /// Registers of one invocation, at most: what a hostile array may make it hold.
@@ -86,6 +87,9 @@ fn count(module: &Module, inner: &TypeInner) -> Result<u64> {
                 sum = sum.saturating_add(count(module, &module.types[member.ty].inner)?);
             }
             sum
+        }
+        TypeInner::CooperativeMatrix { .. } => {
+            u64::from(cooperative::size(inner)?.pow(2)) / cooperative::LEAST_LANES
         }
         TypeInner::Pointer { .. } | TypeInner::ValuePointer { .. } => 1,
         ref other => return Err(refused(&format!("the type {other:?}"))),

@@ -34,6 +34,8 @@ pub(super) struct Machine<'a> {
     pub(super) bounds: bool,
     pub(super) shadow: Option<Shadow>,
     pub(super) now: Now,
+    /// Invocations of a subgroup.
+    pub(super) width: u32,
 }
 
 /// The layout of an atomic word.
@@ -108,6 +110,7 @@ impl Machine<'_> {
                     let index = self.inside(r[index as usize], count, signed, at, None)?;
                     copy(r, to, from + index * n, n);
                 }
+                Op::Coop { table } => self.transfer(r, table, at as u32 - 1)?,
                 Op::Load { .. } | Op::Store { .. } | Op::Atomic { .. } => {
                     self.access(r, op, at as u32 - 1)?;
                 }
@@ -128,7 +131,13 @@ impl Machine<'_> {
     }
 
     #[cold]
-    fn trap(&self, kind: FaultKind, op: usize, region: Option<u32>, detail: String) -> Box<Trap> {
+    pub(super) fn trap(
+        &self,
+        kind: FaultKind,
+        op: usize,
+        region: Option<u32>,
+        detail: String,
+    ) -> Box<Trap> {
         let (op, local) = (op as u32, self.now.local);
         Box::new(Trap { kind, op, local, other: None, region, detail })
     }
@@ -191,7 +200,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn note(
+    pub(super) fn note(
         &mut self,
         region: usize,
         byte: u32,

@@ -12,12 +12,13 @@
 //! `machine.rs` runs an invocation to where it must wait, `workgroup.rs` brings invocations
 //! together, `shadow.rs` remembers who touched what.
 //!
-//! Absent on purpose: textures, ray queries, derivatives, cooperative matrices, immediates, 64-bit
-//! numbers: refused by name when the program is made.
+//! Absent on purpose: textures, ray queries, derivatives, immediates, 64-bit numbers: refused by name
+//! when the program is made.
 
 mod body;
 mod code;
 mod compile;
+mod cooperative;
 mod expression;
 mod fault;
 mod layout;
@@ -121,7 +122,8 @@ impl Program {
             | Capabilities::SHADER_FLOAT16_IN_FLOAT32
             | Capabilities::SUBGROUP
             | Capabilities::SUBGROUP_BARRIER
-            | Capabilities::SHADER_FLOAT32_ATOMIC;
+            | Capabilities::SHADER_FLOAT32_ATOMIC
+            | Capabilities::COOPERATIVE_MATRIX;
         let info = Validator::new(ValidationFlags::all(), capabilities)
             .validate(&module)
             .map_err(|e| Error::compile(e.emit_to_string_with_path(source, file)))?;

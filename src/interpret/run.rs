@@ -234,6 +234,7 @@ impl Job<'_> {
             bounds: self.checks.bounds,
             shadow,
             now: Now::default(),
+            width: self.rules.subgroup_size,
         };
         let mut workgroup = Workgroup::new(machine, self.rules);
         let mut steps = 0u64;

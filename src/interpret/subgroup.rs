@@ -1,11 +1,17 @@
 //! Operations of subgroups: the invocations that came to one do it together.
 
 use super::code::{Group, Grouped, NONE};
+use super::cooperative;
 use super::number::{binary, f, to_half};
 
 /// Does an operation for the lanes that are there, by their numbers in the subgroup, ascending.
-/// Registers of lane `i` begin at `i * size` of `r`.
-pub(super) fn perform(group: &Group, lanes: &[usize], r: &mut [u32], size: usize) {
+/// Registers of lane `i` begin at `i * size` of `r`; a whole subgroup has `width` lanes.
+pub(super) fn perform(
+    group: &Group,
+    lanes: &[usize],
+    r: &mut [u32],
+    (size, width): (usize, usize),
+) {
     let Group { what, to, from, n, half } = *group;
     match what {
         Grouped::Barrier => {}
@@ -38,6 +44,9 @@ pub(super) fn perform(group: &Group, lanes: &[usize], r: &mut [u32], size: usize
                 }
             }
         }
+        Grouped::Multiply { b, c, side } => {
+            cooperative::multiply(group, side, [b, c], r, (size, width));
+        }
         _ => gather(group, lanes, r, size),
     }
 }
@@ -57,7 +66,10 @@ fn gather(group: &Group, lanes: &[usize], r: &mut [u32], size: usize) {
             Grouped::Xor(slot) => lane ^ given(slot),
             Grouped::QuadBroadcast(slot) => (lane & !3) + (given(slot) & 3),
             Grouped::QuadSwap(mask) => lane ^ mask as usize,
-            Grouped::Barrier | Grouped::Ballot | Grouped::Fold { .. } => *lane,
+            Grouped::Barrier
+            | Grouped::Ballot
+            | Grouped::Fold { .. }
+            | Grouped::Multiply { .. } => *lane,
         };
         let source = if lanes.contains(&source) { source } else { *lane };
         let at = source * size + from as usize;

@@ -89,7 +89,9 @@ impl<'m> Body<'_, 'm> {
             Statement::ImageStore { .. } | Statement::ImageAtomic { .. } => {
                 return Err(refused("textures"));
             }
-            Statement::CooperativeStore { .. } => return Err(refused("cooperative matrices")),
+            Statement::CooperativeStore { target, ref data } => {
+                self.cooperative_store(target, data)?;
+            }
             _ => return Err(refused("statements of other stages than compute")),
         }
         Ok(())
@@ -109,7 +111,7 @@ impl<'m> Body<'_, 'm> {
         Ok(())
     }
 
-    fn group(&mut self, group: Group) {
+    pub(super) fn group(&mut self, group: Group) {
         self.c.code.groups.push(group);
         let table = self.c.code.groups.len() as u32 - 1;
         self.c.push(Op::Subgroup { table });

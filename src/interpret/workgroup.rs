@@ -112,7 +112,7 @@ impl<'a> Workgroup<'a> {
             let first = number * width * size;
             let registers = &mut self.registers[first..first + lanes.len() * size];
             let group = &self.machine.code.groups[table as usize];
-            subgroup::perform(group, &here, registers, size);
+            subgroup::perform(group, &here, registers, (size, width));
             here.iter().for_each(|lane| lanes[*lane].stop = None);
             met = true;
         }

@@ -107,6 +107,26 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &["vec4"],
     },
     Entry {
+        name: "round_half",
+        doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), over factors[r], as f16; \
+              factors[r] is a power of two; x [rows, cols] with a row stride, y [rows, cols], cols a multiple of 32 \
+              and at most K. One workgroup for each row, folded over grid x and y.",
+        params: &["rows", "cols", "x_offset", "x_stride"],
+        bindings: &[("x", Read), ("y", ReadWrite), ("factors", ReadWrite)],
+        constants: &[("WG", 256), ("K", 1024)],
+        defines: &[],
+    },
+    Entry {
+        name: "matmul_coop_*",
+        doc: "y[i, r] = factors[i] * sum over c of w[r, c] * x[i, c] on cooperative matrices, w rounded to f16; w is \
+              [n, k] packed, x [m, k] f16 and factors [m] as round_half makes them, y [m, n]. A workgroup of WI x WJ \
+              subgroups of SUB threads makes 16 WI TI x 32 WJ TH of y: grid x = groups of w rows, y = groups of x rows.",
+        params: LINEAR_PARAMS,
+        bindings: &[("w", Read), ("x", Read), ("factors", Read), ("y", ReadWrite)],
+        constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32)],
+        defines: &[],
+    },
+    Entry {
         name: "matmul_batched",
         doc: "y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j], all strides free, y [batch, m, n] \
               contiguous. 16 x 16 of y for each workgroup: grid x = ceil(n / 16), y = ceil(m / 16), z = batches or fewer, over which a workgroup strides.",
@@ -196,6 +216,16 @@ pub static CATALOGUE: &[Entry] = &[
         bindings: UNARY_BINDINGS,
         constants: &[("WG", 256)],
         defines: &["subgroup"],
+    },
+    Entry {
+        name: "argmax_of",
+        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, among c = s * len + candidates[r, s], as \
+              u32: what argmax found in slices of len columns, put together. One workgroup for each row, folded \
+              over grid x and y.",
+        params: &["rows", "slices", "len", "x_offset", "x_stride", "y_offset"],
+        bindings: &[("x", Read), ("candidates", Read), ("y", ReadWrite)],
+        constants: &[("WG", 64)],
+        defines: &[],
     },
     Entry {
         name: "sample",
@@ -416,7 +446,12 @@ impl Entry {
     /// Whether it is a product with a weight matrix, whose attached segments say which rows they
     /// take.
     pub fn is_linear(&self) -> bool {
-        matches!(self.name, "matvec_*" | "matvec_int8_*" | "matmul_*")
+        matches!(self.name, "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_coop_*")
+    }
+
+    /// Whether it is there for cooperative matrices, which few devices have.
+    pub fn is_cooperative(&self) -> bool {
+        matches!(self.name, "matmul_coop_*" | "round_half")
     }
 
     /// Whether it makes few rows at a time, each whole: only then it can normalise them.
@@ -426,7 +461,7 @@ impl Entry {
 
     /// The weight formats that a family has kernels for.
     pub fn formats(&self) -> impl Iterator<Item = Format> {
-        let packed = self.name == "matvec_int8_*";
+        let packed = matches!(self.name, "matvec_int8_*" | "matmul_coop_*");
         family_formats().filter(move |format| !packed || format.is_quantised())
     }
 

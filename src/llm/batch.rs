@@ -23,6 +23,18 @@ pub(super) fn classes() -> [ShapeClass; 3] {
     })
 }
 
+/// The class of a run of one token of each of `sequences` sequences.
+///
+/// # Errors
+/// Invalid, for none or more than the largest class has.
+pub fn class_of_each(sequences: usize) -> Result<ShapeClass> {
+    let found = CLASSES.iter().position(|most| (1..=*most).contains(&sequences));
+    let found = found.ok_or_else(|| {
+        Error::invalid(format!("a run of {sequences} sequences, it is of 1 to {MAX_SEQUENCES}"))
+    })?;
+    Ok(classes()[found].clone())
+}
+
 impl Session {
     /// Runs one token of each of several sequences at once, and gives what is wanted of each, in
     /// their order: nothing, logits `[n, v]` f32 or tokens `[n]` u32, as little-endian bytes.
@@ -54,7 +66,8 @@ impl Session {
                 return Err(Error::invalid(format!("sequence {sequence} twice in one run")));
             }
         }
-        let mut inputs = self.inputs_of_each(tokens);
+        let each: Vec<_> = tokens.iter().map(|&(s, token)| (s, token, self.past_of(s))).collect();
+        let mut inputs = self.inputs_of_each(&each);
         if wanted == Wanted::Drawn {
             let words: Vec<u32> = draws.iter().flat_map(Draw::words).collect();
             inputs.push(bytemuck::cast_slice(&words).to_vec());
@@ -84,15 +97,23 @@ impl Session {
         crate::base::platform::block_on(self.run_each(tokens, wanted))
     }
 
-    /// Tokens, positions, rows of the cache and spans of rows, as bytes.
-    fn inputs_of_each(&self, tokens: &[(usize, u32)]) -> Vec<Vec<u8>> {
-        let ids: Vec<u32> = tokens.iter().map(|(_, token)| *token).collect();
+    /// What a run of a token of each sequence reads where each is at the last position of its context,
+    /// for reports: the longest such run.
+    pub fn inputs_of_full_sequences(&self) -> Vec<Vec<u8>> {
+        let last = self.context() - 1;
+        let each: Vec<_> = (0..self.sequences()).map(|sequence| (sequence, 0, last)).collect();
+        self.inputs_of_each(&each)
+    }
+
+    /// Tokens, positions, rows of the cache and spans of rows, as bytes; of each sequence, its token
+    /// and the positions that are filled.
+    fn inputs_of_each(&self, each: &[(usize, u32, usize)]) -> Vec<Vec<u8>> {
         let base = |sequence: usize| (sequence * self.context()) as i32;
-        let past = |sequence: usize| self.past_of(sequence) as i32;
-        let each = || tokens.iter().map(|(sequence, _)| *sequence);
-        let positions: Vec<i32> = each().map(past).collect();
-        let rows: Vec<i32> = each().map(|s| base(s) + past(s)).collect();
-        let spans: Vec<[i32; 2]> = each().map(|s| [base(s), base(s) + past(s) + 1]).collect();
+        let ids: Vec<u32> = each.iter().map(|(_, token, _)| *token).collect();
+        let positions: Vec<i32> = each.iter().map(|(.., past)| *past as i32).collect();
+        let rows: Vec<i32> = each.iter().map(|(s, _, past)| base(*s) + *past as i32).collect();
+        let spans = each.iter().map(|(s, _, past)| [base(*s), base(*s) + *past as i32 + 1]);
+        let spans: Vec<[i32; 2]> = spans.collect();
         vec![
             bytemuck::cast_slice(&ids).to_vec(),
             bytemuck::cast_slice(&positions).to_vec(),

@@ -36,6 +36,7 @@ mod weights;
 #[cfg(test)]
 mod test_file;
 
+pub use batch::class_of_each;
 pub use decoder::{BASE, CacheShape, PAST, Run, SEQ, Wanted};
 pub use generate::{Event, Finish, GenerateOptions, Generated};
 pub use model::Model;

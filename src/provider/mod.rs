@@ -234,6 +234,10 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
         if asset.defines.iter().any(|d| d == "f16") && !profile.has_f16 {
             return Support::No(format!("{spec} needs 16-bit floats"));
         }
+        let entry = catalogue::find(&asset.name).map(|(entry, _)| entry);
+        if entry.is_some_and(catalogue::Entry::is_cooperative) && !profile.has_matrix_hw {
+            return Support::No(format!("{spec} needs cooperative matrices of f16"));
+        }
         let threads = asset.get_u32("WG").unwrap_or(64);
         if threads > profile.max_threads_per_workgroup {
             let have = profile.max_threads_per_workgroup;

@@ -42,7 +42,7 @@ pub struct DeviceProfile {
     pub local_bandwidth: u64,
     /// Host-to-device speed in bytes/s; 0 until measured.
     pub transfer_bandwidth: u64,
-    /// Whether kernels may use cooperative matrices.
+    /// Whether kernels may use cooperative matrices: 16 x 16 x 16 of f16 with sums in f32.
     pub has_matrix_hw: bool,
     /// Whether kernels may use subgroup operations.
     pub has_subgroups: bool,

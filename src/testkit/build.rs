@@ -1,5 +1,6 @@
 //! What a case is, and how the table writes one.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use half::{bf16, f16};
@@ -7,9 +8,10 @@ use half::{bf16, f16};
 use super::compare::Tolerance;
 use super::inputs::Random;
 use super::run::NamedBytes;
-use crate::base::{DType, Dim, Format, Shape, Symbol, SymbolValues};
+use crate::base::{ComputeMode, DType, Dim, Format, Shape, Symbol, SymbolValues};
 use crate::error::broken_invariant;
 use crate::ir::{Graph, MergedPart, Node, NodeId, Op, UnaryOp};
+use crate::provider::DeviceProfile;
 use crate::quant;
 use crate::reference::{Data, Tensor};
 
@@ -40,6 +42,16 @@ pub struct Binding {
 }
 
 impl Case {
+    /// The row as a device of this profile is held to it. Where a device has matrix hardware, products whose
+    /// operand is rounded to 8 bits may take it and the weight as halves (`ComputeMode::Int8` says so).
+    pub fn on(&self, profile: &DeviceProfile) -> Cow<'_, Case> {
+        let rounds = |op: &Op| matches!(op, Op::Linear { mode: ComputeMode::Int8 });
+        match profile.has_matrix_hw && self.graph.nodes().iter().any(|node| rounds(&node.op)) {
+            false => Cow::Borrowed(self),
+            true => Cow::Owned(Case { tolerance: self.tolerance.of_halves(), ..self.clone() }),
+        }
+    }
+
     /// The bytes of every binding, as a device is given them.
     pub fn bytes(&self) -> NamedBytes {
         self.bindings.iter().map(|(name, b)| (name.clone(), b.bytes.clone())).collect()

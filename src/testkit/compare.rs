@@ -40,6 +40,18 @@ impl Tolerance {
         Tolerance { atol: f32::MIN_POSITIVE.into(), rtol: 0.0, eps_count, nmse: 1e-6 }
     }
 
+    /// The same where the operands of products are halves besides, each good to 11 bits.
+    pub fn of_halves(self) -> Tolerance {
+        // 2^-11 of each of two operands, in multiples of 2^-23.
+        let eps_count = self.eps_count + 8192.0;
+        // What is made of products has no such measure.
+        let (atol, rtol) = match self.eps_count {
+            0.0 => (128.0 * self.atol, self.rtol + 1e-2),
+            _ => (self.atol, self.rtol),
+        };
+        Tolerance { atol, rtol, eps_count, nmse: self.nmse + 1e-6 }
+    }
+
     fn is_exact(&self) -> bool {
         *self == Tolerance::EXACT
     }

@@ -317,23 +317,25 @@ impl Patient {
         let tensors = case.tensors();
         match reference::eval(&case.graph, &case.symbols, &tensors) {
             Err(error) => self.refused = format!("the reference: {error}"),
-            Ok(expected) => match agree(case, &expected, &outputs) {
-                Ok(report) => {
-                    self.passed += 1;
-                    self.report = worse(self.report, report);
+            Ok(expected) => {
+                match agree(&case.on(runtime.device().profile()), &expected, &outputs) {
+                    Ok(report) => {
+                        self.passed += 1;
+                        self.report = worse(self.report, report);
+                    }
+                    Err(wrong) => {
+                        self.wrong = Some(Finding::Wrong {
+                            case: case.name.clone(),
+                            tensor: wrong.tensor,
+                            index: wrong.mismatch.first_bad,
+                            expected: wrong.mismatch.values.map(|values| values[0]),
+                            got: wrong.mismatch.values.map(|values| values[1]),
+                            what: wrong.mismatch.message,
+                            beside,
+                        });
+                    }
                 }
-                Err(wrong) => {
-                    self.wrong = Some(Finding::Wrong {
-                        case: case.name.clone(),
-                        tensor: wrong.tensor,
-                        index: wrong.mismatch.first_bad,
-                        expected: wrong.mismatch.values.map(|values| values[0]),
-                        got: wrong.mismatch.values.map(|values| values[1]),
-                        what: wrong.mismatch.message,
-                        beside,
-                    });
-                }
-            },
+            }
         }
         false
     }

@@ -75,9 +75,8 @@ impl<'a> Body<'_, 'a> {
                 self.math(fun, args, h)
             }
             Expression::ArrayLength(array) => self.length(array),
-            Expression::CooperativeLoad { .. } | Expression::CooperativeMultiplyAdd { .. } => {
-                self.w.refuse("a cooperative matrix")
-            }
+            Expression::CooperativeLoad { ref data, .. } => self.cooperative_load(h, data),
+            Expression::CooperativeMultiplyAdd { a, b, c } => self.cooperative_multiply([a, b, c]),
             Expression::Derivative { .. } => self.w.refuse("a derivative"),
             ref other => self.w.refuse(format!("the expression {other:?}")),
         }

@@ -163,7 +163,9 @@ fn baked(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<H
             matches!(info[**h].ty.inner_with(&module.types), TypeInner::Vector { .. })
         };
         match *expression {
-            Expression::Load { .. } => drop(baked.insert(h)),
+            Expression::Load { .. } | Expression::CooperativeLoad { .. } => {
+                baked.insert(h);
+            }
             Expression::Compose { ref components, .. } => {
                 baked.extend(components.iter().filter(is_vector));
             }

@@ -11,6 +11,7 @@
 
 mod atomics;
 mod convert;
+mod cooperative;
 mod dialect;
 mod expression;
 mod function;
@@ -185,7 +186,8 @@ pub fn parse(wgsl: &str) -> Result<(Module, ModuleInfo)> {
         | Capabilities::SUBGROUP
         | Capabilities::SUBGROUP_BARRIER
         | Capabilities::IMMEDIATES
-        | Capabilities::SHADER_FLOAT32_ATOMIC;
+        | Capabilities::SHADER_FLOAT32_ATOMIC
+        | Capabilities::COOPERATIVE_MATRIX;
     let info = Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)
         .map_err(|e| Error::compile(e.emit_to_string(wgsl)))?;

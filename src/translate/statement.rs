@@ -77,7 +77,9 @@ impl<'a> Body<'_, 'a> {
             Statement::SubgroupCollectiveOperation { op, collective_op, argument, result } => {
                 self.collective(op, collective_op, argument, result)?;
             }
-            Statement::CooperativeStore { .. } => self.w.refuse("a cooperative matrix")?,
+            Statement::CooperativeStore { target, ref data } => {
+                self.cooperative_store(target, data)?
+            }
             Statement::Kill => self.w.refuse("discard")?,
             Statement::ImageStore { .. } | Statement::ImageAtomic { .. } => {
                 self.w.refuse("a texture")?;

@@ -116,7 +116,7 @@ impl Writer<'_> {
                 })?;
                 Ok(name)
             }
-            TypeInner::CooperativeMatrix { .. } => self.refuse("a cooperative matrix"),
+            TypeInner::CooperativeMatrix { .. } => self.cooperative_type(inner),
             TypeInner::Pointer { .. } | TypeInner::ValuePointer { .. } => {
                 self.refuse("a pointer as a value")
             }

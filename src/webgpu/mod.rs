@@ -19,10 +19,9 @@
 //! WGSL of the catalogue and of `codegen` runs without bounds checks and with workgroup memory
 //! not cleared; a user's WGSL runs with all of wgpu's checks.
 //!
-//! Absent on purpose: any choice between kernels, cooperative matrices (experimental in wgpu), a
-//! cache of pipelines on disk, subgroups in a browser (wgpu 30 does not pass them on), and
-//! mapping of device memory into the host. Memory that the provider takes for itself (parameters,
-//! staging) is not counted in the budget.
+//! Absent on purpose: any choice between kernels, a cache of pipelines on disk, subgroups in a
+//! browser (wgpu 30 does not pass them on), and mapping of device memory into the host. Memory that
+//! the provider takes for itself (parameters, staging) is not counted in the budget.
 
 mod bind;
 mod compile;
@@ -120,12 +119,19 @@ impl Provider {
         let (required_features, required_limits) = if options.floor {
             (wgpu::Features::empty(), wgpu::Limits::default())
         } else {
-            (profile::wanted_features() & adapter.features(), adapter.limits())
+            (profile::features_of(adapter), adapter.limits())
         };
+        let experimental = required_features.intersects(wgpu::Features::all_experimental_mask());
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("warploom"),
             required_features,
             required_limits,
+            experimental_features: match experimental {
+                // SAFETY: cooperative matrices are the only such feature that is asked for, and only
+                // kernels of the catalogue use them, with tiles and elements of the kind the adapter lists.
+                true => unsafe { wgpu::ExperimentalFeatures::enabled() },
+                false => wgpu::ExperimentalFeatures::disabled(),
+            },
             ..Default::default()
         };
         let opened = adapter.request_device(&descriptor).await;
@@ -153,7 +159,7 @@ impl crate::provider::Provider for Provider {
         Box::pin(async move {
             let adapters = self.adapters().await;
             let profiles = adapters.iter().enumerate().map(|(index, adapter)| {
-                let features = profile::wanted_features() & adapter.features();
+                let features = profile::features_of(adapter);
                 profile::profile_of(&adapter.get_info(), features, &adapter.limits(), index)
             });
             Ok(profiles.collect())

@@ -3,12 +3,27 @@
 use crate::provider::{DeviceKind, DeviceProfile};
 
 /// The optional features that are used where an adapter has them.
-pub(super) fn wanted_features() -> wgpu::Features {
+fn wanted_features() -> wgpu::Features {
     wgpu::Features::SUBGROUP
         | wgpu::Features::SUBGROUP_BARRIER
         | wgpu::Features::SHADER_F16
         | wgpu::Features::TIMESTAMP_QUERY
         | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS
+        | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+}
+
+/// The wanted features that an adapter has. Cooperative matrices only where they are of the one kind that kernels
+/// here use, with halves in buffers beside them.
+pub(super) fn features_of(adapter: &wgpu::Adapter) -> wgpu::Features {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    let features = wanted_features() & adapter.features();
+    let fits = |p: &wgpu::CooperativeMatrixProperties| {
+        [p.m_size, p.n_size, p.k_size] == [16; 3] && (p.ab_type, p.cr_type) == (F16, F32)
+    };
+    let matrices = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+    let usable = features.contains(wgpu::Features::SHADER_F16)
+        && adapter.cooperative_matrix_properties().iter().any(fits);
+    if usable { features } else { features - matrices }
 }
 
 /// The profile of a device with these features and limits.
@@ -37,6 +52,7 @@ pub(super) fn profile_of(
         driver: driver(info),
         kind,
         shared_memory: matches!(kind, DeviceKind::Integrated | DeviceKind::Software),
+        has_matrix_hw: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
         has_subgroups,
         subgroup_min: if has_subgroups { info.subgroup_min_size } else { 0 },
         subgroup_max: if has_subgroups { info.subgroup_max_size } else { 0 },

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use warploom::base::platform::block_on;
-use warploom::base::{DType, Dim, Shape, ShapeClass, SymbolValues};
+use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::EngineId;
 use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::runtime::{RunOptions, Runtime, run_graph};
@@ -32,10 +32,35 @@ fn outcome_through(
     let options =
         RunOptions { class: class.cloned(), guard: true, preferred, ..RunOptions::default() };
     let profile = runtime.device().profile();
+    let case = &*case.on(profile);
     let outcome = testkit::run_case(case, &|graph, symbols, bindings| {
         block_on(run_graph(runtime, graph, symbols, bindings, &options))
     });
     testkit::declared(&KNOWN, &profile.name, &profile.driver, case, outcome)
+}
+
+/// Products of every size on cooperative matrices, which the ranking takes for many rows only.
+#[test]
+fn products_on_cooperative_matrices_are_right() {
+    let cases = testkit::cases();
+    let formats = Format::ALL.into_iter().filter(|format| format.is_quantised());
+    let coop: Vec<EngineId> =
+        formats.map(|format| EngineId::new(format!("wgsl.matmul_coop.{format}"))).collect();
+    let mut wrong = Vec::new();
+    for (label, runtime) in devices::every(false) {
+        if !runtime.device().profile().has_matrix_hw {
+            tell(&format!("conformance: {label} has no cooperative matrices"));
+            continue;
+        }
+        let cases = cases.iter().filter(|case| case.name.starts_with("int8/"));
+        for case in cases {
+            match outcome_through(&runtime, case, None, coop.clone()) {
+                Outcome::Pass(_) => {}
+                other => wrong.push(format!("{label}: {}: {other:?}", case.name)),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]

@@ -45,6 +45,17 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
+    /// A device with subgroups and cooperative matrices, and what such devices have beside them.
+    pub(crate) fn with_matrices() -> Arc<Checked> {
+        let profile = DeviceProfile {
+            has_matrix_hw: true,
+            has_f16: true,
+            workgroup_memory_bytes: 32 << 10,
+            ..Checked::open(true).profile.clone()
+        };
+        Arc::new(Checked { profile, state: Mutex::default() })
+    }
+
     /// Kernels that ran so far.
     pub(crate) fn ran(&self) -> HashSet<KernelSpec> {
         self.state.lock().unwrap().ran.clone()

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use warploom::base::Format;
 use warploom::base::platform::block_on;
 use warploom::engine::EngineId;
 use warploom::interpret::Program;
 use warploom::kernel::catalogue::interface;
-use warploom::kernel::source::{asset_wgsl, variants};
+use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
 use warploom::kernel::{KernelSpec, Schedule};
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
 use warploom::testkit::{self, Case, Outcome};
@@ -28,6 +29,7 @@ fn check(device: &Arc<Checked>, cases: &[&Case], preferred: Vec<EngineId>) -> Ve
     let options = RunOptions { guard: true, preferred, ..RunOptions::default() };
     let mut wrong = Vec::new();
     for case in cases {
+        let case = &*case.on(runtime.device().profile());
         let outcome = testkit::run_case(case, &|graph, symbols, bindings| {
             block_on(run_graph(&runtime, graph, symbols, bindings, &options))
         });
@@ -42,7 +44,7 @@ fn check(device: &Arc<Checked>, cases: &[&Case], preferred: Vec<EngineId>) -> Ve
 
 #[test]
 fn every_variant_is_a_program() {
-    for spec in variants() {
+    for spec in variants().into_iter().chain(cooperative_variants()) {
         let name = KernelSpec::Asset(spec.clone()).to_string();
         let program = Program::from_wgsl(&asset_wgsl(&spec).unwrap(), &name, Some("main"), &[]);
         let program = program.unwrap_or_else(|e| panic!("{e}"));
@@ -70,18 +72,29 @@ fn every_kernel_is_right_and_without_a_fault() {
     let floor = Checked::open(false);
     let mut wrong = check(&floor, &small, Vec::new());
     // Engines that the ranking does not take on a device like this.
-    let others = ["wgsl.attn_split", "catalogue.norm_layer"].map(EngineId::new);
+    let others =
+        ["wgsl.attn_split", "catalogue.norm_layer", "wgsl.argmax_split"].map(EngineId::new);
     let of_others =
         |case: &&&Case| case.name.starts_with("attention/") || case.name.starts_with("layer_norm/");
-    let rest: Vec<&Case> = small.iter().filter(of_others).step_by(step).copied().collect();
+    let rest = small.iter().filter(of_others).step_by(step);
+    let long = small.iter().filter(|case| case.name == "argmax/ties_of_slices");
+    let rest: Vec<&Case> = rest.chain(long).copied().collect();
     wrong.extend(check(&floor, &rest, others.to_vec()));
     let some: Vec<&Case> = small.into_iter().step_by(step).collect();
     let subgroups = Checked::open(true);
     wrong.extend(check(&subgroups, &some, Vec::new()));
+    let matrices = Checked::with_matrices();
+    let formats = Format::ALL.into_iter().filter(|format| format.is_quantised());
+    let coop = formats.map(|f| EngineId::new(format!("wgsl.matmul_coop.{f}"))).collect();
+    let int8 =
+        |case: &&Case| case.name.starts_with("int8/") && (all || !case.name.contains("n20011"));
+    let int8: Vec<&Case> = cases.iter().filter(int8).step_by(if all { 1 } else { 2 }).collect();
+    wrong.extend(check(&matrices, &int8, coop));
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 
-    let ran: BTreeSet<String> = floor.ran().iter().map(|spec| spec.name().to_owned()).collect();
-    let names = variants().into_iter().map(|spec| spec.name);
+    let ran = floor.ran().into_iter().chain(matrices.ran());
+    let ran: BTreeSet<String> = ran.map(|spec| spec.name().to_owned()).collect();
+    let names = variants().into_iter().chain(cooperative_variants()).map(|spec| spec.name);
     let missed: BTreeSet<String> = names.filter(|name| !ran.contains(name)).collect();
     assert!(missed.is_empty(), "kernels that no case ran: {missed:?}");
     let grouped = subgroups.ran().iter().filter(|spec| uses_subgroups(spec)).count();

@@ -11,7 +11,7 @@ use warploom::codegen::{fused_wgsl, workgroup};
 use warploom::ir::ReduceOp;
 use warploom::ir::scalar::{BinaryOp, UnaryOp};
 use warploom::kernel::catalogue::{self, Entry};
-use warploom::kernel::source::{ASSETS, asset_wgsl, variants};
+use warploom::kernel::source::{ASSETS, asset_wgsl, cooperative_variants, variants};
 use warploom::kernel::{Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Schedule, Value};
 
 use crate::fused_exprs::{elementwise, expr, rows};
@@ -124,6 +124,35 @@ fn every_variant_is_valid_and_lowers_and_has_its_interface() {
 }
 
 #[test]
+fn every_variant_on_cooperative_matrices_is_valid_and_lowers_and_has_its_interface() {
+    let capabilities = FLOOR | Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
+    let all = cooperative_variants();
+    for spec in &all {
+        let name = KernelSpec::Asset(spec.clone()).to_string();
+        let (entry, _) = catalogue::find(&spec.name).unwrap();
+        let (module, _) = lowered(&name, &asset_wgsl(spec).unwrap(), capabilities).unwrap();
+        check_interface(&name, entry, &module);
+        let (threads, memory) = size(&name, &module);
+        let constant = |name| spec.get_u32(name).unwrap_or(if name == "SUB" { 32 } else { 2 });
+        let expected = match entry.name {
+            "round_half" => spec.get_u32("WG").unwrap_or(256),
+            _ => constant("WI") * constant("WJ") * constant("SUB"),
+        };
+        assert_eq!(threads, expected, "{name}");
+        assert!(threads <= 256, "{name}: {threads} threads");
+        // Matrices lie at multiples of 16 bytes, in whatever order a driver lays variables out.
+        for (_, variable) in module.global_variables.iter() {
+            let bytes = module.types[variable.ty].inner.size(module.to_ctx());
+            let shared = variable.space == AddressSpace::WorkGroup;
+            assert!(!shared || bytes % 16 == 0, "{name}: {:?}, {bytes} bytes", variable.name);
+        }
+        // What Apple's GPUs have, the least of those with such matrices.
+        assert!(memory <= 32 << 10, "{name}: {memory} bytes of workgroup memory");
+    }
+    assert!(all.len() > 30, "only {} variants", all.len());
+}
+
+#[test]
 fn constants_that_the_catalogue_names_are_declared_with_its_defaults() {
     for entry in catalogue::CATALOGUE {
         let name = catalogue::family_name(entry.name, warploom::base::Format::Q4_0);
@@ -169,7 +198,8 @@ fn every_asset_has_a_header_and_passes_the_lint() {
                 "{path}:{}: unpack2x16float may only be used as .x",
                 i + 1
             );
-            assert!(!code.contains("enable "), "{path}:{}: the floor has no extensions", i + 1);
+            let extends = code.contains("enable ") && *name != "matmul_coop";
+            assert!(!extends, "{path}:{}: the floor has no extensions", i + 1);
             assert!(line.len() <= 120, "{path}:{}: longer than 120", i + 1);
         }
     }

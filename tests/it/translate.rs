@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 use warploom::codegen::fused_wgsl;
-use warploom::kernel::KernelSpec;
-use warploom::kernel::source::{asset_wgsl, variants};
+use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
+use warploom::kernel::{AssetSpec, KernelSpec};
 use warploom::native::cuda::Nvrtc;
 use warploom::translate::{self, Bounds, Options, Subgroups, Translated};
 
@@ -160,6 +160,37 @@ fn shipped() -> Vec<(String, String)> {
     assets.chain(generated).chain(packs).collect()
 }
 
+/// Kernels on cooperative matrices, which CUDA alone gets.
+fn cooperative() -> Vec<(String, String)> {
+    let named = |spec: AssetSpec| {
+        let wgsl = asset_wgsl(&spec).unwrap();
+        (KernelSpec::Asset(spec).to_string(), wgsl)
+    };
+    // A warp is a subgroup.
+    let of_warps = |spec: &AssetSpec| spec.get_u32("SUB").is_none_or(|threads| threads == 32);
+    cooperative_variants().into_iter().filter(of_warps).map(named).collect()
+}
+
+#[test]
+fn cooperative_matrices_are_translated_for_cuda_and_refused_for_opencl_by_name() {
+    let all = cooperative();
+    assert!(all.len() > 20, "only {}", all.len());
+    for (name, wgsl) in &all {
+        let text = cuda(name, wgsl, &Options::default()).text;
+        if name.starts_with("round_half") {
+            continue;
+        }
+        assert!(text.contains("wl_coop_multiply(") && text.contains("mma.sync"), "{name}");
+        let (module, info) = translate::parse(wgsl).unwrap();
+        let refused = translate::opencl(&module, &info, &Options::default());
+        let error = refused.unwrap_err();
+        assert!(
+            error.is_unsupported() && error.to_string().contains("cooperative matrix"),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn every_kernel_that_ships_is_translated() {
     let all = shipped();
@@ -192,8 +223,11 @@ fn nvrtc_takes_every_kernel_that_ships() {
     let Some(nvrtc) = compiler() else { return };
     // As a provider runs them: what ships stays inside of its buffers.
     let options = Options { bounds: Bounds::Unchecked, ..Options::default() };
-    let texts: Vec<(String, Translated)> =
-        shipped().into_iter().map(|(n, w)| (n.clone(), cuda(&n, &w, &options))).collect();
+    let texts: Vec<(String, Translated)> = shipped()
+        .into_iter()
+        .chain(cooperative())
+        .map(|(n, w)| (n.clone(), cuda(&n, &w, &options)))
+        .collect();
     let plain: Vec<bool> = variants().iter().map(|spec| spec.constants.is_empty()).collect();
     on_all_threads(&texts, |at, name, work| {
         // The catalogue with its defaults on every architecture; other constants, and generated

@@ -17,12 +17,13 @@ pub(crate) fn lowered(
     let info = Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)
         .map_err(|e| format!("{name}: {}\n{wgsl}", e.emit_to_string(wgsl)))?;
-    lower(name, &module, &info)?;
+    // HLSL has no cooperative matrices.
+    lower(name, &module, &info, !capabilities.contains(Capabilities::COOPERATIVE_MATRIX))?;
     Ok((module, info))
 }
 
 /// Writes the module for each target.
-fn lower(name: &str, module: &Module, info: &ModuleInfo) -> Result<(), String> {
+fn lower(name: &str, module: &Module, info: &ModuleInfo, to_hlsl: bool) -> Result<(), String> {
     use naga::back::{hlsl, msl, spv};
     let written = |target: &str, fine: bool| match fine {
         true => Ok(()),
@@ -35,6 +36,9 @@ fn lower(name: &str, module: &Module, info: &ModuleInfo) -> Result<(), String> {
     let text = msl::write_string(module, info, &options, &msl::PipelineOptions::default());
     let (text, _) = text.map_err(|e| format!("{name} to MSL: {e}"))?;
     written("MSL", text.contains("kernel void"))?;
+    if !to_hlsl {
+        return Ok(());
+    }
     let options = hlsl::Options { shader_model: hlsl::ShaderModel::V6_2, ..Default::default() };
     let mut text = String::new();
     hlsl::Writer::new(&mut text, &options, &hlsl::PipelineOptions::default())

@@ -39,6 +39,7 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "round_int8" => round::round_int8,
         "softmax" => softmax::softmax,
         "argmax" => softmax::argmax,
+        "argmax_of" => softmax::argmax_of,
         "sample" => sample::sample,
         "reduce_sum" => reduce::reduce_sum,
         "reduce_mean" => reduce::reduce_mean,

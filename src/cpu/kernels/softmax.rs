@@ -1,4 +1,4 @@
-//! `softmax`, `argmax`: over the last dimension.
+//! `softmax`, `argmax`, `argmax_of`: over the last dimension.
 
 use crate::cpu::call::{Call, extent, volume};
 use crate::error::Result;
@@ -50,5 +50,30 @@ pub(super) fn argmax(call: &Call<'_>) -> Result<()> {
             unsafe { out.slice(r, 1)[0] = f32::from_bits(index as u32) };
         }
     });
+    Ok(())
+}
+
+/// Index of the largest of the candidates of slices, the lowest of equals, 0 where all are NaN.
+pub(super) fn argmax_of(call: &Call<'_>) -> Result<()> {
+    let [rows, slices, len, x_offset, x_stride, y_offset] = call.words()?;
+    let out = call.output(y_offset, rows as u64)?;
+    let columns = volume(&[slices, len]) as usize;
+    let x = call.input::<f32>(0, x_offset, extent(&[(rows, x_stride), (columns, 1)]), &out)?;
+    let candidates = call.input::<u32>(1, 0, volume(&[rows, slices]), &out)?;
+    if len == 0 {
+        return Ok(());
+    }
+    for r in 0..rows {
+        let (mut best, mut index) = (f32::NEG_INFINITY, None);
+        for (s, candidate) in candidates[r * slices..][..slices].iter().enumerate() {
+            let c = s * len + (*candidate as usize).min(len - 1);
+            let value = x[r * x_stride + c];
+            if value > best || (index.is_none() && !value.is_nan()) {
+                (best, index) = (value, Some(c));
+            }
+        }
+        // SAFETY: element r of y, which no thread but this one has.
+        unsafe { out.slice(r, 1)[0] = f32::from_bits(index.unwrap_or(0) as u32) };
+    }
     Ok(())
 }

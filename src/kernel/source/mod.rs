@@ -24,6 +24,7 @@ macro_rules! assets {
 
 assets! {
     "argmax": "argmax.wgsl",
+    "argmax_of": "argmax_of.wgsl",
     "attached_params": "shared/attached_params.wgsl",
     "attached_rows": "shared/attached_rows.wgsl",
     "attached_store": "shared/attached_store.wgsl",
@@ -32,6 +33,7 @@ assets! {
     "attn_decode": "attn_decode.wgsl",
     "attn_prefill": "attn_prefill.wgsl",
     "attn_split": "attn_split.wgsl",
+    "best": "shared/best.wgsl",
     "block": "shared/block.wgsl",
     "conv2d": "conv2d.wgsl",
     "dequant_bf16": "dequant_bf16.wgsl",
@@ -74,6 +76,7 @@ assets! {
     "math_trig": "shared/math_trig.wgsl",
     "matmul": "matmul.wgsl",
     "matmul_batched": "matmul_batched.wgsl",
+    "matmul_coop": "matmul_coop.wgsl",
     "matvec": "matvec.wgsl",
     "matvec_int8": "matvec_int8.wgsl",
     "matvec_sum": "shared/matvec_sum.wgsl",
@@ -93,6 +96,7 @@ assets! {
     "rope": "rope.wgsl",
     "rope_half": "rope_half.wgsl",
     "rope_interleaved": "rope_interleaved.wgsl",
+    "round_half": "round_half.wgsl",
     "round_int8": "round_int8.wgsl",
     "rounding": "shared/rounding.wgsl",
     "sample": "sample.wgsl",
@@ -185,10 +189,20 @@ pub(crate) fn spliced_wgsl(spec: &AssetSpec, splice: &Splice) -> Result<String> 
 }
 
 /// Every variant that ships, for tests: each kernel with each format, each set of defines, and
-/// constants at their defaults and at other values that engines use.
+/// constants at their defaults and at other values that engines use. Those on cooperative matrices are
+/// [`cooperative_variants`].
 pub fn variants() -> Vec<AssetSpec> {
+    variants_of(|entry| !entry.is_cooperative())
+}
+
+/// As [`variants`], of kernels on cooperative matrices, which few targets know.
+pub fn cooperative_variants() -> Vec<AssetSpec> {
+    variants_of(Entry::is_cooperative)
+}
+
+fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
     let mut all = Vec::new();
-    for entry in catalogue::CATALOGUE {
+    for entry in catalogue::CATALOGUE.iter().filter(|entry| which(entry)) {
         let names: Vec<String> = if entry.name.ends_with('*') {
             entry.formats().map(|f| catalogue::family_name(entry.name, f)).collect()
         } else {
@@ -227,6 +241,10 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         "matmul_*" => {
             sets.push(with(&[("BM", 32), ("BN", 64)]));
             sets.push(with(&[("BM", 128), ("BN", 64)]));
+        }
+        "matmul_coop_*" => {
+            sets.push(with(&[("TI", 1), ("TH", 1), ("WI", 1), ("WJ", 4)]));
+            sets.push(with(&[("TI", 2), ("WI", 1), ("WJ", 4), ("SUB", 64)]));
         }
         "attn_decode" => {
             let dims = if base.defines.iter().any(|d| d == "vec4") {

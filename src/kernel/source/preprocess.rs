@@ -170,14 +170,25 @@ impl Assembly<'_> {
         Ok(())
     }
 
-    /// Remembers `const NAME: u32 = NUMBER;` for `#repeat`.
+    /// Remembers `const NAME: u32 = NUMBER;` for `#repeat`, also where the number is a quotient `A / B` of
+    /// such constants and numbers.
     fn note_number(&mut self, line: &str) {
         let parsed = line
             .strip_prefix("const ")
             .and_then(|rest| rest.split_once(": u32 = "))
-            .and_then(|(name, value)| Some((name, value.strip_suffix(';')?)))
-            .and_then(|(name, value)| Some((name, value.trim_end_matches('u').parse().ok()?)));
-        if let Some((name, value)) = parsed {
+            .and_then(|(name, value)| Some((name, value.strip_suffix(';')?)));
+        let Some((name, value)) = parsed else { return };
+        let number = |text: &str| match self.numbers.get(text) {
+            Some(number) => Some(*number),
+            None => text.trim_end_matches('u').parse().ok(),
+        };
+        let value = match value.split_once(" / ") {
+            None => number(value),
+            Some((a, b)) => {
+                number(a).zip(number(b)).and_then(|(a, b): (u32, u32)| a.checked_div(b))
+            }
+        };
+        if let Some(value) = value {
             self.numbers.insert(name.to_string(), value);
         }
     }

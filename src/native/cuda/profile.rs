@@ -17,6 +17,9 @@ const MAX_WORKGROUPS: u32 = 65_535;
 /// Pointers of kernels need 16 bytes; tensors that begin with a sector of the cache read better.
 const BINDING_ALIGNMENT: u32 = 64;
 
+/// The compute capability from which warps multiply matrices of halves with sums in f32.
+const MATRIX_CAPABILITY: i32 = 75;
+
 /// 10 * major + minor of the compute capability.
 pub(super) fn capability(device: sys::CUdevice) -> Result<i32> {
     use sys::CUdevice_attribute::{
@@ -53,7 +56,7 @@ pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result
         memory_bytes,
         local_bandwidth: 0,
         transfer_bandwidth: 0,
-        has_matrix_hw: false,
+        has_matrix_hw: capability(device)? >= MATRIX_CAPABILITY,
         has_subgroups: true,
         subgroup_min: warp,
         subgroup_max: warp,

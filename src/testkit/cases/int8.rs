@@ -86,6 +86,24 @@ fn feed_forward(format: Format, m: u64) -> Case {
     b.done(y)
 }
 
+/// Three products of one operand, of which the first is doubled, the second kept as halves.
+fn three(format: Format, m: u64) -> Case {
+    let k = 2 * format.block_len();
+    // A half may be the one beside it where a sum differs in its last bit.
+    let tolerance = Tolerance { atol: 1e-4, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
+    let mut b = case(format!("three/{format}/m{m}"), k).within(tolerance);
+    let x = rows(&mut b, "x", Dim::from(m), m, k);
+    let [a, c, d] = [("a", 70), ("c", 36), ("d", 33)].map(|(name, n)| {
+        let w = b.weight(name, &[n, k], format);
+        b.op(INT8, &[x, w])
+    });
+    let a = b.op(Op::Binary(crate::ir::BinaryOp::Add), &[a, a]);
+    let c = b.op(Op::Cast(crate::base::DType::F16), &[c]);
+    let c = b.op(Op::Cast(crate::base::DType::F32), &[c]);
+    let both = b.op(Op::Concat { axis: 1 }, &[a, c, d]);
+    b.done(both)
+}
+
 pub(super) fn add(table: &mut Vec<Case>) {
     for format in Format::ALL.into_iter().filter(|format| format.is_quantised()) {
         let block = format.block_len();
@@ -95,7 +113,13 @@ pub(super) fn add(table: &mut Vec<Case>) {
         table.push(gapped(format));
     }
     for format in [Format::Q4_0, Format::Q4K, Format::Q6K] {
-        table.extend([1, 5, 40].map(|m| feed_forward(format, m)));
+        table.extend([1, 5, 40, 130].map(|m| feed_forward(format, m)));
+    }
+    // More than one tile of any size each way, and three products in one.
+    table.push(linear(Format::Q4K, 150, 300, 256));
+    table.push(linear(Format::Q8_0, 129, 130, 96));
+    for m in [3, 20, 140] {
+        table.push(three(Format::Q4_0, m));
     }
     // Longer than a rounded row in the memory of a small workgroup, and many rows of w.
     table.push(linear(Format::Q8_0, 1, 3, 16_384));

@@ -90,6 +90,18 @@ fn argmax(table: &mut Vec<Case>) {
     let x = b.input("x", Shape::new([6, 600]), Data::F32(values));
     let y = b.op(Op::ArgMax, &[x]);
     table.push(b.done(y));
+    // As many as are cut into slices, with equals in several of them.
+    let mut values: Vec<f32> = Vec::new();
+    for (rest, places) in
+        [(-2.0, &[511usize, 512, 2047][..]), (low, &[]), (0.0, &[1024]), (low, &[1535])]
+    {
+        values.extend((0..2048).map(|i| if places.contains(&i) { 1.0 } else { rest }));
+    }
+    let mut b =
+        Build::new("argmax/ties_of_slices").note("the lowest of equals; a row of -inf gives 0");
+    let x = b.input("x", Shape::new([4, 2048]), Data::F32(values));
+    let y = b.op(Op::ArgMax, &[x]);
+    table.push(b.done(y));
     let mut b = Build::new("argmax/many_rows");
     let x = b.f32("x", [MANY, 2]);
     let y = b.op(Op::ArgMax, &[x]);

@@ -1,0 +1,111 @@
+//! The largest of a long row, with the row spread over workgroups.
+//!
+//! `argmax` finds the best of each slice of a row, `argmax_of` the best of these.
+
+use super::lowering::{Call, Lowering};
+use super::rows::row_sizes;
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query};
+use crate::base::{DType, Dim, Shape};
+use crate::error::{Error, Result};
+use crate::ir::Op;
+use crate::kernel::AssetSpec;
+
+/// Most slices of a row, a power of two.
+const MOST_SLICES: u64 = 64;
+/// Least columns of a slice.
+const LEAST_COLUMNS: u64 = 256;
+/// Threads of a workgroup of `argmax`.
+const THREADS: u32 = 256;
+
+/// `argmax` of slices, and `argmax_of`.
+pub(super) struct SplitArgMax {
+    id: EngineId,
+}
+
+impl SplitArgMax {
+    pub(super) fn new() -> SplitArgMax {
+        SplitArgMax { id: EngineId::new("wgsl.argmax_split") }
+    }
+}
+
+/// Slices of a row, and columns of each, where a row of fixed length can be cut evenly.
+fn cut(query: &Query) -> Option<(u64, u64)> {
+    let columns = query.operands.first()?.shape.dims().last()?.as_const()?;
+    let columns = u64::try_from(columns).ok()?;
+    let mut slices = MOST_SLICES;
+    while slices > 1 && (!columns.is_multiple_of(slices) || columns / slices < LEAST_COLUMNS) {
+        slices /= 2;
+    }
+    (slices > 1).then(|| (slices, columns / slices))
+}
+
+impl Engine for SplitArgMax {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        if !matches!(query.op, Op::ArgMax) {
+            return Err(OTHER_OPERATION.into());
+        }
+        if !query.is_wgsl() {
+            return Err("the device reads a row its own way".into());
+        }
+        let [x] = query.operands else { return Err("argmax needs one operand".into()) };
+        if x.dtype != DType::F32 || !x.is_contiguous() {
+            return Err("the operand is not f32 without gaps".into());
+        }
+        match cut(query) {
+            Some(_) => Ok(()),
+            None => Err(format!("its rows are no slices of {LEAST_COLUMNS} columns and more")),
+        }
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let bytes = query.total_bytes();
+        let (rows, _) = row_sizes(query);
+        let slices = cut(query).map_or(1, |(slices, _)| slices) as f64;
+        let share = Peaks::of(query.profile).share(rows * slices * f64::from(THREADS));
+        Cost { bytes, flops: bytes, dispatches: 2.0, efficiency: 0.5 * share }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let (slices, columns) = cut(query)
+            .ok_or_else(|| Error::invalid(format!("{}: its rows cannot be cut", query.label)))?;
+        let (x, rows, _, stride) = out.rows(&query.operands[0])?;
+        let parts = rows.clone() * Dim::from(slices);
+        let shape = Shape::new([parts.clone()]);
+        let candidates = out.temp(format!("{}.candidates", out.label), &shape, DType::U32)?;
+        let threads = THREADS.min(query.profile.max_threads_per_workgroup);
+        let mut spec = AssetSpec::new("argmax").constant("WG", threads);
+        if query.profile.has_subgroups {
+            spec = spec.define("subgroup");
+        }
+        let grid = out.fold(parts.clone());
+        out.call(
+            Call::new(spec)
+                .dim("rows", &parts)?
+                .dim("cols", &Dim::from(columns))?
+                .dim("x_offset", &x.layout.offset)?
+                .dim("x_stride", &Dim::from(columns))?
+                .dim("y_offset", &candidates.layout.offset)?
+                .bind(x.tensor)
+                .bind(candidates.tensor)
+                .grid(grid),
+        )?;
+        let grid = out.fold(rows.clone());
+        out.call(
+            Call::new(AssetSpec::new("argmax_of"))
+                .dim("rows", &rows)?
+                .dim("slices", &Dim::from(slices))?
+                .dim("len", &Dim::from(columns))?
+                .dim("x_offset", &x.layout.offset)?
+                .dim("x_stride", &stride)?
+                .dim("y_offset", &query.output.layout.offset)?
+                .bind(x.tensor)
+                .bind(candidates.tensor)
+                .bind(query.output.tensor)
+                .grid(grid),
+        )
+    }
+}

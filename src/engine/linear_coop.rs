@@ -1,0 +1,233 @@
+//! Products with a weight matrix on cooperative matrices, for many rows.
+//!
+//! `round_half` rounds the operand to 8 bits as `ComputeMode::Int8` says and writes it as f16;
+//! `matmul_coop_*` multiplies it with weights that it decodes to f16, with sums in f32. So beside what
+//! the mode rounds, both operands of a product are good to 11 bits.
+
+use super::attention::units;
+use super::knobs::{Knob, powers};
+use super::lowering::{Call, Lowering, View};
+use super::product::{groups, in_one_launch, pieces, sizes};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use crate::base::{ComputeMode, DType, Dim, Format, Shape};
+use crate::error::{Error, Result};
+use crate::ir::Op;
+use crate::kernel::{AssetSpec, catalogue};
+use crate::provider::GRANULE;
+
+/// Columns of x that a tile takes at a time.
+const STEP: u64 = 32;
+/// Threads of a workgroup of `round_half`.
+const ROUNDING_THREADS: u32 = 256;
+/// Bytes of a workgroup's memory that a column takes in `round_half`: a word for each 32.
+const BLOCK_BYTES: u64 = 4;
+/// What matrix units multiply in the time of one product elsewhere.
+const MATRIX_UNITS: f64 = 6.0;
+/// Operations that make a weight a half, as each tile does again.
+const DECODING: f64 = 8.0;
+/// Operations that round a number to 8 bits.
+const ROUNDING: f64 = 6.0;
+
+/// `round_half` and `matmul_coop_*` of one weight format.
+pub(super) struct CoopLinear {
+    id: EngineId,
+    format: Format,
+}
+
+/// How `matmul_coop_*` is cut, in the order of its constants.
+struct Tile {
+    constants: [(&'static str, u32); 5],
+    rows: u32,
+    columns: u32,
+}
+
+impl CoopLinear {
+    /// The engine of a format, where it is a packed one.
+    pub(super) fn of(format: Format) -> Option<CoopLinear> {
+        let id = EngineId::new(format!("wgsl.matmul_coop.{format}"));
+        format.is_quantised().then_some(CoopLinear { id, format })
+    }
+
+    fn knobs_of(query: &Query) -> [Knob; 2] {
+        let (m, n, _) = sizes(query).unwrap_or((1.0, 1.0, 1.0));
+        let fits = |rows: u32, columns: u32| {
+            (m / f64::from(rows)).ceil() * (n / f64::from(columns)).ceil() >= units(query.profile)
+        };
+        let (rows, columns) = match m as u64 {
+            0..=16 => (16, 64),
+            17..=32 => (32, 64),
+            33..=64 => (64, 64),
+            _ if fits(128, 128) => (128, 128),
+            _ => (128, 64),
+        };
+        [
+            Knob::new("tile_m", "rows of x of a tile", powers(16, 128), rows),
+            Knob::new("tile_n", "rows of the weight of a tile", powers(32, 128), columns),
+        ]
+    }
+
+    fn tile(query: &Query) -> Tile {
+        let [rows, columns] = CoopLinear::knobs_of(query).map(|knob| knob.value(query.knobs));
+        // Tiles of 16 of a subgroup, and subgroups: two of each where there are four.
+        let (ti, wi) = match rows {
+            0..=16 => (1, 1),
+            17..=32 => (2, 1),
+            33..=64 => (2, 2),
+            _ => (4, 2),
+        };
+        let (th, wj) = match columns {
+            0..=32 => (1, 1),
+            33..=64 => (1, 2),
+            _ if wi == 1 => (1, 4),
+            _ => (2, 2),
+        };
+        let sub = query.profile.subgroup_max;
+        let constants = [("TI", ti), ("TH", th), ("WI", wi), ("WJ", wj), ("SUB", sub)];
+        Tile { constants, rows: 16 * ti * wi, columns: 32 * th * wj }
+    }
+
+    /// x as halves, and the factors of its rows.
+    fn rounded(
+        x: &View,
+        [m, k, x_stride]: [&Dim; 3],
+        columns: u64,
+        out: &mut Lowering,
+    ) -> Result<(View, View)> {
+        let shape = Shape::new([m.clone(), k.clone()]);
+        let halves = out.temp(format!("{}.x", out.label), &shape, DType::F16)?;
+        let factors =
+            out.temp(format!("{}.factors", out.label), &Shape::new([m.clone()]), DType::F32)?;
+        let spec = AssetSpec::new("round_half")
+            .constant("WG", ROUNDING_THREADS)
+            .constant("K", columns as u32);
+        let grid = out.fold(m.clone());
+        out.call(
+            Call::new(spec)
+                .dim("rows", m)?
+                .dim("cols", k)?
+                .dim("x_offset", &x.layout.offset)?
+                .dim("x_stride", x_stride)?
+                .bind(x.tensor)
+                .bind(halves.tensor)
+                .bind(factors.tensor)
+                .grid(grid),
+        )?;
+        Ok((halves, factors))
+    }
+}
+
+impl Engine for CoopLinear {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        if !matches!(query.op, Op::Linear { mode: ComputeMode::Int8 }) {
+            return Err(OTHER_OPERATION.into());
+        }
+        let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
+        if w.format != self.format || !query.is_wgsl() {
+            return Err(OTHER_OPERATION.into());
+        }
+        let profile = query.profile;
+        if !profile.has_matrix_hw {
+            return Err("the device has no cooperative matrices".into());
+        }
+        let (min, max) = (profile.subgroup_min, profile.subgroup_max);
+        if min != max || max == 0 || 4 * max > profile.max_threads_per_workgroup {
+            return Err(format!("subgroups of {min} to {max} threads, they must be of one size"));
+        }
+        let (.., k) = sizes(query).ok_or("the operand has no rows")?;
+        let (k, room) = (k as u64, u64::from(profile.workgroup_memory_bytes));
+        if !k.is_multiple_of(STEP) {
+            return Err(format!("{k} columns, it takes {STEP} at a time"));
+        }
+        match k / STEP * BLOCK_BYTES + BLOCK_BYTES > room {
+            true => Err(format!("{k} columns, more than rounding has memory for")),
+            false => Ok(()),
+        }
+    }
+
+    fn fuses(&self, query: &Query) -> Result<(), String> {
+        let around = in_one_launch(query, self.format, 3)?;
+        match around.norm.is_some() || around.prologue.is_some() {
+            true => Err("rounding comes before the product reads its operand".into()),
+            false => Ok(()),
+        }
+    }
+
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        CoopLinear::knobs_of(query).into()
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let Some((m, n, k)) = sizes(query) else { return Cost::default() };
+        let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
+        let (_, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
+        let tile = CoopLinear::tile(query);
+        let tiles = (m / f64::from(tile.rows)).ceil();
+        let products = 2.0 * tiles * f64::from(tile.rows) * n * k / MATRIX_UNITS;
+        Cost {
+            bytes: weight * tiles + 4.0 * m * (n + 2.0 * k),
+            flops: products + DECODING * tiles * n * k + ROUNDING * m * k + after * m * n,
+            dispatches: 2.0,
+            efficiency: 0.4,
+        }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let [x, w] = query.operands else {
+            return Err(Error::invalid(format!("{}: linear needs two operands", query.label)));
+        };
+        let (x, m, k, x_stride) = out.rows(x)?;
+        let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
+        let (halves, factors) = CoopLinear::rounded(&x, [&m, &k, &x_stride], columns, out)?;
+        let tile = CoopLinear::tile(query);
+        let name = catalogue::family_name("matmul_coop_*", self.format);
+        let spec = tile
+            .constants
+            .iter()
+            .fold(AssetSpec::new(name), |spec, (name, value)| spec.constant(*name, *value));
+        let product = |rows: u64, y_offset: &Dim| -> Result<Call> {
+            Call::new(spec.clone())
+                .dim("m", &m)?
+                .dim("n", &Dim::from(rows))?
+                .dim("k", &k)?
+                .dim("x_offset", &halves.layout.offset)?
+                .dim("x_stride", &k)?
+                .dim("y_offset", y_offset)?
+                .dim("y_stride", &Dim::from(n))
+        };
+        let layers = m.ceil_div(&Dim::from(tile.rows));
+        let y_offset = &query.output.layout.offset;
+        if let Some(around) = query.around.filter(|around| !around.is_empty()) {
+            let tiles = groups(around, n, tile.columns);
+            return out.call(
+                product(n, y_offset)?
+                    .bind(w.tensor)
+                    .bind(halves.tensor)
+                    .bind(factors.tensor)
+                    .bind(query.output.tensor)
+                    .around(around.attach(true)?)
+                    .grid([tiles, layers, Dim::new(1)]),
+            );
+        }
+        let row_bytes = self.format.bytes(columns).ok_or_else(|| {
+            let len = self.format.block_len();
+            Error::invalid(format!("{}: {columns} columns are not blocks of {len}", query.label))
+        })?;
+        for (first, rows) in pieces(n, row_bytes, query)? {
+            let bytes = (rows * row_bytes).max(1).next_multiple_of(GRANULE);
+            let tiles = Dim::from(rows.div_ceil(u64::from(tile.columns)));
+            out.call(
+                product(rows, &(y_offset.clone() + Dim::from(first)))?
+                    .bind_part(w.tensor, first * row_bytes, bytes)
+                    .bind(halves.tensor)
+                    .bind(factors.tensor)
+                    .bind(query.output.tensor)
+                    .grid([tiles, layers.clone(), Dim::new(1)]),
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! What the engines of products with a weight matrix have in common.
+
+use super::{Around, OTHER_OPERATION, Query, SegmentBody};
+use crate::base::{Dim, Format};
+use crate::error::{Error, Result};
+use crate::kernel::attach::attach_groups;
+use crate::provider::GRANULE;
+
+/// Rows of x, rows and columns of w at the upper ends of the class.
+pub(super) fn sizes(query: &Query) -> Option<(f64, f64, f64)> {
+    let [x, w] = query.operands else { return None };
+    let (rows, ..) = x.as_rows().or_else(|| {
+        let last = x.shape.rank().checked_sub(1)?;
+        let lead = x.shape.dims()[..last].iter().cloned();
+        Some((lead.fold(Dim::new(1), |a, b| a * b), Dim::new(1), Dim::new(1)))
+    })?;
+    let m = query.upper(&rows).ok()? as f64;
+    Some((m, query.upper(&w.shape[0]).ok()? as f64, query.upper(&w.shape[1]).ok()? as f64))
+}
+
+/// What is fused around a product that is one launch, of a kernel that reads so many buffers of its own.
+///
+/// # Errors
+/// The reason where it takes several launches or more buffers than there are.
+pub(super) fn in_one_launch<'a>(
+    query: &Query<'a>,
+    format: Format,
+    own_reads: usize,
+) -> Result<&'a Around, String> {
+    let (Some(around), [_, w]) = (query.around, query.operands) else {
+        return Err(OTHER_OPERATION.into());
+    };
+    let bytes = query.upper(&w.shape.elements()).ok().and_then(|n| format.bytes(n));
+    if bytes.is_none_or(|bytes| bytes > query.profile.max_binding_bytes) {
+        return Err("the weight is cut into several launches".into());
+    }
+    let bindings = own_reads + around.reads().len() + around.writes().len().max(1)
+        - usize::from(!around.segments.is_empty() && around.writes().is_empty());
+    let most = query.profile.max_storage_buffers as usize;
+    match query.is_wgsl() && bindings > most {
+        true => Err(format!("{bindings} storage buffers, the device has {most}")),
+        false => Ok(around),
+    }
+}
+
+/// Workgroups for `n` rows of w with what is done with their products, each making `rows`.
+pub(super) fn groups(around: &Around, n: u64, rows: u32) -> Dim {
+    match &around.segments[..] {
+        [] => Dim::from(n.div_ceil(u64::from(rows))),
+        segments => {
+            let count = |s: &SegmentBody| s.sizes[0].clone() * s.sizes[1].clone();
+            attach_groups(rows, segments.iter().map(|s| (count(s), s.anchors)))
+        }
+    }
+}
+
+/// Cuts `n` rows into pieces that one binding holds, each starting where a binding may.
+pub(super) fn pieces(n: u64, row_bytes: u64, query: &Query) -> Result<Vec<(u64, u64)>> {
+    let most = query.profile.max_binding_bytes;
+    if n.saturating_mul(row_bytes) <= most - most % GRANULE {
+        return Ok(vec![(0, n)]);
+    }
+    let align = u64::from(query.profile.binding_alignment).max(4);
+    // So many rows end on the alignment, because `align` is a power of two.
+    let step = align / gcd(align, row_bytes);
+    let rows = most / row_bytes / step * step;
+    if rows == 0 {
+        return Err(Error::unsupported(format!(
+            "{}: {step} rows of {row_bytes} bytes do not fit one binding of {most} bytes",
+            query.label
+        )));
+    }
+    Ok((0..n).step_by(rows as usize).map(|first| (first, rows.min(n - first))).collect())
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
