@@ -92,6 +92,7 @@ mod error;
 
 pub mod base;
 
+pub mod draw;
 pub mod ir;
 pub mod quant;
 

@@ -30,6 +30,7 @@ mod product;
 mod reduce;
 mod registry;
 mod rows;
+mod sample;
 mod tuned;
 
 use std::borrow::Cow;

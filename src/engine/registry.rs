@@ -14,6 +14,7 @@ use super::matmul::MatMul;
 use super::movement::{CopyInto, Gather, Scatter};
 use super::reduce::Reduce;
 use super::rows::Rows;
+use super::sample::Sample;
 use super::{Engine, EngineId};
 use crate::base::Format;
 use crate::error::{Error, Result};
@@ -46,6 +47,7 @@ impl Registry {
         engines.extend(elementwise::Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.push(Arc::new(Scatter::new()));
         engines.push(Arc::new(CopyInto::new()));
+        engines.push(Arc::new(Sample::new()));
         engines.push(Arc::new(Custom::new()));
         Registry { engines }
     }

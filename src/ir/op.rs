@@ -68,6 +68,10 @@ pub enum Op {
     },
     /// Index of the largest along the last axis, lowest of equals: `[.., n]` -> `[..]` of `u32`.
     ArgMax,
+    /// Draws one index along the last axis: logits `[.., n]` and, for each row, how it is drawn, `[.., 7]`
+    /// of `u32` as [`crate::draw::Draw::words`] has it: `[..]` of `u32`. A row from which nothing can
+    /// be drawn gives [`crate::draw::Draw::NONE`].
+    Sample,
     /// Along the last axis; a row of -inf throughout gives zeros.
     Softmax,
 
@@ -333,6 +337,7 @@ impl Op {
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => OpClass::Elementwise,
             Op::Reduce { .. }
             | Op::ArgMax
+            | Op::Sample
             | Op::Softmax
             | Op::RmsNorm { .. }
             | Op::LayerNorm { .. }
@@ -390,6 +395,7 @@ impl Op {
             Op::Cast(_) => "cast",
             Op::Reduce { .. } => "reduce",
             Op::ArgMax => "argmax",
+            Op::Sample => "sample",
             Op::Softmax => "softmax",
             Op::MatMul => "matmul",
             Op::Linear { .. } => "linear",

@@ -102,7 +102,7 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         Op::Unary(_) | Op::Binary(_) | Op::Select => String::new(),
         Op::Linear { mode: ComputeMode::F32 } => String::new(),
         Op::Linear { mode } => format!(" mode={mode}"),
-        Op::ArgMax | Op::Softmax | Op::MatMul | Op::Scatter => String::new(),
+        Op::ArgMax | Op::Sample | Op::Softmax | Op::MatMul | Op::Scatter => String::new(),
     }
 }
 

@@ -39,6 +39,8 @@ pub const GATHER_COLUMNS: u32 = 256;
 pub const GATHER_GROUP: u32 = 256;
 /// Outputs (pairs, for `rope_*`) of one workgroup of `rope_*`, `conv2d` and `pool2d_*`.
 pub const POINT_GROUP: u32 = 64;
+/// Threads of a workgroup of `sample`, which makes one row.
+pub const SAMPLE_THREADS: u32 = 256;
 /// Rows and columns of y of one workgroup of `matmul_batched`.
 pub const BATCHED_TILE: u32 = 16;
 
@@ -223,6 +225,16 @@ pub static CATALOGUE: &[Entry] = &[
         params: &["rows", "slices", "len", "x_offset", "x_stride", "y_offset"],
         bindings: &[("x", Read), ("candidates", Read), ("y", ReadWrite)],
         constants: &[("WG", 64)],
+        defines: &[],
+    },
+    Entry {
+        name: "sample",
+        doc: "y[r] = an index drawn from the logits x[r, ..] as row r of draws says (draw::Draw), as u32; \
+              0xffffffff where none can be. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One \
+              workgroup of 256 for each row, folded over grid x and y.",
+        params: &["rows", "cols", "x_offset", "x_stride", "draws_offset", "y_offset"],
+        bindings: &[("x", Read), ("draws", Read), ("y", ReadWrite)],
+        constants: &[],
         defines: &[],
     },
     Entry {

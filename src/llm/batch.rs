@@ -4,8 +4,10 @@
 //! and which rows it sees, so lengths may differ.
 
 use super::decoder::{Run, SEQ, Wanted};
+use super::draws::check_undrawn;
 use super::session::{Kind, MAX_SEQUENCES, Session};
 use crate::base::{ShapeClass, SymbolValues};
+use crate::draw::Draw;
 use crate::error::{Error, Result};
 
 /// Most sequences of a run, by class.
@@ -40,8 +42,19 @@ impl Session {
     /// # Errors
     /// As [`Session::run_sequence`]; invalid also where a sequence comes twice.
     pub async fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>> {
+        check_undrawn(wanted)?;
+        self.run_rows(tokens, wanted, &[]).await
+    }
+
+    /// As [`Session::run_each`]; `draws` has one for each where [`Wanted::Drawn`] asks for them.
+    pub(super) async fn run_rows(
+        &mut self,
+        tokens: &[(usize, u32)],
+        wanted: Wanted,
+        draws: &[Draw],
+    ) -> Result<Vec<u8>> {
         if let [(sequence, token)] = tokens {
-            return self.run_sequence(*sequence, &[*token], wanted).await;
+            return self.run_pieces(*sequence, &[*token], wanted, draws.first()).await;
         }
         if tokens.is_empty() {
             return Err(Error::invalid("no tokens to run"));
@@ -54,7 +67,11 @@ impl Session {
             }
         }
         let each: Vec<_> = tokens.iter().map(|&(s, token)| (s, token, self.past_of(s))).collect();
-        let inputs = self.inputs_of_each(&each);
+        let mut inputs = self.inputs_of_each(&each);
+        if wanted == Wanted::Drawn {
+            let words: Vec<u32> = draws.iter().flat_map(Draw::words).collect();
+            inputs.push(bytemuck::cast_slice(&words).to_vec());
+        }
         let class =
             CLASSES.iter().position(|most| tokens.len() <= *most).unwrap_or(CLASSES.len() - 1);
         let instance = self.instance(Kind { run: Run::Each, class, wanted }).await?;

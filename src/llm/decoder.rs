@@ -7,6 +7,7 @@
 use super::config::{Activation, Architecture, Config};
 use super::weights::{self, LOCAL_ROPE_FREQUENCIES, Need, ROPE_FREQUENCIES, Weight};
 use crate::base::{DType, Dim, Format, Shape, Symbol};
+use crate::draw::Draw;
 use crate::error::{Error, Result};
 use crate::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 
@@ -58,6 +59,16 @@ pub enum Wanted {
     AllLogits,
     /// The id of the largest logit after the last token: `[1]`, u32.
     Token,
+    /// A token drawn from the logits after the last token, as the last input, `draws` `[1, 7]` u32, says
+    /// ([`crate::draw::Draw`]): `[1]`, u32.
+    Drawn,
+}
+
+impl Wanted {
+    /// Whether the device chooses a token.
+    pub(super) fn is_token(self) -> bool {
+        matches!(self, Wanted::Token | Wanted::Drawn)
+    }
 }
 
 /// Name of the state that holds the keys (`k`) or values (`v`) of a layer.
@@ -70,7 +81,7 @@ pub(super) const CHOSEN: &str = "chosen";
 
 /// The forward pass over a cache. Inputs: `tokens` (not for [`Run::Ahead`]) and `positions`, `[s]`
 /// i32; for a token of each sequence also `rows` `[s]`, those of the cache that are written, and
-/// `spans` `[s, 2]`, first and one past the last row that each token sees.
+/// `spans` `[s, 2]`, first and one past the last row that each token sees; for [`Wanted::Drawn`] also `draws`.
 pub(super) fn decoder(
     config: &Config,
     weights: &[Weight],
@@ -145,11 +156,19 @@ pub(super) fn decoder(
         true => b.add("output", Op::linear(), &[x, embedding])?, // [1, v]
         false => b.product("output", x)?,                        // [1, v]
     };
-    if wanted != Wanted::Token {
+    if !wanted.is_token() {
         b.graph.output("logits", logits)?;
         return Ok(b.graph);
     }
-    let mut token = b.add("argmax", Op::ArgMax, &[logits])?; // [1], or [s] of each sequence
+    let mut token = match wanted {
+        Wanted::Drawn => {
+            let rows = if run == Run::Each { b.tokens.clone() } else { Dim::new(1) };
+            let shape = Shape::new([rows, Draw::WORDS.into()]);
+            let draws = b.graph.input("draws", shape, DType::U32); // [1, 7] or [s, 7]
+            b.add("sample", Op::Sample, &[logits, draws])?
+        }
+        _ => b.add("argmax", Op::ArgMax, &[logits])?,
+    }; // [1], or [s] of each sequence
     if let Some(chosen) = chosen {
         let op = Op::Update { at: chosen.at.clone() };
         let state = b.add(CHOSEN, op, &[chosen.state, token])?; // [sequences]
@@ -175,7 +194,7 @@ impl Chosen {
         wanted: Wanted,
         base: &Dim,
     ) -> Option<Chosen> {
-        if run == Run::Each || (wanted != Wanted::Token && run != Run::Ahead) {
+        if run == Run::Each || (!wanted.is_token() && run != Run::Ahead) {
             return None;
         }
         let state = graph.state(CHOSEN, Shape::new([cache.sequences]), DType::U32);

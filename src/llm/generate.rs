@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::decoder::Wanted;
 use super::sampler::{Sampler, Sampling};
 use super::session::Session;
 use super::tokenizer::EncodeOptions;
@@ -12,7 +11,7 @@ use crate::base::platform::Clock;
 use crate::error::{Error, Result};
 use crate::provider::DeviceKind;
 
-/// Greedy tokens that are handed to a GPU at once.
+/// Tokens that are handed to a GPU at once.
 const TOKENS_AHEAD: usize = 8;
 
 /// What to write and how.
@@ -123,8 +122,6 @@ impl Session {
             )));
         }
         let mut sampler = Sampler::new(options.sampling.clone())?;
-        // Greedy choices are made on the device, which then sends 4 bytes a token.
-        let wanted = if options.sampling.is_argmax() { Wanted::Token } else { Wanted::Logits };
         let mut seen = [before, prompt_tokens].concat();
         let mut stream = Utf8Stream::new();
         let mut out = Generated {
@@ -136,10 +133,8 @@ impl Session {
             decode: Duration::ZERO,
         };
         let start = Clock::now();
-        let ahead = match wanted {
-            Wanted::Token => self.tokens_ahead(),
-            _ => 1,
-        };
+        let on_device = options.sampling.wanted().is_token();
+        let ahead = if on_device { self.tokens_ahead() } else { 1 };
         let mut next = prompt_tokens.to_vec();
         // Tokens that the device has chosen and run already, the next one last.
         let mut ready: Vec<u32> = Vec::new();
@@ -157,14 +152,12 @@ impl Session {
             let token = match ready.pop() {
                 Some(token) => token,
                 None if first.is_some() && ahead > 1 => {
-                    ready = self.run_ahead(0, ahead.min(left)).await?;
+                    let count = ahead.min(left);
+                    ready = self.choose_ahead(&options.sampling, seen.len(), count).await?;
                     ready.reverse();
                     ready.pop().ok_or_else(|| Error::device("a run ahead gave no token"))?
                 }
-                None => {
-                    let bytes = self.run(&next, wanted).await?;
-                    chosen(&mut sampler, wanted, &bytes, &seen)?
-                }
+                None => self.choose_next(&mut sampler, &next, &seen).await?,
             };
             if first.is_none() {
                 out.first_token = start.elapsed();
@@ -199,7 +192,7 @@ impl Session {
         Ok(out)
     }
 
-    /// Greedy tokens that are handed to the device at once. On a CPU nothing waits that could be
+    /// Tokens that are handed to the device at once. On a CPU nothing waits that could be
     /// spared, and what comes after the end of the text would be run for nothing.
     pub fn tokens_ahead(&self) -> usize {
         match self.device().profile().kind {
@@ -220,19 +213,5 @@ impl Session {
         on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     ) -> Result<Generated> {
         crate::base::platform::block_on(self.generate(prompt, options, on_event))
-    }
-}
-
-fn chosen(sampler: &mut Sampler, wanted: Wanted, bytes: &[u8], seen: &[u32]) -> Result<u32> {
-    let short = || Error::device(format!("a run gave {} bytes", bytes.len()));
-    match wanted {
-        Wanted::Token => {
-            let word = bytes.first_chunk::<4>().ok_or_else(short)?;
-            Ok(u32::from_le_bytes(*word))
-        }
-        _ => {
-            let mut logits: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
-            sampler.sample(&mut logits, seen)
-        }
     }
 }

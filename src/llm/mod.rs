@@ -4,7 +4,7 @@
 //! reads a model's numbers, `sampler` picks the next id from logits. `architecture` is the table
 //! of what differs between models, `weights` finds the tensors, `decoder` is the forward pass as
 //! a graph, `session` holds both on a device and replays a plan for each token, `batch` runs several
-//! sequences of one at once, `ahead` several greedy tokens without the host between them, `generate` goes
+//! sequences of one at once, `draws` chooses tokens on the device, `ahead` several without the host between them, `generate` goes
 //! from a prompt to text, `chat` from messages to an answer, `perplexity`
 //! tells how well a text was foreseen.
 //! `huggingface` tells a folder of safetensors as the GGUF file that it would be, and `quantize`
@@ -16,6 +16,7 @@ mod batch;
 pub mod chat;
 pub mod config;
 mod decoder;
+mod draws;
 mod generate;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod huggingface;

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use super::batch;
 use super::decoder::{self, BASE, CacheShape, PAST, Run, SEQ, Wanted};
+use super::draws::check_undrawn;
 use super::model::Model;
 use super::weights::{self, Weight};
 use crate::base::{ComputeMode, DType, ShapeClass, SymbolValues};
+use crate::draw::Draw;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, computing_in};
 use crate::plan::{Plan, merged_weights};
@@ -291,12 +293,25 @@ impl Session {
     ///
     /// # Errors
     /// Invalid, for no such sequence, no tokens, an id outside the vocabulary or more than the
-    /// context holds (the cache then is as before); what planning and the device say.
+    /// context holds (the cache then is as before), and for [`Wanted::Drawn`], which is for
+    /// [`Session::draw_sequence`]; what planning and the device say.
     pub async fn run_sequence(
         &mut self,
         sequence: usize,
         tokens: &[u32],
         wanted: Wanted,
+    ) -> Result<Vec<u8>> {
+        check_undrawn(wanted)?;
+        self.run_pieces(sequence, tokens, wanted, None).await
+    }
+
+    /// As [`Session::run_sequence`]; `draw` is what [`Wanted::Drawn`] asks for.
+    pub(super) async fn run_pieces(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        wanted: Wanted,
+        draw: Option<&Draw>,
     ) -> Result<Vec<u8>> {
         self.check_sequence(sequence)?;
         self.check_tokens(sequence, tokens)?;
@@ -308,10 +323,10 @@ impl Session {
         let (mut rest, mut bytes) = (tokens, Vec::new());
         while rest.len() > most {
             let (piece, after) = rest.split_at(most);
-            bytes.append(&mut self.step(sequence, piece, early).await?);
+            bytes.append(&mut self.step(sequence, piece, early, None).await?);
             rest = after;
         }
-        bytes.append(&mut self.step(sequence, rest, wanted).await?);
+        bytes.append(&mut self.step(sequence, rest, wanted, draw).await?);
         Ok(bytes)
     }
 
@@ -347,17 +362,24 @@ impl Session {
         Ok(())
     }
 
-    async fn step(&mut self, sequence: usize, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
+    async fn step(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        wanted: Wanted,
+        draw: Option<&Draw>,
+    ) -> Result<Vec<u8>> {
         let (past, count) = (self.past[sequence], tokens.len());
         let symbols = self.symbols(sequence, past).with(SEQ, count as u64);
         let positions: Vec<i32> = (past..past + count).map(|position| position as i32).collect();
-        let inputs =
+        let mut inputs =
             vec![bytemuck::cast_slice(tokens).to_vec(), bytemuck::cast_slice(&positions).to_vec()];
+        inputs.extend(draw.map(|draw| bytemuck::cast_slice(&draw.words()).to_vec()));
         let class = class_index(count)?;
         let instance = self.instance(Kind { run: Run::One, class, wanted }).await?;
         let outputs = instance.read(symbols, inputs).await?;
         self.past[sequence] += count;
-        self.chosen[sequence] = wanted == Wanted::Token;
+        self.chosen[sequence] = wanted.is_token();
         Ok(outputs.into_iter().next().unwrap_or_default())
     }
 

@@ -17,6 +17,7 @@ mod movement;
 mod norm;
 mod product;
 mod reduce;
+mod sample;
 mod tensor;
 
 use std::borrow::Cow;
@@ -281,6 +282,7 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::Cast(to) => elementwise::cast(call, *to),
         Op::Reduce { op, axes, .. } => reduce::reduce(call, *op, axes),
         Op::ArgMax => reduce::argmax(call),
+        Op::Sample => sample::sample(call),
         Op::Softmax => reduce::softmax(call),
         Op::MatMul => product::matmul(call),
         Op::Linear { mode } => product::linear(call, *mode),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::queue::{Done, Ended, Failure, Job, Pending, Piece, Queue};
 use super::stop::StopStrings;
+use crate::draw::{Draw, nothing_drawn};
 use crate::error::{Error, Result};
 use crate::llm::utf8::Utf8Stream;
 use crate::llm::{Sampler, Session, Wanted};
@@ -44,6 +45,18 @@ pub trait Sequences {
     /// # Errors
     /// What the device says.
     fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>>;
+
+    /// As [`Sequences::run_one`], and draws the next token; `None` where none can be drawn.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Option<u32>>;
+
+    /// As [`Sequences::run_each`], and draws the next token of each.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Option<u32>>>;
 
     /// The bytes that a token stands for.
     ///
@@ -80,6 +93,14 @@ impl Sequences for Session {
         self.run_each_blocking(tokens, wanted)
     }
 
+    fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Option<u32>> {
+        self.draw_sequence_blocking(sequence, tokens, draw)
+    }
+
+    fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Option<u32>>> {
+        self.draw_each_blocking(tokens)
+    }
+
     fn bytes_of(&self, token: u32) -> Result<&[u8]> {
         self.model().tokenizer().token_bytes(token)
     }
@@ -106,11 +127,16 @@ struct Running {
 
 impl Running {
     fn wanted(&self) -> Wanted {
-        match self.sampler.sampling().is_argmax() {
-            true => Wanted::Token,
-            false => Wanted::Logits,
-        }
+        self.sampler.sampling().wanted()
     }
+}
+
+/// What a run gave of one sequence.
+enum Given<'a> {
+    /// The token that the device drew, if it could.
+    Drawn(Option<u32>),
+    /// What was wanted.
+    Bytes(Wanted, &'a [u8]),
 }
 
 /// A sequence: what it holds, and who has it.
@@ -259,12 +285,20 @@ impl<S: Sequences> Scheduler<S> {
         let past = self.steps.past_of(index);
         let end = slot.tokens.len().min(past + self.piece);
         let wanted = if end == slot.tokens.len() { running.wanted() } else { Wanted::Cache };
-        let result = self.steps.run_one(index, &slot.tokens[past..end], wanted);
-        self.queue.set_failing(result.is_err());
-        match result {
-            Err(error) => self.fail_all(&error),
-            Ok(_) if wanted == Wanted::Cache => {}
-            Ok(bytes) => self.choose(index, wanted, &bytes),
+        let tokens = &slot.tokens[past..end];
+        if wanted == Wanted::Drawn {
+            let draw = running.sampler.sampling().draw(end);
+            let result = self.steps.draw_one(index, tokens, &draw);
+            if let Some(drawn) = self.done(result) {
+                self.choose(index, Given::Drawn(drawn));
+            }
+            return true;
+        }
+        let result = self.steps.run_one(index, tokens, wanted);
+        if let Some(bytes) = self.done(result)
+            && wanted != Wanted::Cache
+        {
+            self.choose(index, Given::Bytes(wanted, &bytes));
         }
         true
     }
@@ -278,37 +312,62 @@ impl<S: Sequences> Scheduler<S> {
             return false;
         }
         let running = |index: &usize| self.slots[*index].running.as_ref();
-        let greedy = |running: &Running| running.wanted() == Wanted::Token;
-        let wanted = match writing.iter().filter_map(running).all(greedy) {
-            true => Wanted::Token,
-            false => Wanted::Logits,
+        let all = |what: Wanted| writing.iter().filter_map(running).all(|r| r.wanted() == what);
+        let any = |what: Wanted| writing.iter().filter_map(running).any(|r| r.wanted() == what);
+        let wanted = match any(Wanted::Logits) {
+            true => Wanted::Logits,
+            false if all(Wanted::Token) => Wanted::Token,
+            false => Wanted::Drawn,
         };
+        if wanted == Wanted::Drawn {
+            self.draw_tokens(&tokens);
+            return true;
+        }
         let result = self.steps.run_each(&tokens, wanted);
-        self.queue.set_failing(result.is_err());
-        match result {
-            Err(error) => self.fail_all(&error),
-            Ok(bytes) => {
-                // Rows of `[n]` or `[n, v]`, all of one length.
-                let row = bytes.len() / tokens.len();
-                for (index, row) in writing.into_iter().zip(bytes.chunks(row.max(1))) {
-                    self.choose(index, wanted, row);
-                }
+        if let Some(bytes) = self.done(result) {
+            // Rows of `[n]` or `[n, v]`, all of one length.
+            let row = bytes.len() / tokens.len();
+            for (index, row) in writing.into_iter().zip(bytes.chunks(row.max(1))) {
+                self.choose(index, Given::Bytes(wanted, row));
             }
         }
         true
     }
 
+    /// The same where the device draws what comes next.
+    fn draw_tokens(&mut self, tokens: &[(usize, u32)]) {
+        let draw = |(index, token): &(usize, u32)| {
+            let slot = &self.slots[*index];
+            let sampling = slot.running.as_ref()?.sampler.sampling();
+            Some((*index, *token, sampling.draw(slot.tokens.len())))
+        };
+        let tokens: Vec<(usize, u32, Draw)> = tokens.iter().filter_map(draw).collect();
+        let result = self.steps.draw_each(&tokens);
+        for (drawn, (index, ..)) in self.done(result).into_iter().flatten().zip(tokens) {
+            self.choose(index, Given::Drawn(drawn));
+        }
+    }
+
+    /// What a run gave; where the device failed, nothing that it holds is trusted.
+    fn done<T>(&mut self, result: Result<T>) -> Option<T> {
+        self.queue.set_failing(result.is_err());
+        result.inspect_err(|error| self.fail_all(error)).ok()
+    }
+
     /// Takes the next token of an answer from what a run gave.
-    fn choose(&mut self, index: usize, wanted: Wanted, bytes: &[u8]) {
+    fn choose(&mut self, index: usize, given: Given<'_>) {
         let slot = &mut self.slots[index];
         let Some(running) = &mut slot.running else { return };
-        let chosen = match (wanted, bytes.first_chunk::<4>()) {
-            (Wanted::Token, Some(word)) => Ok(u32::from_le_bytes(*word)),
-            (Wanted::Logits, Some(_)) => {
-                let mut logits: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
-                running.sampler.sample(&mut logits, &slot.tokens)
-            }
-            _ => Err(Error::device(format!("a run gave {} bytes", bytes.len()))),
+        let chosen = match given {
+            Given::Drawn(token) => token.ok_or_else(nothing_drawn),
+            Given::Bytes(wanted, bytes) => match (wanted, bytes.first_chunk::<4>()) {
+                (Wanted::Token, Some(word)) => Ok(u32::from_le_bytes(*word)),
+                (Wanted::Logits, Some(_)) => {
+                    let mut logits: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
+                    running.sampler.sample(&mut logits, &slot.tokens)
+                }
+                _ => Err(Error::device(format!("a run gave {} bytes", bytes.len()))),
+            },
         };
         if let Err(error) = chosen.and_then(|token| self.append(index, token)) {
             self.fail(index, Failure::Device(error));

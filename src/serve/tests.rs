@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket};
+use crate::draw::Draw;
 use crate::error::{Error, Result};
 use crate::llm::{Sampling, Wanted};
 
 /// Tokens are bytes; this one ends an answer, and comes after `z`.
 const END: u32 = 0;
+/// After it nothing can be drawn.
+const BROKEN: u8 = b'#';
 /// One past the last token.
 const VOCABULARY: u32 = 256;
 
@@ -45,11 +48,16 @@ impl Counting {
         let next = Counting::next(last);
         match wanted {
             Wanted::Cache => Vec::new(),
-            Wanted::Token => next.to_le_bytes().to_vec(),
+            Wanted::Token | Wanted::Drawn => next.to_le_bytes().to_vec(),
             Wanted::Logits | Wanted::AllLogits => (0..VOCABULARY)
                 .flat_map(|id| (if id == next { 20f32 } else { 0.0 }).to_le_bytes())
                 .collect(),
         }
+    }
+
+    /// No token is drawn after this one.
+    fn drawn(&self, last: Option<u32>) -> Option<u32> {
+        last.filter(|last| *last != u32::from(BROKEN)).map(Counting::next)
     }
 
     fn called(&mut self, call: Call) -> Result<()> {
@@ -94,6 +102,22 @@ impl Sequences for Counting {
             assert!(self.held[*sequence].len() <= self.context);
         }
         Ok(tokens.iter().flat_map(|(_, token)| self.give(*token, wanted)).collect())
+    }
+
+    fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Option<u32>> {
+        self.run_one(sequence, tokens, Wanted::Drawn)?;
+        // What is drawn is said by the text so far, the new tokens included.
+        assert_eq!(draw.position as usize, self.held[sequence].len());
+        Ok(self.drawn(tokens.last().copied()))
+    }
+
+    fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Option<u32>>> {
+        let plain: Vec<(usize, u32)> = tokens.iter().map(|(s, token, _)| (*s, *token)).collect();
+        self.run_each(&plain, Wanted::Drawn)?;
+        for (sequence, _, draw) in tokens {
+            assert_eq!(draw.position as usize, self.held[*sequence].len());
+        }
+        Ok(tokens.iter().map(|(_, token, _)| self.drawn(Some(*token))).collect())
     }
 
     fn bytes_of(&self, token: u32) -> Result<&[u8]> {
@@ -176,21 +200,40 @@ fn done(ticket: &Ticket) -> (String, Done) {
 
 #[test]
 fn answers_of_many_do_not_mix() {
-    for greedy in [true, false] {
+    // The one token that min-p leaves: the device draws; with a penalty the host does, from logits.
+    let drawn = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
+    let penalised = Sampling { repetition_penalty: 1.01, ..drawn.clone() };
+    let all = [Sampling::greedy(), drawn, penalised];
+    for mix in [[0, 0], [1, 1], [2, 2], [0, 1], [1, 2]] {
         let mut rig = Rig::new(3);
-        let sampling = match greedy {
-            true => Sampling::greedy(),
-            // The one token that min-p leaves; logits come from the device.
-            false => Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() },
-        };
         let prompts: [&[u8]; 5] = [b"xxxxa", b"f", b"hello w", b"wxyzm", b"u"];
-        let tickets = prompts.map(|p| rig.ask(Job { sampling: sampling.clone(), ..job(p, 4) }));
+        let mut i = 0;
+        let tickets = prompts.map(|p| {
+            i += 1;
+            rig.ask(Job { sampling: all[mix[i % 2]].clone(), ..job(p, 4) })
+        });
         rig.turns();
         let texts = tickets.iter().map(|ticket| done(ticket).0).collect::<Vec<_>>();
         assert_eq!(texts, ["bcde", "ghij", "xyz", "nopq", "vwxy"]);
         let ended = done_of(&mut rig, job(b"hello w", 9));
         assert_eq!((ended.ended, ended.completion_tokens), (Ended::Stop, 4));
     }
+}
+
+#[test]
+fn a_draw_that_fails_is_that_requests_alone() {
+    let mut rig = Rig::new(2);
+    let sampling = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
+    let tickets = [b"a\"", b"mm"].map(|p| rig.ask(Job { sampling: sampling.clone(), ..job(p, 4) }));
+    rig.turns();
+    match read(&tickets[0]) {
+        (text, Some(Err(Failure::Device(error)))) => {
+            assert_eq!(text, "#");
+            assert!(error.to_string().contains("no token can be drawn"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(done(&tickets[1]).0, "nopq");
 }
 
 fn done_of(rig: &mut Rig, job: Job) -> Done {

@@ -14,7 +14,7 @@ use warploom::testkit::{Case, NamedBytes, Outcome, cases, run_case};
 use warploom::{Error, Result};
 
 /// Kinds of operation. Who adds one to `Op` adds it to [`kind`], or this does not compile.
-const KINDS: usize = 29;
+const KINDS: usize = 30;
 
 fn kind(op: &Op) -> usize {
     match op {
@@ -47,6 +47,7 @@ fn kind(op: &Op) -> usize {
         Op::Expand(_) => 26,
         Op::Merged { .. } => 27,
         Op::Scatter => 28,
+        Op::Sample => 29,
         // A kernel of a user means what its WGSL says: `packs.rs` has those.
         Op::Custom(_) => KINDS,
     }

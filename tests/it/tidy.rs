@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// `serve` the `llm` beside it).
 const LAYERS: [&[&str]; 10] = [
     &["error", "config", "trace", "base"],
-    &["quant", "ir"],
+    &["draw", "quant", "ir"],
     &["reference", "kernel", "gguf", "safetensors", "onnx", "download"],
     &["codegen", "interpret", "translate", "provider"],
     &["webgpu", "cpu", "native"],

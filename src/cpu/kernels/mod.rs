@@ -14,6 +14,7 @@ mod pool2d;
 mod reduce;
 mod rope;
 mod round;
+mod sample;
 mod segments;
 mod softmax;
 
@@ -39,6 +40,7 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "softmax" => softmax::softmax,
         "argmax" => softmax::argmax,
         "argmax_of" => softmax::argmax_of,
+        "sample" => sample::sample,
         "reduce_sum" => reduce::reduce_sum,
         "reduce_mean" => reduce::reduce_mean,
         "reduce_prod" => reduce::reduce_prod,

@@ -16,6 +16,7 @@ use super::graph::Node;
 use super::op::Op;
 use super::scalar::{BinaryOp, UnaryOp};
 use crate::base::{DType, Dim, Shape};
+use crate::draw::Draw;
 use crate::error::{Error, Result};
 
 /// Shape and element type of `op` on these operands.
@@ -41,6 +42,7 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::Cast(dtype) => (call.shape(0).clone(), *dtype),
         Op::Reduce { axes, keep, .. } => reduce_rule(&call, axes, *keep)?,
         Op::ArgMax => argmax_rule(&call)?,
+        Op::Sample => sample_rule(&call)?,
         Op::Softmax => {
             let dtype = call.float(0)?;
             call.last(0)?;
@@ -137,6 +139,7 @@ impl Call<'_> {
             | Op::Slice { .. }
             | Op::Expand(_) => 1,
             Op::Binary(_)
+            | Op::Sample
             | Op::MatMul
             | Op::Linear { .. }
             | Op::Conv2d(_)
@@ -321,4 +324,16 @@ fn argmax_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
     }
     let dims = call.shape(0).dims();
     Ok((dims[..dims.len() - 1].iter().cloned().collect(), DType::U32))
+}
+
+fn sample_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
+    let result = argmax_rule(call)?;
+    call.want(1, DType::U32)?;
+    call.equal(call.last(1)?, &Dim::from(Draw::WORDS), "words of a draw")?;
+    let draws = call.shape(1).dims();
+    call.rank(1, call.shape(0).rank())?;
+    for (logits, draws) in call.shape(0).dims().iter().zip(&draws[..draws.len() - 1]) {
+        call.equal(logits, draws, "rows")?;
+    }
+    Ok(result)
 }

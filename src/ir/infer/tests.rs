@@ -85,6 +85,18 @@ fn reductions() {
     let none = f32_input(&mut g, [2, 0]);
     assert!(check(&mut g, Op::ArgMax, &[none]).is_err());
     assert_eq!(check(&mut g, Op::Softmax, &[none]).unwrap(), "f32[2, 0]");
+    let draws = |g: &mut Graph, dims: [Dim; 3], dtype| g.input("draws", shape(dims), dtype);
+    let good = draws(&mut g, [s(), Dim::new(2), Dim::new(7)], DType::U32);
+    assert_eq!(check(&mut g, Op::Sample, &[a, good]).unwrap(), "u32[s, 2]");
+    assert!(check(&mut g, Op::Sample, &[a]).is_err());
+    for (dims, dtype) in [
+        ([s(), Dim::new(2), Dim::new(7)], DType::I32),
+        ([s(), Dim::new(2), Dim::new(8)], DType::U32),
+        ([s(), Dim::new(3), Dim::new(7)], DType::U32),
+    ] {
+        let wrong = draws(&mut g, dims, dtype);
+        assert!(check(&mut g, Op::Sample, &[a, wrong]).is_err());
+    }
 }
 
 #[test]

@@ -99,6 +99,9 @@ assets! {
     "round_half": "round_half.wgsl",
     "round_int8": "round_int8.wgsl",
     "rounding": "shared/rounding.wgsl",
+    "sample": "sample.wgsl",
+    "sample_radix": "shared/sample_radix.wgsl",
+    "sample_weight": "shared/sample_weight.wgsl",
     "scatter_rows": "scatter_rows.wgsl",
     "softmax": "softmax.wgsl",
 }

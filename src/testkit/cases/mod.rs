@@ -17,6 +17,7 @@ mod movement;
 mod norm;
 mod reduce;
 mod rope;
+mod sample;
 mod state;
 mod views;
 
@@ -32,6 +33,7 @@ pub fn cases() -> Vec<Case> {
     views::add(&mut table);
     chains::add(&mut table);
     reduce::add(&mut table);
+    sample::add(&mut table);
     linear::add(&mut table);
     int8::add(&mut table);
     matmul::add(&mut table);

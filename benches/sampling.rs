@@ -1,0 +1,193 @@
+//! What it takes to draw a token: from rows of logits as long as vocabularies are, and in decoding.
+//!
+//! First one draw on the device (timestamps) and on the host from the same logits, the command's own
+//! settings and without limits, at positions whose tokens are compared. Then tokens a second of the
+//! embedded model: logits read back for the host to draw from, drawn on the device, and eight ahead
+//! of the host. `cargo bench --bench sampling` times the device that `WARPLOOM_DEVICE` names, or the best;
+//! without `--bench` each figure is taken once, as a test that it runs.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warploom::base::platform::block_on;
+use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
+use warploom::draw::Draw;
+use warploom::gguf::Access;
+use warploom::ir::{Graph, Op};
+use warploom::llm::{Model, Sampler, Sampling, Session, SessionOptions, Wanted};
+use warploom::plan::Plan;
+use warploom::runtime::{AnalyzeOptions, Resident, RunOptions, Runtime, WeightSource, run_graph};
+use warploom::{Error, Result};
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/warploom-tiny-llama-Q4_K_M.gguf");
+/// Logits of a row: of SmolLM2, of Qwen2.5.
+const VOCABULARIES: [usize; 2] = [49_152, 151_936];
+/// Tokens that are handed to the device at once.
+const AHEAD: usize = 8;
+const CONTEXT: usize = 512;
+/// Texts of each way of decoding, of which the median is told.
+const ROUNDS: usize = 5;
+
+fn main() -> Result<()> {
+    let timed = std::env::args().any(|argument| argument == "--bench");
+    let runtime = Arc::new(Runtime::auto()?);
+    println!("{} {}", runtime.device().profile().id(), runtime.device().profile().name);
+    let open = Sampling { top_k: 0, top_p: 1.0, min_p: 0.0, ..Sampling::default() };
+    for vocabulary in VOCABULARIES {
+        for (name, sampling) in [("usual", Sampling::default()), ("no limits", open.clone())] {
+            one_draw(&runtime, vocabulary, name, &sampling, timed)?;
+        }
+    }
+    decoding(&runtime, if timed { 256 } else { 8 })
+}
+
+/// Numbers as logits are: most near the middle, few far above it.
+fn logits(count: usize) -> Vec<f32> {
+    let mut state = 1u64;
+    let mut next = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (state >> 40) as f32 / (1 << 24) as f32
+    };
+    (0..count).map(|_| 6.0 * ((0..6).map(|_| next()).sum::<f32>() - 3.0)).collect()
+}
+
+fn bytes(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// A draw from each of `rows` rows that are one; the token is a state, so that nothing is downloaded.
+fn graph(vocabulary: usize, rows: usize) -> Result<Graph> {
+    let mut g = Graph::new("draw");
+    let x = g.weight("x", Shape::new([1, vocabulary]), Format::F32);
+    let x = g.add(Op::Expand(Shape::new([rows, vocabulary])), &[x])?;
+    let draws = g.input("draws", Shape::new([rows, Draw::WORDS]), DType::U32);
+    let y = g.add(Op::Sample, &[x, draws])?;
+    let to = g.state("to", Shape::new([rows]), DType::U32);
+    g.add(Op::Update { at: Dim::new(0) }, &[to, y])?;
+    Ok(g)
+}
+
+fn one_draw(
+    runtime: &Runtime,
+    vocabulary: usize,
+    name: &str,
+    sampling: &Sampling,
+    timed: bool,
+) -> Result<()> {
+    let logits = logits(vocabulary);
+    let x = bytes(logits.iter().map(|l| l.to_bits()));
+    let mut sampler = Sampler::new(sampling.clone())?;
+    // Verified: the tokens of some positions.
+    let text = [0; 16];
+    let draws = bytes((0..text.len()).flat_map(|position| sampling.draw(position).words()));
+    let bound = [("x".to_string(), x.clone()), ("draws".to_string(), draws)].into();
+    let symbols = SymbolValues::new();
+    let several = graph(vocabulary, text.len())?;
+    let options = RunOptions::default();
+    let run = run_graph(runtime, &several, &symbols, &bound, &options);
+    let mut want = Vec::new();
+    let mut host = Vec::new();
+    for position in 0..text.len() {
+        let mut logits = logits.clone();
+        let begin = Instant::now();
+        want.push(sampler.sample(&mut logits, &text[..position])?);
+        host.push(begin.elapsed().as_secs_f64());
+    }
+    let made = block_on(run)?;
+    if made.get("to") != Some(&bytes(want)) {
+        return Err(Error::device(format!("{name} of {vocabulary}: not the host's tokens")));
+    }
+    let plan = Plan::new(
+        &graph(vocabulary, 1)?,
+        &ShapeClass::new(),
+        runtime.device().profile(),
+        &runtime.plan_options(),
+    )?;
+    let (pool, device) = (runtime.pool(), &**runtime.device());
+    let mut resident = Resident::new();
+    resident.upload(pool, device, &[WeightSource { name: "x", bytes: &x }], &mut |_| {})?;
+    resident.state(pool, device, "to", 4)?;
+    let words = [bytes(sampling.draw(0).words())];
+    let options = match timed {
+        true => AnalyzeOptions::default(),
+        false => AnalyzeOptions { runs: 1, warm_up: Duration::ZERO },
+    };
+    let analysis = block_on(runtime.analyze(&plan, &mut resident, &symbols, &words, &options))?;
+    let steps = plan.steps.iter().zip(&analysis.steps);
+    let draws = steps.filter(|(step, _)| step.engine.as_str() == "catalogue.sample");
+    let seconds: f64 = draws.map(|(_, spread)| spread.median).sum();
+    host.sort_by(f64::total_cmp);
+    println!(
+        "one of {vocabulary:6}, {name:9}: {:8.1} us on the device, {:8.1} us on the host",
+        seconds * 1e6,
+        host[host.len() / 2] * 1e6,
+    );
+    Ok(())
+}
+
+/// How a token comes to be.
+#[derive(Clone, Copy)]
+enum Way {
+    Host,
+    Device,
+    Ahead,
+}
+
+fn decoding(runtime: &Arc<Runtime>, count: usize) -> Result<()> {
+    let model = Model::open(MODEL, Access::Mmap)?;
+    let options = SessionOptions { context: Some(CONTEXT), ..SessionOptions::default() };
+    let mut session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
+    let sampling = Sampling { seed: 3, ..Sampling::default() };
+    let mut ways = [
+        ("logits to the host", Way::Host, Vec::new()),
+        ("drawn on the device", Way::Device, Vec::new()),
+        ("drawn eight ahead", Way::Ahead, Vec::new()),
+    ];
+    // The first time makes the plans; then in turn, so that what else the machine does hits all.
+    for round in 0..=ROUNDS {
+        for (_, way, rates) in &mut ways {
+            let begin = Instant::now();
+            let tokens = text(&mut session, &sampling, *way, count)?;
+            if round > 0 {
+                rates.push(tokens as f64 / begin.elapsed().as_secs_f64());
+            }
+        }
+    }
+    for (name, _, mut rates) in ways {
+        rates.sort_by(f64::total_cmp);
+        let (least, most) = (rates[0], rates[ROUNDS - 1]);
+        println!("decode, {name:20}: {:8.1} tokens/s ({least:.1} to {most:.1})", rates[ROUNDS / 2]);
+    }
+    Ok(())
+}
+
+/// Writes at least `count` tokens from an empty cache, and says how many.
+fn text(session: &mut Session, sampling: &Sampling, way: Way, count: usize) -> Result<usize> {
+    session.truncate(0)?;
+    let mut sampler = Sampler::new(sampling.clone())?;
+    let none = || Error::device("nothing was drawn");
+    let mut seen = vec![1];
+    if let Way::Ahead = way {
+        let first = session.draw_sequence_blocking(0, &seen, &sampling.draw(1))?;
+        seen.push(first.ok_or_else(none)?);
+    }
+    while seen.len() <= count {
+        let (at, last) = (seen.len(), [seen[seen.len() - 1]]);
+        match way {
+            Way::Host => {
+                let logits = session.run_blocking(&last, Wanted::Logits)?;
+                let mut logits: Vec<f32> = bytemuck::pod_collect_to_vec(&logits);
+                seen.push(sampler.sample(&mut logits, &seen)?);
+            }
+            Way::Device => {
+                let token = session.draw_sequence_blocking(0, &last, &sampling.draw(at))?;
+                seen.push(token.ok_or_else(none)?);
+            }
+            Way::Ahead => {
+                let draws: Vec<Draw> = (at..at + AHEAD).map(|at| sampling.draw(at)).collect();
+                seen.extend(session.draw_ahead_blocking(0, &draws)?);
+            }
+        }
+    }
+    Ok(seen.len() - 1)
+}

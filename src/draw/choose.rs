@@ -1,0 +1,118 @@
+//! The choice on a CPU: two passes over the logits, and the rest among a few candidates.
+
+use super::Draw;
+use super::weight::{FORBIDDEN, NATURAL, ZERO, bounded_scale, key, logit, weight};
+
+/// Columns of the table of largest keys, and the largest `top_k` that it helps.
+const LANES: usize = 256;
+/// Logits that are looked at together for one that is kept.
+const PIECE: usize = 64;
+
+/// What a choice works in, kept from one to the next.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// `(key, id)`.
+    kept: Vec<(u32, u32)>,
+}
+
+/// The token that [`Draw`] says, or [`Draw::NONE`].
+pub fn choose(logits: &[f32], draw: &Draw, choice: &mut Choice) -> u32 {
+    let Some(lanes) = largest_by_lane(logits) else { return Draw::NONE };
+    let best = lanes.iter().copied().max().unwrap_or(0);
+    if best <= FORBIDDEN {
+        return Draw::NONE;
+    }
+    let top_k = match draw.top_k as usize {
+        0 => logits.len(),
+        k => k.min(logits.len()),
+    };
+    let kept = &mut choice.kept;
+    kept.clear();
+    collect(logits, bound(lanes, top_k).max(FORBIDDEN + 1), kept);
+    if top_k < kept.len() {
+        kept.select_nth_unstable_by_key(top_k - 1, best_first);
+        kept.truncate(top_k);
+    }
+    let plain = |key: u32| weight(best, key, NATURAL);
+    if draw.top_p != u32::MAX {
+        let total = kept.iter().map(|(key, _)| u64::from(plain(*key))).sum();
+        let count = reaching(kept, draw.top_p_goal(total), plain);
+        kept.truncate(count);
+    }
+    let floor = draw.floor();
+    if floor > 0 {
+        kept.retain(|(key, _)| plain(*key) >= floor);
+    }
+    let scale = bounded_scale(draw.scale);
+    let drawn = |key: u32| weight(best, key, scale);
+    let total = kept.iter().map(|(key, _)| u64::from(drawn(*key))).sum();
+    let count = reaching(kept, draw.goal(total), drawn);
+    // The best token is always left.
+    kept.get(count.saturating_sub(1)).map_or(Draw::NONE, |(_, id)| *id)
+}
+
+/// Larger keys first, lower ids first among equals.
+fn best_first((key, id): &(u32, u32)) -> (u32, u32) {
+    (!key, *id)
+}
+
+/// The largest key of every 256th logit; none where a logit has no key. Floats are compared, which
+/// vectors do and which has the order of keys.
+fn largest_by_lane(logits: &[f32]) -> Option<[u32; LANES]> {
+    let (mut lanes, mut whole) = ([f32::NEG_INFINITY; LANES], true);
+    for piece in logits.chunks(LANES) {
+        let mut numbers = true;
+        for (lane, logit) in lanes.iter_mut().zip(piece) {
+            // Neither NaN nor plus infinity.
+            numbers &= *logit < f32::INFINITY;
+            *lane = if *logit > *lane { *logit } else { *lane };
+        }
+        whole &= numbers;
+    }
+    whole.then(|| lanes.map(|logit| key(logit).unwrap_or(0)))
+}
+
+/// Appends keys and ids of what reaches a key.
+fn collect(logits: &[f32], bound: u32, kept: &mut Vec<(u32, u32)>) {
+    // The least of the floats that have this key: all that are not normal have that of 0.
+    let least = if bound == ZERO { -f32::MIN_POSITIVE } else { logit(bound) };
+    for (piece, first) in logits.chunks(PIECE).zip((0u32..).step_by(PIECE)) {
+        let any = piece.iter().fold(false, |any, logit| any | (*logit >= least));
+        if any {
+            let keys = piece.iter().map(|logit| key(*logit).unwrap_or(0)).zip(first..);
+            kept.extend(keys.filter(|(key, _)| *key >= bound));
+        }
+    }
+}
+
+/// A key that at least `top_k` of the logits reach, and hardly more: the `top_k`-th of the largest
+/// of each lane. 0 where there are fewer lanes.
+fn bound(mut lanes: [u32; LANES], top_k: usize) -> u32 {
+    match top_k {
+        1..=LANES => *lanes.select_nth_unstable_by(top_k - 1, |a, b| b.cmp(a)).1,
+        _ => 0,
+    }
+}
+
+/// Moves the best to the front, in order, and returns how many reach `goal` together; all, where
+/// they do not. Sorts in growing pieces: a vocabulary is long and the answer mostly short.
+fn reaching(all: &mut [(u32, u32)], goal: u64, weight: impl Fn(u32) -> u32) -> usize {
+    let (mut done, mut piece, mut sum) = (0, LANES, 0u64);
+    while done < all.len() {
+        let rest = &mut all[done..];
+        let count = piece.min(rest.len());
+        if count < rest.len() {
+            rest.select_nth_unstable_by_key(count - 1, best_first);
+        }
+        rest[..count].sort_unstable_by_key(best_first);
+        for (i, (key, _)) in rest[..count].iter().enumerate() {
+            sum += u64::from(weight(*key));
+            if sum >= goal {
+                return done + i + 1;
+            }
+        }
+        done += count;
+        piece = piece.saturating_mul(8);
+    }
+    done
+}

@@ -1,0 +1,23 @@
+//! Philox4x32-10: random numbers as a function of a counter and a key.
+//!
+//! Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. There is no
+//! state, so the number of a position is the same whoever asks for it, in whatever order; it needs
+//! nothing but products and exclusive ors of 32 bits, which WGSL has.
+
+const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
+/// What is added to the key after each round: the golden ratio, and the square root of 3 less 1.
+const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
+const ROUNDS: usize = 10;
+
+/// Four random words.
+pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    let (mut c, mut k) = (counter, key);
+    for _ in 0..ROUNDS {
+        let a = u64::from(c[0]) * u64::from(MULTIPLIERS[0]);
+        let b = u64::from(c[2]) * u64::from(MULTIPLIERS[1]);
+        let high = |product: u64| (product >> 32) as u32;
+        c = [high(b) ^ c[1] ^ k[0], b as u32, high(a) ^ c[3] ^ k[1], a as u32];
+        k = [k[0].wrapping_add(WEYL[0]), k[1].wrapping_add(WEYL[1])];
+    }
+    c
+}

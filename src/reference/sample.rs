@@ -1,0 +1,52 @@
+//! The draw of a token for each row of logits.
+
+use super::Call;
+use super::tensor::{Data, Tensor};
+use crate::draw::Draw;
+use crate::draw::weight::{NATURAL, bounded_scale, key, weight};
+use crate::error::{Error, Result};
+
+/// logits `[rows, n]`, draws `[rows, 7]` -> `[rows]`: the token that [`Draw`] says.
+pub(super) fn sample(call: &Call<'_>) -> Result<Tensor> {
+    let Data::U32(words) = &call.operands[1].data else {
+        return Err(Error::invalid("sample: the draws are not u32"));
+    };
+    let logits = call.operands[0].floats();
+    let n = call.dims(0).last().copied().unwrap_or(1);
+    let (draws, _) = words.as_chunks::<{ Draw::WORDS }>();
+    let rows = logits.chunks_exact(n.max(1)).zip(draws);
+    let tokens = rows.map(|(row, words)| token(row, &Draw::from_words(*words)));
+    call.result(Data::U32(tokens.collect()))
+}
+
+fn token(row: &[f64], draw: &Draw) -> u32 {
+    let keys: Option<Vec<u32>> = row.iter().map(|logit| key(*logit as f32)).collect();
+    let Some(keys) = keys else { return Draw::NONE };
+    // Minus infinity stays in the list, and weighs nothing.
+    let mut ids: Vec<usize> = (0..row.len()).collect();
+    ids.sort_by_key(|id| (!keys[*id], *id));
+    if draw.top_k > 0 {
+        ids.truncate(draw.top_k as usize);
+    }
+    let Some(best) = ids.first().map(|id| keys[*id]) else { return Draw::NONE };
+    let plain: Vec<u32> = ids.iter().map(|id| weight(best, keys[*id], NATURAL)).collect();
+    let goal = draw.top_p_goal(plain.iter().map(|w| u64::from(*w)).sum());
+    let mut before = 0;
+    let mut left = Vec::new();
+    for (id, plain) in ids.into_iter().zip(plain) {
+        if before < goal && plain >= draw.floor() {
+            left.push((id, weight(best, keys[id], bounded_scale(draw.scale))));
+        }
+        before += u64::from(plain);
+    }
+    let goal = draw.goal(left.iter().map(|(_, w)| u64::from(*w)).sum());
+    let mut sum = 0;
+    for (id, weight) in left {
+        sum += u64::from(weight);
+        if sum >= goal {
+            return id as u32;
+        }
+    }
+    // Nothing weighs anything: every token is forbidden.
+    Draw::NONE
+}
