@@ -348,22 +348,28 @@ impl Loaded {
             session.truncate_sequence(sequence, 0)?;
             session.run_sequence_blocking(sequence, ids, Wanted::Cache)?;
         }
-        let mut next: Vec<(usize, u32)> = (0..sequences).map(|s| (s, ids[0])).collect();
-        let mut step = |session: &mut Session| -> anyhow::Result<()> {
-            let bytes = session.run_each_blocking(&next, Wanted::Token)?;
-            for ((_, token), word) in next.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                *token = u32::from_le_bytes(*word);
+        let each: Vec<usize> = (0..sequences).collect();
+        let first: Vec<(usize, u32)> = each.iter().map(|sequence| (*sequence, ids[0])).collect();
+        let begin_again = |session: &mut Session| -> anyhow::Result<()> {
+            for sequence in 0..sequences {
+                session.truncate_sequence(sequence, ids.len())?;
             }
+            session.run_each_blocking(&first, Wanted::Token)?;
             Ok(())
         };
-        // The first one makes the plan.
-        step(session)?;
-        for sequence in 0..sequences {
-            session.truncate_sequence(sequence, ids.len())?;
+        // The first ones make the plans.
+        begin_again(session)?;
+        if tokens > 1 {
+            session.run_each_ahead_blocking(&each, 1)?;
         }
+        let ahead = session.tokens_ahead();
         let begin = Instant::now();
-        for _ in 0..tokens {
-            step(session)?;
+        begin_again(session)?;
+        let mut left = tokens.saturating_sub(1);
+        while left > 0 {
+            let count = ahead.min(left);
+            session.run_each_ahead_blocking(&each, count)?;
+            left -= count;
         }
         let seconds = begin.elapsed().as_secs_f64();
         Ok(Some(MeasuredEach { sequences, tokens: tokens * sequences, seconds }))

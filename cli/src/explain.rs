@@ -144,7 +144,7 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<(Graph, ShapeClass)> {
     let cache = CacheShape { sequences, context, dtype };
     let graph = ir::computing_in(&model.graph_of(cache, run, Wanted::Token)?, mode)?;
     let class = match run {
-        Run::Each => class_of_each(sequences)?,
+        Run::Each | Run::EachAhead => class_of_each(sequences)?,
         Run::One | Run::Ahead => class_of(tokens, context)?,
     };
     Ok((graph, class))

@@ -10,6 +10,9 @@ use crate::base::{ShapeClass, SymbolValues};
 use crate::draw::Draw;
 use crate::error::{Error, Result};
 
+/// Inputs of a run that say where its tokens stand: positions, rows and spans.
+const PLACES: usize = 3;
+
 /// Most sequences of a run, by class.
 const CLASSES: [usize; 3] = [8, 16, MAX_SEQUENCES];
 
@@ -66,20 +69,20 @@ impl Session {
                 return Err(Error::invalid(format!("sequence {sequence} twice in one run")));
             }
         }
-        let each: Vec<_> = tokens.iter().map(|&(s, token)| (s, token, self.past_of(s))).collect();
-        let mut inputs = self.inputs_of_each(&each);
+        let sequences: Vec<usize> = tokens.iter().map(|(sequence, _)| *sequence).collect();
+        let ids: Vec<u32> = tokens.iter().map(|(_, token)| *token).collect();
+        let mut inputs = self.places_of_each(&sequences, 0, wanted.is_token());
+        inputs.insert(inputs.len() - PLACES, bytemuck::cast_slice(&ids).to_vec());
         if wanted == Wanted::Drawn {
-            let words: Vec<u32> = draws.iter().flat_map(Draw::words).collect();
-            inputs.push(bytemuck::cast_slice(&words).to_vec());
+            inputs.push(words_of(draws));
         }
-        let class =
-            CLASSES.iter().position(|most| tokens.len() <= *most).unwrap_or(CLASSES.len() - 1);
-        let instance = self.instance(Kind { run: Run::Each, class, wanted }).await?;
+        let kind = Kind { run: Run::Each, class: class_index(tokens.len()), wanted };
+        let instance = self.instance(kind).await?;
         let symbols = SymbolValues::new().with(SEQ, tokens.len() as u64);
         let outputs = instance.read(symbols, inputs).await?;
         for (sequence, _) in tokens {
             self.past[*sequence] += 1;
-            self.chosen[*sequence] = false;
+            self.chosen[*sequence] = wanted.is_token();
         }
         Ok(outputs.into_iter().next().unwrap_or_default())
     }
@@ -97,28 +100,54 @@ impl Session {
         crate::base::platform::block_on(self.run_each(tokens, wanted))
     }
 
-    /// What a run of a token of each sequence reads where each is at the last position of its context,
-    /// for reports: the longest such run.
+    /// What a run of a token of each sequence, which gives tokens, reads where each is at the last position
+    /// of its context, for reports: the longest such run.
     pub fn inputs_of_full_sequences(&self) -> Vec<Vec<u8>> {
         let last = self.context() - 1;
-        let each: Vec<_> = (0..self.sequences()).map(|sequence| (sequence, 0, last)).collect();
-        self.inputs_of_each(&each)
+        let each: Vec<_> = (0..self.sequences()).map(|sequence| (sequence, last)).collect();
+        let mut inputs = self.places(&each, true);
+        inputs.insert(inputs.len() - PLACES, vec![0; 4 * each.len()]);
+        inputs
     }
 
-    /// Tokens, positions, rows of the cache and spans of rows, as bytes; of each sequence, its token
-    /// and the positions that are filled.
-    fn inputs_of_each(&self, each: &[(usize, u32, usize)]) -> Vec<Vec<u8>> {
-        let base = |sequence: usize| (sequence * self.context()) as i32;
-        let ids: Vec<u32> = each.iter().map(|(_, token, _)| *token).collect();
-        let positions: Vec<i32> = each.iter().map(|(.., past)| *past as i32).collect();
-        let rows: Vec<i32> = each.iter().map(|(s, _, past)| base(*s) + *past as i32).collect();
-        let spans = each.iter().map(|(s, _, past)| [base(*s), base(*s) + *past as i32 + 1]);
-        let spans: Vec<[i32; 2]> = spans.collect();
-        vec![
-            bytemuck::cast_slice(&ids).to_vec(),
-            bytemuck::cast_slice(&positions).to_vec(),
-            bytemuck::cast_slice(&rows).to_vec(),
-            bytemuck::cast_slice(&spans).to_vec(),
-        ]
+    /// Where the next token of each sequence stands, `run` runs from now.
+    pub(super) fn places_of_each(
+        &self,
+        sequences: &[usize],
+        run: usize,
+        chooses: bool,
+    ) -> Vec<Vec<u8>> {
+        let each: Vec<_> = sequences.iter().map(|s| (*s, self.past_of(*s) + run)).collect();
+        self.places(&each, chooses)
     }
+
+    /// The sequences, where tokens are chosen; positions, rows of the cache and spans of rows, as bytes; of
+    /// each sequence, its number and the positions that are filled.
+    fn places(&self, each: &[(usize, usize)], chooses: bool) -> Vec<Vec<u8>> {
+        let base = |sequence: usize| (sequence * self.context()) as i32;
+        let slots: Vec<i32> = each.iter().map(|(s, _)| *s as i32).collect();
+        let positions: Vec<i32> = each.iter().map(|(_, past)| *past as i32).collect();
+        let rows: Vec<i32> = each.iter().map(|(s, past)| base(*s) + *past as i32).collect();
+        let spans = each.iter().map(|(s, past)| [base(*s), base(*s) + *past as i32 + 1]);
+        let spans: Vec<[i32; 2]> = spans.collect();
+        let mut inputs = Vec::new();
+        if chooses {
+            inputs.push(bytemuck::cast_slice(&slots).to_vec());
+        }
+        inputs.push(bytemuck::cast_slice(&positions).to_vec());
+        inputs.push(bytemuck::cast_slice(&rows).to_vec());
+        inputs.push(bytemuck::cast_slice(&spans).to_vec());
+        inputs
+    }
+}
+
+/// Draws as a run reads them.
+pub(super) fn words_of(draws: &[Draw]) -> Vec<u8> {
+    let words: Vec<u32> = draws.iter().flat_map(Draw::words).collect();
+    bytemuck::cast_slice(&words).to_vec()
+}
+
+/// Place in the classes of a run of so many sequences.
+pub(super) fn class_index(sequences: usize) -> usize {
+    CLASSES.iter().position(|most| sequences <= *most).unwrap_or(CLASSES.len() - 1)
 }

@@ -46,6 +46,20 @@ pub enum Run {
     Ahead,
     /// One of each of several sequences.
     Each,
+    /// The same, the ones that the run before chose.
+    EachAhead,
+}
+
+impl Run {
+    /// Whether it is of several sequences.
+    pub fn is_of_each(self) -> bool {
+        matches!(self, Run::Each | Run::EachAhead)
+    }
+
+    /// Whether its tokens are those that the run before chose.
+    pub fn is_ahead(self) -> bool {
+        matches!(self, Run::Ahead | Run::EachAhead)
+    }
 }
 
 /// What a run of the decoder is to give; of each sequence, where it has several.
@@ -79,9 +93,10 @@ pub(super) fn cache_name(kind: char, layer: usize) -> String {
 /// Name of the state that holds the token which the last run of each sequence chose.
 pub(super) const CHOSEN: &str = "chosen";
 
-/// The forward pass over a cache. Inputs: `tokens` (not for [`Run::Ahead`]) and `positions`, `[s]`
-/// i32; for a token of each sequence also `rows` `[s]`, those of the cache that are written, and
-/// `spans` `[s, 2]`, first and one past the last row that each token sees; for [`Wanted::Drawn`] also `draws`.
+/// The forward pass over a cache. Inputs: `tokens` (not ahead) and `positions`, `[s]` i32; for a token of
+/// each sequence also `rows` `[s]`, those of the cache that are written, `spans` `[s, 2]`, first and one
+/// past the last row that each token sees, and, first of all, `slots` `[s]`, the sequences, where tokens
+/// are chosen; for [`Wanted::Drawn`] also `draws`.
 pub(super) fn decoder(
     config: &Config,
     weights: &[Weight],
@@ -94,19 +109,20 @@ pub(super) fn decoder(
         Run::One => format!("{} {wanted:?}", architecture.name),
         Run::Ahead => format!("{} {wanted:?} ahead", architecture.name),
         Run::Each => format!("{} {wanted:?} each", architecture.name),
+        Run::EachAhead => format!("{} {wanted:?} each ahead", architecture.name),
     };
     let mut graph = Graph::new(name);
     let s = if run == Run::Ahead { Dim::new(1) } else { Dim::symbol(SEQ) };
     let base = if cache.sequences == 1 { Dim::new(0) } else { Dim::symbol(BASE) };
     let chosen = Chosen::new(&mut graph, cache, run, wanted, &base);
-    let tokens = match (&chosen, run) {
-        (Some(chosen), Run::Ahead) => chosen.slice(&mut graph, chosen.state)?, // [1]
-        _ => graph.input("tokens", Shape::new([s.clone()]), DType::I32),       // [s]
+    let tokens = match &chosen {
+        Some(chosen) if run.is_ahead() => chosen.read(&mut graph, chosen.state)?, // [1], or [s]
+        _ => graph.input("tokens", Shape::new([s.clone()]), DType::I32),          // [s]
     };
     let positions = graph.input("positions", Shape::new([s.clone()]), DType::I32); // [s]
     let place = match run {
         Run::One | Run::Ahead => Place::From(base),
-        Run::Each => Place::Rows {
+        Run::Each | Run::EachAhead => Place::Rows {
             rows: graph.input("rows", Shape::new([s.clone()]), DType::I32),
             spans: graph.input("spans", Shape::new([s.clone(), Dim::new(2)]), DType::I32),
         },
@@ -146,7 +162,7 @@ pub(super) fn decoder(
     }
 
     // From here on a row for each sequence, or for each token.
-    if run != Run::Each && wanted != Wanted::AllLogits {
+    if !run.is_of_each() && wanted != Wanted::AllLogits {
         let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
         x = b.add("last", last, &[x])?; // [1, d]
     }
@@ -162,7 +178,7 @@ pub(super) fn decoder(
     }
     let mut token = match wanted {
         Wanted::Drawn => {
-            let rows = if run == Run::Each { b.tokens.clone() } else { Dim::new(1) };
+            let rows = if run.is_of_each() { b.tokens.clone() } else { Dim::new(1) };
             let shape = Shape::new([rows, Draw::WORDS.into()]);
             let draws = b.graph.input("draws", shape, DType::U32); // [1, 7] or [s, 7]
             b.add("sample", Op::Sample, &[logits, draws])?
@@ -170,9 +186,17 @@ pub(super) fn decoder(
         _ => b.add("argmax", Op::ArgMax, &[logits])?,
     }; // [1], or [s] of each sequence
     if let Some(chosen) = chosen {
-        let op = Op::Update { at: chosen.at.clone() };
-        let state = b.add(CHOSEN, op, &[chosen.state, token])?; // [sequences]
-        token = chosen.slice(&mut b.graph, state)?; // [1]
+        match &chosen.at {
+            At::Row(at) => {
+                let op = Op::Update { at: at.clone() };
+                let state = b.add(CHOSEN, op, &[chosen.state, token])?; // [sequences]
+                token = chosen.read(&mut b.graph, state)?; // [1]
+            }
+            // What is written is not read again: a step less.
+            At::Slots(slots) => {
+                b.add(CHOSEN, Op::Scatter, &[chosen.state, token, *slots])?; // [sequences]
+            }
+        }
     }
     b.graph.output("token", token)?;
     Ok(b.graph)
@@ -182,11 +206,18 @@ pub(super) fn decoder(
 struct Chosen {
     /// `[sequences]` u32.
     state: NodeId,
-    at: Dim,
+    at: At,
+}
+
+/// Which of them.
+enum At {
+    Row(Dim),
+    /// Those of `[s]` sequences.
+    Slots(NodeId),
 }
 
 impl Chosen {
-    /// Where a run of one sequence chooses a token.
+    /// Where a run chooses tokens.
     fn new(
         graph: &mut Graph,
         cache: CacheShape,
@@ -194,17 +225,26 @@ impl Chosen {
         wanted: Wanted,
         base: &Dim,
     ) -> Option<Chosen> {
-        if run == Run::Each || (!wanted.is_token() && run != Run::Ahead) {
+        if !wanted.is_token() && !run.is_ahead() {
             return None;
         }
         let state = graph.state(CHOSEN, Shape::new([cache.sequences]), DType::U32);
-        Some(Chosen { state, at: base.floor_div(&Dim::from(cache.context)) })
+        let at = match run.is_of_each() {
+            true => At::Slots(graph.input("slots", Shape::new([Dim::symbol(SEQ)]), DType::I32)),
+            false => At::Row(base.floor_div(&Dim::from(cache.context))),
+        };
+        Some(Chosen { state, at })
     }
 
-    /// `state` `[sequences]` -> `[1]`.
-    fn slice(&self, graph: &mut Graph, state: NodeId) -> Result<NodeId> {
-        let op = Op::Slice { axis: 0, start: self.at.clone(), len: Dim::new(1), step: 1 };
-        graph.add(op, &[state])
+    /// `state` `[sequences]` -> `[1]`, or `[s]`.
+    fn read(&self, graph: &mut Graph, state: NodeId) -> Result<NodeId> {
+        match &self.at {
+            At::Row(at) => {
+                let op = Op::Slice { axis: 0, start: at.clone(), len: Dim::new(1), step: 1 };
+                graph.add(op, &[state])
+            }
+            At::Slots(slots) => graph.add(Op::Gather { axis: 0 }, &[state, *slots]),
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 mod ahead;
 mod architecture;
 mod batch;
+mod batch_ahead;
 pub mod chat;
 pub mod config;
 mod decoder;

@@ -470,7 +470,7 @@ fn class_of_kind(kind: Kind, cache: CacheShape) -> ShapeClass {
                 count => class.with(BASE, 0, ((count - 1) * cache.context) as u64),
             }
         }
-        Run::Each => batch::classes()[kind.class].clone(),
+        Run::Each | Run::EachAhead => batch::classes()[kind.class].clone(),
     }
 }
 

@@ -250,3 +250,78 @@ fn tokens_ahead_need_a_chosen_one_and_room() {
     session.run_sequence_blocking(1, &[1], Wanted::Logits).unwrap();
     refused(&mut session, 1, 1, "chose none");
 }
+
+/// Tokens of several sequences that the device goes on from by itself, in any order, mixed with single runs.
+#[test]
+fn tokens_of_each_ahead_are_what_they_are_alone() {
+    let model = embedded();
+    for (label, runtime) in devices::every(false) {
+        let runtime = Arc::new(runtime);
+        let slow = runtime.device().profile().kind == DeviceKind::Software;
+        let sequences = if slow { 3 } else { PROMPTS.len() };
+        let counts: &[usize] = if slow { &[1, 3] } else { &[1, 8, 3] };
+        let total = 3 + counts.iter().sum::<usize>();
+        let mut one = session(&runtime, &model, 1);
+        let want: Vec<_> =
+            (0..sequences).map(|i| alone(&mut one, &prompt(&model, i), total)).collect();
+        drop(one);
+        let mut all = session(&runtime, &model, sequences);
+        let mut have: Vec<Vec<u32>> = Vec::new();
+        for i in 0..sequences {
+            let first = all.run_sequence_blocking(i, &prompt(&model, i), Wanted::Token);
+            have.push(words(&first.unwrap()));
+        }
+        let mut order: Vec<usize> = (0..sequences).collect();
+        for count in counts {
+            let runs = all.run_each_ahead_blocking(&order, *count).unwrap();
+            assert_eq!(runs.len(), *count);
+            for run in runs {
+                order.iter().zip(run).for_each(|(i, token)| have[*i].push(token));
+            }
+            order.rotate_left(1);
+        }
+        // By hand for all, then ahead for one.
+        let last: Vec<(usize, u32)> =
+            order.iter().map(|i| (*i, *have[*i].last().unwrap())).collect();
+        let next = words(&all.run_each_blocking(&last, Wanted::Token).unwrap());
+        order.iter().zip(next).for_each(|(i, token)| have[*i].push(token));
+        for (i, tokens) in have.iter_mut().enumerate() {
+            tokens.extend(all.run_ahead_blocking(i, 1).unwrap());
+            let clear = want[i].iter().take_while(|(_, gap)| *gap > 1e-3).count();
+            let expected: Vec<u32> = want[i].iter().map(|(token, _)| *token).collect();
+            assert_eq!(tokens.len(), total);
+            assert_eq!(tokens[..clear], expected[..clear], "{label}: sequence {i}");
+        }
+        tell(&format!("batch: {label}: {sequences} sequences ahead as each alone"));
+    }
+}
+
+#[test]
+fn tokens_of_each_ahead_need_chosen_ones_and_room() {
+    let model = embedded();
+    let runtime = Arc::new(Runtime::builder().device("null").build().unwrap());
+    let mut session = session(&runtime, &model, 3);
+    let refused = |session: &mut Session, sequences: &[usize], count: usize, part: &str| {
+        let error = session.run_each_ahead_blocking(sequences, count).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains(part), "{error}");
+    };
+    session.run_sequence_blocking(1, &[1, 2], Wanted::Token).unwrap();
+    session.run_sequence_blocking(0, &[1, 2], Wanted::Cache).unwrap();
+    refused(&mut session, &[], 1, "no sequences");
+    refused(&mut session, &[1, 0], 1, "chose none");
+    refused(&mut session, &[1, 1], 1, "twice");
+    refused(&mut session, &[3], 1, "sequence 3 of 3");
+    refused(&mut session, &[1], CONTEXT - 1, "do not fit");
+    session.run_each_blocking(&[(0, 3), (1, 4)], Wanted::Token).unwrap();
+    let before = session.device().counters();
+    session.run_each_ahead_blocking(&[1, 0], 4).unwrap();
+    let after = session.device().counters();
+    assert_eq!(after.submits - before.submits, 4);
+    assert_eq!(after.downloaded_bytes - before.downloaded_bytes, 4 * 8);
+    assert_eq!([0, 1].map(|i| session.past_of(i)), [7, 7]);
+    session.run_each_blocking(&[(0, 3), (1, 4)], Wanted::Logits).unwrap();
+    refused(&mut session, &[0], 1, "chose none");
+    let draws = vec![vec![]];
+    let error = session.draw_each_ahead_blocking(&[0], &draws).unwrap_err();
+    assert!(error.to_string().contains("0 draws for 1 sequences"), "{error}");
+}
