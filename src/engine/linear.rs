@@ -7,7 +7,7 @@ use super::attention::units;
 use super::int8_cost::int8_operations;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
-use super::product::{groups, in_one_launch, pieces, sizes};
+use super::product::{filled, groups, in_one_launch, pieces, sizes};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
@@ -363,7 +363,11 @@ impl Engine for Linear {
                 // Beyond one pass arithmetic counts, and without tiles it is slower.
                 (Family::MatVec, _) if m > most => 0.2,
                 (Family::MatVec, true) => 0.5,
-                (Family::MatVec, false) | (Family::MatMul, _) => 0.4,
+                (Family::MatVec, false) => 0.4,
+                (Family::MatMul, _) if query.is_wgsl() => {
+                    0.4 * filled((m / first).ceil() * (n / second).ceil(), query)
+                }
+                (Family::MatMul, _) => 0.4,
             },
         };
         let before = before + if self.rounding == Rounding::None { 0.0 } else { ROUNDING };

@@ -7,7 +7,7 @@
 use super::attention::units;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
-use super::product::{groups, in_one_launch, pieces, sizes};
+use super::product::{filled, groups, in_one_launch, pieces, sizes};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
@@ -166,12 +166,13 @@ impl Engine for CoopLinear {
         let (_, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
         let tile = CoopLinear::tile(query);
         let tiles = (m / f64::from(tile.rows)).ceil();
+        let across = (n / f64::from(tile.columns)).ceil();
         let products = 2.0 * tiles * f64::from(tile.rows) * n * k / MATRIX_UNITS;
         Cost {
             bytes: weight * tiles + 4.0 * m * (n + 2.0 * k),
             flops: products + DECODING * tiles * n * k + ROUNDING * m * k + after * m * n,
             dispatches: 2.0,
-            efficiency: 0.4,
+            efficiency: 0.4 * filled(tiles * across, query),
         }
     }
 

@@ -186,17 +186,7 @@ pub(super) fn decoder(
         _ => b.add("argmax", Op::ArgMax, &[logits])?,
     }; // [1], or [s] of each sequence
     if let Some(chosen) = chosen {
-        match &chosen.at {
-            At::Row(at) => {
-                let op = Op::Update { at: at.clone() };
-                let state = b.add(CHOSEN, op, &[chosen.state, token])?; // [sequences]
-                token = chosen.read(&mut b.graph, state)?; // [1]
-            }
-            // What is written is not read again: a step less.
-            At::Slots(slots) => {
-                b.add(CHOSEN, Op::Scatter, &[chosen.state, token, *slots])?; // [sequences]
-            }
-        }
+        token = chosen.keep(&mut b, token)?;
     }
     b.graph.output("token", token)?;
     Ok(b.graph)
@@ -234,6 +224,22 @@ impl Chosen {
             false => At::Row(base.floor_div(&Dim::from(cache.context))),
         };
         Some(Chosen { state, at })
+    }
+
+    /// Writes down the tokens that were chosen, and gives them: `[1]`, or `[s]`.
+    fn keep(&self, b: &mut Builder<'_>, token: NodeId) -> Result<NodeId> {
+        match &self.at {
+            At::Row(at) => {
+                let op = Op::Update { at: at.clone() };
+                let state = b.add(CHOSEN, op, &[self.state, token])?; // [sequences]
+                self.read(&mut b.graph, state)
+            }
+            // What is written is not read again: a step less.
+            At::Slots(slots) => {
+                b.add(CHOSEN, Op::Scatter, &[self.state, token, *slots])?; // [sequences]
+                Ok(token)
+            }
+        }
     }
 
     /// `state` `[sequences]` -> `[1]`, or `[s]`.

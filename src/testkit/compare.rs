@@ -44,9 +44,10 @@ impl Tolerance {
     pub fn of_halves(self) -> Tolerance {
         // 2^-11 of each of two operands, in multiples of 2^-23.
         let eps_count = self.eps_count + 8192.0;
-        // What is made of products has no such measure.
+        // What is made of products has no such measure: a small number may be a large one times the error of
+        // another. The sum of squares holds these.
         let (atol, rtol) = match self.eps_count {
-            0.0 => (128.0 * self.atol, self.rtol + 1e-2),
+            0.0 => (512.0 * self.atol, self.rtol + 1e-2),
             _ => (self.atol, self.rtol),
         };
         Tolerance { atol, rtol, eps_count, nmse: self.nmse + 1e-6 }

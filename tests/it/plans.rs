@@ -127,7 +127,10 @@ fn choices_suit_the_machine() {
             }
             if kernel.starts_with("matvec") || kernel.starts_with("matmul") {
                 let last = step.label.starts_with("output");
-                assert!(kernel.starts_with(if last { "matvec" } else { rows }), "{what}");
+                // 128 rows of a weight are too few tiles for a large device.
+                let small = step.label.contains(".attn_v ") && name.starts_with("tiny-llama");
+                let rows = if last { "matvec" } else { rows };
+                assert!(small || kernel.starts_with(rows), "{what}");
             }
             if profile.provider == "cpu" {
                 assert!(!engine.starts_with("wgsl."), "{what}");

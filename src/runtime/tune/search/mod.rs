@@ -51,11 +51,12 @@ impl Runtime {
         Search::new(self, options).run(tasks, progress)
     }
 
-    /// Searches what a plan of this graph needs, where the runtime is to do so at first use.
+    /// Searches what a plan of this graph needs, where `WARPLOOM_TUNE` or the builder says to do so at first use;
+    /// a session calls it for its own plans.
     ///
     /// # Errors
     /// As [`Runtime::tune`] and [`tasks`].
-    pub(crate) fn tune_at_first_use(
+    pub fn tune_at_first_use(
         &self,
         graph: &Graph,
         class: &ShapeClass,
