@@ -21,6 +21,9 @@ pub enum ComputeMode {
     /// nearest, ties to even, and `d * q` stands for `x`. The error of each number is at most
     /// `d / 2`, 1/254 of the largest in its block. A block with a number that is not finite is NaN
     /// throughout; one without a number above 1e-30 may count as zeros.
+    ///
+    /// Matrix hardware takes `d * q` and the weight as halves, each good to 11 bits beside that; a weight
+    /// beyond 65,504, which no known file has, is infinite there.
     Int8,
 }
 
