@@ -26,10 +26,10 @@ const TASK_ROWS: u32 = BN;
 const BK: u32 = 32u;
 // vec4s from row to row of a tile: 32 halves and 8 of padding.
 const STRIDE: u32 = 10u;
-// Numbers from row to row of the sums that leave: two tiles and padding.
-// 16 weights that a thread decodes at a time, at most.
+// What a thread loads of x (vec4s) and decodes of w (16 weights each) for a step, at most.
+const X_LOADS: u32 = (BM * 8u + THREADS - 1u) / THREADS;
 const W_LOADS: u32 = (BN * 2u + THREADS - 1u) / THREADS;
-const X_LOADS: u32 = BM * 8u / THREADS;
+// Numbers from row to row of the sums that leave: two tiles and padding.
 const OUT_STRIDE: u32 = 36u;
 
 struct Params {
@@ -119,7 +119,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
         for (var t = 0u; t < X_LOADS; t++) {
             let l = t * THREADS + lid;
-            x_tile[(l / 8u) * STRIDE + l % 8u] = xs[t];
+            if (l < BM * 8u) {
+                x_tile[(l / 8u) * STRIDE + l % 8u] = xs[t];
+            }
         }
         for (var t = 0u; t < W_LOADS; t++) {
             let l = t * THREADS + lid;

@@ -58,7 +58,7 @@ fn main(
     }
     atomicMax(&row_largest, most);
     workgroupBarrier();
-    // 2^14 stands for the exponent of the largest. Rows below 2^-97 become zeros with factors of 2^-111.
+    // 2^14 stands for the exponent of the largest. Rows below 2^-97 share the factor of 2^-111.
     let exponent = max(atomicLoad(&row_largest) >> 23u, 30u);
     let by = bitcast<f32>((268u - exponent) << 23u);
     if (lid == 0u) {

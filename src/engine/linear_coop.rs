@@ -1,5 +1,7 @@
 //! Products with a weight matrix on cooperative matrices, for many rows.
 //!
+//! Weights are halves there: beyond 65,504 infinite, below 2^-14 of fewer bits.
+//!
 //! `round_half` rounds the operand to 8 bits as `ComputeMode::Int8` says and writes it as f16;
 //! `matmul_coop_*` multiplies it with weights that it decodes to f16, with sums in f32. So beside what
 //! the mode rounds, both operands of a product are good to 11 bits.
@@ -39,6 +41,14 @@ struct Tile {
     constants: [(&'static str, u32); 5],
     rows: u32,
     columns: u32,
+}
+
+impl Tile {
+    /// Bytes of workgroup memory: rows of 40 halves, what leaves of each subgroup, and whether there is work.
+    fn bytes(&self) -> u64 {
+        let [.., (_, wi), (_, wj), _] = self.constants;
+        80 * u64::from(self.rows + self.columns) + u64::from(wi * wj) * 16 * 36 * 4 + 16
+    }
 }
 
 impl CoopLinear {
@@ -142,8 +152,12 @@ impl Engine for CoopLinear {
         if !k.is_multiple_of(STEP) {
             return Err(format!("{k} columns, it takes {STEP} at a time"));
         }
-        match k / STEP * BLOCK_BYTES + BLOCK_BYTES > room {
-            true => Err(format!("{k} columns, more than rounding has memory for")),
+        if k / STEP * BLOCK_BYTES + BLOCK_BYTES > room {
+            return Err(format!("{k} columns, more than rounding has memory for"));
+        }
+        let need = CoopLinear::tile(query).bytes();
+        match need > room {
+            true => Err(format!("a tile takes {need} bytes of the {room} a workgroup has")),
             false => Ok(()),
         }
     }

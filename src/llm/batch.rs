@@ -77,6 +77,8 @@ impl Session {
             inputs.push(words_of(draws));
         }
         let kind = Kind { run: Run::Each, class: class_index(tokens.len()), wanted };
+        // Unknown until the run is done.
+        sequences.iter().for_each(|sequence| self.chosen[*sequence] = false);
         let instance = self.instance(kind).await?;
         let symbols = SymbolValues::new().with(SEQ, tokens.len() as u64);
         let outputs = instance.read(symbols, inputs).await?;

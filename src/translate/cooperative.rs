@@ -9,6 +9,7 @@ use naga::{
     CooperativeData, CooperativeRole, CooperativeSize, Expression, Handle, Scalar, TypeInner,
 };
 
+use super::Bounds;
 use super::dialect::Dialect;
 use super::function::Body;
 use super::types::{Pointee, numeric, pointee};
@@ -85,14 +86,14 @@ WL_FN wl_coop_c wl_coop_multiply(wl_coop_a a, wl_coop_b b, wl_coop_c c) {
     for (u32 h = 0u; h < 2u; h++) {
         f32* d = c.r + 4u * h;
 #if __CUDA_ARCH__ >= 800
-        asm(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 \"
+        asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 \"
             \"{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"
             : \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3])
             : \"r\"(a.r[0]), \"r\"(a.r[1]), \"r\"(a.r[2]), \"r\"(a.r[3]),
               \"r\"(b.r[2u * h]), \"r\"(b.r[2u * h + 1u]));
 #else
         for (u32 s = 0u; s < 2u; s++) {
-            asm(\"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 \"
+            asm volatile(\"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 \"
                 \"{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};\"
                 : \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3])
                 : \"r\"(a.r[2u * s]), \"r\"(a.r[2u * s + 1u]), \"r\"(b.r[2u * h + s]));
@@ -144,6 +145,10 @@ struct Memory {
 
 impl Body<'_, '_> {
     fn matrix_memory(&mut self, data: &CooperativeData, scalar: Scalar) -> Result<Memory> {
+        // Nothing keeps all elements inside of their buffer, as untrusted kernels need.
+        if self.w.options.bounds != Bounds::Unchecked {
+            return self.w.refuse("a cooperative matrix of a kernel whose indices are checked");
+        }
         let Some((to, _)) = pointee(self.inner(data.pointer)) else {
             return self.w.refuse("a cooperative matrix from other than a pointer");
         };

@@ -60,6 +60,12 @@ impl WebGpuDevice {
             )));
         }
         let text = wgsl_of(spec, &self.profile)?;
+        // Nothing keeps what they read and write inside of its buffer.
+        if matches!(spec, KernelSpec::Source(_)) && text.contains("wgpu_cooperative_matrix") {
+            return Err(Error::unsupported(format!(
+                "kernel {spec}: cooperative matrices are for kernels of the crate alone"
+            )));
+        }
         tracing::trace!("{spec}:\n{text}");
         let layout = self.layout(interface);
         let build = AssertUnwindSafe(|| self.build(spec, &text, &layout));

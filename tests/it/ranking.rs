@@ -60,10 +60,15 @@ fn products_of_few_rows_read_weights_once_and_of_many_work_in_tiles() {
         Format::Q6K,
     ];
     for format in formats {
-        for (m, family) in [(1, "matvec"), (4, "matvec"), (32, "matmul"), (512, "matmul")] {
+        for m in [1, 4, 32, 512] {
             for (n, k) in [(576, 1536), (4096, 4096), (2048, 8192)] {
                 let what = format!("{m} rows of {k} by {n} in {format}");
                 check(&what, &product(m, n, k, format), |_, profile| {
+                    // Of 32 rows some devices have too few tiles.
+                    if m == 32 && profile.kind != DeviceKind::Cpu {
+                        return "wgsl.mat".into();
+                    }
+                    let family = if m <= 4 { "matvec" } else { "matmul" };
                     let place = if profile.kind == DeviceKind::Cpu { "cpu" } else { "wgsl" };
                     let subgroup = family == "matvec" && profile.has_subgroups;
                     let tail = if subgroup { ".subgroup" } else { "" };

@@ -176,13 +176,16 @@ fn cooperative_matrices_are_translated_for_cuda_and_refused_for_opencl_by_name()
     let all = cooperative();
     assert!(all.len() > 20, "only {}", all.len());
     for (name, wgsl) in &all {
-        let text = cuda(name, wgsl, &Options::default()).text;
+        let trusted = Options { bounds: Bounds::Unchecked, ..Options::default() };
+        let text = cuda(name, wgsl, &trusted).text;
         if name.starts_with("round_half") {
             continue;
         }
         assert!(text.contains("wl_coop_multiply(") && text.contains("mma.sync"), "{name}");
         let (module, info) = translate::parse(wgsl).unwrap();
-        let refused = translate::opencl(&module, &info, &Options::default());
+        let checked = translate::cuda(&module, &info, &Options::default()).unwrap_err();
+        assert!(checked.is_unsupported() && checked.to_string().contains("indices are checked"));
+        let refused = translate::opencl(&module, &info, &trusted);
         let error = refused.unwrap_err();
         assert!(
             error.is_unsupported() && error.to_string().contains("cooperative matrix"),

@@ -245,6 +245,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         "matmul_coop_*" => {
             sets.push(with(&[("TI", 1), ("TH", 1), ("WI", 1), ("WJ", 4)]));
             sets.push(with(&[("TI", 2), ("WI", 1), ("WJ", 4), ("SUB", 64)]));
+            sets.push(with(&[("TI", 1), ("TH", 1), ("WI", 1), ("WJ", 4), ("SUB", 64)]));
         }
         "attn_decode" => {
             let dims = if base.defines.iter().any(|d| d == "vec4") {

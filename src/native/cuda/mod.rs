@@ -21,7 +21,7 @@
 //! - An error that CUDA never recovers from, such as an illegal address, is the device's loss, and
 //!   each later call says so. Memory that the driver refuses leaves the device as it was.
 //!
-//! Absent on purpose: managed memory, several streams, cooperative matrices, and copies from one
+//! Absent on purpose: managed memory, several streams, and copies from one
 //! device to another that do not go through the host.
 
 mod compile;

@@ -242,13 +242,16 @@ impl Attempt<'_, '_> {
         if let Some(journal) = &mut self.search.journal {
             // Without it a candidate that ends the process is tried again: no reason to stop.
             if let Err(error) = journal.note(&suspect) {
-                self.search.report.not_kept = Some(error.to_string());
+                tracing::warn!("the tuner's journal: {error}");
             }
         }
         let registry = self.search.runtime.registry();
         let trial = self.task.trial(registry, &way.0, &way.1);
         let trial = trial.map_err(|error| Fault::Out(error.to_string()))?;
         let checked = self.bed.check(trial, self.positive, limit);
+        if let Some(journal) = &mut self.search.journal {
+            journal.clear();
+        }
         if let Err(Fault::Stop(error)) = &checked {
             let mut more = TuneRecord::new(self.search.record.device.clone());
             more.avoid.push(Suspect { why: error.to_string(), ..suspect });

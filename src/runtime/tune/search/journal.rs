@@ -55,6 +55,14 @@ impl Journal {
         written.map_err(|e| kept::io("write", &self.path, e))
     }
 
+    /// What was written down is done: whatever ends the process now is no fault of it.
+    pub(super) fn clear(&mut self) {
+        // A note that stays costs a candidate one search.
+        if let Err(error) = self.file.set_len(0) {
+            tracing::warn!("{}: {error}", self.path.display());
+        }
+    }
+
     /// What searches that died beside this record were about to do. Their files are removed.
     ///
     /// # Errors

@@ -134,7 +134,9 @@ impl<'a> Search<'a> {
                 continue;
             }
             let left = self.options.seconds - self.begin.elapsed().as_secs_f64();
-            let share = Duration::from_secs_f64((left / (tasks.len() - done) as f64).max(0.0));
+            // A day is as good as for ever.
+            let share = (left / (tasks.len() - done) as f64).clamp(0.0, 86_400.0);
+            let share = Duration::from_secs_f64(share);
             let mut tell = |candidates| {
                 let label = &task.label;
                 progress(&TuneProgress { done, tasks: tasks.len(), label, candidates });
@@ -142,6 +144,8 @@ impl<'a> Search<'a> {
             match self.task(task, share, &mut tell) {
                 Ok(result) => {
                     if let Some(tuned) = result.tuned.clone() {
+                        // Another search may have set others meanwhile.
+                        choices = (*self.runtime.tuned()).clone();
                         choices.choices.insert(task.key.clone(), tuned.clone());
                         self.runtime.set_tuned(choices.clone());
                         let mut found = TuneRecord::new(self.record.device.clone());
