@@ -50,11 +50,6 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         })?
     };
     let device = DriverKey::of(runtime.device().profile());
-    if let Some(path) = &args.output {
-        let record = cache.read(&device)?.context("nothing is known of the device to write")?;
-        record.save(path)?;
-        tell(&format!("{} tasks written to {}", record.tasks.len(), path.display()));
-    }
     let mut out = std::io::stdout().lock();
     if args.json {
         let object = object(runtime.device().profile(), &report, &cache);
@@ -66,13 +61,20 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
             (why, _) => tell(&format!("not kept: {}", why.as_deref().unwrap_or("no folder"))),
         }
     }
+    // After what was found is told: it may fail, and the search took long.
+    if let Some(path) = &args.output {
+        let record =
+            cache.read(&device)?.context("nothing that was found is kept, to be written")?;
+        record.save(path)?;
+        tell(&format!("{} tasks written to {}", record.tasks.len(), path.display()));
+    }
     match report.stopped {
         Some(why) => bail!("the search stopped: {why}; the next one leaves out what stopped it"),
         None => Ok(Exit::Done),
     }
 }
 
-/// The tasks of every plan that a session makes for these classes, each once.
+/// The tasks of every plan that a session of one sequence makes for these classes, each once.
 fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Result<Vec<Task>> {
     let profile = runtime.device().profile();
     let trained = model.config().context;

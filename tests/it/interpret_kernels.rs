@@ -85,7 +85,7 @@ fn every_kernel_is_right_and_without_a_fault() {
         Format::ALL.into_iter().map(|f| EngineId::new(format!("wgsl.matmul.{f}"))).collect();
     let products = small.iter().filter(|case| case.name.starts_with("linear/"));
     let products: Vec<&Case> = products
-        .filter(|case| (case.name.ends_with("/m9") || case.name.ends_with("/m40")))
+        .filter(|case| case.name.ends_with("/m9") || case.name.ends_with("/m40"))
         .copied()
         .collect();
     wrong.extend(check(&floor, &products, tiles));

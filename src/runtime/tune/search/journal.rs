@@ -83,10 +83,15 @@ impl Journal {
             if file.try_lock().is_err() {
                 continue;
             }
-            let bytes = kept::read(&path, MAX_BYTES as u64)?.unwrap_or_default();
-            // Cut where the process died as it wrote: then it had not begun yet.
-            found.extend(FILE.read::<Suspect>(&bytes).ok());
-            kept::remove(&path)?;
+            // One that cannot be read or removed leaves the others as they are.
+            match kept::read(&path, MAX_BYTES as u64) {
+                // Cut where the process died as it wrote: then it had not begun yet.
+                Ok(bytes) => found.extend(FILE.read::<Suspect>(&bytes.unwrap_or_default()).ok()),
+                Err(error) => tracing::warn!("{error}"),
+            }
+            if let Err(error) = kept::remove(&path) {
+                tracing::warn!("{error}");
+            }
         }
         Ok(found)
     }
