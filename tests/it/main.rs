@@ -73,6 +73,7 @@ mod tune_cache;
 mod webgpu_faults;
 mod webgpu_host;
 mod wgsl;
+mod workgroup_memory;
 
 /// Says something that is seen even when the test passes: which devices were covered, what was
 /// skipped and why.

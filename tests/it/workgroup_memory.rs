@@ -1,0 +1,68 @@
+//! Products of rounded rows keep to the workgroup memory of their device, whatever the sizes.
+
+use naga::valid::Capabilities;
+use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass};
+use warploom::codegen::spec_wgsl;
+use warploom::engine::Registry;
+use warploom::ir::{Graph, Op};
+use warploom::kernel::KernelSpec;
+use warploom::plan::{Options, Plan};
+use warploom::provider::DeviceProfile;
+
+use crate::shaders::size;
+use crate::wgsl::{FLOOR, lowered};
+
+/// A norm and a product of rows rounded to 8 bits.
+fn product(m: u64, n: u64, k: u64) -> Graph {
+    let mut g = Graph::new("product");
+    let x = g.input("x", Shape::new([m, k]), DType::F32);
+    let gain = g.weight("gain", Shape::new([k]), Format::F32);
+    let x = g.add(Op::RmsNorm { eps: 1e-5 }, &[x, gain]).unwrap();
+    let w = g.weight("w", Shape::new([n, k]), Format::Q8_0);
+    let y = g.add(Op::Linear { mode: ComputeMode::Int8 }, &[x, w]).unwrap();
+    g.output("y", y).unwrap();
+    g
+}
+
+#[test]
+fn products_of_rounded_rows_fit_the_device() {
+    let registry = Registry::builtin();
+    let mut inside = 0;
+    for kib in [16, 32, 48, 64] {
+        for subgroups in [false, true] {
+            let width = if subgroups { 32 } else { 0 };
+            let profile = DeviceProfile {
+                workgroup_memory_bytes: kib << 10,
+                has_subgroups: subgroups,
+                subgroup_min: width,
+                subgroup_max: width,
+                has_matrix_hw: subgroups,
+                has_f16: subgroups,
+                max_storage_buffers: 16,
+                ..DeviceProfile::webgpu_floor("of so much memory")
+            };
+            for k in [576, 1536, 2048, 3072, 3584, 4096, 4864, 8192, 9728, 14_336] {
+                for (m, n) in [(1, 4096), (3, 4096), (8, 896), (8, 16_384), (70, 4096)] {
+                    let graph = product(m, n, k);
+                    let options = Options::new(&registry);
+                    let plan = Plan::new(&graph, &ShapeClass::new(), &profile, &options).unwrap();
+                    for kernel in &plan.recording.kernels {
+                        let name = format!("{kernel} for {m} rows of {k} and {kib} KiB");
+                        let capabilities = FLOOR
+                            | Capabilities::SUBGROUP
+                            | Capabilities::SHADER_FLOAT16
+                            | Capabilities::COOPERATIVE_MATRIX;
+                        let wgsl = spec_wgsl(kernel).unwrap();
+                        let (module, _) = lowered(&name, &wgsl, capabilities).unwrap();
+                        let (_, memory) = size(&name, &module);
+                        assert!(memory <= kib << 10, "{name}: {memory} bytes");
+                        inside += u32::from(
+                            matches!(kernel, KernelSpec::Asset(a) if a.name.starts_with("matvec_int8")),
+                        );
+                    }
+                }
+            }
+        }
+    }
+    assert!(inside > 100, "only {inside} products round inside");
+}
