@@ -23,7 +23,7 @@ pub enum ComputeMode {
     /// throughout; one without a number above 1e-30 may count as zeros.
     ///
     /// Matrix hardware takes `d * q` and the weight as halves, each good to 11 bits beside that; a weight
-    /// beyond 65,504, which no known file has, is infinite there.
+    /// beyond 65,504 is infinite there, and one below 2^-14 has fewer bits.
     Int8,
 }
 

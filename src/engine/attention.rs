@@ -17,7 +17,8 @@ use crate::provider::{DeviceKind, DeviceProfile};
 pub(super) const FEW_TOKENS: u64 = 8;
 
 /// What a workgroup of `attn_decode` waits for each tile of 256 keys, in launches for each element of a head.
-/// Measured on an H200 from 1,024 to 4,096 keys: 7.9 us a tile with heads of 128, 5.0 with 64.
+/// Measured on an H200 from 1,024 to 4,096 keys: 7.9 us a tile with heads of 128; about
+/// 5 with heads of 64, of which the timestamps' own share is a guess.
 const TILE_WAIT: f64 = 0.03;
 
 /// Workgroups that a device runs at once, where nothing tells.
