@@ -42,6 +42,8 @@ fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
 const GROUPS: u32 = 1u;
 const RUN: u32 = 2u;
 const BIASED: bool = false;
+alias CodeWords = vec2<u32>;
+const CODE_LEN: u32 = 2u;
 
 fn part_codes(unit: Unit, part: u32) -> u32 {
     return pack4xI8(iq4_codes(unit.q >> (part * 4u)));

@@ -52,6 +52,8 @@ fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
 const GROUPS: u32 = 1u;
 const RUN: u32 = 4u;
 const BIASED: bool = false;
+alias CodeWords = vec4<u32>;
+const CODE_LEN: u32 = 4u;
 
 fn part_codes(unit: Unit, part: u32) -> u32 {
     return pack4xI8(iq4_codes(unit.q[part & 1u] >> ((part >> 1u) * 4u)));

@@ -77,6 +77,8 @@ fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
 const GROUPS: u32 = 4u;
 const RUN: u32 = 2u;
 const BIASED: bool = true;
+alias CodeWords = vec4<u32>;
+const CODE_LEN: u32 = 4u;
 
 fn part_codes(unit: Unit, part: u32) -> u32 {
     return quants(unit.low[part & 1u], unit.high[part & 1u], part >> 1u);

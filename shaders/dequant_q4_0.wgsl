@@ -56,6 +56,8 @@ fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
 const GROUPS: u32 = 1u;
 const RUN: u32 = 2u;
 const BIASED: bool = true;
+alias CodeWords = vec2<u32>;
+const CODE_LEN: u32 = 2u;
 
 fn part_codes(unit: Unit, part: u32) -> u32 {
     return (unit.q >> (part * 4u)) & 0x0f0f0f0fu;

@@ -67,6 +67,8 @@ fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
 const GROUPS: u32 = 2u;
 const RUN: u32 = 4u;
 const BIASED: bool = true;
+alias CodeWords = vec4<u32>;
+const CODE_LEN: u32 = 4u;
 
 fn part_codes(unit: Unit, part: u32) -> u32 {
     return quants(unit.q[part & 3u] >> (part & 4u), unit.high[part & 3u] >> (part >> 2u));

@@ -1,9 +1,9 @@
 // matvec_int8_*: y[i, r] = sum over c of w[r, c] * x[i, c]; w [n, k] packed, x [m, k], y [m, n], few rows i; x is
 // rounded to 8 bits in blocks of 32 columns first, as base::ComputeMode::Int8 says. k is at most K.
-// Work split: a workgroup rounds M rows of x into its memory, then makes PASSES times ROWS rows of w as matvec_*
-// does, with products of four codes at a time.
+// Work split: that of matvec_*, with products of four codes at a time; matvec_lanes and matvec_rounds say where x
+// is rounded with subgroups and without.
 // Why: a whole-number product of four takes one instruction where floats take a conversion and a product
-// each; rounding again in each workgroup saves a step of its own, and more passes share it.
+// each; rounding again in each workgroup saves a step of its own.
 // norm: the sum of x^2 is made beside the rounding, and the products are scaled by its root when they are
 // stored: rounding does not see a common factor.
 // vec4: k, x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
@@ -54,12 +54,6 @@ fn load_x(start: u32, c: u32) -> vec4<f32> {
 }
 #endif
 
-// Codes of x, and what one of each 32 stands for.
-var<workgroup> codes: array<u32, M * K / 4u>;
-var<workgroup> factors: array<f32, M * K / 32u>;
-// The largest of each 32, as bits.
-var<workgroup> largest: array<atomic<u32>, M * K / 32u>;
-
 #ifdef norm
 const SUMS: u32 = OUTPUTS + M;
 
@@ -78,132 +72,8 @@ fn scale(i: u32, place: Place) -> f32 {
 #import attached_rows
 #import matvec_sum
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    place: Place,
-) {
-    let first_i = wid.z * M;
-    if (first_i >= params.m) {
-        return;
-    }
-    for (var b = place.lid; b < M * (K / 32u); b += WG) {
-        atomicStore(&largest[b], 0u);
-    }
-    workgroupBarrier();
-    // Neighbouring threads take neighbouring columns, twice: to find the largest of each block, and to round.
-    let quads = params.k / 4u;
-#repeat i M
-    let i$i = min(first_i + $iu, params.m - 1u);
-    let x_start$i = params.x_offset + i$i * params.x_stride;
-    var squares$i = 0.0;
-    for (var q = place.lid; q < quads; q += WG) {
-        var v = prologue4(i$i, q * 4u, load_x(x_start$i, q * 4u));
-#ifdef norm
-        squares$i += dot(v, v);
-        v *= norm_weight(q * 4u);
+#ifdef subgroup
+#import matvec_lanes
+#else
+#import matvec_rounds
 #endif
-        atomicMax(&largest[$iu * (K / 32u) + q / 8u], most_of(v));
-    }
-#end
-    workgroupBarrier();
-#repeat i M
-    for (var q = place.lid; q < quads; q += WG) {
-        var v = prologue4(i$i, q * 4u, load_x(x_start$i, q * 4u));
-#ifdef norm
-        v *= norm_weight(q * 4u);
-#endif
-        let r = rounding(atomicLoad(&largest[$iu * (K / 32u) + q / 8u]));
-        codes[$iu * (K / 4u) + q] = rounded4(v, r.x);
-        if (q % 8u == 0u) {
-            factors[$iu * (K / 32u) + q / 8u] = r.y;
-        }
-    }
-#end
-    workgroupBarrier();
-
-    let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
-    for (var turn = 0u; turn < PASSES; turn++) {
-        let task = task_of((wid.y * grid.x + wid.x) * PASSES + turn);
-        if (!exists(task)) {
-            return;
-        }
-        // Everything below is spelled out: an array that a loop indexes may end up in slow memory. Rows
-        // past the end repeat the last one and are not stored.
-#repeat r ROWS
-        let start$r = row_start(row_of(task, $ru), params.k);
-#repeat i M
-        var sum$r_$i = 0.0;
-#end
-#end
-        for (var u = place.lid; u < units; u += WG) {
-#repeat r ROWS
-            let unit$r = load_unit(start$r, u, params.k);
-#end
-#repeat g GROUPS
-            {
-                let block = part_column(u, $gu * RUN) / 32u;
-#repeat i M
-                let d$i = factors[$iu * (K / 32u) + block];
-                var all$i = 0;
-#repeat r ROWS
-                var part$r_$i = 0;
-#end
-#end
-#repeat p RUN
-                {
-                    let c = part_column(u, $gu * RUN + $pu) / 4u;
-#repeat i M
-                    let x$i = codes[$iu * (K / 4u) + c];
-                    if (BIASED) {
-                        all$i += dot4I8Packed(0x01010101u, x$i);
-                    }
-#end
-#repeat r ROWS
-                    let w$r = part_codes(unit$r, $gu * RUN + $pu);
-#repeat i M
-                    part$r_$i += dot4I8Packed(w$r, x$i);
-#end
-#end
-                }
-#end
-#repeat r ROWS
-                let scale$r = group_scale(unit$r, $gu);
-                let bias$r = group_bias(unit$r, $gu);
-#repeat i M
-                var product$r_$i = scale$r * f32(part$r_$i);
-                if (BIASED) {
-                    product$r_$i += bias$r * f32(all$i);
-                }
-                sum$r_$i += d$i * product$r_$i;
-#end
-#end
-            }
-#end
-        }
-#repeat r ROWS
-#repeat i M
-        put($ru * M + $iu, sum$r_$i, place);
-#end
-#end
-#ifdef norm
-#repeat i M
-        put(OUTPUTS + $iu, squares$i, place);
-#end
-#endif
-        workgroupBarrier();
-        settle(place);
-        let count = evaluations(task) * M;
-        for (var o = place.lid; o < count; o += WG) {
-            let factor = scale(o % M, place);
-            var second = 0.0;
-            if (ANCHORS == 2u) {
-                second = total(min(o + count, OUTPUTS - 1u), place) * factor;
-            }
-            store(task, o / M, first_i + o % M, total(o, place) * factor, second);
-        }
-        // The sums of the next pass take the place of these.
-        workgroupBarrier();
-    }
-}

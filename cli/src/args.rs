@@ -102,7 +102,7 @@ pub(crate) struct Place {
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) context: Option<usize>,
     /// How packed weights are multiplied: f32 (exact) or int8 (with 8-bit activations, faster)
-    /// [default: int8 on the CPU, f32 on GPUs]
+    /// [default: int8; f32 on GPUs in software]
     #[arg(long, value_name = "MODE")]
     pub(crate) compute: Option<warploom::ComputeMode>,
     /// Keys and values in the context's cache: f32 (exact) or f16 (half the memory)

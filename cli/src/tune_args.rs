@@ -49,7 +49,7 @@ pub(crate) struct TuneArgs {
     /// Positions of the context (default: the model's, at most 4096)
     #[arg(short, long, value_name = "N", value_parser = crate::args::at_least_one)]
     pub(crate) context: Option<usize>,
-    /// How packed weights are multiplied: f32 or int8 [default: int8 on the CPU, f32 on GPUs]
+    /// How packed weights are multiplied: f32 or int8 [default: int8; f32 on GPUs in software]
     #[arg(long, value_name = "MODE")]
     pub(crate) compute: Option<warploom::ComputeMode>,
     /// Keys and values in the cache: f32 or f16 [default: f16 with int8, f32 with f32]

@@ -172,9 +172,9 @@ impl<'a> Printer<'a> {
         line!(text, "fn prologue(c0: u32, c1: u32, x: f32) -> f32 {{");
         text.push_str(&printed.lines);
         line!(text, "    return v{last};\n}}\n");
-        if self.entry.is_linear() {
+        if self.entry.is_linear() || self.entry.takes_norm() {
             // Where columns may lie past the end, x is 0 there and has to stay so.
-            let masked = if self.entry.is_matvec() { "PARTIAL" } else { "true" };
+            let masked = if self.entry.takes_norm() { "PARTIAL" } else { "true" };
             line!(text, "fn prologue4(row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{");
             line!(text, "    let last = select(0xffffffffu, params.k - 1u, {masked});");
             text.push_str("    let made = vec4(\n");

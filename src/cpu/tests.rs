@@ -178,7 +178,7 @@ fn args(values: &[f32]) -> Args {
 #[test]
 fn every_catalogue_kernel_has_a_function() {
     let device = open(1 << 20);
-    for entry in catalogue::CATALOGUE.iter().filter(|entry| !entry.is_cooperative()) {
+    for entry in catalogue::CATALOGUE.iter().filter(|entry| entry.is_on_cpu()) {
         for format in entry.formats() {
             let spec =
                 KernelSpec::Asset(AssetSpec::new(catalogue::family_name(entry.name, format)));
@@ -292,7 +292,7 @@ fn a_failure_is_told_once_and_the_device_goes_on() {
 fn parameters_that_pass_a_binding_are_errors_for_every_kernel() {
     // Small inputs and sizes that reach far beyond them, in every kernel and at every place.
     let device = open(1 << 32);
-    for entry in catalogue::CATALOGUE.iter().filter(|entry| !entry.is_cooperative()) {
+    for entry in catalogue::CATALOGUE.iter().filter(|entry| entry.is_on_cpu()) {
         for format in entry.formats() {
             let spec =
                 KernelSpec::Asset(AssetSpec::new(catalogue::family_name(entry.name, format)));

@@ -23,8 +23,7 @@ const UNPACKING: f64 = 8.0;
 const ROUNDING: f64 = 6.0;
 /// Largest side of a tile.
 const MOST_TILE: u32 = 128;
-/// Most words of sums of a workgroup that keeps rounded rows beside them, where threads add without subgroups;
-/// a norm takes half as many again at most.
+/// Most words of sums of a workgroup that keeps rounded rows beside them; a norm takes half as many again at most.
 const ROUNDED_SUM_WORDS: u32 = 2048;
 /// Threads of a workgroup of `round_int8`.
 const ROUNDING_THREADS: u32 = 64;
@@ -75,7 +74,6 @@ impl Linear {
             (MatVec, Inside, false, false),
             (MatVec, Inside, true, false),
             (MatVec, Inside, false, true),
-            (MatVec, Before, false, false),
             (MatMul, Before, false, false),
             (MatMul, Before, true, false),
         ];
@@ -97,6 +95,11 @@ impl Linear {
         })
     }
 
+    /// Whether a workgroup keeps rounded rows in its memory; with subgroups they are in registers.
+    fn holds_rows(&self) -> bool {
+        self.rounding == Rounding::Inside && !self.cpu && !self.subgroup
+    }
+
     /// Rows of x that one pass over the weights serves.
     fn rows_at_once(&self, query: &Query) -> u32 {
         let rows = match upper_rows(query) {
@@ -105,11 +108,11 @@ impl Linear {
             3 | 4 => 4,
             _ => catalogue::MAX_MATVEC_ROWS,
         };
-        if self.rounding != Rounding::Inside || self.cpu {
+        if !self.holds_rows() {
             return rows;
         }
         // As many as the memory of a workgroup holds; `applies` saw to one.
-        let room = room_for_rows(query, self.subgroup) / rounded_bytes(query).max(1);
+        let room = room_for_rows(query) / rounded_bytes(query).max(1);
         rows.min(room.clamp(1, 64) as u32)
     }
 
@@ -132,11 +135,9 @@ impl Linear {
                 let at_once = self.rows_at_once(query);
                 let spec = spec.constant("WG", first).constant("ROWS", second);
                 let spec = spec.constant("M", at_once);
-                let spec = match self.rounding {
-                    Rounding::Inside => {
-                        spec.constant("PASSES", passes).constant("K", columns(query) as u32)
-                    }
-                    _ => spec,
+                let spec = match self.holds_rows() {
+                    true => spec.constant("PASSES", passes).constant("K", columns(query) as u32),
+                    false => spec,
                 };
                 (if self.subgroup { spec.define("subgroup") } else { spec }, second, at_once)
             }
@@ -166,10 +167,7 @@ impl Linear {
         let threads =
             Knob::new("threads", "threads of a workgroup", powers(32, most), threads.min(most));
         let each = threads.value(query.knobs).max(1) * self.rows_at_once(query);
-        let words = match self.rounding {
-            Rounding::Inside => ROUNDED_SUM_WORDS,
-            _ => catalogue::SUM_WORDS,
-        };
+        let words = if self.holds_rows() { ROUNDED_SUM_WORDS } else { catalogue::SUM_WORDS };
         let most = (words / each).clamp(1, MOST_ROWS);
         // A workgroup makes whole evaluations.
         let pairs = query.around.is_some_and(|a| a.segments.iter().any(|s| s.anchors == 2));
@@ -179,7 +177,7 @@ impl Linear {
             powers(if pairs { 2 } else { 1 }, most),
             rows.min(most),
         );
-        let most = if self.rounding == Rounding::Inside { MOST_PASSES } else { 1 };
+        let most = if self.holds_rows() { MOST_PASSES } else { 1 };
         // As many workgroups as run at once anyway.
         let groups = n.div_ceil(u64::from(rows.value(query.knobs).max(1)));
         let wanted = groups / (WAVES * units(query.profile) as u64);
@@ -201,9 +199,9 @@ fn rounded_bytes(query: &Query) -> u64 {
     columns(query) + columns(query) / 4
 }
 
-/// Bytes that are left beside sums: with subgroups a few for each, else those of every thread and of the norm.
-fn room_for_rows(query: &Query, subgroup: bool) -> u64 {
-    let sums = if subgroup { 4 << 10 } else { 6 * u64::from(ROUNDED_SUM_WORDS) };
+/// Bytes that are left beside the sums of every thread and of the norm.
+fn room_for_rows(query: &Query) -> u64 {
+    let sums = 6 * u64::from(ROUNDED_SUM_WORDS);
     u64::from(query.profile.workgroup_memory_bytes).saturating_sub(sums)
 }
 
@@ -290,7 +288,7 @@ impl Linear {
 }
 
 /// Whether four neighbours of the last dimension may be read at once.
-fn quads(view: &View) -> bool {
+pub(super) fn quads(view: &View) -> bool {
     let Some((last, outer)) = view.layout.strides.split_last() else { return false };
     let steps = if last.is(1) || last.is(0) { outer } else { return false };
     (last.is(0) || view.layout.offset.is_multiple_of(4))
@@ -318,8 +316,8 @@ impl Engine for Linear {
         if self.subgroup && !query.profile.has_subgroups {
             return Err("the device has no subgroups".into());
         }
-        if self.rounding == Rounding::Inside && !self.cpu {
-            let (need, room) = (rounded_bytes(query), room_for_rows(query, self.subgroup));
+        if self.holds_rows() {
+            let (need, room) = (rounded_bytes(query), room_for_rows(query));
             if need > room {
                 return Err(format!(
                     "a rounded row takes {need} bytes of the {room} a workgroup has"
@@ -370,6 +368,9 @@ impl Engine for Linear {
             efficiency: match (self.family, self.subgroup) {
                 // Beyond one pass arithmetic counts, and without tiles it is slower.
                 (Family::MatVec, _) if m > most => 0.2,
+                // Each thread rounds what it reads, for each row again: on an H200 that is ahead of a step of its
+                // own (`CodesLinear`) for one row of weights below some 16 MB.
+                (Family::MatVec, true) if self.rounding == Rounding::Inside => 0.73,
                 (Family::MatVec, true) => 0.5,
                 (Family::MatVec, false) => 0.4,
                 (Family::MatMul, _) if query.is_wgsl() => {
@@ -393,6 +394,9 @@ impl Engine for Linear {
                 * if self.rounding == Rounding::Before { 1.0 } else { reads / in_turn };
             if self.rounding == Rounding::Inside {
                 cost.flops -= rows * n * k;
+                // Rows are rounded one after another; in memory, products wait for the first as well. A launch
+                // each is what eight rows of small products took on an H200, 13 to 48 us.
+                cost.dispatches += if self.subgroup { m.min(most) - 1.0 } else { m.min(most) };
             }
             return cost;
         }

@@ -22,6 +22,7 @@ mod heuristic;
 mod int8_cost;
 mod knobs;
 mod linear;
+mod linear_codes;
 mod linear_coop;
 mod lowering;
 mod matmul;

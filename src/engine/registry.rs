@@ -9,6 +9,7 @@ use super::conv::Conv;
 use super::custom::Custom;
 use super::elementwise::{self, Elementwise};
 use super::linear::Linear;
+use super::linear_codes::CodesLinear;
 use super::linear_coop::CoopLinear;
 use super::matmul::MatMul;
 use super::movement::{CopyInto, Gather, Scatter};
@@ -31,6 +32,7 @@ impl Registry {
         let mut engines: Vec<Arc<dyn Engine>> = Vec::new();
         for format in Format::ALL {
             engines.extend(Linear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
+            engines.extend(CodesLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(CoopLinear::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
         }
         engines.extend(Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));

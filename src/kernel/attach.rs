@@ -2,7 +2,7 @@
 //!
 //! A product, convolution or attention kernel is an *anchor*. Its attachment is data:
 //! - `norm`: the rows of `x` (behind the prologue, where there is one) are normalised by RMS as
-//!   they are read (`matvec_*` and `matvec_int8_*` only). Since `norm(x) . w = factor * sum of x * g * w`, the factor
+//!   they are read (`matvec_*`, `matvec_int8_*` and `round_codes` only). Since `norm(x) . w = factor * sum of x * g * w`, the factor
 //!   is found beside the sum. `vec4` promises of its weight what it does of `x`;
 //! - `prologue`: a body applied to each element of `x` as it is read, over the index space
 //!   [row, column]; [`Value::Anchor`]`(0)` is the element, the last value takes its place. For
@@ -11,7 +11,7 @@
 //! - `segments`: bodies applied to what the anchor makes, in the place of its own store.
 //!
 //! **Index spaces of segments**, three dimensions `(i, s0, s1)` with strides for each operand:
-//! - `matvec_*`, `matvec_int8_*`, `matmul_*`, `matmul_coop_*`: `i` is the row of `x`; `(s0, s1)` counts evaluations of the segment,
+//! - `matvec_*`, `matvec_int8_*`, `matvec_codes_*`, `matmul_*`, `matmul_coop_*`: `i` is the row of `x`; `(s0, s1)` counts evaluations of the segment,
 //!   each on `anchors` products: `Anchor(j)` is row `first_row + s0 * stride0 + s1 * stride1 + j *
 //!   distance` of `w`. So a merged product of q, k and v is three segments, gate and up are the two
 //!   anchors of one, and a rotation takes the two rows of its pair;
@@ -136,8 +136,8 @@ pub fn supports(name: &str, attached: &Attachment) -> Result<(), String> {
         return Err(fault);
     }
     let (prologue, segment) = takes(entry);
-    if attached.norm.is_some() && !entry.is_matvec() {
-        return Err("only matvec_* normalises the rows of x".into());
+    if attached.norm.is_some() && !entry.takes_norm() {
+        return Err("it does not normalise the rows of x".into());
     }
     if attached.prologue.is_some() && !prologue {
         return Err("nothing can be done with its operand as it is read".into());
@@ -168,7 +168,8 @@ pub fn supports(name: &str, attached: &Attachment) -> Result<(), String> {
 fn takes(entry: &Entry) -> (bool, bool) {
     match entry.name {
         "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),
-        "matmul_coop_*" => (false, true),
+        "matvec_codes_*" | "matmul_coop_*" => (false, true),
+        "round_codes" => (true, false),
         "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
         "attn_decode_spans" | "attn_combine_spans" => (false, true),
         _ => (false, false),

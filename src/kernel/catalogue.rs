@@ -89,6 +89,25 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &["subgroup", "vec4"],
     },
     Entry {
+        name: "round_codes",
+        doc: "Rows of x rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8); x [rows, k] with a row stride. \
+              A row of y is k / 4 words of four codes each, in the order of units of a weight's format (GROUPS, RUN, \
+              CHUNK), then ceil(k / 128) * 4 floats as bits: what a code of each 32 stands for. One thread for each block, workgroups folded over grid x and y; with a norm one workgroup for each row.",
+        params: &["rows", "k", "x_offset", "x_stride"],
+        bindings: &[("x", Read), ("y", ReadWrite)],
+        constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1)],
+        defines: &["subgroup", "vec4"],
+    },
+    Entry {
+        name: "matvec_codes_*",
+        doc: "The product of matvec_* with rows of x as round_codes writes them, x_stride words each; weights of packed \
+              formats. The grid is that of matvec_*.",
+        params: LINEAR_PARAMS,
+        bindings: LINEAR_BINDINGS,
+        constants: &[("WG", 64), ("ROWS", 4), ("M", 1)],
+        defines: &["subgroup"],
+    },
+    Entry {
         name: "round_int8",
         doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8); x [rows, cols] with a \
               row stride, y [rows, cols]. One thread for each block, workgroups folded over grid x and y.",
@@ -446,7 +465,10 @@ impl Entry {
     /// Whether it is a product with a weight matrix, whose attached segments say which rows they
     /// take.
     pub fn is_linear(&self) -> bool {
-        matches!(self.name, "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_coop_*")
+        matches!(
+            self.name,
+            "matvec_*" | "matvec_int8_*" | "matvec_codes_*" | "matmul_*" | "matmul_coop_*"
+        )
     }
 
     /// Whether it is there for cooperative matrices, which few devices have.
@@ -454,14 +476,19 @@ impl Entry {
         matches!(self.name, "matmul_coop_*" | "round_half")
     }
 
-    /// Whether it makes few rows at a time, each whole: only then it can normalise them.
-    pub fn is_matvec(&self) -> bool {
-        matches!(self.name, "matvec_*" | "matvec_int8_*")
+    /// Whether the CPU has a function for it: rounding apart from the product is for GPUs.
+    pub fn is_on_cpu(&self) -> bool {
+        !self.is_cooperative() && !matches!(self.name, "round_codes" | "matvec_codes_*")
+    }
+
+    /// Whether it reads few rows at a time, each whole: only then it can normalise them.
+    pub fn takes_norm(&self) -> bool {
+        matches!(self.name, "matvec_*" | "matvec_int8_*" | "round_codes")
     }
 
     /// The weight formats that a family has kernels for.
     pub fn formats(&self) -> impl Iterator<Item = Format> {
-        let packed = matches!(self.name, "matvec_int8_*" | "matmul_coop_*");
+        let packed = matches!(self.name, "matvec_int8_*" | "matvec_codes_*" | "matmul_coop_*");
         family_formats().filter(move |format| !packed || format.is_quantised())
     }
 

@@ -124,12 +124,12 @@ impl Session {
         Ok(session)
     }
 
-    /// How exactly packed weights are multiplied unless the caller says otherwise: in `Int8` on the
-    /// CPU, as llama.cpp does, and in `F32` elsewhere.
+    /// How exactly packed weights are multiplied unless the caller says otherwise: in `Int8`, as
+    /// llama.cpp does; in `F32` on GPUs in software, which gain nothing by it.
     pub fn default_mode(profile: &DeviceProfile) -> ComputeMode {
         match profile.kind {
-            DeviceKind::Cpu => ComputeMode::Int8,
-            _ => ComputeMode::F32,
+            DeviceKind::Software | DeviceKind::Null => ComputeMode::F32,
+            _ => ComputeMode::Int8,
         }
     }
 

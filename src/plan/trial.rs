@@ -25,7 +25,7 @@ pub struct Content {
     /// The type of its elements, for those that a run writes: what is compared.
     pub written: Option<DType>,
     /// Whether other pieces of a plan have such a tensor of their own, so that this one is not in a
-    /// cache when its turn comes: a weight or a state.
+    /// cache when its turn comes: a weight or a state that is only read.
     pub resident: bool,
 }
 
@@ -175,6 +175,10 @@ pub(super) fn contents(
         false => piece.operands.iter().enumerate().map(|(i, view)| (view, Some(i))).collect(),
     };
     read.extend(bodies.flat_map(|body| &body.inputs).chain(norms).map(|view| (view, None)));
+    // Runs that write to copies of their own would not wait for each other, as steps of a plan do.
+    for content in all.iter_mut().filter(|content| content.written.is_some()) {
+        content.resident = false;
+    }
     for (view, operand) in read {
         let content = &mut all[view.tensor.index()];
         if content.fill == Fill::Nothing {

@@ -7,6 +7,7 @@ use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::EngineId;
 use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
+use warploom::provider::DeviceKind;
 use warploom::runtime::{RunOptions, Runtime, run_graph};
 use warploom::testkit::{self, Case, KnownFailure, Outcome};
 
@@ -57,6 +58,39 @@ fn products_on_cooperative_matrices_are_right() {
             match outcome_through(&runtime, case, None, coop.clone()) {
                 Outcome::Pass(_) => {}
                 other => wrong.push(format!("{label}: {}: {other:?}", case.name)),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Products of rounded rows in every way that devices have, also where the ranking takes another.
+#[test]
+fn products_of_rounded_rows_are_right_in_every_way() {
+    let cases = testkit::cases();
+    let cases: Vec<&Case> = cases.iter().filter(|case| case.name.starts_with("int8/")).collect();
+    let packed = Format::ALL.into_iter().filter(|format| format.is_quantised());
+    let packed: Vec<Format> = packed.collect();
+    let mut wrong = Vec::new();
+    for (label, runtime) in devices::every(true) {
+        let profile = runtime.device().profile();
+        if profile.provider == "cpu" {
+            continue;
+        }
+        for how in ["matvec_int8", "matvec_codes"] {
+            for tail in ["", ".subgroup"] {
+                let ids = packed.iter().map(|f| EngineId::new(format!("wgsl.{how}.{f}{tail}")));
+                let ids: Vec<EngineId> = ids.collect();
+                // Compilers of software devices take most of the time.
+                let step = if profile.kind == DeviceKind::Software { 3 } else { 1 };
+                for case in cases.iter().step_by(devices::sample(profile, 24).max(step)) {
+                    match outcome_through(&runtime, case, None, ids.clone()) {
+                        Outcome::Pass(_) => {}
+                        other => {
+                            wrong.push(format!("{label}: {how}{tail}: {}: {other:?}", case.name))
+                        }
+                    }
+                }
             }
         }
     }

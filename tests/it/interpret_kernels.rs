@@ -93,12 +93,17 @@ fn every_kernel_is_right_and_without_a_fault() {
     let subgroups = Checked::open(true);
     wrong.extend(check(&subgroups, &some, Vec::new()));
     let matrices = Checked::with_matrices();
-    let formats = Format::ALL.into_iter().filter(|format| format.is_quantised());
-    let coop = formats.map(|f| EngineId::new(format!("wgsl.matmul_coop.{f}"))).collect();
+    let packed = |how: &str, tail: &str| {
+        let formats = Format::ALL.into_iter().filter(|format| format.is_quantised());
+        formats.map(|f| EngineId::new(format!("wgsl.{how}.{f}{tail}"))).collect()
+    };
     let int8 =
         |case: &&Case| case.name.starts_with("int8/") && (all || !case.name.contains("n20011"));
     let int8: Vec<&Case> = cases.iter().filter(int8).step_by(if all { 1 } else { 2 }).collect();
-    wrong.extend(check(&matrices, &int8, coop));
+    wrong.extend(check(&matrices, &int8, packed("matmul_coop", "")));
+    wrong.extend(check(&floor, &int8, packed("matvec_int8", "")));
+    wrong.extend(check(&subgroups, &int8, packed("matvec_int8", ".subgroup")));
+    wrong.extend(check(&subgroups, &int8, packed("matvec_codes", ".subgroup")));
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 
     let ran = floor.ran().into_iter().chain(matrices.ran());

@@ -142,7 +142,7 @@ fn attachments_that_a_kernel_does_not_take_are_refused() {
     let before = Attachment { prologue: Some(prologue(0)), ..Default::default() };
     let gated = || crate::attachments::gated();
     for (name, attachment, what) in [
-        ("matmul_q4_0", norm, "only matvec_*"),
+        ("matmul_q4_0", norm, "does not normalise"),
         ("attn_decode", before, "operand"),
         ("softmax", just(vec![store(0)]), "result"),
         ("conv2d", just(vec![gated()]), "one anchor"),

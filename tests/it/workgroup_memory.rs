@@ -3,7 +3,7 @@
 use naga::valid::Capabilities;
 use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass};
 use warploom::codegen::spec_wgsl;
-use warploom::engine::Registry;
+use warploom::engine::{EngineId, Registry};
 use warploom::ir::{Graph, Op};
 use warploom::kernel::KernelSpec;
 use warploom::plan::{Options, Plan};
@@ -44,9 +44,11 @@ fn products_of_rounded_rows_fit_the_device() {
             for k in [576, 1536, 2048, 3072, 3584, 4096, 4864, 8192, 9728, 14_336] {
                 for (m, n) in [(1, 4096), (3, 4096), (8, 896), (8, 16_384), (70, 4096)] {
                     let graph = product(m, n, k);
-                    let options = Options::new(&registry);
-                    let plan = Plan::new(&graph, &ShapeClass::new(), &profile, &options).unwrap();
-                    for kernel in &plan.recording.kernels {
+                    let mut options = Options::new(&registry);
+                    let best = Plan::new(&graph, &ShapeClass::new(), &profile, &options).unwrap();
+                    options.preferred = vec![EngineId::new("wgsl.matvec_int8.q8_0")];
+                    let held = Plan::new(&graph, &ShapeClass::new(), &profile, &options).unwrap();
+                    for kernel in [best, held].iter().flat_map(|plan| &plan.recording.kernels) {
                         let name = format!("{kernel} for {m} rows of {k} and {kib} KiB");
                         let capabilities = FLOOR
                             | Capabilities::SUBGROUP

@@ -307,7 +307,7 @@ fn what_a_kernel_does_not_take_is_refused_by_name() {
         error.to_string()
     };
     let norm = Attachment { norm: Some(0), ..Attachment::default() };
-    assert!(refuse("matmul_q4_0", norm.clone()).contains("only matvec_* normalises"));
+    assert!(refuse("matmul_q4_0", norm.clone()).contains("does not normalise"));
     let before = Attachment { prologue: Some(prologue(0, 1).body), ..Attachment::default() };
     assert!(refuse("attn_decode", before.clone()).contains("as it is read"));
     assert!(refuse("softmax", before).contains("as it is read"));

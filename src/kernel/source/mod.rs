@@ -78,7 +78,10 @@ assets! {
     "matmul_batched": "matmul_batched.wgsl",
     "matmul_coop": "matmul_coop.wgsl",
     "matvec": "matvec.wgsl",
+    "matvec_codes": "matvec_codes.wgsl",
     "matvec_int8": "matvec_int8.wgsl",
+    "matvec_lanes": "shared/matvec_lanes.wgsl",
+    "matvec_rounds": "shared/matvec_rounds.wgsl",
     "matvec_sum": "shared/matvec_sum.wgsl",
     "nibbles": "shared/nibbles.wgsl",
     "nums": "shared/nums.wgsl",
@@ -96,6 +99,7 @@ assets! {
     "rope": "rope.wgsl",
     "rope_half": "rope_half.wgsl",
     "rope_interleaved": "rope_interleaved.wgsl",
+    "round_codes": "round_codes.wgsl",
     "round_half": "round_half.wgsl",
     "round_int8": "round_int8.wgsl",
     "rounding": "shared/rounding.wgsl",
@@ -230,13 +234,15 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
     };
     let mut sets = vec![base.clone()];
     match entry.name.trim_end_matches(SPANS) {
-        "matvec_*" => {
+        "matvec_*" | "matvec_codes_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
         }
         "matvec_int8_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8), ("K", 512)]));
-            sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3), ("PASSES", 4)]));
+            // With subgroups there is nothing that passes could share.
+            let passes = if base.defines.iter().any(|d| d == "subgroup") { 1 } else { 4 };
+            sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3), ("PASSES", passes)]));
         }
         "matmul_*" => {
             sets.push(with(&[("BM", 32), ("BN", 64)]));

@@ -1,0 +1,119 @@
+// round_codes: rows of x rounded to 8 bits in blocks of 32 columns, as base::ComputeMode::Int8 says; x [rows, k]
+// with a row stride, k a multiple of 32. A row of y is k / 4 words of four codes each, in the order in which units
+// of the weight's format (dequant_*) meet them, then what one of each 32 stands for, k / 32 floats as bits, filled up
+// to whole fours.
+// Work split: a thread a block; with a norm a workgroup a row, whose threads take blocks in turn, else
+// workgroups take WG blocks of all rows. Folded over grid x and y.
+// Why: matvec_codes_* reads y in each of its workgroups, and rounds nothing itself.
+// norm: what a code stands for is divided by the root of the mean of x^2; rounding does not see it.
+// vec4: x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
+#import rounding
+
+override WG: u32 = 256;
+// Of the format: groups of a unit, parts of a group, and how many of those are neighbours.
+override GROUPS: u32 = 1;
+override RUN: u32 = 2;
+override CHUNK: u32 = 1;
+
+const LANES: u32 = 8u / RUN;
+
+const OWN_READS: u32 = 1u;
+const SUMS: u32 = 1u;
+const PARTIAL: bool = false;
+
+struct Params {
+    rows: u32,
+    k: u32,
+    x_offset: u32,
+    x_stride: u32,
+#import attached_params
+}
+
+override ATTACHED: u32 = 0;
+
+@group(0) @binding(0) var<uniform> params: Params;
+#ifdef vec4
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+#else
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+#endif
+@group(0) @binding(1u + OWN_READS + ATTACHED) var<storage, read_write> y: array<u32>;
+
+#ifdef vec4
+fn load_x(start: u32, c: u32) -> vec4<f32> {
+    return x[(start + c) >> 2u];
+}
+#else
+fn load_x(start: u32, c: u32) -> vec4<f32> {
+    let i = start + c;
+    return vec4(x[i], x[i + 1u], x[i + 2u], x[i + 3u]);
+}
+#endif
+
+#import attached_x
+#import matvec_sum
+
+fn row_words() -> u32 {
+    return params.k / 4u + (params.k + 127u) / 128u * 4u;
+}
+
+// Where word j of a block of columns belongs: its unit takes turns with LANES - 1 others.
+fn place_of(block: u32, j: u32) -> u32 {
+    let unit = block / GROUPS * LANES + j / CHUNK % LANES;
+    return (unit * GROUPS + block % GROUPS) * RUN + j % CHUNK + j / (CHUNK * LANES) * CHUNK;
+}
+
+// Rounds a block of a row; gives the sum of its squares before the norm's weight.
+fn round_block(row: u32, block: u32) -> f32 {
+    let start = params.x_offset + row * params.x_stride;
+    let words = row * row_words();
+    var most = 0u;
+    var squares = 0.0;
+#repeat j 8
+    var v$j = prologue4(row, block * 32u + $ju * 4u, load_x(start, block * 32u + $ju * 4u));
+#ifdef norm
+    squares += dot(v$j, v$j);
+    v$j *= norm_weight(block * 32u + $ju * 4u);
+#endif
+    most = max(most, most_of(v$j));
+#end
+    let r = rounding(most);
+#repeat j 8
+    y[words + place_of(block, $ju)] = rounded4(v$j, r.x);
+#end
+    y[words + params.k / 4u + block] = bitcast<u32>(r.y);
+    return squares;
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    place: Place,
+) {
+    let group = wid.y * grid.x + wid.x;
+    let blocks = params.k / 32u;
+#ifdef norm
+    if (group >= params.rows) {
+        return;
+    }
+    var squares = 0.0;
+    for (var block = place.lid; block < blocks; block += WG) {
+        squares += round_block(group, block);
+    }
+    put(0u, squares, place);
+    workgroupBarrier();
+    settle(place);
+    let scale = 1.0 / sqrt(total(0u, place) / f32(params.k) + params.norm_eps);
+    let factors = group * row_words() + params.k / 4u;
+    // Each thread scales what it wrote itself.
+    for (var block = place.lid; block < blocks; block += WG) {
+        y[factors + block] = bitcast<u32>(bitcast<f32>(y[factors + block]) * scale);
+    }
+#else
+    let block = group * WG + place.lid;
+    if (block < params.rows * blocks) {
+        _ = round_block(block / blocks, block % blocks);
+    }
+#endif
+}

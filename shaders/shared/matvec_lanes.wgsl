@@ -1,0 +1,112 @@
+// The rest of matvec_int8_* with subgroups: a thread rounds the columns of its unit for ROWS rows of w; those that
+// share a block of 32 columns, 8 / RUN neighbours, find its largest number together.
+// Why: no thread waits for another before it multiplies, and x stays in registers. PASSES is 1.
+const_assert PASSES == 1u;
+
+// Largest of 32 columns, which 8 / RUN neighbouring threads hold.
+fn most_of_block(most: u32) -> u32 {
+    var all = max(most, subgroupShuffleXor(most, 1u));
+    if (RUN == 2u) {
+        all = max(all, subgroupShuffleXor(all, 2u));
+    }
+    return all;
+}
+
+fn code4(v: vec4<f32>, by: f32) -> u32 {
+    // The bits of 1.5 * 2^23 + n end in those of n.
+    return pack4xI8(bitcast<vec4<i32>>(v * by + vec4(12582912.0)));
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    place: Place,
+) {
+    let task = task_of(wid.y * grid.x + wid.x);
+    let first_i = wid.z * M;
+    if (!exists(task) || first_i >= params.m) {
+        return;
+    }
+#repeat r ROWS
+    let start$r = row_start(row_of(task, $ru), params.k);
+#repeat i M
+    var sum$r_$i = 0.0;
+#end
+#end
+#repeat i M
+    let i$i = min(first_i + $iu, params.m - 1u);
+    let x_start$i = params.x_offset + i$i * params.x_stride;
+    var squares$i = 0.0;
+#end
+    let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
+    for (var base = 0u; base < units; base += WG) {
+        let inside = base + place.lid < units;
+        let u = min(base + place.lid, units - 1u);
+#repeat r ROWS
+        let unit$r = load_unit(start$r, u, params.k);
+#end
+#repeat i M
+#repeat g GROUPS
+        var most$i_$g = 0u;
+#repeat p RUN
+        let c$i_$g_$p = part_column(u, $gu * RUN + $pu);
+        var x$i_$g_$p = prologue4(i$i, c$i_$g_$p, load_x(x_start$i, c$i_$g_$p));
+#ifdef norm
+        squares$i += select(0.0, dot(x$i_$g_$p, x$i_$g_$p), inside);
+        x$i_$g_$p *= norm_weight(c$i_$g_$p);
+#endif
+        most$i_$g = max(most$i_$g, most_of(x$i_$g_$p));
+#end
+#end
+#repeat g GROUPS
+        {
+            let r = rounding(most_of_block(most$i_$g));
+            let d = select(0.0, r.y, inside);
+            var all = 0;
+#repeat p RUN
+            let c$p = code4(x$i_$g_$p, r.x);
+            if (BIASED) {
+                all += dot4I8Packed(0x01010101u, c$p);
+            }
+#end
+#repeat r ROWS
+            {
+                var part = 0;
+#repeat p RUN
+                part += dot4I8Packed(part_codes(unit$r, $gu * RUN + $pu), c$p);
+#end
+                var product = group_scale(unit$r, $gu) * f32(part);
+                if (BIASED) {
+                    product += group_bias(unit$r, $gu) * f32(all);
+                }
+                sum$r_$i += d * product;
+            }
+#end
+        }
+#end
+#end
+    }
+
+#repeat r ROWS
+#repeat i M
+    put($ru * M + $iu, sum$r_$i, place);
+#end
+#end
+#ifdef norm
+#repeat i M
+    put(OUTPUTS + $iu, squares$i, place);
+#end
+#endif
+    workgroupBarrier();
+    settle(place);
+    let count = evaluations(task) * M;
+    for (var o = place.lid; o < count; o += WG) {
+        let factor = scale(o % M, place);
+        var second = 0.0;
+        if (ANCHORS == 2u) {
+            second = total(min(o + count, OUTPUTS - 1u), place) * factor;
+        }
+        store(task, o / M, first_i + o % M, total(o, place) * factor, second);
+    }
+}
