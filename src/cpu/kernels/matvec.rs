@@ -132,7 +132,8 @@ impl Rows<'_> {
     pub(super) fn are_many(&self, call: &Call<'_>, m: usize, format: usize) -> bool {
         let int8 = call.context.int8;
         let fits = int8.tiles.is_some() && int8.packings[format].is_some();
-        matches!(self, Rows::Rounded(..)) && m >= MANY && fits
+        // One order for every number of rows: that of many, where there is one.
+        matches!(self, Rows::Rounded(..)) && (m >= MANY || call.in_order) && fits
     }
 
     /// Multiplies rows `i .. i + m`, of those that [are many](Rows::are_many).
@@ -178,8 +179,13 @@ impl Rows<'_> {
             Rows::Floats(x, x_stride) => {
                 let x = x.as_ptr().wrapping_add(i * x_stride);
                 let task = Product { w, row_bytes, rows, k, x, x_stride, y, y_stride };
+                let arch = call.context.arch;
+                let product = match call.in_order && WIDTHS[width] == 1 {
+                    true => arch.alike[format],
+                    false => arch.products[format][width],
+                };
                 // SAFETY: the caller's contract.
-                unsafe { call.context.arch.products[format][width](&task) }
+                unsafe { product(&task) }
             }
             Rows::Rounded(x, factors) => {
                 let Some(products) = call.context.int8.products[format] else {
