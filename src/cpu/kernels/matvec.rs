@@ -148,14 +148,18 @@ impl Rows<'_> {
         let (Some(tiles), Some(packing)) = (int8.tiles, &int8.packings[format]) else {
             crate::error::broken_invariant("a format without integer products")
         };
+        let x = x.as_ptr().wrapping_add(i * k);
+        let factors = factors.as_ptr().wrapping_add(i * TABLES * (k / BLOCK));
+        let one = IntProduct { w, row_bytes, rows, k, x, factors, y, y_stride };
+        if let (1, Some(single)) = (m, int8.single) {
+            // SAFETY: the caller's contract.
+            return unsafe { single(&one, packing) };
+        }
         let mut sums = SUMS.take();
         if sums.len() < m * MOST_LANES {
             sums.resize(m * MOST_LANES, 0.0);
         }
-        let x = x.as_ptr().wrapping_add(i * k);
-        let factors = factors.as_ptr().wrapping_add(i * TABLES * (k / BLOCK));
         let room = sums.as_mut_ptr();
-        let one = IntProduct { w, row_bytes, rows, k, x, factors, y, y_stride };
         let task = IntTiles { one, m, sums: room };
         // SAFETY: the caller's contract; the sums are this thread's.
         unsafe { tiles(&task, packing) };
