@@ -9,8 +9,10 @@
 //! device and knobs that the caller sets, never on the number of elements. Among engines of one order, the
 //! cost decides.
 //!
-//! Nothing is fused in this mode: a driver may contract a product and a sum of one kernel to one operation with
-//! one rounding, and which nodes share a kernel depends on sizes. Nor may the cost choose between an engine that
+//! On GPUs nothing is fused in this mode: a driver may contract a product and a sum of one kernel to one operation
+//! with one rounding, and which nodes share a kernel depends on sizes. The CPU's functions round each operation, so
+//! elementwise work is fused there; norms, other reductions and rotations are not, since kernels that do them
+//! besides something else do them in another way. Nor may the cost choose between an engine that
 //! splits sums and one that does not. Where no engine has an order, planning fails and says so for each.
 
 use std::borrow::Cow;
