@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
 use warploom::engine::{
-    Cost, Engine, EngineId, Lowering, OTHER_OPERATION, Order, Query, Registry, StepBinding,
+    Cost, DriverKey, Engine, EngineId, KnobValues, Lowering, OTHER_OPERATION, Order, Query,
+    Registry, StepBinding, Tuned, TunedChoices,
 };
 use warploom::ir::{Graph, Op, ReduceOp};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
-use warploom::plan::{Options, Plan, TextOptions};
+use warploom::plan::{Options, Plan, TextOptions, tasks};
 use warploom::provider::{DeviceProfile, Word};
 use warploom::runtime::{RunOptions, Runtime};
 
@@ -151,4 +152,41 @@ fn an_operation_without_an_order_is_an_error_that_names_what_was_refused() {
         !plan.deterministic
             && !plan.report().text(&TextOptions::default()).contains("deterministic")
     );
+}
+
+/// What was measured is taken where it adds in the order that the mode takes anyway.
+#[test]
+fn a_tuned_choice_is_taken_in_its_order_alone() {
+    let mut graph = Graph::new("product");
+    let x = graph.input("x", Shape::new([1u64, 256]), DType::F32);
+    let w = graph.weight("w", Shape::new([512u64, 256]), Format::Q4K);
+    let y = graph.add(Op::linear(), &[x, w]).unwrap();
+    graph.output("y", y).unwrap();
+    let (registry, class) = (Registry::builtin(), ShapeClass::new());
+    let profile = DeviceProfile::known("nvidia-h200").unwrap();
+    let task = tasks(&graph, &class, &profile, &Options::new(&registry)).unwrap().remove(0);
+    let id = EngineId::new("wgsl.matvec.q4_k.subgroup");
+    for (knob, value, in_order) in [("rows", 1, true), ("threads", 64, false)] {
+        let tuned = Tuned {
+            engine: id.clone(),
+            engine_version: registry.get(&id).unwrap().version(),
+            knobs: KnobValues::default().with(knob, value),
+            seconds: 1e-6,
+            against: id.clone(),
+            against_seconds: 2e-6,
+        };
+        let mut choices = TunedChoices::new(DriverKey::of(&profile));
+        choices.choices.insert(task.key.clone(), tuned);
+        let tuned = vec![Arc::new(choices)];
+        for deterministic in [false, true] {
+            let options =
+                Options { deterministic, tuned: tuned.clone(), ..Options::new(&registry) };
+            let plan = Plan::new(&graph, &class, &profile, &options).unwrap();
+            let choice = &plan.choices[0];
+            assert_eq!(choice.engine.as_ref(), Some(&id), "{}", choice.why);
+            assert_eq!(choice.tuned.is_some(), in_order || !deterministic, "{}", choice.why);
+            let told = choice.why.contains("left out: another order");
+            assert_eq!(told, deterministic && !in_order, "{}", choice.why);
+        }
+    }
 }
