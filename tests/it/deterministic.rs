@@ -383,3 +383,38 @@ fn every_case_is_right_in_deterministic_mode() {
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+/// Tokens of one text: each sees the keys up to its own, or the last of them, as it does alone.
+#[test]
+fn each_token_attends_as_it_does_alone() {
+    let past = Symbol::new("past");
+    for (label, runtime) in devices::every(false) {
+        for window in [None, Some(50), Some(131)] {
+            let mut case = Case::new(format!("attention/{window:?}"));
+            let q = case.x("q", &[6, 64]);
+            let [k, v] = ["k", "v"].map(|name| case.given(name, &[300, 2, 64]));
+            let at = Dim::symbol(past);
+            let op = Op::Attention { scale: 0.125, causal: true, window, past: at };
+            let y = case.op(op, &[q, k, v]);
+            let case = case.done(y);
+            let run = |first: usize, count: usize| -> Vec<u32> {
+                let class = ShapeClass::new().with(N, 1.max(count as u64 / 2), count as u64);
+                let class = class.with(past, 0, 250);
+                let options = RunOptions { class: Some(class), ..mode() };
+                let symbols = SymbolValues::new().with(N, count as u64);
+                let symbols = symbols.with(past, 100 + first as u64);
+                let bindings = case.bindings(&(first..first + count).collect::<Vec<_>>());
+                let run = run_graph(&runtime, &case.graph, &symbols, &bindings, &options);
+                bytemuck::pod_collect_to_vec(&block_on(run).unwrap()["y"])
+            };
+            let tokens = 70;
+            let alone: Vec<u32> = (0..tokens).flat_map(|token| run(token, 1)).collect();
+            let len = alone.len() / tokens;
+            for (first, count) in [(0, 70), (3, 9), (60, 5), (1, 33)] {
+                let have = run(first, count);
+                let want = &alone[first * len..][..count * len];
+                assert!(have == want, "{label}: window {window:?}, tokens {first} and {count} on");
+            }
+        }
+    }
+}
