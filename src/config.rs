@@ -42,6 +42,11 @@ pub static THREADS: Var = Var {
     name: "WARPLOOM_THREADS",
     help: "threads of the CPU provider (default: one for each core)",
 };
+/// Whether bits depend on nothing but what they are made of.
+pub static DETERMINISTIC: Var = Var {
+    name: "WARPLOOM_DETERMINISTIC",
+    help: "`1`: the same bits on the same device whatever the batch, the threads or the run; what cannot is an error (default: `0`)",
+};
 /// Forces an engine.
 pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
@@ -102,13 +107,14 @@ pub static API_KEY: Var = Var {
     help: "what clients of `warploom serve` must send as a bearer token",
 };
 /// The table, in the order of the README.
-pub static ALL: [&Var; 19] = [
+pub static ALL: [&Var; 20] = [
     &DEVICE,
     &SYNC,
     &DEBUG,
     &DISPATCHES_PER_SUBMIT,
     &MEMORY_BUDGET,
     &THREADS,
+    &DETERMINISTIC,
     &ENGINE,
     &HF_HOME,
     &HF_HUB_CACHE,

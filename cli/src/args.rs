@@ -109,6 +109,9 @@ pub(crate) struct Place {
     /// [default: f16 with int8, f32 with f32]
     #[arg(long, value_name = "TYPE", value_parser = cache_type)]
     pub(crate) cache: Option<DType>,
+    /// The same bits on the same device, whatever the batch, the threads or the run; slower
+    #[arg(long)]
+    pub(crate) deterministic: bool,
     /// Read the file into memory instead of mapping it: for files that may change
     #[arg(long)]
     pub(crate) copy: bool,

@@ -191,6 +191,7 @@ impl Loaded {
             context: place.context,
             compute: place.compute,
             cache: place.cache,
+            deterministic: place.deterministic,
         };
         let session = Session::new(runtime.clone(), model, options, progress)?;
         Ok(Loaded {
@@ -430,6 +431,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
                 context: Some(context),
                 compute: args.place.compute,
                 cache: args.place.cache,
+                deterministic: args.place.deterministic,
                 sequences: Some(explain::sequences(args.phase).1),
             };
             session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
@@ -473,6 +475,10 @@ fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {
     let mut builder = Runtime::builder().threads(place.threads).memory_budget(place.memory_budget);
     if let Some(device) = &place.device {
         builder = builder.device(device);
+    }
+    // Without the option the environment decides.
+    if place.deterministic {
+        builder = builder.deterministic(true);
     }
     Ok(builder.build()?)
 }

@@ -14,7 +14,7 @@ use warploom::ir::{self, Graph, NodeId};
 use warploom::llm::{CacheShape, Run, Session, Wanted, class_of, class_of_each};
 use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::DeviceProfile;
-use warploom::runtime::{known_wrong_on, tuned_on};
+use warploom::runtime::{self, known_wrong_on, tuned_on};
 
 /// Positions of the cache unless the command line says otherwise; a session's own default.
 const CONTEXT: usize = 4096;
@@ -26,6 +26,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     let registry = Registry::builtin();
     let mut options = Options::new(&registry);
     options.without.clone_from(&args.without);
+    options.deterministic = args.place.deterministic || runtime::deterministic_by_env()?;
     let ids = |names: &[String]| names.iter().map(|name| EngineId::new(name.clone())).collect();
     options.preferred = ids(&args.engine);
     options.block = ids(&args.block);

@@ -97,6 +97,7 @@ impl TuneArgs {
             context: self.context,
             compute: self.compute,
             cache: self.cache,
+            deterministic: false,
             copy: false,
             threads: self.threads,
             memory_budget: self.memory_budget,

@@ -47,6 +47,8 @@ pub(super) struct Call<'a> {
     pub(super) format: Format,
     /// Names of the bindings, for messages.
     pub(super) names: &'a [(&'static str, crate::kernel::Access)],
+    /// Whether bits may depend on nothing but what they are made of: `catalogue::IN_ORDER`.
+    pub(super) in_order: bool,
     /// What is fused into the kernel.
     pub(super) attached: Option<&'a Attached>,
     pub(super) context: &'a Context,

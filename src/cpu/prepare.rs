@@ -22,6 +22,8 @@ pub(super) struct Kernel {
     /// What is fused into it.
     pub(super) attached: Option<Attached>,
     pub(super) format: Format,
+    /// Whether it was asked for [`catalogue::IN_ORDER`].
+    pub(super) in_order: bool,
     /// Names and accesses of its bindings.
     pub(super) bindings: Vec<(&'static str, Access)>,
     /// Words of its parameters, without padding.
@@ -60,10 +62,12 @@ impl Kernel {
                     words += attachment.words(entry.is_linear()) as usize;
                     attached = Some(with);
                 }
-                let halves = asset.defines.iter().any(|define| define == catalogue::HALF_KV);
+                let defined = |name: &str| asset.defines.iter().any(|define| define == name);
+                let (halves, in_order) =
+                    (defined(catalogue::HALF_KV), defined(catalogue::IN_ORDER));
                 let usual = if halves { Format::Plain(DType::F16) } else { Format::F32 };
                 let (body, format) = (Body::Function(function), format.unwrap_or(usual));
-                Ok(Kernel { body, attached, format, bindings, words })
+                Ok(Kernel { body, attached, format, in_order, bindings, words })
             }
             KernelSpec::Fused(expr) => {
                 let program = fused::Program::new(expr, fused::Role::Kernel)?;
@@ -71,13 +75,14 @@ impl Kernel {
                 bindings.resize((expr.reads() + expr.writes()) as usize, ("y", Access::ReadWrite));
                 let words = expr.raw_param_words() as usize;
                 let (body, format) = (Body::Fused(program), Format::F32);
-                Ok(Kernel { body, attached: None, format, bindings, words })
+                Ok(Kernel { body, attached: None, format, in_order: false, bindings, words })
             }
             KernelSpec::Source(source) => {
                 let body = Body::Source(Box::new(Source::new(source)?));
                 let bindings = source.bindings.iter().map(|access| ("buffer", *access)).collect();
                 let words = source.param_words as usize;
-                Ok(Kernel { body, attached: None, format: Format::F32, bindings, words })
+                let format = Format::F32;
+                Ok(Kernel { body, attached: None, format, in_order: false, bindings, words })
             }
         }
     }

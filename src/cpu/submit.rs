@@ -135,6 +135,7 @@ impl Run<'_> {
                     params: &self.words[params.clone()],
                     spans: &spans,
                     format: kernel.format,
+                    in_order: kernel.in_order,
                     names: &kernel.bindings,
                     attached: kernel.attached.as_ref(),
                     context: self.machine.context,

@@ -4,7 +4,7 @@
 
 use super::lowering::{Call, Lowering};
 use super::rows::row_sizes;
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
 use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -59,6 +59,10 @@ impl Engine for SplitArgMax {
             Some(_) => Ok(()),
             None => Err(format!("its rows are no slices of {LEAST_COLUMNS} columns and more")),
         }
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Ok(Order::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {

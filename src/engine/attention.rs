@@ -5,12 +5,12 @@
 
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{DType, Dim};
 use crate::error::{Error, Result};
 use crate::ir::{Op, RopePairs};
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::{HALF_KV, MAX_HEAD_DIM, POINT_GROUP, PREFILL_TOKENS};
+use crate::kernel::catalogue::{HALF_KV, IN_ORDER, MAX_HEAD_DIM, POINT_GROUP, PREFILL_TOKENS};
 use crate::provider::{DeviceKind, DeviceProfile};
 
 /// Tokens up to which the decoding kernel is meant.
@@ -77,6 +77,14 @@ impl Engine for Attention {
         query.only_a_segment()
     }
 
+    fn order(&self, query: &Query) -> Result<Order, String> {
+        if self.prefill {
+            return Err("tokens share tiles of keys".into());
+        }
+        let threads = threads(query).value(query.knobs);
+        Order::of_workgroup(query, "attn_decode", threads, self.subgroup)
+    }
+
     fn knobs(&self, query: &Query) -> Vec<Knob> {
         match query.is_wgsl() && !self.prefill {
             true => vec![threads(query)],
@@ -131,6 +139,9 @@ impl Engine for Attention {
         }
         if k.dtype == DType::F16 {
             spec = spec.define(HALF_KV);
+        }
+        if query.deterministic && !query.is_wgsl() {
+            spec = spec.define(IN_ORDER);
         }
         let groups = match self.prefill {
             true => tokens.ceil_div(&Dim::from(PREFILL_TOKENS)),
@@ -265,6 +276,10 @@ impl Engine for Rope {
             (Op::Rope { .. }, _) => Err("the operand is not f32".into()),
             _ => Err(OTHER_OPERATION.into()),
         }
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Ok(Order::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {

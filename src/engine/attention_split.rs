@@ -7,7 +7,7 @@
 use super::attention::{FEW_TOKENS, Place, in_quads, operands, reads, spans, units};
 use super::knobs::Knob;
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -108,6 +108,10 @@ impl Engine for SplitAttention {
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
         query.only_a_segment()
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Err("slices of the keys follow from the tokens and the most keys there can be".into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

@@ -1,7 +1,7 @@
 //! Convolution and pooling over images.
 
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::{Op, PoolKind};
@@ -44,6 +44,10 @@ impl Engine for Conv {
             true => Err("executes single operations".into()),
             false => query.only_a_segment(),
         }
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Ok(Order::new(0, "taps in turn"))
     }
 
     fn cost(&self, query: &Query) -> Cost {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::elementwise;
 use super::lowering::{Lowering, StepBinding, TensorId, View};
-use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Query};
+use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query};
 use crate::base::{DType, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::{self, CustomTensor, CustomWord, Op};
@@ -32,8 +32,8 @@ impl Engine for Custom {
 
     fn notes(&self, query: &Query) -> Notes {
         Notes {
-            // Nobody knows in which order its threads add.
-            deterministic: false,
+            // Nobody knows in which order its threads add but who wrote it.
+            deterministic: matches!(query.op, Op::Custom(custom) if custom.deterministic),
             compute: super::ComputeMode::F32,
             needs_compiling: query.is_wgsl(),
             capturable: true,
@@ -61,6 +61,18 @@ impl Engine for Custom {
             ));
         }
         Ok(())
+    }
+
+    fn order(&self, query: &Query) -> Result<Order, String> {
+        match query.op {
+            Op::Custom(custom) if custom.deterministic => Ok(Order::new(0, "its maker's")),
+            Op::Custom(custom) => Err(format!(
+                "the manifest of kernel {:?} has no `deterministic = true`, which says that the bits of \
+                 an element depend on nothing but what it is made of",
+                custom.name
+            )),
+            _ => Err(OTHER_OPERATION.into()),
+        }
     }
 
     fn cost(&self, query: &Query) -> Cost {

@@ -6,7 +6,7 @@
 use super::body::{Body, Merged};
 use super::knobs::{Knob, powers};
 use super::lowering::{Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
 use crate::base::{Dim, ShapeClass};
 use crate::codegen::{FUSED_WORKGROUP, MAX_HELD};
 use crate::error::{Error, Result};
@@ -56,6 +56,10 @@ impl Engine for Elementwise {
 
     fn fuses(&self, _query: &Query) -> Result<(), String> {
         Ok(())
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Ok(Order::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {
@@ -187,6 +191,10 @@ impl Engine for Rows {
 
     fn fuses(&self, _query: &Query) -> Result<(), String> {
         Ok(())
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Err("how rows are shared depends on where they lie and how many there are".into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

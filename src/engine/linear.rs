@@ -8,7 +8,7 @@ use super::int8_cost::int8_operations;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
 use super::product::{filled, groups, in_one_launch, pieces, sizes};
-use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -126,6 +126,7 @@ impl Linear {
         };
         let spec = AssetSpec::new(catalogue::family_name(name, self.format));
         if self.cpu {
+            let spec = if query.deterministic { spec.define(catalogue::IN_ORDER) } else { spec };
             return (spec, 1, 1);
         }
         let spec = if aligned { spec.define("vec4") } else { spec };
@@ -337,6 +338,21 @@ impl Engine for Linear {
             return Err("rounding comes before the product reads its operand".into());
         }
         Ok(())
+    }
+
+    fn order(&self, query: &Query) -> Result<Order, String> {
+        let rank = if self.rounding == Rounding::Before { 2 } else { 0 };
+        match (self.cpu, self.family) {
+            // By rows or panels, floats are added alike.
+            (true, _) if self.rounding != Rounding::Inside => Ok(Order::new(rank, "by vectors")),
+            (true, _) => Ok(Order::new(0, "by blocks of 32")),
+            (false, Family::MatMul) => Ok(Order::new(5, "columns in turn")),
+            (false, Family::MatVec) => {
+                let [threads, ..] = self.cut(query);
+                Order::of_workgroup(query, "matvec", threads, self.subgroup)
+                    .map(|order| order.after(rank))
+            }
+        }
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

@@ -10,7 +10,7 @@ use super::attention::units;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
 use super::product::{filled, groups, in_one_launch, pieces, sizes};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -168,6 +168,10 @@ impl Engine for CoopLinear {
             true => Err("rounding comes before the product reads its operand".into()),
             false => Ok(()),
         }
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Err("in which order matrix units add is not known".into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

@@ -1,12 +1,12 @@
 //! Products of two computed tensors, batched, with free strides.
 
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{Dim, Format, Shape};
 use crate::error::Result;
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::BATCHED_TILE;
+use crate::kernel::catalogue::{BATCHED_TILE, IN_ORDER};
 
 /// `matmul_batched`.
 pub(super) struct MatMul {
@@ -38,6 +38,10 @@ impl Engine for MatMul {
         query.only_a_segment()
     }
 
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Ok(Order::new(0, "columns in turn"))
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let k = query.operands.first().and_then(|a| a.shape.dims().last().cloned());
         let k = k.and_then(|k| query.upper(&k).ok()).unwrap_or(1) as f64;
@@ -57,8 +61,10 @@ impl Engine for MatMul {
         let batch = lead.elements();
         let most = Dim::from(query.profile.max_workgroups_per_dim);
         let tiles = |d: &Dim| d.ceil_div(&Dim::from(BATCHED_TILE));
+        let spec = AssetSpec::new("matmul_batched");
+        let in_order = query.deterministic && !query.is_wgsl();
         out.call(
-            Call::new(AssetSpec::new("matmul_batched"))
+            Call::new(if in_order { spec.define(IN_ORDER) } else { spec })
                 .dim("batch", &batch)?
                 .dim("m", m)?
                 .dim("n", n)?

@@ -27,6 +27,7 @@ mod linear_coop;
 mod lowering;
 mod matmul;
 mod movement;
+mod order;
 mod product;
 mod reduce;
 mod registry;
@@ -49,6 +50,7 @@ pub use knobs::{Knob, KnobValues, Knobs};
 pub use lowering::{
     Call, Estimate, Lowering, Step, StepBinding, Tensor, TensorId, TensorRole, View, tensor_bytes,
 };
+pub use order::Order;
 pub use registry::Registry;
 pub use tuned::{TaskKey, Tuned, TunedChoices};
 
@@ -158,6 +160,8 @@ pub struct Query<'a> {
     pub class: &'a ShapeClass,
     /// What the caller set of the knobs of the engine that is asked.
     pub knobs: &'a KnobValues,
+    /// Whether bits may depend on nothing but what an element is made of: [`Engine::order`].
+    pub deterministic: bool,
     /// Where other results of the same kernel of a user go, by their numbers.
     pub siblings: &'a [(u32, View)],
 }
@@ -234,6 +238,15 @@ pub trait Engine: Send + Sync {
             needs_compiling: query.is_wgsl(),
             capturable: true,
         }
+    }
+
+    /// In which order it does the operations of an element, whatever number of them there is: what
+    /// deterministic mode asks for. Knobs that are set count.
+    ///
+    /// # Errors
+    /// The reason, where the order may depend on how much there is to do, or is not known.
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Err("the order of its sums is not known".into())
     }
 
     /// What of it can be set for this, in the order in which one is bounded by those before it.

@@ -2,7 +2,7 @@
 
 use super::elementwise::{self, part};
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query, linear};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query, linear};
 use crate::base::{DType, Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -41,6 +41,10 @@ impl Engine for Gather {
             }
             (false, _) => Ok(()),
         }
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Ok(Order::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {
@@ -154,6 +158,10 @@ impl Engine for Scatter {
         }
     }
 
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Ok(Order::exact())
+    }
+
     fn cost(&self, query: &Query) -> Cost {
         let src = query.operands.get(1);
         let rows = src.and_then(|src| query.upper(&src.shape.elements()).ok()).unwrap_or(0);
@@ -221,6 +229,10 @@ impl Engine for CopyInto {
             Op::Update { .. } | Op::Concat { .. } | Op::Pad { .. } => Ok(()),
             _ => Err(OTHER_OPERATION.into()),
         }
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Ok(Order::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {

@@ -2,11 +2,12 @@
 
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
 use crate::base::{DType, Dim};
 use crate::error::Result;
 use crate::ir::{Op, ReduceOp};
 use crate::kernel::AssetSpec;
+use crate::kernel::catalogue::IN_ORDER;
 use crate::provider::DeviceKind;
 
 /// `reduce_*`.
@@ -38,6 +39,11 @@ impl Engine for Reduce {
             true => Ok(()),
             false => Err("the operand is not f32".into()),
         }
+    }
+
+    fn order(&self, query: &Query) -> Result<Order, String> {
+        let threads = threads(query).value(query.knobs);
+        Order::of_workgroup(query, "reduce", threads, self.subgroup)
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {
@@ -91,6 +97,8 @@ impl Engine for Reduce {
         }
         if query.is_wgsl() {
             spec = spec.constant("WG", threads(query).value(query.knobs));
+        } else if query.deterministic {
+            spec = spec.define(IN_ORDER);
         }
         let grid = out.fold(outer.clone() * inner.clone());
         out.call(

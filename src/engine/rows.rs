@@ -2,7 +2,7 @@
 
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
 use crate::base::{DType, Dim};
 use crate::error::Result;
 use crate::ir::Op;
@@ -50,6 +50,16 @@ impl Engine for Rows {
         match query.operands.iter().all(|v| v.dtype == DType::F32) {
             true => Ok(()),
             false => Err("the operands are not f32".into()),
+        }
+    }
+
+    fn order(&self, query: &Query) -> Result<Order, String> {
+        match query.op {
+            Op::ArgMax => Ok(Order::exact()),
+            _ => {
+                let threads = threads(query).value(query.knobs);
+                Order::of_workgroup(query, self.kernel, threads, self.subgroup)
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The draw of a token from each row of logits: `sample`.
 
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::DType;
 use crate::error::Result;
 use crate::ir::Op;
@@ -39,6 +39,10 @@ impl Engine for Sample {
             true => Ok(()),
             false => Err("the logits are not f32".into()),
         }
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Ok(Order::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {

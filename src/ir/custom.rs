@@ -44,6 +44,9 @@ pub struct Custom {
     pub grid: [Dim; 3],
     /// Whether the kernel writes every element of its results. Else they are zeros at first.
     pub writes_all: bool,
+    /// Whether the bits of a result depend on nothing but what it is made of, as its maker says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deterministic: bool,
 }
 
 /// A word of the block of parameters.

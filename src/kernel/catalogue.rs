@@ -31,6 +31,9 @@ pub const MAX_HEAD_DIM: u32 = 256;
 pub const MAX_SPLITS: u32 = 64;
 /// Define of the attention kernels: keys and values are f16.
 pub const HALF_KV: &str = "half_kv";
+/// Define that only the CPU's functions know, of products, attention and reductions: the bits of a result depend on
+/// nothing but what it is made of. Others keep to that with equal constants.
+pub const IN_ORDER: &str = "in_order";
 /// Tokens of one workgroup of `attn_prefill`.
 pub const PREFILL_TOKENS: u32 = 64;
 /// Columns of one workgroup of `gather_rows_*` and `scatter_rows`.

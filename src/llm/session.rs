@@ -6,29 +6,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::batch;
+use super::classes::{CLASSES, class_index, class_of_kind};
 use super::decoder::{self, BASE, CacheShape, PAST, Run, SEQ, Wanted};
 use super::draws::check_undrawn;
 use super::model::Model;
 use super::weights::{self, Weight};
-use crate::base::{ComputeMode, DType, ShapeClass, SymbolValues};
+use crate::base::{ComputeMode, DType, SymbolValues};
 use crate::draw::Draw;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, computing_in};
 use crate::plan::{Plan, merged_weights};
 use crate::provider::{Device, DeviceKind, DeviceProfile};
 use crate::runtime::{Instance, Resident, Runtime, WeightSource};
-
-/// Tokens of a run, by class: both ends.
-const CLASSES: [(usize, usize); 4] = [(1, 1), (2, 8), (9, 64), (65, 512)];
-
-/// The classes of lengths that a session makes plans for, with a cache of `context` positions.
-pub fn classes(context: usize) -> [ShapeClass; 4] {
-    CLASSES.map(|(low, high)| {
-        let class = ShapeClass::new().with(SEQ, low as u64, high.min(context) as u64);
-        class.with(PAST, 0, context as u64)
-    })
-}
 
 /// How to put a model on a device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +32,9 @@ pub struct SessionOptions {
     /// Type of the keys and values in the cache, f32 or f16; `None` is
     /// [`Session::default_cache`].
     pub cache: Option<DType>,
+    /// Whether plans are deterministic ones, also where the runtime's are not: the same tokens give the same
+    /// logits, bit for bit, whether they come one by one, in pieces or in a batch.
+    pub deterministic: bool,
 }
 
 /// Positions of the cache unless the caller says otherwise.
@@ -60,6 +52,7 @@ pub struct Session {
     instances: HashMap<Kind, Instance>,
     cache: CacheShape,
     mode: ComputeMode,
+    deterministic: bool,
     /// Positions that are filled, of each sequence.
     pub(super) past: Vec<usize>,
     /// Whether the device holds the token that follows them.
@@ -117,6 +110,7 @@ impl Session {
             instances: HashMap::new(),
             cache,
             mode,
+            deterministic: options.deterministic,
             past: vec![0; sequences],
             chosen: vec![false; sequences],
         };
@@ -414,7 +408,8 @@ impl Session {
         let class = class_of_kind(kind, self.cache);
         #[cfg(not(target_arch = "wasm32"))]
         self.runtime.tune_at_first_use(graph, &class, &self.runtime.plan_options())?;
-        let options = self.runtime.plan_options();
+        let mut options = self.runtime.plan_options();
+        options.deterministic |= self.deterministic;
         Plan::new(graph, &class, self.runtime.device().profile(), &options)
     }
 
@@ -438,39 +433,6 @@ impl Session {
     /// Bytes of weights and cache on the device.
     pub fn resident_bytes(&self) -> u64 {
         self.resident.bytes()
-    }
-}
-
-/// The class of a run of `tokens` tokens over a cache of `context` positions. A plan made for it is
-/// good for every run of that class.
-///
-/// # Errors
-/// Invalid, for no tokens or more than the largest class has.
-pub fn class_of(tokens: usize, context: usize) -> Result<ShapeClass> {
-    Ok(classes(context)[class_index(tokens)?].clone())
-}
-
-fn class_index(tokens: usize) -> Result<usize> {
-    let found = CLASSES.iter().position(|(low, high)| (*low..=*high).contains(&tokens));
-    found.ok_or_else(|| {
-        Error::invalid(format!("a run of {tokens} tokens, a plan is for 1 to {}", CLASSES[3].1))
-    })
-}
-
-/// Lengths that a plan of a kind is for.
-fn class_of_kind(kind: Kind, cache: CacheShape) -> ShapeClass {
-    match kind.run {
-        Run::One | Run::Ahead => {
-            let class = match kind.run {
-                Run::Ahead => ShapeClass::new().with(PAST, 0, cache.context as u64),
-                _ => classes(cache.context)[kind.class].clone(),
-            };
-            match cache.sequences {
-                1 => class,
-                count => class.with(BASE, 0, ((count - 1) * cache.context) as u64),
-            }
-        }
-        Run::Each | Run::EachAhead => batch::classes()[kind.class].clone(),
     }
 }
 

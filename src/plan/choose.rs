@@ -205,6 +205,7 @@ pub(super) fn query<'q>(
         profile: draft.profile,
         class: draft.class,
         knobs: KnobValues::NONE,
+        deterministic: draft.options.deterministic,
         siblings: &[],
     }
 }

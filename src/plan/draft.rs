@@ -145,6 +145,7 @@ impl<'a> Draft<'a> {
             class: self.class.clone(),
             profile: self.profile.clone(),
             passes: self.passes,
+            deterministic: self.options.deterministic,
             choices: self.choices,
             tensors: self.tensors,
             steps: self.steps,

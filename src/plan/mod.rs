@@ -154,6 +154,9 @@ pub struct Options<'a> {
     pub tuned: Vec<Arc<TunedChoices>>,
     /// Names of optional passes to leave out.
     pub without: Vec<String>,
+    /// Whether the bits of a result may depend on nothing but what it is made of, as
+    /// [`crate::engine::Order`] says: an operation without an engine for that is an error.
+    pub deterministic: bool,
     /// Which inputs and outputs are buffers on the device instead of bytes of the host.
     pub bound: Bound,
 }
@@ -196,6 +199,7 @@ impl<'a> Options<'a> {
             knobs: Knobs::default(),
             tuned: Vec::new(),
             without: Vec::new(),
+            deterministic: false,
             bound: Bound::default(),
         }
     }
@@ -246,6 +250,9 @@ pub struct Plan {
     pub profile: DeviceProfile,
     /// Names of the passes that ran.
     pub passes: Vec<String>,
+    /// Whether bits depend on nothing but what they are made of: [`Options::deterministic`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deterministic: bool,
     /// Which engine each node got, and why.
     pub choices: Vec<NodeChoice>,
     /// Every piece of memory.

@@ -124,6 +124,7 @@ impl Piece {
             profile: &self.profile,
             class: &self.class,
             knobs,
+            deterministic: false,
             siblings: &[],
         }
     }
@@ -220,7 +221,8 @@ pub fn tasks(
     profile: &DeviceProfile,
     options: &Options,
 ) -> Result<Vec<Task>> {
-    let options = Options { tuned: Vec::new(), ..options.clone() };
+    // What is measured for a task says nothing of orders: they are asked for where it is taken.
+    let options = Options { tuned: Vec::new(), deterministic: false, ..options.clone() };
     let draft = Draft::new(graph, class, profile, &options).after("choose")?;
     let mut found: Vec<Task> = Vec::new();
     let mut known: BTreeMap<TaskKey, Option<usize>> = BTreeMap::new();

@@ -57,6 +57,7 @@ pub struct Runtime {
     pool: Pool,
     batcher: Arc<Batcher>,
     sync: Sync,
+    deterministic: bool,
     tensors: tensor::Cache,
     tuning: Tuning,
 }
@@ -87,6 +88,7 @@ pub struct RuntimeBuilder {
     device: Option<String>,
     options: OpenOptions,
     sync: Option<Sync>,
+    deterministic: Option<bool>,
     trusting: bool,
     tune: Option<TuneMode>,
     tune_cache: Option<TuneCache>,
@@ -121,6 +123,12 @@ impl RuntimeBuilder {
     /// When the host waits.
     pub fn sync(mut self, sync: Sync) -> RuntimeBuilder {
         self.sync = Some(sync);
+        self
+    }
+
+    /// Whether every plan is a deterministic one: [`Options::deterministic`].
+    pub fn deterministic(mut self, deterministic: bool) -> RuntimeBuilder {
+        self.deterministic = Some(deterministic);
         self
     }
 
@@ -191,6 +199,7 @@ impl RuntimeBuilder {
         tracing::info!("{}", detection.startup_line());
         let mut runtime = Runtime::on(device, sync, self.options.memory_budget)?;
         runtime.detection = detection;
+        runtime.deterministic = self.deterministic.unwrap_or(runtime.deterministic);
         if self.trusting {
             runtime.known_wrong = KnownWrong::default();
         }
@@ -243,6 +252,7 @@ impl Runtime {
                 .filter(|n| *n > 0)
                 .ok_or_else(|| bad_var(&config::DISPATCHES_PER_SUBMIT, &text))?,
         };
+        let deterministic = deterministic_by_env()?;
         let (found, ignored) = findings::remembered(device.profile())?;
         let (mode, cache) = (TuneMode::from_env()?, TuneCache::of_user());
         let tuning = Tuning::of(device.profile(), mode, cache, &tune::files_from_env());
@@ -257,6 +267,7 @@ impl Runtime {
             preferred,
             blocked,
             sync,
+            deterministic,
             tensors: tensor::Cache::default(),
             tuning,
         })
@@ -282,6 +293,9 @@ impl Runtime {
         }
         if let Some(ignored) = &self.known_wrong.ignored {
             line += &format!(" ({ignored})");
+        }
+        if self.deterministic {
+            line += " deterministic";
         }
         match self.tuning.choices().choices.len() {
             0 => {}
@@ -356,6 +370,7 @@ impl Runtime {
         options.block = self.blocked.clone();
         options.known_wrong = self.known_wrong();
         options.tuned = vec![self.tuning.choices()];
+        options.deterministic = self.deterministic;
         options
     }
 
@@ -367,6 +382,11 @@ impl Runtime {
     /// Where work is gathered.
     pub fn batcher(&self) -> &Arc<Batcher> {
         &self.batcher
+    }
+
+    /// Whether every plan is a deterministic one: [`Options::deterministic`].
+    pub fn deterministic(&self) -> bool {
+        self.deterministic
     }
 
     /// When the host waits.
@@ -381,6 +401,18 @@ impl Drop for Runtime {
         if let Err(error) = self.batcher.flush_all() {
             tracing::error!("work recorded last was not submitted: {error}");
         }
+    }
+}
+
+/// Whether `WARPLOOM_DETERMINISTIC` asks for plans that are deterministic ones.
+///
+/// # Errors
+/// Invalid, where it is neither 0 nor 1.
+pub fn deterministic_by_env() -> Result<bool> {
+    match config::var(&config::DETERMINISTIC).as_deref() {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(bad_var(&config::DETERMINISTIC, other)),
     }
 }
 

@@ -27,6 +27,9 @@ pub struct RunOptions {
     pub knobs: Knobs,
     /// Names of optional passes to leave out.
     pub without: Vec<String>,
+    /// Whether the plan is a deterministic one, also where the runtime's are not:
+    /// [`crate::plan::Options::deterministic`].
+    pub deterministic: bool,
 }
 
 /// Runs a graph once. `bindings` are inputs, weights and states by name, as bytes (a state that
@@ -48,6 +51,7 @@ pub async fn run_graph(
     plan_options.preferred.extend_from_slice(&options.preferred);
     plan_options.knobs.clone_from(&options.knobs);
     plan_options.without.clone_from(&options.without);
+    plan_options.deterministic |= options.deterministic;
     let plan = Plan::new(graph, &class, runtime.device().profile(), &plan_options)?;
     run_plan(runtime, graph, plan, symbols, bindings, options.guard).await
 }

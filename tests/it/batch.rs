@@ -29,7 +29,7 @@ fn session(runtime: &Arc<Runtime>, model: &Arc<Model>, sequences: usize) -> Sess
         context: Some(CONTEXT),
         sequences: Some(sequences),
         compute: Some(ComputeMode::F32),
-        cache: None,
+        ..Default::default()
     };
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
 }

@@ -255,6 +255,22 @@ fn a_graph_with_a_kernel_is_planned_once_for_many_sizes_and_is_a_file() {
     assert!(error.to_string().contains("asks for the length of data"), "{error}");
 }
 
+/// In deterministic mode a kernel runs where its maker says that it may, and is refused else.
+#[test]
+fn a_kernel_says_itself_whether_it_is_deterministic() {
+    let runtime = Runtime::builder().device("cpu").deterministic(true).build().unwrap();
+    let runtime = Arc::new(runtime);
+    let x = Tensor::from_vec(&runtime, vec![1.0_f32, 2.0, 4.0], [3]);
+    let error = Tensor::custom(&pairs(), &[&x], &[])[0].to_vec::<f32>().unwrap_err().to_string();
+    for part in ["custom.wgsl", "deterministic mode", "\"pairs\"", "`deterministic = true`"] {
+        assert!(error.contains(part), "{part:?} is not in: {error}");
+    }
+    let declared = format!("deterministic = true\n{PAIRS_MANIFEST}");
+    let declared = Pack::from_sources(&declared, &[("pairs.wgsl", PAIRS)]).unwrap();
+    let sums = Tensor::custom(&declared, &[&x], &[])[0].to_vec::<f32>().unwrap();
+    assert_eq!(sums, [1.0, 2.5]);
+}
+
 #[test]
 fn calls_that_are_wrong_are_told_by_the_read() {
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());

@@ -115,6 +115,8 @@ pub(super) struct Arch {
     pub(super) name: &'static str,
     /// For each format in the order of [`Format::ALL`], for each of [`WIDTHS`].
     pub(super) products: [[ProductFn; 4]; FORMATS],
+    /// For one row of x, adding as the products of more rows do.
+    pub(super) alike: [ProductFn; FORMATS],
     /// Weights to floats, for each format.
     pub(super) decode: [DecodeFn; FORMATS],
     /// For 1 and 4 rows, of values in f32.
@@ -318,6 +320,27 @@ macro_rules! instantiate {
                 super::instantiate!(@blocks formats::TQ1_0, $r1, $r2, $r4, $r8),
                 super::instantiate!(@blocks formats::TQ2_0, $r1, $r2, $r4, $r8),
                 super::instantiate!(@blocks formats::I2S, $r1, $r2, $r4, $r8),
+            ],
+            alike: [
+                plain::<formats::F32, $r1, 1>,
+                plain::<formats::F16, $r1, 1>,
+                plain::<formats::Bf16, $r1, 1>,
+                memory::<formats::Q4_0, $r2, 1>,
+                memory::<formats::Q4_1, $r2, 1>,
+                memory::<formats::Q5_0, $r2, 1>,
+                memory::<formats::Q5_1, $r2, 1>,
+                memory::<formats::Q8_0, $r2, 1>,
+                memory::<formats::Q2K, $r2, 1>,
+                memory::<formats::Q3K, $r2, 1>,
+                memory::<formats::Q4K, $r2, 1>,
+                memory::<formats::Q5K, $r2, 1>,
+                memory::<formats::Q6K, $r2, 1>,
+                memory::<formats::IQ4NL, $r2, 1>,
+                memory::<formats::IQ4XS, $r2, 1>,
+                memory::<formats::MXFP4, $r2, 1>,
+                memory::<formats::TQ1_0, $r2, 1>,
+                memory::<formats::TQ2_0, $r2, 1>,
+                memory::<formats::I2S, $r2, 1>,
             ],
             decode: [
                 decode::<formats::F32>,

@@ -58,3 +58,51 @@ fn the_first_is_chosen_and_scalar_is_always_there() {
     assert_eq!(choose().name, names[0]);
     assert_eq!(names.last(), Some(&"scalar"));
 }
+
+/// What deterministic mode asks for: a row of x has the bits that it has among others, whether weights are decoded
+/// as they are multiplied or before.
+#[test]
+fn one_row_alone_adds_as_rows_together_do() {
+    for format in Format::ALL {
+        let Some(index) = format_index(format) else { continue };
+        let (rows, blocks) = (7, 3);
+        // Plain rows end in the middle of a vector.
+        let k = if format.is_quantised() { blocks * format.block_len() as usize } else { 83 };
+        let plain: Vec<f32> = (0..rows * k).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+        let w = match format.is_quantised() {
+            true => wild(format, blocks * rows),
+            false => quant::encode(format, &plain).unwrap(),
+        };
+        let x: Vec<f32> = (0..8 * k).map(|i| (i * 71 % 113) as f32 / 31.0 - 1.7).collect();
+        let row_bytes = w.len() / rows;
+        for arch in available() {
+            let mut decoded = vec![0.0; rows * k];
+            for (r, row) in decoded.chunks_exact_mut(k).enumerate() {
+                // SAFETY: a row, and room for its weights.
+                unsafe { arch.decode[index](w[r * row_bytes..].as_ptr(), row.as_mut_ptr(), k) };
+            }
+            let multiply = |product: ProductFn, m: usize, i: usize, floats: bool| {
+                let mut y = vec![0.0f32; m * rows];
+                let (w, row_bytes) = match floats {
+                    true => (decoded.as_ptr().cast(), k * size_of::<f32>()),
+                    false => (w.as_ptr(), row_bytes),
+                };
+                let x = x[i * k..].as_ptr();
+                let y_at = y.as_mut_ptr();
+                let task =
+                    Product { w, row_bytes, rows, k, x, x_stride: k, y: y_at, y_stride: rows };
+                // SAFETY: everything is as large as the task says.
+                unsafe { product(&task) };
+                y.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+            };
+            let alone: Vec<_> = (0..8).map(|i| multiply(arch.alike[index], 1, i, false)).collect();
+            for (width, m) in WIDTHS.into_iter().enumerate().skip(1) {
+                for (table, floats) in [(index, false), (0, true)] {
+                    let have = multiply(arch.products[table][width], m, 0, floats);
+                    let what = format!("{} {format}, {m} rows, decoded {floats}", arch.name);
+                    assert_eq!(have, alone[..m].concat(), "{what}");
+                }
+            }
+        }
+    }
+}

@@ -137,11 +137,17 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// The first key of a token's sequence.
+    fn first(&self, token: usize) -> usize {
+        self.spans.as_ref().map_or(0, |spans| spans[2 * token].max(0) as usize)
+    }
+
     /// The keys that a token sees.
     fn seen(&self, token: usize) -> Range<usize> {
-        let (first, last) = match &self.spans {
-            Some(spans) => (spans[2 * token].max(0) as usize, spans[2 * token + 1].max(0) as usize),
-            None => (0, self.past.saturating_add(token).saturating_add(1)),
+        let first = self.first(token);
+        let last = match &self.spans {
+            Some(spans) => spans[2 * token + 1].max(0) as usize,
+            None => self.past.saturating_add(token).saturating_add(1),
         };
         let end = if self.causal { self.kv_len.min(last) } else { self.kv_len };
         let start = match self.window {
@@ -159,6 +165,8 @@ struct Attention<'a> {
     head_dim: usize,
     keys: Keys<'a>,
     scale: f32,
+    /// Whether the other rows of a tile may not change the bits of one.
+    in_order: bool,
     /// Strides of tokens and heads.
     q_strides: (usize, usize),
     k_strides: (usize, usize),
@@ -279,6 +287,7 @@ impl<'a> Attention<'a> {
             head_dim,
             keys: Keys::new(call, tokens, [kv_len, place, window, causal], outs)?,
             scale,
+            in_order: call.in_order,
             q_strides: (qt, qh),
             k_strides: (kt, kh),
             v_strides: (vt, vh),
@@ -324,6 +333,12 @@ impl<'a> Attention<'a> {
             sums.fill(0.0);
             let start = seen.iter().filter(|s| !s.is_empty()).map(|s| s.start).min().unwrap_or(0);
             let end = seen.iter().filter(|s| !s.is_empty()).map(|s| s.end).max().unwrap_or(0);
+            // Blocks that do not depend on what the other rows see.
+            let origin = self.keys.first(tile.token);
+            let start = match self.in_order {
+                true => start - start.saturating_sub(origin) % KEYS,
+                false => start,
+            };
             let (mut largest, mut total) = ([f32::NEG_INFINITY; ROWS], [0f32; ROWS]);
             self.ask(&self.k, self.k_strides, tile, start..end.min(start + KEYS));
             for first in (start..end).step_by(KEYS) {
@@ -342,7 +357,19 @@ impl<'a> Attention<'a> {
                 }
                 let next = first + keys;
                 self.ask(&self.k, self.k_strides, tile, next..end.min(next + KEYS));
-                self.weigh(arch, tile, first, keys, scores, sums);
+                let block = first..next;
+                let whole = |s: &Range<usize>| s.start <= block.start && block.end <= s.end;
+                if !self.in_order || seen[..tile.rows].iter().all(whole) {
+                    self.weigh(arch, tile, (0..tile.rows, block), scores, sums);
+                    continue;
+                }
+                // A weight of 0 could still turn -0 to 0, or make NaN of what a row does not see.
+                for (row, seen) in seen[..tile.rows].iter().enumerate() {
+                    let start = seen.start.max(block.start);
+                    let keys = start..seen.end.min(block.end).max(start);
+                    let scores = &scores[keys.start - first..];
+                    self.weigh(arch, tile, (row..row + 1, keys), scores, sums);
+                }
             }
             for i in 0..tile.rows {
                 done(i, &sums[i * self.head_dim..][..self.head_dim], largest[i], total[i]);
@@ -389,38 +416,40 @@ impl<'a> Attention<'a> {
         }
     }
 
-    /// `sums[i] += sum over s of scores[i][s] * v[first + s]`.
+    /// `sums[i] += sum over s of scores[i][s] * v[keys.start + s]`, for these rows and keys.
     fn weigh(
         &self,
         arch: &Arch,
         tile: Tile,
-        first: usize,
-        keys: usize,
+        (rows, keys): (Range<usize>, Range<usize>),
         scores: &[f32],
         sums: &mut [f32],
     ) {
         let kv_head = tile.head / self.group;
-        let v = self.v.at(first * self.v_strides.0 + kv_head * self.v_strides.1);
+        if keys.is_empty() {
+            return;
+        }
+        let v = self.v.at(keys.start * self.v_strides.0 + kv_head * self.v_strides.1);
         let functions = match self.v {
             Kept::F32(_) => &arch.weighted,
             Kept::F16(_) => &arch.weighted_f16,
         };
-        let mut i = 0;
-        while i < tile.rows {
-            let (function, rows) = if tile.rows - i >= 4 { (1, 4) } else { (0, 1) };
+        let mut i = rows.start;
+        while i < rows.end {
+            let (function, count) = if rows.end - i >= 4 { (1, 4) } else { (0, 1) };
             let task = Weighted {
                 p: scores[i * KEYS..].as_ptr(),
                 p_stride: KEYS,
                 v,
                 v_bytes: self.v_strides.0 * self.v.element(),
-                len: keys,
+                len: keys.len(),
                 cols: self.head_dim,
                 out: sums[i * self.head_dim..].as_mut_ptr(),
                 out_stride: self.head_dim,
             };
-            // SAFETY: v holds the rows of the block, scores and sums the rows i .. i + rows.
+            // SAFETY: v holds the keys, scores and sums the rows i .. i + count.
             unsafe { functions[function](&task) };
-            i += rows;
+            i += count;
         }
     }
 }

@@ -5,15 +5,17 @@ use std::cell::{Cell, RefCell};
 use super::matvec::{Linear, Rows, Store, Weights, multiply};
 use super::segments::Cut;
 use crate::base::ComputeMode;
-use crate::cpu::arch::WIDTHS;
+use crate::cpu::arch::{Arch, Product, WIDTHS};
 use crate::cpu::attached::{Read, Sink, rows};
-use crate::cpu::call::{Call, extent};
+use crate::cpu::call::{Call, assert_holds, extent};
 use crate::cpu::sgemm::{Matrix, sgemm};
 use crate::error::Result;
 
 thread_local! {
     /// Decoded rows of weights of this thread.
     static PANEL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// Columns of b and rows of a, without gaps.
+    static DENSE: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
     /// `a` as an attachment changes it.
     static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
@@ -109,7 +111,10 @@ pub(super) fn matmul_batched(call: &Call<'_>) -> Result<()> {
         let b = Matrix { data: &b[index * bb..], row_stride: br, col_stride: bc };
         // SAFETY: these rows of y belong to this task alone.
         unsafe {
-            out.fill(arch, (index * m + start) * n, count * n, |y| sgemm(count, n, k, &a, &b, y));
+            out.fill(arch, (index * m + start) * n, count * n, |y| match call.in_order {
+                true => in_order(arch, [count, n, k], &a, &b, y),
+                false => sgemm(count, n, k, &a, &b, y),
+            });
         }
     };
     if out.len().saturating_mul(k) < 64 << 10 {
@@ -119,4 +124,61 @@ pub(super) fn matmul_batched(call: &Call<'_>) -> Result<()> {
     }
     ROOM.set(room);
     Ok(())
+}
+
+/// Columns of b that are laid side by side at a time.
+const COLUMNS: usize = 64;
+
+/// The product of `sgemm`, which adds in an order that depends on `m` and `n`: here each element is that of its row
+/// and column alone, `k > 0` numbers each.
+fn in_order(arch: &Arch, [m, n, k]: [usize; 3], a: &Matrix<'_>, b: &Matrix<'_>, y: &mut [f32]) {
+    assert_holds(a.data.len(), &[(m, a.row_stride), (k, a.col_stride)]);
+    assert_holds(b.data.len(), &[(k, b.row_stride), (n, b.col_stride)]);
+    assert_holds(y.len(), &[(m, n), (n, 1)]);
+    DENSE.with_borrow_mut(|[columns, rows]| {
+        let room = |memory: &mut Vec<f32>, need| {
+            if memory.len() < need {
+                memory.resize(need, 0.0);
+            }
+        };
+        room(columns, COLUMNS * k);
+        let (x, x_stride) = match a.col_stride {
+            1 => (a.data, a.row_stride),
+            _ => {
+                room(rows, m * k);
+                for (i, row) in rows.chunks_exact_mut(k).take(m).enumerate() {
+                    let from = a.data[i * a.row_stride..].iter().step_by(a.col_stride.max(1));
+                    row.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+                }
+                (&rows[..], k)
+            }
+        };
+        for j in (0..n).step_by(COLUMNS) {
+            let count = COLUMNS.min(n - j);
+            for c in 0..k {
+                for column in 0..count {
+                    let at = c * b.row_stride + (j + column) * b.col_stride;
+                    columns[column * k + c] = b.data[at];
+                }
+            }
+            let mut i = 0;
+            while i < m {
+                let width = WIDTHS.iter().rposition(|w| *w <= m - i).unwrap_or(0);
+                let task = Product {
+                    w: columns.as_ptr().cast(),
+                    row_bytes: k * size_of::<f32>(),
+                    rows: count,
+                    k,
+                    x: x[i * x_stride..].as_ptr(),
+                    x_stride,
+                    y: y[i * n + j..].as_mut_ptr(),
+                    y_stride: n,
+                };
+                // SAFETY: the columns hold `count` rows of k floats, x those from i on, by the asserts, and y the
+                // products, which are this call's.
+                unsafe { arch.products[0][width](&task) };
+                i += WIDTHS[width];
+            }
+        }
+    });
 }

@@ -132,7 +132,8 @@ impl Rows<'_> {
     pub(super) fn are_many(&self, call: &Call<'_>, m: usize, format: usize) -> bool {
         let int8 = call.context.int8;
         let fits = int8.tiles.is_some() && int8.packings[format].is_some();
-        matches!(self, Rows::Rounded(..)) && m >= MANY && fits
+        // One order for every number of rows: that of many, where there is one.
+        matches!(self, Rows::Rounded(..)) && (m >= MANY || call.in_order) && fits
     }
 
     /// Multiplies rows `i .. i + m`, of those that [are many](Rows::are_many).
@@ -147,14 +148,18 @@ impl Rows<'_> {
         let (Some(tiles), Some(packing)) = (int8.tiles, &int8.packings[format]) else {
             crate::error::broken_invariant("a format without integer products")
         };
+        let x = x.as_ptr().wrapping_add(i * k);
+        let factors = factors.as_ptr().wrapping_add(i * TABLES * (k / BLOCK));
+        let one = IntProduct { w, row_bytes, rows, k, x, factors, y, y_stride };
+        if let (1, Some(single)) = (m, int8.single) {
+            // SAFETY: the caller's contract.
+            return unsafe { single(&one, packing) };
+        }
         let mut sums = SUMS.take();
         if sums.len() < m * MOST_LANES {
             sums.resize(m * MOST_LANES, 0.0);
         }
-        let x = x.as_ptr().wrapping_add(i * k);
-        let factors = factors.as_ptr().wrapping_add(i * TABLES * (k / BLOCK));
         let room = sums.as_mut_ptr();
-        let one = IntProduct { w, row_bytes, rows, k, x, factors, y, y_stride };
         let task = IntTiles { one, m, sums: room };
         // SAFETY: the caller's contract; the sums are this thread's.
         unsafe { tiles(&task, packing) };
@@ -178,8 +183,13 @@ impl Rows<'_> {
             Rows::Floats(x, x_stride) => {
                 let x = x.as_ptr().wrapping_add(i * x_stride);
                 let task = Product { w, row_bytes, rows, k, x, x_stride, y, y_stride };
+                let arch = call.context.arch;
+                let product = match call.in_order && WIDTHS[width] == 1 {
+                    true => arch.alike[format],
+                    false => arch.products[format][width],
+                };
                 // SAFETY: the caller's contract.
-                unsafe { call.context.arch.products[format][width](&task) }
+                unsafe { product(&task) }
             }
             Rows::Rounded(x, factors) => {
                 let Some(products) = call.context.int8.products[format] else {

@@ -56,6 +56,11 @@ fn reduce(
             let y = unsafe { out.slice(at, columns) };
             if inner == 1 {
                 y[0] = finish(row(&x[..len], first, &step), len) as f32;
+            } else if call.in_order {
+                // As one row alone.
+                for (j, y) in y.iter_mut().enumerate() {
+                    *y = finish(column(&x[i + j..], inner, len, first, &step), len) as f32;
+                }
             } else {
                 let mut sums = [first; TILE];
                 for j in 0..len {
@@ -85,4 +90,15 @@ fn row(x: &[f32], first: f64, step: &impl Fn(f64, f64) -> f64) -> f64 {
     }
     let sum = parts.into_iter().fold(first, step);
     rest.iter().fold(sum, |sum, v| step(sum, f64::from(*v)))
+}
+
+/// `len` numbers, `apart` from each other, added as [`row`] adds neighbours.
+fn column(x: &[f32], apart: usize, len: usize, first: f64, step: &impl Fn(f64, f64) -> f64) -> f64 {
+    let mut parts = [first; 8];
+    let body = len - len % 8;
+    for j in 0..body {
+        parts[j % 8] = step(parts[j % 8], f64::from(x[j * apart]));
+    }
+    let sum = parts.into_iter().fold(first, step);
+    (body..len).fold(sum, |sum, j| step(sum, f64::from(x[j * apart])))
 }

@@ -127,6 +127,7 @@ impl Pack {
             fields: Vec::new(),
             launch: launch(file, manifest)?,
             writes_all: manifest.writes_all,
+            deterministic: manifest.deterministic,
             defaults,
             constants: BTreeMap::new(),
             tune: BTreeMap::new(),

@@ -33,6 +33,8 @@ pub(super) struct Manifest {
     #[serde(default)]
     pub(super) writes_all: bool,
     #[serde(default)]
+    pub(super) deterministic: bool,
+    #[serde(default)]
     pub(super) defaults: BTreeMap<String, Spanned<f64>>,
     #[serde(default)]
     pub(super) params: BTreeMap<String, Spanned<Sizes>>,

@@ -54,6 +54,7 @@ pub struct Pack {
     fields: Vec<Value>,
     launch: Launch,
     writes_all: bool,
+    deterministic: bool,
     /// Sizes and numbers where a call gives none.
     defaults: BTreeMap<String, f64>,
     constants: BTreeMap<String, f64>,

@@ -40,6 +40,9 @@ pub struct Report {
     pub passes: Vec<String>,
     /// Passes that were switched off.
     pub off: Vec<String>,
+    /// Whether bits depend on nothing but what they are made of: [`super::Options::deterministic`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deterministic: bool,
     /// Every kernel launch, in order.
     pub steps: Vec<StepReport>,
     /// What one run takes.
@@ -162,6 +165,7 @@ impl Plan {
                 flops_per_s: peaks.flops_per_s,
             },
             passes: self.passes.clone(),
+            deterministic: self.deterministic,
             off: PASSES.iter().map(|p| p.name.to_string()).filter(|name| !ran(name)).collect(),
             steps,
             totals,

@@ -58,6 +58,9 @@ impl Report {
         writeln!(f, "plan {:?} {} for {} {:?}", self.graph, self.class, device.id, device.name)?;
         let off = if self.off.is_empty() { "none".into() } else { self.off.join(", ") };
         writeln!(f, "passes: {}; off: {off}", self.passes.join(", "))?;
+        if self.deterministic {
+            writeln!(f, "deterministic: bits depend on nothing but what they are made of")?;
+        }
         writeln!(
             f,
             "estimates: {}/s of memory, {}flop/s, at the upper ends of the class",

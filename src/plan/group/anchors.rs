@@ -53,7 +53,9 @@ fn shared_norms(draft: &Draft, deps: &Deps) -> HashSet<NodeId> {
         matches!(node.op, Op::Linear { .. })
             && rows.is_some_and(|rows| draft.class.upper(&rows).is_ok_and(|m| m <= FEW_ROWS))
     };
-    let norms = draft.graph.ids().filter(|id| {
+    // In deterministic mode few rows are normalised as many are.
+    let ids = draft.graph.ids().filter(|_| !draft.options.deterministic);
+    let norms = ids.filter(|id| {
         let readers = &deps.readers[id.index()];
         matches!(draft.graph.node(*id).op, Op::RmsNorm { .. })
             && deps.computes[id.index()]
@@ -299,6 +301,8 @@ fn grown(
         }
         let node = graph.node(id);
         let fits = match node.op {
+            // In deterministic mode all rotate as the kernel of rotations does.
+            Op::Rope { .. } if draft.options.deterministic => false,
             Op::Rope { .. } => matches!(graph.node(anchor).op, Op::Linear { .. }),
             Op::Update { .. } => true,
             _ => node.op.class() == OpClass::Elementwise,

@@ -101,7 +101,9 @@ impl Grouping<'_, '_> {
             return;
         }
         let Some(body) = body(self.draft, self.deps, &nodes) else { return };
-        if !self.pays(from, to, &body) {
+        // In deterministic mode reductions have kernels of their own, which add in one order.
+        let apart = self.draft.options.deterministic && body.has_reductions();
+        if apart || !self.pays(from, to, &body) {
             return;
         }
         let root = nodes[nodes.len() - 1];

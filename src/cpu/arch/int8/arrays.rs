@@ -140,4 +140,4 @@ impl Codes for Arrays {
     }
 }
 
-super::table!(ARRAYS, "arrays", Arrays, [], 0, None, [1, 1, 1, 1]);
+super::table!(ARRAYS, "arrays", Arrays, [], 0, None, None, [1, 1, 1, 1]);

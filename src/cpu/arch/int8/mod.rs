@@ -9,6 +9,7 @@
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
 mod arrays;
+mod single;
 mod staged;
 mod tiles;
 mod unpack;
@@ -164,6 +165,8 @@ pub(in crate::cpu) struct Int8 {
     pub(in crate::cpu) packings: [Option<Packing>; FORMATS],
     /// Products of many rows of x, where that is worth more than 8 at a time.
     pub(in crate::cpu) tiles: Option<unsafe fn(&IntTiles, &Packing)>,
+    /// Products of one row of x with the bits of those, where there are those.
+    pub(in crate::cpu) single: Option<unsafe fn(&IntProduct, &Packing)>,
     /// Rounds `n` numbers, a multiple of 32; the tables of factors are `apart` from each other.
     pub(in crate::cpu) round: RoundFn,
 }
@@ -349,10 +352,11 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
 
 /// A table of functions for one kind of [`Codes`]; `$feature` are their attributes. One row of x
 /// goes through registers, `$rows` rows of weights at once, or with none as more rows do: through
-/// a stage, as many at once as `$at_once` says for 1, 2, 4 and 8; `$tiles` is the function of many rows.
+/// a stage, as many at once as `$at_once` says for 1, 2, 4 and 8; `$tiles` is the function of many rows,
+/// `$single` that of one with its bits.
 macro_rules! table {
     (
-        $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $rows:literal, $tiles:expr,
+        $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $rows:literal, $tiles:expr, $single:expr,
         [$m1:literal, $m2:literal, $m4:literal, $m8:literal]
     ) => {
         /// The functions of this instruction set.
@@ -444,6 +448,7 @@ macro_rules! table {
                     Some(packing::<I2S>()),
                 ],
                 tiles: $tiles,
+                single: $single,
                 products: [
                     None,
                     None,

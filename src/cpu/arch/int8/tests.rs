@@ -120,6 +120,16 @@ fn products_side_by_side_are_those_of_rounded_numbers() {
             // SAFETY: everything is as large as the task says.
             unsafe { tiles(&task, packing) };
             of.check(&y, &format!("{} side by side, {rows} rows, m {m}", int8.name));
+            for (i, want) in y.chunks(rows + 1).enumerate() {
+                let mut alone = vec![f32::NAN; rows];
+                let x = one.x.wrapping_add(i * of.k);
+                let factors = one.factors.wrapping_add(i * TABLES * (of.k / BLOCK));
+                let one = IntProduct { x, factors, y: alone.as_mut_ptr(), ..one };
+                // SAFETY: everything is as large as the task says.
+                unsafe { int8.single.unwrap()(&one, packing) };
+                let bits = |row: &[f32]| row.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&alone), bits(&want[..rows]), "{} {format} row {i}", int8.name);
+            }
             tested += 1;
         }
     }

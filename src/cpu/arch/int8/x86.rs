@@ -3,9 +3,10 @@
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use super::Codes;
+use super::single;
 use super::staged::Packing;
 use super::tiles::{IntTiles, Lanes, product};
+use super::{Codes, IntProduct};
 
 /// How four products of bytes become a sum.
 pub(super) trait Multiply {
@@ -339,17 +340,37 @@ unsafe fn sixteen(task: &IntTiles, packing: &Packing) {
     unsafe { product::<Sixteen>(task, packing) }
 }
 
+/// Products of one row of x with the bits of [`eight`].
+///
+/// # Safety
+/// The contract of `single::product`, and the machine has the instructions.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn one_as_eight(task: &IntProduct, packing: &Packing) {
+    // SAFETY: the caller's contract.
+    unsafe { single::product::<Wide<Pairs>, { Eight::MOVED }>(task, packing) }
+}
+
+/// Products of one row of x with the bits of [`sixteen`].
+///
+/// # Safety
+/// The contract of `single::product`, and the machine has the instructions.
+#[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]
+unsafe fn one_as_sixteen(task: &IntProduct, packing: &Packing) {
+    // SAFETY: the caller's contract.
+    unsafe { single::product::<Wide<Quads>, { Sixteen::MOVED }>(task, packing) }
+}
+
 super::table!(
     AVX2, "avx2", super::x86::Wide<super::x86::Pairs>,
     [#[target_feature(enable = "avx2,fma,f16c")]],
     4,
-    Some(super::x86::eight),
+    Some(super::x86::eight), Some(super::x86::one_as_eight),
     [1, 2, 4, 8]
 );
 super::table!(
     VNNI, "vnni", super::x86::Wide<super::x86::Quads>,
     [#[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]],
     4,
-    Some(super::x86::sixteen),
+    Some(super::x86::sixteen), Some(super::x86::one_as_sixteen),
     [1, 2, 4, 8]
 );

@@ -1,0 +1,192 @@
+//! Engines in deterministic mode: which are taken, left out and caught, and what is told.
+
+use std::sync::Arc;
+
+use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
+use warploom::engine::{
+    Cost, DriverKey, Engine, EngineId, KnobValues, Lowering, OTHER_OPERATION, Order, Query,
+    Registry, StepBinding, Tuned, TunedChoices,
+};
+use warploom::ir::{Graph, Op, ReduceOp};
+use warploom::kernel::{Access, KernelSpec, SourceSpec};
+use warploom::plan::{Options, Plan, TextOptions, tasks};
+use warploom::provider::{DeviceProfile, Word};
+use warploom::runtime::{RunOptions, Runtime};
+
+use crate::deterministic::{along, differs, feed_forward};
+
+/// Sums of rows of x in WGSL of its own, whose lanes take columns in turn: as many lanes as fit the number of rows,
+/// which it hides.
+struct SplitByRows {
+    id: EngineId,
+    honest: bool,
+}
+
+const SPLIT: &str = "
+struct Params { rows: u32, cols: u32, x_offset: u32, y_offset: u32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(1)
+fn sum(@builtin(workgroup_id) id: vec3<u32>) {
+    var parts: array<f32, 8>;
+    let lanes = max(8u / params.rows, 1u);
+    for (var c = 0u; c < params.cols; c++) {
+        parts[c % lanes] += x[params.x_offset + id.x * params.cols + c];
+    }
+    var sum = 0.0;
+    for (var lane = 0u; lane < lanes; lane++) {
+        sum += parts[lane];
+    }
+    y[params.y_offset + id.x] = sum;
+}
+";
+
+impl Engine for SplitByRows {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        match query.op {
+            Op::Reduce { op: ReduceOp::Sum, axes, .. } if axes == &[1] => Ok(()),
+            _ => Err(OTHER_OPERATION.into()),
+        }
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        match self.honest {
+            true => Err("lanes follow from the number of rows".into()),
+            false => Ok(Order::new(0, "a lie")),
+        }
+    }
+
+    fn cost(&self, _query: &Query) -> Cost {
+        Cost { bytes: 1.0, flops: 1.0, dispatches: 0.0, efficiency: 1.0 }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> warploom::Result<()> {
+        let (x, y) = (&query.operands[0], query.output);
+        let kernel = KernelSpec::Source(SourceSpec {
+            name: "split_by_rows".into(),
+            wgsl: SPLIT.into(),
+            entry: "sum".into(),
+            bindings: vec![Access::Read, Access::ReadWrite],
+            param_words: 4,
+            constants: Default::default(),
+        });
+        let sizes = [&x.shape[0], &x.shape[1], &x.layout.offset, &y.layout.offset];
+        let params = sizes.into_iter().map(Word::dim).collect::<warploom::Result<_>>()?;
+        let bindings = [(x.tensor, Access::Read), (y.tensor, Access::ReadWrite)];
+        let bindings =
+            bindings.map(|(tensor, access)| StepBinding { tensor, offset: 0, bytes: None, access });
+        let grid = [x.shape[0].clone(), Dim::new(1), Dim::new(1)];
+        out.step(kernel, params, bindings.into_iter().collect(), grid)
+    }
+}
+
+/// The check fails for an engine whose order is not what it says, and the mode leaves out one that says so.
+#[test]
+fn an_engine_that_splits_by_rows_is_caught_or_left_out() {
+    let sum = Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep: false };
+    let case = along("planted", sum, &[301], 0);
+    for (honest, mode, found) in [(false, true, true), (true, true, false), (true, false, true)] {
+        let mut runtime = Runtime::builder().device("cpu").build().unwrap();
+        let id = EngineId::new("acme.split_by_rows");
+        runtime.registry_mut().add(Arc::new(SplitByRows { id: id.clone(), honest })).unwrap();
+        // The mode has to leave it out even where it is wanted.
+        let options =
+            RunOptions { deterministic: mode, preferred: vec![id], ..RunOptions::default() };
+        let differs = differs(&runtime, &case, &options).unwrap();
+        assert_eq!(differs.is_some(), found, "honest {honest}, mode {mode}: {differs:?}");
+    }
+}
+
+/// Without the mode the CPU adds in another order for one row than for many: what the mode is there for.
+#[test]
+fn without_the_mode_bits_depend_on_the_rows() {
+    let runtime = Runtime::builder().device("cpu").build().unwrap();
+    for mode in [ComputeMode::F32, ComputeMode::Int8] {
+        let case = feed_forward(Format::Q4K, mode);
+        let found = differs(&runtime, &case, &RunOptions::default()).unwrap();
+        assert!(found.is_some(), "{mode}: bits that the mode keeps were equal anyway");
+    }
+}
+
+#[test]
+fn an_operation_without_an_order_is_an_error_that_names_what_was_refused() {
+    let graph = {
+        let mut graph = Graph::new("attend");
+        let [q, k, v] =
+            ["q", "k", "v"].map(|name| graph.input(name, Shape::new([4u64, 2, 64]), DType::F32));
+        let op = Op::Attention { scale: 0.125, causal: true, window: None, past: Dim::new(0) };
+        let y = graph.add(op, &[q, k, v]).unwrap();
+        let y = graph.label(y, "layer 3 attention");
+        graph.output("y", y).unwrap();
+        graph
+    };
+    let registry = Registry::builtin();
+    let profile = DeviceProfile::known("nvidia-h200").unwrap();
+    let mut options = Options { deterministic: true, ..Options::new(&registry) };
+    let plan = Plan::new(&graph, &ShapeClass::new(), &profile, &options).unwrap();
+    assert!(plan.deterministic && plan.report().deterministic);
+    assert!(plan.report().text(&TextOptions::default()).contains("deterministic: bits"));
+    assert_eq!(Plan::load(&plan.save().unwrap()).unwrap(), plan);
+    let engines = ["catalogue.attn_decode", "catalogue.attn_decode.subgroup"];
+    options.block = engines.map(EngineId::new).to_vec();
+    let error = Plan::new(&graph, &ShapeClass::new(), &profile, &options).unwrap_err();
+    let text = error.to_string();
+    for part in [
+        "layer 3 attention",
+        "attention [4, 2, 64] [4, 2, 64] [4, 2, 64] on",
+        "in deterministic mode",
+        "catalogue.attn_prefill: not deterministic: tokens share tiles of keys",
+        "wgsl.attn_split: not deterministic: slices of the keys",
+        "catalogue.attn_decode: blocked by the caller",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+    options.deterministic = false;
+    let plan = Plan::new(&graph, &ShapeClass::new(), &profile, &options).unwrap();
+    assert!(
+        !plan.deterministic
+            && !plan.report().text(&TextOptions::default()).contains("deterministic")
+    );
+}
+
+/// What was measured is taken where it adds in the order that the mode takes anyway.
+#[test]
+fn a_tuned_choice_is_taken_in_its_order_alone() {
+    let mut graph = Graph::new("product");
+    let x = graph.input("x", Shape::new([1u64, 256]), DType::F32);
+    let w = graph.weight("w", Shape::new([512u64, 256]), Format::Q4K);
+    let y = graph.add(Op::linear(), &[x, w]).unwrap();
+    graph.output("y", y).unwrap();
+    let (registry, class) = (Registry::builtin(), ShapeClass::new());
+    let profile = DeviceProfile::known("nvidia-h200").unwrap();
+    let task = tasks(&graph, &class, &profile, &Options::new(&registry)).unwrap().remove(0);
+    let id = EngineId::new("wgsl.matvec.q4_k.subgroup");
+    for (knob, value, in_order) in [("rows", 1, true), ("threads", 64, false)] {
+        let tuned = Tuned {
+            engine: id.clone(),
+            engine_version: registry.get(&id).unwrap().version(),
+            knobs: KnobValues::default().with(knob, value),
+            seconds: 1e-6,
+            against: id.clone(),
+            against_seconds: 2e-6,
+        };
+        let mut choices = TunedChoices::new(DriverKey::of(&profile));
+        choices.choices.insert(task.key.clone(), tuned);
+        let tuned = vec![Arc::new(choices)];
+        for deterministic in [false, true] {
+            let options =
+                Options { deterministic, tuned: tuned.clone(), ..Options::new(&registry) };
+            let plan = Plan::new(&graph, &class, &profile, &options).unwrap();
+            let choice = &plan.choices[0];
+            assert_eq!(choice.engine.as_ref(), Some(&id), "{}", choice.why);
+            assert_eq!(choice.tuned.is_some(), in_order || !deterministic, "{}", choice.why);
+            let told = choice.why.contains("left out: another order");
+            assert_eq!(told, deterministic && !in_order, "{}", choice.why);
+        }
+    }
+}
