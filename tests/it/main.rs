@@ -47,6 +47,7 @@ mod partitioned;
 mod perplexity;
 mod plan_files;
 mod plans;
+mod planted_faults;
 mod quant_formats;
 mod quantize;
 mod random;
