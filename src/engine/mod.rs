@@ -26,6 +26,8 @@ mod linear_coop;
 mod lowering;
 mod matmul;
 mod movement;
+#[cfg(feature = "packs")]
+mod pack;
 mod product;
 mod reduce;
 mod registry;
@@ -48,6 +50,8 @@ pub use knobs::{Knob, KnobValues, Knobs};
 pub use lowering::{
     Call, Estimate, Lowering, Step, StepBinding, Tensor, TensorId, TensorRole, View, tensor_bytes,
 };
+#[cfg(feature = "packs")]
+pub use pack::PackEngine;
 pub use registry::Registry;
 pub use tuned::{TaskKey, Tuned, TunedChoices};
 

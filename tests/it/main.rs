@@ -40,6 +40,8 @@ mod model_bad;
 mod opencl;
 mod opencl_host;
 #[cfg(feature = "packs")]
+mod pack_engines;
+#[cfg(feature = "packs")]
 mod packs;
 #[cfg(feature = "packs")]
 mod packs_broken;

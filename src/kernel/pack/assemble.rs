@@ -6,6 +6,7 @@ use toml::Spanned;
 
 use super::case::Case;
 use super::expr::Expr;
+use super::implements::Implements;
 use super::manifest::{Declared, File, Manifest, Sizes};
 use super::shader::{Block, Buffer, Shader};
 use super::{Launch, Pack, Value};
@@ -36,6 +37,7 @@ impl Pack {
             reference.launch = Launch::Groups(vec![Expr::Number(1)]);
             pack.reference = Some(Box::new(reference));
         }
+        pack.implements = Implements::read(file, &manifest, &pack)?;
         for case in &manifest.case {
             let case = Case::read(&pack, case.get_ref(), pack.cases.len())
                 .map_err(|e| file.fail(case.span(), e))?;
@@ -134,6 +136,7 @@ impl Pack {
             tolerance: (manifest.tolerance.atol, manifest.tolerance.rtol),
             cases: Vec::new(),
             reference: None,
+            implements: None,
             shader,
         };
         pack.fields = pack.values_of_block(file, &manifest.params)?;

@@ -146,7 +146,7 @@ impl Pack {
     }
 
     /// Every size that has a value: from the operands' shapes, from the call, from the manifest.
-    fn sizes(
+    pub(super) fn sizes(
         &self,
         operands: &[(Shape, DType)],
         values: &[(&str, f64)],

@@ -6,6 +6,8 @@
 //! ([`Pack::call`]) binds sizes to the shapes of its operands and gives an [`Custom`](crate::ir::Custom), which is
 //! all that a plan needs: nothing below this module knows of packs.
 //!
+//! A manifest that names an operation (`implements`) makes the pack a way to execute it besides: `engine::PackEngine`.
+//!
 //! Manifests are not trusted: sizes are checked expressions, files are names in the pack's own
 //! folder, and everything has a limit. `docs/kernels.md` tells how one writes a pack.
 
@@ -13,6 +15,7 @@ mod assemble;
 mod call;
 mod case;
 mod expr;
+mod implements;
 mod load;
 mod manifest;
 mod places;
@@ -23,11 +26,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use case::{Case, Numbers};
+pub use implements::PackCost;
 pub use load::MANIFEST;
 
 use crate::base::DType;
 use crate::ir::{CustomBinding, Wgsl};
 use expr::Expr;
+use implements::Implements;
 use manifest::Declared;
 use shader::Shader;
 
@@ -64,6 +69,8 @@ pub struct Pack {
     cases: Vec<Case>,
     /// The same operation in plain loops, as one workgroup.
     reference: Option<Box<Pack>>,
+    /// The operation that it executes.
+    implements: Option<Implements>,
 }
 
 /// What a word of the uniform block is.
