@@ -33,8 +33,12 @@ impl PackEngine {
                 pack.name()
             )));
         }
-        let hash = blake3::hash(pack.shader().1.as_bytes());
-        let [a, b, c, d, ..] = *hash.as_bytes();
+        let mut hash = blake3::Hasher::new();
+        hash.update(pack.shader().1.as_bytes());
+        for twin in pack.twins() {
+            hash.update(twin.text.as_bytes());
+        }
+        let [a, b, c, d, ..] = *hash.finalize().as_bytes();
         let (id, version) =
             (EngineId::new(format!("pack.{}", pack.name())), u32::from_le_bytes([a, b, c, d]));
         Ok(Arc::new(PackEngine { id, pack, version, launch: Custom::new() }))

@@ -42,6 +42,8 @@ mod opencl_host;
 #[cfg(feature = "packs")]
 mod pack_engines;
 #[cfg(feature = "packs")]
+mod pack_twins;
+#[cfg(feature = "packs")]
 mod packs;
 #[cfg(feature = "packs")]
 mod packs_broken;

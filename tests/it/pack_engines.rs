@@ -25,7 +25,12 @@ fn softmax(file: &str, from: &str, to: &str) -> Result<Pack, String> {
     assert!(text.contains(from), "{from:?} is not in {file}");
     *text = text.replacen(from, to, 1);
     let manifest = format!("name = \"softmax\"\n{manifest}");
-    Pack::from_sources(&manifest, &[("softmax.wgsl", &shader)]).map_err(|e| e.to_string())
+    let files = [
+        ("softmax.wgsl", shader.as_str()),
+        ("softmax.cu", include_str!("../../examples/packs/softmax/softmax.cu")),
+        ("softmax.cl", include_str!("../../examples/packs/softmax/softmax.cl")),
+    ];
+    Pack::from_sources(&manifest, &files).map_err(|e| e.to_string())
 }
 
 #[test]

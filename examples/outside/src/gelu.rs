@@ -51,6 +51,7 @@ impl Engine for Gelu {
             bindings: vec![Access::Read, Access::ReadWrite],
             param_words: 4,
             constants: Default::default(),
+            twins: Vec::new(),
         });
         let elements = y.shape.elements();
         let params = vec![

@@ -142,6 +142,7 @@ impl Pack {
             output: 0,
             grid,
             writes_all: self.writes_all,
+            twins: self.twins.clone(),
         })
     }
 

@@ -43,6 +43,7 @@ pub(super) struct Manifest {
     #[serde(default)]
     pub(super) tolerance: ToleranceText,
     pub(super) reference: Option<Spanned<String>>,
+    pub(super) twins: Option<TwinsText>,
     pub(super) implements: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) when: BTreeMap<String, Spanned<FixedText>>,
@@ -66,6 +67,14 @@ impl Default for ToleranceText {
     fn default() -> ToleranceText {
         ToleranceText { atol: 1e-6, rtol: 1e-5 }
     }
+}
+
+/// Files with the same kernel in languages of providers.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TwinsText {
+    pub(super) cuda: Option<Spanned<String>>,
+    pub(super) opencl: Option<Spanned<String>>,
 }
 
 /// What an attribute of the operation has to be.

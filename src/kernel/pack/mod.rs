@@ -30,7 +30,7 @@ pub use implements::PackCost;
 pub use load::MANIFEST;
 
 use crate::base::DType;
-use crate::ir::{CustomBinding, Wgsl};
+use crate::ir::{CustomBinding, Twin, Wgsl};
 use expr::Expr;
 use implements::Implements;
 use manifest::Declared;
@@ -69,6 +69,8 @@ pub struct Pack {
     cases: Vec<Case>,
     /// The same operation in plain loops, as one workgroup.
     reference: Option<Box<Pack>>,
+    /// The same kernel in languages of providers.
+    twins: Vec<Twin>,
     /// The operation that it executes.
     implements: Option<Implements>,
 }
@@ -120,6 +122,11 @@ impl Pack {
     /// The shader's file and text, as they were written.
     pub fn shader(&self) -> (&str, &str) {
         (&self.shader.file, &self.shader.text)
+    }
+
+    /// The same kernel in languages of providers, which compile it in the place of the shader's translation.
+    pub fn twins(&self) -> &[Twin] {
+        &self.twins
     }
 
     /// What it takes, in the order of a call's operands.

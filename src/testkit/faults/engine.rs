@@ -50,6 +50,7 @@ impl FaultyEngine {
             bindings: vec![Access::ReadWrite],
             param_words: 4,
             constants: Default::default(),
+            twins: Vec::new(),
         });
         let params = words.into_iter().chain([Word::Bits(0)]).collect();
         let access = Access::ReadWrite;

@@ -113,7 +113,9 @@ pub async fn operation_on_device(pack: &Pack, cases: &[Case], runtime: &Runtime)
     let engine = PackEngine::new(pack.clone())?;
     let mut suite = Conformance::new().cases(cases.to_vec()).engine(engine);
     let report = suite.run_async(runtime).await?;
-    let place = runtime.device().profile().id();
+    let profile = runtime.device().profile();
+    let twin = pack.twins().iter().find(|twin| twin.language.provider() == profile.provider);
+    let place = twin.map_or(profile.id(), |twin| format!("{} {}", profile.id(), twin.file));
     let (used, mut total) = (report.devices.iter().flat_map(|device| &device.engines), 0);
     let mut refused = String::new();
     for used in used {
