@@ -19,10 +19,10 @@ const KNOWN: [KnownFailure; 0] = [];
 /// The suite on every device of the machine for which `suite` gives one.
 fn on_every_device(floors: bool, suite: impl Fn(&Runtime) -> Option<Conformance>) {
     let mut found = ConformanceReport::default();
-    for (_, runtime) in devices::every(floors) {
+    for (label, runtime) in devices::every(floors) {
         let Some(suite) = suite(&runtime) else { continue };
         let step = devices::sample(runtime.device().profile(), 8);
-        let mut suite = suite.sample(step).known_failures(&KNOWN).complete(true);
+        let mut suite = suite.sample(step).known_failures(&KNOWN).complete(true).label(label);
         let report = suite.run(&runtime).unwrap();
         tell(&format!("conformance: {report}"));
         found.extend(report);

@@ -49,7 +49,9 @@ fn the_example_is_right_on_every_device() {
 /// A row sum that leaves out the last step, a maximum that is not taken away, an index that runs over.
 #[test]
 fn wrong_numbers_are_found() {
-    let cases = pack::cases_of("softmax");
+    let mut cases = pack::cases_of("softmax");
+    // The CPU interprets them.
+    cases.retain(|case| !case.name.contains("many"));
     let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
     for (from, to, words) in [
         ("sum = parts[0];", "sum = parts[1];", ["softmax.wgsl", "expected"]),
@@ -221,7 +223,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 /// Runtimes take packs, and `doctor` meets them as any other engine.
 #[test]
 fn a_runtime_takes_packs_and_doctor_meets_them() {
-    let cases: Vec<Case> = pack::cases_of("softmax");
+    let mut cases: Vec<Case> = pack::cases_of("softmax");
+    cases.retain(|case| !case.name.contains("many"));
     for (pack, right) in [
         (example("softmax"), true),
         (softmax("softmax.wgsl", "sum = parts[0];", "sum = parts[1];").unwrap(), false),

@@ -124,6 +124,7 @@ pub struct Conformance {
     known: Vec<KnownFailure>,
     allowances: Vec<Allowance>,
     complete: bool,
+    label: Option<String>,
     progress: Option<OnProgress>,
 }
 
@@ -211,6 +212,12 @@ impl Conformance {
         self
     }
 
+    /// What the report calls the device of a runtime, in the place of its id and name.
+    pub fn label(mut self, label: impl Into<String>) -> Conformance {
+        self.label = Some(label.into());
+        self
+    }
+
     /// Tells what comes next.
     pub fn progress(mut self, told: impl FnMut(ConformanceProgress<'_>) + 'static) -> Conformance {
         self.progress = Some(Box::new(told));
@@ -234,7 +241,10 @@ impl Conformance {
     /// As [`Conformance::run`].
     pub async fn run_async(&mut self, runtime: &Runtime) -> Result<ConformanceReport> {
         let cases = self.chosen()?;
-        let device = self.on_device(runtime, &cases, false, false).await?;
+        let mut device = self.on_device(runtime, &cases, false, false).await?;
+        if let Some(label) = &self.label {
+            device.label.clone_from(label);
+        }
         Ok(ConformanceReport { devices: vec![device], problems: Vec::new() })
     }
 

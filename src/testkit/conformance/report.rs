@@ -30,7 +30,8 @@ pub struct DeviceReport {
     pub label: String,
     /// The device as its driver tells it.
     pub device: DriverKey,
-    /// Whether it was opened with WebGPU's guaranteed limits and nothing more.
+    /// Whether [`Conformance::run_provider`](super::Conformance::run_provider) opened it with WebGPU's guaranteed limits and
+    /// nothing more.
     pub floor: bool,
     /// Cases that were asked for.
     pub cases: usize,
