@@ -47,6 +47,7 @@ fn kernel() -> KernelSpec {
         bindings: vec![Access::Read, Access::ReadWrite],
         param_words: 4,
         constants: Default::default(),
+        twins: Vec::new(),
     })
 }
 

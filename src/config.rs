@@ -52,6 +52,11 @@ pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
     help: "engine ids to prefer where they apply, separated by commas; -ID: never to take",
 };
+/// Packs to register as engines.
+pub static PACKS: Var = Var {
+    name: "WARPLOOM_PACKS",
+    help: "folders of packs that implement an operation, to register as engines, separated as in `PATH`",
+};
 /// The hub's folder.
 pub static HF_HOME: Var = Var {
     name: "HF_HOME",
@@ -107,7 +112,7 @@ pub static API_KEY: Var = Var {
     help: "what clients of `warploom serve` must send as a bearer token",
 };
 /// The table, in the order of the README.
-pub static ALL: [&Var; 20] = [
+pub static ALL: [&Var; 21] = [
     &DEVICE,
     &SYNC,
     &DEBUG,
@@ -116,6 +121,7 @@ pub static ALL: [&Var; 20] = [
     &THREADS,
     &DETERMINISTIC,
     &ENGINE,
+    &PACKS,
     &HF_HOME,
     &HF_HUB_CACHE,
     &HF_HUB_OFFLINE,

@@ -76,6 +76,18 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
                     rows.push(row);
                 }
             }
+            if let Some(operation) = pack.operation() {
+                let cases = pack::cases_of(operation);
+                let row = pack::operation_in_interpreter(&pack, &cases);
+                let right = matches!(row.outcome, Outcome::Right { .. });
+                tell_row(&mut out, args.json, &row)?;
+                rows.push(row);
+                for runtime in runtimes.iter().filter(|_| right) {
+                    let row = block_on(pack::operation_on_device(&pack, &cases, runtime))?;
+                    tell_row(&mut out, args.json, &row)?;
+                    rows.push(row);
+                }
+            }
         }
         Err(e) => error = Some(e.to_string()),
     }

@@ -89,6 +89,31 @@ fn what_is_wrong_is_told_and_fails() {
 }
 
 #[test]
+fn packs_of_the_environment_are_engines_of_every_runtime() {
+    let packs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/packs");
+    let run = |folders: &[&str]| {
+        let folders: Vec<PathBuf> = folders.iter().map(|name| packs.join(name)).collect();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
+        command.env("WARPLOOM_PACKS", std::env::join_paths(folders).unwrap());
+        let example = packs.join("scan");
+        command.args(["kernel", "check", example.to_str().unwrap(), "--device", "cpu"]);
+        command.output().unwrap()
+    };
+    let fine = run(&["softmax"]);
+    assert_eq!(fine.status.code(), Some(0), "{}", text(&fine.stderr));
+    for (folders, words) in [
+        (&["softmax", "softmax"][..], "engine pack.softmax is there already"),
+        (&["blur"], "pack blur: its manifest has no `implements`"),
+        (&["nowhere"], "nowhere/pack.toml"),
+    ] {
+        let told = run(folders);
+        let said = text(&told.stderr);
+        assert_eq!(told.status.code(), Some(1), "{said}");
+        assert!(said.contains("WARPLOOM_PACKS: ") && said.contains(words), "{said}");
+    }
+}
+
+#[test]
 fn examples_of_the_repository_are_right() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/packs");
     for pack in std::fs::read_dir(examples).unwrap() {

@@ -130,6 +130,7 @@ impl Engine for Custom {
             constants: (custom.constants.iter())
                 .map(|(name, value)| (name.clone(), Constant::F64(value.to_bits())))
                 .collect(),
+            twins: custom.twins.clone(),
         });
         out.step(kernel, words(custom)?, bindings, custom.grid.clone())?;
         match result == *query.output {

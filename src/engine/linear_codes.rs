@@ -8,7 +8,7 @@ use super::knobs::{Knob, powers};
 use super::linear::quads;
 use super::lowering::{Call, Lowering, View};
 use super::product::{groups, in_one_launch, pieces, sizes};
-use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -155,6 +155,12 @@ impl Engine for CodesLinear {
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
         in_one_launch(query, self.format, 2).map(|_| ())
+    }
+
+    fn order(&self, query: &Query) -> Result<Order, String> {
+        let [threads, _] = CodesLinear::knobs_of(query).map(|knob| knob.value(query.knobs));
+        let order = Order::of_workgroup(query, "matvec of codes", threads, self.subgroup);
+        order.map(|order| order.after(2))
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

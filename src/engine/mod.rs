@@ -28,6 +28,8 @@ mod lowering;
 mod matmul;
 mod movement;
 mod order;
+#[cfg(feature = "packs")]
+mod pack;
 mod product;
 mod reduce;
 mod registry;
@@ -51,6 +53,8 @@ pub use lowering::{
     Call, Estimate, Lowering, Step, StepBinding, Tensor, TensorId, TensorRole, View, tensor_bytes,
 };
 pub use order::Order;
+#[cfg(feature = "packs")]
+pub use pack::PackEngine;
 pub use registry::Registry;
 pub use tuned::{TaskKey, Tuned, TunedChoices};
 

@@ -47,6 +47,61 @@ pub struct Custom {
     /// Whether the bits of a result depend on nothing but what it is made of, as its maker says.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deterministic: bool,
+    /// The same kernel in languages of providers, each at most once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub twins: Vec<Twin>,
+}
+
+/// The same kernel in the language of a provider, which compiles it in the place of the shader's translation.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Twin {
+    /// Its language.
+    pub language: TwinLanguage,
+    /// The name of its file, for messages: of `a-z A-Z 0-9 _ - .`.
+    pub file: String,
+    /// Its text.
+    pub text: Arc<str>,
+}
+
+/// A language of providers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum TwinLanguage {
+    /// CUDA C++, compiled by NVRTC.
+    Cuda,
+    /// OpenCL C.
+    OpenCl,
+}
+
+impl TwinLanguage {
+    /// The provider that compiles it.
+    pub fn provider(self) -> &'static str {
+        match self {
+            TwinLanguage::Cuda => "cuda",
+            TwinLanguage::OpenCl => "opencl",
+        }
+    }
+}
+
+impl fmt::Debug for Twin {
+    /// The hash of the text, which stands for it in keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hash = blake3::hash(self.text.as_bytes());
+        write!(f, "{:?} {}:{}", self.language, self.file, hash.to_hex())
+    }
+}
+
+impl Twin {
+    /// What is wrong with it, in words.
+    fn fault(&self) -> Option<String> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        if self.file.is_empty() || self.file.len() > 128 || !self.file.chars().all(fine) {
+            return Some(format!("has a twin in {:?}, which is no name of a file", self.file));
+        }
+        let have = self.text.len();
+        (have > MAX_WGSL).then(|| format!("has {have} bytes in {}, at most {MAX_WGSL}", self.file))
+    }
 }
 
 /// A word of the block of parameters.
@@ -135,6 +190,15 @@ impl Custom {
         if self.wgsl.0.len() > MAX_WGSL {
             return Some(format!("has {} bytes of WGSL, at most {MAX_WGSL}", self.wgsl.0.len()));
         }
+        let again = |(i, twin): (usize, &Twin)| {
+            self.twins[..i].iter().any(|other| other.language == twin.language)
+        };
+        if self.twins.iter().enumerate().any(again) {
+            return Some("has two twins in one language".into());
+        }
+        if let Some(fault) = self.twins.iter().find_map(Twin::fault) {
+            return Some(fault);
+        }
         if self.bindings.len() > MAX_TENSORS || inputs.max(outputs) > MAX_TENSORS {
             return Some(format!("binds more than {MAX_TENSORS} tensors"));
         }
@@ -197,6 +261,11 @@ impl Custom {
     /// Whether another one is another result of the same kernel.
     pub fn is_sibling(&self, other: &Custom) -> bool {
         self.output != other.output && Custom { output: self.output, ..other.clone() } == *self
+    }
+
+    /// The twin that a provider compiles.
+    pub fn twin(&self, provider: &str) -> Option<&Twin> {
+        self.twins.iter().find(|twin| twin.language.provider() == provider)
     }
 
     /// Every size in it.

@@ -53,7 +53,7 @@ pub mod scalar;
 mod serial;
 mod verify;
 
-pub use custom::{Custom, CustomBinding, CustomTensor, CustomWord, Wgsl};
+pub use custom::{Custom, CustomBinding, CustomTensor, CustomWord, Twin, TwinLanguage, Wgsl};
 pub use dot::dot;
 pub use graph::{Graph, Node, NodeId};
 pub use infer::infer;

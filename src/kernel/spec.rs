@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attach::Attachment;
 use super::fused::FusedExpr;
+use crate::ir::Twin;
 
 /// What to compile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -75,6 +76,9 @@ pub struct SourceSpec {
     /// Values in the place of `override` constants, by name or number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub constants: BTreeMap<String, Constant>,
+    /// The same kernel in languages of providers: the text that those compile in the place of the translation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub twins: Vec<Twin>,
 }
 
 /// Whether a kernel writes to a buffer.

@@ -31,6 +31,7 @@ mod program;
 mod run;
 #[cfg(test)]
 mod tests;
+mod twin;
 mod work;
 
 pub(crate) use blobs::BlobCache;

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::twin;
 use super::work::Launch;
 use crate::codegen::spec_wgsl;
 use crate::error::{Error, Result};
@@ -32,6 +33,8 @@ pub(crate) struct Program {
     pub(crate) translated: Translated,
     /// The pointers that the kernel takes, in order; [`Program::lengths`] comes after them.
     pub(crate) arguments: SmallVec<[Argument; 8]>,
+    /// The file of the user's text that is compiled in the place of the translation.
+    pub(crate) twin: Option<String>,
     /// Bytes that each storage buffer must have for what the kernel declares.
     least: SmallVec<[u64; 8]>,
 }
@@ -93,13 +96,25 @@ impl Program {
             let arguments = arguments(&translated, &interface)?;
             let least = least_bytes(&module, &interface)?;
             let name = spec.name().to_owned();
-            Ok(Program { name, interface, translated, arguments, least })
+            let program = Program { name, interface, translated, arguments, twin: None, least };
+            match spec {
+                KernelSpec::Source(source) => Ok(twin::in_place(program, source, &module, target)),
+                KernelSpec::Asset(_) | KernelSpec::Fused(_) => Ok(program),
+            }
         };
         translate().map_err(|error: Error| {
             // To the device's caller a wrong entry point is a kernel that does not compile.
             let error = if error.is_invalid() { Error::compile(error.to_string()) } else { error };
             error.context(format!("kernel {spec}"))
         })
+    }
+
+    /// What it is called where its compiler refuses it.
+    pub(crate) fn told(&self, spec: &KernelSpec) -> String {
+        match &self.twin {
+            Some(file) => format!("kernel {spec}: {file}"),
+            None => format!("kernel {spec}"),
+        }
     }
 
     /// Bytes that storage buffer `binding` must have.

@@ -32,6 +32,7 @@ fn source(wgsl: &str, bindings: &[Access], param_words: u32) -> KernelSpec {
         bindings: bindings.to_vec(),
         param_words,
         constants: Default::default(),
+        twins: Vec::new(),
     })
 }
 
@@ -264,4 +265,51 @@ fn kernels_must_be_what_their_specs_declare() {
     assert!(text.contains("covers 1024 bytes") && text.contains("take 2048"), "{text}");
     let f16 = KernelSpec::Asset(AssetSpec::new("matvec_q4_0").define("subgroup"));
     assert!(program(&f16).map(|_| ()).unwrap_err().is_unsupported());
+}
+
+/// A twin takes the place of the text alone: what it is launched with is as the shader says.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_twin_is_compiled_in_the_place_of_the_translation() {
+    use crate::ir::{Twin, TwinLanguage};
+    let own = "\
+struct P { unsigned n, step, a, b; };
+extern \"C\" __global__ void __launch_bounds__(WORKGROUP_X) kernel_main(
+    const P* p, const unsigned* x, unsigned* y) {
+    const unsigned i = blockIdx.x * WORKGROUP_X + threadIdx.x;
+    y[i] = x[i] + p->n + p->step;
+}
+";
+    let twin = |text: &str| {
+        let KernelSpec::Source(mut spec) = source(ADD, &[Read, ReadWrite], 4) else {
+            panic!("a source is one")
+        };
+        let (language, file) = (TwinLanguage::Cuda, "add.cu".to_string());
+        spec.twins = vec![Twin { language, file, text: text.into() }];
+        program(&KernelSpec::Source(spec)).unwrap()
+    };
+    let found = twin(own);
+    let storage = [Argument::Params, Argument::Storage(0), Argument::Storage(1)];
+    assert_eq!((&found.arguments[..], &found.translated.entry[..]), (&storage[..], "kernel_main"));
+    assert!(found.translated.lengths.is_empty() && found.translated.workgroup_size == [64, 1, 1]);
+    assert!(found.translated.text.contains(own) && found.least_bytes(1) == 4);
+
+    let nvrtc = match super::cuda::Nvrtc::open() {
+        Ok(nvrtc) => nvrtc,
+        Err(why) => {
+            let required = std::env::var("WARPLOOM_REQUIRE_NVRTC").is_ok_and(|v| v == "1");
+            return assert!(!required, "WARPLOOM_REQUIRE_NVRTC=1, but {why}");
+        }
+    };
+    let compile = |text: &str| nvrtc.compile(&twin(text).translated.text, "sm_90");
+    compile(own).unwrap();
+    compile(include_str!("../../examples/packs/softmax/softmax.cu")).unwrap();
+    for (from, to, words) in [
+        ("p->step", "p->stop", "add.cu(5): error"),
+        ("unsigned* y", "unsigned y", "kernel_main takes 3 pointers: one to the uniform block"),
+        (", unsigned* y) {", ") { unsigned y[1];", "kernel_main takes 3 pointers"),
+    ] {
+        let error = compile(&own.replace(from, to)).unwrap_err().to_string();
+        assert!(error.contains(words), "{to}: {error}");
+    }
 }

@@ -78,6 +78,11 @@ impl DeviceProfile {
         format!("{}:{}", self.provider, self.index)
     }
 
+    /// The name by which what is the fastest on such devices is kept in the folder of a pack.
+    pub fn tuned_name(&self) -> String {
+        format!("{} {}", self.provider, self.name)
+    }
+
     /// A device that offers what WebGPU guarantees everywhere, and no more.
     pub fn webgpu_floor(name: &str) -> DeviceProfile {
         DeviceProfile {

@@ -81,6 +81,7 @@ impl Runtime {
             bindings: vec![Access::Read, Access::ReadWrite],
             param_words: 4,
             constants: Default::default(),
+            twins: Vec::new(),
         });
         // On the CPU WGSL is interpreted, which says nothing of its memory.
         if profile.provider != "cpu" && support(profile, &spec) == Support::Yes {

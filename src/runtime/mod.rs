@@ -21,6 +21,7 @@ mod select;
 pub mod tensor;
 mod tune;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,8 +41,12 @@ pub use tune::{
 use tune::Tuning;
 
 use crate::config;
-use crate::engine::{Block, ERRATA, EngineId, Registry, TunedChoices, errata};
+#[cfg(feature = "packs")]
+use crate::engine::PackEngine;
+use crate::engine::{Block, ERRATA, Engine, EngineId, Registry, TunedChoices, errata};
 use crate::error::{Error, Result};
+#[cfg(feature = "packs")]
+use crate::kernel::pack::Pack;
 use crate::memory::Pool;
 use crate::plan::Options;
 use crate::provider::{Device, OpenOptions};
@@ -93,6 +98,17 @@ pub struct RuntimeBuilder {
     tune: Option<TuneMode>,
     tune_cache: Option<TuneCache>,
     tune_files: Vec<PathBuf>,
+    engines: Engines,
+}
+
+/// Engines of the caller.
+#[derive(Clone, Default)]
+struct Engines(Vec<Arc<dyn Engine>>);
+
+impl fmt::Debug for Engines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|engine| engine.id())).finish()
+    }
 }
 
 impl RuntimeBuilder {
@@ -158,6 +174,21 @@ impl RuntimeBuilder {
         self
     }
 
+    /// An engine to register beside those of the crate. May be called for several.
+    pub fn engine(mut self, engine: Arc<dyn Engine>) -> RuntimeBuilder {
+        self.engines.0.push(engine);
+        self
+    }
+
+    /// A pack to register as an engine, `pack.` and its name.
+    ///
+    /// # Errors
+    /// Invalid, where its manifest implements no operation.
+    #[cfg(feature = "packs")]
+    pub fn pack(self, pack: Pack) -> Result<RuntimeBuilder> {
+        Ok(self.engine(PackEngine::new(pack)?))
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -200,6 +231,9 @@ impl RuntimeBuilder {
         let mut runtime = Runtime::on(device, sync, self.options.memory_budget)?;
         runtime.detection = detection;
         runtime.deterministic = self.deterministic.unwrap_or(runtime.deterministic);
+        for engine in self.engines.0 {
+            runtime.registry.add(engine)?;
+        }
         if self.trusting {
             runtime.known_wrong = KnownWrong::default();
         }
@@ -263,7 +297,7 @@ impl Runtime {
             pool: Pool::new(device.clone(), budget),
             batcher: Arc::new(Batcher::new(device.clone(), threshold)),
             device,
-            registry: Registry::builtin(),
+            registry: registry()?,
             preferred,
             blocked,
             sync,
@@ -414,6 +448,28 @@ pub fn deterministic_by_env() -> Result<bool> {
         Some("1") => Ok(true),
         Some(other) => Err(bad_var(&config::DETERMINISTIC, other)),
     }
+}
+
+/// The engines of the crate, and those of the packs that `WARPLOOM_PACKS` names.
+fn registry() -> Result<Registry> {
+    let mut registry = Registry::builtin();
+    if let Some(folders) = config::var(&config::PACKS) {
+        for folder in std::env::split_paths(&folders).filter(|path| !path.as_os_str().is_empty()) {
+            register(&mut registry, &folder)
+                .map_err(|e| e.context(format_args!("{}", config::PACKS.name)))?;
+        }
+    }
+    Ok(registry)
+}
+
+#[cfg(feature = "packs")]
+fn register(registry: &mut Registry, folder: &std::path::Path) -> Result<()> {
+    registry.add(PackEngine::new(Pack::load(folder)?)?)
+}
+
+#[cfg(not(feature = "packs"))]
+fn register(_: &mut Registry, folder: &std::path::Path) -> Result<()> {
+    Err(Error::unsupported(format!("{}: this build has no packs", folder.display())))
 }
 
 fn bad_var(var: &config::Var, value: &str) -> Error {

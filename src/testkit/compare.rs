@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::reference::{Data, Tensor};
 
 /// How far from the reference a number may be. All limits hold at once; all are inclusive.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerance {
     /// Error that is always allowed.
     pub atol: f64,
@@ -59,7 +61,7 @@ impl Tolerance {
 }
 
 /// How close an answer was that passed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// Numbers compared.
     pub elements: usize,

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::Serialize;
+
 use super::build::Case;
 use super::compare::{Mismatch, Report, compare_product};
 use crate::base::SymbolValues;
@@ -18,12 +20,53 @@ pub type NamedBytes = BTreeMap<String, Vec<u8>>;
 pub enum Outcome {
     /// Every output and state is right; the worst numbers of them.
     Pass(Report),
-    /// Something is wrong, in words.
-    Fail(String),
+    /// Something is wrong.
+    Fail(Failure),
     /// Whatever runs the case says that it cannot, and why.
     Unsupported(String),
     /// Wrong, as it is declared to be, for this reason.
     KnownToFail(String),
+}
+
+/// What is wrong with an answer, or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The output or state that is wrong; `None` where there is no answer.
+    pub tensor: Option<String>,
+    /// The first element that is wrong; `None` where it is the tensor as a whole.
+    pub index: Option<usize>,
+    /// What that element should be; `null` in JSON where it is not finite, which `what` tells.
+    pub expected: Option<f64>,
+    /// What it is; likewise.
+    pub got: Option<f64>,
+    /// In words, with the case: index on each axis, both values, error, limit, how many are wrong.
+    pub what: String,
+}
+
+impl Failure {
+    /// A failure without a number.
+    pub fn new(what: impl Into<String>) -> Failure {
+        Failure { what: what.into(), ..Failure::default() }
+    }
+
+    fn of(case: &Case, wrong: Wrong) -> Failure {
+        let what = format!("{}: {wrong}", case.name);
+        let values = wrong.mismatch.values;
+        Failure {
+            tensor: Some(wrong.tensor),
+            index: wrong.mismatch.first_bad,
+            expected: values.map(|values| values[0]),
+            got: values.map(|values| values[1]),
+            what,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
 }
 
 /// Runs one case.
@@ -36,18 +79,22 @@ pub fn run_case(
     run: &dyn Fn(&Graph, &SymbolValues, &NamedBytes) -> Result<NamedBytes>,
 ) -> Outcome {
     let tensors = case.tensors();
-    let expected = match reference::eval(&case.graph, &case.symbols, &tensors) {
-        Ok(expected) => expected,
-        Err(error) => return Outcome::Fail(format!("{}: the reference: {error}", case.name)),
-    };
-    let actual = match run(&case.graph, &case.symbols, &case.bytes()) {
+    match reference::eval(&case.graph, &case.symbols, &tensors) {
+        Ok(expected) => judge(case, &expected, run(&case.graph, &case.symbols, &case.bytes())),
+        Err(error) => Outcome::Fail(Failure::new(format!("{}: the reference: {error}", case.name))),
+    }
+}
+
+/// What an answer is worth.
+pub(super) fn judge(case: &Case, expected: &Evaluation<'_>, actual: Result<NamedBytes>) -> Outcome {
+    let actual = match actual {
         Ok(actual) => actual,
         Err(error) if error.is_unsupported() => return Outcome::Unsupported(error.to_string()),
-        Err(error) => return Outcome::Fail(format!("{}: {error}", case.name)),
+        Err(error) => return Outcome::Fail(Failure::new(format!("{}: {error}", case.name))),
     };
-    match agree(case, &expected, &actual) {
+    match agree(case, expected, &actual) {
         Ok(worst) => Outcome::Pass(worst),
-        Err(wrong) => Outcome::Fail(format!("{}: {wrong}", case.name)),
+        Err(wrong) => Outcome::Fail(Failure::of(case, wrong)),
     }
 }
 
@@ -142,11 +189,11 @@ pub fn declared(
     });
     match (row, outcome) {
         (Some(row), Outcome::Fail(_)) => Outcome::KnownToFail(row.reason.into()),
-        (Some(row), Outcome::Pass(_)) => Outcome::Fail(format!(
+        (Some(row), Outcome::Pass(_)) => Outcome::Fail(Failure::new(format!(
             "{}: passes on {device} ({driver}) but is declared to fail: {}; take the declaration \
              away",
             case.name, row.reason
-        )),
+        ))),
         (_, outcome) => outcome,
     }
 }
@@ -187,7 +234,7 @@ mod tests {
 
     fn failure(outcome: Outcome) -> String {
         match outcome {
-            Outcome::Fail(text) => text,
+            Outcome::Fail(failure) => failure.what,
             other => panic!("a planted fault gave {other:?}"),
         }
     }
@@ -207,7 +254,13 @@ mod tests {
 
     #[test]
     fn planted_faults_are_found() {
-        let text = failure(run(&case(), |bytes| add(bytes, "y", 5, 1e-3)));
+        let Outcome::Fail(found) = run(&case(), |bytes| add(bytes, "y", 5, 1e-3)) else {
+            panic!("a planted fault passed");
+        };
+        assert_eq!((found.tensor.as_deref(), found.index), (Some("y"), Some(5)));
+        let off = found.got.unwrap() - found.expected.unwrap();
+        assert!((off - 1e-3).abs() < 1e-5, "{found:?}");
+        let text = found.to_string();
         assert!(text.contains("test/product: \"y\": element 5 [2, 1]"), "{text}");
         let text = failure(run(&case(), |bytes| add(bytes, "rows", 0, 1e-3)));
         assert!(text.contains("\"rows\": element 0"), "{text}");
@@ -246,7 +299,7 @@ mod tests {
         let judge = |device: &str, driver: &str, outcome: Outcome| {
             declared(&[row], device, driver, &case(), outcome)
         };
-        let (fail, pass) = (Outcome::Fail("x".into()), Outcome::Pass(Report::default()));
+        let (fail, pass) = (Outcome::Fail(Failure::new("x")), Outcome::Pass(Report::default()));
         let known = Outcome::KnownToFail("rounds the wrong way".into());
         assert_eq!(judge("llvmpipe (LLVM 20)", "Mesa 23.1", fail.clone()), known);
         let text = failure(judge("llvmpipe", "Mesa 23.1", pass.clone()));

@@ -68,6 +68,7 @@ impl Engine for SplitByRows {
     fn lower(&self, query: &Query, out: &mut Lowering) -> warploom::Result<()> {
         let (x, y) = (&query.operands[0], query.output);
         let kernel = KernelSpec::Source(SourceSpec {
+            twins: Vec::new(),
             name: "split_by_rows".into(),
             wgsl: SPLIT.into(),
             entry: "sum".into(),

@@ -91,6 +91,7 @@ impl Engine for Silu {
             bindings: vec![Access::Read, Access::ReadWrite],
             param_words: 4,
             constants: Default::default(),
+            twins: Vec::new(),
         });
         let elements = y.shape.elements();
         let params = vec![

@@ -43,6 +43,10 @@ mod model_bad;
 mod opencl;
 mod opencl_host;
 #[cfg(feature = "packs")]
+mod pack_engines;
+#[cfg(feature = "packs")]
+mod pack_twins;
+#[cfg(feature = "packs")]
 mod packs;
 #[cfg(feature = "packs")]
 mod packs_broken;
@@ -50,6 +54,7 @@ mod partitioned;
 mod perplexity;
 mod plan_files;
 mod plans;
+mod planted_faults;
 mod quant_formats;
 mod quantize;
 mod random;

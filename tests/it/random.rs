@@ -166,7 +166,8 @@ fn wrong(target: &Target, case: &Case, without: &[String]) -> Option<String> {
     });
     match outcome {
         Outcome::Pass(_) => None,
-        Outcome::Fail(text) | Outcome::KnownToFail(text) => Some(text),
+        Outcome::Fail(failure) => Some(failure.what),
+        Outcome::KnownToFail(text) => Some(text),
         Outcome::Unsupported(text) => Some(format!("unsupported: {text}")),
     }
 }

@@ -139,6 +139,7 @@ pub(crate) fn source(name: &str, wgsl: &str, bindings: &[Access], param_words: u
         bindings: bindings.to_vec(),
         param_words,
         constants: Default::default(),
+        twins: Vec::new(),
     })
 }
 

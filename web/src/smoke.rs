@@ -178,6 +178,7 @@ fn source(name: &str, wgsl: &str, bindings: &[Access], param_words: u32) -> Kern
         bindings: bindings.to_vec(),
         param_words,
         constants: Default::default(),
+        twins: Vec::new(),
     })
 }
 

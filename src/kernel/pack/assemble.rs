@@ -6,12 +6,13 @@ use toml::Spanned;
 
 use super::case::Case;
 use super::expr::Expr;
+use super::implements::Implements;
 use super::manifest::{Declared, File, Manifest, Sizes};
 use super::shader::{Block, Buffer, Shader};
 use super::{Launch, Pack, Value};
 use crate::base::DType;
 use crate::error::Result;
-use crate::ir::{CustomBinding, CustomTensor, Wgsl};
+use crate::ir::{CustomBinding, CustomTensor, Twin, TwinLanguage, Wgsl};
 
 /// Reads a file by its name: how it is called in messages, and its text.
 type Source<'a> = &'a dyn Fn(&str) -> Result<(String, String)>;
@@ -36,6 +37,15 @@ impl Pack {
             reference.launch = Launch::Groups(vec![Expr::Number(1)]);
             pack.reference = Some(Box::new(reference));
         }
+        if let Some(twins) = &manifest.twins {
+            let (cuda, opencl) = (twins.cuda.as_ref(), twins.opencl.as_ref());
+            for (language, name) in [(TwinLanguage::Cuda, cuda), (TwinLanguage::OpenCl, opencl)] {
+                let Some(name) = name else { continue };
+                let (_, text) = source(name.get_ref()).map_err(|e| file.fail(name.span(), e))?;
+                pack.twins.push(Twin { language, file: name.get_ref().clone(), text: text.into() });
+            }
+        }
+        pack.implements = Implements::read(file, &manifest, &pack)?;
         for case in &manifest.case {
             let case = Case::read(&pack, case.get_ref(), pack.cases.len())
                 .map_err(|e| file.fail(case.span(), e))?;
@@ -135,6 +145,8 @@ impl Pack {
             tolerance: (manifest.tolerance.atol, manifest.tolerance.rtol),
             cases: Vec::new(),
             reference: None,
+            twins: Vec::new(),
+            implements: None,
             shader,
         };
         pack.fields = pack.values_of_block(file, &manifest.params)?;

@@ -143,11 +143,12 @@ impl Pack {
             grid,
             writes_all: self.writes_all,
             deterministic: self.deterministic,
+            twins: self.twins.clone(),
         })
     }
 
     /// Every size that has a value: from the operands' shapes, from the call, from the manifest.
-    fn sizes(
+    pub(super) fn sizes(
         &self,
         operands: &[(Shape, DType)],
         values: &[(&str, f64)],

@@ -45,6 +45,13 @@ pub(super) struct Manifest {
     #[serde(default)]
     pub(super) tolerance: ToleranceText,
     pub(super) reference: Option<Spanned<String>>,
+    pub(super) twins: Option<TwinsText>,
+    pub(super) implements: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) when: BTreeMap<String, Spanned<FixedText>>,
+    #[serde(default, rename = "where")]
+    pub(super) conditions: Vec<Spanned<String>>,
+    pub(super) cost: Option<Spanned<CostText>>,
     #[serde(default)]
     pub(super) case: Vec<Spanned<CaseText>>,
 }
@@ -62,6 +69,31 @@ impl Default for ToleranceText {
     fn default() -> ToleranceText {
         ToleranceText { atol: 1e-6, rtol: 1e-5 }
     }
+}
+
+/// Files with the same kernel in languages of providers.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TwinsText {
+    pub(super) cuda: Option<Spanned<String>>,
+    pub(super) opencl: Option<Spanned<String>>,
+}
+
+/// What an attribute of the operation has to be.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum FixedText {
+    Number(f64),
+    Text(String),
+}
+
+/// What the kernel takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CostText {
+    pub(super) flops: Option<Sizes>,
+    pub(super) bytes: Option<Sizes>,
+    pub(super) efficiency: Option<f64>,
 }
 
 /// Values to run with, and what comes out.
@@ -153,6 +185,8 @@ impl File<'_> {
             ("constants", manifest.constants.len()),
             ("tune", manifest.tune.len()),
             ("case", manifest.case.len()),
+            ("when", manifest.when.len()),
+            ("where", manifest.conditions.len()),
         ];
         if let Some((key, have)) = counts.into_iter().find(|(_, have)| *have > MAX_ITEMS) {
             return Err(self.fail_whole(format!("{key} has {have} entries, at most {MAX_ITEMS}")));

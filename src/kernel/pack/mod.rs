@@ -6,6 +6,8 @@
 //! ([`Pack::call`]) binds sizes to the shapes of its operands and gives an [`Custom`](crate::ir::Custom), which is
 //! all that a plan needs: nothing below this module knows of packs.
 //!
+//! A manifest that names an operation (`implements`) makes the pack a way to execute it besides: `engine::PackEngine`.
+//!
 //! Manifests are not trusted: sizes are checked expressions, files are names in the pack's own
 //! folder, and everything has a limit. `docs/kernels.md` tells how one writes a pack.
 
@@ -13,6 +15,7 @@ mod assemble;
 mod call;
 mod case;
 mod expr;
+mod implements;
 mod load;
 mod manifest;
 mod places;
@@ -23,11 +26,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use case::{Case, Numbers};
+pub use implements::PackCost;
 pub use load::MANIFEST;
 
 use crate::base::DType;
-use crate::ir::{CustomBinding, Wgsl};
+use crate::ir::{CustomBinding, Twin, Wgsl};
 use expr::Expr;
+use implements::Implements;
 use manifest::Declared;
 use shader::Shader;
 
@@ -65,6 +70,10 @@ pub struct Pack {
     cases: Vec<Case>,
     /// The same operation in plain loops, as one workgroup.
     reference: Option<Box<Pack>>,
+    /// The same kernel in languages of providers.
+    twins: Vec<Twin>,
+    /// The operation that it executes.
+    implements: Option<Implements>,
 }
 
 /// What a word of the uniform block is.
@@ -114,6 +123,11 @@ impl Pack {
     /// The shader's file and text, as they were written.
     pub fn shader(&self) -> (&str, &str) {
         (&self.shader.file, &self.shader.text)
+    }
+
+    /// The same kernel in languages of providers, which compile it in the place of the shader's translation.
+    pub fn twins(&self) -> &[Twin] {
+        &self.twins
     }
 
     /// What it takes, in the order of a call's operands.

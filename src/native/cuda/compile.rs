@@ -65,11 +65,12 @@ impl Compiler {
 
     fn build(&self, spec: &KernelSpec) -> Result<Kernel> {
         let program = Program::translate(spec, &self.profile, Target::Cuda)?;
+        let told = program.told(spec);
         let text = &program.translated.text;
         let flags: Vec<String> = options(&self.architecture).collect();
         let version = self.nvrtc.version();
         let key = BlobCache::key(&[text, &flags.join(" "), &self.driver, &version]);
-        let named = |error: Error| error.context(format!("kernel {spec}"));
+        let named = |error: Error| error.context(&told);
         if let Some(image) = self.cache.get(&key) {
             match self.load(&image, &program.translated.entry) {
                 Ok((module, function)) => return Ok(self.kernel(program, module, function)),

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use super::cl::{Code, Context, DeviceId, Program};
+use crate::native::twin::own_text;
 
 /// Lines of a compiler's log that an error tells.
 const LOG_LINES: usize = 24;
 
-/// Builds a program from its text.
+/// Builds a program from its text; `twin` is the file of a user's text in it, whose lines the compiler means.
 ///
 /// # Errors
 /// What the compiler said, with the line of the text that it means.
@@ -16,11 +17,12 @@ pub(super) fn from_text(
     device: DeviceId,
     text: &str,
     options: &str,
+    twin: Option<&str>,
 ) -> Result<Program, String> {
     let program = context.program(text).map_err(|code| code.to_string())?;
     match program.build(device, options) {
         Ok(()) => Ok(program),
-        Err((code, log)) => Err(refusal(code, &log, text)),
+        Err((code, log)) => Err(refusal(code, &log, text, twin)),
     }
 }
 
@@ -38,12 +40,16 @@ pub(super) fn from_binary(
 }
 
 /// What a compiler said, and the line of the text at its first error.
-fn refusal(code: Code, log: &str, text: &str) -> String {
+fn refusal(code: Code, log: &str, text: &str, twin: Option<&str>) -> String {
+    let (file, text) = match twin {
+        Some(file) => (file, own_text(text, file)),
+        None => ("the translation", text),
+    };
     let mut said = format!("the OpenCL compiler refuses it: {code}");
     if let Some(number) = first_error(log)
         && let Some(line) = number.checked_sub(1).and_then(|n| text.lines().nth(n))
     {
-        let _ = write!(said, "\nline {number} of the translation: {}", line.trim());
+        let _ = write!(said, "\nline {number} of {file}: {}", line.trim());
     }
     let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
     for line in lines.iter().take(LOG_LINES) {
@@ -78,14 +84,14 @@ mod tests {
             "error: cache/tempfile_8tI5S8.cl:3:12: use of undeclared identifier 'wrong'",
             "x.cl:3: error: no",
         ] {
-            let said = refusal(Code(-11), log, text);
+            let said = refusal(Code(-11), log, text, None);
             assert!(said.contains("CL_BUILD_PROGRAM_FAILURE (-11)"), "{said}");
             assert!(said.contains("line 3 of the translation: int x = wrong;"), "{said}");
             assert!(said.ends_with(log.lines().last().unwrap()), "{said}");
         }
-        assert!(!refusal(Code(-11), "it failed", text).contains("line"));
-        assert!(!refusal(Code(-11), "x.cl:99:1: error: no", text).contains("translation"));
+        assert!(!refusal(Code(-11), "it failed", text, None).contains("line"));
+        assert!(!refusal(Code(-11), "x.cl:99:1: error: no", text, None).contains("translation"));
         let long = "error\n".repeat(LOG_LINES + 3);
-        assert!(refusal(Code(-11), &long, text).ends_with("(3 more lines)"));
+        assert!(refusal(Code(-11), &long, text, None).ends_with("(3 more lines)"));
     }
 }

@@ -185,6 +185,12 @@ impl Kernel {
         Ok(number(&bytes))
     }
 
+    /// Arguments that it takes.
+    pub(super) fn arguments(&self) -> Cl<usize> {
+        let bytes = kernel::get_kernel_data(self.0, kernel::CL_KERNEL_NUM_ARGS)?;
+        Ok(number(&bytes) as usize)
+    }
+
     /// Threads of a sub-group, in workgroups of so many in one dimension.
     pub(super) fn subgroup_size(&self, device: DeviceId, threads: usize) -> Cl<u64> {
         let asked = cl3::ext::CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE_KHR;

@@ -10,7 +10,7 @@ use super::profile::has_extension;
 use crate::base::platform::{BoxFuture, ready};
 use crate::error::{Error, Result};
 use crate::kernel::KernelSpec;
-use crate::native::{BlobCache, Program, Target, background};
+use crate::native::{BlobCache, Program, Target, background, twin};
 use crate::provider::DeviceProfile;
 use crate::translate::{OPENCL_FLAGS, OPENCL_SUBGROUP_FLAGS, Subgroups, Translated};
 
@@ -72,7 +72,8 @@ impl Compiler {
             false => Subgroups::Refused,
         };
         let program = Program::translate(spec, &self.profile, Target::OpenCl(subgroups))?;
-        self.build(program).map_err(|e| e.context(format!("kernel {spec}")))
+        let told = program.told(spec);
+        self.build(program).map_err(|e| e.context(told))
     }
 
     fn build(&self, program: Program) -> Result<Kernel> {
@@ -81,13 +82,21 @@ impl Compiler {
         if let Some(missing) = translated.extensions.iter().find(|name| !has(name)) {
             return Err(Error::unsupported(format!("the device lacks {missing}")));
         }
-        let built = self.built(translated)?;
+        let built = self.built(&program)?;
         let entry = CString::new(translated.entry.as_str());
         let entry = entry.map_err(|e| Error::compile(format!("the entry point's name: {e}")))?;
         let need: u64 = translated.workgroup_size.iter().map(|n| u64::from(*n)).product();
         let kernel = Kernel { program, built, entry };
         let have = kernel.instance().and_then(|kernel| kernel.max_threads(self.device));
         let have = have.map_err(|code| Error::compile(format!("the built program: {code}")))?;
+        if kernel.program.twin.is_some() {
+            let count = kernel.instance().and_then(|kernel| kernel.arguments());
+            let count = count.map_err(|code| Error::compile(code.to_string()))?;
+            if count != kernel.program.arguments.len() {
+                let wanted = twin::wanted(&kernel.program.arguments);
+                return Err(Error::compile(format!("kernel_main takes {count}, not {wanted}")));
+            }
+        }
         if need > have {
             return Err(Error::compile(format!(
                 "{need} threads in a workgroup; the device runs {have} of this kernel"
@@ -97,7 +106,8 @@ impl Compiler {
     }
 
     /// The program, from the cache where the driver takes what is kept.
-    fn built(&self, translated: &Translated) -> Result<Built> {
+    fn built(&self, program: &Program) -> Result<Built> {
+        let translated = &program.translated;
         let DeviceProfile { vendor, name, driver, .. } = &self.profile;
         let (text, options) = (&translated.text, flags(translated, driver));
         let key = BlobCache::key(&[text, &options, vendor, name, driver]);
@@ -107,7 +117,8 @@ impl Compiler {
                 None => self.cache.remove(&key),
             }
         }
-        let built = build::from_text(&self.context, self.device, text, &options);
+        let twin = program.twin.as_deref();
+        let built = build::from_text(&self.context, self.device, text, &options, twin);
         let built = built.map_err(Error::compile)?;
         if let Some(binary) = built.binary() {
             self.cache.put(&key, &binary);
@@ -150,7 +161,7 @@ pub(super) fn probe_subgroups(
     profile: &DeviceProfile,
 ) -> std::result::Result<(), String> {
     let options = OPENCL_SUBGROUP_FLAGS.join(" ");
-    let built = build::from_text(context, device, PROBE, &options)?;
+    let built = build::from_text(context, device, PROBE, &options, None)?;
     let kernel = built.kernel(c"probe").map_err(|code| code.to_string())?;
     let size = kernel.subgroup_size(device, 64).map_err(|code| code.to_string())?;
     let (least, most) = (u64::from(profile.subgroup_min), u64::from(profile.subgroup_max));
@@ -188,10 +199,10 @@ mod tests {
     fn a_program_that_is_refused_says_which_line_and_a_kept_one_comes_back() {
         let Some((context, device)) = first() else { return };
         let bad = "__kernel void f(__global float* x) {\n    x[0] = wrong;\n}\n";
-        let said = build::from_text(&context, device, bad, "").err().unwrap();
+        let said = build::from_text(&context, device, bad, "", None).err().unwrap();
         assert!(said.contains("line 2 of the translation: x[0] = wrong;"), "{said}");
         let good = bad.replace("wrong", "1.0f");
-        let built = build::from_text(&context, device, &good, "").unwrap();
+        let built = build::from_text(&context, device, &good, "", None).unwrap();
         let binary = built.binary().unwrap();
         let again = build::from_binary(&context, device, &binary, "").unwrap();
         assert!(again.kernel(c"f").is_ok() && again.kernel(c"g").is_err());

@@ -60,5 +60,5 @@ impl Tensor {
 
 /// The name by which the constants that are fastest on a device are kept.
 pub fn tuned_name(profile: &DeviceProfile) -> String {
-    format!("{} {}", profile.provider, profile.name)
+    profile.tuned_name()
 }

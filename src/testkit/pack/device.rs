@@ -12,7 +12,9 @@ use crate::testkit::compare::compare;
 
 /// A job on a device.
 pub async fn on_device(job: &Job, runtime: &Runtime) -> Row {
-    let place = runtime.device().profile().id();
+    let profile = runtime.device().profile();
+    let twin = job.custom.twin(&profile.provider);
+    let place = twin.map_or(profile.id(), |twin| format!("{} {}", profile.id(), twin.file));
     let outcome = match run(job, runtime).await {
         Ok(outcome) => outcome,
         Err(error) if error.is_unsupported() => Outcome::Unsupported { why: error.to_string() },

@@ -4,11 +4,13 @@
 //! A case first runs in the interpreter, which finds what devices hide: an index outside of its
 //! array, a race, a barrier that not all threads reach, an endless loop. What it computes is held to
 //! the manifest's expected numbers or reference shader; then each device is held to the same. Where
-//! a manifest expects nothing, the interpreter's numbers are what devices are held to.
+//! a manifest expects nothing, the interpreter's numbers are what devices are held to. A pack that executes a known
+//! operation is held to that operation's reference by the cases of the conformance table besides.
 
 mod bench;
 mod device;
 mod interpreter;
+mod operation;
 
 use serde::Serialize;
 
@@ -21,6 +23,7 @@ use crate::reference::Tensor;
 
 pub use bench::{Timing, time};
 pub use device::on_device;
+pub use operation::{cases_of, operation_in_interpreter, operation_on_device};
 
 /// Sizes of a pack's own cases, where it has none: one that fills no workgroup, one that does.
 const USUAL_SIZES: [u64; 2] = [37, 64];
@@ -88,12 +91,13 @@ pub fn in_interpreter(pack: &Pack, case: &Case) -> (Row, Option<Job>) {
     }
 }
 
-/// The cases of a pack; where its manifest has none, two of usual sizes.
+/// The cases of a pack; where its manifest has none, two of usual sizes, or none for a pack that
+/// executes a known operation, which has those of the table.
 ///
 /// # Errors
 /// Never for a manifest with cases; else that its sizes fit no shape.
 pub fn cases(pack: &Pack) -> Result<Vec<Case>> {
-    if !pack.cases().is_empty() {
+    if !pack.cases().is_empty() || pack.operation().is_some() {
         return Ok(pack.cases().to_vec());
     }
     let usual = USUAL_SIZES.map(|size| {

@@ -1,0 +1,92 @@
+//! A provider around another one: it counts the bytes of the buffers that its devices hand out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use warploom::Result;
+use warploom::base::platform::BoxFuture;
+use warploom::kernel::KernelSpec;
+use warploom::provider::{
+    Args, BufferId, BufferRange, Completion, Counters, Device, DeviceProfile, OpenOptions,
+    PreparedId, Provider, Recording, Resource, Ticket, Usage,
+};
+
+/// The devices of another provider, with a count.
+pub struct Counted<P> {
+    inner: P,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<P: Provider> Counted<P> {
+    /// Counts what the devices of `inner` hand out from now on.
+    pub fn new(inner: P) -> Counted<P> {
+        Counted { inner, bytes: Arc::default() }
+    }
+
+    /// Bytes that all of its devices have handed out so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl<P: Provider> Provider for Counted<P> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>> {
+        self.inner.list()
+    }
+
+    fn open(&self, index: usize, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>> {
+        Box::pin(async move {
+            let inner = self.inner.open(index, options).await?;
+            Ok(Arc::new(CountedDevice { inner, bytes: self.bytes.clone() }) as Arc<dyn Device>)
+        })
+    }
+}
+
+struct CountedDevice {
+    inner: Arc<dyn Device>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Device for CountedDevice {
+    fn profile(&self) -> &DeviceProfile {
+        self.inner.profile()
+    }
+
+    fn compile<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
+        self.inner.compile(spec)
+    }
+
+    fn alloc(&self, bytes: u64, usage: Usage) -> Result<BufferId> {
+        let buffer = self.inner.alloc(bytes, usage)?;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(buffer)
+    }
+
+    fn write(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
+        self.inner.write(to, bytes)
+    }
+
+    fn prepare(&self, work: &Recording, slots: &[Option<BufferRange>]) -> Result<PreparedId> {
+        self.inner.prepare(work, slots)
+    }
+
+    fn submit(&self, work: &[(PreparedId, Args)]) -> Result<Ticket> {
+        self.inner.submit(work)
+    }
+
+    fn wait(&self, ticket: Ticket) -> BoxFuture<'_, Result<Completion>> {
+        self.inner.wait(ticket)
+    }
+
+    fn free(&self, what: Resource) {
+        self.inner.free(what);
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}

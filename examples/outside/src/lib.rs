@@ -1,0 +1,9 @@
+//! What another crate can bring: [`Gelu`], an engine with WGSL of its own, and [`Counted`], a provider around another one
+//! that counts the bytes it hands out. `tests/conformance.rs` holds both to warploom's conformance suite, in three
+//! lines each.
+
+mod counted;
+mod gelu;
+
+pub use counted::Counted;
+pub use gelu::Gelu;

@@ -1,0 +1,54 @@
+// As softmax.wgsl, for OpenCL: a work-group for each row, which meets in local memory.
+struct Params {
+    uint rows;
+    uint n;
+};
+
+__kernel __attribute__((reqd_work_group_size(WORKGROUP_X, 1, 1))) void kernel_main(
+    __global const struct Params* restrict params,
+    __global const float* restrict x,
+    __global float* restrict y
+) {
+    __local float parts[WORKGROUP_X];
+    const size_t row = get_group_id(1) * get_num_groups(0) + get_group_id(0);
+    if (row >= params->rows) {
+        return;
+    }
+    const uint n = params->n, thread = get_local_id(0);
+    x += row * n;
+    y += row * n;
+
+    // Beside the smallest finite number, -inf is nothing.
+    float largest = -MAXFLOAT;
+    for (uint i = thread; i < n; i += WORKGROUP_X) {
+        largest = fmax(largest, x[i]);
+    }
+    parts[thread] = largest;
+    for (uint half_of = WORKGROUP_X / 2; half_of > 0; half_of /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (thread < half_of) {
+            parts[thread] = fmax(parts[thread], parts[thread + half_of]);
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    largest = parts[0];
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    float sum = 0.0f;
+    for (uint i = thread; i < n; i += WORKGROUP_X) {
+        sum += exp(x[i] - largest);
+    }
+    parts[thread] = sum;
+    for (uint half_of = WORKGROUP_X / 2; half_of > 0; half_of /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (thread < half_of) {
+            parts[thread] += parts[thread + half_of];
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    sum = parts[0];
+
+    for (uint i = thread; i < n; i += WORKGROUP_X) {
+        y[i] = sum > 0.0f ? exp(x[i] - largest) / sum : 0.0f;
+    }
+}

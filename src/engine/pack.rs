@@ -1,0 +1,114 @@
+//! A pack that executes a known operation, as an engine like any other.
+
+use std::sync::Arc;
+
+use super::custom::Custom;
+use super::{Cost, Engine, EngineId, Lowering, Notes, OTHER_OPERATION, Query};
+use crate::base::{DType, Format, Shape};
+use crate::error::{Error, Result};
+use crate::ir::{self, Op};
+use crate::kernel::pack::{Pack, PackCost};
+
+/// What the interpreter of the CPU reaches of the device's speed.
+const INTERPRETED: f64 = 1e-3;
+
+/// The engine `pack.` and the name of the pack, for the operation that its manifest `implements`.
+pub struct PackEngine {
+    id: EngineId,
+    pack: Pack,
+    version: u32,
+    launch: Custom,
+}
+
+impl PackEngine {
+    /// The engine of a pack.
+    ///
+    /// # Errors
+    /// Invalid, where the manifest implements no operation.
+    pub fn new(pack: Pack) -> Result<Arc<PackEngine>> {
+        if pack.operation().is_none() {
+            return Err(Error::invalid(format!(
+                "pack {}: its manifest has no `implements`, so it is an operation of its own and \
+                 no engine",
+                pack.name()
+            )));
+        }
+        let mut hash = blake3::Hasher::new();
+        hash.update(pack.shader().1.as_bytes());
+        for twin in pack.twins() {
+            hash.update(twin.text.as_bytes());
+        }
+        let [a, b, c, d, ..] = *hash.finalize().as_bytes();
+        let (id, version) =
+            (EngineId::new(format!("pack.{}", pack.name())), u32::from_le_bytes([a, b, c, d]));
+        Ok(Arc::new(PackEngine { id, pack, version, launch: Custom::new() }))
+    }
+
+    /// The pack.
+    pub fn pack(&self) -> &Pack {
+        &self.pack
+    }
+
+    /// The kernel for a query and its cost, or why there is none.
+    fn call(&self, query: &Query) -> Result<(ir::Custom, PackCost), String> {
+        if self.pack.operation() != Some(query.op.name()) {
+            return Err(OTHER_OPERATION.into());
+        }
+        let names = self.pack.inputs().map(|spec| spec.name.to_string());
+        for (view, name) in query.operands.iter().zip(names) {
+            // A pack reads numbers as they are; to unpack a weight for it at each run never pays.
+            if view.format != Format::Plain(view.dtype) {
+                return Err(format!("{name} is stored as {}", view.format));
+            }
+        }
+        let operands: Vec<(Shape, DType)> =
+            query.operands.iter().map(|view| (view.shape.clone(), view.dtype)).collect();
+        let output = (&query.output.shape, query.output.dtype);
+        let device = query.profile.tuned_name();
+        self.pack.implement(&device, query.op, &operands, output, query.class)
+    }
+}
+
+impl Engine for PackEngine {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    /// Another text is another version.
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn notes(&self, query: &Query) -> Notes {
+        self.launch.notes(query)
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        let (custom, _) = self.call(query)?;
+        let op = Op::Custom(Box::new(custom));
+        self.launch.applies(&Query { op: &op, ..*query })
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let Ok((custom, said)) = self.call(query) else { return Cost::default() };
+        let mut cost = self.launch.cost(query);
+        cost.flops = said.flops.unwrap_or(cost.flops);
+        cost.bytes = said.bytes.unwrap_or(cost.bytes);
+        cost.efficiency = said.efficiency.unwrap_or(cost.efficiency);
+        // Zeros before it, and operands that have gaps, are launches of their own.
+        let gaps = |view: &&super::View| !(view.is_contiguous() && view.layout.offset.is(0));
+        let copies = query.operands.iter().filter(gaps).count() + usize::from(!custom.writes_all);
+        cost.dispatches += copies as f64;
+        cost.bytes += copies as f64 * query.total_bytes();
+        if !query.is_wgsl() {
+            cost.efficiency *= INTERPRETED;
+        }
+        cost
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let (custom, _) = self.call(query).map_err(Error::unsupported)?;
+        let op = Op::Custom(Box::new(custom));
+        self.launch.lower(&Query { op: &op, ..*query }, out)
+    }
+}
