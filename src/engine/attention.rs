@@ -20,6 +20,11 @@ pub(super) const FEW_TOKENS: u64 = 8;
 /// Measured on an H200 from 1,024 to 4,096 keys: 7.9 us a tile with heads of 128; about
 /// 5 with heads of 64, of which the timestamps' own share is a guess.
 const TILE_WAIT: f64 = 0.03;
+/// What one of `attn_prefill` waits, so counted: 217 us for 512 keys with heads of 128 there, whether 32 workgroups
+/// run or 256.
+const PREFILL_WAIT: f64 = 0.42;
+/// Share of keys and values that the decoding kernel reads from memory again for another token; the rest is cached.
+const READ_AGAIN: f64 = 0.1;
 
 /// Workgroups that a device runs at once, where nothing tells.
 pub(super) fn units(profile: &DeviceProfile) -> f64 {
@@ -103,14 +108,18 @@ impl Engine for Attention {
             true => ((tokens / f64::from(PREFILL_TOKENS)).ceil(), 0.2),
             false => (tokens, if self.subgroup { 0.25 } else { 0.2 }),
         };
-        let few = query.upper(&q.shape[0]).is_ok_and(|t| t <= FEW_TOKENS);
+        // Tokens whose tiles leave most of the device idle are few as well.
+        let tiles = (tokens / f64::from(PREFILL_TOKENS)).ceil() * heads;
+        let few = tokens <= FEW_TOKENS as f64 || 2.0 * tiles <= units(query.profile);
         let few = few || spans(query).is_some();
         let penalty = if self.prefill == few { 4.0 } else { 1.0 };
-        let bytes = query.total_bytes() * passes.max(1.0) * penalty;
+        let again = if self.prefill { 1.0 } else { READ_AGAIN };
+        let bytes = query.total_bytes() * (1.0 + again * (passes - 1.0).max(0.0)) * penalty;
         // A workgroup by itself waits for one tile of keys after another.
         let idle = 2.0 * passes * heads <= units(query.profile);
         let head = query.upper(&q.shape[2]).unwrap_or(1) as f64;
-        let waits = if idle { TILE_WAIT * head * keys / 256.0 * penalty } else { 0.0 };
+        let wait = if self.prefill { PREFILL_WAIT } else { TILE_WAIT };
+        let waits = if idle { wait * head * keys / 256.0 } else { 0.0 };
         let dispatches = 1.0 + waits;
         Cost { bytes, flops: flops * penalty, dispatches, efficiency }
     }

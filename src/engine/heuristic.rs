@@ -31,8 +31,6 @@ impl Peaks {
             DeviceKind::Software => (1e10, 3e10, 5e-5, 64.0),
             DeviceKind::Cpu => (told(1e10, 4e10).min(2e11), told(3e10, 1e11), 2e-6, told(1.0, 4.0)),
         };
-        // Launches of a graph that is replayed; fitted to what an H200 chose best for products of 2 to 14 MB.
-        let launch_s = if profile.provider == "cuda" { 5e-7 } else { launch_s };
         let bytes_per_s = match profile.local_bandwidth {
             0 => bytes_per_s,
             told => told as f64,

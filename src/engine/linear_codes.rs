@@ -127,6 +127,7 @@ fn order(format: Format) -> [u32; 3] {
 /// Rows of x that one pass over the weights serves.
 fn rows_at_once(query: &Query) -> u32 {
     match sizes(query).map_or(1, |(m, ..)| m as u64) {
+        _ if query.deterministic => 1,
         0 | 1 => 1,
         2 => 2,
         3 | 4 => 4,

@@ -93,9 +93,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "round_codes",
-        doc: "Rows of x rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8); x [rows, k] with a row stride. \
-              A row of y is k / 4 words of four codes each, in the order of units of a weight's format (GROUPS, RUN, \
-              CHUNK), then ceil(k / 128) * 4 floats as bits: what a code of each 32 stands for. One thread for each block, workgroups folded over grid x and y; with a norm one workgroup for each row.",
+        doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): k / 4 words of four codes \
+              each, ordered as units of a format (GROUPS, RUN, CHUNK), then ceil(k / 128) * 4 floats, what a code of each \
+              32 stands for. A thread a block, with a norm a workgroup a row, folded over grid x and y.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite)],
         constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1)],
@@ -465,13 +465,9 @@ impl Entry {
         self.params.iter().position(|p| *p == name)
     }
 
-    /// Whether it is a product with a weight matrix, whose attached segments say which rows they
-    /// take.
+    /// Whether it is a product with a weight matrix, whose attached segments say which rows they take.
     pub fn is_linear(&self) -> bool {
-        matches!(
-            self.name,
-            "matvec_*" | "matvec_int8_*" | "matvec_codes_*" | "matmul_*" | "matmul_coop_*"
-        )
+        self.name.starts_with("matvec_") || matches!(self.name, "matmul_*" | "matmul_coop_*")
     }
 
     /// Whether it is there for cooperative matrices, which few devices have.

@@ -38,7 +38,7 @@ fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option
 fn products_of_rounded_rows_are_right_in_every_way() {
     for how in ["matvec_int8", "matvec_codes"] {
         for tail in ["", ".subgroup"] {
-            on_every_device(true, |runtime, suite| {
+            on_every_device(false, |runtime, suite| {
                 let profile = runtime.device().profile();
                 let formats = Format::ALL.into_iter().filter(|format| format.is_quantised());
                 let ids = formats.map(|f| EngineId::new(format!("wgsl.{how}.{f}{tail}")));
