@@ -117,9 +117,10 @@ impl TuneRecord {
     /// Writes it to a file, in the place of what is there.
     ///
     /// # Errors
-    /// What the system says.
+    /// Invalid, where it is more than is read back; what the system says.
     pub fn save(&self, path: &Path) -> Result<()> {
-        kept::write(path, &format!("{}.draft", std::process::id()), &FILE.write(self)?)
+        let bytes = FILE.write(self).map_err(|e| e.context(path.display()))?;
+        kept::write(path, &format!("{}.draft", std::process::id()), &bytes)
     }
 }
 
@@ -170,7 +171,8 @@ impl TuneCache {
     /// replaced.
     ///
     /// # Errors
-    /// Invalid, where nothing is kept; what the system says.
+    /// Invalid, where nothing is kept, or where it is more than is read back: then what is kept stays
+    /// as it was. What the system says.
     pub fn add(&self, record: TuneRecord) -> Result<PathBuf> {
         let path = self.path(&record.device).ok_or_else(|| {
             Error::invalid(format!("nothing is kept: {} is off or not known", config::CACHE.name))
@@ -185,7 +187,8 @@ impl TuneCache {
         };
         all.merge(record);
         // Only who holds the lock writes this draft, so one that is left over is overwritten.
-        kept::write(&path, "draft", &FILE.write(&all)?)?;
+        let bytes = FILE.write(&all).map_err(|e| e.context(path.display()))?;
+        kept::write(&path, "draft", &bytes)?;
         Ok(path)
     }
 
