@@ -3,6 +3,8 @@
 //! Whatever a driver does, the search goes on or ends with a reason: what it is asked for is asked on
 //! a thread of its own, and one that does not come back is left behind.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -147,8 +149,13 @@ impl<'a> Bed<'a> {
             let limit = self.options.compile_limit;
             let compiled = apart(limit, move || block_on(device.compile(&spec)));
             match compiled {
-                Some(result) => result.map_err(fault)?,
-                None => return Err(Fault::Out(format!("still compiles after {limit:?}"))),
+                Ok(result) => result.map_err(fault)?,
+                Err(Apart::Late) => {
+                    return Err(Fault::Out(format!("still compiles after {limit:?}")));
+                }
+                Err(Apart::Never(why)) => {
+                    return Err(Fault::Out(format!("while it was compiled, {why}")));
+                }
             }
         }
         let pool = self.runtime.pool();
@@ -258,8 +265,9 @@ impl<'a> Bed<'a> {
             Ok((completion, begin.elapsed().as_secs_f64()))
         });
         match done {
-            Some(result) => result.map_err(fault),
-            None => {
+            Ok(result) => result.map_err(fault),
+            Err(Apart::Never(why)) => Err(Fault::Out(format!("while it ran, {why}"))),
+            Err(Apart::Late) => {
                 let id = self.runtime.device().profile().id();
                 let text = format!("{id} has not answered for {limit:?}");
                 Err(Fault::Stop(Error::device_lost(text)))
@@ -276,18 +284,38 @@ fn fault(error: Error) -> Fault {
     }
 }
 
-/// What work on a thread of its own yields; `None` where it takes longer than the limit, or where
-/// it panicked.
+/// Why work on a thread of its own yields nothing.
+#[derive(Debug, PartialEq)]
+enum Apart {
+    /// It takes longer than the limit.
+    Late,
+    /// It panicked, or there was no thread; in words.
+    Never(String),
+}
+
+/// What work on a thread of its own yields.
 fn apart<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
+) -> std::result::Result<T, Apart> {
     let (give, take) = mpsc::sync_channel(1);
     let spawned = std::thread::Builder::new().name("warploom-tune".into()).spawn(move || {
+        // What a panic leaves half done is in the device, which everybody else shares as well.
+        let done = catch_unwind(AssertUnwindSafe(work));
         // Nobody listens any more where it came too late.
-        let _ = give.send(work());
+        let _ = give.send(done.map_err(|panic| Apart::Never(told(&*panic))));
     });
-    spawned.ok().and_then(|_| take.recv_timeout(limit).ok())
+    if let Err(error) = spawned {
+        return Err(Apart::Never(format!("no thread was to be had: {error}")));
+    }
+    take.recv_timeout(limit).unwrap_or(Err(Apart::Late))
+}
+
+/// A panic in words.
+fn told(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("there was a panic: {}", text.unwrap_or("of no text"))
 }
 
 /// Whether a trial wrote the numbers of another one.
@@ -314,4 +342,25 @@ pub(super) fn agree(
 pub(super) fn written(contents: &[Content]) -> Vec<(String, crate::base::DType)> {
     let named = |content: &Content| content.written.map(|dtype| (content.name.clone(), dtype));
     contents.iter().filter_map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_not_taken_for_a_timeout() {
+        let limit = Duration::from_secs(60);
+        assert_eq!(apart(limit, || 7), Ok(7));
+        let panics = |work: fn() -> u32| match apart(limit, work) {
+            Err(Apart::Never(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(panics(|| panic!("no room in {}", 3)), "there was a panic: no room in 3");
+        assert_eq!(panics(|| panic!("no room")), "there was a panic: no room");
+        let (hold, wait) = mpsc::channel::<()>();
+        let late = apart(Duration::from_millis(10), move || wait.recv());
+        assert!(matches!(late, Err(Apart::Late)), "{late:?}");
+        drop(hold);
+    }
 }
