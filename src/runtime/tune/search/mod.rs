@@ -35,14 +35,15 @@ impl Runtime {
     /// the options, about.
     ///
     /// # Errors
-    /// Unsupported, on a device that executes nothing. What candidates do wrong, and a device that
-    /// is lost by one, is in the report.
+    /// Invalid, as [`TuneOptions::check`]; unsupported, on a device that executes nothing. What
+    /// candidates do wrong, and a device that is lost by one, is in the report.
     pub fn tune(
         &self,
         tasks: &[Task],
         options: &TuneOptions,
         progress: &mut dyn FnMut(&TuneProgress),
     ) -> Result<TuneReport> {
+        options.check()?;
         let profile = self.device().profile();
         if profile.kind == DeviceKind::Null {
             let id = profile.id();
