@@ -36,6 +36,22 @@ impl Tuning {
         Tuning { mode, cache, ignored, choices }
     }
 
+    /// As a caller says it, and as the environment does where it says nothing: a variable that is
+    /// not needed is not looked at.
+    ///
+    /// # Errors
+    /// As [`TuneMode::from_env`].
+    pub(in crate::runtime) fn chosen(
+        profile: &DeviceProfile,
+        mode: Option<TuneMode>,
+        cache: Option<TuneCache>,
+        mut files: Vec<PathBuf>,
+    ) -> Result<Tuning> {
+        let mode = mode.map_or_else(TuneMode::from_env, Ok)?;
+        files.extend(files_from_env());
+        Ok(Tuning::of(profile, mode, cache.unwrap_or_else(TuneCache::of_user), &files))
+    }
+
     /// What plans take.
     pub(in crate::runtime) fn choices(&self) -> Arc<TunedChoices> {
         self.choices.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -47,7 +63,7 @@ impl Tuning {
 }
 
 /// Files of `WARPLOOM_TUNE_CACHE`.
-pub(in crate::runtime) fn files_from_env() -> Vec<PathBuf> {
+fn files_from_env() -> Vec<PathBuf> {
     let list = config::var(&config::TUNE_CACHE);
     list.map(|list| std::env::split_paths(&list).collect()).unwrap_or_default()
 }
@@ -87,7 +103,6 @@ fn gather(device: &DriverKey, cache: &TuneCache, files: &[PathBuf]) -> (TuneReco
 /// # Errors
 /// Invalid, for a value that `WARPLOOM_TUNE` does not have.
 pub fn tuned_on(profile: &DeviceProfile) -> Result<(Arc<TunedChoices>, Vec<String>)> {
-    let mode = TuneMode::from_env()?;
-    let tuning = Tuning::of(profile, mode, TuneCache::of_user(), &files_from_env());
+    let tuning = Tuning::chosen(profile, None, None, Vec::new())?;
     Ok((tuning.choices(), tuning.ignored))
 }

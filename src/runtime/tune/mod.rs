@@ -17,6 +17,6 @@ mod options;
 mod search;
 
 pub use cache::{Suspect, TuneCache, TuneRecord, TunedTask};
+pub(super) use choices::Tuning;
 pub use choices::tuned_on;
-pub(super) use choices::{Tuning, files_from_env};
 pub use options::{Dropped, Timing, TuneMode, TuneOptions, TuneProgress, TuneReport, TuneResult};
