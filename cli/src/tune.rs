@@ -56,6 +56,9 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         writeln!(out, "{object:#}")?;
     } else {
         write!(out, "{}", table(&report))?;
+        if let Some(ignored) = &report.ignored {
+            tell(&format!("what was kept before is not taken: {ignored}"));
+        }
         match (&report.not_kept, cache.path(&device)) {
             (None, Some(path)) => tell(&format!("kept in {}", path.display())),
             (why, _) => tell(&format!("not kept: {}", why.as_deref().unwrap_or("no folder"))),

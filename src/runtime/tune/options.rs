@@ -132,9 +132,17 @@ pub struct TuneReport {
     /// What ended the search before its time: a device that is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
-    /// Why what was found is not kept.
+    /// Why what was kept before is not taken: its file cannot be read. What is found is kept in its
+    /// place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignored: Option<String>,
+    /// Why what was found, or a part of it, is not on disk and lasts as long as the runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
+    /// Why candidates are not written down before they run: one that ends the process is tried
+    /// again by the next search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_journal: Option<String>,
 }
 
 /// What came of a task.

@@ -87,6 +87,8 @@ struct Search<'a> {
     journal: Option<Journal>,
     /// What is known, of before and of now.
     record: TuneRecord,
+    /// What was found and is not on disk.
+    unsaved: TuneRecord,
     report: TuneReport,
 }
 
@@ -99,12 +101,13 @@ impl<'a> Search<'a> {
             begin: Instant::now(),
             journal: None,
             record: TuneRecord::new(device.clone()),
+            unsaved: TuneRecord::new(device.clone()),
             report: TuneReport::default(),
         };
         let cache = &runtime.tuning.cache;
         match cache.read(&device) {
             Ok(found) => search.record = found.unwrap_or(search.record),
-            Err(error) => search.report.not_kept = Some(error.to_string()),
+            Err(error) => search.report.ignored = Some(error.to_string()),
         }
         if let Some(path) = cache.path(&device) {
             let dead = Journal::casualties(&path).unwrap_or_default();
@@ -115,7 +118,7 @@ impl<'a> Search<'a> {
             }
             match Journal::beside(&path) {
                 Ok(journal) => search.journal = Some(journal),
-                Err(error) => search.report.not_kept = Some(error.to_string()),
+                Err(error) => search.report.no_journal = Some(error.to_string()),
             }
         }
         search
@@ -176,12 +179,17 @@ impl<'a> Search<'a> {
     /// Adds to what is known, here and on disk.
     fn keep(&mut self, found: TuneRecord) {
         self.record.merge(found.clone());
-        let cache = &self.runtime.tuning.cache;
-        if cache.path(&found.device).is_none() {
-            self.report.not_kept = Some("no folder is known, or it is off".into());
-        } else if let Err(error) = cache.add(found) {
-            self.report.not_kept = Some(error.to_string());
+        // With what could not be written before: a disk that was full may not be any more.
+        self.unsaved.merge(found);
+        let (cache, device) = (&self.runtime.tuning.cache, &self.record.device);
+        let kept = match cache.path(device) {
+            None => Err("no folder is known, or it is off".to_string()),
+            Some(_) => cache.add(self.unsaved.clone()).map_err(|error| error.to_string()),
+        };
+        if kept.is_ok() {
+            self.unsaved = TuneRecord::new(device.clone());
         }
+        self.report.not_kept = kept.err();
     }
 
     /// # Errors
