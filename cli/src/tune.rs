@@ -187,13 +187,20 @@ fn table(report: &TuneReport) -> String {
         report.measured,
         report.known
     );
+    if report.unmeasured > 0 {
+        let _ = writeln!(
+            text,
+            "{} could not be measured before, and were not tried: --again does",
+            report.unmeasured
+        );
+    }
     text
 }
 
 /// Seconds before and after, and the choice in words.
 fn speed(result: &TuneResult) -> (f64, f64, String) {
     let Some(tuned) = &result.tuned else {
-        let why = result.dropped.last().map(|dropped| dropped.why.as_str()).unwrap_or_default();
+        let why = result.unmeasured.as_deref().unwrap_or_default();
         return (0.0, 0.0, format!("not measured: {why}"));
     };
     let same = tuned.engine == tuned.against && result.ratio >= 1.0;
@@ -228,6 +235,7 @@ mod tests {
             shapes: "f32[1, 2] -> f32[1, 2]".into(),
             count: 3,
             tuned: Some(tuned.clone()),
+            unmeasured: None,
             ratio: 0.5,
             measured: 4,
             dropped: vec![Dropped {
@@ -246,15 +254,15 @@ mod tests {
             dropped: Vec::new(),
             ..won.clone()
         };
-        let why = "out of memory".to_string();
         let lost = TuneResult {
             label: "head".into(),
             tuned: None,
-            dropped: vec![Dropped { why, ..won.dropped[0].clone() }],
+            unmeasured: Some("out of memory".into()),
             ..stays.clone()
         };
         let report = TuneReport {
             known: 2,
+            unmeasured: 1,
             measured: 9,
             results: vec![won, stays, lost],
             ..TuneReport::default()
@@ -267,6 +275,7 @@ mod tests {
             "head                       1x        0.0 us ->       0.0 us  not measured: out of memory",
             "together 80.0 us -> 50.0 us (37.5 % less)",
             "3 tasks measured with 9 candidates, 2 known before",
+            "1 could not be measured before, and were not tried: --again does",
         ] {
             assert!(text.lines().any(|l| l == line), "{line:?} in\n{text}");
         }

@@ -34,7 +34,7 @@ pub(crate) struct TuneArgs {
     /// Seconds of the search, about
     #[arg(long, value_name = "N", default_value = "120", value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Measure also what is known
+    /// Measure also what is known, or could not be measured before
     #[arg(long)]
     pub(crate) again: bool,
     /// Write what is known of the device to a file as well

@@ -35,7 +35,7 @@ pub use run::{RunOptions, run_graph, run_plan};
 pub use select::{DetectedDevice, Detection};
 pub use tune::{
     Dropped, Suspect, Timing, TuneCache, TuneMode, TuneOptions, TuneProgress, TuneRecord,
-    TuneReport, TuneResult, TunedTask, tuned_on,
+    TuneReport, TuneResult, TunedTask, UnmeasuredTask, tuned_on,
 };
 
 use tune::Tuning;

@@ -32,6 +32,9 @@ pub struct TuneRecord {
     pub device: DriverKey,
     /// For each task the best.
     pub tasks: BTreeMap<TaskKey, TunedTask>,
+    /// Tasks that could not be measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unmeasured: BTreeMap<TaskKey, UnmeasuredTask>,
     /// Ways of executing a task that ended the process or never came back.
     pub avoid: Vec<Suspect>,
 }
@@ -47,6 +50,21 @@ pub struct TunedTask {
     pub date: String,
     /// The best engine.
     pub tuned: Tuned,
+}
+
+/// A task that could not be measured: it is not tried again until its engines are others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnmeasuredTask {
+    /// What it was called where it was met.
+    pub label: String,
+    /// Its operands and result.
+    pub shapes: String,
+    /// When it was tried, as `YYYY-MM-DD` in UTC.
+    pub date: String,
+    /// Why it could not be.
+    pub why: String,
+    /// The engines that execute it, with their [`Engine::version`](crate::engine::Engine::version).
+    pub engines: BTreeMap<EngineId, u32>,
 }
 
 /// A way of executing a task that is not tried again.
@@ -66,7 +84,8 @@ impl TuneRecord {
     /// Nothing about a device yet.
     pub fn new(device: DriverKey) -> TuneRecord {
         let version = VERSION.to_string();
-        TuneRecord { version, device, tasks: BTreeMap::new(), avoid: Vec::new() }
+        let (tasks, unmeasured) = (BTreeMap::new(), BTreeMap::new());
+        TuneRecord { version, device, tasks, unmeasured, avoid: Vec::new() }
     }
 
     /// What plans take.
@@ -78,7 +97,9 @@ impl TuneRecord {
     /// Takes what another record of the device says, in the place of what this one says of the same
     /// tasks.
     pub fn merge(&mut self, newer: TuneRecord) {
+        self.unmeasured.retain(|key, _| !newer.tasks.contains_key(key));
         self.tasks.extend(newer.tasks);
+        self.unmeasured.extend(newer.unmeasured);
         for suspect in newer.avoid {
             if !self.avoids(&suspect.task, &suspect.engine, &suspect.knobs) {
                 self.avoid.push(suspect);

@@ -1,12 +1,13 @@
 //! The measured choices that a runtime's plans take.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::cache::{TuneCache, TuneRecord};
+use super::cache::{TuneCache, TuneRecord, UnmeasuredTask};
 use super::options::TuneMode;
 use crate::config;
-use crate::engine::{DriverKey, TunedChoices};
+use crate::engine::{DriverKey, EngineId, TaskKey, TunedChoices};
 use crate::error::Result;
 use crate::provider::DeviceProfile;
 
@@ -17,6 +18,8 @@ pub(in crate::runtime) struct Tuning {
     /// Files that are there and ignored, and why.
     pub(in crate::runtime) ignored: Vec<String>,
     choices: RwLock<Arc<TunedChoices>>,
+    /// Tasks that could not be measured.
+    unmeasured: RwLock<BTreeMap<TaskKey, UnmeasuredTask>>,
 }
 
 impl Tuning {
@@ -33,7 +36,8 @@ impl Tuning {
             TuneMode::Cached | TuneMode::Search => gather(&device, &cache, files),
         };
         let choices = RwLock::new(Arc::new(record.choices()));
-        Tuning { mode, cache, ignored, choices }
+        let unmeasured = RwLock::new(record.unmeasured);
+        Tuning { mode, cache, ignored, choices, unmeasured }
     }
 
     /// As a caller says it, and as the environment does where it says nothing: a variable that is
@@ -55,6 +59,22 @@ impl Tuning {
     /// What plans take.
     pub(in crate::runtime) fn choices(&self) -> Arc<TunedChoices> {
         self.choices.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a task was tried with these engines, in these versions, and could not be measured.
+    pub(in crate::runtime) fn is_unmeasured(
+        &self,
+        task: &TaskKey,
+        engines: &BTreeMap<EngineId, u32>,
+    ) -> bool {
+        let known = self.unmeasured.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(task).is_some_and(|known| known.engines == *engines)
+    }
+
+    /// Notes what could not be measured.
+    pub(in crate::runtime) fn set_unmeasured(&self, task: TaskKey, what: UnmeasuredTask) {
+        let mut known = self.unmeasured.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(task, what);
     }
 
     pub(in crate::runtime) fn set(&self, choices: TunedChoices) {

@@ -60,7 +60,7 @@ pub struct TuneOptions {
     pub engines: usize,
     /// Candidates of one task, at most, the estimate's choice among them.
     pub candidates: usize,
-    /// Whether tasks that were measured before are measured again.
+    /// Whether tasks that were measured before, or could not be, are measured again.
     pub again: bool,
 }
 
@@ -125,7 +125,9 @@ pub struct TuneProgress<'a> {
 pub struct TuneReport {
     /// Tasks that were measured before, and not again.
     pub known: usize,
-    /// Those that were measured, in their order.
+    /// Those that could not be measured before, and were not tried again.
+    pub unmeasured: usize,
+    /// Those that were measured or tried, in their order.
     pub results: Vec<TuneResult>,
     /// Candidates that ran.
     pub measured: usize,
@@ -158,6 +160,9 @@ pub struct TuneResult {
     pub count: usize,
     /// The best; `None` where nothing could be measured.
     pub tuned: Option<Tuned>,
+    /// Why nothing could be measured, where that is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unmeasured: Option<String>,
     /// Times what the estimate's choice takes, the median over rounds of both; 1 where that is the
     /// best.
     pub ratio: f64,

@@ -4,6 +4,7 @@
 //! a thread of its own, and one that does not come back is left behind.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -45,6 +46,8 @@ pub(super) struct Bed<'a> {
     /// By tensor, then by copy.
     buffers: Vec<Vec<PooledBuffer>>,
     copies: usize,
+    /// Whether something was out for lack of memory.
+    short: Cell<bool>,
 }
 
 /// Prepared work, given back when dropped.
@@ -83,7 +86,8 @@ impl<'a> Bed<'a> {
         let wanted = options.rotate_bytes.div_ceil(resident.max(1)).clamp(1, MOST_COPIES);
         let mut copies = if resident == 0 { 1 } else { wanted as usize };
         loop {
-            let mut bed = Bed { runtime, task, options, buffers: Vec::new(), copies };
+            let (buffers, short) = (Vec::new(), Cell::new(false));
+            let mut bed = Bed { runtime, task, options, buffers, copies, short };
             match bed.allocate(positive) {
                 Ok(()) => return Ok(bed),
                 Err(error) if error.is_out_of_memory() && copies > 1 => copies = 1,
@@ -149,7 +153,7 @@ impl<'a> Bed<'a> {
             let limit = self.options.compile_limit;
             let compiled = apart(limit, move || block_on(device.compile(&spec)));
             match compiled {
-                Ok(result) => result.map_err(fault)?,
+                Ok(result) => result.map_err(|e| self.fault(e))?,
                 Err(Apart::Late) => {
                     return Err(Fault::Out(format!("still compiles after {limit:?}")));
                 }
@@ -161,17 +165,17 @@ impl<'a> Bed<'a> {
         let pool = self.runtime.pool();
         let temps = trial.tensors[trial.own()..].iter();
         let temps = temps.map(|tensor| pool.take(tensor.bytes, Usage::Working));
-        let temps: Vec<PooledBuffer> = temps.collect::<Result<_>>().map_err(fault)?;
+        let temps: Vec<PooledBuffer> = temps.collect::<Result<_>>().map_err(|e| self.fault(e))?;
         let mut runner = Runner { trial, temps, batch: None, runs: 1 };
-        let once = self.prepare(&runner, &recording, &places).map_err(fault)?;
+        let once = self.prepare(&runner, &recording, &places).map_err(|e| self.fault(e))?;
         let (downloads, tensors) = Trial::downloads(&self.task.contents);
         let slots: Vec<_> = tensors.iter().map(|i| Some(self.buffers[*i][0].range())).collect();
         let device = self.runtime.device().clone();
-        let id = device.prepare(&downloads, &slots).map_err(fault)?;
+        let id = device.prepare(&downloads, &slots).map_err(|e| self.fault(e))?;
         let downloads = Prepared { device, id };
         let mut results = Vec::new();
         for point in &self.task.points {
-            self.restore(positive).map_err(fault)?;
+            self.restore(positive).map_err(|e| self.fault(e))?;
             let (_, seconds) = self.submit(&once, point)?;
             if seconds > limit.as_secs_f64() {
                 return Err(Fault::Out(format!(
@@ -191,8 +195,22 @@ impl<'a> Bed<'a> {
             let rotation = (self.copies, runner.runs);
             runner.trial.recording(&self.task.contents, rotation, self.stamps())
         };
-        runner.batch = Some(self.prepare(&runner, &recording, &places).map_err(fault)?);
+        runner.batch = Some(self.prepare(&runner, &recording, &places).map_err(|e| self.fault(e))?);
         Ok((runner, results))
+    }
+
+    /// Whether anything was out for lack of memory.
+    pub(super) fn was_short(&self) -> bool {
+        self.short.get()
+    }
+
+    /// Whose fault an error is: a device that is lost is lost for all.
+    fn fault(&self, error: Error) -> Fault {
+        self.short.set(self.short.get() || error.is_out_of_memory());
+        match error.is_device_lost() {
+            true => Fault::Stop(error),
+            false => Fault::Out(error.to_string()),
+        }
     }
 
     fn stamps(&self) -> bool {
@@ -265,7 +283,7 @@ impl<'a> Bed<'a> {
             Ok((completion, begin.elapsed().as_secs_f64()))
         });
         match done {
-            Ok(result) => result.map_err(fault),
+            Ok(result) => result.map_err(|e| self.fault(e)),
             Err(Apart::Never(why)) => Err(Fault::Out(format!("while it ran, {why}"))),
             Err(Apart::Late) => {
                 let id = self.runtime.device().profile().id();
@@ -273,14 +291,6 @@ impl<'a> Bed<'a> {
                 Err(Fault::Stop(Error::device_lost(text)))
             }
         }
-    }
-}
-
-/// Whose fault an error is: a device that is lost is lost for all.
-fn fault(error: Error) -> Fault {
-    match error.is_device_lost() {
-        true => Fault::Stop(error),
-        false => Fault::Out(error.to_string()),
     }
 }
 
