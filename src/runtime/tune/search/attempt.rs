@@ -240,7 +240,7 @@ impl Attempt<'_, '_> {
         });
         if let Err(Fault::Stop(error)) = &lanes {
             let suspect = self.suspect(&field[at].0, error.to_string());
-            self.search.avoid(suspect);
+            self.search.blame(suspect);
         }
         lanes
     }
@@ -267,8 +267,14 @@ impl Attempt<'_, '_> {
         if let Some(journal) = &mut self.search.journal {
             journal.clear();
         }
-        if let Err(Fault::Stop(error)) = &checked {
-            self.search.avoid(Suspect { why: error.to_string(), ..suspect });
+        match &checked {
+            Err(Fault::Stop(error)) => {
+                self.search.blame(Suspect { why: error.to_string(), ..suspect });
+            }
+            Err(Fault::Out(why)) if self.bed.left_behind() => {
+                self.search.left.push(Suspect { why: why.clone(), ..suspect });
+            }
+            _ => {}
         }
         checked
     }

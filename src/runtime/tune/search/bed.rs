@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::memory::PooledBuffer;
 use crate::plan::{Content, Task, Trial};
 use crate::provider::{
-    Args, BufferRange, Completion, Device, DeviceKind, PreparedId, Resource, Usage,
+    Args, BufferRange, Completion, Device, DeviceKind, PreparedId, Recording, Resource, Usage,
 };
 use crate::runtime::Runtime;
 use crate::runtime::tune::TuneOptions;
@@ -48,6 +48,8 @@ pub(super) struct Bed<'a> {
     copies: usize,
     /// Whether something was out for lack of memory.
     short: Cell<bool>,
+    /// Whether a thread that still compiles was left behind.
+    left: Cell<bool>,
 }
 
 /// Prepared work, given back when dropped.
@@ -86,8 +88,8 @@ impl<'a> Bed<'a> {
         let wanted = options.rotate_bytes.div_ceil(resident.max(1)).clamp(1, MOST_COPIES);
         let mut copies = if resident == 0 { 1 } else { wanted as usize };
         loop {
-            let (buffers, short) = (Vec::new(), Cell::new(false));
-            let mut bed = Bed { runtime, task, options, buffers, copies, short };
+            let (buffers, [short, left]) = (Vec::new(), [const { Cell::new(false) }; 2]);
+            let mut bed = Bed { runtime, task, options, buffers, copies, short, left };
             match bed.allocate(positive) {
                 Ok(()) => return Ok(bed),
                 Err(error) if error.is_out_of_memory() && copies > 1 => copies = 1,
@@ -155,6 +157,7 @@ impl<'a> Bed<'a> {
             match compiled {
                 Ok(result) => result.map_err(|e| self.fault(e))?,
                 Err(Apart::Late) => {
+                    self.left.set(true);
                     return Err(Fault::Out(format!("still compiles after {limit:?}")));
                 }
                 Err(Apart::Never(why)) => {
@@ -167,7 +170,8 @@ impl<'a> Bed<'a> {
         let temps = temps.map(|tensor| pool.take(tensor.bytes, Usage::Working));
         let temps: Vec<PooledBuffer> = temps.collect::<Result<_>>().map_err(|e| self.fault(e))?;
         let mut runner = Runner { trial, temps, batch: None, runs: 1 };
-        let once = self.prepare(&runner, &recording, &places).map_err(|e| self.fault(e))?;
+        let steps = recording.dispatches();
+        let once = self.prepare(&runner, recording, &places)?;
         let (downloads, tensors) = Trial::downloads(&self.task.contents);
         let slots: Vec<_> = tensors.iter().map(|i| Some(self.buffers[*i][0].range())).collect();
         let device = self.runtime.device().clone();
@@ -186,7 +190,7 @@ impl<'a> Bed<'a> {
         }
         // How long a run takes behind another, for the size of a batch.
         let (_, seconds) = self.submit(&once, &self.task.points[0])?;
-        let steps = recording.dispatches().max(1);
+        let steps = steps.max(1);
         let most = (MOST_LAUNCHES / steps).max(1);
         let runs = |time: f64| (time / seconds.max(1e-7)) as usize;
         let wanted = runs(BATCH).max(self.copies).min(runs(LONGEST));
@@ -195,13 +199,18 @@ impl<'a> Bed<'a> {
             let rotation = (self.copies, runner.runs);
             runner.trial.recording(&self.task.contents, rotation, self.stamps())
         };
-        runner.batch = Some(self.prepare(&runner, &recording, &places).map_err(|e| self.fault(e))?);
+        runner.batch = Some(self.prepare(&runner, recording, &places)?);
         Ok((runner, results))
     }
 
     /// Whether anything was out for lack of memory.
     pub(super) fn was_short(&self) -> bool {
         self.short.get()
+    }
+
+    /// Whether a thread that still compiles was left behind since this was asked.
+    pub(super) fn left_behind(&self) -> bool {
+        self.left.take()
     }
 
     /// Whose fault an error is: a device that is lost is lost for all.
@@ -217,13 +226,13 @@ impl<'a> Bed<'a> {
         self.runtime.device().profile().has_timestamps
     }
 
-    /// Prepares a recording of a trial over this memory.
+    /// Prepares a recording of a trial over this memory, for as long as it may compile.
     fn prepare(
         &self,
         runner: &Runner,
-        recording: &crate::provider::Recording,
+        recording: Recording,
         places: &[(usize, usize)],
-    ) -> Result<Prepared> {
+    ) -> Raced<Prepared> {
         let own = runner.trial.own();
         let range = |(tensor, copy): &(usize, usize)| match tensor.checked_sub(own) {
             Some(temp) => runner.temps[temp].range(),
@@ -231,8 +240,10 @@ impl<'a> Bed<'a> {
         };
         let slots: Vec<_> = places.iter().map(|place| Some(range(place))).collect();
         let device = self.runtime.device().clone();
-        let id = device.prepare(recording, &slots)?;
-        Ok(Prepared { device, id })
+        self.asked(self.options.compile_limit, "it was prepared", move || {
+            let id = device.prepare(&recording, &slots)?;
+            Ok(Prepared { device, id })
+        })
     }
 
     /// Seconds of one run of a batch at each point: by the device's clock where it has one.
@@ -276,15 +287,24 @@ impl<'a> Bed<'a> {
         let (device, id) = (self.runtime.device().clone(), work.id);
         let args = Args { symbols: point.clone(), ..Args::default() };
         let limit = self.options.hang_limit;
-        let done = apart(limit, move || {
+        self.asked(limit, "it ran", move || {
             let begin = Instant::now();
             let ticket = device.submit(&[(id, args)])?;
             let completion = block_on(device.wait(ticket))?;
             Ok((completion, begin.elapsed().as_secs_f64()))
-        });
-        match done {
+        })
+    }
+
+    /// What the device answers; one that does not in this time is lost.
+    fn asked<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        while_what: &str,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Raced<T> {
+        match apart(limit, work) {
             Ok(result) => result.map_err(|e| self.fault(e)),
-            Err(Apart::Never(why)) => Err(Fault::Out(format!("while it ran, {why}"))),
+            Err(Apart::Never(why)) => Err(Fault::Out(format!("while {while_what}, {why}"))),
             Err(Apart::Late) => {
                 let id = self.runtime.device().profile().id();
                 let text = format!("{id} has not answered for {limit:?}");

@@ -88,6 +88,8 @@ struct Search<'a> {
     journal: Option<Journal>,
     /// What is known, of before and of now.
     record: TuneRecord,
+    /// Ways that still compiled when their time was up, on threads that were left behind.
+    left: Vec<Suspect>,
     /// What was found and is not on disk.
     unsaved: TuneRecord,
     report: TuneReport,
@@ -102,6 +104,7 @@ impl<'a> Search<'a> {
             begin: Instant::now(),
             journal: None,
             record: TuneRecord::new(device.clone()),
+            left: Vec::new(),
             unsaved: TuneRecord::new(device.clone()),
             report: TuneReport::default(),
         };
@@ -200,10 +203,14 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Keeps that a way of executing a task is not to be tried again.
-    fn avoid(&mut self, suspect: Suspect) {
+    /// Keeps what the device may have been lost by, not to be tried again: what still compiles on a
+    /// thread that was left behind, and only where there is no such thing what it was asked for.
+    fn blame(&mut self, suspect: Suspect) {
         let mut more = TuneRecord::new(self.record.device.clone());
-        more.avoid.push(suspect);
+        more.avoid = std::mem::take(&mut self.left);
+        if more.avoid.is_empty() {
+            more.avoid.push(suspect);
+        }
         self.keep(more);
     }
 
