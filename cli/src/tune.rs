@@ -11,7 +11,9 @@ use std::io::Write;
 use warploom::base::{DType, ShapeClass};
 use warploom::engine::DriverKey;
 use warploom::ir::{self, Graph};
-use warploom::llm::{CacheShape, Model, PAST, Run, Session, Wanted, class_of};
+use warploom::llm::{
+    BASE, CacheShape, MAX_SEQUENCES, Model, PAST, Run, Session, Wanted, class_of, class_of_each,
+};
 use warploom::plan::{Task, tasks};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{Runtime, TuneCache, TuneMode, TuneOptions, TuneReport, TuneResult};
@@ -77,7 +79,8 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// The tasks of every plan that a session of one sequence makes for these classes, each once.
+/// The tasks of every plan that a session of so many sequences makes for these classes, each once;
+/// of runs over several sequences, that of all of them.
 fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Result<Vec<Task>> {
     let profile = runtime.device().profile();
     let trained = model.config().context;
@@ -85,31 +88,51 @@ fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Resul
     if context == 0 || context > trained {
         bail!("a context of {context} positions, the model was trained for 1 to {trained}");
     }
+    if args.sequences > MAX_SEQUENCES {
+        bail!("{} sequences, a session has 1 to {MAX_SEQUENCES}", args.sequences);
+    }
     let mode = args.compute.unwrap_or_else(|| Session::default_mode(profile));
     let dtype: DType = args.cache.unwrap_or(Session::default_cache(mode));
-    let cache = CacheShape { sequences: 1, context, dtype };
+    let sequences = args.sequences;
+    let cache = CacheShape { sequences, context, dtype };
     let graph = |run, wanted| -> anyhow::Result<Graph> {
         Ok(ir::computing_in(&model.graph_of(cache, run, wanted)?, mode)?)
     };
-    let mut all: Vec<Task> = Vec::new();
+    // Where a sequence of several begins in the cache, as a session says it.
+    let placed = |class: ShapeClass| match sequences {
+        1 => class,
+        count => class.with(BASE, 0, ((count - 1) * context) as u64),
+    };
+    let mut plans = Vec::new();
     for class in &args.classes {
-        let tokens = class.tokens().min(context);
-        let mut plans = vec![
-            (graph(Run::One, Wanted::Token)?, class_of(tokens, context)?),
-            (graph(Run::One, Wanted::Logits)?, class_of(tokens, context)?),
-        ];
+        let of_tokens = placed(class_of(class.tokens().min(context), context)?);
+        let mut wanted = vec![Wanted::Token, Wanted::Logits];
         match class {
             Class::Decode => {
-                let ahead = ShapeClass::new().with(PAST, 0, context as u64);
+                let ahead = placed(ShapeClass::new().with(PAST, 0, context as u64));
                 plans.push((graph(Run::Ahead, Wanted::Token)?, ahead));
             }
-            _ => plans.push((graph(Run::One, Wanted::Cache)?, class_of(tokens, context)?)),
+            _ => wanted.push(Wanted::Cache),
         }
-        for (graph, class) in plans {
-            for task in tasks(&graph, &class, profile, &runtime.plan_options())? {
-                if !all.iter().any(|known| known.key == task.key) {
-                    all.push(task);
-                }
+        for wanted in wanted {
+            plans.push((graph(Run::One, wanted)?, of_tokens.clone()));
+        }
+        if *class == Class::Decode && sequences > 1 {
+            let each = class_of_each(sequences)?;
+            for (run, wanted) in [
+                (Run::Each, Wanted::Token),
+                (Run::Each, Wanted::Logits),
+                (Run::EachAhead, Wanted::Token),
+            ] {
+                plans.push((graph(run, wanted)?, each.clone()));
+            }
+        }
+    }
+    let mut all: Vec<Task> = Vec::new();
+    for (graph, class) in plans {
+        for task in tasks(&graph, &class, profile, &runtime.plan_options())? {
+            if !all.iter().any(|known| known.key == task.key) {
+                all.push(task);
             }
         }
     }
