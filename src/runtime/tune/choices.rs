@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::provider::DeviceProfile;
 
 /// What a runtime knows of measurements.
+#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "nothing is searched in a browser"))]
 pub(in crate::runtime) struct Tuning {
     pub(in crate::runtime) mode: TuneMode,
     pub(in crate::runtime) cache: TuneCache,
@@ -61,6 +62,13 @@ impl Tuning {
         self.choices.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    pub(in crate::runtime) fn set(&self, choices: TunedChoices) {
+        *self.choices.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(choices);
+    }
+}
+
+#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "nothing is searched in a browser"))]
+impl Tuning {
     /// Whether a task was tried with these engines, in these versions, and could not be measured.
     pub(in crate::runtime) fn is_unmeasured(
         &self,
@@ -75,10 +83,6 @@ impl Tuning {
     pub(in crate::runtime) fn set_unmeasured(&self, task: TaskKey, what: UnmeasuredTask) {
         let mut known = self.unmeasured.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(task, what);
-    }
-
-    pub(in crate::runtime) fn set(&self, choices: TunedChoices) {
-        *self.choices.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(choices);
     }
 }
 
