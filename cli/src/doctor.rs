@@ -27,7 +27,8 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     if !args.json {
         tell(&runtime.startup_line());
     }
-    let limits = Limits { seconds: args.seconds, cases: args.cases };
+    let (seconds, first_seconds) = (args.seconds, args.first_seconds);
+    let limits = Limits { seconds, first_seconds, cases: args.cases };
     let found = {
         let template = "examining {bar:30} {pos}/{len} engines, {msg}";
         let progress = Progress::of(args.json, template);
@@ -108,6 +109,8 @@ fn object(
         "date": findings.date,
         "device": { "id": profile.id(), "profile": profile },
         "seconds": found.seconds,
+        "complete": found.left_out.is_empty(),
+        "left_out": found.left_out,
         "right": found.engines.iter().all(|e| e.finding.complaint().is_none()),
         "engines": found.engines,
         "blocked": findings.wrong,
@@ -168,13 +171,23 @@ fn table(runtime: &Runtime, found: &Examination, all: bool) -> String {
             let _ = writeln!(text, "{engine:width$}  {line}");
         }
     }
+    let left_out = found.left_out.len();
     let wrong = found.engines.len() - right - unknown;
     let _ = writeln!(
         text,
-        "{right} engines are right in {cases} cases ({numbers} numbers), {wrong} wrong, {unknown} \
+        "{right} engines are right in {cases} cases ({numbers} numbers), {wrong} wrong, {} \
          not for this device or met by no case; {:.1} s",
+        unknown - left_out,
         found.seconds
     );
+    if left_out > 0 {
+        let of = right + wrong + left_out;
+        let _ = writeln!(
+            text,
+            "IN PART  {left_out} of {of} engines had no case before the time was up, which \
+             --first-seconds sets; --all lists them"
+        );
+    }
     text
 }
 
@@ -209,6 +222,7 @@ mod tests {
                 engine("a.sum", right),
                 engine("a.max", Finding::NotExamined { why }),
             ],
+            left_out: Vec::new(),
             seconds: 1.25,
         };
         let text = table(&runtime, &found, false);
@@ -226,10 +240,20 @@ mod tests {
         );
         assert!(all.contains("a.max        not met  the device has no subgroups"), "{all}");
 
+        let part = Examination { left_out: vec![EngineId::new("a.max")], ..found.clone() };
+        let text = table(&runtime, &part, false);
+        for line in [
+            "1 engines are right in 2 cases (70 numbers), 2 wrong, 0 not for this device or met by no case; 1.2 s",
+            "IN PART  1 of 4 engines had no case before the time was up, which --first-seconds sets; --all lists them",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{text}");
+        }
+
         let findings = found.findings(None);
         let object = object(&runtime, &found, &findings, &[], None);
         assert_eq!((&object["right"], &object["engines"][0]["index"]), (&false.into(), &3.into()));
         assert_eq!(object["engines"][0]["finding"], "wrong");
+        assert_eq!(object["complete"], true);
         assert_eq!(object["blocked"].as_array().unwrap().len(), 2);
         let mended_now = Findings::new(found.device.clone(), findings.wrong[1..].to_vec());
         assert_eq!(mended(Some(&findings), &mended_now), ["a.rope"]);

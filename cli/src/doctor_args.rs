@@ -17,9 +17,13 @@ pub(crate) struct DoctorArgs {
     /// Device: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Seconds after which no engine gets another case; each gets its first
+    /// Seconds after which no engine gets another case
     #[arg(long, value_name = "N", default_value = "10", value_parser = seconds)]
     pub(crate) seconds: f64,
+    /// Seconds after which none gets its first either, and is told as left out (at least those of
+    /// --seconds)
+    #[arg(long, value_name = "N", default_value = "16", value_parser = seconds)]
+    pub(crate) first_seconds: f64,
     /// Cases of one engine, at most
     #[arg(long, value_name = "N", default_value = "8", value_parser = crate::args::at_least_one)]
     pub(crate) cases: usize,

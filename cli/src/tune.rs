@@ -11,7 +11,9 @@ use std::io::Write;
 use warploom::base::{DType, ShapeClass};
 use warploom::engine::DriverKey;
 use warploom::ir::{self, Graph};
-use warploom::llm::{CacheShape, Model, PAST, Run, Session, Wanted, class_of};
+use warploom::llm::{
+    BASE, CacheShape, MAX_SEQUENCES, Model, PAST, Run, Session, Wanted, class_of, class_of_each,
+};
 use warploom::plan::{Task, tasks};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{Runtime, TuneCache, TuneMode, TuneOptions, TuneReport, TuneResult};
@@ -56,6 +58,9 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         writeln!(out, "{object:#}")?;
     } else {
         write!(out, "{}", table(&report))?;
+        if let Some(ignored) = &report.ignored {
+            tell(&format!("what was kept before is not taken: {ignored}"));
+        }
         match (&report.not_kept, cache.path(&device)) {
             (None, Some(path)) => tell(&format!("kept in {}", path.display())),
             (why, _) => tell(&format!("not kept: {}", why.as_deref().unwrap_or("no folder"))),
@@ -74,7 +79,8 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// The tasks of every plan that a session of one sequence makes for these classes, each once.
+/// The tasks of every plan that a session of so many sequences makes for these classes, each once;
+/// of runs over several sequences, that of all of them.
 fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Result<Vec<Task>> {
     let profile = runtime.device().profile();
     let trained = model.config().context;
@@ -82,31 +88,51 @@ fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Resul
     if context == 0 || context > trained {
         bail!("a context of {context} positions, the model was trained for 1 to {trained}");
     }
+    if args.sequences > MAX_SEQUENCES {
+        bail!("{} sequences, a session has 1 to {MAX_SEQUENCES}", args.sequences);
+    }
     let mode = args.compute.unwrap_or_else(|| Session::default_mode(profile));
     let dtype: DType = args.cache.unwrap_or(Session::default_cache(mode));
-    let cache = CacheShape { sequences: 1, context, dtype };
+    let sequences = args.sequences;
+    let cache = CacheShape { sequences, context, dtype };
     let graph = |run, wanted| -> anyhow::Result<Graph> {
         Ok(ir::computing_in(&model.graph_of(cache, run, wanted)?, mode)?)
     };
-    let mut all: Vec<Task> = Vec::new();
+    // Where a sequence of several begins in the cache, as a session says it.
+    let placed = |class: ShapeClass| match sequences {
+        1 => class,
+        count => class.with(BASE, 0, ((count - 1) * context) as u64),
+    };
+    let mut plans = Vec::new();
     for class in &args.classes {
-        let tokens = class.tokens().min(context);
-        let mut plans = vec![
-            (graph(Run::One, Wanted::Token)?, class_of(tokens, context)?),
-            (graph(Run::One, Wanted::Logits)?, class_of(tokens, context)?),
-        ];
+        let of_tokens = placed(class_of(class.tokens().min(context), context)?);
+        let mut wanted = vec![Wanted::Token, Wanted::Logits];
         match class {
             Class::Decode => {
-                let ahead = ShapeClass::new().with(PAST, 0, context as u64);
+                let ahead = placed(ShapeClass::new().with(PAST, 0, context as u64));
                 plans.push((graph(Run::Ahead, Wanted::Token)?, ahead));
             }
-            _ => plans.push((graph(Run::One, Wanted::Cache)?, class_of(tokens, context)?)),
+            _ => wanted.push(Wanted::Cache),
         }
-        for (graph, class) in plans {
-            for task in tasks(&graph, &class, profile, &runtime.plan_options())? {
-                if !all.iter().any(|known| known.key == task.key) {
-                    all.push(task);
-                }
+        for wanted in wanted {
+            plans.push((graph(Run::One, wanted)?, of_tokens.clone()));
+        }
+        if *class == Class::Decode && sequences > 1 {
+            let each = class_of_each(sequences)?;
+            for (run, wanted) in [
+                (Run::Each, Wanted::Token),
+                (Run::Each, Wanted::Logits),
+                (Run::EachAhead, Wanted::Token),
+            ] {
+                plans.push((graph(run, wanted)?, each.clone()));
+            }
+        }
+    }
+    let mut all: Vec<Task> = Vec::new();
+    for (graph, class) in plans {
+        for task in tasks(&graph, &class, profile, &runtime.plan_options())? {
+            if !all.iter().any(|known| known.key == task.key) {
+                all.push(task);
             }
         }
     }
@@ -184,13 +210,20 @@ fn table(report: &TuneReport) -> String {
         report.measured,
         report.known
     );
+    if report.unmeasured > 0 {
+        let _ = writeln!(
+            text,
+            "{} could not be measured before, and were not tried: --again does",
+            report.unmeasured
+        );
+    }
     text
 }
 
 /// Seconds before and after, and the choice in words.
 fn speed(result: &TuneResult) -> (f64, f64, String) {
     let Some(tuned) = &result.tuned else {
-        let why = result.dropped.last().map(|dropped| dropped.why.as_str()).unwrap_or_default();
+        let why = result.unmeasured.as_deref().unwrap_or_default();
         return (0.0, 0.0, format!("not measured: {why}"));
     };
     let same = tuned.engine == tuned.against && result.ratio >= 1.0;
@@ -225,6 +258,7 @@ mod tests {
             shapes: "f32[1, 2] -> f32[1, 2]".into(),
             count: 3,
             tuned: Some(tuned.clone()),
+            unmeasured: None,
             ratio: 0.5,
             measured: 4,
             dropped: vec![Dropped {
@@ -243,15 +277,15 @@ mod tests {
             dropped: Vec::new(),
             ..won.clone()
         };
-        let why = "out of memory".to_string();
         let lost = TuneResult {
             label: "head".into(),
             tuned: None,
-            dropped: vec![Dropped { why, ..won.dropped[0].clone() }],
+            unmeasured: Some("out of memory".into()),
             ..stays.clone()
         };
         let report = TuneReport {
             known: 2,
+            unmeasured: 1,
             measured: 9,
             results: vec![won, stays, lost],
             ..TuneReport::default()
@@ -264,6 +298,7 @@ mod tests {
             "head                       1x        0.0 us ->       0.0 us  not measured: out of memory",
             "together 80.0 us -> 50.0 us (37.5 % less)",
             "3 tasks measured with 9 candidates, 2 known before",
+            "1 could not be measured before, and were not tried: --again does",
         ] {
             assert!(text.lines().any(|l| l == line), "{line:?} in\n{text}");
         }

@@ -10,6 +10,7 @@ use warploom::base::DType;
 Examples:
   warploom tune model.gguf
   warploom tune org/name:Q4_K_M --device webgpu:0 --classes decode,few,short,prefill
+  warploom tune model.gguf --sequences 8                # for `serve`: 8 answers at once
   warploom tune model.gguf --seconds 600 --again        # a long look, also at what is known
   warploom tune model.gguf --output mine.tune           # to ship: WARPLOOM_TUNE_CACHE=mine.tune
   warploom tune model.gguf --json > report.json
@@ -31,17 +32,21 @@ pub(crate) struct TuneArgs {
     /// Lengths of runs, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "decode,prefill")]
     pub(crate) classes: Vec<Class>,
+    /// Sequences of the session: with more than one, `decode` is also a token of each of so many in
+    /// one run
+    #[arg(long, value_name = "N", default_value = "1", value_parser = crate::args::at_least_one)]
+    pub(crate) sequences: usize,
     /// Seconds of the search, about
     #[arg(long, value_name = "N", default_value = "120", value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Measure also what is known
+    /// Measure also what is known, or could not be measured before
     #[arg(long)]
     pub(crate) again: bool,
     /// Write what is known of the device to a file as well
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Forget what is known of the device, and measure nothing
-    #[arg(long, conflicts_with_all = ["model", "output", "again"])]
+    #[arg(long, conflicts_with_all = ["model", "output", "again", "sequences"])]
     pub(crate) forget: bool,
     /// Print one JSON object
     #[arg(long)]

@@ -281,6 +281,17 @@ fn tune_measures_once_and_is_taken() {
     let line = text(&run(&home, &[], &generate).stderr);
     assert!(line.contains(&format!(" tuned={results}")), "{line}");
 
+    // The batch of a session of 8 is another plan; with its sequences told it is tuned as well.
+    let batch = [&explain[..], &["--phase", "batch"]].concat();
+    let batched = || {
+        let text = text(&run(&home, &[], &batch).stdout);
+        text.matches("tuned: ").count()
+    };
+    let before = batched();
+    let several = json(&run(&home, &[], &[&tune[..], &["--sequences", "8"]].concat()));
+    assert!(!several["report"]["results"].as_array().unwrap().is_empty(), "{several}");
+    assert!(batched() > before, "{before}");
+
     let bad = Command::new(env!("CARGO_BIN_EXE_warploom"))
         .args(explain)
         .env("WARPLOOM_TUNE", "always")

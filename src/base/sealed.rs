@@ -37,7 +37,7 @@ impl Sealed {
     /// The bytes of a file. One value always gives the same bytes.
     ///
     /// # Errors
-    /// Invalid, for a value that JSON does not hold.
+    /// Invalid, for a value that JSON does not hold, or that takes more bytes than are read back.
     pub fn write(&self, value: &impl Serialize) -> Result<Vec<u8>> {
         let body = serde_json::to_vec(value).map_err(|e| {
             Error::invalid(format!("{} cannot be written", self.what)).with_source(e)
@@ -46,6 +46,11 @@ impl Sealed {
         let mut bytes =
             format!("{} {} {hash} {}\n", self.magic, self.version, body.len()).into_bytes();
         bytes.extend(body);
+        if bytes.len() > self.max_bytes {
+            let (have, most) = (bytes.len(), self.max_bytes);
+            let what = self.what;
+            return Err(Error::invalid(format!("{what}: {have} bytes to write, at most {most}")));
+        }
         Ok(bytes)
     }
 
@@ -97,4 +102,21 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
     let head = std::str::from_utf8(&bytes[..end])
         .map_err(|e| format!("offset {}: the first line is not text", e.valid_up_to()))?;
     Ok((head, &bytes[end + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read_back() {
+        let file = |max_bytes| Sealed { magic: "a-test", version: 1, what: "words", max_bytes };
+        let value = "x".repeat(500);
+        let bytes = file(1000).write(&value).unwrap();
+        let exact = file(bytes.len());
+        assert_eq!(exact.read::<String>(&exact.write(&value).unwrap()).unwrap(), value);
+        let error = file(bytes.len() - 1).write(&value).unwrap_err();
+        let told = format!("words: {} bytes to write, at most {}", bytes.len(), bytes.len() - 1);
+        assert!(error.is_invalid() && error.to_string().contains(&told), "{error}");
+    }
 }

@@ -112,13 +112,19 @@ impl Notebook {
     /// Keeps findings, in the place of those there are about the same device; yields the file.
     ///
     /// # Errors
-    /// Invalid, where nothing is kept; what the system says.
+    /// Invalid, where nothing is kept or there is more to keep than is read back; what the system
+    /// says.
     pub fn write(&self, findings: &Findings) -> Result<PathBuf> {
         let path = self.path(&findings.device).ok_or_else(|| {
             Error::invalid(format!("nothing is kept: {} is off or not known", config::CACHE.name))
         })?;
         let text = serde_json::to_vec_pretty(findings)
             .map_err(|e| Error::invalid(format!("findings as JSON: {e}")))?;
+        if text.len() as u64 > MAX_BYTES {
+            let (path, have) = (path.display(), text.len());
+            let what = format!("{path}: {have} bytes to write, at most {MAX_BYTES}");
+            return Err(Error::invalid(what));
+        }
         kept::write(&path, &format!("{}.draft", std::process::id()), &text)?;
         Ok(path)
     }

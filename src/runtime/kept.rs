@@ -35,16 +35,24 @@ pub(super) fn io(action: &str, path: &Path, error: std::io::Error) -> Error {
 /// # Errors
 /// Bad file, where it is larger than `most` bytes or cannot be read.
 pub(super) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(bad(path, error)),
-    };
+    match File::open(path) {
+        Ok(file) => read_open(&file, path, most).map(Some),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(bad(path, error)),
+    }
+}
+
+/// What follows in a file that is open: where it is locked, some systems let only who holds the
+/// lock read it, and by the handle that holds it.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_open(file: &File, path: &Path, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes).map_err(|e| bad(path, e))?;
     match bytes.len() as u64 > most {
         true => Err(bad(path, format!("more than {most} bytes"))),
-        false => Ok(Some(bytes)),
+        false => Ok(bytes),
     }
 }
 

@@ -35,7 +35,7 @@ pub use run::{RunOptions, run_graph, run_plan};
 pub use select::{DetectedDevice, Detection};
 pub use tune::{
     Dropped, Suspect, Timing, TuneCache, TuneMode, TuneOptions, TuneProgress, TuneRecord,
-    TuneReport, TuneResult, TunedTask, tuned_on,
+    TuneReport, TuneResult, TunedTask, UnmeasuredTask, tuned_on,
 };
 
 use tune::Tuning;
@@ -155,7 +155,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// What plans do with measurements.
+    /// What plans do with measurements, whatever `WARPLOOM_TUNE` says.
     pub fn tune(mut self, mode: TuneMode) -> RuntimeBuilder {
         self.tune = Some(mode);
         self
@@ -228,7 +228,13 @@ impl RuntimeBuilder {
         let mut detection = Detection::detect(&requested).await?;
         let device = detection.open(self.options.clone()).await?;
         tracing::info!("{}", detection.startup_line());
-        let mut runtime = Runtime::on(device, sync, self.options.memory_budget)?;
+        let tuning = Tuning::chosen(
+            device.profile(),
+            self.tune,
+            self.tune_cache.take(),
+            std::mem::take(&mut self.tune_files),
+        )?;
+        let mut runtime = Runtime::tuned_by(tuning, device, sync, self.options.memory_budget)?;
         runtime.detection = detection;
         runtime.deterministic = self.deterministic.unwrap_or(runtime.deterministic);
         for engine in self.engines.0 {
@@ -236,13 +242,6 @@ impl RuntimeBuilder {
         }
         if self.trusting {
             runtime.known_wrong = KnownWrong::default();
-        }
-        if self.tune.is_some() || self.tune_cache.is_some() || !self.tune_files.is_empty() {
-            let mode = self.tune.unwrap_or(runtime.tuning.mode);
-            let cache = self.tune_cache.unwrap_or_else(|| runtime.tuning.cache.clone());
-            self.tune_files.extend(tune::files_from_env());
-            let profile = runtime.device.profile();
-            runtime.tuning = Tuning::of(profile, mode, cache, &self.tune_files);
         }
         Ok(runtime)
     }
@@ -268,6 +267,16 @@ impl Runtime {
     /// # Errors
     /// Invalid, for an environment variable that cannot be read or an engine that is not there.
     pub fn on(device: Arc<dyn Device>, sync: Sync, budget: Option<u64>) -> Result<Runtime> {
+        let tuning = Tuning::chosen(device.profile(), None, None, Vec::new())?;
+        Runtime::tuned_by(tuning, device, sync, budget)
+    }
+
+    fn tuned_by(
+        tuning: Tuning,
+        device: Arc<dyn Device>,
+        sync: Sync,
+        budget: Option<u64>,
+    ) -> Result<Runtime> {
         let (mut preferred, mut blocked) = (Vec::new(), Vec::new());
         // Whether they exist is asked when a plan is made: engines can be added until then.
         for name in config::var(&config::ENGINE).iter().flat_map(|list| list.split(',')) {
@@ -288,8 +297,6 @@ impl Runtime {
         };
         let deterministic = deterministic_by_env()?;
         let (found, ignored) = findings::remembered(device.profile())?;
-        let (mode, cache) = (TuneMode::from_env()?, TuneCache::of_user());
-        let tuning = Tuning::of(device.profile(), mode, cache, &tune::files_from_env());
         let errata = config::var(&config::DOCTOR).as_deref() != Some("off");
         Ok(Runtime {
             known_wrong: KnownWrong { found, ignored, errata },

@@ -82,7 +82,7 @@ fn planned(runtime: &Runtime, case: &Case) -> (Vec<String>, String) {
 #[test]
 fn a_broken_engine_is_found_left_out_and_comes_back_mended() {
     let cases = norms();
-    let limits = Limits { seconds: 0.0, cases: 1 };
+    let limits = Limits { seconds: 0.0, first_seconds: f64::INFINITY, cases: 1 };
     for (label, runtime) in devices::every(false) {
         let (mut runtime, broken) = with_twin(runtime);
         let folder = std::env::temp_dir().join(format!("warploom-doctor-{}", std::process::id()));
@@ -130,7 +130,11 @@ fn a_broken_engine_is_found_left_out_and_comes_back_mended() {
         let none = examined(&runtime, &[], &limits);
         assert_eq!(none.findings(Some(&read)).wrong, read.wrong);
         broken.store(false, Ordering::Relaxed);
-        let found = examined(&runtime, &cases, &Limits { seconds: 60.0, cases: 3 });
+        let found = examined(
+            &runtime,
+            &cases,
+            &Limits { seconds: 60.0, first_seconds: f64::INFINITY, cases: 3 },
+        );
         let well = finding(&found, TWIN);
         assert!(matches!(well, Finding::Right { cases: 3, .. }), "{label}: {well:?}");
         notebook.write(&found.findings(Some(&read))).unwrap();
@@ -138,6 +142,32 @@ fn a_broken_engine_is_found_left_out_and_comes_back_mended() {
         assert!(planned(&runtime, &cases[0]).0.contains(&TWIN.to_string()), "{label}");
         std::fs::remove_dir_all(&folder).unwrap();
     }
+}
+
+/// What plans take comes first, should the time be up; of what is left out nothing is said.
+#[test]
+fn an_examination_in_part_says_which_part() {
+    let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
+    let (runtime, _broken) = with_twin(runtime);
+    let cases = norms();
+    let examined = |first_seconds| {
+        let (limits, mut met) = (Limits { seconds: 0.0, first_seconds, cases: 1 }, Vec::new());
+        let mut tell = |_, _, engine: &EngineId| met.push(engine.to_string());
+        let found = block_on(examine(&runtime, &cases, &limits, &mut tell)).unwrap();
+        (found, met)
+    };
+    let (whole, met) = examined(f64::INFINITY);
+    assert!(whole.left_out.is_empty() && whole.findings(None).wrong.len() == 1);
+    let at = |name: &str| met.iter().position(|engine| engine == name).unwrap();
+    assert!(at(TWIN) < at("catalogue.norm_rms"), "the best by estimate is met first: {met:?}");
+
+    let (part, none) = examined(0.0);
+    let left: Vec<String> = part.left_out.iter().map(EngineId::to_string).collect();
+    assert_eq!((&left, none.len()), (&met, 0), "all that can be met, in that order");
+    let Finding::NotExamined { why } = finding(&part, TWIN) else { panic!("{part:?}") };
+    assert_eq!(why, "it had no case in 0 s");
+    let before = whole.findings(None);
+    assert_eq!(part.findings(Some(&before)).wrong, before.wrong, "what was known stays");
 }
 
 /// The whole table, once for each engine: none is wrong here, and few are not met.
@@ -148,7 +178,11 @@ fn engines_of_this_crate_are_right() {
         if devices::sample(runtime.device().profile(), 8) > 1 {
             continue;
         }
-        let found = examined(&runtime, &cases, &Limits { seconds: 0.0, cases: 1 });
+        let found = examined(
+            &runtime,
+            &cases,
+            &Limits { seconds: 0.0, first_seconds: f64::INFINITY, cases: 1 },
+        );
         let count = |is: fn(&Finding) -> bool| {
             found.engines.iter().filter(|examined| is(&examined.finding)).count()
         };

@@ -78,6 +78,7 @@ mod translate;
 mod translate_refused;
 mod tune;
 mod tune_cache;
+mod tune_lost;
 mod webgpu_faults;
 mod webgpu_host;
 mod wgsl;

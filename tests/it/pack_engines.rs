@@ -235,7 +235,7 @@ fn a_runtime_takes_packs_and_doctor_meets_them() {
         let runtime = Arc::new(builder.build().unwrap());
         let id = EngineId::new("pack.softmax");
         assert!(runtime.registry().get(&id).is_some());
-        let limits = Limits { seconds: 0.0, cases: 1 };
+        let limits = Limits { seconds: 0.0, first_seconds: f64::INFINITY, cases: 1 };
         let found = block_on(examine(&runtime, &cases, &limits, &mut |_, _, _| {})).unwrap();
         let found = found.engines.into_iter().find(|examined| examined.engine == id).unwrap();
         match right {

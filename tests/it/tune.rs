@@ -136,7 +136,7 @@ impl Engine for Neg {
         };
         let kernel = KernelSpec::Source(SourceSpec {
             name: "acme_neg".into(),
-            wgsl: WGSL.replace("MORE", more),
+            wgsl: format!("// {}\n{}", self.id, WGSL.replace("MORE", more)),
             entry: "neg".into(),
             bindings: vec![Access::Read, Access::ReadWrite],
             param_words: 4,

@@ -82,6 +82,16 @@ fn the_child() {
                 std::fs::rename(told.with_extension("new"), told).unwrap();
             }
         }
+        // With a variable that means nothing.
+        None if job == "mode" => {
+            for mode in [TuneMode::Off, TuneMode::Cached, TuneMode::Search] {
+                Runtime::builder().device("cpu").tune(mode).build().unwrap();
+            }
+            let Err(error) = Runtime::builder().device("cpu").tune_cache(cache).build() else {
+                panic!("nobody set the mode")
+            };
+            assert!(error.to_string().contains("WARPLOOM_TUNE"), "{error}");
+        }
         _ => {
             let mut runtime = Runtime::builder().device("cpu").build().unwrap();
             runtime.set_tuning(TuneMode::Cached, cache);
@@ -150,8 +160,51 @@ fn damage_of_every_byte_is_told_and_ignored() {
     assert!(runtime.startup_line().contains("tuned choices are ignored"));
     // What is bad is replaced by what is measured next.
     runtime.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
-    assert_eq!(tuned(&runtime, &negation(), &quick()).not_kept.map(|_| ()), Some(()));
+    let report = tuned(&runtime, &negation(), &quick());
+    assert!(report.ignored.is_some_and(|why| why.contains(".tune")), "it says what it ignores");
+    assert_eq!((report.not_kept, report.no_journal), (None, None), "what it found is kept");
     assert_eq!(cache.read(&own).unwrap().unwrap().tasks.len(), 1);
+}
+
+/// A folder that cannot be made, since a file is in its place.
+#[test]
+fn what_cannot_be_kept_is_told_and_taken_all_the_same() {
+    let folder = Folder::new("nowhere");
+    std::fs::create_dir_all(&folder.0).unwrap();
+    let file = folder.0.join("file");
+    std::fs::write(&file, "").unwrap();
+    for cache in [TuneCache::nowhere(), TuneCache::at(file.join("tune"))] {
+        let mut runtime = Runtime::builder().device("cpu").build().unwrap();
+        runtime.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
+        runtime.set_tuning(TuneMode::Cached, cache.clone());
+        let report = tuned(&runtime, &negation(), &quick());
+        assert!(report.not_kept.is_some(), "{report:?}");
+        let folder = cache.path(&runtime.tuned().device).is_some();
+        assert_eq!(report.no_journal.is_some(), folder, "{report:?}");
+        assert_eq!(runtime.tuned().choices.len(), 1, "plans take it");
+    }
+}
+
+#[test]
+fn more_than_can_be_read_back_replaces_nothing() {
+    let folder = Folder::new("large");
+    let (cache, small) = (TuneCache::at(&folder.0), record(1, 1));
+    let path = cache.add(small.clone()).unwrap();
+    let mut large = record(1, 2);
+    large.tasks.values_mut().for_each(|task| task.label = "x".repeat(8 << 20));
+    for error in [cache.add(large.clone()).unwrap_err(), large.save(&path).unwrap_err()] {
+        let told = error.to_string();
+        assert!(error.is_invalid() && told.contains("at most 8388608"), "{told}");
+        assert!(told.contains(&path.display().to_string()), "{told}");
+    }
+    assert_eq!(cache.read(&small.device).unwrap(), Some(small));
+}
+
+#[test]
+fn a_mode_that_the_caller_sets_needs_no_variable() {
+    let folder = Folder::new("mode");
+    let status = child("mode", &folder.0).env("WARPLOOM_TUNE", "always").status().unwrap();
+    assert!(status.success());
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub struct TuneRecord {
     pub device: DriverKey,
     /// For each task the best.
     pub tasks: BTreeMap<TaskKey, TunedTask>,
+    /// Tasks that could not be measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unmeasured: BTreeMap<TaskKey, UnmeasuredTask>,
     /// Ways of executing a task that ended the process or never came back.
     pub avoid: Vec<Suspect>,
 }
@@ -47,6 +50,21 @@ pub struct TunedTask {
     pub date: String,
     /// The best engine.
     pub tuned: Tuned,
+}
+
+/// A task that could not be measured: it is not tried again until its engines are others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnmeasuredTask {
+    /// What it was called where it was met.
+    pub label: String,
+    /// Its operands and result.
+    pub shapes: String,
+    /// When it was tried, as `YYYY-MM-DD` in UTC.
+    pub date: String,
+    /// Why it could not be.
+    pub why: String,
+    /// The engines that execute it, with their [`Engine::version`](crate::engine::Engine::version).
+    pub engines: BTreeMap<EngineId, u32>,
 }
 
 /// A way of executing a task that is not tried again.
@@ -66,7 +84,8 @@ impl TuneRecord {
     /// Nothing about a device yet.
     pub fn new(device: DriverKey) -> TuneRecord {
         let version = VERSION.to_string();
-        TuneRecord { version, device, tasks: BTreeMap::new(), avoid: Vec::new() }
+        let (tasks, unmeasured) = (BTreeMap::new(), BTreeMap::new());
+        TuneRecord { version, device, tasks, unmeasured, avoid: Vec::new() }
     }
 
     /// What plans take.
@@ -78,7 +97,9 @@ impl TuneRecord {
     /// Takes what another record of the device says, in the place of what this one says of the same
     /// tasks.
     pub fn merge(&mut self, newer: TuneRecord) {
+        self.unmeasured.retain(|key, _| !newer.tasks.contains_key(key));
         self.tasks.extend(newer.tasks);
+        self.unmeasured.extend(newer.unmeasured);
         for suspect in newer.avoid {
             if !self.avoids(&suspect.task, &suspect.engine, &suspect.knobs) {
                 self.avoid.push(suspect);
@@ -117,9 +138,10 @@ impl TuneRecord {
     /// Writes it to a file, in the place of what is there.
     ///
     /// # Errors
-    /// What the system says.
+    /// Invalid, where it is more than is read back; what the system says.
     pub fn save(&self, path: &Path) -> Result<()> {
-        kept::write(path, &format!("{}.draft", std::process::id()), &FILE.write(self)?)
+        let bytes = FILE.write(self).map_err(|e| e.context(path.display()))?;
+        kept::write(path, &format!("{}.draft", std::process::id()), &bytes)
     }
 }
 
@@ -170,7 +192,8 @@ impl TuneCache {
     /// replaced.
     ///
     /// # Errors
-    /// Invalid, where nothing is kept; what the system says.
+    /// Invalid, where nothing is kept, or where it is more than is read back: then what is kept stays
+    /// as it was. What the system says.
     pub fn add(&self, record: TuneRecord) -> Result<PathBuf> {
         let path = self.path(&record.device).ok_or_else(|| {
             Error::invalid(format!("nothing is kept: {} is off or not known", config::CACHE.name))
@@ -185,7 +208,8 @@ impl TuneCache {
         };
         all.merge(record);
         // Only who holds the lock writes this draft, so one that is left over is overwritten.
-        kept::write(&path, "draft", &FILE.write(&all)?)?;
+        let bytes = FILE.write(&all).map_err(|e| e.context(path.display()))?;
+        kept::write(&path, "draft", &bytes)?;
         Ok(path)
     }
 

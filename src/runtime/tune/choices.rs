@@ -1,22 +1,26 @@
 //! The measured choices that a runtime's plans take.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::cache::{TuneCache, TuneRecord};
+use super::cache::{TuneCache, TuneRecord, UnmeasuredTask};
 use super::options::TuneMode;
 use crate::config;
-use crate::engine::{DriverKey, TunedChoices};
+use crate::engine::{DriverKey, EngineId, TaskKey, TunedChoices};
 use crate::error::Result;
 use crate::provider::DeviceProfile;
 
 /// What a runtime knows of measurements.
+#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "nothing is searched in a browser"))]
 pub(in crate::runtime) struct Tuning {
     pub(in crate::runtime) mode: TuneMode,
     pub(in crate::runtime) cache: TuneCache,
     /// Files that are there and ignored, and why.
     pub(in crate::runtime) ignored: Vec<String>,
     choices: RwLock<Arc<TunedChoices>>,
+    /// Tasks that could not be measured.
+    unmeasured: RwLock<BTreeMap<TaskKey, UnmeasuredTask>>,
 }
 
 impl Tuning {
@@ -33,7 +37,24 @@ impl Tuning {
             TuneMode::Cached | TuneMode::Search => gather(&device, &cache, files),
         };
         let choices = RwLock::new(Arc::new(record.choices()));
-        Tuning { mode, cache, ignored, choices }
+        let unmeasured = RwLock::new(record.unmeasured);
+        Tuning { mode, cache, ignored, choices, unmeasured }
+    }
+
+    /// As a caller says it, and as the environment does where it says nothing: a variable that is
+    /// not needed is not looked at.
+    ///
+    /// # Errors
+    /// As [`TuneMode::from_env`].
+    pub(in crate::runtime) fn chosen(
+        profile: &DeviceProfile,
+        mode: Option<TuneMode>,
+        cache: Option<TuneCache>,
+        mut files: Vec<PathBuf>,
+    ) -> Result<Tuning> {
+        let mode = mode.map_or_else(TuneMode::from_env, Ok)?;
+        files.extend(files_from_env());
+        Ok(Tuning::of(profile, mode, cache.unwrap_or_else(TuneCache::of_user), &files))
     }
 
     /// What plans take.
@@ -46,8 +67,27 @@ impl Tuning {
     }
 }
 
+#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "nothing is searched in a browser"))]
+impl Tuning {
+    /// Whether a task was tried with these engines, in these versions, and could not be measured.
+    pub(in crate::runtime) fn is_unmeasured(
+        &self,
+        task: &TaskKey,
+        engines: &BTreeMap<EngineId, u32>,
+    ) -> bool {
+        let known = self.unmeasured.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(task).is_some_and(|known| known.engines == *engines)
+    }
+
+    /// Notes what could not be measured.
+    pub(in crate::runtime) fn set_unmeasured(&self, task: TaskKey, what: UnmeasuredTask) {
+        let mut known = self.unmeasured.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(task, what);
+    }
+}
+
 /// Files of `WARPLOOM_TUNE_CACHE`.
-pub(in crate::runtime) fn files_from_env() -> Vec<PathBuf> {
+fn files_from_env() -> Vec<PathBuf> {
     let list = config::var(&config::TUNE_CACHE);
     list.map(|list| std::env::split_paths(&list).collect()).unwrap_or_default()
 }
@@ -87,7 +127,6 @@ fn gather(device: &DriverKey, cache: &TuneCache, files: &[PathBuf]) -> (TuneReco
 /// # Errors
 /// Invalid, for a value that `WARPLOOM_TUNE` does not have.
 pub fn tuned_on(profile: &DeviceProfile) -> Result<(Arc<TunedChoices>, Vec<String>)> {
-    let mode = TuneMode::from_env()?;
-    let tuning = Tuning::of(profile, mode, TuneCache::of_user(), &files_from_env());
+    let tuning = Tuning::chosen(profile, None, None, Vec::new())?;
     Ok((tuning.choices(), tuning.ignored))
 }

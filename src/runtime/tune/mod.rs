@@ -16,7 +16,7 @@ mod options;
 #[cfg(not(target_arch = "wasm32"))]
 mod search;
 
-pub use cache::{Suspect, TuneCache, TuneRecord, TunedTask};
+pub use cache::{Suspect, TuneCache, TuneRecord, TunedTask, UnmeasuredTask};
+pub(super) use choices::Tuning;
 pub use choices::tuned_on;
-pub(super) use choices::{Tuning, files_from_env};
 pub use options::{Dropped, Timing, TuneMode, TuneOptions, TuneProgress, TuneReport, TuneResult};

@@ -8,7 +8,7 @@ use super::fill::is_finite;
 use super::race::{Fault, Lane, Raced, race};
 use crate::engine::{EngineId, KnobValues, Tuned};
 use crate::plan::Task;
-use crate::runtime::tune::cache::{Suspect, TuneRecord};
+use crate::runtime::tune::cache::Suspect;
 use crate::runtime::tune::options::{Dropped, TuneResult};
 
 /// A candidate must take less than this of the time of the estimate's choice to be preferred to it.
@@ -97,7 +97,9 @@ impl Attempt<'_, '_> {
                 }
             }
         }
-        Err(Fault::Out("no engine executes it".into()))
+        let last = self.result.dropped.last();
+        let last = last.map(|last| format!(": {}: {}", last.engine, last.why)).unwrap_or_default();
+        Err(Fault::Out(format!("no engine executes it{last}")))
     }
 
     /// Ways that were not tried, as many as may be.
@@ -220,25 +222,38 @@ impl Attempt<'_, '_> {
     }
 
     fn race(
-        &self,
+        &mut self,
         field: &[(Way, Runner, f64)],
         rounds: (usize, usize),
         until: Instant,
     ) -> Raced<Vec<Lane>> {
         // Checking leaves the device idle.
-        self.bed.warm(&field[0].1, self.search.options.warm_up / 5)?;
-        let mut time = |i: usize| self.bed.time(&field[i].1);
-        race(field.len(), rounds, &mut time, &mut || Instant::now() > until).map_err(Fault::Stop)
+        let mut at = 0;
+        let warm = self.bed.warm(&field[0].1, self.search.options.warm_up / 5);
+        let lanes = warm.and_then(|()| {
+            let mut time = |i: usize| {
+                at = i;
+                self.bed.time(&field[i].1)
+            };
+            let late = &mut || Instant::now() > until;
+            race(field.len(), rounds, &mut time, late).map_err(Fault::Stop)
+        });
+        if let Err(Fault::Stop(error)) = &lanes {
+            let suspect = self.suspect(&field[at].0, error.to_string());
+            self.search.blame(suspect);
+        }
+        lanes
+    }
+
+    fn suspect(&self, (engine, knobs): &Way, why: String) -> Suspect {
+        let (engine, knobs) = (engine.clone(), knobs.clone());
+        Suspect { task: self.task.key.clone(), engine, knobs, why }
     }
 
     /// Compiles and runs a way once; what it wrote. It is written down before.
     fn check(&mut self, way: &Way, limit: Duration) -> Raced<(Runner, Written)> {
-        let suspect = Suspect {
-            task: self.task.key.clone(),
-            engine: way.0.clone(),
-            knobs: way.1.clone(),
-            why: format!("the process ended while {} ran", self.task.label),
-        };
+        let why = format!("the process ended while {} ran", self.task.label);
+        let suspect = self.suspect(way, why);
         if let Some(journal) = &mut self.search.journal {
             // Without it a candidate that ends the process is tried again: no reason to stop.
             if let Err(error) = journal.note(&suspect) {
@@ -252,10 +267,14 @@ impl Attempt<'_, '_> {
         if let Some(journal) = &mut self.search.journal {
             journal.clear();
         }
-        if let Err(Fault::Stop(error)) = &checked {
-            let mut more = TuneRecord::new(self.search.record.device.clone());
-            more.avoid.push(Suspect { why: error.to_string(), ..suspect });
-            self.search.keep(more);
+        match &checked {
+            Err(Fault::Stop(error)) => {
+                self.search.blame(Suspect { why: error.to_string(), ..suspect });
+            }
+            Err(Fault::Out(why)) if self.bed.left_behind() => {
+                self.search.left.push(Suspect { why: why.clone(), ..suspect });
+            }
+            _ => {}
         }
         checked
     }

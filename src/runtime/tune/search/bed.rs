@@ -3,6 +3,9 @@
 //! Whatever a driver does, the search goes on or ends with a reason: what it is asked for is asked on
 //! a thread of its own, and one that does not come back is left behind.
 
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -15,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::memory::PooledBuffer;
 use crate::plan::{Content, Task, Trial};
 use crate::provider::{
-    Args, BufferRange, Completion, Device, DeviceKind, PreparedId, Resource, Usage,
+    Args, BufferRange, Completion, Device, DeviceKind, PreparedId, Recording, Resource, Usage,
 };
 use crate::runtime::Runtime;
 use crate::runtime::tune::TuneOptions;
@@ -43,6 +46,10 @@ pub(super) struct Bed<'a> {
     /// By tensor, then by copy.
     buffers: Vec<Vec<PooledBuffer>>,
     copies: usize,
+    /// Whether something was out for lack of memory.
+    short: Cell<bool>,
+    /// Whether a thread that still compiles was left behind.
+    left: Cell<bool>,
 }
 
 /// Prepared work, given back when dropped.
@@ -81,7 +88,8 @@ impl<'a> Bed<'a> {
         let wanted = options.rotate_bytes.div_ceil(resident.max(1)).clamp(1, MOST_COPIES);
         let mut copies = if resident == 0 { 1 } else { wanted as usize };
         loop {
-            let mut bed = Bed { runtime, task, options, buffers: Vec::new(), copies };
+            let (buffers, [short, left]) = (Vec::new(), [const { Cell::new(false) }; 2]);
+            let mut bed = Bed { runtime, task, options, buffers, copies, short, left };
             match bed.allocate(positive) {
                 Ok(()) => return Ok(bed),
                 Err(error) if error.is_out_of_memory() && copies > 1 => copies = 1,
@@ -147,24 +155,31 @@ impl<'a> Bed<'a> {
             let limit = self.options.compile_limit;
             let compiled = apart(limit, move || block_on(device.compile(&spec)));
             match compiled {
-                Some(result) => result.map_err(fault)?,
-                None => return Err(Fault::Out(format!("still compiles after {limit:?}"))),
+                Ok(result) => result.map_err(|e| self.fault(e))?,
+                Err(Apart::Late) => {
+                    self.left.set(true);
+                    return Err(Fault::Out(format!("still compiles after {limit:?}")));
+                }
+                Err(Apart::Never(why)) => {
+                    return Err(Fault::Out(format!("while it was compiled, {why}")));
+                }
             }
         }
         let pool = self.runtime.pool();
         let temps = trial.tensors[trial.own()..].iter();
         let temps = temps.map(|tensor| pool.take(tensor.bytes, Usage::Working));
-        let temps: Vec<PooledBuffer> = temps.collect::<Result<_>>().map_err(fault)?;
+        let temps: Vec<PooledBuffer> = temps.collect::<Result<_>>().map_err(|e| self.fault(e))?;
         let mut runner = Runner { trial, temps, batch: None, runs: 1 };
-        let once = self.prepare(&runner, &recording, &places).map_err(fault)?;
+        let steps = recording.dispatches();
+        let once = self.prepare(&runner, recording, &places)?;
         let (downloads, tensors) = Trial::downloads(&self.task.contents);
         let slots: Vec<_> = tensors.iter().map(|i| Some(self.buffers[*i][0].range())).collect();
         let device = self.runtime.device().clone();
-        let id = device.prepare(&downloads, &slots).map_err(fault)?;
+        let id = device.prepare(&downloads, &slots).map_err(|e| self.fault(e))?;
         let downloads = Prepared { device, id };
         let mut results = Vec::new();
         for point in &self.task.points {
-            self.restore(positive).map_err(fault)?;
+            self.restore(positive).map_err(|e| self.fault(e))?;
             let (_, seconds) = self.submit(&once, point)?;
             if seconds > limit.as_secs_f64() {
                 return Err(Fault::Out(format!(
@@ -175,7 +190,7 @@ impl<'a> Bed<'a> {
         }
         // How long a run takes behind another, for the size of a batch.
         let (_, seconds) = self.submit(&once, &self.task.points[0])?;
-        let steps = recording.dispatches().max(1);
+        let steps = steps.max(1);
         let most = (MOST_LAUNCHES / steps).max(1);
         let runs = |time: f64| (time / seconds.max(1e-7)) as usize;
         let wanted = runs(BATCH).max(self.copies).min(runs(LONGEST));
@@ -184,21 +199,40 @@ impl<'a> Bed<'a> {
             let rotation = (self.copies, runner.runs);
             runner.trial.recording(&self.task.contents, rotation, self.stamps())
         };
-        runner.batch = Some(self.prepare(&runner, &recording, &places).map_err(fault)?);
+        runner.batch = Some(self.prepare(&runner, recording, &places)?);
         Ok((runner, results))
+    }
+
+    /// Whether anything was out for lack of memory.
+    pub(super) fn was_short(&self) -> bool {
+        self.short.get()
+    }
+
+    /// Whether a thread that still compiles was left behind since this was asked.
+    pub(super) fn left_behind(&self) -> bool {
+        self.left.take()
+    }
+
+    /// Whose fault an error is: a device that is lost is lost for all.
+    fn fault(&self, error: Error) -> Fault {
+        self.short.set(self.short.get() || error.is_out_of_memory());
+        match error.is_device_lost() {
+            true => Fault::Stop(error),
+            false => Fault::Out(error.to_string()),
+        }
     }
 
     fn stamps(&self) -> bool {
         self.runtime.device().profile().has_timestamps
     }
 
-    /// Prepares a recording of a trial over this memory.
+    /// Prepares a recording of a trial over this memory, for as long as it may compile.
     fn prepare(
         &self,
         runner: &Runner,
-        recording: &crate::provider::Recording,
+        recording: Recording,
         places: &[(usize, usize)],
-    ) -> Result<Prepared> {
+    ) -> Raced<Prepared> {
         let own = runner.trial.own();
         let range = |(tensor, copy): &(usize, usize)| match tensor.checked_sub(own) {
             Some(temp) => runner.temps[temp].range(),
@@ -206,8 +240,10 @@ impl<'a> Bed<'a> {
         };
         let slots: Vec<_> = places.iter().map(|place| Some(range(place))).collect();
         let device = self.runtime.device().clone();
-        let id = device.prepare(recording, &slots)?;
-        Ok(Prepared { device, id })
+        self.asked(self.options.compile_limit, "it was prepared", move || {
+            let id = device.prepare(&recording, &slots)?;
+            Ok(Prepared { device, id })
+        })
     }
 
     /// Seconds of one run of a batch at each point: by the device's clock where it has one.
@@ -251,15 +287,25 @@ impl<'a> Bed<'a> {
         let (device, id) = (self.runtime.device().clone(), work.id);
         let args = Args { symbols: point.clone(), ..Args::default() };
         let limit = self.options.hang_limit;
-        let done = apart(limit, move || {
+        self.asked(limit, "it ran", move || {
             let begin = Instant::now();
             let ticket = device.submit(&[(id, args)])?;
             let completion = block_on(device.wait(ticket))?;
             Ok((completion, begin.elapsed().as_secs_f64()))
-        });
-        match done {
-            Some(result) => result.map_err(fault),
-            None => {
+        })
+    }
+
+    /// What the device answers; one that does not in this time is lost.
+    fn asked<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        while_what: &str,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Raced<T> {
+        match apart(limit, work) {
+            Ok(result) => result.map_err(|e| self.fault(e)),
+            Err(Apart::Never(why)) => Err(Fault::Out(format!("while {while_what}, {why}"))),
+            Err(Apart::Late) => {
                 let id = self.runtime.device().profile().id();
                 let text = format!("{id} has not answered for {limit:?}");
                 Err(Fault::Stop(Error::device_lost(text)))
@@ -268,26 +314,38 @@ impl<'a> Bed<'a> {
     }
 }
 
-/// Whose fault an error is: a device that is lost is lost for all.
-fn fault(error: Error) -> Fault {
-    match error.is_device_lost() {
-        true => Fault::Stop(error),
-        false => Fault::Out(error.to_string()),
-    }
+/// Why work on a thread of its own yields nothing.
+#[derive(Debug, PartialEq)]
+enum Apart {
+    /// It takes longer than the limit.
+    Late,
+    /// It panicked, or there was no thread; in words.
+    Never(String),
 }
 
-/// What work on a thread of its own yields; `None` where it takes longer than the limit, or where
-/// it panicked.
+/// What work on a thread of its own yields.
 fn apart<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
+) -> std::result::Result<T, Apart> {
     let (give, take) = mpsc::sync_channel(1);
     let spawned = std::thread::Builder::new().name("warploom-tune".into()).spawn(move || {
+        // What a panic leaves half done is in the device, which everybody else shares as well.
+        let done = catch_unwind(AssertUnwindSafe(work));
         // Nobody listens any more where it came too late.
-        let _ = give.send(work());
+        let _ = give.send(done.map_err(|panic| Apart::Never(told(&*panic))));
     });
-    spawned.ok().and_then(|_| take.recv_timeout(limit).ok())
+    if let Err(error) = spawned {
+        return Err(Apart::Never(format!("no thread was to be had: {error}")));
+    }
+    take.recv_timeout(limit).unwrap_or(Err(Apart::Late))
+}
+
+/// A panic in words.
+fn told(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("there was a panic: {}", text.unwrap_or("of no text"))
 }
 
 /// Whether a trial wrote the numbers of another one.
@@ -314,4 +372,25 @@ pub(super) fn agree(
 pub(super) fn written(contents: &[Content]) -> Vec<(String, crate::base::DType)> {
     let named = |content: &Content| content.written.map(|dtype| (content.name.clone(), dtype));
     contents.iter().filter_map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_not_taken_for_a_timeout() {
+        let limit = Duration::from_secs(60);
+        assert_eq!(apart(limit, || 7), Ok(7));
+        let panics = |work: fn() -> u32| match apart(limit, work) {
+            Err(Apart::Never(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(panics(|| panic!("no room in {}", 3)), "there was a panic: no room in 3");
+        assert_eq!(panics(|| panic!("no room")), "there was a panic: no room");
+        let (hold, wait) = mpsc::channel::<()>();
+        let late = apart(Duration::from_millis(10), move || wait.recv());
+        assert!(matches!(late, Err(Apart::Late)), "{late:?}");
+        drop(hold);
+    }
 }

@@ -17,7 +17,8 @@ impl Runtime {
     /// `rotate_bytes` and the limits.
     ///
     /// # Errors
-    /// Unsupported, on a device that executes nothing; what the first way or the device does wrong.
+    /// Invalid, as [`TuneOptions::check`]; unsupported, on a device that executes nothing; what the
+    /// first way or the device does wrong.
     pub fn compare(
         &self,
         task: &Task,
@@ -25,6 +26,7 @@ impl Runtime {
         rounds: usize,
         options: &TuneOptions,
     ) -> Result<Vec<Timing>> {
+        options.check()?;
         let profile = self.device().profile();
         if profile.kind == DeviceKind::Null {
             let id = profile.id();

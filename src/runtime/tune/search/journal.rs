@@ -84,9 +84,9 @@ impl Journal {
                 continue;
             }
             // One that cannot be read or removed leaves the others as they are.
-            match kept::read(&path, MAX_BYTES as u64) {
+            match kept::read_open(&file, &path, MAX_BYTES as u64) {
                 // Cut where the process died as it wrote: then it had not begun yet.
-                Ok(bytes) => found.extend(FILE.read::<Suspect>(&bytes.unwrap_or_default()).ok()),
+                Ok(bytes) => found.extend(FILE.read::<Suspect>(&bytes).ok()),
                 Err(error) => tracing::warn!("{error}"),
             }
             if let Err(error) = kept::remove(&path) {

@@ -7,18 +7,19 @@ mod fill;
 mod journal;
 mod race;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::base::{ShapeClass, platform};
-use crate::engine::{DriverKey, EngineId, KnobValues, Tuned};
+use crate::engine::{DriverKey, EngineId, Tuned};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::plan::{Options, Task, tasks};
 use crate::provider::DeviceKind;
 use crate::runtime::Runtime;
 use crate::runtime::tune::TuneMode;
-use crate::runtime::tune::cache::{TuneRecord, TunedTask};
-use crate::runtime::tune::options::{Dropped, TuneOptions, TuneProgress, TuneReport, TuneResult};
+use crate::runtime::tune::cache::{Suspect, TuneRecord, TunedTask, UnmeasuredTask};
+use crate::runtime::tune::options::{TuneOptions, TuneProgress, TuneReport, TuneResult};
 use attempt::Attempt;
 use bed::Bed;
 use journal::Journal;
@@ -35,14 +36,15 @@ impl Runtime {
     /// the options, about.
     ///
     /// # Errors
-    /// Unsupported, on a device that executes nothing. What candidates do wrong, and a device that
-    /// is lost by one, is in the report.
+    /// Invalid, as [`TuneOptions::check`]; unsupported, on a device that executes nothing. What
+    /// candidates do wrong, and a device that is lost by one, is in the report.
     pub fn tune(
         &self,
         tasks: &[Task],
         options: &TuneOptions,
         progress: &mut dyn FnMut(&TuneProgress),
     ) -> Result<TuneReport> {
+        options.check()?;
         let profile = self.device().profile();
         if profile.kind == DeviceKind::Null {
             let id = profile.id();
@@ -86,6 +88,10 @@ struct Search<'a> {
     journal: Option<Journal>,
     /// What is known, of before and of now.
     record: TuneRecord,
+    /// Ways that still compiled when their time was up, on threads that were left behind.
+    left: Vec<Suspect>,
+    /// What was found and is not on disk.
+    unsaved: TuneRecord,
     report: TuneReport,
 }
 
@@ -98,12 +104,14 @@ impl<'a> Search<'a> {
             begin: Instant::now(),
             journal: None,
             record: TuneRecord::new(device.clone()),
+            left: Vec::new(),
+            unsaved: TuneRecord::new(device.clone()),
             report: TuneReport::default(),
         };
         let cache = &runtime.tuning.cache;
         match cache.read(&device) {
             Ok(found) => search.record = found.unwrap_or(search.record),
-            Err(error) => search.report.not_kept = Some(error.to_string()),
+            Err(error) => search.report.ignored = Some(error.to_string()),
         }
         if let Some(path) = cache.path(&device) {
             let dead = Journal::casualties(&path).unwrap_or_default();
@@ -114,7 +122,7 @@ impl<'a> Search<'a> {
             }
             match Journal::beside(&path) {
                 Ok(journal) => search.journal = Some(journal),
-                Err(error) => search.report.not_kept = Some(error.to_string()),
+                Err(error) => search.report.no_journal = Some(error.to_string()),
             }
         }
         search
@@ -129,8 +137,11 @@ impl<'a> Search<'a> {
         for (done, task) in tasks.iter().enumerate() {
             // Of the user's own record or of one that an application brings.
             let known = choices.choices.get(&task.key).is_some_and(|tuned| self.is_current(tuned));
-            if known && !self.options.again {
-                self.report.known += 1;
+            let engines = self.versions(task);
+            let unmeasured = !known && self.runtime.tuning.is_unmeasured(&task.key, &engines);
+            if (known || unmeasured) && !self.options.again {
+                self.report.known += usize::from(known);
+                self.report.unmeasured += usize::from(unmeasured);
                 continue;
             }
             let left = self.options.seconds - self.begin.elapsed().as_secs_f64();
@@ -142,17 +153,15 @@ impl<'a> Search<'a> {
                 progress(&TuneProgress { done, tasks: tasks.len(), label, candidates });
             };
             match self.task(task, share, &mut tell) {
-                Ok(result) => {
+                Ok((result, lasting)) => {
                     if let Some(tuned) = result.tuned.clone() {
                         // Another search may have set others meanwhile.
                         choices = (*self.runtime.tuned()).clone();
                         choices.choices.insert(task.key.clone(), tuned.clone());
                         self.runtime.set_tuned(choices.clone());
-                        let mut found = TuneRecord::new(self.record.device.clone());
-                        let (label, shapes) = (task.label.clone(), task.shapes.clone());
-                        let tuned = TunedTask { label, shapes, date: platform::date(), tuned };
-                        found.tasks.insert(task.key.clone(), tuned);
-                        self.keep(found);
+                    }
+                    if lasting {
+                        self.keep(self.lesson(&result, engines));
                     }
                     self.report.measured += result.measured;
                     self.report.results.push(result);
@@ -172,17 +181,58 @@ impl<'a> Search<'a> {
         engine.is_some_and(|engine| engine.version() == tuned.engine_version)
     }
 
+    /// The engines that execute a task, with their versions.
+    fn versions(&self, task: &Task) -> BTreeMap<EngineId, u32> {
+        let registry = self.runtime.registry();
+        let version = |id: &EngineId| registry.get(id).map(|engine| (id.clone(), engine.version()));
+        task.engines.iter().filter_map(version).collect()
+    }
+
+    /// What came of a task, to be kept.
+    fn lesson(&self, result: &TuneResult, engines: BTreeMap<EngineId, u32>) -> TuneRecord {
+        let mut found = TuneRecord::new(self.record.device.clone());
+        let (key, date) = (result.key.clone(), platform::date());
+        let (label, shapes) = (result.label.clone(), result.shapes.clone());
+        if let Some(tuned) = result.tuned.clone() {
+            found.tasks.insert(key, TunedTask { label, shapes, date, tuned });
+        } else if let Some(why) = result.unmeasured.clone() {
+            let unmeasured = UnmeasuredTask { label, shapes, date, why, engines };
+            self.runtime.tuning.set_unmeasured(key.clone(), unmeasured.clone());
+            found.unmeasured.insert(key, unmeasured);
+        }
+        found
+    }
+
+    /// Keeps what the device may have been lost by, not to be tried again: what still compiles on a
+    /// thread that was left behind, and only where there is no such thing what it was asked for.
+    fn blame(&mut self, suspect: Suspect) {
+        let mut more = TuneRecord::new(self.record.device.clone());
+        more.avoid = std::mem::take(&mut self.left);
+        if more.avoid.is_empty() {
+            more.avoid.push(suspect);
+        }
+        self.keep(more);
+    }
+
     /// Adds to what is known, here and on disk.
     fn keep(&mut self, found: TuneRecord) {
         self.record.merge(found.clone());
-        let cache = &self.runtime.tuning.cache;
-        if cache.path(&found.device).is_none() {
-            self.report.not_kept = Some("no folder is known, or it is off".into());
-        } else if let Err(error) = cache.add(found) {
-            self.report.not_kept = Some(error.to_string());
+        // With what could not be written before: a disk that was full may not be any more.
+        self.unsaved.merge(found);
+        let (cache, device) = (&self.runtime.tuning.cache, &self.record.device);
+        let kept = match cache.path(device) {
+            None => Err("no folder is known, or it is off".to_string()),
+            Some(_) => cache.add(self.unsaved.clone()).map_err(|error| error.to_string()),
+        };
+        if kept.is_ok() {
+            self.unsaved = TuneRecord::new(device.clone());
         }
+        self.report.not_kept = kept.err();
     }
 
+    /// What comes of a task, and whether it would again: not where memory was short, of which there
+    /// may be more another time.
+    ///
     /// # Errors
     /// What lost the device.
     fn task(
@@ -190,23 +240,27 @@ impl<'a> Search<'a> {
         task: &Task,
         share: Duration,
         tell: &mut dyn FnMut(usize),
-    ) -> Result<TuneResult> {
+    ) -> Result<(TuneResult, bool)> {
         let result = TuneResult {
             key: task.key.clone(),
             label: task.label.clone(),
             shapes: task.shapes.clone(),
             count: task.count,
             tuned: None,
+            unmeasured: None,
             ratio: 1.0,
             measured: 0,
             dropped: Vec::new(),
         };
+        let without = |result, why: String| TuneResult { unmeasured: Some(why), ..result };
         // Numbers of both signs first; where they make no numbers, as of a logarithm, positive ones.
         for positive in [false, true] {
             let bed = match Bed::new(self.runtime, task, self.options, positive) {
                 Ok(bed) => bed,
                 Err(error) if error.is_device_lost() => return Err(error),
-                Err(error) => return Ok(without(result, task, error.to_string())),
+                Err(error) => {
+                    return Ok((without(result, error.to_string()), !error.is_out_of_memory()));
+                }
             };
             let mut attempt = Attempt {
                 search: self,
@@ -220,19 +274,16 @@ impl<'a> Search<'a> {
                 tell,
             };
             match attempt.run() {
-                Ok(true) => return Ok(attempt.result),
+                Ok(true) => return Ok((attempt.result, true)),
                 Ok(false) => {}
-                Err(Fault::Out(why)) => return Ok(without(attempt.result, task, why)),
+                Err(Fault::Out(why)) => {
+                    let lasting = !attempt.bed.was_short();
+                    return Ok((without(attempt.result, why), lasting));
+                }
                 Err(Fault::Stop(error)) => return Err(error),
             }
         }
-        Ok(without(result, task, "its result is infinite or NaN on numbers at hand".into()))
+        let why = "its result is infinite or NaN on numbers at hand";
+        Ok((without(result, why.into()), true))
     }
-}
-
-/// A task of which nothing could be measured, and why.
-fn without(mut result: TuneResult, task: &Task, why: String) -> TuneResult {
-    let engine = task.engines.first().cloned().unwrap_or_else(|| EngineId::new(""));
-    result.dropped.push(Dropped { engine, knobs: KnobValues::default(), why });
-    result
 }
