@@ -23,7 +23,7 @@ const SEQUENCES: usize = 8;
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     check_passes(args)?;
-    let registry = Registry::builtin();
+    let registry = runtime::registry()?;
     let mut options = Options::new(&registry);
     options.without.clone_from(&args.without);
     options.deterministic = args.place.deterministic || runtime::deterministic_by_env()?;

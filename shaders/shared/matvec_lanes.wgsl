@@ -1,5 +1,7 @@
 // The rest of matvec_int8_* with subgroups: a thread rounds the columns of its unit for ROWS rows of w; those that
 // share a block of 32 columns, 8 / RUN neighbours, find its largest number together.
+// Neighbours of a workgroup are neighbours of a subgroup, which WGSL leaves open and every driver met so far does for
+// workgroups of one dimension; `doctor` would find one that does not.
 // Why: no thread waits for another before it multiplies, and x stays in registers. PASSES is 1.
 const_assert PASSES == 1u;
 

@@ -108,17 +108,19 @@ impl Engine for Attention {
             true => ((tokens / f64::from(PREFILL_TOKENS)).ceil(), 0.2),
             false => (tokens, if self.subgroup { 0.25 } else { 0.2 }),
         };
-        // Tokens whose tiles leave most of the device idle are few as well.
+        // Tokens whose tiles leave most of a large device idle are few as well.
+        let large = query.profile.kind == DeviceKind::Discrete;
         let tiles = (tokens / f64::from(PREFILL_TOKENS)).ceil() * heads;
-        let few = tokens <= FEW_TOKENS as f64 || 2.0 * tiles <= units(query.profile);
+        let few = large && 2.0 * tiles <= units(query.profile);
+        let few = few || tokens <= FEW_TOKENS as f64;
         let few = few || spans(query).is_some();
         let penalty = if self.prefill == few { 4.0 } else { 1.0 };
-        let again = if self.prefill { 1.0 } else { READ_AGAIN };
+        let again = if self.prefill || !large { 1.0 } else { READ_AGAIN };
         let bytes = query.total_bytes() * (1.0 + again * (passes - 1.0).max(0.0)) * penalty;
         // A workgroup by itself waits for one tile of keys after another.
         let idle = 2.0 * passes * heads <= units(query.profile);
         let head = query.upper(&q.shape[2]).unwrap_or(1) as f64;
-        let wait = if self.prefill { PREFILL_WAIT } else { TILE_WAIT };
+        let wait = if self.prefill && large { PREFILL_WAIT } else { TILE_WAIT };
         let waits = if idle { wait * head * keys / 256.0 } else { 0.0 };
         let dispatches = 1.0 + waits;
         Cost { bytes, flops: flops * penalty, dispatches, efficiency }

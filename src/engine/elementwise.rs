@@ -260,9 +260,9 @@ impl Rows {
         let threads = "threads that share a row";
         let threads = match self.share {
             Share::Thread => Knob::new("threads", threads, [1], 1),
-            // At least eight elements a thread, so that short rows share a workgroup.
+            // At least four elements a thread, so that short rows share a workgroup.
             _ => {
-                let usual = len.div_ceil(8).next_power_of_two().clamp(4, u64::from(most));
+                let usual = len.div_ceil(4).next_power_of_two().clamp(4, u64::from(most));
                 Knob::new("threads", threads, powers(4, most), usual as u32)
             }
         };

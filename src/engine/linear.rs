@@ -13,7 +13,7 @@ use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{AssetSpec, catalogue};
-use crate::provider::GRANULE;
+use crate::provider::{DeviceKind, GRANULE};
 
 /// Most rows of w that one workgroup of a `matvec_*` makes: each is a sum in registers.
 const MOST_ROWS: u32 = 8;
@@ -168,11 +168,13 @@ impl Linear {
             return [rows, columns, Knob::new("passes", "always one", [1], 1)];
         }
         // Measured on an H200: few rows want more threads each, many rows fewer.
-        let (threads, rows) = if n <= 4096 { (128, 2) } else { (64, 4) };
+        // In deterministic mode n may not matter: products of one x may be made as one.
+        let small = n <= 4096 || query.deterministic;
+        let (threads, rows) = if small { (128, 2) } else { (64, 4) };
         let most = query.profile.max_threads_per_workgroup.min(256);
         let threads =
             Knob::new("threads", "threads of a workgroup", powers(32, most), threads.min(most));
-        let each = threads.value(query.knobs).max(1) * self.rows_at_once(query);
+        let each = threads.value(query.knobs).clamp(1, 256) * self.rows_at_once(query).max(1);
         let words = if self.holds_rows() { ROUNDED_SUM_WORDS } else { catalogue::SUM_WORDS };
         let most = (words / each).clamp(1, MOST_ROWS);
         // A workgroup makes whole evaluations.
@@ -322,6 +324,13 @@ impl Engine for Linear {
         if self.subgroup && !query.profile.has_subgroups {
             return Err("the device has no subgroups".into());
         }
+        if self.family == Family::MatVec && query.is_wgsl() {
+            let layers = upper_rows(query).div_ceil(u64::from(self.rows_at_once(query).max(1)));
+            let most = u64::from(query.profile.max_workgroups_per_dim);
+            if layers > most {
+                return Err(format!("{layers} layers of workgroups, the device has {most}"));
+            }
+        }
         if self.holds_rows() {
             let (need, room) = (rounded_bytes(query), room_for_rows(query));
             if need > room {
@@ -409,7 +418,7 @@ impl Engine for Linear {
             cost.dispatches += 1.0;
             cost.bytes += 8.0 * m * k;
         }
-        if self.family == Family::MatMul && query.is_wgsl() {
+        if self.family == Family::MatMul && query.profile.kind == DeviceKind::Discrete {
             // However few tiles there are, each waits for one step along k after another.
             let waits = (k / TILE_STEP).ceil() * STEP_SECONDS;
             let floor = Peaks::of(query.profile).floor(&cost);

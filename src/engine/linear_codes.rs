@@ -43,16 +43,19 @@ impl CodesLinear {
     /// Threads of a workgroup, and rows of w that it makes.
     fn knobs_of(query: &Query) -> [Knob; 2] {
         let n = sizes(query).map_or(1.0, |(_, n, _)| n);
-        let (threads, rows) = if n <= 4096.0 { (128, 2) } else { (64, 4) };
+        // In deterministic mode n may not matter: products of one x may be made as one.
+        let small = n <= 4096.0 || query.deterministic;
+        let (threads, rows) = if small { (128, 2) } else { (64, 4) };
         let most = query.profile.max_threads_per_workgroup.min(256);
         let threads =
             Knob::new("threads", "threads of a workgroup", powers(32, most), threads.min(most));
-        let each = threads.value(query.knobs).max(1) * rows_at_once(query);
+        let each = threads.value(query.knobs).clamp(1, 256) * rows_at_once(query);
         let most = (catalogue::SUM_WORDS / each).clamp(1, MOST_ROWS);
         // A workgroup makes whole evaluations.
         let pairs = query.around.is_some_and(|a| a.segments.iter().any(|s| s.anchors == 2));
         let least = if pairs { 2 } else { 1 };
         let text = "rows of the weight that a workgroup makes";
+        let most = most.max(least);
         [threads, Knob::new("rows", text, powers(least, most), rows.clamp(least, most))]
     }
 
@@ -147,6 +150,11 @@ impl Engine for CodesLinear {
         let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
         if w.format != self.format || !query.is_wgsl() {
             return Err(OTHER_OPERATION.into());
+        }
+        let layers = sizes(query).map_or(1.0, |(m, ..)| m / f64::from(rows_at_once(query))).ceil();
+        let most = query.profile.max_workgroups_per_dim;
+        if layers > most as f64 {
+            return Err(format!("{layers} layers of workgroups, the device has {most}"));
         }
         match self.subgroup && !query.profile.has_subgroups {
             true => Err("the device has no subgroups".into()),

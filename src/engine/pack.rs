@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::custom::Custom;
-use super::{Cost, Engine, EngineId, Lowering, Notes, OTHER_OPERATION, Query};
+use super::{Cost, Engine, EngineId, Lowering, Notes, OTHER_OPERATION, Order, Query};
 use crate::base::{DType, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::{self, Op};
@@ -33,12 +33,7 @@ impl PackEngine {
                 pack.name()
             )));
         }
-        let mut hash = blake3::Hasher::new();
-        hash.update(pack.shader().1.as_bytes());
-        for twin in pack.twins() {
-            hash.update(twin.text.as_bytes());
-        }
-        let [a, b, c, d, ..] = *hash.finalize().as_bytes();
+        let [a, b, c, d, ..] = pack.texts_hash();
         let (id, version) =
             (EngineId::new(format!("pack.{}", pack.name())), u32::from_le_bytes([a, b, c, d]));
         Ok(Arc::new(PackEngine { id, pack, version, launch: Custom::new() }))
@@ -74,7 +69,7 @@ impl Engine for PackEngine {
         &self.id
     }
 
-    /// Another text is another version.
+    /// Another text, of the manifest, the shader or a twin, is another version.
     fn version(&self) -> u32 {
         self.version
     }
@@ -87,6 +82,15 @@ impl Engine for PackEngine {
         let (custom, _) = self.call(query)?;
         let op = Op::Custom(Box::new(custom));
         self.launch.applies(&Query { op: &op, ..*query })
+    }
+
+    fn order(&self, query: &Query) -> Result<Order, String> {
+        if self.pack.is_conditional() {
+            return Err("its `where` may not hold for another number of rows".into());
+        }
+        let (custom, _) = self.call(query)?;
+        let op = Op::Custom(Box::new(custom));
+        self.launch.order(&Query { op: &op, ..*query })
     }
 
     fn cost(&self, query: &Query) -> Cost {

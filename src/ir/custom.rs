@@ -94,7 +94,7 @@ impl fmt::Debug for Twin {
 
 impl Twin {
     /// What is wrong with it, in words.
-    fn fault(&self) -> Option<String> {
+    pub(crate) fn fault(&self) -> Option<String> {
         let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if self.file.is_empty() || self.file.len() > 128 || !self.file.chars().all(fine) {
             return Some(format!("has a twin in {:?}, which is no name of a file", self.file));

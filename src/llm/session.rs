@@ -119,9 +119,11 @@ impl Session {
     }
 
     /// How exactly packed weights are multiplied unless the caller says otherwise: in `Int8`, as
-    /// llama.cpp does; in `F32` on GPUs in software, which gain nothing by it.
+    /// llama.cpp does; in `F32` on GPUs in software, which gain nothing by it, and in browsers, of which
+    /// some have no products of packed 8-bit numbers.
     pub fn default_mode(profile: &DeviceProfile) -> ComputeMode {
         match profile.kind {
+            _ if cfg!(target_arch = "wasm32") => ComputeMode::F32,
             DeviceKind::Software | DeviceKind::Null => ComputeMode::F32,
             _ => ComputeMode::Int8,
         }

@@ -111,6 +111,6 @@ fn constant(module: &Module, name: &str, value: f64) -> String {
     match kind {
         Some(naga::ScalarKind::Float) => format!("#define {label} {value:?}f"),
         Some(naga::ScalarKind::Uint) => format!("#define {label} {value}u"),
-        _ => format!("#define {label} {value}"),
+        _ => format!("#define {label} ({value})"),
     }
 }

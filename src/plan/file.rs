@@ -30,7 +30,8 @@ impl Plan {
         PLAN.write(self)
     }
 
-    /// The plan in the bytes of a file.
+    /// The plan in the bytes of a file. A plan holds kernels, and those in the languages of providers (twins of packs)
+    /// run without checks of indices: load those of people you trust.
     ///
     /// # Errors
     /// Bad file, saying what is wrong and where: not a plan file, another version, damaged, or a

@@ -309,8 +309,16 @@ fn kernel_fault(spec: &KernelSpec) -> Option<String> {
         KernelSpec::Fused(body) => body_fault(body, 0),
         KernelSpec::Source(source) => {
             let (bindings, words) = (source.bindings.len(), source.param_words);
+            let twice = |i: usize| {
+                let earlier = &source.twins[..i];
+                earlier.iter().any(|twin| twin.language == source.twins[i].language)
+            };
+            if (0..source.twins.len()).any(twice) {
+                return Some("two twins of one language".into());
+            }
             (bindings > MAX_OPERANDS || words > 1 << 14)
                 .then(|| format!("{bindings} bindings and {words} parameter words"))
+                .or_else(|| source.twins.iter().find_map(|twin| twin.fault()))
         }
     }
 }

@@ -457,8 +457,11 @@ pub fn deterministic_by_env() -> Result<bool> {
     }
 }
 
-/// The engines of the crate, and those of the packs that `WARPLOOM_PACKS` names.
-fn registry() -> Result<Registry> {
+/// The engines of the crate, and those of the packs that `WARPLOOM_PACKS` names: what a runtime begins with.
+///
+/// # Errors
+/// That of a pack that cannot be loaded, with the variable's name.
+pub fn registry() -> Result<Registry> {
     let mut registry = Registry::builtin();
     if let Some(folders) = config::var(&config::PACKS) {
         for folder in std::env::split_paths(&folders).filter(|path| !path.as_os_str().is_empty()) {

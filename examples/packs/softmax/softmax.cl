@@ -49,6 +49,6 @@ __kernel __attribute__((reqd_work_group_size(WORKGROUP_X, 1, 1))) void kernel_ma
     sum = parts[0];
 
     for (uint i = thread; i < n; i += WORKGROUP_X) {
-        y[i] = sum > 0.0f ? exp(x[i] - largest) / sum : 0.0f;
+        y[i] = sum == 0.0f ? 0.0f : exp(x[i] - largest) / sum;
     }
 }

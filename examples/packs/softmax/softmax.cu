@@ -59,6 +59,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel_main(
     sum = over_block<sum_of>(sum, parts);
 
     for (unsigned i = threadIdx.x; i < n; i += THREADS) {
-        y[i] = sum > 0.0f ? expf(x[i] - largest) / sum : 0.0f;
+        y[i] = sum == 0.0f ? 0.0f : expf(x[i] - largest) / sum;
     }
 }

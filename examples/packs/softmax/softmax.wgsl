@@ -56,6 +56,6 @@ fn main(
     sum = parts[0];
 
     for (var i = thread; i < params.n; i += THREADS) {
-        y[begin + i] = select(0.0, exp(x[begin + i] - largest) / sum, sum > 0.0);
+        y[begin + i] = select(exp(x[begin + i] - largest) / sum, 0.0, sum == 0.0);
     }
 }

@@ -147,8 +147,9 @@ fn in_order(arch: &Arch, [m, n, k]: [usize; 3], a: &Matrix<'_>, b: &Matrix<'_>, 
             _ => {
                 room(rows, m * k);
                 for (i, row) in rows.chunks_exact_mut(k).take(m).enumerate() {
-                    let from = a.data[i * a.row_stride..].iter().step_by(a.col_stride.max(1));
-                    row.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+                    for (c, to) in row.iter_mut().enumerate() {
+                        *to = a.data[i * a.row_stride + c * a.col_stride];
+                    }
                 }
                 (&rows[..], k)
             }

@@ -125,6 +125,7 @@ impl Pack {
         let mut pack = Pack {
             name,
             file: file.name.into(),
+            manifest: blake3::hash(file.text.as_bytes()),
             folder: None,
             files: Vec::new(),
             wgsl,

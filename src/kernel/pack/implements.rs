@@ -79,6 +79,10 @@ struct Signature {
     attributes: &'static [(&'static str, &'static [&'static str])],
 }
 
+/// Those that do the same to each row, so that dimensions in front of it may become one. For others a broadcast, or
+/// rows that are gathered, would become another.
+const BY_ROWS: [&str; 6] = ["softmax", "argmax", "matmul", "linear", "rms_norm", "layer_norm"];
+
 const MODES: &[&str] = &["f32", "int8"];
 const PAIRS: &[&str] = &["interleaved", "half"];
 
@@ -342,6 +346,11 @@ impl Pack {
         self.implements.as_ref().map(|implements| implements.op.as_str())
     }
 
+    /// Whether its manifest has conditions (`where`), which other sizes may not meet.
+    pub fn is_conditional(&self) -> bool {
+        self.implements.as_ref().is_some_and(|implements| !implements.conditions.is_empty())
+    }
+
     /// The kernel for an operation of the graph on operands of these shapes, with the constants that were
     /// kept for the device ([`Pack::keep_tuned`]), and its cost.
     ///
@@ -372,6 +381,19 @@ impl Pack {
             if let (Attribute::Number(number), true) = (value, names.contains(&name)) {
                 values.push((name, number));
             }
+        }
+        let more = |((shape, _), named): (&(Shape, DType), usize)| shape.rank() > named;
+        let named = self.inputs.iter().map(|tensor| tensor.shape.len());
+        let differs = |(shape, _): &&(Shape, DType)| shape != output.0;
+        if let (false, true, Some((shape, _))) = (
+            BY_ROWS.contains(&op.name()),
+            operands.iter().zip(named).any(more),
+            operands.iter().find(differs),
+        ) {
+            let result = output.0;
+            return Err(format!(
+                "an operand of {shape} for a result of {result}, with more dimensions than it names"
+            ));
         }
         let shapes = operands
             .iter()

@@ -42,6 +42,8 @@ pub struct Pack {
     name: String,
     /// The manifest's name, for messages.
     file: String,
+    /// The hash of the manifest's text.
+    manifest: blake3::Hash,
     /// The folder, where it was read from one.
     folder: Option<PathBuf>,
     /// Every file that was read, with the hash of its text.
@@ -118,6 +120,16 @@ impl Pack {
     /// The folder that it was read from, if it was.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
+    }
+
+    /// The hash of all that was written: manifest, shader and twins.
+    pub fn texts_hash(&self) -> [u8; 32] {
+        let mut hash = blake3::Hasher::new();
+        hash.update(self.manifest.as_bytes());
+        for text in [self.shader().1].into_iter().chain(self.twins.iter().map(|twin| &*twin.text)) {
+            hash.update(blake3::hash(text.as_bytes()).as_bytes());
+        }
+        *hash.finalize().as_bytes()
     }
 
     /// The shader's file and text, as they were written.

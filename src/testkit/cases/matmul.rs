@@ -82,6 +82,13 @@ fn transposed(table: &mut Vec<Case>) {
     let y = b.op(Op::Expand(Shape::new([3, 7, 4])), &[y]);
     let z = b.op(Op::MatMul, &[x, y]);
     table.push(b.done(z));
+    // Each row of the left is one number again and again.
+    let mut b = Build::new("matmul/expanded_sum").within(Tolerance::product(8));
+    let x = b.f32("a", [5, 1]);
+    let x = b.op(Op::Expand(Shape::new([5, 8])), &[x]);
+    let y = b.f32("b", [8, 3]);
+    let z = b.op(Op::MatMul, &[x, y]);
+    table.push(b.done(z));
     let mut b = Build::new("matmul/with_weight").within(Tolerance::product(31));
     let x = b.f32("a", [5, 31]);
     let y = b.weight("b", &[31, 9], Format::F32);

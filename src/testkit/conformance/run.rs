@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::report::{ConformanceReport, DeviceReport, EngineUse, Problem, Row, Sizes};
+use super::report::{ConformanceReport, DeviceReport, EngineUse, Problem, Row, Sizes, Verdict};
 use super::{Conformance, ConformanceProgress, Wanted};
 use crate::base::ShapeClass;
 use crate::base::platform::Clock;
@@ -256,7 +256,9 @@ impl<'a> Bench<'a> {
             Outcome::Fail(_) | Outcome::KnownToFail(_) => planned,
         };
         let mut own = self.rows.iter().filter(|row| row.engine.as_ref() == Some(&id));
-        let again = own.any(|row| row.case == held.case.name);
+        let again = own.any(|row| {
+            row.case == held.case.name && !matches!(row.verdict, Verdict::Unsupported { .. })
+        });
         self.uses[engine].cases += usize::from(ran && !again);
         self.note(held, sizes, Some(id), fused, outcome);
         lost
