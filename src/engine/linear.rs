@@ -7,7 +7,7 @@ use super::attention::units;
 use super::int8_cost::int8_operations;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
-use super::product::{filled, groups, in_one_launch, pieces, sizes};
+use super::product::{filled, groups, in_one_launch, layers_fit, pieces, sizes};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
@@ -27,8 +27,7 @@ const MOST_TILE: u32 = 128;
 const ROUNDED_SUM_WORDS: u32 = 2048;
 /// Threads of a workgroup of `round_int8`.
 const ROUNDING_THREADS: u32 = 64;
-/// Columns of a step of `matmul_*`, and what it takes: 110 us for 1,536 columns on an H200 with 18 tiles.
-const TILE_STEP: f64 = 16.0;
+/// Seconds of a step of 16 columns of `matmul_*`: 110 us for 1,536 on an H200 with 18 tiles.
 const STEP_SECONDS: f64 = 1.1e-6;
 /// Most groups of rows of a workgroup that rounds x once for them all.
 const MOST_PASSES: u32 = 16;
@@ -159,12 +158,15 @@ impl Linear {
     fn knobs_of(&self, query: &Query) -> [Knob; 3] {
         let m = upper_rows(query);
         let n = query.operands.get(1).and_then(|w| query.upper(&w.shape[0]).ok()).unwrap_or(1);
+        // Both products of an evaluation are one thread's, and one workgroup's.
+        let pairs = query.around.is_some_and(|a| a.segments.iter().any(|s| s.anchors == 2));
         if self.family == Family::MatMul {
             let tiles = |most: u32| (1..=most.min(MOST_TILE) / 16).map(|i| 16 * i);
             let rows = if m >= 128 { 128 } else { 32 };
             let rows = Knob::new("tile_m", "rows of x of a tile", tiles(MOST_TILE), rows);
             let left = catalogue::TILE_SUM - rows.value(query.knobs).min(MOST_TILE);
-            let columns = Knob::new("tile_n", "rows of the weight of a tile", tiles(left), 64);
+            let wide = tiles(left).filter(|columns| !pairs || columns % 32 == 0);
+            let columns = Knob::new("tile_n", "rows of the weight of a tile", wide, 64);
             return [rows, columns, Knob::new("passes", "always one", [1], 1)];
         }
         // Measured on an H200: few rows want more threads each, many rows fewer.
@@ -177,8 +179,6 @@ impl Linear {
         let each = threads.value(query.knobs).clamp(1, 256) * self.rows_at_once(query).max(1);
         let words = if self.holds_rows() { ROUNDED_SUM_WORDS } else { catalogue::SUM_WORDS };
         let most = (words / each).clamp(1, MOST_ROWS);
-        // A workgroup makes whole evaluations.
-        let pairs = query.around.is_some_and(|a| a.segments.iter().any(|s| s.anchors == 2));
         let rows = Knob::new(
             "rows",
             "rows of the weight that a workgroup makes",
@@ -325,11 +325,7 @@ impl Engine for Linear {
             return Err("the device has no subgroups".into());
         }
         if self.family == Family::MatVec && query.is_wgsl() {
-            let layers = upper_rows(query).div_ceil(u64::from(self.rows_at_once(query).max(1)));
-            let most = u64::from(query.profile.max_workgroups_per_dim);
-            if layers > most {
-                return Err(format!("{layers} layers of workgroups, the device has {most}"));
-            }
+            layers_fit(query, self.rows_at_once(query))?;
         }
         if self.holds_rows() {
             let (need, room) = (rounded_bytes(query), room_for_rows(query));
@@ -420,7 +416,7 @@ impl Engine for Linear {
         }
         if self.family == Family::MatMul && query.profile.kind == DeviceKind::Discrete {
             // However few tiles there are, each waits for one step along k after another.
-            let waits = (k / TILE_STEP).ceil() * STEP_SECONDS;
+            let waits = (k / 16.0).ceil() * STEP_SECONDS;
             let floor = Peaks::of(query.profile).floor(&cost);
             cost.efficiency = cost.efficiency.min(floor / waits);
         }

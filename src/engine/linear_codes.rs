@@ -7,7 +7,7 @@
 use super::knobs::{Knob, powers};
 use super::linear::quads;
 use super::lowering::{Call, Lowering, View};
-use super::product::{groups, in_one_launch, pieces, sizes};
+use super::product::{groups, in_one_launch, layers_fit, pieces, sizes};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
@@ -151,11 +151,7 @@ impl Engine for CodesLinear {
         if w.format != self.format || !query.is_wgsl() {
             return Err(OTHER_OPERATION.into());
         }
-        let layers = sizes(query).map_or(1.0, |(m, ..)| m / f64::from(rows_at_once(query))).ceil();
-        let most = query.profile.max_workgroups_per_dim;
-        if layers > most as f64 {
-            return Err(format!("{layers} layers of workgroups, the device has {most}"));
-        }
+        layers_fit(query, rows_at_once(query))?;
         match self.subgroup && !query.profile.has_subgroups {
             true => Err("the device has no subgroups".into()),
             false => Ok(()),

@@ -44,6 +44,19 @@ pub(super) fn in_one_launch<'a>(
     }
 }
 
+/// Whether a launch has as many layers as rows of x take, so many in each.
+///
+/// # Errors
+/// The reason where it has not.
+pub(super) fn layers_fit(query: &Query, rows: u32) -> Result<(), String> {
+    let layers = sizes(query).map_or(1.0, |(m, ..)| (m / f64::from(rows.max(1))).ceil());
+    let most = query.profile.max_workgroups_per_dim;
+    match layers > f64::from(most) {
+        true => Err(format!("{layers} layers of workgroups, the device has {most}")),
+        false => Ok(()),
+    }
+}
+
 /// Share of its speed that a kernel of so many tiles reaches: where both sides are short, units of the device
 /// have none. The exponent was fitted to choices that were measured on an H200, of 18 to 128 tiles.
 pub(super) fn filled(tiles: f64, query: &Query) -> f64 {

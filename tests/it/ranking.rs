@@ -142,7 +142,10 @@ fn attention_has_kernels_for_few_tokens_and_for_many() {
         for name in DeviceProfile::known_names() {
             let profile = DeviceProfile::known(name).unwrap();
             let is = engines(&g, &profile);
+            // Nine tiles of 64 tokens leave most of a large device idle.
+            let few = tokens == 64 && profile.kind == DeviceKind::Discrete;
             let fits = is.iter().all(|id| match family {
+                _ if few => id.contains("attn_decode"),
                 "decode" => id.contains("attn_decode") || id.contains("attn_split"),
                 _ => id.contains("attn_prefill"),
             });
