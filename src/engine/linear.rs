@@ -394,8 +394,8 @@ impl Engine for Linear {
             efficiency: match (self.family, self.subgroup) {
                 // Beyond one pass arithmetic counts, and without tiles it is slower.
                 (Family::MatVec, _) if m > most => 0.2,
-                // Each thread rounds what it reads. On an H200 that is ahead of a step of its own (`CodesLinear`)
-                // below some 16 MB of weights, and through CUDA, where a launch takes half as long, below some 5.
+                // Each thread rounds what it reads. On an H200 that was ahead of a step of its own (`CodesLinear`)
+                // below some 16 MB of weights; 5 through CUDA is a guess, between 1 and 9 MB that were run.
                 (Family::MatVec, true) if self.rounding == Rounding::Inside => {
                     if query.profile.provider == "cuda" { 0.6 } else { 0.73 }
                 }
@@ -428,8 +428,8 @@ impl Engine for Linear {
                 * if self.rounding == Rounding::Before { 1.0 } else { reads / in_turn };
             if self.rounding == Rounding::Inside {
                 cost.flops -= rows * n * k;
-                // Rows are rounded one after another; in memory, products wait for the first as well. A launch
-                // each is what eight rows of small products took on an H200, 13 to 48 us.
+                // Rows are rounded one after another; in memory, products wait for the first as well. Eight rows of
+                // small products took 11 to 48 us so on an H200; in registers it is taken to be alike.
                 cost.dispatches += if self.subgroup { m.min(most) - 1.0 } else { m.min(most) };
             }
             return cost;
