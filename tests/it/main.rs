@@ -51,6 +51,7 @@ mod packs;
 #[cfg(feature = "packs")]
 mod packs_broken;
 mod partitioned;
+mod peers;
 mod perplexity;
 mod plan_files;
 mod plans;

@@ -117,6 +117,10 @@ impl Device for CudaDevice {
         self.write_bytes(to, bytes)
     }
 
+    fn copy_from(&self, to: BufferRange, source: &dyn Device, from: BufferRange) -> Result<()> {
+        self.copy_from_device(to, source, from)
+    }
+
     fn prepare(&self, work: &Recording, slots: &[Option<BufferRange>]) -> Result<PreparedId> {
         self.prepare_recording(work, slots)
     }

@@ -145,6 +145,11 @@ impl Event {
         Ok(Event { gpu: Arc::clone(gpu), event })
     }
 
+    /// For calls of the driver.
+    pub(super) fn raw(&self) -> sys::CUevent {
+        self.event
+    }
+
     /// Puts it behind everything in the stream.
     pub(super) fn record(&self) -> Result<()> {
         // SAFETY: event and stream live.

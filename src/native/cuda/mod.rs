@@ -21,8 +21,9 @@
 //! - An error that CUDA never recovers from, such as an illegal address, is the device's loss, and
 //!   each later call says so. Memory that the driver refuses leaves the device as it was.
 //!
-//! Absent on purpose: managed memory, several streams, and copies from one
-//! device to another that do not go through the host.
+//! From one GPU to another bytes go without the host (`peer`), with events that order both streams.
+//!
+//! Absent on purpose: managed memory, and several streams.
 
 mod compile;
 mod device;
@@ -31,6 +32,7 @@ mod gpu;
 mod graph;
 mod memory;
 mod nvrtc;
+mod peer;
 mod prepare;
 mod profile;
 mod submit;
