@@ -61,6 +61,7 @@ mod quantize;
 mod random;
 mod ranking;
 mod sample;
+mod sanitize;
 mod semantics;
 mod semantics_devices;
 mod semantics_kernels;
