@@ -159,7 +159,7 @@ fn built_programs_are_kept_and_bad_ones_built_again() {
 }
 
 /// Keeps one thread busy for so many rounds.
-fn spin() -> KernelSpec {
+pub(crate) fn spin() -> KernelSpec {
     source(
         "spin",
         "struct P { n: u32, a: u32, b: u32, c: u32 }

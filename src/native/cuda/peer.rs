@@ -50,13 +50,17 @@ impl CudaDevice {
         self.gpu.reach(&source.gpu)?;
         let before = {
             let _current = source.gpu.enter()?;
-            let before = event(&mut there, &source.gpu)?;
+            let before = match there.events.pop() {
+                Some(event) => event,
+                None => Event::new(&source.gpu, false)?,
+            };
             before.record()?;
             before
         };
         let after = {
             let _current = self.gpu.enter()?;
-            let after = event(&mut here, &self.gpu)?;
+            // Its own, since both devices remember it.
+            let after = Event::new(&self.gpu, false)?;
             self.gpu.wait_for(&before)?;
             let (gpu, bytes) = (&self.gpu, to.bytes as usize);
             let contexts = (gpu.context, source.gpu.context);
@@ -82,7 +86,9 @@ impl CudaDevice {
         here.counters.peer_bytes += to.bytes;
         // A wait that is enqueued does not look at its event again.
         there.events.push(before);
-        here.events.push(after);
+        let after = Arc::new(after);
+        there.peer = Some(Arc::clone(&after));
+        here.peer = Some(after);
         Ok(())
     }
 }
@@ -99,14 +105,6 @@ fn lock_both<'a>(
     } else {
         let first = b.state();
         (a.state(), first)
-    }
-}
-
-/// An event of a device, used again where there is one. Its context is the current one.
-fn event(state: &mut State, gpu: &Arc<Gpu>) -> Result<Event> {
-    match state.events.pop() {
-        Some(event) => Ok(event),
-        None => Event::new(gpu, false),
     }
 }
 
