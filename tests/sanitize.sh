@@ -5,7 +5,7 @@
 #
 #   TOOL     memcheck, racecheck, initcheck, synccheck; without one all four, one after another
 #   -s N     one of every N cases (1)
-#   -b FILE  the `it` test binary; without it `cargo test --test it --no-run` says which, and builds it
+#   -b FILE  the `it` test binary, from the project's folder; without it `cargo test --test it --no-run` says which, and builds it
 #   -o DIR   where the tools' reports go (target/sanitize)
 #
 # It wants an NVIDIA GPU, NVRTC, and compute-sanitizer on the PATH, in $CUDA_HOME/bin or /usr/local/cuda/bin. First the cases run
@@ -50,7 +50,7 @@ export WARPLOOM_TEST_SANITIZE=${WARPLOOM_TEST_SANITIZE:-cuda:0} WARPLOOM_TEST_SA
 
 echo "without a tool: $binary"
 "$binary" "${cases[@]}" 2>&1 | tee "$folder/alone.log" | grep '^sanitize: ' \
-  || { echo "sanitize.sh: the cases fail by themselves, see $folder/alone.log" >&2; exit 1; }
+  || { tail -n 20 "$folder/alone.log"; echo "sanitize.sh: the cases fail by themselves, see $folder/alone.log" >&2; exit 1; }
 
 # Runs the rest of the arguments under a tool; the report goes to the file.
 under() {
