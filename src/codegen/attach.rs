@@ -46,6 +46,7 @@ pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
         let text = printer.segments().map_err(fail)?;
         let file = if entry.is_linear() { "attached_rows" } else { "attached_store" };
         splice.files.insert(file, text);
+        splice.files.insert("attached_fetch", String::new());
     }
     if attached.norm.is_some() {
         splice.defines.push("norm");
@@ -193,12 +194,18 @@ impl<'a> Printer<'a> {
         let segments = &self.attached.segments;
         if self.entry.is_linear() {
             let anchors = segments.iter().map(|s| s.anchors).max().unwrap_or(1);
-            text.push_str(&tasks(segments, anchors));
+            // Rows of sums leave matrix hardware many at a time: what their segments read is fetched before.
+            let early = self.entry.is_cooperative();
+            text.push_str(&tasks(segments, anchors, early));
+            if early {
+                text.push_str(&self.fetches(segments)?);
+            }
+            let more = if early { ", fetched: Fetched" } else { "" };
             for (i, segment) in segments.iter().enumerate() {
                 let prefix = format!("s{i}");
                 let sizes = [format!("params.s{i}_size0"), format!("params.s{i}_size1")];
                 let head = format!(
-                    "fn segment{i}(c0: u32, c1: u32, c2: u32, product: f32, second: f32) {{"
+                    "fn segment{i}(c0: u32, c1: u32, c2: u32, product: f32, second: f32{more}) {{"
                 );
                 let anchors = &["product", "second"][..segment.anchors as usize];
                 let made = self.segment(&segment.body, &prefix, sizes, anchors);
@@ -211,6 +218,33 @@ impl<'a> Printer<'a> {
             line!(text, "// {}", segment.body);
             line!(text, "fn store(c0: u32, c1: u32, c2: u32, product: f32) {{\n{made}}}\n");
         }
+        Ok(text)
+    }
+
+    /// The elements that each segment reads, as bits, by functions that store nothing.
+    fn fetches(&mut self, segments: &[Segment]) -> Result<String, String> {
+        let inputs = |segment: &Segment| segment.body.inputs.len();
+        let most = segments.iter().map(inputs).max().unwrap_or(0).max(1);
+        let mut text = String::from("struct Fetched {\n");
+        (0..most).for_each(|x| line!(text, "    x{x}: u32,"));
+        text.push_str("}\n\n");
+        for (i, segment) in segments.iter().enumerate() {
+            line!(text, "fn fetch{i}(c0: u32, c1: u32, c2: u32) -> Fetched {{");
+            text.push_str("    var fetched = Fetched();\n");
+            for (x, operand) in segment.body.inputs.iter().enumerate() {
+                let at = address(&format!("s{i}_x{x}"), operand, segment.body.rank);
+                line!(text, "    fetched.x{x} = bitcast<u32>(in{}[{at}]);", operand.binding);
+            }
+            text.push_str("    return fetched;\n}\n\n");
+        }
+        text.push_str(FETCH);
+        for i in 0..segments.len() {
+            line!(
+                text,
+                "        case {i}u: {{\n            return fetch{i}(row, s0, s1);\n        }}"
+            );
+        }
+        text.push_str("        default: {\n            return Fetched();\n        }\n    }\n}\n\n");
         Ok(text)
     }
 
@@ -274,13 +308,16 @@ impl<'a> Printer<'a> {
             .inputs
             .get(x as usize)
             .ok_or_else(|| format!("input {x} of {}", expr.inputs.len()))?;
+        let test = if operand.dtype == DType::Bool { " != 0u" } else { "" };
+        if self.entry.is_cooperative() {
+            return Ok(format!("bitcast<{}>(fetched.x{x}){test}", stored(operand.dtype)));
+        }
         let at = address(&format!("{}_x{x}", scope.prefix), operand, expr.rank);
         let load = format!("in{}[{at}]", operand.binding);
         let load = match (stored(operand.dtype), self.reads[operand.binding as usize]) {
             (own, element) if own == element => load,
             (own, _) => format!("bitcast<{own}>({load})"),
         };
-        let test = if operand.dtype == DType::Bool { " != 0u" } else { "" };
         Ok(load + test)
     }
 }
@@ -323,7 +360,7 @@ fn norm_weight(binding: u32, element: &str) -> String {
 
 /// Which segment and evaluations a workgroup takes, and the rows of w of its products; a workgroup
 /// makes evaluations of one segment.
-fn tasks(segments: &[Segment], anchors: u32) -> String {
+fn tasks(segments: &[Segment], anchors: u32, early: bool) -> String {
     let mut text = format!("const ANCHORS: u32 = {anchors}u;\n");
     text.push_str(
         "const_assert TASK_ROWS % ANCHORS == 0u;\n
@@ -389,8 +426,13 @@ fn row_of(task: Task, r: u32) -> u32 {
     return min(row, params.n - 1u);
 }
 
-fn store(task: Task, e: u32, i: u32, product: f32, second: f32) {
-    let at = task.first + e;
+",
+    );
+    let (name, more) = if early { ("finish", ", fetched: Fetched") } else { ("store", "") };
+    let hand = if early { ", fetched" } else { "" };
+    line!(text, "fn {name}(task: Task, e: u32, i: u32, product: f32, second: f32{more}) {{");
+    text.push_str(
+        "    let at = task.first + e;
     if (at >= task.count || i >= params.m) {
         return;
     }
@@ -399,17 +441,29 @@ fn store(task: Task, e: u32, i: u32, product: f32, second: f32) {
 ",
     );
     if segments.len() == 1 {
-        text.push_str("    segment0(i, s0, s1, product, second);\n}\n\n");
+        line!(text, "    segment0(i, s0, s1, product, second{hand});\n}}\n");
         return text;
     }
     text.push_str("    switch (task.segment) {\n");
     for i in 0..segments.len() {
-        line!(text, "        case {i}u: {{\n            segment{i}(i, s0, s1, product, second);");
+        line!(
+            text,
+            "        case {i}u: {{\n            segment{i}(i, s0, s1, product, second{hand});"
+        );
         text.push_str("        }\n");
     }
     text.push_str("        default: {\n        }\n    }\n}\n\n");
     text
 }
+
+/// What segments read for an evaluation; those past the end read what the last one does.
+const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched {
+    let at = min(task.first + e, task.count - 1u);
+    let row = min(i, params.m - 1u);
+    let s0 = at / task.size1;
+    let s1 = at - s0 * task.size1;
+    switch (task.segment) {
+";
 
 /// The address of an operand's element, in terms of the coordinates `c0`, `c1`..
 fn address(name: &str, operand: &Operand, rank: u32) -> String {

@@ -4,7 +4,8 @@
 //!
 //! `round_half` rounds the operand to 8 bits as `ComputeMode::Int8` says and writes it as f16;
 //! `matmul_coop_*` multiplies it with weights that it decodes to f16, with sums in f32. So beside what
-//! the mode rounds, both operands of a product are good to 11 bits.
+//! the mode rounds, both operands of a product are good to 11 bits. `matmul_halves` multiplies it with
+//! weights that `half_weights_*` decoded into memory of their own before.
 
 use super::attention::units;
 use super::knobs::{Knob, powers};
@@ -29,11 +30,19 @@ const MATRIX_UNITS: f64 = 6.0;
 const DECODING: f64 = 8.0;
 /// Operations that round a number to 8 bits.
 const ROUNDING: f64 = 6.0;
+/// Share of what matrix units do that is left beside decoding in front of each step, and beside moves alone.
+const DECODES: f64 = 0.4;
+const MOVES: f64 = 1.0;
+/// Most bytes of a weight as halves: memory that the whole plan keeps.
+const MOST_HALVES: u64 = 512 << 20;
+/// Threads of a workgroup of `half_weights_*`, and weights that each makes.
+const HALVING: (u32, u64) = (256, 8);
 
-/// `round_half` and `matmul_coop_*` of one weight format.
+/// `round_half` and `matmul_coop_*`, or `half_weights_*` and `matmul_halves`, of one weight format.
 pub(super) struct CoopLinear {
     id: EngineId,
     format: Format,
+    halved: bool,
 }
 
 /// How `matmul_coop_*` is cut, in the order of its constants.
@@ -44,18 +53,24 @@ struct Tile {
 }
 
 impl Tile {
-    /// Bytes of workgroup memory: rows of 40 halves, what leaves of each subgroup, and whether there is work.
+    /// Bytes of workgroup memory: rows of 40 halves, factors, what leaves of each subgroup, and whether there is work.
     fn bytes(&self) -> u64 {
         let [.., (_, wi), (_, wj), _] = self.constants;
-        80 * u64::from(self.rows + self.columns) + u64::from(wi * wj) * 16 * 36 * 4 + 16
+        84 * u64::from(self.rows)
+            + 80 * u64::from(self.columns)
+            + u64::from(wi * wj) * 16 * 36 * 4
+            + 16
     }
 }
 
 impl CoopLinear {
-    /// The engine of a format, where it is a packed one.
-    pub(super) fn of(format: Format) -> Option<CoopLinear> {
-        let id = EngineId::new(format!("wgsl.matmul_coop.{format}"));
-        format.is_quantised().then_some(CoopLinear { id, format })
+    /// The engines of a format, where it is a packed one.
+    pub(super) fn all(format: Format) -> impl Iterator<Item = CoopLinear> {
+        let made = [false, true].into_iter().filter(move |_| format.is_quantised());
+        made.map(move |halved| {
+            let name = if halved { "matmul_halves" } else { "matmul_coop" };
+            CoopLinear { id: EngineId::new(format!("wgsl.{name}.{format}")), format, halved }
+        })
     }
 
     fn knobs_of(query: &Query) -> [Knob; 2] {
@@ -94,6 +109,26 @@ impl CoopLinear {
         let sub = query.profile.subgroup_max;
         let constants = [("TI", ti), ("TH", th), ("WI", wi), ("WJ", wj), ("SUB", sub)];
         Tile { constants, rows: 16 * ti * wi, columns: 32 * th * wj }
+    }
+
+    /// The weight as halves.
+    fn halves(&self, w: &View, [n, k]: [u64; 2], out: &mut Lowering) -> Result<View> {
+        let (n, k) = (Dim::from(n), Dim::from(k));
+        let shape = Shape::new([n.clone(), k.clone()]);
+        let halves = out.temp(format!("{}.w", out.label), &shape, DType::F16)?;
+        let (threads, each) = HALVING;
+        let name = catalogue::family_name("half_weights_*", self.format);
+        let work = (n.clone() * k.clone()).ceil_div(&Dim::from(u64::from(threads) * each));
+        let grid = out.fold(work);
+        out.call(
+            Call::new(AssetSpec::new(name).constant("WG", threads))
+                .dim("n", &n)?
+                .dim("k", &k)?
+                .bind(w.tensor)
+                .bind(halves.tensor)
+                .grid(grid),
+        )?;
+        Ok(halves)
     }
 
     /// x as halves, and the factors of its rows.
@@ -147,7 +182,11 @@ impl Engine for CoopLinear {
         if min != max || max == 0 || 4 * max > profile.max_threads_per_workgroup {
             return Err(format!("subgroups of {min} to {max} threads, they must be of one size"));
         }
-        let (.., k) = sizes(query).ok_or("the operand has no rows")?;
+        let (_, n, k) = sizes(query).ok_or("the operand has no rows")?;
+        let most = MOST_HALVES.min(profile.max_binding_bytes);
+        if self.halved && 2.0 * n * k > most as f64 {
+            return Err(format!("{n} x {k} weights as halves are more than {most} bytes"));
+        }
         let (k, room) = (k as u64, u64::from(profile.workgroup_memory_bytes));
         if !k.is_multiple_of(STEP) {
             return Err(format!("{k} columns, it takes {STEP} at a time"));
@@ -186,11 +225,23 @@ impl Engine for CoopLinear {
         let tiles = (m / f64::from(tile.rows)).ceil();
         let across = (n / f64::from(tile.columns)).ceil();
         let products = 2.0 * tiles * f64::from(tile.rows) * n * k / MATRIX_UNITS;
-        Cost {
-            bytes: weight * tiles + 4.0 * m * (n + 2.0 * k),
-            flops: products + DECODING * tiles * n * k + ROUNDING * m * k + after * m * n,
-            dispatches: 2.0,
-            efficiency: 0.4 * filled(tiles * across, query),
+        let flops = products + ROUNDING * m * k + after * m * n;
+        let filled = filled(tiles * across, query);
+        let bytes = 4.0 * m * (n + 2.0 * k);
+        match self.halved {
+            false => Cost {
+                bytes: bytes + weight * tiles,
+                flops: flops + DECODING * tiles * n * k,
+                dispatches: 2.0,
+                efficiency: DECODES * filled,
+            },
+            // Tiles that follow each other share rows of the weight: it is read once.
+            true => Cost {
+                bytes: bytes + weight + 4.0 * n * k,
+                flops: flops + DECODING * n * k,
+                dispatches: 3.0,
+                efficiency: MOVES * filled,
+            },
         }
     }
 
@@ -202,7 +253,10 @@ impl Engine for CoopLinear {
         let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
         let (halves, factors) = CoopLinear::rounded(&x, [&m, &k, &x_stride], columns, out)?;
         let tile = CoopLinear::tile(query);
-        let name = catalogue::family_name("matmul_coop_*", self.format);
+        let (name, w_tensor) = match self.halved {
+            true => ("matmul_halves".into(), self.halves(w, [n, columns], out)?.tensor),
+            false => (catalogue::family_name("matmul_coop_*", self.format), w.tensor),
+        };
         let spec = tile
             .constants
             .iter()
@@ -223,7 +277,7 @@ impl Engine for CoopLinear {
             let tiles = groups(around, n, tile.columns);
             return out.call(
                 product(n, y_offset)?
-                    .bind(w.tensor)
+                    .bind(w_tensor)
                     .bind(halves.tensor)
                     .bind(factors.tensor)
                     .bind(query.output.tensor)
@@ -231,7 +285,8 @@ impl Engine for CoopLinear {
                     .grid([tiles, layers, Dim::new(1)]),
             );
         }
-        let row_bytes = self.format.bytes(columns).ok_or_else(|| {
+        let format = if self.halved { Format::Plain(DType::F16) } else { self.format };
+        let row_bytes = format.bytes(columns).ok_or_else(|| {
             let len = self.format.block_len();
             Error::invalid(format!("{}: {columns} columns are not blocks of {len}", query.label))
         })?;
@@ -240,7 +295,7 @@ impl Engine for CoopLinear {
             let tiles = Dim::from(rows.div_ceil(u64::from(tile.columns)));
             out.call(
                 product(rows, &(y_offset.clone() + Dim::from(first)))?
-                    .bind_part(w.tensor, first * row_bytes, bytes)
+                    .bind_part(w_tensor, first * row_bytes, bytes)
                     .bind(halves.tensor)
                     .bind(factors.tensor)
                     .bind(query.output.tensor)

@@ -33,7 +33,7 @@ impl Registry {
         for format in Format::ALL {
             engines.extend(Linear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(CodesLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
-            engines.extend(CoopLinear::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
+            engines.extend(CoopLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
         }
         engines.extend(Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.extend(Attention::all().map(|e| Arc::new(e) as Arc<dyn Engine>));

@@ -149,6 +149,23 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &[],
     },
     Entry {
+        name: "half_weights_*",
+        doc: "y[r, c] = w[r, c] as f16; w [n, k] packed, y [n, k], k a multiple of 32. A thread makes 8 of them, \
+              workgroups folded over grid x and y.",
+        params: &["n", "k"],
+        bindings: &[("w", Read), ("y", ReadWrite)],
+        constants: &[("WG", 256)],
+        defines: &[],
+    },
+    Entry {
+        name: "matmul_halves",
+        doc: "The product of matmul_coop_*, with w [n, k] f16 as half_weights_* makes it.",
+        params: LINEAR_PARAMS,
+        bindings: &[("w", Read), ("x", Read), ("factors", Read), ("y", ReadWrite)],
+        constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32)],
+        defines: &[],
+    },
+    Entry {
         name: "matmul_batched",
         doc: "y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j], all strides free, y [batch, m, n] \
               contiguous. 16 x 16 of y for each workgroup: grid x = ceil(n / 16), y = ceil(m / 16), z = batches or fewer, over which a workgroup strides.",
@@ -457,44 +474,6 @@ pub fn find(name: &str) -> Option<(&'static Entry, Option<Format>)> {
             Some((entry, Some(format)))
         }
     })
-}
-
-impl Entry {
-    /// Place of a parameter in the block.
-    pub fn param(&self, name: &str) -> Option<usize> {
-        self.params.iter().position(|p| *p == name)
-    }
-
-    /// Whether it is a product with a weight matrix, whose attached segments say which rows they take.
-    pub fn is_linear(&self) -> bool {
-        self.name.starts_with("matvec_") || matches!(self.name, "matmul_*" | "matmul_coop_*")
-    }
-
-    /// Whether it is there for cooperative matrices, which few devices have.
-    pub fn is_cooperative(&self) -> bool {
-        matches!(self.name, "matmul_coop_*" | "round_half")
-    }
-
-    /// Whether the CPU has a function for it: rounding apart from the product is for GPUs.
-    pub fn is_on_cpu(&self) -> bool {
-        !self.is_cooperative() && !matches!(self.name, "round_codes" | "matvec_codes_*")
-    }
-
-    /// Whether it reads few rows at a time, each whole: only then it can normalise them.
-    pub fn takes_norm(&self) -> bool {
-        matches!(self.name, "matvec_*" | "matvec_int8_*" | "round_codes")
-    }
-
-    /// The weight formats that a family has kernels for.
-    pub fn formats(&self) -> impl Iterator<Item = Format> {
-        let packed = matches!(self.name, "matvec_int8_*" | "matvec_codes_*" | "matmul_coop_*");
-        family_formats().filter(move |format| !packed || format.is_quantised())
-    }
-
-    /// Words of the parameter block: uniform blocks are padded to 16 bytes.
-    pub fn param_words(&self) -> u32 {
-        (self.params.len() as u32).next_multiple_of(4)
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 
 pub mod attach;
 pub mod catalogue;
+mod entry;
 pub mod fused;
 mod interface;
 #[cfg(feature = "packs")]

@@ -45,6 +45,7 @@ impl<'a> Body<'_, 'a> {
             }
             Expression::Swizzle { size, vector, pattern } => self.swizzle(size, vector, pattern),
             Expression::FunctionArgument(index) => Ok(self.arguments[index as usize].clone()),
+            Expression::Load { pointer } if self.is_moved(h) => Ok(self.place(pointer)?.text()),
             Expression::Load { pointer } => self.load(pointer),
             Expression::Unary { op, expr } => {
                 let arg = self.operand(expr)?;

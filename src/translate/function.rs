@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use naga::proc::TypeResolution;
 use naga::valid::FunctionInfo;
 use naga::{AddressSpace, Block, Expression, Function, GlobalVariable, Handle, LocalVariable};
-use naga::{MathFunction, Module, TypeInner};
+use naga::{MathFunction, Module, Statement, TypeInner};
 
 use super::names::Names;
-use super::types::pointee;
+use super::types::{is_half, pointee};
 use super::writer::Writer;
 use crate::error::Result;
 
@@ -34,6 +34,7 @@ pub(super) struct Body<'w, 'a> {
     pub(super) values: HashMap<Handle<Expression>, String>,
     pub(super) loops: Vec<Loop<'a>>,
     baked: HashSet<Handle<Expression>>,
+    moved: HashSet<Handle<Expression>>,
     pub(super) text: String,
     depth: usize,
 }
@@ -52,6 +53,7 @@ impl<'w, 'a> Body<'w, 'a> {
         let locals = function.local_variables.iter();
         let locals = locals.map(|(h, l)| (h, names.pick(&label(&l.name, "local")))).collect();
         let baked = baked(w.module, function, info);
+        let moved = moved(w.module, function, info);
         Body {
             w,
             function,
@@ -63,6 +65,7 @@ impl<'w, 'a> Body<'w, 'a> {
             values: HashMap::new(),
             loops: Vec::new(),
             baked,
+            moved,
             text: String::new(),
             depth: 1,
         }
@@ -107,9 +110,17 @@ impl<'w, 'a> Body<'w, 'a> {
         self.baked.contains(&h)
     }
 
+    /// Whether it is a load of halves that go back to memory as they are.
+    pub(super) fn is_moved(&self, h: Handle<Expression>) -> bool {
+        self.moved.contains(&h)
+    }
+
     /// Declares a variable with the value of an expression.
     pub(super) fn bake(&mut self, h: Handle<Expression>, value: &str) -> Result<()> {
-        let ty = self.type_name(h)?;
+        let ty = match self.is_moved(h) {
+            true => self.w.memory_type(self.inner(h))?,
+            false => self.type_name(h)?,
+        };
         let name = match self.function.named_expressions.get(&h) {
             Some(name) => self.names.pick(name),
             None => self.names.pick(&format!("e{}", h.index())),
@@ -183,6 +194,42 @@ fn baked(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<H
     }
     baked.extend(function.named_expressions.keys());
     baked
+}
+
+/// Loads of vectors of halves that are stored and not looked at: they need not become numbers of 32 bits
+/// and halves again.
+fn moved(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<Handle<Expression>> {
+    let mut stores = HashMap::new();
+    count_stores(&function.body, &mut stores);
+    let is_moved = |(h, count): &(Handle<Expression>, usize)| {
+        let inner = info[*h].ty.inner_with(&module.types);
+        let halves = matches!(*inner, TypeInner::Vector { scalar, .. } if is_half(scalar));
+        let load = matches!(function.expressions[*h], Expression::Load { .. });
+        load && halves && info[*h].ref_count == *count
+    };
+    stores.into_iter().filter(is_moved).map(|(h, _)| h).collect()
+}
+
+/// How often each expression is stored.
+fn count_stores(block: &Block, stores: &mut HashMap<Handle<Expression>, usize>) {
+    for statement in block {
+        match statement {
+            Statement::Store { value, .. } => *stores.entry(*value).or_default() += 1,
+            Statement::Block(block) => count_stores(block, stores),
+            Statement::If { accept, reject, .. } => {
+                count_stores(accept, stores);
+                count_stores(reject, stores);
+            }
+            Statement::Loop { body, continuing, .. } => {
+                count_stores(body, stores);
+                count_stores(continuing, stores);
+            }
+            Statement::Switch { cases, .. } => {
+                cases.iter().for_each(|case| count_stores(&case.body, stores));
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Writer<'_> {

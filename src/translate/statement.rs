@@ -180,6 +180,7 @@ impl<'a> Body<'_, 'a> {
 
     fn store(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> Result<()> {
         let module = self.w.module;
+        let moved = self.is_moved(value);
         let value = self.value(value)?;
         let place = self.place(pointer)?;
         let inner = match pointee(self.inner(pointer)) {
@@ -189,6 +190,7 @@ impl<'a> Body<'_, 'a> {
         };
         let line = match inner {
             TypeInner::Atomic(_) => self.atomic_store(pointer, &value)?,
+            _ if moved => format!("{} = {value};", place.text()),
             inner => format!("{} = {};", place.text(), self.stored(value, inner)?),
         };
         self.line(&line);

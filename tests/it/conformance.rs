@@ -61,14 +61,23 @@ fn every_case_is_right_on_every_device() {
 }
 
 /// Products of every size on cooperative matrices, which the ranking takes for many rows only.
-#[test]
-fn products_on_cooperative_matrices_are_right() {
+fn products_on_matrices(way: &str) {
     on_every_device(false, |runtime, suite| {
         let formats = Format::ALL.into_iter().filter(|format| format.is_quantised());
-        let coop = formats.map(|format| EngineId::new(format!("wgsl.matmul_coop.{format}")));
+        let coop = formats.map(|format| EngineId::new(format!("wgsl.{way}.{format}")));
         let suite = coop.fold(suite.only("int8/"), Conformance::registered);
         runtime.device().profile().has_matrix_hw.then_some(suite)
     });
+}
+
+#[test]
+fn products_on_cooperative_matrices_are_right() {
+    products_on_matrices("matmul_coop");
+}
+
+#[test]
+fn products_of_weights_made_halves_are_right() {
+    products_on_matrices("matmul_halves");
 }
 
 /// The ranking takes it on large devices only.

@@ -25,6 +25,7 @@ macro_rules! assets {
 assets! {
     "argmax": "argmax.wgsl",
     "argmax_of": "argmax_of.wgsl",
+    "attached_fetch": "shared/attached_fetch.wgsl",
     "attached_params": "shared/attached_params.wgsl",
     "attached_rows": "shared/attached_rows.wgsl",
     "attached_store": "shared/attached_store.wgsl",
@@ -36,6 +37,10 @@ assets! {
     "best": "shared/best.wgsl",
     "block": "shared/block.wgsl",
     "conv2d": "conv2d.wgsl",
+    "coop_begin": "shared/coop_begin.wgsl",
+    "coop_end": "shared/coop_end.wgsl",
+    "coop_step": "shared/coop_step.wgsl",
+    "coop_tiles": "shared/coop_tiles.wgsl",
     "dequant_bf16": "dequant_bf16.wgsl",
     "dequant_f16": "dequant_f16.wgsl",
     "dequant_f32": "dequant_f32.wgsl",
@@ -59,6 +64,7 @@ assets! {
     "gather": "gather.wgsl",
     "gather_rows": "gather_rows.wgsl",
     "half": "shared/half.wgsl",
+    "half_weights": "half_weights.wgsl",
     "halfwords": "shared/halfwords.wgsl",
     "iq4_values": "shared/iq4_values.wgsl",
     "k_scales": "shared/k_scales.wgsl",
@@ -77,6 +83,7 @@ assets! {
     "matmul": "matmul.wgsl",
     "matmul_batched": "matmul_batched.wgsl",
     "matmul_coop": "matmul_coop.wgsl",
+    "matmul_halves": "matmul_halves.wgsl",
     "matvec": "matvec.wgsl",
     "matvec_codes": "matvec_codes.wgsl",
     "matvec_int8": "matvec_int8.wgsl",
@@ -248,7 +255,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.push(with(&[("BM", 32), ("BN", 64)]));
             sets.push(with(&[("BM", 128), ("BN", 64)]));
         }
-        "matmul_coop_*" => {
+        "matmul_coop_*" | "matmul_halves" => {
             sets.push(with(&[("TI", 1), ("TH", 1), ("WI", 1), ("WJ", 4)]));
             sets.push(with(&[("TI", 2), ("WI", 1), ("WJ", 4), ("SUB", 64)]));
             sets.push(with(&[("TI", 1), ("TH", 1), ("WI", 1), ("WJ", 4), ("SUB", 64)]));

@@ -170,25 +170,15 @@ impl Assembly<'_> {
         Ok(())
     }
 
-    /// Remembers `const NAME: u32 = NUMBER;` for `#repeat`, also where the number is a quotient `A / B` of
-    /// such constants and numbers.
+    /// Remembers `const NAME: u32 = EXPRESSION;` for `#repeat`, of numbers and such constants.
     fn note_number(&mut self, line: &str) {
         let parsed = line
             .strip_prefix("const ")
             .and_then(|rest| rest.split_once(": u32 = "))
             .and_then(|(name, value)| Some((name, value.strip_suffix(';')?)));
         let Some((name, value)) = parsed else { return };
-        let number = |text: &str| match self.numbers.get(text) {
-            Some(number) => Some(*number),
-            None => text.trim_end_matches('u').parse().ok(),
-        };
-        let value = match value.split_once(" / ") {
-            None => number(value),
-            Some((a, b)) => {
-                number(a).zip(number(b)).and_then(|(a, b): (u32, u32)| a.checked_div(b))
-            }
-        };
-        if let Some(value) = value {
+        let mut sum = Arithmetic { left: value, numbers: &self.numbers };
+        if let Some(value) = sum.sum().filter(|_| sum.left.is_empty()) {
             self.numbers.insert(name.to_string(), value);
         }
     }
@@ -219,6 +209,55 @@ impl Assembly<'_> {
             (kind, given) => return Err(format!("constant {name}: {kind} cannot be {given:?}")),
         }
         Ok(format!("const {name}: {kind} = {value};"))
+    }
+}
+
+/// Arithmetic with whole numbers and the names of some: `(A * 8u + B - 1u) / B`.
+struct Arithmetic<'a> {
+    left: &'a str,
+    numbers: &'a BTreeMap<String, u32>,
+}
+
+impl Arithmetic<'_> {
+    fn sum(&mut self) -> Option<u32> {
+        let mut value = self.product()?;
+        loop {
+            match self.one_of("+-") {
+                Some('+') => value = value.checked_add(self.product()?)?,
+                Some(_) => value = value.checked_sub(self.product()?)?,
+                None => return Some(value),
+            }
+        }
+    }
+
+    fn product(&mut self) -> Option<u32> {
+        let mut value = self.number()?;
+        loop {
+            match self.one_of("*/") {
+                Some('*') => value = value.checked_mul(self.number()?)?,
+                Some(_) => value = value.checked_div(self.number()?)?,
+                None => return Some(value),
+            }
+        }
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        if self.one_of("(").is_some() {
+            let value = self.sum()?;
+            return self.one_of(")").map(|_| value);
+        }
+        let end = self.left.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let (word, left) = self.left.split_at(end.unwrap_or(self.left.len()));
+        self.left = left.trim_start();
+        let told = self.numbers.get(word).copied();
+        told.or_else(|| word.strip_suffix('u').unwrap_or(word).parse().ok())
+    }
+
+    /// The next sign, if it is one of these.
+    fn one_of(&mut self, signs: &str) -> Option<char> {
+        let sign = self.left.chars().next().filter(|c| signs.contains(*c))?;
+        self.left = self.left[1..].trim_start();
+        Some(sign)
     }
 }
 

@@ -1,0 +1,44 @@
+// half_weights_*: y[r, c] = w[r, c] as f16; w [n, k] packed, y [n, k], k a multiple of 32.
+// Work split: a thread decodes 8 neighbouring weights, groups of WG folded over grid x and y.
+// Why: matmul_halves reads each weight again for every tile of rows of x, which costs less than decoding it again.
+#import dequant_*
+
+override WG: u32 = 256;
+
+struct Params {
+    n: u32,
+    k: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> w: array<WeightWord>;
+@group(0) @binding(2) var<storage, read_write> y: array<vec4<u32>>;
+
+fn weight_word(i: u32) -> WeightWord {
+    return w[i];
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let e = (wid.y * grid.x + wid.x) * WG + lid;
+    let each = params.k / 8u;
+    let row = e / each;
+    if (row >= params.n) {
+        return;
+    }
+    // Known to be a multiple of 8 below 2^28, so that both decode one scale, once.
+    let column = (e % each * 8u) & 0x0ffffff8u;
+    let start = row_start(row, params.k);
+    let low = weights4(start, column, params.k);
+    let high = weights4(start, column + 4u, params.k);
+    y[e] = vec4(
+        pack2x16float(low.xy),
+        pack2x16float(low.zw),
+        pack2x16float(high.xy),
+        pack2x16float(high.zw),
+    );
+}
