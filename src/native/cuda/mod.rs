@@ -14,6 +14,9 @@
 //! launches becomes a CUDA graph: parameters lie in device memory and are rewritten by one small
 //! copy in front, a grid or a buffer that changed is set in the graph's node.
 //!
+//! Products may be calls of cuBLASLt, which is looked for as NVRTC is (`library`). Without it all else
+//! works, and `DeviceProfile::has_gemm_library` is false. `blas` says how it is called.
+//!
 //! Invariants:
 //! - `submit` checks everything before it enqueues anything.
 //! - Kernels and graphs are destroyed when no submit that uses them runs; memory is freed in the
@@ -24,14 +27,18 @@
 //! Absent on purpose: managed memory, several streams, and copies from one
 //! device to another that do not go through the host.
 
+mod blas;
 mod compile;
 mod device;
 mod driver;
+mod gemm;
 mod gpu;
 mod graph;
+mod library;
 mod memory;
 mod nvrtc;
 mod prepare;
+mod product;
 mod profile;
 mod submit;
 mod transfer;
