@@ -21,6 +21,7 @@ mod elementwise;
 mod heuristic;
 mod int8_cost;
 mod knobs;
+mod library;
 mod linear;
 mod linear_codes;
 mod linear_coop;

@@ -38,6 +38,7 @@ mod interpret_kernels;
 mod interpret_math;
 mod layers;
 mod lazy;
+mod library;
 mod logits;
 mod model_bad;
 mod opencl;

@@ -12,6 +12,7 @@
 
 mod anchors;
 mod deps;
+mod halves;
 mod loops;
 mod segments;
 mod trace;
@@ -43,8 +44,8 @@ pub(super) struct Group {
 #[derive(Clone)]
 pub(super) struct Fused {
     pub(super) around: Around,
-    /// What the anchor reads in the place of its first operand.
-    pub(super) x: Option<View>,
+    /// What the anchor reads in the place of its first two operands.
+    pub(super) operands: [Option<View>; 2],
     /// Nodes whose work is done as the anchor reads.
     pub(super) before: Vec<NodeId>,
     /// Nodes whose work is done as the anchor writes.
