@@ -1,5 +1,5 @@
 //! Products as calls of a vendor's library: what plans make of them, and their numbers on a host that
-//! does what such calls mean. `cuda::library_products_are_right` runs them on the library itself.
+//! does what such calls mean. `cuda_products::library_products_are_right` runs them on the library itself.
 
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom::engine::{EngineId, Registry, Verdict};

@@ -11,6 +11,7 @@ mod cases;
 mod chat;
 mod conformance;
 mod cuda;
+mod cuda_products;
 mod deterministic;
 mod deterministic_engines;
 mod deterministic_model;

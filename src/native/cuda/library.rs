@@ -106,3 +106,26 @@ fn open(path: &Path) -> Result<Lt, Refusal> {
     let version = format!("{}.{}", version / 10_000, version / 100 % 100);
     Ok(Lt { version, _library: library })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_such_library_is_told_and_nothing_dies() {
+        match lt() {
+            Ok(lt) => assert!(lt.version.contains('.'), "{}", lt.version),
+            Err(why) => assert!(why.starts_with("cuBLASLt was not found"), "{why}"),
+        }
+        let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        for path in [text.as_path(), Path::new("libcublasLt.so.no-such")] {
+            assert!(matches!(open(path), Err(Refusal::Absent(_))), "{}", path.display());
+        }
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        match open(Path::new("libc.so.6")) {
+            Err(Refusal::Unusable(why)) => assert_eq!(why, "it lacks cublasLtCreate"),
+            Err(Refusal::Absent(why)) => panic!("{why}"),
+            Ok(_) => panic!("libc has products"),
+        }
+    }
+}
