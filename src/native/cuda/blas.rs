@@ -336,3 +336,63 @@ fn named<T>(what: &str, answer: Result<T, result::CublasError>) -> Result<T> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Gemm;
+
+    /// Descriptions need the library and no device: it says which attributes it does not take.
+    #[test]
+    fn the_library_takes_every_description() {
+        if let Err(why) = lt() {
+            return eprintln!("skipped: {why}");
+        }
+        let address = 4096;
+        let addresses = Addresses { first: address, second: address, out: address, bias: address };
+        let all = [
+            (DType::F32, DType::F32, GemmCompute::F32),
+            (DType::F32, DType::F32, GemmCompute::Tf32),
+            (DType::F16, DType::F16, GemmCompute::F32),
+            (DType::F16, DType::F32, GemmCompute::F32),
+            (DType::BF16, DType::BF16, GemmCompute::F32),
+            (DType::BF16, DType::F32, GemmCompute::F32),
+        ];
+        for (operands, result, compute) in all {
+            for epilogue in [Epilogue::None, Epilogue::Bias, Epilogue::Relu, Epilogue::BiasRelu] {
+                for transposed in [[false, false], [true, false], [false, true], [true, true]] {
+                    let [b_transposed, a_transposed] = transposed;
+                    let gemm =
+                        Gemm { operands, result, a_transposed, b_transposed, compute, epilogue };
+                    if gemm.fault().is_some() {
+                        continue;
+                    }
+                    let made = Description::new(&gemm, transposed).unwrap();
+                    made.point(&gemm, &addresses).unwrap();
+                    Preference::new(&gemm, [2, 16, 256]).unwrap();
+                }
+            }
+            let (rows, columns, stride, batch) = (33, 17, 40, 4096);
+            let matrix = Matrix { rows, columns, stride, batch, transposed: false };
+            Layout::new(&matrix, operands, 3).unwrap();
+        }
+        // A size that is none is said to be wrong, by the call's name.
+        let none = Preference::new(
+            &Gemm {
+                operands: DType::F32,
+                result: DType::F32,
+                a_transposed: false,
+                b_transposed: false,
+                compute: GemmCompute::F32,
+                epilogue: Epilogue::None,
+            },
+            [16; 3],
+        );
+        let wrong = none.unwrap().set(
+            sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+            &0u8,
+        );
+        let told = wrong.unwrap_err().to_string();
+        assert!(told.contains("CUBLAS_STATUS_INVALID_VALUE"), "{told}");
+    }
+}
