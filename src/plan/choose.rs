@@ -269,6 +269,7 @@ fn best_cut(draft: &mut Draft, group: &Group, fused: &Fused) -> Result<(f64, Vec
             ..fused.clone()
         }));
     }
+    cuts.extend(group::rounded(draft, group).map(Some));
     cuts.push(None);
     let mut best: Option<(f64, Vec<Group>)> = None;
     let mut refused = None;

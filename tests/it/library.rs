@@ -2,10 +2,10 @@
 //! does what such calls mean. `cuda_products::library_products_are_right` runs them on the library itself.
 
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
-use warploom::engine::{EngineId, Registry, Verdict};
+use warploom::engine::{EngineId, KnobValues, Registry, Verdict};
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::kernel::{Epilogue, Gemm, KernelSpec, Routine};
-use warploom::plan::{Options, Plan, Selector};
+use warploom::plan::{Options, Plan, Selector, tasks};
 use warploom::provider::{DeviceProfile, NullProvider, OpenOptions, Word};
 use warploom::runtime::{Runtime, Sync};
 use warploom::testkit::Conformance;
@@ -113,6 +113,40 @@ fn one_product_on_another_reads_what_that_stored() {
     assert!(calls.iter().all(|call| call.result == DType::F16));
 }
 
+/// A bias that is added behind rounding is not the call's; what is stored for it is rounded already.
+#[test]
+fn work_behind_rounding_is_one_loop_on_what_is_rounded() {
+    let mut g = Graph::new("behind");
+    let a = matrix(&mut g, "a", [1024, 512], DType::BF16);
+    let b = matrix(&mut g, "b", [512, 1024], DType::BF16);
+    let bias = g.input("bias", Shape::new([1024]), DType::BF16);
+    let y = g.add(Op::MatMul, &[a, b]).unwrap();
+    let y = g.add(Op::Binary(BinaryOp::Add), &[y, bias]).unwrap();
+    let y = g.add(Op::Unary(UnaryOp::Relu), &[y]).unwrap();
+    g.output("y", y).unwrap();
+    let plan = plan(&g);
+    let (calls, others) = calls(&plan);
+    // The bias is made f32 by a launch of its own.
+    assert_eq!((calls.len(), others), (1, 2), "{}", plan.explain());
+    assert_eq!(calls[0].result, DType::BF16);
+}
+
+/// A tuner measures it beside the others.
+#[test]
+fn it_is_among_what_a_tuner_measures() {
+    let (registry, class) = (Registry::builtin(), ShapeClass::new());
+    let graph = product(DType::F16, [256, 256, 256]);
+    let found = tasks(&graph, &class, &gpu(), &Options::new(&registry)).unwrap();
+    let engine = EngineId::new(ENGINE);
+    // Products of halves as they lie have one way alone; others read f32.
+    assert!(found.iter().all(|task| !task.engines.contains(&engine)));
+    let graph = product(DType::F32, [256, 256, 256]);
+    let found = tasks(&graph, &class, &gpu(), &Options::new(&registry)).unwrap();
+    let task = found.iter().find(|task| task.engines.contains(&engine)).unwrap();
+    let trial = task.trial(&registry, &engine, KnobValues::NONE).unwrap();
+    assert_eq!(trial.workspace(), 0);
+}
+
 #[test]
 fn what_else_is_read_is_converted_once_for_all() {
     let mut g = product(DType::F16, [512, 512, 512]);
@@ -199,7 +233,8 @@ fn where_it_is_not_taken_plans_say_why() {
     let deterministic = plan_on(&graph, &gpu(), |options| options.deterministic = true);
     assert!(told(&deterministic).contains("depends on sizes"), "{}", told(&deterministic));
     let block = |options: &mut Options| options.block.push(EngineId::new(ENGINE));
-    assert_eq!(told(&plan_on(&graph, &gpu(), block)), "blocked by the caller");
+    let singles = product(DType::F32, [2048, 2048, 2048]);
+    assert_eq!(told(&plan_on(&singles, &gpu(), block)), "blocked by the caller");
     // Elsewhere it is not even looked at.
     let other = DeviceProfile { provider: "webgpu".into(), has_gemm_library: false, ..gpu() };
     assert_eq!(verdict(&plan_on(&graph, &other, |_| {})), None);

@@ -222,7 +222,7 @@ fn after(
 }
 
 /// What members do with each part of what the anchor makes.
-fn segments(
+pub(super) fn segments(
     draft: &Draft,
     deps: &Deps,
     anchor: NodeId,

@@ -6,9 +6,11 @@
 
 use std::collections::HashMap;
 
+use super::anchors::segments;
 use super::deps::Deps;
+use super::{Fused, Group};
 use crate::base::{ComputeMode, DType, Format};
-use crate::engine::View;
+use crate::engine::{Around, View};
 use crate::ir::{NodeId, Op};
 use crate::plan::draft::Draft;
 
@@ -44,6 +46,23 @@ pub(super) fn read(draft: &Draft, deps: &Deps) -> HashMap<NodeId, Halves> {
             found.remove(&id);
         }
     }
+}
+
+/// The anchor with the first thing alone that is done behind it, where that rounds its result to two bytes
+/// and more follows: a call of a library stores it so, and the rest is a loop that reads half as much.
+pub(super) fn rounded(draft: &Draft, deps: &Deps, group: &Group) -> Option<Fused> {
+    let fused = group.fused.as_ref().filter(|fused| fused.after.len() > 1)?;
+    if !draft.profile.has_gemm_library {
+        return None;
+    }
+    let rounds = |id: &&NodeId| {
+        let node = draft.graph.node(**id);
+        matches!(node.op, Op::Cast(to) if to.is_half()) && node.inputs[..] == [group.root]
+    };
+    let after = vec![*fused.after.iter().find(rounds)?];
+    let segments = segments(draft, deps, group.root, &after)?;
+    let around = Around { segments, ..fused.around.clone() };
+    Some(Fused { around, after, ..fused.clone() })
 }
 
 fn of(draft: &Draft, deps: &Deps, id: NodeId) -> Option<Halves> {

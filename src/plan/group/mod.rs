@@ -102,6 +102,12 @@ pub(super) fn cut(draft: &mut Draft, group: &Group, fused: Option<Fused>) -> Vec
     beside(draft, group, Group { nodes, root: group.root, body: None, fused })
 }
 
+/// What is fused around an anchor with less behind it, where engines of libraries may do that much.
+pub(super) fn rounded(draft: &mut Draft, group: &Group) -> Option<Fused> {
+    let deps = known(draft);
+    halves::rounded(draft, &deps, group)
+}
+
 /// The groups that take the place of a loop's, with one of its nodes by itself.
 pub(super) fn split(draft: &mut Draft, group: &Group, id: NodeId) -> Vec<Group> {
     let deps = known(draft);
