@@ -1,14 +1,15 @@
 //! Products as calls of a vendor's library: what plans make of them, and their numbers on a host that
 //! does what such calls mean. `cuda_products::library_products_are_right` runs them on the library itself.
 
+use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom::engine::{EngineId, KnobValues, Registry, Verdict};
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::kernel::{Epilogue, Gemm, KernelSpec, Routine};
 use warploom::plan::{Options, Plan, Selector, tasks};
 use warploom::provider::{DeviceProfile, NullProvider, OpenOptions, Word};
-use warploom::runtime::{Runtime, Sync};
-use warploom::testkit::Conformance;
+use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
+use warploom::testkit::{Conformance, Outcome, RandomLimits, random_case, run_case};
 
 use crate::interpret_device::Checked;
 use crate::tell;
@@ -257,4 +258,25 @@ fn calls_mean_what_the_reference_says() {
     let called: Vec<KernelSpec> =
         device.ran().into_iter().filter(|spec| matches!(spec, KernelSpec::Routine(_))).collect();
     assert!(called.len() >= 12, "{called:?}");
+}
+
+/// Random graphs, with the engine wherever it applies: what is left out for it, and what is cut off again.
+#[test]
+fn random_graphs_with_calls_are_right() {
+    const GRAPHS: u64 = 400;
+    let device = Checked::with_library();
+    let runtime = Runtime::on(device.clone(), Sync::Lazy, None).unwrap();
+    let preferred = vec![EngineId::new(ENGINE)];
+    let options = RunOptions { guard: true, preferred, ..RunOptions::default() };
+    for seed in 0..GRAPHS {
+        let case = random_case(seed, 0, &RandomLimits::default());
+        let outcome = run_case(&case, &|graph, symbols, bindings| {
+            block_on(run_graph(&runtime, graph, symbols, bindings, &options))
+        });
+        assert!(matches!(outcome, Outcome::Pass(_)), "seed {seed}: {outcome:?}\n{}", case.graph);
+    }
+    let ran = device.ran();
+    let called = ran.iter().filter(|spec| matches!(spec, KernelSpec::Routine(_))).count();
+    tell(&format!("library: {GRAPHS} random graphs, {called} kinds of calls"));
+    assert!(called > 0);
 }

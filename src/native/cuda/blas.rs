@@ -3,7 +3,7 @@
 //! A plan is what the library needs for one product of these sizes: its description, layouts and the
 //! algorithm that its heuristic names, which takes tens of microseconds to ask for and so is asked
 //! once. The workspace is memory that algorithms share; calls follow each other in the device's
-//! stream, so one is enough.
+//! stream, so one is enough. Where there is no room for it, algorithms that need none are taken.
 //!
 //! Sums are `f32`: where results have two bytes, ways that add parts of sums in the result's type are
 //! left out. `f32` is multiplied as it is; TF32 only where a spec names it.
@@ -39,7 +39,7 @@ const MOST_ALIGNMENT: u32 = 256;
 pub(super) struct Blas {
     gpu: Arc<Gpu>,
     handle: sys::cublasLtHandle_t,
-    workspace: Memory,
+    workspace: Option<Memory>,
     plans: Mutex<HashMap<Key, Arc<Plan>>>,
 }
 
@@ -89,14 +89,22 @@ unsafe impl Send for Plan {}
 unsafe impl Sync for Plan {}
 
 impl Blas {
-    /// Takes handle and workspace; the context is the thread's current one.
+    /// Takes handle and workspace, for which there may be no `room`; the context is the thread's current
+    /// one.
     ///
     /// # Errors
-    /// Unsupported, where there is no library; out of memory; what the library says.
-    pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Blas> {
+    /// Unsupported, where there is no library; what the library says; the device's loss.
+    pub(super) fn new(gpu: &Arc<Gpu>, room: Result<()>) -> Result<Blas> {
         lt().map_err(|why| Error::unsupported(why.clone()))?;
         let what = format!("the workspace of cuBLASLt on {}", gpu.id);
-        let workspace = Memory::zeroed(gpu, WORKSPACE, &what)?;
+        let workspace = match room.and_then(|()| Memory::zeroed(gpu, WORKSPACE, &what)) {
+            Ok(memory) => Some(memory),
+            Err(error) if error.is_out_of_memory() => {
+                tracing::debug!("{what} is left out: {error}");
+                None
+            }
+            Err(error) => return Err(error),
+        };
         let handle = named("a handle", result::create_handle())?;
         let (gpu, plans) = (Arc::clone(gpu), Mutex::default());
         Ok(Blas { gpu, handle, workspace, plans })
@@ -119,6 +127,11 @@ impl Blas {
         Ok(plan)
     }
 
+    /// Bytes of the workspace.
+    fn room(&self) -> u64 {
+        if self.workspace.is_some() { WORKSPACE } else { 0 }
+    }
+
     fn make(&self, key: &Key, addresses: &Addresses) -> Result<Plan> {
         let Key { gemm, columns, alignments } = key;
         let Columns { batch, first, second, out } = columns;
@@ -127,7 +140,7 @@ impl Blas {
         let first = Layout::new(first, gemm.operands, *batch)?;
         let second = Layout::new(second, gemm.operands, *batch)?;
         let out = Layout::new(out, gemm.result, *batch)?;
-        let preference = Preference::new(gemm, *alignments)?;
+        let preference = Preference::new(gemm, *alignments, self.room())?;
         // SAFETY: all of them live.
         let found = unsafe {
             result::get_matmul_algo_heuristic(
@@ -169,8 +182,8 @@ impl Blas {
                 addresses.out as *mut c_void,
                 plan.out.0,
                 &plan.algorithm,
-                self.workspace.address as *mut c_void,
-                WORKSPACE as usize,
+                self.workspace.as_ref().map_or(0, |memory| memory.address) as *mut c_void,
+                self.room() as usize,
                 self.gpu.stream.cast(),
             )
         };
@@ -286,13 +299,13 @@ impl Drop for Layout {
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Preference {
-    fn new(gemm: &Gemm, [first, second, out]: [u32; 3]) -> Result<Preference> {
+    fn new(gemm: &Gemm, [first, second, out]: [u32; 3], room: u64) -> Result<Preference> {
         use sys::cublasLtMatmulPreferenceAttributes_t::*;
         use sys::cublasLtReductionScheme_t::{
             CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, CUBLASLT_REDUCTION_SCHEME_MASK,
         };
         let made = Preference(named("a preference", result::create_matmul_pref())?);
-        made.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
+        made.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room)?;
         for (which, alignment) in [
             (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, first),
             (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, second),
@@ -369,7 +382,7 @@ mod tests {
                     }
                     let made = Description::new(&gemm, transposed).unwrap();
                     made.point(&gemm, &addresses).unwrap();
-                    Preference::new(&gemm, [2, 16, 256]).unwrap();
+                    Preference::new(&gemm, [2, 16, 256], WORKSPACE).unwrap();
                 }
             }
             let (rows, columns, stride, batch) = (33, 17, 40, 4096);
@@ -387,6 +400,7 @@ mod tests {
                 epilogue: Epilogue::None,
             },
             [16; 3],
+            0,
         );
         let wrong = none.unwrap().set(
             sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,

@@ -119,8 +119,8 @@ impl CudaDevice {
         let blas = match &state.blas {
             Some(blas) => Arc::clone(blas),
             None => {
-                state.buffers.admit(super::blas::WORKSPACE, Usage::Working)?;
-                let blas = Blas::new(&self.gpu).map_err(|e| e.context(format!("{spec}")))?;
+                let room = state.buffers.admit(super::blas::WORKSPACE, Usage::Working);
+                let blas = Blas::new(&self.gpu, room).map_err(|e| e.context(format!("{spec}")))?;
                 Arc::clone(state.blas.insert(Arc::new(blas)))
             }
         };
