@@ -45,7 +45,7 @@ pub(super) struct Ready {
     key: Key,
     plan: Arc<Plan>,
     addresses: Addresses,
-    what: String,
+    numbers: Numbers,
 }
 
 impl Product {
@@ -68,7 +68,6 @@ impl Product {
         }
         let ranges: Vec<_> = launch.bindings.iter().map(|b| run.range_of(b)).collect();
         let bytes: Vec<u64> = ranges.iter().map(|range| range.bytes).collect();
-        let what = format!("dispatch {:?}: {gemm} of {numbers}", launch.label);
         let found = || {
             let columns = numbers.columns(gemm, &bytes)?;
             let address = |i: usize, elements: u64, size: u64| {
@@ -87,13 +86,14 @@ impl Product {
             let key = Key { gemm: *gemm, columns, alignments: addresses.alignments() };
             let plan = match &self.last {
                 Some((last, plan)) if *last == key => Arc::clone(plan),
-                _ => blas.plan(&key, &addresses)?,
+                _ => blas.plan(&key, &addresses).map_err(|error| told(error, gemm, &numbers))?,
             };
             Ok((key, plan, addresses))
         };
-        let (key, plan, addresses) = found().map_err(|error: Error| error.context(&what))?;
+        let (key, plan, addresses) =
+            found().map_err(|error: Error| error.context(dispatch(launch)))?;
         self.last = Some((key, Arc::clone(&plan)));
-        Ok(Some(Ready { blas: Arc::clone(blas), key, plan, addresses, what }))
+        Ok(Some(Ready { blas: Arc::clone(blas), key, plan, addresses, numbers }))
     }
 }
 
@@ -102,10 +102,20 @@ impl Ready {
     ///
     /// # Errors
     /// What the library says, naming node and sizes.
-    pub(super) fn call(&self) -> Result<()> {
+    pub(super) fn call(&self, launch: &Launch) -> Result<()> {
         let called = self.blas.call(&self.key, &self.plan, &self.addresses);
-        called.map_err(|error| error.context(&self.what))
+        called.map_err(|error| told(error, &self.key.gemm, &self.numbers).context(dispatch(launch)))
     }
+}
+
+/// What the library says, with the product that it is about.
+fn told(error: Error, gemm: &Gemm, numbers: &Numbers) -> Error {
+    error.context(format!("{gemm} of {numbers}"))
+}
+
+/// The node of a launch.
+fn dispatch(launch: &Launch) -> String {
+    format!("dispatch {:?}", launch.label)
 }
 
 impl CudaDevice {

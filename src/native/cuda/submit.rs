@@ -115,10 +115,12 @@ impl Queue<'_> {
         let (mut first, mut stretch) = (0, 0);
         for todo in work.commands(run, args) {
             let place = match &todo {
-                Todo::Launch { launch, grid } => Some((places[launch.index as usize], *grid)),
+                Todo::Launch { launch, grid } => {
+                    Some((places[launch.index as usize], *launch, *grid))
+                }
                 _ => None,
             };
-            if let Some((Place::Call(at), grid)) = place {
+            if let Some((Place::Call(at), _, grid)) = place {
                 if grids.is_empty() {
                     first = at;
                 }
@@ -128,9 +130,9 @@ impl Queue<'_> {
             self.flush(&calls[first..first + grids.len()], &grids, again, graphs, &mut stretch)?;
             grids.clear();
             match place {
-                Some((Place::Product(at), grid)) if !grid.contains(&0) => {
+                Some((Place::Product(at), launch, grid)) if !grid.contains(&0) => {
                     if let Some(Some(product)) = products.get(at) {
-                        product.call()?;
+                        product.call(launch)?;
                         self.counters.dispatches += 1;
                     }
                 }
