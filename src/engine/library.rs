@@ -32,6 +32,9 @@ const TILE: f64 = 128.0;
 /// Largest size that libraries count.
 const MOST: u64 = i32::MAX as u64;
 
+/// Most matrices of a batch: beyond, some of the library's kernels have no grid.
+const MOST_MATRICES: u64 = 65_535;
+
 /// `cuda.cublaslt.matmul`.
 pub(super) struct Library {
     id: EngineId,
@@ -276,6 +279,9 @@ impl Engine for Library {
         let sizes = sizes(query).ok_or("sizes without bounds")?;
         if let Some(size) = sizes.into_iter().find(|size| *size > MOST) {
             return Err(format!("a size of {size}, it takes {MOST}"));
+        }
+        if sizes[0] > MOST_MATRICES {
+            return Err(format!("{} matrices, a call takes {MOST_MATRICES}", sizes[0]));
         }
         let length = query.operands[0].shape.dims().last();
         if !length.is_some_and(|k| query.class.bounds(k).is_ok_and(|(low, _)| low >= 1)) {

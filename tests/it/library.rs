@@ -260,6 +260,22 @@ fn calls_mean_what_the_reference_says() {
     assert!(called.len() >= 12, "{called:?}");
 }
 
+/// Conversions that were proposed to be left out and then are not are done once.
+#[test]
+fn what_is_not_left_out_after_all_is_done_once() {
+    let mut g = Graph::new("shared");
+    let x = matrix(&mut g, "x", [32, 32], DType::F16);
+    for name in ["q", "k", "v"] {
+        let w = matrix(&mut g, name, [32, 32], DType::F16);
+        let y = g.add(Op::MatMul, &[x, w]).unwrap();
+        g.output(format!("{name}_out"), y).unwrap();
+    }
+    let block = |options: &mut Options| options.block.push(EngineId::new(ENGINE));
+    let (with, without) = (gpu(), DeviceProfile { has_gemm_library: false, ..gpu() });
+    let [with, without] = [with, without].map(|profile| plan_on(&g, &profile, block));
+    assert_eq!(calls(&with), (Vec::new(), without.steps.len()), "{}", with.explain());
+}
+
 /// Random graphs, with the engine wherever it applies: what is left out for it, and what is cut off again.
 #[test]
 fn random_graphs_with_calls_are_right() {

@@ -46,6 +46,7 @@ const NAMES: [&str; 5] = [
 /// The library, which is looked for once in a process; else why there is none, in words.
 pub(super) fn lt() -> Result<&'static Lt, &'static String> {
     static FOUND: OnceLock<Result<Lt, String>> = OnceLock::new();
+    let find = || find().inspect_err(|why| tracing::debug!("{why}"));
     FOUND.get_or_init(find).as_ref()
 }
 

@@ -87,6 +87,15 @@ fn operands(table: &mut Vec<Case>, dtype: DType) {
         let z = b.op(Op::MatMul, &[x, y]);
         table.push(b.done(z));
     }
+    // One operand of three products, all of one size.
+    let mut b = start("shared", 32);
+    let x = b.half(dtype, "a", [32, 32]);
+    for name in ["q", "k", "v"] {
+        let w = b.half(dtype, name, [32, 32]);
+        let y = b.op(Op::MatMul, &[x, w]);
+        b.output(&format!("{name}_out"), y);
+    }
+    table.push(b.finish());
     // Something else reads what is converted.
     let mut b = start("read_twice", 32);
     let (x, y) = (b.half(dtype, "a", [16, 32]), b.half(dtype, "b", [32, 8]));
