@@ -24,7 +24,7 @@ use warploom::{DType, Error, Result, Runtime, Tensor};
 /// How long the device is busy before anything counts.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// How long a stretch of one size takes at least.
-const STRETCH: Duration = Duration::from_millis(100);
+const STRETCH: Duration = Duration::from_millis(200);
 /// Rounds over all sizes and types.
 const ROUNDS: usize = 9;
 
@@ -160,11 +160,15 @@ impl Row {
     /// Seconds of so many chains, with one wait at the end.
     fn stretch(&self, length: usize, chains: usize) -> Result<f64> {
         let begin = Instant::now();
-        let mut last = self.chain(length);
-        last.realize()?;
-        for _ in 1..chains {
-            last = self.chain(length);
+        let enqueued = || {
+            let last = self.chain(length);
             last.realize()?;
+            // Else the device would wait until 1,024 launches are gathered.
+            self.a.runtime().batcher().flush().map(|()| last)
+        };
+        let mut last = enqueued()?;
+        for _ in 1..chains {
+            last = enqueued()?;
         }
         corner(&last, [0, 0], [1, 1])?;
         Ok(begin.elapsed().as_secs_f64())

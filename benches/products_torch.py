@@ -14,7 +14,7 @@ import time
 import torch
 
 WARM_UP = 0.5
-STRETCH = 0.1
+STRETCH = 0.2
 ROUNDS = 9
 TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 

@@ -1,12 +1,15 @@
 //! Products as calls of a vendor's library: what plans make of them, and their numbers on a host that
 //! does what such calls mean. `cuda_products::library_products_are_right` runs them on the library itself.
 
+use std::sync::Arc;
+
+use warploom::Tensor;
 use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom::engine::{EngineId, KnobValues, Registry, Verdict};
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 use warploom::kernel::{Epilogue, Gemm, KernelSpec, Routine};
-use warploom::plan::{Options, Plan, Selector, tasks};
+use warploom::plan::{Bound, Options, Plan, Selector, tasks};
 use warploom::provider::{DeviceProfile, NullProvider, OpenOptions, Word};
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
 use warploom::testkit::{Conformance, Outcome, RandomLimits, random_case, run_case};
@@ -86,6 +89,10 @@ fn a_large_product_is_one_call() {
         // What is written is read again.
         assert_eq!(Plan::load(&plan.save().unwrap()).unwrap(), plan);
     }
+    // As lazy tensors plan it, with buffers for operands and results.
+    let graph = product(DType::F16, [1024, 1024, 1024]);
+    let plan_of_tensors = plan_on(&graph, &gpu(), |options| options.bound = Bound::all(&graph));
+    assert_eq!(calls(&plan_of_tensors).0.len(), plan_of_tensors.steps.len());
     // Wider results of narrow operands, in one call as well.
     let mut g = Graph::new("wide");
     let a = matrix(&mut g, "a", [512, 256], DType::BF16);
@@ -258,6 +265,24 @@ fn calls_mean_what_the_reference_says() {
     let called: Vec<KernelSpec> =
         device.ran().into_iter().filter(|spec| matches!(spec, KernelSpec::Routine(_))).collect();
     assert!(called.len() >= 12, "{called:?}");
+}
+
+/// The same through tensors, whose operands and results stay on the device.
+#[test]
+fn products_of_lazy_tensors_are_calls() {
+    let device = Checked::with_library();
+    let runtime = Arc::new(Runtime::on(device.clone(), Sync::Lazy, None).unwrap());
+    let size = 224;
+    let numbers = |seed| Tensor::rand(&runtime, [size, size], seed).cast(DType::F16);
+    let (a, b) = (numbers(1), numbers(2));
+    Tensor::eval(&[&a, &b]).unwrap();
+    let y = a.matmul(&b).matmul(b.t());
+    assert_eq!(y.to_bytes().unwrap().len(), 2 * size * size);
+    let ran = device.ran();
+    let called: Vec<String> = ran.iter().map(ToString::to_string).collect();
+    assert!(called.iter().any(|name| name == "gemm f16 a*b -> f16"), "{called:?}");
+    assert!(called.iter().any(|name| name == "gemm f16 a*b^T -> f16"), "{called:?}");
+    assert!(!called.iter().any(|name| name.contains("matmul")), "{called:?}");
 }
 
 /// Conversions that were proposed to be left out and then are not are done once.
