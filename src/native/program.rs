@@ -32,7 +32,8 @@ pub(crate) struct Program {
     pub(crate) interface: Interface,
     /// The text, the workgroup's size, what it needs.
     pub(crate) translated: Translated,
-    /// The pointers that the kernel takes, in order; [`Program::lengths`] comes after them.
+    /// The buffers that the kernel takes, in order: pointers, in OpenCL each with the byte at
+    /// which it starts; [`Program::lengths`] comes after them.
     pub(crate) arguments: SmallVec<[Argument; 8]>,
     /// The file of the user's text that is compiled in the place of the translation.
     pub(crate) twin: Option<String>,
@@ -40,7 +41,7 @@ pub(crate) struct Program {
     least: SmallVec<[u64; 8]>,
 }
 
-/// A pointer that a kernel takes.
+/// A buffer that a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
     /// The dispatch's block of parameters.
@@ -120,7 +121,7 @@ impl Program {
         }
     }
 
-    /// The words of the struct that follows the pointers: elements of runtime-sized arrays. None
+    /// The words of the struct that follows the buffers: elements of runtime-sized arrays. None
     /// means that the kernel takes no struct.
     pub(crate) fn lengths(&self, launch: &Launch) -> SmallVec<[u32; 8]> {
         let bytes = |argument: usize| match self.arguments.get(argument) {

@@ -1,7 +1,8 @@
 //! A user's kernel in the language of a provider, in the place of its shader's translation.
 //!
 //! The convention, which `docs/kernels.md` tells: a kernel `kernel_main` that takes a pointer to the uniform block, where there is one,
-//! and one to each buffer, in the order of the shader's bindings. Numbers of a launch are those of the shader: `WORKGROUP_X`, `WORKGROUP_Y`,
+//! and one to each buffer, in the order of the shader's bindings. In OpenCL each is of a whole buffer and followed by the byte at which
+//! the range starts, as in translated kernels: a sub-buffer would hide it, but those crash a driver that is widely used. Numbers of a launch are those of the shader: `WORKGROUP_X`, `WORKGROUP_Y`,
 //! `WORKGROUP_Z`, and `override` constants under their names.
 
 use std::fmt::Write;
@@ -30,6 +31,25 @@ impl Target {
             Target::Cuda => TwinLanguage::Cuda,
             #[cfg(feature = "opencl")]
             Target::OpenCl(_) => TwinLanguage::OpenCl,
+        }
+    }
+
+    /// The arguments of a twin, in words.
+    pub(super) fn wanted(self, arguments: &[Argument]) -> String {
+        let count = arguments.len();
+        let params = match arguments.first() {
+            Some(Argument::Params) => "one to the uniform block, then ",
+            _ => "",
+        };
+        let pointers = format!("{params}one to each buffer in the order of the shader's bindings");
+        match self {
+            #[cfg(feature = "cuda")]
+            Target::Cuda => format!("{count} pointers: {pointers}"),
+            #[cfg(feature = "opencl")]
+            Target::OpenCl(_) => {
+                let all = 2 * count;
+                format!("{all}: {count} pointers, each with a ulong behind it: {pointers}")
+            }
         }
     }
 }
@@ -66,7 +86,7 @@ pub(super) fn in_place(
                 "#line 1 \"end of {file}\"\n{COUNT}static_assert(\
                  warploom_pointers<decltype({ENTRY})>::count == {count}, \
                  \"{ENTRY} takes {}\");\n",
-                wanted(&program.arguments)
+                target.wanted(&program.arguments)
             );
         }
         #[cfg(feature = "opencl")]
@@ -79,16 +99,6 @@ pub(super) fn in_place(
     translated.extensions.clear();
     program.twin = Some(file.clone());
     program
-}
-
-/// The arguments in words.
-pub(super) fn wanted(arguments: &[Argument]) -> String {
-    let count = arguments.len();
-    let params = match arguments.first() {
-        Some(Argument::Params) => "one to the uniform block, then ",
-        _ => "",
-    };
-    format!("{count} pointers: {params}one to each buffer in the order of the shader's bindings")
 }
 
 /// The user's text in a program's, by the name of its file.

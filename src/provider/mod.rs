@@ -19,6 +19,7 @@ mod recording;
 #[cfg(any(feature = "webgpu", feature = "cuda", feature = "opencl"))]
 mod table;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,7 @@ pub use recording::{
 pub(crate) use table::Table;
 
 use crate::base::platform::{BoxFuture, MaybeSend};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::{KernelSpec, Schedule};
 
 /// A family of devices.
@@ -63,8 +64,8 @@ pub struct OpenOptions {
     pub threads: Option<usize>,
 }
 
-/// One open device.
-pub trait Device: MaybeSend {
+/// One open device. `Any`, so that two of one provider know each other in [`Device::copy_from`].
+pub trait Device: MaybeSend + Any {
     /// What it is.
     fn profile(&self) -> &DeviceProfile;
 
@@ -85,6 +86,19 @@ pub trait Device: MaybeSend {
     /// Copies host bytes into a buffer, after everything submitted before. Length and offset are
     /// multiples of 4 (the last piece of an upload may be shorter).
     fn write(&self, to: BufferRange, bytes: &[u8]) -> Result<()>;
+
+    /// Copies from a buffer of another open device, without the host: after everything submitted to
+    /// either before, and before everything submitted to either later. Nothing waits. Both ranges
+    /// have the same size, and it and the offsets are multiples of 4.
+    ///
+    /// # Errors
+    /// Unsupported, with the reason and nothing done, where there is no way from that device to
+    /// this one but through the host; invalid, for ranges that do not fit.
+    fn copy_from(&self, to: BufferRange, source: &dyn Device, from: BufferRange) -> Result<()> {
+        let _ = (to, from);
+        let (own, other) = (self.profile().id(), source.profile().id());
+        Err(Error::unsupported(format!("{own} takes no copies from {other}")))
+    }
 
     /// Makes a recording ready to be submitted many times. `slots[i]` is the buffer of slot `i`;
     /// `None` is left to [`Args::buffers`]. Its kernels must be compiled.
@@ -203,6 +217,8 @@ pub struct Counters {
     pub staged_bytes: u64,
     /// Bytes copied from device to host.
     pub downloaded_bytes: u64,
+    /// Bytes copied to it from other devices, without the host.
+    pub peer_bytes: u64,
 }
 
 /// Whether a device of this profile can execute a kernel. Pure: planning needs no device.

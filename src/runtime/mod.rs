@@ -29,7 +29,7 @@ pub use analyze::AnalyzeOptions;
 pub use batcher::{Batcher, Keep, Pending, Receipt};
 pub use findings::{Findings, Notebook, WrongEngine, known_wrong_on};
 pub use instance::{Instance, Outputs, Workspace};
-pub use partitioned::{PartitionedInstance, run_partitioned};
+pub use partitioned::{PartitionedInstance, Transfers, run_partitioned};
 pub use resident::{Resident, WeightSource};
 pub use run::{RunOptions, run_graph, run_plan};
 pub use select::{DetectedDevice, Detection};

@@ -1,6 +1,7 @@
 //! A plan over several devices, run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use super::instance::{Instance, Outputs};
@@ -21,6 +22,33 @@ pub struct PartitionedInstance {
     instances: Vec<Instance>,
     /// For each passed tensor: its buffer on each of its slots.
     buffers: Vec<Vec<(usize, PooledBuffer)>>,
+    transfers: Vec<Transfers>,
+}
+
+/// Which way bytes went from one slot to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfers {
+    /// The slot where they were made.
+    pub from: usize,
+    /// The slot where they were needed.
+    pub to: usize,
+    /// Bytes that one device copied from the other.
+    pub direct_bytes: u64,
+    /// Bytes that went through the host.
+    pub host_bytes: u64,
+    /// Why they went through the host: what the device said.
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for Transfers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Transfers { from, to, direct_bytes, host_bytes, reason } = self;
+        write!(f, "slot {from} to slot {to}: ")?;
+        match reason {
+            Some(reason) => write!(f, "{host_bytes} bytes through the host ({reason})"),
+            None => write!(f, "{direct_bytes} bytes from device to device"),
+        }
+    }
 }
 
 impl PartitionedInstance {
@@ -59,12 +87,19 @@ impl PartitionedInstance {
             let all: Result<Vec<_>> = tensor.slots.iter().map(one).collect();
             buffers.push(all.map_err(|e| e.context(format_args!("tensor {:?}", tensor.name)))?);
         }
-        Ok(PartitionedInstance { plan, runtimes: runtimes.to_vec(), instances, buffers })
+        let (runtimes, transfers) = (runtimes.to_vec(), Vec::new());
+        Ok(PartitionedInstance { plan, runtimes, instances, buffers, transfers })
     }
 
     /// The plan.
     pub fn plan(&self) -> &PartitionedPlan {
         &self.plan
+    }
+
+    /// What went between slots in all runs so far, and which way; a row for each pair of slots
+    /// that had to do with each other.
+    pub fn transfers(&self) -> &[Transfers] {
+        &self.transfers
     }
 
     /// Runs once: segments in order, transfers between them, and reads of all outputs. `inputs`
@@ -80,8 +115,8 @@ impl PartitionedInstance {
     ) -> Result<Outputs> {
         let mut outputs = Outputs::new();
         let mut pending = Vec::new();
-        for action in &self.plan.actions {
-            match *action {
+        for i in 0..self.plan.actions.len() {
+            match self.plan.actions[i] {
                 Action::Run(segment) => {
                     let runtime = &self.runtimes[self.plan.segments[segment].slot];
                     let bindings = self.bindings(segment, symbols, inputs)?;
@@ -156,8 +191,8 @@ impl PartitionedInstance {
             .ok_or_else(|| Error::invalid(format!("{name:?} has no buffer on slot {slot}")))
     }
 
-    /// Copies a tensor to another slot, through the host.
-    async fn transfer(&self, tensor: usize, to: usize, symbols: &SymbolValues) -> Result<()> {
+    /// Copies a tensor to another slot: from device to device where they can, else through the host.
+    async fn transfer(&mut self, tensor: usize, to: usize, symbols: &SymbolValues) -> Result<()> {
         let passed = &self.plan.passed[tensor];
         let bytes = passed.shape.elements().eval_size(symbols)? * passed.dtype.bytes();
         if bytes == 0 {
@@ -166,11 +201,36 @@ impl PartitionedInstance {
         let bytes = bytes.next_multiple_of(4);
         let from = passed.slots[0];
         let (source, target) = (self.buffer(&passed.name, from)?, self.buffer(&passed.name, to)?);
-        self.runtimes[from].batcher().flush()?;
-        let data = download(&self.runtimes[from], BufferRange { bytes, ..source }).await?;
+        let (source, target) = (BufferRange { bytes, ..source }, BufferRange { bytes, ..target });
+        let (own, other) = (&self.runtimes[from], &self.runtimes[to]);
+        own.batcher().flush()?;
         // What was recorded before reads what was there before.
-        self.runtimes[to].batcher().flush()?;
-        self.runtimes[to].device().write(BufferRange { bytes, ..target }, &data)
+        other.batcher().flush()?;
+        let place = self.transfers.iter().position(|way| (way.from, way.to) == (from, to));
+        let place = place.unwrap_or_else(|| {
+            let none = Transfers { from, to, direct_bytes: 0, host_bytes: 0, reason: None };
+            self.transfers.push(none);
+            self.transfers.len() - 1
+        });
+        let way = &mut self.transfers[place];
+        let first = way.direct_bytes + way.host_bytes == 0;
+        if way.reason.is_none() {
+            match other.device().copy_from(target, &**own.device(), source) {
+                Ok(()) => way.direct_bytes += bytes,
+                // It is not asked again.
+                Err(error) if error.is_unsupported() => way.reason = Some(error.to_string()),
+                Err(error) => return Err(error),
+            }
+        }
+        if way.reason.is_some() {
+            let data = download(own, source).await?;
+            other.device().write(target, &data)?;
+            way.host_bytes += bytes;
+        }
+        if first {
+            tracing::info!("plan {}: {way}", self.plan.name);
+        }
+        Ok(())
     }
 }
 

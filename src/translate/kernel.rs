@@ -192,8 +192,12 @@ impl Writer<'_> {
         let function = &module.entry_points[number].function;
         let used = self.used(info);
         let mut parameters = Vec::new();
-        for h in self.buffers(&used) {
-            parameters.push(self.global_parameter(h)?);
+        let buffers = self.buffers(&used);
+        for h in &buffers {
+            parameters.push(self.global_parameter(*h)?);
+            if self.dialect == Dialect::OpenCl {
+                parameters.push(format!("const ulong {}", self.start_of(*h)));
+            }
         }
         if !self.lengths.is_empty() {
             let fields: Vec<String> =
@@ -212,6 +216,9 @@ impl Writer<'_> {
             }
         }
         let mut body = Body::new(self, function, info, true);
+        if body.w.dialect == Dialect::OpenCl {
+            body.start_buffers(&buffers)?;
+        }
         let workgroup_bytes = body.memory(&used)?;
         for index in 0..function.arguments.len() {
             body.builtin_argument(index)?;
@@ -230,6 +237,11 @@ impl Writer<'_> {
             ),
         };
         Ok((format!("{head} {{\n{text}}}\n"), workgroup_bytes, immediates))
+    }
+
+    /// The parameter that says at which byte of a buffer its bound range starts.
+    fn start_of(&self, h: Handle<GlobalVariable>) -> String {
+        format!("wl_at_{}", self.globals[&h])
     }
 
     /// A number that every thread has of itself.
@@ -272,6 +284,18 @@ impl Writer<'_> {
 }
 
 impl Body<'_, '_> {
+    /// Moves the pointer of each buffer to where the bound range starts.
+    fn start_buffers(&mut self, buffers: &[Handle<GlobalVariable>]) -> Result<()> {
+        for h in buffers {
+            let variable = &self.w.module.global_variables[*h];
+            let (name, start) = (self.w.globals[h].clone(), self.w.start_of(*h));
+            let pointer = self.w.pointer(variable.ty, variable.space, "")?;
+            let pointer = pointer.trim_end();
+            self.line(&format!("{name} = ({pointer})((__global char*){name} + {start});"));
+        }
+        Ok(())
+    }
+
     /// Declares workgroup and private memory; its bytes in workgroup memory.
     fn memory(&mut self, used: &[Handle<GlobalVariable>]) -> Result<u32> {
         let module = self.w.module;

@@ -109,7 +109,8 @@ impl Default for Options {
 /// A kernel as text, and what launches it.
 ///
 /// Parameters of the kernel, in this order:
-/// 1. a pointer for each of `bindings`, aligned to 16 bytes (OpenCL: a buffer or sub-buffer);
+/// 1. a pointer for each of `bindings`, aligned to 16 bytes; in OpenCL a whole buffer, and after it
+///    a `ulong`, the byte at which the bound range starts, a multiple of 16;
 /// 2. if `lengths` is not empty, a struct by value with one `u32` for each of them, in this order:
 ///    the elements of a runtime-sized array ([`ArrayLength::elements`]);
 /// 3. if there are `immediates`, a struct by value of that many bytes.

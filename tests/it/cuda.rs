@@ -14,6 +14,7 @@ use warploom::provider::{
 };
 use warploom::runtime::{Detection, Runtime};
 
+use crate::opencl::spin;
 use crate::tell;
 use crate::webgpu_host::*;
 
@@ -257,4 +258,46 @@ fn uploads_of_a_gigabyte() {
         assert_eq!(done.downloads[0], bytes[bytes.len() - 4096..]);
     }
     tell(&format!("cuda: upload of 1 GiB from the heap: {:.1} GB/s", size as f64 / best / 1e9));
+}
+
+/// Bytes that the device can read by itself are not copied on the host, but where they have to wait their turn.
+#[test]
+fn pinned_memory_is_read_from_where_it_is() {
+    const BYTES: usize = 8 << 20;
+    let Some(device) = open_cuda() else { return };
+    let provider = cuda::Provider::new();
+    assert!(provider.pinned(0, 0).map(|_| ()).unwrap_err().is_invalid());
+    let mut bytes = provider.pinned(0, BYTES).unwrap();
+    let range = whole(device.alloc(BYTES as u64, Usage::Weights).unwrap(), BYTES as u64);
+    let mut read = Recording { label: "read".into(), ..Default::default() };
+    let slot = read.slot("x", BYTES as u64);
+    download(&mut read, part(slot, 0, BYTES as i64));
+    let read = device.prepare(&read, &[Some(range)]).unwrap();
+    let mut long = Recording { label: "long".into(), ..Default::default() };
+    let y = long.slot("y", 4);
+    let block = params(Word::Bits(20_000_000), 0.0, 0.0);
+    dispatch(&mut long, spin(), block, &[(y, ReadWrite)], Dim::new(1));
+    compile(&*device, &long);
+    let long = device.prepare(&long, &[Some(floats(&*device, &[1.0]))]).unwrap();
+    for (round, busy) in [false, true, false].into_iter().enumerate() {
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = (i * (7 + round) % 251) as u8;
+        }
+        let running = busy.then(|| device.submit(&[(long, Args::default())]).unwrap());
+        let before = device.counters();
+        device.write(range, &bytes).unwrap();
+        let after = device.counters();
+        let want = if busy { BYTES as u64 } else { 0 };
+        assert_eq!(after.staged_bytes - before.staged_bytes, want, "busy: {busy}");
+        assert_eq!(after.uploaded_bytes - before.uploaded_bytes, BYTES as u64);
+        let expected = bytes.to_vec();
+        // The caller's again, whatever the device still does.
+        bytes.fill(0);
+        if let Some(running) = running {
+            block_on(device.wait(running)).unwrap();
+        }
+        let ticket = device.submit(&[(read, Args::default())]).unwrap();
+        let found = block_on(device.wait(ticket)).unwrap().downloads.remove(0);
+        assert!(found == expected, "busy: {busy}");
+    }
 }

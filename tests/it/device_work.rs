@@ -300,6 +300,7 @@ fn the_noop_device_counts() {
         uploaded_bytes: 256,
         staged_bytes: 256,
         downloaded_bytes: 768,
+        peer_bytes: 0,
     };
     assert_eq!(device.counters(), want);
     device.free(Resource::Buffer(slots[0].unwrap().buffer));

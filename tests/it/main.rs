@@ -53,6 +53,7 @@ mod packs;
 #[cfg(feature = "packs")]
 mod packs_broken;
 mod partitioned;
+mod peers;
 mod perplexity;
 mod plan_files;
 mod plans;
@@ -62,6 +63,7 @@ mod quantize;
 mod random;
 mod ranking;
 mod sample;
+mod sanitize;
 mod semantics;
 mod semantics_devices;
 mod semantics_kernels;

@@ -13,7 +13,8 @@ use warploom::kernel::Access::ReadWrite;
 use warploom::kernel::KernelSpec;
 use warploom::native::opencl;
 use warploom::provider::{
-    Args, Counters, Device, DeviceKind, OpenOptions, Provider, Recording, Resource, Usage, Word,
+    self, Args, Counters, Device, DeviceKind, OpenOptions, Provider, Recording, Resource, Usage,
+    Word,
 };
 use warploom::runtime::{Detection, Runtime};
 
@@ -158,7 +159,7 @@ fn built_programs_are_kept_and_bad_ones_built_again() {
 }
 
 /// Keeps one thread busy for so many rounds.
-fn spin() -> KernelSpec {
+pub(crate) fn spin() -> KernelSpec {
     source(
         "spin",
         "struct P { n: u32, a: u32, b: u32, c: u32 }
@@ -247,4 +248,63 @@ fn work_is_in_flight_while_more_is_submitted_and_results_stay_apart() {
     }
     let counters = device.counters();
     assert_eq!((counters.submits, counters.dispatches, counters.waits), (50, 50, 17));
+}
+
+/// Thousands of places in one buffer, at less than the alignment of sub-buffers, with the length of
+/// what is bound and not of the buffer.
+#[test]
+fn bindings_start_where_they_are_told_and_end_with_their_range() {
+    const PARTS: u32 = 3_000;
+    const BYTES: u64 = 64;
+    let Some(device) = open_opencl(OpenOptions::default()) else { return };
+    assert!(u64::from(device.profile().binding_alignment) <= BYTES);
+    let mark = source(
+        "mark",
+        "struct P { part: u32 }
+         @group(0) @binding(0) var<uniform> p: P;
+         @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+         @compute @workgroup_size(1)
+         fn main() {
+             y[0] = p.part;
+             y[1000u * p.part + 500u] = arrayLength(&y);
+         }",
+        &[ReadWrite],
+        4,
+    );
+    let mut work = Recording { label: "many places".into(), ..Default::default() };
+    let y = work.slot("y", u64::from(PARTS) * BYTES);
+    for part in 0..PARTS {
+        // The first part and every third one after it stay as they are.
+        if part % 3 > 0 {
+            let block = params(Word::Bits(part), 0.0, 0.0);
+            dispatch(&mut work, mark.clone(), block, &[(y, ReadWrite)], Dim::new(1));
+            if let Some(provider::Command::Dispatch(last)) = work.commands.last_mut() {
+                last.bindings[0].offset = u64::from(part) * BYTES;
+                last.bindings[0].bytes = BYTES;
+            }
+        }
+    }
+    download(&mut work, part(y, 0, i64::from(PARTS) * BYTES as i64));
+    let range = floats(&*device, &vec![0.0; (u64::from(PARTS) * BYTES / 4) as usize]);
+    // Bound when the work is prepared, and left to the submit.
+    for open in [false, true] {
+        let mut args = Args::default();
+        if open {
+            args.buffers.push((y, range));
+        }
+        block_on(device.compile(&mark)).unwrap();
+        let id = device.prepare(&work, &[(!open).then_some(range)]).unwrap();
+        let ticket = device.submit(&[(id, args)]).unwrap();
+        let done = block_on(device.wait(ticket)).unwrap();
+        let words: Vec<u32> = to_floats(&done.downloads[0]).iter().map(|x| x.to_bits()).collect();
+        for (part, words) in (0..PARTS).zip(words.chunks(BYTES as usize / 4)) {
+            let mut want = [0; BYTES as usize / 4];
+            if part % 3 > 0 {
+                (want[0], want[15]) = (part, 16);
+            }
+            assert_eq!(words, want, "part {part}, open {open}");
+        }
+        device.free(Resource::Prepared(id));
+        device.write(range, &vec![0; range.bytes as usize]).unwrap();
+    }
 }

@@ -9,8 +9,11 @@ use opencl3::kernel::{Kernel, set_kernel_arg};
 use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
 use opencl3::platform::get_platforms;
 use opencl3::program::Program;
-use opencl3::types::{CL_BLOCKING, cl_uchar};
+use opencl3::types::{CL_BLOCKING, cl_uchar, cl_ulong};
 use warploom::translate::{OPENCL_FLAGS, OPENCL_SUBGROUP_FLAGS, Translated};
+
+/// Bytes of each buffer before what is bound, to see that kernels start where they are told.
+const LEAD: usize = 64;
 
 /// A device and its queue.
 pub(crate) struct Host {
@@ -65,7 +68,8 @@ impl Host {
         let told = |e: opencl3::error_codes::ClError| e.to_string();
         let mut memory = Vec::new();
         for words in buffers {
-            let bytes: &[u8] = bytemuck::cast_slice(words);
+            let mut bytes = vec![0xA5; LEAD];
+            bytes.extend_from_slice(bytemuck::cast_slice(words));
             let flags = CL_MEM_READ_WRITE;
             // SAFETY: no host pointer is given; the sizes are those of the slice.
             let mut buffer = unsafe {
@@ -73,7 +77,7 @@ impl Host {
             }
             .map_err(told)?;
             // SAFETY: the write blocks, and ends within the buffer.
-            unsafe { self.queue.enqueue_write_buffer(&mut buffer, CL_BLOCKING, 0, bytes, &[]) }
+            unsafe { self.queue.enqueue_write_buffer(&mut buffer, CL_BLOCKING, 0, &bytes, &[]) }
                 .map_err(told)?;
             memory.push(buffer);
         }
@@ -82,12 +86,14 @@ impl Host {
             .iter()
             .map(|length| length.elements(4 * buffers[length.binding].len() as u64))
             .collect();
-        for (at, buffer) in (0..).zip(&memory) {
+        for (at, buffer) in (0..).step_by(2).zip(&memory) {
             // SAFETY: the kernel takes a buffer for each binding, in this order.
             unsafe { kernel.set_arg(at, &buffer.get()) }.map_err(told)?;
+            // SAFETY: and after it where the binding starts.
+            unsafe { kernel.set_arg(at + 1, &(LEAD as cl_ulong)) }.map_err(told)?;
         }
         if !lengths.is_empty() {
-            let (at, value) = (memory.len() as u32, lengths.as_ptr().cast());
+            let (at, value) = (2 * memory.len() as u32, lengths.as_ptr().cast());
             // SAFETY: the struct of lengths is that many words, copied by the call.
             unsafe { set_kernel_arg(kernel.get(), at, 4 * lengths.len(), value) }
                 .map_err(|e| e.to_string())?;
@@ -107,7 +113,7 @@ impl Host {
             let mut result = vec![0u32; words.len()];
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut result);
             // SAFETY: the read blocks, and ends within the slice.
-            unsafe { self.queue.enqueue_read_buffer(buffer, CL_BLOCKING, 0, bytes, &[]) }
+            unsafe { self.queue.enqueue_read_buffer(buffer, CL_BLOCKING, LEAD, bytes, &[]) }
                 .map_err(told)?;
             results.push(result);
         }

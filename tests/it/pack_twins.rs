@@ -33,7 +33,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 const TWIN: &str = "\
 struct Params { uint n; float factor; };
 __kernel __attribute__((reqd_work_group_size(WORKGROUP_X, WORKGROUP_Y, WORKGROUP_Z)))
-void kernel_main(__global const struct Params* p, __global const float* x, __global float* y) {
+void kernel_main(__global const struct Params* p, ulong p_at, __global const float* x, ulong x_at, __global float* y, ulong y_at) {
+    p = (__global const struct Params*)((__global const char*)p + p_at);
+    x += x_at / 4;
+    y += y_at / 4;
     const uint i = get_global_id(0);
     if (i >= p->n) return;
     y[i] = x[i] * p->factor * TIMES;
@@ -59,11 +62,15 @@ fn a_twin_runs_where_its_language_is_spoken_and_nowhere_else() {
         // A wrong number is told with both values.
         (TWIN.replace("* TIMES", "+ TIMES"), Some(["y: element 0", "expected"])),
         // What does not compile, with the compiler's line and the file's name.
-        (TWIN.replace("* TIMES", "* TIME"), Some(["line 6 of double.cl: y[i] =", "double.cl:6:"])),
+        (TWIN.replace("* TIMES", "* TIME"), Some(["line 9 of double.cl: y[i] =", "double.cl:9:"])),
         (TWIN.replace("kernel_main", "main_kernel"), Some(["kernel double", "double.cl"])),
         (
-            TWIN.replace(", __global float* y", "").replace("y[i] =", "float z ="),
-            Some(["kernel_main takes 2, not 3 pointers: one to the uniform block", "double.cl"]),
+            TWIN.replace(", ulong y_at", "").replace("y_at", "x_at"),
+            Some([
+                "kernel_main takes 5, not 6: 3 pointers, each with a ulong behind it: one to the \
+                 uniform block",
+                "double.cl",
+            ]),
         ),
     ];
     let mut covered = false;

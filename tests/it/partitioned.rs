@@ -21,7 +21,7 @@ fn runtimes() -> Vec<Arc<Runtime>> {
 }
 
 /// A slot for every node that does not touch a state, by a number that looks random.
-fn placement(graph: &Graph, seed: u64, slots: usize) -> Vec<(Selector, usize)> {
+pub(crate) fn placement(graph: &Graph, seed: u64, slots: usize) -> Vec<(Selector, usize)> {
     let mut in_state = vec![false; graph.nodes().len()];
     let mut placement = Vec::new();
     for (id, node) in graph.ids().zip(graph.nodes()) {

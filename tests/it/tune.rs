@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{
     Cost, Engine, EngineId, Knob, KnobValues, Lowering, OTHER_OPERATION, Query, StepBinding, Tuned,
@@ -13,12 +14,13 @@ use warploom::ir::{Graph, Op, UnaryOp};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::llm::{Session, SessionOptions, Wanted};
 use warploom::plan::{Plan, Task, tasks};
-use warploom::provider::{DeviceKind, Word};
+use warploom::provider::{DeviceKind, NullProvider, OpenOptions, Provider, Word};
 use warploom::runtime::{
     RunOptions, Runtime, TuneCache, TuneMode, TuneOptions, TuneReport, run_graph,
 };
+use warploom::testkit::faults::{DeviceFault, FaultyProvider};
 use warploom::testkit::{self, Outcome, run_case};
-use warploom::{Error, Result};
+use warploom::{Error, Result, cpu};
 
 use crate::tune_cache::Folder;
 use crate::{devices, tell};
@@ -439,4 +441,32 @@ fn a_session_that_searches_does_so_once() {
     for (a, b) in floats(&off).iter().zip(floats(&searched)) {
         assert!((a - b).abs() <= 1e-2 * a.abs().max(1.0), "{a} {b}");
     }
+}
+
+/// One way on two devices: timed in turn, and the second held to the numbers of the first.
+#[test]
+fn a_way_is_compared_on_two_devices() {
+    let open = |provider: &dyn Provider| {
+        let device = block_on(provider.open(0, OpenOptions::default())).unwrap();
+        Runtime::on(device, warploom::runtime::Sync::Lazy, None).unwrap()
+    };
+    let graph = negation();
+    let mut first = open(&cpu::Provider);
+    // With one engine and no knob there is no task.
+    first.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
+    let task = &found(&first, &graph)[0];
+    let way = (task.engines[0].clone(), KnobValues::default());
+    let compare = |other: &Runtime| first.compare_on(other, task, &way, 3, &quick());
+    let same = compare(&open(&cpu::Provider)).unwrap();
+    for timing in &same {
+        assert!(timing.wrong.is_none(), "{timing:?}");
+        assert!(timing.rounds.len() == 3 && timing.rounds.iter().flatten().all(|s| *s > 0.0));
+    }
+    let faulty = FaultyProvider::new(Arc::new(cpu::Provider), DeviceFault::KernelLeftOut);
+    let wrong = compare(&open(&faulty)).unwrap();
+    assert!(wrong[0].wrong.is_none(), "{wrong:?}");
+    let why = wrong[1].wrong.as_ref().unwrap();
+    assert!(why.contains("element 0 is NaN"), "{why}");
+    let error = compare(&open(&NullProvider)).unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("null:0"), "{error}");
 }

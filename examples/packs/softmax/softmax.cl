@@ -6,17 +6,21 @@ struct Params {
 
 __kernel __attribute__((reqd_work_group_size(WORKGROUP_X, 1, 1))) void kernel_main(
     __global const struct Params* restrict params,
+    ulong params_at,
     __global const float* restrict x,
-    __global float* restrict y
+    ulong x_at,
+    __global float* restrict y,
+    ulong y_at
 ) {
+    params = (__global const struct Params*)((__global const char*)params + params_at);
     __local float parts[WORKGROUP_X];
     const size_t row = get_group_id(1) * get_num_groups(0) + get_group_id(0);
     if (row >= params->rows) {
         return;
     }
     const uint n = params->n, thread = get_local_id(0);
-    x += row * n;
-    y += row * n;
+    x += x_at / sizeof(float) + row * n;
+    y += y_at / sizeof(float) + row * n;
 
     // Beside the smallest finite number, -inf is nothing.
     float largest = -MAXFLOAT;

@@ -45,6 +45,8 @@ pub(super) struct State {
     pub(super) downloads: PinnedPool,
     /// Events to use again.
     pub(super) events: Vec<Event>,
+    /// Behind the last copy from or to another device.
+    pub(super) peer: Option<Arc<Event>>,
     /// Where timestamps count from.
     pub(super) epoch: Option<Event>,
     pub(super) counters: Counters,
@@ -72,6 +74,7 @@ impl CudaDevice {
             staging: Staging::new(),
             downloads: PinnedPool::default(),
             events: Vec::new(),
+            peer: None,
             epoch: None,
             counters: Counters::default(),
         };
@@ -119,6 +122,10 @@ impl Device for CudaDevice {
 
     fn write(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
         self.write_bytes(to, bytes)
+    }
+
+    fn copy_from(&self, to: BufferRange, source: &dyn Device, from: BufferRange) -> Result<()> {
+        self.copy_from_device(to, source, from)
     }
 
     fn prepare(&self, work: &Recording, slots: &[Option<BufferRange>]) -> Result<PreparedId> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::{DriverError, result, sys};
 
 use super::driver::{convert, is_loss, words};
+use super::memory::Event;
 use crate::error::{Error, Result};
 
 /// Handles of one GPU. CUDA's handles may be used by any thread that entered the context.
@@ -16,7 +17,9 @@ pub(super) struct Gpu {
     pub(super) stream: sys::CUstream,
     /// Where memory comes from; `None` on devices that have no pools.
     pub(super) pool: Option<sys::CUmemoryPool>,
-    context: sys::CUcontext,
+    pub(super) context: sys::CUcontext,
+    /// Other GPUs that may read the memory of this one.
+    pub(super) readers: Mutex<Vec<sys::CUdevice>>,
     lost: Mutex<Option<String>>,
 }
 
@@ -37,7 +40,8 @@ impl Gpu {
         // SAFETY: a device that the driver gave; released when the value is dropped.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(wrong)?;
         let stream = std::ptr::null_mut();
-        let mut gpu = Gpu { id, device, stream, pool: None, context, lost: Mutex::default() };
+        let (readers, lost) = (Mutex::default(), Mutex::default());
+        let mut gpu = Gpu { id, device, stream, pool: None, context, readers, lost };
         {
             let _current = gpu.enter()?;
             let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
@@ -109,6 +113,14 @@ impl Gpu {
 
     fn lost(&self) -> MutexGuard<'_, Option<String>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds what comes later in the stream until an event is passed, here or on another GPU.
+    pub(super) fn wait_for(&self, event: &Event) -> Result<()> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: stream and event live; the driver remembers what the event stands for now.
+        let held = unsafe { result::stream::wait_event(self.stream, event.raw(), flags) };
+        self.check("waiting for another device", held)
     }
 
     /// Waits for everything in the stream.

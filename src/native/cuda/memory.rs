@@ -88,6 +88,8 @@ pub(super) struct Pinned {
 
 // SAFETY: it owns its memory alone, like a box.
 unsafe impl Send for Pinned {}
+// SAFETY: as above: shared, its bytes are only read.
+unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// So many bytes, at least one. They are zeros, so that reading them is always sound.
@@ -127,6 +129,39 @@ impl Drop for Pinned {
     }
 }
 
+/// Memory of the host that CUDA's devices read by themselves: bytes written from it to a device with nothing else
+/// to do are not copied on the host ([`Device::write`](crate::provider::Device::write)). At first zeros.
+pub struct PinnedBytes(pub(super) Pinned);
+
+impl std::ops::Deref for PinnedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl std::ops::DerefMut for PinnedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.0.bytes_mut()
+    }
+}
+
+/// Whether the driver knows these bytes as memory that devices read by themselves, of whoever made it so. A context is
+/// current.
+pub(super) fn is_pinned(bytes: &[u8]) -> bool {
+    let known = |byte: Option<&u8>| {
+        let Some(byte) = byte else { return false };
+        let mut kind = 0u32;
+        let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        let address = std::ptr::from_ref(byte).addr() as sys::CUdeviceptr;
+        // SAFETY: this attribute is a number of 32 bits; an address that the driver does not know is an error.
+        let asked = unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), which, address) };
+        asked == sys::CUresult::CUDA_SUCCESS && kind == sys::CUmemorytype::CU_MEMORYTYPE_HOST as u32
+    };
+    known(bytes.first()) && known(bytes.last())
+}
+
 /// A place in the stream that can be waited for.
 pub(super) struct Event {
     gpu: Arc<Gpu>,
@@ -135,6 +170,8 @@ pub(super) struct Event {
 
 // SAFETY: a handle of the driver, which locks for itself.
 unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
 
 impl Event {
     /// An event to wait for; with `timed` one that keeps the device's time.
@@ -143,6 +180,11 @@ impl Event {
         let flags = if timed { CU_EVENT_DEFAULT } else { CU_EVENT_BLOCKING_SYNC };
         let event = gpu.check("an event", result::event::create(flags))?;
         Ok(Event { gpu: Arc::clone(gpu), event })
+    }
+
+    /// For calls of the driver.
+    pub(super) fn raw(&self) -> sys::CUevent {
+        self.event
     }
 
     /// Puts it behind everything in the stream.

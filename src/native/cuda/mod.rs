@@ -7,8 +7,9 @@
 //!
 //! A device is one stream of the GPU's primary context. Everything runs in its order, so copies,
 //! launches, and memory that comes and goes need no waiting; a thread enters the context for each
-//! call and leaves what it had before. Uploads go through a ring of pinned memory, downloads to
-//! pinned memory that `wait` reads.
+//! call and leaves what it had before. Uploads go through a ring of pinned memory, or from where they
+//! are if that is pinned and nothing that takes long is in the stream; downloads to pinned memory that
+//! `wait` reads.
 //!
 //! Prepared work is launched kernel by kernel the first time. Where it comes again, each stretch of
 //! launches becomes a CUDA graph: parameters lie in device memory and are rewritten by one small
@@ -24,8 +25,9 @@
 //! - An error that CUDA never recovers from, such as an illegal address, is the device's loss, and
 //!   each later call says so. Memory that the driver refuses leaves the device as it was.
 //!
-//! Absent on purpose: managed memory, several streams, and copies from one
-//! device to another that do not go through the host.
+//! From one GPU to another bytes go without the host (`peer`), with events that order both streams.
+//!
+//! Absent on purpose: managed memory, and several streams.
 
 mod blas;
 mod compile;
@@ -37,6 +39,7 @@ mod graph;
 mod library;
 mod memory;
 mod nvrtc;
+mod peer;
 mod prepare;
 mod product;
 mod profile;
@@ -46,6 +49,7 @@ mod wait;
 
 use std::sync::Arc;
 
+pub use memory::PinnedBytes;
 pub use nvrtc::Nvrtc;
 
 use crate::base::platform::{BoxFuture, ready};
@@ -61,6 +65,21 @@ impl Provider {
     /// The driver is looked for when devices are listed.
     pub fn new() -> Provider {
         Provider
+    }
+
+    /// Memory of the host, so many zeros, that CUDA's devices read by themselves. `index` is that of a device, which may be
+    /// any: its driver gives the memory, and every other knows it.
+    ///
+    /// # Errors
+    /// Invalid, for no bytes; out of memory, or what the driver says.
+    pub fn pinned(&self, index: usize, bytes: usize) -> Result<PinnedBytes> {
+        driver::driver().map_err(|why| Error::device(why.clone()))?;
+        if bytes == 0 {
+            return Err(Error::invalid("pinned memory of 0 bytes"));
+        }
+        let gpu = gpu::Gpu::open(index)?;
+        let _current = gpu.enter()?;
+        Ok(PinnedBytes(memory::Pinned::new(&gpu, bytes)?))
     }
 
     fn profiles(&self) -> Result<Vec<DeviceProfile>> {

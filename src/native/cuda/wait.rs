@@ -43,6 +43,14 @@ impl State {
         self.retired.retain(|(ticket, _)| *ticket > done);
     }
 
+    /// Whether nothing is in the stream but uploads: what was submitted is done, and no copy from
+    /// or to another device holds it.
+    pub(super) fn is_idle(&self) -> bool {
+        let done = |event: &Event| event.is_done().unwrap_or(false);
+        let submitted = self.pending.back().map(|last| &last.done);
+        submitted.is_none_or(done) && self.peer.as_deref().is_none_or(done)
+    }
+
     /// Drops something that submits in flight may use, when they are done.
     pub(super) fn retire(&mut self, what: Box<dyn Send>) {
         let idle = self.pending.back().is_none_or(|last| last.done.is_done().unwrap_or(false));

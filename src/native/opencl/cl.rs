@@ -71,7 +71,7 @@ handle!(
     queue::release_command_queue
 );
 handle!(
-    /// Device memory, or a part of it.
+    /// Device memory.
     Memory,
     memory::release_mem_object
 );
@@ -131,23 +131,6 @@ impl Context {
     }
 }
 
-impl Memory {
-    /// The part of it that starts at a byte that the device's alignment divides.
-    pub(super) fn part(&self, offset: u64, bytes: u64) -> Cl<Memory> {
-        let region = cl3::types::cl_buffer_region { origin: size(offset)?, size: size(bytes)? };
-        let region: *const cl3::types::cl_buffer_region = &region;
-        let kind = memory::CL_BUFFER_CREATE_TYPE_REGION;
-        // SAFETY: the region is of the type that the call is told of; the part holds its whole.
-        let made = unsafe { memory::create_sub_buffer(self.0, 0, kind, region.cast()) };
-        Ok(Memory(made?))
-    }
-
-    /// For [`Kernel::set_memory`].
-    pub(super) fn raw(&self) -> cl_mem {
-        self.0
-    }
-}
-
 impl Program {
     /// Builds it; the compiler's log where it refuses.
     pub(super) fn build(&self, device: DeviceId, options: &str) -> Result<(), (Code, String)> {
@@ -203,10 +186,21 @@ impl Kernel {
     ///
     /// # Safety
     /// The kernel takes a buffer there, and the memory lives until the next launch is enqueued.
-    pub(super) unsafe fn set_memory(&mut self, index: u32, memory: cl_mem) -> Cl<()> {
-        let value = (&raw const memory).cast();
+    pub(super) unsafe fn set_memory(&mut self, index: u32, memory: &Memory) -> Cl<()> {
+        let value = (&raw const memory.0).cast();
         // SAFETY: the caller's promise; the value is copied by the call.
         unsafe { kernel::set_kernel_arg(self.0, index, size_of::<cl_mem>(), value) }?;
+        Ok(())
+    }
+
+    /// Sets a `ulong`.
+    ///
+    /// # Safety
+    /// The kernel takes one there.
+    pub(super) unsafe fn set_ulong(&mut self, index: u32, value: cl_ulong) -> Cl<()> {
+        let value = (&raw const value).cast();
+        // SAFETY: the caller's promise; the value is copied by the call.
+        unsafe { kernel::set_kernel_arg(self.0, index, size_of::<cl_ulong>(), value) }?;
         Ok(())
     }
 

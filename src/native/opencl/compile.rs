@@ -10,7 +10,7 @@ use super::profile::has_extension;
 use crate::base::platform::{BoxFuture, ready};
 use crate::error::{Error, Result};
 use crate::kernel::KernelSpec;
-use crate::native::{BlobCache, Program, Target, background, twin};
+use crate::native::{BlobCache, Program, Target, background};
 use crate::provider::DeviceProfile;
 use crate::translate::{OPENCL_FLAGS, OPENCL_SUBGROUP_FLAGS, Subgroups, Translated};
 
@@ -71,12 +71,13 @@ impl Compiler {
             true => Subgroups::Extension,
             false => Subgroups::Refused,
         };
-        let program = Program::translate(spec, &self.profile, Target::OpenCl(subgroups))?;
+        let target = Target::OpenCl(subgroups);
+        let program = Program::translate(spec, &self.profile, target)?;
         let told = program.told(spec);
-        self.build(program).map_err(|e| e.context(told))
+        self.build(program, target).map_err(|e| e.context(told))
     }
 
-    fn build(&self, program: Program) -> Result<Kernel> {
+    fn build(&self, program: Program, target: Target) -> Result<Kernel> {
         let translated = &program.translated;
         let has = |name: &&&'static str| has_extension(&self.extensions, name);
         if let Some(missing) = translated.extensions.iter().find(|name| !has(name)) {
@@ -92,8 +93,9 @@ impl Compiler {
         if kernel.program.twin.is_some() {
             let count = kernel.instance().and_then(|kernel| kernel.arguments());
             let count = count.map_err(|code| Error::compile(code.to_string()))?;
-            if count != kernel.program.arguments.len() {
-                let wanted = twin::wanted(&kernel.program.arguments);
+            // Each buffer with where it starts.
+            if count != 2 * kernel.program.arguments.len() {
+                let wanted = target.wanted(&kernel.program.arguments);
                 return Err(Error::compile(format!("kernel_main takes {count}, not {wanted}")));
             }
         }

@@ -1,9 +1,6 @@
-//! Buffers with their parts, and bytes on their way to the device.
+//! Buffers, and bytes on their way to the device.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
-
-use cl3::types::cl_mem;
+use std::collections::VecDeque;
 
 use super::cl::{Cl, Context, Event, Memory, Queue};
 
@@ -13,11 +10,7 @@ const GRANULE: u64 = crate::provider::GRANULE;
 
 /// A buffer of the device.
 pub(super) struct Buffer {
-    /// What starts at other bytes than the first, for kernels: they take no offsets. Kept as long
-    /// as the buffer, and given up before it; all accesses are under the device's lock.
-    parts: RefCell<HashMap<u64, Memory>>,
     whole: Memory,
-    bytes: u64,
 }
 
 impl Buffer {
@@ -27,28 +20,12 @@ impl Buffer {
         let whole = context.memory(bytes, shared)?;
         // SAFETY: the range is the whole memory.
         unsafe { queue.clear(&whole, 0, bytes) }?;
-        Ok(Buffer { whole, bytes, parts: RefCell::default() })
+        Ok(Buffer { whole })
     }
 
     /// All of it.
     pub(super) fn whole(&self) -> &Memory {
         &self.whole
-    }
-
-    /// What a kernel is given to start at this byte, a multiple of the device's alignment within
-    /// the buffer.
-    pub(super) fn at(&self, offset: u64) -> Cl<cl_mem> {
-        if offset == 0 {
-            return Ok(self.whole.raw());
-        }
-        let mut parts = self.parts.borrow_mut();
-        if let Some(part) = parts.get(&offset) {
-            return Ok(part.raw());
-        }
-        let part = self.whole.part(offset, self.bytes.saturating_sub(offset))?;
-        let raw = part.raw();
-        parts.insert(offset, part);
-        Ok(raw)
     }
 }
 

@@ -85,23 +85,24 @@ impl OpenClDevice {
         let refused = |code| self.fault(code, &format!("the arguments of {:?}", launch.label));
         let mut index = 0;
         for argument in &kernel.program.arguments {
-            let memory = match argument {
-                Argument::Params => params.zip(launch.params).map(|(params, at)| params.at(at)),
+            let place = match argument {
+                Argument::Params => params.zip(launch.params),
                 Argument::Storage(place) => match launch.bindings.get(*place).and_then(&range) {
-                    Some(range) => Some(buffers.memory(range.buffer)?.at(range.offset)),
+                    Some(range) => Some((buffers.memory(range.buffer)?, range.offset)),
                     None => None,
                 },
             };
             // Checked when the work was: each argument has its block or its buffer.
-            let memory = memory.ok_or_else(|| {
+            let (buffer, at) = place.ok_or_else(|| {
                 let label = &launch.label;
                 Error::invalid(format!("{label:?}: argument {index} stands for no buffer"))
             })?;
-            let memory = memory.map_err(refused)?;
-            // SAFETY: the kernel takes buffers at these places. A buffer that is freed meanwhile is
-            // found out before the next launch.
-            unsafe { handle.set_memory(index, memory) }.map_err(refused)?;
-            index += 1;
+            // SAFETY: the kernel takes a buffer and a number for each. A buffer that is freed
+            // meanwhile is found out before the next launch.
+            unsafe { handle.set_memory(index, buffer.whole()) }.map_err(refused)?;
+            // SAFETY: as above.
+            unsafe { handle.set_ulong(index + 1, at) }.map_err(refused)?;
+            index += 2;
         }
         let lengths = kernel.program.lengths(launch);
         if !lengths.is_empty() {

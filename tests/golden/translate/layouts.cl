@@ -89,7 +89,9 @@ WL_FN f32x3 wl_add_f32x3(f32x3 a, f32x3 b) {
 }
 
 __kernel __attribute__((reqd_work_group_size(8, 4, 1)))
-void kernel_main(const __global List* restrict list, __global f32x3s* restrict y, const wl_Lengths wl_lengths) {
+void kernel_main(const __global List* restrict list, const ulong wl_at_list, __global f32x3s* restrict y, const ulong wl_at_y, const wl_Lengths wl_lengths) {
+    list = (const __global List*)((__global char*)list + wl_at_list);
+    y = (__global f32x3s*)((__global char*)y + wl_at_y);
     const u32x3 id = ((u32x3){(u32)get_group_id(0) * 8u + (u32)get_local_id(0), (u32)get_group_id(1) * 4u + (u32)get_local_id(1), (u32)get_group_id(2) * 1u + (u32)get_local_id(2)});
     const Item item = ((const __global Item*)((const __global char*)list + 16))[wl_min_u32((u32)(id.x), wl_lengths.list - 1u)];
     const i32x4 bytes = wl_unpack4xI8(item.kind);

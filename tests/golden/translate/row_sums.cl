@@ -58,7 +58,10 @@ WL_FN void call_halve(f32* sum, const i32 mode, const wl_Lengths wl_lengths) {
 }
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void kernel_main(const __global f32x4* restrict x, __global f32* restrict y, __global u32* restrict seen, const wl_Lengths wl_lengths) {
+void kernel_main(const __global f32x4* restrict x, const ulong wl_at_x, __global f32* restrict y, const ulong wl_at_y, __global u32* restrict seen, const ulong wl_at_seen, const wl_Lengths wl_lengths) {
+    x = (const __global f32x4*)((__global char*)x + wl_at_x);
+    y = (__global f32*)((__global char*)y + wl_at_y);
+    seen = (__global u32*)((__global char*)seen + wl_at_seen);
     __local WL_ALIGN(16) f32x4_64 parts;
     for (u32 i = wl_index(); i < 256u; i += 64u) ((__local u32*)&parts)[i] = 0;
     barrier(CLK_LOCAL_MEM_FENCE);

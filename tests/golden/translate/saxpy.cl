@@ -12,7 +12,10 @@ typedef struct { u32 x, y, z; } u32x3;
 WL_FN u32 wl_min_u32(u32 a, u32 b) { return a < b ? a : b; }
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void kernel_main(const __global Params* restrict params, const __global f32* restrict x, __global f32* restrict y, const wl_Lengths wl_lengths) {
+void kernel_main(const __global Params* restrict params, const ulong wl_at_params, const __global f32* restrict x, const ulong wl_at_x, __global f32* restrict y, const ulong wl_at_y, const wl_Lengths wl_lengths) {
+    params = (const __global Params*)((__global char*)params + wl_at_params);
+    x = (const __global f32*)((__global char*)x + wl_at_x);
+    y = (__global f32*)((__global char*)y + wl_at_y);
     const u32x3 id = ((u32x3){(u32)get_group_id(0) * 64u + (u32)get_local_id(0), (u32)get_group_id(1) * 1u + (u32)get_local_id(1), (u32)get_group_id(2) * 1u + (u32)get_local_id(2)});
     u32 i = 0u;
     i = id.x;

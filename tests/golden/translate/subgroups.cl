@@ -29,7 +29,8 @@ WL_FN f32x2 wl_add_f32x2(f32x2 a, f32x2 b) {
 typedef struct WL_ALIGN(16) { u32 x, y, z, w; } u32x4;
 
 __kernel __attribute__((reqd_work_group_size(48, 1, 1)))
-void kernel_main(__global f32x2* restrict y, const wl_Lengths wl_lengths, const Sizes sizes) {
+void kernel_main(__global f32x2* restrict y, const ulong wl_at_y, const wl_Lengths wl_lengths, const Sizes sizes) {
+    y = (__global f32x2*)((__global char*)y + wl_at_y);
     const u32 i = wl_index();
     const u32 lane = get_sub_group_local_id();
     const u32 size = get_max_sub_group_size();

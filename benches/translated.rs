@@ -1,0 +1,290 @@
+//! Each kernel of language models through two providers: WGSL through wgpu, and the same translated, with the same
+//! knobs over the same memory, round after round in turn. The second is held to the numbers of the first.
+//!
+//! `cargo bench --bench translated` takes tasks of a 1B and an 8B model (decode and prefill, Q4_K and Q6_K, both modes of
+//! products) as the first device's plans have them, on `-a webgpu` and `-b cuda`, or OpenCL where there is no CUDA: by the
+//! engine that estimates like best of those that both can run. It prints them by ratio, and how many are above 1.25.
+//! `--engines 2` takes the next best as well, `--model 1b` one model, `--seconds 300` ends it in time, `--json FILE` writes
+//! the list. Fails where numbers differ or a kernel does not run. Without `--bench` a tiny model runs for some seconds, as
+//! a test that it does.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use warploom::base::{ComputeMode, Format};
+use warploom::engine::{EngineId, KnobValues};
+use warploom::ir::computing_in;
+use warploom::llm::config::Config;
+use warploom::llm::{Wanted, class_of};
+use warploom::plan::{Task, tasks};
+use warploom::provider::{DeviceKind, Support, support};
+use warploom::runtime::{Runtime, TuneMode, TuneOptions};
+use warploom::testkit::smollm2_135m;
+use warploom::{Error, Result};
+
+/// Times what the kernel takes through wgpu, at most.
+const GOAL: f64 = 1.25;
+/// Positions of the cache.
+const CONTEXT: usize = 2048;
+
+/// The value of an option of the command line.
+fn option(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
+}
+
+fn number(name: &str, otherwise: f64) -> Result<f64> {
+    let Some(text) = option(name) else { return Ok(otherwise) };
+    text.parse().map_err(|_| Error::invalid(format!("{name} {text:?} is no number")))
+}
+
+/// Names and numbers of the models. Two layers: all others are equal tasks.
+fn models(timed: bool) -> Vec<(&'static str, Config)> {
+    let layers = 2;
+    if !timed {
+        let (heads, kv_heads, head_dim, rope_dim) = (4, 2, 64, 64);
+        let tiny =
+            Config { layers, width: 256, feed_forward: 512, vocabulary: 512, ..smollm2_135m() };
+        return vec![("tiny", Config { heads, kv_heads, head_dim, rope_dim, ..tiny })];
+    }
+    let llama = Config { layers, vocabulary: 128_256, rope_base: 500_000.0, ..smollm2_135m() };
+    let (heads, kv_heads) = (32, 8);
+    let small = Config { width: 2048, feed_forward: 8192, heads, kv_heads, ..llama.clone() };
+    let (head_dim, rope_dim, attention_scale) = (128, 128, 128f32.sqrt().recip());
+    let large = Config { width: 4096, feed_forward: 14_336, heads, kv_heads, ..llama };
+    let large = Config { head_dim, rope_dim, attention_scale, tied_output: false, ..large };
+    let all = vec![("1b", small), ("8b", large)];
+    let wanted = option("--model");
+    all.into_iter()
+        .filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| wanted == name))
+        .collect()
+}
+
+/// A kernel, or the few of one task, to be timed.
+struct Row {
+    /// `8b decode q4_k int8`.
+    of: String,
+    task: Task,
+    engine: EngineId,
+}
+
+/// Why the second device cannot run a kernel of a row, by its own word.
+fn refused(row: &Row, [a, b]: [&Runtime; 2]) -> Result<Option<String>> {
+    let trial = row.task.trial(a.registry(), &row.engine, &KnobValues::default())?;
+    let (recording, _) = trial.recording(&row.task.contents, (1, 1), false);
+    let profile = b.device().profile();
+    Ok(recording.kernels.iter().find_map(|spec| match support(profile, spec) {
+        Support::No(reason) => Some(reason),
+        Support::Yes => None,
+    }))
+}
+
+/// What the first device's plans have, each once and but for pieces that can be done in one way only, by so many engines that both devices can run, the best by
+/// estimate first; what the second cannot is put down.
+fn rows(both: [&Runtime; 2], timed: bool, engines: usize, found: &mut Found) -> Result<Vec<Row>> {
+    let runtime = both[0];
+    let (mut rows, mut known) = (Vec::new(), BTreeSet::new());
+    let context = if timed { CONTEXT } else { 64 };
+    let phases =
+        if timed { [("decode", 1), ("prefill", 512)] } else { [("decode", 1), ("prefill", 16)] };
+    for (model, config) in models(timed) {
+        for format in [Format::Q4K, Format::Q6K] {
+            let graph = config.graph(format, context, Wanted::Token)?;
+            for mode in [ComputeMode::F32, ComputeMode::Int8] {
+                let graph = computing_in(&graph, mode)?;
+                for (phase, tokens) in phases {
+                    let class = class_of(tokens, context)?;
+                    let profile = runtime.device().profile();
+                    for task in tasks(&graph, &class, profile, &runtime.plan_options())? {
+                        if !known.insert(task.key.clone()) {
+                            continue;
+                        }
+                        let mut taken = 0;
+                        for engine in &task.engines {
+                            let of = format!("{model} {phase} {format} {mode}");
+                            let row = Row { of, task: task.clone(), engine: engine.clone() };
+                            match refused(&row, both)? {
+                                _ if taken == engines => break,
+                                Some(reason) => found.unsupported.push(reason),
+                                None => {
+                                    taken += 1;
+                                    rows.push(row);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn open(device: &str) -> Result<Runtime> {
+    Runtime::builder().device(device).trusting(true).tune(TuneMode::Off).build()
+}
+
+fn main() -> Result<()> {
+    let timed = std::env::args().any(|argument| argument == "--bench");
+    let (rounds, seconds) = (if timed { 15 } else { 2 }, if timed { 3600.0 } else { 3.0 });
+    let (rounds, seconds) = (number("--rounds", rounds as f64)?, number("--seconds", seconds)?);
+    let engines = number("--engines", 1.0)?.max(1.0) as usize;
+    let first = open(&option("-a").unwrap_or_else(|| "webgpu".into()));
+    let second = match option("-b") {
+        Some(device) => open(&device),
+        None => open("cuda").or_else(|_| open("opencl")),
+    };
+    let (a, b) = match (first, second) {
+        (Ok(a), Ok(b)) => (a, b),
+        // The machine of a test may have one device, or none.
+        (Err(error), _) | (_, Err(error)) if !timed => {
+            println!("skipped: {error}");
+            return Ok(());
+        }
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
+    for runtime in [&a, &b] {
+        let profile = runtime.device().profile();
+        println!("{} {} {}", profile.id(), profile.name, profile.driver);
+        if !timed || !matches!(profile.kind, DeviceKind::Discrete | DeviceKind::Integrated) {
+            println!("times mean little here: the device is no GPU, or little was run");
+        }
+    }
+    let options = TuneOptions {
+        warm_up: Duration::from_millis(if timed { 60 } else { 0 }),
+        rotate_bytes: if timed { 128 << 20 } else { 0 },
+        ..TuneOptions::default()
+    };
+    let mut found = Found::default();
+    let rows = rows([&a, &b], timed, engines, &mut found)?;
+    if rows.is_empty() {
+        return Err(Error::invalid("there is no task to time; models are 1b and 8b"));
+    }
+    let begin = Instant::now();
+    for (done, row) in rows.iter().enumerate() {
+        if begin.elapsed().as_secs_f64() > seconds && done > 0 {
+            found.left = rows.len() - done;
+            break;
+        }
+        found.add(row, &a, &b, rounds.max(1.0) as usize, &options)?;
+    }
+    found.print();
+    if let Some(path) = option("--json") {
+        found.write(&path, [&a, &b])?;
+    }
+    match found.failed.len() {
+        0 => Ok(()),
+        count => Err(Error::invalid(format!("{count} of {} are wrong or do not run", rows.len()))),
+    }
+}
+
+/// What came of the rows.
+#[derive(Default)]
+struct Found {
+    timed: Vec<Timed>,
+    /// Why the second device cannot run what the first one might, by its own word.
+    unsupported: Vec<String>,
+    /// What is wrong, or does not run for another reason.
+    failed: Vec<String>,
+    /// Rows for which there was no time.
+    left: usize,
+}
+
+/// A row with its times.
+struct Timed {
+    of: String,
+    label: String,
+    shapes: String,
+    engine: EngineId,
+    kernels: Vec<String>,
+    /// Median microseconds on either device, at the first point.
+    us: [f64; 2],
+    /// The median over rounds and points of the second's time over the first's.
+    ratio: f64,
+}
+
+impl Found {
+    fn add(
+        &mut self,
+        row: &Row,
+        a: &Runtime,
+        b: &Runtime,
+        rounds: usize,
+        options: &TuneOptions,
+    ) -> Result<()> {
+        let Row { of, task, engine } = row;
+        let what = format!("{of}: {} {} by {engine}", task.label, task.shapes);
+        let way = (engine.clone(), KnobValues::default());
+        let timings = match a.compare_on(b, task, &way, rounds, options) {
+            Ok(timings) => timings,
+            Err(error) if error.is_device_lost() => return Err(error.context(what)),
+            Err(error) => {
+                self.failed.push(format!("{what}: {error}"));
+                return Ok(());
+            }
+        };
+        if let Some(wrong) = &timings[1].wrong {
+            self.failed.push(format!("{what}: {wrong}"));
+            return Ok(());
+        }
+        let trial = task.trial(a.registry(), engine, &way.1)?;
+        let (recording, _) = trial.recording(&task.contents, (1, 1), false);
+        let pairs = timings[0].rounds.iter().zip(&timings[1].rounds);
+        let ratios = pairs.flat_map(|(a, b)| a.iter().zip(b).map(|(a, b)| b / a));
+        let us = |i: usize| 1e6 * median(timings[i].rounds.iter().map(|round| round[0]).collect());
+        self.timed.push(Timed {
+            of: of.clone(),
+            label: task.label.clone(),
+            shapes: task.shapes.clone(),
+            engine: engine.clone(),
+            kernels: recording.kernels.iter().map(ToString::to_string).collect(),
+            us: [us(0), us(1)],
+            ratio: median(ratios.collect()),
+        });
+        Ok(())
+    }
+
+    fn print(&mut self) {
+        self.timed.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+        println!("ratio: second / first, the median over rounds in turn; us: medians of both");
+        for Timed { of, label, shapes, engine, us: [a, b], ratio, .. } in &self.timed {
+            let mark = if *ratio > GOAL { " ABOVE" } else { "" };
+            println!("{ratio:6.3} {a:9.1} {b:9.1}  {engine}  {of}: {label} {shapes}{mark}");
+        }
+        self.failed.iter().for_each(|line| println!("FAILED: {line}"));
+        println!(
+            "{} timed, {} above {GOAL}; {} that the second cannot run were passed over, {} failed, {} left out \
+             for time",
+            self.timed.len(),
+            self.timed.iter().filter(|row| row.ratio > GOAL).count(),
+            self.unsupported.len(),
+            self.failed.len(),
+            self.left
+        );
+    }
+
+    fn write(&self, path: &str, devices: [&Runtime; 2]) -> Result<()> {
+        let row = |row: &Timed| {
+            let Timed { of, label, shapes, engine, kernels, us, ratio } = row;
+            json!({ "of": of, "label": label, "shapes": shapes, "engine": engine.as_str(),
+                    "kernels": kernels, "us": us, "ratio": ratio })
+        };
+        let devices = devices.map(|runtime| {
+            let profile = runtime.device().profile();
+            json!({ "id": profile.id(), "name": profile.name, "driver": profile.driver })
+        });
+        let all = json!({
+            "devices": devices, "goal": GOAL,
+            "above": self.timed.iter().filter(|row| row.ratio > GOAL).count(),
+            "rows": self.timed.iter().map(row).collect::<Vec<_>>(),
+            "unsupported": self.unsupported, "failed": self.failed, "left": self.left,
+        });
+        let failed = |error: std::io::Error| Error::invalid(format!("{path}: {error}"));
+        std::fs::write(path, format!("{all:#}\n")).map_err(failed)
+    }
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
+}

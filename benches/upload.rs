@@ -1,0 +1,156 @@
+//! Bytes to a device: from ordinary memory, from pinned memory where the provider has some to give (CUDA), and from a
+//! mapped file by the way that the weights of a model take. GB/s, with all bytes read back and compared after the runs.
+//!
+//! `cargo bench --bench upload` takes 1 GiB, 15 times each, on the best device; `-- -d cuda`, `--mib 256`, `--rounds 5`.
+//! `benches/upload_torch.py` copies as much by PyTorch. Without `--bench` it is a test with 4 MiB that it runs.
+
+use std::io::Write;
+use std::time::Instant;
+
+use warploom::base::Dim;
+use warploom::base::platform::block_on;
+use warploom::native::cuda;
+use warploom::provider::{
+    Args, BufferRange, Command, Device, Recording, Resource, SlotRange, Usage,
+};
+use warploom::runtime::{Resident, Runtime, TuneMode, WeightSource};
+use warploom::{Error, Result};
+
+/// Bytes that are read back at once.
+const PIECE: u64 = 64 << 20;
+
+/// The value of an option of the command line.
+fn option(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
+}
+
+fn number(name: &str, otherwise: usize) -> Result<usize> {
+    let Some(text) = option(name) else { return Ok(otherwise) };
+    let wrong = |_| Error::invalid(format!("{name} {text:?} is no number"));
+    Ok(text.parse::<usize>().map_err(wrong)?.max(1))
+}
+
+fn main() -> Result<()> {
+    let timed = std::env::args().any(|argument| argument == "--bench");
+    let (mib, rounds) = if timed { (1024, 15) } else { (4, 2) };
+    let (bytes, rounds) = (number("--mib", mib)? << 20, number("--rounds", rounds)?);
+    let device = option("-d").unwrap_or_else(|| "auto".into());
+    let runtime = Runtime::builder().device(device).tune(TuneMode::Off).build()?;
+    let profile = runtime.device().profile();
+    println!("{} {} {}", profile.id(), profile.name, profile.driver);
+    println!("GB/s of {} MiB, {rounds} runs after one: median (least to most)", bytes >> 20);
+    let data: Vec<u8> = (0..bytes as u32 / 4).flat_map(scrambled).collect();
+
+    told(&runtime, "ordinary memory", &data, rounds, &mut write(&runtime, &data)?)?;
+    if profile.provider == "cuda" {
+        let mut pinned = cuda::Provider::new().pinned(profile.index, bytes)?;
+        pinned.copy_from_slice(&data);
+        told(&runtime, "pinned memory", &data, rounds, &mut write(&runtime, &pinned)?)?;
+    }
+    let path = std::env::temp_dir().join(format!("warploom-bench-upload-{}", std::process::id()));
+    let done = from_file(&runtime, &path, &data, rounds);
+    // Of a bench that failed as well.
+    let _ = std::fs::remove_file(&path);
+    done
+}
+
+/// Four bytes that tell their place.
+fn scrambled(i: u32) -> [u8; 4] {
+    (i.wrapping_mul(0x9E37_79B9) ^ (i >> 7)).to_le_bytes()
+}
+
+/// Where an upload ended up.
+type Upload<'a> = dyn FnMut() -> Result<BufferRange> + 'a;
+
+/// One call of `Device::write` into a buffer that is there.
+fn write<'a>(
+    runtime: &'a Runtime,
+    from: &'a [u8],
+) -> Result<impl FnMut() -> Result<BufferRange> + 'a> {
+    let bytes = from.len() as u64;
+    let device = runtime.device();
+    let to = BufferRange { buffer: device.alloc(bytes, Usage::Weights)?, offset: 0, bytes };
+    Ok(move || device.write(to, from).map(|()| to))
+}
+
+/// As a session takes its weights from a model's file, memory for them included. The file is in the system's cache.
+fn from_file(runtime: &Runtime, path: &std::path::Path, data: &[u8], rounds: usize) -> Result<()> {
+    let failed = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));
+    let mut file = std::fs::File::create_new(path).map_err(failed)?;
+    file.write_all(data).map_err(failed)?;
+    let file = std::fs::File::open(path).map_err(failed)?;
+    // SAFETY: a file of this process alone, which nobody writes to any more.
+    let mapped = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
+    let mut last = None;
+    let mut upload = || {
+        // The pool gives the memory of the run before.
+        last = None;
+        let mut resident = Resident::new();
+        let weights = [WeightSource { name: "w", bytes: &mapped }];
+        resident.upload(runtime.pool(), &**runtime.device(), &weights, &mut |_| {})?;
+        let range = resident.get("w");
+        last = Some(resident);
+        range.ok_or_else(|| Error::invalid("the weight is not where it was put"))
+    };
+    told(runtime, "a mapped file", data, rounds, &mut upload)
+}
+
+/// Runs, with a wait for all bytes at the end of each, compares and prints.
+fn told(
+    runtime: &Runtime,
+    what: &str,
+    data: &[u8],
+    rounds: usize,
+    upload: &mut Upload<'_>,
+) -> Result<()> {
+    let device = &**runtime.device();
+    let mut speeds = Vec::with_capacity(rounds);
+    let mut staged = 0;
+    let mut to = upload()?;
+    arrived(device)?;
+    for _ in 0..rounds {
+        let before = device.counters().staged_bytes;
+        let begin = Instant::now();
+        to = upload()?;
+        arrived(device)?;
+        speeds.push(data.len() as f64 / begin.elapsed().as_secs_f64() / 1e9);
+        staged = device.counters().staged_bytes - before;
+    }
+    let to = BufferRange { bytes: data.len() as u64, ..to };
+    let mut offset = 0;
+    while offset < to.bytes {
+        let bytes = PIECE.min(to.bytes - offset);
+        let found = read(device, to, offset, bytes)?;
+        let expected = &data[offset as usize..(offset + bytes) as usize];
+        if let Some(at) = found.iter().zip(expected).position(|(a, b)| a != b) {
+            let at = offset + at as u64;
+            return Err(Error::invalid(format!("{what}: byte {at} is not what was written")));
+        }
+        offset += bytes;
+    }
+    speeds.sort_by(f64::total_cmp);
+    let (least, median, most) = (speeds[0], speeds[rounds / 2], speeds[rounds - 1]);
+    let copied = 100.0 * staged as f64 / data.len() as f64;
+    println!("{what:16} {median:7.2} ({least:.2} to {most:.2}), {copied:.0} % copied on the host");
+    Ok(())
+}
+
+/// Waits until the device has what was written: a submit comes after it.
+fn arrived(device: &dyn Device) -> Result<()> {
+    let nothing = Recording { label: "arrived".into(), ..Default::default() };
+    let id = device.prepare(&nothing, &[])?;
+    let done = device.submit(&[(id, Args::default())]).and_then(|t| block_on(device.wait(t)));
+    device.free(Resource::Prepared(id));
+    done.map(|_| ())
+}
+
+fn read(device: &dyn Device, from: BufferRange, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+    let mut work = Recording { label: "read".into(), ..Default::default() };
+    let slot = work.slot("x", from.bytes);
+    let (at, count) = (Dim::from(offset as usize), Dim::from(bytes as usize));
+    work.commands.push(Command::Download { from: SlotRange { slot, offset: at, bytes: count } });
+    let id = device.prepare(&work, &[Some(from)])?;
+    let done = device.submit(&[(id, Args::default())]).and_then(|t| block_on(device.wait(t)));
+    device.free(Resource::Prepared(id));
+    Ok(done?.downloads.remove(0))
+}

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Every CUDA kernel under NVIDIA's compute-sanitizer, at small sizes, and a planted fault of each kind, which has to be found.
+#
+#   tests/sanitize.sh [-s SAMPLE] [-b BINARY] [-o FOLDER] [TOOL...]
+#
+#   TOOL     memcheck, racecheck, initcheck, synccheck; without one all four, one after another
+#   -s N     one of every N cases (1)
+#   -b FILE  the `it` test binary, from the project's folder; without it `cargo test --test it --no-run` says which, and builds it
+#   -o DIR   where the tools' reports go (target/sanitize)
+#
+# It wants an NVIDIA GPU, NVRTC, and compute-sanitizer on the PATH, in $CUDA_HOME/bin or /usr/local/cuda/bin. First the cases run
+# by themselves, so that kernels are compiled and kept before a tool slows everything down. The last lines are a table;
+# the status is 1 where a tool finds anything in our kernels, does not find the planted fault, or did not run.
+#
+# What it cannot show: `Device::alloc` fills with zeros, so initcheck finds no read of device memory that was never written,
+# but of memory that came by another way; tensors share buffers, so memcheck finds what leaves a buffer (guard zones and
+# poison, in the cases themselves, find the rest); racecheck looks at memory of a workgroup, not at global memory.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+usage() { sed -n '4,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+sample=1 binary= folder=target/sanitize
+while getopts s:b:o: option; do
+  case $option in
+    s) sample=$OPTARG ;;
+    b) binary=$OPTARG ;;
+    o) folder=$OPTARG ;;
+    *) usage ;;
+  esac
+done
+shift $((OPTIND - 1))
+tools=("$@")
+[ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
+for tool in "${tools[@]}"; do
+  case $tool in memcheck | racecheck | initcheck | synccheck) ;; *) usage ;; esac
+done
+
+sanitizer=
+for place in compute-sanitizer "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" /usr/local/cuda/bin/compute-sanitizer; do
+  if sanitizer=$(command -v "$place"); then break; fi
+done
+[ -n "$sanitizer" ] || { echo "sanitize.sh: compute-sanitizer is neither on the PATH nor in CUDA's bin" >&2; exit 1; }
+if [ -z "$binary" ]; then
+  binary=$(cargo test --test it --no-run 2>&1 | sed -n 's/.*Executable.*(\(.*\))$/\1/p')
+  [ -n "$binary" ] || { echo "sanitize.sh: the tests do not build" >&2; exit 1; }
+fi
+mkdir -p "$folder"
+cases=(--exact sanitize::small_cases --nocapture)
+export WARPLOOM_TEST_SANITIZE=${WARPLOOM_TEST_SANITIZE:-cuda:0} WARPLOOM_TEST_SANITIZE_SAMPLE=$sample
+
+echo "without a tool: $binary"
+"$binary" "${cases[@]}" 2>&1 | tee "$folder/alone.log" | grep '^sanitize: ' \
+  || { tail -n 20 "$folder/alone.log"; echo "sanitize.sh: the cases fail by themselves, see $folder/alone.log" >&2; exit 1; }
+
+# Runs the rest of the arguments under a tool; the report goes to the file.
+under() {
+  local tool=$1 report=$2 more=()
+  shift 2
+  # What calls of the driver answer is the provider's to handle, such as memory that is refused.
+  [ "$tool" = memcheck ] && more=(--report-api-errors no)
+  "$sanitizer" --tool "$tool" "${more[@]}" --error-exitcode 99 --print-limit 20 --log-file "$report" "$@" >"$report.out" 2>&1
+}
+
+# Errors by the tool's own last line; a dash where it did not come so far.
+errors() {
+  sed -n -e 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p' \
+    -e 's/.*RACECHECK SUMMARY: \([0-9]*\) hazard.*/\1/p' "$1" 2>/dev/null | tail -n 1 | grep . || echo -
+}
+
+bad=0 table=$(printf '%-10s | %8s | %8s | %s' tool seconds errors 'planted fault')
+for tool in "${tools[@]}"; do
+  begin=$SECONDS
+  under "$tool" "$folder/$tool.log" "$binary" "${cases[@]}"
+  status=$? seconds=$((SECONDS - begin)) found=$(errors "$folder/$tool.log")
+  if [ "$status" -ne 0 ] || [ "$found" != 0 ]; then
+    bad=1
+    echo "$tool: status $status, $found errors; see $folder/$tool.log and $tool.log.out" >&2
+    grep -m 5 '=========' "$folder/$tool.log" >&2
+  fi
+  WARPLOOM_PLANTED=$tool under "$tool" "$folder/planted_$tool.log" "$binary" --exact sanitize::planted_fault --nocapture
+  status=$? planted='NOT FOUND'
+  # The tool's own status for errors, in a report that names the kernel.
+  if [ "$status" -eq 99 ] && grep -q planted "$folder/planted_$tool.log"; then planted=found; else bad=1; fi
+  table+=$(printf '\n%-10s | %8s | %8s | %s' "$tool" "$seconds" "$found" "$planted")
+done
+echo "$table"
+exit $bad
