@@ -125,6 +125,7 @@ fn features(profile: &DeviceProfile) -> String {
     let flags = [
         (profile.has_f16, "f16"),
         (profile.has_matrix_hw, "matrix"),
+        (profile.has_gemm_library, "library products"),
         (profile.has_timestamps, "timestamps"),
         (profile.shared_memory, "shared memory"),
     ];

@@ -70,6 +70,9 @@ pub fn spec_wgsl(spec: &KernelSpec) -> Result<Cow<'_, str>> {
         KernelSpec::Source(source) => Cow::Borrowed(source.wgsl.as_str()),
         KernelSpec::Asset(asset) => Cow::Owned(kernel_wgsl(asset)?),
         KernelSpec::Fused(expr) => Cow::Owned(fused_wgsl(expr)?),
+        KernelSpec::Routine(routine) => {
+            return Err(Error::unsupported(format!("{routine} is a call of a library, no WGSL")));
+        }
     })
 }
 

@@ -77,6 +77,9 @@ impl Kernel {
                 let (body, format) = (Body::Fused(program), Format::F32);
                 Ok(Kernel { body, attached: None, format, in_order: false, bindings, words })
             }
+            KernelSpec::Routine(routine) => {
+                Err(Error::unsupported(format!("{routine}: the CPU calls no vendor's library")))
+            }
             KernelSpec::Source(source) => {
                 let body = Body::Source(Box::new(Source::new(source)?));
                 let bindings = source.bindings.iter().map(|access| ("buffer", *access)).collect();

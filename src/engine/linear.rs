@@ -313,9 +313,9 @@ impl Engine for Linear {
         if (*mode == ComputeMode::Int8) == (self.rounding == Rounding::None) {
             return Err(OTHER_OPERATION.into());
         }
-        let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
-        // Each format has products of its own: those of others are no candidates.
-        if w.format != self.format {
+        let [x, w] = query.operands else { return Err("linear needs two operands".into()) };
+        // Each format has products of its own, with operands of f32: others are no candidates.
+        if w.format != self.format || x.format != Format::F32 {
             return Err(OTHER_OPERATION.into());
         }
         if self.cpu == query.is_wgsl() {

@@ -87,14 +87,14 @@ impl Engine for MatMul {
     }
 }
 
-fn last_two(view: &View) -> [Dim; 2] {
+pub(super) fn last_two(view: &View) -> [Dim; 2] {
     let rank = view.shape.rank();
     [view.layout.strides[rank - 2].clone(), view.layout.strides[rank - 1].clone()]
 }
 
 /// The operand with one stride from matrix to matrix, copied where its leading dimensions do not
 /// lie at one distance after broadcasting to `lead`.
-fn batched(view: &View, lead: &Shape, out: &mut Lowering) -> Result<(View, Dim)> {
+pub(super) fn batched(view: &View, lead: &Shape, out: &mut Lowering) -> Result<(View, Dim)> {
     let rank = view.shape.rank();
     let to: Shape = lead.dims().iter().chain(&view.shape.dims()[rank - 2..]).cloned().collect();
     let mut full = view.clone();

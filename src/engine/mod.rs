@@ -21,6 +21,7 @@ mod elementwise;
 mod heuristic;
 mod int8_cost;
 mod knobs;
+mod library;
 mod linear;
 mod linear_codes;
 mod linear_coop;
@@ -147,7 +148,7 @@ pub struct Query<'a> {
     pub op: &'a Op,
     /// What a person calls it.
     pub label: &'a str,
-    /// Its operands.
+    /// Its operands. Those of a product have two bytes where a conversion to `f32` before it is fused.
     pub operands: &'a [View],
     /// Where its result goes: without gaps, except for an update, where it is the state.
     pub output: &'a View,

@@ -8,6 +8,7 @@ use super::attention_split::SplitAttention;
 use super::conv::Conv;
 use super::custom::Custom;
 use super::elementwise::{self, Elementwise};
+use super::library::Library;
 use super::linear::Linear;
 use super::linear_codes::CodesLinear;
 use super::linear_coop::CoopLinear;
@@ -45,6 +46,7 @@ impl Registry {
         engines.push(Arc::new(SplitAttention::new()));
         engines.push(Arc::new(Rope::new()));
         engines.push(Arc::new(MatMul::new()));
+        engines.push(Arc::new(Library::new()));
         engines.push(Arc::new(Elementwise::new()));
         engines.extend(elementwise::Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));
         engines.push(Arc::new(Scatter::new()));

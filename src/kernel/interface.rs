@@ -33,6 +33,7 @@ pub fn interface(spec: &KernelSpec) -> Result<Interface> {
             Ok(Interface { param_words: words.next_multiple_of(4), bindings })
         }
         KernelSpec::Fused(expr) => Ok(expr.interface()),
+        KernelSpec::Routine(routine) => Ok(routine.interface()),
         KernelSpec::Source(source) => Ok(Interface {
             param_words: source.param_words.next_multiple_of(4),
             bindings: source.bindings.clone(),

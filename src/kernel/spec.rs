@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attach::Attachment;
 use super::fused::FusedExpr;
+use super::routine::Routine;
 use crate::ir::Twin;
 
 /// What to compile.
@@ -22,6 +23,8 @@ pub enum KernelSpec {
     Fused(FusedExpr),
     /// WGSL from outside the catalogue.
     Source(SourceSpec),
+    /// A call of a vendor's library.
+    Routine(Routine),
 }
 
 /// A catalogue kernel with its variant and constants.
@@ -149,14 +152,15 @@ impl KernelSpec {
             KernelSpec::Asset(asset) => &asset.name,
             KernelSpec::Fused(_) => "fused",
             KernelSpec::Source(source) => &source.name,
+            KernelSpec::Routine(routine) => routine.name(),
         }
     }
 
-    /// Name of the compute entry point in its WGSL.
+    /// Name of the compute entry point in its WGSL, where it has any.
     pub fn entry(&self) -> &str {
         match self {
             KernelSpec::Source(source) => &source.entry,
-            KernelSpec::Asset(_) | KernelSpec::Fused(_) => "main",
+            KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => "main",
         }
     }
 }
@@ -198,6 +202,7 @@ impl fmt::Display for KernelSpec {
                 Ok(())
             }
             KernelSpec::Fused(expr) => write!(f, "fused({expr})"),
+            KernelSpec::Routine(routine) => write!(f, "{routine}"),
             KernelSpec::Source(source) => {
                 f.write_str(&source.name)?;
                 for (i, (name, value)) in source.constants.iter().enumerate() {

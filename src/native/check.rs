@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use super::buffers::Buffers;
-use super::program::Program;
 use super::work::{Launch, Num, Range, Slot, Step, Work};
 use crate::base::{Dim, SymbolValues};
 use crate::error::{Error, Result};
-use crate::kernel::Access;
+use crate::kernel::{Access, Interface};
 use crate::provider::{
     Binding, BufferRange, Command, DeviceProfile, Dispatch, Recording, SlotRange, Word,
 };
@@ -21,9 +20,9 @@ impl Work {
     /// # Errors
     /// Invalid, naming recording, command and numbers; unsupported, for timestamps that the device
     /// has not.
-    pub(crate) fn check<M>(
+    pub(crate) fn check<M, K: Callee>(
         recording: &Recording,
-        kernels: &[&Program],
+        kernels: &[&K],
         profile: &DeviceProfile,
         buffers: &Buffers<M>,
         slots: &[Option<BufferRange>],
@@ -33,9 +32,19 @@ impl Work {
     }
 }
 
-struct Checker<'a> {
+/// What a dispatch calls: how it meets parameters and buffers.
+pub(crate) trait Callee {
+    /// Name for messages.
+    fn name(&self) -> &str;
+    /// Parameters and storage buffers of a dispatch.
+    fn interface(&self) -> &Interface;
+    /// Bytes that a storage buffer must have, whatever the parameters.
+    fn least_bytes(&self, binding: usize) -> u64;
+}
+
+struct Checker<'a, K> {
     recording: &'a Recording,
-    kernels: &'a [&'a Program],
+    kernels: &'a [&'a K],
     profile: &'a DeviceProfile,
     out: Work,
     places: HashMap<Dim, u32>,
@@ -44,10 +53,10 @@ struct Checker<'a> {
     launches: u32,
 }
 
-impl<'a> Checker<'a> {
+impl<'a, K: Callee> Checker<'a, K> {
     fn check<M>(
         recording: &'a Recording,
-        kernels: &'a [&'a Program],
+        kernels: &'a [&'a K],
         profile: &'a DeviceProfile,
         buffers: &Buffers<M>,
         slots: &[Option<BufferRange>],
@@ -228,12 +237,12 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn check_params(&self, dispatch: &Dispatch, kernel: &Program) -> Result<()> {
-        let need = kernel.interface.param_words;
+    fn check_params(&self, dispatch: &Dispatch, kernel: &K) -> Result<()> {
+        let need = kernel.interface().param_words;
         let block = self.recording.params.get(dispatch.params as usize);
         let have = block.map_or(0, |block| block.0.len()).next_multiple_of(4);
         if have != need as usize {
-            let name = &kernel.name;
+            let name = kernel.name();
             return Err(Error::invalid(format!(
                 "kernel {name} takes {need} words of parameters, block {} has {have}",
                 dispatch.params
@@ -242,9 +251,9 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn check_bindings(&self, dispatch: &Dispatch, kernel: &Program) -> Result<()> {
-        let interface = &kernel.interface.bindings;
-        let name = &kernel.name;
+    fn check_bindings(&self, dispatch: &Dispatch, kernel: &K) -> Result<()> {
+        let interface = &kernel.interface().bindings;
+        let name = kernel.name();
         if dispatch.bindings.len() != interface.len() {
             let (need, have) = (interface.len(), dispatch.bindings.len());
             return Err(Error::invalid(format!(

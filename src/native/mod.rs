@@ -36,6 +36,8 @@ mod work;
 
 pub(crate) use blobs::BlobCache;
 pub(crate) use buffers::Buffers;
+#[cfg(feature = "cuda")]
+pub(crate) use check::Callee;
 pub(crate) use program::{Argument, Program, Target};
 pub(crate) use run::{Run, Todo};
 pub(crate) use work::{Launch, Work};

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::check::Callee;
 use super::twin;
 use super::work::Launch;
 use crate::codegen::spec_wgsl;
@@ -75,7 +76,9 @@ impl Program {
                     let named = source.constants.iter();
                     named.map(|(name, value)| (name.clone(), value.value())).collect()
                 }
-                KernelSpec::Asset(_) | KernelSpec::Fused(_) => Default::default(),
+                KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => {
+                    Default::default()
+                }
             };
             let options = Options {
                 entry: spec.entry().to_owned(),
@@ -100,7 +103,7 @@ impl Program {
             let program = Program { name, interface, translated, arguments, twin: None, least };
             match spec {
                 KernelSpec::Source(source) => Ok(twin::in_place(program, source, &module, target)),
-                KernelSpec::Asset(_) | KernelSpec::Fused(_) => Ok(program),
+                KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => Ok(program),
             }
         };
         translate().map_err(|error: Error| {
@@ -118,11 +121,6 @@ impl Program {
         }
     }
 
-    /// Bytes that storage buffer `binding` must have.
-    pub(super) fn least_bytes(&self, binding: usize) -> u64 {
-        self.least.get(binding).copied().unwrap_or(0)
-    }
-
     /// The words of the struct that follows the buffers: elements of runtime-sized arrays. None
     /// means that the kernel takes no struct.
     pub(crate) fn lengths(&self, launch: &Launch) -> SmallVec<[u32; 8]> {
@@ -131,6 +129,20 @@ impl Program {
             _ => u64::from(self.interface.param_words) * 4,
         };
         self.translated.lengths.iter().map(|l| l.elements(bytes(l.binding))).collect()
+    }
+}
+
+impl Callee for Program {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    fn least_bytes(&self, binding: usize) -> u64 {
+        self.least.get(binding).copied().unwrap_or(0)
     }
 }
 

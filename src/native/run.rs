@@ -42,6 +42,19 @@ impl Run {
         BufferRange { buffer: slot.buffer, offset, bytes: binding.bytes }
     }
 
+    /// The words that a launch finds at its parameters, of which it has so many; none where it has none.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn words(&self, work: &Work, launch: &Launch, count: usize) -> SmallVec<[u32; 16]> {
+        let Some(at) = launch.params else { return SmallVec::new() };
+        let at = at as usize;
+        let (bytes, at) = match at.checked_sub(work.changing_at) {
+            Some(at) => (&self.changed[..], at),
+            None => (&work.params[..], at),
+        };
+        let words = bytes.get(at..at + 4 * count).unwrap_or_default().chunks_exact(4);
+        words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    }
+
     /// The bytes that changed in [`Work::params`], and where they begin; may be none.
     pub(crate) fn changed(&self, work: &Work) -> (u64, &[u8]) {
         (work.changing_at as u64, &self.changed)

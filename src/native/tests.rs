@@ -1,5 +1,6 @@
 //! Recordings checked and evaluated, and kernels against what their specs declare; no driver.
 
+use super::check::Callee;
 use super::{Argument, Buffers, Program, Target, Todo, Work};
 use crate::base::{Dim, Symbol, SymbolValues};
 use crate::error::{Error, Result};

@@ -106,9 +106,11 @@ pub(super) fn operands(draft: &Draft, group: &Group) -> Vec<View> {
     let inputs = &draft.graph.node(group.root).inputs;
     let mut views: Vec<View> =
         inputs.iter().map(|input| draft.views[input.index()].clone()).collect();
-    let x = group.fused.as_ref().and_then(|fused| fused.x.clone());
-    if let (Some(x), Some(first)) = (x, views.first_mut()) {
-        *first = x;
+    let read = group.fused.iter().flat_map(|fused| &fused.operands);
+    for (view, read) in views.iter_mut().zip(read) {
+        if let Some(read) = read {
+            view.clone_from(read);
+        }
     }
     views
 }
@@ -257,7 +259,7 @@ fn best_cut(draft: &mut Draft, group: &Group, fused: &Fused) -> Result<(f64, Vec
         let segments = fused.around.segments.clone();
         cuts.push(Some(Fused {
             around: Around { segments, ..Around::default() },
-            x: None,
+            operands: [None, None],
             before: Vec::new(),
             after: fused.after.clone(),
         }));
@@ -267,6 +269,7 @@ fn best_cut(draft: &mut Draft, group: &Group, fused: &Fused) -> Result<(f64, Vec
             ..fused.clone()
         }));
     }
+    cuts.extend(group::rounded(draft, group).map(Some));
     cuts.push(None);
     let mut best: Option<(f64, Vec<Group>)> = None;
     let mut refused = None;

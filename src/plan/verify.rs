@@ -307,6 +307,7 @@ fn kernel_fault(spec: &KernelSpec) -> Option<String> {
                 .or_else(|| wide.then(|| "a norm of a binding beyond all".into()))
         }
         KernelSpec::Fused(body) => body_fault(body, 0),
+        KernelSpec::Routine(routine) => routine.fault(),
         KernelSpec::Source(source) => {
             let (bindings, words) = (source.bindings.len(), source.param_words);
             let twice = |i: usize| {

@@ -233,6 +233,14 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
         let have = profile.max_storage_buffers;
         return Support::No(format!("{spec} binds {need} storage buffers, the device has {have}"));
     }
+    if let KernelSpec::Routine(routine) = spec {
+        if let Some(fault) = routine.fault() {
+            return Support::No(format!("{spec}: no library has {fault}"));
+        }
+        if !profile.has_gemm_library {
+            return Support::No(format!("{spec} needs a vendor's library of products"));
+        }
+    }
     if let KernelSpec::Fused(expr) = spec
         && matches!(expr.schedule, Schedule::Rows { subgroup: true, .. })
         && !profile.has_subgroups

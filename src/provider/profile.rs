@@ -44,6 +44,9 @@ pub struct DeviceProfile {
     pub transfer_bandwidth: u64,
     /// Whether kernels may use cooperative matrices: 16 x 16 x 16 of f16 with sums in f32.
     pub has_matrix_hw: bool,
+    /// Whether products may be calls of a vendor's library ([`crate::kernel::Routine`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_gemm_library: bool,
     /// Whether kernels may use subgroup operations.
     pub has_subgroups: bool,
     /// Smallest subgroup, in threads; 0 without subgroups.
@@ -97,6 +100,7 @@ impl DeviceProfile {
             local_bandwidth: 0,
             transfer_bandwidth: 0,
             has_matrix_hw: false,
+            has_gemm_library: false,
             has_subgroups: false,
             subgroup_min: 0,
             subgroup_max: 0,

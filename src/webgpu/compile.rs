@@ -123,7 +123,7 @@ impl WebGpuDevice {
                 source.constants.iter().map(|(name, value)| (&**name, value.value())).collect()
             }
             // Those of the catalogue stand in the text.
-            KernelSpec::Asset(_) | KernelSpec::Fused(_) => Vec::new(),
+            KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => Vec::new(),
         };
         let pipeline = self.gpu.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: Some(spec.name()),

@@ -1,14 +1,15 @@
-//! A device that runs the WGSL of every kernel by the interpreter with all its checks on.
+//! A device that runs the WGSL of every kernel by the interpreter with all its checks on, and
+//! routines of libraries by what `kernel::Routine` says they mean.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use warploom::base::SymbolValues;
 use warploom::base::platform::{BoxFuture, ready};
+use warploom::base::{DType, SymbolValues};
 use warploom::codegen::spec_wgsl;
 use warploom::interpret::{Argument, Checks, Options, Program};
-use warploom::kernel::KernelSpec;
+use warploom::kernel::{Epilogue, Gemm, KernelSpec, Routine};
 use warploom::provider::{
     Args, BufferId, BufferRange, Command, Completion, Counters, Device, DeviceProfile, Dispatch,
     PreparedId, Recording, Resource, SlotRange, Support, Ticket, UploadSource, Usage, support,
@@ -52,6 +53,17 @@ impl Checked {
             has_f16: true,
             workgroup_memory_bytes: 32 << 10,
             ..Checked::open(true).profile.clone()
+        };
+        Arc::new(Checked { profile, state: Mutex::default() })
+    }
+
+    /// A device that says it is CUDA's with the library of products.
+    pub(crate) fn with_library() -> Arc<Checked> {
+        let profile = DeviceProfile {
+            provider: "cuda".into(),
+            has_gemm_library: true,
+            max_storage_buffers: 16,
+            ..Checked::open(false).profile.clone()
         };
         Arc::new(Checked { profile, state: Mutex::default() })
     }
@@ -125,6 +137,21 @@ impl State {
         symbols: &SymbolValues,
     ) -> Result<()> {
         let spec = &recording.kernels[dispatch.kernel as usize];
+        if let KernelSpec::Routine(Routine::Gemm(gemm)) = spec {
+            let mut words = Vec::new();
+            for word in &recording.params[dispatch.params as usize].0 {
+                words.push(u64::from(word.eval(symbols)?));
+            }
+            let ranges = dispatch.bindings.iter().map(|binding| {
+                let slot = slots[binding.slot as usize].expect("a bound slot");
+                let offset = slot.offset + binding.offset;
+                BufferRange { offset, bytes: binding.bytes, ..slot }
+            });
+            self.product(gemm, &words, &ranges.collect::<Vec<_>>());
+            self.counters.dispatches += 1;
+            self.ran.insert(spec.clone());
+            return Ok(());
+        }
         let program = Arc::clone(&self.programs[spec]);
         let mut grid = [0; 3];
         for (size, dim) in grid.iter_mut().zip(&dispatch.grid) {
@@ -151,6 +178,55 @@ impl State {
     }
 }
 
+/// The element of a type at this place, as a number.
+fn number(dtype: DType, bytes: &[u8], at: u64) -> f64 {
+    let (size, at) = (dtype.bytes() as usize, at as usize);
+    let own = &bytes[size * at..size * (at + 1)];
+    match dtype {
+        DType::F16 => half::f16::from_le_bytes([own[0], own[1]]).to_f64(),
+        DType::BF16 => half::bf16::from_le_bytes([own[0], own[1]]).to_f64(),
+        _ => f32::from_le_bytes([own[0], own[1], own[2], own[3]]).into(),
+    }
+}
+
+impl State {
+    /// The meaning of a product, by its words in the order of `GEMM_PARAMS`.
+    fn product(&self, gemm: &Gemm, words: &[u64], ranges: &[BufferRange]) {
+        let buffers: Vec<Vec<u8>> = ranges.iter().map(|range| self.read(*range)).collect();
+        let (Some(result), [batch, m, n, k, ..]) = (buffers.last(), words) else {
+            panic!("{gemm}: {words:?}")
+        };
+        let element =
+            |buffer: usize, first: usize, transposed: bool, [t, row, column]: [u64; 3]| {
+                let [row, column] = if transposed { [column, row] } else { [row, column] };
+                let at = words[first] + t * words[first + 2] + row * words[first + 1] + column;
+                number(gemm.operands, &buffers[buffer], at)
+            };
+        let mut out = result.clone();
+        for (t, i, j) in (0..batch * m * n).map(|at| (at / (m * n), at / n % m, at % n)) {
+            let products = (0..*k).map(|l| {
+                element(0, 4, gemm.a_transposed, [t, i, l])
+                    * element(1, 7, gemm.b_transposed, [t, l, j])
+            });
+            let mut sum: f64 = products.sum();
+            if gemm.epilogue.has_bias() {
+                sum += number(gemm.result, &buffers[2], words[13] + j);
+            }
+            if matches!(gemm.epilogue, Epilogue::Relu | Epilogue::BiasRelu) {
+                sum = sum.max(0.0);
+            }
+            let at = (words[10] + t * words[12] + i * words[11] + j) as usize;
+            let size = gemm.result.bytes() as usize;
+            out[size * at..size * (at + 1)].copy_from_slice(&match gemm.result {
+                DType::F16 => half::f16::from_f64(sum).to_le_bytes().to_vec(),
+                DType::BF16 => half::bf16::from_f64(sum).to_le_bytes().to_vec(),
+                _ => (sum as f32).to_le_bytes().to_vec(),
+            });
+        }
+        self.write(ranges[ranges.len() - 1], &out);
+    }
+}
+
 impl Device for Checked {
     fn profile(&self) -> &DeviceProfile {
         &self.profile
@@ -163,6 +239,10 @@ impl Device for Checked {
         }
         if let Support::No(reason) = support(&self.profile, spec) {
             return ready(Err(Error::unsupported(reason)));
+        }
+        if matches!(spec, KernelSpec::Routine(_)) {
+            state.counters.compiles += 1;
+            return ready(Ok(()));
         }
         let program = spec_wgsl(spec)
             .and_then(|text| Program::from_wgsl(&text, &spec.to_string(), Some("main"), &[]));

@@ -58,7 +58,7 @@ fn uses_subgroups(spec: &KernelSpec) -> bool {
     match spec {
         KernelSpec::Asset(asset) => asset.defines.iter().any(|define| define == "subgroup"),
         KernelSpec::Fused(expr) => matches!(expr.schedule, Schedule::Rows { subgroup: true, .. }),
-        KernelSpec::Source(_) => false,
+        KernelSpec::Source(_) | KernelSpec::Routine(_) => false,
     }
 }
 

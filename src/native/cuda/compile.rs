@@ -8,14 +8,46 @@ use super::device::CudaDevice;
 use super::driver::{Driver, told, words};
 use super::gpu::Gpu;
 use super::nvrtc::{Nvrtc, options};
+use super::product::Routine;
 use crate::base::platform::{BoxFuture, ready};
 use crate::error::{Error, Result};
-use crate::kernel::KernelSpec;
-use crate::native::{BlobCache, Program, Target, background};
+use crate::kernel::{self, Interface, KernelSpec};
+use crate::native::{BlobCache, Callee, Program, Target, background};
 use crate::provider::DeviceProfile;
 
+/// What a launch calls.
+pub(super) enum Kernel {
+    /// A function of a module.
+    Compiled(Box<Compiled>),
+    /// A routine of a library.
+    Routine(Routine),
+}
+
+impl Callee for Kernel {
+    fn name(&self) -> &str {
+        match self {
+            Kernel::Compiled(kernel) => kernel.program.name(),
+            Kernel::Routine(routine) => routine.name(),
+        }
+    }
+
+    fn interface(&self) -> &Interface {
+        match self {
+            Kernel::Compiled(kernel) => kernel.program.interface(),
+            Kernel::Routine(routine) => routine.interface(),
+        }
+    }
+
+    fn least_bytes(&self, binding: usize) -> u64 {
+        match self {
+            Kernel::Compiled(kernel) => kernel.program.least_bytes(binding),
+            Kernel::Routine(routine) => routine.least_bytes(binding),
+        }
+    }
+}
+
 /// A compiled kernel.
-pub(super) struct Kernel {
+pub(super) struct Compiled {
     gpu: Arc<Gpu>,
     pub(super) program: Program,
     pub(super) function: sys::CUfunction,
@@ -23,11 +55,11 @@ pub(super) struct Kernel {
 }
 
 // SAFETY: handles of the driver, which locks for itself.
-unsafe impl Send for Kernel {}
+unsafe impl Send for Compiled {}
 // SAFETY: as above.
-unsafe impl Sync for Kernel {}
+unsafe impl Sync for Compiled {}
 
-impl Drop for Kernel {
+impl Drop for Compiled {
     fn drop(&mut self) {
         if let Ok(_current) = self.gpu.enter() {
             // SAFETY: the device drops kernels when no work that uses them is in flight.
@@ -63,7 +95,7 @@ impl Compiler {
         })
     }
 
-    fn build(&self, spec: &KernelSpec) -> Result<Kernel> {
+    fn build(&self, spec: &KernelSpec) -> Result<Compiled> {
         let program = Program::translate(spec, &self.profile, Target::Cuda)?;
         let told = program.told(spec);
         let text = &program.translated.text;
@@ -87,8 +119,13 @@ impl Compiler {
         Ok(self.kernel(program, module, function))
     }
 
-    fn kernel(&self, program: Program, module: sys::CUmodule, function: sys::CUfunction) -> Kernel {
-        Kernel { gpu: Arc::clone(&self.gpu), program, function, module }
+    fn kernel(
+        &self,
+        program: Program,
+        module: sys::CUmodule,
+        function: sys::CUfunction,
+    ) -> Compiled {
+        Compiled { gpu: Arc::clone(&self.gpu), program, function, module }
     }
 
     fn load(&self, image: &[u8], entry: &str) -> Result<(sys::CUmodule, sys::CUfunction)> {
@@ -125,15 +162,23 @@ impl CudaDevice {
         if self.state().kernels.contains_key(spec) {
             return ready(Ok(()));
         }
+        if let KernelSpec::Routine(kernel::Routine::Gemm(gemm)) = spec {
+            let routine = self.routine(spec, *gemm);
+            return ready(routine.map(|routine| self.keep_kernel(spec, Kernel::Routine(routine))));
+        }
         let compiler = Arc::clone(&self.compiler);
         let building = background::build(spec, move |spec| compiler.build(spec));
         Box::pin(async move {
             let kernel = building?.wait()?;
-            let mut state = self.state();
-            if state.kernels.insert(spec.clone(), Arc::new(kernel)).is_none() {
-                state.counters.compiles += 1;
-            }
+            self.keep_kernel(spec, Kernel::Compiled(Box::new(kernel)));
             Ok(())
         })
+    }
+
+    fn keep_kernel(&self, spec: &KernelSpec, kernel: Kernel) {
+        let mut state = self.state();
+        if state.kernels.insert(spec.clone(), Arc::new(kernel)).is_none() {
+            state.counters.compiles += 1;
+        }
     }
 }

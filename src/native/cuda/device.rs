@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::blas::Blas;
 use super::compile::{Compiler, Kernel};
 use super::driver::Driver;
 use super::gpu::Gpu;
@@ -34,6 +35,8 @@ pub(super) struct State {
     pub(super) retired: Vec<(u64, Box<dyn Send>)>,
     pub(super) prepared: Table<Prepared>,
     pub(super) kernels: HashMap<KernelSpec, Arc<Kernel>>,
+    /// The library of products, once a kernel needs it.
+    pub(super) blas: Option<Arc<Blas>>,
     pub(super) pending: VecDeque<Pending>,
     pub(super) tickets: u64,
     /// The last submit that is known to be done.
@@ -64,6 +67,7 @@ impl CudaDevice {
             retired: Vec::new(),
             prepared: Table::default(),
             kernels: HashMap::new(),
+            blas: None,
             pending: VecDeque::new(),
             tickets: 0,
             done: 0,

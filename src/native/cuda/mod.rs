@@ -15,6 +15,9 @@
 //! launches becomes a CUDA graph: parameters lie in device memory and are rewritten by one small
 //! copy in front, a grid or a buffer that changed is set in the graph's node.
 //!
+//! Products may be calls of cuBLASLt, which is looked for as NVRTC is (`library`). Without it all else
+//! works, and `DeviceProfile::has_gemm_library` is false. `blas` says how it is called.
+//!
 //! Invariants:
 //! - `submit` checks everything before it enqueues anything.
 //! - Kernels and graphs are destroyed when no submit that uses them runs; memory is freed in the
@@ -26,15 +29,19 @@
 //!
 //! Absent on purpose: managed memory, and several streams.
 
+mod blas;
 mod compile;
 mod device;
 mod driver;
+mod gemm;
 mod gpu;
 mod graph;
+mod library;
 mod memory;
 mod nvrtc;
 mod peer;
 mod prepare;
+mod product;
 mod profile;
 mod submit;
 mod transfer;

@@ -160,8 +160,8 @@ fn find() -> std::result::Result<Nvrtc, String> {
     Err(text)
 }
 
-/// Where NVRTC may be, in the order of preference.
-fn folders() -> Vec<PathBuf> {
+/// Where NVIDIA's libraries may be, in the order of preference.
+pub(super) fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> =
         config::var(&config::NVRTC).map(PathBuf::from).into_iter().collect();
     let own = ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(config::system);
@@ -176,7 +176,7 @@ fn folders() -> Vec<PathBuf> {
         let pythons =
             std::fs::read_dir(Path::new(&root).join("lib")).into_iter().flatten().flatten();
         for python in pythons {
-            for part in ["cu13/lib", "cuda_nvrtc/lib"] {
+            for part in ["cu13/lib", "cuda_nvrtc/lib", "cublas/lib"] {
                 folders.push(python.path().join("site-packages/nvidia").join(part));
             }
         }

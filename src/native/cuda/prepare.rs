@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::compile::Kernel;
+use super::compile::{Compiled, Kernel};
 use super::device::{CudaDevice, State};
 use super::graph::{Call, Graph};
 use super::memory::Memory;
+use super::product::{Product, Ready};
 use crate::error::{Error, Result};
-use crate::native::{Argument, Launch, Program, Work};
+use crate::native::{Argument, Buffers, Launch, Run, Work};
 use crate::provider::{BufferRange, PreparedId, Recording};
 
 /// A recording with everything looked up and written that can be.
@@ -18,10 +19,51 @@ pub(super) struct Prepared {
     pub(super) kernels: Vec<Arc<Kernel>>,
     /// The parameter blocks.
     pub(super) params: Option<Memory>,
-    /// What each launch passes, by its index.
+    /// What each launch is, by its index.
+    pub(super) places: Vec<Place>,
+    /// What kernels are passed, in order.
     pub(super) calls: Vec<Call>,
+    /// Calls of a library, in order.
+    pub(super) products: Vec<Product>,
     /// Submits so far.
     pub(super) submits: u64,
+}
+
+/// Where what a launch needs is found.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    /// A kernel, among the calls.
+    Call(usize),
+    /// A routine, among the products.
+    Product(usize),
+}
+
+impl Prepared {
+    /// The calls of a library that a submit makes, with all found that each needs; `None` for one that
+    /// has nothing to do.
+    ///
+    /// # Errors
+    /// As [`Product::ready`].
+    pub(super) fn products(
+        &mut self,
+        run: &Run,
+        buffers: &Buffers<Memory>,
+    ) -> Result<Vec<Option<Ready>>> {
+        let Prepared { work, kernels, places, products, .. } = self;
+        let mut ready = Vec::with_capacity(products.len());
+        if products.is_empty() {
+            return Ok(ready);
+        }
+        for launch in work.launches() {
+            let kernel = &*kernels[launch.kernel as usize];
+            if let (Place::Product(at), Kernel::Routine(routine)) =
+                (places[launch.index as usize], kernel)
+            {
+                ready.push(products[at].ready(routine, launch, (work, run), buffers)?);
+            }
+        }
+        Ok(ready)
+    }
 }
 
 impl CudaDevice {
@@ -42,8 +84,8 @@ impl CudaDevice {
             })
         });
         let kernels = kernels.collect::<Result<Vec<Arc<Kernel>>>>()?;
-        let programs: Vec<&Program> = kernels.iter().map(|kernel| &kernel.program).collect();
-        let work = Work::check(recording, &programs, &self.profile, buffers, slots)?;
+        let callees: Vec<&Kernel> = kernels.iter().map(|kernel| &**kernel).collect();
+        let work = Work::check(recording, &callees, &self.profile, buffers, slots)?;
         let bytes = work.params();
         let params = if bytes.is_empty() {
             None
@@ -54,8 +96,7 @@ impl CudaDevice {
             Some(memory)
         };
         let params_at = params.as_ref().map_or(0, |memory| memory.address);
-        let call = |launch: &Launch| {
-            let kernel = &kernels[launch.kernel as usize];
+        let call = |launch: &Launch, kernel: &Compiled| {
             let mut call = Call {
                 function: kernel.function,
                 block: kernel.program.translated.workgroup_size,
@@ -76,10 +117,30 @@ impl CudaDevice {
             call.pointers = pointers.collect();
             call
         };
-        let calls = work.launches().map(call).collect();
+        let (mut places, mut calls, mut products) = (Vec::new(), Vec::new(), Vec::new());
+        for launch in work.launches() {
+            places.push(match &*kernels[launch.kernel as usize] {
+                Kernel::Compiled(kernel) => {
+                    calls.push(call(launch, kernel));
+                    Place::Call(calls.len() - 1)
+                }
+                Kernel::Routine(_) => {
+                    products.push(Product::default());
+                    Place::Product(products.len() - 1)
+                }
+            });
+        }
         let graphs = Vec::new();
-        let (index, generation) =
-            prepared.insert(Prepared { graphs, work, kernels, params, calls, submits: 0 });
+        let (index, generation) = prepared.insert(Prepared {
+            graphs,
+            work,
+            kernels,
+            params,
+            places,
+            calls,
+            products,
+            submits: 0,
+        });
         Ok(PreparedId { index, generation })
     }
 }

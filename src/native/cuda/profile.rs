@@ -4,6 +4,7 @@ use cudarc::driver::{result, sys};
 
 use super::driver::{Driver, convert, told};
 use super::gpu::Gpu;
+use super::library::lt;
 use super::nvrtc::Nvrtc;
 use crate::error::Result;
 use crate::provider::{DeviceKind, DeviceProfile};
@@ -50,13 +51,22 @@ pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result
         index,
         vendor: "NVIDIA".into(),
         name: result::device::get_name(device).map_err(wrong)?,
-        driver: format!("CUDA {}, NVRTC {}", told(driver.version), nvrtc.version()),
+        driver: format!(
+            "CUDA {}, NVRTC {}, {}",
+            told(driver.version),
+            nvrtc.version(),
+            match lt() {
+                Ok(lt) => format!("cuBLASLt {}", lt.version),
+                Err(_) => "no cuBLASLt".into(),
+            }
+        ),
         kind: if shared_memory { DeviceKind::Integrated } else { DeviceKind::Discrete },
         shared_memory,
         memory_bytes,
         local_bandwidth: 0,
         transfer_bandwidth: 0,
         has_matrix_hw: capability(device)? >= MATRIX_CAPABILITY,
+        has_gemm_library: lt().is_ok(),
         has_subgroups: true,
         subgroup_min: warp,
         subgroup_max: warp,

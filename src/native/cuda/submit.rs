@@ -1,9 +1,11 @@
 //! A submit: everything is checked, then everything enqueued.
 
+use super::compile::Kernel;
 use super::device::{CudaDevice, State};
 use super::graph::Graph;
 use super::memory::{Event, Memory};
-use super::prepare::Prepared;
+use super::prepare::{Place, Prepared};
+use super::product::Ready;
 use super::transfer::{Readback, Staging};
 use super::wait::Pending;
 use crate::error::{Error, Result};
@@ -36,7 +38,8 @@ impl CudaDevice {
                 _ => None,
             }));
             stamps += prepared.work.timestamps;
-            runs.push(run);
+            let products = prepared.products(&run, &state.buffers)?;
+            runs.push((run, products));
         }
         let readback = match sizes.is_empty() {
             true => None,
@@ -62,9 +65,9 @@ impl CudaDevice {
             stamps: Vec::with_capacity(stamps as usize),
         };
         let mut enqueued = Ok(());
-        for ((id, args), run) in work.iter().zip(&runs) {
+        for ((id, args), (run, products)) in work.iter().zip(&runs) {
             if let Some(prepared) = prepared.get_mut(id.index, id.generation) {
-                enqueued = enqueued.and_then(|()| queue.work(prepared, run, args));
+                enqueued = enqueued.and_then(|()| queue.work(prepared, (run, products), args));
             }
         }
         let stamps = queue.stamps;
@@ -93,7 +96,12 @@ struct Queue<'a> {
 }
 
 impl Queue<'_> {
-    fn work(&mut self, prepared: &mut Prepared, run: &Run, args: &Args) -> Result<()> {
+    fn work(
+        &mut self,
+        prepared: &mut Prepared,
+        (run, products): (&Run, &[Option<Ready>]),
+        args: &Args,
+    ) -> Result<()> {
         let (at, changed) = run.changed(&prepared.work);
         if let (Some(params), false) = (&prepared.params, changed.is_empty()) {
             self.staging.upload(self.gpu, params.address + at, changed)?;
@@ -101,31 +109,47 @@ impl Queue<'_> {
         self.point(prepared, run)?;
         let again = prepared.submits > 0;
         prepared.submits += 1;
-        let Prepared { work, calls, graphs, .. } = prepared;
-        // Launches are gathered until another command comes.
+        let Prepared { work, calls, places, graphs, .. } = prepared;
+        // Launches of kernels are gathered until another command comes.
         let mut grids: Vec<[u32; 3]> = Vec::new();
         let (mut first, mut stretch) = (0, 0);
         for todo in work.commands(run, args) {
-            if let Todo::Launch { launch, grid } = todo {
+            let place = match &todo {
+                Todo::Launch { launch, grid } => {
+                    Some((places[launch.index as usize], *launch, *grid))
+                }
+                _ => None,
+            };
+            if let Some((Place::Call(at), _, grid)) = place {
                 if grids.is_empty() {
-                    first = launch.index as usize;
+                    first = at;
                 }
                 grids.push(grid);
                 continue;
             }
             self.flush(&calls[first..first + grids.len()], &grids, again, graphs, &mut stretch)?;
             grids.clear();
-            self.command(todo)?;
+            match place {
+                Some((Place::Product(at), launch, grid)) if !grid.contains(&0) => {
+                    if let Some(Some(product)) = products.get(at) {
+                        product.call(launch)?;
+                        self.counters.dispatches += 1;
+                    }
+                }
+                Some(_) => {}
+                None => self.command(todo)?,
+            }
         }
         self.flush(&calls[first..first + grids.len()], &grids, again, graphs, &mut stretch)
     }
 
     /// The addresses of open slots.
     fn point(&mut self, prepared: &mut Prepared, run: &Run) -> Result<()> {
-        let Prepared { work, calls, kernels, .. } = prepared;
+        let Prepared { work, calls, places, kernels, .. } = prepared;
         for launch in work.launches().filter(|launch| launch.is_open()) {
-            let call = &mut calls[launch.index as usize];
-            let arguments = &kernels[launch.kernel as usize].program.arguments;
+            let Place::Call(at) = places[launch.index as usize] else { continue };
+            let Kernel::Compiled(kernel) = &*kernels[launch.kernel as usize] else { continue };
+            let (call, arguments) = (&mut calls[at], &kernel.program.arguments);
             for (pointer, argument) in call.pointers.iter_mut().zip(arguments) {
                 if let Argument::Storage(i) = argument {
                     *pointer = self.address(run.range_of(&launch.bindings[*i]))?;

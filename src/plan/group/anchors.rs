@@ -6,7 +6,7 @@ use super::deps::Deps;
 use super::loops::loopable;
 use super::segments::{Made, elementwise, narrows, rotation, stored};
 use super::trace::Trace;
-use super::{Fused, Group, written};
+use super::{Fused, Group, halves, written};
 use crate::base::{Dim, Shape};
 use crate::engine::{Around, Body, SegmentBody, View};
 use crate::ir::{NodeId, Op, OpClass};
@@ -22,16 +22,26 @@ const MOST_AFTER: usize = 24;
 pub(super) fn anchors(draft: &Draft, deps: &Deps, taken: &mut HashSet<NodeId>) -> Vec<Group> {
     let mut groups = Vec::new();
     let shared = shared_norms(draft, deps);
+    let mut halves = halves::read(draft, deps);
+    // Whoever comes first leaves them to those who read what they convert.
+    taken.extend(halves.values().flat_map(|(_, casts)| casts));
     for id in draft.graph.ids().filter(|id| deps.computes[id.index()]) {
         let node = draft.graph.node(id);
         if node.op.class() != OpClass::Anchor || taken.contains(&id) {
             continue;
         }
-        let mut fused =
-            Fused { around: Around::default(), x: None, before: Vec::new(), after: Vec::new() };
-        before(draft, deps, id, &shared, taken, &mut fused);
+        let mut fused = Fused {
+            around: Around::default(),
+            operands: [None, None],
+            before: Vec::new(),
+            after: Vec::new(),
+        };
+        match halves.remove(&id) {
+            Some((operands, casts)) => (fused.operands, fused.before) = (operands, casts),
+            None => before(draft, deps, id, &shared, taken, &mut fused),
+        }
         after(draft, deps, id, taken, &linked(deps, id, &groups), &mut fused);
-        if fused.around.is_empty() {
+        if fused.around.is_empty() && fused.before.is_empty() {
             continue;
         }
         let mut nodes: Vec<NodeId> =
@@ -96,10 +106,10 @@ fn before(
         if usual(x) && usual(weight) && weight.is_contiguous() && x.as_rows().is_some() {
             let shape = draft.graph.node(node.inputs[0]).shape.clone();
             fused.around.norm = Some((weight.clone(), eps));
-            fused.x = reshaped_rows(x, &shape);
+            fused.operands[0] = reshaped_rows(x, &shape);
             fused.before = vec![from];
         }
-        if fused.x.is_none() {
+        if fused.operands[0].is_none() {
             fused.around.norm = None;
             fused.before.clear();
         }
@@ -113,7 +123,7 @@ fn before(
     }
     if let Some((body, x, nodes)) = prologue(draft, deps, anchor, from, taken) {
         fused.around.prologue = Some(body);
-        fused.x = Some(x);
+        fused.operands[0] = Some(x);
         fused.before = nodes;
     }
 }
@@ -212,7 +222,7 @@ fn after(
 }
 
 /// What members do with each part of what the anchor makes.
-fn segments(
+pub(super) fn segments(
     draft: &Draft,
     deps: &Deps,
     anchor: NodeId,

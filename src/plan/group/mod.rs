@@ -12,6 +12,7 @@
 
 mod anchors;
 mod deps;
+mod halves;
 mod loops;
 mod segments;
 mod trace;
@@ -43,8 +44,8 @@ pub(super) struct Group {
 #[derive(Clone)]
 pub(super) struct Fused {
     pub(super) around: Around,
-    /// What the anchor reads in the place of its first operand.
-    pub(super) x: Option<View>,
+    /// What the anchor reads in the place of its first two operands.
+    pub(super) operands: [Option<View>; 2],
     /// Nodes whose work is done as the anchor reads.
     pub(super) before: Vec<NodeId>,
     /// Nodes whose work is done as the anchor writes.
@@ -99,6 +100,12 @@ pub(super) fn cut(draft: &mut Draft, group: &Group, fused: Option<Fused>) -> Vec
     nodes.extend(fused.iter().flat_map(|f| f.before.iter().chain(&f.after)));
     nodes.sort_unstable();
     beside(draft, group, Group { nodes, root: group.root, body: None, fused })
+}
+
+/// What is fused around an anchor with less behind it, where engines of libraries may do that much.
+pub(super) fn rounded(draft: &mut Draft, group: &Group) -> Option<Fused> {
+    let deps = known(draft);
+    halves::rounded(draft, &deps, group)
 }
 
 /// The groups that take the place of a loop's, with one of its nodes by itself.

@@ -11,6 +11,7 @@ mod elementwise;
 mod half_kv;
 mod halves;
 mod int8;
+mod library;
 mod linear;
 mod matmul;
 mod movement;
@@ -37,6 +38,7 @@ pub fn cases() -> Vec<Case> {
     linear::add(&mut table);
     int8::add(&mut table);
     matmul::add(&mut table);
+    library::add(&mut table);
     conv::add(&mut table);
     norm::add(&mut table);
     rope::add(&mut table);

@@ -1,0 +1,101 @@
+//! Products of elements of two bytes: `widen` puts conversions to `f32` before them, and an engine of a
+//! library reads what those convert instead, which loses nothing.
+//!
+//! Proposed only where the device has such a library, and for all that reads a conversion or for nothing,
+//! so that it is either left out or done once. Where no engine takes it, `choose` cuts it off again.
+
+use std::collections::HashMap;
+
+use super::anchors::segments;
+use super::deps::Deps;
+use super::{Fused, Group};
+use crate::base::{ComputeMode, DType, Format};
+use crate::engine::{Around, View};
+use crate::ir::{NodeId, Op};
+use crate::plan::draft::Draft;
+
+/// What a product reads in the place of its operands, and the conversions that this leaves out.
+pub(super) type Halves = ([Option<View>; 2], Vec<NodeId>);
+
+/// The products that may read elements of two bytes.
+pub(super) fn read(draft: &Draft, deps: &Deps) -> HashMap<NodeId, Halves> {
+    let mut found = HashMap::new();
+    if !draft.profile.has_gemm_library || draft.options.deterministic {
+        return found;
+    }
+    for id in draft.graph.ids().filter(|id| deps.computes[id.index()]) {
+        if let Some(halves) = of(draft, deps, id) {
+            found.insert(id, halves);
+        }
+    }
+    // A conversion that something else reads is done anyway, and then no product goes without it.
+    loop {
+        let left = |cast: &NodeId| {
+            !deps.kept[cast.index()]
+                && deps.readers[cast.index()].iter().all(|reader| found.contains_key(reader))
+        };
+        let lost: Vec<NodeId> = found
+            .iter()
+            .filter(|(_, (_, casts))| !casts.iter().all(left))
+            .map(|(id, _)| *id)
+            .collect();
+        if lost.is_empty() {
+            return found;
+        }
+        for id in lost {
+            found.remove(&id);
+        }
+    }
+}
+
+/// The anchor with the first thing alone that is done behind it, where that rounds its result to two bytes
+/// and more follows: a call of a library stores it so, and the rest is a loop that reads half as much.
+pub(super) fn rounded(draft: &Draft, deps: &Deps, group: &Group) -> Option<Fused> {
+    let fused = group.fused.as_ref().filter(|fused| fused.after.len() > 1)?;
+    if !draft.profile.has_gemm_library {
+        return None;
+    }
+    let rounds = |id: &&NodeId| {
+        let node = draft.graph.node(**id);
+        matches!(node.op, Op::Cast(to) if to.is_half()) && node.inputs[..] == [group.root]
+    };
+    let after = vec![*fused.after.iter().find(rounds)?];
+    let segments = segments(draft, deps, group.root, &after)?;
+    let around = Around { segments, ..fused.around.clone() };
+    Some(Fused { around, after, ..fused.clone() })
+}
+
+fn of(draft: &Draft, deps: &Deps, id: NodeId) -> Option<Halves> {
+    let node = draft.graph.node(id);
+    let (a, first) = converted(draft, deps, *node.inputs.first()?)?;
+    let other = *node.inputs.get(1)?;
+    let (b, second) = match node.op {
+        Op::MatMul => converted(draft, deps, other).map(|(view, cast)| (Some(view), Some(cast)))?,
+        // The weight is read as it is stored.
+        Op::Linear { mode: ComputeMode::F32 } => {
+            let weight = &draft.views[other.index()];
+            (weight.format == a.format).then_some((None, None))?
+        }
+        _ => return None,
+    };
+    if b.as_ref().is_some_and(|b| b.format != a.format) {
+        return None;
+    }
+    let mut casts: Vec<NodeId> = [first].into_iter().chain(second).collect();
+    casts.sort_unstable();
+    casts.dedup();
+    Some(([Some(a), b], casts))
+}
+
+/// What a conversion to `f32` reads, where that has two bytes, as elements of that type.
+fn converted(draft: &Draft, deps: &Deps, id: NodeId) -> Option<(View, NodeId)> {
+    let node = draft.graph.node(id);
+    if node.op != Op::Cast(DType::F32) || !deps.computes[id.index()] {
+        return None;
+    }
+    let view = &draft.views[node.inputs.first()?.index()];
+    match view.format {
+        Format::Plain(dtype) if dtype.is_half() => Some((View { dtype, ..view.clone() }, id)),
+        _ => None,
+    }
+}
