@@ -31,7 +31,7 @@ fn main(
     }
     for (var c = 0u; c < params.k; c += BK) {
 #repeat t X_LOADS
-        let xs$t = x[x_at$t + c / 4u];
+        let xs$t = x[x_at$t + c / 4u * params.m];
 #end
         workgroupBarrier();
 #repeat t X_LOADS

@@ -1,5 +1,5 @@
 // matmul_halves: y[i, r] = factors[i] * sum over c of w[r, c] * x[i, c] on matrix hardware; w [n, k] f16 as
-// half_weights_* makes it, x [m, k] f16 as round_half makes it, y [m, n]. Sums are f32.
+// half_weights_* orders it, x [m, k] f16 as round_half does, y [m, n]. Sums are f32.
 // Work split: that of coop_tiles; a thread moves vec4s of both operands to workgroup memory in each step.
 // Why: a weight is decoded once and not again for each tile of rows of x, and nothing but moves stands between
 // two steps of the matrix units.
@@ -21,15 +21,15 @@ fn main(
 ) {
 #import coop_begin
 #repeat t W_LOADS
-    let w_at$t = row_of(task, min(own_row + $tu * PASS_ROWS, BN - 1u)) * (params.k / 4u) + lid % 8u;
+    let w_at$t = row_of(task, min(own_row + $tu * PASS_ROWS, BN - 1u)) * 8u + lid % 8u;
 #end
-    for (var c = 0u; c < params.k; c += BK) {
 #repeat t X_LOADS
-        let xs$t = x[x_at$t + c / 4u];
+    var xs$t = x[x_at$t];
 #end
 #repeat t W_LOADS
-        let ws$t = w[w_at$t + c / 4u];
+    var ws$t = w[w_at$t];
 #end
+    for (var c = 0u; c < params.k; c += BK) {
         workgroupBarrier();
 #repeat t X_LOADS
         if ((BM * 8u) % THREADS == 0u || own_row + $tu * PASS_ROWS < BM) {
@@ -40,6 +40,14 @@ fn main(
         if ((BN * 8u) % THREADS == 0u || own_row + $tu * PASS_ROWS < BN) {
             w_tile[to_tile + $tu * PASS_ROWS * STRIDE] = ws$t;
         }
+#end
+        // What the next step takes is on its way while this one multiplies; the last one loads itself again.
+        let next = min(c + BK, params.k - BK) / 4u;
+#repeat t X_LOADS
+        xs$t = x[x_at$t + next * params.m];
+#end
+#repeat t W_LOADS
+        ws$t = w[w_at$t + next * params.n];
 #end
         workgroupBarrier();
 #import coop_step

@@ -1,6 +1,6 @@
 // round_half: x[r, c] rounded to 8 bits in blocks of 32 columns, as base::ComputeMode::Int8 says, then as f16 of
 // y[r, c] = rounded / factors[r], a power of two that puts the largest of a row below 2^15; x [rows, cols] with a
-// row stride, y [rows, cols], cols a multiple of 32 and at most K.
+// row stride, y [cols / 32, rows, 32] as half_weights_* orders it, cols a multiple of 32 and at most K.
 // Work split: a workgroup a row, neighbouring threads read neighbouring columns, twice: for the largest of each
 // block, and to round. Workgroups are folded over grid x and y.
 // Why: matmul_coop_* reads y many times, as halves without a conversion; the factor keeps rows of any size within
@@ -64,11 +64,11 @@ fn main(
     if (lid == 0u) {
         factors[row] = bitcast<f32>((exponent - 14u) << 23u);
     }
-    let to = row * (params.cols / 2u);
     for (var q = lid; q < quads; q += WG) {
         let r = rounding(atomicLoad(&largest[q / 8u]));
         let v = round(load_x(start, q * 4u) * r.x) * (r.y * by);
-        y[to + q * 2u] = pack2x16float(v.xy);
-        y[to + q * 2u + 1u] = pack2x16float(v.zw);
+        let to = (q / 8u * params.rows + row) * 16u + q % 8u * 2u;
+        y[to] = pack2x16float(v.xy);
+        y[to + 1u] = pack2x16float(v.zw);
     }
 }

@@ -27,5 +27,5 @@
     let own_row = tile_row(lid);
     let to_tile = own_row * STRIDE + lid % 8u;
 #repeat t X_LOADS
-    let x_at$t = x_start + min(first_i + own_row + $tu * PASS_ROWS, params.m - 1u) * (params.x_stride / 4u) + lid % 8u;
+    let x_at$t = x_start + min(first_i + own_row + $tu * PASS_ROWS, params.m - 1u) * 8u + lid % 8u;
 #end

@@ -179,11 +179,13 @@ impl Engine for CoopLinear {
             return Err("the device has no cooperative matrices".into());
         }
         let (min, max) = (profile.subgroup_min, profile.subgroup_max);
-        if min != max || max == 0 || 4 * max > profile.max_threads_per_workgroup {
-            return Err(format!("subgroups of {min} to {max} threads, they must be of one size"));
+        if min != max || ![32, 64].contains(&max) || 4 * max > profile.max_threads_per_workgroup {
+            return Err(format!("subgroups of {min} to {max} threads, they must be 32 or 64"));
         }
         let (_, n, k) = sizes(query).ok_or("the operand has no rows")?;
-        let most = MOST_HALVES.min(profile.max_binding_bytes);
+        // In one piece: neighbours in it are no neighbours in the weight.
+        let most = profile.max_binding_bytes / GRANULE * GRANULE;
+        let most = most.min(MOST_HALVES);
         if self.halved && 2.0 * n * k > most as f64 {
             return Err(format!("{n} x {k} weights as halves are more than {most} bytes"));
         }

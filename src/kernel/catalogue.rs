@@ -131,7 +131,7 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "round_half",
         doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), over factors[r], as f16; \
-              factors[r] is a power of two; x [rows, cols] with a row stride, y [rows, cols], cols a multiple of 32 \
+              factors[r] is a power of two; x [rows, cols] with a row stride, y [cols / 32, rows, 32], cols a multiple of 32 \
               and at most K. One workgroup for each row, folded over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite), ("factors", ReadWrite)],
@@ -150,7 +150,7 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "half_weights_*",
-        doc: "y[r, c] = w[r, c] as f16; w [n, k] packed, y [n, k], k a multiple of 32. A thread makes 8 of them, \
+        doc: "y[r, c] = w[r, c] as f16; w [n, k] packed, y [k / 32, n, 32], k a multiple of 32. A thread makes 8 of them, \
               workgroups folded over grid x and y.",
         params: &["n", "k"],
         bindings: &[("w", Read), ("y", ReadWrite)],
