@@ -1,5 +1,5 @@
 // matmul_coop_*: y[i, r] = factors[i] * sum over c of w[r, c] * x[i, c] on matrix hardware; w [n, k] packed, x
-// [m, k] f16 as round_half makes it, y [m, n]. Weights are rounded to f16, sums are f32.
+// [m, k] f16 as round_half orders it, y [m, n]. Weights are rounded to f16, sums are f32.
 // Work split: that of coop_tiles; a thread decodes 16 neighbouring weights of each step.
 // Why: the weight is read as it is packed, and nothing is kept; with many rows of x each tile of them decodes
 // it again, and matmul_halves is ahead.

@@ -385,7 +385,8 @@ fn matmul(query: &Query, finish: &Finish, out: &mut Lowering) -> Result<Operands
     let [d_batch, d_stride] = &finish.steps;
     let one_behind =
         a.batch == m.clone() * a.stride.clone() && *d_batch == m.clone() * d_stride.clone();
-    if b.batch.is(0) && !a.transposed && one_behind && !batch.is(1) {
+    let fits = query.upper(&(batch.clone() * m.clone())).is_ok_and(|rows| rows <= MOST);
+    if b.batch.is(0) && !a.transposed && one_behind && fits && !batch.is(1) {
         return Ok(([Dim::new(1), batch * m, n, k], a, b));
     }
     Ok(([batch, m, n, k], a, b))

@@ -33,8 +33,10 @@ const ROUNDING: f64 = 6.0;
 /// Share of what matrix units do that is left beside decoding in front of each step, and beside moves alone.
 const DECODES: f64 = 0.4;
 const MOVES: f64 = 1.0;
-/// Most bytes of a weight as halves: memory that the whole plan keeps.
+/// Most bytes of a weight as halves: memory that the whole plan keeps. Where the device says what it has, that is
+/// at most one of so many parts.
 const MOST_HALVES: u64 = 512 << 20;
+const SHARE: u64 = 16;
 /// Threads of a workgroup of `half_weights_*`, and weights that each makes.
 const HALVING: (u32, u64) = (256, 8);
 
@@ -185,7 +187,10 @@ impl Engine for CoopLinear {
         let (_, n, k) = sizes(query).ok_or("the operand has no rows")?;
         // In one piece: neighbours in it are no neighbours in the weight.
         let most = profile.max_binding_bytes / GRANULE * GRANULE;
-        let most = most.min(MOST_HALVES);
+        let most = match profile.memory_bytes {
+            0 => most.min(MOST_HALVES),
+            told => most.min(MOST_HALVES).min(told / SHARE),
+        };
         if self.halved && 2.0 * n * k > most as f64 {
             return Err(format!("{n} x {k} weights as halves are more than {most} bytes"));
         }

@@ -141,7 +141,7 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "matmul_coop_*",
         doc: "y[i, r] = factors[i] * sum over c of w[r, c] * x[i, c] on cooperative matrices, w rounded to f16; w is \
-              [n, k] packed, x [m, k] f16 and factors [m] as round_half makes them, y [m, n]. A workgroup of WI x WJ \
+              [n, k] packed, x f16 and factors [m] as round_half makes them (x_stride is not looked at), y [m, n]. A workgroup of WI x WJ \
               subgroups of SUB threads makes 16 WI TI x 32 WJ TH of y: grid x = groups of w rows, y = groups of x rows.",
         params: LINEAR_PARAMS,
         bindings: &[("w", Read), ("x", Read), ("factors", Read), ("y", ReadWrite)],

@@ -48,6 +48,11 @@ impl<M> Buffers<M> {
         Ok(())
     }
 
+    /// Takes bytes that the device keeps for itself out of the budget.
+    pub(crate) fn reserve(&mut self, bytes: u64) {
+        self.budget = self.budget.saturating_sub(bytes);
+    }
+
     /// Keeps memory for so many bytes, which the driver was asked for rounded up to whole words.
     pub(crate) fn insert(&mut self, memory: M, bytes: u64) -> BufferId {
         self.used += bytes;

@@ -121,6 +121,40 @@ fn one_product_on_another_reads_what_that_stored() {
     assert!(calls.iter().all(|call| call.result == DType::F16));
 }
 
+/// A conversion that two products leave out is done for the one that takes another engine, and the other does not
+/// wait for it.
+#[test]
+fn either_product_of_a_chain_may_be_another_engines() {
+    let mut g = Graph::new("chain");
+    let b = matrix(&mut g, "b", [512, 512], DType::F16);
+    let h = g.add(Op::MatMul, &[b, b]).unwrap();
+    g.label(h, "first");
+    let y = g.add(Op::MatMul, &[h, b]).unwrap();
+    g.label(y, "second");
+    g.output("y", y).unwrap();
+    for label in ["first", "second"] {
+        let other = EngineId::new("catalogue.matmul_batched");
+        let force = vec![(Selector::Label(label.into()), other)];
+        let plan = plan_on(&g, &gpu(), |options| options.force = force);
+        assert_eq!(calls(&plan).0.len(), 1, "{label}\n{}", plan.explain());
+    }
+}
+
+/// A state is read as it was before it was written, so its conversion stays.
+#[test]
+fn a_state_is_converted_before_it_is_written() {
+    let mut g = Graph::new("state");
+    let state = g.state("s", Shape::new([64, 64]), DType::F16);
+    let rows = matrix(&mut g, "rows", [64, 64], DType::F16);
+    let old = g.add(Op::Cast(DType::F32), &[state]).unwrap();
+    let new = g.add(Op::Update { at: Dim::new(0) }, &[state, rows]).unwrap();
+    let new = g.add(Op::Cast(DType::F32), &[new]).unwrap();
+    let y = g.add(Op::MatMul, &[old, new]).unwrap();
+    g.output("y", y).unwrap();
+    let halves = |gemm: &Gemm| gemm.operands != DType::F32;
+    assert!(!calls(&plan(&g)).0.iter().any(halves));
+}
+
 /// A bias that is added behind rounding is not the call's; what is stored for it is rounded already.
 #[test]
 fn work_behind_rounding_is_one_loop_on_what_is_rounded() {

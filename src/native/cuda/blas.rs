@@ -128,7 +128,7 @@ impl Blas {
     }
 
     /// Bytes of the workspace.
-    fn room(&self) -> u64 {
+    pub(super) fn room(&self) -> u64 {
         if self.workspace.is_some() { WORKSPACE } else { 0 }
     }
 

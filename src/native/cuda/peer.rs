@@ -81,8 +81,11 @@ impl CudaDevice {
             })?;
             after
         };
-        let _current = source.gpu.enter()?;
-        source.gpu.wait_for(&after)?;
+        let held = source.gpu.enter().and_then(|_current| source.gpu.wait_for(&after));
+        held.inspect_err(|_| {
+            // As above.
+            let _ = self.gpu.synchronize();
+        })?;
         here.counters.peer_bytes += to.bytes;
         // A wait that is enqueued does not look at its event again.
         there.events.push(before);

@@ -131,6 +131,7 @@ impl CudaDevice {
             None => {
                 let room = state.buffers.admit(super::blas::WORKSPACE, Usage::Working);
                 let blas = Blas::new(&self.gpu, room).map_err(|e| e.context(format!("{spec}")))?;
+                state.buffers.reserve(blas.room());
                 Arc::clone(state.blas.insert(Arc::new(blas)))
             }
         };

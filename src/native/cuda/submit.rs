@@ -74,6 +74,8 @@ impl CudaDevice {
         if let Err(error) = enqueued.and_then(|()| done.record()) {
             // What was enqueued may still write to the pinned memory that is given up here.
             let _ = self.gpu.synchronize();
+            // A library says less than the device where that is lost.
+            self.gpu.check_lost()?;
             return Err(error);
         }
         state.counters.submits += 1;

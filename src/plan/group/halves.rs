@@ -1,8 +1,9 @@
 //! Products of elements of two bytes: `widen` puts conversions to `f32` before them, and an engine of a
 //! library reads what those convert instead, which loses nothing.
 //!
-//! Proposed only where the device has such a library, and for all that reads a conversion or for nothing,
-//! so that it is either left out or done once. Where no engine takes it, `choose` cuts it off again.
+//! Proposed only where the device has such a library, and for all that reads a conversion or for nothing.
+//! Where no engine takes it, `choose` cuts it off again, for each product by itself: a conversion may then
+//! be done for one and left out for another.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use super::deps::Deps;
 use super::{Fused, Group};
 use crate::base::{ComputeMode, DType, Format};
 use crate::engine::{Around, View};
-use crate::ir::{NodeId, Op};
+use crate::ir::{NodeId, Op, OpClass};
 use crate::plan::draft::Draft;
 
 /// What a product reads in the place of its operands, and the conversions that this leaves out.
@@ -93,9 +94,26 @@ fn converted(draft: &Draft, deps: &Deps, id: NodeId) -> Option<(View, NodeId)> {
     if node.op != Op::Cast(DType::F32) || !deps.computes[id.index()] {
         return None;
     }
-    let view = &draft.views[node.inputs.first()?.index()];
+    let source = *node.inputs.first()?;
+    // A state may be written between the conversion and the product.
+    if root_is_state(draft, source) {
+        return None;
+    }
+    let view = &draft.views[source.index()];
     match view.format {
         Format::Plain(dtype) if dtype.is_half() => Some((View { dtype, ..view.clone() }, id)),
         _ => None,
+    }
+}
+
+/// Whether a node's value is memory of a state, or a view of it.
+fn root_is_state(draft: &Draft, id: NodeId) -> bool {
+    let node = draft.graph.node(id);
+    match node.op {
+        Op::State { .. } | Op::Update { .. } | Op::Scatter => true,
+        _ if node.op.class() == OpClass::Alias => {
+            node.inputs.first().is_some_and(|input| root_is_state(draft, *input))
+        }
+        _ => false,
     }
 }

@@ -140,13 +140,26 @@ fn ordered(draft: &Draft, deps: &Deps, groups: Vec<Group>) -> Vec<Group> {
             owner[node.index()].push(g);
         }
     }
+    // Of a node that several groups have, those make it that do not have it in front of an anchor: there it
+    // is left out or done for that anchor alone, and nothing of it is stored.
+    let in_front = |g: usize, node: NodeId| {
+        groups[g].fused.as_ref().is_some_and(|fused| fused.before.contains(&node))
+    };
+    let makers: Vec<Vec<usize>> = owner
+        .iter()
+        .zip(draft.graph.ids())
+        .map(|(owners, node)| match owners.iter().any(|g| !in_front(*g, node)) {
+            true => owners.iter().copied().filter(|g| !in_front(*g, node)).collect(),
+            false => owners.clone(),
+        })
+        .collect();
     let mut waits: Vec<HashSet<usize>> = vec![HashSet::new(); groups.len()];
     let mut opens: Vec<Vec<usize>> = vec![Vec::new(); groups.len()];
     for (g, group) in groups.iter().enumerate() {
         let before = group.nodes.iter().flat_map(|node| &deps.before[node.index()]);
         // What a group does for itself is at hand, even where another one does it as well.
         let others = before.filter(|node| !owner[node.index()].contains(&g));
-        for from in others.flat_map(|node| &owner[node.index()]) {
+        for from in others.flat_map(|node| &makers[node.index()]) {
             if waits[g].insert(*from) {
                 opens[*from].push(g);
             }
