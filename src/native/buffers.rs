@@ -49,6 +49,7 @@ impl<M> Buffers<M> {
     }
 
     /// Takes bytes that the device keeps for itself out of the budget.
+    #[cfg(feature = "cuda")]
     pub(crate) fn reserve(&mut self, bytes: u64) {
         self.budget = self.budget.saturating_sub(bytes);
     }
