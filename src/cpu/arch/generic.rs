@@ -247,14 +247,16 @@ pub(super) unsafe fn exp_sum(x: *const f32, y: *mut f32, n: usize, shift: f32) -
     let mut sums = [0f32; LANES];
     let body = n - n % LANES;
     for at in (0..body).step_by(LANES) {
-        for (j, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: at + j < n.
-            unsafe {
-                let v = math::exp(*x.add(at + j) - shift);
-                *sum += v;
-                *y.add(at + j) = v;
-            }
+        // By way of an array of its own: x may be y, and a loop over both becomes no vectors.
+        let mut v = [0f32; LANES];
+        // SAFETY: at + LANES <= n.
+        unsafe { x.add(at).copy_to_nonoverlapping(v.as_mut_ptr(), LANES) };
+        for (v, sum) in v.iter_mut().zip(&mut sums) {
+            *v = math::exp(*v - shift);
+            *sum += *v;
         }
+        // SAFETY: at + LANES <= n.
+        unsafe { v.as_ptr().copy_to_nonoverlapping(y.add(at), LANES) };
     }
     let mut sum: f32 = sums.iter().sum();
     for at in body..n {

@@ -335,15 +335,19 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
         }
         let most = f32::from_bits(most);
         let [by, d] = if most > TINY { [127.0 / most, most / 127.0] } else { [0.0; 2] };
-        // The sum with this number keeps no fraction, and rounds as it should.
+        // The sum with this number keeps no fraction, rounds as it should, and has the whole number
+        // in its low bits: a conversion that saturates would be no vector instruction.
         const WHOLE: f32 = 12_582_912.0;
+        let mut whole = [0i32; BLOCK];
+        for (q, v) in whole.iter_mut().zip(x) {
+            *q = (v * by + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits()) as i32;
+        }
+        for (code, q) in codes.iter_mut().zip(&whole) {
+            *code = *q as i8;
+        }
         let mut sums = [0i32; 2];
-        for half in 0..2 {
-            for j in half * 16..half * 16 + 16 {
-                let q = ((x[j] * by + WHOLE) - WHOLE) as i32;
-                codes[j] = q as i8;
-                sums[half] += q;
-            }
+        for (sum, half) in sums.iter_mut().zip(whole.chunks_exact(16)) {
+            half.iter().for_each(|q| *sum += q);
         }
         let [first, second] = sums.map(|sum| d * sum as f32);
         put([d, first, second, d * (sums[0] + sums[1]) as f32]);
