@@ -4,7 +4,7 @@
     python3 benches/shaped_gguf.py llama-1b out.gguf [TYPE]
 
 llama-1b: Llama-3.2-1B, Q4_K with Q6_K for the value, down and embedding matrices as in common files; with a
-TYPE (q8_0, iq4_xs, tq2_0, ..) all matrices are of it, but the embedding stays Q6_K.
+TYPE (q8_0, iq4_xs, tq2_0, ..) all matrices are of it, but the embedding stays Q6_K; with f16 it is F16 as well.
 smollm2-135m: SmolLM2-135M; its rows are no whole blocks of Q4_K, so it needs a TYPE of 32 weights (q4_1), and the
 embedding is Q8_0.
 The text is noise; times are those of the real model, since no kernel looks at the numbers.
@@ -20,14 +20,14 @@ SHAPES = {
     "smollm2-135m": dict(layers=30, d=576, heads=9, kv=3, hd=64, ff=1536, vocab=49152, base=100000.0),
     "llama-8b": dict(layers=32, d=4096, heads=32, kv=8, hd=128, ff=14336, vocab=128256, base=500000.0),
 }
-F32, Q4_K, Q6_K = 0, 12, 14
+F32, F16, Q4_K, Q6_K = 0, 1, 12, 14
 # Number, weights and bytes of a block, and the bytes of f16 scales in it; mxfp4 has an exponent first.
 TYPES = {
     "q4_0": (2, 32, 18, [0]), "q4_1": (3, 32, 20, [0, 2]), "q5_0": (6, 32, 22, [0]), "q5_1": (7, 32, 24, [0, 2]),
     "q8_0": (8, 32, 34, [0]), "q2_k": (10, 256, 84, [80, 82]), "q3_k": (11, 256, 110, [108]),
     "q4_k": (Q4_K, 256, 144, [0, 2]), "q5_k": (13, 256, 176, [0, 2]), "q6_k": (Q6_K, 256, 210, [208]),
     "iq4_nl": (20, 32, 18, [0]), "iq4_xs": (23, 256, 136, [0]), "tq1_0": (34, 256, 54, [52]),
-    "tq2_0": (35, 256, 66, [64]), "mxfp4": (39, 32, 17, []),
+    "tq2_0": (35, 256, 66, [64]), "mxfp4": (39, 32, 17, []), "f16": (F16, 1, 2, [0]),
 }
 KINDS = {number: row for number, *row in TYPES.values()}
 rng = np.random.default_rng(1)
@@ -85,7 +85,7 @@ def main(shape, path, matrices=None):
     common, better = (Q4_K, Q6_K) if matrices is None else [TYPES[matrices][0]] * 2
     m = SHAPES[shape]
     d, kvw = m["d"], m["kv"] * m["hd"]
-    embedding = Q6_K if d % 256 == 0 else TYPES["q8_0"][0]
+    embedding = F16 if common == F16 else Q6_K if d % 256 == 0 else TYPES["q8_0"][0]
     tensors = [("token_embd.weight", [m["vocab"], d], embedding), ("output_norm.weight", [d], F32)]
     for i in range(m["layers"]):
         t = lambda name, dims, kind: tensors.append((f"blk.{i}.{name}.weight", dims, kind))

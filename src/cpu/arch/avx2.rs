@@ -9,6 +9,7 @@ pub(super) struct Avx2;
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
+    const REGISTERS: usize = 16;
     type F = __m256;
     #[inline(always)]
     unsafe fn splat(v: f32) -> Self::F {
@@ -45,8 +46,21 @@ impl Simd for Avx2 {
         // SAFETY: the contract of `Simd`.
         unsafe {
             let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
-            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
-            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+            let v = _mm_add_ps(v, _mm_movehdup_ps(v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehl_ps(v, v)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sums(v: &[Self::F], out: &mut [f32]) {
+        let (whole, rest) = v.as_chunks::<8>();
+        let (whole_out, rest_out) = out.as_chunks_mut::<8>();
+        for (v, out) in whole.iter().zip(whole_out) {
+            // SAFETY: the contract of `Simd`.
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr(), sums_of_eight(v)) };
+        }
+        for (v, out) in rest.iter().zip(rest_out) {
+            // SAFETY: the contract of `Simd`.
+            *out = unsafe { Self::sum(*v) };
         }
     }
     #[inline(always)]
@@ -66,6 +80,31 @@ impl Simd for Avx2 {
     unsafe fn half(bits: u16) -> f32 {
         // SAFETY: the contract of `Simd`.
         unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+    }
+}
+
+/// Eight sums, a lane each: three times, two vectors become one with half the lanes of each added.
+///
+/// # Safety
+/// The contract of `Simd`.
+#[inline(always)]
+unsafe fn sums_of_eight(v: &[__m256; 8]) -> __m256 {
+    // SAFETY: the contract of `Simd`; arithmetic on registers.
+    unsafe {
+        let zero = _mm256_setzero_ps();
+        let (mut a, mut b) = ([zero; 4], [zero; 2]);
+        for i in 0..4 {
+            // Vectors i and i + 4 share one, so that the rest leaves the lanes in order.
+            let (x, y) = (v[i], v[i + 4]);
+            a[i] = _mm256_add_ps(
+                _mm256_permute2f128_ps::<0x20>(x, y),
+                _mm256_permute2f128_ps::<0x31>(x, y),
+            );
+        }
+        for i in 0..2 {
+            b[i] = _mm256_hadd_ps(a[2 * i], a[2 * i + 1]);
+        }
+        _mm256_hadd_ps(b[0], b[1])
     }
 }
 
@@ -143,5 +182,5 @@ super::instantiate!(
     Blocks,
     registers,
     [#[target_feature(enable = "avx2,fma,f16c")]],
-    [4, 2, 2, 1]
+    [8, 4, 2, 2, 1]
 );

@@ -82,7 +82,7 @@ impl<S: Integers, P: Packed> Rows<S> for Blocks<P> {
     #[inline(always)]
     unsafe fn dot<const R: usize, const M: usize>(
         rows: [*const u8; R],
-        ahead: usize,
+        ahead: Option<usize>,
         k: usize,
         x: *const f32,
         x_stride: usize,
@@ -93,7 +93,9 @@ impl<S: Integers, P: Packed> Rows<S> for Blocks<P> {
             for block in 0..k / P::LEN {
                 let x = x.add(block * P::LEN);
                 for r in 0..R {
-                    prefetch(rows[r].wrapping_add(ahead + block * P::BYTES), P::BYTES);
+                    if let Some(ahead) = ahead {
+                        prefetch(rows[r].wrapping_add(ahead + block * P::BYTES), P::BYTES);
+                    }
                     let mut sink = DotSink::<S, M> { acc: &mut acc[r], x, x_stride };
                     P::unpack::<S>(rows[r].add(block * P::BYTES), &mut sink);
                 }

@@ -1,7 +1,7 @@
 //! Rows of weights in each storage format: products with rows of floats, and decoding.
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
-use super::Simd;
+use super::{LINE, Simd, prefetch};
 use crate::quant;
 
 /// A row of weights as floats.
@@ -16,13 +16,13 @@ pub(super) trait Weights<S: Simd> {
 /// A row of weights that is multiplied as it is read.
 pub(super) trait Rows<S: Simd>: Weights<S> {
     /// Hands `M` sums for each of `R` rows: `acc[r][i] = w[r] . x[i]`. The bytes `ahead` of a row
-    /// will be read next.
+    /// will be read next, and are asked for.
     ///
     /// # Safety
     /// Each row holds `k` weights, each `x[i]` at `x + i * x_stride` holds `k` floats.
     unsafe fn dot<const R: usize, const M: usize>(
         rows: [*const u8; R],
-        ahead: usize,
+        ahead: Option<usize>,
         k: usize,
         x: *const f32,
         x_stride: usize,
@@ -38,12 +38,8 @@ pub(super) unsafe fn sums<S: Simd, const R: usize, const M: usize>(
     acc: &[[S::F; M]; R],
 ) -> [[f32; M]; R] {
     let mut out = [[0.0; M]; R];
-    for r in 0..R {
-        for i in 0..M {
-            // SAFETY: arithmetic only; the caller has the instructions.
-            out[r][i] = unsafe { S::sum(acc[r][i]) };
-        }
-    }
+    // SAFETY: arithmetic only; the caller has the instructions.
+    unsafe { S::sums(acc.as_flattened(), out.as_flattened_mut()) };
     out
 }
 
@@ -110,7 +106,7 @@ impl<S: Simd, E: Plain> Rows<S> for E {
     #[inline(always)]
     unsafe fn dot<const R: usize, const M: usize>(
         rows: [*const u8; R],
-        _: usize,
+        ahead: Option<usize>,
         k: usize,
         x: *const f32,
         x_stride: usize,
@@ -119,7 +115,7 @@ impl<S: Simd, E: Plain> Rows<S> for E {
         unsafe {
             let mut acc = [[S::splat(0.0); M]; R];
             let body = k - k % S::LANES;
-            accumulate::<S, E, R, M>(&mut acc, rows, body, x, x_stride);
+            accumulate::<S, E, R, M>(&mut acc, rows, ahead, body, x, x_stride);
             let mut out = sums::<S, R, M>(&acc);
             for c in body..k {
                 for r in 0..R {
@@ -134,7 +130,7 @@ impl<S: Simd, E: Plain> Rows<S> for E {
     }
 }
 
-/// Adds products of `k` elements, whole vectors.
+/// Adds products of `k` elements, whole vectors. The bytes `ahead` of each row are asked for.
 ///
 /// # Safety
 /// As `Rows::dot`.
@@ -142,6 +138,7 @@ impl<S: Simd, E: Plain> Rows<S> for E {
 pub(super) unsafe fn accumulate<S: Simd, E: Plain, const R: usize, const M: usize>(
     acc: &mut [[S::F; M]; R],
     rows: [*const u8; R],
+    ahead: Option<usize>,
     k: usize,
     x: *const f32,
     x_stride: usize,
@@ -149,6 +146,10 @@ pub(super) unsafe fn accumulate<S: Simd, E: Plain, const R: usize, const M: usiz
     let mut c = 0;
     while c < k {
         for r in 0..R {
+            let line = c * E::BYTES % LINE == 0;
+            if let Some(ahead) = ahead.filter(|_| line) {
+                prefetch(rows[r].wrapping_add(c * E::BYTES + ahead), 1);
+            }
             // SAFETY: c + LANES is at most k.
             unsafe {
                 let w = E::load::<S>(rows[r].add(c * E::BYTES));

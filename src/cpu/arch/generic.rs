@@ -23,7 +23,8 @@ pub(super) unsafe fn product<S: Simd, W: Rows<S>, const R: usize, const M: usize
             std::array::from_fn(|r| unsafe { t.w.add((row + r) * t.row_bytes) });
         // SAFETY: the caller's contract.
         unsafe {
-            let sums = W::dot::<R, M>(rows, R * t.row_bytes, t.k, t.x, t.x_stride);
+            let ahead = t.far.then_some(R * t.row_bytes);
+            let sums = W::dot::<R, M>(rows, ahead, t.k, t.x, t.x_stride);
             for r in 0..R {
                 for i in 0..M {
                     *t.y.add(i * t.y_stride + row + r) = sums[r][i];
@@ -74,7 +75,7 @@ pub(super) unsafe fn staged<S: Simd, const R: usize, const M: usize>(
                     (packing.decode)(p, stage[r].as_mut_ptr(), len);
                 }
                 let rows = std::array::from_fn(|r| stage[r].as_ptr().cast());
-                accumulate::<S, F32, R, M>(&mut acc, rows, len, t.x.add(at), t.x_stride);
+                accumulate::<S, F32, R, M>(&mut acc, rows, None, len, t.x.add(at), t.x_stride);
             }
         }
         // SAFETY: the caller's contract.
@@ -101,6 +102,13 @@ pub(super) unsafe fn weighted<S: Simd, E: Plain, const M: usize>(task: &Weighted
     // SAFETY: columns stay below cols, s below len.
     unsafe {
         let mut c = 0;
+        // Sums in flight enough to hide the latency of an addition, if registers hold them.
+        if (M + 1) * 4 < S::REGISTERS {
+            while c + 4 * S::LANES <= t.cols {
+                columns::<S, E, M, 4>(&t, c);
+                c += 4 * S::LANES;
+            }
+        }
         while c + 2 * S::LANES <= t.cols {
             columns::<S, E, M, 2>(&t, c);
             c += 2 * S::LANES;

@@ -35,6 +35,8 @@ pub(super) trait Simd {
     const LANES: usize;
     /// Floats.
     type F: Copy;
+    /// Vectors that registers hold.
+    const REGISTERS: usize;
     unsafe fn splat(v: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
     unsafe fn store(p: *mut f32, v: Self::F);
@@ -44,6 +46,14 @@ pub(super) trait Simd {
     /// The larger one; `b` where `a` is NaN.
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sum(v: Self::F) -> f32;
+    /// The sums of many, each with the bits of [`Simd::sum`]; `out` is as long as `v`.
+    #[inline(always)]
+    unsafe fn sums(v: &[Self::F], out: &mut [f32]) {
+        for (v, out) in v.iter().zip(out) {
+            // SAFETY: the contract of this function.
+            *out = unsafe { Self::sum(*v) };
+        }
+    }
     /// `LANES` halves.
     unsafe fn load_f16(p: *const u8) -> Self::F;
     /// `LANES` upper halves of floats.
@@ -65,6 +75,8 @@ pub(super) struct Product {
     pub(super) x_stride: usize,
     pub(super) y: *mut f32,
     pub(super) y_stride: usize,
+    /// Whether weights come from memory, and are asked for before they are read.
+    pub(super) far: bool,
 }
 
 /// `out[i * out_stride + c] += sum over s of p[i * p_stride + s] * v[s][c]`, for `c < cols`,
@@ -202,7 +214,7 @@ pub(super) fn choose() -> &'static Arch {
 macro_rules! instantiate {
     (
         $name:literal, $simd:ty, $blocks:ident, $one:ident, [$(#[$feature:meta])*],
-        [$r1:literal, $r2:literal, $r4:literal, $r8:literal]
+        [$p1:literal, $r1:literal, $r2:literal, $r4:literal, $r8:literal]
     ) => {
         use crate::cpu::arch::{Arch, Normalise, Product, Simd, Weighted, formats, generic};
 
@@ -215,7 +227,10 @@ macro_rules! instantiate {
         {
             // SAFETY: see above.
             unsafe {
-                let done = generic::product::<$simd, W, R, M>(task, 0);
+                let mut done = generic::product::<$simd, W, R, M>(task, 0);
+                if R > 4 {
+                    done = generic::product::<$simd, W, 4, M>(task, done);
+                }
                 generic::product::<$simd, W, 1, M>(task, done);
             }
         }
@@ -301,9 +316,9 @@ macro_rules! instantiate {
         pub(in crate::cpu) static ARCH: Arch = Arch {
             name: $name,
             products: [
-                super::instantiate!(@plain formats::F32, $r1, $r2, $r4, $r8),
-                super::instantiate!(@plain formats::F16, $r1, $r2, $r4, $r8),
-                super::instantiate!(@plain formats::Bf16, $r1, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::F32, $p1, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::F16, $p1, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::Bf16, $p1, $r2, $r4, $r8),
                 super::instantiate!(@blocks formats::Q4_0, $r1, $r2, $r4, $r8),
                 super::instantiate!(@blocks formats::Q4_1, $r1, $r2, $r4, $r8),
                 super::instantiate!(@blocks formats::Q5_0, $r1, $r2, $r4, $r8),
@@ -322,9 +337,9 @@ macro_rules! instantiate {
                 super::instantiate!(@blocks formats::I2S, $r1, $r2, $r4, $r8),
             ],
             alike: [
-                plain::<formats::F32, $r1, 1>,
-                plain::<formats::F16, $r1, 1>,
-                plain::<formats::Bf16, $r1, 1>,
+                plain::<formats::F32, $p1, 1>,
+                plain::<formats::F16, $p1, 1>,
+                plain::<formats::Bf16, $p1, 1>,
                 memory::<formats::Q4_0, $r2, 1>,
                 memory::<formats::Q4_1, $r2, 1>,
                 memory::<formats::Q5_0, $r2, 1>,

@@ -9,6 +9,7 @@ pub(super) struct Neon;
 
 impl Simd for Neon {
     const LANES: usize = 4;
+    const REGISTERS: usize = 32;
     type F = float32x4_t;
     #[inline(always)]
     unsafe fn splat(v: f32) -> Self::F {
@@ -145,5 +146,5 @@ super::instantiate!(
     Blocks,
     registers,
     [#[target_feature(enable = "neon")]],
-    [4, 4, 4, 2]
+    [4, 4, 4, 4, 2]
 );

@@ -14,6 +14,7 @@ macro_rules! each {
 
 impl Simd for Scalar {
     const LANES: usize = 8;
+    const REGISTERS: usize = 4;
     type F = [f32; 8];
     #[inline(always)]
     unsafe fn splat(v: f32) -> [f32; 8] {
@@ -64,4 +65,4 @@ impl Simd for Scalar {
     }
 }
 
-super::instantiate!("scalar", Scalar, Decoded, memory, [], [2, 2, 1, 1]);
+super::instantiate!("scalar", Scalar, Decoded, memory, [], [2, 2, 2, 1, 1]);

@@ -89,8 +89,17 @@ fn one_row_alone_adds_as_rows_together_do() {
                 };
                 let x = x[i * k..].as_ptr();
                 let y_at = y.as_mut_ptr();
-                let task =
-                    Product { w, row_bytes, rows, k, x, x_stride: k, y: y_at, y_stride: rows };
+                let task = Product {
+                    w,
+                    row_bytes,
+                    rows,
+                    k,
+                    x,
+                    x_stride: k,
+                    y: y_at,
+                    y_stride: rows,
+                    far: true,
+                };
                 // SAFETY: everything is as large as the task says.
                 unsafe { product(&task) };
                 y.into_iter().map(f32::to_bits).collect::<Vec<u32>>()

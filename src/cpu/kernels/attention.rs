@@ -408,6 +408,7 @@ impl<'a> Attention<'a> {
                 x_stride,
                 y: scores[i * KEYS..].as_mut_ptr(),
                 y_stride: KEYS,
+                far: false, // `ask` did
             };
             // SAFETY: k holds the rows of the block, q the rows of the tile, and scores have a
             // row of KEYS for each.

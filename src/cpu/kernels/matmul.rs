@@ -174,6 +174,7 @@ fn in_order(arch: &Arch, [m, n, k]: [usize; 3], a: &Matrix<'_>, b: &Matrix<'_>, 
                     x_stride,
                     y: y[i * n + j..].as_mut_ptr(),
                     y_stride: n,
+                    far: false,
                 };
                 // SAFETY: the columns hold `count` rows of k floats, x those from i on, by the asserts, and y the
                 // products, which are this call's.

@@ -182,7 +182,7 @@ impl Rows<'_> {
         match *self {
             Rows::Floats(x, x_stride) => {
                 let x = x.as_ptr().wrapping_add(i * x_stride);
-                let task = Product { w, row_bytes, rows, k, x, x_stride, y, y_stride };
+                let task = Product { w, row_bytes, rows, k, x, x_stride, y, y_stride, far: true };
                 let arch = call.context.arch;
                 let product = match call.in_order && WIDTHS[width] == 1 {
                     true => arch.alike[format],
