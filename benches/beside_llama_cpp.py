@@ -3,10 +3,11 @@
 
     pip install llama-cpp-python==0.3.36
     cargo build --release
-    python3 benches/beside_llama_cpp.py target/release/warploom model.gguf [--threads 2] [--rounds 5]
+    python3 benches/beside_llama_cpp.py target/release/warploom model.gguf [--threads 2] [--rounds 5] [--record NAME]
 
 Both read a prompt of 512 tokens and then write 128 greedy tokens. llama.cpp is called through its C functions, one
 `llama_decode` a token and its greedy sampler, as `llama-bench` does it; warploom by `warploom bench --device cpu`.
+With --record the figures go to benches/measured.json as those of the model of this name.
 """
 
 import argparse
@@ -15,6 +16,8 @@ import json
 import statistics
 import subprocess
 import time
+
+import record
 
 PROMPT, WRITTEN = 512, 128
 
@@ -62,7 +65,7 @@ def warploom(command, path, threads, mode):
     words = [command, "bench", "-m", path, "-d", "cpu", "--threads", str(threads), "--compute", mode, "--json"]
     words += ["--prompt-tokens", str(PROMPT), "--tokens", str(WRITTEN), "--context", str(PROMPT + WRITTEN)]
     out = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    return out["prefill"]["tokens_per_second"], out["decode"]["tokens_per_second"]
+    return out["device"]["name"], (out["prefill"]["tokens_per_second"], out["decode"]["tokens_per_second"])
 
 
 def main():
@@ -71,14 +74,16 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--record", metavar="NAME", help="keep the figures, under this name of the model")
     args = parser.parse_args()
     peer = LlamaCpp(args.model, args.threads)
     peer.measure()
     seen = {"llama.cpp": [], "warploom int8": [], "warploom f32": []}
     for _ in range(args.rounds):
         seen["llama.cpp"].append(peer.measure())
-        seen["warploom int8"].append(warploom(args.warploom, args.model, args.threads, "int8"))
-        seen["warploom f32"].append(warploom(args.warploom, args.model, args.threads, "f32"))
+        for mode in ("int8", "f32"):
+            device, rates = warploom(args.warploom, args.model, args.threads, mode)
+            seen[f"warploom {mode}"].append(rates)
     base = [statistics.median(runs) for runs in zip(*seen["llama.cpp"])]
     for name, runs in seen.items():
         for what, values, peer_rate in zip(("prefill", "decode"), zip(*runs), base):
@@ -87,6 +92,10 @@ def main():
                 f"{name:14} {what:8} {rate:8.1f} tokens/s ({min(values):.1f} to {max(values):.1f}),"
                 f" {rate / peer_rate:.2f} of llama.cpp"
             )
+            if args.record:
+                by, _, compute = name.partition(" ")
+                device_name = f"{device}, {args.threads} threads"
+                record.add([record.row(by, device_name, "cpu", args.record, compute, what, values)])
 
 
 if __name__ == "__main__":

@@ -184,6 +184,7 @@ Examples:
   warploom bench
   warploom bench --model model.gguf --prompt-tokens 1024 --tokens 256
   warploom bench --sequences 8 --prompt-tokens 64     # also 8 at once
+  warploom bench --kernels                            # where the time goes
   warploom bench --device cpu --json")]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
@@ -197,6 +198,10 @@ pub(crate) struct BenchArgs {
     /// Also time so many sequences that are decoded at once, a token of each in one run
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     pub(crate) sequences: usize,
+    /// Also time each kernel of a token and of a prompt: the share of the time, and of the bytes a
+    /// second that a copy reaches
+    #[arg(long)]
+    pub(crate) kernels: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,6 +3,8 @@
 use crate::Exit;
 use crate::args::BenchArgs;
 use crate::engine::{Loaded, Measured};
+use crate::explain;
+use crate::explain_args::Phase;
 use crate::notes::{Progress, tell};
 use crate::{interrupt, units};
 use serde_json::{Value, json};
@@ -11,6 +13,10 @@ use warploom::provider::{DeviceKind, DeviceProfile};
 
 /// Tokens of prompt and text unless the command line says otherwise.
 const DEFAULT: (usize, usize) = (512, 128);
+/// What `--kernels` times.
+const PHASES: [(&str, Phase); 2] = [("prefill", Phase::Prefill), ("decode", Phase::Decode)];
+/// Runs of each.
+const RUNS: usize = 20;
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
@@ -30,11 +36,26 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         compute_mode: loaded.compute_mode().to_owned(),
         profile: loaded.profile().clone(),
     };
+    // The weights go before they are loaded again.
+    drop(loaded);
+    let phases = if args.kernels { &PHASES[..] } else { &[] };
+    let kernels = phases
+        .iter()
+        .map(|(name, phase)| Ok((*name, explain::measured(&args.place, *phase, RUNS)?)))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{:#}", report(&subject, &measured))?;
+        let mut report = report(&subject, &measured);
+        for (name, kernels) in kernels {
+            report[name]["kernels"] = serde_json::to_value(kernels.engines)?;
+        }
+        writeln!(out, "{report:#}")?;
     } else {
         write!(out, "{}", table(&subject, &measured))?;
+        for (name, kernels) in kernels {
+            let class = &kernels.class;
+            write!(out, "\nkernels of {name}, {class}:\n{}", kernels.engines_text())?;
+        }
     }
     Ok(Exit::Done)
 }

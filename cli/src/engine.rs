@@ -4,7 +4,7 @@ use crate::args::Place;
 use crate::clocked::Clocked;
 use crate::download;
 use crate::explain;
-use crate::explain_args::ExplainArgs;
+use crate::explain_args::Phase;
 use crate::notes::tell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -415,27 +415,28 @@ pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DevicePro
 
 /// Runs a plan on the device and times it: over the model's weights where it is the plan of one,
 /// else over zeros.
-pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysis> {
-    let runtime = Arc::new(open_runtime(&args.place)?);
+pub(crate) fn analyze(
+    place: &Place,
+    phase: Option<Phase>,
+    runs: usize,
+    plan: &Plan,
+) -> anyhow::Result<Analysis> {
+    let runtime = Arc::new(open_runtime(place)?);
     tell(&runtime.startup_line());
-    let model = match (&args.plan, &args.graph_file, &args.place.model) {
-        (None, None, _) | (Some(_), None, Some(_)) => Some(open_model(&args.place)?),
-        _ => None,
-    };
     let (mut session, mut zeros);
     let mut each = None;
-    let resident = match model {
-        Some(model) => {
-            let context = explain::context(args, model.config().context);
+    let resident = match phase {
+        Some(phase) => {
+            let model = open_model(place)?;
             let options = SessionOptions {
-                context: Some(context),
-                compute: args.place.compute,
-                cache: args.place.cache,
-                deterministic: args.place.deterministic,
-                sequences: Some(explain::sequences(args.phase).1),
+                context: Some(explain::context(place, model.config().context)),
+                compute: place.compute,
+                cache: place.cache,
+                deterministic: place.deterministic,
+                sequences: Some(explain::sequences(phase).1),
             };
             session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
-            if explain::sequences(args.phase).0 == Run::Each {
+            if explain::sequences(phase).0 == Run::Each {
                 each = Some(session.inputs_of_full_sequences());
             }
             session.resident()
@@ -455,7 +456,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
         Some(inputs) => inputs,
         None => inputs.collect::<anyhow::Result<_>>()?,
     };
-    let options = AnalyzeOptions { runs: args.runs, ..AnalyzeOptions::default() };
+    let options = AnalyzeOptions { runs, ..AnalyzeOptions::default() };
     Ok(block_on(runtime.analyze(plan, resident, &symbols, &inputs, &options))?)
 }
 

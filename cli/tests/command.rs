@@ -50,6 +50,7 @@ fn explain_tells_plans_of_models_and_files() {
     let measured = warploom(&args);
     assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
     assert!(text(&measured.stdout).contains("2 runs on cpu:0"));
+    assert!(text(&measured.stdout).contains("by engine:"));
     let events: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
     assert!(events["traceEvents"].as_array().unwrap().len() > 20);
@@ -65,6 +66,24 @@ fn explain_tells_plans_of_models_and_files() {
         warploom(&["explain", "--profile", "lavapipe", "--graph", "dot", "--after", "simplify"]);
     assert!(text(&dot.stdout).starts_with("digraph"));
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn bench_tells_where_the_time_goes() {
+    let args = ["bench", "-d", "cpu", "-c", "96", "-p", "65", "-n", "4", "--kernels", "--json"];
+    let run = warploom(&args);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let object: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    for (phase, attention) in [("prefill", "attn_prefill"), ("decode", "attn_decode")] {
+        assert!(object[phase]["tokens_per_second"].as_f64().unwrap() > 0.0);
+        let kernels = object[phase]["kernels"].as_array().unwrap();
+        let shares: f64 = kernels.iter().map(|kernel| kernel["share"].as_f64().unwrap()).sum();
+        assert!((shares - 1.0).abs() < 1e-9, "{phase}: {shares}");
+        let named =
+            |kernel: &serde_json::Value| kernel["engine"].as_str().unwrap().contains(attention);
+        let attention = kernels.iter().find(|kernel| named(kernel)).unwrap();
+        assert!(attention["bytes_per_s"].as_f64().unwrap() > 0.0, "{attention}");
+    }
 }
 
 #[test]

@@ -41,7 +41,8 @@ pub use bindings::Bindings;
 pub use candidates::{Candidates, Offer, candidates};
 pub use draft::{Draft, NodeChoice};
 pub use explain::{
-    ArenaBuffer, Memory, Placed, Report, StepMeasure, StepReport, Target, TextOptions, Totals,
+    ArenaBuffer, EngineReport, Memory, Placed, Report, StepMeasure, StepReport, Target,
+    TextOptions, Totals,
 };
 pub use partition::{Action, PartitionedPlan, Passed, Placement, Segment};
 pub use pattern::merged_weights;

@@ -58,6 +58,9 @@ fn every_step_is_timed_on_every_device() {
         let json = report.json();
         assert_eq!(json["analysis"]["runs"], RUNS);
         assert!(json["steps"][1]["measured"]["median"].is_number(), "{label}");
+        let steps = |engine: &serde_json::Value| engine["steps"].as_u64().unwrap() as usize;
+        let by_engine: usize = json["engines"].as_array().unwrap().iter().map(steps).sum();
+        assert_eq!(by_engine, plan.steps.len(), "{label}");
     }
 }
 

@@ -3,6 +3,7 @@
 //! A [`Report`] holds everything that can be said about a plan; the text and the JSON form are
 //! printings of it. What was measured joins it by [`Report::measured`].
 
+mod engines;
 mod fold;
 mod memory;
 mod text;
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+pub use engines::EngineReport;
 pub use memory::{ArenaBuffer, Memory, Placed};
 pub use text::TextOptions;
 
@@ -45,6 +47,8 @@ pub struct Report {
     pub deterministic: bool,
     /// Every kernel launch, in order.
     pub steps: Vec<StepReport>,
+    /// The same by engine, those that take the most time first.
+    pub engines: Vec<EngineReport>,
     /// What one run takes.
     pub totals: Totals,
     /// Where tensors lie.
@@ -167,6 +171,7 @@ impl Plan {
             passes: self.passes.clone(),
             deterministic: self.deterministic,
             off: PASSES.iter().map(|p| p.name.to_string()).filter(|name| !ran(name)).collect(),
+            engines: engines::of(&steps, None),
             steps,
             totals,
             memory: memory::of(self),
@@ -286,6 +291,7 @@ impl Report {
                 roof: per(bytes_per_s, analysis.bandwidth as f64),
             });
         }
+        self.engines = engines::of(&self.steps, Some(analysis.bandwidth as f64));
         self.analysis = Some(analysis);
         self
     }

@@ -26,11 +26,33 @@ impl Report {
         let _ = self.head(&mut text);
         let _ = self.table(options, &mut text);
         let _ = self.totals_text(&mut text);
+        if self.analysis.is_some() {
+            let _ = writeln!(text, "\nby engine:\n{}", self.engines_text());
+        }
         let _ = self.memory_text(options, &mut text);
         if options.why {
             let _ = self.why(&mut text);
         }
         text
+    }
+
+    /// A line for each engine, those that take the most time first.
+    pub fn engines_text(&self) -> String {
+        let of = if self.analysis.is_some() { "of copy" } else { "of roof" };
+        let heads = ["engine", "steps", "time", "share", "B/s", "flop/s", of];
+        let mut table = Table { heads: heads.to_vec(), rows: Vec::new() };
+        for engine in &self.engines {
+            table.rows.push(Ok(vec![
+                engine.engine.clone(),
+                engine.steps.to_string(),
+                seconds(engine.seconds),
+                share(engine.share),
+                count(engine.bytes_per_s),
+                count(engine.flops_per_s),
+                share(engine.roof),
+            ]));
+        }
+        table.text()
     }
 
     /// See [`Plan::outline`](crate::plan::Plan::outline).
@@ -90,14 +112,15 @@ impl Report {
             true => vec![Fold { start: 0, len: self.steps.len(), times: 1 }],
             false => fold(&keys),
         };
-        let mut table = Table::new(self.analysis.is_some());
+        let measured = self.analysis.is_some();
+        let mut table = Table::of_steps(measured);
         for Fold { start, len, times } in folds {
             if times > 1 {
                 let all = &self.steps[start..start + len * times];
                 table.note(self.repeated(all, len, times));
             }
             for step in &self.steps[start..start + len] {
-                table.step(step);
+                table.step(step, measured);
             }
             if times > 1 {
                 table.note(String::new());
@@ -239,7 +262,7 @@ fn grid(step: &StepReport) -> String {
 
 /// Aligned columns, with lines of text between the rows.
 struct Table {
-    measured: bool,
+    heads: Vec<&'static str>,
     rows: Vec<Result<Vec<String>, String>>,
 }
 
@@ -249,24 +272,21 @@ const LEFT: [&str; 5] = ["step", "engine", "grid", "kernel", "shapes"];
 const WIDEST: usize = 44;
 
 impl Table {
-    fn new(measured: bool) -> Table {
-        Table { measured, rows: Vec::new() }
-    }
-
-    fn heads(&self) -> Vec<&'static str> {
-        let measured: &[&str] = match self.measured {
+    fn of_steps(measured: bool) -> Table {
+        let measured: &[&str] = match measured {
             true => &["median", "min", "max", "B/s", "flop/s", "of copy"],
             false => &["of roof"],
         };
         let first = ["#", "step", "engine", "bytes", "flop", "estimate"];
-        [&first[..], measured, &["grid", "kernel", "shapes"]].concat()
+        let heads = [&first[..], measured, &["grid", "kernel", "shapes"]].concat();
+        Table { heads, rows: Vec::new() }
     }
 
     fn note(&mut self, line: String) {
         self.rows.push(Err(line));
     }
 
-    fn step(&mut self, step: &StepReport) {
+    fn step(&mut self, step: &StepReport, measured: bool) {
         let mut row = vec![
             step.number.to_string(),
             step.label.clone(),
@@ -275,7 +295,7 @@ impl Table {
             count(step.flops),
             seconds(step.seconds),
         ];
-        match (&step.measured, self.measured) {
+        match (&step.measured, measured) {
             (Some(m), true) => row.extend([
                 seconds(m.median),
                 seconds(m.min),
@@ -292,7 +312,7 @@ impl Table {
     }
 
     fn text(&self) -> String {
-        let heads = self.heads();
+        let heads = &self.heads;
         let width = |i: usize| {
             let cells = self.rows.iter().flatten().map(|row| row[i].chars().count());
             let widest = cells.filter(|w| *w <= WIDEST).max().unwrap_or(0);
@@ -303,7 +323,7 @@ impl Table {
             let padded: Vec<String> = cells
                 .iter()
                 .zip(&widths)
-                .zip(&heads)
+                .zip(heads)
                 .map(|((cell, width), head)| match LEFT.contains(head) {
                     true => format!("{cell:width$}"),
                     false => format!("{cell:>width$}"),
