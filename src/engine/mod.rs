@@ -230,7 +230,8 @@ pub trait Engine: Send + Sync {
     fn id(&self) -> &EngineId;
 
     /// Raised when the same query makes it launch something else: what was measured of an older
-    /// version no longer counts.
+    /// version no longer counts. What another version of this crate measured never does, so an engine of
+    /// the crate is raised between releases alone; one around another has the other's.
     fn version(&self) -> u32 {
         1
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use warploom::base::platform::BoxFuture;
-use warploom::engine::EngineId;
+use warploom::engine::{Cost, Engine, EngineId, Lowering, Query};
 use warploom::provider::{Device, DeviceProfile, OpenOptions, Provider};
 use warploom::runtime::Runtime;
 use warploom::testkit::conformance::{ConformanceProgress, Problem, Verdict};
@@ -66,6 +66,47 @@ fn every_fault_of_an_engine_is_found() {
         let (row, _) = device.failures().next().unwrap_or_else(|| panic!("{fault:?} passed"));
         assert_eq!(row.engine.as_ref().unwrap().as_str(), "faulty.catalogue.norm_rms");
         assert!(report.wrong()[0].contains("faulty.catalogue.norm_rms forced"), "{report}");
+    }
+}
+
+/// One around another says of itself what that one says: version, and order, without which deterministic mode leaves
+/// it out.
+#[test]
+fn a_faulty_engine_is_found_in_deterministic_mode_in_the_version_of_the_other() {
+    let builder = Runtime::builder().device("cpu").trusting(true).deterministic(true);
+    let runtime = builder.build().unwrap();
+    let norm = EngineId::new("catalogue.norm_rms");
+    let inner = runtime.registry().get(&norm).unwrap().clone();
+    let broken = FaultyEngine::new(inner.clone(), EngineFault::WrongElement);
+    let report = small().engine(Arc::new(broken)).only("rms_norm/2x").run(&runtime).unwrap();
+    assert_eq!(report.devices[0].engines[0].cases, 2, "{report}");
+    assert!(report.devices[0].failures().count() > 1, "{report}");
+    let later = FaultyEngine::new(Arc::new(Later(inner)), EngineFault::WrongElement);
+    assert_eq!((later.version(), later.id().as_str()), (7, "faulty.catalogue.norm_rms"));
+}
+
+/// Version 7 of an engine.
+struct Later(Arc<dyn Engine>);
+
+impl Engine for Later {
+    fn id(&self) -> &EngineId {
+        self.0.id()
+    }
+
+    fn version(&self) -> u32 {
+        7
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        self.0.applies(query)
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        self.0.cost(query)
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        self.0.lower(query, out)
     }
 }
 
