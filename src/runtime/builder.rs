@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::findings::doctor_by_env;
 use super::select::{Providers, providers};
 use super::tune::Tuning;
 use super::{Detection, KnownWrong, Runtime, Sync, TuneCache, TuneMode, bad_var};
@@ -16,14 +17,17 @@ use crate::error::Result;
 use crate::kernel::pack::Pack;
 use crate::provider::{OpenOptions, Provider};
 
-/// How to open a [`Runtime`]. What is not set comes from the environment, then from defaults.
+/// How to open a [`Runtime`]. What is not set comes from the environment, then from defaults; a variable is
+/// not looked at where its setting is made here, whatever that is.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeBuilder {
     device: Option<String>,
-    options: OpenOptions,
+    memory_budget: Option<Option<u64>>,
+    threads: Option<Option<usize>>,
+    floor: bool,
     sync: Option<Sync>,
     deterministic: Option<bool>,
-    trusting: bool,
+    trusting: Option<bool>,
     tune: Option<TuneMode>,
     tune_cache: Option<TuneCache>,
     tune_files: Vec<PathBuf>,
@@ -49,21 +53,22 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Bytes of device memory that may be used; `None` for what there is.
+    /// Bytes of device memory that may be used; `None` for what there is, whatever
+    /// `WARPLOOM_MEMORY_BUDGET` says.
     pub fn memory_budget(mut self, bytes: Option<u64>) -> RuntimeBuilder {
-        self.options.memory_budget = bytes;
+        self.memory_budget = Some(bytes);
         self
     }
 
-    /// Threads of the CPU provider; `None` for one a core.
+    /// Threads of the CPU provider; `None` for one a core, whatever `WARPLOOM_THREADS` says.
     pub fn threads(mut self, threads: Option<usize>) -> RuntimeBuilder {
-        self.options.threads = threads;
+        self.threads = Some(threads);
         self
     }
 
     /// Opens the device with WebGPU's guaranteed limits and no optional feature.
     pub fn floor(mut self, floor: bool) -> RuntimeBuilder {
-        self.options.floor = floor;
+        self.floor = floor;
         self
     }
 
@@ -80,9 +85,9 @@ impl RuntimeBuilder {
     }
 
     /// Whether plans take every engine, also those that errata or examinations say are wrong on
-    /// this device: for examining them.
+    /// this device: for examining them. `WARPLOOM_DOCTOR=off` is `true`.
     pub fn trusting(mut self, trusting: bool) -> RuntimeBuilder {
-        self.trusting = trusting;
+        self.trusting = Some(trusting);
         self
     }
 
@@ -184,45 +189,70 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// As `build`.
-    pub async fn build_async(mut self) -> Result<Runtime> {
-        if self.options.memory_budget.is_none()
-            && let Some(text) = config::var(&config::MEMORY_BUDGET)
-        {
-            let bytes = config::parse_bytes(&text);
-            let bytes = bytes.ok_or_else(|| bad_var(&config::MEMORY_BUDGET, &text))?;
-            self.options.memory_budget = Some(bytes);
-        }
-        if self.options.threads.is_none()
-            && let Some(text) = config::var(&config::THREADS)
-        {
-            let threads = text.parse().ok().filter(|threads| *threads > 0);
-            self.options.threads = Some(threads.ok_or_else(|| bad_var(&config::THREADS, &text))?);
-        }
-        let sync = match (self.sync, config::var(&config::SYNC).as_deref()) {
-            (Some(sync), _) => sync,
-            (None, None | Some("lazy")) => Sync::Lazy,
-            (None, Some("eager")) => Sync::Eager,
-            (None, Some(other)) => return Err(bad_var(&config::SYNC, other)),
+    pub async fn build_async(self) -> Result<Runtime> {
+        let options = OpenOptions {
+            floor: self.floor,
+            memory_budget: self.memory_budget.map_or_else(memory_budget_by_env, Ok)?,
+            threads: self.threads.map_or_else(threads_by_env, Ok)?,
         };
+        let budget = options.memory_budget;
+        let sync = self.sync.map_or_else(sync_by_env, Ok)?;
+        let deterministic = self.deterministic.map_or_else(deterministic_by_env, Ok)?;
+        let doctor = self.trusting.map_or_else(doctor_by_env, |trusting| Ok(!trusting))?;
         let providers = providers(&self.providers)?;
         let mut detection = Detection::among(&providers, &self.requested()).await?;
-        let device = detection.open(&providers, self.options.clone()).await?;
+        let device = detection.open(&providers, options).await?;
         tracing::info!("{}", detection.startup_line());
-        let tuning = Tuning::chosen(
-            device.profile(),
-            self.tune,
-            self.tune_cache.take(),
-            std::mem::take(&mut self.tune_files),
-        )?;
-        let mut runtime = Runtime::tuned_by(tuning, device, sync, self.options.memory_budget)?;
+        let profile = device.profile();
+        let tuning = Tuning::chosen(profile, self.tune, self.tune_cache, self.tune_files)?;
+        let known_wrong = KnownWrong::on(profile, doctor);
+        let decided = Decided { tuning, sync, budget, deterministic, known_wrong };
+        let mut runtime = Runtime::decided(device, decided)?;
         runtime.detection = detection;
-        runtime.deterministic = self.deterministic.unwrap_or(runtime.deterministic);
         for engine in self.engines.0 {
             runtime.registry.add(engine)?;
         }
-        if self.trusting {
-            runtime.known_wrong = KnownWrong::default();
-        }
         Ok(runtime)
+    }
+}
+
+/// What a runtime is made with besides its device.
+pub(super) struct Decided {
+    pub(super) tuning: Tuning,
+    pub(super) sync: Sync,
+    pub(super) budget: Option<u64>,
+    pub(super) deterministic: bool,
+    pub(super) known_wrong: KnownWrong,
+}
+
+/// Whether `WARPLOOM_DETERMINISTIC` asks for plans that are deterministic ones.
+///
+/// # Errors
+/// Invalid, where it is neither 0 nor 1.
+pub fn deterministic_by_env() -> Result<bool> {
+    match config::var(&config::DETERMINISTIC).as_deref() {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(bad_var(&config::DETERMINISTIC, other)),
+    }
+}
+
+fn memory_budget_by_env() -> Result<Option<u64>> {
+    let Some(text) = config::var(&config::MEMORY_BUDGET) else { return Ok(None) };
+    let bytes = config::parse_bytes(&text);
+    bytes.map(Some).ok_or_else(|| bad_var(&config::MEMORY_BUDGET, &text))
+}
+
+fn threads_by_env() -> Result<Option<usize>> {
+    let Some(text) = config::var(&config::THREADS) else { return Ok(None) };
+    let threads = text.parse().ok().filter(|threads| *threads > 0);
+    threads.map(Some).ok_or_else(|| bad_var(&config::THREADS, &text))
+}
+
+fn sync_by_env() -> Result<Sync> {
+    match config::var(&config::SYNC).as_deref() {
+        None | Some("lazy") => Ok(Sync::Lazy),
+        Some("eager") => Ok(Sync::Eager),
+        Some(other) => Err(bad_var(&config::SYNC, other)),
     }
 }

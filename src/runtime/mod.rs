@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 pub use analyze::AnalyzeOptions;
 pub use batcher::{Batcher, Keep, Pending, Receipt};
-pub use builder::RuntimeBuilder;
+pub use builder::{RuntimeBuilder, deterministic_by_env};
 pub use findings::{Findings, Notebook, WrongEngine, known_wrong_on};
 pub use instance::{Instance, Outputs, Workspace};
 pub use partitioned::{PartitionedInstance, Transfers, run_partitioned};
@@ -38,6 +38,8 @@ pub use tune::{
     TuneReport, TuneResult, TunedTask, UnmeasuredTask, tuned_on,
 };
 
+use builder::Decided;
+use findings::doctor_by_env;
 use tune::Tuning;
 
 use crate::config;
@@ -49,7 +51,7 @@ use crate::error::{Error, Result};
 use crate::kernel::pack::Pack;
 use crate::memory::Pool;
 use crate::plan::Options;
-use crate::provider::Device;
+use crate::provider::{Device, DeviceProfile};
 
 /// An open device with what is shared by all that runs on it.
 pub struct Runtime {
@@ -76,6 +78,19 @@ struct KnownWrong {
     ignored: Option<String>,
     /// Whether the errata hold.
     errata: bool,
+}
+
+impl KnownWrong {
+    /// What is kept about a device and what the errata say of it, or nothing.
+    fn on(profile: &DeviceProfile, doctor: bool) -> KnownWrong {
+        match doctor {
+            true => {
+                let (found, ignored) = findings::remembered(profile);
+                KnownWrong { found, ignored, errata: true }
+            }
+            false => KnownWrong::default(),
+        }
+    }
 }
 
 /// When the host waits.
@@ -108,15 +123,13 @@ impl Runtime {
     /// Invalid, for an environment variable that cannot be read or an engine that is not there.
     pub fn on(device: Arc<dyn Device>, sync: Sync, budget: Option<u64>) -> Result<Runtime> {
         let tuning = Tuning::chosen(device.profile(), None, None, Vec::new())?;
-        Runtime::tuned_by(tuning, device, sync, budget)
+        let deterministic = deterministic_by_env()?;
+        let known_wrong = KnownWrong::on(device.profile(), doctor_by_env()?);
+        Runtime::decided(device, Decided { tuning, sync, budget, deterministic, known_wrong })
     }
 
-    fn tuned_by(
-        tuning: Tuning,
-        device: Arc<dyn Device>,
-        sync: Sync,
-        budget: Option<u64>,
-    ) -> Result<Runtime> {
+    fn decided(device: Arc<dyn Device>, decided: Decided) -> Result<Runtime> {
+        let Decided { tuning, sync, budget, deterministic, known_wrong } = decided;
         let (mut preferred, mut blocked) = (Vec::new(), Vec::new());
         // Whether they exist is asked when a plan is made: engines can be added until then.
         for name in config::var(&config::ENGINE).iter().flat_map(|list| list.split(',')) {
@@ -135,11 +148,8 @@ impl Runtime {
                 .filter(|n| *n > 0)
                 .ok_or_else(|| bad_var(&config::DISPATCHES_PER_SUBMIT, &text))?,
         };
-        let deterministic = deterministic_by_env()?;
-        let (found, ignored) = findings::remembered(device.profile())?;
-        let errata = config::var(&config::DOCTOR).as_deref() != Some("off");
         Ok(Runtime {
-            known_wrong: KnownWrong { found, ignored, errata },
+            known_wrong,
             detection: Detection::given(device.profile()),
             pool: Pool::new(device.clone(), budget),
             batcher: Arc::new(Batcher::new(device.clone(), threshold)),
@@ -282,18 +292,6 @@ impl Drop for Runtime {
         if let Err(error) = self.batcher.flush_all() {
             tracing::error!("work recorded last was not submitted: {error}");
         }
-    }
-}
-
-/// Whether `WARPLOOM_DETERMINISTIC` asks for plans that are deterministic ones.
-///
-/// # Errors
-/// Invalid, where it is neither 0 nor 1.
-pub fn deterministic_by_env() -> Result<bool> {
-    match config::var(&config::DETERMINISTIC).as_deref() {
-        None | Some("0") => Ok(false),
-        Some("1") => Ok(true),
-        Some(other) => Err(bad_var(&config::DETERMINISTIC, other)),
     }
 }
 

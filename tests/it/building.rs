@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use warploom::base::platform::{BoxFuture, ready};
 use warploom::provider::{Device, DeviceKind, DeviceProfile, OpenOptions, Provider};
-use warploom::runtime::RuntimeBuilder;
+use warploom::runtime::{RuntimeBuilder, Sync, TuneMode};
 use warploom::{Error, Result, Runtime, Tensor};
 
 use crate::interpret_device::Checked;
@@ -183,4 +183,52 @@ fn its_devices_are_asked_for_by_the_environment() {
     assert_eq!(selected(named().device("auto")), "mine:0", "the builder wins");
     let error = refused(Runtime::builder());
     assert!(error.contains("no device \"mine:1\""), "{error}");
+}
+
+/// The variables whose settings a builder has, but for the device's.
+const VARIABLES: [&str; 6] = [
+    "WARPLOOM_MEMORY_BUDGET",
+    "WARPLOOM_THREADS",
+    "WARPLOOM_SYNC",
+    "WARPLOOM_DETERMINISTIC",
+    "WARPLOOM_DOCTOR",
+    "WARPLOOM_TUNE",
+];
+
+/// A builder with every one of these settings but the one of this variable.
+fn all_but(name: &str) -> RuntimeBuilder {
+    type Set = fn(RuntimeBuilder) -> RuntimeBuilder;
+    let settings: [Set; 6] = [
+        |b| b.memory_budget(None),
+        |b| b.threads(None),
+        |b| b.sync(Sync::Lazy),
+        |b| b.deterministic(false),
+        |b| b.trusting(true),
+        |b| b.tune(TuneMode::Off),
+    ];
+    let others = VARIABLES.into_iter().zip(settings).filter(|(other, _)| *other != name);
+    others.fold(Runtime::builder().device("cpu"), |builder, (_, set)| set(builder))
+}
+
+/// What is set is not looked up: neither what a variable says nor that it says nonsense.
+#[test]
+fn the_builder_wins_over_the_environment() {
+    let test = "the_builder_wins_over_the_environment";
+    if !is_child(test) {
+        for value in ["nonsense", "1", "eager", "search"] {
+            in_child(test, &VARIABLES.map(|name| (name, value)));
+        }
+        return;
+    }
+    let runtime = all_but("").build().unwrap();
+    assert_eq!((runtime.sync(), runtime.deterministic()), (Sync::Lazy, false));
+    assert_eq!((runtime.pool().budget(), runtime.known_wrong().len()), (None, 0));
+    let given = all_but("").memory_budget(Some(1 << 20)).deterministic(true).build().unwrap();
+    assert_eq!((given.pool().budget(), given.deterministic()), (Some(1 << 20), true));
+    if std::env::var(VARIABLES[0]).is_ok_and(|value| value == "nonsense") {
+        for name in VARIABLES {
+            let error = refused(all_but(name));
+            assert!(error.contains(&format!("{name}=\"nonsense\" is not valid")), "{error}");
+        }
+    }
 }
