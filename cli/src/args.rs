@@ -15,6 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use warploom::base::DType;
 use warploom::llm::sampler::Sampling;
+use warploom::runtime::RuntimeBuilder;
 
 /// Run language models on any GPU or on the CPU, and look at devices.
 #[derive(Debug, Parser)]
@@ -121,6 +122,22 @@ pub(crate) struct Place {
     /// Bytes of device memory that may be used, with K, M or G (default: what there is)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory_budget: Option<u64>,
+}
+
+impl Place {
+    /// Sets what is given; the environment decides the rest.
+    pub(crate) fn set(&self, mut builder: RuntimeBuilder) -> RuntimeBuilder {
+        if self.threads.is_some() {
+            builder = builder.threads(self.threads);
+        }
+        if self.memory_budget.is_some() {
+            builder = builder.memory_budget(self.memory_budget);
+        }
+        match &self.device {
+            Some(device) => builder.device(device),
+            None => builder,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

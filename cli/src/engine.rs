@@ -473,11 +473,7 @@ fn full(plan: &Plan) -> SymbolValues {
 }
 
 fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {
-    let mut builder = Runtime::builder().threads(place.threads).memory_budget(place.memory_budget);
-    if let Some(device) = &place.device {
-        builder = builder.device(device);
-    }
-    // Without the option the environment decides.
+    let mut builder = place.set(Runtime::builder());
     if place.deterministic {
         builder = builder.deterministic(true);
     }

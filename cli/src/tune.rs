@@ -32,11 +32,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     let model = open_model(&place)?;
     // What is known counts here, whatever WARPLOOM_TUNE says of plans.
     let builder = Runtime::builder().tune(TuneMode::Cached);
-    let mut builder = builder.threads(place.threads).memory_budget(place.memory_budget);
-    if let Some(device) = &place.device {
-        builder = builder.device(device);
-    }
-    let runtime = builder.build()?;
+    let runtime = place.set(builder).build()?;
     if !args.json {
         tell(&runtime.startup_line());
     }

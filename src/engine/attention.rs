@@ -71,6 +71,7 @@ impl Engine for Attention {
             return Err("the device has no subgroups".into());
         }
         reads(query)?;
+        groups_fit(query, if self.prefill { PREFILL_TOKENS } else { 1 })?;
         let head = query.operands.first().and_then(|q| q.shape.dims().last()?.as_const());
         match head {
             Some(size) if (1..=i64::from(MAX_HEAD_DIM)).contains(&size) => Ok(()),
@@ -189,6 +190,24 @@ pub(super) fn reads(query: &Query) -> Result<(), String> {
             other => Err(format!("keys and values of {other}")),
         },
         _ => Err("queries that are not f32, or keys and values of two types".into()),
+    }
+}
+
+/// Whether a launch has the workgroups for every head along one axis, and for all tokens, so many in each, along
+/// another.
+///
+/// # Errors
+/// The reason where it has not.
+pub(super) fn groups_fit(query: &Query, tokens: u32) -> Result<(), String> {
+    let [q, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
+    let size = |axis: usize| query.upper(&q.shape[axis]).map_err(|e| e.to_string());
+    let most = query.profile.max_workgroups_per_dim;
+    let groups = [("tokens", size(0)?.div_ceil(u64::from(tokens))), ("heads", size(1)?)];
+    match groups.iter().find(|(_, groups)| *groups > u64::from(most)) {
+        Some((what, groups)) => {
+            Err(format!("{groups} workgroups along its {what}, the device has {most}"))
+        }
+        None => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@
 //! number of slices is fixed when planning, from the device and the most keys there can be; how
 //! long they are is known at each run, and slices that a short past leaves empty end at once.
 
-use super::attention::{FEW_TOKENS, Place, in_quads, operands, reads, spans, units};
+use super::attention::{FEW_TOKENS, Place, groups_fit, in_quads, operands, reads, spans, units};
 use super::knobs::Knob;
 use super::lowering::{Call, Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
@@ -96,6 +96,7 @@ impl Engine for SplitAttention {
             return Err("the device spreads keys its own way".into());
         }
         reads(query)?;
+        groups_fit(query, 1)?;
         let [tokens, _, _, head_dim, _] = uppers(query).map_err(|e| e.to_string())?;
         if tokens > FEW_TOKENS && spans(query).is_none() {
             return Err(format!("{tokens} tokens, meant for {FEW_TOKENS} at most"));

@@ -103,8 +103,8 @@ fn width(class: &ShapeClass, body: &Body) -> Knob {
 
 /// A loop without knobs.
 fn plain(body: &Body, out: &mut Lowering) -> Result<()> {
-    let width = match out.profile.provider.as_str() {
-        "cpu" => 1,
+    let width = match out.profile.kind {
+        DeviceKind::Cpu => 1,
         _ => width(out.class, body).default,
     };
     body.launch(out, Schedule::Elements { width })

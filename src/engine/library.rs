@@ -204,13 +204,14 @@ impl Finish {
 /// Why work behind a product is none of a call's.
 const OTHER_WORK: &str = "a call adds a bias and takes max(x, 0), and does nothing else";
 
-/// An operand that has an element for each column.
+/// An operand that has an element for each column, and that begins at a multiple of 16 bytes: a call's algorithm is
+/// chosen for that.
 fn row_of_bias(view: &View, strides: &[Dim]) -> Result<View, String> {
     let along = matches!(strides, [a, b, c] if a.is(0) && b.is(0) && c.is(1));
     let plain = view.format == Format::F32 && view.layout.offset.is_multiple_of(4);
     match along && plain {
         true => Ok(view.clone()),
-        false => Err("a call adds a bias of f32 that has an element for each column".into()),
+        false => Err("a call adds a bias of f32 that has an element for each column, from a multiple of four on".into()),
     }
 }
 

@@ -7,7 +7,7 @@ use super::attention::units;
 use super::int8_cost::int8_operations;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
-use super::product::{filled, groups, in_one_launch, layers_fit, pieces, sizes};
+use super::product::{after_rows, filled, groups, in_one_launch, layers_fit, pieces, sizes};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
@@ -356,7 +356,7 @@ impl Engine for Linear {
             // By rows or panels, floats are added alike.
             (true, _) if self.rounding != Rounding::Inside => Ok(Order::new(rank, "by vectors")),
             (true, _) => Ok(Order::new(0, "by blocks of 32")),
-            (false, Family::MatMul) => Ok(Order::new(5, "columns in turn")),
+            (false, Family::MatMul) => after_rows(query, Order::new(5, "columns in turn")),
             (false, Family::MatVec) => {
                 let [threads, ..] = self.cut(query);
                 Order::of_workgroup(query, "matvec", threads, self.subgroup)

@@ -253,7 +253,7 @@ impl Lowering<'_> {
     /// Adds the launch of a catalogue kernel.
     ///
     /// # Errors
-    /// Unsupported, where a tensor is larger than one binding of the device.
+    /// As [`Lowering::step`].
     pub fn call(&mut self, call: Call) -> Result<()> {
         let Some((entry, _)) = catalogue::find(&call.spec.name) else {
             broken_invariant(format_args!("no kernel {} in the catalogue", call.spec.name));
@@ -303,7 +303,8 @@ impl Lowering<'_> {
     /// Adds the launch of any kernel.
     ///
     /// # Errors
-    /// Unsupported, where a tensor is larger than one binding of the device.
+    /// Unsupported, where a tensor is larger than one binding of the device, or the launch has more workgroups
+    /// along an axis than the device.
     pub fn step(
         &mut self,
         kernel: KernelSpec,
@@ -318,6 +319,16 @@ impl Lowering<'_> {
                 return Err(Error::unsupported(format!(
                     "{}: tensor {} has {bytes} bytes, one binding of {} holds {}",
                     self.label, tensor.name, self.profile.name, self.profile.max_binding_bytes
+                )));
+            }
+        }
+        let most = u64::from(self.profile.max_workgroups_per_dim);
+        for (axis, groups) in ["x", "y", "z"].iter().zip(&grid) {
+            let groups = self.class.upper(groups)?;
+            if groups > most {
+                return Err(Error::unsupported(format!(
+                    "{}: {kernel} takes {groups} workgroups in {axis}, {} has {most}",
+                    self.label, self.profile.name
                 )));
             }
         }

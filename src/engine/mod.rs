@@ -62,7 +62,7 @@ pub use tuned::{TaskKey, Tuned, TunedChoices};
 use crate::base::ShapeClass;
 use crate::error::Result;
 use crate::ir::Op;
-use crate::provider::DeviceProfile;
+use crate::provider::{DeviceKind, DeviceProfile};
 
 /// The name of an engine, unique for ever: `wgsl.matvec.q4_k.subgroup`, `cpu.fused`. A name
 /// never changes its meaning, so saved choices stay valid.
@@ -217,7 +217,7 @@ impl Query<'_> {
 
     /// Whether the device runs WGSL kernels (or counts them, as the null device does).
     pub fn is_wgsl(&self) -> bool {
-        self.profile.provider != "cpu"
+        self.profile.kind != DeviceKind::Cpu
     }
 }
 
@@ -230,7 +230,8 @@ pub trait Engine: Send + Sync {
     fn id(&self) -> &EngineId;
 
     /// Raised when the same query makes it launch something else: what was measured of an older
-    /// version no longer counts.
+    /// version no longer counts. What another version of this crate measured never does, so an engine of
+    /// the crate is raised between releases alone; one around another has the other's.
     fn version(&self) -> u32 {
         1
     }

@@ -21,7 +21,8 @@ use super::Query;
 
 /// In which order an engine does the operations of each element: engines with equal orders make equal bits.
 ///
-/// An engine that has one takes every number of rows of whatever it takes one row of.
+/// An engine that has one takes every number of rows of whatever it takes one row of, or, beyond what one launch
+/// has, no other order is taken in its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Order {
     /// Its place in the list: lower ones first.

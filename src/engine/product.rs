@@ -1,7 +1,7 @@
 //! What the engines of products with a weight matrix have in common.
 
 use super::attention::units;
-use super::{Around, OTHER_OPERATION, Query, SegmentBody};
+use super::{Around, OTHER_OPERATION, Order, Query, SegmentBody};
 use crate::base::{Dim, Format};
 use crate::error::{Error, Result};
 use crate::kernel::attach::attach_groups;
@@ -55,6 +55,16 @@ pub(super) fn layers_fit(query: &Query, rows: u32) -> Result<(), String> {
         true => Err(format!("{layers} layers of workgroups, the device has {most}")),
         false => Ok(()),
     }
+}
+
+/// The order of products that come behind those of one row at a time: where a launch of those has too few layers,
+/// these may not step in, since fewer rows have other bits.
+///
+/// # Errors
+/// The reason, there.
+pub(super) fn after_rows(query: &Query, order: Order) -> Result<Order, String> {
+    let fits = layers_fit(query, 1);
+    fits.map(|()| order).map_err(|why| format!("products by rows come first, and {why}"))
 }
 
 /// Share of its speed that a kernel of so many tiles reaches: where both sides are short, units of the device

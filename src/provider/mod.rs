@@ -39,7 +39,8 @@ use crate::kernel::{KernelSpec, Schedule};
 
 /// A family of devices.
 pub trait Provider: MaybeSend {
-    /// `webgpu`, `cuda`, `opencl`, `cpu`, `null`: also the first part of a device's id.
+    /// `webgpu`, `cuda`, `opencl`, `cpu`, `null`, or one of its own: also the first part of a
+    /// device's id.
     fn name(&self) -> &'static str;
     /// Profiles of every device, without opening one. None is an empty list, not an error.
     fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>>;
@@ -50,6 +51,28 @@ pub trait Provider: MaybeSend {
     }
     /// Opens the device at this place in the list.
     fn open(&self, index: usize, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>>;
+}
+
+/// For who gives a provider away and keeps it.
+impl<P: Provider + ?Sized> Provider for Arc<P>
+where
+    Arc<P>: MaybeSend,
+{
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>> {
+        (**self).list()
+    }
+
+    fn absence(&self) -> Option<String> {
+        (**self).absence()
+    }
+
+    fn open(&self, index: usize, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>> {
+        (**self).open(index, options)
+    }
 }
 
 /// How to open a device.

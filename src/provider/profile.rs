@@ -12,7 +12,7 @@ pub enum DeviceKind {
     Integrated,
     /// A GPU interface executed by the CPU: lavapipe, SwiftShader, PoCL.
     Software,
-    /// The CPU itself.
+    /// The CPU itself, by the Rust functions of the catalogue: a device of this kind gets no WGSL.
     Cpu,
     /// Executes nothing; for tests, never selected.
     Null,
@@ -22,7 +22,7 @@ pub enum DeviceKind {
 /// no device present.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceProfile {
-    /// Provider that lists it: `webgpu`, `cuda`, `opencl`, `cpu`, `null`.
+    /// Provider that lists it: `webgpu`, `cuda`, `opencl`, `cpu`, `null`, or one of an application.
     pub provider: String,
     /// Position in the provider's list.
     pub index: usize,

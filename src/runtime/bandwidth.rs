@@ -84,7 +84,7 @@ impl Runtime {
             twins: Vec::new(),
         });
         // On the CPU WGSL is interpreted, which says nothing of its memory.
-        if profile.provider != "cpu" && support(profile, &spec) == Support::Yes {
+        if profile.kind != DeviceKind::Cpu && support(profile, &spec) == Support::Yes {
             let mut recording = Recording { label: "bandwidth".into(), ..Recording::default() };
             let kernel = recording.kernel(spec);
             let mut words = vec![Word::Bits(0); 4];

@@ -149,28 +149,36 @@ pub fn known_wrong_on(
     profile: &DeviceProfile,
     registry: &Registry,
 ) -> Result<(Vec<Block>, Option<String>)> {
-    let (mut blocks, ignored) = remembered(profile)?;
-    if config::var(&config::DOCTOR).as_deref() != Some("off") {
-        blocks.extend(errata(&ERRATA, profile, registry));
+    if !doctor_by_env()? {
+        return Ok((Vec::new(), None));
     }
+    let (mut blocks, ignored) = remembered(profile);
+    blocks.extend(errata(&ERRATA, profile, registry));
     Ok((blocks, ignored))
 }
 
-/// What the user's notebook says; see [`known_wrong_on`].
-pub(super) fn remembered(profile: &DeviceProfile) -> Result<(Vec<Block>, Option<String>)> {
+/// Whether plans leave out what is known to be wrong, by `WARPLOOM_DOCTOR`.
+///
+/// # Errors
+/// Invalid, for a value that it does not have.
+pub(super) fn doctor_by_env() -> Result<bool> {
     match config::var(&config::DOCTOR).as_deref() {
-        None | Some("on") => {}
-        Some("off") => return Ok((Vec::new(), None)),
-        Some(other) => return Err(super::bad_var(&config::DOCTOR, other)),
+        None | Some("on") => Ok(true),
+        Some("off") => Ok(false),
+        Some(other) => Err(super::bad_var(&config::DOCTOR, other)),
     }
-    Ok(match Notebook::of_user().read(&DriverKey::of(profile)) {
+}
+
+/// What the user's notebook says; see [`known_wrong_on`].
+pub(super) fn remembered(profile: &DeviceProfile) -> (Vec<Block>, Option<String>) {
+    match Notebook::of_user().read(&DriverKey::of(profile)) {
         Ok(found) => (found.map(|found| found.blocks()).unwrap_or_default(), None),
         Err(error) => {
             let ignored = format!("findings of doctor are ignored: {error}");
             tracing::warn!("{ignored}");
             (Vec::new(), Some(ignored))
         }
-    })
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Everything that meets a device: which one, what lives on it, and when work is handed over.
 //!
-//! `select` finds providers and picks a device; `resident` keeps weights and states there;
+//! `builder` opens a runtime; `select` finds providers and picks a device; `resident` keeps weights and states there;
 //! `instance` is a plan made ready on it, `partitioned` one over several devices; `batcher` gathers work into submits; `tensor` is the front
 //! end in which operations record and only a read runs; `tune` measures which engines are the fastest. The list of
 //! providers in `select` is the only place in the crate that names them.
@@ -11,6 +11,7 @@
 mod analyze;
 mod bandwidth;
 mod batcher;
+mod builder;
 mod findings;
 mod instance;
 mod kept;
@@ -21,12 +22,11 @@ mod select;
 pub mod tensor;
 mod tune;
 
-use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use analyze::AnalyzeOptions;
 pub use batcher::{Batcher, Keep, Pending, Receipt};
+pub use builder::{RuntimeBuilder, deterministic_by_env};
 pub use findings::{Findings, Notebook, WrongEngine, known_wrong_on};
 pub use instance::{Instance, Outputs, Workspace};
 pub use partitioned::{PartitionedInstance, Transfers, run_partitioned};
@@ -38,18 +38,20 @@ pub use tune::{
     TuneReport, TuneResult, TunedTask, UnmeasuredTask, tuned_on,
 };
 
+use builder::Decided;
+use findings::doctor_by_env;
 use tune::Tuning;
 
 use crate::config;
 #[cfg(feature = "packs")]
 use crate::engine::PackEngine;
-use crate::engine::{Block, ERRATA, Engine, EngineId, Registry, TunedChoices, errata};
+use crate::engine::{Block, ERRATA, EngineId, Registry, TunedChoices, errata};
 use crate::error::{Error, Result};
 #[cfg(feature = "packs")]
 use crate::kernel::pack::Pack;
 use crate::memory::Pool;
 use crate::plan::Options;
-use crate::provider::{Device, OpenOptions};
+use crate::provider::{Device, DeviceProfile};
 
 /// An open device with what is shared by all that runs on it.
 pub struct Runtime {
@@ -78,6 +80,19 @@ struct KnownWrong {
     errata: bool,
 }
 
+impl KnownWrong {
+    /// What is kept about a device and what the errata say of it, or nothing.
+    fn on(profile: &DeviceProfile, doctor: bool) -> KnownWrong {
+        match doctor {
+            true => {
+                let (found, ignored) = findings::remembered(profile);
+                KnownWrong { found, ignored, errata: true }
+            }
+            false => KnownWrong::default(),
+        }
+    }
+}
+
 /// When the host waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
@@ -85,166 +100,6 @@ pub enum Sync {
     Lazy,
     /// After every dispatch, which errors then name.
     Eager,
-}
-
-/// How to open a [`Runtime`]. What is not set comes from the environment, then from defaults.
-#[derive(Clone, Debug, Default)]
-pub struct RuntimeBuilder {
-    device: Option<String>,
-    options: OpenOptions,
-    sync: Option<Sync>,
-    deterministic: Option<bool>,
-    trusting: bool,
-    tune: Option<TuneMode>,
-    tune_cache: Option<TuneCache>,
-    tune_files: Vec<PathBuf>,
-    engines: Engines,
-}
-
-/// Engines of the caller.
-#[derive(Clone, Default)]
-struct Engines(Vec<Arc<dyn Engine>>);
-
-impl fmt::Debug for Engines {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|engine| engine.id())).finish()
-    }
-}
-
-impl RuntimeBuilder {
-    /// The device to use: `auto`, a provider such as `cpu`, or one device such as `webgpu:1`.
-    pub fn device(mut self, device: impl Into<String>) -> RuntimeBuilder {
-        self.device = Some(device.into());
-        self
-    }
-
-    /// Bytes of device memory that may be used; `None` for what there is.
-    pub fn memory_budget(mut self, bytes: Option<u64>) -> RuntimeBuilder {
-        self.options.memory_budget = bytes;
-        self
-    }
-
-    /// Threads of the CPU provider; `None` for one a core.
-    pub fn threads(mut self, threads: Option<usize>) -> RuntimeBuilder {
-        self.options.threads = threads;
-        self
-    }
-
-    /// Opens the device with WebGPU's guaranteed limits and no optional feature.
-    pub fn floor(mut self, floor: bool) -> RuntimeBuilder {
-        self.options.floor = floor;
-        self
-    }
-
-    /// When the host waits.
-    pub fn sync(mut self, sync: Sync) -> RuntimeBuilder {
-        self.sync = Some(sync);
-        self
-    }
-
-    /// Whether every plan is a deterministic one: [`Options::deterministic`].
-    pub fn deterministic(mut self, deterministic: bool) -> RuntimeBuilder {
-        self.deterministic = Some(deterministic);
-        self
-    }
-
-    /// Whether plans take every engine, also those that errata or examinations say are wrong on
-    /// this device: for examining them.
-    pub fn trusting(mut self, trusting: bool) -> RuntimeBuilder {
-        self.trusting = trusting;
-        self
-    }
-
-    /// What plans do with measurements, whatever `WARPLOOM_TUNE` says.
-    pub fn tune(mut self, mode: TuneMode) -> RuntimeBuilder {
-        self.tune = Some(mode);
-        self
-    }
-
-    /// Where measurements are kept, in the place of the user's cache.
-    pub fn tune_cache(mut self, cache: TuneCache) -> RuntimeBuilder {
-        self.tune_cache = Some(cache);
-        self
-    }
-
-    /// A file of measurements to read besides those: one that an application brings. May be called
-    /// for several.
-    pub fn tune_file(mut self, path: impl Into<PathBuf>) -> RuntimeBuilder {
-        self.tune_files.push(path.into());
-        self
-    }
-
-    /// An engine to register beside those of the crate. May be called for several.
-    pub fn engine(mut self, engine: Arc<dyn Engine>) -> RuntimeBuilder {
-        self.engines.0.push(engine);
-        self
-    }
-
-    /// A pack to register as an engine, `pack.` and its name.
-    ///
-    /// # Errors
-    /// Invalid, where its manifest implements no operation.
-    #[cfg(feature = "packs")]
-    pub fn pack(self, pack: Pack) -> Result<RuntimeBuilder> {
-        Ok(self.engine(PackEngine::new(pack)?))
-    }
-
-    /// Opens the device.
-    ///
-    /// # Errors
-    /// Invalid, with what there is, when the device asked for does not exist; what the provider
-    /// said, when it does not open. A device that was asked for is never replaced by another.
-    #[cfg(not(target_arch = "wasm32"))]
-    pub fn build(self) -> Result<Runtime> {
-        crate::base::platform::block_on(self.build_async())
-    }
-
-    /// As `build`, without blocking.
-    ///
-    /// # Errors
-    /// As `build`.
-    pub async fn build_async(mut self) -> Result<Runtime> {
-        let requested = self.device.take().or_else(|| config::var(&config::DEVICE));
-        let requested = requested.unwrap_or_else(|| "auto".into());
-        if self.options.memory_budget.is_none()
-            && let Some(text) = config::var(&config::MEMORY_BUDGET)
-        {
-            let bytes = config::parse_bytes(&text);
-            let bytes = bytes.ok_or_else(|| bad_var(&config::MEMORY_BUDGET, &text))?;
-            self.options.memory_budget = Some(bytes);
-        }
-        if self.options.threads.is_none()
-            && let Some(text) = config::var(&config::THREADS)
-        {
-            let threads = text.parse().ok().filter(|threads| *threads > 0);
-            self.options.threads = Some(threads.ok_or_else(|| bad_var(&config::THREADS, &text))?);
-        }
-        let sync = match (self.sync, config::var(&config::SYNC).as_deref()) {
-            (Some(sync), _) => sync,
-            (None, None | Some("lazy")) => Sync::Lazy,
-            (None, Some("eager")) => Sync::Eager,
-            (None, Some(other)) => return Err(bad_var(&config::SYNC, other)),
-        };
-        let mut detection = Detection::detect(&requested).await?;
-        let device = detection.open(self.options.clone()).await?;
-        tracing::info!("{}", detection.startup_line());
-        let tuning = Tuning::chosen(
-            device.profile(),
-            self.tune,
-            self.tune_cache.take(),
-            std::mem::take(&mut self.tune_files),
-        )?;
-        let mut runtime = Runtime::tuned_by(tuning, device, sync, self.options.memory_budget)?;
-        runtime.detection = detection;
-        runtime.deterministic = self.deterministic.unwrap_or(runtime.deterministic);
-        for engine in self.engines.0 {
-            runtime.registry.add(engine)?;
-        }
-        if self.trusting {
-            runtime.known_wrong = KnownWrong::default();
-        }
-        Ok(runtime)
-    }
 }
 
 impl Runtime {
@@ -268,15 +123,13 @@ impl Runtime {
     /// Invalid, for an environment variable that cannot be read or an engine that is not there.
     pub fn on(device: Arc<dyn Device>, sync: Sync, budget: Option<u64>) -> Result<Runtime> {
         let tuning = Tuning::chosen(device.profile(), None, None, Vec::new())?;
-        Runtime::tuned_by(tuning, device, sync, budget)
+        let deterministic = deterministic_by_env()?;
+        let known_wrong = KnownWrong::on(device.profile(), doctor_by_env()?);
+        Runtime::decided(device, Decided { tuning, sync, budget, deterministic, known_wrong })
     }
 
-    fn tuned_by(
-        tuning: Tuning,
-        device: Arc<dyn Device>,
-        sync: Sync,
-        budget: Option<u64>,
-    ) -> Result<Runtime> {
+    fn decided(device: Arc<dyn Device>, decided: Decided) -> Result<Runtime> {
+        let Decided { tuning, sync, budget, deterministic, known_wrong } = decided;
         let (mut preferred, mut blocked) = (Vec::new(), Vec::new());
         // Whether they exist is asked when a plan is made: engines can be added until then.
         for name in config::var(&config::ENGINE).iter().flat_map(|list| list.split(',')) {
@@ -295,11 +148,8 @@ impl Runtime {
                 .filter(|n| *n > 0)
                 .ok_or_else(|| bad_var(&config::DISPATCHES_PER_SUBMIT, &text))?,
         };
-        let deterministic = deterministic_by_env()?;
-        let (found, ignored) = findings::remembered(device.profile())?;
-        let errata = config::var(&config::DOCTOR).as_deref() != Some("off");
         Ok(Runtime {
-            known_wrong: KnownWrong { found, ignored, errata },
+            known_wrong,
             detection: Detection::given(device.profile()),
             pool: Pool::new(device.clone(), budget),
             batcher: Arc::new(Batcher::new(device.clone(), threshold)),
@@ -442,18 +292,6 @@ impl Drop for Runtime {
         if let Err(error) = self.batcher.flush_all() {
             tracing::error!("work recorded last was not submitted: {error}");
         }
-    }
-}
-
-/// Whether `WARPLOOM_DETERMINISTIC` asks for plans that are deterministic ones.
-///
-/// # Errors
-/// Invalid, where it is neither 0 nor 1.
-pub fn deterministic_by_env() -> Result<bool> {
-    match config::var(&config::DETERMINISTIC).as_deref() {
-        None | Some("0") => Ok(false),
-        Some("1") => Ok(true),
-        Some(other) => Err(bad_var(&config::DETERMINISTIC, other)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which device: every provider is asked once, and the choice is told in one line.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -32,52 +32,110 @@ pub struct Detection {
     pub selected: usize,
 }
 
-/// Every provider of this build. The only place that names them.
-fn providers() -> Vec<Box<dyn Provider>> {
-    vec![
+/// Providers of the caller.
+#[derive(Clone, Default)]
+pub(super) struct Providers(pub(super) Vec<Arc<dyn Provider>>);
+
+impl fmt::Debug for Providers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|provider| provider.name())).finish()
+    }
+}
+
+/// A provider, and whether the caller brought it.
+pub(super) struct Listed {
+    provider: Arc<dyn Provider>,
+    own: bool,
+}
+
+/// Every provider: the caller's, then those of this build, which are named here and nowhere else.
+///
+/// # Errors
+/// Invalid, for a name of the caller's that is taken or cannot be asked for.
+pub(super) fn providers(own: &Providers) -> Result<Vec<Listed>> {
+    let builtin: Vec<Arc<dyn Provider>> = vec![
         #[cfg(all(feature = "cuda", not(target_arch = "wasm32")))]
-        Box::new(crate::native::cuda::Provider::new()),
+        Arc::new(crate::native::cuda::Provider::new()),
         #[cfg(feature = "webgpu")]
-        Box::new(crate::webgpu::Provider::new()),
+        Arc::new(crate::webgpu::Provider::new()),
         #[cfg(all(feature = "opencl", not(target_arch = "wasm32")))]
-        Box::new(crate::native::opencl::Provider),
-        Box::new(crate::cpu::Provider),
-        Box::new(NullProvider),
-    ]
+        Arc::new(crate::native::opencl::Provider),
+        Arc::new(crate::cpu::Provider),
+        Arc::new(NullProvider),
+    ];
+    for (place, provider) in own.0.iter().enumerate() {
+        let name = provider.name();
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name == "auto" || !name.chars().all(plain) {
+            return Err(Error::invalid(format!(
+                "a provider cannot be called {name:?}: letters, digits, - and _, and not auto"
+            )));
+        }
+        if builtin.iter().chain(&own.0[..place]).any(|other| other.name() == name) {
+            return Err(Error::invalid(format!("there are two providers called {name:?}")));
+        }
+    }
+    let own = own.0.iter().map(|provider| Listed { provider: provider.clone(), own: true });
+    Ok(own.chain(builtin.into_iter().map(|provider| Listed { provider, own: false })).collect())
+}
+
+impl Listed {
+    /// What it lists. Devices of the caller's must answer to the names that are told.
+    async fn list(&self) -> Result<Vec<DetectedDevice>> {
+        let profiles = self.provider.list().await?;
+        let devices = profiles.into_iter().enumerate().map(|(index, profile)| {
+            let id = format!("{}:{index}", self.provider.name());
+            if self.own && profile.id() != id {
+                let says = profile.id();
+                return Err(Error::invalid(format!("the profile of {id} says that it is {says}")));
+            }
+            let (rank, reason) = rank(&profile, self.own);
+            Ok(DetectedDevice { profile, rank, reason })
+        });
+        devices.collect()
+    }
 }
 
 /// The order of preference, and why.
-fn rank(profile: &DeviceProfile) -> (Option<u32>, &'static str) {
+fn rank(profile: &DeviceProfile, own: bool) -> (Option<u32>, &'static str) {
     use DeviceKind::{Cpu, Discrete, Integrated, Null, Software};
     match (profile.kind, profile.provider.as_str()) {
         (Null, _) => (None, "executes nothing, taken only by name"),
-        (Discrete | Integrated, "cuda") => (Some(0), "an NVIDIA GPU through its own driver"),
-        (Discrete, "opencl") => (Some(3), "a GPU through OpenCL, below the same through wgpu"),
-        (Integrated, "opencl") => (Some(4), "a GPU through OpenCL, below the same through wgpu"),
-        (Discrete, _) => (Some(1), "a GPU with memory of its own"),
-        (Integrated, _) => (Some(2), "a GPU that shares the host's memory"),
-        (Cpu, _) => (Some(5), "the CPU, below any real GPU"),
-        (Software, _) => (Some(6), "a GPU interface on the CPU, slower than the CPU itself"),
+        _ if own => (Some(0), "of a provider that the application brings"),
+        (Discrete | Integrated, "cuda") => (Some(1), "an NVIDIA GPU through its own driver"),
+        (Discrete, "opencl") => (Some(4), "a GPU through OpenCL, below the same through wgpu"),
+        (Integrated, "opencl") => (Some(5), "a GPU through OpenCL, below the same through wgpu"),
+        (Discrete, _) => (Some(2), "a GPU with memory of its own"),
+        (Integrated, _) => (Some(3), "a GPU that shares the host's memory"),
+        (Cpu, _) => (Some(6), "the CPU, below any real GPU"),
+        (Software, _) => (Some(7), "a GPU interface on the CPU, slower than the CPU itself"),
     }
 }
 
 impl Detection {
-    /// Asks every provider, and selects.
+    /// Asks every provider of the crate, and selects.
+    /// [`RuntimeBuilder::detect_async`](super::RuntimeBuilder::detect_async) asks those of the caller as well.
     ///
     /// # Errors
     /// Invalid, with what there is, when no device answers to `requested`.
     pub async fn detect(requested: &str) -> Result<Detection> {
+        Detection::among(&providers(&Providers::default())?, requested).await
+    }
+
+    /// Asks these providers, and selects.
+    ///
+    /// # Errors
+    /// As `detect`.
+    pub(super) async fn among(providers: &[Listed], requested: &str) -> Result<Detection> {
         let mut devices = Vec::new();
         let (mut failures, mut absent) = (Vec::new(), Vec::new());
-        for provider in providers() {
-            match provider.list().await {
-                Ok(profiles) => devices.extend(profiles.into_iter().map(|profile| {
-                    let (rank, reason) = rank(&profile);
-                    DetectedDevice { profile, rank, reason }
-                })),
-                Err(error) => failures.push((provider.name().to_string(), error.to_string())),
+        for listed in providers {
+            let name = || listed.provider.name().to_string();
+            match listed.list().await {
+                Ok(found) => devices.extend(found),
+                Err(error) => failures.push((name(), error.to_string())),
             }
-            absent.extend(provider.absence().map(|why| (provider.name().to_string(), why)));
+            absent.extend(listed.provider.absence().map(|why| (name(), why)));
         }
         devices.sort_by_key(|d| d.rank.unwrap_or(u32::MAX));
         let mut detection =
@@ -97,7 +155,7 @@ impl Detection {
 
     /// A device that the caller opened himself.
     pub(super) fn given(profile: &DeviceProfile) -> Detection {
-        let (rank, _) = rank(profile);
+        let (rank, _) = rank(profile, false);
         let device =
             DetectedDevice { profile: profile.clone(), rank, reason: "given by the caller" };
         Detection {
@@ -131,10 +189,14 @@ impl Detection {
 
     /// Opens the selected device. With `auto`, one that fails to open is reported in the startup
     /// line and the next one taken; one that was asked for is never replaced.
-    pub(super) async fn open(&mut self, options: OpenOptions) -> Result<Arc<dyn Device>> {
+    pub(super) async fn open(
+        &mut self,
+        providers: &[Listed],
+        options: OpenOptions,
+    ) -> Result<Arc<dyn Device>> {
         loop {
             let device = &self.devices[self.selected];
-            let error = match open(&device.profile, options.clone()).await {
+            let error = match open(providers, &device.profile, options.clone()).await {
                 Ok(device) => return Ok(device),
                 Err(error) => error,
             };
@@ -179,14 +241,23 @@ impl Detection {
     }
 }
 
-async fn open(profile: &DeviceProfile, options: OpenOptions) -> Result<Arc<dyn Device>> {
-    for provider in providers() {
-        if provider.name() == profile.provider {
-            let opened = provider.open(profile.index, options).await;
-            return opened.map_err(|e| e.context(format_args!("opening {}", profile.id())));
+async fn open(
+    providers: &[Listed],
+    profile: &DeviceProfile,
+    options: OpenOptions,
+) -> Result<Arc<dyn Device>> {
+    let id = profile.id();
+    let Some(listed) = providers.iter().find(|p| p.provider.name() == profile.provider) else {
+        return Err(Error::invalid(format!("no provider {:?} in this build", profile.provider)));
+    };
+    let opened = listed.provider.open(profile.index, options).await;
+    let device = opened.map_err(|e| e.context(format_args!("opening {id}")))?;
+    match device.profile().id() {
+        says if listed.own && says != id => {
+            Err(Error::invalid(format!("the device that {id} opened says that it is {says}")))
         }
+        _ => Ok(device),
     }
-    Err(Error::invalid(format!("no provider {:?} in this build", profile.provider)))
 }
 
 #[cfg(test)]
@@ -207,11 +278,11 @@ mod tests {
         ];
         let ranks = order.map(|(provider, kind)| {
             let floor = DeviceProfile::webgpu_floor("");
-            rank(&DeviceProfile { provider: provider.into(), kind, ..floor }).0.unwrap()
+            rank(&DeviceProfile { provider: provider.into(), kind, ..floor }, false).0.unwrap()
         });
         assert!(ranks.windows(2).all(|pair| pair[0] < pair[1]), "{ranks:?}");
         let null = DeviceProfile { kind: Null, ..DeviceProfile::webgpu_floor("") };
-        assert_eq!(rank(&null).0, None);
+        assert_eq!((rank(&null, false).0, rank(&null, true).0), (None, None));
     }
 
     #[test]

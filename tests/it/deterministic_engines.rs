@@ -155,6 +155,73 @@ fn an_operation_without_an_order_is_an_error_that_names_what_was_refused() {
     );
 }
 
+/// The bits of a row may not follow from how many there are, so no engine of another order steps in where a launch of
+/// the first has too few workgroups.
+#[test]
+fn more_rows_than_a_launch_has_are_an_error_that_names_the_operation() {
+    const MANY: u64 = 70_000;
+    let attend = |spans: bool| {
+        let mut graph = Graph::new("attend");
+        let q = graph.input("q", Shape::new([MANY, 2, 8]), DType::F32);
+        let [k, v] = ["k", "v"].map(|name| graph.input(name, Shape::new([4u64, 2, 8]), DType::F32));
+        let op = Op::Attention { scale: 1.0, causal: false, window: None, past: Dim::new(0) };
+        let mut operands = vec![q, k, v];
+        if spans {
+            operands.push(graph.input("spans", Shape::new([MANY, 2]), DType::I32));
+        }
+        let y = graph.add(op, &operands).unwrap();
+        graph.output("y", y).unwrap();
+        graph
+    };
+    let multiply = |op: Op| {
+        let mut graph = Graph::new("product");
+        let x = graph.input("x", Shape::new([MANY, 256]), DType::F32);
+        let w = graph.weight("w", Shape::new([32u64, 256]), Format::Q4K);
+        let y = graph.add(op, &[x, w]).unwrap();
+        graph.output("y", y).unwrap();
+        graph
+    };
+    let groups = "70000 workgroups along its tokens, the device has 65535";
+    let layers = "not deterministic: products by rows come first, and 70000 layers of workgroups, \
+                  the device has 65535";
+    let decode = format!("catalogue.attn_decode: {groups}");
+    let split = format!("wgsl.attn_split: {groups}");
+    let product = format!("wgsl.matmul.q4_k: {layers}");
+    let rounded = format!("wgsl.matmul_rounded.q4_k: {layers}");
+    let int8 = Op::Linear { mode: ComputeMode::Int8 };
+    let table = [
+        (attend(false), "attention [70000, 2, 8]", &decode, Some("catalogue.attn_prefill")),
+        (attend(true), "attention [70000, 2, 8]", &split, None),
+        (multiply(Op::linear()), "linear [70000, 256]", &product, Some("wgsl.matmul.q4_k")),
+        (multiply(int8), "linear [70000, 256]", &rounded, Some("wgsl.matmul_rounded.q4_k")),
+    ];
+    let (registry, class) = (Registry::builtin(), ShapeClass::new());
+    for name in ["nvidia-h200", "browser-floor"] {
+        let mut profile = DeviceProfile::known(name).unwrap();
+        profile.has_matrix_hw = false;
+        for (graph, names, refuses, otherwise) in &table {
+            let mut options = Options { deterministic: true, ..Options::new(&registry) };
+            let error = Plan::new(graph, &class, &profile, &options).unwrap_err();
+            let text = error.to_string();
+            let said = [*names, "in deterministic mode", refuses.as_str()];
+            let missing = said.iter().find(|part| !text.contains(**part));
+            assert!(error.is_unsupported() && missing.is_none(), "{missing:?} is not in: {text}");
+            options.deterministic = false;
+            match (Plan::new(graph, &class, &profile, &options), otherwise) {
+                (Ok(plan), Some(engine)) => {
+                    let taken = plan.choices[0].engine.as_ref().map(EngineId::as_str);
+                    assert_eq!(taken, Some(*engine));
+                    plan.fits(&DeviceProfile { name: "the same".into(), ..profile.clone() })
+                        .unwrap();
+                }
+                (Err(error), None) => assert!(error.to_string().contains(groups), "{error}"),
+                (Err(error), Some(_)) => panic!("{name}: {error}"),
+                (Ok(plan), None) => panic!("{name}: {}", plan.choices[0].why),
+            }
+        }
+    }
+}
+
 /// What was measured is taken where it adds in the order that the mode takes anyway.
 #[test]
 fn a_tuned_choice_is_taken_in_its_order_alone() {

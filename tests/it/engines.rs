@@ -1,6 +1,8 @@
 //! Engines are open: one of another crate (a test is one) is listed, ranked, forced, blocked, has
 //! its knobs set, and runs; and the same for those of this crate.
 
+use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use warploom::base::platform::block_on;
@@ -152,6 +154,25 @@ fn engines(plan: &Plan) -> Vec<&str> {
 
 fn force(label: &str, id: &str) -> (Selector, EngineId) {
     (Selector::Label(label.into()), EngineId::new(id.to_string()))
+}
+
+/// Saved choices name both: an id is never taken away or given twice, and a version is raised with what it launches.
+#[test]
+fn ids_and_versions_are_as_written_down() {
+    let registry = Registry::builtin();
+    let mut lines: Vec<String> =
+        registry.engines().iter().map(|e| format!("{} {}\n", e.id(), e.version())).collect();
+    lines.sort();
+    let ids = lines.iter().map(|line| line.split(' ').next().unwrap());
+    assert_eq!(ids.collect::<HashSet<_>>().len(), lines.len(), "an id occurs twice");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/engines.txt");
+    if std::env::var("UPDATE_GOLDEN").is_ok_and(|v| v == "1") {
+        std::fs::write(&path, lines.concat()).unwrap();
+    }
+    let was = std::fs::read_to_string(&path).unwrap().replace("\r\n", "\n");
+    let gone: Vec<&str> = was.lines().filter(|l| !lines.contains(&format!("{l}\n"))).collect();
+    assert_eq!(gone, [""; 0], "no longer there");
+    assert_eq!(lines.concat(), was, "UPDATE_GOLDEN=1 writes the file anew");
 }
 
 #[test]

@@ -68,6 +68,13 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
+    /// A device of another provider, at this place in its list.
+    pub(crate) fn of(provider: &str, index: usize) -> Arc<Checked> {
+        let floor = Checked::open(false).profile.clone();
+        let profile = DeviceProfile { provider: provider.into(), index, ..floor };
+        Arc::new(Checked { profile, state: Mutex::default() })
+    }
+
     /// Kernels that ran so far.
     pub(crate) fn ran(&self) -> HashSet<KernelSpec> {
         self.state.lock().unwrap().ran.clone()

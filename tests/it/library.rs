@@ -215,6 +215,14 @@ fn linear(format: Format, after: &[&str]) -> Graph {
                 let bias = g.weight("bias", Shape::new([2048]), Format::F32);
                 g.add(Op::Binary(BinaryOp::Add), &[y, bias]).unwrap()
             }
+            // A part of a longer one, from this element on.
+            part if part.starts_with("bias from ") => {
+                let from = part.rsplit(' ').next().unwrap().parse().unwrap();
+                let long = g.weight("bias", Shape::new([4096]), Format::F32);
+                let (start, len) = (Dim::new(from), Dim::new(2048));
+                let bias = g.add(Op::Slice { axis: 0, start, len, step: 1 }, &[long]).unwrap();
+                g.add(Op::Binary(BinaryOp::Add), &[y, bias]).unwrap()
+            }
             "relu" => g.add(Op::Unary(UnaryOp::Relu), &[y]).unwrap(),
             _ => g.add(Op::Unary(UnaryOp::Gelu), &[y]).unwrap(),
         };
@@ -225,11 +233,15 @@ fn linear(format: Format, after: &[&str]) -> Graph {
 
 #[test]
 fn a_bias_and_relu_are_done_by_the_call() {
-    let cases: [(&[&str], Epilogue, usize); 5] = [
+    let cases: [(&[&str], Epilogue, usize); 8] = [
         (&[], Epilogue::None, 0),
         (&["bias"], Epilogue::Bias, 0),
         (&["relu"], Epilogue::Relu, 0),
         (&["bias", "relu"], Epilogue::BiasRelu, 0),
+        // Its address must be a multiple of 16 bytes.
+        (&["bias from 8"], Epilogue::Bias, 0),
+        (&["bias from 1"], Epilogue::None, 1),
+        (&["bias from 6", "relu"], Epilogue::None, 1),
         // Libraries do not say which formula theirs is.
         (&["gelu"], Epilogue::None, 1),
     ];

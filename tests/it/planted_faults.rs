@@ -1,12 +1,13 @@
 //! The suite finds what is wrong on purpose, one fault at a time, and tells it with case, element and both values.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use warploom::base::platform::BoxFuture;
-use warploom::engine::EngineId;
+use warploom::engine::{Cost, Engine, EngineId, Lowering, Query};
 use warploom::provider::{Device, DeviceProfile, OpenOptions, Provider};
 use warploom::runtime::Runtime;
-use warploom::testkit::conformance::{Problem, Verdict};
+use warploom::testkit::conformance::{ConformanceProgress, Problem, Verdict};
 use warploom::testkit::faults::{DeviceFault, EngineFault, FaultyEngine, FaultyProvider};
 use warploom::testkit::{self, Case, Conformance, KnownFailure, Tolerance};
 use warploom::{Error, Result};
@@ -68,6 +69,47 @@ fn every_fault_of_an_engine_is_found() {
     }
 }
 
+/// One around another says of itself what that one says: version, and order, without which deterministic mode leaves
+/// it out.
+#[test]
+fn a_faulty_engine_is_found_in_deterministic_mode_in_the_version_of_the_other() {
+    let builder = Runtime::builder().device("cpu").trusting(true).deterministic(true);
+    let runtime = builder.build().unwrap();
+    let norm = EngineId::new("catalogue.norm_rms");
+    let inner = runtime.registry().get(&norm).unwrap().clone();
+    let broken = FaultyEngine::new(inner.clone(), EngineFault::WrongElement);
+    let report = small().engine(Arc::new(broken)).only("rms_norm/2x").run(&runtime).unwrap();
+    assert_eq!(report.devices[0].engines[0].cases, 2, "{report}");
+    assert!(report.devices[0].failures().count() > 1, "{report}");
+    let later = FaultyEngine::new(Arc::new(Later(inner)), EngineFault::WrongElement);
+    assert_eq!((later.version(), later.id().as_str()), (7, "faulty.catalogue.norm_rms"));
+}
+
+/// Version 7 of an engine.
+struct Later(Arc<dyn Engine>);
+
+impl Engine for Later {
+    fn id(&self) -> &EngineId {
+        self.0.id()
+    }
+
+    fn version(&self) -> u32 {
+        7
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        self.0.applies(query)
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        self.0.cost(query)
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        self.0.lower(query, out)
+    }
+}
+
 /// An engine that no case of the table reaches, or that refuses all, has not passed.
 #[test]
 fn an_engine_that_is_used_nowhere_fails_with_its_reasons() {
@@ -81,6 +123,49 @@ fn an_engine_that_is_used_nowhere_fails_with_its_reasons() {
     let norm = EngineId::new("catalogue.norm_rms");
     let report = softmax().registered(norm).run(&runtime).unwrap();
     assert!(report.wrong()[0].ends_with("catalogue.norm_rms was used in no case"), "{report}");
+}
+
+/// Nor has one that is wrong wherever it runs, however well that is declared.
+#[test]
+fn an_engine_that_is_known_to_fail_is_used_nowhere() {
+    let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
+    let norm = EngineId::new("catalogue.norm_rms");
+    let inner = runtime.registry().get(&norm).unwrap().clone();
+    let used = |case: &'static str| {
+        let known = KnownFailure { device: "", driver: "", case, reason: "on purpose" };
+        let broken = Arc::new(FaultyEngine::new(inner.clone(), EngineFault::NotANumber));
+        let mut suite = small().engine(broken).only("rms_norm/2x").known_failures(&[known]);
+        suite.run(&runtime).unwrap()
+    };
+    let report = used("rms_norm/2x");
+    assert_eq!(report.devices[0].engines[0].cases, 0, "{report}");
+    let wrong = report.wrong();
+    let [wrong] = &wrong[..] else { panic!("{wrong:?}") };
+    let told = "faulty.catalogue.norm_rms was used in no case";
+    assert!(wrong.contains(told) && wrong.contains("known to fail: on purpose"), "{wrong}");
+
+    let report = used("rms_norm/2x31");
+    assert_eq!((report.devices[0].cases, report.devices[0].engines[0].cases), (2, 1), "{report}");
+}
+
+#[test]
+fn who_is_told_what_comes_next_is_told_after_an_error_as_well() {
+    let norm = EngineId::new("catalogue.norm_rms");
+    let plain = Runtime::builder().device("cpu").trusting(true).build().unwrap();
+    let inner = plain.registry().get(&norm).unwrap().clone();
+    let mine = || Arc::new(FaultyEngine::new(inner.clone(), EngineFault::NotANumber));
+    let builder = Runtime::builder().device("cpu").trusting(true).engine(mine());
+    let taken = builder.build().unwrap();
+    let seen = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let told = seen.clone();
+    let count = move |_: ConformanceProgress<'_>| {
+        told.fetch_add(1, Ordering::Relaxed);
+    };
+    let mut suite = small().only("rms_norm/").engine(mine()).progress(count);
+    let error = suite.run(&taken).unwrap_err();
+    assert!(error.to_string().contains("is there already"), "{error}");
+    let report = suite.run(&plain).unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), report.devices[0].cases);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A provider around another one: it counts the bytes of the buffers that its devices hand out.
+//! A provider around another one: it counts the bytes of the buffers that its devices hand out, which are
+//! called `counted:0` and so on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +11,9 @@ use warploom::provider::{
     Args, BufferId, BufferRange, Completion, Counters, Device, DeviceProfile, OpenOptions,
     PreparedId, Provider, Recording, Resource, Ticket, Usage,
 };
+
+/// The provider's name.
+const NAME: &str = "counted";
 
 /// The devices of another provider, with a count.
 pub struct Counted<P> {
@@ -31,29 +35,43 @@ impl<P: Provider> Counted<P> {
 
 impl<P: Provider> Provider for Counted<P> {
     fn name(&self) -> &'static str {
-        self.inner.name()
+        NAME
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>> {
-        self.inner.list()
+        Box::pin(async move {
+            let profiles = self.inner.list().await?;
+            Ok(profiles.iter().map(counted).collect())
+        })
+    }
+
+    fn absence(&self) -> Option<String> {
+        self.inner.absence()
     }
 
     fn open(&self, index: usize, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>> {
         Box::pin(async move {
             let inner = self.inner.open(index, options).await?;
-            Ok(Arc::new(CountedDevice { inner, bytes: self.bytes.clone() }) as Arc<dyn Device>)
+            let (profile, bytes) = (counted(inner.profile()), self.bytes.clone());
+            Ok(Arc::new(CountedDevice { profile, inner, bytes }) as Arc<dyn Device>)
         })
     }
 }
 
+/// The same device under this provider's name, which a runtime asks for.
+fn counted(profile: &DeviceProfile) -> DeviceProfile {
+    DeviceProfile { provider: NAME.into(), ..profile.clone() }
+}
+
 struct CountedDevice {
+    profile: DeviceProfile,
     inner: Arc<dyn Device>,
     bytes: Arc<AtomicU64>,
 }
 
 impl Device for CountedDevice {
     fn profile(&self) -> &DeviceProfile {
-        self.inner.profile()
+        &self.profile
     }
 
     fn compile<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::segments::{Cut, segments};
 use crate::base::ComputeMode;
-use crate::cpu::arch::int8::{BLOCK, Factors, IntProduct, IntTiles, MOST_LANES, TABLES};
+use crate::cpu::arch::int8::{BLOCK, Factors, IntProduct, MOST_LANES, TABLES};
 use crate::cpu::arch::{Product, WIDTHS, format_index};
 use crate::cpu::attached::{Part, Read, parts, rows};
 use crate::cpu::call::{Call, Input, Out, extent};
@@ -159,10 +159,8 @@ impl Rows<'_> {
         if sums.len() < m * MOST_LANES {
             sums.resize(m * MOST_LANES, 0.0);
         }
-        let room = sums.as_mut_ptr();
-        let task = IntTiles { one, m, sums: room };
         // SAFETY: the caller's contract; the sums are this thread's.
-        unsafe { tiles(&task, packing) };
+        unsafe { tiles(&one, m, sums.as_mut_ptr(), packing) };
         SUMS.set(sums);
     }
 

@@ -53,7 +53,8 @@ unsafe impl Sync for Blas {}
 pub(super) struct Key {
     pub(super) gemm: Gemm,
     pub(super) columns: Columns,
-    /// What the addresses of the first and the second operand and of the result are multiples of.
+    /// What the addresses of the first and the second operand and of the result are multiples of. That of a bias is
+    /// one of 16 always (`Numbers::columns`).
     pub(super) alignments: [u32; 3],
 }
 

@@ -9,6 +9,10 @@
 use crate::error::{Error, Result};
 use crate::kernel::{GEMM_PARAMS, Gemm};
 
+/// What a bias begins at a multiple of, in elements. Bindings begin at multiples of 64 bytes, so its address is one of
+/// 16, whatever the plan that a call takes was made with: the bias is no part of what a plan is kept by.
+const BIAS_STEP: u64 = 4;
+
 /// Largest size, which the library counts with 32 bits and a sign.
 const MOST: u64 = i32::MAX as u64;
 
@@ -103,8 +107,8 @@ impl Numbers {
         self.batch == 0 || self.m == 0 || self.n == 0
     }
 
-    /// The call, checked: sizes that the library counts, rows that do not overlap, and every element
-    /// inside of what is bound (`bytes`, in the order of the bindings).
+    /// The call, checked: sizes that the library counts, rows that do not overlap, a bias at a multiple of
+    /// [`BIAS_STEP`], and every element inside of what is bound (`bytes`, in the order of the bindings).
     ///
     /// # Errors
     /// Invalid, with the numbers.
@@ -135,6 +139,11 @@ impl Numbers {
             }
         }
         if with_bias {
+            // The engine takes no other: `engine::library` leaves such a sum to a launch of its own.
+            if !self.bias.is_multiple_of(BIAS_STEP) {
+                let at = self.bias;
+                return Err(wrong(format!("the bias begins at {at}, no multiple of {BIAS_STEP}")));
+            }
             let need = (u128::from(self.bias) + u128::from(n)) * u128::from(wide);
             let have = bytes.get(2).copied().unwrap_or(0);
             if need > u128::from(have) {
@@ -275,6 +284,15 @@ mod tests {
         assert!(good.columns(&biased, &[a, b, 64, d]).is_ok());
         let error = good.columns(&biased, &[a, b, 60, d]).unwrap_err().to_string();
         assert!(error.contains("the bias ends at byte 64 of 60"), "{error}");
+        for (bias, fits) in [(4, true), (1, false), (2, false)] {
+            let numbers = Numbers { bias, ..good };
+            let called = numbers.columns(&biased, &[a, b, 80, d]);
+            let told = called.map_err(|error| error.to_string()).err();
+            let wrong = format!("the bias begins at {bias}, no multiple of 4");
+            assert_eq!(told.is_none(), fits, "{told:?}");
+            assert!(told.is_none_or(|told| told.contains(&wrong)), "{wrong}");
+            assert!(numbers.columns(&plain, &bytes).is_ok(), "without a bias it means nothing");
+        }
         assert!(Numbers::read(&[0; 13]).unwrap_err().to_string().contains("13 of 14"));
         // One row, whatever is said of the distance to the next.
         let row = Numbers { batch: 1, m: 1, a: place(0, 0), d: place(0, 0), ..good };

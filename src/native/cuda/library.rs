@@ -12,7 +12,8 @@ use super::nvrtc::folders;
 pub(super) struct Lt {
     /// Its version, such as `13.1`.
     pub(super) version: String,
-    // The bindings find it by its name, since it is open already. Never closed.
+    // Never closed. The bindings open it once more, by names of their own: `open` sees to it that what they find is
+    // the same.
     _library: Library,
 }
 
@@ -34,7 +35,7 @@ const SYMBOLS: [&str; 14] = [
     "cublasLtMatrixLayoutSetAttribute",
 ];
 
-/// The names that the bindings look for, newest first.
+/// The names that are looked for, newest first. The bindings begin with the one that has no number.
 const NAMES: [&str; 5] = [
     "libcublasLt.so.13",
     "libcublasLt.so.12",
@@ -53,18 +54,22 @@ pub(super) fn lt() -> Result<&'static Lt, &'static String> {
 fn find() -> Result<Lt, String> {
     let folders = folders();
     let mut tried = Vec::new();
+    // What is there and cannot be used is worth a word, also where another can.
+    let mut unusable = |why: String| {
+        tracing::warn!("cuBLASLt: {why}");
+        tried.push(why);
+    };
     let inside = folders.iter().flat_map(|folder| NAMES.map(|name| folder.join(name)));
     for path in inside.filter(|path| path.is_file()) {
         match open(&path) {
             Ok(lt) => return Ok(lt),
-            Err(why) => tried.push(format!("{}: {why}", path.display())),
+            Err(why) => unusable(format!("{}: {why}", path.display())),
         }
     }
     for name in NAMES {
         match open(Path::new(name)) {
             Ok(lt) => return Ok(lt),
-            // What is there and cannot be used is worth a word.
-            Err(Refusal::Unusable(why)) => tried.push(format!("{name}: {why}")),
+            Err(Refusal::Unusable(why)) => unusable(format!("{name}: {why}")),
             Err(Refusal::Absent(_)) => {}
         }
     }
@@ -102,15 +107,46 @@ fn open(path: &Path) -> Result<Lt, Refusal> {
     if !unsafe { sys::is_culib_present() } {
         return Err(Refusal::Unusable("it is not found by its name".into()));
     }
-    // SAFETY: the library is there and has the symbol.
-    let version = unsafe { sys::cublasLtGetVersion() };
-    let version = format!("{}.{}", version / 10_000, version / 100 % 100);
-    Ok(Lt { version, _library: library })
+    // SAFETY: as above; one of them was found.
+    let called = unsafe { sys::culib() };
+    for symbol in SYMBOLS {
+        // SAFETY: looked up as an address, which is not used.
+        let found = unsafe { called.get::<*const ()>(symbol.as_bytes()) };
+        found.map_err(|_| Refusal::Unusable(format!("another is called, which lacks {symbol}")))?;
+    }
+    // SAFETY: both have the symbol, a function of this type in cublasLt.h.
+    let [own, called] = unsafe {
+        let own = library.get::<unsafe extern "C" fn() -> usize>(b"cublasLtGetVersion");
+        let own = own.map_err(|e| Refusal::Unusable(e.to_string()))?;
+        [own(), sys::cublasLtGetVersion()]
+    };
+    Ok(Lt { version: one_version(own, called).map_err(Refusal::Unusable)?, _library: library })
+}
+
+/// The version of the file that was found, which must be that of the one that is called: both may be installed.
+fn one_version(own: usize, called: usize) -> Result<String, String> {
+    let told = |version: usize| format!("{}.{}", version / 10_000, version / 100 % 100);
+    match own == called {
+        true => Ok(told(own)),
+        false => Err(format!(
+            "it is {} ({own}), and by its name another is called, {} ({called})",
+            told(own),
+            told(called)
+        )),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_version_by_the_same_name_is_refused_with_both() {
+        assert_eq!(one_version(130_100, 130_100).unwrap(), "13.1");
+        let why = one_version(130_100, 120_904).unwrap_err();
+        assert_eq!(why, "it is 13.1 (130100), and by its name another is called, 12.9 (120904)");
+        assert!(one_version(130_100, 130_101).is_err());
+    }
 
     #[test]
     fn what_is_no_such_library_is_told_and_nothing_dies() {

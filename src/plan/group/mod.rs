@@ -26,6 +26,7 @@ use super::draft::Draft;
 use crate::engine::{Around, Body, View};
 use crate::error::{Result, broken_invariant};
 use crate::ir::{NodeId, Op};
+use crate::provider::DeviceKind;
 
 /// Nodes that one engine executes.
 #[derive(Clone)]
@@ -70,7 +71,7 @@ fn known(draft: &mut Draft) -> Rc<Deps> {
 
 /// Proposes groups, in an order in which they can execute.
 pub(super) fn group(draft: &mut Draft) -> Result<()> {
-    if draft.options.deterministic && draft.profile.provider != "cpu" {
+    if draft.options.deterministic && draft.profile.kind != DeviceKind::Cpu {
         // What pays follows from sizes, and what shares a kernel decides which operations a driver contracts.
         // The CPU's functions round each.
         singles(draft);

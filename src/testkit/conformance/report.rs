@@ -141,9 +141,10 @@ impl From<Outcome> for Verdict {
 pub struct EngineUse {
     /// The engine.
     pub engine: EngineId,
-    /// Cases in which it was in a plan that ran.
+    /// Cases in which it was in a plan that ran, but for those that are declared to fail.
     pub cases: usize,
-    /// Why it was not in others, with the number of pieces: what it said itself, or what the planner did.
+    /// Why not in others, with the number of pieces: what it said itself, what the planner did, or the
+    /// declaration, with the number of runs.
     pub refused: BTreeMap<String, usize>,
 }
 

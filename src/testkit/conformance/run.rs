@@ -1,10 +1,10 @@
 //! The suite at work: which plans each case gets, and what comes of them.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::report::{ConformanceReport, DeviceReport, EngineUse, Problem, Row, Sizes, Verdict};
-use super::{Conformance, ConformanceProgress, Wanted};
+use super::report::{ConformanceReport, DeviceReport, EngineUse, Problem, Row, Sizes};
+use super::{Conformance, ConformanceProgress, OnProgress, Wanted};
 use crate::base::ShapeClass;
 use crate::base::platform::Clock;
 use crate::engine::{DriverKey, EngineId, Registry};
@@ -25,6 +25,8 @@ struct Bench<'a> {
     /// Whether what the machine knows of its devices does not count.
     trusting: bool,
     uses: Vec<EngineUse>,
+    /// Engines, by their place in `uses`, for which the case at hand counts already.
+    counted: BTreeSet<usize>,
     rows: Vec<Row>,
 }
 
@@ -78,15 +80,28 @@ impl Conformance {
         floor: bool,
         trusting: bool,
     ) -> Result<DeviceReport> {
-        let clock = Clock::now();
         let mut told = self.progress.take();
+        let found = self.examined(runtime, cases, floor, trusting, &mut told).await;
+        self.progress = told;
+        found
+    }
+
+    async fn examined(
+        &self,
+        runtime: &Runtime,
+        cases: &[Case],
+        floor: bool,
+        trusting: bool,
+        told: &mut Option<OnProgress>,
+    ) -> Result<DeviceReport> {
+        let clock = Clock::now();
         let profile = runtime.device().profile();
         let at = if floor { " at the floor" } else { "" };
         let label = format!("{} {:?}{at}", profile.id(), profile.name);
         let mut bench = Bench::new(self, runtime, trusting)?;
         let mut problems = Vec::new();
         for (done, case) in cases.iter().enumerate() {
-            if let Some(told) = &mut told {
+            if let Some(told) = told.as_mut() {
                 let (device, total) = (label.as_str(), cases.len());
                 told(ConformanceProgress { device, case: &case.name, done, total });
             }
@@ -97,7 +112,6 @@ impl Conformance {
             }
         }
         let Bench { uses: engines, rows, .. } = bench;
-        self.progress = told;
         Ok(DeviceReport {
             label,
             device: DriverKey::of(profile),
@@ -140,7 +154,8 @@ impl<'a> Bench<'a> {
             let (engine, refused) = (wanted.id().clone(), BTreeMap::new());
             uses.push(EngineUse { engine, cases: 0, refused });
         }
-        Ok(Bench { suite, runtime, registry, trusting, uses, rows: Vec::new() })
+        let (counted, rows) = (BTreeSet::new(), Vec::new());
+        Ok(Bench { suite, runtime, registry, trusting, uses, counted, rows })
     }
 
     fn options(&self, fused: bool) -> Options<'_> {
@@ -158,6 +173,7 @@ impl<'a> Bench<'a> {
 
     /// Every run of a case; whether the device is lost after it.
     async fn case(&mut self, case: &Case) -> Result<bool> {
+        self.counted.clear();
         let (held, note) = self.suite.held(case, self.runtime);
         let tensors = case.tensors();
         let expected = reference::eval(&case.graph, &case.symbols, &tensors);
@@ -249,17 +265,18 @@ impl<'a> Bench<'a> {
         }
         let planned = plan.is_ok();
         let (outcome, lost) = self.judged(held, plan).await;
-        // An answer of no numbers shows nothing.
         let ran = match &outcome {
+            // An answer of no numbers shows nothing.
             Outcome::Pass(report) => report.elements > 0,
+            Outcome::Fail(_) => planned,
             Outcome::Unsupported(_) => false,
-            Outcome::Fail(_) | Outcome::KnownToFail(_) => planned,
+            // Nor does one that is declared wrong: an engine whose every case is has shown nothing.
+            Outcome::KnownToFail(reason) => {
+                self.refuse(engine, format!("known to fail: {reason}"));
+                false
+            }
         };
-        let mut own = self.rows.iter().filter(|row| row.engine.as_ref() == Some(&id));
-        let again = own.any(|row| {
-            row.case == held.case.name && !matches!(row.verdict, Verdict::Unsupported { .. })
-        });
-        self.uses[engine].cases += usize::from(ran && !again);
+        self.uses[engine].cases += usize::from(ran && self.counted.insert(engine));
         self.note(held, sizes, Some(id), fused, outcome);
         lost
     }

@@ -7,7 +7,7 @@ use smallvec::smallvec;
 use super::{EXPONENT, EngineFault, NOT_A_NUMBER};
 use crate::base::{Dim, Layout};
 use crate::engine::{
-    Cost, Engine, EngineId, Knob, Lowering, Notes, Query, StepBinding, View, WeightLayout,
+    Cost, Engine, EngineId, Knob, Lowering, Notes, Order, Query, StepBinding, View, WeightLayout,
 };
 use crate::error::Result;
 use crate::kernel::{Access, KernelSpec, SourceSpec};
@@ -32,7 +32,8 @@ pub struct FaultyEngine {
 }
 
 impl FaultyEngine {
-    /// An engine with a fault. It applies where the other does, to single operations.
+    /// An engine with a fault. It applies where the other does, to single operations, with its knobs,
+    /// its order in deterministic mode and its version.
     pub fn new(inner: Arc<dyn Engine>, fault: EngineFault) -> FaultyEngine {
         FaultyEngine { id: EngineId::new(format!("faulty.{}", inner.id())), inner, fault }
     }
@@ -66,8 +67,17 @@ impl Engine for FaultyEngine {
         &self.id
     }
 
+    fn version(&self) -> u32 {
+        self.inner.version()
+    }
+
     fn notes(&self, query: &Query) -> Notes {
         self.inner.notes(query)
+    }
+
+    /// A planted fault changes no order: it is as wrong for one row as for many.
+    fn order(&self, query: &Query) -> Result<Order, String> {
+        self.inner.order(query)
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

@@ -9,8 +9,10 @@
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
 mod arrays;
+#[cfg(target_arch = "x86_64")]
 mod single;
 mod staged;
+#[cfg(target_arch = "x86_64")]
 mod tiles;
 mod unpack;
 #[cfg(target_arch = "x86_64")]
@@ -18,13 +20,15 @@ mod x86;
 
 use super::{FORMATS, prefetch};
 pub(in crate::cpu) use staged::Packing;
-pub(in crate::cpu) use tiles::{IntTiles, MOST_LANES};
 
 use super::formats::Block;
 use crate::base::ComputeMode;
 
 /// Numbers of x that share a factor.
 pub(in crate::cpu) const BLOCK: usize = ComputeMode::BLOCK as usize;
+
+/// Most rows of weights side by side, where a lane is a row (`tiles`).
+pub(in crate::cpu) const MOST_LANES: usize = 16;
 
 /// What rounded numbers mean, for each 32 of a row one after another in four tables: `d`, and `d`
 /// times the sums of the first half, of the second, and of all.
@@ -152,6 +156,9 @@ pub(in crate::cpu) struct IntProduct {
 }
 
 type IntProductFn = unsafe fn(&IntProduct);
+/// Products of `m` rows of x: `one` is of the first, and the others follow as it says; `sums` has room for
+/// `m * MOST_LANES`.
+type TilesFn = unsafe fn(one: &IntProduct, m: usize, sums: *mut f32, packing: &Packing);
 type RoundFn =
     unsafe fn(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, apart: usize);
 
@@ -164,7 +171,7 @@ pub(in crate::cpu) struct Int8 {
     /// How blocks come apart, for each format.
     pub(in crate::cpu) packings: [Option<Packing>; FORMATS],
     /// Products of many rows of x, where that is worth more than 8 at a time.
-    pub(in crate::cpu) tiles: Option<unsafe fn(&IntTiles, &Packing)>,
+    pub(in crate::cpu) tiles: Option<TilesFn>,
     /// Products of one row of x with the bits of those, where there are those.
     pub(in crate::cpu) single: Option<unsafe fn(&IntProduct, &Packing)>,
     /// Rounds `n` numbers, a multiple of 32; the tables of factors are `apart` from each other.

@@ -13,8 +13,8 @@ const MOST: usize = crate::cpu::arch::WIDTHS[3];
 pub(super) struct Stage {
     pub(super) codes: [[u8; BLOCK]; STAGE],
     /// Of each eight of runs, for first and second halves; second ones for `Kind::Halves` only.
-    scale: [[[f32; RUNS]; STAGE / RUNS]; 2],
-    bias: [[[f32; RUNS]; STAGE / RUNS]; 2],
+    pub(super) scale: [[[f32; RUNS]; STAGE / RUNS]; 2],
+    pub(super) bias: [[[f32; RUNS]; STAGE / RUNS]; 2],
 }
 
 impl Stage {
@@ -24,18 +24,6 @@ impl Stage {
             scale: [[[0.0; RUNS]; STAGE / RUNS]; 2],
             bias: [[[0.0; RUNS]; STAGE / RUNS]; 2],
         }
-    }
-
-    /// The scale of a half of a run.
-    #[inline(always)]
-    pub(super) fn scale(&self, half: usize, run: usize) -> f32 {
-        self.scale[half][run / RUNS][run % RUNS]
-    }
-
-    /// The bias of a half of a run.
-    #[inline(always)]
-    pub(super) fn bias(&self, half: usize, run: usize) -> f32 {
-        self.bias[half][run / RUNS][run % RUNS]
     }
 }
 

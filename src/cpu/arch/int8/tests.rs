@@ -116,9 +116,8 @@ fn products_side_by_side_are_those_of_rounded_numbers() {
                 y: y.as_mut_ptr(),
                 y_stride: rows + 1,
             };
-            let task = IntTiles { one, m, sums: sums.as_mut_ptr() };
             // SAFETY: everything is as large as the task says.
-            unsafe { tiles(&task, packing) };
+            unsafe { tiles(&one, m, sums.as_mut_ptr(), packing) };
             of.check(&y, &format!("{} side by side, {rows} rows, m {m}", int8.name));
             for (i, want) in y.chunks(rows + 1).enumerate() {
                 let mut alone = vec![f32::NAN; rows];

@@ -6,10 +6,7 @@
 
 use super::super::prefetch;
 use super::staged::{Packing, STAGE, Stage};
-use super::{BLOCK, IntProduct, Kind, TABLES};
-
-/// Most rows of weights side by side.
-pub(in crate::cpu) const MOST_LANES: usize = 16;
+use super::{BLOCK, IntProduct, Kind, MOST_LANES, RUNS, TABLES};
 
 /// Rows of x whose sums are in registers together.
 const TOGETHER: usize = 8;
@@ -43,13 +40,13 @@ pub(super) trait Lanes {
 
 /// A product of packed rows with many rows that were rounded.
 #[derive(Clone, Copy)]
-pub(in crate::cpu) struct IntTiles {
+pub(super) struct IntTiles {
     /// Of one row of x and of y; the others follow as it says.
-    pub(in crate::cpu) one: IntProduct,
+    pub(super) one: IntProduct,
     /// Rows of x.
-    pub(in crate::cpu) m: usize,
+    pub(super) m: usize,
     /// Room for `m * MOST_LANES` sums.
-    pub(in crate::cpu) sums: *mut f32,
+    pub(super) sums: *mut f32,
 }
 
 /// Some runs of the rows of a panel. What is beyond its rows or runs is nothing to rely on.
@@ -101,6 +98,20 @@ pub(super) unsafe fn product<L: Lanes>(t: &IntTiles, packing: &Packing) {
                 std::ptr::copy_nonoverlapping(from, t.one.y.add(i * t.one.y_stride + first), lanes);
             }
         }
+    }
+}
+
+impl Stage {
+    /// The scale of a half of a run.
+    #[inline(always)]
+    pub(super) fn scale(&self, half: usize, run: usize) -> f32 {
+        self.scale[half][run / RUNS][run % RUNS]
+    }
+
+    /// The bias of a half of a run.
+    #[inline(always)]
+    pub(super) fn bias(&self, half: usize, run: usize) -> f32 {
+        self.bias[half][run / RUNS][run % RUNS]
     }
 }
 

@@ -325,9 +325,9 @@ lanes!(
 /// # Safety
 /// The contract of `product`, and the machine has the instructions.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn eight(task: &IntTiles, packing: &Packing) {
+unsafe fn eight(one: &IntProduct, m: usize, sums: *mut f32, packing: &Packing) {
     // SAFETY: the caller's contract.
-    unsafe { product::<Eight>(task, packing) }
+    unsafe { product::<Eight>(&IntTiles { one: *one, m, sums }, packing) }
 }
 
 /// Products of many rows of x.
@@ -335,9 +335,9 @@ unsafe fn eight(task: &IntTiles, packing: &Packing) {
 /// # Safety
 /// The contract of `product`, and the machine has the instructions.
 #[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]
-unsafe fn sixteen(task: &IntTiles, packing: &Packing) {
+unsafe fn sixteen(one: &IntProduct, m: usize, sums: *mut f32, packing: &Packing) {
     // SAFETY: the caller's contract.
-    unsafe { product::<Sixteen>(task, packing) }
+    unsafe { product::<Sixteen>(&IntTiles { one: *one, m, sums }, packing) }
 }
 
 /// Products of one row of x with the bits of [`eight`].
