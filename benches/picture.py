@@ -76,8 +76,10 @@ def main():
     speed = lambda model: max(row["median"] for row in rows if row["model"] == model and row["what"] == "prefill")
     models = sorted({row["model"] for row in rows}, key=speed)
     whats = [what for what in WHATS if any(row["what"] == what for row in rows)]
+    most = max(sum(row["by"] != "memory" for row in rows if (row["model"], row["what"]) == place)
+               for place in {(row["model"], row["what"]) for row in rows})
     with pyplot.rc_context(STYLE):
-        figure, grid = pyplot.subplots(len(models), len(whats), figsize=(4.2 * len(whats), 1.55 * len(models) + 0.3), squeeze=False)
+        figure, grid = pyplot.subplots(len(models), len(whats), figsize=(4.2 * len(whats), (0.25 * most + 0.55) * len(models) + 0.3), squeeze=False)
         for model, line in zip(models, grid):
             for what, axes in zip(whats, line):
                 here = [row for row in rows if (row["model"], row["what"]) == (model, what)]
