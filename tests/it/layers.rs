@@ -190,6 +190,10 @@ fn each_layer_by_itself_is_that_of_the_float64_pass() {
                     rounding = rounding.max(shares(want, &exact[i].0, i).0);
                 }
                 for ((_, runtime), found) in devices.iter().zip(&mut found) {
+                    // The first, which differs from all others, and some of those.
+                    if layer % devices::sample(runtime.device().profile(), 5) != 0 {
+                        continue;
+                    }
                     for got in both_ways(runtime, &alone, mode, inputs.len()) {
                         for (i, (got, (want, nearest))) in got.iter().zip(&want).enumerate() {
                             let (share, beyond) = shares(got, want, i);
