@@ -5,28 +5,33 @@
     python3 benches/shaped_gguf.py llama-8b l8b.gguf
     python3 benches/models.py target/release/warploom --device webgpu --device cuda "Llama-8B Q4_K + Q6_K=l8b.gguf"
 
-First `warploom doctor` holds every engine of a device to the reference, and nothing is timed where one is wrong. Then
+First `warploom doctor` holds every engine of a device to the reference (--doctor-seconds bounds it, and what it left
+out is told), and nothing is timed where one is wrong. Then
 `warploom bench` (prompt of 512, 128 tokens after it, then 8 sequences at once) for each model, device and compute mode,
 round after round. Rows go to benches/measured.json, from which benches/picture.py draws; --no-record prints alone.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 
 import record
 
 
-def verified(command, device):
-    """Whether every engine of the device is right."""
-    done = subprocess.run([command, "doctor", "--device", device], capture_output=True, text=True)
+def verify(command, device, seconds):
+    """Ends the program where an engine of the device is wrong."""
+    words = [command, "doctor", "--device", device, "--seconds", str(seconds), "--first-seconds", str(seconds)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    print(done.stdout, file=sys.stderr)
     if done.returncode != 0:
         sys.exit(f"{device}: doctor found what is wrong, so nothing is timed\n{done.stdout}{done.stderr}")
 
 
 def bench(command, path, device, mode, args):
     words = [command, "bench", "-m", path, "-d", device, "--compute", mode, "--json", "--context", str(args.context)]
+    words += ["--threads", str(args.threads)] if device.startswith("cpu") else []
     words += ["--prompt-tokens", "512", "--tokens", "128", "--sequences", str(args.sequences)]
     out = subprocess.run(words, capture_output=True, text=True)
     if out.returncode != 0:
@@ -35,7 +40,8 @@ def bench(command, path, device, mode, args):
     rates = {what: out[what]["tokens_per_second"] for what in ("prefill", "decode")}
     if out["decode_each"]:
         rates[f"decode of {args.sequences}"] = out["decode_each"]["tokens_per_second"]
-    return out["device"]["name"], rates
+    through = out["device"]["id"].partition(":")[0]
+    return (f"{out['device']['name']}, {args.threads} threads" if through == "cpu" else out["device"]["name"]), through, rates
 
 
 def main():
@@ -47,6 +53,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--sequences", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the CPU")
+    parser.add_argument("--doctor-seconds", type=int, default=120)
     parser.add_argument("--no-record", action="store_true", help="print, and leave measured.json as it is")
     args = parser.parse_args()
     models = [model.rpartition("=")[::2] for model in args.model]
@@ -54,16 +62,16 @@ def main():
         parser.error("a model is NAME=FILE")
     devices = args.device or ["auto"]
     for device in devices:
-        verified(args.warploom, device)
+        verify(args.warploom, device, args.doctor_seconds)
     seen = {}
     for turn in range(args.rounds):
         for name, path in models:
             for device in devices:
                 for mode in args.compute or ["f32", "int8"]:
                     print(f"round {turn + 1} of {args.rounds}: {name}, {device}, {mode}", file=sys.stderr)
-                    card, rates = bench(args.warploom, path, device, mode, args)
+                    card, through, rates = bench(args.warploom, path, device, mode, args)
                     for what, rate in rates.items():
-                        seen.setdefault((card, device.partition(":")[0], name, mode, what), []).append(rate)
+                        seen.setdefault((card, through, name, mode, what), []).append(rate)
     rows = [
         record.row("warploom", card, through, name, mode, what, rates)
         for (card, through, name, mode, what), rates in seen.items()

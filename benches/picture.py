@@ -20,7 +20,8 @@ from matplotlib import pyplot
 import record
 
 OURS, THEIRS, ROOF = "#2f6db5", "#b8b8b8", "#c0392b"
-WHATS = {"prefill": "prompt of 512", "decode": "decode", "decode of 8": "8 sequences"}
+# And "decode of N", in the order of N.
+WHATS = {"prefill": "prompt of 512", "decode": "decode"}
 # Colours and type that can be read on light and on dark pages alike.
 STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "warploom", "font.family": "sans-serif", "font.size": 9,
@@ -73,9 +74,11 @@ def main():
     if not rows:
         parser.error(f"nothing of {args.device!r}; there is {sorted({row['device'] for row in record.load()})}")
     # The largest model, whose prompts are slowest, first.
-    speed = lambda model: max(row["median"] for row in rows if row["model"] == model and row["what"] == "prefill")
+    speed = lambda model: max((row["median"] for row in rows if (row["model"], row["what"]) == (model, "prefill")), default=0)
     models = sorted({row["model"] for row in rows}, key=speed)
-    whats = [what for what in WHATS if any(row["what"] == what for row in rows)]
+    batches = sorted({row["what"] for row in rows} - set(WHATS), key=lambda what: int(what.removeprefix("decode of ")))
+    whats = {what: title for what, title in WHATS.items() if any(row["what"] == what for row in rows)}
+    whats |= {what: what.removeprefix("decode of ") + " sequences" for what in batches}
     most = max(sum(row["by"] != "memory" for row in rows if (row["model"], row["what"]) == place)
                for place in {(row["model"], row["what"]) for row in rows})
     with pyplot.rc_context(STYLE):
@@ -84,7 +87,7 @@ def main():
             for what, axes in zip(whats, line):
                 here = [row for row in rows if (row["model"], row["what"]) == (model, what)]
                 if any(row["by"] != "memory" for row in here):
-                    panel(axes, here, f"{model}, {WHATS[what]}")
+                    panel(axes, here, f"{model}, {whats[what]}")
                 else:
                     axes.set_axis_off()
         figure.suptitle(f"tokens a second on {args.device}; longer is better", fontsize=10)

@@ -215,8 +215,8 @@ pub(crate) struct BenchArgs {
     /// Also time so many sequences that are decoded at once, a token of each in one run
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     pub(crate) sequences: usize,
-    /// Also time each kernel of a token and of a prompt: the share of the time, and of the bytes a
-    /// second that a copy reaches
+    /// Also time each kernel of the prompt (its first 512 tokens) and of a token in the middle of the
+    /// text, planned for those lengths: its share of the time, and of the bytes a second of a copy
     #[arg(long)]
     pub(crate) kernels: bool,
     /// Print one JSON object

@@ -3,19 +3,16 @@
 use crate::Exit;
 use crate::args::BenchArgs;
 use crate::engine::{Loaded, Measured};
-use crate::explain;
-use crate::explain_args::Phase;
 use crate::notes::{Progress, tell};
 use crate::{interrupt, units};
 use serde_json::{Value, json};
 use std::io::Write;
+use warploom::plan::Report;
 use warploom::provider::{DeviceKind, DeviceProfile};
 
 /// Tokens of prompt and text unless the command line says otherwise.
 const DEFAULT: (usize, usize) = (512, 128);
-/// What `--kernels` times.
-const PHASES: [(&str, Phase); 2] = [("prefill", Phase::Prefill), ("decode", Phase::Decode)];
-/// Runs of each.
+/// Runs of which `--kernels` tells the medians.
 const RUNS: usize = 20;
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
@@ -36,28 +33,42 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         compute_mode: loaded.compute_mode().to_owned(),
         profile: loaded.profile().clone(),
     };
-    // The weights go before they are loaded again.
-    drop(loaded);
-    let phases = if args.kernels { &PHASES[..] } else { &[] };
-    let kernels = phases
-        .iter()
-        .map(|(name, phase)| Ok((*name, explain::measured(&args.place, *phase, RUNS)?)))
-        .collect::<anyhow::Result<Vec<_>>>()?;
     let mut out = std::io::stdout().lock();
     if args.json {
         let mut report = report(&subject, &measured);
-        for (name, kernels) in kernels {
-            report[name]["kernels"] = serde_json::to_value(kernels.engines)?;
-        }
+        let told = each_kernel(args, &mut loaded, (prompt, tokens), |name, _, kernels| {
+            report[name]["kernels"] = serde_json::to_value(&kernels.engines)?;
+            Ok(())
+        });
+        // What was measured is not lost with what could not be.
         writeln!(out, "{report:#}")?;
+        told?;
     } else {
         write!(out, "{}", table(&subject, &measured))?;
-        for (name, kernels) in kernels {
-            let class = &kernels.class;
-            write!(out, "\nkernels of {name}, {class}:\n{}", kernels.engines_text())?;
-        }
+        each_kernel(args, &mut loaded, (prompt, tokens), |name, what, kernels| {
+            write!(out, "\nkernels of {name}, {what}:\n{}", kernels.engines_text())?;
+            Ok(())
+        })?;
     }
     Ok(Exit::Done)
+}
+
+/// With `--kernels`, what each of the prompt takes, and of a token in the middle of the text; `tell`
+/// is given the phase, its lengths and the report.
+fn each_kernel(
+    args: &BenchArgs,
+    loaded: &mut Loaded,
+    (prompt, tokens): (usize, usize),
+    mut tell: impl FnMut(&str, &str, &Report) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if !args.kernels {
+        return Ok(());
+    }
+    let (piece, middle) = (prompt.min(DEFAULT.0), prompt + tokens / 2);
+    let what = format!("{piece} tokens in one run");
+    tell("prefill", &what, &loaded.kernels(piece, 0, RUNS)?)?;
+    let what = format!("one token behind {middle}");
+    tell("decode", &what, &loaded.kernels(1, middle, RUNS)?)
 }
 
 /// What was measured.

@@ -1,28 +1,26 @@
 //! The calls into the library that the command makes, in one place.
 
+use crate::analyze;
 use crate::args::Place;
 use crate::clocked::Clocked;
 use crate::download;
-use crate::explain;
-use crate::explain_args::Phase;
-use crate::notes::tell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warploom::ComputeMode;
-use warploom::base::SymbolValues;
 use warploom::base::platform::block_on;
+use warploom::base::{ShapeClass, SymbolValues};
 use warploom::gguf::Access;
 use warploom::llm::chat::Chat;
 use warploom::llm::sampler::Sampling;
 use warploom::llm::tokenizer::EncodeOptions;
 use warploom::llm::{
-    Event, Finish, GenerateOptions, Model, PAST, Perplexity, PerplexityOptions, Run, SEQ, Session,
+    Event, Finish, GenerateOptions, Model, PAST, Perplexity, PerplexityOptions, SEQ, Session,
     SessionOptions, Wanted,
 };
-use warploom::plan::{Analysis, Plan};
+use warploom::plan::Report;
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
-use warploom::runtime::{AnalyzeOptions, Detection, Resident, Runtime, tuned_on};
+use warploom::runtime::{AnalyzeOptions, Detection, Runtime, tuned_on};
 
 /// What there is, and what was selected.
 pub(crate) struct Found {
@@ -201,6 +199,26 @@ impl Loaded {
             clock,
             runtime,
         })
+    }
+
+    /// Each step of a run of `tokens` behind `past` others, planned for these lengths and timed.
+    pub(crate) fn kernels(
+        &mut self,
+        tokens: usize,
+        past: usize,
+        runs: usize,
+    ) -> anyhow::Result<Report> {
+        let (tokens, past) = (tokens as u64, past as u64);
+        let class = ShapeClass::new().with(SEQ, tokens, tokens).with(PAST, past, past);
+        let plan = self.session.plan_for(&class, Wanted::Token)?;
+        let mut symbols = SymbolValues::new();
+        symbols.set(SEQ, tokens);
+        symbols.set(PAST, past);
+        let inputs = analyze::zeros_for(&plan, &symbols)?;
+        let options = AnalyzeOptions { runs, ..AnalyzeOptions::default() };
+        let resident = self.session.resident();
+        let analysis = self.runtime.analyze(&plan, resident, &symbols, &inputs, &options);
+        Ok(plan.report().measured(block_on(analysis)?))
     }
 
     pub(crate) fn startup_line(&self) -> &str {
@@ -413,66 +431,7 @@ pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DevicePro
     Ok(profile)
 }
 
-/// Runs a plan on the device and times it: over the model's weights where it is the plan of one,
-/// else over zeros.
-pub(crate) fn analyze(
-    place: &Place,
-    phase: Option<Phase>,
-    runs: usize,
-    plan: &Plan,
-) -> anyhow::Result<Analysis> {
-    let runtime = Arc::new(open_runtime(place)?);
-    tell(&runtime.startup_line());
-    let (mut session, mut zeros);
-    let mut each = None;
-    let resident = match phase {
-        Some(phase) => {
-            let model = open_model(place)?;
-            let options = SessionOptions {
-                context: Some(explain::context(place, model.config().context)),
-                compute: place.compute,
-                cache: place.cache,
-                deterministic: place.deterministic,
-                sequences: Some(explain::sequences(phase).1),
-            };
-            session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
-            if explain::sequences(phase).0 == Run::Each {
-                each = Some(session.inputs_of_full_sequences());
-            }
-            session.resident()
-        }
-        None => {
-            tell("weights, states and inputs are zeros");
-            zeros = Resident::zeros(runtime.pool(), &**runtime.device(), plan)?;
-            &mut zeros
-        }
-    };
-    let symbols = full(plan);
-    let inputs = plan.inputs.iter().map(|input| {
-        let bytes = input.shape.elements().eval_size(&symbols)? * input.dtype.bytes();
-        Ok(vec![0; usize::try_from(bytes)?])
-    });
-    let inputs: Vec<Vec<u8>> = match each {
-        Some(inputs) => inputs,
-        None => inputs.collect::<anyhow::Result<_>>()?,
-    };
-    let options = AnalyzeOptions { runs, ..AnalyzeOptions::default() };
-    Ok(block_on(runtime.analyze(plan, resident, &symbols, &inputs, &options))?)
-}
-
-/// Every symbol at its upper end, but for positions that the cache has no room for.
-fn full(plan: &Plan) -> SymbolValues {
-    let mut values = SymbolValues::new();
-    for (symbol, _, high) in plan.class.ranges() {
-        values.set(*symbol, *high);
-    }
-    if let (Some(seq), Some(past)) = (values.get(SEQ), values.get(PAST)) {
-        values.set(PAST, past.saturating_sub(seq));
-    }
-    values
-}
-
-fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {
+pub(crate) fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {
     let mut builder = place.set(Runtime::builder());
     if place.deterministic {
         builder = builder.deterministic(true);

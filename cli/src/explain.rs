@@ -1,7 +1,7 @@
 //! `warploom explain`.
 
 use crate::Exit;
-use crate::args::Place;
+use crate::analyze;
 use crate::engine;
 use crate::explain_args::{ExplainArgs, Form, Phase};
 use crate::notes::tell;
@@ -13,7 +13,7 @@ use warploom::base::{ShapeClass, Symbol};
 use warploom::engine::{Block, EngineId, Registry, TunedChoices};
 use warploom::ir::{self, Graph, NodeId};
 use warploom::llm::{CacheShape, Run, Session, Wanted, class_of, class_of_each};
-use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Report, Selector, TextOptions};
+use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{self, known_wrong_on, tuned_on};
 
@@ -67,10 +67,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     }
     let mut report = plan.report();
     if args.analyze {
-        let phase = (args.graph_file.is_none()
-            && (args.plan.is_none() || args.place.model.is_some()))
-        .then_some(args.phase);
-        let analysis = engine::analyze(&args.place, phase, args.runs, &plan)?;
+        let analysis = analyze::analyze(args, &plan)?;
         if let Some(path) = &args.trace {
             let trace = plan.trace(&analysis);
             write_file(path, serde_json::to_string(&trace)?.as_bytes())?;
@@ -137,21 +134,15 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<(Graph, ShapeClass)> {
             .fold(ShapeClass::new(), |class, (symbol, low, high)| class.with(*symbol, *low, *high));
         return Ok((graph, class));
     }
-    subject_of(&args.place, args.phase, &profile(args)?)
-}
-
-/// The graph of a model's phase on a device, and its class.
-fn subject_of(
-    place: &Place,
-    phase: Phase,
-    profile: &DeviceProfile,
-) -> anyhow::Result<(Graph, ShapeClass)> {
-    let model = engine::open_model(place)?;
-    let context = context(place, model.config().context);
-    let tokens = tokens(phase).min(context);
-    let mode = place.compute.unwrap_or(Session::default_mode(profile));
-    let dtype = place.cache.unwrap_or(Session::default_cache(mode));
-    let (run, sequences) = sequences(phase);
+    let model = engine::open_model(&args.place)?;
+    let context = context(args, model.config().context);
+    let tokens = tokens(args.phase).min(context);
+    let mode = match args.place.compute {
+        Some(mode) => mode,
+        None => Session::default_mode(&profile(args)?),
+    };
+    let dtype = args.place.cache.unwrap_or(Session::default_cache(mode));
+    let (run, sequences) = sequences(args.phase);
     let cache = CacheShape { sequences, context, dtype };
     let graph = ir::computing_in(&model.graph_of(cache, run, Wanted::Token)?, mode)?;
     let class = match run {
@@ -161,23 +152,9 @@ fn subject_of(
     Ok((graph, class))
 }
 
-/// A phase of a model planned as a session plans it, run on the device, and timed.
-pub(crate) fn measured(place: &Place, phase: Phase, runs: usize) -> anyhow::Result<Report> {
-    let profile = selected(place)?;
-    let registry = runtime::registry()?;
-    let mut options = Options::new(&registry);
-    options.deterministic = place.deterministic || runtime::deterministic_by_env()?;
-    options.known_wrong = known_wrong(&profile, &registry)?;
-    options.tuned = vec![tuned(&profile)?];
-    let (graph, class) = subject_of(place, phase, &profile)?;
-    let plan = Plan::new(&graph, &class, &profile, &options)?;
-    let analysis = engine::analyze(place, Some(phase), runs, &plan)?;
-    Ok(plan.report().measured(analysis))
-}
-
 /// Positions of the cache.
-pub(crate) fn context(place: &Place, trained: usize) -> usize {
-    place.context.unwrap_or(trained.min(CONTEXT))
+pub(crate) fn context(args: &ExplainArgs, trained: usize) -> usize {
+    args.place.context.unwrap_or(trained.min(CONTEXT))
 }
 
 /// Tokens of a run: the upper end of the phase's class.
@@ -200,16 +177,11 @@ pub(crate) fn sequences(phase: Phase) -> (Run, usize) {
 /// The device to plan for: a saved or known profile, or a device of this machine.
 fn profile(args: &ExplainArgs) -> anyhow::Result<DeviceProfile> {
     let Some(name) = &args.profile else {
-        return selected(&args.place);
+        let found = engine::detect(args.place.device.as_deref())?;
+        let selected = found.devices.into_iter().find(|device| device.selected);
+        return selected.map(|device| device.profile).context("no device is selected");
     };
     named_profile(name)
-}
-
-/// The device of this machine that would be used.
-fn selected(place: &Place) -> anyhow::Result<DeviceProfile> {
-    let found = engine::detect(place.device.as_deref())?;
-    let selected = found.devices.into_iter().find(|device| device.selected);
-    selected.map(|device| device.profile).context("no device is selected")
 }
 
 /// A saved or known profile.

@@ -4,6 +4,7 @@
 //! told beside it goes to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 130
 //! interrupted.
 
+mod analyze;
 mod args;
 mod bench;
 mod chat;

@@ -319,7 +319,8 @@ impl Engine for Linear {
             return Err(OTHER_OPERATION.into());
         }
         if self.cpu == query.is_wgsl() {
-            return Err(format!("the device is a {} one", query.profile.provider));
+            let takes = if query.is_wgsl() { "WGSL" } else { "Rust functions" };
+            return Err(format!("the device takes {takes}"));
         }
         if self.subgroup && !query.profile.has_subgroups {
             return Err("the device has no subgroups".into());

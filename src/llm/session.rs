@@ -11,7 +11,7 @@ use super::decoder::{self, BASE, CacheShape, PAST, Run, SEQ, Wanted};
 use super::draws::check_undrawn;
 use super::model::Model;
 use super::weights::{self, Weight};
-use crate::base::{ComputeMode, DType, SymbolValues};
+use crate::base::{ComputeMode, DType, ShapeClass, SymbolValues};
 use crate::draw::Draw;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, computing_in};
@@ -400,19 +400,22 @@ impl Session {
     }
 
     fn plan(&mut self, kind: Kind) -> Result<Plan> {
-        let graph = match self.graphs.entry((kind.run, kind.wanted)) {
+        self.plan_in(&class_of_kind(kind, self.cache), kind.run, kind.wanted)
+    }
+
+    fn plan_in(&mut self, class: &ShapeClass, run: Run, wanted: Wanted) -> Result<Plan> {
+        let graph = match self.graphs.entry((run, wanted)) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
-                let graph = self.model.graph_of(self.cache, kind.run, kind.wanted)?;
+                let graph = self.model.graph_of(self.cache, run, wanted)?;
                 entry.insert(computing_in(&graph, self.mode)?)
             }
         };
-        let class = class_of_kind(kind, self.cache);
         #[cfg(not(target_arch = "wasm32"))]
-        self.runtime.tune_at_first_use(graph, &class, &self.runtime.plan_options())?;
+        self.runtime.tune_at_first_use(graph, class, &self.runtime.plan_options())?;
         let mut options = self.runtime.plan_options();
         options.deterministic |= self.deterministic;
-        Plan::new(graph, &class, self.runtime.device().profile(), &options)
+        Plan::new(graph, class, self.runtime.device().profile(), &options)
     }
 
     /// The plan that runs one token and gives `wanted`, for reports.
@@ -425,6 +428,15 @@ impl Session {
             Some(instance) => Ok(instance.plan().clone()),
             None => self.plan(kind),
         }
+    }
+
+    /// A plan of a run of one sequence for lengths of the caller's ([`SEQ`](super::SEQ) tokens behind
+    /// [`PAST`](super::PAST)), for reports.
+    ///
+    /// # Errors
+    /// What planning says.
+    pub fn plan_for(&mut self, class: &ShapeClass, wanted: Wanted) -> Result<Plan> {
+        self.plan_in(class, Run::One, wanted)
     }
 
     /// Weights and cache, to run other plans over them.

@@ -123,7 +123,8 @@ impl RuntimeBuilder {
     /// in [`Runtime::startup_line`] and in [`Detection::failures`], and the next one is taken. A device
     /// that was asked for by name is an error then.
     ///
-    /// Its name is letters, digits, `-` and `_`, that of no other provider and not `auto`, and its
+    /// Its name is letters, digits, `-` and `_`, that of no other provider (also of those of this crate that
+    /// a build is without) and not `auto`, and its
     /// profiles say that name and their place in its list. What plans take for a device follows from
     /// its profile: Rust functions of `cpu` for [`DeviceKind::Cpu`] and WGSL for all others. Calls of
     /// cuBLASLt, twins of a pack and errata go by the names `cuda`, `opencl` and `webgpu`, so a provider

@@ -48,6 +48,9 @@ pub(super) struct Listed {
     own: bool,
 }
 
+/// Names of providers of this crate, also of those that a build is without.
+const NAMES: [&str; 5] = ["cuda", "webgpu", "opencl", "cpu", "null"];
+
 /// Every provider: the caller's, then those of this build, which are named here and nowhere else.
 ///
 /// # Errors
@@ -71,7 +74,12 @@ pub(super) fn providers(own: &Providers) -> Result<Vec<Listed>> {
                 "a provider cannot be called {name:?}: letters, digits, - and _, and not auto"
             )));
         }
-        if builtin.iter().chain(&own.0[..place]).any(|other| other.name() == name) {
+        if NAMES.contains(&name) {
+            return Err(Error::invalid(format!(
+                "a provider cannot be called {name:?}: that is one of warploom"
+            )));
+        }
+        if own.0[..place].iter().any(|other| other.name() == name) {
             return Err(Error::invalid(format!("there are two providers called {name:?}")));
         }
     }

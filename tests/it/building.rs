@@ -144,9 +144,10 @@ fn a_device_that_answers_to_another_name_is_a_failure() {
 #[test]
 fn a_name_that_is_taken_or_none_is_refused() {
     let named = |name| Own { name: Some(name), ..Own::default() };
-    for name in ["cpu", "null"] {
+    // Those of this crate, whether or not this build has them.
+    for name in ["cuda", "webgpu", "opencl", "cpu", "null"] {
         let error = refused(with(named(name)).device("cpu"));
-        assert!(error.contains(&format!("two providers called {name:?}")), "{error}");
+        assert!(error.contains(&format!("called {name:?}: that is one of warploom")), "{error}");
     }
     let error = refused(with(Own::default()).provider(Arc::new(Own::default())));
     assert!(error.contains("two providers called \"mine\""), "{error}");

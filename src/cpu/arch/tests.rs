@@ -65,7 +65,8 @@ fn the_first_is_chosen_and_scalar_is_always_there() {
 fn one_row_alone_adds_as_rows_together_do() {
     for format in Format::ALL {
         let Some(index) = format_index(format) else { continue };
-        let (rows, blocks) = (7, 3);
+        // More than go at once anywhere, then four, then one at a time.
+        let (rows, blocks) = (23, 3);
         // Plain rows end in the middle of a vector.
         let k = if format.is_quantised() { blocks * format.block_len() as usize } else { 83 };
         let plain: Vec<f32> = (0..rows * k).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();

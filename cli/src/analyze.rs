@@ -1,0 +1,75 @@
+//! Plans that are run and timed.
+
+use crate::engine::{open_model, open_runtime};
+use crate::explain;
+use crate::explain_args::ExplainArgs;
+use crate::notes::tell;
+use std::sync::Arc;
+use warploom::base::SymbolValues;
+use warploom::base::platform::block_on;
+use warploom::llm::{PAST, Run, SEQ, Session, SessionOptions};
+use warploom::plan::{Analysis, Plan};
+use warploom::runtime::{AnalyzeOptions, Resident};
+
+/// Runs a plan on the device and times it: over the model's weights where it is the plan of one,
+/// else over zeros.
+pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysis> {
+    let runtime = Arc::new(open_runtime(&args.place)?);
+    tell(&runtime.startup_line());
+    let model = match (&args.plan, &args.graph_file, &args.place.model) {
+        (None, None, _) | (Some(_), None, Some(_)) => Some(open_model(&args.place)?),
+        _ => None,
+    };
+    let (mut session, mut zeros);
+    let mut each = None;
+    let resident = match model {
+        Some(model) => {
+            let context = explain::context(args, model.config().context);
+            let options = SessionOptions {
+                context: Some(context),
+                compute: args.place.compute,
+                cache: args.place.cache,
+                deterministic: args.place.deterministic,
+                sequences: Some(explain::sequences(args.phase).1),
+            };
+            session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
+            if explain::sequences(args.phase).0 == Run::Each {
+                each = Some(session.inputs_of_full_sequences());
+            }
+            session.resident()
+        }
+        None => {
+            tell("weights, states and inputs are zeros");
+            zeros = Resident::zeros(runtime.pool(), &**runtime.device(), plan)?;
+            &mut zeros
+        }
+    };
+    let symbols = full(plan);
+    let inputs = match each {
+        Some(inputs) => inputs,
+        None => zeros_for(plan, &symbols)?,
+    };
+    let options = AnalyzeOptions { runs: args.runs, ..AnalyzeOptions::default() };
+    Ok(block_on(runtime.analyze(plan, resident, &symbols, &inputs, &options))?)
+}
+
+/// Inputs of zeros.
+pub(crate) fn zeros_for(plan: &Plan, symbols: &SymbolValues) -> anyhow::Result<Vec<Vec<u8>>> {
+    let inputs = plan.inputs.iter().map(|input| {
+        let bytes = input.shape.elements().eval_size(symbols)? * input.dtype.bytes();
+        Ok(vec![0; usize::try_from(bytes)?])
+    });
+    inputs.collect()
+}
+
+/// Every symbol at its upper end, but for positions that the cache has no room for.
+fn full(plan: &Plan) -> SymbolValues {
+    let mut values = SymbolValues::new();
+    for (symbol, _, high) in plan.class.ranges() {
+        values.set(*symbol, *high);
+    }
+    if let (Some(seq), Some(past)) = (values.get(SEQ), values.get(PAST)) {
+        values.set(PAST, past.saturating_sub(seq));
+    }
+    values
+}
