@@ -53,7 +53,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// With `--kernels`, what each of the prompt takes, and of a token in the middle of the text; `tell`
+/// With `--kernels`, what each kernel of the prompt takes, and of a token in the middle of the text; `tell`
 /// is given the phase, its lengths and the report.
 fn each_kernel(
     args: &BenchArgs,

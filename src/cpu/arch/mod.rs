@@ -208,9 +208,9 @@ pub(super) fn choose() -> &'static Arch {
 }
 
 /// Instantiates every loop for one vector type. `$blocks` decodes blocks, `$feature` are the
-/// attributes of the functions; the numbers say how many weight rows go at once for 1, 2, 4 and 8
-/// rows of `x`, so that the sums fit the registers. Blocks are decoded in registers for one row of
-/// `x`, where `$one` is `registers`, and in memory else.
+/// attributes of the functions; the numbers say how many weight rows go at once, so that the sums
+/// fit the registers: plain and packed ones for 1 row of `x`, then both for 2, 4 and 8. Blocks are
+/// decoded in registers for one row of `x`, where `$one` is `registers`, and in memory else.
 macro_rules! instantiate {
     (
         $name:literal, $simd:ty, $blocks:ident, $one:ident, [$(#[$feature:meta])*],
