@@ -14,7 +14,16 @@ pub(super) enum Dialect {
 const CUDA_PRELUDE: &str = "\
 #define WL_FN static __device__ __forceinline__
 #define WL_ALIGN(bytes) __align__(bytes)
+#if __CUDA_ARCH__ >= 900
+#define wl_begin() asm volatile(\"griddepcontrol.launch_dependents; griddepcontrol.wait;\" ::: \"memory\")
+#else
+#define wl_begin()
+#endif
 ";
+
+/// How each of our kernels begins: the next one may be put on the device while this one runs, and waits there until all
+/// of this one's work is seen (PTX ISA, "griddepcontrol"). Where nothing was launched so, neither does anything.
+pub(crate) const BEGIN: &str = "wl_begin();";
 
 const OPENCL_PRELUDE: &str = "\
 #define WL_FN static inline

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use naga::{AddressSpace, Binding as Io, Block, BuiltIn, EntryPoint, Function, GlobalVariable};
 use naga::{Expression, Handle, MemoryDecorations, Statement, StorageAccess, TypeInner};
 
-use super::dialect::{Dialect, SCALARS};
+use super::dialect::{BEGIN, Dialect, SCALARS};
 use super::function::Body;
 use super::place::runtime_array;
 use super::writer::Writer;
@@ -216,8 +216,9 @@ impl Writer<'_> {
             }
         }
         let mut body = Body::new(self, function, info, true);
-        if body.w.dialect == Dialect::OpenCl {
-            body.start_buffers(&buffers)?;
+        match body.w.dialect {
+            Dialect::Cuda => body.line(BEGIN),
+            Dialect::OpenCl => body.start_buffers(&buffers)?,
         }
         let workgroup_bytes = body.memory(&used)?;
         for index in 0..function.arguments.len() {

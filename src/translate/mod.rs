@@ -38,6 +38,8 @@ use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{Module, ShaderStage};
 
 use crate::error::{Error, Result};
+#[cfg(feature = "cuda")]
+pub(crate) use dialect::BEGIN as CUDA_BEGIN;
 use dialect::Dialect;
 use writer::Writer;
 

@@ -7,6 +7,7 @@ use cudarc::driver::{DriverError, result, sys};
 
 use super::driver::{convert, is_loss, words};
 use super::memory::Event;
+use super::profile::capability;
 use crate::error::{Error, Result};
 
 /// Handles of one GPU. CUDA's handles may be used by any thread that entered the context.
@@ -14,6 +15,8 @@ pub(super) struct Gpu {
     /// The device's id, for messages.
     pub(super) id: String,
     pub(super) device: sys::CUdevice,
+    /// 10 * major + minor of its compute capability.
+    pub(super) capability: i32,
     pub(super) stream: sys::CUstream,
     /// Where memory comes from; `None` on devices that have no pools.
     pub(super) pool: Option<sys::CUmemoryPool>,
@@ -37,11 +40,12 @@ impl Gpu {
         let id = format!("cuda:{index}");
         let wrong = |error| Error::device(format!("{id} cannot be opened: {}", words(error)));
         let device = result::device::get(index as i32).map_err(wrong)?;
+        let capability = capability(device)?;
         // SAFETY: a device that the driver gave; released when the value is dropped.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(wrong)?;
         let stream = std::ptr::null_mut();
         let (readers, lost) = (Mutex::default(), Mutex::default());
-        let mut gpu = Gpu { id, device, stream, pool: None, context, readers, lost };
+        let mut gpu = Gpu { id, device, capability, stream, pool: None, context, readers, lost };
         {
             let _current = gpu.enter()?;
             let stream = result::stream::create(result::stream::StreamKind::NonBlocking);

@@ -19,7 +19,19 @@ pub(super) struct Call {
     pub(super) pointers: SmallVec<[sys::CUdeviceptr; 8]>,
     /// The struct behind the pointers; none where it is empty.
     pub(super) lengths: SmallVec<[u32; 8]>,
+    /// Whether the kernel itself waits for what was launched before it.
+    pub(super) waits: bool,
 }
+
+/// The compute capability from which kernels can wait for others.
+const WAITING_CAPABILITY: i32 = 90;
+/// An edge to a kernel that waits itself: it is put on the device when all workgroups of the one before are there.
+const OVERLAPPING: sys::CUgraphEdgeData = sys::CUgraphEdgeData_st {
+    from_port: sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8,
+    to_port: 0,
+    type_: sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u8,
+    reserved: [0; 5],
+};
 
 // SAFETY: a handle of the driver, which locks for itself.
 unsafe impl Send for Call {}
@@ -68,6 +80,11 @@ impl Call {
 /// Launches one after another, as one thing to enqueue.
 pub(super) struct Graph {
     gpu: Arc<Gpu>,
+    /// Whether launches overlap the end of those before them. What a launch that is switched off hands on is not
+    /// told, so then it has none of that kind.
+    overlaps: bool,
+    /// The same launches without overlap.
+    apart: Option<Box<Graph>>,
     graph: sys::CUgraph,
     exec: sys::CUgraphExec,
     nodes: Vec<Node>,
@@ -92,18 +109,25 @@ impl Graph {
         gpu.check("a graph", unsafe { sys::cuGraphCreate(&mut handle, 0) }.result())?;
         let exec = ptr::null_mut();
         let nodes = Vec::with_capacity(calls.len());
-        let mut graph = Graph { gpu: Arc::clone(gpu), graph: handle, exec, nodes };
+        let overlaps = gpu.capability >= WAITING_CAPABILITY && !has_nothing(grids);
+        let gpu_of = Arc::clone(gpu);
+        let mut graph = Graph { gpu: gpu_of, overlaps, apart: None, graph: handle, exec, nodes };
         for (call, grid) in calls.iter().zip(grids) {
             let mut arguments = call.arguments();
             let params = call.node(*grid, &mut arguments);
-            let before = graph.nodes.last().map(|node| node.node);
-            let (list, count) =
-                (before.as_ref().map_or(ptr::null(), ptr::from_ref), before.iter().len());
             let mut node = ptr::null_mut();
-            // SAFETY: the driver copies the arguments; the node before is of this graph.
+            // SAFETY: the driver copies the arguments.
             let added =
-                unsafe { sys::cuGraphAddKernelNode_v2(&mut node, handle, list, count, &params) };
+                unsafe { sys::cuGraphAddKernelNode_v2(&mut node, handle, ptr::null(), 0, &params) };
             gpu.check("a graph", added.result())?;
+            if let Some(before) = graph.nodes.last().map(|before| before.node) {
+                let edge = (overlaps && call.waits).then_some(OVERLAPPING);
+                let edge = edge.as_ref().map_or(ptr::null(), ptr::from_ref);
+                // SAFETY: two nodes of this graph, and one edge of the default kind or of that.
+                let joined =
+                    unsafe { sys::cuGraphAddDependencies_v2(handle, &before, &node, edge, 1) };
+                gpu.check("a graph", joined.result())?;
+            }
             let pointers = call.pointers.clone();
             graph.nodes.push(Node { node, grid: *grid, pointers, enabled: true });
         }
@@ -119,6 +143,13 @@ impl Graph {
     /// Sets what is not as it was, and enqueues all of it.
     pub(super) fn launch(&mut self, calls: &[Call], grids: &[[u32; 3]]) -> Result<()> {
         let gpu = &self.gpu;
+        if self.overlaps && has_nothing(grids) {
+            let apart = match &mut self.apart {
+                Some(apart) => apart,
+                empty => empty.insert(Box::new(Graph::new(gpu, calls, grids)?)),
+            };
+            return apart.launch(calls, grids);
+        }
         for ((node, call), grid) in self.nodes.iter_mut().zip(calls).zip(grids) {
             if node.grid == *grid && node.pointers == call.pointers {
                 continue;
@@ -137,6 +168,11 @@ impl Graph {
         let launched = unsafe { result::graph::launch(self.exec, gpu.stream) };
         gpu.check("launching a graph", launched)
     }
+}
+
+/// Whether one of these launches nothing.
+fn has_nothing(grids: &[[u32; 3]]) -> bool {
+    grids.iter().any(|grid| grid.contains(&0))
 }
 
 impl Node {

@@ -1,5 +1,10 @@
 #define WL_FN static __device__ __forceinline__
 #define WL_ALIGN(bytes) __align__(bytes)
+#if __CUDA_ARCH__ >= 900
+#define wl_begin() asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory")
+#else
+#define wl_begin()
+#endif
 typedef float f32;
 typedef int i32;
 typedef unsigned int u32;
@@ -66,6 +71,7 @@ WL_FN u32 wl_exclusive_add_u32(u32 a) {
 typedef struct WL_ALIGN(16) { u32 x, y, z, w; } u32x4;
 
 extern "C" __global__ void __launch_bounds__(48) kernel_main(f32x2* __restrict__ y, const wl_Lengths wl_lengths, const Sizes sizes) {
+    wl_begin();
     const u32 i = wl_index();
     const u32 lane = wl_index() % 32u;
     const u32 size = 32u;
