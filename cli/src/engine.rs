@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warploom::ComputeMode;
 use warploom::base::platform::block_on;
-use warploom::base::{ShapeClass, SymbolValues};
+
 use warploom::gguf::Access;
 use warploom::llm::chat::Chat;
 use warploom::llm::sampler::Sampling;
 use warploom::llm::tokenizer::EncodeOptions;
 use warploom::llm::{
-    Event, Finish, GenerateOptions, Model, PAST, Perplexity, PerplexityOptions, SEQ, Session,
-    SessionOptions, Wanted,
+    Event, Finish, GenerateOptions, Model, Perplexity, PerplexityOptions, Session, SessionOptions,
+    Wanted,
 };
 use warploom::plan::Report;
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
@@ -208,12 +208,7 @@ impl Loaded {
         past: usize,
         runs: usize,
     ) -> anyhow::Result<Report> {
-        let (tokens, past) = (tokens as u64, past as u64);
-        let class = ShapeClass::new().with(SEQ, tokens, tokens).with(PAST, past, past);
-        let plan = self.session.plan_for(&class, Wanted::Token)?;
-        let mut symbols = SymbolValues::new();
-        symbols.set(SEQ, tokens);
-        symbols.set(PAST, past);
+        let (plan, symbols) = self.session.plan_for(tokens, past, Wanted::Token)?;
         let inputs = analyze::zeros_for(&plan, &symbols)?;
         let options = AnalyzeOptions { runs, ..AnalyzeOptions::default() };
         let resident = self.session.resident();

@@ -70,7 +70,8 @@ fn explain_tells_plans_of_models_and_files() {
 
 #[test]
 fn bench_tells_where_the_time_goes() {
-    let args = ["bench", "-d", "cpu", "-c", "96", "-p", "65", "-n", "4", "--kernels", "--json"];
+    let args =
+        ["bench", "-d", "cpu", "-c", "96", "-p", "65", "-n", "4", "-s", "2", "--kernels", "--json"];
     let run = warploom(&args);
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
     let object: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();

@@ -430,13 +430,22 @@ impl Session {
         }
     }
 
-    /// A plan of a run of one sequence for lengths of the caller's ([`SEQ`](super::SEQ) tokens behind
-    /// [`PAST`](super::PAST)), for reports.
+    /// A plan of a run of the first sequence for these lengths alone, for reports, and the values of its symbols.
     ///
     /// # Errors
     /// What planning says.
-    pub fn plan_for(&mut self, class: &ShapeClass, wanted: Wanted) -> Result<Plan> {
-        self.plan_in(class, Run::One, wanted)
+    pub fn plan_for(
+        &mut self,
+        tokens: usize,
+        past: usize,
+        wanted: Wanted,
+    ) -> Result<(Plan, SymbolValues)> {
+        let symbols = self.symbols(0, past).with(SEQ, tokens as u64);
+        let mut class = ShapeClass::new();
+        for (symbol, value) in symbols.iter() {
+            class = class.with(symbol, value, value);
+        }
+        Ok((self.plan_in(&class, Run::One, wanted)?, symbols))
     }
 
     /// Weights and cache, to run other plans over them.
