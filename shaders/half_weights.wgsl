@@ -1,5 +1,5 @@
-// half_weights_*: y[r, c] = w[r, c] as f16; w [n, k] packed, k a multiple of 32, y [k / 32, n, 32]: 32 columns of all
-// rows, then the next 32.
+// half_weights_*: y[r, c] = w[r, c] as f16; w [n, k], k a multiple of 32, y [k / 32, n, 32]: 32 columns of all
+// rows, then the next 32. plain: y is [n, k].
 // Work split: a thread decodes 8 neighbouring weights, groups of WG folded over grid x and y.
 // Why: matmul_halves reads each weight again for every tile of rows of x, which costs less than decoding it again. It
 // reads 32 columns of neighbouring rows at a time, which are neighbours in y: 7% of a prompt on an H200 through wgpu.
@@ -38,7 +38,12 @@ fn main(
     let start = row_start(row, params.k);
     let low = weights4(start, column, params.k);
     let high = weights4(start, column + 4u, params.k);
-    y[((part / 4u) * params.n + row) * 4u + part % 4u] = vec4(
+#ifdef plain
+    let to = e;
+#else
+    let to = ((part / 4u) * params.n + row) * 4u + part % 4u;
+#endif
+    y[to] = vec4(
         pack2x16float(low.xy),
         pack2x16float(low.zw),
         pack2x16float(high.xy),

@@ -102,12 +102,12 @@ pub(crate) struct Place {
     /// Positions of the context (default: the model's, at most 4096)
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) context: Option<usize>,
-    /// How packed weights are multiplied: f32 (exact) or int8 (with 8-bit activations, faster)
-    /// [default: int8; f32 on GPUs in software]
+    /// How weights are multiplied: f32 (exact), int8 (packed ones with 8-bit activations, faster) or f16 (many
+    /// rows as halves, on matrix hardware) [default: int8; f32 on GPUs in software]
     #[arg(long, value_name = "MODE")]
     pub(crate) compute: Option<warploom::ComputeMode>,
     /// Keys and values in the context's cache: f32 (exact) or f16 (half the memory)
-    /// [default: f16 with int8, f32 with f32]
+    /// [default: f32 with f32, else f16]
     #[arg(long, value_name = "TYPE", value_parser = cache_type)]
     pub(crate) cache: Option<DType>,
     /// The same bits on the same device, whatever the batch, the threads or the run; slower

@@ -231,6 +231,9 @@ impl Loaded {
                 "Int8: packed weights times activations rounded to 8 bits (each within 1/254 of the \
                  largest of its 32), 32-bit sums; --compute f32 is exact"
             }
+            ComputeMode::F16 => {
+                "F16: products of halves where there is matrix hardware, 32-bit sums; --compute f32 is exact"
+            }
         }
     }
 

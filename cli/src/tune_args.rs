@@ -54,10 +54,10 @@ pub(crate) struct TuneArgs {
     /// Positions of the context (default: the model's, at most 4096)
     #[arg(short, long, value_name = "N", value_parser = crate::args::at_least_one)]
     pub(crate) context: Option<usize>,
-    /// How packed weights are multiplied: f32 or int8 [default: int8; f32 on GPUs in software]
+    /// How weights are multiplied: f32, int8 or f16 [default: int8; f32 on GPUs in software]
     #[arg(long, value_name = "MODE")]
     pub(crate) compute: Option<warploom::ComputeMode>,
-    /// Keys and values in the cache: f32 or f16 [default: f16 with int8, f32 with f32]
+    /// Keys and values in the cache: f32 or f16 [default: f32 with f32, else f16]
     #[arg(long, value_name = "TYPE", value_parser = crate::args::cache_type)]
     pub(crate) cache: Option<DType>,
     /// Threads of the CPU (default: WARPLOOM_THREADS, then one a core)

@@ -25,20 +25,25 @@ pub enum ComputeMode {
     /// Matrix hardware takes `d * q` and the weight as halves, each good to 11 bits beside that; a weight
     /// beyond 65,504 is infinite there, and one below 2^-14 has fewer bits.
     Int8,
+    /// Nothing, or operands as halves, each good to 11 bits: what matrix hardware multiplies. Each row of the operand
+    /// is scaled by a power of two before, so numbers of any size stay; of a row, those below 2^-29 of the largest
+    /// have fewer bits. For weights it is as in `Int8`. Sums are f32.
+    F16,
 }
 
 impl ComputeMode {
     /// Every mode, for tests and tables.
-    pub const ALL: [ComputeMode; 2] = [ComputeMode::F32, ComputeMode::Int8];
+    pub const ALL: [ComputeMode; 3] = [ComputeMode::F32, ComputeMode::Int8, ComputeMode::F16];
 
     /// Numbers that share a factor in `Int8`; blocks of every packed format are multiples of it.
     pub const BLOCK: u64 = 32;
 
-    /// Lower case: `f32`, `int8`.
+    /// Lower case: `f32`, `int8`, `f16`.
     pub const fn name(self) -> &'static str {
         match self {
             ComputeMode::F32 => "f32",
             ComputeMode::Int8 => "int8",
+            ComputeMode::F16 => "f16",
         }
     }
 }
@@ -54,6 +59,7 @@ impl FromStr for ComputeMode {
 
     fn from_str(text: &str) -> Result<ComputeMode, Error> {
         let found = ComputeMode::ALL.into_iter().find(|mode| mode.name() == text);
-        found.ok_or_else(|| Error::invalid(format!("compute mode {text:?} is not f32 or int8")))
+        found
+            .ok_or_else(|| Error::invalid(format!("compute mode {text:?} is not f32, int8 or f16")))
     }
 }

@@ -195,7 +195,7 @@ impl<'a> Printer<'a> {
         if self.entry.is_linear() {
             let anchors = segments.iter().map(|s| s.anchors).max().unwrap_or(1);
             // Rows of sums leave matrix hardware many at a time: what their segments read is fetched before.
-            let early = self.entry.is_cooperative();
+            let early = self.entry.fetches();
             text.push_str(&tasks(segments, anchors, early));
             if early {
                 text.push_str(&self.fetches(segments)?);

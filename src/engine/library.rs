@@ -22,15 +22,15 @@ use crate::provider::Word;
 
 /// How many times as many operations of halves a device's matrix units do as its f32 units by estimate:
 /// cuBLAS reaches 765 TFLOP/s of f16 on an H200, for which the estimate is 39.6 of f32.
-const HALVES: f64 = 19.3;
+pub(super) const HALVES: f64 = 19.3;
 /// The same for f32, of which it reaches 51.
 const SINGLES: f64 = 1.29;
 /// Launches that a call takes as long as, besides its work: it is no part of a graph.
-const CALL: f64 = 4.0;
+pub(super) const CALL: f64 = 4.0;
 /// Rows and columns of a tile.
-const TILE: f64 = 128.0;
+pub(super) const TILE: f64 = 128.0;
 /// Largest size that libraries count.
-const MOST: u64 = i32::MAX as u64;
+pub(super) const MOST: u64 = i32::MAX as u64;
 
 /// Most matrices of a batch: beyond, some of the library's kernels have no grid.
 const MOST_MATRICES: u64 = 65_535;
@@ -266,7 +266,10 @@ impl Engine for Library {
     }
 
     fn applies(&self, query: &Query) -> Result<(), String> {
-        let product = matches!(query.op, Op::MatMul | Op::Linear { mode: base::ComputeMode::F32 });
+        let product = matches!(
+            query.op,
+            Op::MatMul | Op::Linear { mode: base::ComputeMode::F32 | base::ComputeMode::F16 }
+        );
         if query.profile.provider != "cuda" || !product {
             return Err(OTHER_OPERATION.into());
         }
@@ -343,31 +346,70 @@ impl Engine for Library {
             compute: GemmCompute::F32,
             epilogue: finish.epilogue,
         };
-        let [d_batch, d_stride] = &finish.steps;
-        let bias = finish.bias.as_ref().map_or_else(|| Dim::new(0), |b| b.layout.offset.clone());
-        let mut params = Vec::with_capacity(16);
-        for size in &call {
-            params.push(Word::dim(size)?);
-        }
-        params.extend(a.words()?);
-        params.extend(b.words()?);
-        for dim in [&finish.to.layout.offset, d_stride, d_batch, &bias] {
-            params.push(Word::dim(dim)?);
-        }
-        params.resize(gemm.interface().param_words as usize, Word::Bits(0));
-        let bind = |view: &View, access| StepBinding {
-            tensor: view.tensor,
-            offset: 0,
-            bytes: None,
-            access,
-        };
-        let mut bindings: SmallVec<[StepBinding; 4]> =
-            smallvec![bind(&a.view, Access::Read), bind(&b.view, Access::Read)];
-        bindings.extend(finish.bias.iter().map(|bias| bind(bias, Access::Read)));
-        bindings.push(bind(&finish.to, Access::ReadWrite));
-        let grid = [Dim::new(1), Dim::new(1), Dim::new(1)];
-        out.step(KernelSpec::Routine(Routine::Gemm(gemm)), params, bindings, grid)
+        step(gemm, call, &a, &b, &finish, out)
     }
+}
+
+/// The sums of products of halves: x `[m, k]` and w `[n, k]` without gaps, to `[m, n]` of f32.
+pub(super) fn halves(
+    [x, w, to]: [&View; 3],
+    [m, n, k]: [&Dim; 3],
+    out: &mut Lowering,
+) -> Result<()> {
+    let gemm = Gemm {
+        operands: DType::F16,
+        result: DType::F32,
+        a_transposed: false,
+        b_transposed: true,
+        compute: GemmCompute::F32,
+        epilogue: Epilogue::None,
+    };
+    let rows = |view: &View, transposed| Matrix {
+        view: view.clone(),
+        batch: Dim::new(0),
+        stride: k.clone(),
+        transposed,
+    };
+    let finish = Finish {
+        epilogue: Epilogue::None,
+        bias: None,
+        result: DType::F32,
+        to: to.clone(),
+        steps: [Dim::new(0), n.clone()],
+    };
+    let sizes = [Dim::new(1), m.clone(), n.clone(), k.clone()];
+    step(gemm, sizes, &rows(x, false), &rows(w, true), &finish, out)
+}
+
+/// One call: matrices, rows, columns and length of sums.
+fn step(
+    gemm: Gemm,
+    sizes: [Dim; 4],
+    a: &Matrix,
+    b: &Matrix,
+    finish: &Finish,
+    out: &mut Lowering,
+) -> Result<()> {
+    let [d_batch, d_stride] = &finish.steps;
+    let bias = finish.bias.as_ref().map_or_else(|| Dim::new(0), |b| b.layout.offset.clone());
+    let mut params = Vec::with_capacity(16);
+    for size in &sizes {
+        params.push(Word::dim(size)?);
+    }
+    params.extend(a.words()?);
+    params.extend(b.words()?);
+    for dim in [&finish.to.layout.offset, d_stride, d_batch, &bias] {
+        params.push(Word::dim(dim)?);
+    }
+    params.resize(gemm.interface().param_words as usize, Word::Bits(0));
+    let bind =
+        |view: &View, access| StepBinding { tensor: view.tensor, offset: 0, bytes: None, access };
+    let mut bindings: SmallVec<[StepBinding; 4]> =
+        smallvec![bind(&a.view, Access::Read), bind(&b.view, Access::Read)];
+    bindings.extend(finish.bias.iter().map(|bias| bind(bias, Access::Read)));
+    bindings.push(bind(&finish.to, Access::ReadWrite));
+    let grid = [Dim::new(1), Dim::new(1), Dim::new(1)];
+    out.step(KernelSpec::Routine(Routine::Gemm(gemm)), params, bindings, grid)
 }
 
 /// Matrices, rows, columns and length of sums of a call, with its operands.

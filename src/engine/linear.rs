@@ -1,7 +1,6 @@
 //! Products with a weight matrix: matrix-vector for few rows, tiles for many.
 //!
-//! The weight stays packed as it is in the file. A weight larger than one binding is cut by rows
-//! into several launches.
+//! The weight stays packed as it is in the file; one larger than a binding is cut by rows into several launches.
 
 use super::attention::units;
 use super::int8_cost::int8_operations;
@@ -395,15 +394,16 @@ impl Engine for Linear {
             efficiency: match (self.family, self.subgroup) {
                 // Beyond one pass arithmetic counts, and without tiles it is slower.
                 (Family::MatVec, _) if m > most => 0.2,
-                // Each thread rounds what it reads. On an H200 that was ahead of a step of its own (`CodesLinear`)
-                // below some 16 MB of weights; 5 through CUDA is a guess, between 1 and 9 MB that were run.
+                // Each thread rounds. On an H200 that was ahead of a step of its own (`CodesLinear`) below
+                // some 16 MB of weights; 5 through CUDA is a guess, between 1 and 9 MB that were run.
                 (Family::MatVec, true) if self.rounding == Rounding::Inside => {
                     if query.profile.provider == "cuda" { 0.6 } else { 0.73 }
                 }
-                (Family::MatVec, true) => 0.5,
+                (Family::MatVec, true) if self.format.is_quantised() => 0.5,
+                (Family::MatVec, true) => 0.9, // of 525 MB there: nothing is decoded
                 (Family::MatVec, false) => 0.4,
                 (Family::MatMul, _) if query.is_wgsl() => {
-                    // On an H200 tiles of 128 rows reach 31 Tflop/s, those of 32 a quarter.
+                    // On an H200 128 rows reach 31 Tflop/s, 32 a quarter.
                     let reach = if first < 64.0 { 0.26 } else { 0.4 };
                     reach * filled((m / first).ceil() * (n / second).ceil(), query)
                 }

@@ -2,16 +2,19 @@
 //!
 //! Weights are halves there: beyond 65,504 infinite, below 2^-14 of fewer bits.
 //!
-//! `round_half` rounds the operand to 8 bits as `ComputeMode::Int8` says and writes it as f16;
-//! `matmul_coop_*` multiplies it with weights that it decodes to f16, with sums in f32. So beside what
-//! the mode rounds, both operands of a product are good to 11 bits. `matmul_halves` multiplies it with
-//! weights that `half_weights_*` decoded into memory of their own before.
+//! `round_half` rounds the operand as the mode says and writes it as f16; `matmul_coop_*` multiplies it with
+//! weights that it decodes to f16, with sums in f32. So beside what the mode rounds, both operands of a product
+//! are good to 11 bits. `matmul_halves` multiplies it with weights that `half_weights_*` decoded into memory of
+//! their own before, or that are halves as they are; `linear_library` has the same by a vendor's library.
 
 use super::attention::units;
+use super::heuristic::Peaks;
 use super::knobs::{Knob, powers};
+use super::library;
+use super::linear_halves::{Halved, Parts, SCALED_ROWS};
 use super::lowering::{Call, Lowering, View};
-use super::product::{filled, groups, in_one_launch, pieces, sizes};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
+use super::product::{filled, groups, in_one_launch, layers_fit, pieces, sizes};
+use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -19,7 +22,7 @@ use crate::kernel::{AssetSpec, catalogue};
 use crate::provider::GRANULE;
 
 /// Columns of x that a tile takes at a time.
-const STEP: u64 = 32;
+pub(super) const STEP: u64 = 32;
 /// Threads of a workgroup of `round_half`.
 const ROUNDING_THREADS: u32 = 256;
 /// Bytes of a workgroup's memory that a column takes in `round_half`: a word for each 32.
@@ -30,10 +33,13 @@ const MATRIX_UNITS: f64 = 6.0;
 const DECODING: f64 = 8.0;
 /// Operations that round a number to 8 bits.
 const ROUNDING: f64 = 6.0;
-/// Share of what matrix units do that is left beside decoding in front of each step, and beside moves alone. The second
-/// is twice what an H200 reaches at 512 rows; where the two meet is not measured.
+/// Share of what matrix units do that is left beside decoding in front of each step, and beside moves alone: 218
+/// Tflop/s of 237 on an H200 at 512 rows.
 const DECODES: f64 = 0.4;
-const MOVES: f64 = 1.0;
+const MOVES: f64 = 0.9;
+/// What a step of a tile takes by itself: 85 us for 128 of them there; with weights to decode in front of it 1.2 us each.
+const STEP_SECONDS: f64 = 6.6e-7;
+const DECODING_STEP_SECONDS: f64 = 1.2e-6;
 /// Most bytes of a weight as halves: memory that the whole plan keeps. Where the device says what it has, that is
 /// at most one of so many parts.
 const MOST_HALVES: u64 = 512 << 20;
@@ -41,39 +47,69 @@ const SHARE: u64 = 16;
 /// Threads of a workgroup of `half_weights_*`, and weights that each makes.
 const HALVING: (u32, u64) = (256, 8);
 
-/// `round_half` and `matmul_coop_*`, or `half_weights_*` and `matmul_halves`, of one weight format.
+/// What multiplies halves.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// `matmul_coop_*`, which decodes weights.
+    Decoding,
+    /// `matmul_halves`.
+    Halves,
+    /// A vendor's library.
+    Library,
+}
+
+/// Products of halves with weights of one format.
 pub(super) struct CoopLinear {
     id: EngineId,
     format: Format,
-    halved: bool,
+    way: Way,
 }
 
-/// How `matmul_coop_*` is cut, in the order of its constants.
-struct Tile {
-    constants: [(&'static str, u32); 5],
-    rows: u32,
-    columns: u32,
+/// How `matmul_coop_*` and `matmul_halves` are cut, in the order of the first's constants.
+pub(super) struct Tile {
+    pub(super) constants: [(&'static str, u32); 5],
+    pub(super) rows: u32,
+    pub(super) columns: u32,
 }
 
 impl Tile {
-    /// Bytes of workgroup memory: rows of 40 halves, factors, what leaves of each subgroup, and whether there is work.
-    fn bytes(&self) -> u64 {
+    /// Bytes of workgroup memory: rows of 40 halves, and whether there is work; where weights are decoded, also
+    /// factors and what leaves of each subgroup.
+    fn bytes(&self, way: Way) -> u64 {
         let [.., (_, wi), (_, wj), _] = self.constants;
-        84 * u64::from(self.rows)
-            + 80 * u64::from(self.columns)
-            + u64::from(wi * wj) * 16 * 36 * 4
-            + 16
+        let tiles = 80 * u64::from(self.rows + self.columns) + 16;
+        match way {
+            Way::Decoding => tiles + 4 * u64::from(self.rows) + u64::from(wi * wj) * 16 * 36 * 4,
+            _ => tiles,
+        }
     }
 }
 
 impl CoopLinear {
-    /// The engines of a format, where it is a packed one.
+    /// The engines of a format, where it is a packed one or of two bytes.
     pub(super) fn all(format: Format) -> impl Iterator<Item = CoopLinear> {
-        let made = [false, true].into_iter().filter(move |_| format.is_quantised());
-        made.map(move |halved| {
-            let name = if halved { "matmul_halves" } else { "matmul_coop" };
-            CoopLinear { id: EngineId::new(format!("wgsl.{name}.{format}")), format, halved }
+        let packed = format.is_quantised();
+        let half = matches!(format, Format::Plain(dtype) if dtype.is_half());
+        let made = [
+            (Way::Decoding, "wgsl.matmul_coop", packed),
+            (Way::Halves, "wgsl.matmul_halves", packed || half),
+            (Way::Library, "cuda.cublaslt.halves", packed || half),
+        ];
+        made.into_iter().filter(|(.., is)| *is).map(move |(way, name, _)| CoopLinear {
+            id: EngineId::new(format!("{name}.{format}")),
+            format,
+            way,
         })
+    }
+
+    /// Whether weights are made halves by a launch of their own.
+    fn converts(&self) -> bool {
+        self.way != Way::Decoding && self.format != Format::Plain(DType::F16)
+    }
+
+    /// Whether halves lie row after row, not in blocks of columns.
+    fn plain(&self) -> bool {
+        self.way == Way::Library
     }
 
     fn knobs_of(query: &Query) -> [Knob; 2] {
@@ -94,7 +130,7 @@ impl CoopLinear {
         ]
     }
 
-    fn tile(query: &Query) -> Tile {
+    pub(super) fn tile(query: &Query) -> Tile {
         let [rows, columns] = CoopLinear::knobs_of(query).map(|knob| knob.value(query.knobs));
         // Tiles of 16 of a subgroup, and subgroups: two of each where there are four.
         let (ti, wi) = match rows {
@@ -121,10 +157,12 @@ impl CoopLinear {
         let halves = out.temp(format!("{}.w", out.label), &shape, DType::F16)?;
         let (threads, each) = HALVING;
         let name = catalogue::family_name("half_weights_*", self.format);
+        let spec = AssetSpec::new(name).constant("WG", threads);
+        let spec = if self.plain() { spec.define("plain") } else { spec };
         let work = (n.clone() * k.clone()).ceil_div(&Dim::from(u64::from(threads) * each));
         let grid = out.fold(work);
         out.call(
-            Call::new(AssetSpec::new(name).constant("WG", threads))
+            Call::new(spec)
                 .dim("n", &n)?
                 .dim("k", &k)?
                 .bind(w.tensor)
@@ -136,7 +174,9 @@ impl CoopLinear {
 
     /// x as halves, and the factors of its rows.
     fn rounded(
+        &self,
         x: &View,
+        mode: ComputeMode,
         [m, k, x_stride]: [&Dim; 3],
         columns: u64,
         out: &mut Lowering,
@@ -145,9 +185,15 @@ impl CoopLinear {
         let halves = out.temp(format!("{}.x", out.label), &shape, DType::F16)?;
         let factors =
             out.temp(format!("{}.factors", out.label), &Shape::new([m.clone()]), DType::F32)?;
-        let spec = AssetSpec::new("round_half")
+        let mut spec = AssetSpec::new("round_half")
             .constant("WG", ROUNDING_THREADS)
             .constant("K", columns as u32);
+        if mode == ComputeMode::F16 {
+            spec = spec.define("halves");
+        }
+        if self.plain() {
+            spec = spec.define("plain");
+        }
         let grid = out.fold(m.clone());
         out.call(
             Call::new(spec)
@@ -162,21 +208,9 @@ impl CoopLinear {
         )?;
         Ok((halves, factors))
     }
-}
 
-impl Engine for CoopLinear {
-    fn id(&self) -> &EngineId {
-        &self.id
-    }
-
-    fn applies(&self, query: &Query) -> Result<(), String> {
-        if !matches!(query.op, Op::Linear { mode: ComputeMode::Int8 }) {
-            return Err(OTHER_OPERATION.into());
-        }
-        let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
-        if w.format != self.format || !query.is_wgsl() {
-            return Err(OTHER_OPERATION.into());
-        }
+    /// What tiles on cooperative matrices ask of a device.
+    fn fits_tiles(&self, query: &Query) -> Result<(), String> {
         let profile = query.profile;
         if !profile.has_matrix_hw {
             return Err("the device has no cooperative matrices".into());
@@ -185,15 +219,92 @@ impl Engine for CoopLinear {
         if min != max || ![32, 64].contains(&max) || 4 * max > profile.max_threads_per_workgroup {
             return Err(format!("subgroups of {min} to {max} threads, they must be 32 or 64"));
         }
-        let (_, n, k) = sizes(query).ok_or("the operand has no rows")?;
+        Ok(())
+    }
+
+    /// The products by `matmul_coop_*`.
+    fn decoding(&self, query: &Query, halved: Halved, out: &mut Lowering) -> Result<()> {
+        let Halved { x: (halves, factors), w, n, m, k } = halved;
+        let tile = CoopLinear::tile(query);
+        let name = catalogue::family_name("matmul_coop_*", self.format);
+        let spec = tile
+            .constants
+            .iter()
+            .fold(AssetSpec::new(name), |spec, (name, value)| spec.constant(*name, *value));
+        let product = |rows: u64, y_offset: &Dim| -> Result<Call> {
+            Call::new(spec.clone())
+                .dim("m", &m)?
+                .dim("n", &Dim::from(rows))?
+                .dim("k", &k)?
+                .dim("x_offset", &halves.layout.offset)?
+                .dim("x_stride", &k)?
+                .dim("y_offset", y_offset)?
+                .dim("y_stride", &Dim::from(n))
+        };
+        let layers = m.ceil_div(&Dim::from(tile.rows));
+        let y_offset = &query.output.layout.offset;
+        if let Some(around) = query.around.filter(|around| !around.is_empty()) {
+            let tiles = groups(around, n, tile.columns);
+            return out.call(
+                product(n, y_offset)?
+                    .bind(w.tensor)
+                    .bind(halves.tensor)
+                    .bind(factors.tensor)
+                    .bind(query.output.tensor)
+                    .around(around.attach(true)?)
+                    .grid([tiles, layers, Dim::new(1)]),
+            );
+        }
+        let columns = query.upper(&k)?;
+        let row_bytes = self.format.bytes(columns).ok_or_else(|| {
+            let len = self.format.block_len();
+            Error::invalid(format!("{}: {columns} columns are not blocks of {len}", query.label))
+        })?;
+        for (first, rows) in pieces(n, row_bytes, query)? {
+            let bytes = (rows * row_bytes).max(1).next_multiple_of(GRANULE);
+            let tiles = Dim::from(rows.div_ceil(u64::from(tile.columns)));
+            out.call(
+                product(rows, &(y_offset.clone() + Dim::from(first)))?
+                    .bind_part(w.tensor, first * row_bytes, bytes)
+                    .bind(halves.tensor)
+                    .bind(factors.tensor)
+                    .bind(query.output.tensor)
+                    .grid([tiles, layers.clone(), Dim::new(1)]),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine for CoopLinear {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        let Op::Linear { mode } = query.op else { return Err(OTHER_OPERATION.into()) };
+        let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
+        if *mode == ComputeMode::F32 || w.format != self.format || !query.is_wgsl() {
+            return Err(OTHER_OPERATION.into());
+        }
+        let profile = query.profile;
+        match self.way {
+            Way::Library if profile.provider != "cuda" => return Err(OTHER_OPERATION.into()),
+            Way::Library if !profile.has_gemm_library => {
+                return Err("not here: cuBLASLt is missing".into());
+            }
+            Way::Library => {}
+            _ => self.fits_tiles(query)?,
+        }
+        let (m, n, k) = sizes(query).ok_or("the operand has no rows")?;
         // In one piece: neighbours in it are no neighbours in the weight.
         let most = profile.max_binding_bytes / GRANULE * GRANULE;
-        let most = match profile.memory_bytes {
+        let kept = match profile.memory_bytes {
             0 => most.min(MOST_HALVES),
             told => most.min(MOST_HALVES).min(told / SHARE),
         };
-        if self.halved && 2.0 * n * k > most as f64 {
-            return Err(format!("{n} x {k} weights as halves are more than {most} bytes"));
+        if self.converts() && 2.0 * n * k > kept as f64 {
+            return Err(format!("{n} x {k} weights as halves are more than {kept} bytes"));
         }
         let (k, room) = (k as u64, u64::from(profile.workgroup_memory_bytes));
         if !k.is_multiple_of(STEP) {
@@ -202,10 +313,39 @@ impl Engine for CoopLinear {
         if k / STEP * BLOCK_BYTES + BLOCK_BYTES > room {
             return Err(format!("{k} columns, more than rounding has memory for"));
         }
-        let need = CoopLinear::tile(query).bytes();
+        let tile = CoopLinear::tile(query);
+        if self.way != Way::Decoding {
+            // Whole tiles.
+            let parts = f64::from(Parts::of(query).splits);
+            let sums = 4.0 * parts * (m + f64::from(tile.rows)) * (n + f64::from(tile.columns));
+            if sums > kept as f64 {
+                return Err(format!("{m} x {n} sums are more than {kept} bytes"));
+            }
+            if 2.0 * n * k as f64 > most as f64 {
+                return Err("the weight is larger than a binding".into());
+            }
+            layers_fit(query, SCALED_ROWS)?;
+        }
+        if self.way == Way::Library {
+            return match [m, n, k as f64].iter().any(|size| *size > library::MOST as f64) {
+                true => Err(format!("{m} x {n} x {k}, a call takes sizes of {}", library::MOST)),
+                false => Ok(()),
+            };
+        }
+        let need = tile.bytes(self.way);
         match need > room {
             true => Err(format!("a tile takes {need} bytes of the {room} a workgroup has")),
             false => Ok(()),
+        }
+    }
+
+    fn notes(&self, query: &Query) -> Notes {
+        let library = self.way == Way::Library;
+        Notes {
+            deterministic: true,
+            compute: super::ComputeMode::F32,
+            needs_compiling: query.is_wgsl(),
+            capturable: !library,
         }
     }
 
@@ -232,84 +372,77 @@ impl Engine for CoopLinear {
         let tile = CoopLinear::tile(query);
         let tiles = (m / f64::from(tile.rows)).ceil();
         let across = (n / f64::from(tile.columns)).ceil();
-        let products = 2.0 * tiles * f64::from(tile.rows) * n * k / MATRIX_UNITS;
-        let flops = products + ROUNDING * m * k + after * m * n;
-        let filled = filled(tiles * across, query);
+        let around = ROUNDING * m * k + after * m * n;
         let bytes = 4.0 * m * (n + 2.0 * k);
-        match self.halved {
-            false => Cost {
-                bytes: bytes + weight * tiles,
-                flops: flops + DECODING * tiles * n * k,
-                dispatches: 2.0,
-                efficiency: DECODES * filled,
-            },
-            // Tiles that follow each other share rows of the weight: it is read once.
-            true => Cost {
-                bytes: bytes + weight + 4.0 * n * k,
-                flops: flops + DECODING * n * k,
-                dispatches: 3.0,
-                efficiency: MOVES * filled,
-            },
+        // Tiles that follow each other share rows of the weight: it is read once. Launches before and behind the
+        // product take their own time.
+        let halving = if self.converts() { 4.0 * n * k } else { 0.0 };
+        let before = weight + halving + bytes;
+        let peaks = Peaks::of(query.profile);
+        let moved = |bytes: f64| bytes * peaks.flops_per_s / peaks.bytes_per_s;
+        let decoding = if self.converts() { DECODING * n * k } else { 0.0 };
+        let products = 2.0 * n * k / MATRIX_UNITS * tiles * f64::from(tile.rows);
+        let launches = if self.converts() { 3.0 } else { 2.0 };
+        match self.way {
+            Way::Decoding => {
+                let efficiency = DECODES * filled(tiles * across, query);
+                let steps = k / STEP as f64;
+                let waits = DECODING_STEP_SECONDS * steps * peaks.flops_per_s * efficiency;
+                Cost {
+                    bytes: bytes + weight * tiles,
+                    flops: (products + around + DECODING * tiles * n * k).max(waits),
+                    dispatches: 2.0,
+                    efficiency,
+                }
+            }
+            Way::Halves => {
+                let parts = Parts::of(query);
+                let splits = f64::from(parts.splits);
+                let steps = k / STEP as f64 / splits;
+                let waits = STEP_SECONDS * steps * peaks.flops_per_s;
+                let tiles = filled(tiles * across * splits, query);
+                let sums = 4.0 * (splits + 1.0) * m * n;
+                Cost {
+                    bytes: before + sums,
+                    flops: (products / MOVES / tiles).max(waits)
+                        + around
+                        + decoding
+                        + moved(before + sums),
+                    dispatches: launches + 1.0,
+                    efficiency: 1.0,
+                }
+            }
+            Way::Library => {
+                let tiles = (m / library::TILE).ceil() * (n / library::TILE).ceil();
+                let calls = 2.0 * m * n * k / library::HALVES / filled(tiles, query);
+                let sums = 8.0 * m * n;
+                Cost {
+                    bytes: before + sums,
+                    flops: calls + around + decoding + moved(before + sums),
+                    dispatches: launches + 1.0 + library::CALL,
+                    efficiency: 1.0,
+                }
+            }
         }
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
-        let [x, w] = query.operands else {
+        let ([x, w], Op::Linear { mode }) = (query.operands, query.op) else {
             return Err(Error::invalid(format!("{}: linear needs two operands", query.label)));
         };
         let (x, m, k, x_stride) = out.rows(x)?;
         let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
-        let (halves, factors) = CoopLinear::rounded(&x, [&m, &k, &x_stride], columns, out)?;
-        let tile = CoopLinear::tile(query);
-        let (name, w_tensor) = match self.halved {
-            true => ("matmul_halves".into(), self.halves(w, [n, columns], out)?.tensor),
-            false => (catalogue::family_name("matmul_coop_*", self.format), w.tensor),
+        let x = self.rounded(&x, *mode, [&m, &k, &x_stride], columns, out)?;
+        let w = match self.converts() {
+            true => self.halves(w, [n, columns], out)?,
+            false => w.clone(),
         };
-        let spec = tile
-            .constants
-            .iter()
-            .fold(AssetSpec::new(name), |spec, (name, value)| spec.constant(*name, *value));
-        let product = |rows: u64, y_offset: &Dim| -> Result<Call> {
-            Call::new(spec.clone())
-                .dim("m", &m)?
-                .dim("n", &Dim::from(rows))?
-                .dim("k", &k)?
-                .dim("x_offset", &halves.layout.offset)?
-                .dim("x_stride", &k)?
-                .dim("y_offset", y_offset)?
-                .dim("y_stride", &Dim::from(n))
+        let halved = Halved { x, w, n, m, k };
+        let sums = match self.way {
+            Way::Decoding => return self.decoding(query, halved, out),
+            Way::Halves => halved.by_tiles(query, !self.converts(), out)?,
+            Way::Library => halved.by_library(out)?,
         };
-        let layers = m.ceil_div(&Dim::from(tile.rows));
-        let y_offset = &query.output.layout.offset;
-        if let Some(around) = query.around.filter(|around| !around.is_empty()) {
-            let tiles = groups(around, n, tile.columns);
-            return out.call(
-                product(n, y_offset)?
-                    .bind(w_tensor)
-                    .bind(halves.tensor)
-                    .bind(factors.tensor)
-                    .bind(query.output.tensor)
-                    .around(around.attach(true)?)
-                    .grid([tiles, layers, Dim::new(1)]),
-            );
-        }
-        let format = if self.halved { Format::Plain(DType::F16) } else { self.format };
-        let row_bytes = format.bytes(columns).ok_or_else(|| {
-            let len = self.format.block_len();
-            Error::invalid(format!("{}: {columns} columns are not blocks of {len}", query.label))
-        })?;
-        for (first, rows) in pieces(n, row_bytes, query)? {
-            let bytes = (rows * row_bytes).max(1).next_multiple_of(GRANULE);
-            let tiles = Dim::from(rows.div_ceil(u64::from(tile.columns)));
-            out.call(
-                product(rows, &(y_offset.clone() + Dim::from(first)))?
-                    .bind_part(w_tensor, first * row_bytes, bytes)
-                    .bind(halves.tensor)
-                    .bind(factors.tensor)
-                    .bind(query.output.tensor)
-                    .grid([tiles, layers.clone(), Dim::new(1)]),
-            )?;
-        }
-        Ok(())
+        halved.finish(&sums, query, out)
     }
 }

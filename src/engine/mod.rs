@@ -25,6 +25,7 @@ mod library;
 mod linear;
 mod linear_codes;
 mod linear_coop;
+mod linear_halves;
 mod lowering;
 mod matmul;
 mod movement;

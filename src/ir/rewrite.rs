@@ -73,17 +73,22 @@ fn taken(new: &mut Graph, id: NodeId, node: &Node, to: NodeId) -> Result<NodeId>
     Ok(to)
 }
 
-/// The graph with every product with a packed weight in a mode; others stay as they are.
+/// The graph with every product with a packed weight in a mode. Those with weights of two bytes are in
+/// [`ComputeMode::F16`] where the mode rounds at all; others stay as they are.
 ///
 /// # Errors
 /// Those of [`rewrite`].
 pub fn computing_in(graph: &Graph, mode: ComputeMode) -> Result<Graph> {
     rewrite(graph, |new, _, node, inputs| {
         let (Op::Linear { .. }, Some(w)) = (&node.op, node.inputs.get(1)) else { return Ok(None) };
-        match graph.node(*w).op.stored().is_some_and(Format::is_quantised) {
-            true => new.add(Op::Linear { mode }, inputs).map(Some),
-            false => Ok(None),
-        }
+        let mode = match graph.node(*w).op.stored() {
+            Some(format) if format.is_quantised() => mode,
+            Some(Format::Plain(dtype)) if dtype.is_half() && mode != ComputeMode::F32 => {
+                ComputeMode::F16
+            }
+            _ => return Ok(None),
+        };
+        new.add(Op::Linear { mode }, inputs).map(Some)
     })
 }
 

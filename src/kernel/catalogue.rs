@@ -132,11 +132,12 @@ pub static CATALOGUE: &[Entry] = &[
         name: "round_half",
         doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), over factors[r], as f16; \
               factors[r] is a power of two; x [rows, cols] with a row stride, y [cols / 32, rows, 32], cols a multiple of 32 \
-              and at most K. One workgroup for each row, folded over grid x and y.",
+              and at most K. halves: rounded to an f16 alone (base::ComputeMode::F16). plain: y is [rows, cols]. One \
+              workgroup for each row, folded over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite), ("factors", ReadWrite)],
         constants: &[("WG", 256), ("K", 1024)],
-        defines: &[],
+        defines: &["halves", "plain"],
     },
     Entry {
         name: "matmul_coop_*",
@@ -150,19 +151,39 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "half_weights_*",
-        doc: "y[r, c] = w[r, c] as f16; w [n, k] packed, y [k / 32, n, 32], k a multiple of 32. A thread makes 8 of them, \
-              workgroups folded over grid x and y.",
+        doc: "y[r, c] = w[r, c] as f16; w [n, k] packed or bf16, y [k / 32, n, 32], k a multiple of 32; plain: y is [n, k]. \
+              A thread makes 8 of them, workgroups folded over grid x and y.",
         params: &["n", "k"],
         bindings: &[("w", Read), ("y", ReadWrite)],
         constants: &[("WG", 256)],
-        defines: &[],
+        defines: &["plain"],
     },
     Entry {
         name: "matmul_halves",
-        doc: "The product of matmul_coop_*, with w [n, k] f16 as half_weights_* makes it.",
-        params: LINEAR_PARAMS,
-        bindings: &[("w", Read), ("x", Read), ("factors", Read), ("y", ReadWrite)],
-        constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32)],
+        doc: "y[i, r] = sum over c of w[r, c] * x[i, c] on cooperative matrices; w [n, k] f16 as half_weights_* makes it, plain: \
+              with rows one after another, x [m, k] f16 as round_half makes it, y f32 with room for whole tiles. A workgroup \
+              of WI x WJ subgroups of SUB threads makes 16 WI TI x 16 WJ TJ of y: grid x = groups of w rows, y = groups of x rows, \
+              z = SPLITS, parts of the columns, each with a y of its own. k is a multiple of 32 SPLITS DEPTH.",
+        params: &["m", "n", "k", "y_stride"],
+        bindings: &[("w", Read), ("x", Read), ("y", ReadWrite)],
+        constants: &[
+            ("TI", 4),
+            ("TJ", 4),
+            ("WI", 2),
+            ("WJ", 2),
+            ("SUB", 32),
+            ("DEPTH", 1),
+            ("SPLITS", 1),
+        ],
+        defines: &["plain"],
+    },
+    Entry {
+        name: "scaled_rows",
+        doc: "y[i, r] = factors[i] * sum over s of sums[s, i, r]; sums [SPLITS, m, n] with strides, factors [m], y [m, n]. A workgroup makes 2 WG \
+              columns of ROWS rows: grid x = groups of columns, y = ceil(m / ROWS).",
+        params: &["m", "n", "y_offset", "y_stride", "sums_stride", "part_stride"],
+        bindings: &[("sums", Read), ("factors", Read), ("y", ReadWrite)],
+        constants: &[("WG", 256), ("ROWS", 4), ("SPLITS", 1)],
         defines: &[],
     },
     Entry {

@@ -1,7 +1,7 @@
 //! What a row of the catalogue says of its kernel.
 
 use super::catalogue::{Entry, family_formats};
-use crate::base::Format;
+use crate::base::{DType, Format};
 
 impl Entry {
     /// Place of a parameter in the block.
@@ -12,7 +12,7 @@ impl Entry {
     /// Whether it is a product with a weight matrix, whose attached segments say which rows they take.
     pub fn is_linear(&self) -> bool {
         self.name.starts_with("matvec_")
-            || matches!(self.name, "matmul_*" | "matmul_coop_*" | "matmul_halves")
+            || matches!(self.name, "matmul_*" | "matmul_coop_*" | "scaled_rows")
     }
 
     /// Whether it is there for cooperative matrices, which few devices have.
@@ -20,9 +20,17 @@ impl Entry {
         matches!(self.name, "matmul_coop_*" | "matmul_halves" | "round_half")
     }
 
+    /// Whether what its segments read is fetched before the first product of several leaves.
+    pub fn fetches(&self) -> bool {
+        matches!(self.name, "matmul_coop_*" | "scaled_rows")
+    }
+
     /// Whether the CPU has a function for it: making operands apart from the product is for GPUs.
     pub fn is_on_cpu(&self) -> bool {
-        let other = matches!(self.name, "round_codes" | "matvec_codes_*" | "half_weights_*");
+        let other = matches!(
+            self.name,
+            "round_codes" | "matvec_codes_*" | "half_weights_*" | "scaled_rows"
+        );
         !self.is_cooperative() && !other
     }
 
@@ -34,7 +42,10 @@ impl Entry {
     /// The weight formats that a family has kernels for.
     pub fn formats(&self) -> impl Iterator<Item = Format> {
         let any = matches!(self.name, "matvec_*" | "matmul_*" | "gather_rows_*");
-        family_formats().filter(move |format| any || format.is_quantised())
+        let halved = self.name == "half_weights_*";
+        let bf16 = Format::Plain(DType::BF16);
+        family_formats()
+            .filter(move |format| any || format.is_quantised() || halved && *format == bf16)
     }
 
     /// Words of the parameter block: uniform blocks are padded to 16 bytes.

@@ -129,12 +129,12 @@ impl Session {
         }
     }
 
-    /// Type of the keys and values in the cache unless the caller says otherwise: f16 in `Int8`, as
-    /// in llama.cpp, since it halves what a long context reads; f32 in `F32`, which is exact.
+    /// Type of the keys and values in the cache unless the caller says otherwise: f32 in `F32`, which is
+    /// exact; otherwise f16, as in llama.cpp, since it halves what a long context reads.
     pub fn default_cache(mode: ComputeMode) -> DType {
         match mode {
-            ComputeMode::Int8 => DType::F16,
-            _ => DType::F32,
+            ComputeMode::F32 => DType::F32,
+            ComputeMode::Int8 | ComputeMode::F16 => DType::F16,
         }
     }
 

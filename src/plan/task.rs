@@ -110,7 +110,7 @@ impl Piece {
             p.max_binding_bytes,
         );
         // What was measured where there was no library says nothing of it.
-        let product = matches!(self.op, Op::MatMul | Op::Linear { mode: ComputeMode::F32 });
+        let product = matches!(self.op, Op::MatMul | Op::Linear { .. });
         if p.has_gemm_library && product {
             text.push_str(" library");
         }

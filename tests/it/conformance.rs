@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, SymbolValues};
-use warploom::engine::EngineId;
+use warploom::engine::{EngineId, Registry};
 use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::provider::DeviceKind;
 use warploom::runtime::{RunOptions, Runtime, run_graph};
@@ -62,22 +62,41 @@ fn every_case_is_right_on_every_device() {
 
 /// Products of every size on cooperative matrices, which the ranking takes for many rows only.
 fn products_on_matrices(way: &str) {
-    on_every_device(false, |runtime, suite| {
-        let formats = Format::ALL.into_iter().filter(|format| format.is_quantised());
-        let coop = formats.map(|format| EngineId::new(format!("wgsl.{way}.{format}")));
-        let suite = coop.fold(suite.only("int8/"), Conformance::registered);
-        runtime.device().profile().has_matrix_hw.then_some(suite)
-    });
+    for (cases, packed) in [("int8/", true), ("in_f16/", false)] {
+        on_every_device(false, |runtime, suite| {
+            let few =
+                [Format::Plain(DType::F16), Format::Plain(DType::BF16), Format::Q4K, Format::Q8_0];
+            let formats = Format::ALL.into_iter().filter(|format| match packed {
+                true => format.is_quantised(),
+                false => few.contains(format),
+            });
+            let ids = formats.map(|format| EngineId::new(format!("{way}.{format}")));
+            let known = |id: &EngineId| Registry::builtin().get(id).is_some();
+            let suite = ids.filter(known).fold(suite.only(cases), Conformance::registered);
+            let profile = runtime.device().profile();
+            let here = if way.starts_with("cuda.") {
+                profile.has_gemm_library
+            } else {
+                profile.has_matrix_hw
+            };
+            here.then_some(suite)
+        });
+    }
 }
 
 #[test]
 fn products_on_cooperative_matrices_are_right() {
-    products_on_matrices("matmul_coop");
+    products_on_matrices("wgsl.matmul_coop");
 }
 
 #[test]
 fn products_of_weights_made_halves_are_right() {
-    products_on_matrices("matmul_halves");
+    products_on_matrices("wgsl.matmul_halves");
+}
+
+#[test]
+fn products_of_halves_by_a_library_are_right() {
+    products_on_matrices("cuda.cublaslt.halves");
 }
 
 /// The ranking takes it on large devices only.

@@ -104,12 +104,22 @@ fn every_kernel_is_right_and_without_a_fault() {
     let few: Vec<&Case> = int8.iter().copied().step_by(if all { 1 } else { 3 }).collect();
     wrong.extend(check(&matrices, &int8, packed("matmul_coop", "")));
     wrong.extend(check(&matrices, &few, packed("matmul_halves", "")));
+    let halves = ["f16", "bf16"].map(|f| EngineId::new(format!("wgsl.matmul_halves.{f}"))).to_vec();
+    let in_f16 = |case: &&Case| case.name.starts_with("in_f16/");
+    let in_f16: Vec<&Case> = cases.iter().filter(in_f16).step_by(if all { 1 } else { 3 }).collect();
+    wrong.extend(check(&matrices, &in_f16, halves));
+    let library = Checked::with_library();
+    let called = Format::ALL.into_iter().filter(|f| *f != Format::F32);
+    let called: Vec<EngineId> =
+        called.map(|f| EngineId::new(format!("cuda.cublaslt.halves.{f}"))).collect();
+    let few = few.iter().chain(&in_f16).copied().collect::<Vec<_>>();
+    wrong.extend(check(&library, &few, called));
     wrong.extend(check(&floor, &int8, packed("matvec_int8", "")));
     wrong.extend(check(&subgroups, &few, packed("matvec_int8", ".subgroup")));
     wrong.extend(check(&subgroups, &few, packed("matvec_codes", ".subgroup")));
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 
-    let ran = floor.ran().into_iter().chain(matrices.ran());
+    let ran = floor.ran().into_iter().chain(matrices.ran()).chain(library.ran());
     let ran: BTreeSet<String> = ran.map(|spec| spec.name().to_owned()).collect();
     let names = variants().into_iter().chain(cooperative_variants()).map(|spec| spec.name);
     let missed: BTreeSet<String> = names.filter(|name| !ran.contains(name)).collect();

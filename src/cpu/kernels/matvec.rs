@@ -249,7 +249,8 @@ pub(super) fn multiply(
     let (x, stride) = changed.map_or((&t.x[..], t.x_stride), |x| (x, t.k));
     let mut rounded = Rounded::new();
     let x = match mode {
-        ComputeMode::F32 => Rows::Floats(x, stride),
+        // Here nothing is gained by halves.
+        ComputeMode::F32 | ComputeMode::F16 => Rows::Floats(x, stride),
         ComputeMode::Int8 => {
             rounded = ROUNDED.take();
             rounded.round(call, x, stride, t.m, t.k);

@@ -7,7 +7,7 @@ use toml::Spanned;
 use super::Pack;
 use super::expr::Expr;
 use super::manifest::{File, FixedText, Manifest, Sizes};
-use crate::base::{DType, Dim, Shape, ShapeClass};
+use crate::base::{ComputeMode, DType, Dim, Shape, ShapeClass};
 use crate::error::{Error, Result};
 use crate::ir::{BinaryOp, Custom, Op, RopePairs, UnaryOp};
 
@@ -83,7 +83,7 @@ struct Signature {
 /// rows that are gathered, would become another.
 const BY_ROWS: [&str; 6] = ["softmax", "argmax", "matmul", "linear", "rms_norm", "layer_norm"];
 
-const MODES: &[&str] = &["f32", "int8"];
+const MODES: &[&str] = &["f32", "int8", "f16"];
 const PAIRS: &[&str] = &["interleaved", "half"];
 
 /// Operations beside the elementwise ones. Others hold lists, states or sizes that change from run to run.
@@ -107,14 +107,17 @@ fn signature(op: &str) -> Option<Signature> {
     known.or(unary).or(binary)
 }
 
+/// Whether a product may be rounded, and is not by what is wanted.
+fn is_exact(op: &Op, wanted: &Attribute) -> bool {
+    let may = matches!(op, Op::Linear { mode: ComputeMode::F16 });
+    may && *wanted == Attribute::Text(ComputeMode::F32.name())
+}
+
 /// Attributes of an operation, as its signature names them.
 fn attributes(op: &Op) -> Vec<(&'static str, Attribute)> {
     use Attribute::{Number, Text};
     match op {
-        Op::Linear { mode } => match mode {
-            crate::base::ComputeMode::F32 => vec![("mode", Text("f32"))],
-            crate::base::ComputeMode::Int8 => vec![("mode", Text("int8"))],
-        },
+        Op::Linear { mode } => vec![("mode", Text(mode.name()))],
         // As people write it, which is not what the f32 is as f64.
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => {
             vec![("eps", Number(eps.to_string().parse().unwrap_or(f64::from(*eps))))]
@@ -375,6 +378,7 @@ impl Pack {
         for (name, value) in attributes(op) {
             if let Some(wanted) = implements.when.get(name)
                 && *wanted != value
+                && !is_exact(op, wanted)
             {
                 return Err(format!("{name} is {value}, and it executes {wanted}"));
             }

@@ -110,6 +110,7 @@ assets! {
     "round_half": "round_half.wgsl",
     "round_int8": "round_int8.wgsl",
     "rounding": "shared/rounding.wgsl",
+    "scaled_rows": "scaled_rows.wgsl",
     "sample": "sample.wgsl",
     "sample_radix": "shared/sample_radix.wgsl",
     "sample_weight": "shared/sample_weight.wgsl",
@@ -256,9 +257,13 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.push(with(&[("BM", 128), ("BN", 64)]));
         }
         "matmul_coop_*" | "matmul_halves" => {
-            sets.push(with(&[("TI", 1), ("TH", 1), ("WI", 1), ("WJ", 4)]));
+            let narrow = if entry.name == "matmul_halves" { ("TJ", 2) } else { ("TH", 1) };
+            sets.push(with(&[("TI", 1), narrow, ("WI", 1), ("WJ", 4)]));
             sets.push(with(&[("TI", 2), ("WI", 1), ("WJ", 4), ("SUB", 64)]));
-            sets.push(with(&[("TI", 1), ("TH", 1), ("WI", 1), ("WJ", 4), ("SUB", 64)]));
+            sets.push(with(&[("TI", 1), narrow, ("WI", 1), ("WJ", 4), ("SUB", 64)]));
+            if entry.name == "matmul_halves" {
+                sets.push(with(&[("DEPTH", 2), ("SPLITS", 4)]));
+            }
         }
         "attn_decode" => {
             let dims = if base.defines.iter().any(|d| d == "vec4") {

@@ -73,7 +73,7 @@ fn of(draft: &Draft, deps: &Deps, id: NodeId) -> Option<Halves> {
     let (b, second) = match node.op {
         Op::MatMul => converted(draft, deps, other).map(|(view, cast)| (Some(view), Some(cast)))?,
         // The weight is read as it is stored.
-        Op::Linear { mode: ComputeMode::F32 } => {
+        Op::Linear { mode: ComputeMode::F32 | ComputeMode::F16 } => {
             let weight = &draft.views[other.index()];
             (weight.format == a.format).then_some((None, None))?
         }

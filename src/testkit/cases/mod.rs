@@ -13,6 +13,7 @@ mod halves;
 mod int8;
 mod library;
 mod linear;
+mod linear_f16;
 mod matmul;
 mod movement;
 mod norm;
@@ -37,6 +38,7 @@ pub fn cases() -> Vec<Case> {
     sample::add(&mut table);
     linear::add(&mut table);
     int8::add(&mut table);
+    linear_f16::add(&mut table);
     matmul::add(&mut table);
     library::add(&mut table);
     conv::add(&mut table);

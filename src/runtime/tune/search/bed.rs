@@ -357,7 +357,8 @@ pub(super) fn agree(
     expected: &Written,
     got: &Written,
 ) -> std::result::Result<(), String> {
-    let (loose, types) = (task.mode() == Some(ComputeMode::Int8), written(&task.contents));
+    let rounds = task.mode().is_some_and(|mode| mode != ComputeMode::F32);
+    let (loose, types) = (rounds, written(&task.contents));
     for (expected, got) in expected.iter().zip(got) {
         for ((name, dtype), (expected, got)) in types.iter().zip(expected.iter().zip(got)) {
             if let Some(what) = differ(*dtype, expected, got, loose) {

@@ -1,0 +1,90 @@
+//! Products whose operands may be taken as halves (`ComputeMode::F16`).
+
+use crate::base::{ComputeMode, DType, Dim, Format, Shape};
+use crate::ir::{BinaryOp, NodeId, Op, UnaryOp};
+use crate::reference::Data;
+use crate::testkit::build::{Build, Case};
+use crate::testkit::compare::Tolerance;
+
+const F16: Op = Op::Linear { mode: ComputeMode::F16 };
+
+fn case(name: String, k: u64) -> Build {
+    Build::new(format!("in_f16/{name}")).within(Tolerance::product(k))
+}
+
+fn linear(format: Format, m: u64, n: u64, k: u64) -> Case {
+    let mut b = case(format!("{format}/m{m}_n{n}_k{k}"), k);
+    let x = b.f32("x", [m, k]);
+    let w = b.weight("w", &[n, k], format);
+    let y = b.op(F16, &[x, w]);
+    b.done(y)
+}
+
+/// Rows of x of sizes that no half has, with gaps between them, from a place that no four start at.
+fn sizes(format: Format) -> Case {
+    let k = 4 * format.block_len().max(32);
+    let mut b = case(format!("{format}/rows_of_all_sizes"), k);
+    let mut random = b.random("x");
+    let scales = [1e30f32, 1.0, 1e-30, 7e4, 3e-6, 0.0];
+    let wide = scales.into_iter().flat_map(|scale| {
+        let row: Vec<f32> = random.shaped(k as usize).into_iter().map(|v| v * scale).collect();
+        [vec![9.0; 3], row, vec![-9.0; 2]].concat()
+    });
+    let wide = wide.collect();
+    let x = b.input("x", Shape::new([scales.len() as u64, k + 5]), Data::F32(wide));
+    let x = b.slice(x, 1, 3, k, 1);
+    let w = b.weight("w", &[11, k], format);
+    let y = b.op(F16, &[x, w]);
+    b.done(y)
+}
+
+/// Products of one operand: gate times up, one that is added to itself, one that is kept as halves.
+fn together(format: Format, m: u64) -> Case {
+    let k = 2 * format.block_len().max(64);
+    // A product of sums is no sum, and a half may be the one beside it: how large their terms are is not asked.
+    let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
+    let mut b = case(format!("together/{format}/m{m}"), k).within(tolerance);
+    let x = b.f32("x", [m, k]);
+    let product = |b: &mut Build, name: &str, n: u64| -> NodeId {
+        let w = b.weight(name, &[n, k], format);
+        b.op(F16, &[x, w])
+    };
+    let gate = product(&mut b, "gate", 300);
+    let up = product(&mut b, "up", 300);
+    let gate = b.op(Op::Unary(UnaryOp::Relu), &[gate]);
+    let made = b.op(Op::Binary(BinaryOp::Mul), &[gate, up]);
+    let twice = product(&mut b, "twice", 70);
+    let twice = b.op(Op::Binary(BinaryOp::Add), &[twice, twice]);
+    let kept = product(&mut b, "kept", 36);
+    let kept = b.op(Op::Cast(DType::F16), &[kept]);
+    let kept = b.op(Op::Cast(DType::F32), &[kept]);
+    let all = b.op(Op::Concat { axis: 1 }, &[made, twice, kept]);
+    b.done(all)
+}
+
+pub(super) fn add(table: &mut Vec<Case>) {
+    for format in [DType::F16, DType::BF16].map(Format::Plain) {
+        table.extend([1, 3, 9, 40, 130].map(|m| linear(format, m, 37, 160)));
+        // Columns that no step of a tile takes.
+        table.push(linear(format, 20, 33, 45));
+        table.push(linear(format, 150, 600, 256));
+        table.push(sizes(format));
+        table.extend([5, 130].map(|m| together(format, m)));
+    }
+    for format in [Format::Q4K, Format::Q8_0] {
+        table.extend([1, 40, 130].map(|m| linear(format, m, 37, 512)));
+        table.push(sizes(format));
+    }
+    table.push(together(Format::Q4K, 20));
+    table.push(linear(Format::Plain(DType::F32), 40, 37, 64));
+    let format = Format::Plain(DType::F16);
+    table.push(linear(format, 0, 5, 32));
+    for m in [1, 70] {
+        let mut b = case(format!("symbol/m{m}"), 256);
+        let seq: Dim = b.symbol("seq", m);
+        let x = b.f32("x", [seq, Dim::from(256u64)]);
+        let w = b.weight("w", &[33, 256], format);
+        let y = b.op(F16, &[x, w]);
+        table.push(b.done(y));
+    }
+}
