@@ -7,6 +7,8 @@ llama-1b: Llama-3.2-1B, Q4_K with Q6_K for the value, down and embedding matrice
 TYPE (q8_0, iq4_xs, tq2_0, ..) all matrices are of it, but the embedding stays Q6_K; with f16 it is F16 as well.
 smollm2-135m: SmolLM2-135M; its rows are no whole blocks of Q4_K, so it needs a TYPE of 32 weights (q4_1), and the
 embedding is Q8_0.
+qwen2.5-0.5b: Qwen2.5-0.5B with its biases, q4_0 unless a TYPE is named; the embedding, which is the output as well, is Q8_0.
+bitnet-2b: BitNet b1.58 2B4T, tq2_0 unless a TYPE is named; the embedding is F16 as in its files.
 The text is noise; times are those of the real model, since no kernel looks at the numbers.
 Needs numpy.
 """
@@ -19,6 +21,10 @@ SHAPES = {
     "llama-1b": dict(layers=16, d=2048, heads=32, kv=8, hd=64, ff=8192, vocab=128256, base=500000.0),
     "smollm2-135m": dict(layers=30, d=576, heads=9, kv=3, hd=64, ff=1536, vocab=49152, base=100000.0),
     "llama-8b": dict(layers=32, d=4096, heads=32, kv=8, hd=128, ff=14336, vocab=128256, base=500000.0),
+    "qwen2.5-0.5b": dict(layers=24, d=896, heads=14, kv=2, hd=64, ff=4864, vocab=151936, base=1000000.0,
+                         architecture="qwen2", pre="qwen2", context=32768, epsilon=1e-6, matrices="q4_0", biases=True),
+    "bitnet-2b": dict(layers=30, d=2560, heads=20, kv=5, hd=128, ff=6912, vocab=128256, base=500000.0,
+                      architecture="bitnet-b1.58", context=4096, matrices="tq2_0", embedding="f16", sub_norms=True),
 }
 F32, F16, Q4_K, Q6_K = 0, 1, 12, 14
 # Number, weights and bytes of a block, and the bytes of f16 scales in it; mxfp4 has an exponent first.
@@ -82,10 +88,13 @@ def byte_tokens():
 
 
 def main(shape, path, matrices=None):
-    common, better = (Q4_K, Q6_K) if matrices is None else [TYPES[matrices][0]] * 2
     m = SHAPES[shape]
+    matrices = matrices or m.get("matrices")
+    common, better = (Q4_K, Q6_K) if matrices is None else [TYPES[matrices][0]] * 2
     d, kvw = m["d"], m["kv"] * m["hd"]
     embedding = F16 if common == F16 else Q6_K if d % 256 == 0 else TYPES["q8_0"][0]
+    if "embedding" in m:
+        embedding = TYPES[m["embedding"]][0]
     tensors = [("token_embd.weight", [m["vocab"], d], embedding), ("output_norm.weight", [d], F32)]
     for i in range(m["layers"]):
         t = lambda name, dims, kind: tensors.append((f"blk.{i}.{name}.weight", dims, kind))
@@ -93,25 +102,32 @@ def main(shape, path, matrices=None):
         t("attn_q", [m["heads"] * m["hd"], d], common)
         t("attn_k", [kvw, d], common)
         t("attn_v", [kvw, d], better if i % 2 == 0 else common)
+        if m.get("biases"):
+            for name, n in [("attn_q", m["heads"] * m["hd"]), ("attn_k", kvw), ("attn_v", kvw)]:
+                tensors.append((f"blk.{i}.{name}.bias", [n], F32))
+        if m.get("sub_norms"):
+            t("attn_sub_norm", [m["heads"] * m["hd"]], F32)
+            t("ffn_sub_norm", [m["ff"]], F32)
         t("attn_output", [d, m["heads"] * m["hd"]], common)
         t("ffn_norm", [d], F32)
         t("ffn_gate", [m["ff"], d], common)
         t("ffn_up", [m["ff"], d], common)
         t("ffn_down", [d, m["ff"]], better if i % 2 == 0 else common)
+    architecture = m.get("architecture", "llama")
     tokens = byte_tokens() + [f"token{i}" for i in range(256, m["vocab"])]
     meta = [
-        kv("general.architecture", "str", "llama"),
+        kv("general.architecture", "str", architecture),
         kv("general.name", "str", f"{shape} with random weights"),
-        kv("llama.block_count", "u32", m["layers"]),
-        kv("llama.embedding_length", "u32", d),
-        kv("llama.attention.head_count", "u32", m["heads"]),
-        kv("llama.attention.head_count_kv", "u32", m["kv"]),
-        kv("llama.feed_forward_length", "u32", m["ff"]),
-        kv("llama.context_length", "u32", 131072),
-        kv("llama.attention.layer_norm_rms_epsilon", "f32", 1e-5),
-        kv("llama.rope.freq_base", "f32", m["base"]),
+        kv(f"{architecture}.block_count", "u32", m["layers"]),
+        kv(f"{architecture}.embedding_length", "u32", d),
+        kv(f"{architecture}.attention.head_count", "u32", m["heads"]),
+        kv(f"{architecture}.attention.head_count_kv", "u32", m["kv"]),
+        kv(f"{architecture}.feed_forward_length", "u32", m["ff"]),
+        kv(f"{architecture}.context_length", "u32", m.get("context", 131072)),
+        kv(f"{architecture}.attention.layer_norm_rms_epsilon", "f32", m.get("epsilon", 1e-5)),
+        kv(f"{architecture}.rope.freq_base", "f32", m["base"]),
         kv("tokenizer.ggml.model", "str", "gpt2"),
-        kv("tokenizer.ggml.pre", "str", "llama-bpe"),
+        kv("tokenizer.ggml.pre", "str", m.get("pre", "llama-bpe")),
         kv("tokenizer.ggml.tokens", "strs", tokens),
         kv("tokenizer.ggml.token_type", "i32s", [1] * len(tokens)),
         kv("tokenizer.ggml.merges", "strs", []),

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Every CUDA kernel under NVIDIA's compute-sanitizer, at small sizes, and a planted fault of each kind, which has to be found.
 #
-#   tests/sanitize.sh [-s SAMPLE] [-b BINARY] [-o FOLDER] [TOOL...]
+#   tests/sanitize.sh [-t SECONDS] [-s SAMPLE] [-b BINARY] [-o FOLDER] [TOOL...]
 #
 #   TOOL     memcheck, racecheck, initcheck, synccheck; without one all four, one after another
-#   -s N     one of every N cases (1)
+#   -t N     how long each tool looks at kernels, about (75 s, so that all four take 8 minutes); 0 is to the end
+#   -s N     all plans of one of every N cases, to the end, in the place of each kernel once
 #   -b FILE  the `it` test binary, from the project's folder; without it `cargo test --test it --no-run` says which, and builds it
 #   -o DIR   where the tools' reports go (target/sanitize)
 #
 # It wants an NVIDIA GPU, NVRTC, and compute-sanitizer on the PATH, in $CUDA_HOME/bin or /usr/local/cuda/bin. First the cases run
-# by themselves, so that kernels are compiled and kept before a tool slows everything down. The last lines are a table;
+# by themselves, so that kernels are compiled and kept before a tool slows everything down. Then each tool sees every kernel
+# once, in the smallest case that has it, and tells how far it came. The last lines are a table;
 # the status is 1 where a tool finds anything in our kernels, does not find the planted fault, or did not run.
 #
 # What it cannot show: `Device::alloc` fills with zeros, so initcheck finds no read of device memory that was never written,
@@ -18,10 +20,11 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-usage() { sed -n '4,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-sample=1 binary= folder=target/sanitize
-while getopts s:b:o: option; do
+usage() { sed -n '4,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+sample= seconds=75 binary= folder=target/sanitize
+while getopts t:s:b:o: option; do
   case $option in
+    t) seconds=$OPTARG ;;
     s) sample=$OPTARG ;;
     b) binary=$OPTARG ;;
     o) folder=$OPTARG ;;
@@ -29,6 +32,7 @@ while getopts s:b:o: option; do
   esac
 done
 shift $((OPTIND - 1))
+[[ $seconds$sample =~ ^[0-9]+$ ]] || usage
 tools=("$@")
 [ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
 for tool in "${tools[@]}"; do
@@ -46,19 +50,22 @@ if [ -z "$binary" ]; then
 fi
 mkdir -p "$folder"
 cases=(--exact sanitize::small_cases --nocapture)
-export WARPLOOM_TEST_SANITIZE=${WARPLOOM_TEST_SANITIZE:-cuda:0} WARPLOOM_TEST_SANITIZE_SAMPLE=$sample
+export WARPLOOM_TEST_SANITIZE=${WARPLOOM_TEST_SANITIZE:-cuda:0} WARPLOOM_TEST_SANITIZE_SAMPLE=${sample:-0}
+# How far a run came, while it runs.
+progress() { tee "$1" | grep --line-buffered '^sanitize: '; }
 
 echo "without a tool: $binary"
-"$binary" "${cases[@]}" 2>&1 | tee "$folder/alone.log" | grep '^sanitize: ' \
+"$binary" "${cases[@]}" 2>&1 | progress "$folder/alone.log" \
   || { tail -n 20 "$folder/alone.log"; echo "sanitize.sh: the cases fail by themselves, see $folder/alone.log" >&2; exit 1; }
 
-# Runs the rest of the arguments under a tool; the report goes to the file.
+# Runs the rest of the arguments under a tool; the report goes to the file, what they print beside it.
 under() {
   local tool=$1 report=$2 more=()
   shift 2
   # What calls of the driver answer is the provider's to handle, such as memory that is refused.
   [ "$tool" = memcheck ] && more=(--report-api-errors no)
-  "$sanitizer" --tool "$tool" "${more[@]}" --error-exitcode 99 --print-limit 20 --log-file "$report" "$@" >"$report.out" 2>&1
+  "$sanitizer" --tool "$tool" "${more[@]}" --error-exitcode 99 --print-limit 20 --log-file "$report" "$@" 2>&1 | progress "$report.out"
+  return "${PIPESTATUS[0]}"
 }
 
 # Errors by the tool's own last line; a dash where it did not come so far.
@@ -67,11 +74,16 @@ errors() {
     -e 's/.*RACECHECK SUMMARY: \([0-9]*\) hazard.*/\1/p' "$1" 2>/dev/null | tail -n 1 | grep . || echo -
 }
 
-bad=0 table=$(printf '%-10s | %8s | %8s | %s' tool seconds errors 'planted fault')
+# How many kernels or cases of how many, by what the test told last.
+reached() { sed -n 's/^sanitize: \([0-9]* of [0-9]* [a-z]*\).*/\1/p' "$1" 2>/dev/null | tail -n 1 | grep . || echo -; }
+
+bad=0 table=$(printf '%-10s | %8s | %20s | %8s | %s' tool seconds 'looked at' errors 'planted fault')
+trap 'echo "$table"; echo "sanitize.sh: interrupted" >&2; exit 130' INT TERM
 for tool in "${tools[@]}"; do
   begin=$SECONDS
-  under "$tool" "$folder/$tool.log" "$binary" "${cases[@]}"
-  status=$? seconds=$((SECONDS - begin)) found=$(errors "$folder/$tool.log")
+  echo "$tool:"
+  WARPLOOM_TEST_SANITIZE_SECONDS=$seconds under "$tool" "$folder/$tool.log" "$binary" "${cases[@]}"
+  status=$? took=$((SECONDS - begin)) found=$(errors "$folder/$tool.log") looked=$(reached "$folder/$tool.log.out")
   if [ "$status" -ne 0 ] || [ "$found" != 0 ]; then
     bad=1
     echo "$tool: status $status, $found errors; see $folder/$tool.log and $tool.log.out" >&2
@@ -81,7 +93,7 @@ for tool in "${tools[@]}"; do
   status=$? planted='NOT FOUND'
   # The tool's own status for errors, in a report that names the kernel.
   if [ "$status" -eq 99 ] && grep -q planted "$folder/planted_$tool.log"; then planted=found; else bad=1; fi
-  table+=$(printf '\n%-10s | %8s | %8s | %s' "$tool" "$seconds" "$found" "$planted")
+  table+=$(printf '\n%-10s | %8s | %20s | %8s | %s' "$tool" "$took" "$looked" "$found" "$planted")
 done
 echo "$table"
 exit $bad

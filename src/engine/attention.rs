@@ -36,6 +36,11 @@ pub(super) fn units(profile: &DeviceProfile) -> f64 {
     }
 }
 
+/// Whether so many workgroups leave half of a device or more without work.
+pub(super) fn leaves_idle(profile: &DeviceProfile, groups: f64) -> bool {
+    2.0 * groups <= units(profile)
+}
+
 /// `attn_decode` or `attn_prefill`.
 pub(super) struct Attention {
     id: EngineId,
@@ -119,7 +124,7 @@ impl Engine for Attention {
         let again = if self.prefill || !large { 1.0 } else { READ_AGAIN };
         let bytes = query.total_bytes() * (1.0 + again * (passes - 1.0).max(0.0)) * penalty;
         // A workgroup by itself waits for one tile of keys after another.
-        let idle = 2.0 * passes * heads <= units(query.profile);
+        let idle = leaves_idle(query.profile, passes * heads);
         let head = query.upper(&q.shape[2]).unwrap_or(1) as f64;
         let wait = if self.prefill && large { PREFILL_WAIT } else { TILE_WAIT };
         let waits = if idle { wait * head * keys / 256.0 } else { 0.0 };

@@ -49,9 +49,20 @@ impl<M> Buffers<M> {
     }
 
     /// Takes bytes that the device keeps for itself out of the budget.
+    ///
+    /// # Errors
+    /// As [`Buffers::admit`].
     #[cfg(feature = "cuda")]
-    pub(crate) fn reserve(&mut self, bytes: u64) {
-        self.budget = self.budget.saturating_sub(bytes);
+    pub(crate) fn reserve(&mut self, bytes: u64, usage: Usage) -> Result<()> {
+        self.admit(bytes, usage)?;
+        self.budget -= bytes;
+        Ok(())
+    }
+
+    /// Gives bytes back that were reserved.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn unreserve(&mut self, bytes: u64) {
+        self.budget = self.budget.saturating_add(bytes);
     }
 
     /// Keeps memory for so many bytes, which the driver was asked for rounded up to whole words.
@@ -147,5 +158,18 @@ mod tests {
         assert!(text.contains("not a live buffer of cuda:0"), "{text}");
         assert!(buffers.admit(81, Usage::Weights).unwrap_err().is_out_of_memory());
         buffers.admit(80, Usage::Weights).unwrap();
+    }
+
+    #[test]
+    #[cfg(feature = "cuda")]
+    fn what_is_reserved_is_nobody_elses_until_it_is_given_back() {
+        let mut buffers: Buffers<()> = Buffers::new("cuda:0".into(), Some(100), 80);
+        buffers.reserve(70, Usage::Working).unwrap();
+        let error = buffers.admit(31, Usage::Working).unwrap_err();
+        assert!(error.to_string().contains("need 31 bytes, have 30 bytes"), "{error}");
+        assert!(buffers.reserve(31, Usage::Working).unwrap_err().is_out_of_memory());
+        buffers.admit(30, Usage::Working).unwrap();
+        buffers.unreserve(50);
+        buffers.admit(80, Usage::Working).unwrap();
     }
 }

@@ -24,7 +24,7 @@ pub(crate) const CASES: [&str; 5] =
     ["library/", "matmul/", "linear/", "halves/f16/", "halves/bf16/"];
 
 /// A large GPU with the library.
-fn gpu() -> DeviceProfile {
+pub(crate) fn gpu() -> DeviceProfile {
     let null = NullProvider::device(&OpenOptions::default()).profile().clone();
     DeviceProfile {
         provider: "cuda".into(),

@@ -15,7 +15,7 @@ use crate::forward::Forward;
 use crate::{devices, gguf_files, tell};
 
 /// Most that a logit may differ from the float64 pass.
-const LOGIT: f64 = 1e-3;
+pub(crate) const LOGIT: f64 = 1e-3;
 /// How far from exact numbers a device may be where activations are rounded to 8 bits, as a share
 /// of how far the float64 pass with the same rounding is: roots of mean squares over all prompts.
 /// A number near the middle of two codes goes to the one here and to the other there and moves
@@ -27,7 +27,7 @@ const NUDGED: u64 = 3;
 /// Tokens that are written after each prompt.
 const GREEDY: usize = 6;
 
-const PROMPTS: [&str; 5] = [
+pub(crate) const PROMPTS: [&str; 5] = [
     "Once upon a time, there was a little",
     "The capital of France is",
     "def fibonacci(n):\n    ",
@@ -73,7 +73,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Index and value of the largest, and how far the second is below it.
-fn best(logits: &[f64]) -> (u32, f64) {
+pub(crate) fn best(logits: &[f64]) -> (u32, f64) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
     (order[0] as u32, logits[order[0]] - logits[order[1]])

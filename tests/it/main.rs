@@ -32,6 +32,7 @@ mod gguf_files;
 mod gguf_fuzz;
 mod gguf_mutate;
 mod gguf_writer;
+mod greedy;
 mod interpret;
 mod interpret_device;
 mod interpret_faults;

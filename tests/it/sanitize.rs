@@ -1,39 +1,142 @@
-//! What `tests/sanitize.sh` runs under NVIDIA's compute-sanitizer, one process for each of its tools: the table of cases
-//! at small sizes through every engine, and kernels with one planted fault each. Nothing runs without its variables.
+//! What `tests/sanitize.sh` runs under NVIDIA's compute-sanitizer, one process for each of its tools: small cases, and
+//! kernels with one planted fault each. Nothing runs on a device without its variables.
+//!
+//! Every kernel that plans of the small cases have, with each engine forced, runs once, in the smallest of them: the
+//! tools look at threads, not at numbers, and make each launch 10 to 100 times as slow. A sample of the cases runs
+//! all their plans instead.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
+use std::time::Instant;
 
 use cudarc::driver::{DriverError, result, sys};
+use warploom::base::ShapeClass;
 use warploom::base::platform::block_on;
+use warploom::engine::{EngineId, Registry};
+use warploom::kernel::{AssetSpec, KernelSpec, Schedule, catalogue};
 use warploom::native::cuda::{self, Nvrtc};
-use warploom::provider::{OpenOptions, Provider};
-use warploom::runtime::{Runtime, Sync, TuneMode};
-use warploom::testkit::{Case, Conformance, cases};
+use warploom::plan::{Options, Plan, Selector, candidates};
+use warploom::provider::{DeviceProfile, OpenOptions, Provider};
+use warploom::runtime::{Runtime, Sync, TuneMode, run_plan};
+use warploom::testkit::{Case, Conformance, ConformanceProgress, Outcome, cases, run_case};
 
-use crate::tell;
+use crate::{library, tell};
 
 /// Names the device, such as `cuda:0`, on which the small cases run.
 const DEVICE: &str = "WARPLOOM_TEST_SANITIZE";
-/// One case of so many.
+/// All plans of one case of so many, in the place of each kernel once.
 const SAMPLE: &str = "WARPLOOM_TEST_SANITIZE_SAMPLE";
+/// Seconds after which no further run begins; 0 is no limit.
+const SECONDS: &str = "WARPLOOM_TEST_SANITIZE_SECONDS";
 /// Which fault is planted: `memcheck`, `racecheck`, `initcheck` or `synccheck`.
 const PLANTED: &str = "WARPLOOM_PLANTED";
 
-/// Numbers in the largest tensor of a small case: the tools make kernels 10 to 100 times as slow.
+/// Kernels of the catalogue that no small case has on a GPU.
+const LEFT_OUT: [&str; 0] = [];
+/// Numbers in the largest tensor of a small case.
 const NUMBERS: u64 = 1 << 14;
+/// A line is told after so many runs.
+const TOLD: usize = 10;
 
-fn is_small(case: &Case) -> bool {
+/// Numbers in the largest tensor of a case.
+fn size(case: &Case) -> u64 {
     let size = |node: &warploom::ir::Node| node.shape.elements().eval_size(&case.symbols);
-    case.graph.nodes().iter().all(|node| size(node).is_ok_and(|numbers| numbers <= NUMBERS))
+    case.graph.nodes().iter().map(|node| size(node).unwrap_or(u64::MAX)).max().unwrap_or(0)
 }
 
-/// Every engine of the device, forced in every small case, and the plans that are made otherwise.
+/// The small cases, the smallest first.
+fn small() -> Vec<Case> {
+    let mut small: Vec<Case> = cases().into_iter().filter(|case| size(case) <= NUMBERS).collect();
+    small.sort_by_key(size);
+    small
+}
+
+/// What makes a kernel another one to the tools: its text, but for the numbers in it. Of generated work that is how it
+/// is cut, what types it reads, and what it writes and how; which function it takes of each number they do not see.
+fn identity(spec: &KernelSpec) -> String {
+    match spec {
+        KernelSpec::Asset(asset) => {
+            let plain = AssetSpec { constants: BTreeMap::new(), attached: None, ..asset.clone() };
+            let attached = if asset.attached.is_some() { " with work attached" } else { "" };
+            format!("{}{attached}", KernelSpec::Asset(plain))
+        }
+        KernelSpec::Fused(expr) => {
+            let read: BTreeSet<&str> = expr.inputs.iter().map(|x| x.dtype.name()).collect();
+            let written = expr.outputs.iter().map(|y| (y.operand.dtype, y.operand.addressing));
+            let written: BTreeSet<String> = written.map(|y| format!("{y:?}")).collect();
+            let cut = match expr.schedule {
+                Schedule::Elements { width } => format!("elements by {width}"),
+                Schedule::Rows { width, subgroup, .. } => {
+                    format!("rows by {width}{}", if subgroup { " with subgroups" } else { "" })
+                }
+            };
+            format!("fused {cut} of {read:?} to {written:?}")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A plan that has kernels which none before has.
+struct Run {
+    case: usize,
+    /// The engine that is forced, for people.
+    by: String,
+    plan: Plan,
+    /// Kernels that are met with it and those before.
+    met: usize,
+}
+
+/// Plans that have every kernel of all plans of these cases: with each engine forced where it can be, in plans that
+/// fuse and that do not.
+fn cover<'a>(
+    cases: &[Case],
+    profile: &DeviceProfile,
+    options: &dyn Fn() -> Options<'a>,
+) -> Vec<Run> {
+    let (mut met, mut runs) = (BTreeSet::new(), Vec::new());
+    for (at, case) in cases.iter().enumerate() {
+        let class = ShapeClass::exact(&case.symbols);
+        let plan = |options: &Options| Plan::new(&case.graph, &class, profile, options);
+        for fused in [true, false] {
+            let options = || {
+                let mut options = options();
+                options.without.extend((!fused).then(|| "group".into()));
+                options
+            };
+            let pieces = candidates(&case.graph, &class, profile, &options()).unwrap_or_default();
+            let engines: BTreeSet<EngineId> =
+                pieces.iter().flat_map(|p| &p.can).map(|offer| offer.engine.clone()).collect();
+            let forced = engines.into_iter().map(|engine| {
+                let can = pieces.iter().filter(|p| p.can.iter().any(|o| o.engine == engine));
+                let force = can.map(|p| (Selector::Node(p.node), engine.clone())).collect();
+                (engine.to_string(), Options { force, ..options() })
+            });
+            let chosen = ("the estimate's choice".to_string(), options());
+            for (by, options) in std::iter::once(chosen).chain(forced) {
+                // What a device has no engine for is told by the conformance suite.
+                let Ok(plan) = plan(&options) else { continue };
+                let before = met.len();
+                met.extend(plan.steps.iter().map(|step| identity(&step.kernel)));
+                if met.len() > before {
+                    runs.push(Run { case: at, by, plan, met: met.len() });
+                }
+            }
+        }
+    }
+    runs
+}
+
+/// What a variable holds, or `otherwise`.
+fn number(name: &str, otherwise: usize) -> usize {
+    std::env::var(name).map_or(otherwise, |number| number.parse().unwrap())
+}
+
+/// On one device: each kernel of the small cases once, or all plans of a sample of them.
 #[test]
 fn small_cases() {
     let Ok(device) = std::env::var(DEVICE) else {
         return tell(&format!("sanitize: skipped, {DEVICE} names no device"));
     };
-    let sample = std::env::var(SAMPLE).map_or(1, |number| number.parse().unwrap());
     // CUDA alone: a list of all devices would start other drivers as well, under the tool.
     let runtime = match device.strip_prefix("cuda:") {
         Some(index) => {
@@ -44,12 +147,67 @@ fn small_cases() {
         None => Runtime::builder().device(device).trusting(true).tune(TuneMode::Off).build(),
     };
     let runtime = runtime.unwrap();
-    let small: Vec<Case> = cases().into_iter().filter(is_small).step_by(sample).collect();
+    match number(SAMPLE, 0) {
+        0 => each_kernel(&runtime, number(SECONDS, 0) as f64),
+        sample => sampled(&runtime, sample),
+    }
+}
+
+fn each_kernel(runtime: &Runtime, seconds: f64) {
+    let (begin, cases, profile) = (Instant::now(), small(), runtime.device().profile());
+    let runs = cover(&cases, profile, &|| runtime.plan_options());
+    let all = runs.last().map_or(0, |run| run.met);
+    let time = || begin.elapsed().as_secs_f64();
+    tell(&format!(
+        "sanitize: {all} kernels in {} small cases, {} runs, found in {:.1} s",
+        cases.len(),
+        runs.len(),
+        time()
+    ));
+    let begin = Instant::now();
+    let time = || begin.elapsed().as_secs_f64();
+    let (mut done, mut met, mut wrong) = (0usize, 0, Vec::new());
+    for run in &runs {
+        if seconds > 0.0 && time() >= seconds {
+            break;
+        }
+        let case = cases[run.case].on(profile);
+        let outcome = run_case(&case, &|graph, symbols, bytes| {
+            block_on(run_plan(runtime, graph, run.plan.clone(), symbols, bytes, true))
+        });
+        // A plan was made, so that it is not supported is wrong as well.
+        if !matches!(outcome, Outcome::Pass(_)) {
+            wrong.push(format!("{} by {}: {outcome:?}", case.name, run.by));
+        }
+        (done, met) = (done + 1, run.met);
+        if done.is_multiple_of(TOLD) {
+            let (name, by, count) = (&case.name, &run.by, runs.len());
+            tell(&format!(
+                "sanitize: {met} of {all} kernels, {done} of {count} runs, {:.1} s: {name} by {by}",
+                time()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {done}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(met > 0, "no kernel ran in {seconds} s");
+    let end = if met < all { "the time was up" } else { "all" };
+    tell(&format!("sanitize: {met} of {all} kernels in {:.1} s: {end}", time()));
+}
+
+/// Every engine of the device, forced in each case of a sample, and the plans that are made otherwise.
+fn sampled(runtime: &Runtime, sample: usize) {
+    let small: Vec<Case> = small().into_iter().step_by(sample).collect();
     let count = small.len();
-    let all = Conformance::new().cases(small.clone()).run(&runtime).unwrap();
+    let told = |progress: ConformanceProgress<'_>| {
+        if progress.done.is_multiple_of(TOLD) {
+            let ConformanceProgress { done, total, case, .. } = progress;
+            tell(&format!("sanitize: {done} of {total} cases: {case}"));
+        }
+    };
+    let suite = || Conformance::new().cases(small.clone()).progress(told);
+    let all = suite().run(runtime).unwrap();
     let engines = runtime.registry().engines().iter().map(|engine| engine.id().clone());
-    let forced = engines.fold(Conformance::new().cases(small), Conformance::registered);
-    let forced = { forced }.run(&runtime).unwrap();
+    let forced = engines.fold(suite(), Conformance::registered).run(runtime).unwrap();
     let found = [&all.devices[0], &forced.devices[0]];
     let rows: usize = found.iter().map(|device| device.rows.len()).sum();
     let wrong: Vec<String> = found
@@ -62,7 +220,41 @@ fn small_cases() {
     assert!(problems.is_empty(), "{problems:?}");
     assert!(wrong.is_empty(), "{} of {rows}:\n{}", wrong.len(), wrong.join("\n"));
     assert!(count > 0 && used > 0);
-    tell(&format!("sanitize: {count} small cases, {rows} runs, {used} engines"));
+    tell(&format!("sanitize: {count} of {count} cases, {rows} runs, {used} engines"));
+}
+
+/// Without a GPU: no more runs than kernels, for a GPU like those that the tools run on, and hardly a kernel of the
+/// catalogue is left out.
+#[test]
+fn few_runs_have_every_kernel_of_the_small_cases() {
+    let profile = DeviceProfile {
+        has_subgroups: true,
+        subgroup_min: 32,
+        subgroup_max: 32,
+        has_f16: true,
+        has_matrix_hw: true,
+        max_threads_per_workgroup: 1024,
+        workgroup_memory_bytes: 49152,
+        ..library::gpu()
+    };
+    let registry = Registry::builtin();
+    let runs = cover(&small(), &profile, &|| Options::new(&registry));
+    let all = runs.last().unwrap().met;
+    let steps = runs.iter().flat_map(|run| &run.plan.steps);
+    let mut met = BTreeSet::new();
+    let mut entries = BTreeSet::new();
+    for step in steps {
+        met.insert(identity(&step.kernel));
+        if let KernelSpec::Asset(asset) = &step.kernel {
+            entries.extend(catalogue::find(&asset.name).map(|(entry, _)| entry.name));
+        }
+    }
+    assert_eq!(met.len(), all);
+    assert!(runs.len() <= all, "{} runs for {all} kernels", runs.len());
+    let names = catalogue::CATALOGUE.iter().map(|entry| entry.name);
+    let left: Vec<&str> = names.filter(|name| !entries.contains(name)).collect();
+    tell(&format!("sanitize: {} runs for {all} kernels, but for {left:?}", runs.len()));
+    assert_eq!(left, LEFT_OUT);
 }
 
 /// Kernels of 64 threads that get 64 words nobody has written to, each wrong in one way.

@@ -25,7 +25,10 @@ pub(super) struct CudaDevice {
     pub(super) profile: DeviceProfile,
     pub(super) compiler: Arc<Compiler>,
     state: Mutex<State>,
-    // After the state, whose memory is freed in its stream.
+    /// The library of products, once a kernel needs it. Who holds this may take the state, never the
+    /// other way round.
+    pub(super) blas: Mutex<Option<Arc<Blas>>>,
+    // After the state and the library, whose memory is freed in its stream.
     pub(super) gpu: Arc<Gpu>,
 }
 
@@ -35,8 +38,6 @@ pub(super) struct State {
     pub(super) retired: Vec<(u64, Box<dyn Send>)>,
     pub(super) prepared: Table<Prepared>,
     pub(super) kernels: HashMap<KernelSpec, Arc<Kernel>>,
-    /// The library of products, once a kernel needs it.
-    pub(super) blas: Option<Arc<Blas>>,
     pub(super) pending: VecDeque<Pending>,
     pub(super) tickets: u64,
     /// The last submit that is known to be done.
@@ -67,7 +68,6 @@ impl CudaDevice {
             retired: Vec::new(),
             prepared: Table::default(),
             kernels: HashMap::new(),
-            blas: None,
             pending: VecDeque::new(),
             tickets: 0,
             done: 0,
@@ -78,7 +78,8 @@ impl CudaDevice {
             epoch: None,
             counters: Counters::default(),
         };
-        Ok(Arc::new(CudaDevice { profile, compiler, state: Mutex::new(state), gpu }))
+        let blas = Mutex::default();
+        Ok(Arc::new(CudaDevice { profile, compiler, state: Mutex::new(state), blas, gpu }))
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

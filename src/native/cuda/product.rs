@@ -1,15 +1,24 @@
 //! Products of prepared work: from a launch of a routine to a call of the library.
+//!
+//! Whether the library has an algorithm follows from a call's sizes, distances and addresses, which a
+//! recording leaves open until it is submitted; and it may have one for the largest sizes of a class and
+//! none for those within. So it is asked at the submit, once for each, before anything of it is
+//! enqueued: a submit that fails here has changed nothing, and the error says how to plan without calls.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
-use super::blas::{Addresses, Blas, Key, Plan};
+use super::blas::{Addresses, Blas, Key, Plan, WORKSPACE};
 use super::device::CudaDevice;
 use super::gemm::Numbers;
 use super::memory::Memory;
+use crate::config::ENGINE;
 use crate::error::{Error, Result};
 use crate::kernel::{GEMM_PARAMS, Gemm, Interface, KernelSpec};
 use crate::native::{Buffers, Callee, Launch, Run, Work};
 use crate::provider::{Support, Usage, support};
+
+/// The engine that plans calls, not to be taken.
+const WITHOUT: &str = "-cuda.cublaslt.matmul";
 
 /// A routine that work may call.
 pub(super) struct Routine {
@@ -108,9 +117,17 @@ impl Ready {
     }
 }
 
-/// What the library says, with the product that it is about.
+/// What the library says, with the product that it is about; where it has no algorithm, with what goes
+/// without it.
 fn told(error: Error, gemm: &Gemm, numbers: &Numbers) -> Error {
-    error.context(format!("{gemm} of {numbers}"))
+    let product = format!("{gemm} of {numbers}");
+    match error.is_unsupported() {
+        true => Error::unsupported(format!(
+            "{product}: {error}; {}={WITHOUT} makes plans without such calls",
+            ENGINE.name
+        )),
+        false => error.context(product),
+    }
 }
 
 /// The node of a launch.
@@ -119,22 +136,60 @@ fn dispatch(launch: &Launch) -> String {
 }
 
 impl CudaDevice {
-    /// Makes a routine callable; the first one takes the library's workspace.
+    /// Makes a routine callable; the first one takes the library's handle and workspace.
     pub(super) fn routine(&self, spec: &KernelSpec, gemm: Gemm) -> Result<Routine> {
         if let Support::No(reason) = support(&self.profile, spec) {
             return Err(Error::unsupported(reason));
         }
-        let _current = self.gpu.enter()?;
-        let mut state = self.state();
-        let blas = match &state.blas {
-            Some(blas) => Arc::clone(blas),
-            None => {
-                let room = state.buffers.admit(super::blas::WORKSPACE, Usage::Working);
-                let blas = Blas::new(&self.gpu, room).map_err(|e| e.context(format!("{spec}")))?;
-                state.buffers.reserve(blas.room());
-                Arc::clone(state.blas.insert(Arc::new(blas)))
-            }
-        };
+        let blas = self.blas().map_err(|error| error.context(format!("{spec}")))?;
         Ok(Routine { blas, gemm, interface: gemm.interface(), name: spec.name().to_owned() })
+    }
+
+    /// The library, which is made once. That takes it a good part of a second, in which nobody waits but
+    /// those who want it as well: the device's own lock is held for the budget alone.
+    fn blas(&self) -> Result<Arc<Blas>> {
+        let mut made = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(blas) = &*made {
+            return Ok(Arc::clone(blas));
+        }
+        let _current = self.gpu.enter()?;
+        // Before it is allocated, so that nothing else takes the same room meanwhile.
+        let room = self.state().buffers.reserve(WORKSPACE, Usage::Working);
+        let reserved = if room.is_ok() { WORKSPACE } else { 0 };
+        let blas = Blas::new(&self.gpu, room);
+        let used = blas.as_ref().map_or(0, Blas::room);
+        self.state().buffers.unreserve(reserved - used);
+        Ok(Arc::clone(made.insert(Arc::new(blas?))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::DType;
+    use crate::kernel::{Epilogue, GemmCompute};
+
+    #[test]
+    fn a_product_without_an_algorithm_is_told_with_its_sizes_and_what_to_do() {
+        let gemm = Gemm {
+            operands: DType::F16,
+            result: DType::F16,
+            a_transposed: false,
+            b_transposed: true,
+            compute: GemmCompute::F32,
+            epilogue: Epilogue::None,
+        };
+        let words = [1, 3, 5, 7, 0, 7, 0, 0, 7, 0, 0, 5, 0, 0];
+        let numbers = Numbers::read(&words).unwrap();
+        let none = Error::unsupported("cuBLASLt, choosing an algorithm: NOT_SUPPORTED");
+        let error = told(none, &gemm, &numbers);
+        assert!(error.is_unsupported());
+        let text = error.to_string();
+        for part in ["of 1 x [3, 7] x [7, 5]", "WARPLOOM_ENGINE=-cuda.cublaslt.matmul"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        // What another engine would not mend says nothing of one.
+        let short = told(Error::out_of_memory("cuBLASLt, a call", 0, 0), &gemm, &numbers);
+        assert!(short.is_out_of_memory() && !short.to_string().contains("WARPLOOM_ENGINE"));
     }
 }

@@ -6,6 +6,9 @@
 /// Behind so many rounds, contenders that take so many times the least are out.
 const CUTS: [(usize, f64); 5] = [(2, 2.0), (4, 1.4), (7, 1.15), (11, 1.06), (15, 1.03)];
 
+/// Parts of the rounds whose medians tell how steady a contender is.
+const PARTS: usize = 3;
+
 /// A contender.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Lane {
@@ -24,6 +27,24 @@ impl Lane {
         let pairs = self.rounds.iter().zip(&other.rounds);
         let won = pairs.filter(|(own, other)| times(own, other) < 1.0).count();
         won as f64 / self.rounds.len().max(1) as f64
+    }
+
+    /// How many times the least the largest is of the medians in the beginning, the middle and the end of the
+    /// rounds, each of what it takes in times of another one's.
+    pub(super) fn spread(&self, other: &Lane) -> f64 {
+        let pairs = self.rounds.iter().zip(&other.rounds);
+        let ratios: Vec<f64> = pairs.map(|(own, other)| times(own, other)).collect();
+        let parts = ratios.chunks(ratios.len().div_ceil(PARTS).max(1));
+        let medians: Vec<f64> = parts.map(|part| median(part.iter().copied())).collect();
+        let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
+        medians.iter().copied().fold(0.0, f64::max) / least
+    }
+
+    /// Whether another one takes more than `gain` times as long, which is 1 or more, and more than its
+    /// own [`Lane::spread`]; and longer in the share `sure` of the rounds.
+    pub(super) fn beats(&self, other: &Lane, gain: f64, sure: f64) -> bool {
+        let gain = gain.max(self.spread(other));
+        self.failed.is_none() && self.ratio * gain < 1.0 && self.ahead(other) >= sure
     }
 
     /// Median seconds at a point.
@@ -140,6 +161,36 @@ mod tests {
         assert_eq!(lanes[4].failed.as_deref(), Some("lost its memory"));
         assert!(lanes[0].seconds(1) > 1.5);
         assert_eq!((lanes[1].ahead(&lanes[0]), lanes[3].ahead(&lanes[0])), (1.0, 0.0));
+    }
+
+    /// 21 rounds of one that takes 1.5 us with another that takes so many times as much.
+    fn pair(ratio: impl Fn(usize) -> f64) -> Vec<Lane> {
+        let mut runs = [0; 2];
+        let mut time = |i: usize| {
+            runs[i] += 1;
+            Ok(vec![1.5e-6 * if i == 0 { 1.0 } else { ratio(runs[1] - 1) }])
+        };
+        race(2, (21, 21), &mut time, &mut || false).unwrap()
+    }
+
+    #[test]
+    fn what_noise_may_explain_is_no_win() {
+        let wins = |lanes: &[Lane], gain| lanes[1].beats(&lanes[0], gain, 0.8);
+        let steady = pair(|_| 0.9);
+        assert!(wins(&steady, 1.03) && wins(&steady, 1.1));
+        // No more than two runs of the same work differed by.
+        assert!(!wins(&steady, 1.12));
+        assert!(!wins(&pair(|_| 0.975), 1.03));
+        // Much faster in the beginning and hardly in the end: it lies anywhere between.
+        let drifting = pair(|round| [0.8, 0.9, 0.97][round / 7]);
+        assert!((drifting[1].ratio - 0.9).abs() < 1e-9 && drifting[1].ahead(&drifting[0]) == 1.0);
+        assert!((drifting[1].spread(&drifting[0]) - 0.97 / 0.8).abs() < 1e-9);
+        assert!(!wins(&drifting, 1.03));
+        // A round that was disturbed is none of its medians.
+        assert!(wins(&pair(|round| if round == 4 { 3.0 } else { 0.9 }), 1.03));
+        // Nor is a win of four times lost to a machine that is busy with something else.
+        assert!(wins(&pair(|round| 0.25 * [1.0, 2.0, 1.5][round / 7]), 1.3));
+        assert!(!Lane { ratio: 0.5, ..Lane::default() }.beats(&Lane::default(), 1.03, 0.8));
     }
 
     #[test]
