@@ -50,14 +50,6 @@ pub(crate) enum Argument {
     Storage(usize),
 }
 
-/// The group and binding of the weights of a product of few rows, whose workgroups read rows of their own.
-fn weights(spec: &KernelSpec) -> Option<(u32, u32)> {
-    match spec {
-        KernelSpec::Asset(asset) if asset.name.starts_with("matvec_") => Some((0, 1)),
-        _ => None,
-    }
-}
-
 impl Program {
     /// Translates a kernel for a device. Kernels of the catalogue and of `codegen` run without
     /// bounds checks and with workgroup memory not cleared; a user's WGSL has both.
@@ -93,7 +85,6 @@ impl Program {
                 constants,
                 bounds: if trusted { Bounds::Unchecked } else { Bounds::Restrict },
                 zero_workgroup_memory: !trusted,
-                ahead: weights(spec),
                 ..Options::default()
             };
             let translated = match target {

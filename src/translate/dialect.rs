@@ -21,25 +21,6 @@ const CUDA_PRELUDE: &str = "\
 #endif
 ";
 
-/// Asks for a workgroup's share of a buffer to come to the L2 cache, which changes nothing else: at most so much that
-/// all of them take a part of it, since what is asked for too early pushes out what others still want.
-pub(super) const AHEAD: &str = "\
-WL_FN void wl_ahead(const void* start, u32 bytes) {
-#if __CUDA_ARCH__ >= 900
-    if (threadIdx.x + threadIdx.y + threadIdx.z == 0u) {
-        const u32 groups = gridDim.x * gridDim.y * gridDim.z;
-        const u32 group = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-        const u32 share = bytes / groups & ~15u;
-        const u32 most = (24u << 20) / groups & ~15u;
-        const u32 count = share < most ? share : most;
-        if (count > 0u) {
-            const char* at = (const char*)start + (unsigned long long)group * share;
-            asm volatile(\"cp.async.bulk.prefetch.L2.global [%0], %1;\" :: \"l\"(at), \"r\"(count) : \"memory\");
-        }
-    }
-#endif
-}";
-
 /// How each of our kernels begins: the next one may be put on the device while this one runs, and waits there until all
 /// of this one's work is seen (PTX ISA, "griddepcontrol"). Where nothing was launched so, neither does anything.
 pub(crate) const BEGIN: &str = "wl_begin();";

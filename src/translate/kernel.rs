@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use naga::{AddressSpace, Binding as Io, Block, BuiltIn, EntryPoint, Function, GlobalVariable};
 use naga::{Expression, Handle, MemoryDecorations, Statement, StorageAccess, TypeInner};
 
-use super::dialect::{AHEAD, BEGIN, Dialect, SCALARS};
+use super::dialect::{BEGIN, Dialect, SCALARS};
 use super::function::Body;
 use super::place::runtime_array;
 use super::writer::Writer;
@@ -136,7 +136,7 @@ impl Writer<'_> {
         let mut lengths = Vec::new();
         for (binding, h) in self.buffers(used).into_iter().enumerate().take(bindings.len()) {
             let Some((offset, stride)) = runtime_array(module, h) else { continue };
-            if self.options.bounds == Bounds::Restrict || asked.contains(&h) || self.is_ahead(h) {
+            if self.options.bounds == Bounds::Restrict || asked.contains(&h) {
                 self.lengths.push(h);
                 lengths.push(ArrayLength { binding, offset, stride });
             }
@@ -217,7 +217,7 @@ impl Writer<'_> {
         }
         let mut body = Body::new(self, function, info, true);
         match body.w.dialect {
-            Dialect::Cuda => body.begin(&buffers)?,
+            Dialect::Cuda => body.line(BEGIN),
             Dialect::OpenCl => body.start_buffers(&buffers)?,
         }
         let workgroup_bytes = body.memory(&used)?;
@@ -238,13 +238,6 @@ impl Writer<'_> {
             ),
         };
         Ok((format!("{head} {{\n{text}}}\n"), workgroup_bytes, immediates))
-    }
-
-    /// Whether it is the buffer that is asked for ahead.
-    fn is_ahead(&self, h: Handle<GlobalVariable>) -> bool {
-        let variable = &self.module.global_variables[h];
-        let place = variable.binding.as_ref().map(|place| (place.group, place.binding));
-        self.dialect == Dialect::Cuda && place.is_some() && place == self.options.ahead
     }
 
     /// The parameter that says at which byte of a buffer its bound range starts.
@@ -292,21 +285,6 @@ impl Writer<'_> {
 }
 
 impl Body<'_, '_> {
-    /// Waits for the kernel before, and asks for what needs none of its results.
-    fn begin(&mut self, buffers: &[Handle<GlobalVariable>]) -> Result<()> {
-        for h in buffers {
-            if !self.w.is_ahead(*h) {
-                continue;
-            }
-            let Some((_, stride)) = runtime_array(self.w.module, *h) else { continue };
-            self.w.define("wl_ahead", |_| Ok(AHEAD.to_string()))?;
-            let name = self.w.globals[h].clone();
-            self.line(&format!("wl_ahead({name}, wl_lengths.{name} * {stride}u);"));
-        }
-        self.line(BEGIN);
-        Ok(())
-    }
-
     /// Moves the pointer of each buffer to where the bound range starts.
     fn start_buffers(&mut self, buffers: &[Handle<GlobalVariable>]) -> Result<()> {
         for h in buffers {

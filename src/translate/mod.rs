@@ -94,9 +94,6 @@ pub struct Options {
     pub zero_workgroup_memory: bool,
     /// What subgroup operations become in OpenCL C.
     pub subgroups: Subgroups,
-    /// `@group` and `@binding` of a `var<storage, read>` of which each workgroup reads a share of its own, in their order.
-    /// In CUDA a kernel asks for it while it waits for the one before (from compute capability 9.0 on).
-    pub ahead: Option<(u32, u32)>,
 }
 
 impl Default for Options {
@@ -107,7 +104,6 @@ impl Default for Options {
             bounds: Bounds::default(),
             zero_workgroup_memory: true,
             subgroups: Subgroups::default(),
-            ahead: None,
         }
     }
 }

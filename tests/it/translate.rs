@@ -225,53 +225,25 @@ fn on_all_threads(texts: &[(String, Translated)], check: impl Fn(usize, &str, &T
 fn nvrtc_takes_every_kernel_that_ships() {
     let Some(nvrtc) = compiler() else { return };
     // As a provider runs them: what ships stays inside of its buffers.
-    let options = |name: &str| Options {
-        bounds: Bounds::Unchecked,
-        ahead: name.starts_with("matvec_").then_some((0, 1)),
-        ..Options::default()
-    };
+    let options = Options { bounds: Bounds::Unchecked, ..Options::default() };
     let texts: Vec<(String, Translated)> = shipped()
         .into_iter()
         .chain(cooperative())
-        .map(|(n, w)| (n.clone(), cuda(&n, &w, &options(&n))))
+        .map(|(n, w)| (n.clone(), cuda(&n, &w, &options)))
         .collect();
     let plain: Vec<bool> = variants().iter().map(|spec| spec.constants.is_empty()).collect();
     on_all_threads(&texts, |at, name, work| {
-        // The catalogue with its defaults on every architecture; generated kernels, and every other one with other
-        // constants, take them in turn.
-        let all = plain.get(at).copied();
-        let turn = ARCHITECTURES.iter().enumerate().filter(|(i, _)| match all {
-            Some(true) => true,
-            Some(false) => at % 6 == 2 * i,
-            None => at % 3 == *i,
-        });
+        // The catalogue with its defaults on every architecture; other constants, and generated
+        // kernels, take them in turn.
+        let all = plain.get(at).copied().unwrap_or(false);
+        let turn = ARCHITECTURES.iter().enumerate().filter(|(i, _)| all || *i == at % 3);
         for (_, architecture) in turn {
             if let Err(log) = nvrtc.compile(&work.text, architecture) {
                 panic!("{name} for {architecture}: {log}\n{}", work.text);
             }
         }
     });
-    tell(&format!(
-        "nvrtc: of {} kernels those with defaults compile for {ARCHITECTURES:?}",
-        texts.len()
-    ));
-}
-
-/// Only CUDA's kernels wait for each other, and need to be told how long a buffer is to ask for it.
-#[test]
-fn weights_are_asked_for_ahead_in_cuda_alone() {
-    let wgsl = asset_wgsl(&AssetSpec::new("matvec_q4_0")).unwrap();
-    let options = Options { bounds: Bounds::Unchecked, ahead: Some((0, 1)), ..Options::default() };
-    let work = cuda("matvec_q4_0", &wgsl, &options);
-    assert!(
-        work.text.contains("    wl_ahead(w, wl_lengths.w * 4u);\n    wl_begin();\n"),
-        "{}",
-        work.text
-    );
-    assert_eq!(work.lengths.len(), 1);
-    assert_eq!(work.lengths[0].elements(400), 100);
-    let work = opencl("matvec_q4_0", &wgsl, &options);
-    assert!(work.lengths.is_empty() && !work.text.contains("wl_ahead"), "{}", work.text);
+    tell(&format!("nvrtc: {} kernels compile for {ARCHITECTURES:?}", texts.len()));
 }
 
 #[test]
