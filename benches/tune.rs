@@ -168,12 +168,12 @@ impl Work {
                 let cache = Shape::new([keys, kv, head]);
                 let k = g.state("k", cache.clone(), DType::F32);
                 let v = g.state("v", cache, DType::F32);
-                let op = Op::Attention {
-                    scale: (head as f32).sqrt().recip(),
-                    causal: true,
-                    window: None,
-                    past: Dim::from(keys - tokens),
-                };
+                let op = Op::attention(
+                    (head as f32).sqrt().recip(),
+                    true,
+                    None,
+                    Dim::from(keys - tokens),
+                );
                 g.add(op, &[q, k, v])?
             }
         };

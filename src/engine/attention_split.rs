@@ -226,7 +226,7 @@ mod tests {
         let q = input(&mut graph, "q", [1.into(), heads.into(), head_dim.into()]);
         let kv = [past.clone() + Dim::new(1), kv_heads.into(), head_dim.into()];
         let (k, v) = (input(&mut graph, "k", kv.clone()), input(&mut graph, "v", kv));
-        let op = Op::Attention { scale: 0.125, causal: true, window: None, past };
+        let op = Op::attention(0.125, true, None, past);
         let y = graph.add(op, &[q, k, v]).unwrap();
         graph.output("y", y).unwrap();
         let class = ShapeClass::new().with(PAST, 0, keys - 1);

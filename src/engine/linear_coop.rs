@@ -213,7 +213,7 @@ impl CoopLinear {
     }
 
     /// What tiles on cooperative matrices ask of a device.
-    fn fits_tiles(&self, query: &Query) -> Result<(), String> {
+    pub(super) fn fits_tiles(query: &Query) -> Result<(), String> {
         let profile = query.profile;
         if !profile.has_matrix_hw {
             return Err("the device has no cooperative matrices".into());
@@ -297,7 +297,7 @@ impl Engine for CoopLinear {
                 return Err("not here: cuBLASLt is missing".into());
             }
             Way::Library => {}
-            _ => self.fits_tiles(query)?,
+            _ => CoopLinear::fits_tiles(query)?,
         }
         let (m, n, k) = sizes(query).ok_or("the operand has no rows")?;
         // In one piece: neighbours in it are no neighbours in the weight.

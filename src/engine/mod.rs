@@ -11,6 +11,7 @@
 mod argmax;
 mod around;
 mod attention;
+mod attention_coop;
 mod attention_split;
 mod block;
 mod body;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::argmax::SplitArgMax;
 use super::attention::{Attention, Rope};
+use super::attention_coop::CoopAttention;
 use super::attention_split::SplitAttention;
 use super::conv::Conv;
 use super::custom::Custom;
@@ -44,6 +45,7 @@ impl Registry {
         engines.push(Arc::new(Reduce::new(false)));
         engines.push(Arc::new(SplitArgMax::new()));
         engines.push(Arc::new(SplitAttention::new()));
+        engines.push(Arc::new(CoopAttention::new()));
         engines.push(Arc::new(Rope::new()));
         engines.push(Arc::new(MatMul::new()));
         engines.push(Arc::new(Library::new()));

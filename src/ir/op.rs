@@ -125,6 +125,9 @@ pub enum Op {
         window: Option<u32>,
         /// Keys before the first token.
         past: Dim,
+        /// [`ComputeMode::F32`], or with keys and values of `f16` [`ComputeMode::F16`]: queries, each row of them
+        /// scaled as that says, and the weights that softmax makes may be taken as halves.
+        mode: ComputeMode,
     },
 
     // ---- data movement
@@ -324,6 +327,20 @@ impl Op {
     /// The product with a weight, of `x` as it is.
     pub const fn linear() -> Op {
         Op::Linear { mode: ComputeMode::F32 }
+    }
+
+    /// Attention, of queries and weights as they are: the factor on scores, whether a token sees only what is before
+    /// it, how many keys back it sees, and the keys before the first token.
+    pub const fn attention(scale: f32, causal: bool, window: Option<u32>, past: Dim) -> Op {
+        Op::Attention { scale, causal, window, past, mode: ComputeMode::F32 }
+    }
+
+    /// How exactly it computes, of what has a choice.
+    pub const fn mode(&self) -> Option<ComputeMode> {
+        match self {
+            Op::Linear { mode } | Op::Attention { mode, .. } => Some(*mode),
+            _ => None,
+        }
     }
 
     /// What fusion may do with it.

@@ -81,10 +81,11 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         ),
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => format!(" eps={eps:?}"),
         Op::Rope { pairs, rot_dim } => format!(" {pairs:?} rot_dim={rot_dim}"),
-        Op::Attention { scale, causal, window, past } => format!(
-            " scale={scale:?}{}{} past={past}",
+        Op::Attention { scale, causal, window, past, mode } => format!(
+            " scale={scale:?}{}{} past={past}{}",
             if *causal { " causal" } else { "" },
-            window.map_or(String::new(), |w| format!(" window={w}"))
+            window.map_or(String::new(), |w| format!(" window={w}")),
+            rounds(*mode)
         ),
         Op::Gather { axis } | Op::Concat { axis } => format!(" axis={axis}"),
         Op::Update { at } => format!(" at={at}"),
@@ -100,9 +101,16 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         // The result's type and shape say all of these.
         Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => String::new(),
         Op::Unary(_) | Op::Binary(_) | Op::Select => String::new(),
-        Op::Linear { mode: ComputeMode::F32 } => String::new(),
-        Op::Linear { mode } => format!(" mode={mode}"),
+        Op::Linear { mode } => rounds(*mode),
         Op::ArgMax | Op::Sample | Op::Softmax | Op::MatMul | Op::Scatter => String::new(),
+    }
+}
+
+/// A mode that is not exact.
+fn rounds(mode: ComputeMode) -> String {
+    match mode {
+        ComputeMode::F32 => String::new(),
+        _ => format!(" mode={mode}"),
     }
 }
 

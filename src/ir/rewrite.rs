@@ -73,14 +73,24 @@ fn taken(new: &mut Graph, id: NodeId, node: &Node, to: NodeId) -> Result<NodeId>
     Ok(to)
 }
 
-/// The graph with every product with a packed weight in a mode. Those with weights of two bytes are in
-/// [`ComputeMode::F16`] where the mode rounds at all; others stay as they are.
+/// The graph with every product with a packed weight in a mode. Those with weights of two bytes, and attention to keys
+/// of `f16`, are in [`ComputeMode::F16`] where the mode rounds at all; others stay as they are.
 ///
 /// # Errors
 /// Those of [`rewrite`].
 pub fn computing_in(graph: &Graph, mode: ComputeMode) -> Result<Graph> {
     rewrite(graph, |new, _, node, inputs| {
-        let (Op::Linear { .. }, Some(w)) = (&node.op, node.inputs.get(1)) else { return Ok(None) };
+        let Some(w) = node.inputs.get(1) else { return Ok(None) };
+        if let Op::Attention { .. } = &node.op {
+            let mut op = node.op.clone();
+            if let Op::Attention { mode: own, .. } = &mut op
+                && graph.node(*w).dtype == DType::F16
+                && mode != ComputeMode::F32
+            {
+                *own = ComputeMode::F16;
+            }
+            return new.add(op, inputs).map(Some);
+        }
         let mode = match graph.node(*w).op.stored() {
             Some(format) if format.is_quantised() => mode,
             Some(Format::Plain(dtype)) if dtype.is_half() && mode != ComputeMode::F32 => {
@@ -255,6 +265,28 @@ mod tests {
             new.to_string(),
             "graph g\n%0: f32[3] = input \"x\"\n%1: f32[3] = exp(%0)\noutput \"c\" = %1\n"
         );
+    }
+
+    #[test]
+    fn attention_to_halves_computes_in_halves_where_products_round() {
+        let mut g = Graph::new("g");
+        let q = g.input("q", Shape::new([3, 2, 16]), DType::F32);
+        for dtype in [DType::F16, DType::F32] {
+            let k = g.input(&format!("k{dtype}"), Shape::new([3, 2, 16]), dtype);
+            let y = g.add(Op::attention(0.5, true, None, Dim::new(0)), &[q, k, k]).unwrap();
+            g.output(dtype.to_string(), y).unwrap();
+        }
+        for (mode, of_halves) in [
+            (ComputeMode::F32, ""),
+            (ComputeMode::Int8, " mode=f16"),
+            (ComputeMode::F16, " mode=f16"),
+        ] {
+            let text = computing_in(&g, mode).unwrap().to_string();
+            for (place, more) in [("%2", of_halves), ("%4", "")] {
+                let line = text.lines().find(|line| line.starts_with(place)).unwrap();
+                assert!(line.ends_with(&format!(" past=0{more}")), "{mode}: {line}");
+            }
+        }
     }
 
     #[test]

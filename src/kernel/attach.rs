@@ -170,7 +170,7 @@ fn takes(entry: &Entry) -> (bool, bool) {
         "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),
         "matvec_codes_*" | "matmul_coop_*" | "scaled_rows" => (false, true),
         "round_codes" => (true, false),
-        "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
+        "attn_coop" | "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
         "attn_decode_spans" | "attn_combine_spans" => (false, true),
         _ => (false, false),
     }

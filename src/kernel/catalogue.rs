@@ -15,6 +15,9 @@
 
 pub use super::interface::interface;
 use super::params::*;
+pub use super::params::{
+    BATCHED_TILE, GATHER_COLUMNS, GATHER_GROUP, POINT_GROUP, PREFILL_TOKENS, SAMPLE_THREADS,
+};
 use super::spec::Access;
 use crate::base::Format;
 
@@ -34,19 +37,6 @@ pub const HALF_KV: &str = "half_kv";
 /// Define that only the CPU's functions know, of products, attention and reductions: the bits of a result depend on
 /// nothing but what it is made of. Others keep to that with equal constants.
 pub const IN_ORDER: &str = "in_order";
-/// Tokens of one workgroup of `attn_prefill`.
-pub const PREFILL_TOKENS: u32 = 64;
-/// Columns of one workgroup of `gather_rows_*` and `scatter_rows`.
-pub const GATHER_COLUMNS: u32 = 256;
-/// Elements of one workgroup of `gather`.
-pub const GATHER_GROUP: u32 = 256;
-/// Outputs (pairs, for `rope_*`) of one workgroup of `rope_*`, `conv2d` and `pool2d_*`.
-pub const POINT_GROUP: u32 = 64;
-/// Threads of a workgroup of `sample`, which makes one row.
-pub const SAMPLE_THREADS: u32 = 256;
-/// Rows and columns of y of one workgroup of `matmul_batched`.
-pub const BATCHED_TILE: u32 = 16;
-
 /// Parameters that are the bits of an `f32`.
 pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
 
@@ -376,6 +366,16 @@ pub static CATALOGUE: &[Entry] = &[
         bindings: ATTN_BINDINGS,
         constants: &[("HEAD_DIM", 64)],
         defines: &[HALF_KV],
+    },
+    Entry {
+        name: "attn_coop",
+        doc: "The same on cooperative matrices: k and v are f16, HEAD_DIM is a multiple of 16 up to 128, offsets and \
+              strides are multiples of 4. q is taken as f16, each row scaled by a power of two, and so are the weights \
+              exp(score - largest); what is added of them is so rounded. KEYS keys at a time, SUB threads in a subgroup.",
+        params: ATTN_PARAMS,
+        bindings: ATTN_BINDINGS,
+        constants: &[("HEAD_DIM", 64), ("KEYS", 32), ("SUB", 32)],
+        defines: &[],
     },
     Entry {
         name: "attn_split",

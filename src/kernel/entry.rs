@@ -17,7 +17,7 @@ impl Entry {
 
     /// Whether it is there for cooperative matrices, which few devices have.
     pub fn is_cooperative(&self) -> bool {
-        matches!(self.name, "matmul_coop_*" | "matmul_halves" | "round_half")
+        matches!(self.name, "attn_coop" | "matmul_coop_*" | "matmul_halves" | "round_half")
     }
 
     /// Whether what its segments read is fetched before the first product of several leaves.

@@ -2,6 +2,19 @@
 
 use super::spec::Access::{self, Read, ReadWrite};
 
+/// Tokens of one workgroup of `attn_prefill` and `attn_coop`.
+pub const PREFILL_TOKENS: u32 = 64;
+/// Columns of one workgroup of `gather_rows_*` and `scatter_rows`.
+pub const GATHER_COLUMNS: u32 = 256;
+/// Elements of one workgroup of `gather`.
+pub const GATHER_GROUP: u32 = 256;
+/// Outputs (pairs, for `rope_*`) of one workgroup of `rope_*`, `conv2d` and `pool2d_*`.
+pub const POINT_GROUP: u32 = 64;
+/// Threads of a workgroup of `sample`, which makes one row.
+pub const SAMPLE_THREADS: u32 = 256;
+/// Rows and columns of y of one workgroup of `matmul_batched`.
+pub const BATCHED_TILE: u32 = 16;
+
 pub(super) const LINEAR_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "y_offset", "y_stride"];
 pub(super) const LINEAR_BINDINGS: &[(&str, Access)] = &[("w", Read), ("x", Read), ("y", ReadWrite)];

@@ -419,7 +419,7 @@ impl Builder<'_> {
             Place::Rows { spans, .. } => (false, Dim::new(0), Some(spans)),
         };
         let (scale, window) = (config.attention_scale, config.window(layer));
-        let op = Op::Attention { scale, causal, window, past };
+        let op = Op::attention(scale, causal, window, past);
         let operands: Vec<NodeId> = [q, k, v].into_iter().chain(spans).collect();
         let a = self.add(format!("blk.{layer}.attention"), op, &operands)?; // [s, h, e]
         let shape = [self.tokens.clone(), (config.heads * config.head_dim).into()];

@@ -168,12 +168,9 @@ impl Task {
         engine.map(|engine| engine.knobs(&query)).unwrap_or_default()
     }
 
-    /// How a product multiplies; `None` for what is none with a weight.
+    /// How a product with a weight, or attention, multiplies; `None` for others.
     pub fn mode(&self) -> Option<ComputeMode> {
-        match self.piece.op {
-            Op::Linear { mode } => Some(mode),
-            _ => None,
-        }
+        self.piece.op.mode()
     }
 
     /// The task executed alone by an engine whose knobs are set so.

@@ -122,7 +122,7 @@ mod tests {
         let k = input(&mut g, [4, 1, 1], &[1.0; 4]);
         let v = input(&mut g, [4, 1, 1], &[1.0, 2.0, 4.0, 8.0]);
         let mut attend = |causal, window, past| {
-            let op = Op::Attention { scale: 1.0, causal, window, past: Dim::new(past) };
+            let op = Op::attention(1.0, causal, window, Dim::new(past));
             let y = g.add(op, &[q, k, v]).unwrap();
             let y = value(&g, y);
             assert_eq!((y[0], y[2]), (y[1], y[3]), "two heads share the keys");
@@ -141,7 +141,7 @@ mod tests {
         let q = input(&mut g, [1, 2, 2], &[1.0, 0.0, 0.0, 1.0]);
         let k = input(&mut g, [2, 2, 2], &[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0]);
         let v = input(&mut g, [2, 2, 2], &[1.0, 2.0, 5.0, 6.0, 3.0, 4.0, 7.0, 8.0]);
-        let op = Op::Attention { scale: 0.5, causal: false, window: None, past: Dim::new(0) };
+        let op = Op::attention(0.5, false, None, Dim::new(0));
         let y = g.add(op, &[q, k, v]).unwrap();
         let e = 1f64.exp();
         let (high, low) = (e / (e + 1.0), 1.0 / (e + 1.0));

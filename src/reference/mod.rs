@@ -291,7 +291,7 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::RmsNorm { eps } => norm::rms_norm(call, *eps),
         Op::LayerNorm { eps } => norm::layer_norm(call, *eps),
         Op::Rope { pairs, rot_dim } => attention::rope(call, *pairs, *rot_dim),
-        Op::Attention { scale, causal, window, past } => {
+        Op::Attention { scale, causal, window, past, .. } => {
             attention::attention(call, *scale, *causal, *window, past)
         }
         Op::Gather { axis } => movement::gather(call, *axis),

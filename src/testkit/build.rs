@@ -42,10 +42,10 @@ pub struct Binding {
 }
 
 impl Case {
-    /// The row as a device of this profile is held to it. Where a device has matrix hardware, or a library that calls it, products that
-    /// round may take their operands as halves (`ComputeMode::Int8` and `F16` say so).
+    /// The row as a device of this profile is held to it. Where a device has matrix hardware, or a library that calls it, products and
+    /// attention that round may take their operands as halves (`ComputeMode::Int8` and `F16` say so).
     pub fn on(&self, profile: &DeviceProfile) -> Cow<'_, Case> {
-        let rounds = |op: &Op| matches!(op, Op::Linear { mode } if *mode != ComputeMode::F32);
+        let rounds = |op: &Op| op.mode().is_some_and(|mode| mode != ComputeMode::F32);
         let halves = profile.has_matrix_hw || profile.has_gemm_library;
         match halves && self.graph.nodes().iter().any(|node| rounds(&node.op)) {
             false => Cow::Borrowed(self),

@@ -99,6 +99,15 @@ fn products_of_halves_by_a_library_are_right() {
     products_on_matrices("cuda.cublaslt.halves");
 }
 
+/// The ranking takes it for many tokens only.
+#[test]
+fn attention_on_cooperative_matrices_is_right() {
+    on_every_device(false, |runtime, suite| {
+        let suite = suite.only("attention_f16/").registered(EngineId::new("wgsl.attn_coop"));
+        runtime.device().profile().has_matrix_hw.then_some(suite)
+    });
+}
+
 /// The ranking takes it on large devices only.
 #[test]
 fn attention_is_right_with_keys_spread_over_workgroups() {

@@ -277,7 +277,7 @@ fn spans(window: Option<u32>, half: bool) -> Case {
     let pick = case.op(Op::Binary(BinaryOp::Min), &[pick, most]);
     let pick = case.op(Op::Cast(DType::I32), &[pick]);
     let spans = case.op(Op::Gather { axis: 0 }, &[table, pick]);
-    let op = Op::Attention { scale: 0.125, causal: false, window, past: Dim::new(0) };
+    let op = Op::attention(0.125, false, window, Dim::new(0));
     let y = case.op(op, &[q, k, v, spans]);
     case.done(y)
 }
@@ -394,7 +394,7 @@ fn each_token_attends_as_it_does_alone() {
             let q = case.x("q", &[6, 64]);
             let [k, v] = ["k", "v"].map(|name| case.given(name, &[300, 2, 64]));
             let at = Dim::symbol(past);
-            let op = Op::Attention { scale: 0.125, causal: true, window, past: at };
+            let op = Op::attention(0.125, true, window, at);
             let y = case.op(op, &[q, k, v]);
             let case = case.done(y);
             let run = |first: usize, count: usize| -> Vec<u32> {

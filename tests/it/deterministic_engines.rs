@@ -120,7 +120,7 @@ fn an_operation_without_an_order_is_an_error_that_names_what_was_refused() {
         let mut graph = Graph::new("attend");
         let [q, k, v] =
             ["q", "k", "v"].map(|name| graph.input(name, Shape::new([4u64, 2, 64]), DType::F32));
-        let op = Op::Attention { scale: 0.125, causal: true, window: None, past: Dim::new(0) };
+        let op = Op::attention(0.125, true, None, Dim::new(0));
         let y = graph.add(op, &[q, k, v]).unwrap();
         let y = graph.label(y, "layer 3 attention");
         graph.output("y", y).unwrap();
@@ -164,7 +164,7 @@ fn more_rows_than_a_launch_has_are_an_error_that_names_the_operation() {
         let mut graph = Graph::new("attend");
         let q = graph.input("q", Shape::new([MANY, 2, 8]), DType::F32);
         let [k, v] = ["k", "v"].map(|name| graph.input(name, Shape::new([4u64, 2, 8]), DType::F32));
-        let op = Op::Attention { scale: 1.0, causal: false, window: None, past: Dim::new(0) };
+        let op = Op::attention(1.0, false, None, Dim::new(0));
         let mut operands = vec![q, k, v];
         if spans {
             operands.push(graph.input("spans", Shape::new([MANY, 2]), DType::I32));

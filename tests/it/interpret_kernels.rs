@@ -63,6 +63,20 @@ fn uses_subgroups(spec: &KernelSpec) -> bool {
 }
 
 #[test]
+fn attention_on_matrices_is_right_and_without_a_fault() {
+    let cases = testkit::cases();
+    let attention = |case: &&Case| case.name.starts_with("attention_f16/");
+    let attention: Vec<&Case> = cases.iter().filter(attention).collect();
+    let matrices = Checked::with_matrices();
+    let wrong = check(&matrices, &attention, vec![EngineId::new("wgsl.attn_coop")]);
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    let ran = matrices.ran();
+    let coop = ran.iter().filter(|spec| spec.name() == "attn_coop");
+    // Heads of each size, and one with what is added.
+    assert_eq!(coop.count(), 6, "{ran:?}");
+}
+
+#[test]
 fn every_kernel_is_right_and_without_a_fault() {
     let cases = testkit::cases();
     let all = std::env::var("WARPLOOM_INTERPRET_CASES").is_ok_and(|v| v == "all");
@@ -108,6 +122,9 @@ fn every_kernel_is_right_and_without_a_fault() {
     let in_f16 = |case: &&Case| case.name.starts_with("in_f16/");
     let in_f16: Vec<&Case> = cases.iter().filter(in_f16).step_by(if all { 1 } else { 3 }).collect();
     wrong.extend(check(&matrices, &in_f16, halves));
+    let attention = |case: &&Case| case.name.starts_with("attention_f16/");
+    let attention: Vec<&Case> = cases.iter().filter(attention).step_by(6).collect();
+    wrong.extend(check(&matrices, &attention, vec![EngineId::new("wgsl.attn_coop")]));
     let library = Checked::with_library();
     let called = Format::ALL.into_iter().filter(|f| *f != Format::F32);
     let called: Vec<EngineId> =

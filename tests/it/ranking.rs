@@ -136,7 +136,7 @@ fn attention_has_kernels_for_few_tokens_and_for_many() {
         let k = g.input("k", Shape::new([keys, 3, 64]), DType::F32);
         let v = g.input("v", Shape::new([keys, 3, 64]), DType::F32);
         let past = Dim::new(keys - tokens);
-        let op = Op::Attention { scale: 0.125, causal: true, window: None, past };
+        let op = Op::attention(0.125, true, None, past);
         let y = g.add(op, &[q, k, v]).unwrap();
         g.output("y", y).unwrap();
         for name in DeviceProfile::known_names() {

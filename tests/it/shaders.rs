@@ -136,6 +136,7 @@ fn every_variant_on_cooperative_matrices_is_valid_and_lowers_and_has_its_interfa
         let constant = |name| spec.get_u32(name).unwrap_or(if name == "SUB" { 32 } else { 2 });
         let expected = match entry.name {
             "round_half" => spec.get_u32("WG").unwrap_or(256),
+            "attn_coop" => 4 * constant("SUB"),
             _ => constant("WI") * constant("WJ") * constant("SUB"),
         };
         assert_eq!(threads, expected, "{name}");
@@ -173,6 +174,7 @@ fn constants_out_of_bounds_do_not_compile() {
         (AssetSpec::new("matvec_f32").constant("WG", 256).constant("ROWS", 32), "too many sums"),
         (AssetSpec::new("matmul_f32").constant("BM", 128).constant("BN", 128), "tiles too large"),
         (AssetSpec::new("attn_prefill").constant("HEAD_DIM", 257), "head too large"),
+        (AssetSpec::new("attn_coop").constant("HEAD_DIM", 40), "not a multiple of 16"),
         (
             AssetSpec::new("attn_split").constant("HEAD_DIM", 256).constant("HEADS", 16),
             "too many sums",
@@ -198,8 +200,8 @@ fn every_asset_has_a_header_and_passes_the_lint() {
                 "{path}:{}: unpack2x16float may only be used as .x",
                 i + 1
             );
-            let extends =
-                code.contains("enable ") && !["matmul_coop", "matmul_halves"].contains(name);
+            let extends = code.contains("enable ")
+                && !["attn_coop", "matmul_coop", "matmul_halves"].contains(name);
             assert!(!extends, "{path}:{}: the floor has no extensions", i + 1);
             assert!(line.len() <= 120, "{path}:{}: longer than 120", i + 1);
         }

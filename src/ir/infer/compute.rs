@@ -170,6 +170,20 @@ pub(super) fn spans(call: &Call<'_>, causal: bool, past: &Dim) -> Result<()> {
     Ok(())
 }
 
+/// Attention rounds to halves or not at all, and only beside keys and values that are halves.
+pub(super) fn attention_mode(call: &Call<'_>, mode: ComputeMode) -> Result<()> {
+    let halves = [1, 2].iter().all(|i| call.dtype(*i) == DType::F16);
+    match mode {
+        ComputeMode::F32 => Ok(()),
+        ComputeMode::F16 if halves => Ok(()),
+        _ => Err(call.fail(format!(
+            "computes in {mode}, with keys of {} and values of {}; it takes f32, or f16 where both are f16",
+            call.dtype(1),
+            call.dtype(2)
+        ))),
+    }
+}
+
 /// q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]` -> the shape of q.
 pub(super) fn attention(call: &Call<'_>, scale: f32, window: Option<u32>, past: &Dim) -> Rule {
     let dtype = call.float(0)?;

@@ -54,7 +54,8 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::Pool2d(pool) => compute::pool2d(&call, pool)?,
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => compute::norm(&call, *eps)?,
         Op::Rope { rot_dim, .. } => compute::rope(&call, *rot_dim)?,
-        Op::Attention { scale, causal, window, past } => {
+        Op::Attention { scale, causal, window, past, mode } => {
+            compute::attention_mode(&call, *mode)?;
             if operands.len() == 4 {
                 compute::spans(&call, *causal, past)?;
             }

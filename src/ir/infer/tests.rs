@@ -1,4 +1,4 @@
-use crate::base::{DType, Dim, Format, Shape, Symbol};
+use crate::base::{ComputeMode, DType, Dim, Format, Shape, Symbol};
 use crate::ir::{BinaryOp, Conv2d, Graph, NodeId, Op, ReduceOp, RopePairs, UnaryOp};
 
 fn s() -> Dim {
@@ -145,11 +145,26 @@ fn transformers() {
     let q = g.input("q", shape([s(), Dim::new(9), Dim::new(64)]), DType::F32);
     let k = g.input("k", shape([past() + s(), Dim::new(3), Dim::new(64)]), DType::F32);
     let bad = g.input("bad", shape([past() + s(), Dim::new(4), Dim::new(64)]), DType::F32);
-    let attention = |window| Op::Attention { scale: 0.125, causal: true, window, past: past() };
+    let attention = |window| Op::attention(0.125, true, window, past());
     assert_eq!(check(&mut g, attention(None), &[q, k, k]).unwrap(), "f32[s, 9, 64]");
     assert!(check(&mut g, attention(Some(0)), &[q, k, k]).is_err());
     assert!(check(&mut g, attention(None), &[q, bad, bad]).is_err());
     assert!(check(&mut g, attention(None), &[q, k, bad]).is_err());
+    // Halves beside halves, and never 8 bits.
+    let half = g.input("half", shape([past() + s(), Dim::new(3), Dim::new(64)]), DType::F16);
+    let rounded =
+        |mode| Op::Attention { scale: 0.125, causal: true, window: None, past: past(), mode };
+    for (mode, keys, fits) in [
+        (ComputeMode::F16, half, true),
+        (ComputeMode::F16, k, false),
+        (ComputeMode::Int8, half, false),
+        (ComputeMode::F32, half, true),
+    ] {
+        let made = check(&mut g, rounded(mode), &[q, keys, keys]);
+        let said = made.map_err(|e| e.to_string());
+        assert!(said.is_ok() == fits, "{mode}: {said:?}");
+        assert!(fits || said.unwrap_err().contains(&format!("computes in {mode}")));
+    }
     let positions = g.input("p", shape([s()]), DType::I32);
     let frequencies = f32_input(&mut g, [16]);
     let rope = |rot_dim| Op::Rope { pairs: RopePairs::Half, rot_dim };

@@ -32,6 +32,7 @@ assets! {
     "attached_x": "shared/attached_x.wgsl",
     "attn_combine": "attn_combine.wgsl",
     "attn_decode": "attn_decode.wgsl",
+    "attn_coop": "attn_coop.wgsl",
     "attn_prefill": "attn_prefill.wgsl",
     "attn_split": "attn_split.wgsl",
     "best": "shared/best.wgsl",
@@ -289,6 +290,11 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
                 [(1, 64), (33, 256), (256, 64)]
                     .map(|(dim, threads)| with(&[("HEAD_DIM", dim), ("WG", threads)])),
             );
+        }
+        "attn_coop" => {
+            sets.extend([16, 80, 128].map(|dim| with(&[("HEAD_DIM", dim)])));
+            sets.push(with(&[("HEAD_DIM", 64), ("KEYS", 16), ("SUB", 64)]));
+            sets.push(with(&[("HEAD_DIM", 48), ("SUB", 64)]));
         }
         "attn_prefill" => {
             sets.extend([1, 33, 80, 128, 256].map(|dim| with(&[("HEAD_DIM", dim)])));

@@ -58,12 +58,7 @@ pub(super) fn attention(m: &Matcher, id: NodeId) -> Option<Raised> {
     if !shared {
         return None;
     }
-    let op = Op::Attention {
-        scale,
-        causal: sees.causal,
-        window: sees.window,
-        past: Dim::new(sees.past),
-    };
+    let op = Op::attention(scale, sees.causal, sees.window, Dim::new(sees.past));
     let (lead, tokens, size) = (lead.to_vec(), tokens.clone(), Dim::new(size));
     Some(Raised::new([q, k.node, v.node], move |new: &mut Graph, operands| {
         let last = lead.len() + 1;

@@ -103,12 +103,12 @@ impl Tensor {
     #[track_caller]
     pub fn attention(&self, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Tensor {
         let head_dim = self.shape().last().copied().unwrap_or(1).max(1);
-        let op = Op::Attention {
-            scale: options.scale.unwrap_or_else(|| (head_dim as f32).sqrt().recip()),
-            causal: options.causal,
-            window: options.window,
-            past: Dim::from(options.past),
-        };
+        let op = Op::attention(
+            options.scale.unwrap_or_else(|| (head_dim as f32).sqrt().recip()),
+            options.causal,
+            options.window,
+            Dim::from(options.past),
+        );
         Tensor::record("attention", Location::caller(), op, &[self, k, v])
     }
 

@@ -41,7 +41,7 @@ impl Row {
 
     fn op(&self, past: Dim) -> Op {
         let scale = 1.0 / (self.head_dim as f32).sqrt();
-        Op::Attention { scale, causal: self.causal, window: self.window, past }
+        Op::attention(scale, self.causal, self.window, past)
     }
 
     fn case(&self, name: &str) -> Case {
@@ -111,7 +111,7 @@ fn edges(table: &mut Vec<Case>) {
     let q = b.input("q", shape.clone(), large(q));
     let k = b.input("k", shape, large(k));
     let v = b.f32("v", [6, 2, 32]);
-    let op = Op::Attention { scale: 0.5, causal: true, window: None, past: Dim::new(0) };
+    let op = Op::attention(0.5, true, None, Dim::new(0));
     let y = b.op(op, &[q, k, v]);
     table.push(b.done(y));
 }
@@ -166,7 +166,7 @@ fn spans(table: &mut Vec<Case>) {
                 (b.f32("k", [256, kv_heads, head_dim]), b.f32("v", [256, kv_heads, head_dim]));
             let ends = b.input("spans", Shape::new([tokens, 2]), Data::I32(ends.to_vec()));
             let scale = 1.0 / (head_dim as f32).sqrt();
-            let op = Op::Attention { scale, causal: false, window, past: Dim::new(0) };
+            let op = Op::attention(scale, false, window, Dim::new(0));
             let y = b.op(op, &[q, k, v, ends]);
             table.push(b.done(y));
         }

@@ -42,7 +42,7 @@ fn attention([tokens, keys, heads, kv_heads, head_dim]: [u64; 5], window: Option
     let [k, v] = ["k", "v"].map(|name| b.half(DType::F16, name, [keys, kv_heads, head_dim]));
     let scale = 1.0 / (head_dim as f32).sqrt();
     let past = Dim::from(keys - tokens);
-    let y = b.op(Op::Attention { scale, causal: true, window, past }, &[q, k, v]);
+    let y = b.op(Op::attention(scale, true, window, past), &[q, k, v]);
     b.done(y)
 }
 
@@ -52,7 +52,7 @@ fn spans(head_dim: u64) -> Case {
     let [k, v] = ["k", "v"].map(|name| b.half(DType::F16, name, [256, 2, head_dim]));
     let ends = Data::I32(vec![0, 1, 64, 97, 250, 300, 9, 9]);
     let ends = b.input("spans", Shape::new([4, 2]), ends);
-    let op = Op::Attention { scale: 0.2, causal: false, window: None, past: Dim::new(0) };
+    let op = Op::attention(0.2, false, None, Dim::new(0));
     let y = b.op(op, &[q, k, v, ends]);
     b.done(y)
 }
@@ -65,7 +65,7 @@ fn odd_places() -> Case {
         let all = b.half(DType::F16, name, [7, 1, 11]);
         b.slice(all, 2, 3, 8, 1)
     });
-    let op = Op::Attention { scale: 0.3, causal: true, window: None, past: Dim::new(4) };
+    let op = Op::attention(0.3, true, None, Dim::new(4));
     let y = b.op(op, &[q, k, v]);
     b.done(y)
 }
@@ -77,7 +77,7 @@ fn heads_outermost() -> Case {
         let all = b.half(DType::F16, name, [2, 9, 32]);
         b.transpose(all, &[1, 0, 2])
     });
-    let op = Op::Attention { scale: 0.3, causal: true, window: None, past: Dim::new(4) };
+    let op = Op::attention(0.3, true, None, Dim::new(4));
     let y = b.op(op, &[q, k, v]);
     b.done(y)
 }
@@ -112,7 +112,7 @@ fn cached(pairs: RopePairs, past: u64, seq: u64) -> Case {
         let state = b.op(Op::Update { at: before.clone() }, &[state, new]);
         b.slice(state, 0, 0, seen.clone(), 1)
     });
-    let op = Op::Attention { scale: 0.2, causal: true, window: None, past: before };
+    let op = Op::attention(0.2, true, None, before);
     let y = b.op(op, &[q, k, v]);
     b.done(y)
 }
@@ -131,7 +131,7 @@ fn scattered(pairs: RopePairs) -> Case {
         let state = b.half_state(DType::F16, name, &[24, 2, 32]);
         b.op(Op::Scatter, &[state, new, rows])
     });
-    let op = Op::Attention { scale: 0.2, causal: false, window: None, past: Dim::new(0) };
+    let op = Op::attention(0.2, false, None, Dim::new(0));
     let y = b.op(op, &[q, k, v, ends]);
     b.done(y)
 }

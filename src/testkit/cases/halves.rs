@@ -308,7 +308,7 @@ fn attention(table: &mut Vec<Case>, dtype: DType) {
         let q = b.half(dtype, "q", [tokens, 4, 8]);
         let [k, v] = ["k", "v"].map(|name| b.half(dtype, name, [9, 2, 8]));
         let past = Dim::from(9 - tokens);
-        let op = Op::Attention { scale: 0.35, causal: true, window: None, past };
+        let op = Op::attention(0.35, true, None, past);
         let y = b.op(op, &[q, k, v]);
         table.push(b.done(y));
     }
@@ -340,7 +340,7 @@ fn states(table: &mut Vec<Case>, dtype: DType) {
         let seen = b.slice(state, 0, 0, len.clone(), 1);
         b.op(Op::Cast(DType::F32), &[seen])
     });
-    let op = Op::Attention { scale: 0.4, causal: true, window: None, past };
+    let op = Op::attention(0.4, true, None, past);
     let y = b.op(op, &[x, k, v]);
     table.push(b.done(y));
 }

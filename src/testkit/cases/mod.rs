@@ -5,6 +5,7 @@
 //! bound to several numbers. Small otherwise: the reference does all of it in seconds.
 
 mod attention;
+mod attention_f16;
 mod chains;
 mod conv;
 mod elementwise;
@@ -45,6 +46,7 @@ pub fn cases() -> Vec<Case> {
     norm::add(&mut table);
     rope::add(&mut table);
     attention::add(&mut table);
+    attention_f16::add(&mut table);
     movement::add(&mut table);
     state::add(&mut table);
     halves::add(&mut table);

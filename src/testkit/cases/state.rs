@@ -62,7 +62,7 @@ fn cached_attention(past: u64, seq: u64) -> Case {
     let values = update(&mut b, past.clone(), values, v);
     let seen = past.clone() + seq.clone();
     let (k, v) = (b.slice(keys, 0, 0, seen.clone(), 1), b.slice(values, 0, 0, seen, 1));
-    let op = Op::Attention { scale: 0.2, causal: true, window: None, past };
+    let op = Op::attention(0.2, true, None, past);
     let y = b.op(op, &[q, k, v]);
     b.done(y)
 }

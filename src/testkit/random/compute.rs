@@ -324,7 +324,7 @@ impl Maker {
         }
         let scale = 1.0 / (e as f32).sqrt();
         let range = range::attention(q.range, k.range, v.range, e as f64, f64::from(scale))?;
-        let op = Op::Attention { scale, causal: self.chance(70), window: None, past: Dim::new(0) };
+        let op = Op::attention(scale, self.chance(70), None, Dim::new(0));
         let y = self.add(op, &[q, k, v], range);
         let flat = Shape::new([tokens, Dim::from(heads * e)]);
         Some(self.reshape(y, flat))

@@ -1,0 +1,282 @@
+// attn_coop: attn_prefill on matrix hardware: y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times
+// v[s, h / g], g = heads / kv_heads; q f32, k and v f16, all strided by multiples of 4, y f32. q is taken as halves,
+// each row scaled by a power of two before, and so are the weights that softmax makes, times 2^15. Sums are f32.
+// Work split: a workgroup of 4 subgroups a head and 64 tokens, a subgroup 16 of them; tiles of KEYS keys pass through
+// workgroup memory. SUB / 16 threads share a token where numbers are taken one by one.
+// Why: nothing scales rows of a cooperative matrix, so sums cannot follow a largest score that grows. Scores are made
+// twice: for each token's largest, then for weights, which are added as they are multiplied, rounded.
+enable f16;
+enable wgpu_cooperative_matrix;
+#import key_range
+
+override HEAD_DIM: u32 = 64;
+override KEYS: u32 = 32;
+// Threads of a subgroup, all of the same size.
+override SUB: u32 = 32;
+
+const_assert HEAD_DIM % 16u == 0u && HEAD_DIM >= 16u && HEAD_DIM <= 128u;
+const_assert KEYS % 16u == 0u && KEYS >= 16u;
+
+const TOKENS: u32 = 64u;
+const THREADS: u32 = 4u * SUB;
+// Threads of a token.
+const PER: u32 = SUB / 16u;
+// Tiles of 16 along a head and along the keys, and vec4s of both.
+const STEPS: u32 = HEAD_DIM / 16u;
+const COLUMNS: u32 = KEYS / 16u;
+const NUMS: u32 = HEAD_DIM / 4u;
+const QUADS: u32 = KEYS / 4u;
+// From row to row of keys and values, of weights, and of scores: 8 halves or 4 numbers of padding.
+const STRIDE: u32 = NUMS + 2u;
+const WEIGHT_STRIDE: u32 = QUADS + 2u;
+const SCORE_STRIDE: u32 = KEYS + 4u;
+// vec4s of a tile of keys that a thread moves, at most.
+const LOADS: u32 = (KEYS * NUMS + THREADS - 1u) / THREADS;
+const LOWEST: f32 = -3.4028234e38;
+const SPANS: u32 = 4u;
+
+struct Params {
+    tokens: u32,
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    kv_len: u32,
+    past: u32,
+    window: u32,
+    causal: u32,
+    q_offset: u32,
+    q_token_stride: u32,
+    q_head_stride: u32,
+    k_offset: u32,
+    k_token_stride: u32,
+    k_head_stride: u32,
+    v_offset: u32,
+    v_token_stride: u32,
+    v_head_stride: u32,
+    y_offset: u32,
+    scale: f32,
+#import attached_params
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> k: array<vec4<f16>>;
+@group(0) @binding(3) var<storage, read> v: array<vec4<f16>>;
+
+fn sizes() -> vec2<u32> {
+    return vec2(params.heads, HEAD_DIM);
+}
+
+#import attached_store
+
+// Keys and values in turn.
+var<workgroup> tile: array<vec4<f16>, KEYS * STRIDE>;
+// Of each token: first some of its query, then weights.
+var<workgroup> weights: array<vec4<f16>, TOKENS * WEIGHT_STRIDE>;
+// Of each token: scores, at last some of its result.
+var<workgroup> scores: array<f32, TOKENS * SCORE_STRIDE>;
+// Bits of what each thread has of its token, at last factors of tokens.
+var<workgroup> partial: array<u32, THREADS>;
+// The keys of all tokens here. As long as it is so that whatever lies behind it starts at 16 bytes, as matrices must.
+var<workgroup> working: vec4<u32>;
+
+// vec4 n of a tile of keys, 0 behind the last one: a weight of 0 times what lies there might be NaN.
+fn load_key(start: u32, base: u32, end: u32, n: u32) -> vec4<f16> {
+    let key = base + n / NUMS;
+    let seen = min(key, end - 1u);
+    let value = k[start + seen * (params.k_token_stride / 4u) + n % NUMS];
+    return select(vec4<f16>(), value, vec4(key < end));
+}
+
+fn load_value(start: u32, base: u32, end: u32, n: u32) -> vec4<f16> {
+    let key = base + n / NUMS;
+    let seen = min(key, end - 1u);
+    let value = v[start + seen * (params.v_token_stride / 4u) + n % NUMS];
+    return select(vec4<f16>(), value, vec4(key < end));
+}
+
+fn put(n: u32, value: vec4<f16>) {
+    if ((KEYS * NUMS) % THREADS == 0u || n < KEYS * NUMS) {
+        tile[n / NUMS * STRIDE + n % NUMS] = value;
+    }
+}
+
+// Whether a token with this range sees a key.
+fn is_seen(range: vec2<u32>, key: u32) -> bool {
+    return key >= range.x && key < range.y;
+}
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let first = wid.y * TOKENS;
+    let last = min(first + TOKENS, max(params.tokens, 1u)) - 1u;
+    // All threads agree, and matrices want that to be plain to see. Both ends of a token's range grow with the token.
+    if (lid == 0u) {
+        let exists = wid.x < params.heads && first < params.tokens;
+        working = vec4(select(0u, 1u, exists), key_range(min(first, last)).x, key_range(last).y, 0u);
+    }
+    let work = workgroupUniformLoad(&working);
+    if (work.x == 0u) {
+        return;
+    }
+    let begin = work.y;
+    let end = work.z;
+    let subgroup = lid / SUB;
+    let lane = lid % SUB;
+    let own_score = subgroup * 16u * SCORE_STRIDE;
+    let own_weight = subgroup * 16u * WEIGHT_STRIDE;
+    // The token of this thread; those past the end repeat the last one and are not stored.
+    let row = lid / PER;
+    let part = lid % PER;
+    let token = min(first + row, last);
+    let range = key_range(token);
+    let kv_head = wid.x / (params.heads / params.kv_heads);
+    let q_start = (params.q_offset + token * params.q_token_stride + wid.x * params.q_head_stride) / 4u;
+    let k_start = (params.k_offset + kv_head * params.k_head_stride) / 4u;
+    let v_start = (params.v_offset + kv_head * params.v_head_stride) / 4u;
+
+    // The largest of a query as bits: infinities and NaN are larger than any number.
+    var most = 0u;
+    for (var c = part; c < NUMS; c += PER) {
+        let bits = bitcast<vec4<u32>>(q[q_start + c]) & vec4(0x7fffffffu);
+        most = max(most, max(max(bits.x, bits.y), max(bits.z, bits.w)));
+    }
+    partial[lid] = most;
+    workgroupBarrier();
+    for (var i = 0u; i < PER; i++) {
+        most = max(most, partial[row * PER + i]);
+    }
+    // 2^14 stands for its exponent. Rows below 2^-97 share the factor of 2^-111.
+    let exponent = max(most >> 23u, 30u);
+    let by = bitcast<f32>((268u - exponent) << 23u);
+    let factor = bitcast<f32>((exponent - 14u) << 23u);
+#repeat s STEPS
+    for (var c = part; c < 4u; c += PER) {
+        weights[row * WEIGHT_STRIDE + c] = vec4<f16>(q[q_start + $su * 4u + c] * by);
+    }
+    workgroupBarrier();
+    let a$s = coopLoadT<coop_mat16x16<f16, A>>(&weights[own_weight], WEIGHT_STRIDE);
+    workgroupBarrier();
+#end
+
+    var zero: coop_mat16x16<f32, C>;
+    var largest = LOWEST;
+    for (var base = begin; base < end; base += KEYS) {
+#repeat t LOADS
+        let ks$t = load_key(k_start, base, end, $tu * THREADS + lid);
+#end
+        workgroupBarrier();
+#repeat t LOADS
+        put($tu * THREADS + lid, ks$t);
+#end
+        workgroupBarrier();
+#repeat j COLUMNS
+        {
+            var sum = zero;
+#repeat s STEPS
+            {
+                let b = coopLoad<coop_mat16x16<f16, B>>(&tile[$ju * 16u * STRIDE + $su * 4u], STRIDE);
+                sum = coopMultiplyAdd(a$s, b, sum);
+            }
+#end
+            let to = own_score + $ju * 16u;
+            coopStoreT(sum, &scores[to], SCORE_STRIDE);
+        }
+#end
+        workgroupBarrier();
+        for (var c = part * 4u; c < KEYS; c += PER * 4u) {
+            for (var i = 0u; i < 4u; i++) {
+                let score = scores[row * SCORE_STRIDE + c + i] * factor * params.scale;
+                largest = max(largest, select(LOWEST, score, is_seen(range, base + c + i)));
+            }
+        }
+    }
+    workgroupBarrier();
+    partial[lid] = bitcast<u32>(largest);
+    workgroupBarrier();
+    for (var i = 0u; i < PER; i++) {
+        largest = max(largest, bitcast<f32>(partial[row * PER + i]));
+    }
+
+#repeat s STEPS
+    var out$s: coop_mat16x16<f32, C>;
+#end
+    var total = 0.0;
+    for (var base = begin; base < end; base += KEYS) {
+#repeat t LOADS
+        let ks$t = load_key(k_start, base, end, $tu * THREADS + lid);
+#end
+        workgroupBarrier();
+#repeat t LOADS
+        put($tu * THREADS + lid, ks$t);
+#end
+#repeat t LOADS
+        let vs$t = load_value(v_start, base, end, $tu * THREADS + lid);
+#end
+        workgroupBarrier();
+#repeat j COLUMNS
+        {
+            var sum = zero;
+#repeat s STEPS
+            {
+                let b = coopLoad<coop_mat16x16<f16, B>>(&tile[$ju * 16u * STRIDE + $su * 4u], STRIDE);
+                sum = coopMultiplyAdd(a$s, b, sum);
+            }
+#end
+            let to = own_score + $ju * 16u;
+            coopStoreT(sum, &scores[to], SCORE_STRIDE);
+        }
+#end
+        workgroupBarrier();
+#repeat t LOADS
+        put($tu * THREADS + lid, vs$t);
+#end
+        for (var c = part * 4u; c < KEYS; c += PER * 4u) {
+            var made = vec4(0.0);
+            for (var i = 0u; i < 4u; i++) {
+                let score = scores[row * SCORE_STRIDE + c + i] * factor * params.scale;
+                made[i] = select(0.0, exp(score - largest) * 32768.0, is_seen(range, base + c + i));
+            }
+            let rounded = vec4<f16>(made);
+            let taken = vec4<f32>(rounded);
+            total += (taken.x + taken.y) + (taken.z + taken.w);
+            weights[row * WEIGHT_STRIDE + c / 4u] = rounded;
+        }
+        workgroupBarrier();
+#repeat j COLUMNS
+        {
+            let a = coopLoadT<coop_mat16x16<f16, A>>(&weights[own_weight + $ju * 4u], WEIGHT_STRIDE);
+#repeat s STEPS
+            {
+                let b = coopLoadT<coop_mat16x16<f16, B>>(&tile[$ju * 16u * STRIDE + $su * 4u], STRIDE);
+                out$s = coopMultiplyAdd(a, b, out$s);
+            }
+#end
+        }
+#end
+    }
+
+    workgroupBarrier();
+    partial[lid] = bitcast<u32>(total);
+    workgroupBarrier();
+    var all = 0.0;
+    for (var i = 0u; i < PER; i++) {
+        all += bitcast<f32>(partial[row * PER + i]);
+    }
+    workgroupBarrier();
+    if (part == 0u) {
+        partial[row] = bitcast<u32>(select(1.0 / all, 0.0, all == 0.0));
+    }
+#repeat s STEPS
+    coopStoreT(out$s, &scores[own_score], SCORE_STRIDE);
+    workgroupBarrier();
+    for (var r = lane / 16u; r < 16u; r += PER) {
+        let i = subgroup * 16u + r;
+        if (first + i <= last) {
+            let value = scores[own_score + r * SCORE_STRIDE + lane % 16u];
+            store(first + i, wid.x, $su * 16u + lane % 16u, value * bitcast<f32>(partial[i]));
+        }
+    }
+    workgroupBarrier();
+#end
+}

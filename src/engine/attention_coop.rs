@@ -1,0 +1,182 @@
+//! Attention of many tokens on cooperative matrices, with keys and values in f16.
+//!
+//! Queries and the weights of softmax are halves there, which the graph has to allow
+//! (`ComputeMode::F16`). Scores are made twice: nothing scales rows of a cooperative matrix, so sums
+//! cannot follow a largest score that grows.
+
+use super::attention::{groups_fit, in_quads, reads, spans, units};
+use super::heuristic::Peaks;
+use super::knobs::{Knob, powers};
+use super::linear_coop::CoopLinear;
+use super::lowering::{Call, Lowering};
+use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query};
+use crate::base::{ComputeMode, DType, Dim};
+use crate::error::{Error, Result};
+use crate::ir::Op;
+use crate::kernel::AssetSpec;
+use crate::kernel::catalogue::PREFILL_TOKENS;
+
+/// Most elements of a head.
+const MOST_HEAD: u32 = 128;
+/// Elements of a head that a matrix takes.
+const SIDE: u32 = 16;
+/// Subgroups of a workgroup, each with 16 tokens.
+const SUBGROUPS: u32 = 4;
+/// What matrix units multiply in the time of one product elsewhere.
+const MATRIX_UNITS: f64 = 6.0;
+/// Share of a device's speed that is left, as for `attn_prefill`.
+const EFFICIENCY: f64 = 0.2;
+/// Seconds that a workgroup takes for one key by itself, with heads of 128, both times: a guess, a fourth of the 217 us
+/// that `attn_prefill` takes for 512 keys on an H200.
+const KEY_SECONDS: f64 = 1.0e-7;
+/// Products for a score and its weight: two for the score.
+const PRODUCTS: f64 = 3.0;
+
+/// `attn_coop`.
+pub(super) struct CoopAttention {
+    id: EngineId,
+}
+
+impl CoopAttention {
+    pub(super) fn new() -> CoopAttention {
+        CoopAttention { id: EngineId::new("wgsl.attn_coop") }
+    }
+}
+
+/// Tokens and heads at their most, elements of a head, and keys at their most.
+fn sizes(query: &Query) -> Option<[u64; 4]> {
+    let [q, k, ..] = query.operands else { return None };
+    let upper = |dim: &Dim| query.upper(dim).ok();
+    Some([upper(&q.shape[0])?, upper(&q.shape[1])?, upper(&q.shape[2])?, upper(&k.shape[0])?])
+}
+
+/// Bytes of workgroup memory: keys or values as halves, weights as halves, scores, what each thread has, and the
+/// keys there are; rows are padded by 16 bytes.
+fn memory(head: u32, keys: u32, threads: u32) -> u32 {
+    let tile = keys * (2 * head + 16);
+    tile + PREFILL_TOKENS * (2 * keys + 16 + 4 * keys + 16) + 4 * threads + 16
+}
+
+fn keys_of(query: &Query, head: u64) -> Knob {
+    let room = query.profile.workgroup_memory_bytes;
+    let threads = SUBGROUPS * query.profile.subgroup_max;
+    let fits = |keys: &u32| memory(head as u32, *keys, threads) <= room;
+    let most = powers(SIDE, 64).filter(fits).max().unwrap_or(SIDE);
+    Knob::new("keys", "keys of a tile", powers(SIDE, most), most.min(32))
+}
+
+impl Engine for CoopAttention {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        let (Op::Attention { mode, .. }, [_, k, ..]) = (query.op, query.operands) else {
+            return Err(OTHER_OPERATION.into());
+        };
+        if *mode == ComputeMode::F32 || !query.is_wgsl() {
+            return Err(OTHER_OPERATION.into());
+        }
+        reads(query)?;
+        if k.dtype != DType::F16 {
+            return Err(format!("keys and values of {}", k.dtype));
+        }
+        if spans(query).is_some() {
+            return Err("tokens see spans of keys, which need not be neighbours".into());
+        }
+        CoopLinear::fits_tiles(query)?;
+        groups_fit(query, PREFILL_TOKENS)?;
+        let head = query.operands[0].shape[2].as_const().and_then(|size| u32::try_from(size).ok());
+        let Some(head) = head.filter(|n| (1..=MOST_HEAD).contains(n) && n % SIDE == 0) else {
+            let size = &query.operands[0].shape[2];
+            return Err(format!(
+                "a head of {size} elements, it takes multiples of {SIDE} up to {MOST_HEAD}"
+            ));
+        };
+        let profile = query.profile;
+        let need = memory(head, SIDE, SUBGROUPS * profile.subgroup_max);
+        let room = profile.workgroup_memory_bytes;
+        if need > room {
+            return Err(format!("tiles take {need} bytes of the {room} a workgroup has"));
+        }
+        match query.operands {
+            [q, k, v]
+                if in_quads([q, k, v]) && [q, k, v].iter().all(|x| x.layout.strides[2].is(1)) =>
+            {
+                Ok(())
+            }
+            _ => Err("heads with gaps, or that begin at no multiple of four elements".into()),
+        }
+    }
+
+    fn notes(&self, _query: &Query) -> Notes {
+        Notes {
+            deterministic: true,
+            compute: super::ComputeMode::F32,
+            needs_compiling: true,
+            capturable: true,
+        }
+    }
+
+    fn fuses(&self, query: &Query) -> Result<(), String> {
+        query.only_a_segment()
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Err("in which order matrix units add is not known".into())
+    }
+
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        sizes(query).map_or_else(Vec::new, |[_, _, head, _]| vec![keys_of(query, head)])
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let Some([tokens, heads, head, keys]) = sizes(query) else { return Cost::default() };
+        let layers = tokens.div_ceil(u64::from(PREFILL_TOKENS)) as f64;
+        let rows = layers * f64::from(PREFILL_TOKENS);
+        let (heads, head, keys) = (heads as f64, head as f64, keys as f64);
+        // Tiles are whole, whatever part of their rows is a token.
+        let flops = 2.0 * PRODUCTS * rows * heads * head * keys / MATRIX_UNITS;
+        let peaks = Peaks::of(query.profile);
+        let rounds = (layers * heads / units(query.profile)).ceil();
+        let waits = KEY_SECONDS * keys * head / f64::from(MOST_HEAD) * rounds;
+        Cost {
+            bytes: query.total_bytes(),
+            flops: flops.max(waits * peaks.flops_per_s * EFFICIENCY),
+            dispatches: 1.0,
+            efficiency: EFFICIENCY,
+        }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let Op::Attention { scale, causal, window, past, .. } = query.op else {
+            return Err(Error::invalid(format!("{} is not attention", query.op.name())));
+        };
+        let [q, k, v] = query.operands else {
+            return Err(Error::invalid(format!("{}: attention needs three operands", query.label)));
+        };
+        let (tokens, heads, head_dim) = (&q.shape[0], &q.shape[1], &q.shape[2]);
+        let size = query.upper(head_dim)?;
+        let spec = AssetSpec::new("attn_coop")
+            .constant("HEAD_DIM", size as u32)
+            .constant("KEYS", keys_of(query, size).value(query.knobs))
+            .constant("SUB", query.profile.subgroup_max);
+        out.call(
+            Call::new(spec)
+                .dim("tokens", tokens)?
+                .dim("heads", heads)?
+                .dim("kv_heads", &k.shape[1])?
+                .dim("head_dim", head_dim)?
+                .dim("kv_len", &k.shape[0])?
+                .u32("window", window.unwrap_or(0))
+                .u32("causal", u32::from(*causal))
+                .heads([q, k, v])?
+                .dim("past", past)?
+                .dim("y_offset", &query.output.layout.offset)?
+                .f32("scale", *scale)
+                .bind(query.output.tensor)
+                .around_query(query)?
+                .grid([heads.clone(), tokens.ceil_div(&Dim::from(PREFILL_TOKENS)), Dim::new(1)]),
+        )
+    }
+}
