@@ -1,8 +1,8 @@
 //! What the ranking chooses from a profile alone, on machines of every kind.
 
-use warploom::base::{DType, Dim, Format, Shape, ShapeClass};
+use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
 use warploom::engine::Registry;
-use warploom::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp};
+use warploom::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp, computing_in};
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceKind, DeviceProfile};
 
@@ -151,6 +151,35 @@ fn attention_has_kernels_for_few_tokens_and_for_many() {
             });
             assert!(fits, "{tokens} tokens, {keys} keys on {name}: {is:?}");
         }
+    }
+}
+
+/// Where it may round, and a device has matrix hardware.
+#[test]
+fn attention_of_many_tokens_is_on_matrices_where_it_may_be() {
+    let of = |tokens: i64, dtype, mode| {
+        let mut g = Graph::new("attention");
+        let q = g.input("q", Shape::new([tokens, 32, 128]), DType::F32);
+        let [k, v] = ["k", "v"].map(|name| g.input(name, Shape::new([512, 8, 128]), dtype));
+        let op = Op::attention(0.088, true, None, Dim::new(512 - tokens));
+        let y = g.add(op, &[q, k, v]).unwrap();
+        g.output("y", y).unwrap();
+        computing_in(&g, mode).unwrap()
+    };
+    for name in DeviceProfile::known_names() {
+        let has_matrix_hw = name == "nvidia-h200";
+        let profile = DeviceProfile { has_matrix_hw, ..DeviceProfile::known(name).unwrap() };
+        let is = |tokens, dtype, mode| {
+            let is = engines(&of(tokens, dtype, mode), &profile);
+            is.iter().any(|id| id == "wgsl.attn_coop")
+        };
+        assert!(!is(512, DType::F32, ComputeMode::F16), "{name}");
+        assert!(!is(512, DType::F16, ComputeMode::F32), "{name}");
+        for tokens in [1, 4, 8] {
+            assert!(!is(tokens, DType::F16, ComputeMode::F16), "{tokens} tokens on {name}");
+        }
+        let many = is(512, DType::F16, ComputeMode::F16);
+        assert_eq!(many, has_matrix_hw, "{name}");
     }
 }
 
