@@ -26,9 +26,9 @@ const SUBGROUPS: u32 = 4;
 const MATRIX_UNITS: f64 = 6.0;
 /// Share of a device's speed that is left, as for `attn_prefill`.
 const EFFICIENCY: f64 = 0.2;
-/// Seconds that a workgroup takes for one key by itself, with heads of 128, both times: a guess, a fourth of the 217 us
-/// that `attn_prefill` takes for 512 keys on an H200.
-const KEY_SECONDS: f64 = 1.0e-7;
+/// Seconds that a workgroup takes for one key by itself, with heads of 128, both times: 75 us for 512 tokens and heads
+/// of 128 on an H200 through wgpu, where `attn_prefill` takes 230.
+const KEY_SECONDS: f64 = 1.5e-7;
 /// Products for a score and its weight: two for the score.
 const PRODUCTS: f64 = 3.0;
 
