@@ -26,7 +26,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read> factors: array<f32>;
 
 #import attached_rows
-#import attached_fetch
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -42,7 +41,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let i = wid.y * ROWS;
 #repeat t ROWS
         let at$t = min(i + $tu, params.m - 1u);
-        let fetched$t = fetch(task, e, at$t);
         var low$t = sums[at$t * params.sums_stride + first];
         var high$t = 0.0;
         if (ANCHORS > 1u) {
@@ -60,7 +58,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #end
         }
 #repeat t ROWS
-        finish(task, e, i + $tu, low$t * factor$t, high$t * factor$t, fetched$t);
+        store(task, e, i + $tu, low$t * factor$t, high$t * factor$t);
 #end
     }
 }

@@ -50,7 +50,7 @@ pub static DETERMINISTIC: Var = Var {
 /// Forces an engine.
 pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
-    help: "engine ids to prefer where they apply, separated by commas; -ID: never to take",
+    help: "engine ids to prefer where they apply, separated by commas; -ID: never to take; a * at the end: all of the crate that begin so",
 };
 /// Packs to register as engines.
 pub static PACKS: Var = Var {

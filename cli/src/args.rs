@@ -102,8 +102,8 @@ pub(crate) struct Place {
     /// Positions of the context (default: the model's, at most 4096)
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) context: Option<usize>,
-    /// How weights are multiplied: f32 (exact), int8 (packed ones with 8-bit activations, faster) or f16 (many
-    /// rows as halves, on matrix hardware) [default: int8; f32 on GPUs in software]
+    /// How weights are multiplied: f32 (exact), int8 (packed ones with 8-bit activations, faster; others as
+    /// f16) or f16 (prompts as halves, on matrix hardware) [default: int8; f32 on GPUs in software]
     #[arg(long, value_name = "MODE")]
     pub(crate) compute: Option<warploom::ComputeMode>,
     /// Keys and values in the context's cache: f32 (exact) or f16 (half the memory)

@@ -309,7 +309,7 @@ impl<'a> Printer<'a> {
             .get(x as usize)
             .ok_or_else(|| format!("input {x} of {}", expr.inputs.len()))?;
         let test = if operand.dtype == DType::Bool { " != 0u" } else { "" };
-        if self.entry.is_cooperative() && self.entry.is_linear() {
+        if self.entry.fetches() {
             return Ok(format!("bitcast<{}>(fetched.x{x}){test}", stored(operand.dtype)));
         }
         let at = address(&format!("{}_x{x}", scope.prefix), operand, expr.rank);

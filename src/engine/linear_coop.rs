@@ -5,7 +5,7 @@
 //! `round_half` rounds the operand as the mode says and writes it as f16; `matmul_coop_*` multiplies it with
 //! weights that it decodes to f16, with sums in f32. So beside what the mode rounds, both operands of a product
 //! are good to 11 bits. `matmul_halves` multiplies it with weights that `half_weights_*` decoded into memory of
-//! their own before, or that are halves as they are; `linear_library` has the same by a vendor's library.
+//! their own before, or that are halves as they are; `linear_halves` has both, and the same by a vendor's library.
 
 use super::attention::units;
 use super::heuristic::Peaks;
@@ -286,8 +286,9 @@ impl Engine for CoopLinear {
 
     fn applies(&self, query: &Query) -> Result<(), String> {
         let Op::Linear { mode } = query.op else { return Err(OTHER_OPERATION.into()) };
-        let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
-        if *mode == ComputeMode::F32 || w.format != self.format || !query.is_wgsl() {
+        let [x, w] = query.operands else { return Err("linear needs two operands".into()) };
+        let formats = w.format == self.format && x.format == Format::F32;
+        if *mode == ComputeMode::F32 || !formats || !query.is_wgsl() {
             return Err(OTHER_OPERATION.into());
         }
         let profile = query.profile;
@@ -310,7 +311,7 @@ impl Engine for CoopLinear {
             return Err(format!("{n} x {k} weights as halves are more than {kept} bytes"));
         }
         let (k, room) = (k as u64, u64::from(profile.workgroup_memory_bytes));
-        if !k.is_multiple_of(STEP) {
+        if !k.is_multiple_of(STEP) || k == 0 {
             return Err(format!("{k} columns, it takes {STEP} at a time"));
         }
         if k / STEP * BLOCK_BYTES + BLOCK_BYTES > room {
@@ -365,7 +366,10 @@ impl Engine for CoopLinear {
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {
-        CoopLinear::knobs_of(query).into()
+        match self.way {
+            Way::Library => Vec::new(),
+            _ => CoopLinear::knobs_of(query).into(),
+        }
     }
 
     fn cost(&self, query: &Query) -> Cost {

@@ -70,7 +70,8 @@ pub(super) fn after_rows(query: &Query, order: Order) -> Result<Order, String> {
 /// Share of its speed that a kernel of so many tiles reaches: where both sides are short, units of the device
 /// have none. The exponent was fitted to choices that were measured on an H200, of 18 to 128 tiles.
 pub(super) fn filled(tiles: f64, query: &Query) -> f64 {
-    (tiles / units(query.profile)).min(1.0).powf(0.4)
+    // Of no tiles something is left, so that an estimate is a number.
+    (tiles / units(query.profile)).clamp(1e-3, 1.0).powf(0.4)
 }
 
 /// Workgroups for `n` rows of w with what is done with their products, each making `rows`.

@@ -20,8 +20,8 @@
 //!   anchor.
 //!
 //! **Parameters**, after the kernel's own: for `norm`: `eps` (f32 bits), `offset` of its weight;
-//! for the prologue, the words of its operands over rank 2; for each segment of a `matvec_*` or
-//! `matmul_*`: `first_row`, `size0`, `size1`, `stride0`, `stride1`, `distance`; then for each segment the
+//! for the prologue, the words of its operands over rank 2; for each segment of a product with a
+//! weight: `first_row`, `size0`, `size1`, `stride0`, `stride1`, `distance`; then for each segment the
 //! words of its operands over rank 3 (inputs, then outputs). `Flat` addressing has no meaning here.
 //!
 //! **Bindings**: the kernel's own that are read; those that the attachment reads, of which prologue and

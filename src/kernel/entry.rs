@@ -22,7 +22,7 @@ impl Entry {
 
     /// Whether what its segments read is fetched before the first product of several leaves.
     pub fn fetches(&self) -> bool {
-        matches!(self.name, "matmul_coop_*" | "scaled_rows")
+        self.name == "matmul_coop_*"
     }
 
     /// Whether the CPU has a function for it: making operands apart from the product is for GPUs.

@@ -27,7 +27,8 @@ pub struct SessionOptions {
     pub context: Option<usize>,
     /// Sequences that the cache holds, 1 to [`MAX_SEQUENCES`]; `None` is one.
     pub sequences: Option<usize>,
-    /// How exactly packed weights are multiplied; `None` is [`Session::default_mode`].
+    /// How exactly weights that are packed, or of two bytes, are multiplied (`ir::computing_in`), and attention beside a
+    /// cache of f16; `None` is [`Session::default_mode`].
     pub compute: Option<ComputeMode>,
     /// Type of the keys and values in the cache, f32 or f16; `None` is
     /// [`Session::default_cache`].

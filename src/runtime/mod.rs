@@ -134,10 +134,23 @@ impl Runtime {
         // Whether they exist is asked when a plan is made: engines can be added until then.
         for name in config::var(&config::ENGINE).iter().flat_map(|list| list.split(',')) {
             let name = name.trim();
-            match name.strip_prefix('-') {
-                Some("") => return Err(bad_var(&config::ENGINE, name)),
-                Some(id) => blocked.push(EngineId::new(id.to_string())),
-                None => preferred.push(EngineId::new(name.to_string())),
+            let (id, list) = match name.strip_prefix('-') {
+                Some(id) => (id, &mut blocked),
+                None => (name, &mut preferred),
+            };
+            match id.strip_suffix('*') {
+                _ if id.is_empty() => return Err(bad_var(&config::ENGINE, name)),
+                None => list.push(EngineId::new(id.to_string())),
+                // All of this crate that begin so.
+                Some(begin) => {
+                    let registry = Registry::builtin();
+                    let ids = registry.engines().iter().map(|engine| engine.id().clone());
+                    let before = list.len();
+                    list.extend(ids.filter(|id| id.as_str().starts_with(begin)));
+                    if list.len() == before {
+                        return Err(bad_var(&config::ENGINE, name));
+                    }
+                }
             }
         }
         let threshold = match config::var(&config::DISPATCHES_PER_SUBMIT) {

@@ -7,6 +7,7 @@ use cudarc::driver::{result, sys};
 use super::device::CudaDevice;
 use super::driver::{Driver, told, words};
 use super::gpu::Gpu;
+use super::graph::WAITING_CAPABILITY;
 use super::nvrtc::{Nvrtc, options};
 use super::product::Routine;
 use crate::base::platform::{BoxFuture, ready};
@@ -14,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{self, Interface, KernelSpec};
 use crate::native::{BlobCache, Callee, Program, Target, background};
 use crate::provider::DeviceProfile;
+use crate::translate::CUDA_BEGIN;
 
 /// What a launch calls.
 pub(super) enum Kernel {
@@ -51,6 +53,8 @@ pub(super) struct Compiled {
     gpu: Arc<Gpu>,
     pub(super) program: Program,
     pub(super) function: sys::CUfunction,
+    /// Whether it waits itself for what was launched before it.
+    pub(super) waits: bool,
     module: sys::CUmodule,
 }
 
@@ -125,7 +129,11 @@ impl Compiler {
         module: sys::CUmodule,
         function: sys::CUfunction,
     ) -> Compiled {
-        Compiled { gpu: Arc::clone(&self.gpu), program, function, module }
+        // A text of a user does not, and older instruction sets have nothing for it.
+        let version = self.architecture.rsplit('_').next().and_then(|n| n.parse::<i32>().ok());
+        let waits = version.is_some_and(|version| version >= WAITING_CAPABILITY)
+            && program.translated.text.contains(CUDA_BEGIN);
+        Compiled { gpu: Arc::clone(&self.gpu), program, function, waits, module }
     }
 
     fn load(&self, image: &[u8], entry: &str) -> Result<(sys::CUmodule, sys::CUfunction)> {

@@ -24,7 +24,7 @@ pub(super) struct Call {
 }
 
 /// The compute capability from which kernels can wait for others.
-const WAITING_CAPABILITY: i32 = 90;
+pub(super) const WAITING_CAPABILITY: i32 = 90;
 /// An edge to a kernel that waits itself: it is put on the device when all workgroups of the one before are there.
 const OVERLAPPING: sys::CUgraphEdgeData = sys::CUgraphEdgeData_st {
     from_port: sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8,

@@ -10,7 +10,6 @@ use super::product::{Product, Ready};
 use crate::error::{Error, Result};
 use crate::native::{Argument, Buffers, Launch, Run, Work};
 use crate::provider::{BufferRange, PreparedId, Recording};
-use crate::translate::CUDA_BEGIN;
 
 /// A recording with everything looked up and written that can be.
 pub(super) struct Prepared {
@@ -103,7 +102,7 @@ impl CudaDevice {
                 block: kernel.program.translated.workgroup_size,
                 pointers: Default::default(),
                 lengths: kernel.program.lengths(launch),
-                waits: kernel.program.translated.text.contains(CUDA_BEGIN),
+                waits: kernel.waits,
             };
             let bound = |i: usize| {
                 let binding = &launch.bindings[i];

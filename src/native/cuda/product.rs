@@ -17,8 +17,8 @@ use crate::kernel::{GEMM_PARAMS, Gemm, Interface, KernelSpec};
 use crate::native::{Buffers, Callee, Launch, Run, Work};
 use crate::provider::{Support, Usage, support};
 
-/// The engine that plans calls, not to be taken.
-const WITHOUT: &str = "-cuda.cublaslt.matmul";
+/// The engines that plan calls, not to be taken.
+const WITHOUT: &str = "-cuda.cublaslt.*";
 
 /// A routine that work may call.
 pub(super) struct Routine {

@@ -3,7 +3,7 @@
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::ir::{BinaryOp, NodeId, Op, UnaryOp};
 use crate::reference::Data;
-use crate::testkit::build::{Build, Case};
+use crate::testkit::build::{Build, Case, halves};
 use crate::testkit::compare::Tolerance;
 
 const F16: Op = Op::Linear { mode: ComputeMode::F16 };
@@ -62,7 +62,24 @@ fn together(format: Format, m: u64) -> Case {
     b.done(all)
 }
 
+/// An operand of two bytes beside a weight of the same, and a residual.
+fn converted(dtype: DType, m: u64) -> Case {
+    let (n, k) = (50, 64);
+    let mut b = case(format!("converted/{dtype}/m{m}"), k);
+    let values = b.random("x").shaped((m * k) as usize);
+    let x = b.input("x", Shape::new([m, k]), halves(dtype, &values));
+    let x = b.op(Op::Cast(DType::F32), &[x]);
+    let w = b.weight("w", &[n, k], Format::Plain(dtype));
+    let y = b.op(F16, &[x, w]);
+    let residual = b.f32("residual", [m, n]);
+    let y = b.op(Op::Binary(BinaryOp::Add), &[y, residual]);
+    b.done(y)
+}
+
 pub(super) fn add(table: &mut Vec<Case>) {
+    for dtype in [DType::F16, DType::BF16] {
+        table.extend([1, 40].map(|m| converted(dtype, m)));
+    }
     for format in [DType::F16, DType::BF16].map(Format::Plain) {
         table.extend([1, 3, 9, 40, 130].map(|m| linear(format, m, 37, 160)));
         // Columns that no step of a tile takes.
@@ -79,6 +96,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     table.push(linear(Format::Plain(DType::F32), 40, 37, 64));
     let format = Format::Plain(DType::F16);
     table.push(linear(format, 0, 5, 32));
+    table.push(linear(format, 3, 5, 0));
     for m in [1, 70] {
         let mut b = case(format!("symbol/m{m}"), 256);
         let seq: Dim = b.symbol("seq", m);
