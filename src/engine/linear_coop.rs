@@ -297,6 +297,10 @@ impl Engine for CoopLinear {
             Way::Library if !profile.has_gemm_library => {
                 return Err("not here: cuBLASLt is missing".into());
             }
+            // Without them halves are no faster than what they are made from.
+            Way::Library if !profile.has_matrix_hw => {
+                return Err("the device has no cooperative matrices".into());
+            }
             Way::Library => {}
             _ => CoopLinear::fits_tiles(query)?,
         }

@@ -42,12 +42,11 @@ pub struct Binding {
 }
 
 impl Case {
-    /// The row as a device of this profile is held to it. Where a device has matrix hardware, or a library that calls it, products and
+    /// The row as a device of this profile is held to it. Where a device has matrix hardware, products and
     /// attention that round may take their operands as halves (`ComputeMode::Int8` and `F16` say so).
     pub fn on(&self, profile: &DeviceProfile) -> Cow<'_, Case> {
         let rounds = |op: &Op| op.mode().is_some_and(|mode| mode != ComputeMode::F32);
-        let halves = profile.has_matrix_hw || profile.has_gemm_library;
-        match halves && self.graph.nodes().iter().any(|node| rounds(&node.op)) {
+        match profile.has_matrix_hw && self.graph.nodes().iter().any(|node| rounds(&node.op)) {
             false => Cow::Borrowed(self),
             true => Cow::Owned(Case { tolerance: self.tolerance.of_halves(), ..self.clone() }),
         }

@@ -68,6 +68,17 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
+    /// The same with cooperative matrices.
+    pub(crate) fn with_library_and_matrices() -> Arc<Checked> {
+        let profile = DeviceProfile {
+            provider: "cuda".into(),
+            has_gemm_library: true,
+            max_storage_buffers: 16,
+            ..Checked::with_matrices().profile.clone()
+        };
+        Arc::new(Checked { profile, state: Mutex::default() })
+    }
+
     /// A device of another provider, at this place in its list.
     pub(crate) fn of(provider: &str, index: usize) -> Arc<Checked> {
         let floor = Checked::open(false).profile.clone();

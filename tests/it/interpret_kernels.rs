@@ -125,7 +125,7 @@ fn every_kernel_is_right_and_without_a_fault() {
     let attention = |case: &&Case| case.name.starts_with("attention_f16/");
     let attention: Vec<&Case> = cases.iter().filter(attention).step_by(6).collect();
     wrong.extend(check(&matrices, &attention, vec![EngineId::new("wgsl.attn_coop")]));
-    let library = Checked::with_library();
+    let library = Checked::with_library_and_matrices();
     let called = Format::ALL.into_iter().filter(|f| *f != Format::F32);
     let called: Vec<EngineId> =
         called.map(|f| EngineId::new(format!("cuda.cublaslt.halves.{f}"))).collect();
