@@ -7,7 +7,7 @@
 use super::attention::{groups_fit, in_quads, reads, spans, units};
 use super::heuristic::Peaks;
 use super::knobs::{Knob, powers};
-use super::linear_coop::CoopLinear;
+use super::linear_coop::{CoopLinear, MATRIX_UNITS};
 use super::lowering::{Call, Lowering};
 use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, DType, Dim};
@@ -22,8 +22,6 @@ const MOST_HEAD: u32 = 128;
 const SIDE: u32 = 16;
 /// Subgroups of a workgroup, each with 16 tokens.
 const SUBGROUPS: u32 = 4;
-/// What matrix units multiply in the time of one product elsewhere.
-const MATRIX_UNITS: f64 = 6.0;
 /// Share of a device's speed that is left, as for `attn_prefill`.
 const EFFICIENCY: f64 = 0.2;
 /// Seconds that a workgroup takes for one key by itself, with heads of 128, both times: 75 us for 512 tokens and heads

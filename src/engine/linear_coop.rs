@@ -28,7 +28,7 @@ const ROUNDING_THREADS: u32 = 256;
 /// Bytes of a workgroup's memory that a column takes in `round_half`: a word for each 32.
 const BLOCK_BYTES: u64 = 4;
 /// What matrix units multiply in the time of one product elsewhere.
-const MATRIX_UNITS: f64 = 6.0;
+pub(super) const MATRIX_UNITS: f64 = 6.0;
 /// Operations that make a weight a half, as each tile does again.
 const DECODING: f64 = 8.0;
 /// Operations that round a number to 8 bits.
