@@ -6,8 +6,10 @@
 /// Behind so many rounds, contenders that take so many times the least are out.
 const CUTS: [(usize, f64); 5] = [(2, 2.0), (4, 1.4), (7, 1.15), (11, 1.06), (15, 1.03)];
 
-/// Parts of the rounds whose medians tell how steady a contender is.
+/// Parts of the rounds whose medians tell how steady a contender is, and the fewest rounds of one: with fewer a
+/// round that was disturbed would be its median.
 const PARTS: usize = 3;
+const LEAST_OF_A_PART: usize = 3;
 
 /// A contender.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,6 +18,8 @@ pub(super) struct Lane {
     pub(super) rounds: Vec<Vec<f64>>,
     /// Times what the first takes, the median; points weigh alike.
     pub(super) ratio: f64,
+    /// The lower of the middle two, where rounds are even in number: of two rounds one may have been disturbed.
+    low: f64,
     /// Why it is out, where a failure put it there.
     pub(super) failed: Option<String>,
     out: bool,
@@ -30,11 +34,12 @@ impl Lane {
     }
 
     /// How many times the least the largest is of the medians in the beginning, the middle and the end of the
-    /// rounds, each of what it takes in times of another one's.
+    /// rounds, each of what it takes in times of another one's; 1 for few rounds, which are one part.
     pub(super) fn spread(&self, other: &Lane) -> f64 {
         let pairs = self.rounds.iter().zip(&other.rounds);
         let ratios: Vec<f64> = pairs.map(|(own, other)| times(own, other)).collect();
-        let parts = ratios.chunks(ratios.len().div_ceil(PARTS).max(1));
+        let parts = (ratios.len() / LEAST_OF_A_PART).clamp(1, PARTS);
+        let parts = ratios.chunks(ratios.len().div_ceil(parts).max(1));
         let medians: Vec<f64> = parts.map(|part| median(part.iter().copied())).collect();
         let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
         medians.iter().copied().fold(0.0, f64::max) / least
@@ -75,7 +80,7 @@ pub(super) fn race(
     time: &mut dyn FnMut(usize) -> Raced<Vec<f64>>,
     late: &mut dyn FnMut() -> bool,
 ) -> crate::error::Result<Vec<Lane>> {
-    let mut lanes = vec![Lane { ratio: 1.0, ..Lane::default() }; count];
+    let mut lanes = vec![Lane { ratio: 1.0, low: 1.0, ..Lane::default() }; count];
     for round in 0..most {
         // Whoever comes first in a round may find a device that was idle.
         for i in 0..count {
@@ -99,10 +104,10 @@ pub(super) fn race(
         {
             break;
         }
-        let best = lanes.iter().filter(|l| !l.out).map(|l| l.ratio).fold(f64::INFINITY, f64::min);
+        let best = lanes.iter().filter(|l| !l.out).map(|l| l.low).fold(f64::INFINITY, f64::min);
         if let Some((_, times)) = CUTS.iter().find(|(after, _)| *after == round + 1) {
             for lane in lanes.iter_mut().skip(1) {
-                lane.out |= lane.ratio > times * best;
+                lane.out |= lane.low > times * best;
             }
         }
         if round + 1 >= least && late() {
@@ -117,7 +122,11 @@ fn weigh(lanes: &mut [Lane]) {
     let Some(first) = lanes.first().map(|lane| lane.rounds.clone()) else { return };
     for lane in lanes.iter_mut().filter(|lane| !lane.out) {
         let pairs = lane.rounds.iter().zip(&first);
-        lane.ratio = median(pairs.map(|(own, first)| times(own, first)));
+        let mut ratios: Vec<f64> = pairs.map(|(own, first)| times(own, first)).collect();
+        ratios.sort_by(f64::total_cmp);
+        let middle = ratios.len().saturating_sub(1) / 2;
+        lane.low = ratios.get(middle).copied().unwrap_or(f64::INFINITY);
+        lane.ratio = median(ratios.into_iter());
     }
 }
 
@@ -165,12 +174,16 @@ mod tests {
 
     /// 21 rounds of one that takes 1.5 us with another that takes so many times as much.
     fn pair(ratio: impl Fn(usize) -> f64) -> Vec<Lane> {
+        pairs(21, ratio)
+    }
+
+    fn pairs(rounds: usize, ratio: impl Fn(usize) -> f64) -> Vec<Lane> {
         let mut runs = [0; 2];
         let mut time = |i: usize| {
             runs[i] += 1;
             Ok(vec![1.5e-6 * if i == 0 { 1.0 } else { ratio(runs[1] - 1) }])
         };
-        race(2, (21, 21), &mut time, &mut || false).unwrap()
+        race(2, (rounds, rounds), &mut time, &mut || false).unwrap()
     }
 
     #[test]
@@ -188,6 +201,12 @@ mod tests {
         assert!(!wins(&drifting, 1.03));
         // A round that was disturbed is none of its medians.
         assert!(wins(&pair(|round| if round == 4 { 3.0 } else { 0.9 }), 1.03));
+        // Of five rounds as little, whichever it is.
+        for disturbed in 0..5 {
+            let lanes = pairs(5, |round| if round == disturbed { 30.0 } else { 0.04 });
+            assert!(wins(&lanes, 1.3), "{disturbed}");
+            assert_eq!(lanes[1].rounds.len(), 5, "{disturbed}");
+        }
         // Nor is a win of four times lost to a machine that is busy with something else.
         assert!(wins(&pair(|round| 0.25 * [1.0, 2.0, 1.5][round / 7]), 1.3));
         assert!(!Lane { ratio: 0.5, ..Lane::default() }.beats(&Lane::default(), 1.03, 0.8));
