@@ -7,6 +7,7 @@ use naga::valid::FunctionInfo;
 use naga::{AddressSpace, Block, Expression, Function, GlobalVariable, Handle, LocalVariable};
 use naga::{MathFunction, Module, Statement, TypeInner};
 
+use super::dialect::Dialect;
 use super::names::Names;
 use super::types::{is_half, pointee};
 use super::writer::Writer;
@@ -243,11 +244,16 @@ impl Writer<'_> {
     pub(super) fn global_parameter(&mut self, h: Handle<GlobalVariable>) -> Result<String> {
         let variable = &self.module.global_variables[h];
         let name = self.globals[&h].clone();
-        let name = match variable.space {
-            AddressSpace::Storage { .. } | AddressSpace::Uniform => {
-                format!("{} {name}", self.dialect.restrict())
-            }
-            _ => name,
+        // What is said never to change CUDA's compiler may read before `wl_begin()` has waited for who makes it; parameters
+        // are there long before.
+        let restricted = match variable.space {
+            AddressSpace::Uniform => true,
+            AddressSpace::Storage { .. } => self.dialect == Dialect::OpenCl,
+            _ => false,
+        };
+        let name = match restricted {
+            true => format!("{} {name}", self.dialect.restrict()),
+            false => name,
         };
         self.pointer(variable.ty, variable.space, &name)
     }

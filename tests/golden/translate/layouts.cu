@@ -84,7 +84,7 @@ WL_FN f32x3 wl_add_f32x3(f32x3 a, f32x3 b) {
     return r;
 }
 
-extern "C" __global__ void __launch_bounds__(32) kernel_main(const List* __restrict__ list, f32x3s* __restrict__ y, const wl_Lengths wl_lengths) {
+extern "C" __global__ void __launch_bounds__(32) kernel_main(const List* list, f32x3s* y, const wl_Lengths wl_lengths) {
     wl_begin();
     const u32x3 id = u32x3{blockIdx.x * 8u + threadIdx.x, blockIdx.y * 4u + threadIdx.y, blockIdx.z * 1u + threadIdx.z};
     const Item item = ((const Item*)((const char*)list + 16))[wl_min_u32((u32)(id.x), wl_lengths.list - 1u)];

@@ -62,7 +62,7 @@ WL_FN void call_halve(f32* sum, const i32 mode, const wl_Lengths wl_lengths) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(64) kernel_main(const f32x4* __restrict__ x, f32* __restrict__ y, u32* __restrict__ seen, const wl_Lengths wl_lengths) {
+extern "C" __global__ void __launch_bounds__(64) kernel_main(const f32x4* x, f32* y, u32* seen, const wl_Lengths wl_lengths) {
     wl_begin();
     __shared__ WL_ALIGN(16) f32x4_64 parts;
     for (u32 i = wl_index(); i < 256u; i += 64u) ((u32*)&parts)[i] = 0;

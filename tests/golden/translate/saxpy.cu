@@ -16,7 +16,7 @@ typedef struct { u32 x; u32 y; } wl_Lengths;
 typedef struct { u32 x, y, z; } u32x3;
 WL_FN u32 wl_min_u32(u32 a, u32 b) { return a < b ? a : b; }
 
-extern "C" __global__ void __launch_bounds__(64) kernel_main(const Params* __restrict__ params, const f32* __restrict__ x, f32* __restrict__ y, const wl_Lengths wl_lengths) {
+extern "C" __global__ void __launch_bounds__(64) kernel_main(const Params* __restrict__ params, const f32* x, f32* y, const wl_Lengths wl_lengths) {
     wl_begin();
     const u32x3 id = u32x3{blockIdx.x * 64u + threadIdx.x, blockIdx.y * 1u + threadIdx.y, blockIdx.z * 1u + threadIdx.z};
     u32 i = 0u;

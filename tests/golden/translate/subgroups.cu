@@ -70,7 +70,7 @@ WL_FN u32 wl_exclusive_add_u32(u32 a) {
 }
 typedef struct WL_ALIGN(16) { u32 x, y, z, w; } u32x4;
 
-extern "C" __global__ void __launch_bounds__(48) kernel_main(f32x2* __restrict__ y, const wl_Lengths wl_lengths, const Sizes sizes) {
+extern "C" __global__ void __launch_bounds__(48) kernel_main(f32x2* y, const wl_Lengths wl_lengths, const Sizes sizes) {
     wl_begin();
     const u32 i = wl_index();
     const u32 lane = wl_index() % 32u;
