@@ -25,27 +25,8 @@ const LOWEST: f32 = -3.4028234e38;
 const SPANS: u32 = 4u;
 
 struct Params {
-    tokens: u32,
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    kv_len: u32,
-#ifdef spans
-    spans_offset: u32,
-#else
-    past: u32,
-#endif
-    window: u32,
-    causal: u32,
-    q_offset: u32,
-    q_token_stride: u32,
-    q_head_stride: u32,
-    k_offset: u32,
-    k_token_stride: u32,
-    k_head_stride: u32,
-    v_offset: u32,
-    v_token_stride: u32,
-    v_head_stride: u32,
+#import attention_params
+#import attention_strides
     y_offset: u32,
     scale: f32,
 #import attached_params

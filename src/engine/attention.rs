@@ -133,9 +133,6 @@ impl Engine for Attention {
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
-        let Op::Attention { scale, causal, window, .. } = query.op else {
-            return Err(Error::invalid(format!("{} is not attention", query.op.name())));
-        };
         let [q, k, v] = operands(query, out)?;
         let place = Place::new(query, out)?;
         let (tokens, heads, head_dim) = (&q.shape[0], &q.shape[1], &q.shape[2]);
@@ -166,17 +163,8 @@ impl Engine for Attention {
         };
         out.call(
             Call::new(spec)
-                .dim("tokens", tokens)?
-                .dim("heads", heads)?
-                .dim("kv_heads", &k.shape[1])?
-                .dim("head_dim", head_dim)?
-                .dim("kv_len", &k.shape[0])?
-                .u32("window", window.unwrap_or(0))
-                .u32("causal", u32::from(*causal))
-                .heads([&q, &k, &v])?
+                .attention(query, [&q, &k, &v])?
                 .place(&place)?
-                .dim("y_offset", &query.output.layout.offset)?
-                .f32("scale", *scale)
                 .bind(query.output.tensor)
                 .around_query(query)?
                 .grid([heads.clone(), groups, Dim::new(1)]),
@@ -262,6 +250,24 @@ impl Place {
 }
 
 impl Call {
+    /// Sets what a kernel of all of attention takes, but for where tokens stand; binds q, k and v.
+    pub(super) fn attention(self, query: &Query, [q, k, v]: [&View; 3]) -> Result<Call> {
+        let Op::Attention { scale, causal, window, .. } = query.op else {
+            return Err(Error::invalid(format!("{} is not attention", query.op.name())));
+        };
+        Ok(self
+            .dim("tokens", &q.shape[0])?
+            .dim("heads", &q.shape[1])?
+            .dim("kv_heads", &k.shape[1])?
+            .dim("head_dim", &q.shape[2])?
+            .dim("kv_len", &k.shape[0])?
+            .u32("window", window.unwrap_or(0))
+            .u32("causal", u32::from(*causal))
+            .heads([q, k, v])?
+            .dim("y_offset", &query.output.layout.offset)?
+            .f32("scale", *scale))
+    }
+
     /// Sets where tokens stand, and binds their spans.
     pub(super) fn place(self, place: &Place) -> Result<Call> {
         match place {

@@ -9,7 +9,7 @@ use super::heuristic::Peaks;
 use super::knobs::{Knob, powers};
 use super::linear_coop::{CoopLinear, MATRIX_UNITS};
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, DType, Dim};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -107,15 +107,6 @@ impl Engine for CoopAttention {
         }
     }
 
-    fn notes(&self, _query: &Query) -> Notes {
-        Notes {
-            deterministic: true,
-            compute: super::ComputeMode::F32,
-            needs_compiling: true,
-            capturable: true,
-        }
-    }
-
     fn fuses(&self, query: &Query) -> Result<(), String> {
         query.only_a_segment()
     }
@@ -147,7 +138,7 @@ impl Engine for CoopAttention {
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
-        let Op::Attention { scale, causal, window, past, .. } = query.op else {
+        let Op::Attention { past, .. } = query.op else {
             return Err(Error::invalid(format!("{} is not attention", query.op.name())));
         };
         let [q, k, v] = query.operands else {
@@ -161,17 +152,8 @@ impl Engine for CoopAttention {
             .constant("SUB", query.profile.subgroup_max);
         out.call(
             Call::new(spec)
-                .dim("tokens", tokens)?
-                .dim("heads", heads)?
-                .dim("kv_heads", &k.shape[1])?
-                .dim("head_dim", head_dim)?
-                .dim("kv_len", &k.shape[0])?
-                .u32("window", window.unwrap_or(0))
-                .u32("causal", u32::from(*causal))
-                .heads([q, k, v])?
+                .attention(query, [q, k, v])?
                 .dim("past", past)?
-                .dim("y_offset", &query.output.layout.offset)?
-                .f32("scale", *scale)
                 .bind(query.output.tensor)
                 .around_query(query)?
                 .grid([heads.clone(), tokens.ceil_div(&Dim::from(PREFILL_TOKENS)), Dim::new(1)]),

@@ -88,6 +88,27 @@ pub(super) const ATTN_BINDINGS: &[(&str, Access)] =
     &[("q", Read), ("k", Read), ("v", Read), ("y", ReadWrite)];
 pub(super) const ATTN_SPANS_BINDINGS: &[(&str, Access)] =
     &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("y", ReadWrite)];
+pub(super) const CONV_PARAMS: &[&str] = &[
+    "batch",
+    "in_c",
+    "in_h",
+    "in_w",
+    "out_c",
+    "out_h",
+    "out_w",
+    "kernel_h",
+    "kernel_w",
+    "stride_h",
+    "stride_w",
+    "pad_top",
+    "pad_left",
+    "dilation_h",
+    "dilation_w",
+    "groups",
+    "x_offset",
+    "w_offset",
+    "y_offset",
+];
 pub(super) const POOL_PARAMS: &[&str] = &[
     "batch",
     "channels",

@@ -30,6 +30,8 @@ assets! {
     "attached_rows": "shared/attached_rows.wgsl",
     "attached_store": "shared/attached_store.wgsl",
     "attached_x": "shared/attached_x.wgsl",
+    "attention_params": "shared/attention_params.wgsl",
+    "attention_strides": "shared/attention_strides.wgsl",
     "attn_combine": "attn_combine.wgsl",
     "attn_decode": "attn_decode.wgsl",
     "attn_coop": "attn_coop.wgsl",

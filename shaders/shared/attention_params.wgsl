@@ -1,0 +1,13 @@
+// The first parameters of attention, in the order of the catalogue: sizes, where tokens stand, what they see.
+    tokens: u32,
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    kv_len: u32,
+#ifdef spans
+    spans_offset: u32,
+#else
+    past: u32,
+#endif
+    window: u32,
+    causal: u32,

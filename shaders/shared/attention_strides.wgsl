@@ -1,0 +1,10 @@
+// Parameters of attention: where q, k and v begin, and the distances of their tokens and heads, in elements.
+    q_offset: u32,
+    q_token_stride: u32,
+    q_head_stride: u32,
+    k_offset: u32,
+    k_token_stride: u32,
+    k_head_stride: u32,
+    v_offset: u32,
+    v_token_stride: u32,
+    v_head_stride: u32,
