@@ -258,7 +258,7 @@ fn opencl_takes_a_sample_of_what_ships() {
     let Some(host) = host() else { return };
     let options = with_subgroups(Subgroups::Extension);
     let mut built = 0;
-    for (name, wgsl) in shipped().into_iter().step_by(61) {
+    for (name, wgsl) in shipped().into_iter().step_by(31) {
         let work = opencl(&name, &wgsl, &options);
         if !host.has(&work.extensions) {
             continue;
