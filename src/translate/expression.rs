@@ -1,7 +1,7 @@
 //! Expressions as text. Nothing printed here has an effect or depends on when it is evaluated:
 //! loads are variables by then.
 
-use naga::{Expression, Handle, SwizzleComponent, Type, TypeInner, VectorSize};
+use naga::{BinaryOperator, Expression, Handle, SwizzleComponent, Type, TypeInner, VectorSize};
 
 use super::function::{Body, is_own};
 use super::literal::spaced;
@@ -50,6 +50,11 @@ impl<'a> Body<'_, 'a> {
             Expression::Unary { op, expr } => {
                 let arg = self.operand(expr)?;
                 self.w.unary(op, arg)
+            }
+            Expression::Binary { op: BinaryOperator::Add, left, right }
+                if self.is_packed_product(right) =>
+            {
+                self.packed_product(right, Some(left))
             }
             Expression::Binary { op, left, right } => {
                 let (left, right) = (self.operand(left)?, self.operand(right)?);

@@ -6,7 +6,7 @@ use super::expression::Operand;
 use super::function::Body;
 use super::types::is_half;
 use super::writer::Writer;
-use crate::error::Result;
+use crate::error::{Result, broken_invariant};
 
 impl<'a> Body<'_, 'a> {
     /// A built-in function; `h` is the expression, for the type of its result.
@@ -46,11 +46,7 @@ impl<'a> Body<'_, 'a> {
             | F::Unpack4xU8 => {
                 return self.w.packing(fun, &args[0]);
             }
-            F::Dot4I8Packed | F::Dot4U8Packed => {
-                let name = if fun == F::Dot4I8Packed { "wl_dot4_i8" } else { "wl_dot4_u8" };
-                self.w.helper(name)?;
-                return Ok(format!("{name}({}, {})", args[0].text, args[1].text));
-            }
+            F::Dot4I8Packed | F::Dot4U8Packed => return self.packed_product(h, None),
             _ => {}
         }
         let scalar = args[0].scalar;
@@ -61,6 +57,35 @@ impl<'a> Body<'_, 'a> {
             ScalarKind::Float => w.float_form(fun, t),
             _ => w.integer_form(fun, scalar.kind == ScalarKind::Sint, t),
         })
+    }
+
+    /// Whether an expression, of which no variable holds the value, is the product of packed bytes.
+    pub(super) fn is_packed_product(&self, h: Handle<Expression>) -> bool {
+        let fun = match self.function.expressions[h] {
+            Expression::Math { fun, .. } => fun,
+            _ => return false,
+        };
+        !self.values.contains_key(&h) && matches!(fun, F::Dot4I8Packed | F::Dot4U8Packed)
+    }
+
+    /// The product `h` of packed bytes, with a number added to it.
+    pub(super) fn packed_product(
+        &mut self,
+        h: Handle<Expression>,
+        added: Option<Handle<Expression>>,
+    ) -> Result<String> {
+        let Expression::Math { fun, arg: a, arg1: Some(b), .. } = self.function.expressions[h]
+        else {
+            broken_invariant("a product of packed bytes without two of them");
+        };
+        let (name, zero) = match fun {
+            F::Dot4I8Packed => ("wl_dot4_i8", "0"),
+            _ => ("wl_dot4_u8", "0u"),
+        };
+        self.w.helper(name)?;
+        let (a, b) = (self.value(a)?, self.value(b)?);
+        let added = added.map_or(Ok(zero.to_string()), |added| self.value(added))?;
+        Ok(format!("{name}({a}, {b}, {added})"))
     }
 
     /// `modf` and `frexp`: a struct of two parts.

@@ -31,14 +31,14 @@ WL_FN f32x4 wl_value_f16x4(f16x4 a) {
 WL_FN f32 wl_at_f32x4(f32x4 v, u32 i) { return i == 0u ? v.x : i == 1u ? v.y : i == 2u ? v.z : v.w; }
 WL_FN f16 wl_f16_of_f32(f32 a) { f16 r; vstore_half_rte(a, 0, (half*)&r); return r; }
 WL_FN f32 wl_round_f16(f32 a) { return wl_f32_of_f16(wl_f16_of_f32(a)); }
-WL_FN i32 wl_dot4_i8(u32 a, u32 b) {
+WL_FN i32 wl_dot4_i8(u32 a, u32 b, i32 c) {
 #ifdef __opencl_c_integer_dot_product_input_4x8bit_packed
-    return dot_4x8packed_ss_int(a, b);
+    return (i32)((u32)c + (u32)dot_4x8packed_ss_int(a, b));
 #else
-    return ((i32)(a << 24) >> 24) * ((i32)(b << 24) >> 24)
+    return (i32)((u32)c + (u32)(((i32)(a << 24) >> 24) * ((i32)(b << 24) >> 24)
         + ((i32)(a << 16) >> 24) * ((i32)(b << 16) >> 24)
         + ((i32)(a << 8) >> 24) * ((i32)(b << 8) >> 24)
-        + ((i32)a >> 24) * ((i32)b >> 24);
+        + ((i32)a >> 24) * ((i32)b >> 24)));
 #endif
 }
 WL_FN f32x3 wl_zyx_f32x3(f32x3 v) { f32x3 r; r.x = v.z; r.y = v.y; r.z = v.x; return r; }
@@ -96,7 +96,7 @@ void kernel_main(const __global List* restrict list, const ulong wl_at_list, __g
     const Item item = ((const __global Item*)((const __global char*)list + 16))[wl_min_u32((u32)(id.x), wl_lengths.list - 1u)];
     const i32x4 bytes = wl_unpack4xI8(item.kind);
     const f32x4 e8 = wl_value_f16x4(item.weights);
-    const f32 weight = (wl_round_f16((wl_at_f32x4(e8, (u32)((id.y & 3u))) * 2.0f)) + (f32)wl_dot4_i8(item.kind, 16843009u));
+    const f32 weight = (wl_round_f16((wl_at_f32x4(e8, (u32)((id.y & 3u))) * 2.0f)) + (f32)wl_dot4_i8(item.kind, 16843009u, 0));
     const f32x3 place = wl_multiply_f32x3vs(wl_multiply_f32m3x3_f32x3(item.turn, wl_zyx_f32x3(item.place)), weight);
     y[wl_min_u32((u32)(id.y), wl_lengths.y - 1u)].v = wl_add_f32x3(wl_clamp_f32x3(place, wl_neg_f32x3(const_LIMITS.e[wl_min_u32((u32)(wl_rem_u32(id.x, 2u)), 1u)].v), const_LIMITS.e[wl_min_u32((u32)(wl_rem_u32(id.x, 2u)), 1u)].v), wl_splat_f32x3s((f32)bytes.x));
     return;
