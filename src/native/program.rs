@@ -85,6 +85,7 @@ impl Program {
                 constants,
                 bounds: if trusted { Bounds::Unchecked } else { Bounds::Restrict },
                 zero_workgroup_memory: !trusted,
+                returns_together: trusted,
                 ..Options::default()
             };
             let translated = match target {

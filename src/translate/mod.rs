@@ -94,6 +94,9 @@ pub struct Options {
     pub zero_workgroup_memory: bool,
     /// What subgroup operations become in OpenCL C.
     pub subgroups: Subgroups,
+    /// Whether the threads of a subgroup return from the kernel together, as WGSL's rules of uniformity demand before a
+    /// subgroup operation: CUDA C then adds up a warp without asking which of its lanes are left.
+    pub returns_together: bool,
 }
 
 impl Default for Options {
@@ -104,6 +107,7 @@ impl Default for Options {
             bounds: Bounds::default(),
             zero_workgroup_memory: true,
             subgroups: Subgroups::default(),
+            returns_together: false,
         }
     }
 }

@@ -141,7 +141,6 @@ impl Writer<'_> {
         start: &str,
         both: &str,
     ) -> Result<String> {
-        self.warp_masks()?;
         let threads = self.threads();
         let lanes = if threads.is_power_of_two() { threads.min(WARP) } else { WARP };
         let all = format!("{:#x}u", u32::MAX >> (WARP - lanes));
@@ -194,6 +193,22 @@ impl Writer<'_> {
             Kind::Reduce => String::new(),
             _ => format!("    const u32 lane = wl_index() % {WARP}u;\n"),
         };
+        // Every warp is full, or as full as the only one can be.
+        if self.options.returns_together && threads.is_multiple_of(lanes) {
+            if kind != Kind::Reduce {
+                self.index_function()?;
+            }
+            return Ok(format!(
+                "WL_FN {ty} {name}({ty} a) {{
+{lane}    {ty} r = a;
+    {{
+        {quick}
+    }}
+    return r;
+}}"
+            ));
+        }
+        self.warp_masks()?;
         Ok(format!(
             "WL_FN {ty} {name}({ty} a) {{
     const u32 active = wl_active();

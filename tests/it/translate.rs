@@ -225,7 +225,12 @@ fn on_all_threads(texts: &[(String, Translated)], check: impl Fn(usize, &str, &T
 fn nvrtc_takes_every_kernel_that_ships() {
     let Some(nvrtc) = compiler() else { return };
     // As a provider runs them: what ships stays inside of its buffers.
-    let options = Options { bounds: Bounds::Unchecked, ..Options::default() };
+    let options = Options {
+        bounds: Bounds::Unchecked,
+        zero_workgroup_memory: false,
+        returns_together: true,
+        ..Options::default()
+    };
     let texts: Vec<(String, Translated)> = shipped()
         .into_iter()
         .chain(cooperative())
