@@ -15,15 +15,21 @@ const CUDA_PRELUDE: &str = "\
 #define WL_FN static __device__ __forceinline__
 #define WL_ALIGN(bytes) __align__(bytes)
 #if __CUDA_ARCH__ >= 900
-#define wl_begin() asm volatile(\"griddepcontrol.launch_dependents; griddepcontrol.wait;\" ::: \"memory\")
+#define wl_begin() asm volatile(\"griddepcontrol.launch_dependents;\")
+#define wl_wait() asm volatile(\"griddepcontrol.wait;\" ::: \"memory\")
 #else
 #define wl_begin()
+#define wl_wait()
 #endif
 ";
 
-/// How each of our kernels begins: the next one may be put on the device while this one runs, and waits there until all
-/// of this one's work is seen (PTX ISA, "griddepcontrol"). Where nothing was launched so, neither does anything.
+/// How each of our kernels begins: the next one may be put on the device while this one runs (PTX ISA,
+/// "griddepcontrol"). Where nothing was launched so, neither this nor the wait does anything.
 pub(crate) const BEGIN: &str = "wl_begin();";
+
+/// Each thread waits until all work of the kernel before is done and seen. A kernel that is done has waited, so
+/// the work of all before it is seen as well.
+pub(super) const WAIT: &str = "wl_wait();";
 
 const OPENCL_PRELUDE: &str = "\
 #define WL_FN static inline

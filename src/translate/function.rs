@@ -21,6 +21,9 @@ pub(super) struct Loop<'a> {
     pub(super) again: Option<String>,
 }
 
+/// The depth of a function's own statements.
+const OUTERMOST: usize = 1;
+
 /// A function in the making.
 pub(super) struct Body<'w, 'a> {
     pub(super) w: &'w mut Writer<'a>,
@@ -37,6 +40,8 @@ pub(super) struct Body<'w, 'a> {
     baked: HashSet<Handle<Expression>>,
     moved: HashSet<Handle<Expression>>,
     pub(super) text: String,
+    /// Whether the wait for the kernel before stands in the text.
+    pub(super) waited: bool,
     depth: usize,
 }
 
@@ -68,7 +73,8 @@ impl<'w, 'a> Body<'w, 'a> {
             baked,
             moved,
             text: String::new(),
-            depth: 1,
+            waited: false,
+            depth: OUTERMOST,
         }
     }
 
@@ -92,6 +98,11 @@ impl<'w, 'a> Body<'w, 'a> {
     pub(super) fn close(&mut self, line: &str) {
         self.depth -= 1;
         self.line(line);
+    }
+
+    /// Whether a line stands in the function itself, not in a block of it.
+    pub(super) fn is_outermost(&self) -> bool {
+        self.depth == OUTERMOST
     }
 
     pub(super) fn inner(&self, h: Handle<Expression>) -> &'a TypeInner {
@@ -244,8 +255,8 @@ impl Writer<'_> {
     pub(super) fn global_parameter(&mut self, h: Handle<GlobalVariable>) -> Result<String> {
         let variable = &self.module.global_variables[h];
         let name = self.globals[&h].clone();
-        // What is said never to change CUDA's compiler may read before `wl_begin()` has waited for who makes it; parameters
-        // are there long before.
+        // What is said never to change CUDA's compiler may read before it has waited for who makes it; parameters are
+        // there long before.
         let restricted = match variable.space {
             AddressSpace::Uniform => true,
             AddressSpace::Storage { .. } => self.dialect == Dialect::OpenCl,

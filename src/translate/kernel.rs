@@ -225,6 +225,7 @@ impl Writer<'_> {
             body.builtin_argument(index)?;
         }
         body.body()?;
+        body.wait_at_end();
         let text = body.text;
         let parameters = parameters.join(", ");
         let [x, y, z] = point.workgroup_size;

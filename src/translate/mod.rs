@@ -27,6 +27,7 @@ mod place;
 mod statement;
 mod subgroup;
 mod types;
+mod wait;
 mod writer;
 
 use std::collections::BTreeMap;

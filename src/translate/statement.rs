@@ -15,9 +15,11 @@ impl<'a> Body<'_, 'a> {
     }
 
     fn statement(&mut self, statement: &'a Statement) -> Result<()> {
+        self.wait_before(statement);
         match *statement {
             Statement::Emit(ref range) => {
                 for h in range.clone() {
+                    self.wait_before_load(h);
                     if self.is_baked(h) && pointee(self.inner(h)).is_none() {
                         let value = self.fresh(h)?;
                         self.bake(h, &value)?;

@@ -1,9 +1,11 @@
 #define WL_FN static __device__ __forceinline__
 #define WL_ALIGN(bytes) __align__(bytes)
 #if __CUDA_ARCH__ >= 900
-#define wl_begin() asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory")
+#define wl_begin() asm volatile("griddepcontrol.launch_dependents;")
+#define wl_wait() asm volatile("griddepcontrol.wait;" ::: "memory")
 #else
 #define wl_begin()
+#define wl_wait()
 #endif
 typedef float f32;
 typedef int i32;
@@ -87,6 +89,7 @@ WL_FN f32x3 wl_add_f32x3(f32x3 a, f32x3 b) {
 extern "C" __global__ void __launch_bounds__(32) kernel_main(const List* list, f32x3s* y, const wl_Lengths wl_lengths) {
     wl_begin();
     const u32x3 id = u32x3{blockIdx.x * 8u + threadIdx.x, blockIdx.y * 4u + threadIdx.y, blockIdx.z * 1u + threadIdx.z};
+    wl_wait();
     const Item item = ((const Item*)((const char*)list + 16))[wl_min_u32((u32)(id.x), wl_lengths.list - 1u)];
     const i32x4 bytes = wl_unpack4xI8(item.kind);
     const f32x4 e8 = wl_value_f16x4(item.weights);

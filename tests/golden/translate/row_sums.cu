@@ -1,9 +1,11 @@
 #define WL_FN static __device__ __forceinline__
 #define WL_ALIGN(bytes) __align__(bytes)
 #if __CUDA_ARCH__ >= 900
-#define wl_begin() asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory")
+#define wl_begin() asm volatile("griddepcontrol.launch_dependents;")
+#define wl_wait() asm volatile("griddepcontrol.wait;" ::: "memory")
 #else
 #define wl_begin()
+#define wl_wait()
 #endif
 typedef float f32;
 typedef int i32;
@@ -71,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel_main(const f32x4* x, f32
     const u32 lane = wl_index();
     u32 s = 32u;
     f32 sum = 0.0f;
+    wl_wait();
     const f32x4 e10 = x[wl_min_u32((u32)(((row.x * 64u) + lane)), wl_lengths.x - 1u)];
     parts.e[wl_min_u32((u32)(lane), 63u)] = e10;
     __syncthreads();

@@ -1,9 +1,11 @@
 #define WL_FN static __device__ __forceinline__
 #define WL_ALIGN(bytes) __align__(bytes)
 #if __CUDA_ARCH__ >= 900
-#define wl_begin() asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory")
+#define wl_begin() asm volatile("griddepcontrol.launch_dependents;")
+#define wl_wait() asm volatile("griddepcontrol.wait;" ::: "memory")
 #else
 #define wl_begin()
+#define wl_wait()
 #endif
 typedef float f32;
 typedef int i32;
@@ -21,6 +23,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel_main(const Params* __res
     const u32x3 id = u32x3{blockIdx.x * 64u + threadIdx.x, blockIdx.y * 1u + threadIdx.y, blockIdx.z * 1u + threadIdx.z};
     u32 i = 0u;
     i = id.x;
+    wl_wait();
     for (;;) {
         const u32 e3 = i;
         const u32 e6 = params->n;

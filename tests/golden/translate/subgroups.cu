@@ -1,9 +1,11 @@
 #define WL_FN static __device__ __forceinline__
 #define WL_ALIGN(bytes) __align__(bytes)
 #if __CUDA_ARCH__ >= 900
-#define wl_begin() asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory")
+#define wl_begin() asm volatile("griddepcontrol.launch_dependents;")
+#define wl_wait() asm volatile("griddepcontrol.wait;" ::: "memory")
 #else
 #define wl_begin()
+#define wl_wait()
 #endif
 typedef float f32;
 typedef int i32;
@@ -76,6 +78,7 @@ extern "C" __global__ void __launch_bounds__(48) kernel_main(f32x2* y, const wl_
     const u32 lane = wl_index() % 32u;
     const u32 size = 32u;
     f32x2 sum = f32x2{};
+    wl_wait();
     const f32x2 e5 = y[wl_min_u32((u32)(i), wl_lengths.y - 1u)];
     const f32x2 lanes = e5;
     const f32x2 e6 = f32x2{wl_reduce_add_f32(lanes.x), wl_reduce_add_f32(lanes.y)};

@@ -1,0 +1,130 @@
+//! Where a kernel of CUDA waits for what was launched before it: at the first statement that may meet its work.
+
+use naga::{AddressSpace, Block, Expression, GlobalVariable, Handle, Statement};
+
+use super::dialect::{Dialect, WAIT};
+use super::function::Body;
+use super::kernel::blocks;
+
+impl Body<'_, '_> {
+    fn has_to_wait(&self) -> bool {
+        self.entry && self.w.dialect == Dialect::Cuda && !self.waited
+    }
+
+    /// Waits before a statement of the kernel itself, where it needs that. What is inside of another and leaves the kernel
+    /// waits for itself: one that ended before what came before it would let what comes after it begin too early.
+    pub(super) fn wait_before(&mut self, statement: &Statement) {
+        if !self.has_to_wait() {
+            return;
+        }
+        match statement {
+            Statement::Return { .. } if self.is_outermost() => self.wait(),
+            Statement::Return { .. } => self.line(WAIT),
+            // Waits between its expressions.
+            Statement::Emit(_) => {}
+            _ if self.is_outermost() && self.meets(statement) => self.wait(),
+            _ => {}
+        }
+    }
+
+    /// Waits before an expression, where it reads what others may write.
+    pub(super) fn wait_before_load(&mut self, h: Handle<Expression>) {
+        if self.has_to_wait() && self.is_load(h) {
+            self.wait();
+        }
+    }
+
+    /// Waits where the kernel ends, where it has met nothing.
+    pub(super) fn wait_at_end(&mut self) {
+        if self.has_to_wait() {
+            self.wait();
+        }
+    }
+
+    fn wait(&mut self) {
+        self.line(WAIT);
+        self.waited = true;
+    }
+
+    /// Kernels before may write it, or still read what this one writes. Parameters are there before them all.
+    fn is_shared(&self, h: Handle<GlobalVariable>) -> bool {
+        matches!(self.w.module.global_variables[h].space, AddressSpace::Storage { .. })
+    }
+
+    fn points_to_shared(&self, pointer: Handle<Expression>) -> bool {
+        self.function.originating_global(pointer).is_some_and(|h| self.is_shared(h))
+    }
+
+    fn is_load(&self, h: Handle<Expression>) -> bool {
+        match self.function.expressions[h] {
+            Expression::Load { pointer } => self.points_to_shared(pointer),
+            Expression::CooperativeLoad { ref data, .. } => self.points_to_shared(data.pointer),
+            _ => false,
+        }
+    }
+
+    /// Whether a statement, or one inside of it, meets what kernels before may write or still read.
+    fn meets(&self, statement: &Statement) -> bool {
+        let own = match *statement {
+            Statement::Emit(ref range) => range.clone().any(|h| self.is_load(h)),
+            Statement::Store { pointer, .. }
+            | Statement::Atomic { pointer, .. }
+            | Statement::WorkGroupUniformLoad { pointer, .. } => self.points_to_shared(pointer),
+            Statement::CooperativeStore { ref data, .. } => self.points_to_shared(data.pointer),
+            Statement::Call { function, .. } => {
+                self.w.used(&self.w.info[function]).into_iter().any(|h| self.is_shared(h))
+            }
+            _ => false,
+        };
+        let any = |block: &Block| block.iter().any(|statement| self.meets(statement));
+        own || blocks(statement).into_iter().any(any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::translate::{Bounds, Options, cuda, parse};
+
+    /// Which of the marks the lines of the kernel itself hold, in order.
+    fn order<'a>(body: &str, marks: &[&'a str]) -> Vec<&'a str> {
+        let wgsl = format!(
+            "@group(0) @binding(0) var<uniform> n: vec4<u32>;
+             @group(0) @binding(1) var<storage, read> x: array<f32>;
+             @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+             fn at(i: u32) -> f32 {{ return x[i]; }}
+             @compute @workgroup_size(32)
+             fn main(@builtin(local_invocation_index) lid: u32) {{ {body} }}"
+        );
+        let (module, info) = parse(&wgsl).unwrap();
+        let options = Options { bounds: Bounds::Unchecked, ..Options::default() };
+        let text = cuda(&module, &info, &options).unwrap().text;
+        let (_, kernel) = text.split_once("kernel_main(").unwrap();
+        let mark = |line: &str| marks.iter().copied().find(|mark| line.contains(mark));
+        kernel.lines().filter_map(mark).collect()
+    }
+
+    const MARKS: [&str; 6] = ["wl_wait();", "n->", "call_at(", "= x[", "y[", "for (;;)"];
+
+    #[test]
+    fn parameters_are_read_before() {
+        let found = order("let k = n.x; let b = x[lid + k]; y[lid] = b;", &MARKS);
+        assert_eq!(found, ["n->", "wl_wait();", "= x[", "y["]);
+        let found = order("let k = n.x; let b = at(lid + k); y[lid] = b;", &MARKS);
+        assert_eq!(found, ["n->", "wl_wait();", "call_at(", "y["]);
+        // Nothing is left to wait for, and it has to wait all the same.
+        assert_eq!(order("var a = n.x; a = a * 2u;", &MARKS), ["n->", "wl_wait();"]);
+    }
+
+    #[test]
+    fn a_loop_waits_before_its_first_turn() {
+        let found = order("for (var i = lid; i < n.x; i += 32u) { y[i] = at(i); }", &MARKS);
+        assert_eq!(found, ["wl_wait();", "for (;;)", "n->", "call_at(", "y["]);
+    }
+
+    #[test]
+    fn who_leaves_waits() {
+        let marks = ["wl_wait();", "return;", "y["];
+        let found = order("if (lid >= n.x) { return; } y[lid] = 1.0;", &marks);
+        assert_eq!(found, ["wl_wait();", "return;", "wl_wait();", "y[", "return;"]);
+    }
+}
