@@ -41,11 +41,14 @@ impl CodesLinear {
     }
 
     /// Threads of a workgroup, and rows of w that it makes.
-    fn knobs_of(query: &Query) -> [Knob; 2] {
+    fn knobs_of(&self, query: &Query) -> [Knob; 2] {
         let n = sizes(query).map_or(1.0, |(_, n, _)| n);
         // In deterministic mode n may not matter: products of one x may be made as one.
         let small = n <= 4096.0 || query.deterministic;
-        let (threads, rows) = if small { (128, 2) } else { (64, 4) };
+        // Measured on an H200: many rows want workgroups of one subgroup, which are done and replaced one by one.
+        let of_32 = [query.profile.subgroup_min, query.profile.subgroup_max] == [32, 32];
+        let one = if self.subgroup && of_32 { 32 } else { 64 };
+        let (threads, rows) = if small { (128, 2) } else { (one, 4) };
         let most = query.profile.max_threads_per_workgroup.min(256);
         let threads =
             Knob::new("threads", "threads of a workgroup", powers(32, most), threads.min(most));
@@ -92,9 +95,12 @@ impl CodesLinear {
             .constant("RUN", run)
             .constant("CHUNK", chunk);
         let spec = if aligned { spec.define("vec4") } else { spec };
-        let spec = if self.subgroup { spec.define("subgroup") } else { spec };
+        let together = self.subgroup && out.profile.subgroup_min >= catalogue::ROUND_THREADS;
+        let spec = if together { spec.define("subgroup") } else { spec };
         let grid = match normed {
             true => m.clone(),
+            false if together => (m.clone() * blocks * Dim::from(catalogue::ROUND_THREADS))
+                .ceil_div(&Dim::from(threads)),
             false => (m.clone() * blocks).ceil_div(&Dim::from(threads)),
         };
         let call = Call::new(spec)
@@ -163,13 +169,13 @@ impl Engine for CodesLinear {
     }
 
     fn order(&self, query: &Query) -> Result<Order, String> {
-        let [threads, _] = CodesLinear::knobs_of(query).map(|knob| knob.value(query.knobs));
+        let [threads, _] = self.knobs_of(query).map(|knob| knob.value(query.knobs));
         let order = Order::of_workgroup(query, "matvec of codes", threads, self.subgroup);
         order.map(|order| order.after(2))
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {
-        CodesLinear::knobs_of(query).into()
+        self.knobs_of(query).into()
     }
 
     fn cost(&self, query: &Query) -> Cost {
@@ -197,7 +203,7 @@ impl Engine for CodesLinear {
         let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
         let around = query.around.filter(|around| !around.is_empty());
         let (codes, words) = self.rounded(&x, [&m, &k, &x_stride], around, out)?;
-        let [threads, rows] = CodesLinear::knobs_of(query).map(|knob| knob.value(query.knobs));
+        let [threads, rows] = self.knobs_of(query).map(|knob| knob.value(query.knobs));
         let at_once = rows_at_once(query);
         let name = catalogue::family_name("matvec_codes_*", self.format);
         let spec = AssetSpec::new(name)

@@ -6,13 +6,14 @@
 //! larger than the work: every kernel compares its indices with the parameters. Work that needs
 //! more groups than one grid dimension holds is folded: group = `wid.y * num_workgroups.x + wid.x`.
 //!
-//! Defines: `subgroup` needs the device feature, and makes no other demand. `vec4` promises that `k`
+//! Defines: `subgroup` needs the device feature, and makes no other demand but `round_codes`, which wants subgroups of at least 8. `vec4` promises that `k`
 //! (`head_dim` of attention) and every offset and stride of the f32 operands that are read, other
 //! than small vectors, is a multiple of 4 and that their bound ranges are multiples of 16 bytes.
 //!
 //! Rules for constants: `WG` is a power of two from 4 to 256; [`SUM_WORDS`], [`TILE_SUM`] and
 //! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
+pub use super::entry::subgroup_needed;
 pub use super::interface::interface;
 use super::params::*;
 pub use super::params::{
@@ -26,6 +27,8 @@ pub const MAX_MATVEC_ROWS: u32 = 8;
 /// Upper bound of `WG * ROWS * M` of a `matvec_*` without subgroups: words of workgroup memory. An
 /// attached norm needs `WG * M` more.
 pub const SUM_WORDS: u32 = 4096;
+/// Neighbours of a subgroup that round a block of columns together in `round_codes`.
+pub const ROUND_THREADS: u32 = 8;
 /// Upper bound of `BM + BN` of a `matmul_*`; each is a multiple of 16.
 pub const TILE_SUM: u32 = 204;
 /// Largest `HEAD_DIM` of the attention kernels.
@@ -85,7 +88,7 @@ pub static CATALOGUE: &[Entry] = &[
         name: "round_codes",
         doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): k / 4 words of four codes \
               each, ordered as units of a format (GROUPS, RUN, CHUNK), then ceil(k / 128) * 4 floats, what a code of each \
-              32 stands for. A thread a block, with a norm a workgroup a row, folded over grid x and y.",
+              32 stands for. A thread a block, with subgroups 8 neighbours of one; with a norm a workgroup a row; folded over grid x and y.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite)],
         constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1)],

@@ -1,7 +1,17 @@
 //! What a row of the catalogue says of its kernel.
 
-use super::catalogue::{Entry, family_formats};
+use super::catalogue::{Entry, ROUND_THREADS, family_formats};
+use super::spec::AssetSpec;
 use crate::base::{DType, Format};
+
+/// The smallest subgroup that a kernel works with; 0 for any.
+pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
+    match asset.name.as_str() {
+        // Eight neighbours round a block.
+        "round_codes" if asset.defines.iter().any(|define| define == "subgroup") => ROUND_THREADS,
+        _ => 0,
+    }
+}
 
 impl Entry {
     /// Place of a parameter in the block.
@@ -51,5 +61,23 @@ impl Entry {
     /// Words of the parameter block: uniform blocks are padded to 16 bytes.
     pub fn param_words(&self) -> u32 {
         (self.params.len() as u32).next_multiple_of(4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kernel::{AssetSpec, KernelSpec};
+    use crate::provider::{DeviceProfile, Support, support};
+
+    #[test]
+    fn subgroups_that_are_too_small_are_refused() {
+        let mut profile = DeviceProfile::known("nvidia-h200").unwrap();
+        let plain = AssetSpec::new("round_codes");
+        let together = KernelSpec::Asset(plain.clone().define("subgroup"));
+        assert!(matches!(support(&profile, &together), Support::Yes));
+        profile.subgroup_min = 4;
+        let Support::No(reason) = support(&profile, &together) else { panic!("taken") };
+        assert!(reason.ends_with("needs subgroups of 8, the smallest has 4"), "{reason}");
+        assert!(matches!(support(&profile, &KernelSpec::Asset(plain)), Support::Yes));
     }
 }

@@ -1,7 +1,7 @@
 //! Plans as files: a line that says what it is, then JSON, trusted in nothing.
 //!
 //! ```text
-//! warploom-plan 1 <blake3 of the rest, in hex> <bytes of the rest>
+//! warploom-plan 2 <blake3 of the rest, in hex> <bytes of the rest>
 //! {"name":..}
 //! ```
 //!
@@ -17,7 +17,7 @@ use crate::base::Sealed;
 use crate::error::Result;
 
 const PLAN: Sealed =
-    Sealed { magic: "warploom-plan", version: 1, what: "plan file", max_bytes: 256 << 20 };
+    Sealed { magic: "warploom-plan", version: 2, what: "plan file", max_bytes: 256 << 20 };
 const PARTITIONED: Sealed = Sealed { magic: "warploom-partitioned-plan", ..PLAN };
 
 impl Plan {

@@ -278,6 +278,12 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
         if asset.defines.iter().any(|d| d == "subgroup") && !profile.has_subgroups {
             return Support::No(format!("{spec} needs subgroups"));
         }
+        let (need, have) = (catalogue::subgroup_needed(asset), profile.subgroup_min);
+        if have < need {
+            return Support::No(format!(
+                "{spec} needs subgroups of {need}, the smallest has {have}"
+            ));
+        }
         if asset.defines.iter().any(|d| d == "f16") && !profile.has_f16 {
             return Support::No(format!("{spec} needs 16-bit floats"));
         }

@@ -186,9 +186,10 @@ fn driver(id: cl_device_id) -> Cl<String> {
     Ok(parts.join(", "))
 }
 
-/// Least and most threads of a sub-group, where the device has them and tells their sizes.
+/// Least and most threads of a sub-group, where the device has them, with shuffles as WGSL has, and tells their sizes.
 fn subgroups(id: cl_device_id, extensions: &str) -> Option<(u32, u32)> {
-    if !has_extension(extensions, "cl_khr_subgroups") {
+    let needed = ["cl_khr_subgroups", "cl_khr_subgroup_shuffle"];
+    if !needed.into_iter().all(|name| has_extension(extensions, name)) {
         return None;
     }
     let one = |what| value(id, what).ok().filter(|size| *size > 0).map(|size| (size, size));
