@@ -3,8 +3,9 @@
 use warploom::base::platform::block_on;
 use warploom::base::{Dim, Symbol, SymbolValues};
 use warploom::kernel::Access::{Read, ReadWrite};
+use warploom::kernel::{AssetSpec, KernelSpec};
 use warploom::provider::{
-    Args, BufferRange, Command, Counters, DeviceKind, OpenOptions, Recording, Resource,
+    Args, BufferRange, Command, Counters, DeviceKind, OpenOptions, ParamBlock, Recording, Resource,
     UploadSource, Usage, Word,
 };
 use warploom::webgpu;
@@ -344,5 +345,51 @@ fn work_that_comes_again_follows_its_arguments() {
         }
         let launched = device.counters().dispatches - before;
         assert_eq!(launched, rounds.iter().map(|(n, _)| if *n == 0 { 1 } else { 13 }).sum::<u64>());
+    });
+}
+
+/// Kernels may ask for weights before what was launched before them is done, but not for these.
+#[test]
+fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
+    const ROWS: u32 = 256;
+    const COLUMNS: u32 = 64;
+    const TURNS: u32 = 12;
+    on_each(OpenOptions::default(), |device| {
+        // The weights in a slot that is bound when the work is prepared, or at each submit.
+        for open in [false, true] {
+            let mut work = Recording { label: "weights in turn".into(), ..Default::default() };
+            let w = work.slot("w", u64::from(4 * ROWS * COLUMNS));
+            let x = work.slot("x", u64::from(4 * COLUMNS));
+            let y = work.slot("y", u64::from(4 * ROWS * TURNS));
+            for turn in 0..TURNS {
+                let block = params(Word::Bits(ROWS * COLUMNS), 1.0, 1.0);
+                let every = Dim::from(ROWS * COLUMNS / 64);
+                dispatch(&mut work, affine_in_place(), block, &[(w, ReadWrite)], every);
+                let words = [1, ROWS, COLUMNS, 0, COLUMNS, turn * ROWS, ROWS, 0];
+                let block = ParamBlock(words.map(Word::Bits).to_vec());
+                let product = KernelSpec::Asset(AssetSpec::new("matvec_f32"));
+                let slots = [(w, Read), (x, Read), (y, ReadWrite)];
+                dispatch(&mut work, product, block, &slots, Dim::from(ROWS / 4));
+            }
+            download(&mut work, part(y, 0, i64::from(4 * ROWS * TURNS)));
+            compile(&*device, &work);
+            let weights = floats(&*device, &[0.0; (ROWS * COLUMNS) as usize]);
+            let ones = floats(&*device, &[1.0; COLUMNS as usize]);
+            let out = floats(&*device, &[0.0; (ROWS * TURNS) as usize]);
+            let slots = [(!open).then_some(weights), Some(ones), Some(out)];
+            let prepared = device.prepare(&work, &slots).unwrap();
+            // From the second submit on a provider may replay what it made of the first.
+            for round in 0..6 {
+                let buffers = if open { vec![(w, weights)] } else { Vec::new() };
+                let args = Args { buffers, ..Args::default() };
+                let ticket = device.submit(&[(prepared, args)]).unwrap();
+                let done = block_on(device.wait(ticket)).unwrap();
+                let found = to_floats(&done.downloads[0]);
+                for (i, value) in found.into_iter().enumerate() {
+                    let weight = round * TURNS + i as u32 / ROWS + 1;
+                    assert_eq!(value, (weight * COLUMNS) as f32, "number {i} of round {round}");
+                }
+            }
+        }
     });
 }
