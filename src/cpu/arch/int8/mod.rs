@@ -241,6 +241,7 @@ unsafe fn one_row<C: Codes, P: Coded, const R: usize>(t: &IntProduct) -> usize {
                 let (d, sum) = (*t.factors.add(at), *t.factors.add(3 * runs + at));
                 for r in 0..R {
                     let p = t.w.add((row + r) * t.row_bytes + place::<P>(at));
+                    prefetch(p.wrapping_add(R * t.row_bytes), P::BYTES);
                     let codes = P::run::<C>(p, at % (P::LEN / BLOCK));
                     let [scale, bias] = P::one::<C>(p);
                     acc[r] = match P::KIND {
