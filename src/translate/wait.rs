@@ -67,9 +67,9 @@ impl Body<'_, '_> {
     fn meets(&self, statement: &Statement) -> bool {
         let own = match *statement {
             Statement::Emit(ref range) => range.clone().any(|h| self.is_load(h)),
-            Statement::Store { pointer, .. }
-            | Statement::Atomic { pointer, .. }
-            | Statement::WorkGroupUniformLoad { pointer, .. } => self.points_to_shared(pointer),
+            Statement::Store { pointer, .. } | Statement::Atomic { pointer, .. } => {
+                self.points_to_shared(pointer)
+            }
             Statement::CooperativeStore { ref data, .. } => self.points_to_shared(data.pointer),
             Statement::Call { function, .. } => {
                 self.w.used(&self.w.info[function]).into_iter().any(|h| self.is_shared(h))
