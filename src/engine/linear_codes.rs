@@ -45,7 +45,7 @@ impl CodesLinear {
         let n = sizes(query).map_or(1.0, |(_, n, _)| n);
         // In deterministic mode n may not matter: products of one x may be made as one.
         let small = n <= 4096.0 || query.deterministic;
-        // Measured on an H200: many rows want workgroups of one subgroup, which are done and replaced one by one.
+        // Measured on an H200: products of many rows want workgroups of one subgroup.
         let of_32 = [query.profile.subgroup_min, query.profile.subgroup_max] == [32, 32];
         let one = if self.subgroup && of_32 { 32 } else { 64 };
         let (threads, rows) = if small { (128, 2) } else { (one, 4) };

@@ -348,7 +348,7 @@ fn work_that_comes_again_follows_its_arguments() {
     });
 }
 
-/// Kernels may ask for weights before what was launched before them is done, but not for these.
+/// Kernels that are put on a device while the one before them runs must not read what it still writes.
 #[test]
 fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
     const ROWS: u32 = 256;
