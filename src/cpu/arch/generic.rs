@@ -36,6 +36,44 @@ pub(super) unsafe fn product<S: Simd, W: Rows<S>, const R: usize, const M: usize
     row
 }
 
+/// As [`product`] for one row of `x` and weights from memory: from the first byte to the last, since
+/// hardware sees what comes next only in that order.
+///
+/// # Safety
+/// As `product`.
+#[inline(always)]
+pub(super) unsafe fn in_order<S: Simd, E: Plain>(task: &Product) {
+    // Sums, so that none waits for itself.
+    const SUMS: usize = 4;
+    let t = *task;
+    let whole = t.k - t.k % (SUMS * S::LANES);
+    let body = t.k - t.k % S::LANES;
+    for row in 0..t.rows {
+        // SAFETY: row < rows, and elements stay below k by the bounds of the loops.
+        unsafe {
+            let w = t.w.add(row * t.row_bytes);
+            let at = |c: usize, acc: S::F| {
+                S::fma(E::load::<S>(w.add(c * E::BYTES)), S::load(t.x.add(c)), acc)
+            };
+            let mut acc = [S::splat(0.0); SUMS];
+            for c in (0..whole).step_by(SUMS * S::LANES) {
+                for i in 0..SUMS {
+                    acc[i] = at(c + i * S::LANES, acc[i]);
+                }
+            }
+            for c in (whole..body).step_by(S::LANES) {
+                acc[0] = at(c, acc[0]);
+            }
+            let [a, b, c, d] = acc;
+            let mut sum = S::sum(S::add(S::add(a, b), S::add(c, d)));
+            for c in body..t.k {
+                sum += E::one::<S>(w.add(c * E::BYTES)) * *t.x.add(c);
+            }
+            *t.y.add(row) = sum;
+        }
+    }
+}
+
 /// Weights that are decoded at once: whole blocks of any format, little enough for the nearest
 /// cache together with their part of x.
 const STAGE: usize = 256;

@@ -75,7 +75,7 @@ pub(super) struct Product {
     pub(super) x_stride: usize,
     pub(super) y: *mut f32,
     pub(super) y_stride: usize,
-    /// Whether weights come from memory, and are asked for before they are read.
+    /// Whether weights come from memory, and are asked for before they are read, or read in order.
     pub(super) far: bool,
 }
 
@@ -234,6 +234,19 @@ macro_rules! instantiate {
                 generic::product::<$simd, W, 1, M>(task, done);
             }
         }
+        $(#[$feature])*
+        unsafe fn one_plain<W>(task: &Product)
+        where
+            W: formats::Plain + formats::Rows<$simd>,
+        {
+            // SAFETY: see above.
+            unsafe {
+                match task.far {
+                    true => generic::in_order::<$simd, W>(task),
+                    false => plain::<W, $p1, 1>(task),
+                }
+            }
+        }
         super::instantiate!(@$one $simd, $blocks, [$(#[$feature])*], $r1);
         $(#[$feature])*
         unsafe fn memory<P: formats::Block, const R: usize, const M: usize>(task: &Product)
@@ -316,9 +329,9 @@ macro_rules! instantiate {
         pub(in crate::cpu) static ARCH: Arch = Arch {
             name: $name,
             products: [
-                super::instantiate!(@plain formats::F32, $p1, $r2, $r4, $r8),
-                super::instantiate!(@plain formats::F16, $p1, $r2, $r4, $r8),
-                super::instantiate!(@plain formats::Bf16, $p1, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::F32, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::F16, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::Bf16, $r2, $r4, $r8),
                 super::instantiate!(@blocks formats::Q4_0, $r1, $r2, $r4, $r8),
                 super::instantiate!(@blocks formats::Q4_1, $r1, $r2, $r4, $r8),
                 super::instantiate!(@blocks formats::Q5_0, $r1, $r2, $r4, $r8),
@@ -390,8 +403,8 @@ macro_rules! instantiate {
             fold,
         };
     };
-    (@plain $w:ty, $r1:literal, $r2:literal, $r4:literal, $r8:literal) => {
-        [plain::<$w, $r1, 1>, plain::<$w, $r2, 2>, plain::<$w, $r4, 4>, plain::<$w, $r8, 8>]
+    (@plain $w:ty, $r2:literal, $r4:literal, $r8:literal) => {
+        [one_plain::<$w>, plain::<$w, $r2, 2>, plain::<$w, $r4, 4>, plain::<$w, $r8, 8>]
     };
     (@blocks $p:ty, $r1:literal, $r2:literal, $r4:literal, $r8:literal) => {
         [one::<$p>, memory::<$p, $r2, 2>, memory::<$p, $r4, 4>, memory::<$p, $r8, 8>]

@@ -59,6 +59,35 @@ fn the_first_is_chosen_and_scalar_is_always_there() {
     assert_eq!(names.last(), Some(&"scalar"));
 }
 
+/// Weights from memory are read in order, near ones many rows at once: the same products, by other sums.
+#[test]
+fn rows_in_order_are_the_products_of_rows_together() {
+    // Four vectors at once, one at a time, and single elements, on every set.
+    let (rows, k) = (5, 83);
+    let numbers = |n: usize| (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect::<Vec<_>>();
+    let x = numbers(k);
+    for format in Format::ALL.into_iter().filter(|f| !f.is_quantised()) {
+        let Some(index) = format_index(format) else { continue };
+        let w = quant::encode(format, &numbers(rows * k)).unwrap();
+        for arch in available() {
+            let [near, far] = [false, true].map(|far| {
+                let mut y = vec![f32::NAN; rows];
+                let (row_bytes, x, y_at) = (w.len() / rows, x.as_ptr(), y.as_mut_ptr());
+                let w = w.as_ptr();
+                let task =
+                    Product { w, row_bytes, rows, k, x, x_stride: k, y: y_at, y_stride: 0, far };
+                // SAFETY: everything is as large as the task says.
+                unsafe { arch.products[index][0](&task) };
+                y
+            });
+            for (near, far) in near.iter().zip(&far) {
+                let close = (near - far).abs() <= 1e-6 * k as f32;
+                assert!(close, "{} {format}: {near} and {far}", arch.name);
+            }
+        }
+    }
+}
+
 /// What deterministic mode asks for: a row of x has the bits that it has among others, whether weights are decoded
 /// as they are multiplied or before.
 #[test]

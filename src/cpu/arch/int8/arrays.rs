@@ -62,9 +62,19 @@ impl Codes for Arrays {
         v.to_le_bytes().map(|byte| f32::from(byte.cast_signed()))
     }
     #[inline(always)]
-    unsafe fn pairs(p: *const u8, stride: usize) -> [[f32; 8]; 2] {
+    unsafe fn some(p: *const f32, count: usize) -> [f32; 8] {
+        let mut some = [0.0; 8];
+        // SAFETY: the contract of `Codes`.
+        unsafe { std::ptr::copy_nonoverlapping(p, some.as_mut_ptr(), count) };
+        some
+    }
+    #[inline(always)]
+    unsafe fn pairs(p: *const u8, stride: usize, count: usize) -> [[f32; 8]; 2] {
         [0, 2].map(|second| {
             std::array::from_fn(|i| {
+                if i >= count {
+                    return 0.0;
+                }
                 // SAFETY: the contract of `Codes`.
                 let bits = unsafe { p.add(i * stride + second).cast::<u16>().read_unaligned() };
                 half::f16::from_bits(u16::from_le(bits)).to_f32()
@@ -88,8 +98,8 @@ impl Codes for Arrays {
         std::array::from_fn(|i| if i < 16 { q[i] & 15 } else { q[i - 16] >> 4 })
     }
     #[inline(always)]
-    unsafe fn bits(bits: u32, value: u8) -> [u8; 32] {
-        std::array::from_fn(|i| (bits >> i & 1) as u8 * value)
+    unsafe fn with(a: [u8; 32], bits: u32, value: u8) -> [u8; 32] {
+        std::array::from_fn(|i| a[i] | ((bits >> i & 1) as u8 * value))
     }
     #[inline(always)]
     unsafe fn and(a: [u8; 32], mask: u8) -> [u8; 32] {
@@ -140,4 +150,4 @@ impl Codes for Arrays {
     }
 }
 
-super::table!(ARRAYS, "arrays", Arrays, [], 0, None, None, [1, 1, 1, 1]);
+super::table!(ARRAYS, "arrays", Arrays, [], false, None, None, [1, 1, 1, 1]);

@@ -18,7 +18,7 @@ mod unpack;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use super::{FORMATS, prefetch};
+use super::FORMATS;
 pub(in crate::cpu) use staged::Packing;
 
 use super::formats::Block;
@@ -57,16 +57,19 @@ pub(super) trait Codes {
     unsafe fn bytes(v: u64) -> Self::A;
     /// Eight signed bytes.
     unsafe fn signed(v: u64) -> Self::A;
-    /// Pairs of halves at eight places `stride` bytes apart: first and second ones.
-    unsafe fn pairs(p: *const u8, stride: usize) -> [Self::A; 2];
+    /// `count` floats, at most eight, and zeros.
+    unsafe fn some(p: *const f32, count: usize) -> Self::A;
+    /// Pairs of halves at `count` places `stride` bytes apart, at most eight, and zeros: first and
+    /// second ones.
+    unsafe fn pairs(p: *const u8, stride: usize, count: usize) -> [Self::A; 2];
     /// 32 bytes.
     unsafe fn load(p: *const u8) -> Self::B;
     /// Writes them.
     unsafe fn put(p: *mut u8, v: Self::B);
     /// The lower halves of 16 bytes, then the upper ones.
     unsafe fn nibbles(p: *const u8) -> Self::B;
-    /// `value` where a bit is set, the lowest first, and 0 elsewhere.
-    unsafe fn bits(bits: u32, value: u8) -> Self::B;
+    /// With the bits of `value`, which `a` lacks, where a bit is set, the lowest first.
+    unsafe fn with(a: Self::B, bits: u32, value: u8) -> Self::B;
     unsafe fn and(a: Self::B, mask: u8) -> Self::B;
     unsafe fn or(a: Self::B, b: Self::B) -> Self::B;
     unsafe fn add(a: Self::B, b: Self::B) -> Self::B;
@@ -119,24 +122,21 @@ pub(super) enum Kind {
 pub(super) trait Coded: Block {
     /// What the codes are.
     const KIND: Kind;
+    /// All runs of a block have one scale and one bias, which are in all eight places.
+    const UNIFORM: bool = false;
 
-    /// Scales and biases of eight runs.
+    /// Scales and biases of `count` runs: eight, or fewer where blocks are shorter. The others are
+    /// of no meaning, but numbers.
     ///
     /// # Safety
     /// `p` holds their blocks.
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A>;
+    unsafe fn scales<C: Codes>(p: *const u8, count: usize) -> Scales<C::A>;
 
     /// The codes of run `run` of eight.
     ///
     /// # Safety
     /// `p` holds its block.
     unsafe fn run<C: Codes>(p: *const u8, run: usize) -> C::B;
-
-    /// Scale and bias of the run that starts at `p`, for formats of shorter blocks.
-    ///
-    /// # Safety
-    /// `p` holds a block.
-    unsafe fn one<C: Codes>(p: *const u8) -> [f32; 2];
 }
 
 /// A product of packed rows with rows that were rounded: `y[i * y_stride + r] = w[r] . x[i]`.
@@ -211,58 +211,48 @@ pub(in crate::cpu) fn beside(arch: &super::Arch) -> &'static Int8 {
     available().into_iter().find(fits).unwrap_or(&arrays::ARRAYS)
 }
 
-/// See [`IntProduct`], for one row of x and `R` rows of weights at once, whose codes stay in
-/// registers. What is left of `rows` is the caller's: the number of rows done.
+/// See [`IntProduct`], for one row of x, with codes that stay in registers.
+///
+/// Weights are read from the first byte to the last, since hardware sees what comes next only in
+/// that order: four rows side by side read a third as fast.
 ///
 /// # Safety
 /// The pointers of the task hold what it says, `k` is a multiple of the block's length; `y` is
 /// shared with nobody.
 #[inline(always)]
-unsafe fn one_row<C: Codes, P: Coded, const R: usize>(t: &IntProduct) -> usize {
+unsafe fn one_row<C: Codes, P: Coded>(t: &IntProduct) {
     let runs = t.k / BLOCK;
-    let mut row = 0;
-    // SAFETY: rows stay below `rows`, runs below k / 32, and blocks below k / LEN: shorter blocks
-    // are of one run or four, and what is left of eight is a whole number of these.
+    // SAFETY: rows stay below `rows`, runs below k / 32, and blocks below k / LEN: what is left of
+    // eight runs is a whole number of shorter blocks.
     unsafe {
-        while row + R <= t.rows {
-            let mut acc = [C::zero(); R];
-            let mut low = [C::zero(); R];
+        for row in 0..t.rows {
+            let w = t.w.add(row * t.row_bytes);
+            let mut sums = [C::zero(); SUMS];
             let mut at = 0;
-            while at + RUNS <= runs {
-                for r in 0..R {
-                    let p = t.w.add((row + r) * t.row_bytes + place::<P>(at));
-                    prefetch(p.wrapping_add(R * t.row_bytes), place::<P>(RUNS));
-                    eight::<C, P>(t, p, at, &mut acc[r], &mut low[r]);
-                }
+            // Two short blocks would be two scales.
+            while !(P::UNIFORM && P::LEN < RUNS * BLOCK) && at + RUNS <= runs {
+                some_runs::<C, P, RUNS>(t, w, at, &mut sums);
                 at += RUNS;
             }
-            while P::LEN < RUNS * BLOCK && at < runs {
-                let x = C::load(t.x.add(at * BLOCK).cast());
-                let (d, sum) = (*t.factors.add(at), *t.factors.add(3 * runs + at));
-                for r in 0..R {
-                    let p = t.w.add((row + r) * t.row_bytes + place::<P>(at));
-                    prefetch(p.wrapping_add(R * t.row_bytes), P::BYTES);
-                    let codes = P::run::<C>(p, at % (P::LEN / BLOCK));
-                    let [scale, bias] = P::one::<C>(p);
-                    acc[r] = match P::KIND {
-                        Kind::Signed => C::dot_signed(acc[r], codes, x, scale * d),
-                        _ => C::dot(acc[r], codes, x, scale * d),
-                    };
-                    // One of the eight sums of biases.
-                    let mut first = [0.0; 8];
-                    first[0] = bias * sum;
-                    low[r] = C::fma(C::splat(1.0), C::floats(first.as_ptr()), low[r]);
+            if P::LEN < RUNS * BLOCK {
+                while at + 4 <= runs {
+                    some_runs::<C, P, 4>(t, w, at, &mut sums);
+                    at += 4;
                 }
-                at += 1;
+                while P::LEN == BLOCK && at < runs {
+                    some_runs::<C, P, 1>(t, w, at, &mut sums);
+                    at += 1;
+                }
             }
-            for r in 0..R {
-                *t.y.add(row + r) = C::sum(C::fma(C::splat(1.0), low[r], acc[r]));
-            }
-            row += R;
+            let [low, first, second] = sums;
+            let one = C::splat(1.0);
+            *t.y.add(row) = C::sum(C::fma(one, low, C::fma(one, first, second)));
         }
     }
-    row
 }
+
+/// Sums of a row, so that none waits for itself: of biases, and of products of even and odd runs.
+const SUMS: usize = 3;
 
 /// Where the block of run `at` is in a row: blocks are at least a run.
 #[inline(always)]
@@ -270,39 +260,53 @@ fn place<P: Block>(at: usize) -> usize {
     at * BLOCK / P::LEN * P::BYTES
 }
 
-/// Eight runs of one row of weights, from run `at` on, with a row of x.
+/// `COUNT` runs of the row of weights at `w`, from run `at` on, with a row of x.
 ///
 /// # Safety
-/// As `one_row`; `p` holds the runs.
+/// As `one_row`; the row has the runs, which are eight or whole blocks.
 #[inline(always)]
-unsafe fn eight<C: Codes, P: Coded>(
+unsafe fn some_runs<C: Codes, P: Coded, const COUNT: usize>(
     t: &IntProduct,
-    p: *const u8,
+    w: *const u8,
     at: usize,
-    acc: &mut C::A,
-    low: &mut C::A,
+    sums: &mut [C::A; SUMS],
 ) {
     let (runs, factors) = (t.k / BLOCK, t.factors.wrapping_add(at));
+    let p = w.wrapping_add(place::<P>(at));
     // SAFETY: the caller's contract.
     unsafe {
-        let Scales { scale, bias } = P::scales::<C>(p);
-        // Through memory, which spreads a number over a vector at no cost.
+        let Scales { scale, bias } = P::scales::<C>(p, COUNT);
         let mut scales = [[0.0f32; RUNS]; 2];
-        let d = C::floats(factors);
+        let d = C::some(factors, COUNT);
         C::store(scales[0].as_mut_ptr(), C::mul(scale[0], d));
+        let low = &mut sums[0];
         match P::KIND {
             Kind::Signed => {}
-            Kind::Whole => *low = C::fma(bias[0], C::floats(factors.add(3 * runs)), *low),
+            Kind::Whole => *low = C::fma(bias[0], C::some(factors.add(3 * runs), COUNT), *low),
             Kind::Halves => {
                 C::store(scales[1].as_mut_ptr(), C::mul(scale[1], d));
-                *low = C::fma(bias[0], C::floats(factors.add(runs)), *low);
-                *low = C::fma(bias[1], C::floats(factors.add(2 * runs)), *low);
+                *low = C::fma(bias[0], C::some(factors.add(runs), COUNT), *low);
+                *low = C::fma(bias[1], C::some(factors.add(2 * runs), COUNT), *low);
             }
         }
+        if P::UNIFORM {
+            // Factors of x come from memory as they are, which spreads them at no cost.
+            let mut both = [C::zero(); 2];
+            for run in 0..COUNT {
+                let x = C::load(t.x.add((at + run) * BLOCK).cast());
+                let sum = &mut both[run % 2];
+                *sum = C::dot(*sum, P::run::<C>(p, run), x, *factors.add(run));
+            }
+            for (sum, both) in sums[1..].iter_mut().zip(both) {
+                *sum = C::fma(scale[0], both, *sum);
+            }
+            return;
+        }
         let [first, second] = &scales;
-        for run in 0..RUNS {
+        for run in 0..COUNT {
             let codes = P::run::<C>(p, run);
             let x = C::load(t.x.add((at + run) * BLOCK).cast());
+            let acc = &mut sums[1 + run % 2];
             *acc = match P::KIND {
                 Kind::Whole => C::dot(*acc, codes, x, first[run]),
                 Kind::Halves => C::dot_halves(*acc, codes, x, [first[run], second[run]]),
@@ -363,12 +367,11 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
 }
 
 /// A table of functions for one kind of [`Codes`]; `$feature` are their attributes. One row of x
-/// goes through registers, `$rows` rows of weights at once, or with none as more rows do: through
-/// a stage, as many at once as `$at_once` says for 1, 2, 4 and 8; `$tiles` is the function of many rows,
+/// goes through registers where `$registers` says so, else as more rows do: through a stage, as many at once as `$at_once` says for 1, 2, 4 and 8; `$tiles` is the function of many rows,
 /// `$single` that of one with its bits.
 macro_rules! table {
     (
-        $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $rows:literal, $tiles:expr, $single:expr,
+        $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $registers:literal, $tiles:expr, $single:expr,
         [$m1:literal, $m2:literal, $m4:literal, $m8:literal]
     ) => {
         /// The functions of this instruction set.
@@ -381,12 +384,9 @@ macro_rules! table {
             unsafe fn one<P: super::Coded>(task: &super::IntProduct) {
                 // SAFETY: see above.
                 unsafe {
-                    let done = match $rows {
-                        0 => 0,
-                        _ => super::one_row::<$codes, P, $rows>(task),
-                    };
-                    if done < task.rows {
-                        stages::<$m1>(task, &packing::<P>(), done, 1);
+                    match $registers {
+                        true => super::one_row::<$codes, P>(task),
+                        false => stages::<$m1>(task, &packing::<P>(), 1),
                     }
                 }
             }
@@ -395,7 +395,7 @@ macro_rules! table {
                 task: &super::IntProduct,
             ) {
                 // SAFETY: see above.
-                unsafe { stages::<AT_ONCE>(task, &packing::<P>(), 0, M) }
+                unsafe { stages::<AT_ONCE>(task, &packing::<P>(), M) }
             }
             const fn packing<P: super::Coded>() -> Packing {
                 Packing { unpack: unpack::<P>, kind: P::KIND, len: P::LEN, bytes: P::BYTES }
@@ -409,11 +409,10 @@ macro_rules! table {
             unsafe fn stages<const AT_ONCE: usize>(
                 task: &super::IntProduct,
                 packing: &Packing,
-                first: usize,
                 m: usize,
             ) {
                 // SAFETY: see above.
-                unsafe { staged::product::<$codes, AT_ONCE>(task, packing, first, m) }
+                unsafe { staged::product::<$codes, AT_ONCE>(task, packing, m) }
             }
             $(#[$feature])*
             unsafe fn round(

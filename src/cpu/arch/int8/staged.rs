@@ -38,8 +38,7 @@ pub(in crate::cpu) struct Packing {
     pub(super) bytes: usize,
 }
 
-/// Unpacks the first `runs` runs of blocks that start at `p`. Scales that an eight of runs lacks
-/// become 0.
+/// Unpacks the first `runs` runs of blocks that start at `p`.
 ///
 /// # Safety
 /// `p` holds the runs' blocks; `runs` is at most `STAGE` and a whole number of blocks.
@@ -47,33 +46,23 @@ pub(in crate::cpu) struct Packing {
 pub(super) unsafe fn unpack<C: Codes, P: Coded>(p: *const u8, runs: usize, stage: &mut Stage) {
     // SAFETY: the caller's contract: runs stay below `runs`.
     unsafe {
-        for eight in 0..runs / RUNS {
-            let p = p.add(place::<P>(eight * RUNS));
-            let Scales { scale, bias } = P::scales::<C>(p);
+        for first in (0..runs).step_by(RUNS) {
+            let (p, eight) = (p.add(place::<P>(first)), first / RUNS);
+            // Formats whose block is eight runs have no fewer.
+            let here = if P::LEN < RUNS * BLOCK { RUNS.min(runs - first) } else { RUNS };
+            let Scales { scale, bias } = P::scales::<C>(p, here);
             for half in 0..if P::KIND == Kind::Halves { 2 } else { 1 } {
                 C::store(stage.scale[half][eight].as_mut_ptr(), scale[half]);
                 C::store(stage.bias[half][eight].as_mut_ptr(), bias[half]);
             }
-            for run in 0..RUNS {
-                C::put(stage.codes[eight * RUNS + run].as_mut_ptr(), P::run::<C>(p, run));
+            for run in 0..here {
+                C::put(stage.codes[first + run].as_mut_ptr(), P::run::<C>(p, run));
             }
-        }
-        // Formats whose block is not eight runs have one scale and bias for a run.
-        if P::LEN < RUNS * BLOCK && !runs.is_multiple_of(RUNS) {
-            let (mut scales, mut biases) = ([0.0; RUNS], [0.0; RUNS]);
-            for at in runs - runs % RUNS..runs {
-                let p = p.add(place::<P>(at));
-                [scales[at % RUNS], biases[at % RUNS]] = P::one::<C>(p);
-                let codes = P::run::<C>(p, at % (P::LEN / BLOCK));
-                C::put(stage.codes[at].as_mut_ptr(), codes);
-            }
-            stage.scale[0][runs / RUNS] = scales;
-            stage.bias[0][runs / RUNS] = biases;
         }
     }
 }
 
-/// See [`IntProduct`]: `m` rows of x, `M` of them at once, and rows of weights from `first` on.
+/// See [`IntProduct`]: `m` rows of x, `M` of them at once.
 ///
 /// # Safety
 /// The pointers of the task hold what it says, `k` is a multiple of the block's length; `m` is a
@@ -82,14 +71,13 @@ pub(super) unsafe fn unpack<C: Codes, P: Coded>(p: *const u8, runs: usize, stage
 pub(super) unsafe fn product<C: Codes, const M: usize>(
     t: &IntProduct,
     packing: &Packing,
-    first: usize,
     m: usize,
 ) {
     let runs = t.k / BLOCK;
     let mut stage = Stage::new();
     // SAFETY: rows and runs stay below those of the task.
     unsafe {
-        for row in first..t.rows {
+        for row in 0..t.rows {
             let mut acc = [[C::zero(); M]; MOST];
             for at in (0..runs).step_by(STAGE) {
                 let here = STAGE.min(runs - at);
@@ -138,7 +126,7 @@ unsafe fn rows<C: Codes, const M: usize, const HALVES: bool, const SIGNED: bool>
             let mut scales = [[[0.0f32; RUNS]; 2]; M];
             for r in 0..M {
                 let tables = t.factors.add((i + r) * TABLES * runs + at + eight * RUNS);
-                let table = |number: usize| floats::<C>(tables.add(number * runs), here);
+                let table = |number: usize| C::some(tables.add(number * runs), here);
                 let d = table(0);
                 C::store(scales[r][0].as_mut_ptr(), C::mul(scale[0], d));
                 if HALVES {
@@ -169,22 +157,5 @@ unsafe fn rows<C: Codes, const M: usize, const HALVES: bool, const SIGNED: bool>
         for r in 0..M {
             sums[r] = C::fma(C::splat(1.0), odd[r], acc[r]);
         }
-    }
-}
-
-/// `count` numbers, at most eight, and zeros.
-///
-/// # Safety
-/// `p` holds them.
-#[inline(always)]
-unsafe fn floats<C: Codes>(p: *const f32, count: usize) -> C::A {
-    // SAFETY: the caller's contract.
-    unsafe {
-        if count == RUNS {
-            return C::floats(p);
-        }
-        let mut some = [0.0; RUNS];
-        std::ptr::copy_nonoverlapping(p, some.as_mut_ptr(), count);
-        C::floats(some.as_ptr())
     }
 }

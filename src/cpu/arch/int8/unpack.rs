@@ -35,10 +35,10 @@ macro_rules! short {
         impl Coded for $name {
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
-            unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
-                // SAFETY: eight blocks of more than four bytes each.
+            unsafe fn scales<C: Codes>(p: *const u8, count: usize) -> Scales<C::A> {
+                // SAFETY: so many blocks of more than four bytes each.
                 unsafe {
-                    let [first, second] = C::pairs(p, Self::BYTES);
+                    let [first, second] = C::pairs(p, Self::BYTES, count);
                     match $header {
                         Header::Scale(by) => Scales::new(first, C::mul(first, C::splat(by))),
                         Header::Both => Scales::new(first, second),
@@ -53,17 +53,6 @@ macro_rules! short {
                     $codes
                 }
             }
-            #[inline(always)]
-            unsafe fn one<C: Codes>(p: *const u8) -> [f32; 2] {
-                // SAFETY: a block begins with a half, or with two.
-                unsafe {
-                    let scale = half_at::<C>(p);
-                    match $header {
-                        Header::Scale(by) => [scale, by * scale],
-                        Header::Both => [scale, half_at::<C>(p.add(2))],
-                    }
-                }
-            }
         }
     };
 }
@@ -75,16 +64,9 @@ short!(
     Header::Scale(-16.0),
     p,
     C,
-    C::or(C::nibbles(p.add(6)), C::bits(word_at(p.add(2)), 16))
+    C::with(C::nibbles(p.add(6)), word_at(p.add(2)), 16)
 );
-short!(
-    Q5_1,
-    Whole,
-    Header::Both,
-    p,
-    C,
-    C::or(C::nibbles(p.add(8)), C::bits(word_at(p.add(4)), 16))
-);
+short!(Q5_1, Whole, Header::Both, p, C, C::with(C::nibbles(p.add(8)), word_at(p.add(4)), 16));
 short!(Q8_0, Signed, Header::Scale(0.0), p, C, C::load(p.add(2)));
 short!(
     IQ4NL,
@@ -98,11 +80,13 @@ short!(
 impl Coded for MXFP4 {
     const KIND: Kind = Kind::Signed;
     #[inline(always)]
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
+    unsafe fn scales<C: Codes>(p: *const u8, count: usize) -> Scales<C::A> {
         // SAFETY: a block is an exponent and 16 bytes.
         unsafe {
-            let scales: [f32; RUNS] =
-                std::array::from_fn(|run| quant::mxfp4::scale(*p.add(run * Self::BYTES)));
+            let scales: [f32; RUNS] = std::array::from_fn(|run| match run < count {
+                true => quant::mxfp4::scale(*p.add(run * Self::BYTES)),
+                false => 0.0,
+            });
             Scales::new(C::floats(scales.as_ptr()), C::zero())
         }
     }
@@ -111,26 +95,12 @@ impl Coded for MXFP4 {
         // SAFETY: as above.
         unsafe { C::lookup(&quant::mxfp4::VALUES, C::nibbles(p.add(run * Self::BYTES + 1))) }
     }
-    #[inline(always)]
-    unsafe fn one<C: Codes>(p: *const u8) -> [f32; 2] {
-        // SAFETY: as above.
-        [quant::mxfp4::scale(unsafe { *p }), 0.0]
-    }
-}
-
-/// Formats of blocks of eight runs: nothing is ever left of one.
-macro_rules! whole {
-    () => {
-        unsafe fn one<C: Codes>(_: *const u8) -> [f32; 2] {
-            [0.0; 2]
-        }
-    };
 }
 
 impl Coded for IQ4XS {
     const KIND: Kind = Kind::Signed;
     #[inline(always)]
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
+    unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: a block is a scale, 16 and then 32 bits of scales, and 8 times 16 bytes as in
         // Q4_0.
         unsafe {
@@ -149,7 +119,6 @@ impl Coded for IQ4XS {
         // SAFETY: as above.
         unsafe { C::lookup(&quant::iq4_nl::VALUES, C::nibbles(p.add(8 + 16 * run))) }
     }
-    whole!();
 }
 
 /// Sixteen numbers as first and second ones of eight pairs, a byte each.
@@ -167,7 +136,7 @@ fn apart([a, b]: [u64; 2]) -> [u64; 2] {
 impl Coded for Q2K {
     const KIND: Kind = Kind::Halves;
     #[inline(always)]
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
+    unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: a block is 16 bytes of a scale and a minimum each, 64 bytes of weights and two
         // halves.
         unsafe {
@@ -185,13 +154,12 @@ impl Coded for Q2K {
         // SAFETY: as above. Each half of the block makes four runs.
         unsafe { C::and(C::shr(C::load(p.add(16 + 32 * (run / 4))), 2 * (run as i32 % 4)), 3) }
     }
-    whole!();
 }
 
 impl Coded for Q3K {
     const KIND: Kind = Kind::Halves;
     #[inline(always)]
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
+    unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: a block is 32 bytes of third bits, 64 of low pairs of bits, 12 of scales and a
         // half.
         unsafe {
@@ -215,7 +183,6 @@ impl Coded for Q3K {
             C::or(low, C::and(third, 4))
         }
     }
-    whole!();
 }
 
 /// Scales and minima of Q4_K and Q5_K: `d * sc`, `-dmin * mn`, for 8 runs.
@@ -248,7 +215,7 @@ unsafe fn nibbles_of<C: Codes>(p: *const u8, upper: bool) -> C::B {
 impl Coded for Q4K {
     const KIND: Kind = Kind::Whole;
     #[inline(always)]
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
+    unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: a block is two halves, 12 bytes of scales and minima, and 4 times 32 bytes,
         // whose low halves are one run and whose high halves the next.
         unsafe { six_bits::<C>(p) }
@@ -258,13 +225,12 @@ impl Coded for Q4K {
         // SAFETY: as above.
         unsafe { nibbles_of::<C>(p.add(16 + run / 2 * 32), run % 2 == 1) }
     }
-    whole!();
 }
 
 impl Coded for Q5K {
     const KIND: Kind = Kind::Whole;
     #[inline(always)]
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
+    unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: as Q4_K, with 32 bytes of fifth bits before the others: bit b of byte l is
         // weight l of run b.
         unsafe { six_bits::<C>(p) }
@@ -282,13 +248,12 @@ impl Coded for Q5K {
             C::or(low, C::and(fifth, 16))
         }
     }
-    whole!();
 }
 
 impl Coded for Q6K {
     const KIND: Kind = Kind::Halves;
     #[inline(always)]
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
+    unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: a block is 128 bytes of low halves, 64 bytes of upper pairs of bits, 16 signed
         // scales and a half.
         unsafe {
@@ -312,7 +277,6 @@ impl Coded for Q6K {
             C::or(low, C::and(high, 0x30))
         }
     }
-    whole!();
 }
 
 /// One scale for all of a block, of codes less 1.
@@ -324,8 +288,9 @@ unsafe fn ternary<C: Codes>(d: f32) -> Scales<C::A> {
 
 impl Coded for TQ1_0 {
     const KIND: Kind = Kind::Whole;
+    const UNIFORM: bool = true;
     #[inline(always)]
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
+    unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: a block is 32 and then 16 bytes of five digits each, 4 bytes of four, a half.
         unsafe { ternary::<C>(half_at::<C>(p.add(52))) }
     }
@@ -365,13 +330,13 @@ impl Coded for TQ1_0 {
             C::add(C::at_least(rest, 86), C::at_least(rest, 171))
         }
     }
-    whole!();
 }
 
 impl Coded for TQ2_0 {
     const KIND: Kind = Kind::Whole;
+    const UNIFORM: bool = true;
     #[inline(always)]
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
+    unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: a block is 64 bytes and a half.
         unsafe { ternary::<C>(half_at::<C>(p.add(64))) }
     }
@@ -380,16 +345,17 @@ impl Coded for TQ2_0 {
         // SAFETY: as above. Each half of the block makes four runs.
         unsafe { C::and(C::shr(C::load(p.add(32 * (run / 4))), 2 * (run as i32 % 4)), 3) }
     }
-    whole!();
 }
 
 impl Coded for I2S {
     const KIND: Kind = Kind::Whole;
+    const UNIFORM: bool = true;
     #[inline(always)]
-    unsafe fn scales<C: Codes>(p: *const u8) -> Scales<C::A> {
+    unsafe fn scales<C: Codes>(p: *const u8, count: usize) -> Scales<C::A> {
         // SAFETY: a block is a float and 32 bytes; two blocks are eight runs.
         unsafe {
-            let d = [0, Self::BYTES].map(|at| f32::from_bits(word_at(p.add(at))));
+            let d = |block: usize| f32::from_bits(word_at(p.add(block * Self::BYTES)));
+            let d = [d(0), d(usize::from(count > 4))];
             let scales: [f32; RUNS] = std::array::from_fn(|run| d[run / 4]);
             let scale = C::floats(scales.as_ptr());
             Scales::new(scale, C::mul(scale, C::splat(-1.0)))
@@ -402,11 +368,5 @@ impl Coded for I2S {
             let q = C::load(p.add(run / 4 * Self::BYTES + 4));
             C::and(C::shr(q, 6 - 2 * (run as i32 % 4)), 3)
         }
-    }
-    #[inline(always)]
-    unsafe fn one<C: Codes>(p: *const u8) -> [f32; 2] {
-        // SAFETY: as above.
-        let d = f32::from_bits(unsafe { word_at(p) });
-        [d, -d]
     }
 }

@@ -8,13 +8,28 @@ use super::staged::Packing;
 use super::tiles::{IntTiles, Lanes, product};
 use super::{Codes, IntProduct};
 
-/// How four products of bytes become a sum.
-pub(super) trait Multiply {
+/// What AVX-512's instructions do better on 32 bytes.
+pub(super) trait Extra {
     /// Sums of products of unsigned bytes up to 127 with signed ones, four to a lane.
     ///
     /// # Safety
     /// The machine has the instructions.
     unsafe fn products(w: __m256i, x: __m256i) -> __m256i;
+    /// See [`Codes::some`].
+    ///
+    /// # Safety
+    /// The contract of `Codes`, here and below.
+    unsafe fn some(p: *const f32, count: usize) -> __m256;
+    /// Words at `count` places `stride` bytes apart, and zeros.
+    ///
+    /// # Safety
+    /// See above: four bytes at each place.
+    unsafe fn words(p: *const u8, stride: usize, count: usize) -> __m256i;
+    /// See [`Codes::with`].
+    ///
+    /// # Safety
+    /// See above.
+    unsafe fn with(a: __m256i, bits: u32, value: u8) -> __m256i;
 }
 
 /// Pairs to 16 bits, which hold 2 * 128 * 127, and pairs of these.
@@ -22,26 +37,92 @@ pub(super) struct Pairs;
 /// One instruction.
 pub(super) struct Quads;
 
-impl Multiply for Pairs {
-    #[inline(always)]
-    unsafe fn products(w: __m256i, x: __m256i) -> __m256i {
-        // SAFETY: the contract of `Multiply`.
-        unsafe { _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)) }
+/// The first `count` of eight lanes.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn first(count: usize) -> __m256i {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), lanes)
     }
 }
 
-impl Multiply for Quads {
+impl Extra for Pairs {
     #[inline(always)]
     unsafe fn products(w: __m256i, x: __m256i) -> __m256i {
-        // SAFETY: the contract of `Multiply`.
+        // SAFETY: the contract of `Extra`.
+        unsafe { _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)) }
+    }
+    #[inline(always)]
+    unsafe fn some(p: *const f32, count: usize) -> __m256 {
+        // SAFETY: the contract of `Extra`.
+        unsafe { _mm256_maskload_ps(p, first(count)) }
+    }
+    #[inline(always)]
+    unsafe fn words(p: *const u8, stride: usize, count: usize) -> __m256i {
+        // SAFETY: the contract of `Extra`.
+        unsafe {
+            let places = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let places = _mm256_mullo_epi32(places, _mm256_set1_epi32(stride as i32));
+            let none = _mm256_setzero_si256();
+            _mm256_mask_i32gather_epi32::<1>(none, p.cast(), places, first(count))
+        }
+    }
+    #[inline(always)]
+    unsafe fn with(a: __m256i, bits: u32, value: u8) -> __m256i {
+        // SAFETY: the contract of `Extra`. Each byte of bits to eight places, one bit of it each.
+        unsafe {
+            let places = _mm256_setr_epi64x(
+                0,
+                0x0101_0101_0101_0101,
+                0x0202_0202_0202_0202,
+                0x0303_0303_0303_0303,
+            );
+            let spread = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), places);
+            let one = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+            let set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, one), one);
+            let value = _mm256_set1_epi8(value.cast_signed());
+            _mm256_or_si256(a, _mm256_and_si256(set, value))
+        }
+    }
+}
+
+impl Extra for Quads {
+    #[inline(always)]
+    unsafe fn products(w: __m256i, x: __m256i) -> __m256i {
+        // SAFETY: the contract of `Extra`.
         unsafe { _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, x) }
+    }
+    #[inline(always)]
+    unsafe fn some(p: *const f32, count: usize) -> __m256 {
+        // SAFETY: the contract of `Extra`.
+        unsafe { _mm256_maskz_loadu_ps(0xff >> (8 - count), p) }
+    }
+    #[inline(always)]
+    unsafe fn words(p: *const u8, stride: usize, count: usize) -> __m256i {
+        // SAFETY: the contract of `Extra`. One after another: a gather is slower on half of the
+        // processors.
+        unsafe {
+            (0..count).fold(_mm256_setzero_si256(), |words, i| {
+                let word = p.add(i * stride).cast::<i32>().read_unaligned();
+                _mm256_mask_set1_epi32(words, 1 << i, word)
+            })
+        }
+    }
+    #[inline(always)]
+    unsafe fn with(a: __m256i, bits: u32, value: u8) -> __m256i {
+        // SAFETY: the contract of `Extra`: the byte lacks those bits.
+        unsafe { _mm256_mask_add_epi8(a, bits, a, _mm256_set1_epi8(value.cast_signed())) }
     }
 }
 
 /// 32 bytes and eight floats.
 pub(super) struct Wide<P>(PhantomData<P>);
 
-impl<P: Multiply> Codes for Wide<P> {
+impl<P: Extra> Codes for Wide<P> {
     type B = __m256i;
     type A = __m256;
     #[inline(always)]
@@ -94,13 +175,16 @@ impl<P: Multiply> Codes for Wide<P> {
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(v.cast_signed()))) }
     }
     #[inline(always)]
-    unsafe fn pairs(p: *const u8, stride: usize) -> [__m256; 2] {
+    unsafe fn some(p: *const f32, count: usize) -> __m256 {
+        // SAFETY: the contract of `Codes`.
+        unsafe { if count == 8 { _mm256_loadu_ps(p) } else { P::some(p, count) } }
+    }
+    #[inline(always)]
+    unsafe fn pairs(p: *const u8, stride: usize, count: usize) -> [__m256; 2] {
         // SAFETY: the contract of `Codes`: four bytes at each place. Packing keeps to the halves
         // of the vector, so their middle parts change places.
         unsafe {
-            let places = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-            let places = _mm256_mullo_epi32(places, _mm256_set1_epi32(stride as i32));
-            let both = _mm256_i32gather_epi32::<1>(p.cast(), places);
+            let both = P::words(p, stride, count);
             let first = _mm256_and_si256(both, _mm256_set1_epi32(0xffff));
             let packed = _mm256_packus_epi32(first, _mm256_srli_epi32::<16>(both));
             let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
@@ -124,25 +208,14 @@ impl<P: Multiply> Codes for Wide<P> {
     unsafe fn nibbles(p: *const u8) -> __m256i {
         // SAFETY: the contract of `Codes`.
         unsafe {
-            let q = _mm_loadu_si128(p.cast());
-            Self::and(_mm256_set_m128i(_mm_srli_epi16::<4>(q), q), 15)
+            let q = _mm256_broadcastsi128_si256(_mm_loadu_si128(p.cast()));
+            Self::and(_mm256_srlv_epi64(q, _mm256_setr_epi64x(0, 0, 4, 4)), 15)
         }
     }
     #[inline(always)]
-    unsafe fn bits(bits: u32, value: u8) -> __m256i {
-        // SAFETY: the contract of `Codes`. Each byte of bits to eight places, one bit of it each.
-        unsafe {
-            let places = _mm256_setr_epi64x(
-                0,
-                0x0101_0101_0101_0101,
-                0x0202_0202_0202_0202,
-                0x0303_0303_0303_0303,
-            );
-            let spread = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), places);
-            let one = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
-            let set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, one), one);
-            Self::and(set, value)
-        }
+    unsafe fn with(a: __m256i, bits: u32, value: u8) -> __m256i {
+        // SAFETY: the contract of `Codes`.
+        unsafe { P::with(a, bits, value) }
     }
     #[inline(always)]
     unsafe fn and(a: __m256i, mask: u8) -> __m256i {
@@ -363,14 +436,14 @@ unsafe fn one_as_sixteen(task: &IntProduct, packing: &Packing) {
 super::table!(
     AVX2, "avx2", super::x86::Wide<super::x86::Pairs>,
     [#[target_feature(enable = "avx2,fma,f16c")]],
-    4,
+    true,
     Some(super::x86::eight), Some(super::x86::one_as_eight),
     [1, 2, 4, 8]
 );
 super::table!(
     VNNI, "vnni", super::x86::Wide<super::x86::Quads>,
     [#[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]],
-    4,
+    true,
     Some(super::x86::sixteen), Some(super::x86::one_as_sixteen),
     [1, 2, 4, 8]
 );
