@@ -19,7 +19,7 @@ const GRAIN: usize = 64 << 10;
 const WAITING: usize = 256;
 
 /// Rows of x from which rows of weights are unpacked side by side.
-const MANY: usize = 4;
+const MANY: usize = 5;
 
 /// Most rows of x whose products wait in memory: these and their sums stay in the second-level cache.
 pub(super) const GROUP: usize = 512;

@@ -1,10 +1,10 @@
 //! Products by way of memory: the codes of a few runs come apart once, whatever their format, and
 //! are then multiplied with every row of x. What depends on the format is a function pointer.
 
-use super::{BLOCK, Coded, Codes, IntProduct, Kind, RUNS, Scales, TABLES, place};
+use super::{BLOCK, Coded, Codes, IntProduct, Kind, RUNS, Scales, TABLES};
 
-/// Runs of a stage: eights of them, few enough to stay in the nearest cache with their x.
-pub(super) const STAGE: usize = 4 * RUNS;
+/// Runs of a stage.
+pub(super) const STAGE: usize = RUNS;
 
 /// Most rows of x together.
 const MOST: usize = crate::cpu::arch::WIDTHS[3];
@@ -12,18 +12,14 @@ const MOST: usize = crate::cpu::arch::WIDTHS[3];
 /// Runs of one row of weights. Beyond those that were unpacked last, what was there before.
 pub(super) struct Stage {
     pub(super) codes: [[u8; BLOCK]; STAGE],
-    /// Of each eight of runs, for first and second halves; second ones for `Kind::Halves` only.
-    pub(super) scale: [[[f32; RUNS]; STAGE / RUNS]; 2],
-    pub(super) bias: [[[f32; RUNS]; STAGE / RUNS]; 2],
+    /// For first and second halves; second ones for `Kind::Halves` only.
+    pub(super) scale: [[f32; STAGE]; 2],
+    pub(super) bias: [[f32; STAGE]; 2],
 }
 
 impl Stage {
     pub(super) fn new() -> Stage {
-        Stage {
-            codes: [[0; BLOCK]; STAGE],
-            scale: [[[0.0; RUNS]; STAGE / RUNS]; 2],
-            bias: [[[0.0; RUNS]; STAGE / RUNS]; 2],
-        }
+        Stage { codes: [[0; BLOCK]; STAGE], scale: [[0.0; STAGE]; 2], bias: [[0.0; STAGE]; 2] }
     }
 }
 
@@ -46,18 +42,15 @@ pub(in crate::cpu) struct Packing {
 pub(super) unsafe fn unpack<C: Codes, P: Coded>(p: *const u8, runs: usize, stage: &mut Stage) {
     // SAFETY: the caller's contract: runs stay below `runs`.
     unsafe {
-        for first in (0..runs).step_by(RUNS) {
-            let (p, eight) = (p.add(place::<P>(first)), first / RUNS);
-            // Formats whose block is eight runs have no fewer.
-            let here = if P::LEN < RUNS * BLOCK { RUNS.min(runs - first) } else { RUNS };
-            let Scales { scale, bias } = P::scales::<C>(p, here);
-            for half in 0..if P::KIND == Kind::Halves { 2 } else { 1 } {
-                C::store(stage.scale[half][eight].as_mut_ptr(), scale[half]);
-                C::store(stage.bias[half][eight].as_mut_ptr(), bias[half]);
-            }
-            for run in 0..here {
-                C::put(stage.codes[first + run].as_mut_ptr(), P::run::<C>(p, run));
-            }
+        // Formats whose block is eight runs have no fewer.
+        let runs = if P::LEN < RUNS * BLOCK { runs } else { RUNS };
+        let Scales { scale, bias } = P::scales::<C>(p, runs);
+        for half in 0..if P::KIND == Kind::Halves { 2 } else { 1 } {
+            C::store(stage.scale[half].as_mut_ptr(), scale[half]);
+            C::store(stage.bias[half].as_mut_ptr(), bias[half]);
+        }
+        for run in 0..runs {
+            C::put(stage.codes[run].as_mut_ptr(), P::run::<C>(p, run));
         }
     }
 }
@@ -118,40 +111,36 @@ unsafe fn rows<C: Codes, const M: usize, const HALVES: bool, const SIGNED: bool>
         let mut acc = *sums;
         // A second sum, where a sum would wait for itself.
         let mut odd = [C::zero(); M];
-        for eight in 0..count.div_ceil(RUNS) {
-            let here = RUNS.min(count - eight * RUNS);
-            let scale = [0, 1].map(|half| C::floats(stage.scale[half][eight].as_ptr()));
-            let bias = [0, 1].map(|half| C::floats(stage.bias[half][eight].as_ptr()));
-            // Through memory, which spreads a number over a vector at no cost.
-            let mut scales = [[[0.0f32; RUNS]; 2]; M];
-            for r in 0..M {
-                let tables = t.factors.add((i + r) * TABLES * runs + at + eight * RUNS);
-                let table = |number: usize| C::some(tables.add(number * runs), here);
-                let d = table(0);
-                C::store(scales[r][0].as_mut_ptr(), C::mul(scale[0], d));
-                if HALVES {
-                    C::store(scales[r][1].as_mut_ptr(), C::mul(scale[1], d));
-                    acc[r] = C::fma(bias[0], table(1), acc[r]);
-                    acc[r] = C::fma(bias[1], table(2), acc[r]);
-                } else if !SIGNED {
-                    acc[r] = C::fma(bias[0], table(3), acc[r]);
-                }
+        let scale = [0, 1].map(|half| C::floats(stage.scale[half].as_ptr()));
+        let bias = [0, 1].map(|half| C::floats(stage.bias[half].as_ptr()));
+        let mut scales = [[[0.0f32; RUNS]; 2]; M];
+        for r in 0..M {
+            let tables = t.factors.add((i + r) * TABLES * runs + at);
+            let table = |number: usize| C::some(tables.add(number * runs), count);
+            let d = table(0);
+            C::store(scales[r][0].as_mut_ptr(), C::mul(scale[0], d));
+            if HALVES {
+                C::store(scales[r][1].as_mut_ptr(), C::mul(scale[1], d));
+                acc[r] = C::fma(bias[0], table(1), acc[r]);
+                acc[r] = C::fma(bias[1], table(2), acc[r]);
+            } else if !SIGNED {
+                acc[r] = C::fma(bias[0], table(3), acc[r]);
             }
-            for run in 0..here {
-                let codes = C::load(stage.codes[eight * RUNS + run].as_ptr());
-                let x = t.x.add(i * t.k + (at + eight * RUNS + run) * BLOCK);
-                let acc = if M < 4 && run % 2 == 1 { &mut odd } else { &mut acc };
-                for r in 0..M {
-                    let x = C::load(x.add(r * t.k).cast());
-                    let [first, second] = [scales[r][0][run], scales[r][1][run]];
-                    acc[r] = if HALVES {
-                        C::dot_halves(acc[r], codes, x, [first, second])
-                    } else if SIGNED {
-                        C::dot_signed(acc[r], codes, x, first)
-                    } else {
-                        C::dot(acc[r], codes, x, first)
-                    };
-                }
+        }
+        for run in 0..count {
+            let codes = C::load(stage.codes[run].as_ptr());
+            let x = t.x.add(i * t.k + (at + run) * BLOCK);
+            let acc = if M < 4 && run % 2 == 1 { &mut odd } else { &mut acc };
+            for r in 0..M {
+                let x = C::load(x.add(r * t.k).cast());
+                let [first, second] = [scales[r][0][run], scales[r][1][run]];
+                acc[r] = if HALVES {
+                    C::dot_halves(acc[r], codes, x, [first, second])
+                } else if SIGNED {
+                    C::dot_signed(acc[r], codes, x, first)
+                } else {
+                    C::dot(acc[r], codes, x, first)
+                };
             }
         }
         for r in 0..M {

@@ -25,6 +25,9 @@ pub(super) trait Lanes {
     type I: Copy;
     type F: Copy;
     unsafe fn none() -> Self::I;
+    /// Turns eight rows of eight words: word `i` of every row goes to `to + i * stride`, one after another, with these
+    /// bits flipped.
+    unsafe fn turn(rows: [*const u8; 8], flip: u32, to: *mut u8, stride: usize);
     unsafe fn load(p: *const u8) -> Self::I;
     /// Adds the products of each lane's four codes with four signed bytes; `SIGNED` codes are, unless
     /// they were moved.
@@ -66,7 +69,7 @@ struct Panel {
 #[inline(always)]
 pub(super) unsafe fn product<L: Lanes>(t: &IntTiles, packing: &Packing) {
     let runs = t.one.k / BLOCK;
-    let mut stage = Stage::new();
+    let mut stages: [Stage; MOST_LANES] = std::array::from_fn(|_| Stage::new());
     let mut panel = Panel {
         codes: [[0; MOST_LANES * BLOCK]; STAGE],
         scale: [[[0.0; MOST_LANES]; 2]; STAGE],
@@ -84,9 +87,9 @@ pub(super) unsafe fn product<L: Lanes>(t: &IntTiles, packing: &Packing) {
                     let row = t.one.w.add((first + lane) * t.one.row_bytes);
                     let p = row.add(at * BLOCK / packing.len * packing.bytes);
                     prefetch(p.wrapping_add(L::COUNT * t.one.row_bytes), bytes);
-                    (packing.unpack)(p, here, &mut stage);
-                    panel.place::<L>(&stage, packing.kind, here, lane);
+                    (packing.unpack)(p, here, &mut stages[lane]);
                 }
+                panel.place::<L>(&stages, packing.kind);
                 match packing.kind {
                     Kind::Whole => rows::<L, false, false>(t, &panel, at, here),
                     Kind::Halves => rows::<L, true, false>(t, &panel, at, here),
@@ -105,39 +108,79 @@ impl Stage {
     /// The scale of a half of a run.
     #[inline(always)]
     pub(super) fn scale(&self, half: usize, run: usize) -> f32 {
-        self.scale[half][run / RUNS][run % RUNS]
+        self.scale[half][run]
     }
 
     /// The bias of a half of a run.
     #[inline(always)]
     pub(super) fn bias(&self, half: usize, run: usize) -> f32 {
-        self.bias[half][run / RUNS][run % RUNS]
+        self.bias[half][run]
     }
 }
 
 impl Panel {
-    /// Puts the runs of one row of weights into a lane.
+    /// Puts the runs of one stage into each lane.
+    ///
+    /// # Safety
+    /// The contract of [`Lanes`].
     #[inline(always)]
-    fn place<L: Lanes>(&mut self, stage: &Stage, kind: Kind, runs: usize, lane: usize) {
-        let moved = kind == Kind::Signed && L::MOVED;
-        for run in 0..runs {
-            let flip = if moved { 0x80 } else { 0 };
-            let quads = stage.codes[run].chunks_exact(QUAD);
-            let lanes = self.codes[run].chunks_exact_mut(QUAD).skip(lane).step_by(L::COUNT);
-            for (to, from) in lanes.zip(quads) {
-                (0..QUAD).for_each(|i| to[i] = from[i] ^ flip);
+    unsafe fn place<L: Lanes>(&mut self, stages: &[Stage; MOST_LANES], kind: Kind) {
+        // SAFETY: eight rows of stages, and lanes up to `COUNT` of what is written.
+        unsafe {
+            match kind {
+                Kind::Signed if L::MOVED => self.place_codes::<L, true>(stages),
+                _ => self.place_codes::<L, false>(stages),
             }
-            for half in 0..if kind == Kind::Halves { 2 } else { 1 } {
-                let scale = stage.scale(half, run);
-                self.scale[run][half][lane] = scale;
-                self.bias[run][half][lane] = match moved {
-                    true => -128.0 * scale,
-                    false => stage.bias(half, run),
+            let turn =
+                |from: [&[f32; STAGE]; EIGHT], to: *mut [[f32; MOST_LANES]; 2], at: usize| {
+                    let from = from.map(|row| row.as_ptr().cast());
+                    L::turn(
+                        from,
+                        0,
+                        to.cast::<f32>().add(at).cast(),
+                        size_of::<[[f32; MOST_LANES]; 2]>(),
+                    );
                 };
+            let (scale, bias) = (self.scale.as_mut_ptr(), self.bias.as_mut_ptr());
+            for half in 0..if kind == Kind::Halves { 2 } else { 1 } {
+                for lane in (0..L::COUNT).step_by(EIGHT) {
+                    let stages = &stages[lane..lane + EIGHT];
+                    let at = half * MOST_LANES + lane;
+                    turn(std::array::from_fn(|i| &stages[i].scale[half]), scale, at);
+                    turn(std::array::from_fn(|i| &stages[i].bias[half]), bias, at);
+                }
+            }
+            if kind == Kind::Signed && L::MOVED {
+                for run in 0..RUNS {
+                    let moved = std::array::from_fn(|lane| -128.0 * self.scale[run][0][lane]);
+                    self.bias[run][0] = moved;
+                }
+            }
+        }
+    }
+
+    /// The codes of that.
+    ///
+    /// # Safety
+    /// As [`Panel::place`].
+    #[inline(always)]
+    unsafe fn place_codes<L: Lanes, const MOVED: bool>(&mut self, stages: &[Stage; MOST_LANES]) {
+        for run in 0..STAGE {
+            for lane in (0..L::COUNT).step_by(EIGHT) {
+                let from = std::array::from_fn(|i| stages[lane + i].codes[run].as_ptr());
+                let to = self.codes[run][lane * QUAD..].as_mut_ptr();
+                // SAFETY: eight rows of 32 bytes, and as many places for words of eight lanes.
+                unsafe { L::turn(from, if MOVED { MOVE } else { 0 }, to, L::COUNT * QUAD) };
             }
         }
     }
 }
+
+/// Rows and words of a matrix that is turned.
+const EIGHT: usize = 8;
+
+/// What moves four signed codes up by 128.
+const MOVE: u32 = 0x8080_8080;
 
 /// `count` runs of a panel, which are those from `at` on, with every row of x.
 ///

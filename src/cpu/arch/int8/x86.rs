@@ -306,6 +306,11 @@ macro_rules! lanes {
                 unsafe { $zero() }
             }
             #[inline(always)]
+            unsafe fn turn(rows: [*const u8; 8], flip: u32, to: *mut u8, stride: usize) {
+                // SAFETY: see above.
+                unsafe { turn(rows, flip, to, stride) }
+            }
+            #[inline(always)]
             unsafe fn load(p: *const u8) -> $i {
                 // SAFETY: see above.
                 unsafe { $load(p.cast()) }
@@ -347,6 +352,39 @@ macro_rules! lanes {
             }
         }
     };
+}
+
+/// See [`Lanes::turn`]: halves of four rows beside those of the other four, then pairs and fours of words.
+///
+/// # Safety
+/// The contract of [`Lanes`].
+#[inline(always)]
+unsafe fn turn(rows: [*const u8; 8], flip: u32, to: *mut u8, stride: usize) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        for half in 0..2 {
+            let both = |row: usize| {
+                let at = |row: usize| _mm_loadu_si128(rows[row].add(16 * half).cast());
+                _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(at(row)), at(row + 4))
+            };
+            let [a, b, c, d] = [both(0), both(1), both(2), both(3)];
+            let low = [_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d)];
+            let high = [_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d)];
+            let words = [
+                _mm256_unpacklo_epi64(low[0], low[1]),
+                _mm256_unpackhi_epi64(low[0], low[1]),
+                _mm256_unpacklo_epi64(high[0], high[1]),
+                _mm256_unpackhi_epi64(high[0], high[1]),
+            ];
+            for (word, v) in words.into_iter().enumerate() {
+                let v = match flip {
+                    0 => v,
+                    _ => _mm256_xor_si256(v, _mm256_set1_epi32(flip.cast_signed())),
+                };
+                _mm256_storeu_si256(to.add((4 * half + word) * stride).cast(), v);
+            }
+        }
+    }
 }
 
 /// Adds the products of codes that were moved up with four bytes: one instruction.
