@@ -96,8 +96,8 @@ pub(super) struct Weighted {
 /// Bytes that memory brings near at once.
 const LINE: usize = 64;
 
-/// Asks for the bytes at `p`, up to `bytes`, which will be read soon; they need not exist. Rows of
-/// weights are too short, and their blocks too oddly cut, for hardware to see what comes next.
+/// Asks for the bytes at `p`, up to `bytes`, which will be read soon; they need not exist. Of rows
+/// that are read side by side, a few hundred bytes each, hardware does not see what comes next.
 #[inline(always)]
 pub(super) fn prefetch(p: *const u8, bytes: usize) {
     for at in (0..bytes).step_by(LINE) {

@@ -122,7 +122,8 @@ pub(super) enum Kind {
 pub(super) trait Coded: Block {
     /// What the codes are.
     const KIND: Kind;
-    /// All runs of a block have one scale and one bias, which are in all eight places.
+    /// Whole codes, and all runs of a block have one scale and one bias, which are in all eight
+    /// places.
     const UNIFORM: bool = false;
 
     /// Scales and biases of `count` runs: eight, or fewer where blocks are shorter. The others are
@@ -214,13 +215,17 @@ pub(in crate::cpu) fn beside(arch: &super::Arch) -> &'static Int8 {
 /// See [`IntProduct`], for one row of x, with codes that stay in registers.
 ///
 /// Weights are read from the first byte to the last, since hardware sees what comes next only in
-/// that order: four rows side by side read a third as fast.
+/// that order: four rows side by side read half as fast.
 ///
 /// # Safety
 /// The pointers of the task hold what it says, `k` is a multiple of the block's length; `y` is
 /// shared with nobody.
 #[inline(always)]
 unsafe fn one_row<C: Codes, P: Coded>(t: &IntProduct) {
+    const {
+        assert!(P::LEN == BLOCK || P::LEN == 4 * BLOCK || P::LEN == RUNS * BLOCK);
+        assert!(!P::UNIFORM || matches!(P::KIND, Kind::Whole));
+    }
     let runs = t.k / BLOCK;
     // SAFETY: rows stay below `rows`, runs below k / 32, and blocks below k / LEN: what is left of
     // eight runs is a whole number of shorter blocks.
@@ -367,8 +372,9 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
 }
 
 /// A table of functions for one kind of [`Codes`]; `$feature` are their attributes. One row of x
-/// goes through registers where `$registers` says so, else as more rows do: through a stage, as many at once as `$at_once` says for 1, 2, 4 and 8; `$tiles` is the function of many rows,
-/// `$single` that of one with its bits.
+/// goes through registers where `$registers` says so, else as more rows do: through a stage, of 1,
+/// 2, 4 and 8 rows `$m1` to `$m8` at once; `$tiles` is the function of many rows, `$single` that of
+/// one with its bits.
 macro_rules! table {
     (
         $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $registers:literal, $tiles:expr, $single:expr,

@@ -24,7 +24,8 @@ struct Operands {
 
 impl Operands {
     fn new(int8: &Int8, format: Format, rows: usize, m: usize) -> Operands {
-        let blocks = 19;
+        // Eight runs, four, and single ones.
+        let blocks = 23;
         let k = blocks * format.block_len() as usize;
         let bytes = wild(format, blocks * rows);
         let mut w = vec![0.0; rows * k];

@@ -178,6 +178,7 @@ impl Panel {
 
 /// Rows and words of a matrix that is turned.
 const EIGHT: usize = 8;
+const _: () = assert!(STAGE == EIGHT && BLOCK == EIGHT * QUAD);
 
 /// What moves four signed codes up by 128.
 const MOVE: u32 = 0x8080_8080;

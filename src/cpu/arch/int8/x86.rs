@@ -106,10 +106,12 @@ impl Extra for Quads {
         // SAFETY: the contract of `Extra`. One after another: a gather is slower on half of the
         // processors.
         unsafe {
-            (0..count).fold(_mm256_setzero_si256(), |words, i| {
+            let mut words = _mm256_setzero_si256();
+            for i in 0..count {
                 let word = p.add(i * stride).cast::<i32>().read_unaligned();
-                _mm256_mask_set1_epi32(words, 1 << i, word)
-            })
+                words = _mm256_mask_set1_epi32(words, 1 << i, word);
+            }
+            words
         }
     }
     #[inline(always)]
