@@ -392,8 +392,8 @@ impl Engine for Linear {
             flops: 2.0 * rows * n * k + after * m * n,
             dispatches: 1.0,
             efficiency: match (self.family, self.subgroup) {
-                // Beyond one pass arithmetic counts, and without tiles it is slower.
-                (Family::MatVec, _) if m > most => 0.2,
+                // Beyond one pass arithmetic counts, and without tiles it is slower; by subgroups less so.
+                (Family::MatVec, _) if m > most => 0.2 + if self.subgroup { 1e-3 } else { 0.0 },
                 // Each thread rounds. On an H200 that was ahead of a step of its own (`CodesLinear`) below
                 // some 16 MB of weights; 5 through CUDA is a guess, between 1 and 9 MB that were run.
                 (Family::MatVec, true) if self.rounding == Rounding::Inside => {
