@@ -13,7 +13,7 @@
 //! Rules for constants: `WG` is a power of two from 4 to 256; [`SUM_WORDS`], [`TILE_SUM`] and
 //! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
-pub use super::entry::subgroup_needed;
+pub use super::entry::{reads_ahead, subgroup_needed};
 pub use super::interface::interface;
 use super::params::*;
 pub use super::params::{

@@ -13,6 +13,12 @@ pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
     }
 }
 
+/// Whether a kernel goes from barrier to barrier through many steps, each of which reads memory: then it counts that
+/// compilers may read for the next step before the barrier, and it takes long enough for a launch not to count.
+pub fn reads_ahead(asset: &AssetSpec) -> bool {
+    asset.name.starts_with("matmul_") || matches!(asset.name.as_str(), "attn_prefill" | "attn_coop")
+}
+
 impl Entry {
     /// Place of a parameter in the block.
     pub fn param(&self, name: &str) -> Option<usize> {

@@ -86,6 +86,7 @@ impl Program {
                 bounds: if trusted { Bounds::Unchecked } else { Bounds::Restrict },
                 zero_workgroup_memory: !trusted,
                 returns_together: trusted,
+                reads_ahead: matches!(spec, KernelSpec::Asset(asset) if catalogue::reads_ahead(asset)),
                 ..Options::default()
             };
             let translated = match target {

@@ -255,11 +255,13 @@ impl Writer<'_> {
     pub(super) fn global_parameter(&mut self, h: Handle<GlobalVariable>) -> Result<String> {
         let variable = &self.module.global_variables[h];
         let name = self.globals[&h].clone();
-        // What is said never to change CUDA's compiler may read before it has waited for who makes it; parameters are
-        // there long before.
+        // What is said never to change CUDA's compiler may read before it has waited for who makes it, where the kernel
+        // waits itself; parameters are there long before.
         let restricted = match variable.space {
             AddressSpace::Uniform => true,
-            AddressSpace::Storage { .. } => self.dialect == Dialect::OpenCl,
+            AddressSpace::Storage { .. } => {
+                self.dialect == Dialect::OpenCl || self.options.reads_ahead
+            }
             _ => false,
         };
         let name = match restricted {

@@ -217,7 +217,8 @@ impl Writer<'_> {
         }
         let mut body = Body::new(self, function, info, true);
         match body.w.dialect {
-            Dialect::Cuda => body.line(BEGIN),
+            Dialect::Cuda if body.w.begins_early() => body.line(BEGIN),
+            Dialect::Cuda => {}
             Dialect::OpenCl => body.start_buffers(&buffers)?,
         }
         let workgroup_bytes = body.memory(&used)?;

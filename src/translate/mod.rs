@@ -98,6 +98,10 @@ pub struct Options {
     /// Whether the threads of a subgroup return from the kernel together, as WGSL's rules of uniformity demand before a
     /// subgroup operation: CUDA C then adds up a warp without asking which of its lanes are left.
     pub returns_together: bool,
+    /// Whether compilers may read storage before the kernel asks for it, above barriers too: no other pointer leads to what
+    /// it reads. In CUDA C such a kernel does not begin before all that was launched before it is done; others do, and
+    /// wait where they first meet storage. OpenCL C says so always.
+    pub reads_ahead: bool,
 }
 
 impl Default for Options {
@@ -109,6 +113,7 @@ impl Default for Options {
             zero_workgroup_memory: true,
             subgroups: Subgroups::default(),
             returns_together: false,
+            reads_ahead: false,
         }
     }
 }

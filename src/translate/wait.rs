@@ -5,10 +5,18 @@ use naga::{AddressSpace, Block, Expression, GlobalVariable, Handle, Statement};
 use super::dialect::{Dialect, WAIT};
 use super::function::Body;
 use super::kernel::blocks;
+use super::writer::Writer;
+
+impl Writer<'_> {
+    /// Whether the kernel may be on the device before those before it are done.
+    pub(super) fn begins_early(&self) -> bool {
+        self.dialect == Dialect::Cuda && !self.options.reads_ahead
+    }
+}
 
 impl Body<'_, '_> {
     fn has_to_wait(&self) -> bool {
-        self.entry && self.w.dialect == Dialect::Cuda && !self.waited
+        self.entry && self.w.begins_early() && !self.waited
     }
 
     /// Waits before a statement of the kernel itself, where it needs that. What is inside of another and leaves the kernel
@@ -87,6 +95,10 @@ mod tests {
 
     /// Which of the marks the lines of the kernel itself hold, in order.
     fn order<'a>(body: &str, marks: &[&'a str]) -> Vec<&'a str> {
+        order_with(body, marks, false)
+    }
+
+    fn order_with<'a>(body: &str, marks: &[&'a str], reads_ahead: bool) -> Vec<&'a str> {
         let wgsl = format!(
             "@group(0) @binding(0) var<uniform> n: vec4<u32>;
              @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -96,9 +108,9 @@ mod tests {
              fn main(@builtin(local_invocation_index) lid: u32) {{ {body} }}"
         );
         let (module, info) = parse(&wgsl).unwrap();
-        let options = Options { bounds: Bounds::Unchecked, ..Options::default() };
+        let options = Options { bounds: Bounds::Unchecked, reads_ahead, ..Options::default() };
         let text = cuda(&module, &info, &options).unwrap().text;
-        let (_, kernel) = text.split_once("kernel_main(").unwrap();
+        let (_, kernel) = text.split_once("kernel_main").unwrap();
         let mark = |line: &str| marks.iter().copied().find(|mark| line.contains(mark));
         kernel.lines().filter_map(mark).collect()
     }
@@ -113,6 +125,15 @@ mod tests {
         assert_eq!(found, ["n->", "wl_wait();", "call_at(", "y["]);
         // Nothing is left to wait for, and it has to wait all the same.
         assert_eq!(order("var a = n.x; a = a * 2u;", &MARKS), ["n->", "wl_wait();"]);
+    }
+
+    #[test]
+    fn who_may_read_ahead_neither_waits_nor_lets_others_begin() {
+        let marks = ["wl_begin();", "wl_wait();", "* __restrict__ x", "y["];
+        let body = "if (lid >= n.x) { return; } y[lid] = at(lid);";
+        assert_eq!(order_with(body, &marks, true), ["* __restrict__ x", "y["]);
+        let found = order(body, &marks);
+        assert_eq!(found, ["wl_begin();", "wl_wait();", "wl_wait();", "y["]);
     }
 
     #[test]
