@@ -16,7 +16,10 @@ pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
 /// Whether a kernel goes from barrier to barrier through many steps, each of which reads memory: then it counts that
 /// compilers may read for the next step before the barrier, and it takes long enough for a launch not to count.
 pub fn reads_ahead(asset: &AssetSpec) -> bool {
-    asset.name.starts_with("matmul_") || matches!(asset.name.as_str(), "attn_prefill" | "attn_coop")
+    let name = asset.name.as_str();
+    // Products between activations are often small.
+    let product = name.starts_with("matmul_") && name != "matmul_batched";
+    product || matches!(name, "attn_prefill" | "attn_coop")
 }
 
 impl Entry {

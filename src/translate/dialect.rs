@@ -23,12 +23,12 @@ const CUDA_PRELUDE: &str = "\
 #endif
 ";
 
-/// How each of our kernels begins: the next one may be put on the device while this one runs (PTX ISA,
+/// How a kernel begins that does not read ahead: the next one may be put on the device while this one runs (PTX ISA,
 /// "griddepcontrol"). Where nothing was launched so, neither this nor the wait does anything.
 pub(crate) const BEGIN: &str = "wl_begin();";
 
-/// Each thread waits until all work of the kernel before is done and seen. A kernel that is done has waited, so
-/// the work of all before it is seen as well.
+/// Each thread waits until all work of the kernel before is done and seen. A kernel that is done has waited, or began
+/// when all before it was done, so the work of all before it is seen as well.
 pub(super) const WAIT: &str = "wl_wait();";
 
 const OPENCL_PRELUDE: &str = "\

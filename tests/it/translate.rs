@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use warploom::codegen::fused_wgsl;
+use warploom::kernel::catalogue::reads_ahead;
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
 use warploom::kernel::{AssetSpec, KernelSpec};
 use warploom::native::cuda::Nvrtc;
@@ -234,7 +235,11 @@ fn nvrtc_takes_every_kernel_that_ships() {
     let texts: Vec<(String, Translated)> = shipped()
         .into_iter()
         .chain(cooperative())
-        .map(|(n, w)| (n.clone(), cuda(&n, &w, &options)))
+        .map(|(n, w)| {
+            let asset = AssetSpec::new(n.split(['+', '(']).next().unwrap_or_default());
+            let options = Options { reads_ahead: reads_ahead(&asset), ..options.clone() };
+            (n.clone(), cuda(&n, &w, &options))
+        })
         .collect();
     let plain: Vec<bool> = variants().iter().map(|spec| spec.constants.is_empty()).collect();
     on_all_threads(&texts, |at, name, work| {

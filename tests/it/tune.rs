@@ -78,7 +78,7 @@ impl Neg {
     /// thread's loops after 65,536 steps.
     fn work(&self, query: &Query) -> (u32, u32) {
         let (steps, groups) = match query.profile.kind {
-            DeviceKind::Cpu => (200, 1000),
+            DeviceKind::Cpu => (200, 500 * query.profile.compute_units.max(2)),
             DeviceKind::Software if query.profile.provider == "opencl" => (2000, 3000),
             DeviceKind::Software => (60_000, 400),
             _ => (1_000_000, 60_000),
@@ -334,7 +334,8 @@ fn no_choice_makes_a_plan_wrong() {
                 let own = plan.choices.iter().filter(|c| c.tuned.is_some()).count();
                 (taken, refused) = (taken + own, refused + tasks.len().saturating_sub(own));
             }
-            let outcome = run_case(case, &|graph, symbols, bytes| {
+            let case = case.on(runtime.device().profile());
+            let outcome = run_case(&case, &|graph, symbols, bytes| {
                 let options = RunOptions { guard: true, ..RunOptions::default() };
                 let run = run_graph(&runtime, graph, symbols, bytes, &options);
                 warploom::base::platform::block_on(run)

@@ -129,7 +129,7 @@ impl Compiler {
         module: sys::CUmodule,
         function: sys::CUfunction,
     ) -> Compiled {
-        // A text of a user does not, and older instruction sets have nothing for it.
+        // A text of a user does not, nor does a kernel that reads ahead; older instruction sets have nothing for it.
         let version = self.architecture.rsplit('_').next().and_then(|n| n.parse::<i32>().ok());
         let waits = version.is_some_and(|version| version >= WAITING_CAPABILITY)
             && program.translated.text.contains(CUDA_BEGIN);

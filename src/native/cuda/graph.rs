@@ -25,7 +25,8 @@ pub(super) struct Call {
 
 /// The compute capability from which kernels can wait for others.
 pub(super) const WAITING_CAPABILITY: i32 = 90;
-/// An edge to a kernel that waits itself: it is put on the device when all workgroups of the one before are there.
+/// An edge to a kernel that waits itself: it is put on the device when all workgroups of the one before are there or, where
+/// that one does not let others begin, are done.
 const OVERLAPPING: sys::CUgraphEdgeData = sys::CUgraphEdgeData_st {
     from_port: sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8,
     to_port: 0,
