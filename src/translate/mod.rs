@@ -99,8 +99,8 @@ pub struct Options {
     /// subgroup operation: CUDA C then adds up a warp without asking which of its lanes are left.
     pub returns_together: bool,
     /// Whether compilers may read storage before the kernel asks for it, above barriers too: no other pointer leads to what
-    /// it writes, and its threads tell each other nothing through storage. In CUDA C such a kernel does not begin before all that was launched before it is done; others do, and
-    /// wait where they first meet storage. OpenCL C says so always.
+    /// it writes, and its threads tell each other nothing through storage. In CUDA C such a kernel does not begin before all
+    /// that was launched before it is done; others do, and wait where they first meet storage. OpenCL C says so always.
     pub reads_ahead: bool,
 }
 
