@@ -348,11 +348,13 @@ fn work_that_comes_again_follows_its_arguments() {
     });
 }
 
-/// Kernels that are put on a device while the one before them runs must not read what it still writes.
+/// Kernels that are put on a device while the one before them runs must not read what it still writes, nor write what it
+/// still reads. Of the products one begins like that and waits itself; the other begins when all before it is done, since
+/// it reads ahead.
 #[test]
 fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
-    const ROWS: u32 = 256;
-    const COLUMNS: u32 = 64;
+    const ROWS: u32 = 1024;
+    const COLUMNS: u32 = 256;
     const TURNS: u32 = 12;
     on_each(OpenOptions::default(), |device| {
         // The weights in a slot that is bound when the work is prepared, or at each submit.
@@ -360,22 +362,30 @@ fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
             let mut work = Recording { label: "weights in turn".into(), ..Default::default() };
             let w = work.slot("w", u64::from(4 * ROWS * COLUMNS));
             let x = work.slot("x", u64::from(4 * COLUMNS));
-            let y = work.slot("y", u64::from(4 * ROWS * TURNS));
+            let y = work.slot("y", u64::from(4 * ROWS * 2 * TURNS));
             for turn in 0..TURNS {
                 let block = params(Word::Bits(ROWS * COLUMNS), 1.0, 1.0);
                 let every = Dim::from(ROWS * COLUMNS / 64);
                 dispatch(&mut work, affine_in_place(), block, &[(w, ReadWrite)], every);
-                let words = [1, ROWS, COLUMNS, 0, COLUMNS, turn * ROWS, ROWS, 0];
-                let block = ParamBlock(words.map(Word::Bits).to_vec());
-                let product = KernelSpec::Asset(AssetSpec::new("matvec_f32"));
-                let slots = [(w, Read), (x, Read), (y, ReadWrite)];
-                dispatch(&mut work, product, block, &slots, Dim::from(ROWS / 4));
+                let mut products = [("matvec_f32", 4), ("matmul_f32", 64)];
+                // So that either comes behind the launch that writes, before it, and behind the other.
+                if turn % 2 == 1 {
+                    products.reverse();
+                }
+                for (i, (name, rows)) in products.into_iter().enumerate() {
+                    let to = (2 * turn + i as u32) * ROWS;
+                    let words = [1, ROWS, COLUMNS, 0, COLUMNS, to, ROWS, 0];
+                    let block = ParamBlock(words.map(Word::Bits).to_vec());
+                    let product = KernelSpec::Asset(AssetSpec::new(name));
+                    let slots = [(w, Read), (x, Read), (y, ReadWrite)];
+                    dispatch(&mut work, product, block, &slots, Dim::from(ROWS / rows));
+                }
             }
-            download(&mut work, part(y, 0, i64::from(4 * ROWS * TURNS)));
+            download(&mut work, part(y, 0, i64::from(4 * ROWS * 2 * TURNS)));
             compile(&*device, &work);
             let weights = floats(&*device, &[0.0; (ROWS * COLUMNS) as usize]);
             let ones = floats(&*device, &[1.0; COLUMNS as usize]);
-            let out = floats(&*device, &[0.0; (ROWS * TURNS) as usize]);
+            let out = floats(&*device, &[0.0; (ROWS * 2 * TURNS) as usize]);
             let slots = [(!open).then_some(weights), Some(ones), Some(out)];
             let prepared = device.prepare(&work, &slots).unwrap();
             // From the second submit on a provider may replay what it made of the first.
@@ -386,7 +396,7 @@ fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
                 let done = block_on(device.wait(ticket)).unwrap();
                 let found = to_floats(&done.downloads[0]);
                 for (i, value) in found.into_iter().enumerate() {
-                    let weight = round * TURNS + i as u32 / ROWS + 1;
+                    let weight = round * TURNS + i as u32 / (2 * ROWS) + 1;
                     assert_eq!(value, (weight * COLUMNS) as f32, "number {i} of round {round}");
                 }
             }
