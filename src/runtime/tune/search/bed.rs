@@ -154,7 +154,7 @@ impl<'a> Bed<'a> {
         positive: bool,
         limit: Duration,
     ) -> Raced<(Runner, Written)> {
-        let (recording, places) = trial.recording(&self.task.contents, (1, 1), false);
+        let (recording, places) = trial.recording(&self.task.contents, (1, 1), self.stamps());
         for spec in recording.kernels.clone() {
             let device = self.runtime.device().clone();
             let limit = self.options.compile_limit;
@@ -228,8 +228,7 @@ impl<'a> Bed<'a> {
         Err(Fault::Out(format!("one run takes {seconds:.2} s, more than {limit:?}")))
     }
 
-    /// Seconds of a run at a point, the least of a few: one that is disturbed would make the batch too small, and
-    /// what is measured the way to the device and back.
+    /// Seconds of a run at a point, the least of a few: with one that was disturbed a batch would be too small.
     fn least(&self, once: &Prepared, point: &SymbolValues) -> Raced<f64> {
         let mut least = self.submit(once, point)?.1;
         for _ in 1..LOOKS {
@@ -294,12 +293,7 @@ impl<'a> Bed<'a> {
             return Err(Fault::Out("it was not checked".into()));
         };
         let one = |point: &SymbolValues| {
-            let (completion, host) = self.submit(batch, point)?;
-            let seconds = match completion.timestamps[..] {
-                [begin, end] if end > begin => (end - begin) as f64 * 1e-9,
-                // A clock that stands still, or none.
-                _ => host,
-            };
+            let (_, seconds) = self.submit(batch, point)?;
             Ok(seconds.max(1e-9) / runner.runs as f64)
         };
         self.task.points.iter().map(one).collect()
@@ -321,7 +315,8 @@ impl<'a> Bed<'a> {
         Ok(())
     }
 
-    /// Submits and waits, for as long as the options allow.
+    /// Submits and waits, for as long as the options allow. The seconds are of the device's clock between two
+    /// timestamps, and of the host's where there are none.
     fn submit(&self, work: &Prepared, point: &SymbolValues) -> Raced<(Completion, f64)> {
         let (device, id) = (self.runtime.device().clone(), work.id);
         let args = Args { symbols: point.clone(), ..Args::default() };
@@ -330,7 +325,12 @@ impl<'a> Bed<'a> {
             let begin = Instant::now();
             let ticket = device.submit(&[(id, args)])?;
             let completion = block_on(device.wait(ticket))?;
-            Ok((completion, begin.elapsed().as_secs_f64()))
+            let seconds = match completion.timestamps[..] {
+                [begin, end] if end > begin => (end - begin) as f64 * 1e-9,
+                // A clock that stands still, or none.
+                _ => begin.elapsed().as_secs_f64(),
+            };
+            Ok((completion, seconds))
         })
     }
 
