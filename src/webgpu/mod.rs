@@ -39,12 +39,16 @@ mod transfer;
 mod wait;
 
 use std::sync::{Arc, OnceLock};
+#[cfg(not(target_arch = "wasm32"))]
+use std::sync::{Mutex, PoisonError};
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use noop::noop_device;
 /// The version of wgpu whose devices [`Provider::from_device`] takes.
 pub use wgpu;
 
+#[cfg(not(target_arch = "wasm32"))]
+use crate::base::platform;
 use crate::base::platform::{BROWSER, BoxFuture};
 use crate::error::{Error, Result};
 use crate::provider::{Device, DeviceProfile, OpenOptions};
@@ -106,7 +110,7 @@ impl Provider {
         if let Some(found) = self.found.get() {
             return found.clone();
         }
-        let found = self.instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+        let found = in_turn(self.instance.enumerate_adapters(wgpu::Backends::PRIMARY)).await;
         self.found.get_or_init(|| found).clone()
     }
 
@@ -134,7 +138,7 @@ impl Provider {
             },
             ..Default::default()
         };
-        let opened = adapter.request_device(&descriptor).await;
+        let opened = in_turn(adapter.request_device(&descriptor)).await;
         let (gpu, queue) = opened.map_err(|error| {
             let name = adapter.get_info().name;
             Error::device(format!("webgpu:{index} {name:?} cannot be opened: {error}"))
@@ -142,6 +146,21 @@ impl Provider {
         let source = Source { index, info: Some(adapter.get_info()) };
         Ok(WebGpuDevice::open(gpu, queue, source, &options))
     }
+}
+
+/// Looks for adapters and opens devices one after another: NVIDIA's driver 580 for Vulkan crashed at times where one
+/// thread asked for an adapter's properties and another opened a device. Natively these futures never wait.
+#[cfg(not(target_arch = "wasm32"))]
+async fn in_turn<T>(work: impl Future<Output = T>) -> T {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    platform::block_on(work)
+}
+
+/// A page has one thread.
+#[cfg(target_arch = "wasm32")]
+async fn in_turn<T>(work: impl Future<Output = T>) -> T {
+    work.await
 }
 
 impl Default for Provider {
