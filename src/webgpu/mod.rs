@@ -78,6 +78,7 @@ impl Provider {
         #[cfg(not(target_arch = "wasm32"))]
         let instance = {
             static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
             INSTANCE.get_or_init(make).clone()
         };
         #[cfg(target_arch = "wasm32")]
@@ -110,7 +111,7 @@ impl Provider {
         if let Some(found) = self.found.get() {
             return found.clone();
         }
-        let found = in_turn(self.instance.enumerate_adapters(wgpu::Backends::PRIMARY)).await;
+        let found = in_turn(|| self.instance.enumerate_adapters(wgpu::Backends::PRIMARY)).await;
         self.found.get_or_init(|| found).clone()
     }
 
@@ -138,7 +139,7 @@ impl Provider {
             },
             ..Default::default()
         };
-        let opened = in_turn(adapter.request_device(&descriptor)).await;
+        let opened = in_turn(|| adapter.request_device(&descriptor)).await;
         let (gpu, queue) = opened.map_err(|error| {
             let name = adapter.get_info().name;
             Error::device(format!("webgpu:{index} {name:?} cannot be opened: {error}"))
@@ -148,19 +149,22 @@ impl Provider {
     }
 }
 
-/// Looks for adapters and opens devices one after another: NVIDIA's driver 580 for Vulkan crashed at times where one
-/// thread asked for an adapter's properties and another opened a device. Natively these futures never wait.
+/// Held by who looks for drivers or adapters or opens a device: NVIDIA's driver 580 for Vulkan crashed at times where one
+/// thread asked for an adapter's properties and another opened a device.
 #[cfg(not(target_arch = "wasm32"))]
-async fn in_turn<T>(work: impl Future<Output = T>) -> T {
-    static TURN: Mutex<()> = Mutex::new(());
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Calls wgpu in turn with other threads. Natively it works in the call, and the future is ready.
+#[cfg(not(target_arch = "wasm32"))]
+async fn in_turn<T, F: Future<Output = T>>(work: impl FnOnce() -> F) -> T {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    platform::block_on(work)
+    platform::block_on(work())
 }
 
 /// A page has one thread.
 #[cfg(target_arch = "wasm32")]
-async fn in_turn<T>(work: impl Future<Output = T>) -> T {
-    work.await
+async fn in_turn<T, F: Future<Output = T>>(work: impl FnOnce() -> F) -> T {
+    work().await
 }
 
 impl Default for Provider {

@@ -35,7 +35,7 @@ pub(crate) enum Fault {
     Wrong,
     /// Its kernel does not compile.
     Broken,
-    /// One run takes seconds.
+    /// One run takes longer than it may.
     Long,
     /// The process ends as it is tried.
     Fatal,
@@ -78,12 +78,14 @@ impl Neg {
     /// thread's loops after 65,536 steps.
     fn work(&self, query: &Query) -> (u32, u32) {
         let units = query.profile.compute_units.max(2);
+        let threads = std::thread::available_parallelism().map_or(2, |n| n.get().max(2) as u32);
         let (steps, groups) = match query.profile.kind {
             DeviceKind::Cpu => (200, 2500 * units),
             DeviceKind::Software if query.profile.provider == "opencl" => (2000, 800 * units),
-            DeviceKind::Software => (60_000, 1000),
-            _ if self.fault == Fault::Long => (4_000_000, 60_000),
-            _ => (1_000_000, 60_000),
+            DeviceKind::Software => (60_000, 500 * threads),
+            _ if self.fault != Fault::Long => (1_000_000, 1),
+            _ if query.profile.compute_units > 0 => (4_000_000, 200 * units),
+            _ => (4_000_000, 24_000),
         };
         match self.fault {
             Fault::Slow => (steps, 1),
@@ -369,6 +371,7 @@ pub(crate) fn entry(engine: EngineId, engine_version: u32, knobs: KnobValues) ->
 /// found are right.
 #[test]
 fn what_a_search_finds_is_right() {
+    let _alone = LONG.lock().unwrap_or_else(PoisonError::into_inner);
     let options = TuneOptions { seconds: 0.0, rounds: 5, engines: 4, candidates: 6, ..quick() };
     let families = [
         "linear/",

@@ -49,7 +49,8 @@ pub struct TuneOptions {
     /// Bytes that runs read in turn before they read the same weights again: beyond what the
     /// device's caches hold. 0 reads the same ones each time.
     pub rotate_bytes: u64,
-    /// How long one run of a candidate may take.
+    /// How long one run of a candidate may take, by the device's clock where it has one. One that takes up to four
+    /// times as long is asked once more.
     pub run_limit: Duration,
     /// How long its kernels may compile.
     pub compile_limit: Duration,
