@@ -27,6 +27,10 @@ use crate::webgpu_host::{
 fn in_child(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([&format!("opencl::{test}"), "--exact", "--nocapture", "--include-ignored"]);
+    if test == "child_without_opencl" {
+        // Drivers that a machine names beside those that are installed.
+        command.env_remove("OCL_ICD_FILENAMES");
+    }
     let output = command.envs(variables.iter().copied()).env(CHILD, "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
