@@ -74,8 +74,8 @@ impl Neg {
         Arc::new(Neg { id: EngineId::new(name), fault, version: 1 })
     }
 
-    /// Steps of each thread, and workgroups, by what a device does in a second. Lavapipe ends a
-    /// thread's loops after 65,536 steps.
+    /// Steps of each thread, and workgroups: what is long takes more than the 0.4 s of [`quick`], about a second.
+    /// Lavapipe ends a thread's loops after 65,536 steps.
     fn work(&self, query: &Query) -> (u32, u32) {
         let units = query.profile.compute_units.max(2);
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get().max(2) as u32);

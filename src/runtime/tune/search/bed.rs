@@ -143,8 +143,8 @@ impl<'a> Bed<'a> {
         Ok(())
     }
 
-    /// Compiles a trial and runs it once at each point from memory as it was at first, each time
-    /// for `limit` at most; what it wrote at each, by tensor.
+    /// Compiles a trial and runs it at each point from memory as it was at first, as [`Bed::within`]
+    /// the limit; what it wrote at each, by tensor.
     ///
     /// # Errors
     /// As [`Fault`] says, with the reason.
