@@ -143,8 +143,8 @@ impl<'a> Bed<'a> {
         Ok(())
     }
 
-    /// Compiles a trial and runs it at each point from memory as it was at first, as [`Bed::within`]
-    /// the limit; what it wrote at each, by tensor.
+    /// Compiles a trial and runs it at each point from memory as it was at first, within `limit` as
+    /// [`Bed::within`] has it; what it wrote at each, by tensor.
     ///
     /// # Errors
     /// As [`Fault`] says, with the reason.
