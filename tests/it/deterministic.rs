@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use warploom::base::platform::block_on;
 use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, Symbol, SymbolValues};
 use warploom::ir::{BinaryOp, Conv2d, Graph, NodeId, Op, Pool2d, PoolKind, ReduceOp, UnaryOp};
-use warploom::provider::DeviceKind;
 use warploom::quant;
 use warploom::runtime::{RunOptions, Runtime, run_graph};
 use warploom::testkit::{self, Outcome};
@@ -330,10 +329,7 @@ fn each_row_has_the_bits_that_it_has_alone() {
     for (label, runtime) in devices::every(true) {
         let profile = runtime.device().profile();
         // Kernels of a software device take long to compile: formats stand for each other there.
-        let step = match profile.kind {
-            DeviceKind::Software => devices::sample(profile, 8).max(2),
-            _ => 1,
-        };
+        let step = devices::sample(profile, 8).max(devices::sample_software(profile, 3));
         let begin = std::time::Instant::now();
         let cases: Vec<&Case> = cases.iter().step_by(step).collect();
         for case in &cases {
@@ -360,10 +356,7 @@ fn every_case_is_right_in_deterministic_mode() {
     let mut wrong = Vec::new();
     for (label, runtime) in devices::every(false) {
         let profile = runtime.device().profile();
-        let step = match profile.kind {
-            DeviceKind::Software => devices::sample(profile, 8).max(5),
-            _ => 1,
-        };
+        let step = devices::sample(profile, 8).max(devices::sample_software(profile, 7));
         let (mut right, mut refused) = (0, 0);
         for case in cases.iter().step_by(step) {
             let case = &*case.on(profile);

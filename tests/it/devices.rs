@@ -5,12 +5,21 @@ use warploom::runtime::{Detection, Runtime, RuntimeBuilder, TuneMode};
 
 use crate::tell;
 
+/// Whether long lists run whole where some of them usually stand for all: `WARPLOOM_TEST_ALL=1`.
+pub(crate) fn whole() -> bool {
+    std::env::var("WARPLOOM_TEST_ALL").is_ok_and(|v| v == "1")
+}
+
 /// How many cases of a long list stand for all on this device: every first, every eighth... Each
-/// kernel takes PoCL a good part of a second to compile; `WARPLOOM_OPENCL_CASES=all` runs the whole.
+/// kernel takes PoCL a good part of a second to compile.
 pub(crate) fn sample(profile: &DeviceProfile, step: usize) -> usize {
-    let slow = profile.provider == "opencl" && profile.kind == DeviceKind::Software;
-    let all = std::env::var("WARPLOOM_OPENCL_CASES").is_ok_and(|v| v == "all");
-    if slow && !all { step } else { 1 }
+    if profile.provider == "opencl" { sample_software(profile, step) } else { 1 }
+}
+
+/// The same on any GPU that is the CPU in truth, lavapipe as well: for lists whose length is that
+/// for real GPUs.
+pub(crate) fn sample_software(profile: &DeviceProfile, step: usize) -> usize {
+    if profile.kind == DeviceKind::Software && !whole() { step } else { 1 }
 }
 
 /// Whether tests run on this device: `WARPLOOM_TEST_DEVICE` is the beginning of the ids of those

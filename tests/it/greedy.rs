@@ -153,9 +153,11 @@ fn rows(
     let mut lines: Vec<String> =
         recorded.iter().map(|row| format!("| {name} | {:?} |", row.prompt)).collect();
     for (label, runtime) in runtimes {
-        // A slow device runs some prompts of the small models.
-        let step = devices::sample(runtime.device().profile(), 3);
-        let (runs, begin) = (step == 1 || model.weight_bytes() < SMALL, Instant::now());
+        // A slow device runs some prompts, and the slowest those of the small models.
+        let profile = runtime.device().profile();
+        let step = devices::sample_software(profile, 3);
+        let small = model.weight_bytes() < SMALL;
+        let (runs, begin) = (small || devices::sample(profile, 3) == 1, Instant::now());
         let mut session = runs.then(|| session(runtime, model));
         for (i, (row, line)) in recorded.iter().zip(&mut lines).enumerate() {
             let Some(session) = session.as_mut().filter(|_| i % step == 0) else {

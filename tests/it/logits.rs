@@ -35,10 +35,9 @@ pub(crate) const PROMPTS: [&str; 5] = [
     "1, 2, 3, 4,",
 ];
 
-/// Weights up to this size are run at WebGPU's floor as well.
-const SMALL: u64 = 32 << 20;
-/// Weights from this size on are run with few tokens: the float64 pass takes a second for each.
-const LARGE: u64 = 256 << 20;
+/// Weights up to this size are run at WebGPU's floor as well, and with all prompts: the float64 pass takes up to a
+/// second for a token of larger ones.
+pub(crate) const SMALL: u64 = 32 << 20;
 
 /// Model files of this machine: those of `models/` always, the others where they are.
 pub(crate) fn model_files() -> Vec<PathBuf> {
@@ -129,7 +128,8 @@ fn scripts(model: &Model, mode: ComputeMode, cache: DType) -> Vec<Script> {
         forward.nudged(0);
         Script { prompt, logits, exact, nudged, greedy }
     };
-    let prompts = if model.weight_bytes() < LARGE { &PROMPTS[..] } else { &PROMPTS[1..3] };
+    let all = model.weight_bytes() < SMALL || devices::whole();
+    let prompts = if all { &PROMPTS[..] } else { &PROMPTS[1..3] };
     prompts.iter().map(one).collect()
 }
 
@@ -231,7 +231,8 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
                     tell(&format!("logits: {name} in {mode} on {label}: skipped, too slow"));
                     continue;
                 }
-                let some = scripts.len().div_ceil(devices::sample(runtime.device().profile(), 3));
+                let profile = runtime.device().profile();
+                let some = scripts.len().div_ceil(devices::sample_software(profile, 3));
                 let scripts = &scripts[..some];
                 let found = follow(&Arc::new(runtime), &model, (mode, DType::F32), limit, scripts);
                 let (most, compared, share) = (found.most, found.compared, found.share());
@@ -275,7 +276,10 @@ fn a_cache_of_halves_moves_logits_as_rounding_does() {
         let count: usize = scripts.iter().map(|script| script.logits.len()).sum();
         let moved = (moved / count as f64).sqrt();
         for (label, runtime) in devices::every(true) {
-            let found = follow(&Arc::new(runtime), &model, how, limit, &scripts);
+            let some = devices::sample_software(runtime.device().profile(), 2);
+            let scripts = &scripts[..scripts.len() / some];
+            let count: usize = scripts.iter().map(|script| script.logits.len()).sum();
+            let found = follow(&Arc::new(runtime), &model, how, limit, scripts);
             let off = (found.squares[0] / count as f64).sqrt();
             tell(&format!(
                 "logits: a cache of f16 on {label}: within {:.1e} of {limit:.1e}, {} tokens equal, \
@@ -315,7 +319,9 @@ fn models_agree_with_their_golden_files() {
         let prompts = golden["models"][of]["prompts"].as_array().unwrap();
         let model = Model::open(&file, Access::Copy).unwrap();
         for (label, runtime) in devices::every(false) {
-            let most = agrees(runtime, &model, prompts, tolerance, &label);
+            let step = devices::sample_software(runtime.device().profile(), 4);
+            let prompts: Vec<_> = prompts.iter().step_by(step).collect();
+            let most = agrees(runtime, &model, &prompts, tolerance, &label);
             let count = prompts.len();
             tell(&format!("golden: {name} on {label}: {count} prompts agree, within {most:.1e}"));
         }
@@ -326,7 +332,7 @@ fn models_agree_with_their_golden_files() {
 fn agrees(
     runtime: Runtime,
     model: &Arc<Model>,
-    prompts: &[serde_json::Value],
+    prompts: &[&serde_json::Value],
     tolerance: f64,
     label: &str,
 ) -> f64 {

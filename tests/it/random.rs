@@ -31,7 +31,9 @@ use crate::wgsl::{FLOOR, lowered};
 /// Seeds of a usual run.
 const GRAPHS: u64 = 2000;
 /// Of so many seeds, one runs at WebGPU's floor as well.
-const FLOOR_EACH: u64 = 4;
+const FLOOR_EACH: usize = 4;
+/// As many, on lavapipe and its like, whose time is that of compiling.
+const SOFTWARE_EACH: usize = 4;
 /// As many, on an OpenCL device that is the CPU.
 const OPENCL_EACH: usize = 32;
 /// Failures that are made small and told; more of them hardly say more.
@@ -71,12 +73,13 @@ fn targets() -> Vec<Target> {
     for profile in profiles.filter(|profile| devices::wanted(profile)) {
         // Threads of this test share the machine already.
         let builder = || Runtime::builder().device(profile.id()).threads(Some(1));
-        let each = devices::sample(profile, OPENCL_EACH) as u64;
-        targets.push(Target::on(profile.id(), builder().build().unwrap(), each));
+        let each = devices::sample(profile, OPENCL_EACH)
+            .max(devices::sample_software(profile, SOFTWARE_EACH));
+        targets.push(Target::on(profile.id(), builder().build().unwrap(), each as u64));
         if profile.provider == "webgpu" {
             let label = format!("{} at the floor", profile.id());
             let runtime = builder().floor(true).build().unwrap();
-            targets.push(Target::on(label, runtime, FLOOR_EACH));
+            targets.push(Target::on(label, runtime, (each * FLOOR_EACH) as u64));
         }
     }
     targets

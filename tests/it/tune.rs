@@ -317,7 +317,8 @@ fn no_choice_makes_a_plan_wrong() {
     };
     for (label, runtime) in devices::every(false) {
         let registry = runtime.registry().clone();
-        let step = 3 * devices::sample(runtime.device().profile(), 8);
+        let profile = runtime.device().profile();
+        let step = devices::sample(profile, 24).max(devices::sample_software(profile, 7)).max(3);
         let (mut taken, mut refused) = (0, 0);
         for case in cases.iter().step_by(step) {
             let (class, profile) = (ShapeClass::exact(&case.symbols), runtime.device().profile());
