@@ -16,7 +16,8 @@ const ROWS: u32 = BM / 16u;
 const COLS: u32 = BN / 16u;
 const OWN_READS: u32 = 2u;
 const TASK_ROWS: u32 = BN;
-// vec4s of w that a thread loads at a time, at most.
+// Rounds in which the threads load a vec4 of x, and of w, each.
+const X_LOADS: u32 = (BM * K4 + THREADS - 1u) / THREADS;
 const W_LOADS: u32 = (BN * K4 + THREADS - 1u) / THREADS;
 const_assert BM % 16u == 0u && BN % 16u == 0u && BM >= 16u && BN >= 16u && BM + BN <= 204u;
 
@@ -87,18 +88,34 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     var sums: array<f32, ROWS * COLS>;
     for (var c = 0u; c < params.k; c += K4 * 4u) {
-        for (var l = lid; l < BM * K4; l += THREADS) {
-            let i = min(first_i + l / K4, params.m - 1u);
-            let column = c + (l % K4) * 4u;
-            x_tile[(l / K4) * STRIDE + l % K4] =
-                prologue4(i, column, load_x(params.x_offset + i * params.x_stride, column));
+        // All loads before the first store: they wait for memory together, not one after another. The last round may
+        // have elements for some threads only.
+        let column = c + (lid % K4) * 4u;
+#repeat t X_LOADS
+        let has_x$t = $tu * THREADS + THREADS <= BM * K4 || $tu * THREADS + lid < BM * K4;
+        var x$t = vec4(0.0);
+        if (has_x$t) {
+            let i = min(first_i + ($tu * THREADS + lid) / K4, params.m - 1u);
+            x$t = prologue4(i, column, load_x(params.x_offset + i * params.x_stride, column));
         }
-        for (var t = 0u; t < W_LOADS; t++) {
-            let l = t * THREADS + lid;
-            if (l < BN * K4) {
-                w_tile[(l / K4) * STRIDE + l % K4] = load_w(starts[t], c + (l % K4) * 4u);
-            }
+#end
+#repeat t W_LOADS
+        let has_w$t = $tu * THREADS + THREADS <= BN * K4 || $tu * THREADS + lid < BN * K4;
+        var w$t = vec4(0.0);
+        if (has_w$t) {
+            w$t = load_w(starts[$tu], column);
         }
+#end
+#repeat t X_LOADS
+        if (has_x$t) {
+            x_tile[($tu * THREADS + lid) / K4 * STRIDE + lid % K4] = x$t;
+        }
+#end
+#repeat t W_LOADS
+        if (has_w$t) {
+            w_tile[($tu * THREADS + lid) / K4 * STRIDE + lid % K4] = w$t;
+        }
+#end
         workgroupBarrier();
         for (var j = 0u; j < K4; j++) {
             var ws: array<vec4<f32>, COLS>;

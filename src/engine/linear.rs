@@ -6,7 +6,9 @@ use super::attention::units;
 use super::int8_cost::int8_operations;
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
-use super::product::{after_rows, filled, groups, in_one_launch, layers_fit, pieces, sizes};
+use super::product::{
+    after_rows, filled, groups, in_one_launch, layers_fit, pieces, sizes, tile_rows,
+};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
@@ -161,7 +163,7 @@ impl Linear {
         let pairs = query.around.is_some_and(|a| a.segments.iter().any(|s| s.anchors == 2));
         if self.family == Family::MatMul {
             let tiles = |most: u32| (1..=most.min(MOST_TILE) / 16).map(|i| 16 * i);
-            let rows = if m >= 128 { 128 } else { 32 };
+            let rows = tile_rows(query.profile, m, n);
             let rows = Knob::new("tile_m", "rows of x of a tile", tiles(MOST_TILE), rows);
             let left = catalogue::TILE_SUM - rows.value(query.knobs).min(MOST_TILE);
             let wide = tiles(left).filter(|columns| !pairs || columns % 32 == 0);
@@ -423,10 +425,8 @@ impl Engine for Linear {
         }
         if !self.cpu {
             // What is done to x is done again by every workgroup that reads it.
-            cost.flops += before
-                * m
-                * k
-                * if self.rounding == Rounding::Before { 1.0 } else { reads / in_turn };
+            let times = if self.rounding == Rounding::Before { 1.0 } else { reads / in_turn };
+            cost.flops += before * m * k * times;
             if self.rounding == Rounding::Inside {
                 cost.flops -= rows * n * k;
                 // Rows are rounded one after another; in memory, products wait for the first as well. Eight rows of

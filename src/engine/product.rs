@@ -5,7 +5,7 @@ use super::{Around, OTHER_OPERATION, Order, Query, SegmentBody};
 use crate::base::{Dim, Format};
 use crate::error::{Error, Result};
 use crate::kernel::attach::attach_groups;
-use crate::provider::GRANULE;
+use crate::provider::{DeviceKind, DeviceProfile, GRANULE};
 
 /// Rows of x, rows and columns of w at the upper ends of the class.
 pub(super) fn sizes(query: &Query) -> Option<(f64, f64, f64)> {
@@ -74,6 +74,18 @@ pub(super) fn filled(tiles: f64, query: &Query) -> f64 {
     (tiles / units(query.profile)).clamp(1e-3, 1.0).powf(0.4)
 }
 
+/// Rows of x of a tile of `matmul_*` that has 64 rows of w, for `m` and `n` of them: large tiles read less, but a unit of
+/// the device wants two workgroups, of which one multiplies while the other waits for memory. That was measured on an H200
+/// (`benches/README.md`) and is a guess elsewhere; a GPU in software waits for nothing.
+pub(super) fn tile_rows(profile: &DeviceProfile, m: u64, n: u64) -> u32 {
+    let large = (m.div_ceil(128) * n.div_ceil(64)) as f64;
+    match profile.kind {
+        _ if m < 128 => 32,
+        DeviceKind::Discrete | DeviceKind::Integrated if large < 2.0 * units(profile) => 64,
+        _ => 128,
+    }
+}
+
 /// Workgroups for `n` rows of w with what is done with their products, each making `rows`.
 pub(super) fn groups(around: &Around, n: u64, rows: u32) -> Dim {
     match &around.segments[..] {
@@ -106,4 +118,24 @@ pub(super) fn pieces(n: u64, row_bytes: u64, query: &Query) -> Result<Vec<(u64, 
 
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::{NullProvider, OpenOptions};
+
+    #[test]
+    fn a_gpu_whose_units_have_too_few_large_tiles_takes_smaller_ones() {
+        let null = NullProvider::device(&OpenOptions::default()).profile().clone();
+        let of = |kind, compute_units| DeviceProfile { kind, compute_units, ..null.clone() };
+        let gpu = of(DeviceKind::Discrete, 16);
+        // 32 workgroups of 128 rows are two for each unit.
+        let cases = [(127, 1 << 20, 32), (128, 2047, 128), (128, 1984, 64), (256, 1024, 128)];
+        for (m, n, rows) in cases {
+            assert_eq!(tile_rows(&gpu, m, n), rows, "{m} x {n}");
+        }
+        assert_eq!(tile_rows(&of(DeviceKind::Integrated, 17), 256, 1024), 64);
+        assert_eq!(tile_rows(&of(DeviceKind::Cpu, 17), 256, 64), 128);
+    }
 }

@@ -125,7 +125,9 @@ fn matrix_vector_products_with_attachments() {
 fn tiled_products_with_attachments() {
     let mut jobs = Vec::new();
     for (turn, attached) in of_products(false).into_iter().enumerate() {
-        for (i, (m, [bm, bn])) in [(5, [32, 32]), (67, [64, 64])].into_iter().enumerate() {
+        // Of the last tiles a round of loads is for some of the threads.
+        let tiles = [(5, [32, 32]), (67, [64, 64]), (83, [80, 96]), (113, [112, 32])];
+        for (i, (m, [bm, bn])) in tiles.into_iter().enumerate() {
             let constants = [("BM", bm), ("BN", bn)];
             let (format, k) = FORMATS[(turn + i) % 4];
             let mut job = product("matmul", format, [m, k], &constants, attached.clone());

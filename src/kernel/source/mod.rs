@@ -260,6 +260,8 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         "matmul_*" => {
             sets.push(with(&[("BM", 32), ("BN", 64)]));
             sets.push(with(&[("BM", 128), ("BN", 64)]));
+            // A last round of loads that is for some threads only, of both sides.
+            sets.push(with(&[("BM", 80), ("BN", 112)]));
         }
         "matmul_coop_*" | "matmul_halves" => {
             let narrow = if entry.name == "matmul_halves" { ("TJ", 2) } else { ("TH", 1) };
