@@ -159,6 +159,27 @@ fn a_failure_is_1_with_one_line_on_standard_error() {
     }
 }
 
+/// The loader of Vulkan is told of a driver that is not there; a machine without a loader says the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn without_a_driver_for_vulkan_that_is_said_and_the_next_provider_taken() {
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
+        for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"] {
+            command.env(variable, "/nowhere/none.json");
+        }
+        command.args(args).env_remove("WARPLOOM_DEVICE").output().unwrap()
+    };
+    let why = "wgpu found no adapter: no driver for Vulkan is here";
+    let listed = run(&["devices"]);
+    assert!(listed.status.success() && text(&listed.stdout).contains(why), "{listed:?}");
+    let forced = run(&["generate", "x", "--device", "webgpu", "--max-tokens", "1"]);
+    assert_eq!(forced.status.code(), Some(1));
+    assert!(text(&forced.stderr).contains(&format!("webgpu is not here: {why}")), "{forced:?}");
+    let chosen = run(&["generate", "x", "--max-tokens", "1", "--quiet"]);
+    assert!(chosen.status.success(), "{chosen:?}");
+}
+
 /// A GGUF file of the kind that is quantised, by hand: a matrix [2, 256], a vector and a name.
 fn small_f32_file() -> Vec<u8> {
     use warploom::gguf::{Value, Writer};

@@ -149,6 +149,13 @@ impl Provider {
     }
 }
 
+/// What wgpu looks for on this system.
+const API: &str = match () {
+    () if cfg!(target_vendor = "apple") => "Metal",
+    () if cfg!(windows) => "DirectX 12 or Vulkan",
+    () => "Vulkan",
+};
+
 /// Held by who looks for drivers or adapters or opens a device: NVIDIA's driver 580 for Vulkan crashed at times where one
 /// thread asked for an adapter's properties and another opened a device.
 #[cfg(not(target_arch = "wasm32"))]
@@ -186,6 +193,13 @@ impl crate::provider::Provider for Provider {
                 profile::profile_of(&adapter.get_info(), features, &adapter.limits(), index)
             });
             Ok(profiles.collect())
+        })
+    }
+
+    fn absence(&self) -> Option<String> {
+        let nothing = self.found.get().is_some_and(Vec::is_empty);
+        nothing.then(|| {
+            format!("wgpu found no adapter: no driver for {API} is here, or none has a device")
         })
     }
 
