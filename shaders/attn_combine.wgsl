@@ -42,6 +42,11 @@ fn sizes() -> vec2<u32> {
 }
 
 #import attached_store
+#ifdef hands_on
+const HANDED: u32 = HEAD_DIM;
+const_assert HANDED <= WG && HANDED % 32u == 0u;
+#import hand_on
+#endif
 
 var<workgroup> tops: array<f32, MAX_SPLITS>;
 var<workgroup> totals: array<f32, MAX_SPLITS>;
@@ -101,11 +106,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
     }
     workgroupBarrier();
+#ifdef hands_on
+    let gain = hand_gain(wid.x * HEAD_DIM + lid % HEAD_DIM);
+    var value = 0.0;
+#endif
     for (var d = lid; d < HEAD_DIM; d += WG) {
         var sum = team_sums[d];
         for (var other = 1u; other < TEAMS; other++) {
             sum += team_sums[other * HEAD_DIM + d];
         }
+#ifdef hands_on
+        value = store(wid.y, wid.x, d, sum * factor);
+#else
         store(wid.y, wid.x, d, sum * factor);
+#endif
     }
+#ifdef hands_on
+    // A thread has at most one element.
+    let column = wid.x * HEAD_DIM + min(lid, HEAD_DIM - 1u);
+    hand_on(lid, Handed(wid.y, column, value, gain, lid < HEAD_DIM));
+#endif
 }

@@ -42,6 +42,13 @@ fn sizes() -> vec2<u32> {
 }
 
 #import attached_store
+#ifdef hands_on
+const HANDED: u32 = min(WG, HEAD_DIM);
+const_assert HEAD_DIM % 32u == 0u;
+#import hand_on
+// An element may be made by another thread than the one that rounds it.
+var<workgroup> made: array<f32, HEAD_DIM>;
+#endif
 
 var<workgroup> query: array<Num, NUMS>;
 // Parts of scores: one more word a key, so that threads over keys meet different banks.
@@ -155,7 +162,21 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
             sum += team_sums[other * NUMS + d];
         }
         for (var i = 0u; i < STEP; i++) {
+#ifdef hands_on
+            made[d * STEP + i] = store(wid.y, wid.x, d * STEP + i, element(sum, i) * factor);
+#else
             store(wid.y, wid.x, d * STEP + i, element(sum, i) * factor);
+#endif
         }
     }
+#ifdef hands_on
+    workgroupBarrier();
+    for (var base = 0u; base < HEAD_DIM; base += WG) {
+        let at = min(base + lid, HEAD_DIM - 1u);
+        let column = wid.x * HEAD_DIM + at;
+        let exists = base + lid < HEAD_DIM;
+        hand_on(lid, Handed(wid.y, column, made[at], hand_gain(column), exists));
+        workgroupBarrier();
+    }
+#endif
 }

@@ -13,6 +13,8 @@ override M: u32 = 1;
 const OUTPUTS: u32 = ROWS * M;
 const OWN_READS: u32 = 2u;
 const TASK_ROWS: u32 = ROWS;
+const TEAMS: u32 = 1u;
+const SUB: u32 = 4u;
 
 struct Params {
     m: u32,

@@ -1,19 +1,25 @@
-// matvec_codes_*: the product of matvec_* with rows of x that round_codes rounded; w [n, k] packed, x as
-// round_codes writes it, y [m, n], few rows i.
-// Work split: a workgroup makes ROWS rows of w for M rows of x; its threads take units of the k columns
-// in turn, so neighbours read neighbouring words, and their sums meet at the end.
+// matvec_codes_*: the product of matvec_* with rows of x as whole numbers; w [n, k] packed, x codes as round_codes
+// writes them or as a product or attention before hands them on, y [m, n], few rows i.
+// Work split: a workgroup makes TEAMS times ROWS rows of w for M rows of x, a team of threads ROWS of them; its
+// threads take units of the k columns in turn, so neighbours read neighbouring words, and their sums meet at the end.
 // Why: a whole-number product of four takes one instruction where floats take a conversion and a product
 // each; x is rounded once for all workgroups, and none waits for it.
+// headers: of Q4_K alone; codes_headers says how lanes share what they decode.
+// scaled: behind what codes stand for lie sums of squares of 32 columns each, whose root over k scales the products.
+// hands_on (of an attachment): teams make 32 evaluations together, and round them for the next product.
 #import dequant_*
 
 override WG: u32 = 64;
 override ROWS: u32 = 4;
 override M: u32 = 1;
+override TEAMS: u32 = 1;
+// The smallest subgroup.
+override SUB: u32 = 4;
 
 const OUTPUTS: u32 = ROWS * M;
-const SUMS: u32 = OUTPUTS;
 const OWN_READS: u32 = 2u;
-const TASK_ROWS: u32 = ROWS;
+const TASK_ROWS: u32 = TEAMS * ROWS;
+const TEAM: u32 = WG / TEAMS;
 // Reads of a unit's codes of x, and groups that one of them serves.
 const READS: u32 = PARTS / CODE_LEN;
 const GROUPS_OF_READ: u32 = CODE_LEN / RUN;
@@ -24,8 +30,11 @@ struct Params {
     k: u32,
     x_offset: u32,
     x_stride: u32,
+    // Of row 0: what its codes stand for.
+    x_factors: u32,
     y_offset: u32,
     y_stride: u32,
+    eps: f32,
 #import attached_params
 }
 
@@ -37,8 +46,22 @@ fn weight_word(i: u32) -> WeightWord {
     return w[i];
 }
 
+#import codes_scale
+
+// Product r of row i of x, of whichever team made it.
+fn product(r: u32, i: u32, place: Place) -> f32 {
+    let o = r / ROWS * SUMS + r % ROWS * M + i;
+    return total(o, place) * scale(o, i, place);
+}
+
 #import attached_rows
 #import matvec_sum
+#import attached_fetch
+#ifdef hands_on
+const HANDED: u32 = 32u * M;
+const_assert TASK_ROWS == 32u * ANCHORS && HANDED <= WG;
+#import hand_on
+#endif
 
 @compute @workgroup_size(WG)
 fn main(
@@ -51,87 +74,69 @@ fn main(
     if (!exists(task) || first_i >= params.m) {
         return;
     }
+    let first_r = place.lid / TEAM * ROWS;
+    // What becomes of the first products of a thread needs what segments read, which is asked for early.
+    let each = evaluations(task);
+    var fetched = Fetched();
+    if (place.lid < each * M) {
+        fetched = fetch(task, place.lid % each, first_i + place.lid / each);
+    }
+#ifdef hands_on
+    let own_column = task.first + place.lid % 32u;
+    let own_row = first_i + place.lid / 32u;
+    let gain = hand_gain(own_column);
+    var value = 0.0;
+#endif
     // Everything below is spelled out: an array that a loop indexes may end up in slow memory. Rows past
     // the end repeat the last one and are not stored.
 #repeat r ROWS
-    let start$r = row_start(row_of(task, $ru), params.k);
+    let start$r = row_start(row_of(task, first_r + $ru), params.k);
 #repeat i M
     var sum$r_$i = 0.0;
 #end
 #end
 #repeat i M
-    let codes$i = (params.x_offset + min(first_i + $iu, params.m - 1u) * params.x_stride) / CODE_LEN;
-    let factors$i = codes$i + params.k / (4u * CODE_LEN);
+    let row$i = min(first_i + $iu, params.m - 1u) * params.x_stride;
+    let codes$i = (params.x_offset + row$i) / CODE_LEN;
+    let factors$i = (params.x_factors + row$i) / CODE_LEN;
 #end
 
-    let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
-    for (var u = place.lid; u < units; u += WG) {
-#repeat r ROWS
-        let unit$r = load_unit(start$r, u, params.k);
-#end
-        let stripe = u / (8u / RUN) * GROUPS;
-#repeat q READS
-#repeat i M
-        let codes$i_$q = x[codes$i + u * READS + $qu];
-#end
-#repeat h GROUPS_OF_READ
-        {
-            let group = $qu * GROUPS_OF_READ + $hu;
-            let block = stripe + group;
-#repeat i M
-            let d$i = bitcast<f32>(x[factors$i + block / CODE_LEN][block % CODE_LEN]);
-            var all$i = 0;
-#repeat r ROWS
-            var part$r_$i = 0;
-#end
-#end
-#repeat p RUN
-            {
-#repeat i M
-                let x$i = codes$i_$q[$hu * RUN + $pu];
-                if (BIASED) {
-                    all$i += dot4I8Packed(0x01010101u, x$i);
-                }
-#end
-#repeat r ROWS
-                let w$r = part_codes(unit$r, group * RUN + $pu);
-#repeat i M
-                part$r_$i += dot4I8Packed(w$r, x$i);
-#end
-#end
-            }
-#end
-#repeat i M
-            let offset$i = d$i * f32(all$i);
-#end
-#repeat r ROWS
-            let scale$r = group_scale(unit$r, group);
-            let bias$r = group_bias(unit$r, group);
-#repeat i M
-            sum$r_$i += (d$i * scale$r) * f32(part$r_$i);
-            if (BIASED) {
-                sum$r_$i += bias$r * offset$i;
-            }
-#end
-#end
-        }
-#end
-#end
-    }
+#ifdef headers
+#import codes_headers
+#else
+#import codes_units
+#endif
 
 #repeat r ROWS
 #repeat i M
     put($ru * M + $iu, sum$r_$i, place);
 #end
 #end
+#ifdef scaled
+#repeat i M
+    put(OUTPUTS + $iu, squares(factors$i, place.lid % TEAM), place);
+#end
+#endif
     workgroupBarrier();
     settle(place);
-    let count = evaluations(task) * M;
-    for (var o = place.lid; o < count; o += WG) {
+    for (var o = place.lid; o < each * M; o += WG) {
+        let e = o % each;
+        let i = o / each;
+        if (o >= WG) {
+            fetched = fetch(task, e, first_i + i);
+        }
         var second = 0.0;
         if (ANCHORS == 2u) {
-            second = total(min(o + count, OUTPUTS - 1u), place);
+            second = product(min(e + each, TASK_ROWS - 1u), i, place);
         }
-        store(task, o / M, first_i + o % M, total(o, place), second);
+#ifdef hands_on
+        value = finish(task, e, first_i + i, product(e, i, place), second, fetched);
+#else
+        finish(task, e, first_i + i, product(e, i, place), second, fetched);
+#endif
     }
+#ifdef hands_on
+    let exists = place.lid < HANDED && own_row < params.m;
+    hand_on(place.lid, Handed(own_row, own_column, value, gain, exists));
+#endif
 }

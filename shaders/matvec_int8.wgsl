@@ -19,6 +19,8 @@ override K: u32 = 1024;
 const OUTPUTS: u32 = ROWS * M;
 const OWN_READS: u32 = 2u;
 const TASK_ROWS: u32 = ROWS;
+const TEAMS: u32 = 1u;
+const SUB: u32 = 4u;
 
 struct Params {
     m: u32,

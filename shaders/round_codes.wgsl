@@ -1,7 +1,7 @@
 // round_codes: rows of x rounded to 8 bits in blocks of 32 columns, as base::ComputeMode::Int8 says; x [rows, k]
 // with a row stride, k a multiple of 32. A row of y is k / 4 words of four codes each, in the order in which units
 // of the weight's format (dequant_*) meet them, then what one of each 32 stands for, k / 32 floats as bits, filled up
-// to whole fours.
+// to whole fours, then so many floats more: what the codes of each 32 add up to, times that.
 // Work split: eight neighbouring threads a block with subgroups (round_quads), else a thread (round_blocks); with a
 // norm a workgroup a row, whose threads take blocks in turn, else workgroups take as many blocks of all rows as they
 // have threads for. Folded over grid x and y.
@@ -9,6 +9,7 @@
 // norm: what a code stands for is divided by the root of the mean of x^2; rounding does not see it.
 // vec4: x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
 #import rounding
+#import codes_place
 
 override WG: u32 = 256;
 // Of the format: groups of a unit, parts of a group, and how many of those are neighbours.
@@ -16,10 +17,10 @@ override GROUPS: u32 = 1;
 override RUN: u32 = 2;
 override CHUNK: u32 = 1;
 
-const LANES: u32 = 8u / RUN;
-
 const OWN_READS: u32 = 1u;
 const SUMS: u32 = 1u;
+const TEAMS: u32 = 1u;
+const SUB: u32 = 4u;
 const PARTIAL: bool = false;
 
 struct Params {
@@ -54,14 +55,13 @@ fn load_x(start: u32, c: u32) -> vec4<f32> {
 #import attached_x
 #import matvec_sum
 
-fn row_words() -> u32 {
-    return params.k / 4u + (params.k + 127u) / 128u * 4u;
+// Words for each 32 columns, filled up to whole fours.
+fn padded() -> u32 {
+    return (params.k + 127u) / 128u * 4u;
 }
 
-// Where word j of a block of columns belongs: its unit takes turns with LANES - 1 others.
-fn place_of(block: u32, j: u32) -> u32 {
-    let unit = block / GROUPS * LANES + j / CHUNK % LANES;
-    return (unit * GROUPS + block % GROUPS) * RUN + j % CHUNK + j / (CHUNK * LANES) * CHUNK;
+fn row_words() -> u32 {
+    return params.k / 4u + 2u * padded();
 }
 
 #ifdef subgroup

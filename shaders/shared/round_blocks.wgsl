@@ -15,10 +15,14 @@ fn round_block(row: u32, block: u32) -> f32 {
     most = max(most, most_of(v$j));
 #end
     let r = rounding(most);
+    var sum = 0;
 #repeat j 8
-    y[words + place_of(block, $ju)] = rounded4(v$j, r.x);
+    let code$j = rounded4(v$j, r.x);
+    y[words + code_place(block, $ju, GROUPS, RUN, CHUNK)] = code$j;
+    sum += dot4I8Packed(0x01010101u, code$j);
 #end
     y[words + params.k / 4u + block] = bitcast<u32>(r.y);
+    y[words + params.k / 4u + padded() + block] = bitcast<u32>(r.y * f32(sum));
     return squares;
 }
 
@@ -45,7 +49,9 @@ fn main(
     let factors = group * row_words() + params.k / 4u;
     // Each thread scales what it wrote itself.
     for (var block = place.lid; block < blocks; block += WG) {
+        let sums = factors + padded();
         y[factors + block] = bitcast<u32>(bitcast<f32>(y[factors + block]) * scale);
+        y[sums + block] = bitcast<u32>(bitcast<f32>(y[sums + block]) * scale);
     }
 #else
     let block = group * WG + place.lid;

@@ -25,11 +25,18 @@ fn most_of_block(most: u32) -> u32 {
 
 fn round_quad(quad: Quad, v: vec4<f32>, scale: f32) {
     let r = rounding(most_of_block(most_of(v)));
+    let code = rounded4(v, r.x);
+    var sum = dot4I8Packed(0x01010101u, code);
+#repeat s 3
+    sum += subgroupShuffleXor(sum, 1u << $su);
+#end
     if (quad.exists) {
         let words = quad.row * row_words();
-        y[words + place_of(quad.at / 8u, quad.at % 8u)] = rounded4(v, r.x);
+        y[words + code_place(quad.at / 8u, quad.at % 8u, GROUPS, RUN, CHUNK)] = code;
         if (quad.at % 8u == 0u) {
-            y[words + params.k / 4u + quad.at / 8u] = bitcast<u32>(r.y * scale);
+            let factors = words + params.k / 4u + quad.at / 8u;
+            y[factors] = bitcast<u32>(r.y * scale);
+            y[factors + padded()] = bitcast<u32>(r.y * scale * f32(sum));
         }
     }
 }

@@ -10,6 +10,7 @@ use std::fmt::Write;
 
 use super::ops::Body;
 use super::printer::half_assign;
+use super::tasks::{FETCH, handed, tasks};
 use super::{line, operand_fields, stored};
 use crate::base::DType;
 use crate::error::{Error, Result};
@@ -51,6 +52,11 @@ pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
     if attached.norm.is_some() {
         splice.defines.push("norm");
     }
+    if let Some(hand) = &attached.hand_on {
+        splice.defines.push("hands_on");
+        splice.files.insert("attached_hand", handed(hand, attached.stored()));
+        splice.defines.extend(hand.wide.then_some("wide"));
+    }
     splice.tail = printer.tail();
     source::spliced_wgsl(spec, &splice)
 }
@@ -73,6 +79,9 @@ fn params(attached: &Attachment, linear: bool) -> String {
     }
     for (i, segment) in attached.segments.iter().enumerate() {
         operand_fields(&segment.body, &format!("s{i}_"), &mut text);
+    }
+    if attached.hand_on.is_some() {
+        text.push_str("    hand_columns: u32,\n    hand_offset: u32,\n");
     }
     text
 }
@@ -99,15 +108,20 @@ impl<'a> Printer<'a> {
         };
         let read = |binding| {
             let inputs = element(&mut bodies().flat_map(|body| &body.inputs), binding);
-            match (inputs, attached.norm == Some(binding)) {
-                (None, true) if vec4 => "vec4<f32>",
+            let gain = attached.hand_on.as_ref().and_then(|hand| hand.norm);
+            match (inputs, attached.norm == Some(binding) || gain == Some(binding)) {
+                (None, true) if vec4 && gain != Some(binding) => "vec4<f32>",
                 (None, _) | (Some("f32"), _) => "f32",
                 (Some(_), true) => "u32",
                 (Some(other), false) => other,
             }
         };
         let outputs = || bodies().flat_map(|body| &body.outputs).map(|output| &output.operand);
-        let write = |binding| element(&mut outputs(), binding).unwrap_or("f32");
+        let codes = attached.hand_on.as_ref().map(|_| attached.stored());
+        let write = |binding| match codes == Some(binding) {
+            true => "u32",
+            false => element(&mut outputs(), binding).unwrap_or("f32"),
+        };
         Printer {
             attached,
             entry,
@@ -144,6 +158,13 @@ impl<'a> Printer<'a> {
         }
         if let Some(binding) = self.attached.norm {
             text.push_str(&norm_weight(binding, self.reads[binding as usize]));
+        }
+        if let Some(binding) = self.attached.hand_on.as_ref().and_then(|hand| hand.norm) {
+            line!(text, "fn hand_weight{binding}(at: u32) -> f32 {{");
+            match self.reads[binding as usize] {
+                "f32" => line!(text, "    return in{binding}[at];\n}}"),
+                _ => line!(text, "    return bitcast<f32>(in{binding}[at]);\n}}"),
+            }
         }
         for declaration in &self.declarations {
             text.push_str(declaration);
@@ -196,7 +217,8 @@ impl<'a> Printer<'a> {
             let anchors = segments.iter().map(|s| s.anchors).max().unwrap_or(1);
             // Rows of sums leave matrix hardware many at a time: what their segments read is fetched before.
             let early = self.entry.fetches();
-            text.push_str(&tasks(segments, anchors, early));
+            let gives = if self.attached.hand_on.is_some() { " -> f32" } else { "" };
+            text.push_str(&tasks(segments, anchors, early, gives));
             if early {
                 text.push_str(&self.fetches(segments)?);
             }
@@ -205,7 +227,7 @@ impl<'a> Printer<'a> {
                 let prefix = format!("s{i}");
                 let sizes = [format!("params.s{i}_size0"), format!("params.s{i}_size1")];
                 let head = format!(
-                    "fn segment{i}(c0: u32, c1: u32, c2: u32, product: f32, second: f32{more}) {{"
+                    "fn segment{i}(c0: u32, c1: u32, c2: u32, product: f32, second: f32{more}){gives} {{"
                 );
                 let anchors = &["product", "second"][..segment.anchors as usize];
                 let made = self.segment(&segment.body, &prefix, sizes, anchors);
@@ -216,7 +238,8 @@ impl<'a> Printer<'a> {
             let sizes = ["sizes().x".to_string(), "sizes().y".to_string()];
             let made = self.segment(&segment.body, "s0", sizes, &["product"])?;
             line!(text, "// {}", segment.body);
-            line!(text, "fn store(c0: u32, c1: u32, c2: u32, product: f32) {{\n{made}}}\n");
+            let gives = if self.attached.hand_on.is_some() { " -> f32" } else { "" };
+            line!(text, "fn store(c0: u32, c1: u32, c2: u32, product: f32){gives} {{\n{made}}}\n");
         }
         Ok(text)
     }
@@ -278,6 +301,9 @@ impl<'a> Printer<'a> {
                 true => text.push_str(&half_assign(&buffer, &at, &value, "    ")),
                 false => line!(text, "    {buffer}[{at}] = {value};"),
             }
+        }
+        if let Some(hand) = &self.attached.hand_on {
+            line!(text, "    return v{};", body.outputs[hand.output as usize].value);
         }
         Ok(text)
     }
@@ -357,113 +383,6 @@ fn norm_weight(binding: u32, element: &str) -> String {
     text.push_str("    );\n}\n");
     text
 }
-
-/// Which segment and evaluations a workgroup takes, and the rows of w of its products; a workgroup
-/// makes evaluations of one segment.
-fn tasks(segments: &[Segment], anchors: u32, early: bool) -> String {
-    let mut text = format!("const ANCHORS: u32 = {anchors}u;\n");
-    text.push_str(
-        "const_assert TASK_ROWS % ANCHORS == 0u;\n
-struct Task {
-    segment: u32,
-    // Evaluations: the first one of the workgroup, most in a workgroup, all of the segment.
-    first: u32,
-    most: u32,
-    count: u32,
-    size1: u32,
-    first_row: u32,
-    stride0: u32,
-    stride1: u32,
-    distance: u32,
-}
-
-fn task_of(group: u32) -> Task {
-    var left = group;
-",
-    );
-    for (i, segment) in segments.iter().enumerate() {
-        let s = format!("params.s{i}");
-        line!(text, "    let most{i} = TASK_ROWS / {}u;", segment.anchors);
-        line!(text, "    let count{i} = {s}_size0 * {s}_size1;");
-        line!(text, "    let groups{i} = (count{i} + most{i} - 1u) / most{i};");
-        line!(text, "    if (left < groups{i}) {{");
-        line!(text, "        return Task(");
-        line!(text, "            {i}u, left * most{i}, most{i}, count{i}, {s}_size1,");
-        line!(text, "            {s}_first_row, {s}_stride0, {s}_stride1, {s}_distance,");
-        line!(text, "        );\n    }}");
-        line!(text, "    left -= groups{i};");
-    }
-    text.push_str(
-        "    // Nothing is left to do.
-    return Task();
-}
-
-fn exists(task: Task) -> bool {
-    return task.first < task.count;
-}
-
-fn evaluations(task: Task) -> u32 {
-    return task.most;
-}
-
-// Product r is number r / most of evaluation r % most. Those past the end repeat the last one and are
-// not stored.
-fn row_of(task: Task, r: u32) -> u32 {
-",
-    );
-    text.push_str(match anchors {
-        1 => "    let e = min(task.first + r, task.count - 1u);\n    let further = 0u;\n",
-        _ => {
-            "    let late = r >= task.most;
-    let e = min(task.first + r - select(0u, task.most, late), task.count - 1u);
-    let further = select(0u, task.distance, late);\n"
-        }
-    });
-    text.push_str(
-        "    let s0 = e / task.size1;
-    let s1 = e - s0 * task.size1;
-    let row = task.first_row + s0 * task.stride0 + s1 * task.stride1 + further;
-    return min(row, params.n - 1u);
-}
-
-",
-    );
-    let (name, more) = if early { ("finish", ", fetched: Fetched") } else { ("store", "") };
-    let hand = if early { ", fetched" } else { "" };
-    line!(text, "fn {name}(task: Task, e: u32, i: u32, product: f32, second: f32{more}) {{");
-    text.push_str(
-        "    let at = task.first + e;
-    if (at >= task.count || i >= params.m) {
-        return;
-    }
-    let s0 = at / task.size1;
-    let s1 = at - s0 * task.size1;
-",
-    );
-    if segments.len() == 1 {
-        line!(text, "    segment0(i, s0, s1, product, second{hand});\n}}\n");
-        return text;
-    }
-    text.push_str("    switch (task.segment) {\n");
-    for i in 0..segments.len() {
-        line!(
-            text,
-            "        case {i}u: {{\n            segment{i}(i, s0, s1, product, second{hand});"
-        );
-        text.push_str("        }\n");
-    }
-    text.push_str("        default: {\n        }\n    }\n}\n\n");
-    text
-}
-
-/// What segments read for an evaluation; those past the end read what the last one does.
-const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched {
-    let at = min(task.first + e, task.count - 1u);
-    let row = min(i, params.m - 1u);
-    let s0 = at / task.size1;
-    let s1 = at - s0 * task.size1;
-    switch (task.segment) {
-";
 
 /// The address of an operand's element, in terms of the coordinates `c0`, `c1`..
 fn address(name: &str, operand: &Operand, rank: u32) -> String {

@@ -17,6 +17,7 @@ mod elements;
 mod ops;
 mod printer;
 mod rows;
+mod tasks;
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -6,7 +6,7 @@ use super::body::{Body, Merged};
 use super::lowering::{TensorId, View};
 use crate::base::Dim;
 use crate::error::Result;
-use crate::kernel::{Attachment, FusedExpr, Segment};
+use crate::kernel::{Attachment, FusedExpr, HandOn, Segment};
 use crate::provider::Word;
 
 /// Work fused around an anchor.
@@ -19,6 +19,36 @@ pub struct Around {
     pub prologue: Option<Body>,
     /// Applied to what the anchor makes, in the place of its output; none: it is stored.
     pub segments: Vec<SegmentBody>,
+    /// What the only segment stores is rounded for the products that follow, as `kernel::attach` says.
+    pub hand_on: Option<Handing>,
+}
+
+/// What a kernel hands on to products that follow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Handing {
+    /// The output of the segment: rows of as many columns, without gaps.
+    pub output: usize,
+    /// The norm in front of those products: its weight.
+    pub norm: Option<View>,
+    /// Orders of the codes.
+    pub orders: Vec<[u32; 3]>,
+    /// Whether subgroups are large enough to round together.
+    pub wide: bool,
+    /// Where the words go.
+    pub codes: TensorId,
+    /// Columns of a row, a multiple of [`crate::base::ComputeMode::BLOCK`].
+    pub columns: u64,
+}
+
+/// Rows of x that what comes before a product has rounded for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The words.
+    pub codes: TensorId,
+    /// Which of the orders is the product's.
+    pub order: usize,
+    /// How many there are.
+    pub orders: usize,
 }
 
 /// Work on a part of what an anchor makes; `kernel::attach` says what the index spaces are.
@@ -71,6 +101,8 @@ impl Around {
         }
         let bodies = self.prologue.iter().chain(self.segments.iter().map(|s| &s.body));
         bodies.flat_map(|body| &body.inputs).for_each(|view| add(view.tensor));
+        let gain = self.hand_on.iter().filter_map(|hand| hand.norm.as_ref());
+        gain.for_each(|view| add(view.tensor));
         list
     }
 
@@ -82,6 +114,8 @@ impl Around {
                 list.push(view.tensor);
             }
         }
+        // Behind all that segments write.
+        list.extend(self.hand_on.iter().map(|hand| hand.codes));
         list
     }
 
@@ -125,6 +159,20 @@ impl Around {
                 segment.body.expr(&merged, false, (&reads, &writes))?;
             words.extend(more);
             attachment.segments.push(Segment { anchors: segment.anchors, body });
+        }
+        if let Some(hand) = &self.hand_on {
+            let place = |weight: &View| reads.iter().position(|t| *t == weight.tensor).unwrap_or(0);
+            words.push(Word::dim(&Dim::from(hand.columns))?);
+            words.push(match &hand.norm {
+                Some(weight) => Word::dim(&weight.layout.offset)?,
+                None => Word::Bits(0),
+            });
+            attachment.hand_on = Some(HandOn {
+                output: hand.output as u32,
+                norm: hand.norm.as_ref().map(|weight| place(weight) as u32),
+                orders: hand.orders.clone(),
+                wide: hand.wide,
+            });
         }
         Ok(Attached { attachment, words, reads, writes })
     }

@@ -6,7 +6,7 @@
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
-use crate::base::{DType, Dim};
+use crate::base::{ComputeMode, DType, Dim};
 use crate::error::{Error, Result};
 use crate::ir::{Op, RopePairs};
 use crate::kernel::AssetSpec;
@@ -39,6 +39,19 @@ pub(super) fn units(profile: &DeviceProfile) -> f64 {
 /// Whether so many workgroups leave half of a device or more without work.
 pub(super) fn leaves_idle(profile: &DeviceProfile, groups: f64) -> bool {
     2.0 * groups <= units(profile)
+}
+
+/// Whether workgroups, each of a head, make whole blocks of 32 columns.
+///
+/// # Errors
+/// The reason where they do not.
+pub(super) fn whole_blocks(query: &Query) -> Result<(), String> {
+    let head = query.operands.first().and_then(|q| q.shape.dims().last()?.as_const());
+    match head {
+        _ if !query.is_wgsl() => Err("the device rounds its own way".into()),
+        Some(size) if size % ComputeMode::BLOCK as i64 == 0 => Ok(()),
+        _ => Err(format!("a head of {head:?} elements is not blocks of {}", ComputeMode::BLOCK)),
+    }
 }
 
 /// `attn_decode` or `attn_prefill`.
@@ -86,6 +99,13 @@ impl Engine for Attention {
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
         query.only_a_segment()
+    }
+
+    fn hands_on(&self, query: &Query) -> Result<(), String> {
+        match self.prefill {
+            true => Err("many tokens are rounded by a step of their own".into()),
+            false => whole_blocks(query),
+        }
     }
 
     fn order(&self, query: &Query) -> Result<Order, String> {

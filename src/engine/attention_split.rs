@@ -6,6 +6,7 @@
 
 use super::attention::{
     FEW_TOKENS, Place, groups_fit, in_quads, leaves_idle, operands, reads, spans, units,
+    whole_blocks,
 };
 use super::knobs::Knob;
 use super::lowering::{Call, Lowering, View};
@@ -117,6 +118,10 @@ impl Engine for SplitAttention {
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
         query.only_a_segment()
+    }
+
+    fn hands_on(&self, query: &Query) -> Result<(), String> {
+        whole_blocks(query)
     }
 
     fn order(&self, _query: &Query) -> Result<Order, String> {

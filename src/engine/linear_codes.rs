@@ -2,25 +2,34 @@
 //!
 //! `round_codes` writes rows as whole numbers and what each 32 of them stand for, a norm and a prologue
 //! included; `matvec_codes_*` multiplies them. Beside rounding in each workgroup (`matvec_int8_*`) that is a
-//! step more and no work or wait in front of the products.
+//! step more and no work or wait in front of the products. Where what comes before hands its result on rounded, it is none;
+//! such a product hands its own on, too: a workgroup of several teams then makes 32 neighbouring results.
 
 use super::knobs::{Knob, powers};
 use super::linear::quads;
-use super::lowering::{Call, Lowering, View};
+use super::lowering::{Call, Lowering, TensorId, View};
 use super::product::{groups, in_one_launch, layers_fit, pieces, sizes};
-use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
+use super::{Around, Cost, Engine, EngineId, Given, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
-use crate::kernel::{AssetSpec, catalogue};
+use crate::kernel::{AssetSpec, attach, catalogue};
 use crate::provider::GRANULE;
 
 /// Threads of a workgroup of `round_codes`.
 const ROUNDING_THREADS: u32 = 256;
 /// Operations that round a number to 8 bits.
 const ROUNDING: f64 = 6.0;
-/// Most rows of w that one workgroup makes: each is a sum in registers.
+/// Most rows of w that one workgroup, or a team of one, makes: each is a sum in registers.
 const MOST_ROWS: u32 = 8;
+/// Columns from which a row of x is taken rounded.
+const LONG_ROW: f64 = 2048.0;
+/// Rows of w of a team whose lanes share headers.
+const HEADER_ROWS: u32 = 4;
+/// Most threads of a workgroup of teams.
+const MOST_TEAM_THREADS: u32 = 1024;
+const THREADS: &str = "threads of a workgroup";
+const ROWS: &str = "rows of the weight that a workgroup makes";
 
 /// `round_codes` and `matvec_codes_*` of one weight format.
 pub(super) struct CodesLinear {
@@ -42,6 +51,12 @@ impl CodesLinear {
 
     /// Threads of a workgroup, and rows of w that it makes.
     fn knobs_of(&self, query: &Query) -> [Knob; 2] {
+        if self.shares_headers(query) {
+            return self.knobs_of_headers(query);
+        }
+        if let Some(anchors) = handed_anchors(query) {
+            return self.knobs_of_teams(query, anchors);
+        }
         let n = sizes(query).map_or(1.0, |(_, n, _)| n);
         // In deterministic mode n may not matter: products of one x may be made as one.
         let small = n <= 4096.0 || query.deterministic;
@@ -50,35 +65,89 @@ impl CodesLinear {
         let one = if self.subgroup && of_32 { 32 } else { 64 };
         let (threads, rows) = if small { (128, 2) } else { (one, 4) };
         let most = query.profile.max_threads_per_workgroup.min(256);
-        let threads =
-            Knob::new("threads", "threads of a workgroup", powers(32, most), threads.min(most));
-        let each = threads.value(query.knobs).clamp(1, 256) * rows_at_once(query);
-        let most = (catalogue::SUM_WORDS / each).clamp(1, MOST_ROWS);
+        let threads = Knob::new("threads", THREADS, powers(32, most), threads.min(most));
+        let rows_at_once = rows_at_once(query);
+        // A norm that comes with the codes takes a sum more for each row of x.
+        let norm = if query.given.is_some() { 1 } else { 0 };
+        let each = threads.value(query.knobs).clamp(1, 256) * rows_at_once;
+        let most = (catalogue::SUM_WORDS / each - norm).clamp(1, MOST_ROWS);
         // A workgroup makes whole evaluations.
         let pairs = query.around.is_some_and(|a| a.segments.iter().any(|s| s.anchors == 2));
         let least = if pairs { 2 } else { 1 };
-        let text = "rows of the weight that a workgroup makes";
         let most = most.max(least);
-        [threads, Knob::new("rows", text, powers(least, most), rows.clamp(least, most))]
+        [threads, Knob::new("rows", ROWS, powers(least, most), rows.clamp(least, most))]
     }
 
-    /// x as `round_codes` writes it, with the words of a row.
+    /// The same where a workgroup rounds 32 evaluations of so many anchors: teams make their rows.
+    fn knobs_of_teams(&self, query: &Query, anchors: u32) -> [Knob; 2] {
+        let rows = anchors * ComputeMode::BLOCK as u32;
+        let team = team_threads(query);
+        let most = query.profile.max_threads_per_workgroup.min(MOST_TEAM_THREADS);
+        let most = most.min(rows * team);
+        let least = (rows / MOST_ROWS * team).min(most);
+        let n = sizes(query).map_or(1.0, |(_, n, _)| n);
+        // Few rows are few workgroups: each wants all the threads that it can have.
+        let wanted = if n <= 8192.0 { most } else { 2 * least };
+        let threads = Knob::new("threads", THREADS, powers(least, most), wanted.clamp(least, most));
+        [threads, Knob::new("rows", ROWS, [rows], rows)]
+    }
+
+    /// Whether lanes share the headers of blocks that they decode, four rows of w at a time: where one row of x leaves
+    /// nothing else to share them with. Measured on an H200: a gain through CUDA, a loss through Vulkan, whose shuffles
+    /// take longer.
+    fn shares_headers(&self, query: &Query) -> bool {
+        let of_32 = [query.profile.subgroup_min, query.profile.subgroup_max] == [32, 32];
+        self.format == Format::Q4K
+            && self.subgroup
+            && of_32
+            && query.profile.provider == "cuda"
+            && !query.deterministic
+            && rows_at_once(query) == 1
+    }
+
+    /// The same there: teams of four rows. Measured on an H200: two subgroups to a team where rows are few.
+    fn knobs_of_headers(&self, query: &Query) -> [Knob; 2] {
+        let n = sizes(query).map_or(1.0, |(_, n, _)| n);
+        let handed = handed_anchors(query).map(|anchors| anchors * ComputeMode::BLOCK as u32);
+        let rows = handed.unwrap_or(32);
+        let (one, most) = (rows / HEADER_ROWS * 32, query.profile.max_threads_per_workgroup);
+        let most = most.min(MOST_TEAM_THREADS);
+        let wanted = if n >= 8192.0 { one } else { 2 * one };
+        let threads = wanted.min(most);
+        let values = powers(one.min(most), most.min(4 * one));
+        let threads = Knob::new("threads", THREADS, values, threads);
+        let most_rows = threads.value(query.knobs) / 32 * HEADER_ROWS;
+        let rows = rows.min(most_rows);
+        match handed {
+            Some(rows) => [threads, Knob::new("rows", ROWS, [rows], rows)],
+            None => [threads, Knob::new("rows", ROWS, powers(8, most_rows), rows)],
+        }
+    }
+
+    /// x as it was handed on, with the words of a row and those before what codes stand for.
+    fn given(&self, given: Given, k: u64, norm: bool) -> (TensorId, Dim, [Dim; 2]) {
+        let (order, orders) = (given.order as u64, given.orders as u64);
+        let words = Dim::from(attach::handed_words(k, orders, norm));
+        (given.codes, words, [k / 4 * order, k / 4 * orders].map(Dim::from))
+    }
+
+    /// x as `round_codes` writes it, with the words of a row, those before its codes and before what they stand for.
     fn rounded(
         &self,
         x: &View,
         [m, k, x_stride]: [&Dim; 3],
         around: Option<&Around>,
         out: &mut Lowering,
-    ) -> Result<(View, Dim)> {
+    ) -> Result<(TensorId, Dim, [Dim; 2])> {
         let blocks = k.floor_div(&Dim::from(ComputeMode::BLOCK));
         let fours = blocks.ceil_div(&Dim::new(4)) * Dim::new(4);
-        let words = blocks.clone() * Dim::new(8) + fours;
+        let words = blocks.clone() * Dim::new(8) + fours * Dim::new(2);
         let shape = Shape::new([m.clone(), words.clone()]);
         let codes = out.temp(format!("{}.x", out.label), &shape, DType::U32)?;
         let before = around.map(|around| Around {
             norm: around.norm.clone(),
             prologue: around.prologue.clone(),
-            segments: Vec::new(),
+            ..Around::default()
         });
         let before = before.filter(|before| !before.is_empty());
         let normed = before.as_ref().is_some_and(|before| before.norm.is_some());
@@ -116,7 +185,7 @@ impl CodesLinear {
             None => call,
         };
         out.call(call)?;
-        Ok((codes, words))
+        Ok((codes.tensor, words, [Dim::new(0), k.floor_div(&Dim::new(4))]))
     }
 }
 
@@ -131,6 +200,17 @@ fn order(format: Format) -> [u32; 3] {
         F::TQ1_0 => [1, 4, 4],
         _ => [1, 2, 1],
     }
+}
+
+/// Numbers of the product that meet in each evaluation, where those are handed on.
+fn handed_anchors(query: &Query) -> Option<u32> {
+    let around = query.around.filter(|around| around.hand_on.is_some())?;
+    around.segments.first().map(|segment| segment.anchors)
+}
+
+/// Threads of a team: a subgroup, or several small ones.
+fn team_threads(query: &Query) -> u32 {
+    query.profile.subgroup_max.max(32)
 }
 
 /// Rows of x that one pass over the weights serves.
@@ -164,6 +244,36 @@ impl Engine for CodesLinear {
         }
     }
 
+    fn hands_on(&self, query: &Query) -> Result<(), String> {
+        let Some(anchors) = handed_anchors(query).filter(|_| self.subgroup) else {
+            return Err("rounds with subgroups, what one segment stores".into());
+        };
+        if rows_at_once(query) > 1 {
+            // Measured on an H200: 32 rows of w for eight of x are too much for one workgroup.
+            return Err("rounds one row of x".into());
+        }
+        if self.shares_headers(query) {
+            let least = ComputeMode::BLOCK as u32 * anchors / HEADER_ROWS * 32;
+            return match least > query.profile.max_threads_per_workgroup {
+                true => Err(format!("takes {least} threads a workgroup")),
+                false => Ok(()),
+            };
+        }
+        let least = ComputeMode::BLOCK as u32 * anchors / MOST_ROWS * team_threads(query);
+        let most = query.profile.max_threads_per_workgroup.min(MOST_TEAM_THREADS);
+        match least > most {
+            true => Err(format!("takes {least} threads a workgroup, the device has {most}")),
+            false => Ok(()),
+        }
+    }
+
+    fn takes_codes(&self, query: &Query) -> Option<[u32; 3]> {
+        // Measured on an H200: a short row is rounded sooner in the registers of each workgroup (`matvec_int8_*`).
+        let long = sizes(query).is_some_and(|(_, _, k)| k >= LONG_ROW);
+        let able = self.subgroup && !query.deterministic && (long || rows_at_once(query) > 1);
+        able.then(|| order(self.format))
+    }
+
     fn fuses(&self, query: &Query) -> Result<(), String> {
         in_one_launch(query, self.format, 2).map(|_| ())
     }
@@ -183,10 +293,14 @@ impl Engine for CodesLinear {
         let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
         let (before, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
         let passes = (m / f64::from(catalogue::MAX_MATVEC_ROWS)).ceil();
+        let (read, rounding, dispatches) = match query.given {
+            Some(_) => (1.25, 0.0, 1.0),
+            None => (6.5, before + ROUNDING, 2.0),
+        };
         Cost {
-            bytes: weight * passes + m * (4.0 * n + 6.5 * k),
-            flops: m * n * k + (before + ROUNDING) * m * k + after * m * n,
-            dispatches: 2.0,
+            bytes: weight * passes + m * (4.0 * n + read * k),
+            flops: m * n * k + rounding * m * k + after * m * n,
+            dispatches,
             efficiency: match self.subgroup {
                 _ if passes > 1.0 => 0.2,
                 true => 0.8,
@@ -202,15 +316,35 @@ impl Engine for CodesLinear {
         let (x, m, k, x_stride) = out.rows(x)?;
         let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
         let around = query.around.filter(|around| !around.is_empty());
-        let (codes, words) = self.rounded(&x, [&m, &k, &x_stride], around, out)?;
+        let norm = around.and_then(|around| around.norm.as_ref());
+        let (codes, words, [x_offset, x_factors]) = match query.given {
+            Some(given) => self.given(given, columns, norm.is_some()),
+            None => self.rounded(&x, [&m, &k, &x_stride], around, out)?,
+        };
         let [threads, rows] = self.knobs_of(query).map(|knob| knob.value(query.knobs));
         let at_once = rows_at_once(query);
         let name = catalogue::family_name("matvec_codes_*", self.format);
-        let spec = AssetSpec::new(name)
-            .constant("WG", threads)
-            .constant("ROWS", rows)
-            .constant("M", at_once);
-        let spec = if self.subgroup { spec.define("subgroup") } else { spec };
+        let mut spec = AssetSpec::new(name).constant("WG", threads).constant("M", at_once);
+        spec = match handed_anchors(query) {
+            _ if self.shares_headers(query) => {
+                let spec = spec.constant("ROWS", HEADER_ROWS).constant("SUB", 32);
+                spec.constant("TEAMS", rows / HEADER_ROWS).define("headers")
+            }
+            Some(_) => {
+                let teams = threads / team_threads(query);
+                let least = query.profile.subgroup_min.clamp(4, 32);
+                let spec = spec.constant("ROWS", rows / teams).constant("TEAMS", teams);
+                spec.constant("SUB", least)
+            }
+            None => spec.constant("ROWS", rows),
+        };
+        if self.subgroup {
+            spec = spec.define("subgroup");
+        }
+        let scaled = norm.filter(|_| query.given.is_some());
+        if scaled.is_some() {
+            spec = spec.define("scaled");
+        }
         let layers = m.ceil_div(&Dim::from(at_once));
         let product = |made: u64, groups: Dim, y_offset: &Dim, out: &Lowering| -> Result<Call> {
             let [gx, gy, _] = out.fold(groups);
@@ -218,18 +352,24 @@ impl Engine for CodesLinear {
                 .dim("m", &m)?
                 .dim("n", &Dim::from(made))?
                 .dim("k", &k)?
-                .dim("x_offset", &codes.layout.offset)?
+                .dim("x_offset", &x_offset)?
                 .dim("x_stride", &words)?
+                .dim("x_factors", &x_factors)?
                 .dim("y_offset", y_offset)?
                 .dim("y_stride", &Dim::from(n))?
+                .f32("eps", scaled.map_or(0.0, |(_, eps)| *eps))
                 .grid([gx, gy, layers.clone()]))
         };
         let y_offset = &query.output.layout.offset;
         if let Some(around) = around {
-            let after = Around { segments: around.segments.clone(), ..Around::default() };
+            let after = Around {
+                segments: around.segments.clone(),
+                hand_on: around.hand_on.clone(),
+                ..Around::default()
+            };
             let call = product(n, groups(&after, n, rows), y_offset, out)?
                 .bind(w.tensor)
-                .bind(codes.tensor)
+                .bind(codes)
                 .bind(query.output.tensor);
             let call = match after.is_empty() {
                 true => call,
@@ -246,7 +386,7 @@ impl Engine for CodesLinear {
             let groups = Dim::from(made.div_ceil(u64::from(rows)));
             let call = product(made, groups, &(y_offset.clone() + Dim::from(first)), out)?
                 .bind_part(w.tensor, first * row_bytes, bytes)
-                .bind(codes.tensor)
+                .bind(codes)
                 .bind(query.output.tensor);
             out.call(call)?;
         }

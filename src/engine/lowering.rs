@@ -180,6 +180,7 @@ impl Lowering<'_> {
         known.push(query.output.tensor);
         known.extend(query.body.iter().flat_map(|body| body.views()).map(|view| view.tensor));
         known.extend(query.around.iter().flat_map(|a| a.reads().into_iter().chain(a.writes())));
+        known.extend(query.given.map(|given| given.codes));
         let count = known.iter().map(|id| id.index() + 1).max().unwrap_or(0);
         // Whatever is known by then has memory already, of any size.
         let known = Tensor { name: String::new(), role: TensorRole::Intermediate, bytes: 0 };

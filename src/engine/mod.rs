@@ -45,7 +45,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use around::{Around, Attached, SegmentBody};
+pub use around::{Around, Attached, Given, Handing, SegmentBody};
 pub use block::{Block, DriverKey, ERRATA, Erratum, errata};
 pub use body::{Body, Merged};
 pub use choose::{Candidate, Choice, Verdict, Wishes, choose};
@@ -171,6 +171,8 @@ pub struct Query<'a> {
     pub deterministic: bool,
     /// Where other results of the same kernel of a user go, by their numbers.
     pub siblings: &'a [(u32, View)],
+    /// The first operand as what comes before has rounded it: [`Engine::takes_codes`].
+    pub given: Option<Given>,
 }
 
 impl Query<'_> {
@@ -285,6 +287,21 @@ pub trait Engine: Send + Sync {
     /// or the work around an anchor ([`Query::around`]). Asked only where there is any.
     fn fuses(&self, _query: &Query) -> Result<(), String> {
         Err("executes single operations".into())
+    }
+
+    /// Whether it rounds what it stores for the products that follow ([`Around::hand_on`], which the query has). Asked
+    /// only where it does all the rest.
+    ///
+    /// # Errors
+    /// The reason where it does not.
+    fn hands_on(&self, _query: &Query) -> Result<(), String> {
+        Err("hands nothing on".into())
+    }
+
+    /// In which order it takes codes of its first operand, where what comes before may hand them on; `None` where it
+    /// takes none.
+    fn takes_codes(&self, _query: &Query) -> Option<[u32; 3]> {
+        None
     }
 
     /// What it would take.

@@ -17,23 +17,28 @@
 //!   anchors of one, and a rotation takes the two rows of its pair;
 //! - `matmul_batched`: (batch, row, column); `conv2d`: (batch * out channels, row, column) - its
 //!   plane, then the place in it; `attn_*`: (token, head, element of the head). One segment, one
-//!   anchor.
+//!   anchor;
+//! - `hand_on`: what the only segment stores is rounded as well, for the products that follow (`matvec_codes_*`, and what
+//!   ends an attention of few tokens). Column c of row i is evaluation c of the segment, (head, element) of attention.
 //!
 //! **Parameters**, after the kernel's own: for `norm`: `eps` (f32 bits), `offset` of its weight;
 //! for the prologue, the words of its operands over rank 2; for each segment of a product with a
 //! weight: `first_row`, `size0`, `size1`, `stride0`, `stride1`, `distance`; then for each segment the
-//! words of its operands over rank 3 (inputs, then outputs). `Flat` addressing has no meaning here.
+//! words of its operands over rank 3 (inputs, then outputs); for `hand_on` the columns of a row and where the norm's weight
+//! begins. `Flat` addressing has no meaning here.
 //!
 //! **Bindings**: the kernel's own that are read; those that the attachment reads, of which prologue and
 //! segments count in one numbering, the norm's weight wherever it says; those that the segments
-//! write, in one numbering, in the place of the kernel's own output where there are segments. Segments may
+//! write, in one numbering, in the place of the kernel's own output where there are segments; then the words that are
+//! handed on, a row as `round_codes` writes it, with its codes once in each order, and with a norm the sums of squares of
+//! each 32 columns behind it, filled up to whole fours. Segments may
 //! write elements of two bytes, each by an atomic operation on its half of a word, and read none.
 
 use serde::{Deserialize, Serialize};
 
 use super::catalogue::{self, Entry};
 use super::fused::{FusedExpr, Value};
-use crate::base::Dim;
+use crate::base::{DType, Dim};
 
 /// What is fused into a kernel of the catalogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,6 +49,27 @@ pub struct Attachment {
     pub prologue: Option<FusedExpr>,
     /// Applied to what the kernel makes; none: it stores as it always does.
     pub segments: Vec<Segment>,
+    /// What the only segment stores is rounded for the products that follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_on: Option<HandOn>,
+}
+
+/// How a kernel rounds what it stores for the products that follow.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HandOn {
+    /// The output of the segment, of f32.
+    pub output: u32,
+    /// Rows are normalised by RMS in front of those products; the attached read that is the norm's weight.
+    pub norm: Option<u32>,
+    /// Orders of the codes (`GROUPS`, `RUN` and `CHUNK` of `round_codes`), each with codes of its own.
+    pub orders: Vec<[u32; 3]>,
+    /// Whether 32 neighbours of a subgroup round together, which the smallest has to have.
+    pub wide: bool,
+}
+
+/// Words of a row of `columns` that is handed on in so many orders.
+pub fn handed_words(columns: u64, orders: u64, norm: bool) -> u64 {
+    columns / 4 * orders + columns.div_ceil(128) * if norm { 12 } else { 8 }
 }
 
 /// Work on a part of what a kernel makes.
@@ -58,6 +84,12 @@ pub struct Segment {
 /// Words of a segment before those of its operands, for products with a weight matrix.
 pub const SEGMENT_WORDS: u32 = 6;
 
+/// Words of what is handed on.
+pub const HAND_WORDS: u32 = 2;
+
+/// Most orders in which codes are handed on.
+pub const MAX_ORDERS: usize = 2;
+
 /// Most segments of an attachment.
 pub const MAX_SEGMENTS: usize = 4;
 
@@ -65,11 +97,18 @@ impl Attachment {
     /// Buffers that it reads.
     pub fn reads(&self) -> u32 {
         let bodies = self.prologue.iter().chain(self.segments.iter().map(|s| &s.body));
-        bodies.map(FusedExpr::reads).chain(self.norm.map(|n| n + 1)).max().unwrap_or(0)
+        let gain = self.hand_on.iter().filter_map(|hand| hand.norm);
+        let norms = self.norm.into_iter().chain(gain).map(|n| n + 1);
+        bodies.map(FusedExpr::reads).chain(norms).max().unwrap_or(0)
     }
 
     /// Buffers that it writes, in the place of the kernel's own output.
     pub fn writes(&self) -> u32 {
+        self.stored() + u32::from(self.hand_on.is_some())
+    }
+
+    /// Buffers that its segments write.
+    pub fn stored(&self) -> u32 {
         self.segments.iter().map(|segment| segment.body.writes()).max().unwrap_or(0)
     }
 
@@ -80,7 +119,8 @@ impl Attachment {
         let prologue = self.prologue.as_ref().map_or(0, FusedExpr::operand_words);
         let each = if rows { SEGMENT_WORDS } else { 0 };
         let segments = self.segments.iter().map(|s| each + s.body.operand_words());
-        norm + prologue + segments.sum::<u32>()
+        let hand = if self.hand_on.is_some() { HAND_WORDS } else { 0 };
+        norm + prologue + segments.sum::<u32>() + hand
     }
 
     /// The reason where it is not well formed.
@@ -106,10 +146,37 @@ impl Attachment {
                 return Some("flat addressing in an attachment".into());
             }
         }
+        if let Some(fault) = self.hand_on.as_ref().and_then(|hand| hand.fault(&self.segments)) {
+            return Some(fault);
+        }
         match self.segments.len() {
             n if n > MAX_SEGMENTS => Some(format!("{n} segments, at most {MAX_SEGMENTS}")),
             _ if self.segments.iter().any(|s| s.body.outputs.is_empty()) => {
                 Some("a segment that writes nothing".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl HandOn {
+    fn fault(&self, segments: &[Segment]) -> Option<String> {
+        let [segment] = segments else {
+            return Some(format!("{} segments hand on, not 1", segments.len()));
+        };
+        let Some(output) = segment.body.outputs.get(self.output as usize) else {
+            return Some(format!("output {} of {}", self.output, segment.body.outputs.len()));
+        };
+        let of_block = |order: &[u32; 3]| {
+            let [groups, run, chunk] = *order;
+            matches!(groups, 1 | 2 | 4) && matches!(run, 2 | 4) && chunk > 0 && run % chunk == 0
+        };
+        match self.orders.len() {
+            0 => Some("codes in no order".into()),
+            n if n > MAX_ORDERS => Some(format!("codes in {n} orders, at most {MAX_ORDERS}")),
+            _ if !self.orders.iter().all(of_block) => Some(format!("orders {:?}", self.orders)),
+            _ if output.operand.dtype != DType::F32 => {
+                Some(format!("{} is rounded, not f32", output.operand.dtype))
             }
             _ => None,
         }
@@ -144,6 +211,9 @@ pub fn supports(name: &str, attached: &Attachment) -> Result<(), String> {
     }
     if !attached.segments.is_empty() && !segment {
         return Err("nothing can be done with its result as it is written".into());
+    }
+    if attached.hand_on.is_some() && !entry.hands_on() {
+        return Err("it rounds nothing of what it stores".into());
     }
     let plain = |s: &Segment| s.anchors == 1;
     if !entry.is_linear() && (attached.segments.len() > 1 || !attached.segments.iter().all(plain)) {

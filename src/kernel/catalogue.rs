@@ -10,7 +10,7 @@
 //! (`head_dim` of attention) and every offset and stride of the f32 operands that are read, other
 //! than small vectors, is a multiple of 4 and that their bound ranges are multiples of 16 bytes.
 //!
-//! Rules for constants: `WG` is a power of two from 4 to 256; [`SUM_WORDS`], [`TILE_SUM`] and
+//! Rules for constants: `WG` is a power of two from 4 to 256, of `matvec_codes_*` with subgroups to 1,024; [`SUM_WORDS`], [`TILE_SUM`] and
 //! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
 pub use super::entry::{reads_ahead, subgroup_needed};
@@ -88,7 +88,8 @@ pub static CATALOGUE: &[Entry] = &[
         name: "round_codes",
         doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): k / 4 words of four codes \
               each, ordered as units of a format (GROUPS, RUN, CHUNK), then ceil(k / 128) * 4 floats, what a code of each \
-              32 stands for. A thread a block, with subgroups 8 neighbours of one; with a norm a workgroup a row; folded over grid x and y.",
+              32 stands for, and as many, what the codes of each 32 add up to, times that. A thread a block, with \
+              subgroups 8 neighbours of one; with a norm a workgroup a row; folded over grid x and y.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite)],
         constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1)],
@@ -96,12 +97,13 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matvec_codes_*",
-        doc: "The product of matvec_* with rows of x as round_codes writes them, x_stride words each; weights of packed \
-              formats. The grid is that of matvec_*.",
-        params: LINEAR_PARAMS,
+        doc: "The product of matvec_* with rows of x as round_codes writes them or a kernel hands them on (kernel::attach), x_stride \
+              words each; weights of packed formats. scaled: with the norm that they were handed on for. TEAMS teams of threads, none smaller than a subgroup, make ROWS rows of w each; SUB is the \
+              smallest subgroup. headers: of q4_k, one row of x, four of w, subgroups of 32. The grid: matvec_*'s.",
+        params: CODES_PARAMS,
         bindings: LINEAR_BINDINGS,
-        constants: &[("WG", 64), ("ROWS", 4), ("M", 1)],
-        defines: &["subgroup"],
+        constants: &[("WG", 64), ("ROWS", 4), ("M", 1), ("TEAMS", 1), ("SUB", 4)],
+        defines: &["subgroup", "scaled", "headers"],
     },
     Entry {
         name: "round_int8",

@@ -2,11 +2,15 @@
 
 use super::catalogue::{Entry, ROUND_THREADS, family_formats};
 use super::spec::AssetSpec;
-use crate::base::{DType, Format};
+use crate::base::{ComputeMode, DType, Format};
 
 /// The smallest subgroup that a kernel works with; 0 for any.
 pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
     match asset.name.as_str() {
+        // So many round a block of what is handed on, or share headers.
+        _ if asset.hands_on_wide() || asset.defines.iter().any(|d| d == "headers") => {
+            ComputeMode::BLOCK as u32
+        }
         // Eight neighbours round a block.
         "round_codes" if asset.defines.iter().any(|define| define == "subgroup") => ROUND_THREADS,
         _ => 0,
@@ -39,9 +43,9 @@ impl Entry {
         matches!(self.name, "attn_coop" | "matmul_coop_*" | "matmul_halves" | "round_half")
     }
 
-    /// Whether what its segments read is fetched before the first product of several leaves.
+    /// Whether what its segments read is fetched before the first product leaves, of several or after a long sum.
     pub fn fetches(&self) -> bool {
-        self.name == "matmul_coop_*"
+        matches!(self.name, "matmul_coop_*" | "matvec_codes_*")
     }
 
     /// Whether the CPU has a function for it: making operands apart from the product is for GPUs.
@@ -56,6 +60,14 @@ impl Entry {
     /// Whether it reads few rows at a time, each whole: only then it can normalise them.
     pub fn takes_norm(&self) -> bool {
         matches!(self.name, "matvec_*" | "matvec_int8_*" | "round_codes")
+    }
+
+    /// Whether it can round what it stores for the products that follow.
+    pub fn hands_on(&self) -> bool {
+        matches!(
+            self.name.trim_end_matches("_spans"),
+            "matvec_codes_*" | "attn_decode" | "attn_combine"
+        )
     }
 
     /// The weight formats that a family has kernels for.

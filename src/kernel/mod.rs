@@ -20,7 +20,7 @@ mod routine;
 pub mod source;
 mod spec;
 
-pub use attach::{Attachment, MAX_SEGMENTS, SEGMENT_WORDS, Segment};
+pub use attach::{Attachment, HandOn, MAX_ORDERS, MAX_SEGMENTS, SEGMENT_WORDS, Segment};
 pub use fused::{Addressing, FusedExpr, Operand, Output, Schedule, Stage, Value};
 pub use routine::{Epilogue, GEMM_PARAMS, Gemm, GemmCompute, Routine};
 pub use spec::{Access, AssetSpec, Constant, Interface, KernelSpec, SourceSpec};

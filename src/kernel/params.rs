@@ -17,6 +17,9 @@ pub const BATCHED_TILE: u32 = 16;
 
 pub(super) const LINEAR_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "y_offset", "y_stride"];
+/// Of products of codes: where row 0 of what they stand for begins, and the norm's epsilon.
+pub(super) const CODES_PARAMS: &[&str] =
+    &["m", "n", "k", "x_offset", "x_stride", "x_factors", "y_offset", "y_stride", "eps"];
 pub(super) const LINEAR_BINDINGS: &[(&str, Access)] = &[("w", Read), ("x", Read), ("y", ReadWrite)];
 pub(super) const ROWS_PARAMS: &[&str] = &["rows", "cols", "x_offset", "x_stride", "y_offset"];
 pub(super) const UNARY_BINDINGS: &[(&str, Access)] = &[("x", Read), ("y", ReadWrite)];

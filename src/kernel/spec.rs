@@ -130,6 +130,12 @@ impl AssetSpec {
         self
     }
 
+    /// Whether whole subgroups round what it hands on.
+    pub fn hands_on_wide(&self) -> bool {
+        let hand = self.attached.as_ref().and_then(|attached| attached.hand_on.as_ref());
+        hand.is_some_and(|hand| hand.wide)
+    }
+
     /// Fuses work into it; an attachment without any is none.
     pub fn attach(mut self, attachment: Attachment) -> AssetSpec {
         self.attached = (attachment != Attachment::default()).then(|| Box::new(attachment));
@@ -199,7 +205,13 @@ impl fmt::Display for KernelSpec {
                 for (i, segment) in attached.segments.iter().enumerate() {
                     write!(f, "{} {}", if i == 0 { " ->" } else { " |" }, segment.body)?;
                 }
-                Ok(())
+                match attached.hand_on.as_ref().map(|hand| (&hand.norm, hand.orders.len())) {
+                    Some((None, 1)) => f.write_str(" rounded"),
+                    Some((None, orders)) => write!(f, " rounded in {orders} orders"),
+                    Some((Some(_), 1)) => f.write_str(" norm, rounded"),
+                    Some((Some(_), orders)) => write!(f, " norm, rounded in {orders} orders"),
+                    None => Ok(()),
+                }
             }
             KernelSpec::Fused(expr) => write!(f, "fused({expr})"),
             KernelSpec::Routine(routine) => write!(f, "{routine}"),

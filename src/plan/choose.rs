@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::draft::{Draft, NodeChoice};
 use super::group::{self, Fused, Group};
+use super::handing;
 use super::task::Piece;
 use super::{Options, Selector};
 use crate::engine::{
-    Around, Choice, EngineId, KnobValues, Lowering, Query, TunedChoices, View, Wishes,
-    choose as rank,
+    Around, Choice, EngineId, Given, KnobValues, Lowering, Query, TensorId, TunedChoices, View,
+    Wishes, choose as rank,
 };
 use crate::error::{Error, Result};
 use crate::ir::{NodeId, OpClass};
@@ -33,7 +34,8 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
         }
     }
     draft.groups = if cut { group::in_order(draft, groups) } else { groups };
-    for group in &draft.groups {
+    for at in 0..draft.groups.len() {
+        let group = &draft.groups[at];
         let (node, label) = (group.root, draft.describe_all(&group.nodes, group.root));
         if is_copy(draft, group) {
             let why = "strides cannot say this view".into();
@@ -48,7 +50,7 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
             });
             continue;
         }
-        let choice = taken(draft, group, &label)?;
+        let choice = taken(draft, at, &label)?;
         draft.choices.push(NodeChoice {
             node,
             engine: Some(choice.engine),
@@ -120,11 +122,27 @@ fn chosen(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
     choice(draft, group, label, None)
 }
 
-/// The engine that the plan takes: the one that was measured to be the best for just this group,
-/// else the one that estimates choose.
-fn taken(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
+/// The engine that the plan takes: one that takes the first operand rounded, where what comes before hands it on and
+/// estimates choose it; or the one that was measured to be the best for just this group; else the one that estimates choose.
+fn taken(draft: &mut Draft, at: usize, label: &str) -> Result<Choice> {
+    if let Some(offer) = handing::offer(draft, at) {
+        let nowhere = Given { codes: TensorId(u32::MAX), order: 0, orders: 1 };
+        let group = Group { given: Some(nowhere), ..draft.groups[at].clone() };
+        let choice = choice(draft, &group, label, None)?;
+        let operands = operands(draft, &group);
+        let query = query(draft, &group, label, &operands);
+        let engine = draft.options.registry.get(&choice.engine);
+        let order = engine.and_then(|engine| engine.takes_codes(&query));
+        if let Some(order) = order
+            && let Some(given) = handing::accept(draft, &offer, order)?
+        {
+            draft.groups[at].given = Some(given);
+            return Ok(choice);
+        }
+    }
     let tuned = draft.options.tuned.iter().find(|tuned| tuned.device.is(draft.profile));
-    choice(draft, group, label, tuned.filter(|tuned| !tuned.choices.is_empty()))
+    let tuned = tuned.filter(|tuned| !tuned.choices.is_empty());
+    choice(draft, &draft.groups[at], label, tuned)
 }
 
 fn choice(
@@ -209,6 +227,7 @@ pub(super) fn query<'q>(
         knobs: KnobValues::NONE,
         deterministic: draft.options.deterministic,
         siblings: &[],
+        given: group.given,
     }
 }
 

@@ -18,6 +18,7 @@ mod explain;
 mod file;
 mod fold;
 mod group;
+mod handing;
 mod lower;
 mod memory;
 mod partition;

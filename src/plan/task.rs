@@ -131,6 +131,7 @@ impl Piece {
             knobs,
             deterministic: false,
             siblings: &[],
+            given: None,
         }
     }
 }
@@ -233,7 +234,10 @@ pub fn tasks(
         let set = options.knobs.engines().any(|set| set == engine);
         let wanted = set || options.preferred.contains(engine) || forced(&draft, group)?.is_some();
         let custom = matches!(draft.graph.node(group.root).op, Op::Custom(_));
-        if is_copy(&draft, group) || wanted || custom {
+        // What is handed on belongs to two pieces: neither runs alone.
+        let hands_on = group.fused.as_ref().is_some_and(|fused| fused.around.hand_on.is_some());
+        let together = group.given.is_some() || hands_on;
+        if is_copy(&draft, group) || wanted || custom || together {
             continue;
         }
         let operands = operands(&draft, group);

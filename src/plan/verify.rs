@@ -298,7 +298,9 @@ fn kernel_fault(spec: &KernelSpec) -> Option<String> {
     match spec {
         KernelSpec::Asset(asset) => {
             let attached = asset.attached.as_ref()?;
-            let wide = attached.norm.is_some_and(|norm| norm as usize >= MAX_OPERANDS);
+            let gain = attached.hand_on.iter().filter_map(|hand| hand.norm);
+            let wide =
+                attached.norm.into_iter().chain(gain).any(|norm| norm as usize >= MAX_OPERANDS);
             let prologue = attached.prologue.iter().map(|body| (body, 1));
             let segments = attached.segments.iter().map(|s| (&s.body, s.anchors));
             prologue

@@ -275,7 +275,8 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
         if let Some(Err(reason)) = fused {
             return Support::No(format!("{spec}: {reason}"));
         }
-        if asset.defines.iter().any(|d| d == "subgroup") && !profile.has_subgroups {
+        let together = asset.defines.iter().any(|d| d == "subgroup") || asset.hands_on_wide();
+        if together && !profile.has_subgroups {
             return Support::No(format!("{spec} needs subgroups"));
         }
         let (need, have) = (catalogue::subgroup_needed(asset), profile.subgroup_min);

@@ -10,7 +10,7 @@ use warploom::engine::EngineId;
 use warploom::interpret::Program;
 use warploom::kernel::catalogue::interface;
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
-use warploom::kernel::{KernelSpec, Schedule};
+use warploom::kernel::{AssetSpec, KernelSpec, Schedule};
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
 use warploom::testkit::{self, Case, Outcome};
 
@@ -134,6 +134,21 @@ fn every_kernel_is_right_and_without_a_fault() {
     wrong.extend(check(&floor, &int8, packed("matvec_int8", "")));
     wrong.extend(check(&subgroups, &few, packed("matvec_int8", ".subgroup")));
     wrong.extend(check(&subgroups, &few, packed("matvec_codes", ".subgroup")));
+    // CUDA's way with headers, and what is handed on.
+    let handed = |case: &&Case| case.name.starts_with("int8/handed/") && case.name.ends_with("/m1");
+    let handed: Vec<&Case> = cases.iter().filter(handed).collect();
+    let cuda = Checked::with_library_and_matrices();
+    wrong.extend(check(&cuda, &handed, packed("matvec_codes", ".subgroup")));
+    let ran = cuda.ran();
+    let asset = |spec: &KernelSpec| match spec {
+        KernelSpec::Asset(asset) => Some(asset.clone()),
+        _ => None,
+    };
+    let assets: Vec<_> = ran.iter().filter_map(asset).collect();
+    let wide = assets.iter().filter(|asset| asset.hands_on_wide()).count();
+    let headers = |asset: &&AssetSpec| asset.defines.iter().any(|d| d == "headers");
+    let headers = assets.iter().filter(headers).count();
+    assert!(wide >= 5 && headers >= 1, "{wide} kernels hand on, {headers} share headers");
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 
     let ran = floor.ran().into_iter().chain(matrices.ran()).chain(library.ran());

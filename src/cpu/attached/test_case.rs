@@ -100,6 +100,7 @@ impl Case {
                 segments: segments
                     .map(|(anchors, _, of)| Segment { anchors: *anchors, body: of.body.clone() })
                     .collect(),
+                hand_on: None,
             }),
         )
     }

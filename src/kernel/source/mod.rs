@@ -26,6 +26,7 @@ assets! {
     "argmax": "argmax.wgsl",
     "argmax_of": "argmax_of.wgsl",
     "attached_fetch": "shared/attached_fetch.wgsl",
+    "attached_hand": "shared/attached_hand.wgsl",
     "attached_params": "shared/attached_params.wgsl",
     "attached_rows": "shared/attached_rows.wgsl",
     "attached_store": "shared/attached_store.wgsl",
@@ -39,6 +40,10 @@ assets! {
     "attn_split": "attn_split.wgsl",
     "best": "shared/best.wgsl",
     "block": "shared/block.wgsl",
+    "codes_headers": "shared/codes_headers.wgsl",
+    "codes_place": "shared/codes_place.wgsl",
+    "codes_scale": "shared/codes_scale.wgsl",
+    "codes_units": "shared/codes_units.wgsl",
     "conv2d": "conv2d.wgsl",
     "coop_begin": "shared/coop_begin.wgsl",
     "coop_end": "shared/coop_end.wgsl",
@@ -69,6 +74,7 @@ assets! {
     "half": "shared/half.wgsl",
     "half_weights": "half_weights.wgsl",
     "halfwords": "shared/halfwords.wgsl",
+    "hand_on": "shared/hand_on.wgsl",
     "iq4_values": "shared/iq4_values.wgsl",
     "k_scales": "shared/k_scales.wgsl",
     "key_range": "shared/key_range.wgsl",
@@ -233,6 +239,10 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                     .enumerate()
                     .filter(|(i, _)| set >> i & 1 == 1)
                     .fold(AssetSpec::new(&name), |spec, (_, define)| spec.define(*define));
+                let has = |define: &str| base.defines.iter().any(|d| d == define);
+                if has("headers") && !(has("subgroup") && name == "matvec_codes_q4_k") {
+                    continue;
+                }
                 all.extend(constant_sets(entry, &base));
             }
         }
@@ -247,9 +257,17 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
     };
     let mut sets = vec![base.clone()];
     match entry.name.trim_end_matches(SPANS) {
-        "matvec_*" | "matvec_codes_*" => {
+        "matvec_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
+        }
+        "matvec_codes_*" if base.defines.iter().any(|d| d == "headers") => {
+            sets.push(with(&[("WG", 256), ("TEAMS", 8), ("SUB", 32)]));
+        }
+        "matvec_codes_*" => {
+            sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
+            sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
+            sets.push(with(&[("WG", 256), ("TEAMS", 8)]));
         }
         "matvec_int8_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8), ("K", 512)]));

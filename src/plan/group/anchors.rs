@@ -48,7 +48,7 @@ pub(super) fn anchors(draft: &Draft, deps: &Deps, taken: &mut HashSet<NodeId>) -
             fused.before.iter().chain(&fused.after).chain([&id]).copied().collect();
         nodes.sort_unstable();
         taken.extend(&nodes);
-        groups.push(Group { nodes, root: id, body: None, fused: Some(fused) });
+        groups.push(Group { nodes, root: id, body: None, fused: Some(fused), given: None });
     }
     groups
 }

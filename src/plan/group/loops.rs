@@ -111,7 +111,7 @@ impl Grouping<'_, '_> {
             self.owner[node.index()] = SmallVec::from_slice(&[b]);
         }
         self.groups[a] = None;
-        self.groups[b] = Some(Group { nodes, root, body: Some(body), fused: None });
+        self.groups[b] = Some(Group { nodes, root, body: Some(body), fused: None, given: None });
     }
 
     /// Whether a group outside of the two would have to come both after and before them.

@@ -23,7 +23,7 @@ use std::rc::Rc;
 pub(super) use deps::{Deps, readers};
 
 use super::draft::Draft;
-use crate::engine::{Around, Body, View};
+use crate::engine::{Around, Body, Given, SegmentBody, View};
 use crate::error::{Result, broken_invariant};
 use crate::ir::{NodeId, Op};
 use crate::provider::DeviceKind;
@@ -39,6 +39,8 @@ pub(super) struct Group {
     pub(super) body: Option<Body>,
     /// What is fused around the root.
     pub(super) fused: Option<Fused>,
+    /// The root's first operand as what comes before rounds it, once `choose` has found that.
+    pub(super) given: Option<Given>,
 }
 
 /// What is fused around an anchor, and which nodes that is.
@@ -55,7 +57,7 @@ pub(super) struct Fused {
 
 impl Group {
     fn single(node: NodeId, body: Option<Body>) -> Group {
-        Group { nodes: vec![node], root: node, body, fused: None }
+        Group { nodes: vec![node], root: node, body, fused: None, given: None }
     }
 }
 
@@ -100,13 +102,19 @@ pub(super) fn cut(draft: &mut Draft, group: &Group, fused: Option<Fused>) -> Vec
     let mut nodes = vec![group.root];
     nodes.extend(fused.iter().flat_map(|f| f.before.iter().chain(&f.after)));
     nodes.sort_unstable();
-    beside(draft, group, Group { nodes, root: group.root, body: None, fused })
+    let part = Group { nodes, root: group.root, body: None, fused, given: None };
+    beside(draft, group, part)
 }
 
 /// What is fused around an anchor with less behind it, where engines of libraries may do that much.
 pub(super) fn rounded(draft: &mut Draft, group: &Group) -> Option<Fused> {
     let deps = known(draft);
     halves::rounded(draft, &deps, group)
+}
+
+/// The segment that stores what an anchor makes.
+pub(super) fn stored(draft: &Draft, anchor: NodeId) -> Option<SegmentBody> {
+    segments::stored(draft, anchor, anchor).map(|(segment, _)| segment)
 }
 
 /// The groups that take the place of a loop's, with one of its nodes by itself.

@@ -9,11 +9,11 @@ use crate::reference::Data;
 use crate::testkit::build::{Build, Case};
 use crate::testkit::compare::Tolerance;
 
-const INT8: Op = Op::Linear { mode: ComputeMode::Int8 };
+pub(super) const INT8: Op = Op::Linear { mode: ComputeMode::Int8 };
 
 /// A row of `k` numbers: in each block whole numbers of something, the largest 127, all but that
 /// moved by up to 0.4.
-fn row(b: &Build, name: &str, k: u64) -> Vec<f32> {
+pub(super) fn row(b: &Build, name: &str, k: u64) -> Vec<f32> {
     let mut random = b.random(name);
     let mut values = Vec::new();
     for _ in 0..k / ComputeMode::BLOCK {
@@ -26,9 +26,14 @@ fn row(b: &Build, name: &str, k: u64) -> Vec<f32> {
     values
 }
 
-fn rows(b: &mut Build, name: &str, m: Dim, count: u64, k: u64) -> NodeId {
+pub(super) fn rows(b: &mut Build, name: &str, m: Dim, count: u64, k: u64) -> NodeId {
     let values = (0..count).flat_map(|i| row(b, &format!("{name}{i}"), k)).collect();
     b.input(name, Shape::new([m, Dim::from(k)]), Data::F32(values))
+}
+
+/// Weights of a norm: powers of two keep numbers away from middles.
+pub(super) fn gains(k: u64) -> Vec<f32> {
+    (0..k).map(|i| [0.5, 2.0, 1.0][i as usize % 3]).collect()
 }
 
 fn case(name: String, k: u64) -> Build {
@@ -66,8 +71,7 @@ fn feed_forward(format: Format, m: u64) -> Case {
     // A product of sums is no sum: how large their terms are is not asked.
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-5, eps_count: 0.0, nmse: 1e-10 };
     let mut b = case(format!("feed_forward/{format}/m{m}"), k).within(tolerance);
-    // Weights of powers of two keep the numbers away from middles.
-    let gains: Vec<f32> = (0..k).map(|i| [0.5, 2.0, 1.0][i as usize % 3]).collect();
+    let gains = gains(k);
     let values: Vec<f32> = (0..m)
         .flat_map(|i| {
             let row = row(&b, &format!("x{i}"), k);

@@ -11,6 +11,7 @@ mod conv;
 mod elementwise;
 mod half_kv;
 mod halves;
+mod handed;
 mod int8;
 mod library;
 mod linear;
@@ -39,6 +40,7 @@ pub fn cases() -> Vec<Case> {
     sample::add(&mut table);
     linear::add(&mut table);
     int8::add(&mut table);
+    handed::add(&mut table);
     linear_f16::add(&mut table);
     matmul::add(&mut table);
     library::add(&mut table);

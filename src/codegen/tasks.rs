@@ -1,0 +1,138 @@
+//! Attachments of products with a weight matrix as WGSL: which products a workgroup makes, and where what is handed on goes.
+
+use std::fmt::Write;
+
+use super::line;
+use crate::kernel::{HandOn, Segment};
+
+/// Which segment and evaluations a workgroup takes, and the rows of w of its products; a workgroup
+/// makes evaluations of one segment.
+pub(super) fn tasks(segments: &[Segment], anchors: u32, early: bool, gives: &str) -> String {
+    let mut text = format!("const ANCHORS: u32 = {anchors}u;\n");
+    text.push_str(
+        "const_assert TASK_ROWS % ANCHORS == 0u;\n
+struct Task {
+    segment: u32,
+    // Evaluations: the first one of the workgroup, most in a workgroup, all of the segment.
+    first: u32,
+    most: u32,
+    count: u32,
+    size1: u32,
+    first_row: u32,
+    stride0: u32,
+    stride1: u32,
+    distance: u32,
+}
+
+fn task_of(group: u32) -> Task {
+    var left = group;
+",
+    );
+    for (i, segment) in segments.iter().enumerate() {
+        let s = format!("params.s{i}");
+        line!(text, "    let most{i} = TASK_ROWS / {}u;", segment.anchors);
+        line!(text, "    let count{i} = {s}_size0 * {s}_size1;");
+        line!(text, "    let groups{i} = (count{i} + most{i} - 1u) / most{i};");
+        line!(text, "    if (left < groups{i}) {{");
+        line!(text, "        return Task(");
+        line!(text, "            {i}u, left * most{i}, most{i}, count{i}, {s}_size1,");
+        line!(text, "            {s}_first_row, {s}_stride0, {s}_stride1, {s}_distance,");
+        line!(text, "        );\n    }}");
+        line!(text, "    left -= groups{i};");
+    }
+    text.push_str(
+        "    // Nothing is left to do.
+    return Task();
+}
+
+fn exists(task: Task) -> bool {
+    return task.first < task.count;
+}
+
+fn evaluations(task: Task) -> u32 {
+    return task.most;
+}
+
+// Product r is number r / most of evaluation r % most. Those past the end repeat the last one and are
+// not stored.
+fn row_of(task: Task, r: u32) -> u32 {
+",
+    );
+    text.push_str(match anchors {
+        1 => "    let e = min(task.first + r, task.count - 1u);\n    let further = 0u;\n",
+        _ => {
+            "    let late = r >= task.most;
+    let e = min(task.first + r - select(0u, task.most, late), task.count - 1u);
+    let further = select(0u, task.distance, late);\n"
+        }
+    });
+    text.push_str(
+        "    let s0 = e / task.size1;
+    let s1 = e - s0 * task.size1;
+    let row = task.first_row + s0 * task.stride0 + s1 * task.stride1 + further;
+    return min(row, params.n - 1u);
+}
+
+",
+    );
+    let (name, more) = if early { ("finish", ", fetched: Fetched") } else { ("store", "") };
+    let hand = if early { ", fetched" } else { "" };
+    line!(text, "fn {name}(task: Task, e: u32, i: u32, product: f32, second: f32{more}){gives} {{");
+    let (nothing, give) = if gives.is_empty() { ("return", "") } else { ("return 0.0", "return ") };
+    line!(text, "    let at = task.first + e;\n    if (at >= task.count || i >= params.m) {{");
+    line!(text, "        {nothing};\n    }}");
+    text.push_str(
+        "    let s0 = at / task.size1;
+    let s1 = at - s0 * task.size1;
+",
+    );
+    if segments.len() == 1 {
+        line!(text, "    {give}segment0(i, s0, s1, product, second{hand});\n}}\n");
+        return text;
+    }
+    text.push_str("    switch (task.segment) {\n");
+    for i in 0..segments.len() {
+        line!(
+            text,
+            "        case {i}u: {{\n            segment{i}(i, s0, s1, product, second{hand});"
+        );
+        text.push_str("        }\n");
+    }
+    text.push_str("        default: {\n        }\n    }\n}\n\n");
+    text
+}
+
+/// What segments read for an evaluation; those past the end read what the last one does.
+pub(super) const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched {
+    let at = min(task.first + e, task.count - 1u);
+    let row = min(i, params.m - 1u);
+    let s0 = at / task.size1;
+    let s1 = at - s0 * task.size1;
+    switch (task.segment) {
+";
+
+/// Where the codes of what is stored go.
+pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
+    let (norm, orders) = (hand.norm.is_some(), hand.orders.len());
+    let rest = if norm { 12 } else { 8 };
+    let mut text = String::new();
+    line!(text, "const HAND_NORM: bool = {norm};");
+    line!(text, "const HAND_ORDERS: u32 = {orders}u;\n");
+    text.push_str("fn hand_words() -> u32 {\n    let columns = params.hand_columns;\n");
+    line!(text, "    return columns / 4u * HAND_ORDERS + (columns + 127u) / 128u * {rest}u;\n}}\n");
+    line!(text, "fn hand_put(at: u32, word: u32) {{\n    out{binding}[at] = word;\n}}\n");
+    text.push_str("fn hand_code(words: u32, block: u32, j: u32, code: u32) {\n");
+    for (i, [groups, run, chunk]) in hand.orders.iter().enumerate() {
+        line!(text, "    let at{i} = words + params.hand_columns / 4u * {i}u;");
+        line!(
+            text,
+            "    hand_put(at{i} + code_place(block, j, {groups}u, {run}u, {chunk}u), code);"
+        );
+    }
+    text.push_str("}\n\nfn hand_gain(column: u32) -> f32 {\n");
+    match hand.norm {
+        Some(norm) => line!(text, "    return hand_weight{norm}(params.hand_offset + column);\n}}"),
+        None => text.push_str("    return 1.0;\n}\n"),
+    }
+    text
+}

@@ -1,0 +1,204 @@
+//! What a product or an attention makes, handed on rounded to the products that follow.
+//!
+//! Products of 8-bit numbers round their operand, with a step of its own where that pays. The kernel that makes the
+//! operand has it at hand: as it stores, it rounds as well, in the order in which each reader's units meet columns. A norm in
+//! between needs a whole row, but rounding does not see its factor: squares of each 32 columns go along, and the reader
+//! scales what it makes. `choose` asks here at each product, when what comes before has its engine already.
+
+use super::choose::{operands, query};
+use super::draft::Draft;
+use super::group::{self, Fused, Group};
+use crate::base::{ComputeMode, DType, Dim};
+use crate::engine::{
+    Around, Given, Handing, Query, SegmentBody, Tensor, TensorId, TensorRole, View,
+};
+use crate::error::Result;
+use crate::ir::Op;
+use crate::kernel::{MAX_ORDERS, attach::handed_words};
+use crate::provider::GRANULE;
+
+/// Who could hand an operand on.
+pub(super) struct Offer {
+    /// The group that makes it.
+    from: usize,
+    /// The norm between, by the weight.
+    norm: Option<View>,
+    /// Columns of a row.
+    columns: u64,
+    /// The operand.
+    x: View,
+}
+
+/// Who could hand on the first operand of a group's product: something whose engine is chosen already.
+pub(super) fn offer(draft: &Draft, at: usize) -> Option<Offer> {
+    let group = &draft.groups[at];
+    let node = draft.graph.node(group.root);
+    if draft.options.deterministic || !matches!(node.op, Op::Linear { mode: ComputeMode::Int8 }) {
+        return None;
+    }
+    let around = group.fused.as_ref().map(|fused| &fused.around);
+    if around.is_some_and(|around| around.prologue.is_some()) {
+        return None;
+    }
+    let x = operands(draft, group).into_iter().next()?;
+    let whole = x.is_contiguous() && x.layout.offset.is(0) && x.dtype == DType::F32;
+    let columns = x.shape.dims().last()?.as_const()? as u64;
+    let tensor = &draft.tensors[x.tensor.index()];
+    if !whole || !columns.is_multiple_of(ComputeMode::BLOCK) {
+        return None;
+    }
+    if tensor.role != TensorRole::Intermediate {
+        return None;
+    }
+    let from = (0..at).rev().find(|g| writes(draft, &draft.groups[*g], x.tensor))?;
+    let op = &draft.graph.node(draft.groups[from].root).op;
+    let anchor =
+        matches!(op, Op::Linear { mode: ComputeMode::Int8 }) || matches!(op, Op::Attention { .. });
+    let norm = around.and_then(|around| around.norm.as_ref().map(|(weight, _)| weight.clone()));
+    anchor.then_some(Offer { from, norm, columns, x })
+}
+
+/// Puts the order in which a product takes codes on what it is offered by; what it is given, where that works.
+///
+/// # Errors
+/// Invalid, when a size does not fit.
+pub(super) fn accept(draft: &mut Draft, offer: &Offer, order: [u32; 3]) -> Result<Option<Given>> {
+    let group = &draft.groups[offer.from];
+    let Some(mut fused) = with_segment(draft, group) else { return Ok(None) };
+    let Some(output) = output_of(&fused.around, offer) else { return Ok(None) };
+    let next = TensorId(draft.tensors.len() as u32);
+    let known = fused.around.hand_on.take();
+    let fresh = known.is_none();
+    let mut handing = known.unwrap_or_else(|| Handing {
+        output,
+        norm: offer.norm.clone(),
+        orders: Vec::new(),
+        wide: draft.profile.has_subgroups
+            && u64::from(draft.profile.subgroup_min) >= ComputeMode::BLOCK,
+        codes: next,
+        columns: offer.columns,
+    });
+    if handing.output != output || handing.norm != offer.norm {
+        return Ok(None);
+    }
+    let place = handing.orders.iter().position(|known| *known == order);
+    let place = place.unwrap_or_else(|| {
+        handing.orders.push(order);
+        handing.orders.len() - 1
+    });
+    if handing.orders.len() > MAX_ORDERS {
+        return Ok(None);
+    }
+    let (codes, orders) = (handing.codes, handing.orders.len());
+    let words = handed_words(offer.columns, orders as u64, offer.norm.is_some());
+    let Some((rows, ..)) = offer.x.as_rows() else { return Ok(None) };
+    let bytes = (draft.class.upper(&rows)? * words * 4).next_multiple_of(GRANULE);
+    fused.around.hand_on = Some(handing);
+    let group = Group { fused: Some(fused), ..group.clone() };
+    let name = format!("{}.codes", draft.choices[offer.from].label);
+    let tensor = Tensor { name, role: TensorRole::Intermediate, bytes };
+    match fresh {
+        true => draft.tensors.push(tensor),
+        false => draft.tensors[codes.index()] = tensor,
+    }
+    if hands_on(draft, offer.from, &group) {
+        draft.groups[offer.from] = group;
+        // Whoever takes the other order finds its codes in rows of another length.
+        for other in draft.groups.iter_mut().filter_map(|group| group.given.as_mut()) {
+            if other.codes == codes {
+                other.orders = orders;
+            }
+        }
+        return Ok(Some(Given { codes, order: place, orders }));
+    }
+    match fresh {
+        true => draft.tensors.truncate(codes.index()),
+        false => {
+            let words = handed_words(offer.columns, orders as u64 - 1, offer.norm.is_some());
+            let bytes = (draft.class.upper(&rows)? * words * 4).next_multiple_of(GRANULE);
+            draft.tensors[codes.index()].bytes = bytes;
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the engine that a group has does that as well; knobs as they were measured are given up for it.
+fn hands_on(draft: &mut Draft, at: usize, group: &Group) -> bool {
+    let choice = &draft.choices[at];
+    let Some(engine) = choice.engine.as_ref().and_then(|id| draft.options.registry.get(id)) else {
+        return false;
+    };
+    let operands = operands(draft, group);
+    let asked = |query: &Query| {
+        let done = engine.applies(query).and_then(|()| engine.fuses(query));
+        let done = done.and_then(|()| engine.hands_on(query));
+        done.is_ok() && query.check_knobs(&**engine).is_ok()
+    };
+    let query = query(draft, group, &choice.label, &operands);
+    if asked(&Query { knobs: choice.knobs(draft.options), ..query }) {
+        return true;
+    }
+    let set = draft.options.knobs.of(engine.id());
+    let able = choice.tuned.is_some() && asked(&Query { knobs: set, ..query });
+    if able {
+        draft.choices[at].tuned = None;
+    }
+    able
+}
+
+/// What is fused around a group's anchor, with a segment that stores where there is none.
+fn with_segment(draft: &Draft, group: &Group) -> Option<Fused> {
+    let fused = group.fused.clone().unwrap_or_else(|| Fused {
+        around: Around::default(),
+        operands: [None, None],
+        before: Vec::new(),
+        after: Vec::new(),
+    });
+    match fused.around.segments.len() {
+        0 => {
+            let segments = vec![group::stored(draft, group.root)?];
+            let around = Around { segments, ..fused.around };
+            Some(Fused { around, ..fused })
+        }
+        1 => Some(fused),
+        _ => None,
+    }
+}
+
+/// Which output of the only segment is the operand, evaluation by evaluation.
+fn output_of(around: &Around, offer: &Offer) -> Option<usize> {
+    let [segment] = &around.segments[..] else { return None };
+    let outputs = &segment.body.outputs;
+    let output = outputs.iter().position(|(view, _)| view.tensor == offer.x.tensor)?;
+    let view = &outputs[output].0;
+    let strides = &segment.strides[segment.body.inputs.len() + output];
+    let whole = view.is_contiguous() && view.layout.offset.is(0) && view.dtype == DType::F32;
+    let same = view.shape.elements() == offer.x.shape.elements();
+    (whole && same && in_columns(segment, strides, offer)).then_some(output)
+}
+
+/// Whether evaluations of a segment of a product go through the columns of its output; of others it has no sizes, and its
+/// output without gaps is in their order.
+fn in_columns(segment: &SegmentBody, strides: &[Dim], offer: &Offer) -> bool {
+    let [s0, s1] = &segment.sizes;
+    let one = Dim::new(1);
+    if *s0 == one && *s1 == one && offer.columns > 1 {
+        return true;
+    }
+    let columns = Dim::from(offer.columns);
+    let [row, first, second] = strides else { return false };
+    let rows = row.is(0) || *row == columns;
+    let along = (second.is(1) || *s1 == one) && (*first == *s1 || *s0 == one);
+    rows && along && s0.clone() * s1.clone() == columns
+}
+
+/// Whether a group writes to a tensor.
+fn writes(draft: &Draft, group: &Group, tensor: TensorId) -> bool {
+    let fused = group.fused.as_ref().map(|fused| fused.around.writes());
+    let stored = fused.filter(|writes| !writes.is_empty());
+    let body = group.body.as_ref().map(|body| body.writes());
+    match (stored, body) {
+        (Some(writes), _) | (None, Some(writes)) => writes.contains(&tensor),
+        (None, None) => group.nodes.iter().any(|n| draft.views[n.index()].tensor == tensor),
+    }
+}
