@@ -215,7 +215,8 @@ impl<'a> Printer<'a> {
         let segments = &self.attached.segments;
         if self.entry.is_linear() {
             let anchors = segments.iter().map(|s| s.anchors).max().unwrap_or(1);
-            // Rows of sums leave matrix hardware many at a time: what their segments read is fetched before.
+            // What segments read is fetched before: rows of sums leave matrix hardware many at a time, and a product of
+            // codes has time while it sums.
             let early = self.entry.fetches();
             let gives = if self.attached.hand_on.is_some() { " -> f32" } else { "" };
             text.push_str(&tasks(segments, anchors, early, gives));

@@ -214,7 +214,8 @@ fn executes(engine: &dyn Engine, query: &Query) -> Result<(), String> {
 }
 
 /// The tasks of a graph's plan, each once, in the order of the plan. Pieces for which the caller
-/// forces, prefers or sets an engine are none, nor are users' kernels.
+/// forces, prefers or sets an engine are none, nor are users' kernels, nor a piece that hands its result on rounded and
+/// the one that takes it: neither runs alone.
 ///
 /// # Errors
 /// As [`super::Plan::new`].
