@@ -52,21 +52,6 @@ var<workgroup> tops: array<f32, MAX_SPLITS>;
 var<workgroup> totals: array<f32, MAX_SPLITS>;
 var<workgroup> team_sums: array<f32, TEAMS * HEAD_DIM>;
 
-// The sum of every TEAMS-th slice's element, times its weight.
-fn slices(start: u32, team: u32, used: u32) -> f32 {
-    var sum = 0.0;
-    for (var s = team; s < used; s += 8u * TEAMS) {
-#repeat j 8
-        let s$j = min(s + $ju * TEAMS, used - 1u);
-        let part$j = part[start + s$j * HEAD_DIM];
-#end
-#repeat j 8
-        sum += select(0.0, tops[s$j], s + $ju * TEAMS < used) * part$j;
-#end
-    }
-    return sum;
-}
-
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     if (wid.x >= params.heads || wid.y >= params.tokens) {
@@ -78,6 +63,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let used = min((seen + len - 1u) / len, min(params.splits, MAX_SPLITS));
     let row = (wid.y * params.heads + wid.x) * params.splits;
     let stats = params.tokens * params.heads * params.splits * HEAD_DIM + 2u * row;
+    // What a thread adds up first is asked for before weights are found.
+    let team = lid / HEAD_DIM;
+    let own = lid % HEAD_DIM;
+    let start = row * HEAD_DIM;
+#repeat j 8
+    let ahead$j = part[start + min(team + $ju * TEAMS, max(used, 1u) - 1u) * HEAD_DIM + own];
+#end
     for (var s = lid; s < used; s += WG) {
         tops[s] = part[stats + 2u * s];
         totals[s] = part[stats + 2u * s + 1u];
@@ -99,10 +91,25 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         total += totals[s];
     }
     let factor = select(1.0 / total, 0.0, total == 0.0);
-    let team = lid / HEAD_DIM;
     if (team < TEAMS) {
-        for (var d = lid % HEAD_DIM; d < HEAD_DIM; d += WG) {
-            team_sums[team * HEAD_DIM + d] = slices(row * HEAD_DIM + d, team, used);
+        for (var d = own; d < HEAD_DIM; d += WG) {
+            // The sum of every TEAMS-th slice's element, times its weight.
+            var sum = 0.0;
+            for (var s = team; s < used; s += 8u * TEAMS) {
+#repeat j 8
+                let s$j = min(s + $ju * TEAMS, used - 1u);
+                var part$j = ahead$j;
+#end
+                if (d != own || s != team) {
+#repeat j 8
+                    part$j = part[start + s$j * HEAD_DIM + d];
+#end
+                }
+#repeat j 8
+                sum += select(0.0, tops[s$j], s + $ju * TEAMS < used) * part$j;
+#end
+            }
+            team_sums[team * HEAD_DIM + d] = sum;
         }
     }
     workgroupBarrier();

@@ -5,7 +5,7 @@
 // Work split: a workgroup a token, a slice, and up to HEADS query heads of a kv head, by tiles of WG / 4
 // keys: four threads read a key, then threads hold scores, then elements of sums for each of TEAMS parts.
 // Why: few tokens and heads leave most of a large device idle unless keys are spread as well; heads of a
-// group share what is read, and values are under way while scores are computed.
+// group share what is read; keys are under way before queries have come, and values while scores are computed.
 // half_kv, vec4: as attn_decode.
 override WG: u32 = 64;
 override HEAD_DIM: u32 = 64;
@@ -23,6 +23,8 @@ const_assert WG >= 8u && WG <= 256u && (WG & (WG - 1u)) == 0u;
 const NUMS: u32 = HEAD_DIM / STEP;
 const KEY_THREADS: u32 = 4u;
 const KEYS: u32 = WG / KEY_THREADS;
+// Nums of a key that a thread reads.
+const OWN_NUMS: u32 = (NUMS + KEY_THREADS - 1u) / KEY_THREADS;
 // Scores of a tile, and those of one thread.
 const SCORES: u32 = HEADS * KEYS;
 const OWN_SCORES: u32 = (SCORES + WG - 1u) / WG;
@@ -83,7 +85,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let start = params.q_offset + wid.y * params.q_token_stride + head * params.q_head_stride;
         nums[n] = q[start / STEP + n % NUMS];
     }
-    workgroupBarrier();
 
     let k_start = params.k_offset + kv_head * params.k_head_stride;
     let v_start = params.v_offset + kv_head * params.v_head_stride;
@@ -109,20 +110,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         // Parts of scores, four threads a key.
         let k_row = (k_start + (base + min(own_key, count - 1u)) * params.k_token_stride) / STEP;
-        var products: array<Num, HEADS>;
-        for (var d = lane; d < NUMS; d += 4u * KEY_THREADS) {
-#repeat j 4
-            let d$j = d + $ju * KEY_THREADS;
-            let k$j = kept_key(k_row + min(d$j, NUMS - 1u));
-#end
-            for (var h = 0u; h < HEADS; h++) {
-#repeat j 4
-                products[h] += select(Num(), nums[h * NUMS + min(d$j, NUMS - 1u)] * k$j, d$j < NUMS);
-#end
-            }
+        var keys: array<Num, OWN_NUMS>;
+        for (var j = 0u; j < OWN_NUMS; j++) {
+            keys[j] = kept_key(k_row + min(lane + j * KEY_THREADS, NUMS - 1u));
         }
+        // In the first turn all queries are there now.
+        workgroupBarrier();
         for (var h = 0u; h < HEADS; h++) {
-            parts[(h * KEYS + own_key) * (KEY_THREADS + 1u) + lane] = fold(products[h]);
+            var product = Num();
+            for (var j = 0u; j < OWN_NUMS; j++) {
+                let d = lane + j * KEY_THREADS;
+                product += select(Num(), nums[h * NUMS + min(d, NUMS - 1u)] * keys[j], d < NUMS);
+            }
+            parts[(h * KEYS + own_key) * (KEY_THREADS + 1u) + lane] = fold(product);
         }
         workgroupBarrier();
         for (var n = lid; n < SCORES; n += WG) {

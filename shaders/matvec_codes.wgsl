@@ -4,7 +4,7 @@
 // threads take units of the k columns in turn, so neighbours read neighbouring words, and their sums meet at the end.
 // Why: a whole-number product of four takes one instruction where floats take a conversion and a product
 // each; x is rounded once for all workgroups, and none waits for it.
-// headers: of Q4_K alone; codes_headers says how lanes share what they decode.
+// headers: of Q4_K alone, K columns in planes; codes_headers says how lanes share what they decode.
 // scaled: behind what codes stand for lie sums of squares of 32 columns each, whose root over k scales the products.
 // hands_on (of an attachment): teams make 32 evaluations together, and round them for the next product.
 #import dequant_*
@@ -15,6 +15,9 @@ override M: u32 = 1;
 override TEAMS: u32 = 1;
 // The smallest subgroup.
 override SUB: u32 = 4;
+// Columns, where that counts, and how many turns over them are spelled out, which divides how many there are.
+override K: u32 = 1024;
+override UNROLL: u32 = 1;
 
 const OUTPUTS: u32 = ROWS * M;
 const OWN_READS: u32 = 2u;
@@ -74,7 +77,13 @@ fn main(
     if (!exists(task) || first_i >= params.m) {
         return;
     }
+    // Everything below is spelled out: an array that a loop indexes may end up in slow memory. Rows past
+    // the end repeat the last one and are not stored.
     let first_r = place.lid / TEAM * ROWS;
+#repeat r ROWS
+    let start$r = row_start(row_of(task, first_r + $ru), params.k);
+#end
+#import codes_begin
     // What becomes of the first products of a thread needs what segments read, which is asked for early.
     let each = evaluations(task);
     var fetched = Fetched();
@@ -87,10 +96,7 @@ fn main(
     let gain = hand_gain(own_column);
     var value = 0.0;
 #endif
-    // Everything below is spelled out: an array that a loop indexes may end up in slow memory. Rows past
-    // the end repeat the last one and are not stored.
 #repeat r ROWS
-    let start$r = row_start(row_of(task, first_r + $ru), params.k);
 #repeat i M
     var sum$r_$i = 0.0;
 #end
@@ -100,21 +106,15 @@ fn main(
     let codes$i = (params.x_offset + row$i) / CODE_LEN;
     let factors$i = (params.x_factors + row$i) / CODE_LEN;
 #end
-
-#ifdef headers
-#import codes_headers
-#else
-#import codes_units
-#endif
-
-#repeat r ROWS
-#repeat i M
-    put($ru * M + $iu, sum$r_$i, place);
-#end
-#end
 #ifdef scaled
 #repeat i M
-    put(OUTPUTS + $iu, squares(factors$i, place.lid % TEAM), place);
+    let squares$i = squares(factors$i, place.lid % TEAM);
+#end
+#endif
+#import codes_sum
+#ifdef scaled
+#repeat i M
+    put(OUTPUTS + $iu, squares$i, place);
 #end
 #endif
     workgroupBarrier();

@@ -1,12 +1,13 @@
 // round_codes: rows of x rounded to 8 bits in blocks of 32 columns, as base::ComputeMode::Int8 says; x [rows, k]
-// with a row stride, k a multiple of 32. A row of y is k / 4 words of four codes each, in the order in which units
-// of the weight's format (dequant_*) meet them, then what one of each 32 stands for, k / 32 floats as bits, filled up
-// to whole fours, then so many floats more: what the codes of each 32 add up to, times that.
+// with a row stride, k a multiple of 32. A row of y is words of four codes each, in the order in which units of the
+// weight's format (dequant_*) meet them (codes_place), then what one of each 32 stands for, k / 32 floats as bits,
+// filled up to whole fours, then so many floats more: what the codes of each 32 add up to, times that.
 // Work split: eight neighbouring threads a block with subgroups (round_quads), else a thread (round_blocks); with a
 // norm a workgroup a row, whose threads take blocks in turn, else workgroups take as many blocks of all rows as they
 // have threads for. Folded over grid x and y.
 // Why: matvec_codes_* reads y in each of its workgroups, and rounds nothing itself.
 // norm: what a code stands for is divided by the root of the mean of x^2; rounding does not see it.
+// planes: of codes, with what goes along; units of two groups of four neighbours.
 // vec4: x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
 #import rounding
 #import codes_place
@@ -60,8 +61,51 @@ fn padded() -> u32 {
     return (params.k + 127u) / 128u * 4u;
 }
 
+#ifdef planes
+fn code_words() -> u32 {
+    return plane_words(params.k);
+}
+
+fn place_of(block: u32, j: u32) -> u32 {
+    return plane_place(block, j);
+}
+
+// What goes along with half a block.
+fn put_half(words: u32, block: u32, half: u32, d: f32, sum: i32) {
+    let at = words + plane_lane(params.k, block, half);
+    if (block % 2u == 0u) {
+        y[at] = bitcast<u32>(d);
+    } else {
+        y[at + 1u] = bitcast<u32>(d / 16.0);
+        y[at + 2u] = plane_begin(sum);
+    }
+}
+
+// Scales what put_half wrote for a block.
+fn scale_halves(words: u32, block: u32, scale: f32) {
+    for (var half = 0u; half < 2u; half++) {
+        let at = words + plane_lane(params.k, block, half) + block % 2u;
+        y[at] = bitcast<u32>(bitcast<f32>(y[at]) * scale);
+    }
+}
+#else
+fn code_words() -> u32 {
+    return params.k / 4u;
+}
+
+fn place_of(block: u32, j: u32) -> u32 {
+    return code_place(block, j, GROUPS, RUN, CHUNK);
+}
+
+fn put_half(words: u32, block: u32, half: u32, d: f32, sum: i32) {
+}
+
+fn scale_halves(words: u32, block: u32, scale: f32) {
+}
+#endif
+
 fn row_words() -> u32 {
-    return params.k / 4u + 2u * padded();
+    return code_words() + 2u * padded();
 }
 
 #ifdef subgroup

@@ -1,64 +1,66 @@
-// The sums of a matvec_codes_q4_k where subgroups have 32 lanes: one row of x, four rows of w a team. Part of its main.
-// Work split: the lanes of a subgroup take 32 neighbouring units, so four blocks of each row: as in codes_units each
-// multiplies its unit of every row. Of the 16 headers of those blocks each lane reads one, two lanes a header, takes
-// four scales and four minima out of it, multiplies the minima with what the codes of their 32 columns add up to, and
-// hands the scales to whom they belong.
-// Why: a lane that decodes the header of each unit for itself spends more on that than on products; products of a
-// token are bound by instructions before they are by memory.
-const_assert ROWS == 4u && M == 1u;
-let units = params.k / 32u;
-// Where the sums of codes lie.
-let sums_at = factors0 + (params.k + 127u) / 128u;
-let lane = place.lane;
-let header_row = lane >> 3u;
-let header_block = (lane >> 1u) & 3u;
-let upper = (lane & 1u) == 1u;
-var header_start = start0;
-#repeat r 4
-if (header_row == $ru) {
-    header_start = start$r;
-}
-#end
+// The sums of a matvec_codes_q4_k where subgroups have 32 lanes: one row of x in planes (codes_place), four rows of w a
+// team. Part of its main, behind codes_begin.
+// Work split: a step is four blocks of four rows; a subgroup of a team takes every SUBGROUPS-th. A lane multiplies 16
+// bytes of each row, and takes four scales and four minima out of one of the step's 16 headers, two lanes a header:
+// minima it multiplies with what the codes of their columns add up to, scales go to whom they belong. What the next
+// step reads of w is asked for before this one is multiplied. In the end lanes exchange sums rather than add four.
+// Why: a lane that decodes the header of each unit for itself spends more on that than on products, and one that waits
+// for each step leaves the memory idle. Whole numbers begin at the bits of 1.5 * 2^23, so that none is converted; the
+// upper half of a byte is a signed number of eight bits, 16 * w - 128, for what is one operation on four of them.
+let low_at = (codes0 + own_subgroup * 64u + lane) & NEAR;
+let along_at = (codes0 + STEPS * 64u + own_subgroup * 32u + lane) & NEAR;
+let part_at = (factors0 + (params.k + 127u) / 128u + first_header * 2u + upper) & NEAR;
 var minima = 0.0;
-for (var base = place.lid % TEAM - lane; base < units; base += TEAM) {
-    let u = min(base + lane, units - 1u);
-    let exists = base + lane < units;
-    // A unit further is an eighth of a block.
-    let own = u >> 3u;
-    let block = min((base >> 3u) + header_block, units / 8u - 1u);
-    let header = w[(header_start + block) * 9u];
-#repeat r 4
-    let q$r = w[(start$r + own) * 9u + 1u + (u & 7u)];
-#end
-    let low = x[codes0 + u * 2u];
-    let high = x[codes0 + u * 2u + 1u];
-    let pair = (u >> 1u) * 2u;
-    let d_low = bitcast<f32>(x[factors0 + (pair >> 2u)][pair & 3u]);
-    let d_high = bitcast<f32>(x[factors0 + (pair >> 2u)][(pair & 3u) + 1u]);
-    let part = bitcast<vec4<f32>>(x[sums_at + block * 2u + (lane & 1u)]);
+for (var base = 0u; base < TURNS; base += UNROLL) {
+#repeat t UNROLL
+{
+    let turn = base + $tu;
+    let wanted = turn * SUBGROUPS + own_subgroup;
+    // Of the subgroup's first step.
+    let further = select(min(wanted, STEPS - 1u) - own_subgroup, turn * SUBGROUPS, WHOLE);
+    let low = x[low_at + further * 64u];
+    let high = x[low_at + further * 64u + 32u];
+    let along = x[along_at + further * 32u];
+    let block = select(min(wanted * 4u + header_block, BLOCKS - 1u) - first_header, further * 4u, WHOLE);
+    let part = bitcast<vec4<f32>>(x[part_at + block * 2u]);
 
-    let s_low = header.y & 0x3f3f3f3fu;
-    let s_high = (header.w & 0x0f0f0f0fu) | ((header.y >> 2u) & 0x30303030u);
-    let m_low = header.z & 0x3f3f3f3fu;
-    let m_high = ((header.w >> 4u) & 0x0f0f0f0fu) | ((header.z >> 2u) & 0x30303030u);
-    let scales = select(s_low, s_high, upper);
-    let mins = vec4<f32>(unpack4xU8(select(m_low, m_high, upper)));
-    let there = (base >> 3u) + header_block < units / 8u;
-    minima += select(0.0, half_low(header.x >> 16u) * dot(mins, part), there);
+#repeat r 4
+    let q$r = next$r;
+#end
+    let header = next_header;
+    let lower_scales = header.y & 0x3f3f3f3fu;
+    let upper_scales = (header.w & 0x0f0f0f0fu) | ((header.y >> 2u) & 0x30303030u);
+    let lower_minima = header.z & 0x3f3f3f3fu;
+    let upper_minima = ((header.w >> 4u) & 0x0f0f0f0fu) | ((header.z >> 2u) & 0x30303030u);
+    let scales = select(lower_scales, upper_scales, upper == 1u);
+    let mins = vec4<f32>(unpack4xU8(select(lower_minima, upper_minima, upper == 1u)));
     let d = half_low(header.x);
-    let by_low = select(0.0, d_low, exists);
-    let by_high = select(0.0, d_high, exists);
+    let minimum = half_low(header.x >> 16u) * dot(mins, part);
+    minima += select(0.0, minimum, WHOLE || wanted * 4u + header_block < BLOCKS);
+    if (turn + 1u < TURNS) {
+        let to = wanted + SUBGROUPS;
+        let further = (turn + 1u) * SUBGROUPS * 36u;
+        let blocks = select((min(to * 4u + own_block, BLOCKS - 1u) - first_block) * 9u, further, WHOLE);
+        let headers = select((min(to * 4u + header_block, BLOCKS - 1u) - first_header) * 9u, further, WHOLE);
+#repeat r 4
+        next$r = w[at$r + blocks];
+#end
+        next_header = w[header_at + headers];
+    }
+    let exists = WHOLE || wanted * 4u + own_block < BLOCKS;
+    let by_low = select(0.0, bitcast<f32>(along.x), exists);
+    let by_high = select(0.0, bitcast<f32>(along.y), exists);
+    let begin = select(0x4b400000, bitcast<i32>(along.z), exists);
 #repeat r 4
     {
         let holder = (lane >> 2u) + 8u * $ru;
         let two = subgroupShuffle(scales, holder) >> ((lane & 2u) * 8u);
         let by = subgroupShuffle(d, holder);
-        // Sums that begin at the bits of 1.5 * 2^23 end at those of a float.
         var a = 0x4b400000;
-        var b = 0x4b400000;
+        var b = begin;
 #repeat p 4
         a += dot4I8Packed(q$r[$p] & 0x0f0f0f0fu, low[$p]);
-        b += dot4I8Packed((q$r[$p] >> 4u) & 0x0f0f0f0fu, high[$p]);
+        b += dot4I8Packed((q$r[$p] & 0xf0f0f0f0u) ^ 0x80808080u, high[$p]);
 #end
         let first = (bitcast<f32>(a) - 12582912.0) * (f32(two & 0xffu) * by_low);
         let second = (bitcast<f32>(b) - 12582912.0) * (f32((two >> 8u) & 0xffu) * by_high);
@@ -66,6 +68,20 @@ for (var base = place.lid % TEAM - lane; base < units; base += TEAM) {
     }
 #end
 }
+#end
+}
 #repeat r 4
 sum$r_0 -= select(0.0, minima, header_row == $ru);
 #end
+// Lane 8 * r ends with row r.
+let far = (lane & 16u) != 0u;
+let near = (lane & 8u) != 0u;
+let even = select(sum0_0, sum2_0, far) + subgroupShuffleXor(select(sum2_0, sum0_0, far), 16u);
+let odd = select(sum1_0, sum3_0, far) + subgroupShuffleXor(select(sum3_0, sum1_0, far), 16u);
+var both = select(even, odd, near) + subgroupShuffleXor(select(odd, even, near), 8u);
+#repeat s 3
+both += subgroupShuffleXor(both, 4u >> $su);
+#end
+if ((lane & 7u) == 0u) {
+    partial[place.subgroup * SUMS + (lane >> 3u)] = both;
+}

@@ -1,8 +1,29 @@
-// Where codes of four columns lie in a row that a product of matvec_codes_* reads.
+// Where codes of four columns lie in a row that a product of matvec_codes_* reads (kernel::codes).
 // Word j of a block of 32 columns, in the order of units of a format (dequant_*): groups of a unit, parts of a
 // group, and how many of those are neighbours. A unit takes turns with 8 / run - 1 others.
 fn code_place(block: u32, j: u32, groups: u32, run: u32, chunk: u32) -> u32 {
     let lanes = 8u / run;
     let unit = block / groups * lanes + j / chunk % lanes;
     return (unit * groups + block % groups) * run + j % chunk + j / (chunk * lanes) * chunk;
+}
+
+// The same in planes: of each 1,024 columns four words of every lane, from the first 32 of its 64 columns, then four of
+// every lane from the others. A lane has 16 columns of both.
+fn plane_place(block: u32, j: u32) -> u32 {
+    return (block / 32u * 64u + block % 2u * 32u + (block & 30u) + j / 4u) * 4u + j % 4u;
+}
+
+// Behind all codes lie four words for each lane: what a code of its first columns stands for, that of the others over
+// 16, where a sum of products with those begins, and nothing.
+fn plane_lane(columns: u32, block: u32, half: u32) -> u32 {
+    return ((columns + 1023u) / 1024u * 64u + block / 32u * 32u + (block & 30u) + half) * 4u;
+}
+
+fn plane_words(columns: u32) -> u32 {
+    return (columns + 1023u) / 1024u * 384u;
+}
+
+// The bits of 1.5 * 2^23 and 128 times what 16 codes add up to: weights come as 16 * w - 128.
+fn plane_begin(sum: i32) -> u32 {
+    return bitcast<u32>(0x4b400000 + 128 * sum);
 }

@@ -1,9 +1,10 @@
 // The sums of a matvec_codes_*: a thread takes units of its team's rows in turn. Part of its main.
 // Why: nothing is known of the format but what dequant_* says.
-let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
 for (var u = place.lid % TEAM; u < units; u += TEAM) {
 #repeat r ROWS
-    let unit$r = load_unit(start$r, u, params.k);
+    if (units > TEAM) {
+        unit$r = load_unit(start$r, u, params.k);
+    }
 #end
     let stripe = u / (8u / RUN) * GROUPS;
 #repeat q READS
@@ -54,3 +55,8 @@ for (var u = place.lid % TEAM; u < units; u += TEAM) {
 #end
 #end
 }
+#repeat r ROWS
+#repeat i M
+put($ru * M + $iu, sum$r_$i, place);
+#end
+#end

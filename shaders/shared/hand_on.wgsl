@@ -21,7 +21,7 @@ struct Handed {
 
 fn hand_block(h: Handed, d: f32, sum: i32, squares: f32) {
     let padded = (params.hand_columns + 127u) / 128u * 4u;
-    let factor = h.row * hand_words() + HAND_ORDERS * (params.hand_columns / 4u) + h.column / 32u;
+    let factor = h.row * hand_words() + hand_factors() + h.column / 32u;
     hand_put(factor, bitcast<u32>(d));
     hand_put(factor + padded, bitcast<u32>(d * f32(sum)));
     if (HAND_NORM) {
@@ -48,6 +48,9 @@ fn hand_on(lid: u32, h: Handed) {
     var sum = i32(round(v * r.x));
     let code = bitcast<u32>(sum) & 0xffu;
 #repeat s 5
+    if ($su == 4u && h.exists && h.column % 16u == 0u) {
+        hand_half(h.row * hand_words(), h.column / 32u, h.column / 16u % 2u, r.y, sum);
+    }
     sum += subgroupShuffleXor(sum, 1u << $su);
 #end
     let pair = code | (subgroupShuffleXor(code, 1u) << 8u);
@@ -87,8 +90,13 @@ fn hand_on(lid: u32, h: Handed) {
                 squares += handed[lid + c] * handed[lid + c];
             }
             var sum = 0;
-            for (var c = 0u; c < 32u; c += 4u) {
-                sum += dot4I8Packed(0x01010101u, rounded4(four_of(lid + c), r.x));
+            for (var half = 0u; half < 2u; half++) {
+                var part = 0;
+                for (var c = half * 16u; c < half * 16u + 16u; c += 4u) {
+                    part += dot4I8Packed(0x01010101u, rounded4(four_of(lid + c), r.x));
+                }
+                hand_half(h.row * hand_words(), h.column / 32u, half, r.y, part);
+                sum += part;
             }
             hand_block(h, r.y, sum, squares);
         }

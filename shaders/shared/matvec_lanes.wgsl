@@ -42,11 +42,21 @@ fn main(
     var squares$i = 0.0;
 #end
     let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
+    // Weights never change, so those of an only turn are on their way while what comes before still makes x. Of several
+    // turns compilers ask for more at once where none is apart.
+#repeat r ROWS
+    var unit$r = Unit();
+    if (units <= WG) {
+        unit$r = load_unit(start$r, min(place.lid, units - 1u), params.k);
+    }
+#end
     for (var base = 0u; base < units; base += WG) {
         let inside = base + place.lid < units;
         let u = min(base + place.lid, units - 1u);
 #repeat r ROWS
-        let unit$r = load_unit(start$r, u, params.k);
+        if (units > WG) {
+            unit$r = load_unit(start$r, u, params.k);
+        }
 #end
 #repeat i M
 #repeat g GROUPS

@@ -16,13 +16,19 @@ fn round_block(row: u32, block: u32) -> f32 {
 #end
     let r = rounding(most);
     var sum = 0;
+    var half = 0;
 #repeat j 8
     let code$j = rounded4(v$j, r.x);
-    y[words + code_place(block, $ju, GROUPS, RUN, CHUNK)] = code$j;
+    y[words + place_of(block, $ju)] = code$j;
+    if ($ju == 4u) {
+        put_half(words, block, 0u, r.y, sum);
+        half = sum;
+    }
     sum += dot4I8Packed(0x01010101u, code$j);
 #end
-    y[words + params.k / 4u + block] = bitcast<u32>(r.y);
-    y[words + params.k / 4u + padded() + block] = bitcast<u32>(r.y * f32(sum));
+    put_half(words, block, 1u, r.y, sum - half);
+    y[words + code_words() + block] = bitcast<u32>(r.y);
+    y[words + code_words() + padded() + block] = bitcast<u32>(r.y * f32(sum));
     return squares;
 }
 
@@ -46,10 +52,11 @@ fn main(
     workgroupBarrier();
     settle(place);
     let scale = 1.0 / sqrt(total(0u, place) / f32(params.k) + params.norm_eps);
-    let factors = group * row_words() + params.k / 4u;
+    let factors = group * row_words() + code_words();
     // Each thread scales what it wrote itself.
     for (var block = place.lid; block < blocks; block += WG) {
         let sums = factors + padded();
+        scale_halves(group * row_words(), block, scale);
         y[factors + block] = bitcast<u32>(bitcast<f32>(y[factors + block]) * scale);
         y[sums + block] = bitcast<u32>(bitcast<f32>(y[sums + block]) * scale);
     }

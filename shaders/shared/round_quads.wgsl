@@ -27,14 +27,17 @@ fn round_quad(quad: Quad, v: vec4<f32>, scale: f32) {
     let r = rounding(most_of_block(most_of(v)));
     let code = rounded4(v, r.x);
     var sum = dot4I8Packed(0x01010101u, code);
+    let words = quad.row * row_words();
 #repeat s 3
+    if ($su == 2u && quad.exists && quad.at % 4u == 0u) {
+        put_half(words, quad.at / 8u, quad.at / 4u % 2u, r.y * scale, sum);
+    }
     sum += subgroupShuffleXor(sum, 1u << $su);
 #end
     if (quad.exists) {
-        let words = quad.row * row_words();
-        y[words + code_place(quad.at / 8u, quad.at % 8u, GROUPS, RUN, CHUNK)] = code;
+        y[words + place_of(quad.at / 8u, quad.at % 8u)] = code;
         if (quad.at % 8u == 0u) {
-            let factors = words + params.k / 4u + quad.at / 8u;
+            let factors = words + code_words() + quad.at / 8u;
             y[factors] = bitcast<u32>(r.y * scale);
             y[factors + padded()] = bitcast<u32>(r.y * scale * f32(sum));
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::line;
-use crate::kernel::{HandOn, Segment};
+use crate::kernel::{CodeOrder, HandOn, Segment, codes};
 
 /// Which segment and evaluations a workgroup takes, and the rows of w of its products; a workgroup
 /// makes evaluations of one segment.
@@ -113,26 +113,52 @@ pub(super) const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched 
 
 /// Where the codes of what is stored go.
 pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
-    let (norm, orders) = (hand.norm.is_some(), hand.orders.len());
-    let rest = if norm { 12 } else { 8 };
+    let (norm, rest) = (hand.norm.is_some(), codes::factor_words(1, hand.norm.is_some()));
+    let words = hand.orders.iter().map(|order| match order.planes {
+        true => "plane_words(params.hand_columns)",
+        false => "params.hand_columns / 4u",
+    });
+    let words: Vec<&str> = words.collect();
     let mut text = String::new();
-    line!(text, "const HAND_NORM: bool = {norm};");
-    line!(text, "const HAND_ORDERS: u32 = {orders}u;\n");
-    text.push_str("fn hand_words() -> u32 {\n    let columns = params.hand_columns;\n");
-    line!(text, "    return columns / 4u * HAND_ORDERS + (columns + 127u) / 128u * {rest}u;\n}}\n");
+    line!(text, "const HAND_NORM: bool = {norm};\n");
+    line!(text, "fn hand_factors() -> u32 {{\n    return {};\n}}\n", words.join(" + "));
+    text.push_str("fn hand_words() -> u32 {\n");
+    line!(text, "    return hand_factors() + (params.hand_columns + 127u) / 128u * {rest}u;\n}}\n");
     line!(text, "fn hand_put(at: u32, word: u32) {{\n    out{binding}[at] = word;\n}}\n");
-    text.push_str("fn hand_code(words: u32, block: u32, j: u32, code: u32) {\n");
-    for (i, [groups, run, chunk]) in hand.orders.iter().enumerate() {
-        line!(text, "    let at{i} = words + params.hand_columns / 4u * {i}u;");
-        line!(
-            text,
-            "    hand_put(at{i} + code_place(block, j, {groups}u, {run}u, {chunk}u), code);"
-        );
+    let (mut code, mut half, mut at) = (String::new(), String::new(), "words".to_string());
+    for (order, words) in hand.orders.iter().zip(words) {
+        let CodeOrder { groups, run, chunk, planes } = order;
+        if *planes {
+            line!(code, "    hand_put({at} + plane_place(block, j), code);");
+            line!(
+                half,
+                "    hand_lane({at} + plane_lane(params.hand_columns, block, half), block, d, sum);"
+            );
+        } else {
+            let place = format!("code_place(block, j, {groups}u, {run}u, {chunk}u)");
+            line!(code, "    hand_put({at} + {place}, code);");
+        }
+        at = format!("{at} + {words}");
     }
-    text.push_str("}\n\nfn hand_gain(column: u32) -> f32 {\n");
+    line!(text, "fn hand_code(words: u32, block: u32, j: u32, code: u32) {{\n{code}}}\n");
+    text.push_str(HAND_LANE);
+    line!(text, "fn hand_half(words: u32, block: u32, half: u32, d: f32, sum: i32) {{\n{half}}}\n");
+    text.push_str("fn hand_gain(column: u32) -> f32 {\n");
     match hand.norm {
         Some(norm) => line!(text, "    return hand_weight{norm}(params.hand_offset + column);\n}}"),
         None => text.push_str("    return 1.0;\n}\n"),
     }
     text
 }
+
+/// What goes along with planes for half a block of columns.
+const HAND_LANE: &str = "fn hand_lane(at: u32, block: u32, d: f32, sum: i32) {
+    if (block % 2u == 0u) {
+        hand_put(at, bitcast<u32>(d));
+    } else {
+        hand_put(at + 1u, bitcast<u32>(d / 16.0));
+        hand_put(at + 2u, plane_begin(sum));
+    }
+}
+
+";

@@ -6,7 +6,7 @@ use super::body::{Body, Merged};
 use super::lowering::{TensorId, View};
 use crate::base::Dim;
 use crate::error::Result;
-use crate::kernel::{Attachment, FusedExpr, HandOn, Segment};
+use crate::kernel::{Attachment, CodeOrder, FusedExpr, HandOn, Segment};
 use crate::provider::Word;
 
 /// Work fused around an anchor.
@@ -31,7 +31,7 @@ pub struct Handing {
     /// The norm in front of those products: its weight.
     pub norm: Option<View>,
     /// Orders of the codes.
-    pub orders: Vec<[u32; 3]>,
+    pub orders: Vec<CodeOrder>,
     /// Whether subgroups are large enough to round together.
     pub wide: bool,
     /// Where the words go.
@@ -45,10 +45,10 @@ pub struct Handing {
 pub struct Given {
     /// The words.
     pub codes: TensorId,
-    /// Which of the orders is the product's.
-    pub order: usize,
-    /// How many there are.
-    pub orders: usize,
+    /// Words of a row before the codes in the product's order.
+    pub at: u64,
+    /// Words of all codes of a row.
+    pub words: u64,
 }
 
 /// Work on a part of what an anchor makes; `kernel::attach` says what the index spaces are.

@@ -13,7 +13,7 @@ use super::{Around, Cost, Engine, EngineId, Given, OTHER_OPERATION, Order, Query
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
-use crate::kernel::{AssetSpec, attach, catalogue};
+use crate::kernel::{AssetSpec, CodeOrder, catalogue, codes};
 use crate::provider::GRANULE;
 
 /// Threads of a workgroup of `round_codes`.
@@ -26,6 +26,8 @@ const MOST_ROWS: u32 = 8;
 const LONG_ROW: f64 = 2048.0;
 /// Rows of w of a team whose lanes share headers.
 const HEADER_ROWS: u32 = 4;
+/// Most turns of a thread that are spelled out: a loop leaves fewer registers to each.
+const MOST_SPELLED_TURNS: u32 = 4;
 /// Most threads of a workgroup of teams.
 const MOST_TEAM_THREADS: u32 = 1024;
 const THREADS: &str = "threads of a workgroup";
@@ -124,45 +126,49 @@ impl CodesLinear {
         }
     }
 
-    /// x as it was handed on, with the words of a row and those before what codes stand for.
+    /// x as it was handed on, with the words of a row, those before its codes and before what they stand for.
     fn given(&self, given: Given, k: u64, norm: bool) -> (TensorId, Dim, [Dim; 2]) {
-        let (order, orders) = (given.order as u64, given.orders as u64);
-        let words = Dim::from(attach::handed_words(k, orders, norm));
-        (given.codes, words, [k / 4 * order, k / 4 * orders].map(Dim::from))
+        let words = Dim::from(given.words + codes::factor_words(k, norm));
+        (given.codes, words, [given.at, given.words].map(Dim::from))
+    }
+
+    /// How the format's units meet codes of x.
+    fn order_of(&self, query: &Query) -> CodeOrder {
+        CodeOrder { planes: self.shares_headers(query), ..order(self.format) }
     }
 
     /// x as `round_codes` writes it, with the words of a row, those before its codes and before what they stand for.
     fn rounded(
         &self,
         x: &View,
-        [m, k, x_stride]: [&Dim; 3],
-        around: Option<&Around>,
+        ([m, k, x_stride], columns): ([&Dim; 3], u64),
+        (order, around): (CodeOrder, Option<&Around>),
         out: &mut Lowering,
     ) -> Result<(TensorId, Dim, [Dim; 2])> {
         let blocks = k.floor_div(&Dim::from(ComputeMode::BLOCK));
-        let fours = blocks.ceil_div(&Dim::new(4)) * Dim::new(4);
-        let words = blocks.clone() * Dim::new(8) + fours * Dim::new(2);
+        let before = order.words(columns);
+        let words = Dim::from(before + codes::factor_words(columns, false));
         let shape = Shape::new([m.clone(), words.clone()]);
         let codes = out.temp(format!("{}.x", out.label), &shape, DType::U32)?;
-        let before = around.map(|around| Around {
+        let ahead = around.map(|around| Around {
             norm: around.norm.clone(),
             prologue: around.prologue.clone(),
             ..Around::default()
         });
-        let before = before.filter(|before| !before.is_empty());
-        let normed = before.as_ref().is_some_and(|before| before.norm.is_some());
+        let ahead = ahead.filter(|ahead| !ahead.is_empty());
+        let normed = ahead.as_ref().is_some_and(|ahead| ahead.norm.is_some());
         let aligned = [&x.layout.offset, x_stride].iter().all(|d| d.is_multiple_of(4));
-        let norm = before.iter().flat_map(|before| before.norm.iter().map(|(weight, _)| weight));
-        let operands = before.iter().flat_map(|before| before.prologue.iter());
+        let norm = ahead.iter().flat_map(|ahead| ahead.norm.iter().map(|(weight, _)| weight));
+        let operands = ahead.iter().flat_map(|ahead| ahead.prologue.iter());
         let operands = operands.flat_map(|body| &body.inputs);
         let aligned = aligned && norm.chain(operands).all(quads);
         let threads = ROUNDING_THREADS.min(out.profile.max_threads_per_workgroup);
-        let [groups, run, chunk] = order(self.format);
         let spec = AssetSpec::new("round_codes")
             .constant("WG", threads)
-            .constant("GROUPS", groups)
-            .constant("RUN", run)
-            .constant("CHUNK", chunk);
+            .constant("GROUPS", order.groups)
+            .constant("RUN", order.run)
+            .constant("CHUNK", order.chunk);
+        let spec = if order.planes { spec.define("planes") } else { spec };
         let spec = if aligned { spec.define("vec4") } else { spec };
         let together = self.subgroup && out.profile.subgroup_min >= catalogue::ROUND_THREADS;
         let spec = if together { spec.define("subgroup") } else { spec };
@@ -180,26 +186,26 @@ impl CodesLinear {
             .bind(x.tensor)
             .bind(codes.tensor)
             .grid(out.fold(grid));
-        let call = match before {
-            Some(before) => call.around(before.attach(false)?),
+        let call = match ahead {
+            Some(ahead) => call.around(ahead.attach(false)?),
             None => call,
         };
         out.call(call)?;
-        Ok((codes.tensor, words, [Dim::new(0), k.floor_div(&Dim::new(4))]))
+        Ok((codes.tensor, words, [Dim::new(0), Dim::from(before)]))
     }
 }
 
-/// How a format's units meet the columns of x (`dequant_*`): groups of a unit, parts of four columns of a group, and
-/// how many of those are neighbours.
-fn order(format: Format) -> [u32; 3] {
+/// How a format's units meet the columns of x (`dequant_*`).
+fn order(format: Format) -> CodeOrder {
     use Format as F;
-    match format {
+    let [groups, run, chunk] = match format {
         F::Q4K | F::Q5K => [2, 4, 4],
         F::Q2K | F::Q3K | F::Q6K | F::TQ2_0 | F::I2S => [4, 2, 2],
         F::IQ4XS => [1, 4, 2],
         F::TQ1_0 => [1, 4, 4],
         _ => [1, 2, 1],
-    }
+    };
+    CodeOrder { groups, run, chunk, planes: false }
 }
 
 /// Numbers of the product that meet in each evaluation, where those are handed on.
@@ -267,11 +273,11 @@ impl Engine for CodesLinear {
         }
     }
 
-    fn takes_codes(&self, query: &Query) -> Option<[u32; 3]> {
+    fn takes_codes(&self, query: &Query) -> Option<CodeOrder> {
         // Measured on an H200: a short row is rounded sooner in the registers of each workgroup (`matvec_int8_*`).
         let long = sizes(query).is_some_and(|(_, _, k)| k >= LONG_ROW);
         let able = self.subgroup && !query.deterministic && (long || rows_at_once(query) > 1);
-        able.then(|| order(self.format))
+        able.then(|| self.order_of(query))
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
@@ -319,7 +325,10 @@ impl Engine for CodesLinear {
         let norm = around.and_then(|around| around.norm.as_ref());
         let (codes, words, [x_offset, x_factors]) = match query.given {
             Some(given) => self.given(given, columns, norm.is_some()),
-            None => self.rounded(&x, [&m, &k, &x_stride], around, out)?,
+            None => {
+                let (order, sizes) = (self.order_of(query), ([&m, &k, &x_stride], columns));
+                self.rounded(&x, sizes, (order, around), out)?
+            }
         };
         let [threads, rows] = self.knobs_of(query).map(|knob| knob.value(query.knobs));
         let at_once = rows_at_once(query);
@@ -328,7 +337,12 @@ impl Engine for CodesLinear {
         spec = match handed_anchors(query) {
             _ if self.shares_headers(query) => {
                 let spec = spec.constant("ROWS", HEADER_ROWS).constant("SUB", 32);
-                spec.constant("TEAMS", rows / HEADER_ROWS).define("headers")
+                let teams = rows / HEADER_ROWS;
+                let steps = columns.div_ceil(codes::PLANE_COLUMNS) as u32;
+                let turns = steps.div_ceil((threads / teams / 32).max(1));
+                let unroll = if turns <= MOST_SPELLED_TURNS { turns } else { 1 };
+                let spec = spec.constant("K", columns as u32).constant("UNROLL", unroll);
+                spec.constant("TEAMS", teams).define("headers")
             }
             Some(_) => {
                 let teams = threads / team_threads(query);

@@ -9,8 +9,8 @@ use super::{Cost, EngineId, Query};
 use crate::base::{DType, Dim, Format, Layout, Shape, ShapeClass};
 use crate::broken_invariant;
 use crate::error::{Error, Result};
-use crate::kernel::{Access, AssetSpec, KernelSpec, catalogue};
-use crate::provider::{DeviceProfile, GRANULE, Word};
+use crate::kernel::{Access, AssetSpec, KernelSpec, Known, catalogue};
+use crate::provider::{DeviceKind, DeviceProfile, GRANULE, Word};
 
 /// A piece of memory of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -298,7 +298,30 @@ impl Lowering<'_> {
             params.extend(attached.words);
             params.resize(params.len().next_multiple_of(4), Word::Bits(0));
         }
-        self.step(KernelSpec::Asset(call.spec), params, bindings, call.grid)
+        let spec = match entry.settles() {
+            true => call.spec.known(self.known(&params, &bindings)),
+            false => call.spec,
+        };
+        self.step(KernelSpec::Asset(spec), params, bindings, call.grid)
+    }
+
+    /// What all launches of a kernel have in common that is compiled for these: what it costs to compile kernels apart
+    /// that differ in sizes alone GPUs repay.
+    fn known(&self, params: &[Word], bindings: &[StepBinding]) -> Known {
+        if !matches!(self.profile.kind, DeviceKind::Discrete | DeviceKind::Integrated) {
+            return Known::default();
+        }
+        let words = params.iter().enumerate().filter_map(|(place, word)| match word {
+            Word::Bits(bits) => Some((place as u32, *bits)),
+            Word::Dim(_) => None,
+        });
+        let bound_once = |binding: &StepBinding| {
+            let role = &self.tensors[binding.tensor.index()].role;
+            matches!(role, TensorRole::Weight(_) | TensorRole::Merged(_) | TensorRole::Constant(_))
+        };
+        let places = (0..).zip(bindings);
+        let steady = places.filter(|(_, b)| b.access == Access::Read && bound_once(b));
+        Known { words: words.collect(), steady: steady.map(|(place, _)| place).collect() }
     }
 
     /// Adds the launch of any kernel.

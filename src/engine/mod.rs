@@ -64,6 +64,7 @@ pub use tuned::{TaskKey, Tuned, TunedChoices};
 use crate::base::ShapeClass;
 use crate::error::Result;
 use crate::ir::Op;
+use crate::kernel::CodeOrder;
 use crate::provider::{DeviceKind, DeviceProfile};
 
 /// The name of an engine, unique for ever: `wgsl.matvec.q4_k.subgroup`, `cpu.fused`. A name
@@ -300,7 +301,7 @@ pub trait Engine: Send + Sync {
 
     /// In which order it takes codes of its first operand, where what comes before may hand them on; `None` where it
     /// takes none.
-    fn takes_codes(&self, _query: &Query) -> Option<[u32; 3]> {
+    fn takes_codes(&self, _query: &Query) -> Option<CodeOrder> {
         None
     }
 

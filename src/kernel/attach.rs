@@ -37,6 +37,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::catalogue::{self, Entry};
+use super::codes::CodeOrder;
 use super::fused::{FusedExpr, Value};
 use crate::base::{DType, Dim};
 
@@ -61,15 +62,10 @@ pub struct HandOn {
     pub output: u32,
     /// Rows are normalised by RMS in front of those products; the attached read that is the norm's weight.
     pub norm: Option<u32>,
-    /// Orders of the codes (`GROUPS`, `RUN` and `CHUNK` of `round_codes`), each with codes of its own.
-    pub orders: Vec<[u32; 3]>,
+    /// Orders of the codes, each with codes of its own.
+    pub orders: Vec<CodeOrder>,
     /// Whether 32 neighbours of a subgroup round together, which the smallest has to have.
     pub wide: bool,
-}
-
-/// Words of a row of `columns` that is handed on in so many orders.
-pub fn handed_words(columns: u64, orders: u64, norm: bool) -> u64 {
-    columns / 4 * orders + columns.div_ceil(128) * if norm { 12 } else { 8 }
 }
 
 /// Work on a part of what a kernel makes.
@@ -167,14 +163,12 @@ impl HandOn {
         let Some(output) = segment.body.outputs.get(self.output as usize) else {
             return Some(format!("output {} of {}", self.output, segment.body.outputs.len()));
         };
-        let of_block = |order: &[u32; 3]| {
-            let [groups, run, chunk] = *order;
-            matches!(groups, 1 | 2 | 4) && matches!(run, 2 | 4) && chunk > 0 && run % chunk == 0
-        };
         match self.orders.len() {
             0 => Some("codes in no order".into()),
             n if n > MAX_ORDERS => Some(format!("codes in {n} orders, at most {MAX_ORDERS}")),
-            _ if !self.orders.iter().all(of_block) => Some(format!("orders {:?}", self.orders)),
+            _ if !self.orders.iter().all(|order| order.is_known()) => {
+                Some(format!("orders {:?}", self.orders))
+            }
             _ if output.operand.dtype != DType::F32 => {
                 Some(format!("{} is rounded, not f32", output.operand.dtype))
             }

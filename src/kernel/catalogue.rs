@@ -13,7 +13,7 @@
 //! Rules for constants: `WG` is a power of two from 4 to 256, of `matvec_codes_*` with subgroups to 1,024; [`SUM_WORDS`], [`TILE_SUM`] and
 //! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
-pub use super::entry::{reads_ahead, subgroup_needed};
+pub use super::entry::{reads_ahead, resident, subgroup_needed};
 pub use super::interface::interface;
 use super::params::*;
 pub use super::params::{
@@ -86,23 +86,23 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "round_codes",
-        doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): k / 4 words of four codes \
-              each, ordered as units of a format (GROUPS, RUN, CHUNK), then ceil(k / 128) * 4 floats, what a code of each \
+        doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): words of four codes each, \
+              ordered as units of a format (kernel::codes), then ceil(k / 128) * 4 floats, what a code of each \
               32 stands for, and as many, what the codes of each 32 add up to, times that. A thread a block, with \
               subgroups 8 neighbours of one; with a norm a workgroup a row; folded over grid x and y.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite)],
         constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1)],
-        defines: &["subgroup", "vec4"],
+        defines: &["subgroup", "vec4", "planes"],
     },
     Entry {
         name: "matvec_codes_*",
         doc: "The product of matvec_* with rows of x as round_codes writes them or a kernel hands them on (kernel::attach), x_stride \
               words each; weights of packed formats. scaled: with the norm that they were handed on for. TEAMS teams of threads, none smaller than a subgroup, make ROWS rows of w each; SUB is the \
-              smallest subgroup. headers: of q4_k, one row of x, four of w, subgroups of 32. The grid: matvec_*'s.",
+              smallest subgroup. headers: of q4_k, one row of x in planes of K columns, four of w, subgroups of 32. The grid: matvec_*'s.",
         params: CODES_PARAMS,
         bindings: LINEAR_BINDINGS,
-        constants: &[("WG", 64), ("ROWS", 4), ("M", 1), ("TEAMS", 1), ("SUB", 4)],
+        constants: CODES_CONSTANTS,
         defines: &["subgroup", "scaled", "headers"],
     },
     Entry {

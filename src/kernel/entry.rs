@@ -26,7 +26,24 @@ pub fn reads_ahead(asset: &AssetSpec) -> bool {
     product || matches!(name, "attn_prefill" | "attn_coop")
 }
 
+/// Workgroups that a multiprocessor should have room for at once; 0 leaves it to the compiler. So many registers of a
+/// thread are given up for it.
+pub fn resident(asset: &AssetSpec) -> u32 {
+    // Measured on an H200: of long rows each turn has more to ask for, which wants the registers.
+    let headers = asset.defines.iter().any(|define| define == "headers");
+    let short = asset.get_u32("K").is_some_and(|k| k <= 4096);
+    let few = asset.get_u32("WG").is_some_and(|threads| threads <= 512);
+    if headers && short && few { 2 } else { 0 }
+}
+
 impl Entry {
+    /// Whether its text takes what is known of all launches: kernels of a token, whose steps are short.
+    pub fn settles(&self) -> bool {
+        let name = self.name.trim_end_matches("_spans");
+        name.starts_with("matvec_")
+            || matches!(name, "attn_decode" | "attn_split" | "attn_combine" | "round_codes")
+    }
+
     /// Place of a parameter in the block.
     pub fn param(&self, name: &str) -> Option<usize> {
         self.params.iter().position(|p| *p == name)

@@ -3,13 +3,14 @@
 //! A kernel has one name everywhere: the WGSL asset, the CPU function, the row of the catalogue,
 //! the cases of the testkit and the label in a trace. `catalogue` says what parameters and
 //! bindings each has; `source` turns an asset with its variant into WGSL text; `fused` is the body
-//! of generated kernels; `attach` is what is fused into a kernel of the catalogue; `routine` are the
-//! calls of vendors' libraries.
+//! of generated kernels; `attach` is what is fused into a kernel of the catalogue; `codes` is how
+//! rounded rows lie; `routine` are the calls of vendors' libraries.
 //!
 //! Absent on purpose: devices, and any choice between kernels (that is `engine`).
 
 pub mod attach;
 pub mod catalogue;
+pub mod codes;
 mod entry;
 pub mod fused;
 mod interface;
@@ -21,6 +22,7 @@ pub mod source;
 mod spec;
 
 pub use attach::{Attachment, HandOn, MAX_ORDERS, MAX_SEGMENTS, SEGMENT_WORDS, Segment};
+pub use codes::CodeOrder;
 pub use fused::{Addressing, FusedExpr, Operand, Output, Schedule, Stage, Value};
 pub use routine::{Epilogue, GEMM_PARAMS, Gemm, GemmCompute, Routine};
-pub use spec::{Access, AssetSpec, Constant, Interface, KernelSpec, SourceSpec};
+pub use spec::{Access, AssetSpec, Constant, Interface, KernelSpec, Known, SourceSpec};

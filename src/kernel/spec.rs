@@ -39,6 +39,19 @@ pub struct AssetSpec {
     /// What is fused into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attached: Option<Box<Attachment>>,
+    /// What all its launches have in common.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<Box<Known>>,
+}
+
+/// What is known of every launch of a kernel when it is compiled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Known {
+    /// Words of the parameter block, by their place: constants in the text. The block holds them as well.
+    pub words: BTreeMap<u32, u32>,
+    /// Places of the buffers that no kernel writes to, as long as work that reads them is in flight: weights. They may be
+    /// read before what was launched earlier is done.
+    pub steady: Vec<u32>,
 }
 
 /// The value of an `override` constant.
@@ -113,6 +126,7 @@ impl AssetSpec {
             defines: Vec::new(),
             constants: BTreeMap::new(),
             attached: None,
+            known: None,
         }
     }
 
@@ -139,6 +153,12 @@ impl AssetSpec {
     /// Fuses work into it; an attachment without any is none.
     pub fn attach(mut self, attachment: Attachment) -> AssetSpec {
         self.attached = (attachment != Attachment::default()).then(|| Box::new(attachment));
+        self
+    }
+
+    /// Says what all its launches have in common; nothing is nothing.
+    pub fn known(mut self, known: Known) -> AssetSpec {
+        self.known = (known != Known::default()).then(|| Box::new(known));
         self
     }
 

@@ -80,13 +80,21 @@ impl Program {
                     Default::default()
                 }
             };
+            let asset = match spec {
+                KernelSpec::Asset(asset) => Some(asset),
+                _ => None,
+            };
+            let known = asset.and_then(|asset| asset.known.as_deref());
+            let steady = known.iter().flat_map(|known| known.steady.iter());
             let options = Options {
                 entry: spec.entry().to_owned(),
                 constants,
                 bounds: if trusted { Bounds::Unchecked } else { Bounds::Restrict },
                 zero_workgroup_memory: !trusted,
                 returns_together: trusted,
-                reads_ahead: matches!(spec, KernelSpec::Asset(asset) if catalogue::reads_ahead(asset)),
+                reads_ahead: asset.is_some_and(catalogue::reads_ahead),
+                steady: steady.map(|place| place + 1).collect(),
+                resident: asset.map_or(0, catalogue::resident),
                 ..Options::default()
             };
             let translated = match target {

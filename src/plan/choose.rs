@@ -126,7 +126,7 @@ fn chosen(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
 /// estimates choose it; or the one that was measured to be the best for just this group; else the one that estimates choose.
 fn taken(draft: &mut Draft, at: usize, label: &str) -> Result<Choice> {
     if let Some(offer) = handing::offer(draft, at) {
-        let nowhere = Given { codes: TensorId(u32::MAX), order: 0, orders: 1 };
+        let nowhere = Given { codes: TensorId(u32::MAX), at: 0, words: 0 };
         let group = Group { given: Some(nowhere), ..draft.groups[at].clone() };
         let choice = choice(draft, &group, label, None)?;
         let operands = operands(draft, &group);

@@ -14,7 +14,8 @@ use crate::engine::{
 };
 use crate::error::Result;
 use crate::ir::Op;
-use crate::kernel::{MAX_ORDERS, attach::handed_words};
+use crate::kernel::codes::factor_words;
+use crate::kernel::{CodeOrder, MAX_ORDERS};
 use crate::provider::GRANULE;
 
 /// Who could hand an operand on.
@@ -62,7 +63,7 @@ pub(super) fn offer(draft: &Draft, at: usize) -> Option<Offer> {
 ///
 /// # Errors
 /// Invalid, when a size does not fit.
-pub(super) fn accept(draft: &mut Draft, offer: &Offer, order: [u32; 3]) -> Result<Option<Given>> {
+pub(super) fn accept(draft: &mut Draft, offer: &Offer, order: CodeOrder) -> Result<Option<Given>> {
     let group = &draft.groups[offer.from];
     let Some(mut fused) = with_segment(draft, group) else { return Ok(None) };
     let Some(output) = output_of(&fused.around, offer) else { return Ok(None) };
@@ -89,10 +90,16 @@ pub(super) fn accept(draft: &mut Draft, offer: &Offer, order: [u32; 3]) -> Resul
     if handing.orders.len() > MAX_ORDERS {
         return Ok(None);
     }
-    let (codes, orders) = (handing.codes, handing.orders.len());
-    let words = handed_words(offer.columns, orders as u64, offer.norm.is_some());
+    let codes = handing.codes;
+    let words_of = |orders: &[CodeOrder]| -> u64 {
+        orders.iter().map(|order| order.words(offer.columns)).sum()
+    };
+    let (at, words) = (words_of(&handing.orders[..place]), words_of(&handing.orders));
+    let behind = factor_words(offer.columns, offer.norm.is_some());
     let Some((rows, ..)) = offer.x.as_rows() else { return Ok(None) };
-    let bytes = (draft.class.upper(&rows)? * words * 4).next_multiple_of(GRANULE);
+    let rows = draft.class.upper(&rows)?;
+    let bytes = (rows * (words + behind) * 4).next_multiple_of(GRANULE);
+    let before = draft.tensors.get(codes.index()).map(|tensor| tensor.bytes);
     fused.around.hand_on = Some(handing);
     let group = Group { fused: Some(fused), ..group.clone() };
     let name = format!("{}.codes", draft.choices[offer.from].label);
@@ -106,18 +113,14 @@ pub(super) fn accept(draft: &mut Draft, offer: &Offer, order: [u32; 3]) -> Resul
         // Whoever takes the other order finds its codes in rows of another length.
         for other in draft.groups.iter_mut().filter_map(|group| group.given.as_mut()) {
             if other.codes == codes {
-                other.orders = orders;
+                other.words = words;
             }
         }
-        return Ok(Some(Given { codes, order: place, orders }));
+        return Ok(Some(Given { codes, at, words }));
     }
-    match fresh {
-        true => draft.tensors.truncate(codes.index()),
-        false => {
-            let words = handed_words(offer.columns, orders as u64 - 1, offer.norm.is_some());
-            let bytes = (draft.class.upper(&rows)? * words * 4).next_multiple_of(GRANULE);
-            draft.tensors[codes.index()].bytes = bytes;
-        }
+    match before {
+        Some(bytes) if !fresh => draft.tensors[codes.index()].bytes = bytes,
+        _ => draft.tensors.truncate(codes.index()),
     }
     Ok(None)
 }

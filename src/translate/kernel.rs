@@ -231,10 +231,14 @@ impl Writer<'_> {
         let parameters = parameters.join(", ");
         let [x, y, z] = point.workgroup_size;
         let head = match self.dialect {
-            Dialect::Cuda => format!(
-                "extern \"C\" __global__ void __launch_bounds__({}) {entry}({parameters})",
-                x * y * z
-            ),
+            Dialect::Cuda => {
+                let room = match self.options.resident {
+                    0 => String::new(),
+                    groups => format!(", {groups}"),
+                };
+                let bounds = format!("__launch_bounds__({}{room})", x * y * z);
+                format!("extern \"C\" __global__ void {bounds} {entry}({parameters})")
+            }
             Dialect::OpenCl => format!(
                 "__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))\nvoid {entry}({parameters})"
             ),

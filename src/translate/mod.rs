@@ -102,6 +102,11 @@ pub struct Options {
     /// it writes, and its threads tell each other nothing through storage. In CUDA C such a kernel does not begin before all
     /// that was launched before it is done; others do, and wait where they first meet storage. OpenCL C says so always.
     pub reads_ahead: bool,
+    /// `@binding`s of group 0 that nothing writes to while kernels that read them are in flight: in CUDA C a kernel reads
+    /// them before it waits for those launched before it.
+    pub steady: Vec<u32>,
+    /// Workgroups that a multiprocessor should have room for, in CUDA C; 0 leaves it to the compiler.
+    pub resident: u32,
 }
 
 impl Default for Options {
@@ -114,6 +119,8 @@ impl Default for Options {
             subgroups: Subgroups::default(),
             returns_together: false,
             reads_ahead: false,
+            steady: Vec::new(),
+            resident: 0,
         }
     }
 }

@@ -56,7 +56,10 @@ impl Body<'_, '_> {
 
     /// Kernels before may write it, or still read what this one writes. Parameters are there before them all.
     fn is_shared(&self, h: Handle<GlobalVariable>) -> bool {
-        matches!(self.w.module.global_variables[h].space, AddressSpace::Storage { .. })
+        let variable = &self.w.module.global_variables[h];
+        let place = variable.binding.as_ref().filter(|place| place.group == 0);
+        let steady = place.is_some_and(|place| self.w.options.steady.contains(&place.binding));
+        matches!(variable.space, AddressSpace::Storage { .. }) && !steady
     }
 
     fn points_to_shared(&self, pointer: Handle<Expression>) -> bool {
@@ -95,10 +98,10 @@ mod tests {
 
     /// Which of the marks the lines of the kernel itself hold, in order.
     fn order<'a>(body: &str, marks: &[&'a str]) -> Vec<&'a str> {
-        order_with(body, marks, false)
+        order_with(body, marks, Options::default())
     }
 
-    fn order_with<'a>(body: &str, marks: &[&'a str], reads_ahead: bool) -> Vec<&'a str> {
+    fn order_with<'a>(body: &str, marks: &[&'a str], options: Options) -> Vec<&'a str> {
         let wgsl = format!(
             "@group(0) @binding(0) var<uniform> n: vec4<u32>;
              @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -108,7 +111,7 @@ mod tests {
              fn main(@builtin(local_invocation_index) lid: u32) {{ {body} }}"
         );
         let (module, info) = parse(&wgsl).unwrap();
-        let options = Options { bounds: Bounds::Unchecked, reads_ahead, ..Options::default() };
+        let options = Options { bounds: Bounds::Unchecked, ..options };
         let text = cuda(&module, &info, &options).unwrap().text;
         let (_, kernel) = text.split_once("kernel_main").unwrap();
         let mark = |line: &str| marks.iter().copied().find(|mark| line.contains(mark));
@@ -131,9 +134,26 @@ mod tests {
     fn who_may_read_ahead_neither_waits_nor_lets_others_begin() {
         let marks = ["wl_begin();", "wl_wait();", "* __restrict__ x", "y["];
         let body = "if (lid >= n.x) { return; } y[lid] = at(lid);";
-        assert_eq!(order_with(body, &marks, true), ["* __restrict__ x", "y["]);
+        let ahead = Options { reads_ahead: true, ..Options::default() };
+        assert_eq!(order_with(body, &marks, ahead), ["* __restrict__ x", "y["]);
         let found = order(body, &marks);
         assert_eq!(found, ["wl_begin();", "wl_wait();", "wl_wait();", "y["]);
+    }
+
+    #[test]
+    fn what_nothing_writes_is_read_before() {
+        let steady = || Options { steady: vec![1], ..Options::default() };
+        let body = "let b = x[lid]; let k = at(lid); y[lid] = b + k;";
+        assert_eq!(order(body, &MARKS), ["wl_wait();", "= x[", "call_at(", "y["]);
+        assert_eq!(order_with(body, &MARKS, steady()), ["= x[", "call_at(", "wl_wait();", "y["]);
+        // Only where nothing else is met inside.
+        let body =
+            "var b = 0.0; if (lid < n.x) { b = x[lid]; } if (lid < n.y) { y[lid] = x[lid] + b; }";
+        let found = order_with(body, &MARKS, steady());
+        assert_eq!(found, ["n->", "= x[", "n->", "wl_wait();", "= x[", "y["]);
+        // Who writes to it waits all the same.
+        let body = "let b = y[lid]; y[lid + 32u] = b;";
+        assert_eq!(order_with(body, &MARKS, steady()), ["wl_wait();", "y["]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Assets are the files of `shaders/`, embedded. `shaders/README.md` tells how they are written.
 //! Two equal specs give equal text.
 
+mod known;
 mod preprocess;
 
 use std::collections::BTreeMap;
@@ -40,9 +41,11 @@ assets! {
     "attn_split": "attn_split.wgsl",
     "best": "shared/best.wgsl",
     "block": "shared/block.wgsl",
+    "codes_begin": "shared/codes_begin.wgsl",
     "codes_headers": "shared/codes_headers.wgsl",
     "codes_place": "shared/codes_place.wgsl",
     "codes_scale": "shared/codes_scale.wgsl",
+    "codes_sum": "shared/codes_sum.wgsl",
     "codes_units": "shared/codes_units.wgsl",
     "conv2d": "conv2d.wgsl",
     "coop_begin": "shared/coop_begin.wgsl",
@@ -208,7 +211,11 @@ pub(crate) fn spliced_wgsl(spec: &AssetSpec, splice: &Splice) -> Result<String> 
     constants.extend(more.map(|(name, value)| (name.to_string(), Constant::U32(*value))));
     let files = |name: &str| splice.files.get(name).map(String::as_str).or_else(|| asset(name));
     let source = Source { star, defines: &defines, constants: &constants, files: &files };
-    assemble(file, &splice.tail, &source)
+    let text = assemble(file, &splice.tail, &source)?;
+    Ok(match &spec.known {
+        Some(known) => known::settle(&text, &known.words),
+        None => text,
+    })
 }
 
 /// Every variant that ships, for tests: each kernel with each format, each set of defines, and
@@ -262,7 +269,17 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
         }
         "matvec_codes_*" if base.defines.iter().any(|d| d == "headers") => {
-            sets.push(with(&[("WG", 256), ("TEAMS", 8), ("SUB", 32)]));
+            sets = [(256, 8, 2048, 2), (256, 4, 4096, 2), (256, 4, 2304, 1)]
+                .map(|(threads, teams, k, unroll)| {
+                    with(&[
+                        ("WG", threads),
+                        ("TEAMS", teams),
+                        ("SUB", 32),
+                        ("K", k),
+                        ("UNROLL", unroll),
+                    ])
+                })
+                .to_vec();
         }
         "matvec_codes_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));

@@ -29,9 +29,15 @@ fn times(b: &mut Build, x: NodeId, by: f32) -> NodeId {
 /// A product whose result is added to `base`, and products of that: behind a norm or not, of weights in each format.
 fn residual(formats: &[Format], norm: bool, m: u64) -> Case {
     let n = formats.iter().map(|f| f.block_len()).max().unwrap_or(32).max(columns(m));
+    residual_of(formats, norm, m, n)
+}
+
+/// The same of rows of so many columns.
+fn residual_of(formats: &[Format], norm: bool, m: u64, n: u64) -> Case {
     let kind = if norm { "norm" } else { "plain" };
     let names: Vec<String> = formats.iter().map(|f| f.to_string()).collect();
-    let mut b = Build::new(format!("int8/handed/{kind}/{}/m{m}", names.join("_"))).within(CLOSE);
+    let name = format!("int8/handed/{kind}/{}/n{n}/m{m}", names.join("_"));
+    let mut b = Build::new(name).within(CLOSE);
     let x = rows(&mut b, "x", Dim::from(m), m, 64);
     let w = b.weight("first", &[n, 64], Format::Q4_0);
     let little = b.op(INT8, &[x, w]);
@@ -98,6 +104,10 @@ fn attention(format: Format, head_dim: u64, m: u64) -> Case {
 }
 
 pub(super) fn add(table: &mut Vec<Case>) {
+    // Steps of 1,024 columns that are not whole, or more than a thread has turns spelled out for.
+    for n in [2304, 5120, 9216] {
+        table.push(residual_of(&[Format::Q4K], true, 1, n));
+    }
     for m in [1, 3, 8] {
         for format in [Format::Q4_0, Format::Q8_0, Format::Q4K, Format::Q6K, Format::TQ2_0] {
             table.push(residual(&[format], false, m));

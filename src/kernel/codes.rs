@@ -1,0 +1,46 @@
+//! How rows of x lie that are rounded for products of few rows (`round_codes`, `matvec_codes_*`).
+
+use serde::{Deserialize, Serialize};
+
+/// Columns of a step of planes.
+pub const PLANE_COLUMNS: u64 = 1024;
+/// Words of a step of planes: codes, and four words for each of 32 lanes.
+pub const PLANE_WORDS: u64 = PLANE_COLUMNS / 4 + 128;
+
+/// The order in which the units of a weight's format (`dequant_*`) meet the codes of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CodeOrder {
+    /// Groups of a unit.
+    pub groups: u32,
+    /// Parts of four columns of a group.
+    pub run: u32,
+    /// How many of those are neighbours.
+    pub chunk: u32,
+    /// Whether 32 neighbouring units lie part by part, with what each lane wants of them behind all codes
+    /// (`codes_place`): two groups of four neighbours.
+    pub planes: bool,
+}
+
+impl CodeOrder {
+    /// Words of the codes of so many columns, a multiple of 32.
+    pub fn words(self, columns: u64) -> u64 {
+        match self.planes {
+            true => columns.div_ceil(PLANE_COLUMNS) * PLANE_WORDS,
+            false => columns / 4,
+        }
+    }
+
+    /// Whether units like that exist.
+    pub fn is_known(self) -> bool {
+        let CodeOrder { groups, run, chunk, planes } = self;
+        let known = matches!(groups, 1 | 2 | 4) && matches!(run, 2 | 4);
+        let paired = [groups, run, chunk] == [2, 4, 4];
+        known && chunk > 0 && run.is_multiple_of(chunk) && (paired || !planes)
+    }
+}
+
+/// Words of a row of `columns` behind its codes: what codes of each 32 columns stand for, what they add up to, and with
+/// a norm the sum of their squares, each filled up to whole fours.
+pub fn factor_words(columns: u64, norm: bool) -> u64 {
+    columns.div_ceil(128) * if norm { 12 } else { 8 }
+}
