@@ -95,8 +95,8 @@ impl CodesLinear {
     }
 
     /// Whether lanes share the headers of blocks that they decode, four rows of w at a time: where one row of x leaves
-    /// nothing else to share them with. Measured on an H200: a gain through CUDA, a loss through Vulkan, whose shuffles
-    /// take longer.
+    /// nothing else to share them with. Through CUDA alone: on an H200 an earlier such kernel was a loss through Vulkan, and a
+    /// program with this one did not answer there.
     fn shares_headers(&self, query: &Query) -> bool {
         let of_32 = [query.profile.subgroup_min, query.profile.subgroup_max] == [32, 32];
         self.format == Format::Q4K
