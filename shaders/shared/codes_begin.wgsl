@@ -35,6 +35,25 @@ var next$r = w[at$r];
 let header_at = ((header_start + first_header) * 9u) & NEAR;
 var next_header = w[header_at];
 #else
+#ifdef eights
+const_assert ROWS == 4u && M == 1u && SUB == 32u && K % 2048u == 0u;
+const SUBGROUPS: u32 = TEAM / 32u;
+const STEPS: u32 = K / 2048u;
+const TURNS: u32 = (STEPS + SUBGROUPS - 1u) / SUBGROUPS;
+const NEAR: u32 = 0x0fffffffu;
+const WHOLE: bool = STEPS % SUBGROUPS == 0u;
+let lane = place.lane;
+let own_subgroup = place.lid % TEAM / 32u;
+let first_step = select(min(own_subgroup, STEPS - 1u), own_subgroup, WHOLE);
+#repeat r 4
+let at$r = (start$r + first_step * 105u) & NEAR;
+var next_first$r = w[at$r + lane];
+var next_second$r = w[at$r + lane + 32u];
+var next_pairs$r = w[at$r + lane + 64u];
+var next_scales$r = w[at$r + 96u + lane / 4u][lane % 4u];
+var next_d$r = w[at$r + 104u][lane / 8u];
+#end
+#else
 let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
 #repeat r ROWS
 var unit$r = Unit();
@@ -42,4 +61,5 @@ if (units <= TEAM) {
     unit$r = load_unit(start$r, min(place.lid % TEAM, units - 1u), params.k);
 }
 #end
+#endif
 #endif

@@ -2,5 +2,9 @@
 #ifdef headers
 #import codes_headers
 #else
+#ifdef eights
+#import codes_eights
+#else
 #import codes_units
+#endif
 #endif

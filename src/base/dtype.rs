@@ -99,13 +99,16 @@ pub enum Format {
     /// 128 ternary weights in 36 bytes: f32 scale, 2-bit values. BitNet's files hold the scale
     /// once a tensor; they are repacked when they are read.
     I2S,
+    /// 2048 weights in 1680 bytes: eight blocks of `Q6K` part by part, as GPUs keep rows of them. No file has it, and
+    /// nothing on a CPU reads it.
+    Q6Kx8,
 }
 
 impl Format {
     /// Plain 32-bit floats.
     pub const F32: Format = Format::Plain(DType::F32);
 
-    /// Every format that a weight may have, for tests and tables.
+    /// Every format of a file's weights, for tests and tables.
     pub const ALL: [Format; 19] = [
         Format::Plain(DType::F32),
         Format::Plain(DType::F16),
@@ -128,6 +131,18 @@ impl Format {
         Format::I2S,
     ];
 
+    /// How GPUs keep weights of some formats beside those of [`Format::ALL`].
+    pub const KEPT: [Format; 1] = [Format::Q6Kx8];
+
+    /// The format in which a GPU keeps rows of so many weights of this one: the same numbers, in an order that suits
+    /// its kernels (`quant::keep` makes it).
+    pub const fn kept(self, columns: u64) -> Format {
+        match self {
+            Format::Q6K if columns.is_multiple_of(Format::Q6Kx8.block_len()) => Format::Q6Kx8,
+            format => format,
+        }
+    }
+
     /// Weights in one block (1 for plain elements).
     pub const fn block_len(self) -> u64 {
         match self {
@@ -137,6 +152,7 @@ impl Format {
             Format::I2S => 128,
             Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K => 256,
             Format::IQ4XS | Format::TQ1_0 | Format::TQ2_0 => 256,
+            Format::Q6Kx8 => 2048,
         }
     }
 
@@ -160,6 +176,7 @@ impl Format {
             Format::TQ1_0 => 54,
             Format::TQ2_0 => 66,
             Format::I2S => 36,
+            Format::Q6Kx8 => 1680,
         }
     }
 
@@ -191,7 +208,13 @@ impl Format {
             Format::TQ1_0 => "tq1_0",
             Format::TQ2_0 => "tq2_0",
             Format::I2S => "i2_s",
+            Format::Q6Kx8 => "q6_kx8",
         }
+    }
+
+    /// Whether it is how GPUs keep another format: nothing on a CPU reads it.
+    pub const fn is_kept(self) -> bool {
+        matches!(self, Format::Q6Kx8)
     }
 
     /// Whether the numbers are packed in blocks.

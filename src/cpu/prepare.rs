@@ -51,6 +51,9 @@ impl Kernel {
             KernelSpec::Asset(asset) => {
                 let unknown = || Error::unsupported(format!("kernel {:?} on the CPU", asset.name));
                 let (entry, format) = catalogue::find(&asset.name).ok_or_else(unknown)?;
+                if format.is_some_and(Format::is_kept) {
+                    return Err(unknown());
+                }
                 let function = kernels::find(entry.name).ok_or_else(unknown)?;
                 let (mut bindings, mut words) = (entry.bindings.to_vec(), entry.params.len());
                 let mut attached = None;

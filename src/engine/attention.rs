@@ -263,6 +263,7 @@ impl Place {
         match (self, name) {
             (Place::Past(_), name) => name,
             (Place::Spans(_), "attn_decode") => "attn_decode_spans",
+            (Place::Spans(_), "attn_lanes") => "attn_lanes_spans",
             (Place::Spans(_), "attn_split") => "attn_split_spans",
             (Place::Spans(_), _) => "attn_combine_spans",
         }

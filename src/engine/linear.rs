@@ -5,6 +5,7 @@
 use super::attention::units;
 use super::int8_cost::int8_operations;
 use super::knobs::{Knob, powers};
+use super::linear_codes::ROUNDING;
 use super::lowering::{Call, Lowering, View};
 use super::product::{
     after_rows, filled, groups, in_one_launch, layers_fit, pieces, sizes, tile_rows,
@@ -20,8 +21,6 @@ use crate::provider::{DeviceKind, GRANULE};
 const MOST_ROWS: u32 = 8;
 /// Operations that make an element of a packed weight a float, where the CPU does that first.
 const UNPACKING: f64 = 8.0;
-/// Operations that round a number to 8 bits.
-const ROUNDING: f64 = 6.0;
 /// Largest side of a tile.
 const MOST_TILE: u32 = 128;
 /// Most words of sums of a workgroup that keeps rounded rows beside them; a norm takes half as many again at most.
@@ -81,6 +80,7 @@ impl Linear {
             (MatMul, Before, true, false),
         ];
         let made = engines.into_iter().filter(move |e| e.1 == None || format.is_quantised());
+        let made = made.filter(move |e| !(e.2 && format.is_kept()));
         made.map(move |(family, rounding, cpu, subgroup)| {
             let place = if cpu { "cpu" } else { "wgsl" };
             let name = match family {

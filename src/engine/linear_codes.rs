@@ -19,15 +19,17 @@ use crate::provider::GRANULE;
 /// Threads of a workgroup of `round_codes`.
 const ROUNDING_THREADS: u32 = 256;
 /// Operations that round a number to 8 bits.
-const ROUNDING: f64 = 6.0;
+pub(super) const ROUNDING: f64 = 6.0;
 /// Most rows of w that one workgroup, or a team of one, makes: each is a sum in registers.
 const MOST_ROWS: u32 = 8;
 /// Columns from which a row of x is taken rounded.
 const LONG_ROW: f64 = 2048.0;
-/// Rows of w of a team whose lanes share headers.
-const HEADER_ROWS: u32 = 4;
+/// Rows of w of a team that reads x in planes.
+const PLANE_ROWS: u32 = 4;
 /// Most turns of a thread that are spelled out: a loop leaves fewer registers to each.
 const MOST_SPELLED_TURNS: u32 = 4;
+/// The same of Q6_Kx8, whose turns are longer.
+const MOST_SPELLED_EIGHTS: u32 = 2;
 /// Most threads of a workgroup of teams.
 const MOST_TEAM_THREADS: u32 = 1024;
 const THREADS: &str = "threads of a workgroup";
@@ -53,8 +55,8 @@ impl CodesLinear {
 
     /// Threads of a workgroup, and rows of w that it makes.
     fn knobs_of(&self, query: &Query) -> [Knob; 2] {
-        if self.shares_headers(query) {
-            return self.knobs_of_headers(query);
+        if self.takes_planes(query) {
+            return self.knobs_of_planes(query);
         }
         if let Some(anchors) = handed_anchors(query) {
             return self.knobs_of_teams(query, anchors);
@@ -94,35 +96,46 @@ impl CodesLinear {
         [threads, Knob::new("rows", ROWS, [rows], rows)]
     }
 
-    /// Whether lanes share the headers of blocks that they decode, four rows of w at a time: where one row of x leaves
-    /// nothing else to share them with. Through CUDA alone: on an H200 an earlier such kernel was a loss through Vulkan, and a
-    /// program with this one did not answer there.
-    fn shares_headers(&self, query: &Query) -> bool {
+    /// The kernel that reads one row of x in planes for four rows of w at a time, where the format has one. Of Q4_K lanes
+    /// share the headers of blocks that they decode, since one row of x leaves nothing else to share them with: through CUDA
+    /// alone, since on an H200 an earlier such kernel was a loss through Vulkan, and a program with this one did not answer
+    /// there.
+    fn of_planes(&self, query: &Query) -> Option<&'static str> {
         let of_32 = [query.profile.subgroup_min, query.profile.subgroup_max] == [32, 32];
-        self.format == Format::Q4K
-            && self.subgroup
-            && of_32
-            && query.profile.provider == "cuda"
-            && !query.deterministic
-            && rows_at_once(query) == 1
+        let able = self.subgroup && of_32 && !query.deterministic && rows_at_once(query) == 1;
+        match self.format {
+            _ if !able => None,
+            Format::Q4K if query.profile.provider == "cuda" => Some("headers"),
+            Format::Q6Kx8 => Some("eights"),
+            _ => None,
+        }
+    }
+
+    fn takes_planes(&self, query: &Query) -> bool {
+        self.of_planes(query).is_some()
     }
 
     /// The same there: teams of four rows. Measured on an H200: two subgroups to a team where rows are few.
-    fn knobs_of_headers(&self, query: &Query) -> [Knob; 2] {
-        let n = sizes(query).map_or(1.0, |(_, n, _)| n);
+    fn knobs_of_planes(&self, query: &Query) -> [Knob; 2] {
+        let (n, k) = sizes(query).map_or((1.0, 1.0), |(_, n, k)| (n, k));
         let handed = handed_anchors(query).map(|anchors| anchors * ComputeMode::BLOCK as u32);
-        let rows = handed.unwrap_or(32);
-        let (one, most) = (rows / HEADER_ROWS * 32, query.profile.max_threads_per_workgroup);
+        let few = self.format == Format::Q6Kx8 && n <= 2048.0;
+        let rows = handed.unwrap_or(if few { 8 } else { 32 });
+        let (one, most) = (rows / PLANE_ROWS * 32, query.profile.max_threads_per_workgroup);
         let most = most.min(MOST_TEAM_THREADS);
-        let wanted = if n >= 8192.0 { one } else { 2 * one };
+        let wanted = match self.format {
+            Format::Q6Kx8 if n >= 4096.0 || k <= 2048.0 => one,
+            _ if n >= 8192.0 => one,
+            _ => 2 * one,
+        };
         let threads = wanted.min(most);
         let values = powers(one.min(most), most.min(4 * one));
         let threads = Knob::new("threads", THREADS, values, threads);
-        let most_rows = threads.value(query.knobs) / 32 * HEADER_ROWS;
+        let most_rows = threads.value(query.knobs) / 32 * PLANE_ROWS;
         let rows = rows.min(most_rows);
         match handed {
             Some(rows) => [threads, Knob::new("rows", ROWS, [rows], rows)],
-            None => [threads, Knob::new("rows", ROWS, powers(8, most_rows), rows)],
+            None => [threads, Knob::new("rows", ROWS, powers(8.min(most_rows), most_rows), rows)],
         }
     }
 
@@ -134,7 +147,7 @@ impl CodesLinear {
 
     /// How the format's units meet codes of x.
     fn order_of(&self, query: &Query) -> CodeOrder {
-        CodeOrder { planes: self.shares_headers(query), ..order(self.format) }
+        CodeOrder { planes: self.takes_planes(query), ..order(self.format) }
     }
 
     /// x as `round_codes` writes it, with the words of a row, those before its codes and before what they stand for.
@@ -199,7 +212,7 @@ impl CodesLinear {
 fn order(format: Format) -> CodeOrder {
     use Format as F;
     let [groups, run, chunk] = match format {
-        F::Q4K | F::Q5K => [2, 4, 4],
+        F::Q4K | F::Q5K | F::Q6Kx8 => [2, 4, 4],
         F::Q2K | F::Q3K | F::Q6K | F::TQ2_0 | F::I2S => [4, 2, 2],
         F::IQ4XS => [1, 4, 2],
         F::TQ1_0 => [1, 4, 4],
@@ -258,8 +271,8 @@ impl Engine for CodesLinear {
             // Measured on an H200: 32 rows of w for eight of x are too much for one workgroup.
             return Err("rounds one row of x".into());
         }
-        if self.shares_headers(query) {
-            let least = ComputeMode::BLOCK as u32 * anchors / HEADER_ROWS * 32;
+        if self.takes_planes(query) {
+            let least = ComputeMode::BLOCK as u32 * anchors / PLANE_ROWS * 32;
             return match least > query.profile.max_threads_per_workgroup {
                 true => Err(format!("takes {least} threads a workgroup")),
                 false => Ok(()),
@@ -335,14 +348,18 @@ impl Engine for CodesLinear {
         let name = catalogue::family_name("matvec_codes_*", self.format);
         let mut spec = AssetSpec::new(name).constant("WG", threads).constant("M", at_once);
         spec = match handed_anchors(query) {
-            _ if self.shares_headers(query) => {
-                let spec = spec.constant("ROWS", HEADER_ROWS).constant("SUB", 32);
-                let teams = rows / HEADER_ROWS;
-                let steps = columns.div_ceil(codes::PLANE_COLUMNS) as u32;
+            _ if let Some(kernel) = self.of_planes(query) => {
+                let spec = spec.constant("ROWS", PLANE_ROWS).constant("SUB", 32);
+                let teams = rows / PLANE_ROWS;
+                let (each, most) = match self.format {
+                    Format::Q6Kx8 => (2 * codes::PLANE_COLUMNS, MOST_SPELLED_EIGHTS),
+                    _ => (codes::PLANE_COLUMNS, MOST_SPELLED_TURNS),
+                };
+                let steps = columns.div_ceil(each) as u32;
                 let turns = steps.div_ceil((threads / teams / 32).max(1));
-                let unroll = if turns <= MOST_SPELLED_TURNS { turns } else { 1 };
+                let unroll = if turns <= most { turns } else { 1 };
                 let spec = spec.constant("K", columns as u32).constant("UNROLL", unroll);
-                spec.constant("TEAMS", teams).define("headers")
+                spec.constant("TEAMS", teams).define(kernel)
             }
             Some(_) => {
                 let teams = threads / team_threads(query);

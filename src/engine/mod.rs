@@ -12,6 +12,7 @@ mod argmax;
 mod around;
 mod attention;
 mod attention_coop;
+mod attention_lanes;
 mod attention_split;
 mod block;
 mod body;

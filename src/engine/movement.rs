@@ -34,6 +34,9 @@ impl Engine for Gather {
         };
         let table = *axis == 0 && x.shape.rank() == 2 && x.is_contiguous() && x.dtype.is_float();
         match (self.rows, linear::is_packed(x)) {
+            (true, _) if x.format.is_kept() && !query.is_wgsl() => {
+                Err(format!("{} is how GPUs keep a table", x.format))
+            }
             (true, _) if table && x.layout.offset.is(0) => Ok(()),
             (true, _) => Err("the operand is not a table of rows".into()),
             (false, true) if x.format != Format::Plain(x.dtype) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::argmax::SplitArgMax;
 use super::attention::{Attention, Rope};
 use super::attention_coop::CoopAttention;
+use super::attention_lanes::LanesAttention;
 use super::attention_split::SplitAttention;
 use super::conv::Conv;
 use super::custom::Custom;
@@ -32,7 +33,7 @@ impl Registry {
     /// The engines of this crate.
     pub fn builtin() -> Registry {
         let mut engines: Vec<Arc<dyn Engine>> = Vec::new();
-        for format in Format::ALL {
+        for format in Format::ALL.into_iter().chain(Format::KEPT) {
             engines.extend(Linear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(CodesLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(CoopLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
@@ -45,6 +46,7 @@ impl Registry {
         engines.push(Arc::new(Reduce::new(false)));
         engines.push(Arc::new(SplitArgMax::new()));
         engines.push(Arc::new(SplitAttention::new()));
+        engines.push(Arc::new(LanesAttention::new()));
         engines.push(Arc::new(CoopAttention::new()));
         engines.push(Arc::new(Rope::new()));
         engines.push(Arc::new(MatMul::new()));

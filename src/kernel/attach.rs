@@ -235,6 +235,7 @@ fn takes(entry: &Entry) -> (bool, bool) {
         "matvec_codes_*" | "matmul_coop_*" | "scaled_rows" => (false, true),
         "round_codes" => (true, false),
         "attn_coop" | "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
+        "attn_lanes" | "attn_lanes_spans" => (false, true),
         "attn_decode_spans" | "attn_combine_spans" => (false, true),
         _ => (false, false),
     }

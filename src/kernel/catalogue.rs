@@ -14,13 +14,13 @@
 //! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
 pub use super::entry::{reads_ahead, resident, subgroup_needed};
+pub use super::find::{family_formats, family_name, find};
 pub use super::interface::interface;
 use super::params::*;
 pub use super::params::{
     BATCHED_TILE, GATHER_COLUMNS, GATHER_GROUP, POINT_GROUP, PREFILL_TOKENS, SAMPLE_THREADS,
 };
 use super::spec::Access;
-use crate::base::Format;
 
 /// Most rows of x that a `matvec_*` takes (`M`); more are several grid layers, or `matmul_*`.
 pub const MAX_MATVEC_ROWS: u32 = 8;
@@ -99,11 +99,11 @@ pub static CATALOGUE: &[Entry] = &[
         name: "matvec_codes_*",
         doc: "The product of matvec_* with rows of x as round_codes writes them or a kernel hands them on (kernel::attach), x_stride \
               words each; weights of packed formats. scaled: with the norm that they were handed on for. TEAMS teams of threads, none smaller than a subgroup, make ROWS rows of w each; SUB is the \
-              smallest subgroup. headers: of q4_k, one row of x in planes of K columns, four of w, subgroups of 32. The grid: matvec_*'s.",
+              smallest subgroup. headers: of q4_k, eights: of q6_kx8, one row of x in planes of K columns, four of w, subgroups of 32. The grid: matvec_*'s.",
         params: CODES_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: CODES_CONSTANTS,
-        defines: &["subgroup", "scaled", "headers"],
+        defines: &["subgroup", "scaled", "headers", "eights"],
     },
     Entry {
         name: "round_int8",
@@ -364,6 +364,15 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &[HALF_KV, "subgroup", "vec4"],
     },
     Entry {
+        name: "attn_lanes",
+        doc: "attn_decode by lanes that share a key, in subgroups of 32: q, k and v where 16 bytes begin, heads of 32, 64, \
+              128 or (k and v of f16) 256 elements. AT_ONCE keys are under way for each that a subgroup reads at once. The grid: attn_decode's.",
+        params: ATTN_PARAMS,
+        bindings: ATTN_BINDINGS,
+        constants: &[("WG", 128), ("HEAD_DIM", 64), ("AT_ONCE", 4)],
+        defines: &[HALF_KV, "subgroup"],
+    },
+    Entry {
         name: "attn_prefill",
         doc: "The same for many tokens: one workgroup for each head (grid x) and 64 tokens (grid y), keys \
               and values through workgroup memory by tiles, online softmax.",
@@ -414,6 +423,14 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &[HALF_KV, "subgroup", "vec4"],
     },
     Entry {
+        name: "attn_lanes_spans",
+        doc: "attn_lanes of keys that are seen as in attn_decode_spans.",
+        params: ATTN_SPANS_PARAMS,
+        bindings: ATTN_SPANS_BINDINGS,
+        constants: &[("WG", 128), ("HEAD_DIM", 64), ("AT_ONCE", 4)],
+        defines: &[HALF_KV, "subgroup"],
+    },
+    Entry {
         name: "attn_split_spans",
         doc: "attn_split of keys that are seen as in attn_decode_spans.",
         params: ATTN_SPLIT_SPANS_PARAMS,
@@ -459,42 +476,3 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &[],
     },
 ];
-
-/// The weight formats that a kernel of a `*` family exists for.
-pub fn family_formats() -> impl Iterator<Item = Format> {
-    Format::ALL.into_iter()
-}
-
-/// The full name of a family's kernel for a format: `matvec_*` and `Q4K` give `matvec_q4_k`.
-pub fn family_name(family: &str, format: Format) -> String {
-    family.replace('*', format.name())
-}
-
-/// The row of a kernel, and its weight format where the row is a family.
-pub fn find(name: &str) -> Option<(&'static Entry, Option<Format>)> {
-    CATALOGUE.iter().find_map(|entry| match entry.name.strip_suffix('*') {
-        None => (entry.name == name).then_some((entry, None)),
-        Some(prefix) => {
-            let format = name.strip_prefix(prefix)?;
-            let format = entry.formats().find(|f| f.name() == format)?;
-            Some((entry, Some(format)))
-        }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_unique_and_found() {
-        for (i, entry) in CATALOGUE.iter().enumerate() {
-            assert!(CATALOGUE[..i].iter().all(|other| other.name != entry.name), "{}", entry.name);
-            let name = family_name(entry.name, Format::Q4K);
-            let (found, format) = find(&name).unwrap();
-            assert_eq!(found.name, entry.name);
-            assert_eq!(format.is_some(), entry.name.ends_with('*'));
-        }
-        assert!(find("matvec_q9_9").is_none());
-    }
-}

@@ -8,9 +8,12 @@ use crate::base::{ComputeMode, DType, Format};
 pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
     match asset.name.as_str() {
         // So many round a block of what is handed on, or share headers.
-        _ if asset.hands_on_wide() || asset.defines.iter().any(|d| d == "headers") => {
+        _ if asset.hands_on_wide()
+            || asset.defines.iter().any(|d| d == "headers" || d == "eights") =>
+        {
             ComputeMode::BLOCK as u32
         }
+        "attn_lanes" | "attn_lanes_spans" => 32,
         // Eight neighbours round a block.
         "round_codes" if asset.defines.iter().any(|define| define == "subgroup") => ROUND_THREADS,
         _ => 0,
@@ -41,7 +44,10 @@ impl Entry {
     pub fn settles(&self) -> bool {
         let name = self.name.trim_end_matches("_spans");
         name.starts_with("matvec_")
-            || matches!(name, "attn_decode" | "attn_split" | "attn_combine" | "round_codes")
+            || matches!(
+                name,
+                "attn_decode" | "attn_lanes" | "attn_split" | "attn_combine" | "round_codes"
+            )
     }
 
     /// Place of a parameter in the block.
@@ -69,7 +75,12 @@ impl Entry {
     pub fn is_on_cpu(&self) -> bool {
         let other = matches!(
             self.name,
-            "round_codes" | "matvec_codes_*" | "half_weights_*" | "scaled_rows"
+            "round_codes"
+                | "matvec_codes_*"
+                | "half_weights_*"
+                | "scaled_rows"
+                | "attn_lanes"
+                | "attn_lanes_spans"
         );
         !self.is_cooperative() && !other
     }
@@ -83,7 +94,7 @@ impl Entry {
     pub fn hands_on(&self) -> bool {
         matches!(
             self.name.trim_end_matches("_spans"),
-            "matvec_codes_*" | "attn_decode" | "attn_combine"
+            "matvec_codes_*" | "attn_decode" | "attn_lanes" | "attn_combine"
         )
     }
 

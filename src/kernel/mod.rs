@@ -12,6 +12,7 @@ pub mod attach;
 pub mod catalogue;
 pub mod codes;
 mod entry;
+mod find;
 pub mod fused;
 mod interface;
 #[cfg(feature = "packs")]

@@ -12,6 +12,7 @@ use crate::base::DType;
 use crate::error::{Error, Result};
 use crate::gguf::Gguf;
 use crate::ir::Graph;
+use crate::provider::DeviceKind;
 
 /// A model, ready to be put on a device.
 pub struct Model {
@@ -108,11 +109,27 @@ impl Model {
     /// # Errors
     /// As [`Model::graph`].
     pub fn graph_of(&self, cache: CacheShape, run: Run, wanted: Wanted) -> Result<Graph> {
-        decoder::decoder(&self.config, &self.weights, cache, run, wanted)
+        self.graph_with(&self.weights, cache, run, wanted)
     }
 
-    pub(super) fn weights(&self) -> &[Weight] {
-        &self.weights
+    /// The same over weights in these formats.
+    pub(super) fn graph_with(
+        &self,
+        weights: &[Weight],
+        cache: CacheShape,
+        run: Run,
+        wanted: Wanted,
+    ) -> Result<Graph> {
+        decoder::decoder(&self.config, weights, cache, run, wanted)
+    }
+
+    /// The weights in the formats in which a device keeps them: a CPU those of the file.
+    pub(super) fn weights_on(&self, kind: DeviceKind) -> Vec<Weight> {
+        let kept = |weight: &Weight| match (kind, weight.shape.last()) {
+            (DeviceKind::Cpu, _) | (_, None) => weight.clone(),
+            (_, Some(columns)) => Weight { format: weight.format.kept(*columns), ..weight.clone() },
+        };
+        self.weights.iter().map(kept).collect()
     }
 
     /// Bytes of every weight on a device.

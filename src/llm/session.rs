@@ -48,6 +48,8 @@ pub const MAX_SEQUENCES: usize = 64;
 pub struct Session {
     runtime: Arc<Runtime>,
     model: Arc<Model>,
+    /// As the device keeps them.
+    weights: Vec<Weight>,
     resident: Resident,
     graphs: HashMap<(Run, Wanted), Graph>,
     instances: HashMap<Kind, Instance>,
@@ -103,9 +105,11 @@ impl Session {
         }
         let cache = CacheShape { sequences, context, dtype };
         check_memory(&runtime, &model, cache)?;
+        let weights = model.weights_on(runtime.device().profile().kind);
         let mut session = Session {
             runtime,
             model,
+            weights,
             resident: Resident::new(),
             graphs: HashMap::new(),
             instances: HashMap::new(),
@@ -181,17 +185,17 @@ impl Session {
 
     /// Every weight; those together that plans read as one.
     fn groups(&self) -> Result<Vec<Vec<Weight>>> {
-        let graph = self.model.graph_of(self.cache, Run::One, Wanted::Logits)?;
+        let graph = self.model.graph_with(&self.weights, self.cache, Run::One, Wanted::Logits)?;
         let merged = merged_weights(&graph, self.runtime.device().profile())?;
         let mut groups: Vec<Vec<Weight>> = Vec::new();
-        for weight in self.model.weights() {
+        for weight in &self.weights {
             let find = |names: &&Vec<String>| names.contains(&weight.name);
             match merged.iter().find(find) {
                 None => groups.push(vec![weight.clone()]),
                 // The whole group goes where its first one stands.
                 Some(names) if groups.iter().flatten().any(|w| names.contains(&w.name)) => {}
                 Some(names) => {
-                    let weights = self.model.weights().iter();
+                    let weights = self.weights.iter();
                     let of = |name: &String| weights.clone().find(|w| w.name == *name).cloned();
                     groups.push(names.iter().filter_map(of).collect());
                 }
@@ -408,7 +412,7 @@ impl Session {
         let graph = match self.graphs.entry((run, wanted)) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
-                let graph = self.model.graph_of(self.cache, run, wanted)?;
+                let graph = self.model.graph_with(&self.weights, self.cache, run, wanted)?;
                 entry.insert(computing_in(&graph, self.mode)?)
             }
         };

@@ -195,8 +195,9 @@ pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Res
         return file.weights(&info);
     }
     if weight.format != Format::Plain(DType::F32) {
-        let (have, want) = (info.format()?, weight.format);
-        return Err(Error::unsupported(format!("{:?}: {have} as {want}", weight.name)));
+        let kept = quant::keep(info.format()?, weight.format, &file.weights(&info)?);
+        let named = |e: Error| e.context(format_args!("{}: tensor {:?}", file.name(), weight.name));
+        return kept.map(Cow::Owned).map_err(named);
     }
     Ok(Cow::Owned(bytemuck::cast_slice(&decoded(file, &weight.name)?).to_vec()))
 }

@@ -32,6 +32,7 @@ pub mod q5_0;
 pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
+pub mod q6_kx8;
 pub mod q8_0;
 pub mod tq1_0;
 pub mod tq2_0;
@@ -81,6 +82,7 @@ pub fn decode(format: Format, bytes: &[u8], out: &mut [f32]) -> Result<()> {
         Format::TQ1_0 => decode_blocks(bytes, out, tq1_0::decode_block),
         Format::TQ2_0 => decode_blocks(bytes, out, tq2_0::decode_block),
         Format::I2S => decode_blocks(bytes, out, i2_s::decode_block),
+        Format::Q6Kx8 => decode_blocks(bytes, out, q6_kx8::decode_block),
     }
     Ok(())
 }
@@ -120,8 +122,20 @@ pub fn encode(format: Format, values: &[f32]) -> Result<Vec<u8>> {
         Format::TQ1_0 => encode_blocks(format, values, &mut bytes, tq1_0::encode_block)?,
         Format::TQ2_0 => encode_blocks(format, values, &mut bytes, tq2_0::encode_block)?,
         Format::I2S => encode_blocks(format, values, &mut bytes, i2_s::encode_block)?,
+        Format::Q6Kx8 => encode_blocks(format, values, &mut bytes, q6_kx8::encode_block)?,
     }
     Ok(bytes)
+}
+
+/// Weights of one format as a GPU keeps them (`Format::kept`).
+///
+/// # Errors
+/// Invalid, if `to` is no way to keep `from`, or the bytes are not whole blocks of it.
+pub fn keep(from: Format, to: Format, bytes: &[u8]) -> Result<Vec<u8>> {
+    match (from, to) {
+        (Format::Q6K, Format::Q6Kx8) => q6_kx8::from_q6_k(bytes),
+        _ => Err(Error::invalid(format!("weights of {from} are not kept as {to}"))),
+    }
 }
 
 /// Runs a block decoder over whole blocks; the caller has checked the lengths.

@@ -11,7 +11,7 @@ use super::run::NamedBytes;
 use crate::base::{ComputeMode, DType, Dim, Format, Shape, Symbol, SymbolValues};
 use crate::error::broken_invariant;
 use crate::ir::{Graph, MergedPart, Node, NodeId, Op, UnaryOp};
-use crate::provider::DeviceProfile;
+use crate::provider::{DeviceKind, DeviceProfile};
 use crate::quant;
 use crate::reference::{Data, Tensor};
 
@@ -50,6 +50,12 @@ impl Case {
             false => Cow::Borrowed(self),
             true => Cow::Owned(Case { tolerance: self.tolerance.of_halves(), ..self.clone() }),
         }
+    }
+
+    /// Whether a device of this kind can be asked: no CPU takes weights as GPUs keep them.
+    pub fn is_for(&self, kind: DeviceKind) -> bool {
+        let kept = |op: &Op| op.stored().is_some_and(Format::is_kept);
+        kind != DeviceKind::Cpu || !self.graph.nodes().iter().any(|node| kept(&node.op))
     }
 
     /// The bytes of every binding, as a device is given them.

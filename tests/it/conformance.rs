@@ -40,7 +40,8 @@ fn products_of_rounded_rows_are_right_in_every_way() {
         for tail in ["", ".subgroup"] {
             on_every_device(false, |runtime, suite| {
                 let profile = runtime.device().profile();
-                let formats = Format::ALL.into_iter().filter(|format| format.is_quantised());
+                let formats = Format::ALL.into_iter().chain(Format::KEPT);
+                let formats = formats.filter(|format| format.is_quantised());
                 let ids = formats.map(|f| EngineId::new(format!("wgsl.{how}.{f}{tail}")));
                 let suite = ids.fold(suite.only("int8/"), Conformance::registered);
                 let slow = profile.kind == DeviceKind::Software;
@@ -116,6 +117,20 @@ fn attention_is_right_with_keys_spread_over_workgroups() {
         let suite = suite.only("attention/").registered(split);
         (runtime.device().profile().provider != "cpu").then_some(suite)
     });
+}
+
+/// Few devices have subgroups of just 32 lanes; `interpret_kernels` meets it everywhere.
+#[test]
+fn attention_is_right_where_lanes_share_keys() {
+    for cases in ["attention/", "half_kv/"] {
+        on_every_device(false, |runtime, suite| {
+            let profile = runtime.device().profile();
+            let lanes = [profile.subgroup_min, profile.subgroup_max] == [32, 32];
+            let usable = profile.has_subgroups && lanes && profile.provider != "cpu";
+            let suite = suite.only(cases).registered(EngineId::new("wgsl.attn_lanes"));
+            usable.then_some(suite)
+        });
+    }
 }
 
 #[test]

@@ -96,8 +96,11 @@ fn every_kernel_is_right_and_without_a_fault() {
     let rest: Vec<&Case> = rest.chain(long).copied().collect();
     wrong.extend(check(&floor, &rest, others.to_vec()));
     // Small cases have too few tiles for the ranking to take them.
-    let tiles =
-        Format::ALL.into_iter().map(|f| EngineId::new(format!("wgsl.matmul.{f}"))).collect();
+    let tiles = Format::ALL
+        .into_iter()
+        .chain(Format::KEPT)
+        .map(|f| EngineId::new(format!("wgsl.matmul.{f}")))
+        .collect();
     let products = small.iter().filter(|case| case.name.starts_with("linear/"));
     let products: Vec<&Case> = products
         .filter(|case| case.name.ends_with("/m9") || case.name.ends_with("/m40"))
@@ -109,7 +112,8 @@ fn every_kernel_is_right_and_without_a_fault() {
     wrong.extend(check(&subgroups, &some, Vec::new()));
     let matrices = Checked::with_matrices();
     let packed = |how: &str, tail: &str| {
-        let formats = Format::ALL.into_iter().filter(|format| format.is_quantised());
+        let formats = Format::ALL.into_iter().chain(Format::KEPT);
+        let formats = formats.filter(|format| format.is_quantised());
         formats.map(|f| EngineId::new(format!("wgsl.{how}.{f}{tail}"))).collect()
     };
     let int8 =
@@ -134,6 +138,12 @@ fn every_kernel_is_right_and_without_a_fault() {
     wrong.extend(check(&floor, &int8, packed("matvec_int8", "")));
     wrong.extend(check(&subgroups, &few, packed("matvec_int8", ".subgroup")));
     wrong.extend(check(&subgroups, &few, packed("matvec_codes", ".subgroup")));
+    let lanes = |case: &&Case| {
+        ["attention/", "half_kv/"].iter().any(|kind| case.name.starts_with(kind))
+            && ["32d", "64d", "128d", "256d", "spans"].iter().any(|size| case.name.contains(size))
+    };
+    let lanes: Vec<&Case> = cases.iter().filter(lanes).step_by(if all { 1 } else { 4 }).collect();
+    wrong.extend(check(&matrices, &lanes, vec![EngineId::new("wgsl.attn_lanes")]));
     // CUDA's way with headers, and what is handed on.
     let handed = |case: &&Case| case.name.starts_with("int8/handed/") && case.name.ends_with("/m1");
     let handed: Vec<&Case> = cases.iter().filter(handed).collect();
@@ -146,9 +156,13 @@ fn every_kernel_is_right_and_without_a_fault() {
     };
     let assets: Vec<_> = ran.iter().filter_map(asset).collect();
     let wide = assets.iter().filter(|asset| asset.hands_on_wide()).count();
-    let headers = |asset: &&AssetSpec| asset.defines.iter().any(|d| d == "headers");
-    let headers = assets.iter().filter(headers).count();
+    let with = |what: &str| {
+        let of = |asset: &&AssetSpec| asset.defines.iter().any(|define| define == what);
+        assets.iter().filter(of).count()
+    };
+    let (headers, eights) = (with("headers"), with("eights"));
     assert!(wide >= 5 && headers >= 1, "{wide} kernels hand on, {headers} share headers");
+    assert!(eights >= 1, "no kernel has eights");
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 
     let ran = floor.ran().into_iter().chain(matrices.ran()).chain(library.ran());

@@ -117,7 +117,9 @@ fn every_variant_is_valid_and_lowers_and_has_its_interface() {
         check_interface(&name, entry, &module);
         let (threads, memory) = size(&name, &module);
         assert_eq!(threads, expected_threads(entry, spec), "{name}");
-        assert!(threads <= 256, "{name}: {threads} threads");
+        // Those of lanes are asked for as many as a device has.
+        let most = if spec.name.starts_with("attn_lanes") { 1024 } else { 256 };
+        assert!(threads <= most, "{name}: {threads} threads");
         assert!(memory <= FLOOR_MEMORY, "{name}: {memory} bytes of workgroup memory");
     }
     assert!(all.len() > 200, "only {} variants", all.len());

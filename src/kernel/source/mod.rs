@@ -37,11 +37,14 @@ assets! {
     "attn_combine": "attn_combine.wgsl",
     "attn_decode": "attn_decode.wgsl",
     "attn_coop": "attn_coop.wgsl",
+    "attn_lanes": "attn_lanes.wgsl",
     "attn_prefill": "attn_prefill.wgsl",
     "attn_split": "attn_split.wgsl",
     "best": "shared/best.wgsl",
     "block": "shared/block.wgsl",
     "codes_begin": "shared/codes_begin.wgsl",
+    "codes_eights": "shared/codes_eights.wgsl",
+    "codes_exchange": "shared/codes_exchange.wgsl",
     "codes_headers": "shared/codes_headers.wgsl",
     "codes_place": "shared/codes_place.wgsl",
     "codes_scale": "shared/codes_scale.wgsl",
@@ -68,6 +71,7 @@ assets! {
     "dequant_q5_1": "dequant_q5_1.wgsl",
     "dequant_q5_k": "dequant_q5_k.wgsl",
     "dequant_q6_k": "dequant_q6_k.wgsl",
+    "dequant_q6_kx8": "dequant_q6_kx8.wgsl",
     "dequant_q8_0": "dequant_q8_0.wgsl",
     "dequant_tq1_0": "dequant_tq1_0.wgsl",
     "dequant_tq2_0": "dequant_tq2_0.wgsl",
@@ -247,7 +251,11 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                     .filter(|(i, _)| set >> i & 1 == 1)
                     .fold(AssetSpec::new(&name), |spec, (_, define)| spec.define(*define));
                 let has = |define: &str| base.defines.iter().any(|d| d == define);
-                if has("headers") && !(has("subgroup") && name == "matvec_codes_q4_k") {
+                let of = |define, kernel: &str| !has(define) || has("subgroup") && name == kernel;
+                if name.starts_with("attn_lanes") && !has("subgroup") {
+                    continue;
+                }
+                if !of("headers", "matvec_codes_q4_k") || !of("eights", "matvec_codes_q6_kx8") {
                     continue;
                 }
                 all.extend(constant_sets(entry, &base));
@@ -268,18 +276,15 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
         }
-        "matvec_codes_*" if base.defines.iter().any(|d| d == "headers") => {
-            sets = [(256, 8, 2048, 2), (256, 4, 4096, 2), (256, 4, 2304, 1)]
-                .map(|(threads, teams, k, unroll)| {
-                    with(&[
-                        ("WG", threads),
-                        ("TEAMS", teams),
-                        ("SUB", 32),
-                        ("K", k),
-                        ("UNROLL", unroll),
-                    ])
-                })
-                .to_vec();
+        "matvec_codes_*" if base.defines.iter().any(|d| d == "headers" || d == "eights") => {
+            let shapes = match base.defines.iter().any(|d| d == "eights") {
+                true => [(256, 8, 2048, 1), (256, 4, 4096, 1), (64, 1, 6144, 2)],
+                false => [(256, 8, 2048, 2), (256, 4, 4096, 2), (256, 4, 2304, 1)],
+            };
+            let fixed = |wg, teams, k, unroll| {
+                with(&[("WG", wg), ("TEAMS", teams), ("SUB", 32), ("K", k), ("UNROLL", unroll)])
+            };
+            sets = shapes.map(|(wg, teams, k, unroll)| fixed(wg, teams, k, unroll)).to_vec();
         }
         "matvec_codes_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
@@ -315,6 +320,13 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             };
             for (dim, threads) in dims.into_iter().zip([64, 256, 128, 256]) {
                 sets.push(with(&[("HEAD_DIM", dim), ("WG", threads)]));
+            }
+        }
+        "attn_lanes" => {
+            let largest =
+                if base.defines.iter().any(|d| d == catalogue::HALF_KV) { 256 } else { 128 };
+            for (dim, threads, keys) in [(32, 512, 2), (128, 512, 4), (largest, 256, 8)] {
+                sets.push(with(&[("HEAD_DIM", dim), ("WG", threads), ("AT_ONCE", keys)]));
             }
         }
         "attn_split" => {

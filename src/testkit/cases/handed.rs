@@ -108,6 +108,9 @@ pub(super) fn add(table: &mut Vec<Case>) {
     for n in [2304, 5120, 9216] {
         table.push(residual_of(&[Format::Q4K], true, 1, n));
     }
+    for n in [2048, 6144] {
+        table.push(residual_of(&[Format::Q6Kx8, Format::Q4K], true, 1, n));
+    }
     for m in [1, 3, 8] {
         for format in [Format::Q4_0, Format::Q8_0, Format::Q4K, Format::Q6K, Format::TQ2_0] {
             table.push(residual(&[format], false, m));

@@ -116,6 +116,17 @@ pub(super) fn add(table: &mut Vec<Case>) {
         table.push(linear(format, 2, 1, block));
         table.push(gapped(format));
     }
+    // Steps of 2,048 columns: one, of each thread another number, and many.
+    for (m, n, k) in [
+        (1, 37, 2048),
+        (3, 37, 2048),
+        (9, 5, 4096),
+        (40, 37, 2048),
+        (1, 4100, 6144),
+        (1, 9, 14_336),
+    ] {
+        table.push(linear(Format::Q6Kx8, m, n, k));
+    }
     for format in [Format::Q4_0, Format::Q4K, Format::Q6K] {
         table.extend([1, 5, 40, 130].map(|m| feed_forward(format, m)));
     }

@@ -34,6 +34,9 @@ pub(super) fn add(table: &mut Vec<Case>) {
             table.push(linear("no_rows", format, 0, 5, block));
         }
     }
+    for m in [1, 3, 40] {
+        table.push(linear(&format!("m{m}"), Format::Q6Kx8, m, 37, 4096));
+    }
     for k in [1, 3, 31, 33, 127, 129] {
         for format in &Format::ALL[..3] {
             table.push(linear(&format!("k{k}"), *format, 3, 31, k));

@@ -25,7 +25,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
 }
 
 fn gathers(table: &mut Vec<Case>) {
-    for format in Format::ALL {
+    for format in Format::ALL.into_iter().chain(Format::KEPT) {
         let n = 2 * format.block_len().max(24);
         // Unpacking a number takes a multiplication or two, which may be fused or not.
         let tolerance = if format.is_quantised() && format.block_len() > 1 {

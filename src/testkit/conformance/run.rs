@@ -100,6 +100,7 @@ impl Conformance {
         let label = format!("{} {:?}{at}", profile.id(), profile.name);
         let mut bench = Bench::new(self, runtime, trusting)?;
         let mut problems = Vec::new();
+        let cases: Vec<&Case> = cases.iter().filter(|case| case.is_for(profile.kind)).collect();
         for (done, case) in cases.iter().enumerate() {
             if let Some(told) = told.as_mut() {
                 let (device, total) = (label.as_str(), cases.len());

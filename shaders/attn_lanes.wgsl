@@ -1,0 +1,209 @@
+// attn_lanes: attn_decode's y where subgroups have 32 lanes and a head is 32, 64, 128 or 256 elements.
+// Work split: a workgroup a head and token. HEAD_DIM / EACH lanes share a key, 16 bytes each, so a subgroup has several
+// keys at once, and AT_ONCE times as many under way; subgroups take keys in turn, and meet at the end.
+// Why: a key and its value are asked for together, and nothing between is shared by more than the lanes of a key, each
+// of which has the largest score, the sum of weights and the sums of its own elements: two barriers in all, where
+// attn_decode has four a tile and attn_split takes a second launch.
+// half_kv: k and v are f16.
+#import key_range
+
+override WG: u32 = 128;
+override HEAD_DIM: u32 = 64;
+override AT_ONCE: u32 = 4;
+
+#ifdef half_kv
+#import half
+const EACH: u32 = 8u;
+#else
+const EACH: u32 = 4u;
+#endif
+const QUADS: u32 = EACH / 4u;
+const LANES: u32 = HEAD_DIM / EACH;
+const KEYS: u32 = 32u / LANES;
+const SUBGROUPS: u32 = WG / 32u;
+// Of sums: lanes that read them for the same element meet different banks.
+const STRIDE: u32 = HEAD_DIM + 1u;
+const LOWEST: f32 = -3.4028234e38;
+const LOG2_E: f32 = 1.442695;
+const SPANS: u32 = 4u;
+
+const_assert HEAD_DIM % EACH == 0u && LANES <= 32u && (LANES & (LANES - 1u)) == 0u && WG >= HEAD_DIM;
+const_assert WG >= 32u && WG <= 1024u && (WG & (WG - 1u)) == 0u;
+// What every device has of workgroup memory, in words.
+const_assert SUBGROUPS * (STRIDE + 2u) + HEAD_DIM <= 4096u;
+
+struct Params {
+#import attention_params
+#import attention_strides
+    y_offset: u32,
+    scale: f32,
+#import attached_params
+}
+
+struct Place {
+    @builtin(local_invocation_index) lid: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> k: array<vec4<u32>>;
+@group(0) @binding(3) var<storage, read> v: array<vec4<u32>>;
+
+fn sizes() -> vec2<u32> {
+    return vec2(params.heads, HEAD_DIM);
+}
+
+#import attached_store
+#ifdef hands_on
+const HANDED: u32 = HEAD_DIM;
+const_assert HANDED % 32u == 0u;
+#import hand_on
+#endif
+
+// Of each subgroup: largest score, sum of weights, sums of weighted values.
+var<workgroup> tops: array<f32, SUBGROUPS>;
+var<workgroup> totals: array<f32, SUBGROUPS>;
+var<workgroup> sums: array<f32, SUBGROUPS * STRIDE>;
+var<workgroup> made: array<f32, HEAD_DIM>;
+
+// Four of the elements in 16 bytes.
+fn quad(words: vec4<u32>, i: u32) -> vec4<f32> {
+#ifdef half_kv
+    let two = select(words.xy, words.zw, i == 1u);
+    return vec4(half_low(two.x), half_high(two.x), half_low(two.y), half_high(two.y));
+#else
+    return bitcast<vec4<f32>>(words);
+#endif
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
+    if (wid.x >= params.heads || wid.y >= params.tokens) {
+        return;
+    }
+    let own = place.lane / LANES;
+    let part = place.lane % LANES;
+    let kv_head = wid.x / (params.heads / params.kv_heads);
+    let q_start = params.q_offset + wid.y * params.q_token_stride + wid.x * params.q_head_stride;
+    // Scores in powers of two.
+    let by = params.scale * LOG2_E;
+#repeat i QUADS
+    let q$i = q[q_start / 4u + part * QUADS + $iu] * by;
+    var sum$i = vec4<f32>();
+#end
+    let k_start = (params.k_offset + kv_head * params.k_head_stride) / EACH + part;
+    let v_start = (params.v_offset + kv_head * params.v_head_stride) / EACH + part;
+    let k_stride = params.k_token_stride / EACH;
+    let v_stride = params.v_token_stride / EACH;
+    let range = key_range(wid.y);
+    var largest = LOWEST;
+    var total = 0.0;
+    for (var base = range.x; base < range.y; base += AT_ONCE * SUBGROUPS * KEYS) {
+#repeat j AT_ONCE
+        let key$j = base + ($ju * SUBGROUPS + place.subgroup) * KEYS + own;
+        let k$j = k[k_start + min(key$j, range.y - 1u) * k_stride];
+#end
+#repeat j AT_ONCE
+        let v$j = v[v_start + min(key$j, range.y - 1u) * v_stride];
+#end
+#repeat j AT_ONCE
+        var score$j = 0.0;
+#repeat i QUADS
+        score$j += dot(q$i, quad(k$j, $iu));
+#end
+#end
+        for (var step = LANES / 2u; step > 0u; step /= 2u) {
+#repeat j AT_ONCE
+            score$j += subgroupShuffleXor(score$j, step);
+#end
+        }
+        var next = largest;
+#repeat j AT_ONCE
+        score$j = select(LOWEST, score$j, key$j < range.y);
+        next = max(next, score$j);
+#end
+        let shrink = exp2(largest - next);
+        largest = next;
+        total *= shrink;
+#repeat i QUADS
+        sum$i *= shrink;
+#end
+#repeat j AT_ONCE
+        {
+            let weight = select(0.0, exp2(score$j - next), key$j < range.y);
+            total += weight;
+#repeat i QUADS
+            sum$i += weight * quad(v$j, $iu);
+#end
+        }
+#end
+    }
+
+    // Lanes with the same elements of other keys.
+    var top = largest;
+    for (var step = LANES; step < 32u; step *= 2u) {
+        top = max(top, subgroupShuffleXor(top, step));
+    }
+    let shrink = exp2(largest - top);
+    total *= shrink;
+#repeat i QUADS
+    sum$i *= shrink;
+#end
+    for (var step = LANES; step < 32u; step *= 2u) {
+        total += subgroupShuffleXor(total, step);
+#repeat i QUADS
+        sum$i += subgroupShuffleXor(sum$i, step);
+#end
+    }
+    if (own == 0u) {
+        let at = place.subgroup * STRIDE + part * EACH;
+#repeat i QUADS
+#repeat c 4
+        sums[at + 4u * $iu + $cu] = sum$i[$c];
+#end
+#end
+        if (part == 0u) {
+            tops[place.subgroup] = top;
+            totals[place.subgroup] = total;
+        }
+    }
+    workgroupBarrier();
+    // A lane for each subgroup; subgroups take elements in turn.
+    let other = min(place.lane, SUBGROUPS - 1u);
+    let other_top = tops[other];
+    var most = other_top;
+#repeat s 5
+    most = max(most, subgroupShuffleXor(most, 1u << $su));
+#end
+    let weight = select(0.0, exp2(other_top - most), place.lane < SUBGROUPS);
+    var all = weight * totals[other];
+#repeat s 5
+    all += subgroupShuffleXor(all, 1u << $su);
+#end
+    let factor = select(1.0 / all, 0.0, all == 0.0);
+    for (var d = place.subgroup; d < HEAD_DIM; d += SUBGROUPS) {
+        var sum = weight * sums[other * STRIDE + d];
+#repeat s 5
+        sum += subgroupShuffleXor(sum, 1u << $su);
+#end
+        if (place.lane == 0u) {
+            made[d] = sum * factor;
+        }
+    }
+    workgroupBarrier();
+    let element = place.lid % HEAD_DIM;
+#ifdef hands_on
+    let gain = hand_gain(wid.x * HEAD_DIM + element);
+    var value = 0.0;
+    if (place.lid < HEAD_DIM) {
+        value = store(wid.y, wid.x, element, made[element]);
+    }
+    hand_on(place.lid, Handed(wid.y, wid.x * HEAD_DIM + element, value, gain, place.lid < HEAD_DIM));
+#else
+    if (place.lid < HEAD_DIM) {
+        store(wid.y, wid.x, element, made[element]);
+    }
+#endif
+}

@@ -1,0 +1,62 @@
+// The sums of a matvec_codes_q6_kx8 where subgroups have 32 lanes: one row of x in planes (codes_place), four rows
+// of w a team. Part of its main, behind codes_begin.
+// Work split: a step is 2,048 columns; a subgroup of a team takes every SUBGROUPS-th. A lane multiplies units lane and
+// 32 + lane of each row. What the next step reads of w is asked for before this one is multiplied.
+// Why: nothing is decoded twice, and each read is of neighbours. Whole numbers begin at the bits of 1.5 * 2^23, so that
+// none is converted.
+let low_at = (codes0 + own_subgroup * 128u + lane) & NEAR;
+let along_at = (codes0 + STEPS * 128u + own_subgroup * 64u + lane) & NEAR;
+for (var base = 0u; base < TURNS; base += UNROLL) {
+#repeat t UNROLL
+{
+    let turn = base + $tu;
+    let wanted = turn * SUBGROUPS + own_subgroup;
+    // Of the subgroup's first step.
+    let further = select(min(wanted, STEPS - 1u) - own_subgroup, turn * SUBGROUPS, WHOLE);
+#repeat h 2
+    let low$h = x[low_at + further * 128u + 64u * $hu];
+    let high$h = x[low_at + further * 128u + 64u * $hu + 32u];
+    let along$h = x[along_at + further * 64u + 32u * $hu];
+#end
+#repeat r 4
+    let q$r_0 = next_first$r;
+    let q$r_1 = next_second$r;
+    let pairs$r = next_pairs$r;
+    let scales$r = next_scales$r;
+    let d$r = next_d$r;
+#end
+    if (turn + 1u < TURNS) {
+        let to = select(min(wanted + SUBGROUPS, STEPS - 1u) - first_step, (turn + 1u) * SUBGROUPS, WHOLE);
+#repeat r 4
+        next_first$r = w[at$r + to * 105u + lane];
+        next_second$r = w[at$r + to * 105u + lane + 32u];
+        next_pairs$r = w[at$r + to * 105u + lane + 64u];
+        next_scales$r = w[at$r + to * 105u + 96u + lane / 4u][lane % 4u];
+        next_d$r = w[at$r + to * 105u + 104u][lane / 8u];
+#end
+    }
+    let exists = WHOLE || wanted < STEPS;
+#repeat h 2
+    // Of the others over 16, since they meet units of which codes are 16 times as large elsewhere.
+    let by_low$h = select(0.0, bitcast<f32>(along$h.x), exists);
+    let by_high$h = select(0.0, bitcast<f32>(along$h.y) * 16.0, exists);
+#end
+#repeat r 4
+#repeat h 2
+    {
+        var a = 0x4b400000;
+        var b = 0x4b400000;
+#repeat p 4
+        a += dot4I8Packed(lower_codes(q$r_$h[$p], pairs$r[2u * $hu], $pu), low$h[$p]);
+        b += dot4I8Packed(upper_codes(q$r_$h[$p], pairs$r[2u * $hu + 1u], $pu), high$h[$p]);
+#end
+        let first = (bitcast<f32>(a) - 12582912.0) * (signed_byte(scales$r, 16u * $hu) * by_low$h);
+        let second = (bitcast<f32>(b) - 12582912.0) * (signed_byte(scales$r, 16u * $hu + 8u) * by_high$h);
+        sum$r_0 += quarter_d(d$r, $hu) * (first + second);
+    }
+#end
+#end
+}
+#end
+}
+#import codes_exchange
