@@ -88,6 +88,7 @@ impl Program {
             let steady = known.iter().flat_map(|known| known.steady.iter());
             let options = Options {
                 entry: spec.entry().to_owned(),
+                label: spec.name().to_owned(),
                 constants,
                 bounds: if trusted { Bounds::Unchecked } else { Bounds::Restrict },
                 zero_workgroup_memory: !trusted,

@@ -268,6 +268,20 @@ fn kernels_must_be_what_their_specs_declare() {
     assert!(program(&f16).map(|_| ()).unwrap_err().is_unsupported());
 }
 
+/// Profilers show kernels by these names.
+#[test]
+fn a_text_names_its_kernel() {
+    let rows = [
+        (KernelSpec::Asset(AssetSpec::new("matvec_q4_k")), "kernel_matvec_q4_k"),
+        (source(ADD, &[Read, ReadWrite], 4), "kernel_k"),
+    ];
+    for (spec, name) in rows {
+        let found = program(&spec).unwrap().translated;
+        assert_eq!(found.entry, name);
+        assert!(found.text.contains(&format!(" {name}(")), "{}", found.text);
+    }
+}
+
 /// A twin takes the place of the text alone: what it is launched with is as the shader says.
 #[cfg(feature = "cuda")]
 #[test]

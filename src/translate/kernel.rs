@@ -25,7 +25,11 @@ impl Writer<'_> {
         self.workgroup_size = point.workgroup_size;
         let info = self.info.get_entry_point(number);
         let called = called(module, &point.function);
-        let entry = self.names.pick(&format!("kernel_{}", point.name));
+        let label = match self.options.label.as_str() {
+            "" => &point.name,
+            label => label,
+        };
+        let entry = self.names.pick(&format!("kernel_{label}"));
         self.name_all(&called);
         let used = self.used(info);
         let bindings = self.check_globals(&used)?;

@@ -87,6 +87,8 @@ pub enum Subgroups {
 pub struct Options {
     /// Name of the compute entry point.
     pub entry: String,
+    /// What the kernel is called in the text, behind `kernel_`, for profilers; the entry point's name where it is empty.
+    pub label: String,
     /// Values of `override` constants, by name or by number.
     pub constants: BTreeMap<String, f64>,
     /// What becomes of an index that is outside.
@@ -113,6 +115,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             entry: "main".to_string(),
+            label: String::new(),
             constants: BTreeMap::new(),
             bounds: Bounds::default(),
             zero_workgroup_memory: true,
