@@ -321,7 +321,8 @@ impl Lowering<'_> {
         };
         let places = (0..).zip(bindings);
         let steady = places.filter(|(_, b)| b.access == Access::Read && bound_once(b));
-        Known { words: words.collect(), steady: steady.map(|(place, _)| place).collect() }
+        let steady = steady.map(|(place, _)| place).collect();
+        Known { words: words.collect(), steady, ..Known::default() }
     }
 
     /// Adds the launch of any kernel.

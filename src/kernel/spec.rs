@@ -52,6 +52,13 @@ pub struct Known {
     /// Places of the buffers that no kernel writes to, as long as work that reads them is in flight: weights. They may be
     /// read before what was launched earlier is done.
     pub steady: Vec<u32>,
+    /// Whether what is launched next is `beside`, and this lets it begin only when all that was launched before this is done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub followed: bool,
+    /// Whether it neither reads what the launch before it writes nor writes what that one reads or writes, and that one is
+    /// `followed`: they may run at once, and it is done when both are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub beside: bool,
 }
 
 /// The value of an `override` constant.
@@ -179,6 +186,14 @@ impl KernelSpec {
             KernelSpec::Fused(_) => "fused",
             KernelSpec::Source(source) => &source.name,
             KernelSpec::Routine(routine) => routine.name(),
+        }
+    }
+
+    /// What is known of all its launches, where something is.
+    pub fn known(&self) -> Option<&Known> {
+        match self {
+            KernelSpec::Asset(asset) => asset.known.as_deref(),
+            KernelSpec::Fused(_) | KernelSpec::Source(_) | KernelSpec::Routine(_) => None,
         }
     }
 

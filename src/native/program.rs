@@ -84,7 +84,7 @@ impl Program {
                 KernelSpec::Asset(asset) => Some(asset),
                 _ => None,
             };
-            let known = asset.and_then(|asset| asset.known.as_deref());
+            let known = spec.known();
             let steady = known.iter().flat_map(|known| known.steady.iter());
             let options = Options {
                 entry: spec.entry().to_owned(),
@@ -95,6 +95,8 @@ impl Program {
                 returns_together: trusted,
                 reads_ahead: asset.is_some_and(catalogue::reads_ahead),
                 steady: steady.map(|place| place + 1).collect(),
+                followed: known.is_some_and(|known| known.followed),
+                beside: known.is_some_and(|known| known.beside),
                 resident: asset.map_or(0, catalogue::resident),
                 ..Options::default()
             };

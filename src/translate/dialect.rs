@@ -23,13 +23,24 @@ const CUDA_PRELUDE: &str = "\
 #endif
 ";
 
-/// How a kernel begins that does not read ahead: the next one may be put on the device while this one runs (PTX ISA,
-/// "griddepcontrol"). Where nothing was launched so, neither this nor the wait does anything.
+/// What a kernel begins with that does not read ahead, or says once it has waited where it is followed: the next one may
+/// be put on the device while this one runs (PTX ISA, "griddepcontrol"). Where nothing was launched so, neither this nor
+/// the wait does anything.
 pub(crate) const BEGIN: &str = "wl_begin();";
 
 /// Each thread waits until all work of the kernel before is done and seen. A kernel that is done has waited, or began
 /// when all before it was done, so the work of all before it is seen as well.
 pub(super) const WAIT: &str = "wl_wait();";
+
+/// No thread reads from a cache what was there before the kernel began: the wait does the same for those that wait first.
+pub(super) const FRESH: &str = "wl_fresh();";
+
+pub(super) const FRESH_DEFINITION: &str = "\
+#if __CUDA_ARCH__ >= 900
+#define wl_fresh() asm volatile(\"fence.acq_rel.gpu;\" ::: \"memory\")
+#else
+#define wl_fresh()
+#endif";
 
 const OPENCL_PRELUDE: &str = "\
 #define WL_FN static inline

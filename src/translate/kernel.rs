@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use naga::{AddressSpace, Binding as Io, Block, BuiltIn, EntryPoint, Function, GlobalVariable};
 use naga::{Expression, Handle, MemoryDecorations, Statement, StorageAccess, TypeInner};
 
-use super::dialect::{BEGIN, Dialect, SCALARS};
+use super::dialect::{Dialect, SCALARS};
 use super::function::Body;
 use super::place::runtime_array;
 use super::writer::Writer;
@@ -221,8 +221,7 @@ impl Writer<'_> {
         }
         let mut body = Body::new(self, function, info, true);
         match body.w.dialect {
-            Dialect::Cuda if body.w.begins_early() => body.line(BEGIN),
-            Dialect::Cuda => {}
+            Dialect::Cuda => body.begin()?,
             Dialect::OpenCl => body.start_buffers(&buffers)?,
         }
         let workgroup_bytes = body.memory(&used)?;

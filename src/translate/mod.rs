@@ -107,6 +107,12 @@ pub struct Options {
     /// `@binding`s of group 0 that nothing writes to while kernels that read them are in flight: in CUDA C a kernel reads
     /// them before it waits for those launched before it.
     pub steady: Vec<u32>,
+    /// Whether the kernel launched next is `beside`: in CUDA C this one lets it begin only once all that was launched before
+    /// this one is done.
+    pub followed: bool,
+    /// Whether the kernel has nothing to do with the one launched before it, which is `followed`: in CUDA C it then waits for
+    /// that one where it ends, not where it meets storage.
+    pub beside: bool,
     /// Workgroups that a multiprocessor should have room for, in CUDA C; 0 leaves it to the compiler.
     pub resident: u32,
 }
@@ -123,6 +129,8 @@ impl Default for Options {
             returns_together: false,
             reads_ahead: false,
             steady: Vec::new(),
+            followed: false,
+            beside: false,
             resident: 0,
         }
     }

@@ -1,11 +1,13 @@
-//! Where a kernel of CUDA waits for what was launched before it: at the first statement that may meet its work.
+//! Where a kernel of CUDA waits for what was launched before it: at the first statement that may meet its work, or where it
+//! ends if none of it does; and where it lets the next one begin. `README.md` says why that is enough.
 
 use naga::{AddressSpace, Block, Expression, GlobalVariable, Handle, Statement};
 
-use super::dialect::{Dialect, WAIT};
+use super::dialect::{BEGIN, Dialect, FRESH, FRESH_DEFINITION, WAIT};
 use super::function::Body;
 use super::kernel::blocks;
 use super::writer::Writer;
+use crate::error::Result;
 
 impl Writer<'_> {
     /// Whether the kernel may be on the device before those before it are done.
@@ -15,6 +17,22 @@ impl Writer<'_> {
 }
 
 impl Body<'_, '_> {
+    /// What stands at the very beginning of a kernel.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        if !self.w.begins_early() {
+            return Ok(());
+        }
+        // The next one may wait for nothing before its end: it must not be there before all else is done.
+        if !self.w.options.followed {
+            self.line(BEGIN);
+        }
+        if self.w.options.beside {
+            self.w.define("wl_fresh", |_| Ok(FRESH_DEFINITION.to_string()))?;
+            self.line(FRESH);
+        }
+        Ok(())
+    }
+
     fn has_to_wait(&self) -> bool {
         self.entry && self.w.begins_early() && !self.waited
     }
@@ -27,7 +45,9 @@ impl Body<'_, '_> {
         }
         match statement {
             Statement::Return { .. } if self.is_outermost() => self.wait(),
-            Statement::Return { .. } => self.line(WAIT),
+            Statement::Return { .. } => self.print_wait(),
+            // What it meets is of none that is still running.
+            _ if self.w.options.beside => {}
             // Waits between its expressions.
             Statement::Emit(_) => {}
             _ if self.is_outermost() && self.meets(statement) => self.wait(),
@@ -37,7 +57,7 @@ impl Body<'_, '_> {
 
     /// Waits before an expression, where it reads what others may write.
     pub(super) fn wait_before_load(&mut self, h: Handle<Expression>) {
-        if self.has_to_wait() && self.is_load(h) {
+        if self.has_to_wait() && !self.w.options.beside && self.is_load(h) {
             self.wait();
         }
     }
@@ -50,8 +70,15 @@ impl Body<'_, '_> {
     }
 
     fn wait(&mut self) {
-        self.line(WAIT);
+        self.print_wait();
         self.waited = true;
+    }
+
+    fn print_wait(&mut self) {
+        self.line(WAIT);
+        if self.w.options.followed {
+            self.line(BEGIN);
+        }
     }
 
     /// Kernels before may write it, or still read what this one writes. Parameters are there before them all.
@@ -167,5 +194,70 @@ mod tests {
         let marks = ["wl_wait();", "return;", "y["];
         let found = order("if (lid >= n.x) { return; } y[lid] = 1.0;", &marks);
         assert_eq!(found, ["wl_wait();", "return;", "wl_wait();", "y[", "return;"]);
+    }
+
+    const TURNS: [&str; 7] =
+        ["wl_begin();", "wl_fresh();", "wl_wait();", "return;", "= x[", "y[", "for (;;)"];
+
+    /// Kernels with ways out of all kinds: at the end, early, of a loop that meets something or not, of a switch.
+    const WAYS: [&str; 6] = [
+        "y[lid] = x[lid];",
+        "if (lid >= n.x) { return; } y[lid] = x[lid];",
+        "for (var i = lid; i < 64u; i += 32u) { if (i == n.x) { return; } } y[lid] = x[lid];",
+        "for (var i = lid; i < 64u; i += 32u) { y[i] = x[i]; if (i == n.x) { return; } }",
+        "switch n.x { case 0u: { return; } case 1u: { y[0] = x[0]; return; } default: {} } y[1] = x[1];",
+        "if (lid > n.x) { y[lid] = x[lid]; return; } else { return; }",
+    ];
+
+    #[test]
+    fn who_is_followed_waits_before_the_next_begins() {
+        let followed = || Options { followed: true, ..Options::default() };
+        let steady = Options { steady: vec![1], ..followed() };
+        let found = order_with("let b = x[lid]; y[lid] = b;", &TURNS, steady);
+        assert_eq!(found, ["= x[", "wl_wait();", "wl_begin();", "y[", "return;"]);
+        let found = order_with("var a = n.x; a = a * 2u;", &TURNS, followed());
+        assert_eq!(found, ["wl_wait();", "wl_begin();", "return;"]);
+        for body in WAYS {
+            // As without it, but for the beginning, which comes behind each wait.
+            let plain: Vec<&str> = order(body, &TURNS)[1..].to_vec();
+            let with = |mark: &&'static str| match *mark {
+                "wl_wait();" => vec!["wl_wait();", "wl_begin();"],
+                mark => vec![mark],
+            };
+            let expected: Vec<&str> = plain.iter().flat_map(with).collect();
+            assert!(expected.contains(&"wl_begin();"), "{body}");
+            assert_eq!(order_with(body, &TURNS, followed()), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn who_is_beside_waits_wherever_it_ends() {
+        let beside = || Options { beside: true, ..Options::default() };
+        let found = order_with(WAYS[1], &TURNS, beside());
+        let ends = ["wl_wait();", "return;"];
+        let expected =
+            [&["wl_begin();", "wl_fresh();"], &ends[..], &["= x[", "y["], &ends].concat();
+        assert_eq!(found, expected);
+        for body in WAYS {
+            let plain = order(body, &TURNS);
+            let found = order_with(body, &TURNS, beside());
+            assert_eq!(found[..2], ["wl_begin();", "wl_fresh();"], "{body}");
+            let ways = found.iter().filter(|mark| **mark == "return;").count();
+            assert_eq!(ways, plain.iter().filter(|mark| **mark == "return;").count(), "{body}");
+            for (i, mark) in found.iter().enumerate() {
+                let waits = *mark == "wl_wait();";
+                let at_end = found.get(i + 1).is_none_or(|next| *next == "return;");
+                assert!(!waits || at_end, "{body}: {found:?}");
+                assert!(*mark != "return;" || found[i - 1] == "wl_wait();", "{body}: {found:?}");
+            }
+            assert!(found.last().is_some_and(|last| ends.contains(last)), "{body}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn who_reads_ahead_is_neither_followed_nor_beside() {
+        let options =
+            Options { reads_ahead: true, followed: true, beside: true, ..Options::default() };
+        assert_eq!(order_with(WAYS[0], &TURNS, options), ["= x[", "y[", "return;"]);
     }
 }

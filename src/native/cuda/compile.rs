@@ -7,12 +7,12 @@ use cudarc::driver::{result, sys};
 use super::device::CudaDevice;
 use super::driver::{Driver, told, words};
 use super::gpu::Gpu;
-use super::graph::WAITING_CAPABILITY;
+use super::graph::{Turn, WAITING_CAPABILITY};
 use super::nvrtc::{Nvrtc, options};
 use super::product::Routine;
 use crate::base::platform::{BoxFuture, ready};
 use crate::error::{Error, Result};
-use crate::kernel::{self, Interface, KernelSpec};
+use crate::kernel::{self, Interface, KernelSpec, Known};
 use crate::native::{BlobCache, Callee, Program, Target, background};
 use crate::provider::DeviceProfile;
 use crate::translate::CUDA_BEGIN;
@@ -53,8 +53,8 @@ pub(super) struct Compiled {
     gpu: Arc<Gpu>,
     pub(super) program: Program,
     pub(super) function: sys::CUfunction,
-    /// Whether it waits itself for what was launched before it.
-    pub(super) waits: bool,
+    /// How it meets what is launched before and after it.
+    pub(super) turn: Turn,
     module: sys::CUmodule,
 }
 
@@ -109,7 +109,7 @@ impl Compiler {
         let named = |error: Error| error.context(&told);
         if let Some(image) = self.cache.get(&key) {
             match self.load(&image, &program.translated.entry) {
-                Ok((module, function)) => return Ok(self.kernel(program, module, function)),
+                Ok(loaded) => return Ok(self.kernel(spec, program, loaded)),
                 Err(error) if error.is_device_lost() => return Err(named(error)),
                 Err(error) => {
                     tracing::debug!("{spec}: compiled again: {error}");
@@ -118,22 +118,25 @@ impl Compiler {
             }
         }
         let image = self.nvrtc.compile(text, &self.architecture).map_err(named)?;
-        let (module, function) = self.load(&image, &program.translated.entry).map_err(named)?;
+        let loaded = self.load(&image, &program.translated.entry).map_err(named)?;
         self.cache.put(&key, &image);
-        Ok(self.kernel(program, module, function))
+        Ok(self.kernel(spec, program, loaded))
     }
 
     fn kernel(
         &self,
+        spec: &KernelSpec,
         program: Program,
-        module: sys::CUmodule,
-        function: sys::CUfunction,
+        (module, function): (sys::CUmodule, sys::CUfunction),
     ) -> Compiled {
         // A text of a user does not, nor does a kernel that reads ahead; older instruction sets have nothing for it.
         let version = self.architecture.rsplit('_').next().and_then(|n| n.parse::<i32>().ok());
         let waits = version.is_some_and(|version| version >= WAITING_CAPABILITY)
             && program.translated.text.contains(CUDA_BEGIN);
-        Compiled { gpu: Arc::clone(&self.gpu), program, function, waits, module }
+        let of = |which: fn(&Known) -> bool| spec.known().is_some_and(which);
+        let (followed, beside) = (of(|known| known.followed), of(|known| known.beside));
+        let turn = Turn { waits, followed, beside };
+        Compiled { gpu: Arc::clone(&self.gpu), program, function, turn, module }
     }
 
     fn load(&self, image: &[u8], entry: &str) -> Result<(sys::CUmodule, sys::CUfunction)> {

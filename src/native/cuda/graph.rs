@@ -19,8 +19,26 @@ pub(super) struct Call {
     pub(super) pointers: SmallVec<[sys::CUdeviceptr; 8]>,
     /// The struct behind the pointers; none where it is empty.
     pub(super) lengths: SmallVec<[u32; 8]>,
-    /// Whether the kernel itself waits for what was launched before it.
+    pub(super) turn: Turn,
+}
+
+/// How a kernel meets what is launched before and after it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Turn {
+    /// Whether it waits itself for what was launched before it.
     pub(super) waits: bool,
+    /// Whether it lets the next one begin only when all before it is done.
+    pub(super) followed: bool,
+    /// Whether it waits only where it ends.
+    pub(super) beside: bool,
+}
+
+impl Turn {
+    /// Whether it may be on the device before the one before it is done. Who waits only where it ends counts on that one to
+    /// have waited for all others.
+    fn may_overlap(self, before: Turn) -> bool {
+        self.waits && (!self.beside || before.followed)
+    }
 }
 
 /// The compute capability from which kernels can wait for others.
@@ -113,7 +131,7 @@ impl Graph {
         let overlaps = gpu.capability >= WAITING_CAPABILITY && !has_nothing(grids);
         let gpu_of = Arc::clone(gpu);
         let mut graph = Graph { gpu: gpu_of, overlaps, apart: None, graph: handle, exec, nodes };
-        for (call, grid) in calls.iter().zip(grids) {
+        for (i, (call, grid)) in calls.iter().zip(grids).enumerate() {
             let mut arguments = call.arguments();
             let params = call.node(*grid, &mut arguments);
             let mut node = ptr::null_mut();
@@ -122,7 +140,8 @@ impl Graph {
                 unsafe { sys::cuGraphAddKernelNode_v2(&mut node, handle, ptr::null(), 0, &params) };
             gpu.check("a graph", added.result())?;
             if let Some(before) = graph.nodes.last().map(|before| before.node) {
-                let edge = (overlaps && call.waits).then_some(OVERLAPPING);
+                let may_overlap = call.turn.may_overlap(calls[i - 1].turn);
+                let edge = (overlaps && may_overlap).then_some(OVERLAPPING);
                 let edge = edge.as_ref().map_or(ptr::null(), ptr::from_ref);
                 // SAFETY: two nodes of this graph, and one edge of the default kind or of that.
                 let joined =
@@ -198,5 +217,21 @@ impl Drop for Graph {
             }
             let _ = result::graph::destroy(self.graph);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turn;
+
+    #[test]
+    fn who_waits_at_its_end_follows_one_that_waited_for_all_others() {
+        let waits = Turn { waits: true, ..Turn::default() };
+        let beside = Turn { beside: true, ..waits };
+        let followed = Turn { followed: true, ..waits };
+        assert!(beside.may_overlap(followed) && waits.may_overlap(followed));
+        assert!(waits.may_overlap(waits) && waits.may_overlap(beside));
+        assert!(!beside.may_overlap(waits) && !beside.may_overlap(beside));
+        assert!(!Turn::default().may_overlap(followed));
     }
 }

@@ -102,7 +102,7 @@ impl CudaDevice {
                 block: kernel.program.translated.workgroup_size,
                 pointers: Default::default(),
                 lengths: kernel.program.lengths(launch),
-                waits: kernel.waits,
+                turn: kernel.turn,
             };
             let bound = |i: usize| {
                 let binding = &launch.bindings[i];
