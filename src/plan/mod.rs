@@ -9,6 +9,7 @@
 
 mod alias;
 mod analysis;
+mod beside;
 mod bindings;
 mod candidates;
 mod choose;
@@ -70,7 +71,7 @@ pub struct Pass {
 }
 
 /// Every pass, in order.
-pub static PASSES: [Pass; 10] = [
+pub static PASSES: [Pass; 11] = [
     Pass {
         name: "infer",
         doc: "puts in the symbols that are numbers in this class, infers shapes, verifies",
@@ -124,6 +125,12 @@ pub static PASSES: [Pass; 10] = [
         doc: "lays intermediates out in a few buffers, so that no step reads and writes one",
         optional: false,
         run: memory::memory,
+    },
+    Pass {
+        name: "beside",
+        doc: "lets a step run beside the one before it, where they share nothing that either writes",
+        optional: true,
+        run: beside::beside,
     },
     Pass {
         name: "schedule",

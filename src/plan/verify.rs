@@ -140,7 +140,7 @@ impl Plan {
             self.verify_step(step, dispatch)
                 .map_err(|e| e.context(format_args!("step {i} {:?}", step.label)))?;
         }
-        Ok(())
+        self.verify_beside()
     }
 
     fn verify_step(&self, step: &Step, dispatch: &Dispatch) -> Result<()> {

@@ -7,6 +7,7 @@ mod attached;
 mod attached_job;
 mod attachments;
 mod batch;
+mod beside;
 mod building;
 mod cases;
 mod chat;

@@ -11,6 +11,7 @@ use warploom::base::Format;
 use warploom::engine::Registry;
 use warploom::gguf::Access;
 use warploom::ir::Graph;
+use warploom::kernel::Known;
 use warploom::llm::config::Config;
 use warploom::llm::{Model, Wanted, class_of};
 use warploom::plan::{Options, Plan, TextOptions};
@@ -138,6 +139,37 @@ fn choices_suit_the_machine() {
             }
         }
     }
+}
+
+/// In a layer whose values are of another format than its queries and keys they are a launch of their own.
+#[test]
+fn values_are_computed_beside_queries_and_keys() {
+    let profile = DeviceProfile::known("nvidia-h200").unwrap();
+    let cuda = DeviceProfile { provider: "cuda".into(), ..profile.clone() };
+    for (name, graph, context) in models() {
+        for (phase, tokens) in PHASES {
+            let plan = plan_of(&graph, context, tokens, &cuda);
+            plan.verify().unwrap();
+            let says = |i: usize, what: fn(&Known) -> bool| {
+                plan.steps.get(i).and_then(|step| step.kernel.known()).is_some_and(what)
+            };
+            let beside = |i: &usize| says(*i, |known| known.beside);
+            let found: Vec<usize> = (0..plan.steps.len()).filter(beside).collect();
+            let labels: Vec<&str> = found.iter().map(|i| plan.steps[*i].label.as_str()).collect();
+            // Its files mix formats; the others have one.
+            let layers: &[u32] = if name == "tiny-llama" { &[0, 3, 6, 7] } else { &[] };
+            let expected: Vec<String> =
+                layers.iter().map(|n| format!("blk.{n}.attn_norm + blk.{n}.attn_v")).collect();
+            assert!(phase != "decode" || labels == expected, "{name}: {labels:?}");
+            assert!(labels.iter().all(|label| label.contains("attn_v")), "{name}: {labels:?}");
+            assert!(found.iter().all(|i| says(*i - 1, |known| known.followed)));
+        }
+    }
+    // Where barriers are those of whole buffers, there is none between them either.
+    let plan = plan_of(&models()[0].1, 512, 1, &profile);
+    let report = plan.report();
+    let mut values = report.steps.iter().filter(|step| step.label.ends_with("attn_v"));
+    assert!(values.all(|step| !step.barrier));
 }
 
 #[test]

@@ -263,6 +263,30 @@ fn nvrtc_takes_every_kernel_that_ships() {
     ));
 }
 
+/// Each kind as it is launched first and second of two that run at once.
+#[test]
+fn nvrtc_takes_kernels_that_run_beside_others() {
+    let Some(nvrtc) = compiler() else { return };
+    let base = Options { bounds: Bounds::Unchecked, returns_together: true, ..Options::default() };
+    let subgroup = |name: &str| AssetSpec::new(name).define("subgroup");
+    let names = ["matvec_q4_k", "matvec_codes_q6_k", "attn_lanes", "attn_decode", "round_codes"];
+    for spec in names.map(subgroup).into_iter().chain([AssetSpec::new("attn_split")]) {
+        let wgsl = asset_wgsl(&spec).unwrap();
+        let steady = Options { steady: vec![1], ..base.clone() };
+        for options in
+            [Options { followed: true, ..steady.clone() }, Options { beside: true, ..steady }]
+        {
+            let work = cuda(&spec.name, &wgsl, &options);
+            for architecture in ARCHITECTURES {
+                let compiled = nvrtc.compile(&work.text, architecture);
+                compiled.unwrap_or_else(|log| {
+                    panic!("{spec:?} for {architecture}: {log}\n{}", work.text)
+                });
+            }
+        }
+    }
+}
+
 #[test]
 fn opencl_takes_a_sample_of_what_ships() {
     let Some(host) = host() else { return };

@@ -1,0 +1,102 @@
+//! Steps that run beside the one before them: the bits are those of steps that wait for each other.
+
+use warploom::base::platform::block_on;
+use warploom::base::{DType, Format, Shape, ShapeClass, SymbolValues};
+use warploom::engine::Registry;
+use warploom::ir::{Graph, Op};
+use warploom::plan::{Options, Plan};
+use warploom::provider::DeviceProfile;
+use warploom::runtime::{Instance, Resident, Runtime, WeightSource};
+
+use crate::{devices, tell};
+
+const SIDE: u64 = 32;
+const COLUMNS: u64 = SIDE * SIDE;
+const LAYERS: usize = 24;
+/// Runs on CUDA; from the second on they are graphs. Elsewhere nothing runs at once, and two do.
+const RUNS: usize = 300;
+
+/// Layers of two products of one normalised row, in formats that are not merged, and their product as matrices.
+fn graph() -> Graph {
+    let mut g = Graph::new("beside");
+    let row = Shape::new([1, COLUMNS]);
+    let mut x = g.input("x", row.clone(), DType::F32);
+    let gain = g.weight("gain", Shape::new([COLUMNS]), Format::F32);
+    let weights = [0, 1].map(|turn| {
+        [("a", Format::Q8_0), ("b", Format::Q4_0)].map(|(name, format)| {
+            g.weight(&format!("{name}{turn}"), Shape::new([COLUMNS, COLUMNS]), format)
+        })
+    });
+    for layer in 0..LAYERS {
+        let normed = g.add(Op::RmsNorm { eps: 1e-5 }, &[x, gain]).unwrap();
+        let sides = weights[layer % 2].map(|w| {
+            let y = g.add(Op::linear(), &[normed, w]).unwrap();
+            g.add(Op::Reshape(Shape::new([SIDE, SIDE])), &[y]).unwrap()
+        });
+        let product = g.add(Op::MatMul, &sides).unwrap();
+        x = g.add(Op::Reshape(row.clone()), &[product]).unwrap();
+    }
+    g.output("y", x).unwrap();
+    g
+}
+
+fn plan(profile: &DeviceProfile, without: &[&str]) -> Plan {
+    let registry = Registry::builtin();
+    let without = without.iter().map(ToString::to_string).collect();
+    let options = Options { without, ..Options::new(&registry) };
+    Plan::new(&graph(), &ShapeClass::new(), profile, &options).unwrap()
+}
+
+fn beside(plan: &Plan) -> usize {
+    let known = plan.steps.iter().filter_map(|step| step.kernel.known());
+    known.filter(|known| known.beside).count()
+}
+
+/// Numbers between -1 and 1 that repeat after more than there are.
+fn numbers(count: u64, seed: u64) -> Vec<f32> {
+    let number = |i: u64| (i * 7919 + seed * 104_729) % 65_537;
+    (0..count).map(|i| number(i * i + i) as f32 / 32_768.0 - 1.0).collect()
+}
+
+fn instance(runtime: &Runtime, plan: Plan) -> (Instance, Resident) {
+    let (pool, device) = (runtime.pool(), &**runtime.device());
+    let mut resident = Resident::new();
+    let mut upload = |name: &str, format: Format, values: &[f32]| {
+        let bytes = warploom::quant::encode(format, values).unwrap();
+        let source = WeightSource { name, bytes: &bytes };
+        resident.upload(pool, device, &[source], &mut |_| {}).unwrap();
+    };
+    upload("gain", Format::F32, &numbers(COLUMNS, 3));
+    for layer in 0..2u64 {
+        let values = |seed| numbers(COLUMNS * COLUMNS, seed + layer);
+        upload(&format!("a{layer}"), Format::Q8_0, &values(11));
+        upload(&format!("b{layer}"), Format::Q4_0, &values(23));
+    }
+    (block_on(Instance::new(runtime, plan, &mut resident)).unwrap(), resident)
+}
+
+#[test]
+fn two_at_once_give_the_bits_of_one_after_the_other() {
+    let h200 = DeviceProfile::known("nvidia-h200").unwrap();
+    let cuda = DeviceProfile { provider: "cuda".into(), ..h200 };
+    assert_eq!((beside(&plan(&cuda, &[])), beside(&plan(&cuda, &["beside"]))), (LAYERS, 0));
+    for (label, runtime) in devices::every(true) {
+        let profile = runtime.device().profile();
+        let runs = if profile.provider == "cuda" { RUNS } else { 2 };
+        let (together, _kept) = instance(&runtime, plan(profile, &[]));
+        let (apart, _also) = instance(&runtime, plan(profile, &["beside"]));
+        for run in 0..runs {
+            let x: Vec<u8> =
+                numbers(COLUMNS, run as u64).iter().flat_map(|v| v.to_le_bytes()).collect();
+            let read = |instance: &Instance| {
+                block_on(instance.read(SymbolValues::new(), vec![x.clone()])).unwrap().remove(0)
+            };
+            let (got, want) = (read(&together), read(&apart));
+            let first = f32::from_le_bytes(want[..4].try_into().unwrap());
+            assert!(first.is_finite() && first != 0.0, "{label}: {first}");
+            assert!(got == want, "{label}: run {run} differs");
+        }
+        let pairs = beside(together.plan());
+        tell(&format!("beside: {label}, {pairs} pairs in each of {runs} runs"));
+    }
+}
