@@ -1,9 +1,9 @@
 //! Steps that run beside the one before them: the bits are those of steps that wait for each other.
 
 use warploom::base::platform::block_on;
-use warploom::base::{DType, Format, Shape, ShapeClass, SymbolValues};
-use warploom::engine::Registry;
-use warploom::ir::{Graph, Op};
+use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass, SymbolValues};
+use warploom::engine::{EngineId, Registry};
+use warploom::ir::{BinaryOp, Graph, Op};
 use warploom::plan::{Options, Plan};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{Instance, Resident, Runtime, WeightSource};
@@ -41,10 +41,14 @@ fn graph() -> Graph {
 }
 
 fn plan(profile: &DeviceProfile, without: &[&str]) -> Plan {
+    plan_of(&graph(), profile, without)
+}
+
+fn plan_of(graph: &Graph, profile: &DeviceProfile, without: &[&str]) -> Plan {
     let registry = Registry::builtin();
     let without = without.iter().map(ToString::to_string).collect();
     let options = Options { without, ..Options::new(&registry) };
-    Plan::new(&graph(), &ShapeClass::new(), profile, &options).unwrap()
+    Plan::new(graph, &ShapeClass::new(), profile, &options).unwrap()
 }
 
 fn beside(plan: &Plan) -> usize {
@@ -75,11 +79,48 @@ fn instance(runtime: &Runtime, plan: Plan) -> (Instance, Resident) {
     (block_on(Instance::new(runtime, plan, &mut resident)).unwrap(), resident)
 }
 
+fn h200() -> DeviceProfile {
+    let profile = DeviceProfile::known("nvidia-h200").unwrap();
+    DeviceProfile { provider: "cuda".into(), ..profile }
+}
+
+/// Products of whole numbers, of the sizes of a layer of eight billion weights: what comes before rounds for both.
+#[test]
+fn products_of_what_was_handed_on_run_at_once() {
+    const INT8: Op = Op::Linear { mode: ComputeMode::Int8 };
+    let mut g = Graph::new("handed");
+    let row = Shape::new([1, 4096]);
+    let x = g.input("x", row.clone(), DType::F32);
+    let base = g.input("base", row, DType::F32);
+    let gain = g.weight("gain", Shape::new([4096]), Format::F32);
+    let product = |g: &mut Graph, name: &str, x, rows: u64, format| {
+        let w = g.weight(name, Shape::new([rows, 4096]), format);
+        let y = g.add(INT8, &[x, w]).unwrap();
+        g.label(y, name)
+    };
+    let first = product(&mut g, "first", x, 4096, Format::Q4K);
+    let sum = g.add(Op::Binary(BinaryOp::Add), &[base, first]).unwrap();
+    let normed = g.add(Op::RmsNorm { eps: 1e-5 }, &[sum, gain]).unwrap();
+    let q = product(&mut g, "q", normed, 5120, Format::Q4K);
+    let v = product(&mut g, "v", normed, 1024, Format::Q6Kx8);
+    for (name, y) in [("sum", sum), ("q", q), ("v", v)] {
+        g.output(name, y).unwrap();
+    }
+    let registry = Registry::builtin();
+    let preferred = ["q4_k", "q6_kx8"]
+        .map(|format| EngineId::new(format!("wgsl.matvec_codes.{format}.subgroup")));
+    let options = Options { preferred: preferred.to_vec(), ..Options::new(&registry) };
+    let plan = Plan::new(&g, &ShapeClass::new(), &h200(), &options).unwrap();
+    plan.verify().unwrap();
+    let [.., q, v] = &plan.steps[..] else { panic!("{}", plan.outline()) };
+    let known = [q, v].map(|step| step.kernel.known().cloned().unwrap_or_default());
+    let products = [q, v].iter().all(|step| step.kernel.name().starts_with("matvec_codes_"));
+    assert!(products && known[0].followed && known[1].beside, "{}", plan.outline());
+}
+
 #[test]
 fn two_at_once_give_the_bits_of_one_after_the_other() {
-    let h200 = DeviceProfile::known("nvidia-h200").unwrap();
-    let cuda = DeviceProfile { provider: "cuda".into(), ..h200 };
-    assert_eq!((beside(&plan(&cuda, &[])), beside(&plan(&cuda, &["beside"]))), (LAYERS, 0));
+    assert_eq!((beside(&plan(&h200(), &[])), beside(&plan(&h200(), &["beside"]))), (LAYERS, 0));
     for (label, runtime) in devices::every(true) {
         let profile = runtime.device().profile();
         let runs = if profile.provider == "cuda" { RUNS } else { 2 };
