@@ -3,22 +3,34 @@
 #ifdef scaled
 const SUMS: u32 = OUTPUTS + M;
 
-// Part of the sum of squares of a row, of every TEAM-th CodeWords.
-fn squares(factors: u32, first: u32) -> f32 {
-    let start = factors + (params.k + 127u) / 128u * (8u / CODE_LEN);
+// Sum of the squares that a CodeWords of those of a row holds; what is past the end is nothing.
+fn squares_at(start: u32, at: u32) -> f32 {
     let blocks = params.k / 32u;
+    let words = x[start + min(at, (blocks - 1u) / CODE_LEN)];
     var sum = 0.0;
-    for (var b = first * CODE_LEN; b < blocks; b += TEAM * CODE_LEN) {
-        let words = x[start + b / CODE_LEN];
-        for (var c = 0u; c < CODE_LEN; c++) {
-            sum += select(0.0, bitcast<f32>(words[c]), b + c < blocks);
-        }
+    for (var c = 0u; c < CODE_LEN; c++) {
+        sum += select(0.0, bitcast<f32>(words[c]), at * CODE_LEN + c < blocks);
     }
     return sum;
 }
 
+// Part of the sum of squares of a row, of every TEAM-th CodeWords. One that is the only one is read without a branch,
+// so that nothing waits for it.
+fn squares(factors: u32, first: u32) -> f32 {
+    let start = factors + (params.k + 127u) / 128u * (8u / CODE_LEN);
+    if (params.k <= TEAM * CODE_LEN * 32u) {
+        return squares_at(start, first);
+    }
+    var sum = 0.0;
+    for (var at = first; at * CODE_LEN * 32u < params.k; at += TEAM) {
+        sum += squares_at(start, at);
+    }
+    return sum;
+}
+
+// All teams have the same: where a thread asks for two, they are one.
 fn scale(o: u32, i: u32, place: Place) -> f32 {
-    return 1.0 / sqrt(total(o / SUMS * SUMS + OUTPUTS + i, place) / f32(params.k) + params.eps);
+    return 1.0 / sqrt(total(OUTPUTS + i, place) / f32(params.k) + params.eps);
 }
 #else
 const SUMS: u32 = OUTPUTS;

@@ -30,20 +30,26 @@ fn task_of(group: u32) -> Task {
     );
     for (i, segment) in segments.iter().enumerate() {
         let s = format!("params.s{i}");
+        // What is past the end is the last one's, whose evaluations do not exist: so a compiler knows all of a task but
+        // its first where there is one segment.
+        let last = i + 1 == segments.len();
+        let (indent, close) = if last { ("", "") } else { ("    ", "\n    }") };
         line!(text, "    let most{i} = TASK_ROWS / {}u;", segment.anchors);
         line!(text, "    let count{i} = {s}_size0 * {s}_size1;");
-        line!(text, "    let groups{i} = (count{i} + most{i} - 1u) / most{i};");
-        line!(text, "    if (left < groups{i}) {{");
-        line!(text, "        return Task(");
-        line!(text, "            {i}u, left * most{i}, most{i}, count{i}, {s}_size1,");
-        line!(text, "            {s}_first_row, {s}_stride0, {s}_stride1, {s}_distance,");
-        line!(text, "        );\n    }}");
-        line!(text, "    left -= groups{i};");
+        if !last {
+            line!(text, "    let groups{i} = (count{i} + most{i} - 1u) / most{i};");
+            line!(text, "    if (left < groups{i}) {{");
+        }
+        line!(text, "    {indent}return Task(");
+        line!(text, "        {indent}{i}u, left * most{i}, most{i}, count{i}, {s}_size1,");
+        line!(text, "        {indent}{s}_first_row, {s}_stride0, {s}_stride1, {s}_distance,");
+        line!(text, "    {indent});{close}");
+        if !last {
+            line!(text, "    left -= groups{i};");
+        }
     }
     text.push_str(
-        "    // Nothing is left to do.
-    return Task();
-}
+        "}
 
 fn exists(task: Task) -> bool {
     return task.first < task.count;
