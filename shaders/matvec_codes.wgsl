@@ -5,6 +5,7 @@
 // Why: a whole-number product of four takes one instruction where floats take a conversion and a product
 // each; x is rounded once for all workgroups, and none waits for it.
 // headers: of Q4_K alone, K columns in planes; codes_headers says how lanes share what they decode.
+// eights of Q6_Kx8, trits of TQ2_0: the like, which codes_eights and codes_trits say.
 // scaled: behind what codes stand for lie sums of squares of 32 columns each, whose root over k scales the products.
 // hands_on (of an attachment): teams make 32 evaluations together, and round them for the next product.
 #import dequant_*
@@ -15,7 +16,8 @@ override M: u32 = 1;
 override TEAMS: u32 = 1;
 // The smallest subgroup.
 override SUB: u32 = 4;
-// Columns, where that counts, and how many turns over them are spelled out, which divides how many there are.
+// Columns, where that counts, and how many turns over them are spelled out, which divides how many there are; of
+// trits any number of them.
 override K: u32 = 1024;
 override UNROLL: u32 = 1;
 

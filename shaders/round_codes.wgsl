@@ -17,6 +17,8 @@ override WG: u32 = 256;
 override GROUPS: u32 = 1;
 override RUN: u32 = 2;
 override CHUNK: u32 = 1;
+// Whether the two reads of a unit lie apart.
+override APART: u32 = 0;
 
 const OWN_READS: u32 = 1u;
 const SUMS: u32 = 1u;
@@ -94,6 +96,9 @@ fn code_words() -> u32 {
 }
 
 fn place_of(block: u32, j: u32) -> u32 {
+    if (APART != 0u) {
+        return apart_place(block, j);
+    }
     return code_place(block, j, GROUPS, RUN, CHUNK);
 }
 

@@ -13,6 +13,9 @@ const TURNS: u32 = (STEPS + SUBGROUPS - 1u) / SUBGROUPS;
 const NEAR: u32 = 0x0fffffffu;
 // Whether all lanes have something in every turn.
 const WHOLE: bool = K % 1024u == 0u && STEPS % SUBGROUPS == 0u;
+// Lanes that a row's sum is spread over, and halvings of that behind the first two.
+const ACROSS: u32 = 32u;
+const HALVINGS: u32 = 3u;
 let lane = place.lane;
 let own_subgroup = place.lid % TEAM / 32u;
 let own_block = lane >> 3u;
@@ -42,6 +45,8 @@ const STEPS: u32 = K / 2048u;
 const TURNS: u32 = (STEPS + SUBGROUPS - 1u) / SUBGROUPS;
 const NEAR: u32 = 0x0fffffffu;
 const WHOLE: bool = STEPS % SUBGROUPS == 0u;
+const ACROSS: u32 = 32u;
+const HALVINGS: u32 = 3u;
 let lane = place.lane;
 let own_subgroup = place.lid % TEAM / 32u;
 let first_step = select(min(own_subgroup, STEPS - 1u), own_subgroup, WHOLE);
@@ -54,6 +59,37 @@ var next_scales$r = w[at$r + 96u + lane / 4u][lane % 4u];
 var next_d$r = w[at$r + 104u][lane / 8u];
 #end
 #else
+#ifdef trits
+const_assert ROWS == 8u && M == 1u && SUB == 32u && K % 256u == 0u;
+const BLOCKS: u32 = K / 256u;
+// Blocks of a row in a turn, two for each subgroup, and the words from a turn to the next.
+const STRIDE: u32 = TEAM / 16u;
+const REACH: u32 = STRIDE / 2u * 33u;
+const TURNS: u32 = (BLOCKS + STRIDE - 1u) / STRIDE;
+const_assert UNROLL <= TURNS;
+const NEAR: u32 = 0x0fffffffu;
+const WHOLE: bool = BLOCKS % STRIDE == 0u;
+const ACROSS: u32 = 16u;
+const HALVINGS: u32 = 2u;
+let lane = place.lane;
+let own_unit = lane & 7u;
+let own_block = place.lid % TEAM / 32u * 2u + ((lane >> 3u) & 1u);
+let first_block = select(min(own_block, BLOCKS - 1u), own_block, WHOLE);
+#repeat r 4
+let block$r = row_start(row_of(task, first_r + (lane >> 4u) * 4u + $ru), params.k) + first_block;
+// A block of 33 halfwords begins at a word or with its upper half; so do all others that the lane takes of the row.
+let late$r = (block$r & 1u) == 1u;
+let at$r = ((block$r * 33u + own_unit * 4u) >> 1u) & NEAR;
+let d_at$r = (at$r + 16u - 2u * own_unit) & NEAR;
+#end
+// So many turns are in flight. Who has nothing in the last one reads what it has.
+#repeat s UNROLL
+let reach$s = select(0u, $su * REACH, WHOLE || $su + 1u < TURNS || own_block + $su * STRIDE < BLOCKS);
+#repeat r 4
+var next$s_$r = vec4(w[at$r + reach$s], w[at$r + reach$s + 1u], w[at$r + reach$s + 2u], w[d_at$r + reach$s]);
+#end
+#end
+#else
 let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
 #repeat r ROWS
 var unit$r = Unit();
@@ -61,5 +97,6 @@ if (units <= TEAM) {
     unit$r = load_unit(start$r, min(place.lid % TEAM, units - 1u), params.k);
 }
 #end
+#endif
 #endif
 #endif

@@ -7,6 +7,13 @@ fn code_place(block: u32, j: u32, groups: u32, run: u32, chunk: u32) -> u32 {
     return (unit * groups + block % groups) * run + j % chunk + j / (chunk * lanes) * chunk;
 }
 
+// The same of units of four groups of two, apart: of each 256 columns four words of all eight units, then the other
+// four.
+fn apart_place(block: u32, j: u32) -> u32 {
+    let unit = block / 4u % 2u * 4u + j / 2u;
+    return block / 8u * 64u + block % 4u / 2u * 32u + unit * 4u + block % 2u * 2u + j % 2u;
+}
+
 // The same in planes: of each 1,024 columns four words of every lane, from the first 32 of its 64 columns, then four of
 // every lane from the others. A lane has 16 columns of both.
 fn plane_place(block: u32, j: u32) -> u32 {

@@ -5,6 +5,10 @@
 #ifdef eights
 #import codes_eights
 #else
+#ifdef trits
+#import codes_trits
+#else
 #import codes_units
+#endif
 #endif
 #endif

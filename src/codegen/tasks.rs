@@ -120,7 +120,7 @@ pub(super) const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched 
 /// Where the codes of what is stored go.
 pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
     let (norm, rest) = (hand.norm.is_some(), codes::factor_words(1, hand.norm.is_some()));
-    let words = hand.orders.iter().map(|order| match order.planes {
+    let words = hand.orders.iter().map(|order| match order.goes_along() {
         true => "plane_words(params.hand_columns)",
         false => "params.hand_columns / 4u",
     });
@@ -134,12 +134,14 @@ pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
     let (mut code, mut half, mut at) = (String::new(), String::new(), "words".to_string());
     for (order, words) in hand.orders.iter().zip(words) {
         let CodeOrder { groups, run, chunk, planes } = order;
-        if *planes {
+        if order.goes_along() {
             line!(code, "    hand_put({at} + plane_place(block, j), code);");
             line!(
                 half,
                 "    hand_lane({at} + plane_lane(params.hand_columns, block, half), block, d, sum);"
             );
+        } else if *planes {
+            line!(code, "    hand_put({at} + apart_place(block, j), code);");
         } else {
             let place = format!("code_place(block, j, {groups}u, {run}u, {chunk}u)");
             line!(code, "    hand_put({at} + {place}, code);");

@@ -24,16 +24,20 @@ pub(super) const ROUNDING: f64 = 6.0;
 const MOST_ROWS: u32 = 8;
 /// Columns from which a row of x is taken rounded.
 const LONG_ROW: f64 = 2048.0;
-/// Rows of w of a team that reads x in planes.
+/// Rows of w of a team that reads x in planes; of ternary weights each half of a subgroup has so many.
 const PLANE_ROWS: u32 = 4;
 /// Most turns of a thread that are spelled out: a loop leaves fewer registers to each.
 const MOST_SPELLED_TURNS: u32 = 4;
 /// The same of Q6_Kx8, whose turns are longer.
 const MOST_SPELLED_EIGHTS: u32 = 2;
+/// Most turns over ternary weights that are in flight: through CUDA, and where compilers take long for much that is spelled
+/// out. Not yet timed.
+const MOST_IN_FLIGHT: [u32; 2] = [5, 3];
 /// Most threads of a workgroup of teams.
 const MOST_TEAM_THREADS: u32 = 1024;
 const THREADS: &str = "threads of a workgroup";
 const ROWS: &str = "rows of the weight that a workgroup makes";
+const TURNS: &str = "most turns over a row whose weights are asked for ahead";
 
 /// `round_codes` and `matvec_codes_*` of one weight format.
 pub(super) struct CodesLinear {
@@ -107,7 +111,16 @@ impl CodesLinear {
             _ if !able => None,
             Format::Q4K if query.profile.provider == "cuda" => Some("headers"),
             Format::Q6Kx8 => Some("eights"),
+            Format::TQ2_0 => Some("trits"),
             _ => None,
+        }
+    }
+
+    /// Rows of w of a team there.
+    fn plane_rows(&self) -> u32 {
+        match self.format {
+            Format::TQ2_0 => 2 * PLANE_ROWS,
+            _ => PLANE_ROWS,
         }
     }
 
@@ -115,28 +128,53 @@ impl CodesLinear {
         self.of_planes(query).is_some()
     }
 
-    /// The same there: teams of four rows. Measured on an H200: two subgroups to a team where rows are few.
+    /// The same there: teams of `plane_rows`. Measured on an H200: two subgroups to a team where rows are few. Four, of
+    /// ternary weights where rows are long too, are not yet timed.
     fn knobs_of_planes(&self, query: &Query) -> [Knob; 2] {
         let (n, k) = sizes(query).map_or((1.0, 1.0), |(_, n, k)| (n, k));
         let handed = handed_anchors(query).map(|anchors| anchors * ComputeMode::BLOCK as u32);
         let few = self.format == Format::Q6Kx8 && n <= 2048.0;
         let rows = handed.unwrap_or(if few { 8 } else { 32 });
-        let (one, most) = (rows / PLANE_ROWS * 32, query.profile.max_threads_per_workgroup);
+        let (one, most) = (rows / self.plane_rows() * 32, query.profile.max_threads_per_workgroup);
         let most = most.min(MOST_TEAM_THREADS);
         let wanted = match self.format {
             Format::Q6Kx8 if n >= 4096.0 || k <= 2048.0 => one,
             _ if n >= 8192.0 => one,
+            Format::TQ2_0 if k > 4096.0 => 4 * one,
             _ => 2 * one,
         };
         let threads = wanted.min(most);
         let values = powers(one.min(most), most.min(4 * one));
         let threads = Knob::new("threads", THREADS, values, threads);
-        let most_rows = threads.value(query.knobs) / 32 * PLANE_ROWS;
+        let most_rows = threads.value(query.knobs) / 32 * self.plane_rows();
         let rows = rows.min(most_rows);
         match handed {
             Some(rows) => [threads, Knob::new("rows", ROWS, [rows], rows)],
             None => [threads, Knob::new("rows", ROWS, powers(8.min(most_rows), most_rows), rows)],
         }
+    }
+
+    /// Turns over ternary weights that are in flight there.
+    fn turns(&self, query: &Query) -> Option<Knob> {
+        let [cuda, elsewhere] = MOST_IN_FLIGHT;
+        let most = if query.profile.provider == "cuda" { cuda } else { elsewhere };
+        let knob = Knob::new("turns", TURNS, [1, 2, elsewhere, cuda], most);
+        (self.format == Format::TQ2_0 && self.takes_planes(query)).then_some(knob)
+    }
+
+    /// Turns of a team of so many subgroups that are spelled out there.
+    fn unroll(&self, query: &Query, columns: u64, subgroups: u32) -> u32 {
+        let turns = |each: u64| (columns.div_ceil(each) as u32).div_ceil(subgroups.max(1));
+        if let Some(knob) = self.turns(query) {
+            let turns = turns(codes::PLANE_COLUMNS / 2);
+            // As few rounds as that takes, as even as possible.
+            return turns.div_ceil(turns.div_ceil(knob.value(query.knobs).max(1)));
+        }
+        let (turns, most) = match self.format {
+            Format::Q6Kx8 => (turns(2 * codes::PLANE_COLUMNS), MOST_SPELLED_EIGHTS),
+            _ => (turns(codes::PLANE_COLUMNS), MOST_SPELLED_TURNS),
+        };
+        if turns <= most { turns } else { 1 }
     }
 
     /// x as it was handed on, with the words of a row, those before its codes and before what they stand for.
@@ -181,7 +219,11 @@ impl CodesLinear {
             .constant("GROUPS", order.groups)
             .constant("RUN", order.run)
             .constant("CHUNK", order.chunk);
-        let spec = if order.planes { spec.define("planes") } else { spec };
+        let spec = match order.planes {
+            true if order.goes_along() => spec.define("planes"),
+            true => spec.constant("APART", 1),
+            false => spec,
+        };
         let spec = if aligned { spec.define("vec4") } else { spec };
         let together = self.subgroup && out.profile.subgroup_min >= catalogue::ROUND_THREADS;
         let spec = if together { spec.define("subgroup") } else { spec };
@@ -272,7 +314,7 @@ impl Engine for CodesLinear {
             return Err("rounds one row of x".into());
         }
         if self.takes_planes(query) {
-            let least = ComputeMode::BLOCK as u32 * anchors / PLANE_ROWS * 32;
+            let least = ComputeMode::BLOCK as u32 * anchors / self.plane_rows() * 32;
             return match least > query.profile.max_threads_per_workgroup {
                 true => Err(format!("takes {least} threads a workgroup")),
                 false => Ok(()),
@@ -304,7 +346,7 @@ impl Engine for CodesLinear {
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {
-        self.knobs_of(query).into()
+        self.knobs_of(query).into_iter().chain(self.turns(query)).collect()
     }
 
     fn cost(&self, query: &Query) -> Cost {
@@ -349,15 +391,9 @@ impl Engine for CodesLinear {
         let mut spec = AssetSpec::new(name).constant("WG", threads).constant("M", at_once);
         spec = match handed_anchors(query) {
             _ if let Some(kernel) = self.of_planes(query) => {
-                let spec = spec.constant("ROWS", PLANE_ROWS).constant("SUB", 32);
-                let teams = rows / PLANE_ROWS;
-                let (each, most) = match self.format {
-                    Format::Q6Kx8 => (2 * codes::PLANE_COLUMNS, MOST_SPELLED_EIGHTS),
-                    _ => (codes::PLANE_COLUMNS, MOST_SPELLED_TURNS),
-                };
-                let steps = columns.div_ceil(each) as u32;
-                let turns = steps.div_ceil((threads / teams / 32).max(1));
-                let unroll = if turns <= most { turns } else { 1 };
+                let spec = spec.constant("ROWS", self.plane_rows()).constant("SUB", 32);
+                let teams = rows / self.plane_rows();
+                let unroll = self.unroll(query, columns, threads / teams / 32);
                 let spec = spec.constant("K", columns as u32).constant("UNROLL", unroll);
                 spec.constant("TEAMS", teams).define(kernel)
             }

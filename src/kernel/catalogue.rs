@@ -92,18 +92,19 @@ pub static CATALOGUE: &[Entry] = &[
               subgroups 8 neighbours of one; with a norm a workgroup a row; folded over grid x and y.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite)],
-        constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1)],
+        constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1), ("APART", 0)],
         defines: &["subgroup", "vec4", "planes"],
     },
     Entry {
         name: "matvec_codes_*",
         doc: "The product of matvec_* with rows of x as round_codes writes them or a kernel hands them on (kernel::attach), x_stride \
               words each; weights of packed formats. scaled: with the norm that they were handed on for. TEAMS teams of threads, none smaller than a subgroup, make ROWS rows of w each; SUB is the \
-              smallest subgroup. headers: of q4_k, eights: of q6_kx8, one row of x in planes of K columns, four of w, subgroups of 32. The grid: matvec_*'s.",
+              smallest subgroup. headers: of q4_k, eights: of q6_kx8, trits: of tq2_0, \
+              one row of x in planes of K columns, four of w (trits: eight), subgroups of 32. The grid: matvec_*'s.",
         params: CODES_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: CODES_CONSTANTS,
-        defines: &["subgroup", "scaled", "headers", "eights"],
+        defines: &["subgroup", "scaled", "headers", "eights", "trits"],
     },
     Entry {
         name: "round_int8",

@@ -16,25 +16,30 @@ pub struct CodeOrder {
     pub run: u32,
     /// How many of those are neighbours.
     pub chunk: u32,
-    /// Whether 32 neighbouring units lie part by part, with what each lane wants of them behind all codes
-    /// (`codes_place`): two groups of four neighbours.
+    /// Whether neighbouring units lie part by part (`codes_place`): 32 of two groups of four neighbours, with what each
+    /// lane wants of them behind all codes, or eight of four groups of two.
     pub planes: bool,
 }
 
 impl CodeOrder {
     /// Words of the codes of so many columns, a multiple of 32.
     pub fn words(self, columns: u64) -> u64 {
-        match self.planes {
+        match self.goes_along() {
             true => columns.div_ceil(PLANE_COLUMNS) * PLANE_WORDS,
             false => columns / 4,
         }
+    }
+
+    /// Whether what each lane wants lies behind all codes.
+    pub fn goes_along(self) -> bool {
+        self.planes && self.groups == 2
     }
 
     /// Whether units like that exist.
     pub fn is_known(self) -> bool {
         let CodeOrder { groups, run, chunk, planes } = self;
         let known = matches!(groups, 1 | 2 | 4) && matches!(run, 2 | 4);
-        let paired = [groups, run, chunk] == [2, 4, 4];
+        let paired = matches!([groups, run, chunk], [2, 4, 4] | [4, 2, 2]);
         known && chunk > 0 && run.is_multiple_of(chunk) && (paired || !planes)
     }
 }

@@ -4,12 +4,15 @@ use super::catalogue::{Entry, ROUND_THREADS, family_formats};
 use super::spec::AssetSpec;
 use crate::base::{ComputeMode, DType, Format};
 
+/// Ways of `matvec_codes_*` that know which of 32 lanes has what.
+const WAYS_OF_32: [&str; 3] = ["headers", "eights", "trits"];
+
 /// The smallest subgroup that a kernel works with; 0 for any.
 pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
     match asset.name.as_str() {
         // So many round a block of what is handed on, or share headers.
         _ if asset.hands_on_wide()
-            || asset.defines.iter().any(|d| d == "headers" || d == "eights") =>
+            || asset.defines.iter().any(|d| WAYS_OF_32.contains(&d.as_str())) =>
         {
             ComputeMode::BLOCK as u32
         }

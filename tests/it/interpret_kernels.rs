@@ -144,8 +144,11 @@ fn every_kernel_is_right_and_without_a_fault() {
     };
     let lanes: Vec<&Case> = cases.iter().filter(lanes).step_by(if all { 1 } else { 4 }).collect();
     wrong.extend(check(&matrices, &lanes, vec![EngineId::new("wgsl.attn_lanes")]));
-    // CUDA's way with headers, and what is handed on.
-    let handed = |case: &&Case| case.name.starts_with("int8/handed/") && case.name.ends_with("/m1");
+    // CUDA's way with headers, those of subgroups of 32, and what is handed on or rounded for them.
+    let handed = |case: &&Case| {
+        case.name.starts_with("int8/handed/") && case.name.ends_with("/m1")
+            || case.name.starts_with("int8/tq2_0/m1_")
+    };
     let handed: Vec<&Case> = cases.iter().filter(handed).collect();
     let cuda = Checked::with_library_and_matrices();
     wrong.extend(check(&cuda, &handed, packed("matvec_codes", ".subgroup")));
@@ -160,9 +163,11 @@ fn every_kernel_is_right_and_without_a_fault() {
         let of = |asset: &&AssetSpec| asset.defines.iter().any(|define| define == what);
         assets.iter().filter(of).count()
     };
-    let (headers, eights) = (with("headers"), with("eights"));
+    let (headers, eights, trits) = (with("headers"), with("eights"), with("trits"));
     assert!(wide >= 5 && headers >= 1, "{wide} kernels hand on, {headers} share headers");
     assert!(eights >= 1, "no kernel has eights");
+    let apart = assets.iter().filter(|asset| asset.get_u32("APART") == Some(1)).count();
+    assert!(trits >= 9 && apart >= 1, "{trits} kernels of trits, {apart} that round for them");
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 
     let ran = floor.ran().into_iter().chain(matrices.ran()).chain(library.ran());

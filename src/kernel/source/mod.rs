@@ -49,6 +49,7 @@ assets! {
     "codes_place": "shared/codes_place.wgsl",
     "codes_scale": "shared/codes_scale.wgsl",
     "codes_sum": "shared/codes_sum.wgsl",
+    "codes_trits": "shared/codes_trits.wgsl",
     "codes_units": "shared/codes_units.wgsl",
     "conv2d": "conv2d.wgsl",
     "coop_begin": "shared/coop_begin.wgsl",
@@ -255,7 +256,8 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                 if name.starts_with("attn_lanes") && !has("subgroup") {
                     continue;
                 }
-                if !of("headers", "matvec_codes_q4_k") || !of("eights", "matvec_codes_q6_kx8") {
+                let ways = [("headers", "q4_k"), ("eights", "q6_kx8"), ("trits", "tq2_0")];
+                if ways.iter().any(|(way, f)| !of(way, &format!("matvec_codes_{f}"))) {
                     continue;
                 }
                 all.extend(constant_sets(entry, &base));
@@ -275,6 +277,14 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         "matvec_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
+        }
+        "matvec_codes_*" if base.defines.iter().any(|d| d == "trits") => {
+            let shapes = [(128, 4, 2560, 5), (256, 2, 6912, 2), (32, 1, 6912, 3), (64, 2, 256, 1)];
+            let fixed = |(wg, teams, k, unroll)| {
+                let more = [("SUB", 32), ("ROWS", 8), ("K", k), ("UNROLL", unroll)];
+                with(&[[("WG", wg), ("TEAMS", teams)].as_slice(), &more].concat())
+            };
+            sets = shapes.map(fixed).to_vec();
         }
         "matvec_codes_*" if base.defines.iter().any(|d| d == "headers" || d == "eights") => {
             let shapes = match base.defines.iter().any(|d| d == "eights") {

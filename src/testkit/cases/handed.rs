@@ -111,6 +111,11 @@ pub(super) fn add(table: &mut Vec<Case>) {
     for n in [2048, 6144] {
         table.push(residual_of(&[Format::Q6Kx8, Format::Q4K], true, 1, n));
     }
+    // Turns of 512 columns of each subgroup: half a last one, whole ones, and of a model's rows.
+    for n in [2304, 2560, 6912] {
+        table.push(residual_of(&[Format::TQ2_0], n == 2560, 1, n));
+    }
+    table.push(residual_of(&[Format::TQ2_0, Format::Q4K], true, 1, 2304));
     for m in [1, 3, 8] {
         for format in [Format::Q4_0, Format::Q8_0, Format::Q4K, Format::Q6K, Format::TQ2_0] {
             table.push(residual(&[format], false, m));
@@ -121,6 +126,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
         table.push(residual(&[Format::Q8_0, Format::IQ4XS, Format::Q2K], true, m));
         table.push(gated(Format::Q4_0, m));
         table.push(gated(Format::Q6K, m));
+        table.push(gated(Format::TQ2_0, m));
         for head_dim in [32, 80, 128] {
             table.push(attention(Format::Q5_0, head_dim, m));
         }

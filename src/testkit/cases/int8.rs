@@ -127,6 +127,10 @@ pub(super) fn add(table: &mut Vec<Case>) {
     ] {
         table.push(linear(Format::Q6Kx8, m, n, k));
     }
+    // One and many turns of a thread, and the last one of some alone.
+    for (n, k) in [(37, 2560), (70, 2048), (9, 9216)] {
+        table.push(linear(Format::TQ2_0, 1, n, k));
+    }
     for format in [Format::Q4_0, Format::Q4K, Format::Q6K] {
         table.extend([1, 5, 40, 130].map(|m| feed_forward(format, m)));
     }

@@ -1,0 +1,60 @@
+// The sums of a matvec_codes_tq2_0 where subgroups have 32 lanes: one row of x, its codes apart (codes_place), eight
+// rows of w a team. Part of its main, behind codes_begin.
+// Work split: each half of a subgroup has four rows, of which a turn takes two blocks; a lane multiplies a unit of each
+// row. UNROLL turns of w are in flight: what a turn has used up is asked for again, for so many turns further.
+// Why: lanes read neighbours, half a subgroup for a row divides rows of x evenly that a whole one does not, and what is
+// made of x serves four rows. Bit pairs are multiplied where they are, 4, 16 and 64 times as large, which what codes
+// stand for makes good, for each group once; those highest up come as 64 * (q - 2), a signed number of 8 bits. Whole
+// numbers begin at the bits of 1.5 * 2^23, so that none is converted, and what q is too large or small by is a multiple
+// of what the codes of a group add up to.
+let codes_at = (codes0 + first_block * 16u + own_unit) & NEAR;
+// Of half a block, four groups.
+let along_at = (factors0 + first_block * 2u + (own_unit >> 2u)) & NEAR;
+for (var base = 0u; base < TURNS; base += UNROLL) {
+#repeat s UNROLL
+if (base + $su < TURNS) {
+    let turn = base + $su;
+    let exists = WHOLE || turn + 1u < TURNS || own_block + turn * STRIDE < BLOCKS;
+    let further = select(0u, turn * STRIDE, exists);
+    let low = x[codes_at + further * 16u];
+    let high = x[codes_at + further * 16u + 8u];
+    let stand = bitcast<vec4<f32>>(x[along_at + further * 2u]);
+    let sums = bitcast<vec4<f32>>(x[along_at + further * 2u + BLOCKS * 2u]);
+    let by = select(vec4(0.0), stand * vec4(1.0, 0.25, 0.0625, 0.015625), exists);
+    // Four lanes share it.
+    let less = select(0.0, (sums.x + sums.y + sums.z - sums.w) * 0.25, exists);
+#repeat r 4
+    let words$r = next$s_$r;
+#end
+    if (turn + UNROLL < TURNS) {
+        let to = turn + UNROLL;
+        let reach = select(0u, to * REACH, WHOLE || to + 1u < TURNS || own_block + to * STRIDE < BLOCKS);
+#repeat r 4
+        next$s_$r = vec4(w[at$r + reach], w[at$r + reach + 1u], w[at$r + reach + 2u], w[d_at$r + reach]);
+#end
+    }
+#repeat r 4
+    {
+        let q0 = select(words$r.x, (words$r.x >> 16u) | (words$r.y << 16u), late$r);
+        let q1 = select(words$r.y, (words$r.y >> 16u) | (words$r.z << 16u), late$r);
+        var a = 0x4b400000;
+        var b = 0x4b400000;
+        var c = 0x4b400000;
+        var d = 0x4b400000;
+#repeat p 2
+        a += dot4I8Packed(q$p & 0x03030303u, low[$p]);
+        b += dot4I8Packed(q$p & 0x0c0c0c0cu, low[2 + $p]);
+        c += dot4I8Packed(q$p & 0x30303030u, high[$p]);
+        d += dot4I8Packed((q$p & 0xc0c0c0c0u) ^ 0x80808080u, high[2 + $p]);
+#end
+        var part = (bitcast<f32>(a) - 12582912.0) * by.x - less;
+        part += (bitcast<f32>(b) - 12582912.0) * by.y;
+        part += (bitcast<f32>(c) - 12582912.0) * by.z;
+        part += (bitcast<f32>(d) - 12582912.0) * by.w;
+        sum$r_0 += half_low(select(words$r.w, words$r.w >> 16u, late$r)) * part;
+    }
+#end
+}
+#end
+}
+#import codes_exchange
