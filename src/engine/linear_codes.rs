@@ -32,7 +32,7 @@ const MOST_SPELLED_TURNS: u32 = 4;
 const MOST_SPELLED_EIGHTS: u32 = 2;
 /// Most turns over ternary weights that are in flight: through CUDA, and where compilers take long for much that is spelled
 /// out. Not yet timed.
-const MOST_IN_FLIGHT: [u32; 2] = [5, 3];
+const MOST_IN_FLIGHT: [u32; 2] = [5, 4];
 /// Most threads of a workgroup of teams.
 const MOST_TEAM_THREADS: u32 = 1024;
 const THREADS: &str = "threads of a workgroup";
@@ -158,7 +158,7 @@ impl CodesLinear {
     fn turns(&self, query: &Query) -> Option<Knob> {
         let [cuda, elsewhere] = MOST_IN_FLIGHT;
         let most = if query.profile.provider == "cuda" { cuda } else { elsewhere };
-        let knob = Knob::new("turns", TURNS, [1, 2, elsewhere, cuda], most);
+        let knob = Knob::new("turns", TURNS, 1..=cuda, most);
         (self.format == Format::TQ2_0 && self.takes_planes(query)).then_some(knob)
     }
 
