@@ -48,6 +48,7 @@ fn part_weights(unit: Unit, part: u32) -> vec4<f32> {
 const GROUPS: u32 = 1u;
 const RUN: u32 = 2u;
 const BIASED: bool = true;
+const BIASED_EVENLY: bool = true;
 alias CodeWords = vec2<u32>;
 const CODE_LEN: u32 = 2u;
 

@@ -107,6 +107,7 @@ fn main(
     let row$i = min(first_i + $iu, params.m - 1u) * params.x_stride;
     let codes$i = (params.x_offset + row$i) / CODE_LEN;
     let factors$i = (params.x_factors + row$i) / CODE_LEN;
+    let sums$i = factors$i + (params.k + 127u) / 128u * (4u / CODE_LEN);
 #end
 #ifdef scaled
 #repeat i M

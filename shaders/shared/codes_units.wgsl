@@ -1,5 +1,9 @@
-// The sums of a matvec_codes_*: a thread takes units of its team's rows in turn. Part of its main.
-// Why: nothing is known of the format but what dequant_* says.
+// The sums of a matvec_codes_*: a thread takes units of its team's rows in turn, and multiplies each with one row of x
+// after another. Part of its main.
+// Why: nothing is known of the format but what dequant_* says. What a row of x takes is over before the next one's is
+// needed, so that many rows leave registers to more threads. Whole numbers begin at the bits of 1.5 * 2^23, so that
+// none is converted. What the codes of a block of 32 add up to lies behind what they stand for; of the threads that
+// share the block the first one takes it.
 for (var u = place.lid % TEAM; u < units; u += TEAM) {
 #repeat r ROWS
     if (units > TEAM) {
@@ -7,49 +11,51 @@ for (var u = place.lid % TEAM; u < units; u += TEAM) {
     }
 #end
     let stripe = u / (8u / RUN) * GROUPS;
+    let takes_sums = u % (8u / RUN) == 0u;
 #repeat q READS
-#repeat i M
-    let codes$i_$q = x[codes$i + u * READS + $qu];
-#end
 #repeat h GROUPS_OF_READ
-    {
-        let group = $qu * GROUPS_OF_READ + $hu;
-        let block = stripe + group;
-#repeat i M
-        let d$i = bitcast<f32>(x[factors$i + block / CODE_LEN][block % CODE_LEN]);
-        var all$i = 0;
 #repeat r ROWS
-        var part$r_$i = 0;
-#end
-#end
 #repeat p RUN
-        {
+    let w$r_$q_$h_$p = part_codes(unit$r, ($qu * GROUPS_OF_READ + $hu) * RUN + $pu);
+#end
+    let scale$r_$q_$h = group_scale(unit$r, $qu * GROUPS_OF_READ + $hu);
+    let bias$r_$q_$h = group_bias(unit$r, $qu * GROUPS_OF_READ + $hu);
+#end
+#end
+#end
 #repeat i M
-            let x$i = codes$i_$q[$hu * RUN + $pu];
-            if (BIASED) {
-                all$i += dot4I8Packed(0x01010101u, x$i);
+#repeat q READS
+    {
+        let codes = x[codes$i + u * READS + $qu];
+#repeat h GROUPS_OF_READ
+        {
+            let block = stripe + $qu * GROUPS_OF_READ + $hu;
+            let d = bitcast<f32>(x[factors$i + block / CODE_LEN][block % CODE_LEN]);
+            var offset = 0.0;
+            if (BIASED && BIASED_EVENLY) {
+                let sum = bitcast<f32>(x[sums$i + block / CODE_LEN][block % CODE_LEN]);
+                offset = select(0.0, sum, takes_sums);
+            }
+            if (BIASED && !BIASED_EVENLY) {
+                var all = 0x4b400000;
+#repeat p RUN
+                all += dot4I8Packed(0x01010101u, codes[$hu * RUN + $pu]);
+#end
+                offset = d * (bitcast<f32>(all) - 12582912.0);
+            }
+#repeat r ROWS
+            {
+                var part = 0x4b400000;
+#repeat p RUN
+                part += dot4I8Packed(w$r_$q_$h_$p, codes[$hu * RUN + $pu]);
+#end
+                sum$r_$i += (d * scale$r_$q_$h) * (bitcast<f32>(part) - 12582912.0);
+                if (BIASED) {
+                    sum$r_$i += bias$r_$q_$h * offset;
+                }
             }
 #end
-#repeat r ROWS
-            let w$r = part_codes(unit$r, group * RUN + $pu);
-#repeat i M
-            part$r_$i += dot4I8Packed(w$r, x$i);
-#end
-#end
         }
-#end
-#repeat i M
-        let offset$i = d$i * f32(all$i);
-#end
-#repeat r ROWS
-        let scale$r = group_scale(unit$r, group);
-        let bias$r = group_bias(unit$r, group);
-#repeat i M
-        sum$r_$i += (d$i * scale$r) * f32(part$r_$i);
-        if (BIASED) {
-            sum$r_$i += bias$r * offset$i;
-        }
-#end
 #end
     }
 #end
