@@ -1,22 +1,27 @@
 // The sums of a matvec_codes_q6_kx8 where subgroups have 32 lanes: one row of x in planes (codes_place), four rows
 // of w a team. Part of its main, behind codes_begin.
 // Work split: a step is 2,048 columns; a subgroup of a team takes every SUBGROUPS-th. A lane multiplies units lane and
-// 32 + lane of each row. What the next step reads of w is asked for before this one is multiplied.
+// 32 + lane of each row. What the next step reads is asked for before this one is multiplied.
 // Why: nothing is decoded twice, and each read is of neighbours. Whole numbers begin at the bits of 1.5 * 2^23, so that
 // none is converted.
 let low_at = (codes0 + own_subgroup * 128u + lane) & NEAR;
 let along_at = (codes0 + STEPS * 128u + own_subgroup * 64u + lane) & NEAR;
+// Of the subgroup's first step.
+let begin = select(min(own_subgroup, STEPS - 1u) - own_subgroup, 0u, WHOLE);
+#repeat h 2
+var next_low$h = x[low_at + begin * 128u + 64u * $hu];
+var next_high$h = x[low_at + begin * 128u + 64u * $hu + 32u];
+var next_along$h = x[along_at + begin * 64u + 32u * $hu];
+#end
 for (var base = 0u; base < TURNS; base += UNROLL) {
 #repeat t UNROLL
 {
     let turn = base + $tu;
     let wanted = turn * SUBGROUPS + own_subgroup;
-    // Of the subgroup's first step.
-    let further = select(min(wanted, STEPS - 1u) - own_subgroup, turn * SUBGROUPS, WHOLE);
 #repeat h 2
-    let low$h = x[low_at + further * 128u + 64u * $hu];
-    let high$h = x[low_at + further * 128u + 64u * $hu + 32u];
-    let along$h = x[along_at + further * 64u + 32u * $hu];
+    let low$h = next_low$h;
+    let high$h = next_high$h;
+    let along$h = next_along$h;
 #end
 #repeat r 4
     let q$r_0 = next_first$r;
@@ -25,16 +30,22 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
     let scales$r = next_scales$r;
     let d$r = next_d$r;
 #end
-    if (turn + 1u < TURNS) {
-        let to = select(min(wanted + SUBGROUPS, STEPS - 1u) - first_step, (turn + 1u) * SUBGROUPS, WHOLE);
+    // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
+    let next = min(turn + 1u, TURNS - 1u) * SUBGROUPS;
+    let more = select(min(next + own_subgroup, STEPS - 1u) - own_subgroup, next, WHOLE);
+    let to = select(min(next + own_subgroup, STEPS - 1u) - first_step, next, WHOLE);
 #repeat r 4
-        next_first$r = w[at$r + to * 105u + lane];
-        next_second$r = w[at$r + to * 105u + lane + 32u];
-        next_pairs$r = w[at$r + to * 105u + lane + 64u];
-        next_scales$r = w[at$r + to * 105u + 96u + lane / 4u][lane % 4u];
-        next_d$r = w[at$r + to * 105u + 104u][lane / 8u];
+    next_first$r = w[at$r + to * 105u + lane];
+    next_second$r = w[at$r + to * 105u + lane + 32u];
+    next_pairs$r = w[at$r + to * 105u + lane + 64u];
+    next_scales$r = w[at$r + to * 105u + 96u + lane / 4u][lane % 4u];
+    next_d$r = w[at$r + to * 105u + 104u][lane / 8u];
 #end
-    }
+#repeat h 2
+    next_low$h = x[low_at + more * 128u + 64u * $hu];
+    next_high$h = x[low_at + more * 128u + 64u * $hu + 32u];
+    next_along$h = x[along_at + more * 64u + 32u * $hu];
+#end
     let exists = WHOLE || wanted < STEPS;
 #repeat h 2
     // Of the others over 16, since they meet units of which codes are 16 times as large elsewhere.

@@ -37,16 +37,16 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
     let d = half_low(header.x);
     let minimum = half_low(header.x >> 16u) * dot(mins, part);
     minima += select(0.0, minimum, WHOLE || wanted * 4u + header_block < BLOCKS);
-    if (turn + 1u < TURNS) {
-        let to = wanted + SUBGROUPS;
-        let further = (turn + 1u) * SUBGROUPS * 36u;
-        let blocks = select((min(to * 4u + own_block, BLOCKS - 1u) - first_block) * 9u, further, WHOLE);
-        let headers = select((min(to * 4u + header_block, BLOCKS - 1u) - first_header) * 9u, further, WHOLE);
+    // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
+    let next_turn = min(turn + 1u, TURNS - 1u);
+    let to = next_turn * SUBGROUPS + own_subgroup;
+    let whole = next_turn * SUBGROUPS * 36u;
+    let blocks = select((min(to * 4u + own_block, BLOCKS - 1u) - first_block) * 9u, whole, WHOLE);
+    let headers = select((min(to * 4u + header_block, BLOCKS - 1u) - first_header) * 9u, whole, WHOLE);
 #repeat r 4
-        next$r = w[at$r + blocks];
+    next$r = w[at$r + blocks];
 #end
-        next_header = w[header_at + headers];
-    }
+    next_header = w[header_at + headers];
     let exists = WHOLE || wanted * 4u + own_block < BLOCKS;
     let by_low = select(0.0, bitcast<f32>(along.x), exists);
     let by_high = select(0.0, bitcast<f32>(along.y), exists);

@@ -32,14 +32,31 @@ pub fn reads_ahead(asset: &AssetSpec) -> bool {
     product || matches!(name, "attn_prefill" | "attn_coop")
 }
 
+/// Threads of a multiprocessor whose work is long enough to ask for far ahead: 128 registers each.
+const AHEAD_THREADS: u32 = 512;
+/// The same with several rows of x, each of which takes sums: 255 registers each.
+const SEVERAL_THREADS: u32 = 256;
+/// Columns from which a subgroup takes many turns over a row.
+const LONG_ROW: u32 = 4096;
+
 /// Workgroups that a multiprocessor should have room for at once; 0 leaves it to the compiler. So many registers of a
-/// thread are given up for it.
+/// thread are given up for it. Where the compiler is told nothing it saves registers, and for that moves what a turn asks for
+/// ahead to where the next turn needs it: then nothing is ahead.
 pub fn resident(asset: &AssetSpec) -> u32 {
-    // Measured on an H200: of long rows each turn has more to ask for, which wants the registers.
-    let headers = asset.defines.iter().any(|define| define == "headers");
-    let short = asset.get_u32("K").is_some_and(|k| k <= 4096);
-    let few = asset.get_u32("WG").is_some_and(|threads| threads <= 512);
-    if headers && short && few { 2 } else { 0 }
+    let has = |define: &str| asset.defines.iter().any(|d| d == define);
+    let is = |name: &str| asset.name.starts_with(name);
+    let Some(threads) = asset.get_u32("WG") else { return 0 };
+    let long = asset.get_u32("K").is_some_and(|k| k > LONG_ROW);
+    match threads {
+        _ if is("matvec_codes_") && asset.get_u32("M").is_some_and(|m| m > 1) => {
+            (SEVERAL_THREADS / threads).max(1)
+        }
+        // Measured on an H200.
+        ..=512 if has("headers") && !long => 2,
+        _ if (has("headers") || has("eights")) && long => 1,
+        _ if has("eights") || has("trits") => (AHEAD_THREADS / threads).max(1),
+        _ => 0,
+    }
 }
 
 impl Entry {
