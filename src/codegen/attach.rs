@@ -141,8 +141,7 @@ impl<'a> Printer<'a> {
 
     /// Buffers, module-scope variables and functions that the bodies call.
     fn tail(&self) -> String {
-        let own = self.entry.bindings.iter().filter(|(_, a)| *a == crate::kernel::Access::Read);
-        let first = 1 + own.count();
+        let first = 1 + self.entry.before_output();
         let mut text = String::new();
         let reads = self.reads.iter().enumerate().map(|(i, e)| (format!("in{i}"), "read", e));
         let writes = self.writes.iter().enumerate().map(|(i, e)| {

@@ -98,7 +98,7 @@ impl Engine for Attention {
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
-        query.only_a_segment()
+        query.only_a_segment(0)
     }
 
     fn hands_on(&self, query: &Query) -> Result<(), String> {
@@ -264,6 +264,7 @@ impl Place {
             (Place::Past(_), name) => name,
             (Place::Spans(_), "attn_decode") => "attn_decode_spans",
             (Place::Spans(_), "attn_lanes") => "attn_lanes_spans",
+            (Place::Spans(_), "attn_spread") => "attn_spread_spans",
             (Place::Spans(_), "attn_split") => "attn_split_spans",
             (Place::Spans(_), _) => "attn_combine_spans",
         }
@@ -271,6 +272,28 @@ impl Place {
 }
 
 impl Call {
+    /// Offset, token stride and head stride of queries, keys and values, and their bindings: three
+    /// dimensions each, the elements of a head one after another.
+    ///
+    /// # Errors
+    /// As [`Call::dim`].
+    pub fn heads(mut self, views: [&View; 3]) -> Result<Call> {
+        const NAMES: [[&str; 3]; 3] = [
+            ["q_offset", "q_token_stride", "q_head_stride"],
+            ["k_offset", "k_token_stride", "k_head_stride"],
+            ["v_offset", "v_token_stride", "v_head_stride"],
+        ];
+        for ([offset, token, head], view) in NAMES.into_iter().zip(views) {
+            let [token_stride, head_stride] = [0, 1].map(|axis| &view.layout.strides[axis]);
+            self = self
+                .dim(offset, &view.layout.offset)?
+                .dim(token, token_stride)?
+                .dim(head, head_stride)?
+                .bind(view.tensor);
+        }
+        Ok(self)
+    }
+
     /// Sets what a kernel of all of attention takes, but for where tokens stand; binds q, k and v.
     pub(super) fn attention(self, query: &Query, [q, k, v]: [&View; 3]) -> Result<Call> {
         let Op::Attention { scale, causal, window, .. } = query.op else {

@@ -108,7 +108,7 @@ impl Engine for CoopAttention {
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
-        query.only_a_segment()
+        query.only_a_segment(0)
     }
 
     fn order(&self, _query: &Query) -> Result<Order, String> {

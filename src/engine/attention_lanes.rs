@@ -36,7 +36,7 @@ impl LanesAttention {
 }
 
 /// Elements of a head, where the kernel has such heads.
-fn head(query: &Query) -> Result<u32, String> {
+pub(super) fn head(query: &Query) -> Result<u32, String> {
     let [_, k, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
     let each = LANE_BYTES / k.dtype.bytes() as i64;
     match k.shape[2].as_const() {
@@ -46,7 +46,7 @@ fn head(query: &Query) -> Result<u32, String> {
 }
 
 /// Whether every head begins where 16 bytes do.
-fn aligned(view: &View, bytes: u64) -> bool {
+pub(super) fn aligned(view: &View, bytes: u64) -> bool {
     let each = LANE_BYTES as u64 / bytes;
     let [token, head, element] = &view.layout.strides[..] else { return false };
     let strides = [token, head, &view.layout.offset];
@@ -93,7 +93,7 @@ impl Engine for LanesAttention {
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
-        query.only_a_segment()
+        query.only_a_segment(0)
     }
 
     fn hands_on(&self, query: &Query) -> Result<(), String> {

@@ -117,7 +117,7 @@ impl Engine for SplitAttention {
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
-        query.only_a_segment()
+        query.only_a_segment(0)
     }
 
     fn hands_on(&self, query: &Query) -> Result<(), String> {

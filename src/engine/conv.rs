@@ -42,7 +42,7 @@ impl Engine for Conv {
     fn fuses(&self, query: &Query) -> Result<(), String> {
         match self.pool {
             true => Err("executes single operations".into()),
-            false => query.only_a_segment(),
+            false => query.only_a_segment(0),
         }
     }
 

@@ -38,6 +38,8 @@ pub enum TensorRole {
     State(String),
     /// Numbers of the graph, as words.
     Constant(Vec<u32>),
+    /// Zero before a run, and left so by the kernels that count in it.
+    Counters,
 }
 
 /// A piece of memory.
@@ -193,7 +195,9 @@ impl Lowering<'_> {
             tensors: &mut tensors,
             steps: &mut steps,
         })?;
-        Ok(tensors[count..].iter().map(|tensor| tensor.bytes).sum())
+        // Counters live from run to run.
+        let own = tensors[count..].iter().filter(|tensor| tensor.role != TensorRole::Counters);
+        Ok(own.map(|tensor| tensor.bytes).sum())
     }
 
     /// New memory for elements of a type.
@@ -205,6 +209,16 @@ impl Lowering<'_> {
         self.tensors.push(Tensor { name, role: TensorRole::Intermediate, bytes });
         let id = TensorId((self.tensors.len() - 1) as u32);
         Ok(View::whole(id, shape.clone(), dtype, Format::Plain(dtype)))
+    }
+
+    /// New memory for so many words that are zero before a run; the kernels that write to them leave them so.
+    ///
+    /// # Errors
+    /// Invalid, when the number is not bounded or does not fit.
+    pub fn counters(&mut self, name: String, count: &Dim) -> Result<TensorId> {
+        let bytes = tensor_bytes(self.class, &Shape::new([count.clone()]), DType::U32)?;
+        self.tensors.push(Tensor { name, role: TensorRole::Counters, bytes });
+        Ok(TensorId((self.tensors.len() - 1) as u32))
     }
 
     /// The view itself where it has no gaps, else a copy that has none.
@@ -400,28 +414,6 @@ impl Call {
     /// Invalid, when it is a number that does not fit 32 bits.
     pub fn dim(mut self, name: &'static str, value: &Dim) -> Result<Call> {
         self.params.push((name, Word::dim(value)?));
-        Ok(self)
-    }
-
-    /// Offset, token stride and head stride of queries, keys and values, and their bindings: three
-    /// dimensions each, the elements of a head one after another.
-    ///
-    /// # Errors
-    /// As [`Call::dim`].
-    pub fn heads(mut self, views: [&View; 3]) -> Result<Call> {
-        const NAMES: [[&str; 3]; 3] = [
-            ["q_offset", "q_token_stride", "q_head_stride"],
-            ["k_offset", "k_token_stride", "k_head_stride"],
-            ["v_offset", "v_token_stride", "v_head_stride"],
-        ];
-        for ([offset, token, head], view) in NAMES.into_iter().zip(views) {
-            let [token_stride, head_stride] = [0, 1].map(|axis| &view.layout.strides[axis]);
-            self = self
-                .dim(offset, &view.layout.offset)?
-                .dim(token, token_stride)?
-                .dim(head, head_stride)?
-                .bind(view.tensor);
-        }
         Ok(self)
     }
 

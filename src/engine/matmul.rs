@@ -35,7 +35,7 @@ impl Engine for MatMul {
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
-        query.only_a_segment()
+        query.only_a_segment(0)
     }
 
     fn order(&self, _query: &Query) -> Result<Order, String> {

@@ -14,6 +14,7 @@ mod attention;
 mod attention_coop;
 mod attention_lanes;
 mod attention_split;
+mod attention_spread;
 mod block;
 mod body;
 mod choose;
@@ -191,16 +192,18 @@ impl Query<'_> {
         self.fused > 1 || self.around.is_some_and(|around| !around.is_empty())
     }
 
-    /// For anchors whose results alone may be worked on: one segment, and buffers for it.
+    /// For anchors whose results alone may be worked on: one segment, and buffers for it beside operands and `scratch`
+    /// of the kernel's own.
     ///
     /// # Errors
     /// The reason where it is not so.
-    pub fn only_a_segment(&self) -> Result<(), String> {
+    pub fn only_a_segment(&self, scratch: usize) -> Result<(), String> {
         let Some(around) = self.around else { return Err(OTHER_OPERATION.into()) };
         if around.norm.is_some() || around.prologue.is_some() || around.segments.len() != 1 {
             return Err("takes work on its result, in one piece".into());
         }
-        let bindings = self.operands.len() + around.reads().len() + around.writes().len();
+        let own = self.operands.len() + scratch;
+        let bindings = own + around.reads().len() + around.writes().len();
         match bindings as u32 > self.profile.max_storage_buffers {
             true => Err(format!(
                 "{bindings} storage buffers, the device has {}",

@@ -7,6 +7,7 @@ use super::attention::{Attention, Rope};
 use super::attention_coop::CoopAttention;
 use super::attention_lanes::LanesAttention;
 use super::attention_split::SplitAttention;
+use super::attention_spread::SpreadAttention;
 use super::conv::Conv;
 use super::custom::Custom;
 use super::elementwise::{self, Elementwise};
@@ -47,6 +48,7 @@ impl Registry {
         engines.push(Arc::new(SplitArgMax::new()));
         engines.push(Arc::new(SplitAttention::new()));
         engines.push(Arc::new(LanesAttention::new()));
+        engines.push(Arc::new(SpreadAttention::new()));
         engines.push(Arc::new(CoopAttention::new()));
         engines.push(Arc::new(Rope::new()));
         engines.push(Arc::new(MatMul::new()));

@@ -27,7 +27,7 @@
 //! words of its operands over rank 3 (inputs, then outputs); for `hand_on` the columns of a row and where the norm's weight
 //! begins. `Flat` addressing has no meaning here.
 //!
-//! **Bindings**: the kernel's own that are read; those that the attachment reads, of which prologue and
+//! **Bindings**: the kernel's own before its output, what it reads and what it keeps to itself; those that the attachment reads, of which prologue and
 //! segments count in one numbering, the norm's weight wherever it says; those that the segments
 //! write, in one numbering, in the place of the kernel's own output where there are segments; then the words that are
 //! handed on, a row as `round_codes` writes it, with its codes once in each order, and with a norm the sums of squares of
@@ -235,7 +235,7 @@ fn takes(entry: &Entry) -> (bool, bool) {
         "matvec_codes_*" | "matmul_coop_*" | "scaled_rows" => (false, true),
         "round_codes" => (true, false),
         "attn_coop" | "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
-        "attn_lanes" | "attn_lanes_spans" => (false, true),
+        "attn_lanes" | "attn_lanes_spans" | "attn_spread" | "attn_spread_spans" => (false, true),
         "attn_decode_spans" | "attn_combine_spans" => (false, true),
         _ => (false, false),
     }

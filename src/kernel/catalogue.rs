@@ -18,23 +18,11 @@ pub use super::find::{family_formats, family_name, find};
 pub use super::interface::interface;
 use super::params::*;
 pub use super::params::{
-    BATCHED_TILE, GATHER_COLUMNS, GATHER_GROUP, POINT_GROUP, PREFILL_TOKENS, SAMPLE_THREADS,
+    BATCHED_TILE, GATHER_COLUMNS, GATHER_GROUP, MAX_HEAD_DIM, MAX_MATVEC_ROWS, MAX_SPLITS,
+    POINT_GROUP, PREFILL_TOKENS, ROUND_THREADS, SAMPLE_THREADS, SPREAD_SPLITS, SUM_WORDS, TILE_SUM,
 };
 use super::spec::Access;
 
-/// Most rows of x that a `matvec_*` takes (`M`); more are several grid layers, or `matmul_*`.
-pub const MAX_MATVEC_ROWS: u32 = 8;
-/// Upper bound of `WG * ROWS * M` of a `matvec_*` without subgroups: words of workgroup memory. An
-/// attached norm needs `WG * M` more.
-pub const SUM_WORDS: u32 = 4096;
-/// Neighbours of a subgroup that round a block of columns together in `round_codes`.
-pub const ROUND_THREADS: u32 = 8;
-/// Upper bound of `BM + BN` of a `matmul_*`; each is a multiple of 16.
-pub const TILE_SUM: u32 = 204;
-/// Largest `HEAD_DIM` of the attention kernels.
-pub const MAX_HEAD_DIM: u32 = 256;
-/// Most slices of the keys that `attn_combine` puts together.
-pub const MAX_SPLITS: u32 = 64;
 /// Define of the attention kernels: keys and values are f16.
 pub const HALF_KV: &str = "half_kv";
 /// Define that only the CPU's functions know, of products, attention and reductions: the bits of a result depend on
@@ -393,6 +381,17 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &[],
     },
     Entry {
+        name: "attn_spread",
+        doc: "attn_lanes with the keys of a token cut as attn_split cuts them, in one launch: what is made of a slice goes \
+              to part, which no other kernel reads, and who takes the last ticket puts all slices together. Tickets are zero \
+              before and after, one for each token and workgroup of grid x: up to HEADS query heads of a kv head; grid y \
+              tokens, grid z slices, at most 16. Memory of the device must be ordered by storageBarrier.",
+        params: ATTN_SPREAD_PARAMS,
+        bindings: ATTN_SPREAD_BINDINGS,
+        constants: &[("WG", 128), ("HEAD_DIM", 64), ("HEADS", 2), ("AT_ONCE", 4)],
+        defines: &[HALF_KV, "subgroup"],
+    },
+    Entry {
         name: "attn_split",
         doc: "The first half of the same for few tokens and many keys. What a token sees is cut into at most \
               `splits` slices of a multiple of `granule` keys; for each slice s that has keys part[t, h, s] = \
@@ -429,6 +428,14 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_SPANS_PARAMS,
         bindings: ATTN_SPANS_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("AT_ONCE", 4)],
+        defines: &[HALF_KV, "subgroup"],
+    },
+    Entry {
+        name: "attn_spread_spans",
+        doc: "attn_spread of keys that are seen as in attn_decode_spans.",
+        params: ATTN_SPREAD_SPANS_PARAMS,
+        bindings: ATTN_SPREAD_SPANS_BINDINGS,
+        constants: &[("WG", 128), ("HEAD_DIM", 64), ("HEADS", 2), ("AT_ONCE", 4)],
         defines: &[HALF_KV, "subgroup"],
     },
     Entry {

@@ -16,7 +16,7 @@ pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
         {
             ComputeMode::BLOCK as u32
         }
-        "attn_lanes" | "attn_lanes_spans" => 32,
+        "attn_lanes" | "attn_lanes_spans" | "attn_spread" | "attn_spread_spans" => 32,
         // Eight neighbours round a block.
         "round_codes" if asset.defines.iter().any(|define| define == "subgroup") => ROUND_THREADS,
         _ => 0,
@@ -54,7 +54,7 @@ pub fn resident(asset: &AssetSpec) -> u32 {
         // Measured on an H200.
         ..=512 if has("headers") && !long => 2,
         _ if (has("headers") || has("eights")) && long => 1,
-        _ if has("eights") || has("trits") => (AHEAD_THREADS / threads).max(1),
+        _ if has("eights") || has("trits") || is("attn_spread") => (AHEAD_THREADS / threads).max(1),
         _ => 0,
     }
 }
@@ -66,7 +66,12 @@ impl Entry {
         name.starts_with("matvec_")
             || matches!(
                 name,
-                "attn_decode" | "attn_lanes" | "attn_split" | "attn_combine" | "round_codes"
+                "attn_decode"
+                    | "attn_lanes"
+                    | "attn_spread"
+                    | "attn_split"
+                    | "attn_combine"
+                    | "round_codes"
             )
     }
 
@@ -101,6 +106,8 @@ impl Entry {
                 | "scaled_rows"
                 | "attn_lanes"
                 | "attn_lanes_spans"
+                | "attn_spread"
+                | "attn_spread_spans"
         );
         !self.is_cooperative() && !other
     }
@@ -114,7 +121,7 @@ impl Entry {
     pub fn hands_on(&self) -> bool {
         matches!(
             self.name.trim_end_matches("_spans"),
-            "matvec_codes_*" | "attn_decode" | "attn_lanes" | "attn_combine"
+            "matvec_codes_*" | "attn_decode" | "attn_lanes" | "attn_spread" | "attn_combine"
         )
     }
 
@@ -125,6 +132,11 @@ impl Entry {
         let bf16 = Format::Plain(DType::BF16);
         family_formats()
             .filter(move |format| any || format.is_quantised() || halved && *format == bf16)
+    }
+
+    /// Bindings in front of the output, behind which those of an attachment follow.
+    pub fn before_output(&self) -> usize {
+        self.bindings.len().saturating_sub(1)
     }
 
     /// Words of the parameter block: uniform blocks are padded to 16 bytes.

@@ -22,13 +22,12 @@ pub fn interface(spec: &KernelSpec) -> Result<Interface> {
                     return Err(Error::invalid(format!("{spec}: {fault}")));
                 }
                 words += attached.words(entry.is_linear());
-                if attached.writes() > 0 {
-                    bindings.retain(|access| *access == Read);
+                let output = bindings.split_off(entry.before_output());
+                bindings.extend(std::iter::repeat_n(Read, attached.reads() as usize));
+                match attached.writes() {
+                    0 => bindings.extend(output),
+                    writes => bindings.extend(std::iter::repeat_n(ReadWrite, writes as usize)),
                 }
-                let own = bindings.iter().filter(|access| **access == Read).count();
-                let reads = std::iter::repeat_n(Read, attached.reads() as usize);
-                bindings.splice(own..own, reads);
-                bindings.extend(std::iter::repeat_n(ReadWrite, attached.writes() as usize));
             }
             Ok(Interface { param_words: words.next_multiple_of(4), bindings })
         }

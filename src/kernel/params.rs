@@ -2,6 +2,21 @@
 
 use super::spec::Access::{self, Read, ReadWrite};
 
+/// Most rows of x that a `matvec_*` takes (`M`); more are several grid layers, or `matmul_*`.
+pub const MAX_MATVEC_ROWS: u32 = 8;
+/// Upper bound of `WG * ROWS * M` of a `matvec_*` without subgroups: words of workgroup memory. An
+/// attached norm needs `WG * M` more.
+pub const SUM_WORDS: u32 = 4096;
+/// Neighbours of a subgroup that round a block of columns together in `round_codes`.
+pub const ROUND_THREADS: u32 = 8;
+/// Upper bound of `BM + BN` of a `matmul_*`; each is a multiple of 16.
+pub const TILE_SUM: u32 = 204;
+/// Largest `HEAD_DIM` of the attention kernels.
+pub const MAX_HEAD_DIM: u32 = 256;
+/// Most slices of the keys of `attn_spread`: whoever puts them together reads all of them at once.
+pub const SPREAD_SPLITS: u32 = 16;
+/// Most slices of the keys that `attn_combine` puts together.
+pub const MAX_SPLITS: u32 = 64;
 /// Tokens of one workgroup of `attn_prefill` and `attn_coop`.
 pub const PREFILL_TOKENS: u32 = 64;
 /// Columns of one workgroup of `gather_rows_*` and `scatter_rows`.
@@ -89,10 +104,32 @@ pub(super) const ATTN_SPLIT_SPANS_PARAMS: &[&str] =
     attention_params!("spans_offset", ["splits", "granule"], ["scale"]);
 pub(super) const ATTN_COMBINE_PARAMS: &[&str] = combine_params!("past");
 pub(super) const ATTN_COMBINE_SPANS_PARAMS: &[&str] = combine_params!("spans_offset");
+pub(super) const ATTN_SPREAD_PARAMS: &[&str] =
+    attention_params!("past", ["splits", "granule"], ["y_offset", "scale"]);
+pub(super) const ATTN_SPREAD_SPANS_PARAMS: &[&str] =
+    attention_params!("spans_offset", ["splits", "granule"], ["y_offset", "scale"]);
 pub(super) const ATTN_BINDINGS: &[(&str, Access)] =
     &[("q", Read), ("k", Read), ("v", Read), ("y", ReadWrite)];
 pub(super) const ATTN_SPANS_BINDINGS: &[(&str, Access)] =
     &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("y", ReadWrite)];
+// Scratch comes before the output, which is the last.
+pub(super) const ATTN_SPREAD_BINDINGS: &[(&str, Access)] = &[
+    ("q", Read),
+    ("k", Read),
+    ("v", Read),
+    ("part", ReadWrite),
+    ("tickets", ReadWrite),
+    ("y", ReadWrite),
+];
+pub(super) const ATTN_SPREAD_SPANS_BINDINGS: &[(&str, Access)] = &[
+    ("q", Read),
+    ("k", Read),
+    ("v", Read),
+    ("part", ReadWrite),
+    ("tickets", ReadWrite),
+    ("spans", Read),
+    ("y", ReadWrite),
+];
 pub(super) const CONV_PARAMS: &[&str] = &[
     "batch",
     "in_c",

@@ -53,7 +53,10 @@ impl Bindings {
                 SlotRole::Input(name) | SlotRole::Weight(name) => {
                     (self.buffers.remove(name), false)
                 }
-                SlotRole::Merged(_) | SlotRole::Inputs | SlotRole::Constants(_) => (None, false),
+                SlotRole::Merged(_)
+                | SlotRole::Inputs
+                | SlotRole::Constants(_)
+                | SlotRole::Counters => (None, false),
             };
             let name = &decl.name;
             let range =

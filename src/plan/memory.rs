@@ -68,12 +68,13 @@ pub(super) fn memory(draft: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-/// Slots for uploaded inputs and constants, one buffer each, and for weights, states and bound
+/// Slots for uploaded inputs, constants and counters, one buffer each, and for weights, states and bound
 /// inputs, one each.
 fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
-    let (mut inputs, mut constants) = (0, Vec::new());
+    let (mut inputs, mut counters, mut constants) = (0, 0, Vec::new());
     let mut input_places = Vec::new();
     let mut constant_places = Vec::new();
+    let mut counter_places = Vec::new();
     for (i, tensor) in draft.tensors.iter().enumerate() {
         match &tensor.role {
             TensorRole::Intermediate => {}
@@ -85,6 +86,10 @@ fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
             TensorRole::Input(_) => {
                 input_places.push((i, inputs));
                 inputs += tensor.bytes.next_multiple_of(align);
+            }
+            TensorRole::Counters => {
+                counter_places.push((i, counters));
+                counters += tensor.bytes.next_multiple_of(align);
             }
             TensorRole::Constant(words) => {
                 constant_places.push((i, constants.len() as u64));
@@ -116,6 +121,7 @@ fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
             constants.len() as u64,
             constant_places,
         ),
+        (SlotRole::Counters, "counters", counters, counter_places),
     ];
     for (role, name, bytes, members) in groups {
         if members.is_empty() {

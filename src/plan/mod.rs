@@ -287,6 +287,8 @@ pub enum SlotRole {
     Inputs,
     /// Numbers of the graph, written once with these bytes.
     Constants(Vec<u8>),
+    /// Words that are zero before a run and after it.
+    Counters,
     /// A weight, by name.
     Weight(String),
     /// Several weights one after another, by name.

@@ -148,6 +148,7 @@ pub(super) fn contents(
             bytes: tensor.bytes,
             fill: match &tensor.role {
                 TensorRole::Constant(words) => Fill::Words(words.clone()),
+                TensorRole::Counters => Fill::Words(vec![0; tensor.bytes as usize / 4]),
                 _ => Fill::Nothing,
             },
             written: None,

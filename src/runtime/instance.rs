@@ -53,7 +53,10 @@ impl Source<'_> {
             SlotRole::Input(_) | SlotRole::Output(_) => true,
             SlotRole::Weight(_) | SlotRole::State(_) => matches!(self, Source::Open(_)),
             SlotRole::Arena(_) => matches!(self, Source::Open(Workspace::Given)),
-            SlotRole::Merged(_) | SlotRole::Inputs | SlotRole::Constants(_) => false,
+            SlotRole::Merged(_)
+            | SlotRole::Inputs
+            | SlotRole::Constants(_)
+            | SlotRole::Counters => false,
         }
     }
 }
@@ -376,7 +379,7 @@ fn named(
     Ok(range)
 }
 
-/// A buffer with its guard zones; constants written, intermediates poisoned where asked.
+/// A buffer with its guard zones; constants and counters written, intermediates poisoned where asked.
 fn guarded(
     pool: &Pool,
     device: &dyn Device,
@@ -394,6 +397,11 @@ fn guarded(
         let range =
             BufferRange { offset: extra.guard, bytes: words.len() as u64, ..buffer.range() };
         device.write(range, words)?;
+    }
+    if *role == SlotRole::Counters {
+        // A pooled buffer holds whatever was there before.
+        let range = BufferRange { offset: extra.guard, bytes, ..buffer.range() };
+        device.write(range, &vec![0; bytes as usize])?;
     }
     Ok(buffer)
 }

@@ -143,6 +143,7 @@ impl Resident {
                 SlotRole::Arena(_)
                 | SlotRole::Inputs
                 | SlotRole::Constants(_)
+                | SlotRole::Counters
                 | SlotRole::Input(_)
                 | SlotRole::Output(_) => {}
             }

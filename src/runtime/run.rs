@@ -91,7 +91,8 @@ pub async fn run_plan(
     if guard > 0 {
         let plan = instance.plan();
         for ((role, slot), range) in plan.slots.iter().zip(&plan.recording.slots).zip(&ranges) {
-            if matches!(role, SlotRole::Arena(_) | SlotRole::Inputs | SlotRole::Constants(_)) {
+            use SlotRole::{Arena, Constants, Counters, Inputs};
+            if matches!(role, Arena(_) | Inputs | Constants(_) | Counters) {
                 check_guards(runtime, &slot.name, *range, guard).await?;
             }
         }

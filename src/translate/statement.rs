@@ -231,6 +231,11 @@ impl<'a> Body<'_, 'a> {
             return self.subgroup_barrier();
         }
         let line = match self.w.dialect {
+            // What the workgroup stored others of the device see behind it.
+            Dialect::Cuda if barrier.contains(Barrier::STORAGE) => {
+                self.line("__threadfence();");
+                "__syncthreads();".to_string()
+            }
             Dialect::Cuda => "__syncthreads();".to_string(),
             Dialect::OpenCl => {
                 let mut fences = Vec::new();

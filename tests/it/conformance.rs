@@ -119,17 +119,22 @@ fn attention_is_right_with_keys_spread_over_workgroups() {
     });
 }
 
-/// Few devices have subgroups of just 32 lanes; `interpret_kernels` meets it everywhere.
+/// Few devices have subgroups of just 32 lanes; `interpret_kernels` meets them everywhere.
 #[test]
 fn attention_is_right_where_lanes_share_keys() {
     for cases in ["attention/", "half_kv/"] {
-        on_every_device(false, |runtime, suite| {
-            let profile = runtime.device().profile();
-            let lanes = [profile.subgroup_min, profile.subgroup_max] == [32, 32];
-            let usable = profile.has_subgroups && lanes && profile.provider != "cpu";
-            let suite = suite.only(cases).registered(EngineId::new("wgsl.attn_lanes"));
-            usable.then_some(suite)
-        });
+        for engine in ["wgsl.attn_lanes", "wgsl.attn_spread"] {
+            on_every_device(false, |runtime, suite| {
+                let profile = runtime.device().profile();
+                let lanes = [profile.subgroup_min, profile.subgroup_max] == [32, 32];
+                let usable = profile.has_subgroups && lanes && profile.provider != "cpu";
+                let ordered =
+                    profile.provider == "cuda" || profile.driver.starts_with("Vulkan NVIDIA");
+                let ordered = ordered || engine != "wgsl.attn_spread";
+                let suite = suite.only(cases).registered(EngineId::new(engine));
+                (usable && ordered).then_some(suite)
+            });
+        }
     }
 }
 

@@ -76,6 +76,42 @@ fn attention_on_matrices_is_right_and_without_a_fault() {
     assert_eq!(coop.count(), 6, "{ran:?}");
 }
 
+/// The engines of packed formats whose ids are so put together.
+fn packed(how: &str, tail: &str) -> Vec<EngineId> {
+    let formats = Format::ALL.into_iter().chain(Format::KEPT);
+    let formats = formats.filter(|format| format.is_quantised());
+    formats.map(|f| EngineId::new(format!("wgsl.{how}.{f}{tail}"))).collect()
+}
+
+/// What is wrong of the kernels that CUDA alone has or that want subgroups of 32, and the device that they ran on.
+fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
+    // CUDA's way with headers, those of subgroups of 32, and what is handed on or rounded for them.
+    let handed = |case: &&Case| {
+        case.name.starts_with("int8/handed/") && case.name.ends_with("/m1")
+            || case.name.starts_with("int8/tq2_0/m1_")
+    };
+    let handed: Vec<&Case> = cases.iter().filter(handed).collect();
+    let cuda = Checked::with_library_and_matrices();
+    let wrong = check(&cuda, &handed, packed("matvec_codes", ".subgroup"));
+    let ran = cuda.ran();
+    let asset = |spec: &KernelSpec| match spec {
+        KernelSpec::Asset(asset) => Some(asset.clone()),
+        _ => None,
+    };
+    let assets: Vec<_> = ran.iter().filter_map(asset).collect();
+    let wide = assets.iter().filter(|asset| asset.hands_on_wide()).count();
+    let with = |what: &str| {
+        let of = |asset: &&AssetSpec| asset.defines.iter().any(|define| define == what);
+        assets.iter().filter(of).count()
+    };
+    let (headers, eights, trits) = (with("headers"), with("eights"), with("trits"));
+    assert!(wide >= 5 && headers >= 1, "{wide} kernels hand on, {headers} share headers");
+    assert!(eights >= 1, "no kernel has eights");
+    let apart = assets.iter().filter(|asset| asset.get_u32("APART") == Some(1)).count();
+    assert!(trits >= 9 && apart >= 1, "{trits} kernels of trits, {apart} that round for them");
+    (wrong, cuda)
+}
+
 #[test]
 fn every_kernel_is_right_and_without_a_fault() {
     let cases = testkit::cases();
@@ -111,11 +147,6 @@ fn every_kernel_is_right_and_without_a_fault() {
     let subgroups = Checked::open(true);
     wrong.extend(check(&subgroups, &some, Vec::new()));
     let matrices = Checked::with_matrices();
-    let packed = |how: &str, tail: &str| {
-        let formats = Format::ALL.into_iter().chain(Format::KEPT);
-        let formats = formats.filter(|format| format.is_quantised());
-        formats.map(|f| EngineId::new(format!("wgsl.{how}.{f}{tail}"))).collect()
-    };
     let int8 =
         |case: &&Case| case.name.starts_with("int8/") && (all || !case.name.contains("n20011"));
     let int8: Vec<&Case> = cases.iter().filter(int8).step_by(if all { 1 } else { 2 }).collect();
@@ -144,33 +175,14 @@ fn every_kernel_is_right_and_without_a_fault() {
     };
     let lanes: Vec<&Case> = cases.iter().filter(lanes).step_by(if all { 1 } else { 4 }).collect();
     wrong.extend(check(&matrices, &lanes, vec![EngineId::new("wgsl.attn_lanes")]));
-    // CUDA's way with headers, those of subgroups of 32, and what is handed on or rounded for them.
-    let handed = |case: &&Case| {
-        case.name.starts_with("int8/handed/") && case.name.ends_with("/m1")
-            || case.name.starts_with("int8/tq2_0/m1_")
-    };
-    let handed: Vec<&Case> = cases.iter().filter(handed).collect();
-    let cuda = Checked::with_library_and_matrices();
-    wrong.extend(check(&cuda, &handed, packed("matvec_codes", ".subgroup")));
-    let ran = cuda.ran();
-    let asset = |spec: &KernelSpec| match spec {
-        KernelSpec::Asset(asset) => Some(asset.clone()),
-        _ => None,
-    };
-    let assets: Vec<_> = ran.iter().filter_map(asset).collect();
-    let wide = assets.iter().filter(|asset| asset.hands_on_wide()).count();
-    let with = |what: &str| {
-        let of = |asset: &&AssetSpec| asset.defines.iter().any(|define| define == what);
-        assets.iter().filter(of).count()
-    };
-    let (headers, eights, trits) = (with("headers"), with("eights"), with("trits"));
-    assert!(wide >= 5 && headers >= 1, "{wide} kernels hand on, {headers} share headers");
-    assert!(eights >= 1, "no kernel has eights");
-    let apart = assets.iter().filter(|asset| asset.get_u32("APART") == Some(1)).count();
-    assert!(trits >= 9 && apart >= 1, "{trits} kernels of trits, {apart} that round for them");
+    let spread = Checked::with_library_and_matrices();
+    wrong.extend(check(&spread, &lanes, vec![EngineId::new("wgsl.attn_spread")]));
+    let (on_cuda, cuda) = check_on_cuda(&cases);
+    wrong.extend(on_cuda);
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 
-    let ran = floor.ran().into_iter().chain(matrices.ran()).chain(library.ran());
+    let ran = floor.ran().into_iter().chain(matrices.ran());
+    let ran = ran.chain(library.ran()).chain(spread.ran()).chain(cuda.ran());
     let ran: BTreeSet<String> = ran.map(|spec| spec.name().to_owned()).collect();
     let names = variants().into_iter().chain(cooperative_variants()).map(|spec| spec.name);
     let missed: BTreeSet<String> = names.filter(|name| !ran.contains(name)).collect();

@@ -12,6 +12,7 @@ mod building;
 mod cases;
 mod chat;
 mod conformance;
+mod counters;
 mod cuda;
 mod cuda_products;
 mod deterministic;

@@ -146,9 +146,9 @@ fn attention_has_kernels_for_few_tokens_and_for_many() {
             let few = tokens == 64 && profile.kind == DeviceKind::Discrete;
             let fits = is.iter().all(|id| match family {
                 _ if few => id.contains("attn_decode") || id.contains("attn_lanes"),
-                "decode" => {
-                    ["attn_decode", "attn_split", "attn_lanes"].iter().any(|k| id.contains(k))
-                }
+                "decode" => ["attn_decode", "attn_split", "attn_lanes", "attn_spread"]
+                    .iter()
+                    .any(|kernel| id.contains(kernel)),
                 _ => id.contains("attn_prefill"),
             });
             assert!(fits, "{tokens} tokens, {keys} keys on {name}: {is:?}");

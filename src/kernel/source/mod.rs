@@ -40,6 +40,7 @@ assets! {
     "attn_lanes": "attn_lanes.wgsl",
     "attn_prefill": "attn_prefill.wgsl",
     "attn_split": "attn_split.wgsl",
+    "attn_spread": "attn_spread.wgsl",
     "best": "shared/best.wgsl",
     "block": "shared/block.wgsl",
     "codes_begin": "shared/codes_begin.wgsl",
@@ -253,7 +254,7 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                     .fold(AssetSpec::new(&name), |spec, (_, define)| spec.define(*define));
                 let has = |define: &str| base.defines.iter().any(|d| d == define);
                 let of = |define, kernel: &str| !has(define) || has("subgroup") && name == kernel;
-                if name.starts_with("attn_lanes") && !has("subgroup") {
+                if ONLY_SUBGROUPS.iter().any(|only| name.starts_with(only)) && !has("subgroup") {
                     continue;
                 }
                 let ways = [("headers", "q4_k"), ("eights", "q6_kx8"), ("trits", "tq2_0")];
@@ -266,6 +267,9 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
     }
     all
 }
+
+/// Beginnings of names of kernels that there are with subgroups alone.
+const ONLY_SUBGROUPS: [&str; 2] = ["attn_lanes", "attn_spread"];
 
 /// A spec with the constants that are worth a test.
 fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
@@ -322,21 +326,41 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
                 sets.push(with(&[("DEPTH", 2), ("SPLITS", 4)]));
             }
         }
+        name if name.starts_with("attn_") => sets.extend(attention_sets(name, base)),
+        _ if entry.constants.iter().any(|(name, _)| *name == "WG") => {
+            sets.extend([32, 256].map(|threads| with(&[("WG", threads)])));
+        }
+        _ => {}
+    }
+    sets
+}
+
+/// Constants of a kernel of attention that are worth a test beside those as written.
+fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
+    let with = |pairs: &[(&str, u32)]| {
+        pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
+    };
+    let has = |define: &str| base.defines.iter().any(|d| d == define);
+    let largest = if has(catalogue::HALF_KV) { 256 } else { 128 };
+    let mut sets = Vec::new();
+    match name {
         "attn_decode" => {
-            let dims = if base.defines.iter().any(|d| d == "vec4") {
-                [32, 80, 128, 256]
-            } else {
-                [1, 33, 128, 256]
-            };
+            let dims = if has("vec4") { [32, 80, 128, 256] } else { [1, 33, 128, 256] };
             for (dim, threads) in dims.into_iter().zip([64, 256, 128, 256]) {
                 sets.push(with(&[("HEAD_DIM", dim), ("WG", threads)]));
             }
         }
         "attn_lanes" => {
-            let largest =
-                if base.defines.iter().any(|d| d == catalogue::HALF_KV) { 256 } else { 128 };
             for (dim, threads, keys) in [(32, 512, 2), (128, 512, 4), (largest, 256, 8)] {
                 sets.push(with(&[("HEAD_DIM", dim), ("WG", threads), ("AT_ONCE", keys)]));
+            }
+        }
+        "attn_spread" => {
+            for (dim, threads, heads, keys) in
+                [(32, 256, 3, 2), (128, 128, 2, 4), (largest, 64, 2, 2), (64, 256, 1, 8)]
+            {
+                let sizes = [("HEAD_DIM", dim), ("WG", threads), ("HEADS", heads)];
+                sets.push(with(&[&sizes[..], &[("AT_ONCE", keys)]].concat()));
             }
         }
         "attn_split" => {
@@ -344,7 +368,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             for (dim, heads, threads) in [(32, 8, 64), (80, 3, 128), (128, 8, 64), (256, 4, 64)] {
                 sets.push(with(&[("HEAD_DIM", dim), ("HEADS", heads), ("WG", threads)]));
             }
-            if !base.defines.iter().any(|d| d == "vec4") {
+            if !has("vec4") {
                 sets.push(with(&[("HEAD_DIM", 33), ("HEADS", 1), ("WG", 256)]));
             }
         }
@@ -361,9 +385,6 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         }
         "attn_prefill" => {
             sets.extend([1, 33, 80, 128, 256].map(|dim| with(&[("HEAD_DIM", dim)])));
-        }
-        _ if entry.constants.iter().any(|(name, _)| *name == "WG") => {
-            sets.extend([32, 256].map(|threads| with(&[("WG", threads)])));
         }
         _ => {}
     }

@@ -71,7 +71,7 @@ pub(super) fn of(plan: &Plan) -> Memory {
             SlotRole::State(_) => memory.state_bytes += slot.bytes,
             SlotRole::Inputs | SlotRole::Input(_) => memory.input_bytes += slot.bytes,
             SlotRole::Output(_) => memory.output_bytes += slot.bytes,
-            SlotRole::Constants(_) => memory.constant_bytes += slot.bytes,
+            SlotRole::Constants(_) | SlotRole::Counters => memory.constant_bytes += slot.bytes,
         }
     }
     let alive = |at: usize| {

@@ -1,0 +1,85 @@
+//! Words in which workgroups count (`TensorRole::Counters`): zero again after each run.
+
+use warploom::base::platform::block_on;
+use warploom::base::{DType, Dim, Shape, ShapeClass, Symbol, SymbolValues};
+use warploom::engine::{EngineId, Registry, TensorRole};
+use warploom::ir::{Graph, Op};
+use warploom::plan::{Options, Plan, SlotRole};
+use warploom::provider::DeviceProfile;
+use warploom::runtime::{Instance, Resident, Runtime, Sync};
+
+use crate::interpret_device::Checked;
+use crate::{devices, tell};
+
+const PAST: Symbol = Symbol::new("past");
+const KEYS: u64 = 300;
+/// Of many slices, then of one, of fewer than before, and of many again.
+const RUNS: [u64; 6] = [KEYS - 1, 0, 70, KEYS - 1, 10, KEYS - 1];
+
+/// Two attentions one behind the other, of one token with four heads of 64 over two key heads.
+fn graph() -> Graph {
+    let mut g = Graph::new("attention");
+    let q = g.input("q", Shape::new([1, 4, 64]), DType::F32);
+    let [k, v] = ["k", "v"].map(|name| g.input(name, Shape::new([KEYS, 2, 64]), DType::F32));
+    let op = || Op::attention(0.125, true, None, Dim::symbol(PAST));
+    let first = g.add(op(), &[q, k, v]).unwrap();
+    let second = g.add(op(), &[first, k, v]).unwrap();
+    g.output("y", second).unwrap();
+    g
+}
+
+fn plan(profile: &DeviceProfile, engine: &'static str) -> Plan {
+    let registry = Registry::builtin();
+    let options = Options { preferred: vec![EngineId::new(engine)], ..Options::new(&registry) };
+    let class = ShapeClass::new().with(PAST, 0, KEYS - 1);
+    Plan::new(&graph(), &class, profile, &options).unwrap()
+}
+
+fn numbers(count: u64, seed: u64) -> Vec<u8> {
+    let number = |i: u64| ((i * 7919 + seed * 104_729) % 4093) as f32 / 2046.5 - 1.0;
+    (0..count).flat_map(|i| number(i).to_le_bytes()).collect()
+}
+
+/// Whether the device has the kernel; then its runs are held to those of another.
+fn check(label: &str, runtime: &Runtime) -> bool {
+    let profile = runtime.device().profile();
+    let instance = |engine| {
+        let plan = plan(profile, engine);
+        block_on(Instance::new(runtime, plan, &mut Resident::new())).unwrap()
+    };
+    let spread = instance("wgsl.attn_spread");
+    let steps = &spread.plan().steps;
+    if steps.iter().any(|step| step.kernel.name() != "attn_spread") {
+        return false;
+    }
+    assert!(steps[0].grid[2].as_const().unwrap() > 4, "{}", spread.plan().outline());
+    let counters = spread.plan().tensors.iter().filter(|t| t.role == TensorRole::Counters);
+    assert_eq!(counters.count(), 2);
+    assert!(spread.plan().slots.contains(&SlotRole::Counters));
+    let one = instance("catalogue.attn_decode");
+    for (run, past) in (0..).zip(RUNS) {
+        let read = |instance: &Instance| {
+            let [k, v] = [1, 2].map(|i| numbers(KEYS * 128, 10 * run + i));
+            let symbols = SymbolValues::new().with(PAST, past);
+            let inputs = vec![numbers(256, run), k, v];
+            let bytes = block_on(instance.read(symbols, inputs)).unwrap().remove(0);
+            let floats = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b));
+            floats.collect::<Vec<f32>>()
+        };
+        for (i, (got, want)) in read(&spread).iter().zip(read(&one)).enumerate() {
+            assert!((got - want).abs() <= 1e-5, "{label}, run {run}, {i}: {got}, not {want}");
+        }
+    }
+    true
+}
+
+#[test]
+fn who_is_last_is_told_in_each_run_anew() {
+    let checked = Runtime::on(Checked::with_library_and_matrices(), Sync::Lazy, None).unwrap();
+    assert!(check("interpreter", &checked), "the kernel does not apply");
+    for (label, runtime) in devices::every(false) {
+        if check(&label, &runtime) {
+            tell(&format!("counters: {label}"));
+        }
+    }
+}
