@@ -1,5 +1,5 @@
 // The beginning of a matvec_codes_*, before anything is read but weights: those of the first turn of each thread, of
-// codes_units those of its only turn. Part of its main.
+// codes_units those of its only turn, of codes_trits those of UNROLL turns. Part of its main.
 // Why: weights never change, so they are on their way while what comes before still makes x; of several turns
 // compilers ask for more at once where none is apart.
 #ifdef headers
@@ -13,6 +13,7 @@ const TURNS: u32 = (STEPS + SUBGROUPS - 1u) / SUBGROUPS;
 const NEAR: u32 = 0x0fffffffu;
 // Whether all lanes have something in every turn.
 const WHOLE: bool = K % 1024u == 0u && STEPS % SUBGROUPS == 0u;
+const_assert TURNS % UNROLL == 0u;
 // Lanes that a row's sum is spread over, and halvings of that behind the first two.
 const ACROSS: u32 = 32u;
 const HALVINGS: u32 = 3u;
@@ -45,6 +46,7 @@ const STEPS: u32 = K / 2048u;
 const TURNS: u32 = (STEPS + SUBGROUPS - 1u) / SUBGROUPS;
 const NEAR: u32 = 0x0fffffffu;
 const WHOLE: bool = STEPS % SUBGROUPS == 0u;
+const_assert TURNS % UNROLL == 0u;
 const ACROSS: u32 = 32u;
 const HALVINGS: u32 = 3u;
 let lane = place.lane;
@@ -67,7 +69,8 @@ const STRIDE: u32 = TEAM / 16u;
 const REACH: u32 = STRIDE / 2u * 33u;
 const TURNS: u32 = (BLOCKS + STRIDE - 1u) / STRIDE;
 const_assert UNROLL <= TURNS;
-const NEAR: u32 = 0x0fffffffu;
+// Here of words of 4 bytes.
+const NEAR: u32 = 0x3fffffffu;
 const WHOLE: bool = BLOCKS % STRIDE == 0u;
 const ACROSS: u32 = 16u;
 const HALVINGS: u32 = 2u;

@@ -5,11 +5,11 @@
 use super::attention::units;
 use super::int8_cost::int8_operations;
 use super::knobs::{Knob, powers};
-use super::linear_codes::ROUNDING;
 use super::lowering::{Call, Lowering, View};
 use super::product::{
     after_rows, filled, groups, in_one_launch, layers_fit, pieces, sizes, tile_rows,
 };
+use super::rounded::ROUNDING;
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};

@@ -6,20 +6,16 @@
 //! such a product hands its own on, too: a workgroup of several teams then makes 32 neighbouring results.
 
 use super::knobs::{Knob, powers};
-use super::linear::quads;
-use super::lowering::{Call, Lowering, TensorId, View};
+use super::lowering::{Call, Lowering};
 use super::product::{groups, in_one_launch, layers_fit, pieces, sizes};
-use super::{Around, Cost, Engine, EngineId, Given, OTHER_OPERATION, Order, Query};
-use crate::base::{ComputeMode, DType, Dim, Format, Shape};
+use super::rounded::{ROUNDING, given_codes, rounded};
+use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
+use crate::base::{ComputeMode, Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{AssetSpec, CodeOrder, catalogue, codes};
 use crate::provider::GRANULE;
 
-/// Threads of a workgroup of `round_codes`.
-const ROUNDING_THREADS: u32 = 256;
-/// Operations that round a number to 8 bits.
-pub(super) const ROUNDING: f64 = 6.0;
 /// Most rows of w that one workgroup, or a team of one, makes: each is a sum in registers.
 const MOST_ROWS: u32 = 8;
 /// Columns from which a row of x is taken rounded.
@@ -31,7 +27,7 @@ const MOST_SPELLED_TURNS: u32 = 4;
 /// The same of Q6_Kx8, whose turns are longer.
 const MOST_SPELLED_EIGHTS: u32 = 2;
 /// Most turns over ternary weights that are in flight: through CUDA, and where compilers take long for much that is spelled
-/// out. Not yet timed.
+/// out.
 const MOST_IN_FLIGHT: [u32; 2] = [5, 4];
 /// Most threads of a workgroup of teams.
 const MOST_TEAM_THREADS: u32 = 1024;
@@ -100,7 +96,7 @@ impl CodesLinear {
         [threads, Knob::new("rows", ROWS, [rows], rows)]
     }
 
-    /// The kernel that reads one row of x in planes for four rows of w at a time, where the format has one. Of Q4_K lanes
+    /// The kernel that reads one row of x in planes for four or eight rows of w at a time, where the format has one. Of Q4_K lanes
     /// share the headers of blocks that they decode, since one row of x leaves nothing else to share them with: through CUDA
     /// alone, since on an H200 an earlier such kernel was a loss through Vulkan, and a program with this one did not answer
     /// there.
@@ -128,8 +124,8 @@ impl CodesLinear {
         self.of_planes(query).is_some()
     }
 
-    /// The same there: teams of `plane_rows`. Measured on an H200: two subgroups to a team where rows are few. Four, of
-    /// ternary weights where rows are long too, are not yet timed.
+    /// The same there: teams of `plane_rows`. Measured on an H200: two subgroups to a team where rows are few. Of
+    /// ternary weights four where rows are long; other numbers of them were not timed.
     fn knobs_of_planes(&self, query: &Query) -> [Knob; 2] {
         let (n, k) = sizes(query).map_or((1.0, 1.0), |(_, n, k)| (n, k));
         let handed = handed_anchors(query).map(|anchors| anchors * ComputeMode::BLOCK as u32);
@@ -177,76 +173,9 @@ impl CodesLinear {
         if turns <= most { turns } else { 1 }
     }
 
-    /// x as it was handed on, with the words of a row, those before its codes and before what they stand for.
-    fn given(&self, given: Given, k: u64, norm: bool) -> (TensorId, Dim, [Dim; 2]) {
-        let words = Dim::from(given.words + codes::factor_words(k, norm));
-        (given.codes, words, [given.at, given.words].map(Dim::from))
-    }
-
     /// How the format's units meet codes of x.
     fn order_of(&self, query: &Query) -> CodeOrder {
         CodeOrder { planes: self.takes_planes(query), ..order(self.format) }
-    }
-
-    /// x as `round_codes` writes it, with the words of a row, those before its codes and before what they stand for.
-    fn rounded(
-        &self,
-        x: &View,
-        ([m, k, x_stride], columns): ([&Dim; 3], u64),
-        (order, around): (CodeOrder, Option<&Around>),
-        out: &mut Lowering,
-    ) -> Result<(TensorId, Dim, [Dim; 2])> {
-        let blocks = k.floor_div(&Dim::from(ComputeMode::BLOCK));
-        let before = order.words(columns);
-        let words = Dim::from(before + codes::factor_words(columns, false));
-        let shape = Shape::new([m.clone(), words.clone()]);
-        let codes = out.temp(format!("{}.x", out.label), &shape, DType::U32)?;
-        let ahead = around.map(|around| Around {
-            norm: around.norm.clone(),
-            prologue: around.prologue.clone(),
-            ..Around::default()
-        });
-        let ahead = ahead.filter(|ahead| !ahead.is_empty());
-        let normed = ahead.as_ref().is_some_and(|ahead| ahead.norm.is_some());
-        let aligned = [&x.layout.offset, x_stride].iter().all(|d| d.is_multiple_of(4));
-        let norm = ahead.iter().flat_map(|ahead| ahead.norm.iter().map(|(weight, _)| weight));
-        let operands = ahead.iter().flat_map(|ahead| ahead.prologue.iter());
-        let operands = operands.flat_map(|body| &body.inputs);
-        let aligned = aligned && norm.chain(operands).all(quads);
-        let threads = ROUNDING_THREADS.min(out.profile.max_threads_per_workgroup);
-        let spec = AssetSpec::new("round_codes")
-            .constant("WG", threads)
-            .constant("GROUPS", order.groups)
-            .constant("RUN", order.run)
-            .constant("CHUNK", order.chunk);
-        let spec = match order.planes {
-            true if order.goes_along() => spec.define("planes"),
-            true => spec.constant("APART", 1),
-            false => spec,
-        };
-        let spec = if aligned { spec.define("vec4") } else { spec };
-        let together = self.subgroup && out.profile.subgroup_min >= catalogue::ROUND_THREADS;
-        let spec = if together { spec.define("subgroup") } else { spec };
-        let grid = match normed {
-            true => m.clone(),
-            false if together => (m.clone() * blocks * Dim::from(catalogue::ROUND_THREADS))
-                .ceil_div(&Dim::from(threads)),
-            false => (m.clone() * blocks).ceil_div(&Dim::from(threads)),
-        };
-        let call = Call::new(spec)
-            .dim("rows", m)?
-            .dim("k", k)?
-            .dim("x_offset", &x.layout.offset)?
-            .dim("x_stride", x_stride)?
-            .bind(x.tensor)
-            .bind(codes.tensor)
-            .grid(out.fold(grid));
-        let call = match ahead {
-            Some(ahead) => call.around(ahead.attach(false)?),
-            None => call,
-        };
-        out.call(call)?;
-        Ok((codes.tensor, words, [Dim::new(0), Dim::from(before)]))
     }
 }
 
@@ -379,10 +308,10 @@ impl Engine for CodesLinear {
         let around = query.around.filter(|around| !around.is_empty());
         let norm = around.and_then(|around| around.norm.as_ref());
         let (codes, words, [x_offset, x_factors]) = match query.given {
-            Some(given) => self.given(given, columns, norm.is_some()),
+            Some(given) => given_codes(given, columns, norm.is_some()),
             None => {
                 let (order, sizes) = (self.order_of(query), ([&m, &k, &x_stride], columns));
-                self.rounded(&x, sizes, (order, around), out)?
+                rounded(self.subgroup, &x, sizes, (order, around), out)?
             }
         };
         let [threads, rows] = self.knobs_of(query).map(|knob| knob.value(query.knobs));

@@ -15,6 +15,7 @@ use super::library::Library;
 use super::linear::Linear;
 use super::linear_codes::CodesLinear;
 use super::linear_coop::CoopLinear;
+use super::linear_tiles::TilesLinear;
 use super::matmul::MatMul;
 use super::movement::{CopyInto, Gather, Scatter};
 use super::reduce::Reduce;
@@ -37,6 +38,7 @@ impl Registry {
         for format in Format::ALL.into_iter().chain(Format::KEPT) {
             engines.extend(Linear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(CodesLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
+            engines.extend(TilesLinear::of(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
             engines.extend(CoopLinear::all(format).map(|e| Arc::new(e) as Arc<dyn Engine>));
         }
         engines.extend(Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));

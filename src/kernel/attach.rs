@@ -11,7 +11,7 @@
 //! - `segments`: bodies applied to what the anchor makes, in the place of its own store.
 //!
 //! **Index spaces of segments**, three dimensions `(i, s0, s1)` with strides for each operand:
-//! - `matvec_*`, `matvec_int8_*`, `matvec_codes_*`, `matmul_*`, `matmul_coop_*`, `scaled_rows`: `i` is the row of `x`; `(s0, s1)` counts evaluations of the segment,
+//! - `matvec_*`, `matvec_int8_*`, `matvec_codes_*`, `matvec_tiles_*`, `matmul_*`, `matmul_coop_*`, `scaled_rows`: `i` is the row of `x`; `(s0, s1)` counts evaluations of the segment,
 //!   each on `anchors` products: `Anchor(j)` is row `first_row + s0 * stride0 + s1 * stride1 + j *
 //!   distance` of `w`. So a merged product of q, k and v is three segments, gate and up are the two
 //!   anchors of one, and a rotation takes the two rows of its pair;
@@ -232,7 +232,7 @@ pub fn supports(name: &str, attached: &Attachment) -> Result<(), String> {
 fn takes(entry: &Entry) -> (bool, bool) {
     match entry.name {
         "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),
-        "matvec_codes_*" | "matmul_coop_*" | "scaled_rows" => (false, true),
+        "matvec_codes_*" | "matvec_tiles_*" | "matmul_coop_*" | "scaled_rows" => (false, true),
         "round_codes" => (true, false),
         "attn_coop" | "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
         "attn_lanes" | "attn_lanes_spans" | "attn_spread" | "attn_spread_spans" => (false, true),

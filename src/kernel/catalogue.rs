@@ -95,6 +95,16 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &["subgroup", "scaled", "headers", "eights", "trits"],
     },
     Entry {
+        name: "matvec_tiles_*",
+        doc: "The product of matvec_codes_* for 8 rows of x at a time, x codes in the order of units of two words that \
+              take turns with three others, k = K columns. A workgroup makes 16 rows of w: groups of so many are folded over \
+              grid x and y, grid z is ceil(m / 8). Subgroups have 32 lanes.",
+        params: TILES_PARAMS,
+        bindings: LINEAR_BINDINGS,
+        constants: &[("WG", 128), ("K", 2048)],
+        defines: &["subgroup"],
+    },
+    Entry {
         name: "round_int8",
         doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8); x [rows, cols] with a \
               row stride, y [rows, cols]. One thread for each block, workgroups folded over grid x and y.",

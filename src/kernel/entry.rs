@@ -17,6 +17,7 @@ pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
             ComputeMode::BLOCK as u32
         }
         "attn_lanes" | "attn_lanes_spans" | "attn_spread" | "attn_spread_spans" => 32,
+        name if name.starts_with("matvec_tiles_") => 32,
         // Eight neighbours round a block.
         "round_codes" if asset.defines.iter().any(|define| define == "subgroup") => ROUND_THREADS,
         _ => 0,
@@ -54,7 +55,9 @@ pub fn resident(asset: &AssetSpec) -> u32 {
         // Measured on an H200.
         ..=512 if has("headers") && !long => 2,
         _ if (has("headers") || has("eights")) && long => 1,
-        _ if has("eights") || has("trits") || is("attn_spread") => (AHEAD_THREADS / threads).max(1),
+        _ if has("eights") || has("trits") || is("matvec_tiles_") || is("attn_spread") => {
+            (AHEAD_THREADS / threads).max(1)
+        }
         _ => 0,
     }
 }
@@ -93,7 +96,7 @@ impl Entry {
 
     /// Whether what its segments read is fetched before the first product leaves, of several or after a long sum.
     pub fn fetches(&self) -> bool {
-        matches!(self.name, "matmul_coop_*" | "matvec_codes_*")
+        matches!(self.name, "matmul_coop_*" | "matvec_codes_*" | "matvec_tiles_*")
     }
 
     /// Whether the CPU has a function for it: making operands apart from the product is for GPUs.
@@ -102,6 +105,7 @@ impl Entry {
             self.name,
             "round_codes"
                 | "matvec_codes_*"
+                | "matvec_tiles_*"
                 | "half_weights_*"
                 | "scaled_rows"
                 | "attn_lanes"
@@ -128,10 +132,12 @@ impl Entry {
     /// The weight formats that a family has kernels for.
     pub fn formats(&self) -> impl Iterator<Item = Format> {
         let any = matches!(self.name, "matvec_*" | "matmul_*" | "gather_rows_*");
+        let tiles = self.name == "matvec_tiles_*";
         let halved = self.name == "half_weights_*";
         let bf16 = Format::Plain(DType::BF16);
         family_formats()
             .filter(move |format| any || format.is_quantised() || halved && *format == bf16)
+            .filter(move |format| !tiles || matches!(format, Format::Q4K | Format::Q6Kx8))
     }
 
     /// Bindings in front of the output, behind which those of an attachment follow.

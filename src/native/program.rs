@@ -98,6 +98,7 @@ impl Program {
                 followed: known.is_some_and(|known| known.followed),
                 beside: known.is_some_and(|known| known.beside),
                 resident: asset.map_or(0, catalogue::resident),
+                multiplies_codes: asset.is_some(),
                 ..Options::default()
             };
             let translated = match target {

@@ -7,6 +7,7 @@ use naga::valid::FunctionInfo;
 use naga::{AddressSpace, Block, Expression, Function, GlobalVariable, Handle, LocalVariable};
 use naga::{MathFunction, Module, Statement, TypeInner};
 
+use super::cooperative;
 use super::dialect::Dialect;
 use super::names::Names;
 use super::types::{is_half, pointee};
@@ -293,6 +294,11 @@ impl Writer<'_> {
             parameters.push(self.global_parameter(global)?);
         }
         parameters.extend(self.hidden_parameters(true));
+        let known = function.name.as_deref().filter(|_| self.multiplies_codes());
+        let text = match known.and_then(|name| cooperative::known_function(name, &arguments)) {
+            Some(known) => format!("{known}#else\n{text}#endif\n"),
+            None => text,
+        };
         let name = &self.functions[&h];
         let parameters =
             if parameters.is_empty() { "void".to_string() } else { parameters.join(", ") };

@@ -115,6 +115,9 @@ pub struct Options {
     pub beside: bool,
     /// Workgroups that a multiprocessor should have room for, in CUDA C; 0 leaves it to the compiler.
     pub resident: u32,
+    /// Whether functions named `multiply_codes` and `multiply_half` are those of `shaders/shared/multiply_codes.wgsl`, for
+    /// which CUDA has instructions from compute capability 8.0 on.
+    pub multiplies_codes: bool,
 }
 
 impl Default for Options {
@@ -132,6 +135,7 @@ impl Default for Options {
             followed: false,
             beside: false,
             resident: 0,
+            multiplies_codes: false,
         }
     }
 }

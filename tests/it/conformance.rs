@@ -56,6 +56,17 @@ fn products_of_rounded_rows_are_right_in_every_way() {
     }
 }
 
+/// CUDA alone has them; `interpret_kernels` meets what they say everywhere.
+#[test]
+fn products_of_several_rounded_rows_are_right_by_tiles() {
+    on_every_device(false, |runtime, suite| {
+        let profile = runtime.device().profile();
+        let ids = ["q4_k", "q6_kx8"].map(|f| EngineId::new(format!("wgsl.matvec_tiles.{f}")));
+        let suite = ids.into_iter().fold(suite.only("int8/"), Conformance::registered);
+        (profile.provider == "cuda" && profile.has_matrix_hw).then_some(suite)
+    });
+}
+
 #[test]
 fn every_case_is_right_on_every_device() {
     on_every_device(true, |_, suite| Some(suite));

@@ -92,7 +92,14 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     };
     let handed: Vec<&Case> = cases.iter().filter(handed).collect();
     let cuda = Checked::with_library_and_matrices();
-    let wrong = check(&cuda, &handed, packed("matvec_codes", ".subgroup"));
+    let mut wrong = check(&cuda, &handed, packed("matvec_codes", ".subgroup"));
+    let tiles = |case: &&Case| {
+        case.name.starts_with("int8/") && case.name.contains("q4_k") | case.name.contains("q6_kx8")
+    };
+    let tiles: Vec<&Case> =
+        cases.iter().filter(tiles).filter(|c| !c.name.contains("n20011")).collect();
+    let engines = ["q4_k", "q6_kx8"].map(|f| EngineId::new(format!("wgsl.matvec_tiles.{f}")));
+    wrong.extend(check(&cuda, &tiles, engines.to_vec()));
     let ran = cuda.ran();
     let asset = |spec: &KernelSpec| match spec {
         KernelSpec::Asset(asset) => Some(asset.clone()),
@@ -104,6 +111,9 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
         let of = |asset: &&AssetSpec| asset.defines.iter().any(|define| define == what);
         assets.iter().filter(of).count()
     };
+    let of = |name: &str| assets.iter().filter(|asset| asset.name.starts_with(name)).count();
+    assert!(of("matvec_tiles_q4_k") >= 2, "{} kernels of tiles of q4_k", of("matvec_tiles_q4_k"));
+    assert!(of("matvec_tiles_q6_kx8") >= 2, "{} of q6_kx8", of("matvec_tiles_q6_kx8"));
     let (headers, eights, trits) = (with("headers"), with("eights"), with("trits"));
     assert!(wide >= 5 && headers >= 1, "{wide} kernels hand on, {headers} share headers");
     assert!(eights >= 1, "no kernel has eights");

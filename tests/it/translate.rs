@@ -237,8 +237,15 @@ fn nvrtc_takes_every_kernel_that_ships() {
         .chain(cooperative())
         .map(|(n, w)| {
             let asset = AssetSpec::new(n.split(['+', '(']).next().unwrap_or_default());
-            let options = Options { reads_ahead: reads_ahead(&asset), ..options.clone() };
-            (n.clone(), cuda(&n, &w, &options))
+            let tiles = asset.name.starts_with("matvec_tiles_");
+            let options = Options {
+                reads_ahead: reads_ahead(&asset),
+                multiplies_codes: true,
+                ..options.clone()
+            };
+            let translated = cuda(&n, &w, &options);
+            assert_eq!(translated.text.contains(".s32.s8.s8.s32"), tiles, "{n}");
+            (n.clone(), translated)
         })
         .collect();
     let plain: Vec<bool> = variants().iter().map(|spec| spec.constants.is_empty()).collect();

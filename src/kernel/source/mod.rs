@@ -106,8 +106,10 @@ assets! {
     "matvec_codes": "matvec_codes.wgsl",
     "matvec_int8": "matvec_int8.wgsl",
     "matvec_lanes": "shared/matvec_lanes.wgsl",
+    "matvec_tiles": "matvec_tiles.wgsl",
     "matvec_rounds": "shared/matvec_rounds.wgsl",
     "matvec_sum": "shared/matvec_sum.wgsl",
+    "multiply_codes": "shared/multiply_codes.wgsl",
     "nibbles": "shared/nibbles.wgsl",
     "nums": "shared/nums.wgsl",
     "norm_layer": "norm_layer.wgsl",
@@ -136,6 +138,10 @@ assets! {
     "sample_weight": "shared/sample_weight.wgsl",
     "scatter_rows": "scatter_rows.wgsl",
     "softmax": "softmax.wgsl",
+    "tiles_begin_q4_k": "shared/tiles_begin_q4_k.wgsl",
+    "tiles_begin_q6_kx8": "shared/tiles_begin_q6_kx8.wgsl",
+    "tiles_q4_k": "shared/tiles_q4_k.wgsl",
+    "tiles_q6_kx8": "shared/tiles_q6_kx8.wgsl",
 }
 
 /// Behind the name of a kernel: its file with the define `spans`, which adds a binding.
@@ -269,7 +275,7 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
 }
 
 /// Beginnings of names of kernels that there are with subgroups alone.
-const ONLY_SUBGROUPS: [&str; 2] = ["attn_lanes", "attn_spread"];
+const ONLY_SUBGROUPS: [&str; 3] = ["attn_lanes", "attn_spread", "matvec_tiles"];
 
 /// A spec with the constants that are worth a test.
 fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
@@ -304,6 +310,11 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
             sets.push(with(&[("WG", 256), ("TEAMS", 8)]));
+        }
+        "matvec_tiles_*" => {
+            sets = [(64, 2048), (128, 4096), (256, 6144)]
+                .map(|(threads, k)| with(&[("WG", threads), ("K", k)]))
+                .to_vec();
         }
         "matvec_int8_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8), ("K", 512)]));

@@ -1,0 +1,112 @@
+// matvec_tiles_*: the product of matvec_* for 8 rows of x at a time; x codes as round_codes writes them in the order of
+// units of two words (kernel::codes), w [n, k] packed, y [m, n], k = K columns.
+// Work split: a workgroup makes 16 rows of w for 8 of x; its subgroups, of 32 lanes, take blocks of the k columns
+// in turn, and meet at the end. A lane has parts of rows g and g + 8 of w, of row g of x, and makes both rows of w for
+// rows 2 t and 2 t + 1 of x, g = lane / 4 and t = lane % 4.
+// Why: for 8 rows of x, sums of products of four take most of the time; matrix hardware multiplies tiles of them at
+// once, each of the columns that share their scales. What a turn needs of w is asked for one turn before.
+#import dequant_*
+#import multiply_codes
+
+override WG: u32 = 128;
+override K: u32 = 2048;
+
+const M: u32 = 8u;
+const ROWS: u32 = 16u;
+const OUTPUTS: u32 = ROWS * M;
+const SUMS: u32 = OUTPUTS;
+const OWN_READS: u32 = 2u;
+const TASK_ROWS: u32 = ROWS;
+const TEAMS: u32 = 1u;
+const SUB: u32 = 32u;
+const SUBGROUPS: u32 = WG / 32u;
+// Of places in a buffer, which hold fewer words: compilers see that nothing is carried over when a number is added, and
+// add it where they load.
+const NEAR: u32 = 0x0fffffffu;
+
+struct Params {
+    m: u32,
+    n: u32,
+    k: u32,
+    x_offset: u32,
+    x_stride: u32,
+    // Of row 0: what its codes stand for.
+    x_factors: u32,
+    y_offset: u32,
+    y_stride: u32,
+#import attached_params
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> w: array<WeightWord>;
+@group(0) @binding(2) var<storage, read> x: array<vec2<u32>>;
+
+var<private> subgroup_lane: u32;
+
+fn weight_word(i: u32) -> WeightWord {
+    return w[i];
+}
+
+// Where a row of x begins that is there.
+fn row_words(i: u32) -> u32 {
+    return min(i, params.m - 1u) * params.x_stride;
+}
+
+fn whole(sum: vec4<i32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(sum) - vec4(12582912.0);
+}
+
+#import attached_rows
+#import matvec_sum
+#import attached_fetch
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    place: Place,
+) {
+    let task = task_of(wid.y * grid.x + wid.x);
+    let first_i = wid.z * M;
+    if (!exists(task) || first_i >= params.m) {
+        return;
+    }
+    subgroup_lane = place.lane;
+    let g = place.lane / 4u;
+    let t = place.lane % 4u;
+    let start0 = row_start(row_of(task, g), params.k);
+    let start1 = row_start(row_of(task, g + 8u), params.k);
+    // Whole numbers begin at the bits of 1.5 * 2^23, so that none is converted.
+    let begin = vec4<i32>(0x4b400000);
+    var sums = vec4<f32>();
+#import tiles_begin_*
+    let each = evaluations(task);
+    var fetched = Fetched();
+    if (place.lid < each * M) {
+        fetched = fetch(task, place.lid % each, first_i + place.lid / each);
+    }
+    let codes = (params.x_offset + row_words(first_i + g)) / 2u + t;
+    let factors0 = (params.x_factors + row_words(first_i + 2u * t)) / 2u;
+    let factors1 = (params.x_factors + row_words(first_i + 2u * t + 1u)) / 2u;
+    let padded = (params.k + 127u) / 128u * 2u;
+#import tiles_*
+    let at = place.subgroup * SUMS + g * M + 2u * t;
+    partial[at] = sums.x;
+    partial[at + 1u] = sums.y;
+    partial[at + 8u * M] = sums.z;
+    partial[at + 8u * M + 1u] = sums.w;
+    workgroupBarrier();
+    settle(place);
+    for (var o = place.lid; o < each * M; o += WG) {
+        let e = o % each;
+        let i = o / each;
+        if (o >= WG) {
+            fetched = fetch(task, e, first_i + i);
+        }
+        var second = 0.0;
+        if (ANCHORS == 2u) {
+            second = total(min(e + each, ROWS - 1u) * M + i, place);
+        }
+        finish(task, e, first_i + i, total(e * M + i, place), second, fetched);
+    }
+}

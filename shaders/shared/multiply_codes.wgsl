@@ -1,0 +1,27 @@
+// Products of whole numbers of 8 bits by a subgroup of 32: c + a b, a of 16 rows, b of 8 columns, as lanes hold tiles
+// in PTX's mma.m16n8k32 and mma.m16n8k16. Lane 4 g + t has of a four neighbours of rows g and g + 8, from 4 t on (and
+// behind 16 columns once more), of b those of column g, of c rows g and g + 8 of columns 2 t and 2 t + 1.
+// Why: written down with shuffles, so that the meaning is WGSL's; CUDA has an instruction for each
+// (`translate::Options::multiplies_codes`).
+fn multiply_codes(a: vec4<u32>, b: vec2<u32>, c: vec4<i32>) -> vec4<i32> {
+    return multiply_half(a.zw, b.y, multiply_half(a.xy, b.x, c));
+}
+
+// The same of half as many columns.
+fn multiply_half(a: vec2<u32>, b: u32, c: vec4<i32>) -> vec4<i32> {
+    let lane = subgroup_lane;
+    let row = lane & 28u;
+    let column = (lane & 3u) * 8u;
+    var sum = c;
+    for (var s = 0u; s < 4u; s++) {
+        let upper = subgroupShuffle(a.x, row + s);
+        let lower = subgroupShuffle(a.y, row + s);
+        let first = subgroupShuffle(b, column + s);
+        let second = subgroupShuffle(b, column + 4u + s);
+        sum.x += dot4I8Packed(upper, first);
+        sum.y += dot4I8Packed(upper, second);
+        sum.z += dot4I8Packed(lower, first);
+        sum.w += dot4I8Packed(lower, second);
+    }
+    return sum;
+}

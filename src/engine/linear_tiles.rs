@@ -1,0 +1,165 @@
+//! Products with a weight matrix for some rows of x, rounded to 8 bits, by tiles on matrix hardware.
+//!
+//! As `linear_codes` does it, `round_codes` writes rows of x as whole numbers, or what comes before hands them on;
+//! `matvec_tiles_*` multiplies 16 rows of w with 8 of x at a time. CUDA alone has such products for WGSL
+//! (`translate::Options::multiplies_codes`).
+
+use super::knobs::{Knob, powers};
+use super::lowering::{Call, Lowering};
+use super::product::{groups, in_one_launch, layers_fit, pieces, sizes};
+use super::rounded::{ROUNDING, given_codes, rounded};
+use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
+use crate::base::{ComputeMode, Dim, Format};
+use crate::error::{Error, Result};
+use crate::ir::Op;
+use crate::kernel::{AssetSpec, CodeOrder, catalogue};
+use crate::provider::GRANULE;
+
+/// Rows of x and of w of a tile.
+const TILE: [u32; 2] = [8, 16];
+/// Codes of a block of 32 by lanes: four threads have two words each.
+const ORDER: CodeOrder = CodeOrder { groups: 1, run: 2, chunk: 1, planes: false };
+/// Rows of w from which a workgroup is one of few subgroups: there are enough workgroups.
+const MANY_ROWS: f64 = 8192.0;
+
+/// `round_codes` and `matvec_tiles_*` of one weight format.
+pub(super) struct TilesLinear {
+    id: EngineId,
+    format: Format,
+}
+
+impl TilesLinear {
+    /// The engine of a format, where its kernel knows it.
+    pub(super) fn of(format: Format) -> Option<TilesLinear> {
+        let id = EngineId::new(format!("wgsl.matvec_tiles.{format}"));
+        matches!(format, Format::Q4K | Format::Q6Kx8).then_some(TilesLinear { id, format })
+    }
+
+    /// Threads of a workgroup, whose subgroups share the columns.
+    fn threads(&self, query: &Query) -> Knob {
+        let n = sizes(query).map_or(1.0, |(_, n, _)| n);
+        let most = query.profile.max_threads_per_workgroup.min(256);
+        let wanted = if n >= MANY_ROWS { 128 } else { 256 };
+        Knob::new("threads", "threads of a workgroup", powers(32, most.max(32)), wanted.min(most))
+    }
+}
+
+impl Engine for TilesLinear {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        if !matches!(query.op, Op::Linear { mode: ComputeMode::Int8 }) {
+            return Err(OTHER_OPERATION.into());
+        }
+        let [_, w] = query.operands else { return Err("linear needs two operands".into()) };
+        if w.format != self.format || !query.is_wgsl() {
+            return Err(OTHER_OPERATION.into());
+        }
+        let profile = query.profile;
+        let lanes = [profile.subgroup_min, profile.subgroup_max] == [32, 32];
+        if profile.provider != "cuda" || !profile.has_matrix_hw || !lanes {
+            return Err("the device has no matrices of whole numbers for WGSL".into());
+        }
+        if sizes(query).is_none_or(|(m, ..)| m < 2.0) {
+            return Err("one row of x leaves seven of a tile idle".into());
+        }
+        layers_fit(query, TILE[0])
+    }
+
+    fn takes_codes(&self, query: &Query) -> Option<CodeOrder> {
+        // The kernel does not scale by a norm that comes with the codes.
+        let normed = query.around.is_some_and(|around| around.norm.is_some());
+        (!normed && !query.deterministic).then_some(ORDER)
+    }
+
+    fn fuses(&self, query: &Query) -> Result<(), String> {
+        in_one_launch(query, self.format, 2).map(|_| ())
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Err("rows of x share tiles".into())
+    }
+
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        vec![self.threads(query)]
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let Some((m, n, k)) = sizes(query) else { return Cost::default() };
+        let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
+        let (before, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
+        let passes = (m / f64::from(TILE[0])).ceil();
+        let (read, rounding, dispatches) = match query.given {
+            Some(_) => (1.25, 0.0, 1.0),
+            None => (6.5, before + ROUNDING, 2.0),
+        };
+        Cost {
+            bytes: weight * passes + m * (4.0 * n + read * k),
+            flops: 0.25 * m * n * k + rounding * m * k + after * m * n,
+            dispatches,
+            // `matvec_codes_*` are estimated the same, and multiply for longer.
+            efficiency: if passes > 1.0 { 0.25 } else { 0.9 },
+        }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let [x, w] = query.operands else {
+            return Err(Error::invalid(format!("{}: linear needs two operands", query.label)));
+        };
+        let (x, m, k, x_stride) = out.rows(x)?;
+        let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
+        let around = query.around.filter(|around| !around.is_empty());
+        let (codes, words, [x_offset, x_factors]) = match query.given {
+            Some(given) => given_codes(given, columns, false),
+            None => rounded(true, &x, ([&m, &k, &x_stride], columns), (ORDER, around), out)?,
+        };
+        let name = catalogue::family_name("matvec_tiles_*", self.format);
+        let spec = AssetSpec::new(name)
+            .constant("WG", self.threads(query).value(query.knobs))
+            .constant("K", columns as u32)
+            .define("subgroup");
+        let layers = m.ceil_div(&Dim::from(TILE[0]));
+        let product = |made: u64, groups: Dim, y_offset: &Dim, out: &Lowering| -> Result<Call> {
+            let [gx, gy, _] = out.fold(groups);
+            Ok(Call::new(spec.clone())
+                .dim("m", &m)?
+                .dim("n", &Dim::from(made))?
+                .dim("k", &k)?
+                .dim("x_offset", &x_offset)?
+                .dim("x_stride", &words)?
+                .dim("x_factors", &x_factors)?
+                .dim("y_offset", y_offset)?
+                .dim("y_stride", &Dim::from(n))?
+                .grid([gx, gy, layers.clone()]))
+        };
+        let y_offset = &query.output.layout.offset;
+        if let Some(around) = around {
+            let segments = around.segments.clone();
+            let after = Around { segments, ..Around::default() };
+            let call = product(n, groups(&after, n, TILE[1]), y_offset, out)?
+                .bind(w.tensor)
+                .bind(codes)
+                .bind(query.output.tensor);
+            return out.call(match after.is_empty() {
+                true => call,
+                false => call.around(after.attach(true)?),
+            });
+        }
+        let row_bytes = self.format.bytes(columns).ok_or_else(|| {
+            let len = self.format.block_len();
+            Error::invalid(format!("{}: {columns} columns are not blocks of {len}", query.label))
+        })?;
+        for (first, made) in pieces(n, row_bytes, query)? {
+            let bytes = (made * row_bytes).max(1).next_multiple_of(GRANULE);
+            let groups = Dim::from(made.div_ceil(u64::from(TILE[1])));
+            let call = product(made, groups, &(y_offset.clone() + Dim::from(first)), out)?
+                .bind_part(w.tensor, first * row_bytes, bytes)
+                .bind(codes)
+                .bind(query.output.tensor);
+            out.call(call)?;
+        }
+        Ok(())
+    }
+}
