@@ -5,10 +5,9 @@
 // Where PARTIAL is true, columns from k on are 0 and x may not be read there.
 // Packed formats also say their weights as scale * code + bias, for products with 8-bit numbers: part_codes
 // gives the four codes of a part, a byte each, of -128 to 127; the parts of a unit are GROUPS groups of
-// RUN, each within 32 columns, with one group_scale and one group_bias each (0 unless BIASED; the same for all groups of
-// one 32 columns where BIASED_EVENLY). Columns of 32 are
-// shared by 8 / RUN neighbouring units. round_codes puts the codes of x that meet a unit's in one place, from where
-// CODE_LEN of them are read at a time.
+// RUN, each within 32 columns, with one group_scale and one group_bias each (0 unless BIASED; the same for all of the
+// 32 columns where BIASED_EVENLY). Columns of 32 are shared by 8 / RUN neighbouring units. round_codes puts the codes
+// of x that meet a unit's in one place, from where CODE_LEN of them are read at a time.
 // vec4: k is a multiple of 4, so rows are read 16 bytes at a time.
 const UNIT_LEN: u32 = 4u;
 const PARTS: u32 = 1u;
