@@ -24,7 +24,7 @@ pub struct Memory {
     pub input_bytes: u64,
     /// Outputs that are bound to buffers.
     pub output_bytes: u64,
-    /// Numbers of the graph.
+    /// Numbers of the graph, and words in which workgroups count.
     pub constant_bytes: u64,
 }
 
