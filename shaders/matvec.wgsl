@@ -3,6 +3,7 @@
 // in turn, so neighbours read neighbouring words, and their sums meet at the end.
 // Why: weights are read once; a decoded part serves M rows of x, a loaded part of x serves ROWS rows.
 // norm: the sum of x^2 is made beside the products, which are scaled by its root when they are stored.
+// ahead: the first weights are asked for before anything else is read.
 // vec4: k, x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
 #import dequant_*
 
@@ -61,23 +62,12 @@ fn accumulate(sum: f32, a: vec4<f32>, b: vec4<f32>) -> f32 {
     return a.w * b.w + (a.z * b.z + (a.y * b.y + (a.x * b.x + sum)));
 }
 
-#ifdef norm
-const SUMS: u32 = OUTPUTS + M;
-
-fn scale(i: u32, place: Place) -> f32 {
-    return 1.0 / sqrt(total(OUTPUTS + i, place) / f32(params.k) + params.norm_eps);
-}
-#else
-const SUMS: u32 = OUTPUTS;
-
-fn scale(i: u32, place: Place) -> f32 {
-    return 1.0;
-}
-#endif
+#import matvec_scale
 
 #import attached_x
 #import attached_rows
 #import matvec_sum
+#import attached_fetch
 
 @compute @workgroup_size(WG)
 fn main(
@@ -105,10 +95,38 @@ fn main(
 #end
 
     let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
+#ifdef ahead
+    // Weights never change, so the first ones are on their way while what comes before still makes x.
+    var turn = 0u;
+#repeat r ROWS
+    var next$r = Unit();
+    if (units > 0u) {
+        next$r = load_unit(start$r, min(place.lid, units - 1u), params.k);
+    }
+#end
+#endif
+    // What becomes of the first products of a thread needs what segments read, which is asked for early.
+    let count = evaluations(task) * M;
+    var fetched = Fetched();
+    if (place.lid < count) {
+        fetched = fetch(task, place.lid / M, first_i + place.lid % M);
+    }
     for (var u = place.lid; u < units; u += WG) {
+#ifdef ahead
+        if (turn > 0u) {
+#repeat r ROWS
+            next$r = load_unit(start$r, u, params.k);
+#end
+        }
+        turn++;
+#repeat r ROWS
+        let unit$r = next$r;
+#end
+#else
 #repeat r ROWS
         let unit$r = load_unit(start$r, u, params.k);
 #end
+#endif
 #repeat p PARTS
         {
             let c = part_column(u, $pu);
@@ -144,13 +162,15 @@ fn main(
 #endif
     workgroupBarrier();
     settle(place);
-    let count = evaluations(task) * M;
     for (var o = place.lid; o < count; o += WG) {
+        if (o >= WG) {
+            fetched = fetch(task, o / M, first_i + o % M);
+        }
         let factor = scale(o % M, place);
         var second = 0.0;
         if (ANCHORS == 2u) {
             second = total(min(o + count, OUTPUTS - 1u), place) * factor;
         }
-        store(task, o / M, first_i + o % M, total(o, place) * factor, second);
+        finish(task, o / M, first_i + o % M, total(o, place) * factor, second, fetched);
     }
 }

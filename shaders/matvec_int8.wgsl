@@ -14,6 +14,8 @@ override WG: u32 = 64;
 override ROWS: u32 = 4;
 override M: u32 = 1;
 override PASSES: u32 = 1;
+// Turns over the columns whose weights are asked for at once, with subgroups.
+override AHEAD: u32 = 1;
 override K: u32 = 1024;
 
 const OUTPUTS: u32 = ROWS * M;
@@ -56,23 +58,12 @@ fn load_x(start: u32, c: u32) -> vec4<f32> {
 }
 #endif
 
-#ifdef norm
-const SUMS: u32 = OUTPUTS + M;
-
-fn scale(i: u32, place: Place) -> f32 {
-    return 1.0 / sqrt(total(OUTPUTS + i, place) / f32(params.k) + params.norm_eps);
-}
-#else
-const SUMS: u32 = OUTPUTS;
-
-fn scale(i: u32, place: Place) -> f32 {
-    return 1.0;
-}
-#endif
+#import matvec_scale
 
 #import attached_x
 #import attached_rows
 #import matvec_sum
+#import attached_fetch
 
 #ifdef subgroup
 #import matvec_lanes

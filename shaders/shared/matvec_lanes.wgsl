@@ -42,42 +42,72 @@ fn main(
     var squares$i = 0.0;
 #end
     let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
-    // Weights never change, so those of an only turn are on their way while what comes before still makes x. Of several
-    // turns compilers ask for more at once where none is apart.
+    // Weights never change, so those of the first AHEAD turns are on their way while what comes before still makes x.
+#repeat s AHEAD
+    let first_u$s = min($su * WG + place.lid, units - 1u);
 #repeat r ROWS
-    var unit$r = Unit();
-    if (units <= WG) {
-        unit$r = load_unit(start$r, min(place.lid, units - 1u), params.k);
-    }
+    var unit$s_$r = load_unit(start$r, first_u$s, params.k);
 #end
-    for (var base = 0u; base < units; base += WG) {
-        let inside = base + place.lid < units;
-        let u = min(base + place.lid, units - 1u);
+#ifdef norm
+#repeat g GROUPS
+#repeat p RUN
+    var gain$s_$g_$p = norm_weight(part_column(first_u$s, $gu * RUN + $pu));
+#end
+#end
+#endif
+#end
+    // What becomes of the first products of a thread needs what segments read, which is asked for early.
+    let count = evaluations(task) * M;
+    var fetched = Fetched();
+    if (place.lid < count) {
+        fetched = fetch(task, place.lid / M, first_i + place.lid % M);
+    }
+    for (var base = 0u; base < units; base += AHEAD * WG) {
+#repeat s AHEAD
+        let inside$s = base + $su * WG + place.lid < units;
+        let u$s = min(base + $su * WG + place.lid, units - 1u);
+        if (base > 0u) {
 #repeat r ROWS
-        if (units > WG) {
-            unit$r = load_unit(start$r, u, params.k);
+            unit$s_$r = load_unit(start$r, u$s, params.k);
+#end
+#ifdef norm
+#repeat g GROUPS
+#repeat p RUN
+            gain$s_$g_$p = norm_weight(part_column(u$s, $gu * RUN + $pu));
+#end
+#end
+#endif
         }
 #end
 #repeat i M
+#repeat s AHEAD
 #repeat g GROUPS
-        var most$i_$g = 0u;
+        var most$i_$s_$g = 0u;
 #repeat p RUN
-        let c$i_$g_$p = part_column(u, $gu * RUN + $pu);
-        var x$i_$g_$p = prologue4(i$i, c$i_$g_$p, load_x(x_start$i, c$i_$g_$p));
+        let c$i_$s_$g_$p = part_column(u$s, $gu * RUN + $pu);
+        var x$i_$s_$g_$p = prologue4(i$i, c$i_$s_$g_$p, load_x(x_start$i, c$i_$s_$g_$p));
+#end
+#end
+#end
+#repeat s AHEAD
+#repeat g GROUPS
+#repeat p RUN
 #ifdef norm
-        squares$i += select(0.0, dot(x$i_$g_$p, x$i_$g_$p), inside);
-        x$i_$g_$p *= norm_weight(c$i_$g_$p);
+        squares$i += select(0.0, dot(x$i_$s_$g_$p, x$i_$s_$g_$p), inside$s);
+        x$i_$s_$g_$p *= gain$s_$g_$p;
 #endif
-        most$i_$g = max(most$i_$g, most_of(x$i_$g_$p));
+        most$i_$s_$g = max(most$i_$s_$g, most_of(x$i_$s_$g_$p));
 #end
 #end
+#end
+#repeat s AHEAD
 #repeat g GROUPS
         {
-            let r = rounding(most_of_block(most$i_$g));
-            let d = select(0.0, r.y, inside);
+            let r = rounding(most_of_block(most$i_$s_$g));
+            let d = select(0.0, r.y, inside$s);
             var all = 0;
 #repeat p RUN
-            let c$p = code4(x$i_$g_$p, r.x);
+            let c$p = code4(x$i_$s_$g_$p, r.x);
             if (BIASED) {
                 all += dot4I8Packed(0x01010101u, c$p);
             }
@@ -86,16 +116,17 @@ fn main(
             {
                 var part = 0;
 #repeat p RUN
-                part += dot4I8Packed(part_codes(unit$r, $gu * RUN + $pu), c$p);
+                part += dot4I8Packed(part_codes(unit$s_$r, $gu * RUN + $pu), c$p);
 #end
-                var product = group_scale(unit$r, $gu) * f32(part);
+                var product = group_scale(unit$s_$r, $gu) * f32(part);
                 if (BIASED) {
-                    product += group_bias(unit$r, $gu) * f32(all);
+                    product += group_bias(unit$s_$r, $gu) * f32(all);
                 }
                 sum$r_$i += d * product;
             }
 #end
         }
+#end
 #end
 #end
     }
@@ -112,13 +143,15 @@ fn main(
 #endif
     workgroupBarrier();
     settle(place);
-    let count = evaluations(task) * M;
     for (var o = place.lid; o < count; o += WG) {
+        if (o >= WG) {
+            fetched = fetch(task, o / M, first_i + o % M);
+        }
         let factor = scale(o % M, place);
         var second = 0.0;
         if (ANCHORS == 2u) {
             second = total(min(o + count, OUTPUTS - 1u), place) * factor;
         }
-        store(task, o / M, first_i + o % M, total(o, place) * factor, second);
+        finish(task, o / M, first_i + o % M, total(o, place) * factor, second, fetched);
     }
 }

@@ -66,6 +66,12 @@ fn main(
         var sum$r_$i = 0.0;
 #end
 #end
+        // What becomes of the first products of a thread needs what segments read, which is asked for early.
+        let count = evaluations(task) * M;
+        var fetched = Fetched();
+        if (place.lid < count) {
+            fetched = fetch(task, place.lid / M, first_i + place.lid % M);
+        }
         for (var u = place.lid; u < units; u += WG) {
 #repeat r ROWS
             let unit$r = load_unit(start$r, u, params.k);
@@ -123,14 +129,16 @@ fn main(
 #endif
         workgroupBarrier();
         settle(place);
-        let count = evaluations(task) * M;
         for (var o = place.lid; o < count; o += WG) {
+            if (o >= WG) {
+                fetched = fetch(task, o / M, first_i + o % M);
+            }
             let factor = scale(o % M, place);
             var second = 0.0;
             if (ANCHORS == 2u) {
                 second = total(min(o + count, OUTPUTS - 1u), place) * factor;
             }
-            store(task, o / M, first_i + o % M, total(o, place) * factor, second);
+            finish(task, o / M, first_i + o % M, total(o, place) * factor, second, fetched);
         }
         // The sums of the next pass take the place of these.
         workgroupBarrier();

@@ -181,7 +181,12 @@ impl<'a> Printer<'a> {
             "conv2d" => "params.in_h * params.in_w",
             _ => "params.k",
         };
-        let scope = Scope { prefix: "p", index: format!("c0 * {columns} + c1"), anchors: &["x"] };
+        let scope = Scope {
+            prefix: "p",
+            index: format!("c0 * {columns} + c1"),
+            anchors: &["x"],
+            fetched: false,
+        };
         let printed = self.body(body, &scope)?;
         let last = body.values.len().checked_sub(1).ok_or("no value")? as u32;
         match printed.body.dtype(last)? {
@@ -279,7 +284,8 @@ impl<'a> Printer<'a> {
         anchors: &[&str],
     ) -> Result<String, String> {
         let index = format!("(c0 * {size0} + c1) * {size1} + c2");
-        let printed = self.body(body, &Scope { prefix, index, anchors })?;
+        let fetched = self.entry.fetches();
+        let printed = self.body(body, &Scope { prefix, index, anchors, fetched })?;
         let Printed { body: typed, lines: mut text } = printed;
         for (i, output) in body.outputs.iter().enumerate() {
             let operand = &output.operand;
@@ -335,7 +341,7 @@ impl<'a> Printer<'a> {
             .get(x as usize)
             .ok_or_else(|| format!("input {x} of {}", expr.inputs.len()))?;
         let test = if operand.dtype == DType::Bool { " != 0u" } else { "" };
-        if self.entry.fetches() {
+        if scope.fetched {
             return Ok(format!("bitcast<{}>(fetched.x{x}){test}", stored(operand.dtype)));
         }
         let at = address(&format!("{}_x{x}", scope.prefix), operand, expr.rank);
@@ -362,6 +368,8 @@ struct Scope<'a> {
     index: String,
     /// The numbers of the kernel.
     anchors: &'a [&'a str],
+    /// Whether elements of inputs are in `fetched`.
+    fetched: bool,
 }
 
 /// Four neighbours of the norm's weight.

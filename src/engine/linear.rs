@@ -2,13 +2,12 @@
 //!
 //! The weight stays packed as it is in the file; one larger than a binding is cut by rows into several launches.
 
-use super::attention::units;
+mod cut;
+
 use super::int8_cost::int8_operations;
-use super::knobs::{Knob, powers};
+use super::knobs::Knob;
 use super::lowering::{Call, Lowering, View};
-use super::product::{
-    after_rows, filled, groups, in_one_launch, layers_fit, pieces, sizes, tile_rows,
-};
+use super::product::{after_rows, filled, groups, in_one_launch, layers_fit, pieces, sizes};
 use super::rounded::ROUNDING;
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
@@ -16,23 +15,14 @@ use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{AssetSpec, catalogue};
 use crate::provider::{DeviceKind, GRANULE};
+use cut::{columns, room_for_rows, rounded_bytes, upper_rows};
 
-/// Most rows of w that one workgroup of a `matvec_*` makes: each is a sum in registers.
-const MOST_ROWS: u32 = 8;
 /// Operations that make an element of a packed weight a float, where the CPU does that first.
 const UNPACKING: f64 = 8.0;
-/// Largest side of a tile.
-const MOST_TILE: u32 = 128;
-/// Most words of sums of a workgroup that keeps rounded rows beside them; a norm takes half as many again at most.
-const ROUNDED_SUM_WORDS: u32 = 2048;
 /// Threads of a workgroup of `round_int8`.
 const ROUNDING_THREADS: u32 = 64;
 /// Seconds of a step of 16 columns of `matmul_*`: 110 us for 1,536 on an H200 with 18 tiles.
 const STEP_SECONDS: f64 = 1.1e-6;
-/// Most groups of rows of a workgroup that rounds x once for them all.
-const MOST_PASSES: u32 = 16;
-/// Workgroups of a compute unit that run at once.
-const WAVES: u64 = 4;
 
 /// Which kernel family.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,6 +131,13 @@ impl Linear {
                 let at_once = self.rows_at_once(query);
                 let spec = spec.constant("WG", first).constant("ROWS", second);
                 let spec = spec.constant("M", at_once);
+                let spec = match self.rounding {
+                    Rounding::Inside if self.subgroup => {
+                        spec.constant("AHEAD", self.ahead(query, first, second))
+                    }
+                    _ if self.asks_ahead(query) => spec.define("ahead"),
+                    _ => spec,
+                };
                 let spec = match self.holds_rows() {
                     true => spec.constant("PASSES", passes).constant("K", columns(query) as u32),
                     false => spec,
@@ -150,73 +147,6 @@ impl Linear {
             Family::MatMul => (spec.constant("BM", first).constant("BN", second), second, first),
         }
     }
-
-    /// Threads and rows of w of a workgroup and how often it makes them, or both sides of a tile.
-    fn cut(&self, query: &Query) -> [u32; 3] {
-        self.knobs_of(query).map(|knob| knob.value(query.knobs))
-    }
-
-    fn knobs_of(&self, query: &Query) -> [Knob; 3] {
-        let m = upper_rows(query);
-        let n = query.operands.get(1).and_then(|w| query.upper(&w.shape[0]).ok()).unwrap_or(1);
-        // Both products of an evaluation are one thread's, and one workgroup's.
-        let pairs = query.around.is_some_and(|a| a.segments.iter().any(|s| s.anchors == 2));
-        if self.family == Family::MatMul {
-            let tiles = |most: u32| (1..=most.min(MOST_TILE) / 16).map(|i| 16 * i);
-            let rows = tile_rows(query.profile, m, n);
-            let rows = Knob::new("tile_m", "rows of x of a tile", tiles(MOST_TILE), rows);
-            let left = catalogue::TILE_SUM - rows.value(query.knobs).min(MOST_TILE);
-            let wide = tiles(left).filter(|columns| !pairs || columns % 32 == 0);
-            let columns = Knob::new("tile_n", "rows of the weight of a tile", wide, 64);
-            return [rows, columns, Knob::new("passes", "always one", [1], 1)];
-        }
-        // Measured on an H200: few rows want more threads each, many rows fewer.
-        // In deterministic mode n may not matter: products of one x may be made as one.
-        let small = n <= 4096 || query.deterministic;
-        let (threads, rows) = if small { (128, 2) } else { (64, 4) };
-        let most = query.profile.max_threads_per_workgroup.min(256);
-        let threads =
-            Knob::new("threads", "threads of a workgroup", powers(32, most), threads.min(most));
-        let each = threads.value(query.knobs).clamp(1, 256) * self.rows_at_once(query).max(1);
-        let words = if self.holds_rows() { ROUNDED_SUM_WORDS } else { catalogue::SUM_WORDS };
-        let most = (words / each).clamp(1, MOST_ROWS);
-        let rows = Knob::new(
-            "rows",
-            "rows of the weight that a workgroup makes",
-            powers(if pairs { 2 } else { 1 }, most),
-            rows.min(most),
-        );
-        let most = if self.holds_rows() { MOST_PASSES } else { 1 };
-        // As many workgroups as run at once anyway.
-        let groups = n.div_ceil(u64::from(rows.value(query.knobs).max(1)));
-        let wanted = groups / (WAVES * units(query.profile) as u64);
-        let wanted = wanted.clamp(1, u64::from(most)) as u32;
-        let passes = "groups of rows that a workgroup makes";
-        let passes = Knob::new("passes", passes, powers(1, most), wanted.next_power_of_two());
-        [threads, rows, passes]
-    }
-}
-
-/// Columns of x.
-fn columns(query: &Query) -> u64 {
-    query.operands.get(1).and_then(|w| query.upper(&w.shape[1]).ok()).unwrap_or(0)
-}
-
-/// Bytes of a rounded row of x in the memory of a workgroup: a code for each column, a factor and the largest
-/// of each 32.
-fn rounded_bytes(query: &Query) -> u64 {
-    columns(query) + columns(query) / 4
-}
-
-/// Bytes that are left beside the sums of every thread and of the norm.
-fn room_for_rows(query: &Query) -> u64 {
-    let sums = 6 * u64::from(ROUNDED_SUM_WORDS);
-    u64::from(query.profile.workgroup_memory_bytes).saturating_sub(sums)
-}
-
-/// Rows of x at the upper end of the class.
-fn upper_rows(query: &Query) -> u64 {
-    sizes(query).map_or(1, |(m, ..)| m as u64)
 }
 
 impl Linear {
@@ -397,9 +327,9 @@ impl Engine for Linear {
                 // Beyond one pass arithmetic counts, and without tiles it is slower; by subgroups less so.
                 (Family::MatVec, _) if m > most => 0.2 + if self.subgroup { 1e-3 } else { 0.0 },
                 // Each thread rounds. On an H200 that was ahead of a step of its own (`CodesLinear`) below
-                // some 16 MB of weights; 5 through CUDA is a guess, between 1 and 9 MB that were run.
+                // some 16 MB of weights; through CUDA it is at 4.9 MB, and 9 MB were not.
                 (Family::MatVec, true) if self.rounding == Rounding::Inside => {
-                    if query.profile.provider == "cuda" { 0.6 } else { 0.73 }
+                    if query.profile.provider == "cuda" { 0.65 } else { 0.73 }
                 }
                 (Family::MatVec, true) if self.format.is_quantised() => 0.5,
                 (Family::MatVec, true) => 0.9, // of 525 MB there: nothing is decoded

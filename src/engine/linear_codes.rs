@@ -192,6 +192,12 @@ fn order(format: Format) -> CodeOrder {
     CodeOrder { groups, run, chunk, planes: false }
 }
 
+/// Columns of a unit of a packed format.
+pub(super) fn unit_columns(format: Format) -> u32 {
+    let order = order(format);
+    order.groups * order.run * 4
+}
+
 /// Numbers of the product that meet in each evaluation, where those are handed on.
 fn handed_anchors(query: &Query) -> Option<u32> {
     let around = query.around.filter(|around| around.hand_on.is_some())?;

@@ -60,16 +60,17 @@ pub static CATALOGUE: &[Entry] = &[
         params: LINEAR_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("WG", 64), ("ROWS", 4), ("M", 1)],
-        defines: &["subgroup", "vec4"],
+        defines: &["subgroup", "vec4", "ahead"],
     },
     Entry {
         name: "matvec_int8_*",
         doc: "The product of matvec_* with rows of x rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), \
               k at most K, weights of packed formats. A workgroup rounds M rows of x and makes PASSES times ROWS \
-              rows of w: groups of so many rows are folded over grid x and y, grid z is ceil(m / M).",
+              rows of w: groups of so many rows are folded over grid x and y, grid z is ceil(m / M). With subgroups weights of AHEAD \
+              turns over the columns are asked for at once.",
         params: LINEAR_PARAMS,
         bindings: LINEAR_BINDINGS,
-        constants: &[("WG", 64), ("ROWS", 4), ("M", 1), ("PASSES", 1), ("K", 1024)],
+        constants: &[("WG", 64), ("ROWS", 4), ("M", 1), ("PASSES", 1), ("K", 1024), ("AHEAD", 1)],
         defines: &["subgroup", "vec4"],
     },
     Entry {

@@ -96,7 +96,7 @@ impl Entry {
 
     /// Whether what its segments read is fetched before the first product leaves, of several or after a long sum.
     pub fn fetches(&self) -> bool {
-        matches!(self.name, "matmul_coop_*" | "matvec_codes_*" | "matvec_tiles_*")
+        self.name.starts_with("matvec_") || self.name == "matmul_coop_*"
     }
 
     /// Whether the CPU has a function for it: making operands apart from the product is for GPUs.

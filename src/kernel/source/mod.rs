@@ -108,6 +108,7 @@ assets! {
     "matvec_lanes": "shared/matvec_lanes.wgsl",
     "matvec_tiles": "matvec_tiles.wgsl",
     "matvec_rounds": "shared/matvec_rounds.wgsl",
+    "matvec_scale": "shared/matvec_scale.wgsl",
     "matvec_sum": "shared/matvec_sum.wgsl",
     "multiply_codes": "shared/multiply_codes.wgsl",
     "nibbles": "shared/nibbles.wgsl",
@@ -321,6 +322,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             // With subgroups there is nothing that passes could share.
             let passes = if base.defines.iter().any(|d| d == "subgroup") { 1 } else { 4 };
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3), ("PASSES", passes)]));
+            sets.push(with(&[("WG", 32), ("ROWS", 8), ("AHEAD", 3)]));
         }
         "matmul_*" => {
             sets.push(with(&[("BM", 32), ("BN", 64)]));

@@ -1,0 +1,126 @@
+//! How products are cut: threads and rows of a workgroup, tiles, turns that are asked for ahead.
+
+use super::super::attention::units;
+use super::super::knobs::{Knob, powers};
+use super::super::linear_codes::unit_columns;
+use super::super::product::{sizes, tile_rows};
+use super::{Family, Linear, Query, Rounding};
+use crate::kernel::catalogue;
+use crate::provider::DeviceKind;
+
+/// Most rows of w that one workgroup of a `matvec_*` makes: each is a sum in registers.
+const MOST_ROWS: u32 = 8;
+/// Largest side of a tile.
+const MOST_TILE: u32 = 128;
+/// Most words of sums of a workgroup that keeps rounded rows beside them; a norm takes half as many again at most.
+const ROUNDED_SUM_WORDS: u32 = 2048;
+/// Most groups of rows of a workgroup that rounds x once for them all.
+const MOST_PASSES: u32 = 16;
+/// Columns of the shortest units, of two words of weights.
+const SHORT_UNIT: u32 = 8;
+/// Words of weights that a thread asks for at once, at most. Measured on an H200 through CUDA: Qwen2.5-0.5B 2,249 tokens a
+/// second, 2,023 with half as many.
+const AHEAD_WORDS: u32 = 64;
+/// Workgroups of a compute unit that run at once.
+const WAVES: u64 = 4;
+
+impl Linear {
+    /// Whether a workgroup that makes few sums is cut as was measured with CUDA on an H200, where a kernel may ask for
+    /// weights while the one before still runs. Tokens a second: Llama-3.2-1B in F16 1,245 for 1,119, Qwen2.5-0.5B in Q4_0
+    /// 2,290 for 1,700, SmolLM2-135M in Q4_1 2,400 for 2,230. Through Vulkan the same lost 5 to 10 %.
+    pub(super) fn asks_ahead(&self, query: &Query) -> bool {
+        let measured = match self.rounding {
+            Rounding::Inside => unit_columns(self.format) == SHORT_UNIT,
+            _ => !self.format.is_quantised(),
+        };
+        let one = self.subgroup && upper_rows(query) == 1;
+        measured && one && !query.deterministic && query.profile.provider == "cuda"
+    }
+
+    /// Turns over the columns whose weights a thread asks for at once where it rounds x, with so many threads and rows of
+    /// w a workgroup.
+    pub(super) fn ahead(&self, query: &Query, threads: u32, rows: u32) -> u32 {
+        let alone = self.rows_at_once(query) == 1;
+        if !alone || query.profile.kind == DeviceKind::Software {
+            return 1;
+        }
+        let unit = unit_columns(self.format);
+        let turns = (columns(query).div_ceil(u64::from(unit)) as u32).div_ceil(threads).max(1);
+        let words = if unit == SHORT_UNIT { 2 } else { 8 };
+        let most = (AHEAD_WORDS / (rows * words)).max(1);
+        // As few rounds as that takes, as even as possible.
+        turns.div_ceil(turns.div_ceil(most))
+    }
+
+    /// Threads and rows of w of a workgroup and how often it makes them, or both sides of a tile.
+    pub(super) fn cut(&self, query: &Query) -> [u32; 3] {
+        self.knobs_of(query).map(|knob| knob.value(query.knobs))
+    }
+
+    pub(super) fn knobs_of(&self, query: &Query) -> [Knob; 3] {
+        let m = upper_rows(query);
+        let n = query.operands.get(1).and_then(|w| query.upper(&w.shape[0]).ok()).unwrap_or(1);
+        // Both products of an evaluation are one thread's, and one workgroup's.
+        let pairs = query.around.is_some_and(|a| a.segments.iter().any(|s| s.anchors == 2));
+        if self.family == Family::MatMul {
+            let tiles = |most: u32| (1..=most.min(MOST_TILE) / 16).map(|i| 16 * i);
+            let rows = tile_rows(query.profile, m, n);
+            let rows = Knob::new("tile_m", "rows of x of a tile", tiles(MOST_TILE), rows);
+            let left = catalogue::TILE_SUM - rows.value(query.knobs).min(MOST_TILE);
+            let wide = tiles(left).filter(|columns| !pairs || columns % 32 == 0);
+            let columns = Knob::new("tile_n", "rows of the weight of a tile", wide, 64);
+            return [rows, columns, Knob::new("passes", "always one", [1], 1)];
+        }
+        // Measured on an H200: few rows want more threads each, many rows fewer.
+        // In deterministic mode n may not matter: products of one x may be made as one.
+        let small = n <= 4096 || query.deterministic;
+        let (threads, rows) = match (self.asks_ahead(query), self.rounding) {
+            (true, Rounding::Inside) => (128, if small { 4 } else { 8 }),
+            (true, _) => (if small { 256 } else { 128 }, 4),
+            _ if small => (128, 2),
+            _ => (64, 4),
+        };
+        let most = query.profile.max_threads_per_workgroup.min(256);
+        let threads =
+            Knob::new("threads", "threads of a workgroup", powers(32, most), threads.min(most));
+        let each = threads.value(query.knobs).clamp(1, 256) * self.rows_at_once(query).max(1);
+        let words = if self.holds_rows() { ROUNDED_SUM_WORDS } else { catalogue::SUM_WORDS };
+        let most = (words / each).clamp(1, MOST_ROWS);
+        let rows = Knob::new(
+            "rows",
+            "rows of the weight that a workgroup makes",
+            powers(if pairs { 2 } else { 1 }, most),
+            rows.min(most),
+        );
+        let most = if self.holds_rows() { MOST_PASSES } else { 1 };
+        // As many workgroups as run at once anyway.
+        let groups = n.div_ceil(u64::from(rows.value(query.knobs).max(1)));
+        let wanted = groups / (WAVES * units(query.profile) as u64);
+        let wanted = wanted.clamp(1, u64::from(most)) as u32;
+        let passes = "groups of rows that a workgroup makes";
+        let passes = Knob::new("passes", passes, powers(1, most), wanted.next_power_of_two());
+        [threads, rows, passes]
+    }
+}
+
+/// Columns of x.
+pub(super) fn columns(query: &Query) -> u64 {
+    query.operands.get(1).and_then(|w| query.upper(&w.shape[1]).ok()).unwrap_or(0)
+}
+
+/// Bytes of a rounded row of x in the memory of a workgroup: a code for each column, a factor and the largest
+/// of each 32.
+pub(super) fn rounded_bytes(query: &Query) -> u64 {
+    columns(query) + columns(query) / 4
+}
+
+/// Bytes that are left beside the sums of every thread and of the norm.
+pub(super) fn room_for_rows(query: &Query) -> u64 {
+    let sums = 6 * u64::from(ROUNDED_SUM_WORDS);
+    u64::from(query.profile.workgroup_memory_bytes).saturating_sub(sums)
+}
+
+/// Rows of x at the upper end of the class.
+pub(super) fn upper_rows(query: &Query) -> u64 {
+    sizes(query).map_or(1, |(m, ..)| m as u64)
+}
