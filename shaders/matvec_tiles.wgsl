@@ -1,5 +1,6 @@
-// matvec_tiles_*: the product of matvec_* for 8 rows of x at a time; x codes as round_codes writes them in the order of
-// units of two words (kernel::codes), w [n, k] packed, y [m, n], k = K columns.
+// matvec_tiles_*: the product of matvec_* for 8 rows of x at a time; x codes as round_codes writes them for tiles,
+// x_stride words for each row of those that lie together, w [n, k] packed, y [m, n], k = K columns. What x has of rows
+// behind the last one does not matter: each row of x makes its own products.
 // Work split: a workgroup makes 16 rows of w for 8 of x; its subgroups, of 32 lanes, take blocks of the k columns
 // in turn, and meet at the end. A lane has parts of rows g and g + 8 of w, of row g of x, and makes both rows of w for
 // rows 2 t and 2 t + 1 of x, g = lane / 4 and t = lane % 4.
@@ -39,17 +40,12 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> w: array<WeightWord>;
-@group(0) @binding(2) var<storage, read> x: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read> x: array<vec4<u32>>;
 
 var<private> subgroup_lane: u32;
 
 fn weight_word(i: u32) -> WeightWord {
     return w[i];
-}
-
-// Where a row of x begins that is there.
-fn row_words(i: u32) -> u32 {
-    return min(i, params.m - 1u) * params.x_stride;
 }
 
 fn whole(sum: vec4<i32>) -> vec4<f32> {
@@ -85,10 +81,10 @@ fn main(
     if (place.lid < each * M) {
         fetched = fetch(task, place.lid % each, first_i + place.lid / each);
     }
-    let codes = (params.x_offset + row_words(first_i + g)) / 2u + t;
-    let factors0 = (params.x_factors + row_words(first_i + 2u * t)) / 2u;
-    let factors1 = (params.x_factors + row_words(first_i + 2u * t + 1u)) / 2u;
-    let padded = (params.k + 127u) / 128u * 2u;
+    let rows_at = first_i * params.x_stride;
+    let codes = (params.x_offset + rows_at) / 4u + place.lane;
+    let factors = (params.x_factors + rows_at) / 4u + t;
+    let sums_at = (params.k + 127u) / 128u * 8u;
 #import tiles_*
     let at = place.subgroup * SUMS + g * M + 2u * t;
     partial[at] = sums.x;

@@ -8,6 +8,7 @@
 // Why: matvec_codes_* reads y in each of its workgroups, and rounds nothing itself.
 // norm: what a code stands for is divided by the root of the mean of x^2; rounding does not see it.
 // planes: of codes, with what goes along; units of two groups of four neighbours.
+// tiles: eight rows lie together, as matvec_tiles_* meets them; y has room for whole eights.
 // vec4: x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
 #import rounding
 #import codes_place
@@ -112,6 +113,8 @@ fn scale_halves(words: u32, block: u32, scale: f32) {
 fn row_words() -> u32 {
     return code_words() + 2u * padded();
 }
+
+#import code_rows
 
 #ifdef subgroup
 #import round_quads

@@ -19,7 +19,7 @@ fn round_block(row: u32, block: u32) -> f32 {
     var half = 0;
 #repeat j 8
     let code$j = rounded4(v$j, r.x);
-    y[words + place_of(block, $ju)] = code$j;
+    y[code_at(row, block, $ju)] = code$j;
     if ($ju == 4u) {
         put_half(words, block, 0u, r.y, sum);
         half = sum;
@@ -27,8 +27,8 @@ fn round_block(row: u32, block: u32) -> f32 {
     sum += dot4I8Packed(0x01010101u, code$j);
 #end
     put_half(words, block, 1u, r.y, sum - half);
-    y[words + code_words() + block] = bitcast<u32>(r.y);
-    y[words + code_words() + padded() + block] = bitcast<u32>(r.y * f32(sum));
+    y[factor_at(row, block)] = bitcast<u32>(r.y);
+    y[sum_at(row, block)] = bitcast<u32>(r.y * f32(sum));
     return squares;
 }
 
@@ -52,13 +52,13 @@ fn main(
     workgroupBarrier();
     settle(place);
     let scale = 1.0 / sqrt(total(0u, place) / f32(params.k) + params.norm_eps);
-    let factors = group * row_words() + code_words();
     // Each thread scales what it wrote itself.
     for (var block = place.lid; block < blocks; block += WG) {
-        let sums = factors + padded();
+        let factor = factor_at(group, block);
+        let sum = sum_at(group, block);
         scale_halves(group * row_words(), block, scale);
-        y[factors + block] = bitcast<u32>(bitcast<f32>(y[factors + block]) * scale);
-        y[sums + block] = bitcast<u32>(bitcast<f32>(y[sums + block]) * scale);
+        y[factor] = bitcast<u32>(bitcast<f32>(y[factor]) * scale);
+        y[sum] = bitcast<u32>(bitcast<f32>(y[sum]) * scale);
     }
 #else
     let block = group * WG + place.lid;

@@ -35,11 +35,10 @@ fn round_quad(quad: Quad, v: vec4<f32>, scale: f32) {
     sum += subgroupShuffleXor(sum, 1u << $su);
 #end
     if (quad.exists) {
-        y[words + place_of(quad.at / 8u, quad.at % 8u)] = code;
+        y[code_at(quad.row, quad.at / 8u, quad.at % 8u)] = code;
         if (quad.at % 8u == 0u) {
-            let factors = words + code_words() + quad.at / 8u;
-            y[factors] = bitcast<u32>(r.y * scale);
-            y[factors + padded()] = bitcast<u32>(r.y * scale * f32(sum));
+            y[factor_at(quad.row, quad.at / 8u)] = bitcast<u32>(r.y * scale);
+            y[sum_at(quad.row, quad.at / 8u)] = bitcast<u32>(r.y * scale * f32(sum));
         }
     }
 }

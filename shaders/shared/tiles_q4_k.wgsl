@@ -1,17 +1,15 @@
 // The sums of a matvec_tiles_q4_k. Part of its main, behind tiles_begin_q4_k.
-// Work split: a subgroup takes a block of 256 columns of 16 rows a turn, in four pairs of sub-blocks; a lane reads word
-// t of each unit of 16 bytes, which has four columns of either sub-block.
+// Work split: a subgroup takes a block of 256 columns of 16 rows a turn, in four pairs of sub-blocks; a lane reads
+// units of 16 bytes whole and exchanges halves with its neighbour, so that it has eight columns of either sub-block of
+// every pair.
+// Why: lines of the nearest cache that are read count, and who reads four bytes at a time reads each four times.
 for (var turn = 0u; turn < TURNS; turn++) {
     let wanted = turn * SUBGROUPS + place.subgroup;
     let block = min(wanted, BLOCKS - 1u);
 #repeat r 2
     let header$r = next_header$r;
 #repeat h 2
-#repeat l 2
-#repeat s 2
-    let q$r_$h_$l_$s = next$r_$h_$l_$s;
-#end
-#end
+    let q$r_$h = next$r_$h;
 #end
 #end
     // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
@@ -20,11 +18,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
     let at$r = ((start$r + further) * 9u) & NEAR;
     next_header$r = w[at$r];
 #repeat h 2
-#repeat l 2
-#repeat s 2
-    next$r_$h_$l_$s = w[at$r + 1u + 4u * $hu + 2u * $lu + $su][t];
-#end
-#end
+    next$r_$h = w[at$r + 1u + 4u * $hu + own_unit];
 #end
 #end
 #repeat r 2
@@ -38,33 +32,39 @@ for (var turn = 0u; turn < TURNS; turn++) {
     let minima$r_0 = vec4<f32>(unpack4xU8(header$r.z & 0x3f3f3f3fu)) * dmin$r;
     let minima$r_1 = vec4<f32>(unpack4xU8(upper_minima$r)) * dmin$r;
 #end
-    let codes_at = (codes + block * 32u) & NEAR;
-    let by_at0 = (factors0 + block * 4u) & NEAR;
-    let by_at1 = (factors1 + block * 4u) & NEAR;
-    let all_at0 = (factors0 + padded + block * 4u) & NEAR;
-    let all_at1 = (factors1 + padded + block * 4u) & NEAR;
+    let codes_at = (codes + block * 128u) & NEAR;
+    let by_at = (factors + block * 16u) & NEAR;
 #repeat h 2
-#repeat l 2
     {
-        // What codes of both sub-blocks stand for and add up to, of both rows of x.
-        let by0 = bitcast<vec2<f32>>(x[by_at0 + 2u * $hu + $lu]);
-        let by1 = bitcast<vec2<f32>>(x[by_at1 + 2u * $hu + $lu]);
-        let all0 = bitcast<vec2<f32>>(x[all_at0 + 2u * $hu + $lu]);
-        let all1 = bitcast<vec2<f32>>(x[all_at1 + 2u * $hu + $lu]);
-        let words = vec4(q0_$h_$l_0, q1_$h_$l_0, q0_$h_$l_1, q1_$h_$l_1);
-#repeat s 2
+        // What codes of four sub-blocks stand for and add up to, of both rows of x.
+        let by0 = bitcast<vec4<f32>>(x[by_at + 8u * $hu]);
+        let by1 = bitcast<vec4<f32>>(x[by_at + 8u * $hu + 4u]);
+        let all0 = bitcast<vec4<f32>>(x[by_at + sums_at + 8u * $hu]);
+        let all1 = bitcast<vec4<f32>>(x[by_at + sums_at + 8u * $hu + 4u]);
+#repeat r 2
+        let kept$r = select(q$r_$h.xy, q$r_$h.zw, odd);
+        let got$r = subgroupShuffleXor(select(q$r_$h.zw, q$r_$h.xy, odd), 1u);
+        let words$r_0 = select(kept$r, got$r, odd);
+        let words$r_1 = select(got$r, kept$r, odd);
+#end
+#repeat l 2
         {
-            let c = x[codes_at + 16u * $hu + 8u * $lu + 4u * $su];
-            let made = whole(multiply_codes((words >> vec4(4u * $su)) & vec4(0x0f0f0f0fu), c, begin));
-            let scales = vec2(scales0_$h[2u * $lu + $su], scales1_$h[2u * $lu + $su]);
-            let minima = vec2(minima0_$h[2u * $lu + $su], minima1_$h[2u * $lu + $su]);
-            let by = vec4(by0[$su], by1[$su], by0[$su], by1[$su]);
-            let all = vec4(all0[$su], all1[$su], all0[$su], all1[$su]);
-            sums += made * (scales.xxyy * by);
-            sums -= minima.xxyy * all;
+            let c = x[codes_at + 64u * $hu + 32u * $lu];
+            let words = vec4(words0_$l.x, words1_$l.x, words0_$l.y, words1_$l.y);
+#repeat s 2
+            {
+                let own = vec2(c[2u * $su], c[2u * $su + 1u]);
+                let made = whole(multiply_codes((words >> vec4(4u * $su)) & vec4(0x0f0f0f0fu), own, begin));
+                let scales = vec2(scales0_$h[2u * $lu + $su], scales1_$h[2u * $lu + $su]);
+                let minima = vec2(minima0_$h[2u * $lu + $su], minima1_$h[2u * $lu + $su]);
+                let by = vec4(by0[2u * $lu + $su], by1[2u * $lu + $su], by0[2u * $lu + $su], by1[2u * $lu + $su]);
+                let all = vec4(all0[2u * $lu + $su], all1[2u * $lu + $su], all0[2u * $lu + $su], all1[2u * $lu + $su]);
+                sums += made * (scales.xxyy * by);
+                sums -= minima.xxyy * all;
+            }
+#end
         }
 #end
     }
-#end
 #end
 }

@@ -30,19 +30,21 @@ for (var turn = 0u; turn < TURNS; turn++) {
 #end
     // Of two neighbouring blocks of 32, and 1,024 columns further of two more.
     let pair = chunk / 16u * 32u + chunk % 16u;
-    let codes_at = (codes + pair * 8u) & NEAR;
-    let by_at0 = (factors0 + pair) & NEAR;
-    let by_at1 = (factors1 + pair) & NEAR;
+    let codes_at = (codes + pair * 32u) & NEAR;
+    let by_at = (factors + pair / 2u * 8u) & NEAR;
+    let later = pair % 2u == 1u;
 #repeat h 2
     {
-        let by0 = bitcast<vec2<f32>>(x[by_at0 + 16u * $hu]);
-        let by1 = bitcast<vec2<f32>>(x[by_at1 + 16u * $hu]);
+        let four0 = bitcast<vec4<f32>>(x[by_at + 64u * $hu]);
+        let four1 = bitcast<vec4<f32>>(x[by_at + 64u * $hu + 4u]);
+        let by0 = select(four0.xy, four0.zw, later);
+        let by1 = select(four1.xy, four1.zw, later);
+        let c = x[codes_at + 512u * $hu];
 #repeat r 2
         let quarter$r = quarter_d(d$r, $hu);
 #end
 #repeat b 2
         {
-            let c = x[codes_at + 128u * $hu + 4u * $bu];
             var made = vec4<f32>();
 #repeat s 2
             {
@@ -54,7 +56,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
                 );
                 let scale$r = quarter$r * signed_byte(scales$r_$s, 16u * $hu + 8u * $bu);
 #end
-                let sum = whole(multiply_half(vec2(a0, a1), c[$su], begin));
+                let sum = whole(multiply_half(vec2(a0, a1), c[2u * $bu + $su], begin));
                 made += sum * vec4(scale0, scale0, scale1, scale1);
             }
 #end

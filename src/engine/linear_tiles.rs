@@ -1,13 +1,14 @@
 //! Products with a weight matrix for some rows of x, rounded to 8 bits, by tiles on matrix hardware.
 //!
-//! As `linear_codes` does it, `round_codes` writes rows of x as whole numbers, or what comes before hands them on;
-//! `matvec_tiles_*` multiplies 16 rows of w with 8 of x at a time. CUDA alone has such products for WGSL
+//! As `linear_codes` does it, `round_codes` writes rows of x as whole numbers, eight of them together, in which order nothing
+//! hands them on; `matvec_tiles_*` multiplies 16 rows of w with 8 of x at a time. CUDA alone has such products for WGSL
 //! (`translate::Options::multiplies_codes`).
 
 use super::knobs::{Knob, powers};
+use super::linear_codes::tiles;
 use super::lowering::{Call, Lowering};
 use super::product::{groups, in_one_launch, layers_fit, pieces, sizes};
-use super::rounded::{ROUNDING, given_codes, rounded};
+use super::rounded::{ROUNDING, TILE_ROWS, rounded};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, Dim, Format};
 use crate::error::{Error, Result};
@@ -16,9 +17,7 @@ use crate::kernel::{AssetSpec, CodeOrder, catalogue};
 use crate::provider::GRANULE;
 
 /// Rows of x and of w of a tile.
-const TILE: [u32; 2] = [8, 16];
-/// Codes of a block of 32 by lanes: four threads have two words each.
-const ORDER: CodeOrder = CodeOrder { groups: 1, run: 2, chunk: 1, planes: false };
+const TILE: [u32; 2] = [TILE_ROWS as u32, 16];
 /// Rows of w from which a workgroup is one of few subgroups: there are enough workgroups.
 const MANY_ROWS: f64 = 8192.0;
 
@@ -32,14 +31,20 @@ impl TilesLinear {
     /// The engine of a format, where its kernel knows it.
     pub(super) fn of(format: Format) -> Option<TilesLinear> {
         let id = EngineId::new(format!("wgsl.matvec_tiles.{format}"));
-        matches!(format, Format::Q4K | Format::Q6Kx8).then_some(TilesLinear { id, format })
+        tiles(format).then_some(TilesLinear { id, format })
+    }
+
+    /// Codes of two blocks of 32 by lanes: four threads have two words of each. Of Q4_K neighbouring ones.
+    fn codes(&self) -> CodeOrder {
+        let chunk = if self.format == Format::Q4K { 2 } else { 1 };
+        CodeOrder { groups: 2, run: 2, chunk, planes: false }
     }
 
     /// Threads of a workgroup, whose subgroups share the columns.
     fn threads(&self, query: &Query) -> Knob {
         let n = sizes(query).map_or(1.0, |(_, n, _)| n);
         let most = query.profile.max_threads_per_workgroup.min(256);
-        let wanted = if n >= MANY_ROWS { 128 } else { 256 };
+        let wanted = if n >= MANY_ROWS { 64 } else { 256 };
         Knob::new("threads", "threads of a workgroup", powers(32, most.max(32)), wanted.min(most))
     }
 }
@@ -68,12 +73,6 @@ impl Engine for TilesLinear {
         layers_fit(query, TILE[0])
     }
 
-    fn takes_codes(&self, query: &Query) -> Option<CodeOrder> {
-        // The kernel does not scale by a norm that comes with the codes.
-        let normed = query.around.is_some_and(|around| around.norm.is_some());
-        (!normed && !query.deterministic).then_some(ORDER)
-    }
-
     fn fuses(&self, query: &Query) -> Result<(), String> {
         in_one_launch(query, self.format, 2).map(|_| ())
     }
@@ -91,14 +90,10 @@ impl Engine for TilesLinear {
         let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
         let (before, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
         let passes = (m / f64::from(TILE[0])).ceil();
-        let (read, rounding, dispatches) = match query.given {
-            Some(_) => (1.25, 0.0, 1.0),
-            None => (6.5, before + ROUNDING, 2.0),
-        };
         Cost {
-            bytes: weight * passes + m * (4.0 * n + read * k),
-            flops: 0.25 * m * n * k + rounding * m * k + after * m * n,
-            dispatches,
+            bytes: weight * passes + m * (4.0 * n + 6.5 * k),
+            flops: 0.25 * m * n * k + (before + ROUNDING) * m * k + after * m * n,
+            dispatches: 2.0,
             // `matvec_codes_*` are estimated the same, and multiply for longer.
             efficiency: if passes > 1.0 { 0.25 } else { 0.9 },
         }
@@ -111,10 +106,8 @@ impl Engine for TilesLinear {
         let (x, m, k, x_stride) = out.rows(x)?;
         let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
         let around = query.around.filter(|around| !around.is_empty());
-        let (codes, words, [x_offset, x_factors]) = match query.given {
-            Some(given) => given_codes(given, columns, false),
-            None => rounded(true, &x, ([&m, &k, &x_stride], columns), (ORDER, around), out)?,
-        };
+        let (codes, words, [x_offset, x_factors]) =
+            rounded(true, &x, ([&m, &k, &x_stride], columns), (self.codes(), true, around), out)?;
         let name = catalogue::family_name("matvec_tiles_*", self.format);
         let spec = AssetSpec::new(name)
             .constant("WG", self.threads(query).value(query.knobs))

@@ -18,18 +18,23 @@ pub(super) fn given_codes(given: Given, k: u64, norm: bool) -> (TensorId, Dim, [
     (given.codes, words, [given.at, given.words].map(Dim::from))
 }
 
-/// x as `round_codes` writes it, with the words of a row, those before its codes and before what they stand for.
+/// Rows of x that lie together for tiles.
+pub(super) const TILE_ROWS: u64 = 8;
+
+/// x as `round_codes` writes it, with the words of a row, those before its codes and before what they stand for: of the first
+/// row, or with `tiles` of the first eight, which lie together.
 pub(super) fn rounded(
     subgroup: bool,
     x: &View,
     ([m, k, x_stride], columns): ([&Dim; 3], u64),
-    (order, around): (CodeOrder, Option<&Around>),
+    (order, tiles, around): (CodeOrder, bool, Option<&Around>),
     out: &mut Lowering,
 ) -> Result<(TensorId, Dim, [Dim; 2])> {
     let blocks = k.floor_div(&Dim::from(ComputeMode::BLOCK));
     let before = order.words(columns);
     let words = Dim::from(before + codes::factor_words(columns, false));
-    let shape = Shape::new([m.clone(), words.clone()]);
+    let together = Dim::from(if tiles { TILE_ROWS } else { 1 });
+    let shape = Shape::new([m.ceil_div(&together) * together.clone(), words.clone()]);
     let codes = out.temp(format!("{}.x", out.label), &shape, DType::U32)?;
     let ahead = around.map(|around| Around {
         norm: around.norm.clone(),
@@ -55,11 +60,12 @@ pub(super) fn rounded(
         false => spec,
     };
     let spec = if aligned { spec.define("vec4") } else { spec };
-    let together = subgroup && out.profile.subgroup_min >= catalogue::ROUND_THREADS;
-    let spec = if together { spec.define("subgroup") } else { spec };
+    let spec = if tiles { spec.define("tiles") } else { spec };
+    let by_quads = subgroup && out.profile.subgroup_min >= catalogue::ROUND_THREADS;
+    let spec = if by_quads { spec.define("subgroup") } else { spec };
     let grid = match normed {
         true => m.clone(),
-        false if together => {
+        false if by_quads => {
             (m.clone() * blocks * Dim::from(catalogue::ROUND_THREADS)).ceil_div(&Dim::from(threads))
         }
         false => (m.clone() * blocks).ceil_div(&Dim::from(threads)),
@@ -77,5 +83,5 @@ pub(super) fn rounded(
         None => call,
     };
     out.call(call)?;
-    Ok((codes.tensor, words, [Dim::new(0), Dim::from(before)]))
+    Ok((codes.tensor, words, [Dim::new(0), together * Dim::from(before)]))
 }

@@ -78,11 +78,12 @@ pub static CATALOGUE: &[Entry] = &[
         doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): words of four codes each, \
               ordered as units of a format (kernel::codes), then ceil(k / 128) * 4 floats, what a code of each \
               32 stands for, and as many, what the codes of each 32 add up to, times that. A thread a block, with \
-              subgroups 8 neighbours of one; with a norm a workgroup a row; folded over grid x and y.",
+              subgroups 8 neighbours of one; with a norm a workgroup a row; folded over grid x and y. tiles: each eight rows together, \
+              words of 64 columns of one row after another, floats of 128 columns of four even rows, then of four odd ones.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite)],
         constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1), ("APART", 0)],
-        defines: &["subgroup", "vec4", "planes"],
+        defines: &["subgroup", "vec4", "planes", "tiles"],
     },
     Entry {
         name: "matvec_codes_*",
@@ -97,8 +98,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matvec_tiles_*",
-        doc: "The product of matvec_codes_* for 8 rows of x at a time, x codes in the order of units of two words that \
-              take turns with three others, k = K columns. A workgroup makes 16 rows of w: groups of so many are folded over \
+        doc: "The product of matvec_codes_* for 8 rows of x at a time, x codes as round_codes writes them for tiles, \
+              k = K columns. A workgroup makes 16 rows of w: groups of so many are folded over \
               grid x and y, grid z is ceil(m / 8). Subgroups have 32 lanes.",
         params: TILES_PARAMS,
         bindings: LINEAR_BINDINGS,

@@ -43,6 +43,7 @@ assets! {
     "attn_spread": "attn_spread.wgsl",
     "best": "shared/best.wgsl",
     "block": "shared/block.wgsl",
+    "code_rows": "shared/code_rows.wgsl",
     "codes_begin": "shared/codes_begin.wgsl",
     "codes_eights": "shared/codes_eights.wgsl",
     "codes_exchange": "shared/codes_exchange.wgsl",
