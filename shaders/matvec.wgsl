@@ -105,11 +105,11 @@ fn main(
     }
 #end
 #endif
-    // What becomes of the first products of a thread needs what segments read, which is asked for early.
+    // What becomes of a product of one row needs what segments read, which is asked for early.
     let count = evaluations(task) * M;
     var fetched = Fetched();
-    if (place.lid < count) {
-        fetched = fetch(task, place.lid / M, first_i + place.lid % M);
+    if (M == 1u && place.lid < count) {
+        fetched = fetch(task, place.lid, first_i);
     }
     for (var u = place.lid; u < units; u += WG) {
 #ifdef ahead
@@ -163,7 +163,7 @@ fn main(
     workgroupBarrier();
     settle(place);
     for (var o = place.lid; o < count; o += WG) {
-        if (o >= WG) {
+        if (M > 1u || o >= WG) {
             fetched = fetch(task, o / M, first_i + o % M);
         }
         let factor = scale(o % M, place);

@@ -31,7 +31,7 @@ struct Params {
     k: u32,
     x_offset: u32,
     x_stride: u32,
-    // Of row 0: what its codes stand for.
+    // Of the first eight rows: what their codes stand for.
     x_factors: u32,
     y_offset: u32,
     y_stride: u32,

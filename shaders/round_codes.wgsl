@@ -5,10 +5,11 @@
 // Work split: eight neighbouring threads a block with subgroups (round_quads), else a thread (round_blocks); with a
 // norm a workgroup a row, whose threads take blocks in turn, else workgroups take as many blocks of all rows as they
 // have threads for. Folded over grid x and y.
-// Why: matvec_codes_* reads y in each of its workgroups, and rounds nothing itself.
+// Why: matvec_codes_* and matvec_tiles_* read y in each of its workgroups, and rounds nothing itself.
 // norm: what a code stands for is divided by the root of the mean of x^2; rounding does not see it.
 // planes: of codes, with what goes along; units of two groups of four neighbours.
-// tiles: eight rows lie together, as matvec_tiles_* meets them; y has room for whole eights.
+// tiles: eight rows lie together, as matvec_tiles_* meets them; y has room for whole eights, k is a multiple of 64; not
+// with planes.
 // vec4: x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
 #import rounding
 #import codes_place

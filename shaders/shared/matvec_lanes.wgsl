@@ -44,7 +44,7 @@ fn main(
     let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
     // Weights never change, so those of the first AHEAD turns are on their way while what comes before still makes x.
 #repeat s AHEAD
-    let first_u$s = min($su * WG + place.lid, units - 1u);
+    let first_u$s = min($su * WG + place.lid, max(units, 1u) - 1u);
 #repeat r ROWS
     var unit$s_$r = load_unit(start$r, first_u$s, params.k);
 #end
@@ -56,11 +56,11 @@ fn main(
 #end
 #endif
 #end
-    // What becomes of the first products of a thread needs what segments read, which is asked for early.
+    // What becomes of a product of one row needs what segments read, which is asked for early.
     let count = evaluations(task) * M;
     var fetched = Fetched();
-    if (place.lid < count) {
-        fetched = fetch(task, place.lid / M, first_i + place.lid % M);
+    if (M == 1u && place.lid < count) {
+        fetched = fetch(task, place.lid, first_i);
     }
     for (var base = 0u; base < units; base += AHEAD * WG) {
 #repeat s AHEAD
@@ -144,7 +144,7 @@ fn main(
     workgroupBarrier();
     settle(place);
     for (var o = place.lid; o < count; o += WG) {
-        if (o >= WG) {
+        if (M > 1u || o >= WG) {
             fetched = fetch(task, o / M, first_i + o % M);
         }
         let factor = scale(o % M, place);

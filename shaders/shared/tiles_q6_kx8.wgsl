@@ -35,6 +35,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
     let later = pair % 2u == 1u;
 #repeat h 2
     {
+        // Of two pairs of blocks, of which this is one.
         let four0 = bitcast<vec4<f32>>(x[by_at + 64u * $hu]);
         let four1 = bitcast<vec4<f32>>(x[by_at + 64u * $hu + 4u]);
         let by0 = select(four0.xy, four0.zw, later);

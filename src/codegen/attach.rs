@@ -220,7 +220,7 @@ impl<'a> Printer<'a> {
         if self.entry.is_linear() {
             let anchors = segments.iter().map(|s| s.anchors).max().unwrap_or(1);
             // What segments read is fetched before: rows of sums leave matrix hardware many at a time, and a product of
-            // codes has time while it sums.
+            // few rows has time while it sums.
             let early = self.entry.fetches();
             let gives = if self.attached.hand_on.is_some() { " -> f32" } else { "" };
             text.push_str(&tasks(segments, anchors, early, gives));

@@ -327,7 +327,7 @@ impl Engine for Linear {
                 // Beyond one pass arithmetic counts, and without tiles it is slower; by subgroups less so.
                 (Family::MatVec, _) if m > most => 0.2 + if self.subgroup { 1e-3 } else { 0.0 },
                 // Each thread rounds. On an H200 that was ahead of a step of its own (`CodesLinear`) below
-                // some 16 MB of weights; through CUDA it is at 4.9 MB, and 9 MB were not.
+                // some 16 MB of weights; through CUDA it was at 4.9 MB, and this puts the limit at 7.
                 (Family::MatVec, true) if self.rounding == Rounding::Inside => {
                     if query.profile.provider == "cuda" { 0.65 } else { 0.73 }
                 }

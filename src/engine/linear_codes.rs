@@ -14,7 +14,7 @@ use crate::base::{ComputeMode, Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{AssetSpec, CodeOrder, catalogue, codes};
-use crate::provider::GRANULE;
+use crate::provider::{DeviceProfile, GRANULE};
 
 /// Most rows of w that one workgroup, or a team of one, makes: each is a sum in registers.
 const MOST_ROWS: u32 = 8;
@@ -197,6 +197,12 @@ pub(super) fn tiles(format: Format) -> bool {
     matches!(format, Format::Q4K | Format::Q6Kx8)
 }
 
+/// Whether the device multiplies such tiles: WGSL has them through CUDA alone.
+pub(super) fn multiplies_tiles(profile: &DeviceProfile) -> bool {
+    let lanes = [profile.subgroup_min, profile.subgroup_max] == [32, 32];
+    profile.provider == "cuda" && profile.has_matrix_hw && lanes
+}
+
 /// Columns of a unit of a packed format.
 pub(super) fn unit_columns(format: Format) -> u32 {
     let order = order(format);
@@ -304,9 +310,9 @@ impl Engine for CodesLinear {
             dispatches,
             efficiency: match self.subgroup {
                 _ if passes > 1.0 => 0.2,
-                // Where tiles would do it (`matvec_tiles_*`). Measured on an H200, 66 MB of Q4_K: 52 us for eight rows of x,
-                // 22 for one.
-                true if m > 2.0 && tiles(self.format) && query.profile.provider == "cuda" => 0.5,
+                // Below those of tiles, so that they are taken. Measured on an H200, 66 MB of Q4_K: 52 us for eight rows of
+                // x, 22 for one.
+                true if m > 2.0 && tiles(self.format) && multiplies_tiles(query.profile) => 0.5,
                 true => 0.8,
                 false => 0.6,
             },

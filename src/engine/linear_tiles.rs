@@ -5,7 +5,7 @@
 //! (`translate::Options::multiplies_codes`).
 
 use super::knobs::{Knob, powers};
-use super::linear_codes::tiles;
+use super::linear_codes::{multiplies_tiles, tiles};
 use super::lowering::{Call, Lowering};
 use super::product::{groups, in_one_launch, layers_fit, pieces, sizes};
 use super::rounded::{ROUNDING, TILE_ROWS, rounded};
@@ -62,9 +62,7 @@ impl Engine for TilesLinear {
         if w.format != self.format || !query.is_wgsl() {
             return Err(OTHER_OPERATION.into());
         }
-        let profile = query.profile;
-        let lanes = [profile.subgroup_min, profile.subgroup_max] == [32, 32];
-        if profile.provider != "cuda" || !profile.has_matrix_hw || !lanes {
+        if !multiplies_tiles(query.profile) {
             return Err("the device has no matrices of whole numbers for WGSL".into());
         }
         if sizes(query).is_none_or(|(m, ..)| m < 2.0) {

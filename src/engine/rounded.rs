@@ -33,8 +33,11 @@ pub(super) fn rounded(
     let blocks = k.floor_div(&Dim::from(ComputeMode::BLOCK));
     let before = order.words(columns);
     let words = Dim::from(before + codes::factor_words(columns, false));
-    let together = Dim::from(if tiles { TILE_ROWS } else { 1 });
-    let shape = Shape::new([m.ceil_div(&together) * together.clone(), words.clone()]);
+    let (rows, together) = match Dim::from(TILE_ROWS) {
+        eight if tiles => (m.ceil_div(&eight) * eight.clone(), eight),
+        _ => (m.clone(), Dim::new(1)),
+    };
+    let shape = Shape::new([rows, words.clone()]);
     let codes = out.temp(format!("{}.x", out.label), &shape, DType::U32)?;
     let ahead = around.map(|around| Around {
         norm: around.norm.clone(),

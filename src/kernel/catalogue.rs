@@ -56,7 +56,7 @@ pub static CATALOGUE: &[Entry] = &[
         name: "matvec_*",
         doc: "y[i, r] = sum over c of w[r, c] * x[i, c], for few rows i; w is [n, k] packed, x [m, k], \
               y [m, n]. A workgroup makes ROWS rows of w for M rows of x: groups of w rows are folded \
-              over grid x and y, grid z is ceil(m / M).",
+              over grid x and y, grid z is ceil(m / M). ahead: the first weights are asked for before anything else is read.",
         params: LINEAR_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("WG", 64), ("ROWS", 4), ("M", 1)],
@@ -79,7 +79,8 @@ pub static CATALOGUE: &[Entry] = &[
               ordered as units of a format (kernel::codes), then ceil(k / 128) * 4 floats, what a code of each \
               32 stands for, and as many, what the codes of each 32 add up to, times that. A thread a block, with \
               subgroups 8 neighbours of one; with a norm a workgroup a row; folded over grid x and y. tiles: each eight rows together, \
-              words of 64 columns of one row after another, floats of 128 columns of four even rows, then of four odd ones.",
+              16 words of every row for each 64 columns, then of each 128 the floats of four even rows and of four odd ones; k a \
+              multiple of 64, and no planes.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite)],
         constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1), ("APART", 0)],

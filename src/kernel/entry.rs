@@ -94,7 +94,7 @@ impl Entry {
         matches!(self.name, "attn_coop" | "matmul_coop_*" | "matmul_halves" | "round_half")
     }
 
-    /// Whether what its segments read is fetched before the first product leaves, of several or after a long sum.
+    /// Whether what its segments read is fetched before the first product leaves, of several, or while it is summed.
     pub fn fetches(&self) -> bool {
         self.name.starts_with("matvec_") || self.name == "matmul_coop_*"
     }

@@ -100,6 +100,14 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
         cases.iter().filter(tiles).filter(|c| !c.name.contains("n20011")).collect();
     let engines = ["q4_k", "q6_kx8"].map(|f| EngineId::new(format!("wgsl.matvec_tiles.{f}")));
     wrong.extend(check(&cuda, &tiles, engines.to_vec()));
+    let ahead = |case: &&Case| {
+        let one = case.name.contains("/m1_") || case.name.ends_with("/m1");
+        one && (case.name.contains("/f16/") || case.name.contains("/q4_0/"))
+    };
+    let ahead: Vec<&Case> = cases.iter().filter(ahead).collect();
+    let engines = ["matvec.f16", "matvec_int8.q4_0"];
+    let engines = engines.map(|engine| EngineId::new(format!("wgsl.{engine}.subgroup")));
+    wrong.extend(check(&cuda, &ahead, engines.to_vec()));
     let ran = cuda.ran();
     let asset = |spec: &KernelSpec| match spec {
         KernelSpec::Asset(asset) => Some(asset.clone()),
@@ -117,6 +125,9 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     let (headers, eights, trits) = (with("headers"), with("eights"), with("trits"));
     assert!(wide >= 5 && headers >= 1, "{wide} kernels hand on, {headers} share headers");
     assert!(eights >= 1, "no kernel has eights");
+    let turns = assets.iter().filter(|asset| asset.get_u32("AHEAD").is_some_and(|turns| turns > 1));
+    let (ahead, turns) = (with("ahead"), turns.count());
+    assert!(ahead >= 1 && turns >= 1, "{ahead} kernels ask ahead, {turns} for several turns");
     let apart = assets.iter().filter(|asset| asset.get_u32("APART") == Some(1)).count();
     assert!(trits >= 9 && apart >= 1, "{trits} kernels of trits, {apart} that round for them");
     (wrong, cuda)

@@ -21,13 +21,15 @@ const SHORT_UNIT: u32 = 8;
 /// Words of weights that a thread asks for at once, at most. Measured on an H200 through CUDA: Qwen2.5-0.5B 2,249 tokens a
 /// second, 2,023 with half as many.
 const AHEAD_WORDS: u32 = 64;
+/// Most turns of those, each of which has x in registers as well.
+const MOST_TURNS: u32 = 8;
 /// Workgroups of a compute unit that run at once.
 const WAVES: u64 = 4;
 
 impl Linear {
     /// Whether a workgroup that makes few sums is cut as was measured with CUDA on an H200, where a kernel may ask for
-    /// weights while the one before still runs. Tokens a second: Llama-3.2-1B in F16 1,245 for 1,119, Qwen2.5-0.5B in Q4_0
-    /// 2,290 for 1,700, SmolLM2-135M in Q4_1 2,400 for 2,230. Through Vulkan the same lost 5 to 10 %.
+    /// weights while the one before still runs. Tokens a second: Llama-3.2-1B in F16 1,158 for 1,119, Qwen2.5-0.5B in Q4_0
+    /// 2,290 for 1,983, SmolLM2-135M in Q4_1 2,400 for 2,234. Through Vulkan the same lost 5 to 10 %.
     pub(super) fn asks_ahead(&self, query: &Query) -> bool {
         let measured = match self.rounding {
             Rounding::Inside => unit_columns(self.format) == SHORT_UNIT,
@@ -47,7 +49,7 @@ impl Linear {
         let unit = unit_columns(self.format);
         let turns = (columns(query).div_ceil(u64::from(unit)) as u32).div_ceil(threads).max(1);
         let words = if unit == SHORT_UNIT { 2 } else { 8 };
-        let most = (AHEAD_WORDS / (rows * words)).max(1);
+        let most = (AHEAD_WORDS / (rows * words)).clamp(1, MOST_TURNS);
         // As few rounds as that takes, as even as possible.
         turns.div_ceil(turns.div_ceil(most))
     }
