@@ -192,9 +192,9 @@ fn order(format: Format) -> CodeOrder {
     CodeOrder { groups, run, chunk, planes: false }
 }
 
-/// Whether some rows of x can be multiplied by tiles on matrix hardware (`linear_tiles`).
-pub(super) fn tiles(format: Format) -> bool {
-    matches!(format, Format::Q4K | Format::Q6Kx8)
+/// Whether there is a kernel that multiplies some rows of x by tiles on matrix hardware (`linear_tiles`).
+pub(super) fn has_tiles(format: Format) -> bool {
+    catalogue::find(&catalogue::family_name("matvec_tiles_*", format)).is_some()
 }
 
 /// Whether the device multiplies such tiles: WGSL has them through CUDA alone.
@@ -312,7 +312,7 @@ impl Engine for CodesLinear {
                 _ if passes > 1.0 => 0.2,
                 // Below those of tiles, so that they are taken. Measured on an H200, 66 MB of Q4_K: 52 us for eight rows of
                 // x, 22 for one.
-                true if m > 2.0 && tiles(self.format) && multiplies_tiles(query.profile) => 0.5,
+                true if m > 2.0 && multiplies_tiles(query.profile) && has_tiles(self.format) => 0.5,
                 true => 0.8,
                 false => 0.6,
             },

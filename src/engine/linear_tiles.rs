@@ -5,7 +5,7 @@
 //! (`translate::Options::multiplies_codes`).
 
 use super::knobs::{Knob, powers};
-use super::linear_codes::{multiplies_tiles, tiles};
+use super::linear_codes::{has_tiles, multiplies_tiles};
 use super::lowering::{Call, Lowering};
 use super::product::{groups, in_one_launch, layers_fit, pieces, sizes};
 use super::rounded::{ROUNDING, TILE_ROWS, rounded};
@@ -31,7 +31,7 @@ impl TilesLinear {
     /// The engine of a format, where its kernel knows it.
     pub(super) fn of(format: Format) -> Option<TilesLinear> {
         let id = EngineId::new(format!("wgsl.matvec_tiles.{format}"));
-        tiles(format).then_some(TilesLinear { id, format })
+        has_tiles(format).then_some(TilesLinear { id, format })
     }
 
     /// Codes of two blocks of 32 by lanes: four threads have two words of each. Of Q4_K neighbouring ones.
