@@ -186,7 +186,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 stage[n] = load_v(v_start + key * params.v_token_stride, (n % NUMS) * 4u);
             }
             workgroupBarrier();
-            for (var p = 0u; p < min(V_PAIRS, PAIRS - pair); p++) {
+            // Not in the loop's condition, which PoCL 6 cannot take apart between barriers.
+            let pairs = min(V_PAIRS, PAIRS - pair);
+            for (var p = 0u; p < pairs; p++) {
                 var ws: array<vec2<f32>, 4>;
                 for (var a = 0u; a < 4u; a++) {
                     ws[a] = weights[(4u * ty + a) * PAIRS + pair + p];

@@ -59,15 +59,13 @@ fn begins_like(place: Cut, key: u32, index: u32, digit: u32) -> bool {
 }
 
 fn search(row: Row, kind: u32, cut: Cut, lid: u32) -> Cut {
-    var place = Cut(0u, 0u);
+    // Digits where no index has anything are not looked at: its inverse has all there.
+    let without = countLeadingZeros(params.cols - 1u) / 8u;
+    var place = Cut(0u, select(0u, 0xffffffffu << (32u - 8u * without), without != 0u));
     var goal = vec2<u32>(0u);
-    for (var digit = 0u; digit < 8u; digit++) {
+    for (var turn = 0u; turn < 8u - without; turn++) {
+        let digit = select(turn + without, turn, turn < 4u);
         let shift = 24u - 8u * (digit % 4u);
-        if (digit >= 4u && ((params.cols - 1u) >> shift) == 0u) {
-            // No index has anything there, so its inverse has all.
-            place.index |= 0xffu << shift;
-            continue;
-        }
         atomicStore(&by_digit[lid], 0u);
         atomicStore(&by_digit[lid + DIGITS], 0u);
         workgroupBarrier();
