@@ -1,14 +1,18 @@
 //! Words in which workgroups count (`TensorRole::Counters`): zero again after each run.
 
+use std::time::Duration;
+
 use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Shape, ShapeClass, Symbol, SymbolValues};
 use warploom::engine::{EngineId, Registry, TensorRole};
 use warploom::ir::{Graph, Op};
-use warploom::plan::{Options, Plan, SlotRole};
+use warploom::plan::{Options, Plan, SlotRole, tasks};
 use warploom::provider::DeviceProfile;
-use warploom::runtime::{Instance, Resident, Runtime, Sync};
+use warploom::runtime::{Instance, Resident, Runtime, Sync, TuneCache, TuneMode, TuneOptions};
 
 use crate::interpret_device::Checked;
+use crate::tune::quick;
+use crate::tune_cache::Folder;
 use crate::{devices, tell};
 
 const PAST: Symbol = Symbol::new("past");
@@ -82,4 +86,25 @@ fn who_is_last_is_told_in_each_run_anew() {
             tell(&format!("counters: {label}"));
         }
     }
+}
+
+/// In the memory of a trial they are what was there before, unless somebody writes zeros.
+#[test]
+fn trials_begin_with_words_at_zero() {
+    let mut runtime = Runtime::on(Checked::with_library_and_matrices(), Sync::Lazy, None).unwrap();
+    let folder = Folder::new("counters");
+    runtime.set_tuning(TuneMode::Cached, TuneCache::at(&folder.0));
+    let profile = runtime.device().profile();
+    let options = runtime.plan_options();
+    let class = ShapeClass::new().with(PAST, KEYS - 1, KEYS - 1);
+    let tasks = tasks(&graph(), &class, profile, &options).unwrap();
+    let patient = TuneOptions { run_limit: Duration::from_secs(60), seconds: 0.0, ..quick() };
+    let report = runtime.tune(&tasks[..1], &patient, &mut |_| {}).unwrap();
+    let [result] = &report.results[..] else { panic!("{report:?}") };
+    assert!(result.measured > 1 && result.unmeasured.is_none(), "{result:?}");
+    let tuned = result.tuned.as_ref().unwrap();
+    let spread = [&tuned.engine, &tuned.against].iter().any(|id| id.as_str() == "wgsl.attn_spread");
+    assert!(spread, "{result:?}");
+    let wrong = result.dropped.iter().filter(|dropped| dropped.why.starts_with("wrong"));
+    assert_eq!(wrong.count(), 0, "{result:?}");
 }

@@ -272,7 +272,8 @@ impl Device for Checked {
 
     fn alloc(&self, bytes: u64, _: Usage) -> Result<BufferId> {
         let mut state = self.state.lock().unwrap();
-        let words = (0..bytes.div_ceil(4)).map(|_| AtomicU32::new(0)).collect();
+        // A device promises nothing of what memory holds at first.
+        let words = (0..bytes.div_ceil(4)).map(|_| AtomicU32::new(0x7fc0_dead)).collect();
         state.buffers.push(Some(words));
         state.counters.allocations += 1;
         Ok(BufferId { index: state.buffers.len() as u32 - 1, generation: 0 })

@@ -14,6 +14,7 @@ use super::fill::{differ, pattern};
 use super::race::{Fault, Raced};
 use crate::base::platform::block_on;
 use crate::base::{ComputeMode, SymbolValues};
+use crate::engine::TensorRole;
 use crate::error::{Error, Result};
 use crate::memory::PooledBuffer;
 use crate::plan::{Content, Task, Trial};
@@ -171,8 +172,14 @@ impl<'a> Bed<'a> {
             }
         }
         let pool = self.runtime.pool();
-        let temps = trial.tensors[trial.own()..].iter();
-        let temps = temps.map(|tensor| pool.take(tensor.bytes, Usage::Working));
+        let temps = trial.tensors[trial.own()..].iter().map(|tensor| {
+            let buffer = pool.take(tensor.bytes, Usage::Working)?;
+            // Zero before each run and after it; of the rest a kernel reads only what it wrote.
+            if tensor.role == TensorRole::Counters {
+                self.fill(&buffer, &[0; 256], tensor.bytes)?;
+            }
+            Ok(buffer)
+        });
         let temps: Vec<PooledBuffer> = temps.collect::<Result<_>>().map_err(|e| self.fault(e))?;
         let mut runner = Runner { trial, temps, batch: None, runs: 1 };
         let steps = recording.dispatches();
