@@ -16,7 +16,7 @@ use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::{HALF_KV, SPREAD_SPLITS};
+use crate::kernel::catalogue::{HALF_KV, SETTLED, SPREAD_SPLITS};
 use crate::provider::{DeviceKind, DeviceProfile};
 
 /// Most query heads of a workgroup: each takes registers for its query and its sums.
@@ -71,6 +71,10 @@ struct Cut {
     heads: u64,
     /// Workgroups of a kv head.
     chunks: u64,
+    /// Whether the keys of earlier runs are asked for before what this run brings is waited for: elsewhere nothing begins
+    /// before what was launched earlier is done, and of many keys a workgroup has several turns, of which the later ones
+    /// lose more than the first one gains.
+    early: bool,
 }
 
 impl Cut {
@@ -107,7 +111,9 @@ fn cut(query: &Query) -> Result<Cut, String> {
     let fit: Vec<u32> = fit.collect();
     let threads = *fit.last().ok_or("no workgroup has the memory for its heads")?;
     let threads = Knob::new("threads", "threads of a workgroup", fit, threads);
-    let few = if all < LONG_CONTEXT { 2 } else { 8 };
+    let long = all >= LONG_CONTEXT;
+    let early = query.settled && query.profile.provider == "cuda" && !long;
+    let few = if long { 8 } else { 2 };
     let keys = "keys of a subgroup's lanes that are under way";
     let keys = Knob::new("keys", keys, [2, 4, 8], few);
     let granule = granule(query, threads.value(query.knobs), keys.value(query.knobs))?;
@@ -115,7 +121,7 @@ fn cut(query: &Query) -> Result<Cut, String> {
     let wanted = (OVERSUBSCRIBED * units(query.profile) / groups).ceil() as u32;
     let most = all.div_ceil(u64::from(granule.max(1))).clamp(1, u64::from(SPREAD_SPLITS)) as u32;
     let splits = Knob::new("splits", "slices of the keys", 1..=most, wanted.clamp(1, most));
-    Ok(Cut { knobs: [threads, keys, splits], granule, heads, chunks })
+    Ok(Cut { knobs: [threads, keys, splits], granule, heads, chunks, early })
 }
 
 impl Engine for SpreadAttention {
@@ -193,6 +199,9 @@ impl Engine for SpreadAttention {
             .define("subgroup");
         if k.dtype == DType::F16 {
             spec = spec.define(HALF_KV);
+        }
+        if cut.early {
+            spec = spec.define(SETTLED);
         }
         out.call(
             Call::new(spec)

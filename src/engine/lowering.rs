@@ -313,15 +313,27 @@ impl Lowering<'_> {
             params.resize(params.len().next_multiple_of(4), Word::Bits(0));
         }
         let spec = match entry.settles() {
-            true => call.spec.known(self.known(&params, &bindings)),
+            true => {
+                let settled = call.spec.defines.iter().any(|name| name == catalogue::SETTLED);
+                let early = |place: u32| {
+                    let own = entry.bindings.get(place as usize);
+                    settled && own.is_some_and(|(name, _)| matches!(*name, "k" | "v"))
+                };
+                call.spec.known(self.known(&params, &bindings, early))
+            }
             false => call.spec,
         };
         self.step(KernelSpec::Asset(spec), params, bindings, call.grid)
     }
 
     /// What all launches of a kernel have in common that is compiled for these: what it costs to compile kernels apart
-    /// that differ in sizes alone GPUs repay.
-    fn known(&self, params: &[Word], bindings: &[StepBinding]) -> Known {
+    /// that differ in sizes alone GPUs repay. `early` says of which places the kernel itself knows what it may read early.
+    fn known(
+        &self,
+        params: &[Word],
+        bindings: &[StepBinding],
+        early: impl Fn(u32) -> bool,
+    ) -> Known {
         if !matches!(self.profile.kind, DeviceKind::Discrete | DeviceKind::Integrated) {
             return Known::default();
         }
@@ -334,7 +346,8 @@ impl Lowering<'_> {
             matches!(role, TensorRole::Weight(_) | TensorRole::Merged(_) | TensorRole::Constant(_))
         };
         let places = (0..).zip(bindings);
-        let steady = places.filter(|(_, b)| b.access == Access::Read && bound_once(b));
+        let steady = places
+            .filter(|(place, b)| b.access == Access::Read && (bound_once(b) || early(*place)));
         let steady = steady.map(|(place, _)| place).collect();
         Known { words: words.collect(), steady, ..Known::default() }
     }

@@ -176,6 +176,9 @@ pub struct Query<'a> {
     pub deterministic: bool,
     /// Where other results of the same kernel of a user go, by their numbers.
     pub siblings: &'a [(u32, View)],
+    /// Whether keys and values of an attention are states to which this run adds rows from `past` on and writes no
+    /// others: the rows before were there before the run.
+    pub settled: bool,
     /// The first operand as what comes before has rounded it: [`Engine::takes_codes`].
     pub given: Option<Given>,
 }

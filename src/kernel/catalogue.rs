@@ -19,7 +19,8 @@ pub use super::interface::interface;
 use super::params::*;
 pub use super::params::{
     BATCHED_TILE, GATHER_COLUMNS, GATHER_GROUP, MAX_HEAD_DIM, MAX_MATVEC_ROWS, MAX_SPLITS,
-    POINT_GROUP, PREFILL_TOKENS, ROUND_THREADS, SAMPLE_THREADS, SPREAD_SPLITS, SUM_WORDS, TILE_SUM,
+    POINT_GROUP, PREFILL_TOKENS, ROUND_THREADS, SAMPLE_THREADS, SETTLED, SPREAD_SPLITS, SUM_WORDS,
+    TILE_SUM,
 };
 use super::spec::Access;
 
@@ -402,7 +403,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_SPREAD_PARAMS,
         bindings: ATTN_SPREAD_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("HEADS", 2), ("AT_ONCE", 4)],
-        defines: &[HALF_KV, "subgroup"],
+        defines: &[HALF_KV, SETTLED, "subgroup"],
     },
     Entry {
         name: "attn_split",

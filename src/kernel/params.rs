@@ -15,6 +15,9 @@ pub const TILE_SUM: u32 = 204;
 pub const MAX_HEAD_DIM: u32 = 256;
 /// Most slices of the keys of `attn_spread`: whoever puts them together reads all of them at once.
 pub const SPREAD_SPLITS: u32 = 16;
+/// Define of `attn_spread`: rows of keys and values before `past` are what earlier runs left there, so that they may be
+/// read before what was launched earlier is done.
+pub const SETTLED: &str = "settled";
 /// Most slices of the keys that `attn_combine` puts together.
 pub const MAX_SPLITS: u32 = 64;
 /// Tokens of one workgroup of `attn_prefill` and `attn_coop`.

@@ -227,6 +227,7 @@ pub(super) fn query<'q>(
         knobs: KnobValues::NONE,
         deterministic: draft.options.deterministic,
         siblings: &[],
+        settled: super::settled::rows_before(&draft.graph, group.root),
         given: group.given,
     }
 }

@@ -25,6 +25,7 @@ mod memory;
 mod partition;
 mod pattern;
 mod schedule;
+mod settled;
 mod simplify;
 mod task;
 mod trace;

@@ -131,6 +131,7 @@ impl Piece {
             knobs,
             deterministic: false,
             siblings: &[],
+            settled: false,
             given: None,
         }
     }

@@ -294,6 +294,28 @@ fn nvrtc_takes_kernels_that_run_beside_others() {
     }
 }
 
+/// The keys of earlier runs are asked for before what this run brings is waited for, and the rest after that.
+#[test]
+fn attention_asks_for_settled_keys_before_it_waits() {
+    let base = Options { bounds: Bounds::Unchecked, returns_together: true, ..Options::default() };
+    let spec = AssetSpec::new("attn_spread").define("subgroup").define("half_kv");
+    for (settled, most) in [(true, 0), (false, 1)] {
+        let spec = if settled { spec.clone().define("settled") } else { spec.clone() };
+        let steady = if settled { vec![2, 3] } else { Vec::new() };
+        let options = Options { steady, ..base.clone() };
+        let text = cuda("attn_spread", &asset_wgsl(&spec).unwrap(), &options).text;
+        let (_, kernel) = text.split_once("kernel_main").unwrap();
+        // Behind ways out that wait for themselves.
+        let (before, after) = kernel.rsplit_once("wl_wait();").unwrap();
+        let reads = |text: &str, name: &str| text.matches(&format!("= {name}[")).count();
+        assert_eq!(reads(before, "q"), 0, "{text}");
+        for name in ["k", "v"] {
+            assert_eq!(reads(before, name) > 0, settled, "{name}: {text}");
+            assert!(reads(after, name) > most, "{name}: {text}");
+        }
+    }
+}
+
 #[test]
 fn opencl_takes_a_sample_of_what_ships() {
     let Some(host) = host() else { return };
