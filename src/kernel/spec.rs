@@ -49,8 +49,9 @@ pub struct AssetSpec {
 pub struct Known {
     /// Words of the parameter block, by their place: constants in the text. The block holds them as well.
     pub words: BTreeMap<u32, u32>,
-    /// Places of the buffers that no kernel writes to, as long as work that reads them is in flight: weights. They may be
-    /// read before what was launched earlier is done.
+    /// Places of the buffers that may be read before what was launched earlier is done: weights, which no kernel writes to
+    /// as long as work that reads them is in flight, and caches of which the kernel itself reads only rows of earlier runs
+    /// so early (`attn_spread` with `settled`).
     pub steady: Vec<u32>,
     /// Whether what is launched next is `beside`, and this lets it begin only when all that was launched before this is done.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
