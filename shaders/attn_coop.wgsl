@@ -33,6 +33,10 @@ const SCORE_STRIDE: u32 = KEYS + 4u;
 // vec4s of a tile of keys that a thread moves, at most.
 const LOADS: u32 = (KEYS * NUMS + THREADS - 1u) / THREADS;
 const LOWEST: f32 = -3.4028234e38;
+const LOG2_E: f32 = 1.442695;
+// vec4s of scores of a tile that a thread takes.
+const OWN: u32 = QUADS / PER;
+const_assert OWN * PER == QUADS;
 const SPANS: u32 = 4u;
 
 struct Params {
@@ -68,14 +72,14 @@ var<workgroup> working: vec4<u32>;
 // vec4 n of a tile of keys, 0 behind the last one: a weight of 0 times what lies there might be NaN.
 fn load_key(start: u32, base: u32, end: u32, n: u32) -> vec4<f16> {
     let key = base + n / NUMS;
-    let seen = min(key, end - 1u);
+    let seen = min(key, max(end, 1u) - 1u);
     let value = k[start + seen * (params.k_token_stride / 4u) + n % NUMS];
     return select(vec4<f16>(), value, vec4(key < end));
 }
 
 fn load_value(start: u32, base: u32, end: u32, n: u32) -> vec4<f16> {
     let key = base + n / NUMS;
-    let seen = min(key, end - 1u);
+    let seen = min(key, max(end, 1u) - 1u);
     let value = v[start + seen * (params.v_token_stride / 4u) + n % NUMS];
     return select(vec4<f16>(), value, vec4(key < end));
 }
@@ -86,9 +90,14 @@ fn put(n: u32, value: vec4<f16>) {
     }
 }
 
-// Whether a token with this range sees a key.
-fn is_seen(range: vec2<u32>, key: u32) -> bool {
-    return key >= range.x && key < range.y;
+// Whether a token with this range sees four keys.
+fn are_seen(range: vec2<u32>, key: u32) -> vec4<bool> {
+    let keys = vec4(key) + vec4(0u, 1u, 2u, 3u);
+    return (keys >= vec4(range.x)) & (keys < vec4(range.y));
+}
+
+fn load_scores(at: u32) -> vec4<f32> {
+    return vec4(scores[at], scores[at + 1u], scores[at + 2u], scores[at + 3u]);
 }
 
 @compute @workgroup_size(THREADS)
@@ -144,17 +153,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
 #end
 
+    // Scores in powers of two. Keys of the next tile are on their way while one is multiplied.
+    let power = factor * params.scale * LOG2_E;
     var zero: coop_mat16x16<f32, C>;
     var largest = LOWEST;
-    for (var base = begin; base < end; base += KEYS) {
 #repeat t LOADS
-        let ks$t = load_key(k_start, base, end, $tu * THREADS + lid);
+    var ks$t = load_key(k_start, begin, end, $tu * THREADS + lid);
 #end
+    for (var base = begin; base < end; base += KEYS) {
         workgroupBarrier();
 #repeat t LOADS
         put($tu * THREADS + lid, ks$t);
 #end
         workgroupBarrier();
+#repeat t LOADS
+        ks$t = load_key(k_start, base + KEYS, end, $tu * THREADS + lid);
+#end
 #repeat j COLUMNS
         {
             var sum = zero;
@@ -169,12 +183,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
 #end
         workgroupBarrier();
-        for (var c = part * 4u; c < KEYS; c += PER * 4u) {
-            for (var i = 0u; i < 4u; i++) {
-                let score = scores[row * SCORE_STRIDE + c + i] * factor * params.scale;
-                largest = max(largest, select(LOWEST, score, is_seen(range, base + c + i)));
-            }
+#repeat c OWN
+        {
+            let own = 4u * ($cu * PER + part);
+            let score = load_scores(row * SCORE_STRIDE + own) * power;
+            let seen = select(vec4(LOWEST), score, are_seen(range, base + own));
+            largest = max(largest, max(max(seen.x, seen.y), max(seen.z, seen.w)));
         }
+#end
     }
     workgroupBarrier();
     partial[lid] = bitcast<u32>(largest);
@@ -187,10 +203,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var out$s: coop_mat16x16<f32, C>;
 #end
     var total = 0.0;
-    for (var base = begin; base < end; base += KEYS) {
 #repeat t LOADS
-        let ks$t = load_key(k_start, base, end, $tu * THREADS + lid);
+    ks$t = load_key(k_start, begin, end, $tu * THREADS + lid);
 #end
+    for (var base = begin; base < end; base += KEYS) {
         workgroupBarrier();
 #repeat t LOADS
         put($tu * THREADS + lid, ks$t);
@@ -215,18 +231,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
 #repeat t LOADS
         put($tu * THREADS + lid, vs$t);
+        ks$t = load_key(k_start, base + KEYS, end, $tu * THREADS + lid);
 #end
-        for (var c = part * 4u; c < KEYS; c += PER * 4u) {
-            var made = vec4(0.0);
-            for (var i = 0u; i < 4u; i++) {
-                let score = scores[row * SCORE_STRIDE + c + i] * factor * params.scale;
-                made[i] = select(0.0, exp(score - largest) * 32768.0, is_seen(range, base + c + i));
-            }
-            let rounded = vec4<f16>(made);
+#repeat c OWN
+        {
+            let own = 4u * ($cu * PER + part);
+            let score = load_scores(row * SCORE_STRIDE + own) * power - largest;
+            let rounded = vec4<f16>(select(vec4(0.0), exp2(score + 15.0), are_seen(range, base + own)));
             let taken = vec4<f32>(rounded);
             total += (taken.x + taken.y) + (taken.z + taken.w);
-            weights[row * WEIGHT_STRIDE + c / 4u] = rounded;
+            weights[row * WEIGHT_STRIDE + $cu * PER + part] = rounded;
         }
+#end
         workgroupBarrier();
 #repeat j COLUMNS
         {
