@@ -2,8 +2,11 @@
 // y[r, c] = rounded / factors[r], a power of two that puts the largest of a row below 2^15; x [rows, cols] with a
 // row stride, y [cols / 32, rows, 32] as half_weights_* orders it, cols a multiple of 32 and at most K.
 // halves: rounded to an f16 alone. plain: y is [rows, cols].
-// Work split: a workgroup a row, neighbouring threads read neighbouring columns, twice: for the largest of each
-// block, and to round. Workgroups are folded over grid x and y.
+// norm: x times the norm's weight is rounded, and the factor of a row divided by the root of the mean of x^2, which
+// rounding does not see.
+// vec4: x_offset, x_stride and where the norm's weight begins are multiples of 4.
+// Work split: a workgroup a row, neighbouring threads four neighbouring columns each, eight of them a block; what they
+// read stays in registers. Workgroups are folded over grid x and y.
 // Why: matmul_coop_* reads y many times, as halves without a conversion; the factor keeps rows of any size within
 // what an f16 holds, and is exact.
 #import rounding
@@ -11,35 +14,72 @@
 override WG: u32 = 256;
 override K: u32 = 1024;
 
+const OWN_READS: u32 = 2u;
+const PARTIAL: bool = false;
+// Turns of the threads over a row.
+const TURNS: u32 = (K / 4u + WG - 1u) / WG;
+// Subgroups have at least 8 threads.
+const MAX_SUBGROUPS: u32 = (WG + 7u) / 8u;
+
 struct Params {
     rows: u32,
-    cols: u32,
+    k: u32,
     x_offset: u32,
     x_stride: u32,
+#import attached_params
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<u32>;
-@group(0) @binding(3) var<storage, read_write> factors: array<f32>;
+struct Place {
+    @builtin(local_invocation_index) lid: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(num_subgroups) subgroups: u32,
+}
 
-// The largest of each 32 as bits, and of the row.
-#ifndef halves
-var<workgroup> largest: array<atomic<u32>, K / 32u>;
-#endif
-var<workgroup> row_largest: atomic<u32>;
+override ATTACHED: u32 = 0;
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(2) var<storage, read_write> y: array<u32>;
+@group(0) @binding(1u + OWN_READS + ATTACHED) var<storage, read_write> factors: array<f32>;
+
+#ifdef vec4
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+
+fn load_x(start: u32, c: u32) -> vec4<f32> {
+    return x[(start + c) >> 2u];
+}
+#else
+@group(0) @binding(1) var<storage, read> x: array<f32>;
 
 fn load_x(start: u32, c: u32) -> vec4<f32> {
     let i = start + c;
     return vec4(x[i], x[i + 1u], x[i + 2u], x[i + 3u]);
 }
+#endif
+
+// Of each subgroup: the largest as bits, and the sum of squares.
+var<workgroup> largest: array<u32, MAX_SUBGROUPS>;
+var<workgroup> squares: array<f32, MAX_SUBGROUPS>;
 
 // Where four columns from 4 q of a row go, in words.
-fn place(row: u32, q: u32) -> u32 {
+fn place_of(row: u32, q: u32) -> u32 {
 #ifdef plain
-    return row * (params.cols / 2u) + q * 2u;
+    return row * (params.k / 2u) + q * 2u;
 #else
     return (q / 8u * params.rows + row) * 16u + q % 8u * 2u;
+#endif
+}
+
+// Four columns rounded, times by: `most` is the largest that this thread has of them.
+fn rounded_times(v: vec4<f32>, most: u32, by: f32) -> vec4<f32> {
+#ifdef halves
+    return v * by;
+#else
+    // Of 32 columns, which eight neighbouring threads hold.
+    let pair = max(most, subgroupShuffleXor(most, 1u));
+    let four = max(pair, subgroupShuffleXor(pair, 2u));
+    let r = rounding(max(four, subgroupShuffleXor(four, 4u)));
+    return round(v * r.x) * (r.y * by);
 #endif
 }
 
@@ -47,48 +87,59 @@ fn place(row: u32, q: u32) -> u32 {
 fn main(
     @builtin(workgroup_id) wid: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
+    place: Place,
 ) {
     let row = wid.y * grid.x + wid.x;
     if (row >= params.rows) {
         return;
     }
     let start = params.x_offset + row * params.x_stride;
-    let quads = min(params.cols, K) / 4u;
-#ifndef halves
-    for (var b = lid; b < K / 32u; b += WG) {
-        atomicStore(&largest[b], 0u);
-    }
-#endif
-    if (lid == 0u) {
-        atomicStore(&row_largest, 0u);
-    }
-    workgroupBarrier();
+    let quads = min(params.k, K) / 4u;
+    var own_squares = 0.0;
     var most = 0u;
-    for (var q = lid; q < quads; q += WG) {
-        let bits = most_of(load_x(start, q * 4u));
-#ifndef halves
-        atomicMax(&largest[q / 8u], bits);
-#endif
-        most = max(most, bits);
+#repeat t TURNS
+    let q$t = $tu * WG + place.lid;
+    var v$t = load_x(start, min(q$t, quads - 1u) * 4u);
+#end
+#repeat t TURNS
+    if (q$t >= quads) {
+        v$t = vec4<f32>();
     }
-    atomicMax(&row_largest, most);
+#ifdef norm
+    own_squares += dot(v$t, v$t);
+    v$t *= norm_weight(min(q$t, quads - 1u) * 4u);
+#endif
+    let most$t = most_of(v$t);
+    most = max(most, most$t);
+#end
+    most = subgroupMax(most);
+    own_squares = subgroupAdd(own_squares);
+    if (place.lane == 0u) {
+        largest[place.subgroup] = most;
+        squares[place.subgroup] = own_squares;
+    }
     workgroupBarrier();
+    var sum = 0.0;
+    for (var s = 0u; s < min(place.subgroups, MAX_SUBGROUPS); s++) {
+        most = max(most, largest[s]);
+        sum += squares[s];
+    }
     // 2^14 stands for the exponent of the largest. Rows below 2^-97 share the factor of 2^-111.
-    let exponent = max(atomicLoad(&row_largest) >> 23u, 30u);
+    let exponent = max(most >> 23u, 30u);
     let by = bitcast<f32>((268u - exponent) << 23u);
-    if (lid == 0u) {
-        factors[row] = bitcast<f32>((exponent - 14u) << 23u);
-    }
-    for (var q = lid; q < quads; q += WG) {
-#ifdef halves
-        let v = load_x(start, q * 4u) * by;
-#else
-        let r = rounding(atomicLoad(&largest[q / 8u]));
-        let v = round(load_x(start, q * 4u) * r.x) * (r.y * by);
+    var scale = 1.0;
+#ifdef norm
+    scale = 1.0 / sqrt(sum / f32(params.k) + params.norm_eps);
 #endif
-        let to = place(row, q);
-        y[to] = pack2x16float(v.xy);
-        y[to + 1u] = pack2x16float(v.zw);
+    if (place.lid == 0u) {
+        factors[row] = bitcast<f32>((exponent - 14u) << 23u) * scale;
     }
+#repeat t TURNS
+    let made$t = rounded_times(v$t, most$t, by);
+    if (q$t < quads) {
+        let to = place_of(row, q$t);
+        y[to] = pack2x16float(made$t.xy);
+        y[to + 1u] = pack2x16float(made$t.zw);
+    }
+#end
 }

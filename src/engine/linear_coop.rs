@@ -11,10 +11,11 @@ use super::attention::units;
 use super::heuristic::Peaks;
 use super::knobs::{Knob, powers};
 use super::library;
+use super::linear::quads;
 use super::linear_halves::{Halved, Parts, SCALED_ROWS};
 use super::lowering::{Call, Lowering, View};
 use super::product::{filled, groups, in_one_launch, layers_fit, pieces, sizes};
-use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query};
+use super::{Around, Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -25,8 +26,10 @@ use crate::provider::GRANULE;
 pub(super) const STEP: u64 = 32;
 /// Threads of a workgroup of `round_half`.
 const ROUNDING_THREADS: u32 = 256;
-/// Bytes of a workgroup's memory that a column takes in `round_half`: a word for each 32.
-const BLOCK_BYTES: u64 = 4;
+/// Most columns of it for each thread.
+const MOST_ROUNDED: u64 = 64;
+/// Columns for each thread of it up to which there are no more threads: all of them stay in registers.
+const ROUNDED_COLUMNS: u64 = 32;
 /// What matrix units multiply in the time of one product elsewhere.
 pub(super) const MATRIX_UNITS: f64 = 6.0;
 /// Operations that make a weight a half, as each tile does again.
@@ -179,7 +182,7 @@ impl CoopLinear {
     fn rounded(
         &self,
         x: &View,
-        mode: ComputeMode,
+        (mode, norm): (ComputeMode, Option<&(View, f32)>),
         [m, k, x_stride]: [&Dim; 3],
         columns: u64,
         out: &mut Lowering,
@@ -188,9 +191,18 @@ impl CoopLinear {
         let halves = out.temp(format!("{}.x", out.label), &shape, DType::F16)?;
         let factors =
             out.temp(format!("{}.factors", out.label), &Shape::new([m.clone()]), DType::F32)?;
+        let most = out.profile.max_threads_per_workgroup;
+        let threads = powers(ROUNDING_THREADS.min(most), most)
+            .find(|threads| columns <= u64::from(*threads) * ROUNDED_COLUMNS)
+            .unwrap_or(most);
         let mut spec = AssetSpec::new("round_half")
-            .constant("WG", ROUNDING_THREADS)
-            .constant("K", columns as u32);
+            .constant("WG", threads)
+            .constant("K", columns as u32)
+            .define("subgroup");
+        let aligned = [&x.layout.offset, x_stride].iter().all(|d| d.is_multiple_of(4));
+        if aligned && norm.is_none_or(|(weight, _)| quads(weight)) {
+            spec = spec.define("vec4");
+        }
         if mode == ComputeMode::F16 {
             spec = spec.define("halves");
         }
@@ -198,17 +210,20 @@ impl CoopLinear {
             spec = spec.define("plain");
         }
         let grid = out.fold(m.clone());
-        out.call(
-            Call::new(spec)
-                .dim("rows", m)?
-                .dim("cols", k)?
-                .dim("x_offset", &x.layout.offset)?
-                .dim("x_stride", x_stride)?
-                .bind(x.tensor)
-                .bind(halves.tensor)
-                .bind(factors.tensor)
-                .grid(grid),
-        )?;
+        let mut call = Call::new(spec)
+            .dim("rows", m)?
+            .dim("k", k)?
+            .dim("x_offset", &x.layout.offset)?
+            .dim("x_stride", x_stride)?
+            .bind(x.tensor)
+            .bind(halves.tensor)
+            .bind(factors.tensor)
+            .grid(grid);
+        if norm.is_some() {
+            let ahead = Around { norm: norm.cloned(), ..Around::default() };
+            call = call.around(ahead.attach(false)?);
+        }
+        out.call(call)?;
         Ok((halves, factors))
     }
 
@@ -246,7 +261,8 @@ impl CoopLinear {
         };
         let layers = m.ceil_div(&Dim::from(tile.rows));
         let y_offset = &query.output.layout.offset;
-        if let Some(around) = query.around.filter(|around| !around.is_empty()) {
+        if let Some(around) = query.around.filter(|around| !around.segments.is_empty()) {
+            let around = &Around { norm: None, ..around.clone() };
             let tiles = groups(around, n, tile.columns);
             return out.call(
                 product(n, y_offset)?
@@ -318,8 +334,11 @@ impl Engine for CoopLinear {
         if !k.is_multiple_of(STEP) || k == 0 {
             return Err(format!("{k} columns, it takes {STEP} at a time"));
         }
-        if k / STEP * BLOCK_BYTES + BLOCK_BYTES > room {
-            return Err(format!("{k} columns, more than rounding has memory for"));
+        if k > u64::from(profile.max_threads_per_workgroup) * MOST_ROUNDED {
+            return Err(format!("{k} columns, more than rounding has registers for"));
+        }
+        if !profile.has_subgroups || profile.subgroup_min < catalogue::ROUND_THREADS {
+            return Err("the device has no subgroups that round a block together".into());
         }
         let tile = CoopLinear::tile(query);
         if self.way != Way::Decoding {
@@ -359,7 +378,7 @@ impl Engine for CoopLinear {
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
         let around = in_one_launch(query, self.format, 3)?;
-        match around.norm.is_some() || around.prologue.is_some() {
+        match around.prologue.is_some() {
             true => Err("rounding comes before the product reads its operand".into()),
             false => Ok(()),
         }
@@ -379,11 +398,11 @@ impl Engine for CoopLinear {
     fn cost(&self, query: &Query) -> Cost {
         let Some((m, n, k)) = sizes(query) else { return Cost::default() };
         let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
-        let (_, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
+        let (before, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
         let tile = CoopLinear::tile(query);
         let tiles = (m / f64::from(tile.rows)).ceil();
         let across = (n / f64::from(tile.columns)).ceil();
-        let around = ROUNDING * m * k + after * m * n;
+        let around = (ROUNDING + before) * m * k + after * m * n;
         let bytes = 4.0 * m * (n + 2.0 * k);
         // Tiles that follow each other share rows of the weight: it is read once. Launches before and behind the
         // product take their own time.
@@ -447,7 +466,8 @@ impl Engine for CoopLinear {
         };
         let (x, m, k, x_stride) = out.rows(x)?;
         let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
-        let x = self.rounded(&x, *mode, [&m, &k, &x_stride], columns, out)?;
+        let norm = query.around.and_then(|around| around.norm.as_ref());
+        let x = self.rounded(&x, (*mode, norm), [&m, &k, &x_stride], columns, out)?;
         let w = match self.converts() {
             true => self.halves(w, [n, columns], out)?,
             false => w.clone(),

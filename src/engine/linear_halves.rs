@@ -4,12 +4,12 @@
 //! the launch behind it takes 17 us for a residual of 512 x 4,096, and tiles that did it themselves took 50 for their end,
 //! each waiting for what it read.
 
-use super::Query;
 use super::attention::units;
 use super::library;
 use super::linear_coop::{CoopLinear, STEP};
 use super::lowering::{Call, Lowering, View};
 use super::product::{groups, sizes};
+use super::{Around, Query};
 use crate::base::{DType, Dim, Shape};
 use crate::error::Result;
 use crate::kernel::AssetSpec;
@@ -118,7 +118,8 @@ impl Halved {
             .bind(self.x.1.tensor)
             .bind(query.output.tensor);
         let mut tiles = Dim::from(self.n.div_ceil(2 * u64::from(threads)));
-        if let Some(around) = query.around.filter(|around| !around.is_empty()) {
+        if let Some(around) = query.around.filter(|around| !around.segments.is_empty()) {
+            let around = &Around { norm: None, ..around.clone() };
             tiles = groups(around, self.n, 2 * threads);
             call = call.around(around.attach(true)?);
         }

@@ -2,7 +2,7 @@
 //!
 //! A product, convolution or attention kernel is an *anchor*. Its attachment is data:
 //! - `norm`: the rows of `x` (behind the prologue, where there is one) are normalised by RMS as
-//!   they are read (`matvec_*`, `matvec_int8_*` and `round_codes` only). Since `norm(x) . w = factor * sum of x * g * w`, the factor
+//!   they are read (`matvec_*`, `matvec_int8_*`, `round_codes` and `round_half` only). Since `norm(x) . w = factor * sum of x * g * w`, the factor
 //!   is found beside the sum. `vec4` promises of its weight what it does of `x`;
 //! - `prologue`: a body applied to each element of `x` as it is read, over the index space
 //!   [row, column]; [`Value::Anchor`]`(0)` is the element, the last value takes its place. For

@@ -6,11 +6,11 @@
 //! larger than the work: every kernel compares its indices with the parameters. Work that needs
 //! more groups than one grid dimension holds is folded: group = `wid.y * num_workgroups.x + wid.x`.
 //!
-//! Defines: `subgroup` needs the device feature, and makes no other demand but `round_codes`, which wants subgroups of at least 8. `vec4` promises that `k`
+//! Defines: `subgroup` needs the device feature, and makes no other demand but of `round_codes` and `round_half`, which want subgroups of at least 8. `vec4` promises that `k`
 //! (`head_dim` of attention) and every offset and stride of the f32 operands that are read, other
 //! than small vectors, is a multiple of 4 and that their bound ranges are multiples of 16 bytes.
 //!
-//! Rules for constants: `WG` is a power of two from 4 to 256, of `matvec_codes_*` with subgroups and of `attn_lanes` to 1,024; [`SUM_WORDS`], [`TILE_SUM`] and
+//! Rules for constants: `WG` is a power of two from 4 to 256, of `matvec_codes_*` with subgroups, `attn_lanes` and `round_half` to 1,024; [`SUM_WORDS`], [`TILE_SUM`] and
 //! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
 pub use super::entry::{reads_ahead, resident, subgroup_needed};
@@ -129,13 +129,13 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "round_half",
         doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), over factors[r], as f16; \
-              factors[r] is a power of two; x [rows, cols] with a row stride, y [cols / 32, rows, 32], cols a multiple of 32 \
-              and at most K. halves: rounded to an f16 alone (base::ComputeMode::F16). plain: y is [rows, cols]. One \
+              factors[r] is a power of two, with a norm times what it scales the row by; x [rows, k] with a row stride, y [k / 32, rows, 32], k a multiple of 32 \
+              and at most K. halves: rounded to an f16 alone (base::ComputeMode::F16). plain: y is [rows, k]. One \
               workgroup for each row, folded over grid x and y.",
-        params: &["rows", "cols", "x_offset", "x_stride"],
+        params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite), ("factors", ReadWrite)],
         constants: &[("WG", 256), ("K", 1024)],
-        defines: &["halves", "plain"],
+        defines: &["halves", "plain", "subgroup", "vec4"],
     },
     Entry {
         name: "matmul_coop_*",

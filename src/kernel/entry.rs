@@ -19,6 +19,7 @@ pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
         "attn_lanes" | "attn_lanes_spans" | "attn_spread" | "attn_spread_spans" => 32,
         name if name.starts_with("matvec_tiles_") => 32,
         // Eight neighbours round a block.
+        "round_half" => ROUND_THREADS,
         "round_codes" if asset.defines.iter().any(|define| define == "subgroup") => ROUND_THREADS,
         _ => 0,
     }
@@ -118,7 +119,7 @@ impl Entry {
 
     /// Whether it reads few rows at a time, each whole: only then it can normalise them.
     pub fn takes_norm(&self) -> bool {
-        matches!(self.name, "matvec_*" | "matvec_int8_*" | "round_codes")
+        matches!(self.name, "matvec_*" | "matvec_int8_*" | "round_codes" | "round_half")
     }
 
     /// Whether it can round what it stores for the products that follow.

@@ -3,6 +3,7 @@
 use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
 use warploom::engine::Registry;
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp, computing_in};
+use warploom::kernel::KernelSpec;
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceKind, DeviceProfile};
 
@@ -47,6 +48,45 @@ fn product(m: i64, n: i64, k: i64, format: Format) -> Graph {
     let y = g.add(Op::linear(), &[x, w]).unwrap();
     g.output("y", y).unwrap();
     g
+}
+
+/// On matrix hardware, where a launch rounds rows of x, it normalises them as well for the only product that reads them.
+#[test]
+fn a_norm_is_done_as_rows_are_rounded_for_the_only_product_that_reads_it() {
+    let kernels = |products: usize, mode: ComputeMode, deterministic: bool| {
+        let mut g = Graph::new("normed");
+        let x = g.input("x", Shape::new([512i64, 2048]), DType::F32);
+        let gain = g.weight("gain", Shape::new([2048i64]), Format::F32);
+        let x = g.add(Op::RmsNorm { eps: 1e-5 }, &[x, gain]).unwrap();
+        for i in 0..products {
+            let format = [Format::Q4K, Format::Q6K][i];
+            let w = g.weight(&format!("w{i}"), Shape::new([4096i64, 2048]), format);
+            let y = g.add(Op::Linear { mode }, &[x, w]).unwrap();
+            g.output(&format!("y{i}"), y).unwrap();
+        }
+        let profile = DeviceProfile::known("nvidia-h200").unwrap();
+        let registry = Registry::builtin();
+        let options = Options { deterministic, ..Options::new(&registry) };
+        let plan = Plan::new(&g, &ShapeClass::new(), &profile, &options).unwrap();
+        let normed = |kernel: &KernelSpec| match kernel {
+            KernelSpec::Asset(a) => a.attached.as_ref().is_some_and(|a| a.norm.is_some()),
+            _ => false,
+        };
+        let name = |kernel: &KernelSpec| match normed(kernel) {
+            true => format!("{} with a norm", kernel.name()),
+            false => kernel.name().to_string(),
+        };
+        plan.steps.iter().map(|step| name(&step.kernel)).collect::<Vec<String>>()
+    };
+    let one = kernels(1, ComputeMode::Int8, false);
+    assert_eq!(one[0], "round_half with a norm", "{one:?}");
+    assert_eq!(one.len(), 4, "{one:?}");
+    for (products, mode, deterministic) in
+        [(2, ComputeMode::Int8, false), (1, ComputeMode::F32, false), (1, ComputeMode::Int8, true)]
+    {
+        let found = kernels(products, mode, deterministic);
+        assert!(found.iter().all(|name| !name.ends_with("a norm")), "{found:?}");
+    }
 }
 
 #[test]

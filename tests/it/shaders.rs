@@ -132,7 +132,12 @@ fn every_variant_on_cooperative_matrices_is_valid_and_lowers_and_has_its_interfa
     for spec in &all {
         let name = KernelSpec::Asset(spec.clone()).to_string();
         let (entry, _) = catalogue::find(&spec.name).unwrap();
-        let (module, _) = lowered(&name, &asset_wgsl(spec).unwrap(), capabilities).unwrap();
+        let lanes = match spec.defines.iter().any(|define| define == "subgroup") {
+            true => Capabilities::SUBGROUP,
+            false => Capabilities::empty(),
+        };
+        let text = asset_wgsl(spec).unwrap();
+        let (module, _) = lowered(&name, &text, capabilities | lanes).unwrap();
         check_interface(&name, entry, &module);
         let (threads, memory) = size(&name, &module);
         let constant = |name| spec.get_u32(name).unwrap_or(if name == "SUB" { 32 } else { 2 });

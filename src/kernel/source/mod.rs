@@ -277,7 +277,7 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
 }
 
 /// Beginnings of names of kernels that there are with subgroups alone.
-const ONLY_SUBGROUPS: [&str; 3] = ["attn_lanes", "attn_spread", "matvec_tiles"];
+const ONLY_SUBGROUPS: [&str; 4] = ["attn_lanes", "attn_spread", "matvec_tiles", "round_half"];
 
 /// A spec with the constants that are worth a test.
 fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {

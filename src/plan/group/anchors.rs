@@ -7,7 +7,7 @@ use super::loops::loopable;
 use super::segments::{Made, elementwise, narrows, rotation, stored};
 use super::trace::Trace;
 use super::{Fused, Group, halves, written};
-use crate::base::{Dim, Shape};
+use crate::base::{ComputeMode, Dim, Shape};
 use crate::engine::{Around, Body, SegmentBody, View};
 use crate::ir::{NodeId, Op, OpClass};
 use crate::kernel::{MAX_SEGMENTS, Value};
@@ -53,7 +53,8 @@ pub(super) fn anchors(draft: &Draft, deps: &Deps, taken: &mut HashSet<NodeId>) -
     groups
 }
 
-/// Norms that every reader can do for itself: products of few rows.
+/// Norms that every reader can do for itself: products of few rows; of many rows, where there is matrix hardware, the only
+/// one, since a launch before it rounds them.
 fn shared_norms(draft: &Draft, deps: &Deps) -> HashSet<NodeId> {
     let few = |id: &NodeId| {
         let node = draft.graph.node(*id);
@@ -63,6 +64,14 @@ fn shared_norms(draft: &Draft, deps: &Deps) -> HashSet<NodeId> {
         matches!(node.op, Op::Linear { .. })
             && rows.is_some_and(|rows| draft.class.upper(&rows).is_ok_and(|m| m <= FEW_ROWS))
     };
+    let rounds_before = |readers: &[NodeId]| match readers {
+        [reader] => {
+            let op = &draft.graph.node(*reader).op;
+            draft.profile.has_matrix_hw
+                && matches!(op, Op::Linear { mode } if *mode != ComputeMode::F32)
+        }
+        _ => false,
+    };
     // In deterministic mode few rows are normalised as many are.
     let ids = draft.graph.ids().filter(|_| !draft.options.deterministic);
     let norms = ids.filter(|id| {
@@ -71,7 +80,8 @@ fn shared_norms(draft: &Draft, deps: &Deps) -> HashSet<NodeId> {
             && deps.computes[id.index()]
             && !deps.kept[id.index()]
             && !readers.is_empty()
-            && readers.iter().all(|reader| few(reader) && reads_first(draft, deps, *reader, *id))
+            && readers.iter().all(|reader| reads_first(draft, deps, *reader, *id))
+            && (readers.iter().all(few) || rounds_before(readers))
     });
     norms.collect()
 }

@@ -62,6 +62,27 @@ fn together(format: Format, m: u64) -> Case {
     b.done(all)
 }
 
+/// Products behind a norm of their own, of rows of several sizes; a residual is added.
+fn normed(format: Format, m: u64, k: u64) -> Case {
+    let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
+    let mut b = case(format!("normed/{format}/m{m}_k{k}"), k).within(tolerance);
+    let mut random = b.random("x");
+    let sizes = [1.0, 300.0, 0.02, 0.0, 9e4].into_iter().cycle().take(m as usize);
+    let values = sizes.flat_map(|size| {
+        let row = random.shaped(k as usize).into_iter().map(move |v| v * size);
+        row.collect::<Vec<f32>>()
+    });
+    let values = values.collect();
+    let x = b.input("x", Shape::new([m, k]), Data::F32(values));
+    let gain = b.weight("gain", &[k], Format::F32);
+    let x = b.op(Op::RmsNorm { eps: 1e-5 }, &[x, gain]);
+    let w = b.weight("w", &[70, k], format);
+    let y = b.op(F16, &[x, w]);
+    let residual = b.f32("residual", [m, 70]);
+    let y = b.op(Op::Binary(BinaryOp::Add), &[y, residual]);
+    b.done(y)
+}
+
 /// An operand of two bytes beside a weight of the same, and a residual.
 fn converted(dtype: DType, m: u64) -> Case {
     let (n, k) = (50, 64);
@@ -95,6 +116,10 @@ pub(super) fn add(table: &mut Vec<Case>) {
         table.push(sizes(format));
     }
     table.push(together(Format::Q4K, 20));
+    for (m, k) in [(3, 64), (40, 320), (130, 2304)] {
+        table.push(normed(Format::Plain(DType::F16), m, k));
+    }
+    table.push(normed(Format::Q8_0, 40, 96));
     table.push(linear(Format::Plain(DType::F32), 40, 37, 64));
     let format = Format::Plain(DType::F16);
     table.push(linear(format, 0, 5, 32));
