@@ -56,7 +56,7 @@ fn weight_word(i: u32) -> WeightWord {
 // Product r of row i of x, of whichever team made it.
 fn product(r: u32, i: u32, place: Place) -> f32 {
     let o = r / ROWS * SUMS + r % ROWS * M + i;
-    return total(o, place) * scale(o, i, place);
+    return total(o, place) * scale(i, place);
 }
 
 #import attached_rows

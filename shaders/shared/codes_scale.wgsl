@@ -29,13 +29,13 @@ fn squares(factors: u32, first: u32) -> f32 {
 }
 
 // All teams have the same: where a thread asks for two, they are one.
-fn scale(o: u32, i: u32, place: Place) -> f32 {
+fn scale(i: u32, place: Place) -> f32 {
     return 1.0 / sqrt(total(OUTPUTS + i, place) / f32(params.k) + params.eps);
 }
 #else
 const SUMS: u32 = OUTPUTS;
 
-fn scale(o: u32, i: u32, place: Place) -> f32 {
+fn scale(i: u32, place: Place) -> f32 {
     return 1.0;
 }
 #endif

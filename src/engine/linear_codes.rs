@@ -5,16 +5,17 @@
 //! step more and no work or wait in front of the products. Where what comes before hands its result on rounded, it is none;
 //! such a product hands its own on, too: a workgroup of several teams then makes 32 neighbouring results.
 
+use super::codes_product::CodesProduct;
 use super::knobs::{Knob, powers};
-use super::lowering::{Call, Lowering};
-use super::product::{groups, in_one_launch, layers_fit, pieces, sizes};
+use super::lowering::Lowering;
+use super::product::{in_one_launch, layers_fit, sizes};
 use super::rounded::{ROUNDING, given_codes, rounded};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
-use crate::base::{ComputeMode, Dim, Format};
+use crate::base::{ComputeMode, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{AssetSpec, CodeOrder, catalogue, codes};
-use crate::provider::{DeviceProfile, GRANULE};
+use crate::provider::DeviceProfile;
 
 /// Most rows of w that one workgroup, or a team of one, makes: each is a sum in registers.
 const MOST_ROWS: u32 = 8;
@@ -324,10 +325,10 @@ impl Engine for CodesLinear {
             return Err(Error::invalid(format!("{}: linear needs two operands", query.label)));
         };
         let (x, m, k, x_stride) = out.rows(x)?;
-        let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
+        let columns = query.upper(&w.shape[1])?;
         let around = query.around.filter(|around| !around.is_empty());
         let norm = around.and_then(|around| around.norm.as_ref());
-        let (codes, words, [x_offset, x_factors]) = match query.given {
+        let (codes, words, places) = match query.given {
             Some(given) => given_codes(given, columns, norm.is_some()),
             None => {
                 let (order, sizes) = (self.order_of(query), ([&m, &k, &x_stride], columns));
@@ -361,51 +362,21 @@ impl Engine for CodesLinear {
         if scaled.is_some() {
             spec = spec.define("scaled");
         }
-        let layers = m.ceil_div(&Dim::from(at_once));
-        let product = |made: u64, groups: Dim, y_offset: &Dim, out: &Lowering| -> Result<Call> {
-            let [gx, gy, _] = out.fold(groups);
-            Ok(Call::new(spec.clone())
-                .dim("m", &m)?
-                .dim("n", &Dim::from(made))?
-                .dim("k", &k)?
-                .dim("x_offset", &x_offset)?
-                .dim("x_stride", &words)?
-                .dim("x_factors", &x_factors)?
-                .dim("y_offset", y_offset)?
-                .dim("y_stride", &Dim::from(n))?
-                .f32("eps", scaled.map_or(0.0, |(_, eps)| *eps))
-                .grid([gx, gy, layers.clone()]))
+        let after = around.map(|around| Around {
+            segments: around.segments.clone(),
+            hand_on: around.hand_on.clone(),
+            ..Around::default()
+        });
+        let product = CodesProduct {
+            spec,
+            format: self.format,
+            sizes: [m, k],
+            codes,
+            words,
+            places,
+            tile: [at_once, rows],
+            eps: Some(scaled.map_or(0.0, |(_, eps)| *eps)),
         };
-        let y_offset = &query.output.layout.offset;
-        if let Some(around) = around {
-            let after = Around {
-                segments: around.segments.clone(),
-                hand_on: around.hand_on.clone(),
-                ..Around::default()
-            };
-            let call = product(n, groups(&after, n, rows), y_offset, out)?
-                .bind(w.tensor)
-                .bind(codes)
-                .bind(query.output.tensor);
-            let call = match after.is_empty() {
-                true => call,
-                false => call.around(after.attach(true)?),
-            };
-            return out.call(call);
-        }
-        let row_bytes = self.format.bytes(columns).ok_or_else(|| {
-            let len = self.format.block_len();
-            Error::invalid(format!("{}: {columns} columns are not blocks of {len}", query.label))
-        })?;
-        for (first, made) in pieces(n, row_bytes, query)? {
-            let bytes = (made * row_bytes).max(1).next_multiple_of(GRANULE);
-            let groups = Dim::from(made.div_ceil(u64::from(rows)));
-            let call = product(made, groups, &(y_offset.clone() + Dim::from(first)), out)?
-                .bind_part(w.tensor, first * row_bytes, bytes)
-                .bind(codes)
-                .bind(query.output.tensor);
-            out.call(call)?;
-        }
-        Ok(())
+        product.lower(query, after, out)
     }
 }

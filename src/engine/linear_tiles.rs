@@ -4,17 +4,17 @@
 //! hands them on; `matvec_tiles_*` multiplies 16 rows of w with 8 of x at a time. CUDA alone has such products for WGSL
 //! (`translate::Options::multiplies_codes`).
 
+use super::codes_product::CodesProduct;
 use super::knobs::{Knob, powers};
 use super::linear_codes::{has_tiles, multiplies_tiles};
-use super::lowering::{Call, Lowering};
-use super::product::{groups, in_one_launch, layers_fit, pieces, sizes};
+use super::lowering::Lowering;
+use super::product::{in_one_launch, layers_fit, sizes};
 use super::rounded::{ROUNDING, TILE_ROWS, rounded};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
-use crate::base::{ComputeMode, Dim, Format};
+use crate::base::{ComputeMode, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{AssetSpec, CodeOrder, catalogue};
-use crate::provider::GRANULE;
 
 /// Rows of x and of w of a tile.
 const TILE: [u32; 2] = [TILE_ROWS as u32, 16];
@@ -102,55 +102,29 @@ impl Engine for TilesLinear {
             return Err(Error::invalid(format!("{}: linear needs two operands", query.label)));
         };
         let (x, m, k, x_stride) = out.rows(x)?;
-        let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
+        let columns = query.upper(&w.shape[1])?;
         let around = query.around.filter(|around| !around.is_empty());
-        let (codes, words, [x_offset, x_factors]) =
+        let (codes, words, places) =
             rounded(true, &x, ([&m, &k, &x_stride], columns), (self.codes(), true, around), out)?;
         let name = catalogue::family_name("matvec_tiles_*", self.format);
         let spec = AssetSpec::new(name)
             .constant("WG", self.threads(query).value(query.knobs))
             .constant("K", columns as u32)
             .define("subgroup");
-        let layers = m.ceil_div(&Dim::from(TILE[0]));
-        let product = |made: u64, groups: Dim, y_offset: &Dim, out: &Lowering| -> Result<Call> {
-            let [gx, gy, _] = out.fold(groups);
-            Ok(Call::new(spec.clone())
-                .dim("m", &m)?
-                .dim("n", &Dim::from(made))?
-                .dim("k", &k)?
-                .dim("x_offset", &x_offset)?
-                .dim("x_stride", &words)?
-                .dim("x_factors", &x_factors)?
-                .dim("y_offset", y_offset)?
-                .dim("y_stride", &Dim::from(n))?
-                .grid([gx, gy, layers.clone()]))
-        };
-        let y_offset = &query.output.layout.offset;
-        if let Some(around) = around {
+        let after = around.map(|around| {
             let segments = around.segments.clone();
-            let after = Around { segments, ..Around::default() };
-            let call = product(n, groups(&after, n, TILE[1]), y_offset, out)?
-                .bind(w.tensor)
-                .bind(codes)
-                .bind(query.output.tensor);
-            return out.call(match after.is_empty() {
-                true => call,
-                false => call.around(after.attach(true)?),
-            });
-        }
-        let row_bytes = self.format.bytes(columns).ok_or_else(|| {
-            let len = self.format.block_len();
-            Error::invalid(format!("{}: {columns} columns are not blocks of {len}", query.label))
-        })?;
-        for (first, made) in pieces(n, row_bytes, query)? {
-            let bytes = (made * row_bytes).max(1).next_multiple_of(GRANULE);
-            let groups = Dim::from(made.div_ceil(u64::from(TILE[1])));
-            let call = product(made, groups, &(y_offset.clone() + Dim::from(first)), out)?
-                .bind_part(w.tensor, first * row_bytes, bytes)
-                .bind(codes)
-                .bind(query.output.tensor);
-            out.call(call)?;
-        }
-        Ok(())
+            Around { segments, ..Around::default() }
+        });
+        let product = CodesProduct {
+            spec,
+            format: self.format,
+            sizes: [m, k],
+            codes,
+            words,
+            places,
+            tile: TILE,
+            eps: None,
+        };
+        product.lower(query, after, out)
     }
 }

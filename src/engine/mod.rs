@@ -18,6 +18,7 @@ mod attention_spread;
 mod block;
 mod body;
 mod choose;
+mod codes_product;
 mod conv;
 mod custom;
 mod elementwise;
