@@ -62,7 +62,7 @@ fn a_norm_is_done_as_rows_are_rounded_for_the_only_product_that_reads_it() {
             let format = [Format::Q4K, Format::Q6K][i];
             let w = g.weight(&format!("w{i}"), Shape::new([4096i64, 2048]), format);
             let y = g.add(Op::Linear { mode }, &[x, w]).unwrap();
-            g.output(&format!("y{i}"), y).unwrap();
+            g.output(format!("y{i}"), y).unwrap();
         }
         let profile = DeviceProfile::known("nvidia-h200").unwrap();
         let registry = Registry::builtin();
