@@ -8,7 +8,7 @@
 use super::codes_product::CodesProduct;
 use super::knobs::{Knob, powers};
 use super::lowering::Lowering;
-use super::product::{in_one_launch, layers_fit, sizes};
+use super::product::{in_one_launch, layers_fit, of_few_rows, sizes};
 use super::rounded::{ROUNDING, given_codes, rounded};
 use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{ComputeMode, Format};
@@ -69,6 +69,7 @@ impl CodesLinear {
         let of_32 = [query.profile.subgroup_min, query.profile.subgroup_max] == [32, 32];
         let one = if self.subgroup && of_32 { 32 } else { 64 };
         let (threads, rows) = if small { (128, 2) } else { (one, 4) };
+        let (threads, rows) = of_few_rows(query.profile, (threads, rows), rows_at_once(query));
         let most = query.profile.max_threads_per_workgroup.min(256);
         let threads = Knob::new("threads", THREADS, powers(32, most), threads.min(most));
         let rows_at_once = rows_at_once(query);

@@ -3,7 +3,7 @@
 use super::super::attention::units;
 use super::super::knobs::{Knob, powers};
 use super::super::linear_codes::unit_columns;
-use super::super::product::{sizes, tile_rows};
+use super::super::product::{of_few_rows, sizes, tile_rows};
 use super::{Family, Linear, Query, Rounding};
 use crate::kernel::catalogue;
 use crate::provider::DeviceKind;
@@ -82,6 +82,7 @@ impl Linear {
             _ if small => (128, 2),
             _ => (64, 4),
         };
+        let (threads, rows) = of_few_rows(query.profile, (threads, rows), self.rows_at_once(query));
         let most = query.profile.max_threads_per_workgroup.min(256);
         let threads =
             Knob::new("threads", "threads of a workgroup", powers(32, most), threads.min(most));
