@@ -334,8 +334,9 @@ impl Engine for CoopLinear {
         if !k.is_multiple_of(STEP) || k == 0 {
             return Err(format!("{k} columns, it takes {STEP} at a time"));
         }
-        if k > u64::from(profile.max_threads_per_workgroup) * MOST_ROUNDED {
-            return Err(format!("{k} columns, more than rounding has registers for"));
+        let held = u64::from(profile.max_threads_per_workgroup) * MOST_ROUNDED;
+        if k > held {
+            return Err(format!("{k} columns, rounding has registers for {held}"));
         }
         if !profile.has_subgroups || profile.subgroup_min < catalogue::ROUND_THREADS {
             return Err("the device has no subgroups that round a block together".into());
