@@ -142,7 +142,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     // 2^14 stands for its exponent. Rows below 2^-97 share the factor of 2^-111.
     let exponent = max(most >> 23u, 30u);
-    let by = bitcast<f32>((268u - exponent) << 23u);
+    // With the sign of the scale: the largest score is the one of the largest weight.
+    let by = bitcast<f32>((268u - exponent) << 23u) * select(1.0, -1.0, params.scale < 0.0);
     let factor = bitcast<f32>((exponent - 14u) << 23u);
 #repeat s STEPS
     for (var c = part; c < 4u; c += PER) {
@@ -153,8 +154,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
 #end
 
-    // Scores in powers of two. Keys of the next tile are on their way while one is multiplied.
-    let power = factor * params.scale * LOG2_E;
+    // What differences of scores are in powers of two. Of scores beyond 2^24 rounding takes more than one from a
+    // product, and nothing from a fused one: so the largest is kept as it was made. Keys of the next tile are on their
+    // way while one is multiplied.
+    let power = factor * abs(params.scale) * LOG2_E;
     var zero: coop_mat16x16<f32, C>;
     var largest = LOWEST;
 #repeat t LOADS
@@ -186,7 +189,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #repeat c OWN
         {
             let own = 4u * ($cu * PER + part);
-            let score = load_scores(row * SCORE_STRIDE + own) * power;
+            let score = load_scores(row * SCORE_STRIDE + own);
             let seen = select(vec4(LOWEST), score, are_seen(range, base + own));
             largest = max(largest, max(max(seen.x, seen.y), max(seen.z, seen.w)));
         }
@@ -236,8 +239,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #repeat c OWN
         {
             let own = 4u * ($cu * PER + part);
-            let score = load_scores(row * SCORE_STRIDE + own) * power - largest;
-            let rounded = vec4<f16>(select(vec4(0.0), exp2(score + 15.0), are_seen(range, base + own)));
+            let below = (load_scores(row * SCORE_STRIDE + own) - largest) * power;
+            let rounded = vec4<f16>(select(vec4(0.0), exp2(below + 15.0), are_seen(range, base + own)));
             let taken = vec4<f32>(rounded);
             total += (taken.x + taken.y) + (taken.z + taken.w);
             weights[row * WEIGHT_STRIDE + $cu * PER + part] = rounded;
