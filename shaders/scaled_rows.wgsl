@@ -1,5 +1,5 @@
 // scaled_rows: y[i, r] = factors[i] * sum over s of sums[s, i, r]; sums [SPLITS, m, n] f32, its rows sums_stride and
-// its parts part_stride apart, factors [m], y [m, n].
+// its parts part_stride apart, factors [m], y [m, n]. Where halves are handed on: row_handed.
 // Work split: a workgroup a group of TASK_ROWS columns and ROWS rows, neighbouring threads neighbouring columns;
 // grid x counts groups of columns, grid y is ceil(m / ROWS).
 // Why: matrix hardware multiplies halves and knows no factor of a row, and where few workgroups make the products, each
@@ -7,8 +7,16 @@
 override WG: u32 = 256;
 override ROWS: u32 = 4;
 override SPLITS: u32 = 1;
+// Columns of rows that are handed on.
+override K: u32 = 1024;
 
+#ifdef hands_on
+// A workgroup makes all evaluations of a row.
+const TURNS: u32 = (K + WG - 1u) / WG;
+const TASK_ROWS: u32 = TURNS * WG * 2u;
+#else
 const TASK_ROWS: u32 = WG * 2u;
+#endif
 const OWN_READS: u32 = 2u;
 
 struct Params {
@@ -27,6 +35,9 @@ struct Params {
 
 #import attached_rows
 
+#ifdef hands_on
+#import row_handed
+#else
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let task = task_of(wid.x);
@@ -62,3 +73,4 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #end
     }
 }
+#endif

@@ -17,7 +17,9 @@ use crate::error::{Error, Result};
 use crate::kernel::attach::supports;
 use crate::kernel::catalogue::{self, Entry};
 use crate::kernel::source::{self, Splice};
-use crate::kernel::{Addressing, AssetSpec, Attachment, FusedExpr, Operand, Segment, Value};
+use crate::kernel::{
+    Addressing, AssetSpec, Attachment, FusedExpr, HandForm, Operand, Segment, Value,
+};
 
 /// The WGSL text of a catalogue kernel, with what is fused into it.
 ///
@@ -55,7 +57,8 @@ pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
     if let Some(hand) = &attached.hand_on {
         splice.defines.push("hands_on");
         splice.files.insert("attached_hand", handed(hand, attached.stored()));
-        splice.defines.extend(hand.wide.then_some("wide"));
+        let wide = matches!(hand.form, HandForm::Codes { wide: true, .. });
+        splice.defines.extend(wide.then_some("wide"));
     }
     splice.tail = printer.tail();
     source::spliced_wgsl(spec, &splice)
@@ -80,8 +83,11 @@ fn params(attached: &Attachment, linear: bool) -> String {
     for (i, segment) in attached.segments.iter().enumerate() {
         operand_fields(&segment.body, &format!("s{i}_"), &mut text);
     }
-    if attached.hand_on.is_some() {
+    if let Some(hand) = &attached.hand_on {
         text.push_str("    hand_columns: u32,\n    hand_offset: u32,\n");
+        if matches!(hand.form, HandForm::Halves(_)) {
+            text.push_str("    hand_eps: f32,\n    hand_factors: u32,\n");
+        }
     }
     text
 }
@@ -287,7 +293,11 @@ impl<'a> Printer<'a> {
         let fetched = self.entry.fetches();
         let printed = self.body(body, &Scope { prefix, index, anchors, fetched })?;
         let Printed { body: typed, lines: mut text } = printed;
+        let given = self.attached.hand_on.as_ref().filter(|hand| !hand.kept);
         for (i, output) in body.outputs.iter().enumerate() {
+            if given.is_some_and(|hand| hand.output as usize == i) {
+                continue;
+            }
             let operand = &output.operand;
             let made = typed.dtype(output.value).map_err(|what| format!("output {i}: {what}"))?;
             if made != operand.dtype {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::line;
-use crate::kernel::{CodeOrder, HandOn, Segment, codes};
+use crate::kernel::{CodeOrder, HalvesForm, HandForm, HandOn, Segment, codes};
 
 /// Which segment and evaluations a workgroup takes, and the rows of w of its products; a workgroup
 /// makes evaluations of one segment.
@@ -117,22 +117,42 @@ pub(super) const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched 
     switch (task.segment) {
 ";
 
-/// Where the codes of what is stored go.
+/// Where what is handed on goes.
 pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
-    let (norm, rest) = (hand.norm.is_some(), codes::factor_words(1, hand.norm.is_some()));
-    let words = hand.orders.iter().map(|order| match order.goes_along() {
+    let mut text = String::new();
+    line!(text, "const HAND_NORM: bool = {};\n", hand.norm.is_some());
+    line!(text, "fn hand_put(at: u32, word: u32) {{\n    out{binding}[at] = word;\n}}\n");
+    text.push_str("fn hand_gain(column: u32) -> f32 {\n");
+    match hand.norm {
+        Some(norm) => {
+            line!(text, "    return hand_weight{norm}(params.hand_offset + column);\n}}\n");
+        }
+        None => text.push_str("    return 1.0;\n}\n\n"),
+    }
+    match &hand.form {
+        HandForm::Codes { orders, .. } => text.push_str(&handed_codes(orders, hand.norm.is_some())),
+        HandForm::Halves(HalvesForm { rounded, plain }) => {
+            line!(text, "const HAND_ROUNDED: bool = {rounded};");
+            line!(text, "const HAND_PLAIN: bool = {plain};");
+        }
+    }
+    text
+}
+
+/// Where codes go, in each order.
+fn handed_codes(orders: &[CodeOrder], norm: bool) -> String {
+    let rest = codes::factor_words(1, norm);
+    let words = orders.iter().map(|order| match order.goes_along() {
         true => "plane_words(params.hand_columns)",
         false => "params.hand_columns / 4u",
     });
     let words: Vec<&str> = words.collect();
     let mut text = String::new();
-    line!(text, "const HAND_NORM: bool = {norm};\n");
     line!(text, "fn hand_factors() -> u32 {{\n    return {};\n}}\n", words.join(" + "));
     text.push_str("fn hand_words() -> u32 {\n");
     line!(text, "    return hand_factors() + (params.hand_columns + 127u) / 128u * {rest}u;\n}}\n");
-    line!(text, "fn hand_put(at: u32, word: u32) {{\n    out{binding}[at] = word;\n}}\n");
     let (mut code, mut half, mut at) = (String::new(), String::new(), "words".to_string());
-    for (order, words) in hand.orders.iter().zip(words) {
+    for (order, words) in orders.iter().zip(words) {
         let CodeOrder { groups, run, chunk, planes } = order;
         if order.goes_along() {
             line!(code, "    hand_put({at} + plane_place(block, j), code);");
@@ -151,11 +171,6 @@ pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
     line!(text, "fn hand_code(words: u32, block: u32, j: u32, code: u32) {{\n{code}}}\n");
     text.push_str(HAND_LANE);
     line!(text, "fn hand_half(words: u32, block: u32, half: u32, d: f32, sum: i32) {{\n{half}}}\n");
-    text.push_str("fn hand_gain(column: u32) -> f32 {\n");
-    match hand.norm {
-        Some(norm) => line!(text, "    return hand_weight{norm}(params.hand_offset + column);\n}}"),
-        None => text.push_str("    return 1.0;\n}\n"),
-    }
     text
 }
 

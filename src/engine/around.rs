@@ -6,7 +6,7 @@ use super::body::{Body, Merged};
 use super::lowering::{TensorId, View};
 use crate::base::Dim;
 use crate::error::Result;
-use crate::kernel::{Attachment, CodeOrder, FusedExpr, HandOn, Segment};
+use crate::kernel::{Attachment, CodeOrder, FusedExpr, HalvesForm, HandForm, HandOn, Segment};
 use crate::provider::Word;
 
 /// Work fused around an anchor.
@@ -28,27 +28,62 @@ pub struct Around {
 pub struct Handing {
     /// The output of the segment: rows of as many columns, without gaps.
     pub output: usize,
-    /// The norm in front of those products: its weight.
-    pub norm: Option<View>,
-    /// Orders of the codes.
-    pub orders: Vec<CodeOrder>,
-    /// Whether subgroups are large enough to round together.
-    pub wide: bool,
+    /// The norm in front of those products: its weight and epsilon.
+    pub norm: Option<(View, f32)>,
+    /// What they read.
+    pub form: HandForm,
     /// Where the words go.
     pub codes: TensorId,
+    /// Words before the factors of halves.
+    pub factors: u64,
+    /// Whether others read the output itself.
+    pub kept: bool,
     /// Columns of a row, a multiple of [`crate::base::ComputeMode::BLOCK`].
     pub columns: u64,
 }
 
 /// Rows of x that what comes before a product has rounded for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
+pub enum Given {
+    /// Rows of codes.
+    Codes(GivenCodes),
+    /// Halves, and factors behind so many words.
+    Halves {
+        /// Where both lie.
+        halves: TensorId,
+        /// Words before the factors.
+        factors: u64,
+    },
+}
+
+/// Rows of codes that were handed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenCodes {
     /// The words.
     pub codes: TensorId,
     /// Words of a row before the codes in the product's order.
     pub at: u64,
     /// Words of all codes of a row.
     pub words: u64,
+}
+
+impl Given {
+    /// Where it lies.
+    pub fn tensor(&self) -> TensorId {
+        match self {
+            Given::Codes(given) => given.codes,
+            Given::Halves { halves, .. } => *halves,
+        }
+    }
+}
+
+/// As what a product takes rows of x from what comes before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// As codes in this order.
+    Codes(CodeOrder),
+    /// As halves.
+    Halves(HalvesForm),
 }
 
 /// Work on a part of what an anchor makes; `kernel::attach` says what the index spaces are.
@@ -102,7 +137,7 @@ impl Around {
         let bodies = self.prologue.iter().chain(self.segments.iter().map(|s| &s.body));
         bodies.flat_map(|body| &body.inputs).for_each(|view| add(view.tensor));
         let gain = self.hand_on.iter().filter_map(|hand| hand.norm.as_ref());
-        gain.for_each(|view| add(view.tensor));
+        gain.for_each(|(view, _)| add(view.tensor));
         list
     }
 
@@ -164,14 +199,18 @@ impl Around {
             let place = |weight: &View| reads.iter().position(|t| *t == weight.tensor).unwrap_or(0);
             words.push(Word::dim(&Dim::from(hand.columns))?);
             words.push(match &hand.norm {
-                Some(weight) => Word::dim(&weight.layout.offset)?,
+                Some((weight, _)) => Word::dim(&weight.layout.offset)?,
                 None => Word::Bits(0),
             });
+            if matches!(hand.form, HandForm::Halves(_)) {
+                words.push(Word::f32(hand.norm.as_ref().map_or(0.0, |(_, eps)| *eps)));
+                words.push(Word::dim(&Dim::from(hand.factors))?);
+            }
             attachment.hand_on = Some(HandOn {
                 output: hand.output as u32,
-                norm: hand.norm.as_ref().map(|weight| place(weight) as u32),
-                orders: hand.orders.clone(),
-                wide: hand.wide,
+                norm: hand.norm.as_ref().map(|(weight, _)| place(weight) as u32),
+                form: hand.form.clone(),
+                kept: hand.kept,
             });
         }
         Ok(Attached { attachment, words, reads, writes })

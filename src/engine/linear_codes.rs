@@ -10,7 +10,7 @@ use super::knobs::{Knob, powers};
 use super::lowering::Lowering;
 use super::product::{in_one_launch, layers_fit, of_few_rows, sizes};
 use super::rounded::{ROUNDING, given_codes, rounded};
-use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
+use super::{Around, Cost, Engine, EngineId, Given, OTHER_OPERATION, Order, Query, Taken};
 use crate::base::{ComputeMode, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -276,11 +276,11 @@ impl Engine for CodesLinear {
         }
     }
 
-    fn takes_codes(&self, query: &Query) -> Option<CodeOrder> {
+    fn takes(&self, query: &Query) -> Option<Taken> {
         // Measured on an H200: a short row is rounded sooner in the registers of each workgroup (`matvec_int8_*`).
         let long = sizes(query).is_some_and(|(_, _, k)| k >= LONG_ROW);
         let able = self.subgroup && !query.deterministic && (long || rows_at_once(query) > 1);
-        able.then(|| self.order_of(query))
+        able.then(|| Taken::Codes(self.order_of(query)))
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
@@ -330,8 +330,8 @@ impl Engine for CodesLinear {
         let around = query.around.filter(|around| !around.is_empty());
         let norm = around.and_then(|around| around.norm.as_ref());
         let (codes, words, places) = match query.given {
-            Some(given) => given_codes(given, columns, norm.is_some()),
-            None => {
+            Some(Given::Codes(given)) => given_codes(given, columns, norm.is_some()),
+            _ => {
                 let (order, sizes) = (self.order_of(query), ([&m, &k, &x_stride], columns));
                 rounded(self.subgroup, &x, sizes, (order, false, around), out)?
             }

@@ -11,25 +11,20 @@ use super::attention::units;
 use super::heuristic::Peaks;
 use super::knobs::{Knob, powers};
 use super::library;
-use super::linear::quads;
-use super::linear_halves::{Halved, Parts, SCALED_ROWS};
+use super::linear_halves::{self, Factors, Halved, Parts, SCALED_ROWS};
 use super::lowering::{Call, Lowering, View};
 use super::product::{filled, groups, in_one_launch, layers_fit, pieces, sizes};
-use super::{Around, Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query};
+use super::{Around, Cost, Engine, EngineId, Given, Notes, OTHER_OPERATION, Order, Query, Taken};
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
-use crate::kernel::{AssetSpec, catalogue};
+use crate::kernel::{AssetSpec, HalvesForm, catalogue};
 use crate::provider::GRANULE;
 
 /// Columns of x that a tile takes at a time.
 pub(super) const STEP: u64 = 32;
-/// Threads of a workgroup of `round_half`.
-const ROUNDING_THREADS: u32 = 256;
-/// Most columns of it for each thread.
+/// Most columns of `round_half` for each thread.
 const MOST_ROUNDED: u64 = 64;
-/// Columns for each thread of it up to which there are no more threads: all of them stay in registers.
-const ROUNDED_COLUMNS: u64 = 32;
 /// What matrix units multiply in the time of one product elsewhere.
 pub(super) const MATRIX_UNITS: f64 = 6.0;
 /// Operations that make a weight a half, as each tile does again.
@@ -178,55 +173,6 @@ impl CoopLinear {
         Ok(halves)
     }
 
-    /// x as halves, and the factors of its rows.
-    fn rounded(
-        &self,
-        x: &View,
-        (mode, norm): (ComputeMode, Option<&(View, f32)>),
-        [m, k, x_stride]: [&Dim; 3],
-        columns: u64,
-        out: &mut Lowering,
-    ) -> Result<(View, View)> {
-        let shape = Shape::new([m.clone(), k.clone()]);
-        let halves = out.temp(format!("{}.x", out.label), &shape, DType::F16)?;
-        let factors =
-            out.temp(format!("{}.factors", out.label), &Shape::new([m.clone()]), DType::F32)?;
-        let most = out.profile.max_threads_per_workgroup;
-        let threads = powers(ROUNDING_THREADS.min(most), most)
-            .find(|threads| columns <= u64::from(*threads) * ROUNDED_COLUMNS)
-            .unwrap_or(most);
-        let mut spec = AssetSpec::new("round_half")
-            .constant("WG", threads)
-            .constant("K", columns as u32)
-            .define("subgroup");
-        let aligned = [&x.layout.offset, x_stride].iter().all(|d| d.is_multiple_of(4));
-        if aligned && norm.is_none_or(|(weight, _)| quads(weight)) {
-            spec = spec.define("vec4");
-        }
-        if mode == ComputeMode::F16 {
-            spec = spec.define("halves");
-        }
-        if self.plain() {
-            spec = spec.define("plain");
-        }
-        let grid = out.fold(m.clone());
-        let mut call = Call::new(spec)
-            .dim("rows", m)?
-            .dim("k", k)?
-            .dim("x_offset", &x.layout.offset)?
-            .dim("x_stride", x_stride)?
-            .bind(x.tensor)
-            .bind(halves.tensor)
-            .bind(factors.tensor)
-            .grid(grid);
-        if norm.is_some() {
-            let ahead = Around { norm: norm.cloned(), ..Around::default() };
-            call = call.around(ahead.attach(false)?);
-        }
-        out.call(call)?;
-        Ok((halves, factors))
-    }
-
     /// What tiles on cooperative matrices ask of a device.
     pub(super) fn fits_tiles(query: &Query) -> Result<(), String> {
         let profile = query.profile;
@@ -242,7 +188,8 @@ impl CoopLinear {
 
     /// The products by `matmul_coop_*`.
     fn decoding(&self, query: &Query, halved: Halved, out: &mut Lowering) -> Result<()> {
-        let Halved { x: (halves, factors), w, n, m, k } = halved;
+        let Halved { x: halves, factors, w, n, m, k } = halved;
+        let Factors { tensor: factors, offset, bytes: each } = factors;
         let tile = CoopLinear::tile(query);
         let name = catalogue::family_name("matmul_coop_*", self.format);
         let spec = tile
@@ -268,7 +215,7 @@ impl CoopLinear {
                 product(n, y_offset)?
                     .bind(w.tensor)
                     .bind(halves.tensor)
-                    .bind(factors.tensor)
+                    .bind_part(factors, offset, each)
                     .bind(query.output.tensor)
                     .around(around.attach(true)?)
                     .grid([tiles, layers, Dim::new(1)]),
@@ -286,7 +233,7 @@ impl CoopLinear {
                 product(rows, &(y_offset.clone() + Dim::from(first)))?
                     .bind_part(w.tensor, first * row_bytes, bytes)
                     .bind(halves.tensor)
-                    .bind(factors.tensor)
+                    .bind_part(factors, offset, each)
                     .bind(query.output.tensor)
                     .grid([tiles, layers.clone(), Dim::new(1)]),
             )?;
@@ -385,6 +332,19 @@ impl Engine for CoopLinear {
         }
     }
 
+    fn hands_halves_on(&self, query: &Query) -> Result<(), String> {
+        match self.way {
+            Way::Decoding => Err("a tile has no whole rows".into()),
+            _ => linear_halves::hands_on(query),
+        }
+    }
+
+    fn takes(&self, query: &Query) -> Option<Taken> {
+        let Op::Linear { mode } = query.op else { return None };
+        let rounded = *mode == ComputeMode::Int8;
+        Some(Taken::Halves(HalvesForm { rounded, plain: self.plain() }))
+    }
+
     fn order(&self, _query: &Query) -> Result<Order, String> {
         Err("in which order matrix units add is not known".into())
     }
@@ -403,8 +363,13 @@ impl Engine for CoopLinear {
         let tile = CoopLinear::tile(query);
         let tiles = (m / f64::from(tile.rows)).ceil();
         let across = (n / f64::from(tile.columns)).ceil();
-        let around = (ROUNDING + before) * m * k + after * m * n;
-        let bytes = 4.0 * m * (n + 2.0 * k);
+        // What is handed on was rounded before.
+        let (rounding, read) = match query.given {
+            Some(_) => (0.0, 0.5),
+            None => (ROUNDING + before, 2.0),
+        };
+        let around = rounding * m * k + after * m * n;
+        let bytes = 4.0 * m * (n + read * k);
         // Tiles that follow each other share rows of the weight: it is read once. Launches before and behind the
         // product take their own time.
         let halving = if self.converts() { 4.0 * n * k } else { 0.0 };
@@ -414,6 +379,7 @@ impl Engine for CoopLinear {
         let decoding = if self.converts() { DECODING * n * k } else { 0.0 };
         let products = 2.0 * n * k / MATRIX_UNITS * tiles * f64::from(tile.rows);
         let launches = if self.converts() { 3.0 } else { 2.0 };
+        let launches = launches - if query.given.is_some() { 1.0 } else { 0.0 };
         match self.way {
             Way::Decoding => {
                 let efficiency = DECODES * filled(tiles * across, query);
@@ -468,12 +434,20 @@ impl Engine for CoopLinear {
         let (x, m, k, x_stride) = out.rows(x)?;
         let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
         let norm = query.around.and_then(|around| around.norm.as_ref());
-        let x = self.rounded(&x, (*mode, norm), [&m, &k, &x_stride], columns, out)?;
+        let (x, factors) = match query.given {
+            Some(Given::Halves { halves, factors }) => {
+                linear_halves::given((halves, factors), [&m, &k], out)?
+            }
+            _ => {
+                let how = (*mode, self.plain(), norm);
+                linear_halves::rounded(&x, how, [&m, &k, &x_stride], columns, out)?
+            }
+        };
         let w = match self.converts() {
             true => self.halves(w, [n, columns], out)?,
             false => w.clone(),
         };
-        let halved = Halved { x, w, n, m, k };
+        let halved = Halved { x, factors, w, n, m, k };
         let sums = match self.way {
             Way::Decoding => return self.decoding(query, halved, out),
             Way::Halves => halved.by_tiles(query, !self.converts(), out)?,

@@ -182,7 +182,7 @@ impl Lowering<'_> {
         known.push(query.output.tensor);
         known.extend(query.body.iter().flat_map(|body| body.views()).map(|view| view.tensor));
         known.extend(query.around.iter().flat_map(|a| a.reads().into_iter().chain(a.writes())));
-        known.extend(query.given.map(|given| given.codes));
+        known.extend(query.given.map(|given| given.tensor()));
         let count = known.iter().map(|id| id.index() + 1).max().unwrap_or(0);
         // Whatever is known by then has memory already, of any size.
         let known = Tensor { name: String::new(), role: TensorRole::Intermediate, bytes: 0 };
@@ -366,7 +366,7 @@ impl Lowering<'_> {
     ) -> Result<()> {
         for binding in &bindings {
             let tensor = &self.tensors[binding.tensor.index()];
-            let bytes = binding.bytes.unwrap_or(tensor.bytes - binding.offset);
+            let bytes = binding.bytes.unwrap_or_else(|| tensor.bytes - binding.offset);
             if bytes > self.profile.max_binding_bytes {
                 return Err(Error::unsupported(format!(
                     "{}: tensor {} has {bytes} bytes, one binding of {} holds {}",

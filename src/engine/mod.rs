@@ -50,7 +50,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use around::{Around, Attached, Given, Handing, SegmentBody};
+pub use around::{Around, Attached, Given, GivenCodes, Handing, SegmentBody, Taken};
 pub use block::{Block, DriverKey, ERRATA, Erratum, errata};
 pub use body::{Body, Merged};
 pub use choose::{Candidate, Choice, Verdict, Wishes, choose};
@@ -69,7 +69,6 @@ pub use tuned::{TaskKey, Tuned, TunedChoices};
 use crate::base::ShapeClass;
 use crate::error::Result;
 use crate::ir::Op;
-use crate::kernel::CodeOrder;
 use crate::provider::{DeviceKind, DeviceProfile};
 
 /// The name of an engine, unique for ever: `wgsl.matvec.q4_k.subgroup`, `cpu.fused`. A name
@@ -180,7 +179,7 @@ pub struct Query<'a> {
     /// Whether keys and values of an attention are states to which this run adds rows from `past` on and writes no
     /// others: the rows before were there before the run.
     pub settled: bool,
-    /// The first operand as what comes before has rounded it: [`Engine::takes_codes`].
+    /// The first operand as what comes before has rounded it: [`Engine::takes`].
     pub given: Option<Given>,
 }
 
@@ -300,8 +299,8 @@ pub trait Engine: Send + Sync {
         Err("executes single operations".into())
     }
 
-    /// Whether it rounds what it stores for the products that follow ([`Around::hand_on`], which the query has). Asked
-    /// only where it does all the rest.
+    /// Whether it rounds what it stores to codes for the products that follow ([`Around::hand_on`], which the query has).
+    /// Asked only where it does all the rest.
     ///
     /// # Errors
     /// The reason where it does not.
@@ -309,9 +308,16 @@ pub trait Engine: Send + Sync {
         Err("hands nothing on".into())
     }
 
-    /// In which order it takes codes of its first operand, where what comes before may hand them on; `None` where it
-    /// takes none.
-    fn takes_codes(&self, _query: &Query) -> Option<CodeOrder> {
+    /// As [`Engine::hands_on`], of halves.
+    ///
+    /// # Errors
+    /// The reason where it does not.
+    fn hands_halves_on(&self, _query: &Query) -> Result<(), String> {
+        Err("hands no halves on".into())
+    }
+
+    /// As what it takes its first operand, where what comes before may hand that on; `None` where it takes it as it is.
+    fn takes(&self, _query: &Query) -> Option<Taken> {
         None
     }
 

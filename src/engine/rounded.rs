@@ -2,7 +2,7 @@
 
 use super::linear::quads;
 use super::lowering::{Call, Lowering, TensorId, View};
-use super::{Around, Given};
+use super::{Around, GivenCodes};
 use crate::base::{ComputeMode, DType, Dim, Shape};
 use crate::error::Result;
 use crate::kernel::{AssetSpec, CodeOrder, catalogue, codes};
@@ -13,7 +13,7 @@ const ROUNDING_THREADS: u32 = 256;
 pub(super) const ROUNDING: f64 = 6.0;
 
 /// x as it was handed on, with the words of a row, those before its codes and before what they stand for.
-pub(super) fn given_codes(given: Given, k: u64, norm: bool) -> (TensorId, Dim, [Dim; 2]) {
+pub(super) fn given_codes(given: GivenCodes, k: u64, norm: bool) -> (TensorId, Dim, [Dim; 2]) {
     let words = Dim::from(given.words + codes::factor_words(k, norm));
     (given.codes, words, [given.at, given.words].map(Dim::from))
 }

@@ -18,20 +18,21 @@
 //! - `matmul_batched`: (batch, row, column); `conv2d`: (batch * out channels, row, column) - its
 //!   plane, then the place in it; `attn_*`: (token, head, element of the head). One segment, one
 //!   anchor;
-//! - `hand_on`: what the only segment stores is rounded as well, for the products that follow (`matvec_codes_*`, and what
-//!   ends an attention of few tokens). Column c of row i is evaluation c of the segment, (head, element) of attention.
+//! - `hand_on`: what the only segment stores is rounded as well, for the products that follow: to codes (`matvec_codes_*`, and
+//!   what ends an attention of few tokens) or to halves (`scaled_rows`, a workgroup a row then, of at most `K` columns).
+//!   Column c of row i is evaluation c of the segment, (head, element) of attention.
 //!
 //! **Parameters**, after the kernel's own: for `norm`: `eps` (f32 bits), `offset` of its weight;
 //! for the prologue, the words of its operands over rank 2; for each segment of a product with a
 //! weight: `first_row`, `size0`, `size1`, `stride0`, `stride1`, `distance`; then for each segment the
 //! words of its operands over rank 3 (inputs, then outputs); for `hand_on` the columns of a row and where the norm's weight
-//! begins. `Flat` addressing has no meaning here.
+//! begins, of halves also the norm's `eps` and the words before the factors. `Flat` addressing has no meaning here.
 //!
 //! **Bindings**: the kernel's own before its output, what it reads and what it keeps to itself; those that the attachment reads, of which prologue and
 //! segments count in one numbering, the norm's weight wherever it says; those that the segments
 //! write, in one numbering, in the place of the kernel's own output where there are segments; then the words that are
 //! handed on, a row as `round_codes` writes it, with its codes once in each order, and with a norm the sums of squares of
-//! each 32 columns behind it, filled up to whole fours. Segments may
+//! each 32 columns behind it, filled up to whole fours; or all rows and then their factors as `round_half` writes both. Segments may
 //! write elements of two bytes, each by an atomic operation on its half of a word, and read none.
 
 use serde::{Deserialize, Serialize};
@@ -62,10 +63,33 @@ pub struct HandOn {
     pub output: u32,
     /// Rows are normalised by RMS in front of those products; the attached read that is the norm's weight.
     pub norm: Option<u32>,
-    /// Orders of the codes, each with codes of its own.
-    pub orders: Vec<CodeOrder>,
-    /// Whether 32 neighbours of a subgroup round together, which the smallest has to have.
-    pub wide: bool,
+    /// What the products read.
+    pub form: HandForm,
+    /// Whether others read the output itself: else it has a buffer, and nothing is stored there.
+    pub kept: bool,
+}
+
+/// What is handed on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum HandForm {
+    /// Codes of 8 bits.
+    Codes {
+        /// Their orders, each with codes of its own.
+        orders: Vec<CodeOrder>,
+        /// Whether 32 neighbours of a subgroup round together, which the smallest has to have.
+        wide: bool,
+    },
+    /// Halves and factors of rows, by subgroups of 32 threads at least.
+    Halves(HalvesForm),
+}
+
+/// How `round_half` makes halves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HalvesForm {
+    /// Whether they are rounded to 8 bits first.
+    pub rounded: bool,
+    /// Whether they lie row after row, not in blocks of 32 columns.
+    pub plain: bool,
 }
 
 /// Work on a part of what a kernel makes.
@@ -80,8 +104,10 @@ pub struct Segment {
 /// Words of a segment before those of its operands, for products with a weight matrix.
 pub const SEGMENT_WORDS: u32 = 6;
 
-/// Words of what is handed on.
+/// Words of what is handed on as codes, and as halves.
 pub const HAND_WORDS: u32 = 2;
+/// As [`HAND_WORDS`].
+pub const HAND_HALVES_WORDS: u32 = 4;
 
 /// Most orders in which codes are handed on.
 pub const MAX_ORDERS: usize = 2;
@@ -115,7 +141,10 @@ impl Attachment {
         let prologue = self.prologue.as_ref().map_or(0, FusedExpr::operand_words);
         let each = if rows { SEGMENT_WORDS } else { 0 };
         let segments = self.segments.iter().map(|s| each + s.body.operand_words());
-        let hand = if self.hand_on.is_some() { HAND_WORDS } else { 0 };
+        let hand = self.hand_on.as_ref().map_or(0, |hand| match hand.form {
+            HandForm::Codes { .. } => HAND_WORDS,
+            HandForm::Halves(_) => HAND_HALVES_WORDS,
+        });
         norm + prologue + segments.sum::<u32>() + hand
     }
 
@@ -163,15 +192,14 @@ impl HandOn {
         let Some(output) = segment.body.outputs.get(self.output as usize) else {
             return Some(format!("output {} of {}", self.output, segment.body.outputs.len()));
         };
-        match self.orders.len() {
+        if output.operand.dtype != DType::F32 {
+            return Some(format!("{} is rounded, not f32", output.operand.dtype));
+        }
+        let HandForm::Codes { orders, .. } = &self.form else { return None };
+        match orders.len() {
             0 => Some("codes in no order".into()),
             n if n > MAX_ORDERS => Some(format!("codes in {n} orders, at most {MAX_ORDERS}")),
-            _ if !self.orders.iter().all(|order| order.is_known()) => {
-                Some(format!("orders {:?}", self.orders))
-            }
-            _ if output.operand.dtype != DType::F32 => {
-                Some(format!("{} is rounded, not f32", output.operand.dtype))
-            }
+            _ if !orders.iter().all(|order| order.is_known()) => Some(format!("orders {orders:?}")),
             _ => None,
         }
     }
@@ -206,7 +234,7 @@ pub fn supports(name: &str, attached: &Attachment) -> Result<(), String> {
     if !attached.segments.is_empty() && !segment {
         return Err("nothing can be done with its result as it is written".into());
     }
-    if attached.hand_on.is_some() && !entry.hands_on() {
+    if attached.hand_on.as_ref().is_some_and(|hand| !entry.hands_on(&hand.form)) {
         return Err("it rounds nothing of what it stores".into());
     }
     let plain = |s: &Segment| s.anchors == 1;

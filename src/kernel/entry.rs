@@ -1,5 +1,6 @@
 //! What a row of the catalogue says of its kernel.
 
+use super::attach::HandForm;
 use super::catalogue::{Entry, ROUND_THREADS, family_formats};
 use super::spec::AssetSpec;
 use crate::base::{ComputeMode, DType, Format};
@@ -64,7 +65,8 @@ pub fn resident(asset: &AssetSpec) -> u32 {
 }
 
 impl Entry {
-    /// Whether its text takes what is known of all launches: kernels of a token, whose steps are short.
+    /// Whether its text takes what is known of all launches: kernels of a token, whose steps are short, and one that
+    /// finds more addresses than it moves numbers.
     pub fn settles(&self) -> bool {
         let name = self.name.trim_end_matches("_spans");
         name.starts_with("matvec_")
@@ -76,6 +78,7 @@ impl Entry {
                     | "attn_split"
                     | "attn_combine"
                     | "round_codes"
+                    | "scaled_rows"
             )
     }
 
@@ -122,12 +125,15 @@ impl Entry {
         matches!(self.name, "matvec_*" | "matvec_int8_*" | "round_codes" | "round_half")
     }
 
-    /// Whether it can round what it stores for the products that follow.
-    pub fn hands_on(&self) -> bool {
-        matches!(
-            self.name.trim_end_matches("_spans"),
-            "matvec_codes_*" | "attn_decode" | "attn_lanes" | "attn_spread" | "attn_combine"
-        )
+    /// Whether it can round what it stores for the products that follow, to this.
+    pub fn hands_on(&self, form: &HandForm) -> bool {
+        match form {
+            HandForm::Codes { .. } => matches!(
+                self.name.trim_end_matches("_spans"),
+                "matvec_codes_*" | "attn_decode" | "attn_lanes" | "attn_spread" | "attn_combine"
+            ),
+            HandForm::Halves(_) => self.name == "scaled_rows",
+        }
     }
 
     /// The weight formats that a family has kernels for.

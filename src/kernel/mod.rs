@@ -22,7 +22,9 @@ mod routine;
 pub mod source;
 mod spec;
 
-pub use attach::{Attachment, HandOn, MAX_ORDERS, MAX_SEGMENTS, SEGMENT_WORDS, Segment};
+pub use attach::{
+    Attachment, HalvesForm, HandForm, HandOn, MAX_ORDERS, MAX_SEGMENTS, SEGMENT_WORDS, Segment,
+};
 pub use codes::CodeOrder;
 pub use fused::{Addressing, FusedExpr, Operand, Output, Schedule, Stage, Value};
 pub use routine::{Epilogue, GEMM_PARAMS, Gemm, GemmCompute, Routine};

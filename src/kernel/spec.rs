@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::attach::Attachment;
+use super::attach::{Attachment, HandForm};
 use super::fused::FusedExpr;
 use super::routine::Routine;
 use crate::ir::Twin;
@@ -155,7 +155,10 @@ impl AssetSpec {
     /// Whether whole subgroups round what it hands on.
     pub fn hands_on_wide(&self) -> bool {
         let hand = self.attached.as_ref().and_then(|attached| attached.hand_on.as_ref());
-        hand.is_some_and(|hand| hand.wide)
+        hand.is_some_and(|hand| match hand.form {
+            HandForm::Codes { wide, .. } => wide,
+            HandForm::Halves(_) => true,
+        })
     }
 
     /// Fuses work into it; an attachment without any is none.
@@ -241,12 +244,14 @@ impl fmt::Display for KernelSpec {
                 for (i, segment) in attached.segments.iter().enumerate() {
                     write!(f, "{} {}", if i == 0 { " ->" } else { " |" }, segment.body)?;
                 }
-                match attached.hand_on.as_ref().map(|hand| (&hand.norm, hand.orders.len())) {
-                    Some((None, 1)) => f.write_str(" rounded"),
-                    Some((None, orders)) => write!(f, " rounded in {orders} orders"),
-                    Some((Some(_), 1)) => f.write_str(" norm, rounded"),
-                    Some((Some(_), orders)) => write!(f, " norm, rounded in {orders} orders"),
-                    None => Ok(()),
+                let Some(hand) = &attached.hand_on else { return Ok(()) };
+                f.write_str(if hand.norm.is_some() { " norm, " } else { " " })?;
+                match &hand.form {
+                    HandForm::Codes { orders, .. } if orders.len() == 1 => f.write_str("rounded"),
+                    HandForm::Codes { orders, .. } => {
+                        write!(f, "rounded in {} orders", orders.len())
+                    }
+                    HandForm::Halves(_) => f.write_str("halves"),
                 }
             }
             KernelSpec::Fused(expr) => write!(f, "fused({expr})"),

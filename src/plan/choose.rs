@@ -8,8 +8,8 @@ use super::handing;
 use super::task::Piece;
 use super::{Options, Selector};
 use crate::engine::{
-    Around, Choice, EngineId, Given, KnobValues, Lowering, Query, TensorId, TunedChoices, View,
-    Wishes, choose as rank,
+    Around, Choice, EngineId, Given, GivenCodes, KnobValues, Lowering, Query, Taken, TensorId,
+    TunedChoices, View, Wishes, choose as rank,
 };
 use crate::error::{Error, Result};
 use crate::ir::{NodeId, OpClass};
@@ -61,6 +61,7 @@ pub(super) fn choose(draft: &mut Draft) -> Result<()> {
             label,
         });
     }
+    handing::leave_out(draft);
     Ok(())
 }
 
@@ -122,26 +123,37 @@ fn chosen(draft: &Draft, group: &Group, label: &str) -> Result<Choice> {
     choice(draft, group, label, None)
 }
 
-/// The engine that the plan takes: one that takes the first operand rounded, where what comes before hands it on and
-/// estimates choose it; or the one that was measured to be the best for just this group; else the one that estimates choose.
+/// The engine that the plan takes: one that takes the first operand as codes, where what comes before hands them on and
+/// estimates choose it; or the one that was measured to be the best for just this group; else the one that estimates
+/// choose. What is handed on as halves the last two take as well.
 fn taken(draft: &mut Draft, at: usize, label: &str) -> Result<Choice> {
-    if let Some(offer) = handing::offer(draft, at) {
-        let nowhere = Given { codes: TensorId(u32::MAX), at: 0, words: 0 };
-        let group = Group { given: Some(nowhere), ..draft.groups[at].clone() };
-        let choice = choice(draft, &group, label, None)?;
-        let operands = operands(draft, &group);
-        let query = query(draft, &group, label, &operands);
-        let engine = draft.options.registry.get(&choice.engine);
-        let order = engine.and_then(|engine| engine.takes_codes(&query));
-        if let Some(order) = order
-            && let Some(given) = handing::accept(draft, &offer, order)?
-        {
-            draft.groups[at].given = Some(given);
-            return Ok(choice);
-        }
-    }
     let tuned = draft.options.tuned.iter().find(|tuned| tuned.device.is(draft.profile));
     let tuned = tuned.filter(|tuned| !tuned.choices.is_empty());
+    let Some(offer) = handing::offer(draft, at) else {
+        return choice(draft, &draft.groups[at], label, tuned);
+    };
+    let codes = GivenCodes { codes: TensorId(u32::MAX), at: 0, words: 0 };
+    let group = Group { given: Some(Given::Codes(codes)), ..draft.groups[at].clone() };
+    let taken = |draft: &Draft, choice: &Choice| {
+        let operands = operands(draft, &group);
+        let query = query(draft, &group, label, &operands);
+        draft.options.registry.get(&choice.engine).and_then(|engine| engine.takes(&query))
+    };
+    let mut found = choice(draft, &group, label, None)?;
+    let mut takes = taken(draft, &found);
+    if tuned.is_some() && !matches!(takes, Some(Taken::Codes(_))) {
+        let own = choice(draft, &draft.groups[at], label, tuned)?;
+        if own.tuned.is_some() {
+            takes = taken(draft, &own).filter(|takes| matches!(takes, Taken::Halves(_)));
+            found = own;
+        }
+    }
+    if let Some(takes) = takes
+        && let Some(given) = handing::accept(draft, &offer, takes)?
+    {
+        draft.groups[at].given = Some(given);
+        return Ok(found);
+    }
     choice(draft, &draft.groups[at], label, tuned)
 }
 

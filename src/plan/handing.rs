@@ -10,20 +10,24 @@ use super::draft::Draft;
 use super::group::{self, Fused, Group};
 use crate::base::{ComputeMode, DType, Dim};
 use crate::engine::{
-    Around, Given, Handing, Query, SegmentBody, Tensor, TensorId, TensorRole, View,
+    Around, Given, GivenCodes, Handing, Query, SegmentBody, Taken, Tensor, TensorId, TensorRole,
+    View,
 };
 use crate::error::Result;
 use crate::ir::Op;
 use crate::kernel::codes::factor_words;
-use crate::kernel::{CodeOrder, MAX_ORDERS};
+use crate::kernel::{CodeOrder, HandForm, MAX_ORDERS};
 use crate::provider::GRANULE;
+
+/// Bytes of which halves take a multiple, so that what lies behind may be bound.
+const ALIGN: u64 = 256;
 
 /// Who could hand an operand on.
 pub(super) struct Offer {
     /// The group that makes it.
     from: usize,
-    /// The norm between, by the weight.
-    norm: Option<View>,
+    /// The norm between: its weight and epsilon.
+    norm: Option<(View, f32)>,
     /// Columns of a row.
     columns: u64,
     /// The operand.
@@ -34,7 +38,8 @@ pub(super) struct Offer {
 pub(super) fn offer(draft: &Draft, at: usize) -> Option<Offer> {
     let group = &draft.groups[at];
     let node = draft.graph.node(group.root);
-    if draft.options.deterministic || !matches!(node.op, Op::Linear { mode: ComputeMode::Int8 }) {
+    let rounds = |op: &Op| matches!(op, Op::Linear { mode } if *mode != ComputeMode::F32);
+    if draft.options.deterministic || !rounds(&node.op) {
         return None;
     }
     let around = group.fused.as_ref().map(|fused| &fused.around);
@@ -53,17 +58,16 @@ pub(super) fn offer(draft: &Draft, at: usize) -> Option<Offer> {
     }
     let from = (0..at).rev().find(|g| writes(draft, &draft.groups[*g], x.tensor))?;
     let op = &draft.graph.node(draft.groups[from].root).op;
-    let anchor =
-        matches!(op, Op::Linear { mode: ComputeMode::Int8 }) || matches!(op, Op::Attention { .. });
-    let norm = around.and_then(|around| around.norm.as_ref().map(|(weight, _)| weight.clone()));
+    let anchor = rounds(op) || matches!(op, Op::Attention { .. });
+    let norm = around.and_then(|around| around.norm.clone());
     anchor.then_some(Offer { from, norm, columns, x })
 }
 
-/// Puts the order in which a product takes codes on what it is offered by; what it is given, where that works.
+/// Puts what a product takes on what it is offered by; what it is given, where that works.
 ///
 /// # Errors
 /// Invalid, when a size does not fit.
-pub(super) fn accept(draft: &mut Draft, offer: &Offer, order: CodeOrder) -> Result<Option<Given>> {
+pub(super) fn accept(draft: &mut Draft, offer: &Offer, taken: Taken) -> Result<Option<Given>> {
     let group = &draft.groups[offer.from];
     let Some(mut fused) = with_segment(draft, group) else { return Ok(None) };
     let Some(output) = output_of(&fused.around, offer) else { return Ok(None) };
@@ -73,36 +77,27 @@ pub(super) fn accept(draft: &mut Draft, offer: &Offer, order: CodeOrder) -> Resu
     let mut handing = known.unwrap_or_else(|| Handing {
         output,
         norm: offer.norm.clone(),
-        orders: Vec::new(),
-        wide: draft.profile.has_subgroups
-            && u64::from(draft.profile.subgroup_min) >= ComputeMode::BLOCK,
+        form: form(draft, taken),
         codes: next,
+        factors: 0,
+        kept: true,
         columns: offer.columns,
     });
     if handing.output != output || handing.norm != offer.norm {
         return Ok(None);
     }
-    let place = handing.orders.iter().position(|known| *known == order);
-    let place = place.unwrap_or_else(|| {
-        handing.orders.push(order);
-        handing.orders.len() - 1
-    });
-    if handing.orders.len() > MAX_ORDERS {
-        return Ok(None);
-    }
-    let codes = handing.codes;
-    let words_of = |orders: &[CodeOrder]| -> u64 {
-        orders.iter().map(|order| order.words(offer.columns)).sum()
-    };
-    let (at, words) = (words_of(&handing.orders[..place]), words_of(&handing.orders));
-    let behind = factor_words(offer.columns, offer.norm.is_some());
     let Some((rows, ..)) = offer.x.as_rows() else { return Ok(None) };
     let rows = draft.class.upper(&rows)?;
-    let bytes = (rows * (words + behind) * 4).next_multiple_of(GRANULE);
+    let Some((given, bytes)) = joined(&mut handing, taken, rows) else { return Ok(None) };
+    let codes = given.tensor();
     let before = draft.tensors.get(codes.index()).map(|tensor| tensor.bytes);
     fused.around.hand_on = Some(handing);
     let group = Group { fused: Some(fused), ..group.clone() };
-    let name = format!("{}.codes", draft.choices[offer.from].label);
+    let name = match taken {
+        Taken::Codes(_) => "codes",
+        Taken::Halves(_) => "halves",
+    };
+    let name = format!("{}.{name}", draft.choices[offer.from].label);
     let tensor = Tensor { name, role: TensorRole::Intermediate, bytes };
     match fresh {
         true => draft.tensors.push(tensor),
@@ -110,19 +105,66 @@ pub(super) fn accept(draft: &mut Draft, offer: &Offer, order: CodeOrder) -> Resu
     }
     if hands_on(draft, offer.from, &group) {
         draft.groups[offer.from] = group;
-        // Whoever takes the other order finds its codes in rows of another length.
-        for other in draft.groups.iter_mut().filter_map(|group| group.given.as_mut()) {
-            if other.codes == codes {
-                other.words = words;
-            }
+        if let Given::Codes(GivenCodes { words, .. }) = given {
+            lengthen(draft, codes, words);
         }
-        return Ok(Some(Given { codes, at, words }));
+        return Ok(Some(given));
     }
     match before {
         Some(bytes) if !fresh => draft.tensors[codes.index()].bytes = bytes,
         _ => draft.tensors.truncate(codes.index()),
     }
     Ok(None)
+}
+
+/// Whoever takes the other order finds its codes in rows of another length.
+fn lengthen(draft: &mut Draft, codes: TensorId, words: u64) {
+    for group in &mut draft.groups {
+        match &mut group.given {
+            Some(Given::Codes(other)) if other.codes == codes => other.words = words,
+            _ => {}
+        }
+    }
+}
+
+/// What a product is the first to take.
+fn form(draft: &Draft, taken: Taken) -> HandForm {
+    let least = u64::from(draft.profile.subgroup_min);
+    let wide = draft.profile.has_subgroups && least >= ComputeMode::BLOCK;
+    match taken {
+        Taken::Codes(_) => HandForm::Codes { orders: Vec::new(), wide },
+        Taken::Halves(form) => HandForm::Halves(form),
+    }
+}
+
+/// What one more product is given of what is handed on for so many rows, and the bytes of all; `None` where others take
+/// it in too many ways already.
+fn joined(handing: &mut Handing, taken: Taken, rows: u64) -> Option<(Given, u64)> {
+    let (codes, columns) = (handing.codes, handing.columns);
+    match (&mut handing.form, taken) {
+        (HandForm::Codes { orders, .. }, Taken::Codes(order)) => {
+            let place = orders.iter().position(|known| *known == order).unwrap_or(orders.len());
+            if place == orders.len() {
+                orders.push(order);
+            }
+            let words_of = |orders: &[CodeOrder]| -> u64 {
+                orders.iter().map(|order| order.words(columns)).sum()
+            };
+            let (at, words) = (words_of(&orders[..place]), words_of(orders));
+            let behind = factor_words(columns, handing.norm.is_some());
+            let bytes = (rows * (words + behind) * 4).next_multiple_of(GRANULE);
+            let given = Given::Codes(GivenCodes { codes, at, words });
+            (orders.len() <= MAX_ORDERS).then_some((given, bytes))
+        }
+        (HandForm::Halves(known), Taken::Halves(form)) if *known == form => {
+            // Factors begin where a binding may.
+            let halves = (rows * columns * 2).next_multiple_of(ALIGN);
+            handing.factors = halves / 4;
+            let bytes = (halves + rows * 4).next_multiple_of(GRANULE);
+            Some((Given::Halves { halves: codes, factors: handing.factors }, bytes))
+        }
+        _ => None,
+    }
 }
 
 /// Whether the engine that a group has does that as well; knobs as they were measured are given up for it.
@@ -132,9 +174,15 @@ fn hands_on(draft: &mut Draft, at: usize, group: &Group) -> bool {
         return false;
     };
     let operands = operands(draft, group);
+    let around = group.fused.as_ref().map(|fused| &fused.around);
+    let hand = around.and_then(|around| around.hand_on.as_ref());
+    let halves = hand.is_some_and(|hand| matches!(hand.form, HandForm::Halves(_)));
     let asked = |query: &Query| {
         let done = engine.applies(query).and_then(|()| engine.fuses(query));
-        let done = done.and_then(|()| engine.hands_on(query));
+        let done = done.and_then(|()| match halves {
+            true => engine.hands_halves_on(query),
+            false => engine.hands_on(query),
+        });
         done.is_ok() && query.check_knobs(&**engine).is_ok()
     };
     let query = query(draft, group, &choice.label, &operands);
@@ -147,6 +195,54 @@ fn hands_on(draft: &mut Draft, at: usize, group: &Group) -> bool {
         draft.choices[at].tuned = None;
     }
     able
+}
+
+/// A group as it runs without others: one that hands halves on, or is given them, does all itself; with codes it is
+/// part of two, for which engines are chosen together.
+pub(super) fn alone(group: &Group) -> Option<Group> {
+    let mut group = group.clone();
+    if matches!(group.given.take(), Some(Given::Codes(_))) {
+        return None;
+    }
+    let hand_on = group.fused.as_mut().and_then(|fused| fused.around.hand_on.take());
+    match hand_on.map(|hand| hand.form) {
+        Some(HandForm::Codes { .. }) => return None,
+        // There was nothing but the store that hands on.
+        Some(HandForm::Halves(_)) if group.nodes.len() == 1 => group.fused = None,
+        _ => {}
+    }
+    Some(group)
+}
+
+/// Rows that none but those that take their halves read are not stored themselves.
+pub(super) fn leave_out(draft: &mut Draft) {
+    for at in 0..draft.groups.len() {
+        let hand = |group: &Group| {
+            let around = &group.fused.as_ref()?.around;
+            let hand = around.hand_on.as_ref()?;
+            let output = &around.segments.first()?.body.outputs.get(hand.output)?.0;
+            matches!(hand.form, HandForm::Halves(_)).then_some((hand.codes, output.tensor))
+        };
+        let Some((codes, tensor)) = hand(&draft.groups[at]) else { continue };
+        let outputs = draft.graph.outputs().iter();
+        let mut outputs = outputs.map(|(_, id)| draft.views[id.index()].tensor);
+        let kept = outputs.any(|output| output == tensor)
+            || draft.groups.iter().any(|group| reads(draft, group, codes, tensor));
+        let around = draft.groups[at].fused.as_mut().map(|fused| &mut fused.around);
+        if let Some(hand) = around.and_then(|around| around.hand_on.as_mut()) {
+            hand.kept = kept;
+        }
+    }
+}
+
+/// Whether a group reads a tensor, other than as the codes or halves that it is given of it.
+fn reads(draft: &Draft, group: &Group, codes: TensorId, tensor: TensorId) -> bool {
+    let given = group.given.is_some_and(|given| given.tensor() == codes);
+    let mut own = operands(draft, group).into_iter().skip(usize::from(given));
+    let own = own.any(|view| view.tensor == tensor);
+    let around = group.fused.as_ref().is_some_and(|fused| fused.around.reads().contains(&tensor));
+    let body = group.body.iter().flat_map(|body| &body.inputs).any(|view| view.tensor == tensor);
+    own || around || body
 }
 
 /// What is fused around a group's anchor, with a segment that stores where there is none.

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use super::Options;
 use super::choose::{forced, is_copy, operands, query};
 use super::draft::Draft;
+use super::handing;
 use super::trial::{Content, Trial, contents, points};
 use crate::base::{ComputeMode, ShapeClass, SymbolValues};
 use crate::engine::{
@@ -215,8 +216,8 @@ fn executes(engine: &dyn Engine, query: &Query) -> Result<(), String> {
 }
 
 /// The tasks of a graph's plan, each once, in the order of the plan. Pieces for which the caller
-/// forces, prefers or sets an engine are none, nor are users' kernels, nor a piece that hands its result on rounded and
-/// the one that takes it: neither runs alone.
+/// forces, prefers or sets an engine are none, nor are users' kernels, nor a piece that hands its result on as codes and
+/// the one that takes them: neither runs alone. Where it is halves, both are measured as they would run alone.
 ///
 /// # Errors
 /// As [`super::Plan::new`].
@@ -236,10 +237,8 @@ pub fn tasks(
         let set = options.knobs.engines().any(|set| set == engine);
         let wanted = set || options.preferred.contains(engine) || forced(&draft, group)?.is_some();
         let custom = matches!(draft.graph.node(group.root).op, Op::Custom(_));
-        // What is handed on belongs to two pieces: neither runs alone.
-        let hands_on = group.fused.as_ref().is_some_and(|fused| fused.around.hand_on.is_some());
-        let together = group.given.is_some() || hands_on;
-        if is_copy(&draft, group) || wanted || custom || together {
+        let Some(group) = &handing::alone(group) else { continue };
+        if is_copy(&draft, group) || wanted || custom {
             continue;
         }
         let operands = operands(&draft, group);

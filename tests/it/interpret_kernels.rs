@@ -10,7 +10,7 @@ use warploom::engine::EngineId;
 use warploom::interpret::Program;
 use warploom::kernel::catalogue::interface;
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
-use warploom::kernel::{AssetSpec, KernelSpec, Schedule};
+use warploom::kernel::{AssetSpec, HandForm, KernelSpec, Schedule};
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
 use warploom::testkit::{self, Case, Outcome};
 
@@ -74,6 +74,47 @@ fn attention_on_matrices_is_right_and_without_a_fault() {
     let coop = ran.iter().filter(|spec| spec.name() == "attn_coop");
     // Heads of each size, and one with what is added.
     assert_eq!(coop.count(), 6, "{ran:?}");
+}
+
+/// Rows that products make for products: as halves, of a graph's numbers and of 8 bits.
+#[test]
+fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
+    let cases = testkit::cases();
+    let some = |start: &str, step: usize| -> Vec<&Case> {
+        let small = |case: &&Case| case.name.starts_with(start) && !case.name.contains("m130");
+        cases.iter().filter(small).step_by(step).collect()
+    };
+    let matrices = Checked::with_matrices();
+    let halves = ["f16", "bf16", "q8_0"].map(|f| EngineId::new(format!("wgsl.matmul_halves.{f}")));
+    let mut wrong = check(&matrices, &some("in_f16/handed/", 1), halves.to_vec());
+    // A third of them, of each kind some.
+    wrong.extend(check(&matrices, &some("int8/handed/", 3), packed("matmul_halves", "")));
+    let library = Checked::with_library_and_matrices();
+    let halves = ["f16", "bf16"].map(|f| EngineId::new(format!("cuda.cublaslt.halves.{f}")));
+    wrong.extend(check(&library, &some("in_f16/handed/", 1), halves.to_vec()));
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    let ran = matrices.ran().into_iter().chain(library.ran());
+    let handed = ran.filter_map(|spec| match spec {
+        KernelSpec::Asset(asset) => asset.attached?.hand_on,
+        _ => None,
+    });
+    let ways = handed.filter_map(|hand| match hand.form {
+        HandForm::Halves(form) => Some((hand.norm.is_some(), form.rounded, form.plain, hand.kept)),
+        HandForm::Codes { .. } => None,
+    });
+    let ways: BTreeSet<_> = ways.collect();
+    // Behind a norm or not, rounded or not, for tiles or a library, read by others as well or not.
+    for (norm, rounded, plain, kept) in [
+        (true, false, false, false),
+        (false, false, false, false),
+        (true, true, false, true),
+        (false, true, false, true),
+        (false, true, false, false),
+        (true, false, true, false),
+        (false, false, true, false),
+    ] {
+        assert!(ways.contains(&(norm, rounded, plain, kept)), "{ways:?}");
+    }
 }
 
 /// The engines of packed formats whose ids are so put together.

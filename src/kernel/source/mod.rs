@@ -134,6 +134,7 @@ assets! {
     "round_int8": "round_int8.wgsl",
     "round_quads": "shared/round_quads.wgsl",
     "rounding": "shared/rounding.wgsl",
+    "row_handed": "shared/row_handed.wgsl",
     "scaled_rows": "scaled_rows.wgsl",
     "sample": "sample.wgsl",
     "sample_radix": "shared/sample_radix.wgsl",

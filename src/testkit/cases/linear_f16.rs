@@ -83,6 +83,61 @@ fn normed(format: Format, m: u64, k: u64) -> Case {
     b.done(y)
 }
 
+/// Rows that a product adds to, of several sizes, and products of those: behind a norm, or as they are.
+fn handed(format: Format, norm: bool, m: u64, n: u64) -> Case {
+    let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
+    let kind = if norm { "norm" } else { "plain" };
+    let mut b = case(format!("handed/{kind}/{format}/m{m}_n{n}"), n).within(tolerance);
+    let x = b.f32("x", [m, 64]);
+    let w = b.weight("first", &[n, 64], format);
+    let first = b.op(F16, &[x, w]);
+    let mut random = b.random("base");
+    // Behind a norm all rows are of one size.
+    let sizes = if norm { [1.0, 300.0, 0.02, 0.0, 9e4] } else { [1.0, 0.3, 0.02, 0.0, 0.9] };
+    let sizes = sizes.into_iter().cycle().take(m as usize);
+    let values = sizes.flat_map(|size| {
+        let row = random.shaped(n as usize).into_iter().map(move |v| v * size);
+        row.collect::<Vec<f32>>()
+    });
+    let values = values.collect();
+    let base = b.input("base", Shape::new([m, n]), Data::F32(values));
+    let y = b.op(Op::Binary(BinaryOp::Add), &[base, first]);
+    let read = if norm {
+        let gain = b.weight("gain", &[n], Format::F32);
+        b.op(Op::RmsNorm { eps: 1e-5 }, &[y, gain])
+    } else {
+        y
+    };
+    let products = ["second", "third"].map(|name| {
+        let w = b.weight(name, &[37, n], format);
+        b.op(F16, &[read, w])
+    });
+    let [second, third] = products;
+    if !norm {
+        let both = b.op(Op::Concat { axis: 1 }, &[second, third]);
+        return b.done(both);
+    }
+    let other = b.op(Op::Unary(UnaryOp::Relu), &[y]);
+    let all = b.op(Op::Concat { axis: 1 }, &[other, second, third]);
+    b.done(all)
+}
+
+/// Gate times up, and the product of that.
+fn gated(format: Format, m: u64, n: u64) -> Case {
+    let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
+    let mut b = case(format!("handed/gated/{format}/m{m}_n{n}"), n).within(tolerance);
+    let x = b.f32("x", [m, 96]);
+    let [gate, up] = ["gate", "up"].map(|name| {
+        let w = b.weight(name, &[n, 96], format);
+        b.op(F16, &[x, w])
+    });
+    let gate = b.op(Op::Unary(UnaryOp::Silu), &[gate]);
+    let y = b.op(Op::Binary(BinaryOp::Mul), &[gate, up]);
+    let w = b.weight("down", &[40, n], format);
+    let y = b.op(F16, &[y, w]);
+    b.done(y)
+}
+
 /// An operand of two bytes beside a weight of the same, and a residual.
 fn converted(dtype: DType, m: u64) -> Case {
     let (n, k) = (50, 64);
@@ -120,6 +175,13 @@ pub(super) fn add(table: &mut Vec<Case>) {
         table.push(normed(Format::Plain(DType::F16), m, k));
     }
     table.push(normed(Format::Q8_0, 40, 96));
+    for (m, n) in [(1, 64), (40, 320), (130, 2304)] {
+        let format = Format::Plain(if n == 320 { DType::BF16 } else { DType::F16 });
+        table.push(handed(format, true, m, n));
+        table.push(handed(format, false, m, n));
+        table.push(gated(format, m, n));
+    }
+    table.push(handed(Format::Q8_0, true, 40, 96));
     table.push(linear(Format::Plain(DType::F32), 40, 37, 64));
     let format = Format::Plain(DType::F16);
     table.push(linear(format, 0, 5, 32));
