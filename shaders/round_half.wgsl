@@ -9,6 +9,7 @@
 // read stays in registers. Workgroups are folded over grid x and y.
 // Why: matmul_coop_* reads y many times, as halves without a conversion; the factor keeps rows of any size within
 // what an f16 holds, and is exact.
+#import half_row
 #import rounding
 
 override WG: u32 = 256;
@@ -27,13 +28,6 @@ struct Params {
     x_offset: u32,
     x_stride: u32,
 #import attached_params
-}
-
-struct Place {
-    @builtin(local_invocation_index) lid: u32,
-    @builtin(subgroup_invocation_id) lane: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(num_subgroups) subgroups: u32,
 }
 
 override ATTACHED: u32 = 0;
@@ -56,10 +50,6 @@ fn load_x(start: u32, c: u32) -> vec4<f32> {
     return vec4(x[i], x[i + 1u], x[i + 2u], x[i + 3u]);
 }
 #endif
-
-// Of each subgroup: the largest as bits, and the sum of squares.
-var<workgroup> largest: array<u32, MAX_SUBGROUPS>;
-var<workgroup> squares: array<f32, MAX_SUBGROUPS>;
 
 // Where four columns from 4 q of a row go, in words.
 fn place_of(row: u32, q: u32) -> u32 {
@@ -112,30 +102,16 @@ fn main(
     let most$t = most_of(v$t);
     most = max(most, most$t);
 #end
-    most = subgroupMax(most);
-    own_squares = subgroupAdd(own_squares);
-    if (place.lane == 0u) {
-        largest[place.subgroup] = most;
-        squares[place.subgroup] = own_squares;
-    }
-    workgroupBarrier();
-    var sum = 0.0;
-    for (var s = 0u; s < min(place.subgroups, MAX_SUBGROUPS); s++) {
-        most = max(most, largest[s]);
-        sum += squares[s];
-    }
-    // 2^14 stands for the exponent of the largest. Rows below 2^-97 share the factor of 2^-111.
-    let exponent = max(most >> 23u, 30u);
-    let by = bitcast<f32>((268u - exponent) << 23u);
+    let whole = half_row(place, most, own_squares);
     var scale = 1.0;
 #ifdef norm
-    scale = 1.0 / sqrt(sum / f32(params.k) + params.norm_eps);
+    scale = 1.0 / sqrt(whole.squares / f32(params.k) + params.norm_eps);
 #endif
     if (place.lid == 0u) {
-        factors[row] = bitcast<f32>((exponent - 14u) << 23u) * scale;
+        factors[row] = whole.factor * scale;
     }
 #repeat t TURNS
-    let made$t = rounded_times(v$t, most$t, by);
+    let made$t = rounded_times(v$t, most$t, whole.by);
     if (q$t < quads) {
         let to = place_of(row, q$t);
         y[to] = pack2x16float(made$t.xy);

@@ -3,22 +3,12 @@
 // Work split: a workgroup a row, neighbouring threads neighbouring columns, K of them in TURNS turns, all in registers;
 // 32 neighbours, a block, are of one subgroup. Workgroups are folded over grid x and y.
 // Why: a launch of round_half would read again what is at hand here.
+#import half_row
 #import rounding
 #import attached_hand
 
 // Subgroups have at least 32 threads.
 const MAX_SUBGROUPS: u32 = (WG + 31u) / 32u;
-
-struct Place {
-    @builtin(local_invocation_index) lid: u32,
-    @builtin(subgroup_invocation_id) lane: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(num_subgroups) subgroups: u32,
-}
-
-// Of each subgroup: the largest as bits, and the sum of squares.
-var<workgroup> largest: array<u32, MAX_SUBGROUPS>;
-var<workgroup> squares: array<f32, MAX_SUBGROUPS>;
 
 // Where two columns from an even one on go, in words.
 fn pair_place(row: u32, column: u32) -> u32 {
@@ -82,30 +72,16 @@ fn main(
     let v$t = made$t * hand_gain(min(e$t, params.hand_columns - 1u));
     most = max(most, bitcast<u32>(v$t) & 0x7fffffffu);
 #end
-    most = subgroupMax(most);
-    own_squares = subgroupAdd(own_squares);
-    if (place.lane == 0u) {
-        largest[place.subgroup] = most;
-        squares[place.subgroup] = own_squares;
-    }
-    workgroupBarrier();
-    var sum = 0.0;
-    for (var s = 0u; s < min(place.subgroups, MAX_SUBGROUPS); s++) {
-        most = max(most, largest[s]);
-        sum += squares[s];
-    }
-    // 2^14 stands for the exponent of the largest. Rows below 2^-97 share the factor of 2^-111.
-    let exponent = max(most >> 23u, 30u);
-    let by = bitcast<f32>((268u - exponent) << 23u);
+    let whole = half_row(place, most, own_squares);
     var scale = 1.0;
     if (HAND_NORM) {
-        scale = 1.0 / sqrt(sum / f32(params.hand_columns) + params.hand_eps);
+        scale = 1.0 / sqrt(whole.squares / f32(params.hand_columns) + params.hand_eps);
     }
     if (place.lid == 0u) {
-        hand_put(params.hand_factors + row, bitcast<u32>(bitcast<f32>((exponent - 14u) << 23u) * scale));
+        hand_put(params.hand_factors + row, bitcast<u32>(whole.factor * scale));
     }
 #repeat t TURNS
-    let own$t = rounded_times(v$t, by);
+    let own$t = rounded_times(v$t, whole.by);
     let other$t = subgroupShuffleXor(own$t, 1u);
     if (e$t % 2u == 0u && e$t < params.hand_columns) {
         hand_put(pair_place(row, e$t), pack2x16float(vec2(own$t, other$t)));

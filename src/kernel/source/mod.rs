@@ -82,6 +82,7 @@ assets! {
     "gather": "gather.wgsl",
     "gather_rows": "gather_rows.wgsl",
     "half": "shared/half.wgsl",
+    "half_row": "shared/half_row.wgsl",
     "half_weights": "half_weights.wgsl",
     "halfwords": "shared/halfwords.wgsl",
     "hand_on": "shared/hand_on.wgsl",
