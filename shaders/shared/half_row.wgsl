@@ -1,5 +1,5 @@
-// What all threads of a workgroup have of a row that becomes halves: the largest as bits, and the sum of squares.
-// Needs MAX_SUBGROUPS, the most subgroups of a workgroup.
+// Of a row that becomes halves, by what each thread of a workgroup has of it (the largest as bits, a sum of squares):
+// its factor and the sum of all squares. Needs MAX_SUBGROUPS, the most subgroups of a workgroup.
 struct Place {
     @builtin(local_invocation_index) lid: u32,
     @builtin(subgroup_invocation_id) lane: u32,

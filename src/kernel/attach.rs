@@ -104,9 +104,10 @@ pub struct Segment {
 /// Words of a segment before those of its operands, for products with a weight matrix.
 pub const SEGMENT_WORDS: u32 = 6;
 
-/// Words of what is handed on as codes, and as halves.
+/// Words of what is handed on as codes: columns of a row, where the norm's weight begins.
 pub const HAND_WORDS: u32 = 2;
-/// As [`HAND_WORDS`].
+
+/// Words of what is handed on as halves: the same, the norm's `eps`, words before the factors.
 pub const HAND_HALVES_WORDS: u32 = 4;
 
 /// Most orders in which codes are handed on.

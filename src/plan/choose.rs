@@ -144,7 +144,10 @@ fn taken(draft: &mut Draft, at: usize, label: &str) -> Result<Choice> {
     if tuned.is_some() && !matches!(takes, Some(Taken::Codes(_))) {
         let own = choice(draft, &draft.groups[at], label, tuned)?;
         if own.tuned.is_some() {
-            takes = taken(draft, &own).filter(|takes| matches!(takes, Taken::Halves(_)));
+            takes = taken(draft, &own);
+            if !matches!(takes, Some(Taken::Halves(_))) {
+                return Ok(own);
+            }
             found = own;
         }
     }

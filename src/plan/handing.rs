@@ -8,6 +8,7 @@
 use super::choose::{operands, query};
 use super::draft::Draft;
 use super::group::{self, Fused, Group};
+use super::memory::ALIGN;
 use crate::base::{ComputeMode, DType, Dim};
 use crate::engine::{
     Around, Given, GivenCodes, Handing, Query, SegmentBody, Taken, Tensor, TensorId, TensorRole,
@@ -18,9 +19,6 @@ use crate::ir::Op;
 use crate::kernel::codes::factor_words;
 use crate::kernel::{CodeOrder, HandForm, MAX_ORDERS};
 use crate::provider::GRANULE;
-
-/// Bytes of which halves take a multiple, so that what lies behind may be bound.
-const ALIGN: u64 = 256;
 
 /// Who could hand an operand on.
 pub(super) struct Offer {

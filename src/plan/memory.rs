@@ -14,7 +14,7 @@ use crate::memory::arena::{Item, arena};
 use crate::memory::lifetime::{Access, lifetimes};
 
 /// Offsets are multiples of this, which is WebGPU's own binding alignment.
-const ALIGN: u64 = 256;
+pub(super) const ALIGN: u64 = 256;
 
 pub(super) fn memory(draft: &mut Draft) -> Result<()> {
     let touched: Vec<Access> = draft.steps.iter().map(touched).collect();

@@ -107,6 +107,23 @@ pub(super) fn add(table: &mut Vec<Case>) {
         b.op(Op::Binary(BinaryOp::Add), &[y, x])
     }));
     table.push(garbage_behind());
+    table.push(turned());
+}
+
+/// A scale below zero: the lowest score has the largest weight.
+fn turned() -> Case {
+    let mut b = Build::new("attention_f16/scale_below_zero").within(CLOSE);
+    let q = b.f32("q", [20, 4, 64]);
+    let [k, v] = ["k", "v"].map(|name| b.half(DType::F16, name, [30, 2, 64]));
+    let op = Op::Attention {
+        scale: -0.7,
+        causal: true,
+        window: None,
+        past: Dim::new(10),
+        mode: ComputeMode::F16,
+    };
+    let y = b.op(op, &[q, k, v]);
+    b.done(y)
 }
 
 /// Keys behind what is seen are not finite: their weight is 0, and 0 times them is not.
