@@ -137,14 +137,12 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<(Graph, ShapeClass)> {
     let model = engine::open_model(&args.place)?;
     let context = context(args, model.config().context);
     let tokens = tokens(args.phase).min(context);
-    let mode = match args.place.compute {
-        Some(mode) => mode,
-        None => Session::default_mode(&profile(args)?),
-    };
+    let profile = profile(args)?;
+    let mode = args.place.compute.unwrap_or_else(|| Session::default_mode(&profile));
     let dtype = args.place.cache.unwrap_or(Session::default_cache(mode));
     let (run, sequences) = sequences(args.phase);
     let cache = CacheShape { sequences, context, dtype };
-    let graph = ir::computing_in(&model.graph_of(cache, run, Wanted::Token)?, mode)?;
+    let graph = ir::computing_in(&model.graph_on(profile.kind, cache, run, Wanted::Token)?, mode)?;
     let class = match run {
         Run::Each | Run::EachAhead => class_of_each(sequences)?,
         Run::One | Run::Ahead => class_of(tokens, context)?,

@@ -92,7 +92,7 @@ fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Resul
     let sequences = args.sequences;
     let cache = CacheShape { sequences, context, dtype };
     let graph = |run, wanted| -> anyhow::Result<Graph> {
-        Ok(ir::computing_in(&model.graph_of(cache, run, wanted)?, mode)?)
+        Ok(ir::computing_in(&model.graph_on(profile.kind, cache, run, wanted)?, mode)?)
     };
     // Where a sequence of several begins in the cache, as a session says it.
     let placed = |class: ShapeClass| match sequences {

@@ -112,6 +112,20 @@ impl Model {
         self.graph_with(&self.weights, cache, run, wanted)
     }
 
+    /// The same with weights in the formats in which a device of this kind keeps them: what a session runs there.
+    ///
+    /// # Errors
+    /// As [`Model::graph`].
+    pub fn graph_on(
+        &self,
+        kind: DeviceKind,
+        cache: CacheShape,
+        run: Run,
+        wanted: Wanted,
+    ) -> Result<Graph> {
+        self.graph_with(&self.weights_on(kind), cache, run, wanted)
+    }
+
     /// The same over weights in these formats.
     pub(super) fn graph_with(
         &self,

@@ -66,6 +66,21 @@ pub(crate) fn good() -> Vec<u8> {
     file(&keys(), &tensors())
 }
 
+/// The same with rows of `ffn_down` in Q6_K that GPUs keep in an order of their own.
+pub(crate) fn good_with_kept_rows() -> Vec<u8> {
+    let (mut keys, mut tensors, wide) = (keys(), tensors(), Format::Q6Kx8.block_len());
+    keys.retain(|(key, _)| *key != "llama.feed_forward_length");
+    keys.push(("llama.feed_forward_length", Meta::U32(wide as u32)));
+    for (name, shape, kind) in &mut tensors {
+        match *name {
+            "blk.0.ffn_gate.weight" | "blk.0.ffn_up.weight" => *shape = vec![wide, 64],
+            "blk.0.ffn_down.weight" => (*shape, *kind) = (vec![64, wide], type_number(Format::Q6K)),
+            _ => {}
+        }
+    }
+    file(&keys, &tensors)
+}
+
 /// All of them.
 pub(crate) fn all() -> Vec<BadModel> {
     let mut all = Vec::new();

@@ -7,18 +7,18 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use warploom::base::Format;
+use warploom::base::{DType, Format};
 use warploom::engine::Registry;
-use warploom::gguf::Access;
+use warploom::gguf::{Access, Gguf};
 use warploom::ir::Graph;
 use warploom::kernel::Known;
 use warploom::llm::config::Config;
-use warploom::llm::{Model, Wanted, class_of};
+use warploom::llm::{CacheShape, Model, Run, Wanted, class_of};
 use warploom::plan::{Options, Plan, TextOptions};
 use warploom::provider::{DeviceKind, DeviceProfile, Support, support};
 use warploom::testkit;
 
-use crate::smollm;
+use crate::{model_bad, smollm};
 
 /// Positions of the cache in these plans.
 const CONTEXT: usize = 2048;
@@ -229,5 +229,22 @@ fn arenas_are_told_as_they_are() {
                 }
             }
         }
+    }
+}
+
+/// `explain` and `tune` plan for the weights as a session keeps them on the device, not as they are in the file.
+#[test]
+fn graphs_on_a_device_have_weights_as_it_keeps_them() {
+    let file = Gguf::from_bytes(model_bad::good_with_kept_rows(), "kept.gguf").unwrap();
+    let model = Model::from_gguf(file).unwrap();
+    let cache = CacheShape { sequences: 1, context: 64, dtype: DType::F16 };
+    let registry = Registry::builtin();
+    for (profile, format) in [("nvidia-h200", Format::Q6Kx8), ("cpu-avx512", Format::Q6K)] {
+        let device = DeviceProfile::known(profile).unwrap();
+        let graph = model.graph_on(device.kind, cache, Run::One, Wanted::Token).unwrap();
+        let class = class_of(1, 64).unwrap();
+        let plan = Plan::new(&graph, &class, &device, &Options::new(&registry)).unwrap();
+        let wanted = format!("{format}[64, 2048]");
+        assert!(plan.explain().contains(&wanted), "{profile}: no {wanted}\n{}", plan.explain());
     }
 }
