@@ -142,7 +142,9 @@ impl Engine for Attention {
         let few = few || tokens <= FEW_TOKENS as f64;
         let few = few || spans(query).is_some();
         let penalty = if self.prefill == few { 4.0 } else { 1.0 };
-        let again = if self.prefill || !large { 1.0 } else { READ_AGAIN };
+        // Tokens of several sequences have keys of their own.
+        let apart = spans(query).is_some();
+        let again = if self.prefill || !large || apart { 1.0 } else { READ_AGAIN };
         let bytes = query.total_bytes() * (1.0 + again * (passes - 1.0).max(0.0)) * penalty;
         // A workgroup by itself waits for one tile of keys after another.
         let idle = leaves_idle(query.profile, passes * heads);

@@ -196,6 +196,22 @@ fn attention_has_kernels_for_few_tokens_and_for_many() {
     }
 }
 
+/// Tokens of eight sequences have keys of their own: nothing is gained by reading them again from a cache.
+#[test]
+fn attention_of_several_sequences_asks_for_keys_ahead_where_it_can() {
+    let mut g = Graph::new("attention");
+    let q = g.input("q", Shape::new([8, 32, 128]), DType::F32);
+    let [k, v] = ["k", "v"].map(|name| g.input(name, Shape::new([8192, 8, 128]), DType::F16));
+    let spans = g.input("spans", Shape::new([8, 2]), DType::I32);
+    let op = Op::attention(0.088, false, None, Dim::new(0));
+    let y = g.add(op, &[q, k, v, spans]).unwrap();
+    g.output("y", y).unwrap();
+    let vulkan = DeviceProfile::known("nvidia-h200").unwrap();
+    assert_eq!(engines(&g, &vulkan), ["wgsl.attn_lanes"]);
+    let cuda = DeviceProfile { provider: "cuda".into(), ..vulkan };
+    assert_eq!(engines(&g, &cuda), ["wgsl.attn_spread"]);
+}
+
 /// Where it may round, and a device has matrix hardware.
 #[test]
 fn attention_of_many_tokens_is_on_matrices_where_it_may_be() {
