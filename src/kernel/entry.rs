@@ -65,8 +65,8 @@ pub fn resident(asset: &AssetSpec) -> u32 {
 }
 
 impl Entry {
-    /// Whether its text takes what is known of all launches: kernels of a token, whose steps are short, and one that
-    /// finds more addresses than it moves numbers.
+    /// Whether its text takes what is known of all launches: kernels of a token, whose steps are short, and those of
+    /// prompts that find many addresses.
     pub fn settles(&self) -> bool {
         let name = self.name.trim_end_matches("_spans");
         name.starts_with("matvec_")
@@ -79,6 +79,8 @@ impl Entry {
                     | "attn_combine"
                     | "round_codes"
                     | "scaled_rows"
+                    | "matmul_halves"
+                    | "attn_coop"
             )
     }
 
