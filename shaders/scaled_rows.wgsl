@@ -9,6 +9,8 @@ override ROWS: u32 = 4;
 override SPLITS: u32 = 1;
 // Columns of rows that are handed on.
 override K: u32 = 1024;
+// Threads of every subgroup, 0 where they are not all of one size.
+override SUB: u32 = 0;
 
 #ifdef hands_on
 // A workgroup makes all evaluations of a row.

@@ -18,16 +18,16 @@ fn pair_place(row: u32, column: u32) -> u32 {
     return (column / 32u * params.m + row) * 16u + column % 32u / 2u;
 }
 
-fn rounded_times(v: f32, by: f32) -> f32 {
-    if (!HAND_ROUNDED) {
-        return v * by;
+// The largest of the block as bits.
+fn most_of_block(own: u32) -> u32 {
+    if (SUB == 32u) {
+        return subgroupMax(own);
     }
-    var most = bitcast<u32>(v) & 0x7fffffffu;
+    var most = own;
 #repeat s 5
     most = max(most, subgroupShuffleXor(most, 1u << $su));
 #end
-    let r = rounding(most);
-    return round(v * r.x) * (r.y * by);
+    return most;
 }
 
 @compute @workgroup_size(WG)
@@ -80,8 +80,25 @@ fn main(
     if (place.lid == 0u) {
         hand_put(params.hand_factors + row, bitcast<u32>(whole.factor * scale));
     }
+    // Where a block is a subgroup, a lane finds what all of one turn round by: there are no more turns than lanes.
+    var block = 0u;
+    if (HAND_ROUNDED && SUB == 32u) {
 #repeat t TURNS
-    let own$t = rounded_times(v$t, whole.by);
+        block = select(block, most_of_block(bitcast<u32>(v$t) & 0x7fffffffu), place.lane == $tu);
+#end
+    }
+    let of_turn = rounding(block);
+#repeat t TURNS
+    var own$t = v$t * whole.by;
+    if (HAND_ROUNDED) {
+        var r = vec2<f32>();
+        if (SUB == 32u) {
+            r = vec2(subgroupShuffle(of_turn.x, $tu), subgroupShuffle(of_turn.y, $tu));
+        } else {
+            r = rounding(most_of_block(bitcast<u32>(v$t) & 0x7fffffffu));
+        }
+        own$t = round(v$t * r.x) * (r.y * whole.by);
+    }
     let other$t = subgroupShuffleXor(own$t, 1u);
     if (e$t % 2u == 0u && e$t < params.hand_columns) {
         hand_put(pair_place(row, e$t), pack2x16float(vec2(own$t, other$t)));

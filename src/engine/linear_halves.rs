@@ -195,7 +195,10 @@ impl Halved {
             .constant("ROWS", rows)
             .constant("SPLITS", query.upper(splits)? as u32);
         let spec = match handed {
-            Some(columns) => spec.constant("K", columns as u32),
+            Some(columns) => {
+                let (min, max) = (query.profile.subgroup_min, query.profile.subgroup_max);
+                spec.constant("K", columns as u32).constant("SUB", if min == max { min } else { 0 })
+            }
             None => spec,
         };
         let mut call = Call::new(spec)

@@ -178,10 +178,10 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "scaled_rows",
         doc: "y[i, r] = factors[i] * sum over s of sums[s, i, r]; sums [SPLITS, m, n] with strides, factors [m], y [m, n]. A workgroup makes 2 WG \
-              columns of ROWS rows: grid x = groups of columns, y = ceil(m / ROWS); where it hands on, a row of K, folded.",
+              columns of ROWS rows: grid x = groups of columns, y = ceil(m / ROWS); where it hands on, a row of K, folded (SUB: threads of every subgroup, or 0).",
         params: &["m", "n", "y_offset", "y_stride", "sums_stride", "part_stride"],
         bindings: &[("sums", Read), ("factors", Read), ("y", ReadWrite)],
-        constants: &[("WG", 256), ("ROWS", 4), ("SPLITS", 1), ("K", 1024)],
+        constants: &[("WG", 256), ("ROWS", 4), ("SPLITS", 1), ("K", 1024), ("SUB", 0)],
         defines: &[],
     },
     Entry {

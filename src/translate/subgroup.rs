@@ -19,6 +19,16 @@ use crate::error::Result;
 /// Lanes of a warp.
 const WARP: u32 = 32;
 
+/// The reduction of whole numbers by one instruction, where the device has it.
+fn at_once(op: Op, ty: &str, lanes: &str) -> String {
+    match (op, ty) {
+        (Op::Add | Op::Min | Op::Max, "u32" | "i32") | (Op::And | Op::Or | Op::Xor, "u32") => {}
+        _ => return String::new(),
+    }
+    let call = format!("__reduce_{}_sync({lanes}, a)", format!("{op:?}").to_lowercase());
+    format!("\n#if __CUDA_ARCH__ >= 800\n        return {call};\n#endif\n        ")
+}
+
 /// How the operations are done.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -127,7 +137,7 @@ impl Writer<'_> {
         };
         let text = match self.form() {
             Form::Memory => self.memory_collective(&name, ty, kind, start, &both)?,
-            _ => self.warp_collective(&name, ty, kind, start, &both)?,
+            _ => self.warp_collective((&name, ty), (op, kind), start, &both)?,
         };
         self.define(&name, |_| Ok(text))?;
         Ok(name)
@@ -135,9 +145,8 @@ impl Writer<'_> {
 
     fn warp_collective(
         &mut self,
-        name: &str,
-        ty: &str,
-        kind: Kind,
+        (name, ty): (&str, &str),
+        (op, kind): (Op, Kind),
         start: &str,
         both: &str,
     ) -> Result<String> {
@@ -149,10 +158,11 @@ impl Writer<'_> {
         let (quick, slow) = match kind {
             Kind::Reduce => (
                 format!(
-                    "for (u32 o = {half}u; o > 0u; o >>= 1) {{
+                    "{}for (u32 o = {half}u; o > 0u; o >>= 1) {{
             const {ty} b = __shfl_xor_sync({all}, r, o);
             r = {both};
-        }}"
+        }}",
+                    at_once(op, ty, &all)
                 ),
                 format!(
                     "r = __shfl_sync(active, a, __ffs(active) - 1);

@@ -79,6 +79,16 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
+    /// The same with subgroups of so many threads.
+    pub(crate) fn with_library_and_subgroups_of(threads: u32) -> Arc<Checked> {
+        let profile = DeviceProfile {
+            subgroup_min: threads,
+            subgroup_max: threads,
+            ..Checked::with_library_and_matrices().profile.clone()
+        };
+        Arc::new(Checked { profile, state: Mutex::default() })
+    }
+
     /// A device of another provider, at this place in its list.
     pub(crate) fn of(provider: &str, index: usize) -> Arc<Checked> {
         let floor = Checked::open(false).profile.clone();

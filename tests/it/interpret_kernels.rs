@@ -88,7 +88,15 @@ fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
     let halves = ["f16", "bf16", "q8_0"].map(|f| EngineId::new(format!("wgsl.matmul_halves.{f}")));
     let mut wrong = check(&matrices, &some("in_f16/handed/", 1), halves.to_vec());
     // A third of them, of each kind some.
-    wrong.extend(check(&matrices, &some("int8/handed/", 3), packed("matmul_halves", "")));
+    wrong.extend(check(&matrices, &some("int8/handed/", 3), packed("wgsl.matmul_halves", "")));
+    // Where two blocks share a subgroup each finds its largest by exchanges.
+    let wide = Checked::with_library_and_subgroups_of(64);
+    wrong.extend(check(&wide, &some("int8/handed/", 9), packed("cuda.cublaslt.halves", "")));
+    let in_one = |spec: &KernelSpec| match spec {
+        KernelSpec::Asset(asset) => asset.name == "scaled_rows" && asset.get_u32("SUB") == Some(64),
+        _ => false,
+    };
+    assert!(wide.ran().iter().any(in_one), "nothing was handed on by subgroups of 64: {wrong:?}");
     let library = Checked::with_library_and_matrices();
     let halves = ["f16", "bf16"].map(|f| EngineId::new(format!("cuda.cublaslt.halves.{f}")));
     wrong.extend(check(&library, &some("in_f16/handed/", 1), halves.to_vec()));
@@ -121,7 +129,7 @@ fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
 fn packed(how: &str, tail: &str) -> Vec<EngineId> {
     let formats = Format::ALL.into_iter().chain(Format::KEPT);
     let formats = formats.filter(|format| format.is_quantised());
-    formats.map(|f| EngineId::new(format!("wgsl.{how}.{f}{tail}"))).collect()
+    formats.map(|f| EngineId::new(format!("{how}.{f}{tail}"))).collect()
 }
 
 /// What is wrong of the kernels that CUDA alone has or that want subgroups of 32, and the device that they ran on.
@@ -133,7 +141,7 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     };
     let handed: Vec<&Case> = cases.iter().filter(handed).collect();
     let cuda = Checked::with_library_and_matrices();
-    let mut wrong = check(&cuda, &handed, packed("matvec_codes", ".subgroup"));
+    let mut wrong = check(&cuda, &handed, packed("wgsl.matvec_codes", ".subgroup"));
     let tiles = |case: &&Case| {
         case.name.starts_with("int8/") && case.name.contains("q4_k") | case.name.contains("q6_kx8")
     };
@@ -213,8 +221,8 @@ fn every_kernel_is_right_and_without_a_fault() {
         |case: &&Case| case.name.starts_with("int8/") && (all || !case.name.contains("n20011"));
     let int8: Vec<&Case> = cases.iter().filter(int8).step_by(if all { 1 } else { 2 }).collect();
     let few: Vec<&Case> = int8.iter().copied().step_by(if all { 1 } else { 3 }).collect();
-    wrong.extend(check(&matrices, &int8, packed("matmul_coop", "")));
-    wrong.extend(check(&matrices, &few, packed("matmul_halves", "")));
+    wrong.extend(check(&matrices, &int8, packed("wgsl.matmul_coop", "")));
+    wrong.extend(check(&matrices, &few, packed("wgsl.matmul_halves", "")));
     let halves = ["f16", "bf16"].map(|f| EngineId::new(format!("wgsl.matmul_halves.{f}"))).to_vec();
     let in_f16 = |case: &&Case| case.name.starts_with("in_f16/");
     let in_f16: Vec<&Case> = cases.iter().filter(in_f16).step_by(if all { 1 } else { 3 }).collect();
@@ -228,9 +236,9 @@ fn every_kernel_is_right_and_without_a_fault() {
         called.map(|f| EngineId::new(format!("cuda.cublaslt.halves.{f}"))).collect();
     let few = few.iter().chain(&in_f16).copied().collect::<Vec<_>>();
     wrong.extend(check(&library, &few, called));
-    wrong.extend(check(&floor, &int8, packed("matvec_int8", "")));
-    wrong.extend(check(&subgroups, &few, packed("matvec_int8", ".subgroup")));
-    wrong.extend(check(&subgroups, &few, packed("matvec_codes", ".subgroup")));
+    wrong.extend(check(&floor, &int8, packed("wgsl.matvec_int8", "")));
+    wrong.extend(check(&subgroups, &few, packed("wgsl.matvec_int8", ".subgroup")));
+    wrong.extend(check(&subgroups, &few, packed("wgsl.matvec_codes", ".subgroup")));
     let lanes = |case: &&Case| {
         ["attention/", "half_kv/"].iter().any(|kind| case.name.starts_with(kind))
             && ["32d", "64d", "128d", "256d", "spans"].iter().any(|size| case.name.contains(size))
