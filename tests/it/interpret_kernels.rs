@@ -70,10 +70,16 @@ fn attention_on_matrices_is_right_and_without_a_fault() {
     let matrices = Checked::with_matrices();
     let wrong = check(&matrices, &attention, vec![EngineId::new("wgsl.attn_coop")]);
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-    let ran = matrices.ran();
-    let coop = ran.iter().filter(|spec| spec.name() == "attn_coop");
+    let coop = matrices.ran().into_iter().filter_map(|spec| match spec {
+        KernelSpec::Asset(asset) if asset.name == "attn_coop" => {
+            Some((asset.get_u32("HEAD_DIM"), asset.attached.is_some()))
+        }
+        _ => None,
+    });
+    let coop: BTreeSet<_> = coop.collect();
     // Heads of each size, and one with what is added.
-    assert_eq!(coop.count(), 6, "{ran:?}");
+    let wanted = [(16, false), (32, false), (64, false), (64, true), (80, false), (128, false)];
+    assert_eq!(coop, wanted.map(|(head, attached)| (Some(head), attached)).into());
 }
 
 /// Rows that products make for products: as halves, of a graph's numbers and of 8 bits.
