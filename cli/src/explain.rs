@@ -14,7 +14,7 @@ use warploom::engine::{Block, EngineId, Registry, TunedChoices};
 use warploom::ir::{self, Graph, NodeId};
 use warploom::llm::{CacheShape, Run, Session, Wanted, class_of, class_of_each};
 use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
-use warploom::provider::DeviceProfile;
+use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::runtime::{self, known_wrong_on, tuned_on};
 
 /// Positions of the cache unless the command line says otherwise; a session's own default.
@@ -38,9 +38,10 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
 
     if let Some(form) = args.graph {
-        let (graph, class) = subject(args)?;
+        let profile = profile(args)?;
+        let (graph, class) = subject(args, &profile, profile.kind)?;
         let pass = args.after.as_deref().unwrap_or("infer");
-        let graph = Plan::graph_after(&graph, &class, &profile(args)?, &options, pass)?;
+        let graph = Plan::graph_after(&graph, &class, &profile, &options, pass)?;
         let text = match form {
             Form::Text => graph.to_string(),
             Form::Dot => ir::dot(&graph),
@@ -54,8 +55,8 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     let plan = match &args.plan {
         Some(path) => Plan::load(&read(path)?).with_context(|| path.display().to_string())?,
         None => {
-            let (graph, class) = subject(args)?;
             let profile = profile(args)?;
+            let (graph, class) = subject(args, &profile, profile.kind)?;
             options.known_wrong = known_wrong(&profile, &registry)?;
             options.tuned = vec![tuned(&profile)?];
             Plan::new(&graph, &class, &profile, &options)?
@@ -106,11 +107,14 @@ fn over_devices(
     mut options: Options,
     out: &mut impl Write,
 ) -> anyhow::Result<Exit> {
-    let (graph, class) = subject(args)?;
     let mut devices = vec![profile(args)?];
     for name in &args.with_device {
         devices.push(named_profile(name)?);
     }
+    // What GPUs alone have orders for, a CPU among them cannot read.
+    let kinds = || devices.iter().map(|device| device.kind);
+    let kept = kinds().find(|kind| *kind == DeviceKind::Cpu).unwrap_or(devices[0].kind);
+    let (graph, class) = subject(args, &devices[0], kept)?;
     for device in &devices {
         options.known_wrong.extend(known_wrong(device, options.registry)?);
         options.tuned.push(tuned(device)?);
@@ -124,8 +128,12 @@ fn over_devices(
     Ok(Exit::Done)
 }
 
-/// The graph to plan, and the class to plan it for.
-fn subject(args: &ExplainArgs) -> anyhow::Result<(Graph, ShapeClass)> {
+/// The graph to plan for a device, with weights as devices of a kind keep them, and the class to plan it for.
+fn subject(
+    args: &ExplainArgs,
+    device: &DeviceProfile,
+    kept: DeviceKind,
+) -> anyhow::Result<(Graph, ShapeClass)> {
     if let Some(path) = &args.graph_file {
         let graph = ir::load(&read(path)?).with_context(|| path.display().to_string())?;
         let class = args
@@ -137,12 +145,11 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<(Graph, ShapeClass)> {
     let model = engine::open_model(&args.place)?;
     let context = context(args, model.config().context);
     let tokens = tokens(args.phase).min(context);
-    let profile = profile(args)?;
-    let mode = args.place.compute.unwrap_or_else(|| Session::default_mode(&profile));
+    let mode = args.place.compute.unwrap_or_else(|| Session::default_mode(device));
     let dtype = args.place.cache.unwrap_or(Session::default_cache(mode));
     let (run, sequences) = sequences(args.phase);
     let cache = CacheShape { sequences, context, dtype };
-    let graph = ir::computing_in(&model.graph_on(profile.kind, cache, run, Wanted::Token)?, mode)?;
+    let graph = ir::computing_in(&model.graph_on(kept, cache, run, Wanted::Token)?, mode)?;
     let class = match run {
         Run::Each | Run::EachAhead => class_of_each(sequences)?,
         Run::One | Run::Ahead => class_of(tokens, context)?,

@@ -127,13 +127,13 @@ impl Engine for Attention {
     fn cost(&self, query: &Query) -> Cost {
         let [q, k, ..] = query.operands else { return Cost::default() };
         let tokens = query.upper(&q.shape[0]).unwrap_or(1) as f64;
-        let keys = query.upper(&k.shape[0]).unwrap_or(1) as f64;
+        let (readers, keys) = readers_and_keys(query, [q, k]);
         let flops = 4.0 * keys * query.output_elements();
         // The decoding kernel reads keys and values again for each token and head.
         let heads = query.upper(&q.shape[1]).unwrap_or(1) as f64;
         let (passes, efficiency) = match self.prefill {
             true => ((tokens / f64::from(PREFILL_TOKENS)).ceil(), 0.2),
-            false => (tokens, if self.subgroup { 0.25 } else { 0.2 }),
+            false => (readers, if self.subgroup { 0.25 } else { 0.2 }),
         };
         // Tokens whose tiles leave most of a large device idle are few as well.
         let large = query.profile.kind == DeviceKind::Discrete;
@@ -142,12 +142,11 @@ impl Engine for Attention {
         let few = few || tokens <= FEW_TOKENS as f64;
         let few = few || spans(query).is_some();
         let penalty = if self.prefill == few { 4.0 } else { 1.0 };
-        // Tokens of several sequences have keys of their own.
-        let apart = spans(query).is_some();
-        let again = if self.prefill || !large || apart { 1.0 } else { READ_AGAIN };
+        let again = if self.prefill || !large { 1.0 } else { READ_AGAIN };
         let bytes = query.total_bytes() * (1.0 + again * (passes - 1.0).max(0.0)) * penalty;
         // A workgroup by itself waits for one tile of keys after another.
-        let idle = leaves_idle(query.profile, passes * heads);
+        let rows = if self.prefill { passes } else { tokens };
+        let idle = leaves_idle(query.profile, rows * heads);
         let head = query.upper(&q.shape[2]).unwrap_or(1) as f64;
         let wait = if self.prefill && large { PREFILL_WAIT } else { TILE_WAIT };
         let waits = if idle { wait * head * keys / 256.0 } else { 0.0 };
@@ -242,6 +241,16 @@ pub(super) fn operands(query: &Query, out: &mut Lowering) -> Result<[View; 3]> {
 /// The spans of keys that tokens see, the fourth operand.
 pub(super) fn spans<'a>(query: &'a Query) -> Option<&'a View> {
     query.operands.get(3)
+}
+
+/// Tokens that read a key, and keys that a token reads, at most: those of several sequences have keys of their own, each
+/// as much room for them.
+pub(super) fn readers_and_keys(query: &Query, [q, k]: [&View; 2]) -> (f64, f64) {
+    let [tokens, keys] = [q, k].map(|view| query.upper(&view.shape[0]).unwrap_or(1).max(1));
+    match spans(query) {
+        Some(_) => (1.0, keys.div_ceil(tokens) as f64),
+        None => (tokens as f64, keys as f64),
+    }
 }
 
 /// Where tokens stand among the keys.

@@ -1,7 +1,8 @@
 //! Attention of few tokens in one launch, where lanes of a subgroup share keys.
 
 use super::attention::{
-    FEW_TOKENS, Place, groups_fit, leaves_idle, operands, reads, spans, whole_blocks,
+    FEW_TOKENS, Place, groups_fit, leaves_idle, operands, readers_and_keys, reads, spans,
+    whole_blocks,
 };
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
@@ -111,7 +112,8 @@ impl Engine for LanesAttention {
     fn cost(&self, query: &Query) -> Cost {
         let [q, k, ..] = query.operands else { return Cost::default() };
         let upper = |view: &View, axis: usize| query.upper(&view.shape[axis]).unwrap_or(1) as f64;
-        let (tokens, heads, keys) = (upper(q, 0), upper(q, 1), upper(k, 0));
+        let (tokens, heads) = (upper(q, 0), upper(q, 1));
+        let (readers, keys) = readers_and_keys(query, [q, k]);
         let flops = 4.0 * keys * query.output_elements();
         // A workgroup by itself reads all keys of its head; many share what the device has.
         let own = 2.0 * keys * upper(k, 2) * k.dtype.bytes() as f64;
@@ -121,7 +123,7 @@ impl Engine for LanesAttention {
         let waits = if idle { own / of_launch } else { 0.0 };
         let many = tokens > FEW_TOKENS as f64 && spans(query).is_none();
         let penalty = if many { 4.0 } else { 1.0 };
-        let bytes = query.total_bytes() * tokens.max(1.0) * penalty;
+        let bytes = query.total_bytes() * readers * penalty;
         Cost { bytes, flops: flops * penalty, dispatches: 1.0 + waits, efficiency: 0.5 }
     }
 

@@ -5,8 +5,8 @@
 //! long they are is known at each run, and slices that a short past leaves empty end at once.
 
 use super::attention::{
-    FEW_TOKENS, Place, groups_fit, in_quads, leaves_idle, operands, reads, spans, units,
-    whole_blocks,
+    FEW_TOKENS, Place, groups_fit, in_quads, leaves_idle, operands, readers_and_keys, reads, spans,
+    units, whole_blocks,
 };
 use super::knobs::Knob;
 use super::lowering::{Call, Lowering, View};
@@ -133,16 +133,19 @@ impl Engine for SplitAttention {
     }
 
     fn cost(&self, query: &Query) -> Cost {
-        let (Ok([tokens, heads, .., keys]), Ok(cut)) = (uppers(query), cut(query)) else {
+        let (Ok([tokens, heads, ..]), Ok(cut), [q, k, ..]) =
+            (uppers(query), cut(query), query.operands)
+        else {
             return Cost::default();
         };
-        let flops = 4.0 * keys as f64 * query.output_elements();
+        let (readers, keys) = readers_and_keys(query, [q, k]);
+        let flops = 4.0 * keys * query.output_elements();
         // Partial results are written and read once.
         let splits = cut.splits.value(query.knobs);
         let part = 8.0 * f64::from(splits) * query.output_elements();
-        let bytes = query.total_bytes() * tokens.max(1) as f64 + part;
+        let bytes = query.total_bytes() * readers + part;
         // As for `attn_decode`, tiles of a slice come one after another; they are smaller.
-        let tiles = (keys as f64 / f64::from(splits * cut.threads / 4)).ceil();
+        let tiles = (keys / f64::from(splits * cut.threads / 4)).ceil();
         let idle = query.profile.kind == DeviceKind::Discrete
             && leaves_idle(query.profile, (tokens * heads) as f64);
         let efficiency = if idle { SPREAD } else { 0.2 };

@@ -6,7 +6,8 @@
 //! whose barriers do.
 
 use super::attention::{
-    FEW_TOKENS, Place, groups_fit, leaves_idle, operands, reads, spans, units, whole_blocks,
+    FEW_TOKENS, Place, groups_fit, leaves_idle, operands, readers_and_keys, reads, spans, units,
+    whole_blocks,
 };
 use super::attention_lanes::{aligned, head};
 use super::knobs::{Knob, powers};
@@ -168,18 +169,19 @@ impl Engine for SpreadAttention {
     fn cost(&self, query: &Query) -> Cost {
         let [q, k, ..] = query.operands else { return Cost::default() };
         let upper = |view: &View, axis: usize| query.upper(&view.shape[axis]).unwrap_or(1) as f64;
-        let (tokens, heads, keys) = (upper(q, 0), upper(q, 1), upper(k, 0));
+        let (tokens, heads) = (upper(q, 0), upper(q, 1));
+        let (readers, keys) = readers_and_keys(query, [q, k]);
         let flops = 4.0 * keys * query.output_elements();
         let idle = leaves_idle(query.profile, tokens * heads);
         let many = tokens > FEW_TOKENS as f64 && spans(query).is_none();
         let penalty = if many { 4.0 } else { 1.0 };
-        let bytes = query.total_bytes() * tokens.max(1.0) * penalty;
+        let bytes = query.total_bytes() * readers * penalty;
         // Where heads alone keep the device busy, spreading keys gains nothing; through CUDA a workgroup of two heads still
         // does, where tokens share no keys: eight sequences of Llama-3.1-8B on an H100, tokens a second, 2,264 for 2,252 of
         // `attn_lanes` behind 512 keys each and 1,702 for 1,614 behind 3,000; through Vulkan 1,122 for 1,142, 1,012 for 1,004.
         let apart = spans(query).is_some() && query.profile.provider == "cuda";
         let efficiency = match (idle, apart) {
-            (_, true) => 0.55,
+            (_, true) => 0.65,
             (true, false) => 0.5,
             (false, false) => 0.35,
         };

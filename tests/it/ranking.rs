@@ -210,6 +210,12 @@ fn attention_of_several_sequences_asks_for_keys_ahead_where_it_can() {
     assert_eq!(engines(&g, &vulkan), ["wgsl.attn_lanes"]);
     let cuda = DeviceProfile { provider: "cuda".into(), ..vulkan };
     assert_eq!(engines(&g, &cuda), ["wgsl.attn_spread"]);
+    // Together they read each key once.
+    let registry = Registry::builtin();
+    let plan = Plan::new(&g, &ShapeClass::new(), &cuda, &Options::new(&registry)).unwrap();
+    let whole = 2 * 8192 * 8 * 128 * 2;
+    let bytes = plan.steps[0].estimate.cost.bytes;
+    assert!((1.0..1.1).contains(&(bytes / f64::from(whole))), "{bytes} of {whole}");
 }
 
 /// Where it may round, and a device has matrix hardware.
