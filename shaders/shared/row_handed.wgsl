@@ -18,12 +18,12 @@ fn pair_place(row: u32, column: u32) -> u32 {
     return (column / 32u * params.m + row) * 16u + column % 32u / 2u;
 }
 
-// The largest of the block as bits.
-fn most_of_block(own: u32) -> u32 {
+// The largest of a block as bits; where it is a subgroup, devices may have an instruction for it.
+fn most_of_block(v: f32) -> u32 {
+    var most = bitcast<u32>(v) & 0x7fffffffu;
     if (SUB == 32u) {
-        return subgroupMax(own);
+        return subgroupMax(most);
     }
-    var most = own;
 #repeat s 5
     most = max(most, subgroupShuffleXor(most, 1u << $su));
 #end
@@ -80,24 +80,20 @@ fn main(
     if (place.lid == 0u) {
         hand_put(params.hand_factors + row, bitcast<u32>(whole.factor * scale));
     }
-    // Where a block is a subgroup, a lane finds what all of one turn round by: there are no more turns than lanes.
+    // A lane of a block finds what all of it round by in one turn: there are no more turns than lanes.
+    let first_lane = place.lane / 32u * 32u;
     var block = 0u;
-    if (HAND_ROUNDED && SUB == 32u) {
+    if (HAND_ROUNDED) {
 #repeat t TURNS
-        block = select(block, most_of_block(bitcast<u32>(v$t) & 0x7fffffffu), place.lane == $tu);
+        block = select(block, most_of_block(v$t), place.lane == first_lane + $tu);
 #end
     }
     let of_turn = rounding(block);
 #repeat t TURNS
     var own$t = v$t * whole.by;
     if (HAND_ROUNDED) {
-        var r = vec2<f32>();
-        if (SUB == 32u) {
-            r = vec2(subgroupShuffle(of_turn.x, $tu), subgroupShuffle(of_turn.y, $tu));
-        } else {
-            r = rounding(most_of_block(bitcast<u32>(v$t) & 0x7fffffffu));
-        }
-        own$t = round(v$t * r.x) * (r.y * whole.by);
+        let by = subgroupShuffle(of_turn.x, first_lane + $tu);
+        own$t = round(v$t * by) * (subgroupShuffle(of_turn.y, first_lane + $tu) * whole.by);
     }
     let other$t = subgroupShuffleXor(own$t, 1u);
     if (e$t % 2u == 0u && e$t < params.hand_columns) {
