@@ -131,13 +131,14 @@ impl Engine for Attention {
         let flops = 4.0 * keys * query.output_elements();
         // The decoding kernel reads keys and values again for each token and head.
         let heads = query.upper(&q.shape[1]).unwrap_or(1) as f64;
-        let (passes, efficiency) = match self.prefill {
-            true => ((tokens / f64::from(PREFILL_TOKENS)).ceil(), 0.2),
-            false => (readers, if self.subgroup { 0.25 } else { 0.2 }),
+        let layers = (tokens / f64::from(PREFILL_TOKENS)).ceil();
+        let (passes, rows, efficiency) = match self.prefill {
+            true => (layers, layers, 0.2),
+            false => (readers, tokens, if self.subgroup { 0.25 } else { 0.2 }),
         };
         // Tokens whose tiles leave most of a large device idle are few as well.
         let large = query.profile.kind == DeviceKind::Discrete;
-        let tiles = (tokens / f64::from(PREFILL_TOKENS)).ceil() * heads;
+        let tiles = layers * heads;
         let few = large && 2.0 * tiles <= units(query.profile);
         let few = few || tokens <= FEW_TOKENS as f64;
         let few = few || spans(query).is_some();
@@ -145,7 +146,6 @@ impl Engine for Attention {
         let again = if self.prefill || !large { 1.0 } else { READ_AGAIN };
         let bytes = query.total_bytes() * (1.0 + again * (passes - 1.0).max(0.0)) * penalty;
         // A workgroup by itself waits for one tile of keys after another.
-        let rows = if self.prefill { passes } else { tokens };
         let idle = leaves_idle(query.profile, rows * heads);
         let head = query.upper(&q.shape[2]).unwrap_or(1) as f64;
         let wait = if self.prefill && large { PREFILL_WAIT } else { TILE_WAIT };

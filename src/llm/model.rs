@@ -99,20 +99,14 @@ impl Model {
     /// None for a model that opened; what graph building says otherwise.
     pub fn graph(&self, context: usize, wanted: Wanted) -> Result<Graph> {
         let cache = CacheShape { sequences: 1, context, dtype: DType::F32 };
-        self.graph_of(cache, Run::One, wanted)
+        self.graph_with(&self.weights, cache, Run::One, wanted)
     }
 
     /// The forward pass over the cache of several sequences, of tokens of one of them or of a token
-    /// of each. To the inputs of [`Model::graph`] come for a token of each `rows` `[seq]` and
-    /// `spans` `[seq, 2]`, i32; to its symbols for one sequence of several [`BASE`](super::BASE).
-    ///
-    /// # Errors
-    /// As [`Model::graph`].
-    pub fn graph_of(&self, cache: CacheShape, run: Run, wanted: Wanted) -> Result<Graph> {
-        self.graph_with(&self.weights, cache, run, wanted)
-    }
-
-    /// The same with weights in the formats in which a device of this kind keeps them: what a session runs there.
+    /// of each, as a session runs it on a device of this kind: weights have the formats in which it
+    /// keeps them, on a CPU those of the file. To the inputs of [`Model::graph`] come for a token of
+    /// each `rows` `[seq]` and `spans` `[seq, 2]`, i32; to its symbols for one sequence of several
+    /// [`BASE`](super::BASE).
     ///
     /// # Errors
     /// As [`Model::graph`].
