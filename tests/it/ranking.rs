@@ -119,6 +119,32 @@ fn products_of_few_rows_read_weights_once_and_of_many_work_in_tiles() {
     }
 }
 
+/// Heads of large vocabularies in two bytes a weight, for one token: products on matrix hardware read them slower.
+#[test]
+fn heads_of_halves_are_read_by_a_product_with_a_vector() {
+    let told = DeviceProfile::known("nvidia-h200").unwrap();
+    let bandwidths = [told.local_bandwidth, 0];
+    for (provider, bandwidth) in
+        ["webgpu", "cuda"].into_iter().flat_map(|p| bandwidths.map(|b| (p, b)))
+    {
+        let mut profile = told.clone();
+        (profile.provider, profile.local_bandwidth) = (provider.into(), bandwidth);
+        profile.has_gemm_library = provider == "cuda";
+        for (n, k) in [(32_000, 2048), (128_256, 2048), (128_256, 2560), (151_936, 3584)] {
+            let mode = ComputeMode::F16;
+            let mut g = Graph::new("head");
+            let x = g.input("x", Shape::new([1, k]), DType::F32);
+            let gain = g.weight("gain", Shape::new([k]), Format::F32);
+            let x = g.add(Op::RmsNorm { eps: 1e-5 }, &[x, gain]).unwrap();
+            let w = g.weight("w", Shape::new([n, k]), Format::Plain(DType::F16));
+            let y = g.add(Op::Linear { mode }, &[x, w]).unwrap();
+            g.output("y", y).unwrap();
+            let is = engines(&g, &profile);
+            assert_eq!(is, ["wgsl.matvec.f16.subgroup"], "{n} x {k} through {provider}");
+        }
+    }
+}
+
 fn one(op: Op, shape: [i64; 2]) -> Graph {
     let mut g = Graph::new(op.name());
     let x = g.input("x", Shape::new(shape), DType::F32);
