@@ -30,7 +30,7 @@ fn squares(factors: u32, first: u32) -> f32 {
 
 // All teams have the same: where a thread asks for two, they are one.
 fn scale(i: u32, place: Place) -> f32 {
-    return 1.0 / sqrt(total(OUTPUTS + i, place) / f32(params.k) + params.eps);
+    return inverseSqrt(total(OUTPUTS + i, place) / f32(params.k) + params.eps);
 }
 #else
 const SUMS: u32 = OUTPUTS;

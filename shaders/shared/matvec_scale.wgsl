@@ -4,7 +4,7 @@
 const SUMS: u32 = OUTPUTS + M;
 
 fn scale(i: u32, place: Place) -> f32 {
-    return 1.0 / sqrt(total(OUTPUTS + i, place) / f32(params.k) + params.norm_eps);
+    return inverseSqrt(total(OUTPUTS + i, place) / f32(params.k) + params.norm_eps);
 }
 #else
 const SUMS: u32 = OUTPUTS;
