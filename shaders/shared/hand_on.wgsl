@@ -5,7 +5,9 @@
 // the sum of squares of each 32, by which those that read them find its factor. hand_gain gives the weight of that
 // norm, which attached_hand has from the attachment.
 // Why: a step of its own would read again what is at hand here, and whoever follows would wait for it.
-// wide: subgroups have at least 32 lanes, and neighbours of a workgroup are neighbours there, as for matvec_int8_*.
+// wide: subgroups have at least 32 lanes, and neighbours of a workgroup are neighbours there, as for matvec_int8_*;
+// HAND_WHOLE: they have 32. Then reductions of whole numbers are an instruction each on devices that have one, where
+// exchanges wait for each other five times.
 #import rounding
 #import codes_place
 #import attached_hand
@@ -34,32 +36,50 @@ fn hand_word(h: Handed, code: u32) {
 }
 
 #ifdef wide
+// What the codes of 16 neighbours add up to, and those of all 32.
+fn code_sums(h: Handed, code: i32) -> vec2<i32> {
+    if (HAND_WHOLE) {
+        let first = h.column % 32u < 16u;
+        let sum = subgroupAdd(code);
+        let sum_of_first = subgroupAdd(select(0, code, first));
+        return vec2(select(sum - sum_of_first, sum_of_first, first), sum);
+    }
+    var half = code;
+#repeat s 4
+    half += subgroupShuffleXor(half, 1u << $su);
+#end
+    return vec2(half, half + subgroupShuffleXor(half, 16u));
+}
+
 fn hand_on(lid: u32, h: Handed) {
     let v = h.value * h.gain;
     var most = bitcast<u32>(v) & 0x7fffffffu;
     var squares = h.value * h.value;
+    if (HAND_WHOLE) {
+        most = subgroupMax(most);
+    }
 #repeat s 5
-    most = max(most, subgroupShuffleXor(most, 1u << $su));
+    if (!HAND_WHOLE) {
+        most = max(most, subgroupShuffleXor(most, 1u << $su));
+    }
     if (HAND_NORM) {
         squares += subgroupShuffleXor(squares, 1u << $su);
     }
 #end
     let r = rounding(most);
-    var sum = i32(round(v * r.x));
-    let code = bitcast<u32>(sum) & 0xffu;
-#repeat s 5
-    if ($su == 4u && h.exists && h.column % 16u == 0u) {
-        hand_half(h.row * hand_words(), h.column / 32u, h.column / 16u % 2u, r.y, sum);
-    }
-    sum += subgroupShuffleXor(sum, 1u << $su);
-#end
+    let own = i32(round(v * r.x));
+    let code = bitcast<u32>(own) & 0xffu;
     let pair = code | (subgroupShuffleXor(code, 1u) << 8u);
     let four = pair | (subgroupShuffleXor(pair, 2u) << 16u);
+    let sums = code_sums(h, own);
+    if (h.exists && h.column % 16u == 0u) {
+        hand_half(h.row * hand_words(), h.column / 32u, h.column / 16u % 2u, r.y, sums.x);
+    }
     if (h.exists && h.column % 4u == 0u) {
         hand_word(h, four);
     }
     if (h.exists && h.column % 32u == 0u) {
-        hand_block(h, r.y, sum, squares);
+        hand_block(h, r.y, sums.y, squares);
     }
 }
 #else

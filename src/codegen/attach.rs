@@ -18,7 +18,7 @@ use crate::kernel::attach::supports;
 use crate::kernel::catalogue::{self, Entry};
 use crate::kernel::source::{self, Splice};
 use crate::kernel::{
-    Addressing, AssetSpec, Attachment, FusedExpr, HandForm, Operand, Segment, Value,
+    Addressing, AssetSpec, Attachment, FusedExpr, HandForm, Neighbours, Operand, Segment, Value,
 };
 
 /// The WGSL text of a catalogue kernel, with what is fused into it.
@@ -57,8 +57,11 @@ pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
     if let Some(hand) = &attached.hand_on {
         splice.defines.push("hands_on");
         splice.files.insert("attached_hand", handed(hand, attached.stored()));
-        let wide = matches!(hand.form, HandForm::Codes { wide: true, .. });
-        splice.defines.extend(wide.then_some("wide"));
+        let apart = match hand.form {
+            HandForm::Codes { neighbours, .. } => neighbours == Neighbours::Apart,
+            HandForm::Halves(_) => true,
+        };
+        splice.defines.extend((!apart).then_some("wide"));
     }
     splice.tail = printer.tail();
     source::spliced_wgsl(spec, &splice)

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::line;
-use crate::kernel::{CodeOrder, HalvesForm, HandForm, HandOn, Segment, codes};
+use crate::kernel::{CodeOrder, HalvesForm, HandForm, HandOn, Neighbours, Segment, codes};
 
 /// Which segment and evaluations a workgroup takes, and the rows of w of its products; a workgroup
 /// makes evaluations of one segment.
@@ -130,7 +130,11 @@ pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
         None => text.push_str("    return 1.0;\n}\n\n"),
     }
     match &hand.form {
-        HandForm::Codes { orders, .. } => text.push_str(&handed_codes(orders, hand.norm.is_some())),
+        HandForm::Codes { orders, neighbours } => {
+            let whole = *neighbours == Neighbours::Subgroup;
+            line!(text, "const HAND_WHOLE: bool = {whole};\n");
+            text.push_str(&handed_codes(orders, hand.norm.is_some()));
+        }
         HandForm::Halves(HalvesForm { rounded, plain }) => {
             line!(text, "const HAND_ROUNDED: bool = {rounded};");
             line!(text, "const HAND_PLAIN: bool = {plain};");

@@ -76,11 +76,23 @@ pub enum HandForm {
     Codes {
         /// Their orders, each with codes of its own.
         orders: Vec<CodeOrder>,
-        /// Whether 32 neighbours of a subgroup round together, which the smallest has to have.
-        wide: bool,
+        /// How 32 neighbours find what they round by.
+        neighbours: Neighbours,
     },
     /// Halves and factors of rows, by subgroups of 32 threads at least.
     Halves(HalvesForm),
+}
+
+/// How 32 neighbours that round together find their largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Neighbours {
+    /// Through memory of the workgroup.
+    Apart,
+    /// By exchanges within a subgroup; the smallest has 32 threads at least.
+    Lanes,
+    /// By reductions of their subgroup: all have 32 threads.
+    Subgroup,
 }
 
 /// How `round_half` makes halves.

@@ -1,6 +1,6 @@
 //! What a row of the catalogue says of its kernel.
 
-use super::attach::HandForm;
+use super::attach::{HandForm, Neighbours};
 use super::catalogue::{Entry, ROUND_THREADS, family_formats};
 use super::spec::AssetSpec;
 use crate::base::{ComputeMode, DType, Format};
@@ -23,6 +23,14 @@ pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
         "round_half" => ROUND_THREADS,
         "round_codes" if asset.defines.iter().any(|define| define == "subgroup") => ROUND_THREADS,
         _ => 0,
+    }
+}
+
+/// The largest subgroup that a kernel works with.
+pub fn subgroup_most(asset: &AssetSpec) -> u32 {
+    match asset.hands_on_by() {
+        Some(Neighbours::Subgroup) => ComputeMode::BLOCK as u32,
+        _ => u32::MAX,
     }
 }
 

@@ -23,7 +23,8 @@ pub mod source;
 mod spec;
 
 pub use attach::{
-    Attachment, HalvesForm, HandForm, HandOn, MAX_ORDERS, MAX_SEGMENTS, SEGMENT_WORDS, Segment,
+    Attachment, HalvesForm, HandForm, HandOn, MAX_ORDERS, MAX_SEGMENTS, Neighbours, SEGMENT_WORDS,
+    Segment,
 };
 pub use codes::CodeOrder;
 pub use fused::{Addressing, FusedExpr, Operand, Output, Schedule, Stage, Value};

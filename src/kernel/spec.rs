@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::attach::{Attachment, HandForm};
+use super::attach::{Attachment, HandForm, Neighbours};
 use super::fused::FusedExpr;
 use super::routine::Routine;
 use crate::ir::Twin;
@@ -152,13 +152,18 @@ impl AssetSpec {
         self
     }
 
+    /// How neighbours round what it hands on.
+    pub fn hands_on_by(&self) -> Option<Neighbours> {
+        let hand = self.attached.as_ref()?.hand_on.as_ref()?;
+        Some(match hand.form {
+            HandForm::Codes { neighbours, .. } => neighbours,
+            HandForm::Halves(_) => Neighbours::Lanes,
+        })
+    }
+
     /// Whether whole subgroups round what it hands on.
     pub fn hands_on_wide(&self) -> bool {
-        let hand = self.attached.as_ref().and_then(|attached| attached.hand_on.as_ref());
-        hand.is_some_and(|hand| match hand.form {
-            HandForm::Codes { wide, .. } => wide,
-            HandForm::Halves(_) => true,
-        })
+        self.hands_on_by().is_some_and(|by| by != Neighbours::Apart)
     }
 
     /// Fuses work into it; an attachment without any is none.

@@ -17,7 +17,7 @@ use crate::engine::{
 use crate::error::Result;
 use crate::ir::Op;
 use crate::kernel::codes::factor_words;
-use crate::kernel::{CodeOrder, HandForm, MAX_ORDERS};
+use crate::kernel::{CodeOrder, HandForm, MAX_ORDERS, Neighbours};
 use crate::provider::GRANULE;
 
 /// Who could hand an operand on.
@@ -127,10 +127,15 @@ fn lengthen(draft: &mut Draft, codes: TensorId, words: u64) {
 
 /// What a product is the first to take.
 fn form(draft: &Draft, taken: Taken) -> HandForm {
-    let least = u64::from(draft.profile.subgroup_min);
-    let wide = draft.profile.has_subgroups && least >= ComputeMode::BLOCK;
+    let sizes = [draft.profile.subgroup_min, draft.profile.subgroup_max].map(u64::from);
+    let neighbours = match sizes {
+        _ if !draft.profile.has_subgroups => Neighbours::Apart,
+        [ComputeMode::BLOCK, ComputeMode::BLOCK] => Neighbours::Subgroup,
+        [least, _] if least >= ComputeMode::BLOCK => Neighbours::Lanes,
+        _ => Neighbours::Apart,
+    };
     match taken {
-        Taken::Codes(_) => HandForm::Codes { orders: Vec::new(), wide },
+        Taken::Codes(_) => HandForm::Codes { orders: Vec::new(), neighbours },
         Taken::Halves(form) => HandForm::Halves(form),
     }
 }

@@ -285,6 +285,12 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
                 "{spec} needs subgroups of {need}, the smallest has {have}"
             ));
         }
+        let (most, have) = (catalogue::subgroup_most(asset), profile.subgroup_max);
+        if have > most {
+            return Support::No(format!(
+                "{spec} needs subgroups of at most {most}, the largest has {have}"
+            ));
+        }
         if asset.defines.iter().any(|d| d == "f16") && !profile.has_f16 {
             return Support::No(format!("{spec} needs 16-bit floats"));
         }

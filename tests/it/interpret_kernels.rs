@@ -10,7 +10,7 @@ use warploom::engine::EngineId;
 use warploom::interpret::Program;
 use warploom::kernel::catalogue::interface;
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
-use warploom::kernel::{AssetSpec, HandForm, KernelSpec, Schedule};
+use warploom::kernel::{AssetSpec, HandForm, KernelSpec, Neighbours, Schedule};
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
 use warploom::testkit::{self, Case, Outcome};
 
@@ -138,6 +138,14 @@ fn packed(how: &str, tail: &str) -> Vec<EngineId> {
     formats.map(|f| EngineId::new(format!("{how}.{f}{tail}"))).collect()
 }
 
+/// Whether something that ran handed on by neighbours so.
+fn hands_on_by(device: &Checked, how: Neighbours) -> bool {
+    device.ran().iter().any(|spec| match spec {
+        KernelSpec::Asset(asset) => asset.hands_on_by() == Some(how),
+        _ => false,
+    })
+}
+
 /// What is wrong of the kernels that CUDA alone has or that want subgroups of 32, and the device that they ran on.
 fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     // CUDA's way with headers, those of subgroups of 32, and what is handed on or rounded for them.
@@ -148,6 +156,12 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     let handed: Vec<&Case> = cases.iter().filter(handed).collect();
     let cuda = Checked::with_library_and_matrices();
     let mut wrong = check(&cuda, &handed, packed("wgsl.matvec_codes", ".subgroup"));
+    assert!(hands_on_by(&cuda, Neighbours::Subgroup), "no subgroup rounds: {wrong:?}");
+    // Where two blocks share a subgroup.
+    let shared = Checked::with_library_and_subgroups_of(64);
+    let some: Vec<&Case> = handed.iter().copied().step_by(4).collect();
+    wrong.extend(check(&shared, &some, packed("wgsl.matvec_codes", ".subgroup")));
+    assert!(hands_on_by(&shared, Neighbours::Lanes), "no subgroup of 64 rounds: {wrong:?}");
     let tiles = |case: &&Case| {
         case.name.starts_with("int8/") && case.name.contains("q4_k") | case.name.contains("q6_kx8")
     };
