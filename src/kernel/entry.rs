@@ -80,7 +80,8 @@ impl Entry {
         name.starts_with("matvec_")
             || matches!(
                 name,
-                "attn_decode"
+                "half_weights_*"
+                    | "attn_decode"
                     | "attn_lanes"
                     | "attn_spread"
                     | "attn_split"
