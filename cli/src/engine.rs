@@ -350,12 +350,18 @@ impl Loaded {
             submits: after.submits - before.submits,
             waits: after.waits - before.waits,
             allocations: after.allocations - before.allocations,
-            each: self.bench_each(&ids, tokens)?,
+            each: self.bench_each(&ids, tokens, busy)?,
         })
     }
 
-    /// Times `tokens` tokens of each of the session's sequences behind a prompt, if it has several.
-    fn bench_each(&mut self, ids: &[u32], tokens: usize) -> anyhow::Result<Option<MeasuredEach>> {
+    /// Times `tokens` tokens of each of the session's sequences behind a prompt, if it has several, after such runs for as
+    /// long as a GPU is to be busy before.
+    fn bench_each(
+        &mut self,
+        ids: &[u32],
+        tokens: usize,
+        busy: Duration,
+    ) -> anyhow::Result<Option<MeasuredEach>> {
         let sequences = self.session.sequences();
         if sequences == 1 {
             return Ok(None);
@@ -374,20 +380,25 @@ impl Loaded {
             session.run_each_blocking(&first, Wanted::Token)?;
             Ok(())
         };
-        // The first ones make the plans.
-        begin_again(session)?;
-        if tokens > 1 {
-            session.run_each_ahead_blocking(&each, 1)?;
-        }
         let ahead = session.tokens_ahead();
+        let run = |session: &mut Session, tokens: usize| -> anyhow::Result<()> {
+            begin_again(session)?;
+            let mut left = tokens.saturating_sub(1);
+            while left > 0 {
+                let count = ahead.min(left);
+                session.run_each_ahead_blocking(&each, count)?;
+                left -= count;
+            }
+            Ok(())
+        };
+        // The first ones make the plans, for which a GPU may wait so long that its clock drops.
+        run(session, tokens.min(2))?;
         let begin = Instant::now();
-        begin_again(session)?;
-        let mut left = tokens.saturating_sub(1);
-        while left > 0 {
-            let count = ahead.min(left);
-            session.run_each_ahead_blocking(&each, count)?;
-            left -= count;
+        while begin.elapsed() < busy {
+            run(session, tokens)?;
         }
+        let begin = Instant::now();
+        run(session, tokens)?;
         let seconds = begin.elapsed().as_secs_f64();
         Ok(Some(MeasuredEach { sequences, tokens: tokens * sequences, seconds }))
     }
