@@ -1,11 +1,18 @@
 // half_weights_*: y[r, c] = w[r, c] as f16; w [n, k], k a multiple of 32, y [k / 32, n, 32]: 32 columns of all
 // rows, then the next 32. plain: y is [n, k].
-// Work split: a thread decodes 8 neighbouring weights, groups of WG folded over grid x and y.
+// Work split: a thread decodes 8 neighbouring weights; groups of WG are folded over grid x and y.
 // Why: matmul_halves reads each weight again for every tile of rows of x, which costs less than decoding it again. It
 // reads 32 columns of neighbouring rows at a time, which are neighbours in y: 7% of a prompt on an H200 through wgpu.
+// units: of formats with units of 32 weights; a thread decodes 8 neighbours of each group of one, whose header it
+// reads once.
 #import dequant_*
 
 override WG: u32 = 256;
+#ifdef units
+// Threads of a unit.
+const SHARES: u32 = RUN / 2u;
+const_assert UNIT_LEN == 32u && GROUPS * RUN == PARTS;
+#endif
 
 struct Params {
     n: u32,
@@ -20,26 +27,10 @@ fn weight_word(i: u32) -> WeightWord {
     return w[i];
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let e = (wid.y * grid.x + wid.x) * WG + lid;
-    let each = params.k / 8u;
-    let row = e / each;
-    if (row >= params.n) {
-        return;
-    }
-    // Known to be a multiple of 8 below 2^28, so that both decode one scale, once.
-    let part = e % each;
-    let column = (part * 8u) & 0x0ffffff8u;
-    let start = row_start(row, params.k);
-    let low = weights4(start, column, params.k);
-    let high = weights4(start, column + 4u, params.k);
+// Eight weights of a row.
+fn put(row: u32, part: u32, low: vec4<f32>, high: vec4<f32>) {
 #ifdef plain
-    let to = e;
+    let to = row * (params.k / 8u) + part;
 #else
     let to = ((part / 4u) * params.n + row) * 4u + part % 4u;
 #endif
@@ -49,4 +40,40 @@ fn main(
         pack2x16float(high.xy),
         pack2x16float(high.zw),
     );
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let e = (wid.y * grid.x + wid.x) * WG + lid;
+#ifdef units
+    let each = params.k / UNIT_LEN * SHARES;
+    let row = e / each;
+    if (row >= params.n) {
+        return;
+    }
+    let unit = (e % each) / SHARES;
+    let first = 2u * (e % SHARES);
+    let loaded = load_unit(row_start(row, params.k), unit, params.k);
+#repeat g GROUPS
+    {
+        let part = $gu * RUN + first;
+        put(row, part_column(unit, part) / 8u, part_weights(loaded, part), part_weights(loaded, part + 1u));
+    }
+#end
+#else
+    let each = params.k / 8u;
+    let row = e / each;
+    if (row >= params.n) {
+        return;
+    }
+    // Known to be a multiple of 8 below 2^28, so that both decode one scale, once.
+    let part = e % each;
+    let column = (part * 8u) & 0x0ffffff8u;
+    let start = row_start(row, params.k);
+    put(row, part, weights4(start, column, params.k), weights4(start, column + 4u, params.k));
+#endif
 }

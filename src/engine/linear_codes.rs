@@ -214,6 +214,11 @@ pub(super) fn unit_columns(format: Format) -> u32 {
     order.groups * order.run * 4
 }
 
+/// Groups of such a unit, each of neighbouring columns.
+pub(super) fn unit_groups(format: Format) -> u32 {
+    order(format).groups
+}
+
 /// Numbers of the product that meet in each evaluation, where those are handed on.
 fn handed_anchors(query: &Query) -> Option<u32> {
     let around = query.around.filter(|around| around.hand_on.is_some())?;

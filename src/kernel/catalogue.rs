@@ -150,11 +150,11 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "half_weights_*",
         doc: "y[r, c] = w[r, c] as f16; w [n, k] packed or bf16, y [k / 32, n, 32], k a multiple of 32; plain: y is [n, k]. \
-              A thread makes 8 of them, workgroups folded over grid x and y.",
+              A thread makes 8 of them, units: of each group of a unit, workgroups folded over grid x and y.",
         params: &["n", "k"],
         bindings: &[("w", Read), ("y", ReadWrite)],
         constants: &[("WG", 256)],
-        defines: &["plain"],
+        defines: &["plain", "units"],
     },
     Entry {
         name: "matmul_halves",
