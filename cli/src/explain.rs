@@ -28,9 +28,13 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     let mut options = Options::new(&registry);
     options.without.clone_from(&args.without);
     options.deterministic = args.place.deterministic || runtime::deterministic_by_env()?;
-    let ids = |names: &[String]| names.iter().map(|name| EngineId::new(name.clone())).collect();
-    options.preferred = ids(&args.engine);
-    options.block = ids(&args.block);
+    // Those of the command line first, then the environment's, which hold for the runtime that runs such plans.
+    let (preferred, blocked) = runtime::engines_by_env()?;
+    let ids = |names: &[String]| -> Vec<EngineId> {
+        names.iter().map(|name| EngineId::new(name.clone())).collect()
+    };
+    options.preferred = [ids(&args.engine), preferred].concat();
+    options.block = [ids(&args.block), blocked].concat();
     options.force.clone_from(&args.force);
     for (id, name, value) in &args.knob {
         options.knobs = options.knobs.set(id.clone(), name, *value);

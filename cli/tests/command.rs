@@ -88,6 +88,27 @@ fn bench_tells_where_the_time_goes() {
 }
 
 #[test]
+fn explain_plans_with_the_engines_of_the_environment() {
+    let (engine, other) = ("wgsl.matvec_int8.q4_k.subgroup", "wgsl.matvec_codes.q4_k.subgroup");
+    let taken = |variable: &str, more: &[&str]| {
+        let args = ["explain", "--profile", "nvidia-h200", "--compute", "int8", "--json"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
+        let command = command.args(args).args(more).env("WARPLOOM_ENGINE", variable);
+        let out = command.output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        let object: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let steps = object["steps"].as_array().unwrap().clone();
+        steps.iter().map(|step| step["engine"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let has = |taken: &[String], id: &str| taken.iter().any(|engine| engine == id);
+    assert!(has(&taken("", &[]), engine));
+    assert!(!has(&taken(&format!("-{engine}"), &[]), engine));
+    let preferred = taken(other, &[]);
+    assert!(has(&preferred, other) && preferred != taken("", &[]));
+    assert_eq!(preferred, taken("", &["--engine", other]));
+}
+
+#[test]
 fn explain_says_what_names_there_are() {
     let rows: [(&[&str], &str); 11] = [
         (&["--profile", "m3"], "nvidia-h200"),

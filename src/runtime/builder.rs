@@ -9,9 +9,9 @@ use super::select::{Providers, providers};
 use super::tune::Tuning;
 use super::{Detection, KnownWrong, Runtime, Sync, TuneCache, TuneMode, bad_var};
 use crate::config;
-use crate::engine::Engine;
 #[cfg(feature = "packs")]
 use crate::engine::PackEngine;
+use crate::engine::{Engine, EngineId, Registry};
 use crate::error::Result;
 #[cfg(feature = "packs")]
 use crate::kernel::pack::Pack;
@@ -236,6 +236,37 @@ pub fn deterministic_by_env() -> Result<bool> {
         Some("1") => Ok(true),
         Some(other) => Err(bad_var(&config::DETERMINISTIC, other)),
     }
+}
+
+/// The engines that `WARPLOOM_ENGINE` names: to prefer where they apply, and never to take. Whether they exist is asked when a
+/// plan is made, since engines can be added until then.
+///
+/// # Errors
+/// Invalid, for an empty name and for a beginning that no engine of this crate has.
+pub fn engines_by_env() -> Result<(Vec<EngineId>, Vec<EngineId>)> {
+    let (mut preferred, mut blocked) = (Vec::new(), Vec::new());
+    for name in config::var(&config::ENGINE).iter().flat_map(|list| list.split(',')) {
+        let name = name.trim();
+        let (id, list) = match name.strip_prefix('-') {
+            Some(id) => (id, &mut blocked),
+            None => (name, &mut preferred),
+        };
+        match id.strip_suffix('*') {
+            _ if id.is_empty() => return Err(bad_var(&config::ENGINE, name)),
+            None => list.push(EngineId::new(id.to_string())),
+            // All of this crate that begin so.
+            Some(begin) => {
+                let registry = Registry::builtin();
+                let ids = registry.engines().iter().map(|engine| engine.id().clone());
+                let before = list.len();
+                list.extend(ids.filter(|id| id.as_str().starts_with(begin)));
+                if list.len() == before {
+                    return Err(bad_var(&config::ENGINE, name));
+                }
+            }
+        }
+    }
+    Ok((preferred, blocked))
 }
 
 fn memory_budget_by_env() -> Result<Option<u64>> {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 pub use analyze::AnalyzeOptions;
 pub use batcher::{Batcher, Keep, Pending, Receipt};
-pub use builder::{RuntimeBuilder, deterministic_by_env};
+pub use builder::{RuntimeBuilder, deterministic_by_env, engines_by_env};
 pub use findings::{Findings, Notebook, WrongEngine, known_wrong_on};
 pub use instance::{Instance, Outputs, Workspace};
 pub use partitioned::{PartitionedInstance, Transfers, run_partitioned};
@@ -130,29 +130,7 @@ impl Runtime {
 
     fn decided(device: Arc<dyn Device>, decided: Decided) -> Result<Runtime> {
         let Decided { tuning, sync, budget, deterministic, known_wrong } = decided;
-        let (mut preferred, mut blocked) = (Vec::new(), Vec::new());
-        // Whether they exist is asked when a plan is made: engines can be added until then.
-        for name in config::var(&config::ENGINE).iter().flat_map(|list| list.split(',')) {
-            let name = name.trim();
-            let (id, list) = match name.strip_prefix('-') {
-                Some(id) => (id, &mut blocked),
-                None => (name, &mut preferred),
-            };
-            match id.strip_suffix('*') {
-                _ if id.is_empty() => return Err(bad_var(&config::ENGINE, name)),
-                None => list.push(EngineId::new(id.to_string())),
-                // All of this crate that begin so.
-                Some(begin) => {
-                    let registry = Registry::builtin();
-                    let ids = registry.engines().iter().map(|engine| engine.id().clone());
-                    let before = list.len();
-                    list.extend(ids.filter(|id| id.as_str().starts_with(begin)));
-                    if list.len() == before {
-                        return Err(bad_var(&config::ENGINE, name));
-                    }
-                }
-            }
-        }
+        let (preferred, blocked) = engines_by_env()?;
         let threshold = match config::var(&config::DISPATCHES_PER_SUBMIT) {
             None => batcher::DEFAULT_DISPATCHES,
             Some(text) => text
