@@ -389,3 +389,15 @@ impl Engine for CodesLinear {
         product.lower(query, after, out)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_of_32_are_those_that_kernels_decode_whole() {
+        for format in Format::ALL.into_iter().chain(Format::KEPT).filter(|f| f.is_quantised()) {
+            assert_eq!(unit_columns(format) == 32, catalogue::has_units_of_32(format), "{format}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ use super::attention::units;
 use super::heuristic::Peaks;
 use super::knobs::{Knob, powers};
 use super::library;
-use super::linear_codes::{unit_columns, unit_groups};
+use super::linear_codes::unit_groups;
 use super::linear_halves::{self, Factors, Halved, Parts, SCALED_ROWS};
 use super::lowering::{Call, Lowering, View};
 use super::product::{filled, groups, in_one_launch, layers_fit, pieces, sizes};
@@ -51,8 +51,6 @@ const MOST_HALVES: u64 = 512 << 20;
 const SHARE: u64 = 16;
 /// Threads of a workgroup of `half_weights_*`, and neighbouring weights that each makes.
 const HALVING: (u32, u64) = (256, 8);
-/// Columns of the units of which a thread makes such neighbours in every group.
-const WHOLE_UNIT: u32 = 32;
 
 /// What multiplies halves.
 #[derive(Clone, Copy, PartialEq)]
@@ -166,8 +164,7 @@ impl CoopLinear {
         let name = catalogue::family_name("half_weights_*", self.format);
         let spec = AssetSpec::new(name).constant("WG", threads);
         let spec = if self.plain() { spec.define("plain") } else { spec };
-        let units = self.format.is_quantised() && unit_columns(self.format) == WHOLE_UNIT;
-        let (spec, each) = match units {
+        let (spec, each) = match catalogue::has_units_of_32(self.format) {
             true => (spec.define("units"), each * u64::from(unit_groups(self.format))),
             false => (spec, each),
         };

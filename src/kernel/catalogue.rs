@@ -13,7 +13,7 @@
 //! Rules for constants: `WG` is a power of two from 4 to 256, of `matvec_codes_*` with subgroups, `attn_lanes` and `round_half` to 1,024; [`SUM_WORDS`], [`TILE_SUM`] and
 //! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
-pub use super::entry::{reads_ahead, resident, subgroup_most, subgroup_needed};
+pub use super::entry::{has_units_of_32, reads_ahead, resident, subgroup_most, subgroup_needed};
 pub use super::find::{family_formats, family_name, find};
 pub use super::interface::interface;
 use super::params::*;

@@ -72,6 +72,12 @@ pub fn resident(asset: &AssetSpec) -> u32 {
     }
 }
 
+/// Whether units of a format (`dequant_*`) are 32 weights, so that `half_weights_*` can decode it by units.
+pub fn has_units_of_32(format: Format) -> bool {
+    use Format as F;
+    matches!(format, F::Q2K | F::Q3K | F::Q4K | F::Q5K | F::Q6K | F::Q6Kx8 | F::TQ2_0 | F::I2S)
+}
+
 impl Entry {
     /// Whether its text takes what is known of all launches: kernels of a token, whose steps are short, and those of
     /// prompts that find many addresses.

@@ -267,6 +267,12 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                 if ONLY_SUBGROUPS.iter().any(|only| name.starts_with(only)) && !has("subgroup") {
                     continue;
                 }
+                let by_units = |f| {
+                    catalogue::has_units_of_32(f) && name == catalogue::family_name(entry.name, f)
+                };
+                if has("units") && !entry.formats().any(by_units) {
+                    continue;
+                }
                 let ways = [("headers", "q4_k"), ("eights", "q6_kx8"), ("trits", "tq2_0")];
                 if ways.iter().any(|(way, f)| !of(way, &format!("matvec_codes_{f}"))) {
                     continue;
