@@ -1,26 +1,29 @@
 // matvec_tiles_*: the product of matvec_* for 8 rows of x at a time; x codes as round_codes writes them for tiles,
 // x_stride words for each row of those that lie together, w [n, k] packed, y [m, n], k = K columns. What x has of rows
 // behind the last one does not matter: each row of x makes its own products.
-// Work split: a workgroup makes 16 rows of w for 8 of x; its subgroups, of 32 lanes, take blocks of the k columns
-// in turn, and meet at the end. A lane has parts of rows g and g + 8 of w, of row g of x, and makes both rows of w for
-// rows 2 t and 2 t + 1 of x, g = lane / 4 and t = lane % 4.
+// Work split: a team of subgroups, of 32 lanes, makes 16 rows of w for 8 of x, a workgroup so many for each of its
+// TEAMS; subgroups of a team take blocks of the k columns in turn, and meet at the end. A lane has parts of rows g and
+// g + 8 of w, of row g of x, and makes both rows of w for rows 2 t and 2 t + 1 of x, g = lane / 4 and t = lane % 4.
 // Why: for 8 rows of x, sums of products of four take most of the time; matrix hardware multiplies tiles of them at
 // once, each of the columns that share their scales. What a turn needs of w is asked for one turn before.
+// scaled: behind what codes stand for lie sums of squares of 32 columns each, whose root over k scales the products.
+// hands_on (of an attachment): teams make 32 evaluations of 8 rows together, and round them for the next product.
 #import dequant_*
 #import multiply_codes
 
 override WG: u32 = 128;
+override TEAMS: u32 = 1;
 override K: u32 = 2048;
 
 const M: u32 = 8u;
 const ROWS: u32 = 16u;
 const OUTPUTS: u32 = ROWS * M;
-const SUMS: u32 = OUTPUTS;
 const OWN_READS: u32 = 2u;
-const TASK_ROWS: u32 = ROWS;
-const TEAMS: u32 = 1u;
+const TASK_ROWS: u32 = TEAMS * ROWS;
+const TEAM: u32 = WG / TEAMS;
 const SUB: u32 = 32u;
-const SUBGROUPS: u32 = WG / 32u;
+// Of a team.
+const SUBGROUPS: u32 = TEAM / 32u;
 // Of places in a buffer, which hold fewer words: compilers see that nothing is carried over when a number is added, and
 // add it where they load.
 const NEAR: u32 = 0x0fffffffu;
@@ -35,6 +38,7 @@ struct Params {
     x_factors: u32,
     y_offset: u32,
     y_stride: u32,
+    eps: f32,
 #import attached_params
 }
 
@@ -52,9 +56,22 @@ fn whole(sum: vec4<i32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(sum) - vec4(12582912.0);
 }
 
+#import tiles_scale
+
+// Product r of row i of x, of whichever team made it.
+fn product(r: u32, i: u32, place: Place) -> f32 {
+    return total(r / ROWS * SUMS + r % ROWS * M + i, place) * scale(i, place);
+}
+
 #import attached_rows
 #import matvec_sum
 #import attached_fetch
+#ifdef hands_on
+// Of a turn.
+const HANDED: u32 = min(32u * M, WG);
+const_assert TASK_ROWS == 32u * ANCHORS && HANDED % 32u == 0u;
+#import hand_on
+#endif
 
 @compute @workgroup_size(WG)
 fn main(
@@ -70,8 +87,10 @@ fn main(
     subgroup_lane = place.lane;
     let g = place.lane / 4u;
     let t = place.lane % 4u;
-    let start0 = row_start(row_of(task, g), params.k);
-    let start1 = row_start(row_of(task, g + 8u), params.k);
+    let own_subgroup = place.subgroup % SUBGROUPS;
+    let first_r = place.subgroup / SUBGROUPS * ROWS;
+    let start0 = row_start(row_of(task, first_r + g), params.k);
+    let start1 = row_start(row_of(task, first_r + g + 8u), params.k);
     // Whole numbers begin at the bits of 1.5 * 2^23, so that none is converted.
     let begin = vec4<i32>(0x4b400000);
     var sums = vec4<f32>();
@@ -81,10 +100,17 @@ fn main(
     if (place.lid < each * M) {
         fetched = fetch(task, place.lid % each, first_i + place.lid / each);
     }
+#ifdef hands_on
+    let own_column = task.first + place.lid % 32u;
+    let gain = hand_gain(own_column);
+#endif
     let rows_at = first_i * params.x_stride;
     let codes = (params.x_offset + rows_at) / 4u + place.lane;
     let factors = (params.x_factors + rows_at) / 4u + t;
     let sums_at = (params.k + 127u) / 128u * 8u;
+#ifdef scaled
+    put_squares(factors - t + 2u * sums_at, place);
+#endif
 #import tiles_*
     let at = place.subgroup * SUMS + g * M + 2u * t;
     partial[at] = sums.x;
@@ -93,16 +119,33 @@ fn main(
     partial[at + 8u * M + 1u] = sums.w;
     workgroupBarrier();
     settle(place);
-    for (var o = place.lid; o < each * M; o += WG) {
+    for (var first_o = 0u; first_o < each * M; first_o += WG) {
+        let o = first_o + place.lid;
         let e = o % each;
         let i = o / each;
-        if (o >= WG) {
+        if (first_o > 0u) {
             fetched = fetch(task, e, first_i + i);
         }
-        var second = 0.0;
-        if (ANCHORS == 2u) {
-            second = total(min(e + each, ROWS - 1u) * M + i, place);
+#ifdef hands_on
+        var value = 0.0;
+#endif
+        if (o < each * M) {
+            var second = 0.0;
+            if (ANCHORS == 2u) {
+                second = product(min(e + each, TASK_ROWS - 1u), i, place);
+            }
+            let made = product(e, i, place);
+#ifdef hands_on
+            value = finish(task, e, first_i + i, made, second, fetched);
+#else
+            finish(task, e, first_i + i, made, second, fetched);
+#endif
         }
-        finish(task, e, first_i + i, total(e * M + i, place), second, fetched);
+#ifdef hands_on
+        let exists = place.lid < HANDED && first_i + i < params.m;
+        hand_on(place.lid, Handed(first_i + i, own_column, value, gain, exists));
+        // hand_on may hold what it shares in memory of the workgroup.
+        workgroupBarrier();
+#endif
     }
 }

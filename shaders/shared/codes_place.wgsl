@@ -30,6 +30,17 @@ fn plane_words(columns: u32) -> u32 {
     return (columns + 1023u) / 1024u * 384u;
 }
 
+// Of eight rows that lie together for tiles: where word place of one of them is, of each 64 columns 16 words of every
+// row, as four lanes read them.
+fn tile_place(row: u32, place: u32) -> u32 {
+    return place / 16u * 128u + row % 8u * 16u + place % 16u;
+}
+
+// The same of what goes along with a block: of each 128 columns that of four even rows and of four odd ones.
+fn tile_factor(row: u32, block: u32) -> u32 {
+    return (block / 4u * 2u + row % 2u) * 16u + row % 8u / 2u * 4u + block % 4u;
+}
+
 // The bits of 1.5 * 2^23 and 128 times what 16 codes add up to: weights come as 16 * w - 128.
 fn plane_begin(sum: i32) -> u32 {
     return bitcast<u32>(0x4b400000 + 128 * sum);

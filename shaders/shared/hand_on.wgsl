@@ -1,8 +1,9 @@
 // What a workgroup stores, rounded for the products that follow as round_codes does it. Needs HANDED, the values of
 // a workgroup: 32 neighbouring columns of a row after another, thread t has value t. All threads call hand_on.
-// A row of what is handed on has hand_words() words, of which hand_code places the codes; behind them are what a code
-// of each 32 columns stands for, what their codes add up to times that, and where a norm is in front of the products
-// the sum of squares of each 32, by which those that read them find its factor. hand_gain gives the weight of that
+// A row of what is handed on has hand_words() words, of which hand_code places the codes; behind them, where
+// hand_factor says, are what a code of each 32 columns stands for, what their codes add up to times that, and where a
+// norm is in front of the products the sum of squares of each 32, by which those that read them find its factor.
+// HAND_TOGETHER rows lie together. hand_gain gives the weight of that
 // norm, which attached_hand has from the attachment.
 // Why: a step of its own would read again what is at hand here, and whoever follows would wait for it.
 // wide: subgroups have at least 32 lanes, and neighbours of a workgroup are neighbours there, as for matvec_int8_*;
@@ -22,8 +23,8 @@ struct Handed {
 }
 
 fn hand_block(h: Handed, d: f32, sum: i32, squares: f32) {
-    let padded = (params.hand_columns + 127u) / 128u * 4u;
-    let factor = h.row * hand_words() + hand_factors() + h.column / 32u;
+    let padded = (params.hand_columns + 127u) / 128u * 4u * HAND_TOGETHER;
+    let factor = hand_factor(h.row, h.column / 32u);
     hand_put(factor, bitcast<u32>(d));
     hand_put(factor + padded, bitcast<u32>(d * f32(sum)));
     if (HAND_NORM) {
@@ -32,7 +33,7 @@ fn hand_block(h: Handed, d: f32, sum: i32, squares: f32) {
 }
 
 fn hand_word(h: Handed, code: u32) {
-    hand_code(h.row * hand_words(), h.column / 32u, h.column % 32u / 4u, code);
+    hand_code(h.row, h.column / 32u, h.column % 32u / 4u, code);
 }
 
 #ifdef wide
@@ -73,7 +74,7 @@ fn hand_on(lid: u32, h: Handed) {
     let four = pair | (subgroupShuffleXor(pair, 2u) << 16u);
     let sums = code_sums(h, own);
     if (h.exists && h.column % 16u == 0u) {
-        hand_half(h.row * hand_words(), h.column / 32u, h.column / 16u % 2u, r.y, sums.x);
+        hand_half(h.row, h.column / 32u, h.column / 16u % 2u, r.y, sums.x);
     }
     if (h.exists && h.column % 4u == 0u) {
         hand_word(h, four);
@@ -115,7 +116,7 @@ fn hand_on(lid: u32, h: Handed) {
                 for (var c = half * 16u; c < half * 16u + 16u; c += 4u) {
                     part += dot4I8Packed(0x01010101u, rounded4(four_of(lid + c), r.x));
                 }
-                hand_half(h.row * hand_words(), h.column / 32u, half, r.y, part);
+                hand_half(h.row, h.column / 32u, half, r.y, part);
                 sum += part;
             }
             hand_block(h, r.y, sum, squares);

@@ -3,11 +3,17 @@
 // behind 16 columns once more), of b those of column g, of c rows g and g + 8 of columns 2 t and 2 t + 1.
 // Why: written down with shuffles, so that the meaning is WGSL's; CUDA has an instruction for each
 // (`translate::Options::multiplies_codes`).
+// a from 0 to 255, b signed.
 fn multiply_codes(a: vec4<u32>, b: vec2<u32>, c: vec4<i32>) -> vec4<i32> {
-    return multiply_half(a.zw, b.y, multiply_half(a.xy, b.x, c));
+    let low = vec4(0x7f7f7f7fu);
+    let high = vec4(0x01010101u);
+    let nothing = vec4<i32>();
+    let first = multiply_half(a.xy & low.xy, b.x, multiply_half(a.zw & low.zw, b.y, c));
+    let upper = (a >> vec4(7u)) & high;
+    return first + 128 * multiply_half(upper.xy, b.x, multiply_half(upper.zw, b.y, nothing));
 }
 
-// The same of half as many columns.
+// Of half as many columns, both signed.
 fn multiply_half(a: vec2<u32>, b: u32, c: vec4<i32>) -> vec4<i32> {
     let lane = subgroup_lane;
     let row = lane & 28u;

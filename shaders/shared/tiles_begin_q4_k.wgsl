@@ -1,7 +1,7 @@
 // The beginning of a matvec_tiles_q4_k, before anything is read but weights: those of the first turn. Part of its main.
 const BLOCKS: u32 = K / 256u;
 const TURNS: u32 = (BLOCKS + SUBGROUPS - 1u) / SUBGROUPS;
-let first = min(place.subgroup, BLOCKS - 1u);
+let first = min(own_subgroup, BLOCKS - 1u);
 // Unit of four that a lane reads: units 0 and 1 are a pair of sub-blocks, 2 and 3 another, and lanes t and t ^ 1 read
 // the same half of either.
 let own_unit = (t & 1u) * 2u + (t >> 1u);

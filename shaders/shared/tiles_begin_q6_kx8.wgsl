@@ -3,7 +3,7 @@
 // Chunks of 64 columns of the first half of 2,048 and 64 of the second: units n, n + 1, 32 + n and 33 + n, n even.
 const CHUNKS: u32 = K / 128u;
 const TURNS: u32 = (CHUNKS + SUBGROUPS - 1u) / SUBGROUPS;
-let first = min(place.subgroup, CHUNKS - 1u);
+let first = min(own_subgroup, CHUNKS - 1u);
 let first_n = first % 16u * 2u;
 #repeat r 2
 let first_at$r = (start$r + first / 16u * 105u) & NEAR;

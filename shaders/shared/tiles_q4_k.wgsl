@@ -2,9 +2,10 @@
 // Work split: a subgroup takes a block of 256 columns of 16 rows a turn, in four pairs of sub-blocks; a lane reads
 // units of 16 bytes whole and exchanges halves with its neighbour, so that it has eight columns of either sub-block of
 // every pair.
-// Why: lines of the nearest cache that are read count, and who reads four bytes at a time reads each four times.
+// Why: lines of the nearest cache that are read count, and who reads four bytes at a time reads each four times. Codes
+// of odd sub-blocks stay where they are, 16 times as large, and what a block's scales stand for is taken at its end.
 for (var turn = 0u; turn < TURNS; turn++) {
-    let wanted = turn * SUBGROUPS + place.subgroup;
+    let wanted = turn * SUBGROUPS + own_subgroup;
     let block = min(wanted, BLOCKS - 1u);
 #repeat r 2
     let header$r = next_header$r;
@@ -13,7 +14,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
 #end
 #end
     // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
-    let further = min(min(turn + 1u, TURNS - 1u) * SUBGROUPS + place.subgroup, BLOCKS - 1u);
+    let further = min(min(turn + 1u, TURNS - 1u) * SUBGROUPS + own_subgroup, BLOCKS - 1u);
 #repeat r 2
     let at$r = ((start$r + further) * 9u) & NEAR;
     next_header$r = w[at$r];
@@ -27,11 +28,15 @@ for (var turn = 0u; turn < TURNS; turn++) {
     // Of sub-blocks 0 to 3, and of 4 to 7.
     let upper_scales$r = (header$r.w & 0x0f0f0f0fu) | ((header$r.y >> 2u) & 0x30303030u);
     let upper_minima$r = ((header$r.w >> 4u) & 0x0f0f0f0fu) | ((header$r.z >> 2u) & 0x30303030u);
-    let scales$r_0 = vec4<f32>(unpack4xU8(header$r.y & 0x3f3f3f3fu)) * d$r;
-    let scales$r_1 = vec4<f32>(unpack4xU8(upper_scales$r)) * d$r;
-    let minima$r_0 = vec4<f32>(unpack4xU8(header$r.z & 0x3f3f3f3fu)) * dmin$r;
-    let minima$r_1 = vec4<f32>(unpack4xU8(upper_minima$r)) * dmin$r;
+    let scales$r_0 = vec4<f32>(unpack4xU8(header$r.y & 0x3f3f3f3fu));
+    let scales$r_1 = vec4<f32>(unpack4xU8(upper_scales$r));
+    let minima$r_0 = vec4<f32>(unpack4xU8(header$r.z & 0x3f3f3f3fu));
+    let minima$r_1 = vec4<f32>(unpack4xU8(upper_minima$r));
 #end
+    // Of even sub-blocks, of odd ones, and of the minima.
+    var scaled0 = vec4<f32>();
+    var scaled1 = vec4<f32>();
+    var least = vec4<f32>();
     let codes_at = (codes + block * 128u) & NEAR;
     let by_at = (factors + block * 16u) & NEAR;
 #repeat h 2
@@ -54,17 +59,19 @@ for (var turn = 0u; turn < TURNS; turn++) {
 #repeat s 2
             {
                 let own = vec2(c[2u * $su], c[2u * $su + 1u]);
-                let made = whole(multiply_codes((words >> vec4(4u * $su)) & vec4(0x0f0f0f0fu), own, begin));
+                let made = whole(multiply_codes(words & vec4(0x0f0f0f0fu << (4u * $su)), own, begin));
                 let scales = vec2(scales0_$h[2u * $lu + $su], scales1_$h[2u * $lu + $su]);
                 let minima = vec2(minima0_$h[2u * $lu + $su], minima1_$h[2u * $lu + $su]);
                 let by = vec4(by0[2u * $lu + $su], by1[2u * $lu + $su], by0[2u * $lu + $su], by1[2u * $lu + $su]);
                 let all = vec4(all0[2u * $lu + $su], all1[2u * $lu + $su], all0[2u * $lu + $su], all1[2u * $lu + $su]);
-                sums += made * (scales.xxyy * by);
-                sums -= minima.xxyy * all;
+                scaled$s += made * (scales.xxyy * by);
+                least += minima.xxyy * all;
             }
 #end
         }
 #end
     }
 #end
+    let d = vec2(d0, d1).xxyy;
+    sums += d * scaled0 + (d / 16.0) * scaled1 - vec2(dmin0, dmin1).xxyy * least;
 }

@@ -2,7 +2,7 @@
 // Work split: a subgroup takes a chunk of 128 columns of 16 rows a turn; a lane reads word t of each of four units, and
 // the low bits and scales of all. Of a block of 32 columns two units have 16 with a scale each, so tiles are of 16.
 for (var turn = 0u; turn < TURNS; turn++) {
-    let wanted = turn * SUBGROUPS + place.subgroup;
+    let wanted = turn * SUBGROUPS + own_subgroup;
     let chunk = min(wanted, CHUNKS - 1u);
 #repeat r 2
     let d$r = select(0u, next_d$r, wanted < CHUNKS);
@@ -15,7 +15,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
 #end
 #end
     // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
-    let further = min(min(turn + 1u, TURNS - 1u) * SUBGROUPS + place.subgroup, CHUNKS - 1u);
+    let further = min(min(turn + 1u, TURNS - 1u) * SUBGROUPS + own_subgroup, CHUNKS - 1u);
     let n = further % 16u * 2u;
 #repeat r 2
     let at$r = (start$r + further / 16u * 105u) & NEAR;

@@ -143,21 +143,25 @@ pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
     text
 }
 
-/// Where codes go, in each order.
+/// Where codes go, in each order, and what goes along with all of them.
 fn handed_codes(orders: &[CodeOrder], norm: bool) -> String {
     let rest = codes::factor_words(1, norm);
+    // They lie together in all orders or in none.
+    let together = orders.first().map_or(1, |order| order.rows());
     let words = orders.iter().map(|order| match order.goes_along() {
         true => "plane_words(params.hand_columns)",
         false => "params.hand_columns / 4u",
     });
     let words: Vec<&str> = words.collect();
     let mut text = String::new();
+    line!(text, "const HAND_TOGETHER: u32 = {together}u;\n");
     line!(text, "fn hand_factors() -> u32 {{\n    return {};\n}}\n", words.join(" + "));
     text.push_str("fn hand_words() -> u32 {\n");
     line!(text, "    return hand_factors() + (params.hand_columns + 127u) / 128u * {rest}u;\n}}\n");
     let (mut code, mut half, mut at) = (String::new(), String::new(), "words".to_string());
     for (order, words) in orders.iter().zip(words) {
-        let CodeOrder { groups, run, chunk, planes } = order;
+        let CodeOrder { groups, run, chunk, planes, tiles } = order;
+        let place = format!("code_place(block, j, {groups}u, {run}u, {chunk}u)");
         if order.goes_along() {
             line!(code, "    hand_put({at} + plane_place(block, j), code);");
             line!(
@@ -166,15 +170,21 @@ fn handed_codes(orders: &[CodeOrder], norm: bool) -> String {
             );
         } else if *planes {
             line!(code, "    hand_put({at} + apart_place(block, j), code);");
+        } else if *tiles {
+            line!(code, "    hand_put({at} + tile_place(row, {place}), code);");
         } else {
-            let place = format!("code_place(block, j, {groups}u, {run}u, {chunk}u)");
             line!(code, "    hand_put({at} + {place}, code);");
         }
-        at = format!("{at} + {words}");
+        at = format!("{at} + {together}u * ({words})");
     }
-    line!(text, "fn hand_code(words: u32, block: u32, j: u32, code: u32) {{\n{code}}}\n");
+    let begin = "    let words = row / HAND_TOGETHER * HAND_TOGETHER * hand_words();";
+    line!(text, "fn hand_code(row: u32, block: u32, j: u32, code: u32) {{\n{begin}\n{code}}}\n");
     text.push_str(HAND_LANE);
-    line!(text, "fn hand_half(words: u32, block: u32, half: u32, d: f32, sum: i32) {{\n{half}}}\n");
+    line!(text, "fn hand_half(row: u32, block: u32, half: u32, d: f32, sum: i32) {{");
+    line!(text, "{begin}\n{half}}}\n");
+    let factor = if together > 1 { "tile_factor(row, block)" } else { "block" };
+    line!(text, "fn hand_factor(row: u32, block: u32) -> u32 {{\n{begin}");
+    line!(text, "    return words + HAND_TOGETHER * hand_factors() + {factor};\n}}\n");
     text
 }
 

@@ -112,7 +112,9 @@ fn cut(query: &Query) -> Result<Cut, String> {
     let fit: Vec<u32> = fit.collect();
     let threads = *fit.last().ok_or("no workgroup has the memory for its heads")?;
     let threads = Knob::new("threads", "threads of a workgroup", fit, threads);
-    let long = all >= LONG_CONTEXT;
+    // Tokens with spans share the room.
+    let own = if spans(query).is_some() { all / tokens.max(1) } else { all };
+    let long = own >= LONG_CONTEXT;
     let early = query.settled && query.profile.provider == "cuda" && !long;
     let few = if long { 8 } else { 2 };
     let keys = "keys of a subgroup's lanes that are under way";

@@ -23,8 +23,8 @@ pub(super) struct CodesProduct {
     pub(super) places: [Dim; 2],
     /// Rows of x and of w of a workgroup.
     pub(super) tile: [u32; 2],
-    /// Where the kernel scales rows by their norm, its epsilon; a kernel that could and does not takes 0.
-    pub(super) eps: Option<f32>,
+    /// Where the kernel scales rows by their norm, its epsilon; else 0.
+    pub(super) eps: f32,
 }
 
 impl CodesProduct {
@@ -83,9 +83,6 @@ impl CodesProduct {
             .dim("y_offset", y_offset)?
             .dim("y_stride", &Dim::from(n))?
             .grid([gx, gy, m.ceil_div(&Dim::from(self.tile[0]))]);
-        Ok(match self.eps {
-            Some(eps) => call.f32("eps", eps),
-            None => call,
-        })
+        Ok(call.f32("eps", self.eps))
     }
 }

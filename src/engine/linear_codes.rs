@@ -194,7 +194,7 @@ fn order(format: Format) -> CodeOrder {
         F::TQ1_0 => [1, 4, 4],
         _ => [1, 2, 1],
     };
-    CodeOrder { groups, run, chunk, planes: false }
+    CodeOrder { groups, run, chunk, planes: false, tiles: false }
 }
 
 /// Whether there is a kernel that multiplies some rows of x by tiles on matrix hardware (`linear_tiles`).
@@ -220,7 +220,7 @@ pub(super) fn unit_groups(format: Format) -> u32 {
 }
 
 /// Numbers of the product that meet in each evaluation, where those are handed on.
-fn handed_anchors(query: &Query) -> Option<u32> {
+pub(super) fn handed_anchors(query: &Query) -> Option<u32> {
     let around = query.around.filter(|around| around.hand_on.is_some())?;
     around.segments.first().map(|segment| segment.anchors)
 }
@@ -338,10 +338,12 @@ impl Engine for CodesLinear {
         let around = query.around.filter(|around| !around.is_empty());
         let norm = around.and_then(|around| around.norm.as_ref());
         let (codes, words, places) = match query.given {
-            Some(Given::Codes(given)) => given_codes(given, columns, norm.is_some()),
+            Some(Given::Codes(given)) => {
+                given_codes(given, self.order_of(query), columns, norm.is_some())
+            }
             _ => {
-                let (order, sizes) = (self.order_of(query), ([&m, &k, &x_stride], columns));
-                rounded(self.subgroup, &x, sizes, (order, false, around), out)?
+                let sizes = ([&m, &k, &x_stride], columns);
+                rounded(self.subgroup, &x, sizes, (self.order_of(query), around), out)?
             }
         };
         let [threads, rows] = self.knobs_of(query).map(|knob| knob.value(query.knobs));
@@ -384,7 +386,7 @@ impl Engine for CodesLinear {
             words,
             places,
             tile: [at_once, rows],
-            eps: Some(scaled.map_or(0.0, |(_, eps)| *eps)),
+            eps: scaled.map_or(0.0, |(_, eps)| *eps),
         };
         product.lower(query, after, out)
     }

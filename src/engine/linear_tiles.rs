@@ -1,25 +1,33 @@
 //! Products with a weight matrix for some rows of x, rounded to 8 bits, by tiles on matrix hardware.
 //!
-//! As `linear_codes` does it, `round_codes` writes rows of x as whole numbers, eight of them together, in which order nothing
-//! hands them on; `matvec_tiles_*` multiplies 16 rows of w with 8 of x at a time. CUDA alone has such products for WGSL
+//! As `linear_codes` does it, rows of x are whole numbers, eight of them together: `round_codes` writes them, or what comes
+//! before hands them on; `matvec_tiles_*` multiplies 16 rows of w with 8 of x at a time. A workgroup that hands its own on makes
+//! 32 neighbouring results of eight rows by several such tiles. CUDA alone has such products for WGSL
 //! (`translate::Options::multiplies_codes`).
 
+use super::attention::units;
 use super::codes_product::CodesProduct;
 use super::knobs::{Knob, powers};
-use super::linear_codes::{has_tiles, multiplies_tiles};
+use super::linear_codes::{handed_anchors, has_tiles, multiplies_tiles};
 use super::lowering::Lowering;
 use super::product::{in_one_launch, layers_fit, sizes};
-use super::rounded::{ROUNDING, TILE_ROWS, rounded};
-use super::{Around, Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
+use super::rounded::{ROUNDING, given_codes, rounded};
+use super::{Around, Cost, Engine, EngineId, Given, OTHER_OPERATION, Order, Query, Taken};
 use crate::base::{ComputeMode, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
+use crate::kernel::codes::TILE_ROWS;
 use crate::kernel::{AssetSpec, CodeOrder, catalogue};
 
 /// Rows of x and of w of a tile.
 const TILE: [u32; 2] = [TILE_ROWS as u32, 16];
-/// Rows of w from which a workgroup is one of few subgroups: there are enough workgroups.
-const MANY_ROWS: f64 = 8192.0;
+/// Threads for whose registers a multiprocessor has room.
+const UNIT_THREADS: f64 = 512.0;
+/// Threads of a workgroup where there are many workgroups.
+const LEAST_THREADS: u32 = 64;
+/// Most threads of a tile, and of a workgroup of several.
+const MOST_THREADS: u32 = 256;
+const MOST_TEAM_THREADS: u32 = 1024;
 
 /// `round_codes` and `matvec_tiles_*` of one weight format.
 pub(super) struct TilesLinear {
@@ -37,15 +45,26 @@ impl TilesLinear {
     /// Codes of two blocks of 32 by lanes: four threads have two words of each. Of Q4_K neighbouring ones.
     fn codes(&self) -> CodeOrder {
         let chunk = if self.format == Format::Q4K { 2 } else { 1 };
-        CodeOrder { groups: 2, run: 2, chunk, planes: false }
+        CodeOrder { groups: 2, run: 2, chunk, planes: false, tiles: true }
     }
 
-    /// Threads of a workgroup, whose subgroups share the columns.
+    /// Tiles of a workgroup: as many as make 32 evaluations where those are handed on.
+    fn teams(query: &Query) -> u32 {
+        handed_anchors(query).map_or(1, |anchors| anchors * ComputeMode::BLOCK as u32 / TILE[1])
+    }
+
+    /// Threads of a workgroup, of which subgroups of a tile share the columns: as many as run at once in all workgroups.
     fn threads(&self, query: &Query) -> Knob {
         let n = sizes(query).map_or(1.0, |(_, n, _)| n);
-        let most = query.profile.max_threads_per_workgroup.min(256);
-        let wanted = if n >= MANY_ROWS { 64 } else { 256 };
-        Knob::new("threads", "threads of a workgroup", powers(32, most.max(32)), wanted.min(most))
+        let teams = TilesLinear::teams(query);
+        let groups = n / f64::from(teams * TILE[1]);
+        let least = 32 * teams;
+        let most = (teams * MOST_THREADS).min(MOST_TEAM_THREADS);
+        let most = most.min(query.profile.max_threads_per_workgroup).max(least);
+        let room = UNIT_THREADS * units(query.profile) / groups.ceil().max(1.0);
+        let fit = powers(least, most).filter(|threads| f64::from(*threads) <= room);
+        let wanted = fit.last().unwrap_or(least).max(LEAST_THREADS);
+        Knob::new("threads", "threads of a workgroup", powers(least, most), wanted)
     }
 }
 
@@ -75,6 +94,22 @@ impl Engine for TilesLinear {
         in_one_launch(query, self.format, 2).map(|_| ())
     }
 
+    fn hands_on(&self, query: &Query) -> Result<(), String> {
+        if handed_anchors(query).is_none() || query.deterministic {
+            return Err("rounds what one segment stores".into());
+        }
+        let (least, most) =
+            (32 * TilesLinear::teams(query), query.profile.max_threads_per_workgroup);
+        match least > most {
+            true => Err(format!("takes {least} threads a workgroup, the device has {most}")),
+            false => Ok(()),
+        }
+    }
+
+    fn takes(&self, query: &Query) -> Option<Taken> {
+        (!query.deterministic).then(|| Taken::Codes(self.codes()))
+    }
+
     fn order(&self, _query: &Query) -> Result<Order, String> {
         Err("rows of x share tiles".into())
     }
@@ -88,10 +123,14 @@ impl Engine for TilesLinear {
         let weight = n * k * self.format.block_bytes() as f64 / self.format.block_len() as f64;
         let (before, after) = query.around.map_or((0.0, 0.0), |around| around.operations());
         let passes = (m / f64::from(TILE[0])).ceil();
+        let (read, rounding, dispatches) = match query.given {
+            Some(_) => (1.25, 0.0, 1.0),
+            None => (6.5, before + ROUNDING, 2.0),
+        };
         Cost {
-            bytes: weight * passes + m * (4.0 * n + 6.5 * k),
-            flops: 0.25 * m * n * k + (before + ROUNDING) * m * k + after * m * n,
-            dispatches: 2.0,
+            bytes: weight * passes + m * (4.0 * n + read * k),
+            flops: 0.25 * m * n * k + rounding * m * k + after * m * n,
+            dispatches,
             // `matvec_codes_*` are estimated the same, and multiply for longer.
             efficiency: if passes > 1.0 { 0.25 } else { 0.9 },
         }
@@ -104,16 +143,24 @@ impl Engine for TilesLinear {
         let (x, m, k, x_stride) = out.rows(x)?;
         let columns = query.upper(&w.shape[1])?;
         let around = query.around.filter(|around| !around.is_empty());
-        let (codes, words, places) =
-            rounded(true, &x, ([&m, &k, &x_stride], columns), (self.codes(), true, around), out)?;
+        let norm = around.and_then(|around| around.norm.as_ref());
+        let (codes, words, places) = match query.given {
+            Some(Given::Codes(given)) => given_codes(given, self.codes(), columns, norm.is_some()),
+            _ => rounded(true, &x, ([&m, &k, &x_stride], columns), (self.codes(), around), out)?,
+        };
         let name = catalogue::family_name("matvec_tiles_*", self.format);
+        let teams = TilesLinear::teams(query);
         let spec = AssetSpec::new(name)
             .constant("WG", self.threads(query).value(query.knobs))
+            .constant("TEAMS", teams)
             .constant("K", columns as u32)
             .define("subgroup");
-        let after = around.map(|around| {
-            let segments = around.segments.clone();
-            Around { segments, ..Around::default() }
+        let scaled = norm.filter(|_| query.given.is_some());
+        let spec = if scaled.is_some() { spec.define("scaled") } else { spec };
+        let after = around.map(|around| Around {
+            segments: around.segments.clone(),
+            hand_on: around.hand_on.clone(),
+            ..Around::default()
         });
         let product = CodesProduct {
             spec,
@@ -122,8 +169,8 @@ impl Engine for TilesLinear {
             codes,
             words,
             places,
-            tile: TILE,
-            eps: None,
+            tile: [TILE[0], teams * TILE[1]],
+            eps: scaled.map_or(0.0, |(_, eps)| *eps),
         };
         product.lower(query, after, out)
     }

@@ -12,31 +12,33 @@ const ROUNDING_THREADS: u32 = 256;
 /// Operations that round a number to 8 bits.
 pub(super) const ROUNDING: f64 = 6.0;
 
-/// x as it was handed on, with the words of a row, those before its codes and before what they stand for.
-pub(super) fn given_codes(given: GivenCodes, k: u64, norm: bool) -> (TensorId, Dim, [Dim; 2]) {
+/// x as it was handed on in an order, with the words of a row, those before its codes and before what they stand for: of the
+/// first row, or of the first ones that lie together.
+pub(super) fn given_codes(
+    given: GivenCodes,
+    order: CodeOrder,
+    k: u64,
+    norm: bool,
+) -> (TensorId, Dim, [Dim; 2]) {
     let words = Dim::from(given.words + codes::factor_words(k, norm));
-    (given.codes, words, [given.at, given.words].map(Dim::from))
+    let places = [given.at, given.words].map(|words| Dim::from(order.rows() * words));
+    (given.codes, words, places)
 }
 
-/// Rows of x that lie together for tiles.
-pub(super) const TILE_ROWS: u64 = 8;
-
 /// x as `round_codes` writes it, with the words of a row, those before its codes and before what they stand for: of the first
-/// row, or with `tiles` of the first eight, which lie together.
+/// row, or of the first ones that lie together.
 pub(super) fn rounded(
     subgroup: bool,
     x: &View,
     ([m, k, x_stride], columns): ([&Dim; 3], u64),
-    (order, tiles, around): (CodeOrder, bool, Option<&Around>),
+    (order, around): (CodeOrder, Option<&Around>),
     out: &mut Lowering,
 ) -> Result<(TensorId, Dim, [Dim; 2])> {
     let blocks = k.floor_div(&Dim::from(ComputeMode::BLOCK));
     let before = order.words(columns);
     let words = Dim::from(before + codes::factor_words(columns, false));
-    let (rows, together) = match Dim::from(TILE_ROWS) {
-        eight if tiles => (m.ceil_div(&eight) * eight.clone(), eight),
-        _ => (m.clone(), Dim::new(1)),
-    };
+    let together = Dim::from(order.rows());
+    let rows = m.ceil_div(&together) * together.clone();
     let shape = Shape::new([rows, words.clone()]);
     let codes = out.temp(format!("{}.x", out.label), &shape, DType::U32)?;
     let ahead = around.map(|around| Around {
@@ -63,7 +65,7 @@ pub(super) fn rounded(
         false => spec,
     };
     let spec = if aligned { spec.define("vec4") } else { spec };
-    let spec = if tiles { spec.define("tiles") } else { spec };
+    let spec = if order.tiles { spec.define("tiles") } else { spec };
     let by_quads = subgroup && out.profile.subgroup_min >= catalogue::ROUND_THREADS;
     let spec = if by_quads { spec.define("subgroup") } else { spec };
     let grid = match normed {

@@ -18,7 +18,7 @@
 //! - `matmul_batched`: (batch, row, column); `conv2d`: (batch * out channels, row, column) - its
 //!   plane, then the place in it; `attn_*`: (token, head, element of the head). One segment, one
 //!   anchor;
-//! - `hand_on`: what the only segment stores is rounded as well, for the products that follow: to codes (`matvec_codes_*`, and
+//! - `hand_on`: what the only segment stores is rounded as well, for the products that follow: to codes (`matvec_codes_*`, `matvec_tiles_*`, and
 //!   what ends an attention of few tokens) or to halves (`scaled_rows`, a workgroup a row then, of at most `K` columns).
 //!   Column c of row i is evaluation c of the segment, (head, element) of attention.
 //!
@@ -213,6 +213,9 @@ impl HandOn {
             0 => Some("codes in no order".into()),
             n if n > MAX_ORDERS => Some(format!("codes in {n} orders, at most {MAX_ORDERS}")),
             _ if !orders.iter().all(|order| order.is_known()) => Some(format!("orders {orders:?}")),
+            _ if orders.iter().any(|order| order.rows() != orders[0].rows()) => {
+                Some(format!("rows that lie together and rows that do not: orders {orders:?}"))
+            }
             _ => None,
         }
     }

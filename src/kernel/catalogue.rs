@@ -100,13 +100,13 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matvec_tiles_*",
-        doc: "The product of matvec_codes_* for 8 rows of x at a time, x codes as round_codes writes them for tiles, \
-              k = K columns. A workgroup makes 16 rows of w: groups of so many are folded over \
+        doc: "The product of matvec_codes_* for 8 rows of x at a time, x codes in tiles, k = K columns; scaled: with the norm that they \
+              were handed on for. TEAMS teams of threads make 16 rows of w each: groups of so many are folded over \
               grid x and y, grid z is ceil(m / 8). Subgroups have 32 lanes.",
-        params: TILES_PARAMS,
+        params: CODES_PARAMS,
         bindings: LINEAR_BINDINGS,
-        constants: &[("WG", 128), ("K", 2048)],
-        defines: &["subgroup"],
+        constants: &[("WG", 128), ("TEAMS", 1), ("K", 2048)],
+        defines: &["subgroup", "scaled"],
     },
     Entry {
         name: "round_int8",

@@ -7,6 +7,9 @@ pub const PLANE_COLUMNS: u64 = 1024;
 /// Words of a step of planes: codes, and four words for each of 32 lanes.
 pub const PLANE_WORDS: u64 = PLANE_COLUMNS / 4 + 128;
 
+/// Rows of x that lie together for tiles.
+pub const TILE_ROWS: u64 = 8;
+
 /// The order in which the units of a weight's format (`dequant_*`) meet the codes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CodeOrder {
@@ -19,6 +22,8 @@ pub struct CodeOrder {
     /// Whether neighbouring units lie part by part (`codes_place`): 32 of two groups of four neighbours, with what each
     /// lane wants of them behind all codes, or eight of four groups of two.
     pub planes: bool,
+    /// Whether eight rows lie together, with what goes along, as `matvec_tiles_*` meets them (`codes_place`).
+    pub tiles: bool,
 }
 
 impl CodeOrder {
@@ -37,10 +42,17 @@ impl CodeOrder {
 
     /// Whether units like that exist.
     pub fn is_known(self) -> bool {
-        let CodeOrder { groups, run, chunk, planes } = self;
+        let CodeOrder { groups, run, chunk, planes, tiles } = self;
         let known = matches!(groups, 1 | 2 | 4) && matches!(run, 2 | 4);
         let paired = matches!([groups, run, chunk], [2, 4, 4] | [4, 2, 2]);
-        known && chunk > 0 && run.is_multiple_of(chunk) && (paired || !planes)
+        let tiled = [groups, run] == [2, 2] && !planes;
+        let whole = chunk > 0 && run.is_multiple_of(chunk);
+        known && whole && (paired || !planes) && (tiled || !tiles)
+    }
+
+    /// Rows that lie together.
+    pub fn rows(self) -> u64 {
+        if self.tiles { TILE_ROWS } else { 1 }
     }
 }
 

@@ -147,7 +147,12 @@ impl Entry {
         match form {
             HandForm::Codes { .. } => matches!(
                 self.name.trim_end_matches("_spans"),
-                "matvec_codes_*" | "attn_decode" | "attn_lanes" | "attn_spread" | "attn_combine"
+                "matvec_codes_*"
+                    | "matvec_tiles_*"
+                    | "attn_decode"
+                    | "attn_lanes"
+                    | "attn_spread"
+                    | "attn_combine"
             ),
             HandForm::Halves(_) => self.name == "scaled_rows",
         }

@@ -38,8 +38,6 @@ pub(super) const LINEAR_PARAMS: &[&str] =
 /// Of products of codes: where row 0 of what they stand for begins, and the norm's epsilon.
 pub(super) const CODES_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "x_factors", "y_offset", "y_stride", "eps"];
-pub(super) const TILES_PARAMS: &[&str] =
-    &["m", "n", "k", "x_offset", "x_stride", "x_factors", "y_offset", "y_stride"];
 pub(super) const CODES_CONSTANTS: &[(&str, u32)] =
     &[("WG", 64), ("ROWS", 4), ("M", 1), ("TEAMS", 1), ("SUB", 4), ("K", 1024), ("UNROLL", 1)];
 pub(super) const LINEAR_BINDINGS: &[(&str, Access)] = &[("w", Read), ("x", Read), ("y", ReadWrite)];

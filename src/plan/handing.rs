@@ -146,6 +146,10 @@ fn joined(handing: &mut Handing, taken: Taken, rows: u64) -> Option<(Given, u64)
     let (codes, columns) = (handing.codes, handing.columns);
     match (&mut handing.form, taken) {
         (HandForm::Codes { orders, .. }, Taken::Codes(order)) => {
+            // What goes along with the codes is there once, of a row or of rows that lie together.
+            if orders.first().is_some_and(|first| first.rows() != order.rows()) {
+                return None;
+            }
             let place = orders.iter().position(|known| *known == order).unwrap_or(orders.len());
             if place == orders.len() {
                 orders.push(order);
@@ -155,6 +159,7 @@ fn joined(handing: &mut Handing, taken: Taken, rows: u64) -> Option<(Given, u64)
             };
             let (at, words) = (words_of(&orders[..place]), words_of(orders));
             let behind = factor_words(columns, handing.norm.is_some());
+            let rows = rows.next_multiple_of(order.rows());
             let bytes = (rows * (words + behind) * 4).next_multiple_of(GRANULE);
             let given = Given::Codes(GivenCodes { codes, at, words });
             (orders.len() <= MAX_ORDERS).then_some((given, bytes))

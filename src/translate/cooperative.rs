@@ -107,25 +107,24 @@ WL_FN wl_coop_c wl_coop_multiply(wl_coop_a a, wl_coop_b b, wl_coop_c c) {
 /// that its translation follows.
 pub(super) fn known_function(name: &str, arguments: &[String]) -> Option<String> {
     let [a, b, c] = arguments else { return None };
-    let (shape, rest) = match name {
+    let ((size, codes, places), rest) = match name {
         "multiply_codes" => {
             let places = "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13}";
             let rest = format!(
                 "\"r\"({a}.x), \"r\"({a}.y), \"r\"({a}.z), \"r\"({a}.w), \"r\"({b}.x), \"r\"({b}.y)"
             );
-            (("m16n8k32", places), rest)
+            (("m16n8k32", "u8", places), rest)
         }
         "multiply_half" => {
             let places = "{%4, %5}, {%6}, {%7, %8, %9, %10}";
-            (("m16n8k16", places), format!("\"r\"({a}.x), \"r\"({a}.y), \"r\"({b})"))
+            (("m16n8k16", "s8", places), format!("\"r\"({a}.x), \"r\"({a}.y), \"r\"({b})"))
         }
         _ => return None,
     };
-    let (size, places) = shape;
     Some(format!(
         "#if __CUDA_ARCH__ >= 800
     auto made = {c};
-    asm(\"mma.sync.aligned.{size}.row.col.s32.s8.s8.s32 \"
+    asm(\"mma.sync.aligned.{size}.row.col.s32.{codes}.s8.s32 \"
         \"{{%0, %1, %2, %3}}, {places};\"
         : \"=r\"(made.x), \"=r\"(made.y), \"=r\"(made.z), \"=r\"(made.w)
         : {rest}, \"r\"({c}.x), \"r\"({c}.y), \"r\"({c}.z), \"r\"({c}.w));

@@ -191,6 +191,11 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     let of = |name: &str| assets.iter().filter(|asset| asset.name.starts_with(name)).count();
     assert!(of("matvec_tiles_q4_k") >= 2, "{} kernels of tiles of q4_k", of("matvec_tiles_q4_k"));
     assert!(of("matvec_tiles_q6_kx8") >= 2, "{} of q6_kx8", of("matvec_tiles_q6_kx8"));
+    let tiles = assets.iter().filter(|asset| asset.name.starts_with("matvec_tiles"));
+    let handing = tiles.clone().filter(|asset| asset.hands_on_by().is_some()).count();
+    let scaled = tiles.filter(|asset| asset.defines.iter().any(|define| define == "scaled"));
+    let scaled = scaled.count();
+    assert!(handing >= 3 && scaled >= 2, "{handing} kernels of tiles hand on, {scaled} are scaled");
     let (headers, eights, trits) = (with("headers"), with("eights"), with("trits"));
     assert!(wide >= 5 && headers >= 1, "{wide} kernels hand on, {headers} share headers");
     assert!(eights >= 1, "no kernel has eights");

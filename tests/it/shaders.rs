@@ -117,8 +117,9 @@ fn every_variant_is_valid_and_lowers_and_has_its_interface() {
         check_interface(&name, entry, &module);
         let (threads, memory) = size(&name, &module);
         assert_eq!(threads, expected_threads(entry, spec), "{name}");
-        // Those of lanes are asked for as many as a device has.
-        let most = if spec.name.starts_with("attn_lanes") { 1024 } else { 256 };
+        // Those of lanes and of several tiles are asked for as many as a device has.
+        let many = ["attn_lanes", "matvec_tiles"].iter().any(|name| spec.name.starts_with(name));
+        let most = if many { 1024 } else { 256 };
         assert!(threads <= most, "{name}: {threads} threads");
         assert!(memory <= FLOOR_MEMORY, "{name}: {memory} bytes of workgroup memory");
     }

@@ -144,6 +144,7 @@ assets! {
     "softmax": "softmax.wgsl",
     "tiles_begin_q4_k": "shared/tiles_begin_q4_k.wgsl",
     "tiles_begin_q6_kx8": "shared/tiles_begin_q6_kx8.wgsl",
+    "tiles_scale": "shared/tiles_scale.wgsl",
     "tiles_q4_k": "shared/tiles_q4_k.wgsl",
     "tiles_q6_kx8": "shared/tiles_q6_kx8.wgsl",
 }
@@ -322,8 +323,8 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.push(with(&[("WG", 256), ("TEAMS", 8)]));
         }
         "matvec_tiles_*" => {
-            sets = [(64, 2048), (128, 4096), (256, 6144)]
-                .map(|(threads, k)| with(&[("WG", threads), ("K", k)]))
+            sets = [(32, 1, 2048), (128, 4, 4096), (512, 2, 6144)]
+                .map(|(threads, teams, k)| with(&[("WG", threads), ("TEAMS", teams), ("K", k)]))
                 .to_vec();
         }
         "matvec_int8_*" => {

@@ -26,22 +26,29 @@ fn times(b: &mut Build, x: NodeId, by: f32) -> NodeId {
     b.op(Op::Binary(BinaryOp::Mul), &[x, by])
 }
 
+/// The same of products of so many columns.
+fn little_of(columns: u64) -> f32 {
+    LITTLE * (64.0 / columns as f32).sqrt()
+}
+
 /// A product whose result is added to `base`, and products of that: behind a norm or not, of weights in each format.
 fn residual(formats: &[Format], norm: bool, m: u64) -> Case {
     let n = formats.iter().map(|f| f.block_len()).max().unwrap_or(32).max(columns(m));
-    residual_of(formats, norm, m, n)
+    residual_of(Format::Q4_0, formats, norm, [m, n])
 }
 
-/// The same of rows of so many columns.
-fn residual_of(formats: &[Format], norm: bool, m: u64, n: u64) -> Case {
+/// The same of `m` rows of `n` columns, made by weights of the first format.
+fn residual_of(first: Format, formats: &[Format], norm: bool, [m, n]: [u64; 2]) -> Case {
     let kind = if norm { "norm" } else { "plain" };
     let names: Vec<String> = formats.iter().map(|f| f.to_string()).collect();
-    let name = format!("int8/handed/{kind}/{}/n{n}/m{m}", names.join("_"));
+    let by = if first == Format::Q4_0 { String::new() } else { format!("by_{first}/") };
+    let name = format!("int8/handed/{kind}/{by}{}/n{n}/m{m}", names.join("_"));
     let mut b = Build::new(name).within(CLOSE);
-    let x = rows(&mut b, "x", Dim::from(m), m, 64);
-    let w = b.weight("first", &[n, 64], Format::Q4_0);
-    let little = b.op(INT8, &[x, w]);
-    let little = times(&mut b, little, LITTLE);
+    let columns = first.block_len().max(64);
+    let x = rows(&mut b, "x", Dim::from(m), m, columns);
+    let w = b.weight("first", &[n, columns], first);
+    let y = b.op(INT8, &[x, w]);
+    let little = times(&mut b, y, little_of(columns));
     let gain = gains(n);
     let values = (0..m).flat_map(|i| {
         let row = row(&b, &format!("base{i}"), n);
@@ -69,16 +76,24 @@ fn residual_of(formats: &[Format], norm: bool, m: u64, n: u64) -> Case {
 
 /// Gate and up, whose product is added to rows that are far from middles, and the product that follows.
 fn gated(format: Format, m: u64) -> Case {
+    gated_by(Format::Q4_1, format, m)
+}
+
+/// The same with gate and up of the first format.
+fn gated_by(first: Format, format: Format, m: u64) -> Case {
     let n = format.block_len().max(columns(m));
-    let mut b = Build::new(format!("int8/handed/gated/{format}/m{m}")).within(CLOSE);
-    let x = rows(&mut b, "x", Dim::from(m), m, 64);
+    let by = if first == Format::Q4_1 { String::new() } else { format!("by_{first}/") };
+    let mut b = Build::new(format!("int8/handed/gated/{by}{format}/m{m}")).within(CLOSE);
+    let columns = first.block_len().max(64);
+    let x = rows(&mut b, "x", Dim::from(m), m, columns);
     let [gate, up] = ["gate", "up"].map(|name| {
-        let w = b.weight(name, &[n, 64], Format::Q4_1);
+        let w = b.weight(name, &[n, columns], first);
         b.op(INT8, &[x, w])
     });
     let gate = b.op(Op::Unary(UnaryOp::Relu), &[gate]);
     let little = b.op(Op::Binary(BinaryOp::Mul), &[gate, up]);
-    let little = times(&mut b, little, LITTLE / 10.0);
+    let by = little_of(columns);
+    let little = times(&mut b, little, by * by / LITTLE / 10.0);
     let base = rows(&mut b, "base", Dim::from(m), m, n);
     let y = b.op(Op::Binary(BinaryOp::Add), &[base, little]);
     let w = b.weight("down", &[40, n], format);
@@ -106,16 +121,25 @@ fn attention(format: Format, head_dim: u64, m: u64) -> Case {
 pub(super) fn add(table: &mut Vec<Case>) {
     // Steps of 1,024 columns that are not whole, or more than a thread has turns spelled out for.
     for n in [2304, 5120, 9216] {
-        table.push(residual_of(&[Format::Q4K], true, 1, n));
+        table.push(residual_of(Format::Q4_0, &[Format::Q4K], true, [1, n]));
     }
     for n in [2048, 6144] {
-        table.push(residual_of(&[Format::Q6Kx8, Format::Q4K], true, 1, n));
+        table.push(residual_of(Format::Q4_0, &[Format::Q6Kx8, Format::Q4K], true, [1, n]));
     }
     // Turns of 512 columns of each subgroup: half a last one, whole ones, and of a model's rows.
     for n in [2304, 2560, 6912] {
-        table.push(residual_of(&[Format::TQ2_0], n == 2560, 1, n));
+        table.push(residual_of(Format::Q4_0, &[Format::TQ2_0], n == 2560, [1, n]));
     }
-    table.push(residual_of(&[Format::TQ2_0, Format::Q4K], true, 1, 2304));
+    table.push(residual_of(Format::Q4_0, &[Format::TQ2_0, Format::Q4K], true, [1, 2304]));
+    // Tiles of eight rows, of which there are fewer, all, or a second one of some.
+    for m in [3, 8, 11] {
+        for norm in [false, true] {
+            table.push(residual_of(Format::Q4K, &[Format::Q4K], norm, [m, 768]));
+        }
+        table.push(residual_of(Format::Q6Kx8, &[Format::Q6Kx8, Format::Q4K], true, [m, 2048]));
+        table.push(gated_by(Format::Q4K, Format::Q4K, m));
+        table.push(gated_by(Format::Q4K, Format::Q6Kx8, m));
+    }
     for m in [1, 3, 8] {
         for format in [Format::Q4_0, Format::Q8_0, Format::Q4K, Format::Q6K, Format::TQ2_0] {
             table.push(residual(&[format], false, m));

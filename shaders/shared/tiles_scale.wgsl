@@ -1,0 +1,33 @@
+// What products of tiles are scaled by: with a norm in front of them the root of the mean of squares, of which those of
+// each 32 columns lie behind what codes stand for and their sums, alike; else nothing. Needs OUTPUTS, M and TEAM.
+#ifdef scaled
+const SUMS: u32 = OUTPUTS + M;
+// vec4s of the squares of eight rows, each of four blocks of one of them.
+const SQUARES: u32 = (K + 127u) / 128u * 8u;
+
+// Each team sums all of them: vec4 q is of row q % 4 * 2 + q / 4 % 2.
+fn put_squares(start: u32, place: Place) {
+    var sum = 0.0;
+    for (var q = place.lid % TEAM; q < SQUARES; q += TEAM) {
+        let blocks = vec4(q / 8u * 4u) + vec4(0u, 1u, 2u, 3u);
+        let squares = bitcast<vec4<f32>>(x[start + q]);
+        sum += dot(select(vec4(0.0), squares, blocks < vec4(K / 32u)), vec4(1.0));
+    }
+    sum += subgroupShuffleXor(sum, 8u);
+    sum += subgroupShuffleXor(sum, 16u);
+    if (place.lane < M) {
+        partial[place.subgroup * SUMS + OUTPUTS + place.lane % 4u * 2u + place.lane / 4u] = sum;
+    }
+}
+
+// All teams have the same: where a thread asks for two, they are one.
+fn scale(i: u32, place: Place) -> f32 {
+    return inverseSqrt(total(OUTPUTS + i, place) / f32(params.k) + params.eps);
+}
+#else
+const SUMS: u32 = OUTPUTS;
+
+fn scale(i: u32, place: Place) -> f32 {
+    return 1.0;
+}
+#endif
