@@ -201,7 +201,7 @@ impl RuntimeBuilder {
         let deterministic = self.deterministic.map_or_else(deterministic_by_env, Ok)?;
         let doctor = self.trusting.map_or_else(doctor_by_env, |trusting| Ok(!trusting))?;
         let providers = providers(&self.providers)?;
-        let mut detection = Detection::among(&providers, &self.requested()).await?;
+        let mut detection = Detection::to_open(&providers, &self.requested()).await?;
         let device = detection.open(&providers, options).await?;
         tracing::info!("{}", detection.startup_line());
         let profile = device.profile();

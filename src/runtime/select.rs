@@ -1,4 +1,5 @@
-//! Which device: every provider is asked once, and the choice is told in one line.
+//! Which device: every provider is asked once, or that of a device which is to be opened by name, and the choice is told in
+//! one line.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub struct DetectedDevice {
 pub struct Detection {
     /// What was asked for: `auto`, a provider, or a device.
     pub requested: String,
-    /// Every device, best first.
+    /// Every device, best first; of a runtime that was asked for a device by name, those of its provider.
     pub devices: Vec<DetectedDevice>,
     /// Providers that failed to list their devices, with what they said.
     pub failures: Vec<(String, String)>,
@@ -128,6 +129,23 @@ impl Detection {
     /// Invalid, with what there is, when no device answers to `requested`.
     pub async fn detect(requested: &str) -> Result<Detection> {
         Detection::among(&providers(&Providers::default())?, requested).await
+    }
+
+    /// Selects what is to be opened. Of a device that is asked for by name its provider alone is asked: waking drivers takes
+    /// tenths of a second, and what nobody asked for may be broken.
+    ///
+    /// # Errors
+    /// As `detect`.
+    pub(super) async fn to_open(providers: &[Listed], requested: &str) -> Result<Detection> {
+        let name = requested.split(':').next().unwrap_or_default();
+        if let Some(own) = providers.iter().find(|listed| listed.provider.name() == name) {
+            let found = Detection::among(std::slice::from_ref(own), requested).await;
+            if found.is_ok() {
+                return found;
+            }
+        }
+        // There is none such, or any will do.
+        Detection::among(providers, requested).await
     }
 
     /// Asks these providers, and selects.

@@ -95,6 +95,14 @@ fn its_devices_and_others_are_asked_for_by_name() {
         assert_eq!(selected(with(Own::default()).device(name)), id);
     }
     assert_eq!(selected(with(Own::default()).device("cpu")), "cpu:0");
+    // No other provider is woken for it.
+    for (name, provider) in [("cpu", "cpu"), ("mine:1", "mine")] {
+        let runtime = with(Own { cannot_list: name == "cpu", ..Own::default() });
+        let runtime = runtime.device(name).build().unwrap();
+        let devices = &runtime.detection().devices;
+        assert!(devices.iter().all(|d| d.profile.provider == provider), "{devices:?}");
+        assert_eq!(runtime.detection().failures, []);
+    }
     let error = refused(with(Own::default()).device("mine:2"));
     assert!(error.contains("no device \"mine:2\"; there is mine:0, mine:1, "), "{error}");
     let error = refused(Runtime::builder().device("mine:0"));
