@@ -1,8 +1,6 @@
 // What products of codes are scaled by: with a norm in front of them the root of the mean of squares, of which
 // those of each 32 columns lie behind what codes stand for and their sums; else nothing. Needs OUTPUTS, M and TEAM.
 #ifdef scaled
-const SUMS: u32 = OUTPUTS + M;
-
 // Sum of the squares that a CodeWords of those of a row holds; what is past the end is nothing.
 fn squares_at(start: u32, at: u32) -> f32 {
     let blocks = params.k / 32u;
@@ -27,15 +25,5 @@ fn squares(factors: u32, first: u32) -> f32 {
     }
     return sum;
 }
-
-// All teams have the same: where a thread asks for two, they are one.
-fn scale(i: u32, place: Place) -> f32 {
-    return inverseSqrt(total(OUTPUTS + i, place) / f32(params.k) + params.eps);
-}
-#else
-const SUMS: u32 = OUTPUTS;
-
-fn scale(i: u32, place: Place) -> f32 {
-    return 1.0;
-}
 #endif
+#import scale_sums

@@ -1,7 +1,6 @@
 // What products of tiles are scaled by: with a norm in front of them the root of the mean of squares, of which those of
 // each 32 columns lie behind what codes stand for and their sums, alike; else nothing. Needs OUTPUTS, M and TEAM.
 #ifdef scaled
-const SUMS: u32 = OUTPUTS + M;
 // vec4s of the squares of eight rows, each of four blocks of one of them.
 const SQUARES: u32 = (K + 127u) / 128u * 8u;
 
@@ -19,15 +18,5 @@ fn put_squares(start: u32, place: Place) {
         partial[place.subgroup * SUMS + OUTPUTS + place.lane % 4u * 2u + place.lane / 4u] = sum;
     }
 }
-
-// All teams have the same: where a thread asks for two, they are one.
-fn scale(i: u32, place: Place) -> f32 {
-    return inverseSqrt(total(OUTPUTS + i, place) / f32(params.k) + params.eps);
-}
-#else
-const SUMS: u32 = OUTPUTS;
-
-fn scale(i: u32, place: Place) -> f32 {
-    return 1.0;
-}
 #endif
+#import scale_sums

@@ -140,6 +140,7 @@ assets! {
     "sample": "sample.wgsl",
     "sample_radix": "shared/sample_radix.wgsl",
     "sample_weight": "shared/sample_weight.wgsl",
+    "scale_sums": "shared/scale_sums.wgsl",
     "scatter_rows": "scatter_rows.wgsl",
     "softmax": "softmax.wgsl",
     "tiles_begin_q4_k": "shared/tiles_begin_q4_k.wgsl",
