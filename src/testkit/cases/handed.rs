@@ -131,15 +131,15 @@ pub(super) fn add(table: &mut Vec<Case>) {
         table.push(residual_of(Format::Q4_0, &[Format::TQ2_0], n == 2560, [1, n]));
     }
     table.push(residual_of(Format::Q4_0, &[Format::TQ2_0, Format::Q4K], true, [1, 2304]));
-    // Tiles of eight rows, of which there are fewer, all, or a second one of some.
-    for m in [3, 8, 11] {
+    // Tiles of eight rows: of fewer, and a second one of some.
+    for m in [3, 11] {
         for norm in [false, true] {
             table.push(residual_of(Format::Q4K, &[Format::Q4K], norm, [m, 768]));
         }
-        table.push(residual_of(Format::Q6Kx8, &[Format::Q6Kx8, Format::Q4K], true, [m, 2048]));
-        table.push(gated_by(Format::Q4K, Format::Q4K, m));
-        table.push(gated_by(Format::Q4K, Format::Q6Kx8, m));
     }
+    table.push(residual_of(Format::Q6Kx8, &[Format::Q6Kx8, Format::Q4K], true, [11, 2048]));
+    table.push(gated_by(Format::Q4K, Format::Q4K, 3));
+    table.push(gated_by(Format::Q4K, Format::Q6Kx8, 11));
     for m in [1, 3, 8] {
         for format in [Format::Q4_0, Format::Q8_0, Format::Q4K, Format::Q6K, Format::TQ2_0] {
             table.push(residual(&[format], false, m));
