@@ -74,8 +74,9 @@ class Server:
         self.url = f"http://127.0.0.1:{(port := free_port())}/v1"
         words = [args.warploom, "serve", *model_words(args, device), "--port", str(port)]
         words += ["-c", str(args.context)] if args.context else []
-        log = open(os.path.join(folder, "serve.log"), "w+")
-        self.process = subprocess.Popen(words, stdout=log, stderr=log, env=with_caches(folder))
+        path = os.path.join(folder, "serve.log")
+        with open(path, "w") as log:
+            self.process = subprocess.Popen(words, stdout=log, stderr=log, env=with_caches(folder))
         deadline = time.monotonic() + 300
         while True:
             try:
@@ -84,8 +85,9 @@ class Server:
                 return
             except (urllib.error.URLError, ConnectionError):
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    log.seek(0)
-                    sys.exit(f"{' '.join(words)} does not answer\n{log.read()}")
+                    self.process.kill()
+                    with open(path) as log:
+                        sys.exit(f"{' '.join(words)} does not answer\n{log.read()}")
                 time.sleep(0.2)
 
     def first(self, turn):
@@ -99,7 +101,9 @@ class Server:
             for line in answer:
                 if seconds is None and b'"content"' in line:
                     seconds = time.perf_counter() - begin
-        return seconds if seconds is not None else sys.exit("an answer without text")
+        if seconds is None:
+            sys.exit(f"the answer of {self.url} to {question['content']!r} has no text")
+        return seconds
 
 
 def pause(args, device):

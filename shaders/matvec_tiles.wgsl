@@ -1,6 +1,6 @@
-// matvec_tiles_*: the product of matvec_* for 8 rows of x at a time; x codes as round_codes writes them for tiles,
-// x_stride words for each row of those that lie together, w [n, k] packed, y [m, n], k = K columns. What x has of rows
-// behind the last one does not matter: each row of x makes its own products.
+// matvec_tiles_*: the product of matvec_* for 8 rows of x at a time; x codes as round_codes writes them for tiles or as
+// a product before hands them on, x_stride words for each row of those that lie together, w [n, k] packed, y [m, n],
+// k = K columns. What x has of rows behind the last one does not matter: each row of x makes its own products.
 // Work split: a team of subgroups, of 32 lanes, makes 16 rows of w for 8 of x, a workgroup so many for each of its
 // TEAMS; subgroups of a team take blocks of the k columns in turn, and meet at the end. A lane has parts of rows g and
 // g + 8 of w, of row g of x, and makes both rows of w for rows 2 t and 2 t + 1 of x, g = lane / 4 and t = lane % 4.
@@ -67,7 +67,7 @@ fn product(r: u32, i: u32, place: Place) -> f32 {
 #import matvec_sum
 #import attached_fetch
 #ifdef hands_on
-// Of a turn.
+// Those of a turn: few threads take several.
 const HANDED: u32 = min(32u * M, WG);
 const_assert TASK_ROWS == 32u * ANCHORS && HANDED % 32u == 0u;
 #import hand_on

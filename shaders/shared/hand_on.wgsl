@@ -1,10 +1,10 @@
-// What a workgroup stores, rounded for the products that follow as round_codes does it. Needs HANDED, the values of
-// a workgroup: 32 neighbouring columns of a row after another, thread t has value t. All threads call hand_on.
+// What a workgroup stores, rounded for the products that follow as round_codes does it. Needs HANDED, the values that
+// it hands on at once: 32 neighbouring columns of a row after another, thread t has value t. All threads call hand_on.
 // A row of what is handed on has hand_words() words, of which hand_code places the codes; behind them, where
 // hand_factor says, are what a code of each 32 columns stands for, what their codes add up to times that, and where a
 // norm is in front of the products the sum of squares of each 32, by which those that read them find its factor.
-// HAND_TOGETHER rows lie together. hand_gain gives the weight of that
-// norm, which attached_hand has from the attachment.
+// hand_gain gives the weight of that norm, which attached_hand has from the attachment. Of HAND_TOGETHER rows that lie
+// together words are as many for each.
 // Why: a step of its own would read again what is at hand here, and whoever follows would wait for it.
 // wide: subgroups have at least 32 lanes, and neighbours of a workgroup are neighbours there, as for matvec_int8_*;
 // HAND_WHOLE: they have 32. Then reductions of whole numbers are an instruction each on devices that have one, where

@@ -1,19 +1,18 @@
-// Products of whole numbers of 8 bits by a subgroup of 32: c + a b, a of 16 rows, b of 8 columns, as lanes hold tiles
-// in PTX's mma.m16n8k32 and mma.m16n8k16. Lane 4 g + t has of a four neighbours of rows g and g + 8, from 4 t on (and
-// behind 16 columns once more), of b those of column g, of c rows g and g + 8 of columns 2 t and 2 t + 1.
+// Products of whole numbers of 8 bits by a subgroup of 32: c + a b, a of 16 rows, b of 8 columns, signed, as lanes hold
+// tiles in PTX's mma.m16n8k32 and mma.m16n8k16. Lane 4 g + t has of a four neighbours of rows g and g + 8, from 4 t on
+// (and behind 16 columns once more), of b those of column g, of c rows g and g + 8 of columns 2 t and 2 t + 1.
 // Why: written down with shuffles, so that the meaning is WGSL's; CUDA has an instruction for each
 // (`translate::Options::multiplies_codes`).
-// a from 0 to 255, b signed.
+// a from 0 to 255.
 fn multiply_codes(a: vec4<u32>, b: vec2<u32>, c: vec4<i32>) -> vec4<i32> {
-    let low = vec4(0x7f7f7f7fu);
-    let high = vec4(0x01010101u);
-    let nothing = vec4<i32>();
-    let first = multiply_half(a.xy & low.xy, b.x, multiply_half(a.zw & low.zw, b.y, c));
-    let upper = (a >> vec4(7u)) & high;
-    return first + 128 * multiply_half(upper.xy, b.x, multiply_half(upper.zw, b.y, nothing));
+    // dot4I8Packed takes no such numbers: 7 bits of each, and how many 128s.
+    let low = a & vec4(0x7f7f7f7fu);
+    let high = (a >> vec4(7u)) & vec4(0x01010101u);
+    let more = multiply_half(high.zw, b.y, multiply_half(high.xy, b.x, vec4<i32>()));
+    return multiply_half(low.zw, b.y, multiply_half(low.xy, b.x, c)) + 128 * more;
 }
 
-// Of half as many columns, both signed.
+// Of half as many columns, a signed.
 fn multiply_half(a: vec2<u32>, b: u32, c: vec4<i32>) -> vec4<i32> {
     let lane = subgroup_lane;
     let row = lane & 28u;

@@ -17,13 +17,12 @@ use crate::base::{ComputeMode, Format};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::codes::TILE_ROWS;
-use crate::kernel::{AssetSpec, CodeOrder, catalogue};
+use crate::kernel::{AHEAD_THREADS, AssetSpec, CodeOrder, catalogue};
 
 /// Rows of x and of w of a tile.
 const TILE: [u32; 2] = [TILE_ROWS as u32, 16];
-/// Threads for whose registers a multiprocessor has room.
-const UNIT_THREADS: f64 = 512.0;
-/// Threads of a workgroup where there are many workgroups.
+/// Threads of a workgroup where there are many workgroups. Measured on an H200: the head of Llama-3.1-8B 178 us, with 32 threads
+/// 192.
 const LEAST_THREADS: u32 = 64;
 /// Most threads of a tile, and of a workgroup of several.
 const MOST_THREADS: u32 = 256;
@@ -61,7 +60,7 @@ impl TilesLinear {
         let least = 32 * teams;
         let most = (teams * MOST_THREADS).min(MOST_TEAM_THREADS);
         let most = most.min(query.profile.max_threads_per_workgroup).max(least);
-        let room = UNIT_THREADS * units(query.profile) / groups.ceil().max(1.0);
+        let room = f64::from(AHEAD_THREADS) * units(query.profile) / groups.ceil().max(1.0);
         let fit = powers(least, most).filter(|threads| f64::from(*threads) <= room);
         let wanted = fit.last().unwrap_or(least).max(LEAST_THREADS);
         Knob::new("threads", "threads of a workgroup", powers(least, most), wanted)
@@ -95,7 +94,7 @@ impl Engine for TilesLinear {
     }
 
     fn hands_on(&self, query: &Query) -> Result<(), String> {
-        if handed_anchors(query).is_none() || query.deterministic {
+        if handed_anchors(query).is_none() {
             return Err("rounds what one segment stores".into());
         }
         let (least, most) =
@@ -106,8 +105,8 @@ impl Engine for TilesLinear {
         }
     }
 
-    fn takes(&self, query: &Query) -> Option<Taken> {
-        (!query.deterministic).then(|| Taken::Codes(self.codes()))
+    fn takes(&self, _query: &Query) -> Option<Taken> {
+        Some(Taken::Codes(self.codes()))
     }
 
     fn order(&self, _query: &Query) -> Result<Order, String> {

@@ -10,7 +10,7 @@
 //! (`head_dim` of attention) and every offset and stride of the f32 operands that are read, other
 //! than small vectors, is a multiple of 4 and that their bound ranges are multiples of 16 bytes.
 //!
-//! Rules for constants: `WG` is a power of two from 4 to 256, of `matvec_codes_*` with subgroups, `attn_lanes` and `round_half` to 1,024; [`SUM_WORDS`], [`TILE_SUM`] and
+//! Rules for constants: `WG` is a power of two from 4 to 256, of `matvec_codes_*` with subgroups, `matvec_tiles_*`, `attn_lanes` and `round_half` to 1,024; [`SUM_WORDS`], [`TILE_SUM`] and
 //! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
 
 pub use super::entry::{has_units_of_32, reads_ahead, resident, subgroup_most, subgroup_needed};

@@ -44,7 +44,7 @@ pub fn reads_ahead(asset: &AssetSpec) -> bool {
 }
 
 /// Threads of a multiprocessor whose work is long enough to ask for far ahead: 128 registers each.
-const AHEAD_THREADS: u32 = 512;
+pub(crate) const AHEAD_THREADS: u32 = 512;
 /// The same with several rows of x, each of which takes sums: 255 registers each.
 const SEVERAL_THREADS: u32 = 256;
 /// Columns from which a subgroup takes many turns over a row.

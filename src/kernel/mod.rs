@@ -27,6 +27,7 @@ pub use attach::{
     Segment,
 };
 pub use codes::CodeOrder;
+pub(crate) use entry::AHEAD_THREADS;
 pub use fused::{Addressing, FusedExpr, Operand, Output, Schedule, Stage, Value};
 pub use routine::{Epilogue, GEMM_PARAMS, Gemm, GemmCompute, Routine};
 pub use spec::{Access, AssetSpec, Constant, Interface, KernelSpec, Known, SourceSpec};

@@ -46,7 +46,7 @@ impl fmt::Debug for Engines {
 }
 
 impl RuntimeBuilder {
-    /// The device to use: `auto`, a provider such as `cpu`, or one device such as `webgpu:1`.
+    /// The device to use: `auto`, a provider such as `cpu`, or one device such as `webgpu:1`, for which no other provider is asked.
     /// Providers of [`RuntimeBuilder::provider`] are named like those of the crate.
     pub fn device(mut self, device: impl Into<String>) -> RuntimeBuilder {
         self.device = Some(device.into());

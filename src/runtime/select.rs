@@ -25,7 +25,7 @@ pub struct Detection {
     pub requested: String,
     /// Every device, best first; of a runtime that was asked for a device by name, those of its provider.
     pub devices: Vec<DetectedDevice>,
-    /// Providers that failed to list their devices, with what they said.
+    /// Providers of those that were asked which failed to list their devices, with what they said.
     pub failures: Vec<(String, String)>,
     /// Providers whose driver this machine does not have, with what was looked for.
     pub absent: Vec<(String, String)>,
@@ -144,7 +144,7 @@ impl Detection {
                 return found;
             }
         }
-        // There is none such, or any will do.
+        // Any will do, or there is none such: the error tells all that there is.
         Detection::among(providers, requested).await
     }
 
