@@ -146,6 +146,12 @@ fn table(subject: &Subject, m: &Measured) -> String {
         Some(host) => format!("{} a token", units::seconds(host)),
         None => "not told apart, the CPU is the device".into(),
     };
+    let idle = match m.idle_share {
+        Some(share) => {
+            format!("{:.1} % of decode, where the device waits for the host", share * 100.0)
+        }
+        None => "not told, the device has no clock of its own".into(),
+    };
     let rows = [
         ("model", subject.model.clone()),
         ("device", format!("{} {}", profile.id(), profile.name)),
@@ -186,6 +192,7 @@ fn table(subject: &Subject, m: &Measured) -> String {
             ),
         ),
         ("host time", host),
+        ("idle", idle),
     ];
     let each = m.each.as_ref().map(|each| {
         let rate = units::rate(each.tokens as f64, each.seconds);
@@ -229,6 +236,7 @@ fn report(subject: &Subject, m: &Measured) -> Value {
             "waits_per_token": m.each(m.waits),
             "allocations_per_token": m.each(m.allocations),
             "host_seconds_per_token": m.host_seconds(profile),
+            "device_idle_share": m.idle_share,
         },
         "decode_each": m.each.as_ref().map(|each| json!({
             "sequences": each.sequences,
@@ -269,6 +277,7 @@ mod tests {
             submits: 100,
             waits: 100,
             allocations: 0,
+            idle_share: Some(0.05),
             each: None,
         }
     }
@@ -285,6 +294,7 @@ reads a token  90.0 MB of weights, 10.0 MB of cache
 bandwidth      50.0 GB/s, 25.0 % of 200.0 GB/s
 each token     120.0 dispatches, 1.00 submits, 1.00 waits, 0.00 allocations
 host time      100 us a token
+idle           5.0 % of decode, where the device waits for the host
 ";
         let subject = subject(200_000_000_000, DeviceKind::Discrete);
         assert_eq!(table(&subject, &measured()), want);
@@ -304,11 +314,14 @@ host time      100 us a token
     #[test]
     fn what_is_not_known_is_said_and_never_a_number() {
         let subject = subject(0, DeviceKind::Cpu);
-        let text = table(&subject, &measured());
+        let measured = Measured { idle_share: None, ..measured() };
+        let text = table(&subject, &measured);
         assert!(text.contains("50.0 GB/s, the device's bandwidth is not known"), "{text}");
         assert!(text.contains("the CPU is the device"), "{text}");
-        let got = report(&subject, &measured());
-        for field in ["device_bytes_per_second", "share_of_roof", "host_seconds_per_token"] {
+        assert!(text.contains("no clock of its own"), "{text}");
+        let got = report(&subject, &measured);
+        let fields = ["device_bytes_per_second", "share_of_roof", "host_seconds_per_token"];
+        for field in fields.into_iter().chain(["device_idle_share"]) {
             assert!(got["decode"].get(field).is_some_and(Value::is_null), "{field}");
         }
     }
@@ -320,6 +333,7 @@ host time      100 us a token
         assert_eq!(got["decode"]["tokens_per_second"], 500.0);
         assert_eq!(got["decode"]["dispatches_per_token"], 120.0);
         assert_eq!(got["decode"]["submits_per_token"], 1.0);
+        assert_eq!(got["decode"]["device_idle_share"], 0.05);
         assert!((got["decode"]["share_of_roof"].as_f64().unwrap() - 0.25).abs() < 1e-9);
         assert!((got["decode"]["host_seconds_per_token"].as_f64().unwrap() - 1e-4).abs() < 1e-9);
     }

@@ -1,10 +1,12 @@
-//! A device that tells how long the host waited for it.
+//! A device that tells how long the host waited for it, and how long it waited for the host.
 //!
-//! What a token costs the host is its wall time less the time in `wait`. Counting it here keeps
-//! clocks out of the library's path.
+//! What a token costs the host is its wall time less the time in `wait`; what the device idles is the time
+//! between the timestamps that end one submit and begin the next. Counting it here keeps clocks out of the
+//! library's path.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use warploom::Result;
 use warploom::base::platform::BoxFuture;
@@ -14,15 +16,61 @@ use warploom::provider::{
     Recording, Resource, Ticket, Usage,
 };
 
-/// Another device with a clock on `wait`.
+/// Another device with a clock on `wait`, and on its submits where they are timed.
 pub(crate) struct Clocked {
     inner: Arc<dyn Device>,
     waited: AtomicU64,
+    stamps: Mutex<Stamps>,
+}
+
+/// What is known of submits between two timestamps.
+#[derive(Default)]
+struct Stamps {
+    /// A recording of one timestamp, while submits are timed.
+    stamp: Option<PreparedId>,
+    /// Timed submits that were not waited for.
+    running: HashSet<Ticket>,
+    /// Begin and end of those that were, in nanoseconds of the device.
+    done: Vec<(u64, u64)>,
 }
 
 impl Clocked {
     pub(crate) fn new(inner: Arc<dyn Device>) -> Clocked {
-        Clocked { inner, waited: AtomicU64::new(0) }
+        Clocked { inner, waited: AtomicU64::new(0), stamps: Mutex::default() }
+    }
+
+    fn stamps(&self) -> MutexGuard<'_, Stamps> {
+        // Every change is one call that cannot stop half done.
+        self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts timestamps around every submit from now on.
+    pub(crate) fn begin_timing(&self) -> Result<()> {
+        let commands = vec![warploom::provider::Command::Timestamp];
+        let stamp = self.inner.prepare(&Recording { commands, ..Recording::default() }, &[])?;
+        *self.stamps() = Stamps { stamp: Some(stamp), ..Stamps::default() };
+        Ok(())
+    }
+
+    /// Ends that, and tells the share of the time from the first of those submits to the last in which the
+    /// device had none of them; `None` where fewer than two were waited for.
+    pub(crate) fn end_timing(&self) -> Option<f64> {
+        let Stamps { stamp, mut done, .. } = std::mem::take(&mut *self.stamps());
+        if let Some(stamp) = stamp {
+            self.inner.free(Resource::Prepared(stamp));
+        }
+        done.sort_unstable();
+        idle_share(&done)
+    }
+
+    /// Takes the outer two timestamps off a timed submit.
+    fn timed(&self, ticket: Ticket, completion: &mut Completion) {
+        let mut stamps = self.stamps();
+        if !stamps.running.remove(&ticket) || completion.timestamps.len() < 2 {
+            return;
+        }
+        let begin = completion.timestamps.remove(0);
+        stamps.done.extend(completion.timestamps.pop().map(|end| (begin, end)));
     }
 
     /// Time spent in `wait` so far.
@@ -53,15 +101,22 @@ impl Device for Clocked {
     }
 
     fn submit(&self, work: &[(PreparedId, Args)]) -> Result<Ticket> {
-        self.inner.submit(work)
+        let Some(stamp) = self.stamps().stamp else { return self.inner.submit(work) };
+        let stamp = [(stamp, Args::default())];
+        let ticket = self.inner.submit(&[&stamp, work, &stamp].concat())?;
+        self.stamps().running.insert(ticket);
+        Ok(ticket)
     }
 
     fn wait(&self, ticket: Ticket) -> BoxFuture<'_, Result<Completion>> {
         Box::pin(async move {
             let start = Instant::now();
-            let done = self.inner.wait(ticket).await;
+            let mut done = self.inner.wait(ticket).await;
             let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.waited.fetch_add(nanos, Ordering::Relaxed);
+            if let Ok(completion) = &mut done {
+                self.timed(ticket, completion);
+            }
             done
         })
     }
@@ -72,5 +127,50 @@ impl Device for Clocked {
 
     fn counters(&self) -> Counters {
         self.inner.counters()
+    }
+}
+
+/// Share of the time from the first begin to the last end that lies in none of these, which are in order.
+fn idle_share(done: &[(u64, u64)]) -> Option<f64> {
+    let (Some((begin, _)), Some((_, end)), 2..) = (done.first(), done.last(), done.len()) else {
+        return None;
+    };
+    let gaps = done.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].1));
+    Some(gaps.sum::<u64>() as f64 / end.saturating_sub(*begin).max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warploom::provider::{NullProvider, OpenOptions, Provider};
+
+    #[test]
+    fn what_lies_between_submits_is_idle() {
+        assert_eq!(idle_share(&[(0, 40), (50, 80), (80, 100)]), Some(0.1));
+        assert_eq!(idle_share(&[(0, 40), (40, 100)]), Some(0.0));
+        // Clocks of two queues may overlap by a tick.
+        assert_eq!(idle_share(&[(0, 51), (50, 100)]), Some(0.0));
+        assert_eq!(idle_share(&[(0, 40)]), None);
+    }
+
+    #[test]
+    fn a_timed_submit_gives_what_it_gave_before() {
+        let provider = NullProvider::default();
+        let inner = warploom::base::platform::block_on(provider.open(0, OpenOptions::default()));
+        let clocked = Clocked::new(inner.unwrap());
+        let stamp = Recording {
+            commands: vec![warploom::provider::Command::Timestamp],
+            ..Recording::default()
+        };
+        let work = clocked.prepare(&stamp, &[]).unwrap();
+        let run = || {
+            let ticket = clocked.submit(&[(work, Args::default())]).unwrap();
+            warploom::base::platform::block_on(clocked.wait(ticket)).unwrap().timestamps.len()
+        };
+        assert_eq!(run(), 1);
+        clocked.begin_timing().unwrap();
+        assert_eq!((run(), run()), (1, 1));
+        assert!(clocked.end_timing().is_some());
+        assert_eq!((run(), clocked.end_timing()), (1, None));
     }
 }

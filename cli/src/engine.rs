@@ -91,6 +91,8 @@ pub(crate) struct Measured {
     pub(crate) submits: u64,
     pub(crate) waits: u64,
     pub(crate) allocations: u64,
+    /// Part of a decode of its own in which the device had no submit; `None` where it has no clock.
+    pub(crate) idle_share: Option<f64>,
     /// Several sequences at once, where that was asked for.
     pub(crate) each: Option<MeasuredEach>,
 }
@@ -313,7 +315,7 @@ impl Loaded {
             _ => Duration::ZERO,
         };
         self.profile.local_bandwidth = block_on(self.runtime.measure_bandwidth())?;
-        let ahead = self.session.tokens_ahead();
+        let ahead = self.session.tokens_ahead() > 1;
         self.warm_up(&ids, busy, ahead)?;
         self.session.truncate(0)?;
         let begin = Instant::now();
@@ -324,14 +326,13 @@ impl Loaded {
         let before = device.counters();
         let waited = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.waited());
         let begin = Instant::now();
-        let mut left = tokens;
-        while left > 0 {
-            let count = left.min(ahead);
-            match count {
-                1 => token = self.token(&[token])?,
-                _ => drop(self.session.run_ahead_blocking(0, count)?),
+        match ahead {
+            true => drop(self.session.run_ahead_blocking(0, tokens)?),
+            false => {
+                for _ in 0..tokens {
+                    token = self.token(&[token])?;
+                }
             }
-            left -= count;
         }
         let decode = begin.elapsed();
         let now = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.waited());
@@ -350,8 +351,29 @@ impl Loaded {
             submits: after.submits - before.submits,
             waits: after.waits - before.waits,
             allocations: after.allocations - before.allocations,
+            idle_share: self.idle_share(prompt, token, tokens)?,
             each: self.bench_each(&ids, tokens, busy)?,
         })
+    }
+
+    /// Decodes once more behind `prompt` tokens, with timestamps around the submits: what share of it a GPU
+    /// waits for the host.
+    fn idle_share(
+        &mut self,
+        prompt: usize,
+        token: u32,
+        tokens: usize,
+    ) -> anyhow::Result<Option<f64>> {
+        let gpu = matches!(self.profile.kind, DeviceKind::Discrete | DeviceKind::Integrated);
+        let clock = self.clock.clone().filter(|_| gpu && self.profile.has_timestamps && tokens > 2);
+        let Some(clock) = clock else { return Ok(None) };
+        self.session.truncate(prompt)?;
+        self.token(&[token])?;
+        clock.begin_timing()?;
+        let decoded = self.session.run_ahead_blocking(0, tokens - 1);
+        let share = clock.end_timing();
+        decoded?;
+        Ok(share)
     }
 
     /// Times `tokens` tokens of each of the session's sequences behind a prompt, if it has several, after such runs for as
@@ -380,15 +402,9 @@ impl Loaded {
             session.run_each_blocking(&first, Wanted::Token)?;
             Ok(())
         };
-        let ahead = session.tokens_ahead();
         let run = |session: &mut Session, tokens: usize| -> anyhow::Result<()> {
             begin_again(session)?;
-            let mut left = tokens.saturating_sub(1);
-            while left > 0 {
-                let count = ahead.min(left);
-                session.run_each_ahead_blocking(&each, count)?;
-                left -= count;
-            }
+            session.run_each_ahead_blocking(&each, tokens.saturating_sub(1))?;
             Ok(())
         };
         // The first ones make the plans, for which a GPU may wait so long that its clock drops.
@@ -404,7 +420,7 @@ impl Loaded {
     }
 
     /// Runs for so long behind the first run, which makes the plans and leaves a GPU idle meanwhile.
-    fn warm_up(&mut self, ids: &[u32], busy: Duration, ahead: usize) -> anyhow::Result<()> {
+    fn warm_up(&mut self, ids: &[u32], busy: Duration, ahead: bool) -> anyhow::Result<()> {
         let mut made: Option<Instant> = None;
         loop {
             self.session.truncate(0)?;
@@ -412,7 +428,7 @@ impl Loaded {
             if self.session.past() < self.session.context() {
                 self.token(&[token])?;
             }
-            if ahead > 1 && self.session.past() < self.session.context() {
+            if ahead && self.session.past() < self.session.context() {
                 self.session.run_ahead_blocking(0, 1)?;
             }
             if made.get_or_insert_with(Instant::now).elapsed() >= busy {

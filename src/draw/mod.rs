@@ -55,6 +55,11 @@ impl Draw {
         [scale, self.top_k, self.top_p, self.min_p, low, high, self.position]
     }
 
+    /// The row as bytes, little-endian.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.words().iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
     /// From a row.
     pub fn from_words(words: [u32; Draw::WORDS]) -> Draw {
         let [scale, top_k, top_p, min_p, low, high, position] = words;

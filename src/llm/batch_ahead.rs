@@ -60,9 +60,10 @@ impl Session {
         // Unknown until all of them are done.
         sequences.iter().for_each(|sequence| self.chosen[*sequence] = false);
         let kind = Kind { run: Run::EachAhead, class: class_index(sequences.len()), wanted };
+        let at_once = self.tokens_ahead();
         let instance = self.instance(kind).await?;
         let mut runs = Vec::with_capacity(count);
-        for outputs in instance.read_all(args).await? {
+        for outputs in instance.read_all(args, at_once).await? {
             let bytes = outputs.into_iter().next().unwrap_or_default();
             let tokens: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
             if tokens.len() != sequences.len() {

@@ -76,21 +76,6 @@ impl Session {
         }
     }
 
-    /// So many tokens of the first sequence behind the one that its last run chose, the first of them
-    /// at `position` of the text; the device chooses.
-    pub(super) async fn choose_ahead(
-        &mut self,
-        sampling: &Sampling,
-        position: usize,
-        count: usize,
-    ) -> Result<Vec<u32>> {
-        if sampling.is_argmax() {
-            return self.run_ahead(0, count).await;
-        }
-        let draws: Vec<Draw> = (position..position + count).map(|at| sampling.draw(at)).collect();
-        self.draw_ahead(0, &draws).await
-    }
-
     /// As [`Session::draw_sequence`], blocking.
     ///
     /// # Errors

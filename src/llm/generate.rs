@@ -5,14 +5,10 @@ use std::time::Duration;
 
 use super::sampler::{Sampler, Sampling};
 use super::session::Session;
-use super::tokenizer::EncodeOptions;
+use super::tokenizer::{EncodeOptions, Tokenizer};
 use super::utf8::Utf8Stream;
 use crate::base::platform::Clock;
 use crate::error::{Error, Result};
-use crate::provider::DeviceKind;
-
-/// Tokens that are handed to a GPU at once.
-const TOKENS_AHEAD: usize = 8;
 
 /// What to write and how.
 #[derive(Clone, Debug)]
@@ -122,83 +118,65 @@ impl Session {
             )));
         }
         let mut sampler = Sampler::new(options.sampling.clone())?;
-        let mut seen = [before, prompt_tokens].concat();
-        let mut stream = Utf8Stream::new();
-        let mut out = Generated {
-            text: String::new(),
-            tokens: Vec::new(),
-            prompt_tokens: prompt_tokens.len(),
-            finish: Finish::Length,
-            first_token: Duration::ZERO,
-            decode: Duration::ZERO,
-        };
+        let mut writer = Writer::new(tokenizer, options, prompt_tokens, before, on_event);
         let start = Clock::now();
-        let on_device = options.sampling.wanted().is_token();
-        let ahead = if on_device { self.tokens_ahead() } else { 1 };
-        let mut next = prompt_tokens.to_vec();
-        // Tokens that the device has chosen and run already, the next one last.
-        let mut ready: Vec<u32> = Vec::new();
-        let mut first: Option<Clock> = None;
-        loop {
-            if out.tokens.len() >= options.max_tokens {
-                break;
-            }
-            let room = self.context() - self.past();
-            if ready.is_empty() && next.len() > room {
-                out.finish = Finish::Context;
-                break;
-            }
-            let left = (options.max_tokens - out.tokens.len()).min(room);
-            let token = match ready.pop() {
-                Some(token) => token,
-                None if first.is_some() && ahead > 1 => {
-                    let count = ahead.min(left);
-                    ready = self.choose_ahead(&options.sampling, seen.len(), count).await?;
-                    ready.reverse();
-                    ready.pop().ok_or_else(|| Error::device("a run ahead gave no token"))?
-                }
-                None => self.choose_next(&mut sampler, &next, &seen).await?,
-            };
-            if first.is_none() {
-                out.first_token = start.elapsed();
-                first = Some(Clock::now());
-                if on_event(Event::Prompt(out.prompt_tokens)).is_break() {
-                    out.finish = Finish::Interrupted;
-                    break;
-                }
-            }
-            if tokenizer.is_stop(token) && !options.ignore_stop {
-                out.finish = Finish::Stop;
-                break;
-            }
-            out.tokens.push(token);
-            seen.push(token);
-            let text = stream.push(tokenizer.token_bytes(token)?);
-            out.text.push_str(&text);
-            if !text.is_empty() && on_event(Event::Text(&text)).is_break() {
-                out.finish = Finish::Interrupted;
-                break;
-            }
-            next = vec![token];
+        if options.max_tokens == 0 {
+            return Ok(writer.end(Finish::Length, Clock::now()));
         }
-        // What was run for nothing is forgotten.
-        self.truncate(self.past() - ready.len())?;
-        out.decode = first.map_or(Duration::ZERO, |first| first.elapsed());
-        let rest = stream.finish();
-        out.text.push_str(&rest);
-        if !rest.is_empty() {
-            let _ = on_event(Event::Text(&rest));
-        }
-        Ok(out)
+        let token = self.choose_next(&mut sampler, prompt_tokens, &writer.seen).await?;
+        writer.out.first_token = start.elapsed();
+        let first = Clock::now();
+        let ended = match writer.begin(token)? {
+            Some(finish) => finish,
+            None if options.sampling.wanted().is_token() && self.tokens_ahead() > 1 => {
+                self.write_ahead(&mut writer).await?
+            }
+            None => self.write_on(&mut writer, &mut sampler).await?,
+        };
+        Ok(writer.end(ended, first))
     }
 
-    /// Tokens that are handed to the device at once. On a CPU nothing waits that could be
-    /// spared, and what comes after the end of the text would be run for nothing.
-    pub fn tokens_ahead(&self) -> usize {
-        match self.device().profile().kind {
-            DeviceKind::Cpu => 1,
-            _ => TOKENS_AHEAD,
+    /// Writes on with the host between the tokens.
+    async fn write_on(&mut self, writer: &mut Writer<'_>, sampler: &mut Sampler) -> Result<Finish> {
+        loop {
+            if writer.left() == 0 {
+                return Ok(Finish::Length);
+            }
+            if self.past() == self.context() {
+                return Ok(Finish::Context);
+            }
+            let last = writer.seen.last().copied().into_iter().collect::<Vec<u32>>();
+            let token = self.choose_next(sampler, &last, &writer.seen).await?;
+            if let Some(finish) = writer.take(token)? {
+                return Ok(finish);
+            }
         }
+    }
+
+    /// Writes on where the device chooses the tokens, which runs ahead of the host.
+    async fn write_ahead(&mut self, writer: &mut Writer<'_>) -> Result<Finish> {
+        let sampling = &writer.options.sampling;
+        let mut ahead = self.ahead(0, sampling.wanted())?;
+        let finish = loop {
+            let left = writer.left();
+            if left == 0 {
+                break Finish::Length;
+            }
+            while !ahead.is_full() && ahead.running() < left && ahead.room() > 0 {
+                let inputs = match sampling.is_argmax() {
+                    true => Vec::new(),
+                    false => vec![sampling.draw(writer.seen.len() + ahead.running()).bytes()],
+                };
+                ahead.begin(inputs).await?;
+            }
+            let Some(token) = ahead.next().await? else { break Finish::Context };
+            if let Some(finish) = writer.take(token)? {
+                break finish;
+            }
+        };
+        // What was run for nothing is forgotten.
+        ahead.finish().await?;
+        Ok(finish)
     }
 
     /// As [`Session::generate`], blocking.
@@ -213,5 +191,75 @@ impl Session {
         on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     ) -> Result<Generated> {
         crate::base::platform::block_on(self.generate(prompt, options, on_event))
+    }
+}
+
+/// The text so far, and who is told of it.
+struct Writer<'a> {
+    tokenizer: &'a Tokenizer,
+    options: &'a GenerateOptions,
+    on_event: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    /// The prompt and what came before and after it.
+    seen: Vec<u32>,
+    stream: Utf8Stream,
+    out: Generated,
+}
+
+impl<'a> Writer<'a> {
+    fn new(
+        tokenizer: &'a Tokenizer,
+        options: &'a GenerateOptions,
+        prompt: &[u32],
+        before: &[u32],
+        on_event: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Writer<'a> {
+        let out = Generated {
+            text: String::new(),
+            tokens: Vec::new(),
+            prompt_tokens: prompt.len(),
+            finish: Finish::Length,
+            first_token: Duration::ZERO,
+            decode: Duration::ZERO,
+        };
+        let seen = [before, prompt].concat();
+        Writer { tokenizer, options, on_event, seen, stream: Utf8Stream::new(), out }
+    }
+
+    /// Tokens that may still be written.
+    fn left(&self) -> usize {
+        self.options.max_tokens.saturating_sub(self.out.tokens.len())
+    }
+
+    /// The first token: the prompt has been read.
+    fn begin(&mut self, token: u32) -> Result<Option<Finish>> {
+        if (self.on_event)(Event::Prompt(self.out.prompt_tokens)).is_break() {
+            return Ok(Some(Finish::Interrupted));
+        }
+        self.take(token)
+    }
+
+    /// The next token; why writing ends, if it does.
+    fn take(&mut self, token: u32) -> Result<Option<Finish>> {
+        if self.tokenizer.is_stop(token) && !self.options.ignore_stop {
+            return Ok(Some(Finish::Stop));
+        }
+        self.out.tokens.push(token);
+        self.seen.push(token);
+        let text = self.stream.push(self.tokenizer.token_bytes(token)?);
+        self.out.text.push_str(&text);
+        let told = text.is_empty() || (self.on_event)(Event::Text(&text)).is_continue();
+        Ok((!told).then_some(Finish::Interrupted))
+    }
+
+    /// What was written since `first`, the time of the first token.
+    fn end(mut self, finish: Finish, first: Clock) -> Generated {
+        self.out.finish = finish;
+        self.out.decode = first.elapsed();
+        let rest = self.stream.finish();
+        self.out.text.push_str(&rest);
+        if !rest.is_empty() {
+            let _ = (self.on_event)(Event::Text(&rest));
+        }
+        self.out
     }
 }

@@ -375,7 +375,7 @@ impl Session {
         let positions: Vec<i32> = (past..past + count).map(|position| position as i32).collect();
         let mut inputs =
             vec![bytemuck::cast_slice(tokens).to_vec(), bytemuck::cast_slice(&positions).to_vec()];
-        inputs.extend(draw.map(|draw| bytemuck::cast_slice(&draw.words()).to_vec()));
+        inputs.extend(draw.map(Draw::bytes));
         let class = class_index(count)?;
         let instance = self.instance(Kind { run: Run::One, class, wanted }).await?;
         let outputs = instance.read(symbols, inputs).await?;

@@ -1,6 +1,6 @@
 //! A plan made ready on a device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::batcher::{Batcher, Keep, Pending, Receipt, Work};
@@ -288,46 +288,62 @@ impl Instance {
     /// # Errors
     /// As [`Instance::record`], and whatever went wrong on the device.
     pub async fn read(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
-        let mut downloads = match self.stepwise.is_none() {
-            true => {
-                let pending = self.record(symbols.clone(), inputs)?;
-                self.batcher.read(pending).await?
-            }
-            false => {
-                let (symbols, buffers) = (symbols.clone(), Vec::new());
-                self.read_stepwise(Args { symbols, uploads: inputs, buffers }).await?
-            }
+        self.end(self.begin(symbols, inputs).await?).await
+    }
+
+    /// Hands one run to the device, which works on it from now on. Nothing waits, except where the host
+    /// waits after every dispatch.
+    ///
+    /// # Errors
+    /// As [`Instance::record`], and what the device says of the submit.
+    pub async fn begin(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Begun> {
+        let stage = if self.stepwise.is_some() {
+            self.check(&symbols, &inputs)?;
+            let (symbols, buffers) = (symbols.clone(), Vec::new());
+            Stage::Done(self.read_stepwise(Args { symbols, uploads: inputs, buffers }).await?)
+        } else {
+            let pending = self.record(symbols.clone(), inputs)?;
+            self.batcher.flush()?;
+            Stage::Running(pending)
         };
-        self.plan.cut_downloads(&symbols, &mut downloads)?;
+        Ok(Begun { symbols, stage })
+    }
+
+    /// Waits for a run of this instance, and gives what it downloads, in the order of [`Plan::outputs`].
+    ///
+    /// # Errors
+    /// Whatever went wrong on the device.
+    pub async fn end(&self, begun: Begun) -> Result<Vec<Vec<u8>>> {
+        let mut downloads = match begun.stage {
+            Stage::Running(pending) => self.batcher.read(pending).await?,
+            Stage::Done(downloads) => downloads,
+        };
+        self.plan.cut_downloads(&begun.symbols, &mut downloads)?;
         Ok(downloads)
     }
 
-    /// Several runs one after another, all recorded before any is waited for: what each downloads, in
-    /// their order.
+    /// Several runs one after another: what each downloads, in their order. So many of them are under way
+    /// at once, at least one: while one is read, the device works on those behind it.
     ///
     /// # Errors
-    /// As [`Instance::record`], and whatever went wrong on the device.
+    /// As [`Instance::begin`] and [`Instance::end`].
     pub async fn read_all(
         &self,
         runs: Vec<(SymbolValues, Vec<Vec<u8>>)>,
+        at_once: usize,
     ) -> Result<Vec<Vec<Vec<u8>>>> {
         let mut all = Vec::with_capacity(runs.len());
-        if self.stepwise.is_some() {
-            for (symbols, inputs) in runs {
-                all.push(self.read(symbols, inputs).await?);
-            }
-            return Ok(all);
-        }
-        let mut pending = Vec::with_capacity(runs.len());
+        let mut running = VecDeque::new();
         for (symbols, inputs) in runs {
-            pending.push((self.record(symbols.clone(), inputs)?, symbols));
-            // The device works on this one while the next is recorded.
-            self.batcher.flush()?;
+            if running.len() >= at_once.max(1)
+                && let Some(oldest) = running.pop_front()
+            {
+                all.push(self.end(oldest).await?);
+            }
+            running.push_back(self.begin(symbols, inputs).await?);
         }
-        for (pending, symbols) in pending {
-            let mut downloads = self.batcher.read(pending).await?;
-            self.plan.cut_downloads(&symbols, &mut downloads)?;
-            all.push(downloads);
+        for begun in running {
+            all.push(self.end(begun).await?);
         }
         Ok(all)
     }
@@ -342,6 +358,22 @@ impl Instance {
         }
         Ok(downloads)
     }
+}
+
+/// A run that was handed over with [`Instance::begin`], until [`Instance::end`] reads it. Dropping it gives
+/// up what it downloads.
+#[derive(Debug)]
+#[must_use = "reading it is what makes its failures known"]
+pub struct Begun {
+    symbols: SymbolValues,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Running(Pending),
+    /// Where the host waits after every dispatch.
+    Done(Vec<Vec<u8>>),
 }
 
 impl Drop for Instance {

@@ -28,7 +28,7 @@ pub use analyze::AnalyzeOptions;
 pub use batcher::{Batcher, Keep, Pending, Receipt};
 pub use builder::{RuntimeBuilder, deterministic_by_env, engines_by_env};
 pub use findings::{Findings, Notebook, WrongEngine, known_wrong_on};
-pub use instance::{Instance, Outputs, Workspace};
+pub use instance::{Begun, Instance, Outputs, Workspace};
 pub use partitioned::{PartitionedInstance, Transfers, run_partitioned};
 pub use resident::{Resident, WeightSource};
 pub use run::{RunOptions, run_graph, run_plan};
