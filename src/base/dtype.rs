@@ -102,6 +102,9 @@ pub enum Format {
     /// 2048 weights in 1680 bytes: eight blocks of `Q6K` part by part, as GPUs keep rows of them. No file has it, and
     /// nothing on a CPU reads it.
     Q6Kx8,
+    /// 64 weights in 68 bytes: two blocks of `Q8_0` part by part, as GPUs keep them. No file has it, and nothing on a
+    /// CPU reads it.
+    Q8_0x2,
 }
 
 impl Format {
@@ -132,13 +135,14 @@ impl Format {
     ];
 
     /// How GPUs keep weights of some formats beside those of [`Format::ALL`].
-    pub const KEPT: [Format; 1] = [Format::Q6Kx8];
+    pub const KEPT: [Format; 2] = [Format::Q6Kx8, Format::Q8_0x2];
 
     /// The format in which a GPU keeps rows of so many weights of this one: the same numbers, in an order that suits
     /// its kernels (`quant::keep` makes it).
     pub const fn kept(self, columns: u64) -> Format {
         match self {
             Format::Q6K if columns.is_multiple_of(Format::Q6Kx8.block_len()) => Format::Q6Kx8,
+            Format::Q8_0 if columns.is_multiple_of(Format::Q8_0x2.block_len()) => Format::Q8_0x2,
             format => format,
         }
     }
@@ -153,6 +157,7 @@ impl Format {
             Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K => 256,
             Format::IQ4XS | Format::TQ1_0 | Format::TQ2_0 => 256,
             Format::Q6Kx8 => 2048,
+            Format::Q8_0x2 => 64,
         }
     }
 
@@ -177,6 +182,7 @@ impl Format {
             Format::TQ2_0 => 66,
             Format::I2S => 36,
             Format::Q6Kx8 => 1680,
+            Format::Q8_0x2 => 68,
         }
     }
 
@@ -209,12 +215,13 @@ impl Format {
             Format::TQ2_0 => "tq2_0",
             Format::I2S => "i2_s",
             Format::Q6Kx8 => "q6_kx8",
+            Format::Q8_0x2 => "q8_0x2",
         }
     }
 
     /// Whether it is how GPUs keep another format: nothing on a CPU reads it.
     pub const fn is_kept(self) -> bool {
-        matches!(self, Format::Q6Kx8)
+        matches!(self, Format::Q6Kx8 | Format::Q8_0x2)
     }
 
     /// Whether the numbers are packed in blocks.

@@ -34,6 +34,7 @@ pub mod q5_k;
 pub mod q6_k;
 pub mod q6_kx8;
 pub mod q8_0;
+pub mod q8_0x2;
 pub mod tq1_0;
 pub mod tq2_0;
 
@@ -83,6 +84,7 @@ pub fn decode(format: Format, bytes: &[u8], out: &mut [f32]) -> Result<()> {
         Format::TQ2_0 => decode_blocks(bytes, out, tq2_0::decode_block),
         Format::I2S => decode_blocks(bytes, out, i2_s::decode_block),
         Format::Q6Kx8 => decode_blocks(bytes, out, q6_kx8::decode_block),
+        Format::Q8_0x2 => decode_blocks(bytes, out, q8_0x2::decode_block),
     }
     Ok(())
 }
@@ -123,6 +125,7 @@ pub fn encode(format: Format, values: &[f32]) -> Result<Vec<u8>> {
         Format::TQ2_0 => encode_blocks(format, values, &mut bytes, tq2_0::encode_block)?,
         Format::I2S => encode_blocks(format, values, &mut bytes, i2_s::encode_block)?,
         Format::Q6Kx8 => encode_blocks(format, values, &mut bytes, q6_kx8::encode_block)?,
+        Format::Q8_0x2 => encode_blocks(format, values, &mut bytes, q8_0x2::encode_block)?,
     }
     Ok(bytes)
 }
@@ -134,6 +137,7 @@ pub fn encode(format: Format, values: &[f32]) -> Result<Vec<u8>> {
 pub fn keep(from: Format, to: Format, bytes: &[u8]) -> Result<Vec<u8>> {
     match (from, to) {
         (Format::Q6K, Format::Q6Kx8) => q6_kx8::from_q6_k(bytes),
+        (Format::Q8_0, Format::Q8_0x2) => q8_0x2::from_q8_0(bytes),
         _ => Err(Error::invalid(format!("weights of {from} are not kept as {to}"))),
     }
 }

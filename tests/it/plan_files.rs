@@ -94,8 +94,8 @@ fn bad_files_say_what_is_wrong() {
     assert!(refused(b"{}\n").contains("offset 0"));
     assert!(refused(b"\xff\xfe\n").contains("offset 0: the first line is not text"));
     assert!(refused(text.replacen("warploom-plan", "plan", 1).as_bytes()).contains("\"plan\""));
-    let newer = text.replacen("plan 8 ", "plan 9 ", 1);
-    assert!(refused(newer.as_bytes()).contains("version 9, this build reads 8"));
+    let newer = text.replacen("plan 9 ", "plan 10 ", 1);
+    assert!(refused(newer.as_bytes()).contains("version 10, this build reads 9"));
     assert!(refused(&[&file[..], b" "].concat()).contains("bytes from offset"));
     let flipped = text.replacen("softmax", "softmin", 1);
     assert_ne!(flipped, text);

@@ -76,6 +76,7 @@ assets! {
     "dequant_q6_k": "dequant_q6_k.wgsl",
     "dequant_q6_kx8": "dequant_q6_kx8.wgsl",
     "dequant_q8_0": "dequant_q8_0.wgsl",
+    "dequant_q8_0x2": "dequant_q8_0x2.wgsl",
     "dequant_tq1_0": "dequant_tq1_0.wgsl",
     "dequant_tq2_0": "dequant_tq2_0.wgsl",
     "fifths": "shared/fifths.wgsl",

@@ -127,6 +127,10 @@ pub(super) fn add(table: &mut Vec<Case>) {
     ] {
         table.push(linear(Format::Q6Kx8, m, n, k));
     }
+    // One block, an odd number of them, and many.
+    for (m, n, k) in [(1, 37, 64), (1, 4100, 576), (3, 37, 896), (9, 5, 2048), (40, 37, 576)] {
+        table.push(linear(Format::Q8_0x2, m, n, k));
+    }
     // One and many turns of a thread, and the last one of some alone.
     for (n, k) in [(37, 2560), (70, 2048), (9, 9216)] {
         table.push(linear(Format::TQ2_0, 1, n, k));
