@@ -92,17 +92,18 @@ class Server:
 
     def first(self, turn):
         """Seconds until the first piece of the answer to a question that was not asked before."""
-        question = {"role": "user", "content": f"Tell me of house {turn} by the sea."}
-        body = {"model": self.model, "messages": [question], "max_tokens": 64, "temperature": 0, "stream": True}
+        # No message, since files of shaped_gguf.py have no template for them.
+        question = f"House {turn} by the sea was"
+        body = {"model": self.model, "prompt": question, "max_tokens": 64, "temperature": 0, "stream": True}
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}/chat/completions", json.dumps(body).encode(), headers)
+        request = urllib.request.Request(f"{self.url}/completions", json.dumps(body).encode(), headers)
         begin, seconds = time.perf_counter(), None
         with urllib.request.urlopen(request) as answer:
             for line in answer:
-                if seconds is None and b'"content"' in line:
+                if seconds is None and b'"text"' in line:
                     seconds = time.perf_counter() - begin
         if seconds is None:
-            sys.exit(f"the answer of {self.url} to {question['content']!r} has no text")
+            sys.exit(f"the answer of {self.url} to {question!r} has no text")
         return seconds
 
 
