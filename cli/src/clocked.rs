@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_timed_submit_gives_what_it_gave_before() {
-        let provider = NullProvider::default();
+        let provider = NullProvider;
         let inner = warploom::base::platform::block_on(provider.open(0, OpenOptions::default()));
         let clocked = Clocked::new(inner.unwrap());
         let stamp = Recording {

@@ -52,7 +52,7 @@ fn refused(bytes: &[u8]) -> String {
 /// A file with another body, whose first line is right again.
 fn signed(body: &[u8]) -> Vec<u8> {
     let mut file =
-        format!("warploom-plan 8 {} {}\n", blake3::hash(body).to_hex(), body.len()).into_bytes();
+        format!("warploom-plan 9 {} {}\n", blake3::hash(body).to_hex(), body.len()).into_bytes();
     file.extend(body);
     file
 }
