@@ -150,7 +150,7 @@ fn table(subject: &Subject, m: &Measured) -> String {
         Some(share) => {
             format!("{:.1} % of decode, where the device waits for the host", share * 100.0)
         }
-        None => "not told, the device has no clock of its own".into(),
+        None => "not told: no GPU, no clock of its own, or fewer than three tokens".into(),
     };
     let rows = [
         ("model", subject.model.clone()),

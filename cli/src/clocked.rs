@@ -12,7 +12,7 @@ use warploom::Result;
 use warploom::base::platform::BoxFuture;
 use warploom::kernel::KernelSpec;
 use warploom::provider::{
-    Args, BufferId, BufferRange, Completion, Counters, Device, DeviceProfile, PreparedId,
+    Args, BufferId, BufferRange, Command, Completion, Counters, Device, DeviceProfile, PreparedId,
     Recording, Resource, Ticket, Usage,
 };
 
@@ -46,7 +46,7 @@ impl Clocked {
 
     /// Puts timestamps around every submit from now on.
     pub(crate) fn begin_timing(&self) -> Result<()> {
-        let commands = vec![warploom::provider::Command::Timestamp];
+        let commands = vec![Command::Timestamp];
         let stamp = self.inner.prepare(&Recording { commands, ..Recording::default() }, &[])?;
         *self.stamps() = Stamps { stamp: Some(stamp), ..Stamps::default() };
         Ok(())
@@ -158,10 +158,7 @@ mod tests {
         let provider = NullProvider;
         let inner = warploom::base::platform::block_on(provider.open(0, OpenOptions::default()));
         let clocked = Clocked::new(inner.unwrap());
-        let stamp = Recording {
-            commands: vec![warploom::provider::Command::Timestamp],
-            ..Recording::default()
-        };
+        let stamp = Recording { commands: vec![Command::Timestamp], ..Recording::default() };
         let work = clocked.prepare(&stamp, &[]).unwrap();
         let run = || {
             let ticket = clocked.submit(&[(work, Args::default())]).unwrap();

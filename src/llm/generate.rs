@@ -145,8 +145,8 @@ impl Session {
             if self.past() == self.context() {
                 return Ok(Finish::Context);
             }
-            let last = writer.seen.last().copied().into_iter().collect::<Vec<u32>>();
-            let token = self.choose_next(sampler, &last, &writer.seen).await?;
+            let last = &writer.seen[writer.seen.len().saturating_sub(1)..];
+            let token = self.choose_next(sampler, last, &writer.seen).await?;
             if let Some(finish) = writer.take(token)? {
                 return Ok(finish);
             }
