@@ -21,7 +21,17 @@ use crate::kernel::catalogue::{HALF_KV, SETTLED, SPREAD_SPLITS};
 use crate::provider::{DeviceKind, DeviceProfile};
 
 /// Most query heads of a workgroup: each takes registers for its query and its sums.
+/// Workgroups of one token that leave compute units without any have one: through CUDA on an H200 SmolLM2-135M decodes at
+/// 2,846 tokens a second so, at 2,677 with all three heads of a kv head in one workgroup and 2,567 with two; Qwen2.5-0.5B at 2,534
+/// and 2,473 with two; but Llama-3.2-1B, whose workgroups are enough, at 2,306 and 2,341.
 const MOST_HEADS: u64 = 2;
+/// Keys that a workgroup of one token reads in one go, four of a subgroup's lanes: few threads, which wait for each other less.
+/// Measured on an H200, tokens a second with 256 threads and two keys and so: through CUDA Llama-3.1-8B 616 and 629, Llama-3.2-1B
+/// 2,302 and 2,341, Qwen2.5-0.5B 2,443 and 2,473, BitNet-2B 1,295 and 1,314; through Vulkan BitNet-2B, whose heads have many lanes,
+/// 818 and 833, but Llama-3.2-1B 1,475 and 1,464, Qwen2.5-0.5B 1,356 and 1,307, so there it is for such heads.
+const ALONE_GRANULE: u32 = 64;
+/// Lanes of a key from which that is so.
+const WIDE_LANES: u32 = 16;
 /// Room of a cache from which many keys are under way: a plan knows that, and not how many keys there will be. Measured
 /// on an H200 with Llama-3.1-8B through CUDA, tokens a second with eight and two: 561 and 548 behind 3,000 keys, 510 and
 /// 479 behind 7,000, 329 and 269 behind 32,768; behind 640 two won.
@@ -86,9 +96,13 @@ impl Cut {
 
 /// Keys that a workgroup reads in one go.
 fn granule(query: &Query, threads: u32, keys: u32) -> Result<u32, String> {
+    Ok(threads / lanes(query)? * keys)
+}
+
+/// Lanes that share a key, 16 bytes each.
+fn lanes(query: &Query) -> Result<u32, String> {
     let [_, k, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
-    let lanes = head(query)? * k.dtype.bytes() as u32 / 16;
-    Ok(threads / lanes.max(1) * keys)
+    Ok((head(query)? * k.dtype.bytes() as u32 / 16).max(1))
 }
 
 /// # Errors
@@ -101,7 +115,17 @@ fn cut(query: &Query) -> Result<Cut, String> {
     let (kv_heads, all) = (upper(k, 1)?.max(1), upper(k, 0)?);
     let size = head(query)?;
     let group = heads.div_ceil(kv_heads).max(1);
-    let chunks = group.div_ceil(MOST_HEADS);
+    // Tokens with spans share the room. Measured on an H200, eight sequences of Llama-3.1-8B with eight and two keys under way:
+    // 16.7 and 14.1 us behind 544 keys each, 21.8 and 19.4 behind 1,024.
+    let own = if spans(query).is_some() { all / tokens.max(1) } else { all };
+    let long = own >= LONG_CONTEXT;
+    let alone = tokens == 1 && !long;
+    let cuda = query.profile.provider == "cuda";
+    let most_heads = match kv_heads * group.div_ceil(MOST_HEADS) * u64::from(SPREAD_SPLITS) {
+        workgroups if cuda && alone && (workgroups as f64) < units(query.profile) => 1,
+        _ => MOST_HEADS,
+    };
+    let chunks = group.div_ceil(most_heads);
     let heads = group.div_ceil(chunks);
     let words = |threads: u32| {
         let heads = heads as u32;
@@ -110,14 +134,17 @@ fn cut(query: &Query) -> Result<Cut, String> {
     let most = query.profile.max_threads_per_workgroup.min(256);
     let fit = powers(64, most.max(64)).filter(|threads| words(*threads) <= MEMORY_WORDS);
     let fit: Vec<u32> = fit.collect();
-    let threads = *fit.last().ok_or("no workgroup has the memory for its heads")?;
+    let largest = *fit.last().ok_or("no workgroup has the memory for its heads")?;
+    let lanes = lanes(query)?;
+    let (threads, few) = match long {
+        true => (largest, 8),
+        false if alone && (cuda || lanes >= WIDE_LANES) => {
+            ((ALONE_GRANULE / 4 * lanes).clamp(64, largest), 4)
+        }
+        false => (largest, 2),
+    };
     let threads = Knob::new("threads", "threads of a workgroup", fit, threads);
-    // Tokens with spans share the room. Measured on an H200, eight sequences of Llama-3.1-8B with eight and two: 16.7 and 14.1 us
-    // behind 544 keys each, 21.8 and 19.4 behind 1,024.
-    let own = if spans(query).is_some() { all / tokens.max(1) } else { all };
-    let long = own >= LONG_CONTEXT;
-    let early = query.settled && query.profile.provider == "cuda" && !long;
-    let few = if long { 8 } else { 2 };
+    let early = query.settled && cuda && !long;
     let keys = "keys of a subgroup's lanes that are under way";
     let keys = Knob::new("keys", keys, [2, 4, 8], few);
     let granule = granule(query, threads.value(query.knobs), keys.value(query.knobs))?;

@@ -329,7 +329,11 @@ impl Engine for Linear {
                 // Each thread rounds. On an H200 that was ahead of a step of its own (`CodesLinear`) below
                 // some 16 MB of weights; through CUDA it was at 4.9 MB, and this puts the limit at 7.
                 (Family::MatVec, true) if self.rounding == Rounding::Inside => {
-                    if query.profile.provider == "cuda" { 0.65 } else { 0.73 }
+                    match query.profile.provider == "cuda" {
+                        true if self.rounds_short_rows(query) => 0.8,
+                        true => 0.65,
+                        false => 0.73,
+                    }
                 }
                 (Family::MatVec, true) if self.format.is_quantised() => 0.5,
                 (Family::MatVec, true) => 0.9, // of 525 MB there: nothing is decoded
