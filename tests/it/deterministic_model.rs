@@ -93,7 +93,7 @@ fn a_text_has_the_same_logits_in_any_pieces() {
 fn sequences_of_a_batch_have_the_logits_that_each_has_alone() {
     let model = embedded();
     for (label, runtime) in runtimes() {
-        let (most, count) = if slow(&runtime) { (4, 2) } else { (8, 4) };
+        let (most, count) = if slow(&runtime) { (3, 2) } else { (8, 4) };
         for mode in modes(&runtime) {
             let texts: Vec<_> = (0..most).map(|i| text(&model, i, 3 * i + 2 + count)).collect();
             let mut one = session(&runtime, &model, 1, *mode);

@@ -5,6 +5,9 @@ use warploom::runtime::{Detection, Runtime, RuntimeBuilder, TuneMode};
 
 use crate::tell;
 
+/// How labels of runtimes at WebGPU's guaranteed limits end.
+pub(crate) const FLOOR: &str = " at the floor";
+
 /// Whether long lists run whole where some of them usually stand for all: `WARPLOOM_TEST_ALL=1`.
 pub(crate) fn whole() -> bool {
     std::env::var("WARPLOOM_TEST_ALL").is_ok_and(|v| v == "1")
@@ -43,7 +46,7 @@ pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
         found.push((format!("{} {:?}", profile.id(), profile.name), runtime));
         if floors && profile.provider == "webgpu" {
             let runtime = untouched(profile).floor(true).build().unwrap();
-            found.push((format!("{} {:?} at the floor", profile.id(), profile.name), runtime));
+            found.push((format!("{} {:?}{FLOOR}", profile.id(), profile.name), runtime));
         }
     }
     let covered = found.iter().any(|(label, _)| label.starts_with("webgpu"));

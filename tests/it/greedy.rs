@@ -155,8 +155,8 @@ fn rows(
     for (label, runtime) in runtimes {
         // A slow device runs some prompts, and the slowest those of the small models.
         let profile = runtime.device().profile();
-        let step = devices::sample_software(profile, 3);
         let small = model.weight_bytes() < SMALL;
+        let step = devices::sample_software(profile, if small { 3 } else { PROMPTS.len() });
         let (runs, begin) = (small || devices::sample(profile, 3) == 1, Instant::now());
         let mut session = runs.then(|| session(runtime, model));
         for (i, (row, line)) in recorded.iter().zip(&mut lines).enumerate() {
