@@ -145,9 +145,8 @@ impl Loaded {
         place: &Place,
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
-        // A bad file is told before any driver is woken.
-        let model = open_model(place)?;
-        Loaded::on(place, model, open_runtime(place)?, None, 1, progress)
+        let (model, runtime) = open_both(place)?;
+        Loaded::on(place, model, runtime, None, 1, progress)
     }
 
     /// With `sequences` caches, each of the whole context.
@@ -157,8 +156,8 @@ impl Loaded {
         sequences: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
-        let model = open_model(place)?;
-        Loaded::on(place, model, open_runtime(place)?, None, sequences, progress)
+        let (model, runtime) = open_both(place)?;
+        Loaded::on(place, model, runtime, None, sequences, progress)
     }
 
     /// With a clock on the device's `wait` and room for several sequences, for [`Loaded::bench`].
@@ -167,8 +166,7 @@ impl Loaded {
         sequences: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
-        let model = open_model(place)?;
-        let plain = open_runtime(place)?;
+        let (model, plain) = open_both(place)?;
         let line = plain.startup_line();
         let clock = Arc::new(Clocked::new(plain.device().clone()));
         let runtime = Runtime::on(clock.clone(), plain.sync(), plain.pool().budget())?;
@@ -455,6 +453,16 @@ pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DevicePro
         profile.local_bandwidth = block_on(runtime.measure_bandwidth())?;
     }
     Ok(profile)
+}
+
+/// Reads the file while drivers wake up, which takes as long. What is wrong with both is told of the file.
+fn open_both(place: &Place) -> anyhow::Result<(Arc<Model>, Runtime)> {
+    std::thread::scope(|scope| {
+        let runtime = scope.spawn(|| open_runtime(place));
+        let model = open_model(place);
+        let runtime = runtime.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((model?, runtime?))
+    })
 }
 
 pub(crate) fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {

@@ -216,7 +216,7 @@ impl Engine for SplitAttention {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use crate::base::{DType, Dim, Shape, ShapeClass, Symbol};
     use crate::engine::Registry;
     use crate::ir::{Graph, Op};
@@ -225,36 +225,43 @@ mod tests {
 
     const PAST: Symbol = Symbol::new("past");
 
-    /// Kernels of the attention of one token over up to this many keys, with their grids.
-    fn kernels(heads: [i64; 3], keys: u64, kind: DeviceKind, units: u32) -> Vec<String> {
-        let [heads, kv_heads, head_dim] = heads;
+    /// Kernels of the attention of one token over up to this many keys of a type, with their grids.
+    pub(in crate::engine) fn kernels_on(
+        profile: &DeviceProfile,
+        [heads, kv_heads, head_dim]: [i64; 3],
+        (keys, kv_type): (u64, DType),
+    ) -> Vec<String> {
         let mut graph = Graph::new("decode");
-        let input = |graph: &mut Graph, name: &str, dims: [Dim; 3]| {
-            graph.input(name, Shape::new(dims), DType::F32)
+        let input = |graph: &mut Graph, name: &str, dims: [Dim; 3], dtype: DType| {
+            graph.input(name, Shape::new(dims), dtype)
         };
         let past = Dim::symbol(PAST);
-        let q = input(&mut graph, "q", [1.into(), heads.into(), head_dim.into()]);
+        let q = [1.into(), heads.into(), head_dim.into()];
+        let q = input(&mut graph, "q", q, DType::F32);
         let kv = [past.clone() + Dim::new(1), kv_heads.into(), head_dim.into()];
-        let (k, v) = (input(&mut graph, "k", kv.clone()), input(&mut graph, "v", kv));
+        let k = input(&mut graph, "k", kv.clone(), kv_type);
+        let v = input(&mut graph, "v", kv, kv_type);
         let op = Op::attention(0.125, true, None, past);
         let y = graph.add(op, &[q, k, v]).unwrap();
         graph.output("y", y).unwrap();
         let class = ShapeClass::new().with(PAST, 0, keys - 1);
-        let floor = DeviceProfile::webgpu_floor("test");
-        // Not those of `attn_lanes`.
-        let (has_subgroups, subgroup_min, subgroup_max) = (true, 32, 64);
+        let registry = Registry::builtin();
+        let plan = Plan::new(&graph, &class, profile, &Options::new(&registry)).unwrap();
+        let grid = |grid: &[Dim; 3]| grid.iter().map(|d| format!(" {d}")).collect::<String>();
+        plan.steps.iter().map(|step| format!("{}{}", step.kernel, grid(&step.grid))).collect()
+    }
+
+    fn kernels(heads: [i64; 3], keys: u64, kind: DeviceKind, units: u32) -> Vec<String> {
+        // Subgroups that are not those of `attn_lanes`.
         let profile = DeviceProfile {
             kind,
             compute_units: units,
-            has_subgroups,
-            subgroup_min,
-            subgroup_max,
-            ..floor
+            has_subgroups: true,
+            subgroup_min: 32,
+            subgroup_max: 64,
+            ..DeviceProfile::webgpu_floor("test")
         };
-        let registry = Registry::builtin();
-        let plan = Plan::new(&graph, &class, &profile, &Options::new(&registry)).unwrap();
-        let grid = |grid: &[Dim; 3]| grid.iter().map(|d| format!(" {d}")).collect::<String>();
-        plan.steps.iter().map(|step| format!("{}{}", step.kernel, grid(&step.grid))).collect()
+        kernels_on(&profile, heads, (keys, DType::F32))
     }
 
     #[test]

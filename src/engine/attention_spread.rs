@@ -27,11 +27,11 @@ use crate::provider::{DeviceKind, DeviceProfile};
 const MOST_HEADS: u64 = 2;
 /// Keys that a workgroup of one token reads in one go, four of a subgroup's lanes: few threads, which wait for each other less.
 /// Measured on an H200, tokens a second with 256 threads and two keys and so: through CUDA Llama-3.1-8B 616 and 629, Llama-3.2-1B
-/// 2,302 and 2,341, Qwen2.5-0.5B 2,443 and 2,473, BitNet-2B 1,295 and 1,314; through Vulkan BitNet-2B, whose heads have many lanes,
+/// 2,302 and 2,341, Qwen2.5-0.5B 2,443 and 2,473, BitNet-2B 1,295 and 1,314; through Vulkan BitNet-2B, whose heads are wide,
 /// 818 and 833, but Llama-3.2-1B 1,475 and 1,464, Qwen2.5-0.5B 1,356 and 1,307, so there it is for such heads.
 const ALONE_GRANULE: u32 = 64;
-/// Lanes of a key from which that is so.
-const WIDE_LANES: u32 = 16;
+/// Elements of a head from which that is so.
+const WIDE_HEAD: u32 = 128;
 /// Room of a cache from which many keys are under way: a plan knows that, and not how many keys there will be. Measured
 /// on an H200 with Llama-3.1-8B through CUDA, tokens a second with eight and two: 561 and 548 behind 3,000 keys, 510 and
 /// 479 behind 7,000, 329 and 269 behind 32,768; behind 640 two won.
@@ -138,7 +138,7 @@ fn cut(query: &Query) -> Result<Cut, String> {
     let lanes = lanes(query)?;
     let (threads, few) = match long {
         true => (largest, 8),
-        false if alone && (cuda || lanes >= WIDE_LANES) => {
+        false if alone && (cuda || size >= WIDE_HEAD) => {
             ((ALONE_GRANULE / 4 * lanes).clamp(64, largest), 4)
         }
         false => (largest, 2),
@@ -254,5 +254,50 @@ impl Engine for SpreadAttention {
                 .around_query(query)?
                 .grid([teams, tokens.clone(), Dim::from(splits)]),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attention_split::tests::kernels_on;
+    use crate::base::DType;
+    use crate::provider::{DeviceKind, DeviceProfile};
+
+    /// The kernel and grid of one token over f16 on a device of 132 units.
+    fn kernel(provider: &str, heads: [i64; 3], keys: u64) -> String {
+        let profile = DeviceProfile {
+            provider: provider.into(),
+            vendor: "NVIDIA".into(),
+            driver: "Vulkan NVIDIA".into(),
+            kind: DeviceKind::Discrete,
+            compute_units: 132,
+            has_f16: true,
+            has_subgroups: true,
+            subgroup_min: 32,
+            subgroup_max: 32,
+            max_storage_buffers: 16,
+            ..DeviceProfile::webgpu_floor("test")
+        };
+        let [kernel] = kernels_on(&profile, heads, (keys, DType::F16)).try_into().unwrap();
+        kernel
+    }
+
+    #[test]
+    fn one_token_has_workgroups_for_every_unit() {
+        let cut = |keys: u32, heads: u32, dim: u32, threads: u32, grid: &str| {
+            let sizes = format!("AT_ONCE={keys},HEADS={heads},HEAD_DIM={dim},WG={threads}");
+            format!("attn_spread+half_kv+subgroup({sizes}) {grid}")
+        };
+        for (provider, heads, keys, expected) in [
+            ("cuda", [9, 3, 64], 1024, cut(4, 1, 64, 128, "9 1 16")),
+            ("cuda", [14, 2, 64], 1024, cut(4, 1, 64, 128, "14 1 16")),
+            ("cuda", [32, 8, 64], 1024, cut(4, 2, 64, 128, "16 1 16")),
+            ("cuda", [32, 8, 128], 1024, cut(4, 2, 128, 256, "16 1 16")),
+            ("cuda", [32, 8, 128], 32768, cut(8, 2, 128, 256, "16 1 16")),
+            ("webgpu", [9, 3, 64], 1024, cut(2, 2, 64, 256, "6 1 16")),
+            ("webgpu", [20, 5, 128], 1024, cut(4, 2, 128, 256, "10 1 16")),
+        ] {
+            assert_eq!(kernel(provider, heads, keys), expected, "{provider} {heads:?}");
+        }
     }
 }
