@@ -5,6 +5,7 @@ use crate::args::Place;
 use crate::clocked::Clocked;
 use crate::download;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warploom::ComputeMode;
@@ -455,11 +456,16 @@ pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DevicePro
     Ok(profile)
 }
 
-/// Reads the file while drivers wake up, which takes as long. What is wrong with both is told of the file.
+/// Reads the file while drivers wake up, which takes as long. A file that is not there wakes none; what is wrong with both
+/// is told of the file.
 fn open_both(place: &Place) -> anyhow::Result<(Arc<Model>, Runtime)> {
+    let file = place.model.as_deref().map(download::here).transpose()?;
+    if file.as_ref().is_some_and(|file| !file.exists()) {
+        return Ok((read_model(file, place)?, open_runtime(place)?));
+    }
     std::thread::scope(|scope| {
         let runtime = scope.spawn(|| open_runtime(place));
-        let model = open_model(place);
+        let model = read_model(file, place);
         let runtime = runtime.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok((model?, runtime?))
     })
@@ -474,9 +480,13 @@ pub(crate) fn open_runtime(place: &Place) -> anyhow::Result<Runtime> {
 }
 
 pub(crate) fn open_model(place: &Place) -> anyhow::Result<Arc<Model>> {
+    read_model(place.model.as_deref().map(download::here).transpose()?, place)
+}
+
+fn read_model(file: Option<PathBuf>, place: &Place) -> anyhow::Result<Arc<Model>> {
     let access = if place.copy { Access::Copy } else { Access::Mmap };
-    match &place.model {
-        Some(path) => Ok(Model::open(download::here(path)?, access)?),
+    match file {
+        Some(file) => Ok(Model::open(file, access)?),
         #[cfg(feature = "embedded-model")]
         None => Ok(Model::embedded()?),
         #[cfg(not(feature = "embedded-model"))]
