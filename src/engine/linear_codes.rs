@@ -20,7 +20,7 @@ use crate::provider::DeviceProfile;
 /// Most rows of w that one workgroup, or a team of one, makes: each is a sum in registers.
 const MOST_ROWS: u32 = 8;
 /// Columns from which a row of x is taken rounded.
-const LONG_ROW: f64 = 2048.0;
+pub(super) const LONG_ROW: f64 = 2048.0;
 /// Rows of w of a team that reads x in planes; of ternary weights each half of a subgroup has so many.
 const PLANE_ROWS: u32 = 4;
 /// Most turns of a thread that are spelled out through CUDA: a loop leaves fewer registers to each. Through Vulkan on an H200

@@ -2,7 +2,7 @@
 
 use super::super::attention::units;
 use super::super::knobs::{Knob, powers};
-use super::super::linear_codes::unit_columns;
+use super::super::linear_codes::{LONG_ROW, unit_columns};
 use super::super::product::{of_few_rows, sizes, tile_rows};
 use super::{Family, Linear, Query, Rounding};
 use crate::base::Format;
@@ -24,8 +24,6 @@ const SHORT_UNIT: u32 = 8;
 const AHEAD_WORDS: u32 = 64;
 /// Most turns of those, each of which has x in registers as well.
 const MOST_TURNS: u32 = 8;
-/// Columns of the shortest row that is handed on as codes.
-const SHORT_ROW: u64 = 2048;
 /// Workgroups of a compute unit that run at once.
 const WAVES: u64 = 4;
 
@@ -43,9 +41,11 @@ impl Linear {
     }
 
     /// Whether it rounds one short row for many rows of bytes, which nothing hands on as codes. Measured on an H200 through CUDA,
-    /// tokens a second against a step of its own for the rounding: SmolLM2-135M 2,887 for 2,843, Qwen2.5-0.5B 2,521 for 2,473.
+    /// tokens a second against a step of its own for the rounding: SmolLM2-135M 2,879 for 2,843, Qwen2.5-0.5B 2,521 for 2,473.
     pub(super) fn rounds_short_rows(&self, query: &Query) -> bool {
-        self.format == Format::Q8_0x2 && columns(query) < SHORT_ROW && upper_rows(query) == 1
+        self.format == Format::Q8_0x2
+            && (columns(query) as f64) < LONG_ROW
+            && upper_rows(query) == 1
     }
 
     /// Turns over the columns whose weights a thread asks for at once where it rounds x, with so many threads and rows of
