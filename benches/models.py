@@ -70,6 +70,7 @@ def main():
                 for mode in args.compute or ["f32", "int8"]:
                     print(f"round {turn + 1} of {args.rounds}: {name}, {device}, {mode}", file=sys.stderr)
                     card, through, rates = bench(args.warploom, path, device, mode, args)
+                    print(", ".join(f"{what} {rate:.0f} tokens/s" for what, rate in rates.items()), file=sys.stderr)
                     for what, rate in rates.items():
                         seen.setdefault((card, through, name, mode, what), []).append(rate)
     rows = [
