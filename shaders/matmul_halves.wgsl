@@ -49,12 +49,7 @@ var<workgroup> w_tile: array<vec4<f16>, BN * STRIDE>;
 // elsewhere, without an error.
 var<workgroup> working: vec4<u32>;
 
-// Row of a tile of which a thread writes vec4 lid % 8, and again each PASS_ROWS further. A half of a subgroup writes
-// rows r and r + 4, which lie in different banks.
-fn tile_row(lid: u32) -> u32 {
-    let r = lid / 8u;
-    return select(r, (r & 0xfffffff8u) | ((r & 1u) << 2u) | ((r >> 1u) & 3u), PASS_ROWS % 8u == 0u);
-}
+#import tile_row
 
 @compute @workgroup_size(THREADS)
 fn main(

@@ -41,21 +41,21 @@ pub(super) struct Library {
 }
 
 /// What a call does behind the sums, and where it stores.
-struct Finish {
-    epilogue: Epilogue,
+pub(super) struct Finish {
+    pub(super) epilogue: Epilogue,
     bias: Option<View>,
-    result: DType,
-    to: View,
+    pub(super) result: DType,
+    pub(super) to: View,
     /// Elements from matrix to matrix, and from row to row.
-    steps: [Dim; 2],
+    pub(super) steps: [Dim; 2],
 }
 
 /// An operand as it lies.
-struct Matrix {
-    view: View,
-    batch: Dim,
-    stride: Dim,
-    transposed: bool,
+pub(super) struct Matrix {
+    pub(super) view: View,
+    pub(super) batch: Dim,
+    pub(super) stride: Dim,
+    pub(super) transposed: bool,
 }
 
 impl Library {
@@ -65,7 +65,7 @@ impl Library {
 }
 
 /// The type of the elements of an operand, as they are stored.
-fn stored(view: &View) -> Option<DType> {
+pub(super) fn stored(view: &View) -> Option<DType> {
     match view.format {
         Format::Plain(dtype) if dtype.is_float() => Some(dtype),
         _ => None,
@@ -85,7 +85,7 @@ fn operand_type(query: &Query) -> Result<DType, String> {
 }
 
 /// Matrices, rows, columns, and the length of a sum, at the upper ends of the class.
-fn sizes(query: &Query) -> Option<[u64; 4]> {
+pub(super) fn sizes(query: &Query) -> Option<[u64; 4]> {
     let dims = query.output.shape.dims();
     let n = query.upper(dims.last()?).ok()?;
     let k = query.upper(query.operands.first()?.shape.dims().last()?).ok()?;
@@ -107,7 +107,7 @@ impl Finish {
     ///
     /// # Errors
     /// The reason, where a call does not do it.
-    fn of(query: &Query) -> Result<Finish, String> {
+    pub(super) fn of(query: &Query) -> Result<Finish, String> {
         let around = query.around;
         if around.is_some_and(|around| around.norm.is_some() || around.prologue.is_some()) {
             return Err("a call reads operands as they lie".into());
@@ -191,7 +191,7 @@ impl Finish {
     }
 
     /// Whether a result's rows lie as a call stores them.
-    fn fits(&self, query: &Query) -> Result<(), String> {
+    pub(super) fn fits(&self, query: &Query) -> Result<(), String> {
         let columns = query.output.shape.dims().last().cloned().unwrap_or_else(|| Dim::new(1));
         let [.., m, _, _] = sizes(query).ok_or("sizes without bounds")?;
         match m <= 1 || at_least(query, &self.steps[1], &columns) {
@@ -413,9 +413,9 @@ fn step(
 }
 
 /// Matrices, rows, columns and length of sums of a call, with its operands.
-type Operands = ([Dim; 4], Matrix, Matrix);
+pub(super) type Operands = ([Dim; 4], Matrix, Matrix);
 
-fn matmul(query: &Query, finish: &Finish, out: &mut Lowering) -> Result<Operands> {
+pub(super) fn matmul(query: &Query, finish: &Finish, out: &mut Lowering) -> Result<Operands> {
     let dims = query.output.shape.dims();
     let (lead, last) = dims.split_at(dims.len() - 2);
     let lead: Shape = lead.iter().cloned().collect();

@@ -1,12 +1,24 @@
 //! Products of two computed tensors, batched, with free strides.
 
+use super::attention::units;
+use super::knobs::{Knob, powers};
+use super::library;
 use super::lowering::{Call, Lowering, View};
+use super::product::filled;
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{Dim, Format, Shape};
 use crate::error::Result;
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::{BATCHED_TILE, IN_ORDER};
+use crate::kernel::catalogue::{BATCHED_TILE, IN_ORDER, TILE_QUADS};
+use crate::provider::DeviceKind;
+
+/// Threads of a workgroup of `product_tiles`, and columns that it takes at a time.
+const TILE_THREADS: u32 = 256;
+const TILE_STEP: u32 = 16;
+/// Share of a GPU's speed that tiles reach, and of one in software, whose threads share registers.
+const TILES_REACH: f64 = 0.6;
+const SOFTWARE_REACH: f64 = 0.1;
 
 /// `matmul_batched`.
 pub(super) struct MatMul {
@@ -25,13 +37,7 @@ impl Engine for MatMul {
     }
 
     fn applies(&self, query: &Query) -> Result<(), String> {
-        if !matches!(query.op, Op::MatMul) {
-            return Err(OTHER_OPERATION.into());
-        }
-        match query.operands.iter().all(|v| v.format == Format::F32) {
-            true => Ok(()),
-            false => Err("the operands are not f32".into()),
-        }
+        is_product(query)
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
@@ -50,41 +56,174 @@ impl Engine for MatMul {
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
-        let rank = query.output.shape.rank();
-        let lead: Shape = query.output.shape.dims()[..rank - 2].iter().cloned().collect();
-        let (a, a_batch) = batched(&query.operands[0], &lead, out)?;
-        let (b, b_batch) = batched(&query.operands[1], &lead, out)?;
-        let (m, n) = (&query.output.shape[rank - 2], &query.output.shape[rank - 1]);
-        let k = a.shape[a.shape.rank() - 1].clone();
-        let [a_row, a_col] = last_two(&a);
-        let [b_row, b_col] = last_two(&b);
-        let batch = lead.elements();
-        let most = Dim::from(query.profile.max_workgroups_per_dim);
         let tiles = |d: &Dim| d.ceil_div(&Dim::from(BATCHED_TILE));
-        let spec = AssetSpec::new("matmul_batched");
         let in_order = query.deterministic && !query.is_wgsl();
-        out.call(
-            Call::new(if in_order { spec.define(IN_ORDER) } else { spec })
-                .dim("batch", &batch)?
-                .dim("m", m)?
-                .dim("n", n)?
-                .dim("k", &k)?
-                .dim("a_offset", &a.layout.offset)?
-                .dim("a_batch_stride", &a_batch)?
-                .dim("a_row_stride", &a_row)?
-                .dim("a_col_stride", &a_col)?
-                .dim("b_offset", &b.layout.offset)?
-                .dim("b_batch_stride", &b_batch)?
-                .dim("b_row_stride", &b_row)?
-                .dim("b_col_stride", &b_col)?
-                .dim("y_offset", &query.output.layout.offset)?
-                .bind(a.tensor)
-                .bind(b.tensor)
-                .bind(query.output.tensor)
-                .around_query(query)?
-                .grid([tiles(n), tiles(m), batch.minimum(&most)]),
-        )
+        product(query, out, |_| {
+            let spec = AssetSpec::new("matmul_batched");
+            (if in_order { spec.define(IN_ORDER) } else { spec }, [tiles, tiles])
+        })
     }
+}
+
+/// `product_tiles`.
+pub(super) struct Tiles {
+    id: EngineId,
+}
+
+impl Tiles {
+    pub(super) fn new() -> Tiles {
+        Tiles { id: EngineId::new("wgsl.product_tiles") }
+    }
+
+    /// Bytes of workgroup memory of tiles of so many rows and columns.
+    fn bytes(rows: u32, columns: u32) -> u32 {
+        16 * TILE_STEP * (rows / 4 + columns / 4)
+    }
+
+    fn knobs_of(query: &Query) -> [Knob; 2] {
+        let [batch, m, n, _] = library::sizes(query).unwrap_or([1; 4]);
+        let room = query.profile.workgroup_memory_bytes;
+        let fits = |rows: u32, columns: u32| Tiles::bytes(rows, columns) <= room;
+        // A unit of the device wants two workgroups.
+        let fills = |rows: u32, columns: u32| {
+            let tiles = m.div_ceil(rows.into()) * n.div_ceil(columns.into());
+            batch.saturating_mul(tiles) as f64 >= 2.0 * units(query.profile)
+        };
+        let small = TILE_QUADS;
+        let (rows, columns) = [(128, 128), (128, small)]
+            .into_iter()
+            .find(|(rows, columns)| fits(*rows, *columns) && fills(*rows, *columns))
+            .unwrap_or((small, small));
+        let columns_of = |rows: u32| powers(small, 128).filter(move |columns| fits(rows, *columns));
+        let set = Knob::new("tile_m", "rows of y of a tile", powers(small, 128), rows);
+        let rows = set.value(query.knobs);
+        let columns = if fits(rows, columns) { columns } else { small };
+        [set, Knob::new("tile_n", "columns of y of a tile", columns_of(rows), columns)]
+    }
+
+    fn tile(query: &Query) -> [u32; 2] {
+        Tiles::knobs_of(query).map(|knob| knob.value(query.knobs))
+    }
+}
+
+impl Engine for Tiles {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        is_product(query)?;
+        if !query.is_wgsl() {
+            return Err("the device takes no WGSL".into());
+        }
+        let [rows, columns] = Tiles::tile(query);
+        let (threads, most) = (TILE_THREADS, query.profile.max_threads_per_workgroup);
+        let (need, have) = (Tiles::bytes(rows, columns), query.profile.workgroup_memory_bytes);
+        match threads > most || need > have {
+            true => Err(format!(
+                "{threads} threads and {need} bytes a workgroup, the device has {most} and {have}"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn fuses(&self, query: &Query) -> Result<(), String> {
+        query.only_a_segment(0)
+    }
+
+    fn order(&self, _query: &Query) -> Result<Order, String> {
+        Ok(Order::new(0, "columns in turn"))
+    }
+
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        Tiles::knobs_of(query).into()
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let Some(sizes) = library::sizes(query) else { return Cost::default() };
+        let [batch, m, n, k] = sizes.map(|size| size as f64);
+        let [rows, columns] = Tiles::tile(query).map(f64::from);
+        let tiles = batch * (m / rows).ceil() * (n / columns).ceil();
+        let reach = match query.profile.kind {
+            DeviceKind::Software => SOFTWARE_REACH,
+            _ => TILES_REACH * filled(tiles, query),
+        };
+        Cost {
+            bytes: query.total_bytes(),
+            flops: 2.0 * tiles * rows * columns * k,
+            dispatches: 1.0,
+            efficiency: reach,
+        }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let tile = Tiles::tile(query);
+        product(query, out, |[a, b]| {
+            let quads = tile.map(|size| size / TILE_QUADS);
+            let spec = AssetSpec::new("product_tiles");
+            let spec = spec.constant("QM", quads[0]).constant("QN", quads[1]);
+            // Neighbouring threads read neighbours in memory.
+            let is_down = |view: &View| {
+                let [down, along] = last_two(view);
+                down.is(1) && !along.is(1)
+            };
+            let spec = if is_down(a) { spec.define("a_down") } else { spec };
+            let spec = if is_down(b) { spec.define("b_down") } else { spec };
+            (spec, tile.map(|size| move |d: &Dim| d.ceil_div(&Dim::from(size))))
+        })
+    }
+}
+
+/// Whether it is a product of two matrices of `f32`.
+fn is_product(query: &Query) -> Result<(), String> {
+    if !matches!(query.op, Op::MatMul) {
+        return Err(OTHER_OPERATION.into());
+    }
+    match query.operands.iter().all(|v| v.format == Format::F32) {
+        true => Ok(()),
+        false => Err("the operands are not f32".into()),
+    }
+}
+
+/// One launch of a kernel with the parameters of `matmul_batched`; `choose` has the operands as it reads them and gives the
+/// kernel, and how many tiles it makes of rows and of columns.
+fn product<F: Fn(&Dim) -> Dim>(
+    query: &Query,
+    out: &mut Lowering,
+    choose: impl FnOnce([&View; 2]) -> (AssetSpec, [F; 2]),
+) -> Result<()> {
+    let rank = query.output.shape.rank();
+    let lead: Shape = query.output.shape.dims()[..rank - 2].iter().cloned().collect();
+    let (a, a_batch) = batched(&query.operands[0], &lead, out)?;
+    let (b, b_batch) = batched(&query.operands[1], &lead, out)?;
+    let (m, n) = (&query.output.shape[rank - 2], &query.output.shape[rank - 1]);
+    let k = a.shape[a.shape.rank() - 1].clone();
+    let [a_row, a_col] = last_two(&a);
+    let [b_row, b_col] = last_two(&b);
+    let batch = lead.elements();
+    let most = Dim::from(query.profile.max_workgroups_per_dim);
+    let (spec, [down, along]) = choose([&a, &b]);
+    out.call(
+        Call::new(spec)
+            .dim("batch", &batch)?
+            .dim("m", m)?
+            .dim("n", n)?
+            .dim("k", &k)?
+            .dim("a_offset", &a.layout.offset)?
+            .dim("a_batch_stride", &a_batch)?
+            .dim("a_row_stride", &a_row)?
+            .dim("a_col_stride", &a_col)?
+            .dim("b_offset", &b.layout.offset)?
+            .dim("b_batch_stride", &b_batch)?
+            .dim("b_row_stride", &b_row)?
+            .dim("b_col_stride", &b_col)?
+            .dim("y_offset", &query.output.layout.offset)?
+            .bind(a.tensor)
+            .bind(b.tensor)
+            .bind(query.output.tensor)
+            .around_query(query)?
+            .grid([along(n), down(m), batch.minimum(&most)]),
+    )
 }
 
 pub(super) fn last_two(view: &View) -> [Dim; 2] {

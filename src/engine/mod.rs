@@ -38,6 +38,7 @@ mod order;
 #[cfg(feature = "packs")]
 mod pack;
 mod product;
+mod product_coop;
 mod reduce;
 mod registry;
 mod rounded;

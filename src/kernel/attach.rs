@@ -15,7 +15,7 @@
 //!   each on `anchors` products: `Anchor(j)` is row `first_row + s0 * stride0 + s1 * stride1 + j *
 //!   distance` of `w`. So a merged product of q, k and v is three segments, gate and up are the two
 //!   anchors of one, and a rotation takes the two rows of its pair;
-//! - `matmul_batched`: (batch, row, column); `conv2d`: (batch * out channels, row, column) - its
+//! - `matmul_batched`, `product_tiles`: (batch, row, column); `conv2d`: (batch * out channels, row, column) - its
 //!   plane, then the place in it; `attn_*`: (token, head, element of the head). One segment, one
 //!   anchor;
 //! - `hand_on`: what the only segment stores is rounded as well, for the products that follow: to codes (`matvec_codes_*`, `matvec_tiles_*`, and
@@ -277,6 +277,7 @@ fn takes(entry: &Entry) -> (bool, bool) {
     match entry.name {
         "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),
         "matvec_codes_*" | "matvec_tiles_*" | "matmul_coop_*" | "scaled_rows" => (false, true),
+        "product_tiles" => (false, true),
         "round_codes" => (true, false),
         "attn_coop" | "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
         "attn_lanes" | "attn_lanes_spans" | "attn_spread" | "attn_spread_spans" => (false, true),

@@ -20,7 +20,7 @@ use super::params::*;
 pub use super::params::{
     BATCHED_TILE, GATHER_COLUMNS, GATHER_GROUP, MAX_HEAD_DIM, MAX_MATVEC_ROWS, MAX_SPLITS,
     POINT_GROUP, PREFILL_TOKENS, ROUND_THREADS, SAMPLE_THREADS, SETTLED, SPREAD_SPLITS, SUM_WORDS,
-    TILE_SUM,
+    TILE_QUADS, TILE_SUM,
 };
 use super::spec::Access;
 
@@ -164,15 +164,7 @@ pub static CATALOGUE: &[Entry] = &[
               z = SPLITS, parts of the columns, each with a y of its own. k is a multiple of 32 SPLITS DEPTH.",
         params: &["m", "n", "k", "y_stride"],
         bindings: &[("w", Read), ("x", Read), ("y", ReadWrite)],
-        constants: &[
-            ("TI", 4),
-            ("TJ", 4),
-            ("WI", 2),
-            ("WJ", 2),
-            ("SUB", 32),
-            ("DEPTH", 1),
-            ("SPLITS", 1),
-        ],
+        constants: HALVES_CONSTANTS,
         defines: &["plain"],
     },
     Entry {
@@ -188,24 +180,28 @@ pub static CATALOGUE: &[Entry] = &[
         name: "matmul_batched",
         doc: "y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j], all strides free, y [batch, m, n] \
               contiguous. 16 x 16 of y for each workgroup: grid x = ceil(n / 16), y = ceil(m / 16), z = batches or fewer, over which a workgroup strides.",
-        params: &[
-            "batch",
-            "m",
-            "n",
-            "k",
-            "a_offset",
-            "a_batch_stride",
-            "a_row_stride",
-            "a_col_stride",
-            "b_offset",
-            "b_batch_stride",
-            "b_row_stride",
-            "b_col_stride",
-            "y_offset",
-        ],
-        bindings: &[("a", Read), ("b", Read), ("y", ReadWrite)],
+        params: BATCHED_PARAMS,
+        bindings: BATCHED_BINDINGS,
         constants: &[],
         defines: &[],
+    },
+    Entry {
+        name: "product_tiles",
+        doc: "The same for many rows and columns: 64 QM x 64 QN of y for each workgroup, grid x = tiles along, y = tiles down. \
+              a_down, b_down: what is next to each other in a column of a, of b, is so in memory.",
+        params: BATCHED_PARAMS,
+        bindings: BATCHED_BINDINGS,
+        constants: &[("QM", 2), ("QN", 2)],
+        defines: &["a_down", "b_down"],
+    },
+    Entry {
+        name: "product_coop",
+        doc: "The same of a and b in f16 on cooperative matrices, k a multiple of 32 and all else of 4, y f32, half_y: f16. A workgroup makes \
+              16 WI TI x 32 WJ TH of y. K, N: k and n, and no row has a gap behind it; 0: any.",
+        params: COOP_PARAMS,
+        bindings: BATCHED_BINDINGS,
+        constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32), ("K", 0), ("N", 0)],
+        defines: &["half_y"],
     },
     Entry {
         name: "gather_rows_*",

@@ -40,7 +40,7 @@ pub fn reads_ahead(asset: &AssetSpec) -> bool {
     let name = asset.name.as_str();
     // Products between activations are often small.
     let product = name.starts_with("matmul_") && name != "matmul_batched";
-    product || matches!(name, "attn_prefill" | "attn_coop")
+    product || matches!(name, "attn_prefill" | "attn_coop" | "product_tiles" | "product_coop")
 }
 
 /// Threads of a multiprocessor whose work is long enough to ask for far ahead: 128 registers each.
@@ -112,7 +112,10 @@ impl Entry {
 
     /// Whether it is there for cooperative matrices, which few devices have.
     pub fn is_cooperative(&self) -> bool {
-        matches!(self.name, "attn_coop" | "matmul_coop_*" | "matmul_halves" | "round_half")
+        matches!(
+            self.name,
+            "attn_coop" | "matmul_coop_*" | "matmul_halves" | "product_coop" | "round_half"
+        )
     }
 
     /// Whether what its segments read is fetched before the first product leaves, of several, or while it is summed.
@@ -129,6 +132,7 @@ impl Entry {
                 | "matvec_tiles_*"
                 | "half_weights_*"
                 | "scaled_rows"
+                | "product_tiles"
                 | "attn_lanes"
                 | "attn_lanes_spans"
                 | "attn_spread"

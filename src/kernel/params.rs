@@ -33,6 +33,42 @@ pub const SAMPLE_THREADS: u32 = 256;
 /// Rows and columns of y of one workgroup of `matmul_batched`.
 pub const BATCHED_TILE: u32 = 16;
 
+/// Rows, or columns, of y for each of `QM` and `QN` of `product_tiles`.
+pub const TILE_QUADS: u32 = 64;
+
+pub(super) const BATCHED_PARAMS: &[&str] = &[
+    "batch",
+    "m",
+    "n",
+    "k",
+    "a_offset",
+    "a_batch_stride",
+    "a_row_stride",
+    "a_col_stride",
+    "b_offset",
+    "b_batch_stride",
+    "b_row_stride",
+    "b_col_stride",
+    "y_offset",
+];
+/// Of products whose operands and result have rows without gaps in them.
+pub(super) const COOP_PARAMS: &[&str] = &[
+    "batch",
+    "m",
+    "n",
+    "k",
+    "a_offset",
+    "a_batch_stride",
+    "a_row_stride",
+    "b_offset",
+    "b_batch_stride",
+    "b_row_stride",
+    "y_offset",
+    "y_batch_stride",
+    "y_row_stride",
+];
+pub(super) const BATCHED_BINDINGS: &[(&str, Access)] =
+    &[("a", Read), ("b", Read), ("y", ReadWrite)];
 pub(super) const LINEAR_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "y_offset", "y_stride"];
 /// Of products of codes: where row 0 of what they stand for begins, and the norm's epsilon.
@@ -40,6 +76,8 @@ pub(super) const CODES_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "x_factors", "y_offset", "y_stride", "eps"];
 pub(super) const CODES_CONSTANTS: &[(&str, u32)] =
     &[("WG", 64), ("ROWS", 4), ("M", 1), ("TEAMS", 1), ("SUB", 4), ("K", 1024), ("UNROLL", 1)];
+pub(super) const HALVES_CONSTANTS: &[(&str, u32)] =
+    &[("TI", 4), ("TJ", 4), ("WI", 2), ("WJ", 2), ("SUB", 32), ("DEPTH", 1), ("SPLITS", 1)];
 pub(super) const LINEAR_BINDINGS: &[(&str, Access)] = &[("w", Read), ("x", Read), ("y", ReadWrite)];
 pub(super) const ROWS_PARAMS: &[&str] = &["rows", "cols", "x_offset", "x_stride", "y_offset"];
 pub(super) const UNARY_BINDINGS: &[(&str, Access)] = &[("x", Read), ("y", ReadWrite)];

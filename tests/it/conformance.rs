@@ -61,6 +61,27 @@ fn products_of_rounded_rows_are_right_in_every_way() {
     }
 }
 
+/// The ranking takes large tiles for large matrices only.
+#[test]
+fn products_of_matrices_are_right_by_tiles() {
+    for (cases, engine) in [
+        ("matmul/", "wgsl.product_tiles"),
+        ("library/f16/", "wgsl.product_coop"),
+        ("halves/f16/", "wgsl.product_coop"),
+    ] {
+        on_every_device(engine == "wgsl.product_tiles", |runtime, suite| {
+            let profile = runtime.device().profile();
+            let suite = suite.only(cases).registered(EngineId::new(engine));
+            let usable = engine == "wgsl.product_tiles" || profile.has_matrix_hw;
+            let suite = match profile.kind {
+                DeviceKind::Software => suite.sample(4),
+                _ => suite,
+            };
+            (profile.provider != "cpu" && usable).then_some(suite)
+        });
+    }
+}
+
 /// CUDA alone has them; `interpret_kernels` meets what they say everywhere.
 #[test]
 fn products_of_several_rounded_rows_are_right_by_tiles() {

@@ -99,7 +99,7 @@ fn expected_threads(entry: &Entry, spec: &AssetSpec) -> u32 {
         "gather_rows_*" => catalogue::GATHER_COLUMNS / 4,
         "gather" => catalogue::GATHER_GROUP,
         "sample" => catalogue::SAMPLE_THREADS,
-        "matmul_*" | "matmul_batched" | "attn_prefill" => 256,
+        "matmul_*" | "matmul_batched" | "product_tiles" | "attn_prefill" => 256,
         _ => spec.get_u32("WG").or(default).unwrap_or(catalogue::POINT_GROUP),
     }
 }
@@ -210,7 +210,7 @@ fn every_asset_has_a_header_and_passes_the_lint() {
                 i + 1
             );
             let extends = code.contains("enable ")
-                && !["attn_coop", "matmul_coop", "matmul_halves"].contains(name);
+                && !["attn_coop", "matmul_coop", "matmul_halves", "product_coop"].contains(name);
             assert!(!extends, "{path}:{}: the floor has no extensions", i + 1);
             assert!(line.len() <= 120, "{path}:{}: longer than 120", i + 1);
         }

@@ -55,6 +55,7 @@ fn specs() -> Vec<AssetSpec> {
         }
     }
     for segment in [store(0), residual(0), odd(0, 0)] {
+        all.push(AssetSpec::new("product_tiles").attach(just(segment.clone())));
         all.push(AssetSpec::new("attn_prefill").attach(just(segment.clone())));
         all.push(AssetSpec::new("attn_coop").attach(just(segment.clone())));
         all.push(AssetSpec::new("attn_combine").attach(just(segment.clone())));

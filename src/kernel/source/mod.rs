@@ -42,6 +42,7 @@ assets! {
     "attn_split": "attn_split.wgsl",
     "attn_spread": "attn_spread.wgsl",
     "best": "shared/best.wgsl",
+    "batched_operands": "shared/batched_operands.wgsl",
     "block": "shared/block.wgsl",
     "code_rows": "shared/code_rows.wgsl",
     "codes_begin": "shared/codes_begin.wgsl",
@@ -121,6 +122,8 @@ assets! {
     "pool2d": "pool2d.wgsl",
     "pool2d_avg": "pool2d_avg.wgsl",
     "pool2d_max": "pool2d_max.wgsl",
+    "product_coop": "product_coop.wgsl",
+    "product_tiles": "product_tiles.wgsl",
     "reduce": "reduce.wgsl",
     "reduce_max": "reduce_max.wgsl",
     "reduce_mean": "reduce_mean.wgsl",
@@ -144,6 +147,7 @@ assets! {
     "scale_sums": "shared/scale_sums.wgsl",
     "scatter_rows": "scatter_rows.wgsl",
     "softmax": "softmax.wgsl",
+    "tile_row": "shared/tile_row.wgsl",
     "tiles_begin_q4_k": "shared/tiles_begin_q4_k.wgsl",
     "tiles_begin_q6_kx8": "shared/tiles_begin_q6_kx8.wgsl",
     "tiles_scale": "shared/tiles_scale.wgsl",
@@ -341,6 +345,13 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.push(with(&[("BM", 128), ("BN", 64)]));
             // A last round of loads that is for some threads only, of both sides.
             sets.push(with(&[("BM", 80), ("BN", 112)]));
+        }
+        "product_tiles" => {
+            sets.extend([(1, 1), (1, 2), (2, 1)].map(|(m, n)| with(&[("QM", m), ("QN", n)])));
+        }
+        "product_coop" => {
+            sets.push(with(&[("TI", 2), ("K", 64), ("N", 96)]));
+            sets.push(with(&[("TI", 2), ("TH", 1), ("SUB", 64)]));
         }
         "matmul_coop_*" | "matmul_halves" => {
             let narrow = if entry.name == "matmul_halves" { ("TJ", 2) } else { ("TH", 1) };

@@ -1,7 +1,7 @@
 //! Products of elements of two bytes: `widen` puts conversions to `f32` before them, and an engine of a
-//! library reads what those convert instead, which loses nothing.
+//! library or on matrix hardware reads what those convert instead, which loses nothing.
 //!
-//! Proposed only where the device has such a library, and for all that reads a conversion or for nothing.
+//! Proposed only where the device has either, and for all that reads a conversion or for nothing.
 //! Where no engine takes it, `choose` cuts it off again, for each product by itself: a conversion may then
 //! be done for one and left out for another.
 
@@ -21,7 +21,7 @@ pub(super) type Halves = ([Option<View>; 2], Vec<NodeId>);
 /// The products that may read elements of two bytes.
 pub(super) fn read(draft: &Draft, deps: &Deps) -> HashMap<NodeId, Halves> {
     let mut found = HashMap::new();
-    if !draft.profile.has_gemm_library || draft.options.deterministic {
+    if !multiplies_halves(draft) || draft.options.deterministic {
         return found;
     }
     for id in draft.graph.ids().filter(|id| deps.computes[id.index()]) {
@@ -53,7 +53,7 @@ pub(super) fn read(draft: &Draft, deps: &Deps) -> HashMap<NodeId, Halves> {
 /// and more follows: a call of a library stores it so, and the rest is a loop that reads half as much.
 pub(super) fn rounded(draft: &Draft, deps: &Deps, group: &Group) -> Option<Fused> {
     let fused = group.fused.as_ref().filter(|fused| fused.after.len() > 1)?;
-    if !draft.profile.has_gemm_library {
+    if !multiplies_halves(draft) {
         return None;
     }
     let rounds = |id: &&NodeId| {
@@ -64,6 +64,10 @@ pub(super) fn rounded(draft: &Draft, deps: &Deps, group: &Group) -> Option<Fused
     let segments = segments(draft, deps, group.root, &after)?;
     let around = Around { segments, ..fused.around.clone() };
     Some(Fused { around, after, ..fused.clone() })
+}
+
+fn multiplies_halves(draft: &Draft) -> bool {
+    draft.profile.has_gemm_library || draft.profile.has_matrix_hw
 }
 
 fn of(draft: &Draft, deps: &Deps, id: NodeId) -> Option<Halves> {

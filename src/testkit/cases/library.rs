@@ -8,9 +8,14 @@ use crate::testkit::compare::Tolerance;
 
 pub(super) fn add(table: &mut Vec<Case>) {
     for dtype in [DType::F16, DType::BF16] {
-        for (m, k, n) in
-            [(16, 16, 16), (31, 33, 37), (64, 128, 96), (129, 65, 130), (128, 512, 256)]
-        {
+        for (m, k, n) in [
+            (16, 16, 16),
+            (31, 33, 37),
+            (64, 128, 96),
+            (129, 65, 130),
+            (150, 96, 204),
+            (128, 512, 256),
+        ] {
             table.push(product(dtype, (m, k, n), false));
             table.push(product(dtype, (m, k, n), true));
         }

@@ -18,6 +18,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
         (127, 16, 9),
         (2, 1000, 3),
         (5, 1, 6),
+        (130, 20, 197),
     ];
     for (m, k, n) in sizes {
         table.push(matmul(&format!("{m}x{k}x{n}"), &[m, k], &[k, n]));
@@ -65,6 +66,16 @@ fn transposed(table: &mut Vec<Case>) {
         let x = if left { b.transpose(x, &[1, 0]) } else { x };
         let y = b.f32("b", if right { [n, k] } else { [k, n] });
         let y = if right { b.transpose(y, &[1, 0]) } else { y };
+        let z = b.op(Op::MatMul, &[x, y]);
+        table.push(b.done(z));
+    }
+    // More than one large tile, and none whole, of matrices in a batch.
+    for (name, left, right) in [("down", true, false), ("up", false, true)] {
+        let mut b = Build::new(format!("matmul/tiles_{name}")).within(Tolerance::product(18));
+        let x = b.f32("a", if left { [2u64, 18, 133] } else { [2, 133, 18] });
+        let x = if left { b.transpose(x, &[0, 2, 1]) } else { x };
+        let y = b.f32("b", if right { [2u64, 140, 18] } else { [2, 18, 140] });
+        let y = if right { b.transpose(y, &[0, 2, 1]) } else { y };
         let z = b.op(Op::MatMul, &[x, y]);
         table.push(b.done(z));
     }

@@ -1,0 +1,190 @@
+// product_coop: y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j] on matrix hardware; a, b f16, neighbours of a row
+// neighbours in memory, y f32, half_y: f16; sums are f32. Strides, offsets and n are multiples of 4, k is one of 32.
+// K and N, where they are not 0: k and n, and neither a nor b nor y has gaps between rows.
+// Work split: a workgroup of WI x WJ subgroups makes BM x BN of y from 32 columns of a and rows of b at a time, a
+// subgroup TI x 2 TH tiles of 16 x 16. Grid x: tiles along, y: down, z: batches or fewer.
+// Why: several workgroups of a multiprocessor hide what each waits for, so that nothing is loaded ahead, and 64 x 32
+// for a subgroup leaves registers for them: on an H200 189 Tflop/s of 4,096 squared, 151 with 64 x 64, and 115 where
+// then k and n are parameters. Sums leave through workgroup memory as vec4s: nothing reads elements of a matrix.
+enable f16;
+enable wgpu_cooperative_matrix;
+
+override TI: u32 = 4;
+override TH: u32 = 2;
+override WI: u32 = 2;
+override WJ: u32 = 2;
+// Threads of a subgroup, all of the same size.
+override SUB: u32 = 32;
+override K: u32 = 0;
+override N: u32 = 0;
+
+const SUBGROUPS: u32 = WI * WJ;
+const THREADS: u32 = SUBGROUPS * SUB;
+const BM: u32 = WI * TI * 16u;
+const BN: u32 = WJ * TH * 32u;
+const BK: u32 = 32u;
+// vec4s from row to row of the tiles: halves and 8 of padding.
+const A_STRIDE: u32 = 10u;
+const B_STRIDE: u32 = BN / 4u + 2u;
+// What a thread loads for a step, at most: vec4s.
+const A_LOADS: u32 = (BM * 8u + THREADS - 1u) / THREADS;
+const B_LOADS: u32 = (BN * 8u + THREADS - 1u) / THREADS;
+// Rows of a that all threads load at once.
+const PASS_ROWS: u32 = THREADS / 8u;
+// Numbers from row to row of the sums that leave, two tiles and padding, and vec4s of such a row.
+const OUT_STRIDE: u32 = 36u;
+const OUT_QUADS: u32 = 8u;
+
+struct Params {
+    batch: u32,
+    m: u32,
+    n: u32,
+    k: u32,
+    a_offset: u32,
+    a_batch_stride: u32,
+    a_row_stride: u32,
+    b_offset: u32,
+    b_batch_stride: u32,
+    b_row_stride: u32,
+    y_offset: u32,
+    y_batch_stride: u32,
+    y_row_stride: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> a: array<vec4<f16>>;
+@group(0) @binding(2) var<storage, read> b: array<vec4<f16>>;
+#ifdef half_y
+@group(0) @binding(3) var<storage, read_write> y: array<vec4<f16>>;
+#else
+@group(0) @binding(3) var<storage, read_write> y: array<vec4<f32>>;
+#endif
+
+var<workgroup> a_tile: array<vec4<f16>, BM * A_STRIDE>;
+var<workgroup> b_tile: array<vec4<f16>, BK * B_STRIDE>;
+var<workgroup> sums: array<f32, SUBGROUPS * 16u * OUT_STRIDE>;
+// As long as it is so that whatever lies behind it starts at 16 bytes, as matrices must.
+var<workgroup> working: vec4<u32>;
+
+#import tile_row
+
+// Two tiles of a subgroup beside each other, from sums to y.
+fn leave(y_start: u32, subgroup: u32, lane: u32, first_i: u32, first_j: u32) {
+    workgroupBarrier();
+    let n = select(params.n, N, N > 0u);
+    let row = select(params.y_row_stride, N, N > 0u);
+    for (var q = lane; q < 16u * OUT_QUADS; q += SUB) {
+        let r = q / OUT_QUADS;
+        let at = (subgroup * 16u + r) * OUT_STRIDE + q % OUT_QUADS * 4u;
+        let i = first_i + r;
+        let j = first_j + q % OUT_QUADS * 4u;
+        if (i < params.m && j < n) {
+            let values = vec4(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]);
+#ifdef half_y
+            y[(y_start + i * row + j) / 4u] = vec4<f16>(values);
+#else
+            y[(y_start + i * row + j) / 4u] = values;
+#endif
+        }
+    }
+    workgroupBarrier();
+}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    // Workgroups that follow each other take the same columns of b, so that it is read from memory once.
+    let group = wid.y * grid.x + wid.x;
+    let first_i = group % grid.y * BM;
+    let first_j = group / grid.y * BN;
+    let k = select(params.k, K, K > 0u);
+    let n = select(params.n, N, N > 0u);
+    let a_row = select(params.a_row_stride, K, K > 0u) / 4u;
+    let b_row = select(params.b_row_stride, N, N > 0u) / 4u;
+    let subgroup = lid / SUB;
+    let own_i = subgroup / WJ * (TI * 16u);
+    let own_j = subgroup % WJ * (TH * 32u);
+    let own_row = tile_row(lid);
+    // All threads agree, and matrices want that to be plain to see.
+    if (lid == 0u) {
+        working = vec4(select(0u, 1u, first_i < params.m && first_j < n));
+    }
+    if (workgroupUniformLoad(&working).x == 0u) {
+        return;
+    }
+    var zero: coop_mat16x16<f32, C>;
+    // There may be more batches than a grid dimension holds.
+    for (var batch = wid.z; batch < params.batch; batch += grid.z) {
+        let a_start = (params.a_offset + batch * params.a_batch_stride) / 4u;
+        let b_start = (params.b_offset + batch * params.b_batch_stride) / 4u;
+        let y_start = params.y_offset + batch * params.y_batch_stride;
+        // Where a thread reads of both; behind the last row and column the last again.
+#repeat t A_LOADS
+        let a_at$t = a_start + min(first_i + min(own_row + $tu * PASS_ROWS, BM - 1u), params.m - 1u) * a_row + lid % 8u;
+#end
+#repeat t B_LOADS
+        let b_down$t = min($tu * THREADS + lid, BN * 8u - 1u) / (BN / 4u);
+        let b_along$t = min($tu * THREADS + lid, BN * 8u - 1u) % (BN / 4u);
+        let b_at$t = b_start + b_down$t * b_row + min(first_j / 4u + b_along$t, n / 4u - 1u);
+#end
+#repeat i TI
+#repeat h TH
+        var low$i_$h = zero;
+        var high$i_$h = zero;
+#end
+#end
+        for (var c = 0u; c < k; c += BK) {
+#repeat t A_LOADS
+            let as$t = a[a_at$t + c / 4u];
+#end
+#repeat t B_LOADS
+            let bs$t = b[b_at$t + c * b_row];
+#end
+            workgroupBarrier();
+#repeat t A_LOADS
+            if ((BM * 8u) % THREADS == 0u || own_row + $tu * PASS_ROWS < BM) {
+                a_tile[(own_row + $tu * PASS_ROWS) * A_STRIDE + lid % 8u] = as$t;
+            }
+#end
+#repeat t B_LOADS
+            if ((BN * 8u) % THREADS == 0u || $tu * THREADS + lid < BN * 8u) {
+                b_tile[b_down$t * B_STRIDE + b_along$t] = bs$t;
+            }
+#end
+            workgroupBarrier();
+#repeat s 2
+            {
+#repeat i TI
+                let a$i = coopLoadT<coop_mat16x16<f16, A>>(
+                    &a_tile[(own_i + $iu * 16u) * A_STRIDE + $su * 4u], A_STRIDE);
+#end
+#repeat h TH
+                {
+                    let low = coopLoadT<coop_mat16x16<f16, B>>(
+                        &b_tile[$su * 16u * B_STRIDE + own_j / 4u + $hu * 8u], B_STRIDE);
+#repeat i TI
+                    low$i_$h = coopMultiplyAdd(a$i, low, low$i_$h);
+#end
+                    let high = coopLoadT<coop_mat16x16<f16, B>>(
+                        &b_tile[$su * 16u * B_STRIDE + own_j / 4u + $hu * 8u + 4u], B_STRIDE);
+#repeat i TI
+                    high$i_$h = coopMultiplyAdd(a$i, high, high$i_$h);
+#end
+                }
+#end
+            }
+#end
+        }
+        let to = subgroup * 16u * OUT_STRIDE;
+#repeat i TI
+#repeat h TH
+        coopStoreT(low$i_$h, &sums[to], OUT_STRIDE);
+        coopStoreT(high$i_$h, &sums[to + 16u], OUT_STRIDE);
+        leave(y_start, subgroup, lid % SUB, first_i + own_i + $iu * 16u, first_j + own_j + $hu * 32u);
+#end
+#end
+    }
+}
