@@ -135,6 +135,81 @@ fn one_submit_of_several_works_keeps_their_order() {
     });
 }
 
+/// Each run reads what the one before left, as tokens do: in one submit, in several, with other work
+/// before, between and behind, and where the first dispatch writes over what is to be downloaded.
+#[test]
+fn runs_of_one_recording_in_a_submit_are_as_those_of_their_own() {
+    on_each(OpenOptions::default(), |device| {
+        let step = source(
+            "step_by_n",
+            "struct P { n: u32, a: u32, b: u32, c: u32 }
+         @group(0) @binding(0) var<uniform> p: P;
+         @group(0) @binding(1) var<storage, read> x: array<f32>;
+         @group(0) @binding(2) var<storage, read> t: array<f32>;
+         @group(0) @binding(3) var<storage, read_write> s: array<f32>;
+         @compute @workgroup_size(64)
+         fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+             s[id.x] = t[id.x] * 0.5 + x[id.x] + f32(p.n);
+         }",
+            &[Read, Read, ReadWrite],
+            4,
+        );
+        for overwrites in [false, true] {
+            let mut work = Recording { label: "step".into(), ..Default::default() };
+            let [x, t, s] = ["x", "t", "s"].map(|name| work.slot(name, 256));
+            for half in 0..2u32 {
+                let to = part(x, 128 * i64::from(half), 128);
+                work.commands.push(Command::Upload { to, source: UploadSource::Arg(half) });
+            }
+            if overwrites {
+                let block = params(Word::Bits(64), 1.0, 0.0);
+                dispatch(&mut work, affine_in_place(), block, &[(s, ReadWrite)], Dim::new(1));
+            }
+            let block = params(Word::Bits(64), 1.0, 0.0);
+            dispatch(&mut work, affine(), block, &[(s, Read), (t, ReadWrite)], Dim::new(1));
+            let block = ParamBlock(vec![Word::Dim(Dim::symbol(N))]);
+            let bound = [(x, Read), (t, Read), (s, ReadWrite)];
+            dispatch(&mut work, step.clone(), block, &bound, Dim::new(1));
+            // The place of the second depends on the run.
+            download(&mut work, part(s, 252, 4));
+            let mut moving = part(s, 0, 8);
+            moving.offset = Dim::symbol(N) * Dim::new(4);
+            download(&mut work, moving);
+            compile(&*device, &work);
+            let slots = [(); 3].map(|()| Some(floats(&*device, &[0.0; 64])));
+            let prepared = device.prepare(&work, &slots).unwrap();
+            let mut look = Recording { label: "look".into(), ..Default::default() };
+            let (seen_x, seen_s) = (look.slot("x", 256), look.slot("s", 256));
+            download(&mut look, part(seen_x, 0, 256));
+            download(&mut look, part(seen_s, 0, 256));
+            let look = device.prepare(&look, &[slots[0], slots[2]]).unwrap();
+
+            let (mut y, mut number) = ([0.0f32; 64], 0);
+            for (before, runs) in [(0, 1), (0, 2), (1, 3), (0, 8), (0, 2), (0, 19), (1, 8)] {
+                let (mut list, mut want) = (vec![(look, Args::default()); before], Vec::new());
+                if before > 0 {
+                    want.extend([vec![number as f32 - 1.0; 64], y.to_vec()]);
+                }
+                for _ in 0..runs {
+                    let (x, n) = (number as f32, number % 60);
+                    let half = to_bytes(&[x; 32]);
+                    list.push((prepared, Args { uploads: vec![half.clone(), half], ..args(n) }));
+                    y = y.map(|v| v * 0.5 + x + n as f32);
+                    want.extend([vec![y[63]], y[n as usize..n as usize + 2].to_vec()]);
+                    number += 1;
+                }
+                // What was uploaded last stays where it is.
+                list.push((look, Args::default()));
+                want.extend([vec![number as f32 - 1.0; 64], y.to_vec()]);
+                let ticket = device.submit(&list).unwrap();
+                let done = block_on(device.wait(ticket)).unwrap();
+                let got: Vec<_> = done.downloads.iter().map(|bytes| to_floats(bytes)).collect();
+                assert_eq!(got, want, "{before} before {runs} runs, {overwrites}");
+            }
+        }
+    });
+}
+
 #[test]
 fn sizes_change_from_submit_to_submit() {
     on_each(OpenOptions::default(), |device| {
