@@ -173,7 +173,7 @@ fn each_layer_by_itself_is_that_of_the_float64_pass() {
         let inputs = Forward::new(&model, ComputeMode::Int8).inputs(&tokens);
         // The float64 pass takes long for each layer of a larger model.
         let few = model.weight_bytes() >= logits::SMALL && !devices::whole();
-        let step = if few { 5 } else { 1 };
+        let step = if few { 10 } else { 1 };
         for mode in [ComputeMode::F32, ComputeMode::Int8] {
             let (mut rounding, mut found) = (0.0f64, Vec::new());
             found.resize_with(devices.len(), || Found { shares: Vec::new() });

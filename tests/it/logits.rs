@@ -129,7 +129,7 @@ fn scripts(model: &Model, mode: ComputeMode, cache: DType) -> Vec<Script> {
         Script { prompt, logits, exact, nudged, greedy }
     };
     let all = model.weight_bytes() < SMALL || devices::whole();
-    let prompts = if all { &PROMPTS[..] } else { &PROMPTS[1..3] };
+    let prompts = if all { &PROMPTS[..] } else { &PROMPTS[1..2] };
     prompts.iter().map(one).collect()
 }
 

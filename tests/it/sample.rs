@@ -13,7 +13,7 @@ use crate::devices;
 use crate::tell;
 
 /// Draws for each distribution on every device, and where small differences have to show.
-const DRAWS: usize = 5_000;
+const DRAWS: usize = 2_500;
 const MANY_DRAWS: usize = 20_000;
 
 const LOGITS: [f32; 12] =
