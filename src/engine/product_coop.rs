@@ -17,8 +17,8 @@ use crate::kernel::{AssetSpec, Epilogue};
 
 /// Elements that are moved together.
 const QUAD: i64 = 4;
-/// Sizes from which kernels are made for `k` and `n` themselves: 22 to 31 % on an H200, for which a compilation takes
-/// longer than small products do.
+/// Sizes from which kernels are made for `k` and `n` themselves: 22 to 31 % on an H200, measured with tiles of 128 x 128.
+/// Below, a compilation is not worth it.
 const FIXED: u64 = 1024;
 
 /// `wgsl.product_coop`.
