@@ -5,8 +5,9 @@
 // Work split: a workgroup of WI x WJ subgroups makes BM x BN of y from BK columns of both operands at a time, a
 // subgroup TI x TJ tiles of 16 x 16; a thread moves vec4s of both operands to workgroup memory in each step.
 // Why: 64 x 64 for a subgroup keeps the matrix units busy with what is read from workgroup memory; rows of 40 halves
-// are the padding with the fewest bank conflicts. 120 Gflop of 512 rows on an H200 through wgpu: 617 us with a step in
-// advance, 550 with two. Sums leave as they are: what is done with them takes a launch of its own (scaled_rows).
+// are the padding with the fewest bank conflicts. Steps are written out STEPS times, since sums are copied in each turn
+// of a loop; two workgroups at once hide what each waits for. Sums leave as they are: what is done with them takes a
+// launch of its own (scaled_rows).
 enable f16;
 enable wgpu_cooperative_matrix;
 
@@ -16,8 +17,8 @@ override WI: u32 = 2;
 override WJ: u32 = 2;
 // Threads of a subgroup, all of the same size.
 override SUB: u32 = 32;
-// Steps that are on their way at once: k is a multiple of 32 times this and SPLITS.
-override DEPTH: u32 = 1;
+// Steps of a turn: k is a multiple of 32 times this and SPLITS.
+override STEPS: u32 = 1;
 override SPLITS: u32 = 1;
 
 const THREADS: u32 = WI * WJ * SUB;
@@ -96,36 +97,26 @@ fn main(
     // The steps of this layer.
     let each = params.k / BK / SPLITS;
     let begin = wid.z * each;
-    let last = begin + each - 1u;
-#repeat d DEPTH
+    for (var turn = begin; turn < begin + each; turn += STEPS) {
+#repeat u STEPS
+        {
+            let step = turn + $uu;
 #repeat t X_LOADS
-    var xs$d_$t = x[x_at$t + (begin + $du) * params.m * 8u];
+            let xs$t = x[x_at$t + step * params.m * 8u];
 #end
 #repeat t W_LOADS
-    var ws$d_$t = w[w_at$t + (begin + $du) * w_step];
+            let ws$t = w[w_at$t + step * w_step];
 #end
-#end
-    for (var step = begin; step <= last; step += DEPTH) {
-#repeat d DEPTH
-        {
             workgroupBarrier();
 #repeat t X_LOADS
             if ((BM * 8u) % THREADS == 0u || own_row + $tu * PASS_ROWS < BM) {
-                x_tile[to_tile + $tu * PASS_ROWS * STRIDE] = xs$d_$t;
+                x_tile[to_tile + $tu * PASS_ROWS * STRIDE] = xs$t;
             }
 #end
 #repeat t W_LOADS
             if ((BN * 8u) % THREADS == 0u || own_row + $tu * PASS_ROWS < BN) {
-                w_tile[to_tile + $tu * PASS_ROWS * STRIDE] = ws$d_$t;
+                w_tile[to_tile + $tu * PASS_ROWS * STRIDE] = ws$t;
             }
-#end
-            // What a later step takes is on its way while others multiply; the last ones load the last again.
-            let next = min(step + $du + DEPTH, last);
-#repeat t X_LOADS
-            xs$d_$t = x[x_at$t + next * params.m * 8u];
-#end
-#repeat t W_LOADS
-            ws$d_$t = w[w_at$t + next * w_step];
 #end
             workgroupBarrier();
 #repeat s 2

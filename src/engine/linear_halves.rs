@@ -32,10 +32,10 @@ const MOST_ROW_THREADS: u32 = 1024;
 const ROW_TURNS: u64 = 8;
 const MOST_ROW_TURNS: u64 = 32;
 
-/// How the columns are shared, and how many steps are loaded in advance.
+/// How the columns are shared, and how many steps are written out in a turn.
 pub(super) struct Parts {
     pub(super) splits: u32,
-    pub(super) depth: u32,
+    pub(super) turn: u32,
 }
 
 impl Parts {
@@ -51,8 +51,8 @@ impl Parts {
             *splits <= room && steps.is_multiple_of(*splits) && steps / splits >= LEAST_STEPS
         };
         let splits = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
-        let depth = if (steps / splits).is_multiple_of(2) { 2 } else { 1 };
-        Parts { splits: splits as u32, depth }
+        let turn = [4, 2].into_iter().find(|turn| (steps / splits).is_multiple_of(*turn));
+        Parts { splits: splits as u32, turn: turn.unwrap_or(1) as u32 }
     }
 }
 
@@ -163,7 +163,7 @@ impl Halved {
             let (name, value) = if name == "TH" { ("TJ", 2 * value) } else { (name, value) };
             spec = spec.constant(name, value);
         }
-        spec = spec.constant("DEPTH", parts.depth).constant("SPLITS", parts.splits);
+        spec = spec.constant("STEPS", parts.turn).constant("SPLITS", parts.splits);
         if plain {
             spec = spec.define("plain");
         }

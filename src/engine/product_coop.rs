@@ -17,10 +17,6 @@ use crate::kernel::{AssetSpec, Epilogue};
 
 /// Elements that are moved together.
 const QUAD: i64 = 4;
-/// Sizes from which kernels are made for `k` and `n` themselves: 22 to 31 % on an H200, measured with tiles of 128 x 128.
-/// Below, a compilation is not worth it.
-const FIXED: u64 = 1024;
-
 /// `wgsl.product_coop`.
 pub(super) struct CoopProduct {
     id: EngineId,
@@ -33,12 +29,19 @@ impl CoopProduct {
 
     fn knobs_of(query: &Query) -> [Knob; 2] {
         let [batch, m, n, _] = library::sizes(query).unwrap_or([1; 4]);
-        // A unit of the device wants two workgroups. 128 columns are slower on an H200 (`benches/README.md`).
-        let tiles = batch.saturating_mul(m.div_ceil(128) * n.div_ceil(64)) as f64;
-        let rows = if tiles >= 2.0 * units(query.profile) { 128 } else { 64 };
+        // A unit of the device wants two workgroups, and the largest tiles are worth it with a fifth fewer.
+        let fills = |rows: u64, columns: u64, each: f64| {
+            let tiles = batch.saturating_mul(m.div_ceil(rows) * n.div_ceil(columns));
+            tiles as f64 >= each * units(query.profile)
+        };
+        let (rows, columns) = match () {
+            () if fills(128, 128, 1.6) => (128, 128),
+            () if fills(128, 64, 2.0) => (128, 64),
+            () => (64, 64),
+        };
         [
             Knob::new("tile_m", "rows of y of a tile", powers(64, 128), rows),
-            Knob::new("tile_n", "columns of y of a tile", powers(64, 128), 64),
+            Knob::new("tile_n", "columns of y of a tile", powers(64, 128), columns),
         ]
     }
 
@@ -46,10 +49,10 @@ impl CoopProduct {
         CoopProduct::knobs_of(query).map(|knob| knob.value(query.knobs))
     }
 
-    /// Bytes of workgroup memory: rows of 32 and of all columns with 8 halves of padding, two tiles of sums of each of four
+    /// Bytes of workgroup memory: rows of 32 and of all columns with 8 halves of padding, a tile of sums of each of four
     /// subgroups, and whether there is work.
     fn bytes([rows, columns]: [u32; 2]) -> u32 {
-        80 * rows + 32 * 2 * (columns + 8) + 4 * 16 * 36 * 4 + 16
+        80 * rows + 32 * 2 * (columns + 8) + 4 * 16 * 20 * 4 + 16
     }
 
     /// The result, if it is stored as tiles store it.
@@ -152,17 +155,12 @@ impl Engine for CoopProduct {
         let ([batch, m, n, k], a, b) = library::matmul(query, &finish, out)?;
         let (a, b) = (in_quads(a, out)?, in_quads(b, out)?);
         let tile = CoopProduct::tile(query);
+        let steps = [4, 2].into_iter().find(|steps| k.is_multiple_of(steps * STEP as i64));
         let mut spec = AssetSpec::new("product_coop")
             .constant("TI", tile[0] / 32)
             .constant("TH", tile[1] / 64)
-            .constant("SUB", query.profile.subgroup_max);
-        let known = [&m, &n, &k].map(|size| size.as_const().map(|size| size as u64));
-        let tight = a.stride == k && b.stride == n && finish.steps[1] == n;
-        if let ([Some(m), Some(n), Some(k)], true) = (known, tight)
-            && [m, n, k].iter().all(|size| *size >= FIXED)
-        {
-            spec = spec.constant("K", k as u32).constant("N", n as u32);
-        }
+            .constant("SUB", query.profile.subgroup_max)
+            .constant("STEPS", steps.unwrap_or(1) as u32);
         if finish.result == DType::F16 {
             spec = spec.define("half_y");
         }

@@ -161,7 +161,7 @@ pub static CATALOGUE: &[Entry] = &[
         doc: "y[i, r] = sum over c of w[r, c] * x[i, c] on cooperative matrices; w [n, k] f16 as half_weights_* makes it, plain: \
               with rows one after another, x [m, k] f16 as round_half makes it, y f32 with room for whole tiles. A workgroup \
               of WI x WJ subgroups of SUB threads makes 16 WI TI x 16 WJ TJ of y: grid x = groups of w rows, y = groups of x rows, \
-              z = SPLITS, parts of the columns, each with a y of its own. k is a multiple of 32 SPLITS DEPTH.",
+              z = SPLITS, parts of the columns, each with a y of its own. k is a multiple of 32 SPLITS STEPS.",
         params: &["m", "n", "k", "y_stride"],
         bindings: &[("w", Read), ("x", Read), ("y", ReadWrite)],
         constants: HALVES_CONSTANTS,
@@ -197,10 +197,10 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "product_coop",
         doc: "The same of a and b in f16 on cooperative matrices, k a multiple of 32 and all else of 4, y f32, half_y: f16. A workgroup makes \
-              16 WI TI x 32 WJ TH of y. K, N: k and n, and no row has a gap behind it; 0: any.",
+              16 WI TI x 32 WJ TH of y, and STEPS times 32 of k in each turn.",
         params: COOP_PARAMS,
         bindings: BATCHED_BINDINGS,
-        constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32), ("K", 0), ("N", 0)],
+        constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32), ("STEPS", 1)],
         defines: &["half_y"],
     },
     Entry {

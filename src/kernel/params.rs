@@ -77,7 +77,7 @@ pub(super) const CODES_PARAMS: &[&str] =
 pub(super) const CODES_CONSTANTS: &[(&str, u32)] =
     &[("WG", 64), ("ROWS", 4), ("M", 1), ("TEAMS", 1), ("SUB", 4), ("K", 1024), ("UNROLL", 1)];
 pub(super) const HALVES_CONSTANTS: &[(&str, u32)] =
-    &[("TI", 4), ("TJ", 4), ("WI", 2), ("WJ", 2), ("SUB", 32), ("DEPTH", 1), ("SPLITS", 1)];
+    &[("TI", 4), ("TJ", 4), ("WI", 2), ("WJ", 2), ("SUB", 32), ("STEPS", 1), ("SPLITS", 1)];
 pub(super) const LINEAR_BINDINGS: &[(&str, Access)] = &[("w", Read), ("x", Read), ("y", ReadWrite)];
 pub(super) const ROWS_PARAMS: &[&str] = &["rows", "cols", "x_offset", "x_stride", "y_offset"];
 pub(super) const UNARY_BINDINGS: &[(&str, Access)] = &[("x", Read), ("y", ReadWrite)];

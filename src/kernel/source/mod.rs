@@ -350,7 +350,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.extend([(1, 1), (1, 2), (2, 1)].map(|(m, n)| with(&[("QM", m), ("QN", n)])));
         }
         "product_coop" => {
-            sets.push(with(&[("TI", 2), ("K", 64), ("N", 96)]));
+            sets.push(with(&[("TI", 2), ("STEPS", 4)]));
             sets.push(with(&[("TI", 2), ("TH", 1), ("SUB", 64)]));
         }
         "matmul_coop_*" | "matmul_halves" => {
@@ -359,7 +359,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.push(with(&[("TI", 2), ("WI", 1), ("WJ", 4), ("SUB", 64)]));
             sets.push(with(&[("TI", 1), narrow, ("WI", 1), ("WJ", 4), ("SUB", 64)]));
             if entry.name == "matmul_halves" {
-                sets.push(with(&[("DEPTH", 2), ("SPLITS", 4)]));
+                sets.push(with(&[("STEPS", 2), ("SPLITS", 4)]));
             }
         }
         name if name.starts_with("attn_") => sets.extend(attention_sets(name, base)),
