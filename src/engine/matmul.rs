@@ -85,16 +85,17 @@ impl Tiles {
         let [batch, m, n, _] = library::sizes(query).unwrap_or([1; 4]);
         let room = query.profile.workgroup_memory_bytes;
         let fits = |rows: u32, columns: u32| Tiles::bytes(rows, columns) <= room;
-        // A unit of the device wants two workgroups.
-        let fills = |rows: u32, columns: u32| {
+        // A unit of the device wants two workgroups, and the largest tiles are worth it with a fifth fewer.
+        let fills = |rows: u32, columns: u32, each: f64| {
             let tiles = m.div_ceil(rows.into()) * n.div_ceil(columns.into());
-            batch.saturating_mul(tiles) as f64 >= 2.0 * units(query.profile)
+            fits(rows, columns) && batch.saturating_mul(tiles) as f64 >= each * units(query.profile)
         };
         let small = TILE_QUADS;
-        let (rows, columns) = [(128, 128), (128, small)]
-            .into_iter()
-            .find(|(rows, columns)| fits(*rows, *columns) && fills(*rows, *columns))
-            .unwrap_or((small, small));
+        let (rows, columns) = match () {
+            () if fills(128, 128, 1.6) => (128, 128),
+            () if fills(128, small, 2.0) => (128, small),
+            () => (small, small),
+        };
         let columns_of = |rows: u32| powers(small, 128).filter(move |columns| fits(rows, *columns));
         let set = Knob::new("tile_m", "rows of y of a tile", powers(small, 128), rows);
         let rows = set.value(query.knobs);
