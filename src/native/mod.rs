@@ -2,7 +2,7 @@
 //!
 //! Nothing here calls a driver. A provider puts it together like this:
 //!
-//! - `background::build` runs compilers on threads.
+//! - `provider::background::build` runs compilers on threads.
 //! - `Program::translate` makes a kernel's spec the text that the driver's compiler takes, with
 //!   the arguments of a launch in order. `BlobCache` keeps what the compiler made of it.
 //! - `Buffers` is the table of buffers over the driver's memory `M`: ids with generations, the
@@ -19,7 +19,6 @@
 //!
 //! Absent on purpose: any choice between kernels, and all that a driver has a word in.
 
-mod background;
 mod blobs;
 mod buffers;
 mod check;

@@ -12,6 +12,11 @@
 //! - A device outlives its errors: after a failure that is not a loss it takes new work.
 //! - `null` executes nothing and is never selected by itself.
 
+#[cfg(all(
+    any(feature = "webgpu", feature = "cuda", feature = "opencl"),
+    not(target_arch = "wasm32")
+))]
+pub(crate) mod background;
 mod known;
 mod null;
 mod profile;

@@ -6,11 +6,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::device::WebGpuDevice;
-use super::faults::{ScopeFuture, Scopes, panic_text, tidy};
-use crate::base::platform::BROWSER;
+use super::faults::{Faults, ScopeFuture, Scopes, panic_text, tidy};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::base::platform::block_on;
+use crate::base::platform::{BROWSER, BoxFuture, ready};
 use crate::codegen::spec_wgsl;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Interface, KernelSpec, catalogue};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::provider::background;
 use crate::provider::{DeviceProfile, Support, support};
 
 /// A compiled kernel.
@@ -42,23 +46,16 @@ pub(super) fn wgsl_of<'a>(spec: &'a KernelSpec, profile: &DeviceProfile) -> Resu
     Ok(text)
 }
 
-impl WebGpuDevice {
-    pub(super) async fn compile_kernel(&self, spec: &KernelSpec) -> Result<()> {
-        if self.state().kernels.contains_key(spec) {
-            return Ok(());
-        }
-        self.faults.check_lost()?;
-        if let Support::No(reason) = support(&self.profile, spec) {
-            return Err(Error::unsupported(reason));
-        }
-        let interface = catalogue::interface(spec)?;
-        let need = u64::from(interface.param_words) * 4;
-        if need > self.max_uniform_bytes {
-            let have = self.max_uniform_bytes;
-            return Err(Error::unsupported(format!(
-                "{spec} takes {need} bytes of parameters, the device has {have}"
-            )));
-        }
+/// What it takes to make a pipeline, wherever that is done.
+struct Compiler {
+    gpu: wgpu::Device,
+    faults: Arc<Faults>,
+    profile: DeviceProfile,
+}
+
+impl Compiler {
+    /// The pipeline of a kernel, after a wait for its errors: none on native builds.
+    async fn compile(&self, spec: &KernelSpec, layout: &Layout) -> Result<wgpu::ComputePipeline> {
         let text = wgsl_of(spec, &self.profile)?;
         // Nothing keeps what they read and write inside of its buffer.
         if matches!(spec, KernelSpec::Source(_)) && text.contains("wgpu_cooperative_matrix") {
@@ -67,8 +64,7 @@ impl WebGpuDevice {
             )));
         }
         tracing::trace!("{spec}:\n{text}");
-        let layout = self.layout(interface);
-        let build = AssertUnwindSafe(|| self.build(spec, &text, &layout));
+        let build = AssertUnwindSafe(|| self.build(spec, &text, layout));
         let (pipeline, errors) = catch_unwind(build).map_err(|panic| {
             let text = panic_text(&*panic);
             Error::compile(format!("kernel {spec}: the compiler panicked: {text}"))
@@ -86,12 +82,7 @@ impl WebGpuDevice {
         }
         // Some drivers say no by losing the device, with every scope left empty.
         self.faults.check_lost().map_err(|error| error.context(format!("kernel {spec}")))?;
-        let mut state = self.state();
-        let kernel = Kernel { name: spec.name().to_owned(), pipeline, layout };
-        if state.kernels.insert(spec.clone(), Arc::new(kernel)).is_none() {
-            state.counters.compiles += 1;
-        }
-        Ok(())
+        Ok(pipeline)
     }
 
     fn build(
@@ -138,6 +129,58 @@ impl WebGpuDevice {
             cache: None,
         });
         (pipeline, scopes.close())
+    }
+}
+
+impl WebGpuDevice {
+    /// Begins at once, on a thread: kernels that are asked for together are compiled together. A browser has its own
+    /// threads for that.
+    pub(super) fn compile_kernel<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
+        let layout = match self.asked(spec) {
+            Ok(Some(layout)) => layout,
+            Ok(None) => return ready(Ok(())),
+            Err(error) => return ready(Err(error)),
+        };
+        let (gpu, faults) = (self.gpu.clone(), Arc::clone(&self.faults));
+        let compiler = Compiler { gpu, faults, profile: self.profile.clone() };
+        let bound = Arc::clone(&layout);
+        #[cfg(not(target_arch = "wasm32"))]
+        let pipeline = {
+            let building =
+                background::build(spec, move |spec| block_on(compiler.compile(spec, &bound)));
+            async move { building?.wait() }
+        };
+        #[cfg(target_arch = "wasm32")]
+        let pipeline = async move { compiler.compile(spec, &bound).await };
+        Box::pin(async move {
+            let pipeline = pipeline.await?;
+            let kernel = Kernel { name: spec.name().to_owned(), pipeline, layout };
+            let mut state = self.state();
+            if state.kernels.insert(spec.clone(), Arc::new(kernel)).is_none() {
+                state.counters.compiles += 1;
+            }
+            Ok(())
+        })
+    }
+
+    /// How a kernel is bound that is yet to be compiled; nothing for one that is.
+    fn asked(&self, spec: &KernelSpec) -> Result<Option<Arc<Layout>>> {
+        if self.state().kernels.contains_key(spec) {
+            return Ok(None);
+        }
+        self.faults.check_lost()?;
+        if let Support::No(reason) = support(&self.profile, spec) {
+            return Err(Error::unsupported(reason));
+        }
+        let interface = catalogue::interface(spec)?;
+        let need = u64::from(interface.param_words) * 4;
+        if need > self.max_uniform_bytes {
+            let have = self.max_uniform_bytes;
+            return Err(Error::unsupported(format!(
+                "{spec} takes {need} bytes of parameters, the device has {have}"
+            )));
+        }
+        Ok(Some(self.layout(interface)))
     }
 
     fn layout(&self, interface: Interface) -> Arc<Layout> {

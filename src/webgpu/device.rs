@@ -171,7 +171,7 @@ impl Device for WebGpuDevice {
     }
 
     fn compile<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.compile_kernel(spec))
+        self.compile_kernel(spec)
     }
 
     fn alloc(&self, bytes: u64, usage: Usage) -> Result<BufferId> {

@@ -13,8 +13,9 @@ use super::product::Routine;
 use crate::base::platform::{BoxFuture, ready};
 use crate::error::{Error, Result};
 use crate::kernel::{self, Interface, KernelSpec, Known};
-use crate::native::{BlobCache, Callee, Program, Target, background};
+use crate::native::{BlobCache, Callee, Program, Target};
 use crate::provider::DeviceProfile;
+use crate::provider::background;
 use crate::translate::CUDA_BEGIN;
 
 /// What a launch calls.

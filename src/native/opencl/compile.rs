@@ -10,8 +10,9 @@ use super::profile::has_extension;
 use crate::base::platform::{BoxFuture, ready};
 use crate::error::{Error, Result};
 use crate::kernel::KernelSpec;
-use crate::native::{BlobCache, Program, Target, background};
+use crate::native::{BlobCache, Program, Target};
 use crate::provider::DeviceProfile;
+use crate::provider::background;
 use crate::translate::{OPENCL_FLAGS, OPENCL_SUBGROUP_FLAGS, Subgroups, Translated};
 
 /// Drivers that want other options than the rest: a part of the driver's text, options.

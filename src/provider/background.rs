@@ -1,7 +1,8 @@
 //! Drivers' compilers on threads: kernels that are asked for together are built together.
 
 use std::num::NonZeroUsize;
-use std::sync::{Condvar, LazyLock, Mutex, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use crate::error::{Error, Result};
@@ -11,8 +12,12 @@ use crate::kernel::KernelSpec;
 /// over a kernel's expressions, and NVRTC dies of the 2 MiB that threads have otherwise.
 const STACK: usize = 64 << 20;
 
-/// A kernel that is being built.
-pub(crate) struct Building<T>(mpsc::Receiver<Result<T>>);
+/// A kernel that is being built. Dropped, it is not begun, or is waited for: a process that ends while a driver
+/// compiles may crash as the driver is taken down.
+pub(crate) struct Building<T> {
+    done: mpsc::Receiver<Result<T>>,
+    given_up: Arc<AtomicBool>,
+}
 
 /// Begins to build a kernel, on a thread; as many run at a time as the machine has cores.
 ///
@@ -24,16 +29,19 @@ pub(crate) fn build<T: Send + 'static>(
 ) -> Result<Building<T>> {
     static GATE: LazyLock<Gate> =
         LazyLock::new(|| Gate::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
-    let (sender, receiver) = mpsc::channel();
-    let wanted = spec.clone();
+    let (sender, done) = mpsc::channel();
+    let given_up = Arc::new(AtomicBool::new(false));
+    let (wanted, unwanted) = (spec.clone(), Arc::clone(&given_up));
     let work = move || {
         let _turn = GATE.enter();
-        // Nobody listens where the caller gave up.
-        let _ = sender.send(work(&wanted));
+        if !unwanted.load(Ordering::Relaxed) {
+            // Nobody listens where the caller gave up.
+            let _ = sender.send(work(&wanted));
+        }
     };
     let thread = thread::Builder::new().name("warploom compile".into()).stack_size(STACK);
     match thread.spawn(work) {
-        Ok(_) => Ok(Building(receiver)),
+        Ok(_) => Ok(Building { done, given_up }),
         Err(error) => Err(Error::io(format!("a thread to compile {spec}"), error)),
     }
 }
@@ -44,7 +52,15 @@ impl<T> Building<T> {
     /// # Errors
     /// What building it said; compile, where the thread panicked.
     pub(crate) fn wait(self) -> Result<T> {
-        self.0.recv().map_err(|_| Error::compile("the compiler panicked"))?
+        self.done.recv().map_err(|_| Error::compile("the compiler panicked"))?
+    }
+}
+
+impl<T> Drop for Building<T> {
+    fn drop(&mut self) {
+        self.given_up.store(true, Ordering::Relaxed);
+        // Until the thread has nothing more to say.
+        while self.done.recv().is_ok() {}
     }
 }
 
@@ -99,5 +115,23 @@ mod tests {
         assert_eq!(build(&spec, |_| Ok(depth(16 << 10))).unwrap().wait().unwrap(), 16 << 10);
         let panics = build::<()>(&spec, |_| panic!("on purpose")).unwrap();
         assert!(panics.wait().unwrap_err().is_compile());
+    }
+
+    #[test]
+    fn who_gives_up_waits_for_what_has_begun() {
+        let spec = KernelSpec::Asset(AssetSpec::new("softmax"));
+        let ended = Arc::new(AtomicBool::new(false));
+        let (begun, has_begun) = mpsc::channel();
+        let told = Arc::clone(&ended);
+        let building = build(&spec, move |_| {
+            begun.send(()).unwrap();
+            thread::sleep(std::time::Duration::from_millis(50));
+            told.store(true, Ordering::Relaxed);
+            Ok(())
+        });
+        let building = building.unwrap();
+        has_begun.recv().unwrap();
+        drop(building);
+        assert!(ended.load(Ordering::Relaxed));
     }
 }
