@@ -17,6 +17,7 @@ use crate::kernel::{AssetSpec, Epilogue};
 
 /// Elements that are moved together.
 const QUAD: i64 = 4;
+
 /// `wgsl.product_coop`.
 pub(super) struct CoopProduct {
     id: EngineId,

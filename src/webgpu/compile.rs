@@ -81,7 +81,8 @@ impl Compiler {
             });
         }
         // Some drivers say no by losing the device, with every scope left empty.
-        self.faults.check_lost().map_err(|error| error.context(format!("kernel {spec}")))?;
+        let lost = self.faults.check_lost();
+        lost.map_err(|e| e.context(format!("kernel {spec}, or one compiled beside it")))?;
         Ok(pipeline)
     }
 

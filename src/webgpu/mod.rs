@@ -15,6 +15,8 @@
 //! - An id of a freed buffer or of freed work is an error. A freed buffer's memory goes back when
 //!   the device is done with it, even while prepared work still names it.
 //! - The callbacks touch the error record only, never the device's state.
+//! - Kernels compile on threads, natively: wgpu's error scopes are of a thread, so each kernel has
+//!   its own errors.
 //!
 //! WGSL of the catalogue and of `codegen` runs without bounds checks and with workgroup memory
 //! not cleared; a user's WGSL runs with all of wgpu's checks.

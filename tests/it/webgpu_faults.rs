@@ -76,6 +76,35 @@ fn a_submit_that_wgpu_refuses_fails_its_own_ticket_only() {
 }
 
 #[test]
+fn kernels_that_are_asked_for_together_fail_alone() {
+    let Some(device) = open(OpenOptions::default()) else { return };
+    let spec = |i: usize| {
+        let value = if i == 5 { "wrong".into() } else { format!("{i}.0") };
+        let text = format!(
+            "@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+             @compute @workgroup_size(1) fn main() {{ y[0] = {value}; }}"
+        );
+        source(&format!("number_{i}"), &text, &[ReadWrite], 0)
+    };
+    let specs: Vec<_> = (0..12).map(spec).collect();
+    let before = device.counters().compiles;
+    // Some that nobody waits for.
+    drop(specs.iter().take(3).map(|spec| device.compile(spec)).collect::<Vec<_>>());
+    let asked: Vec<_> = specs.iter().map(|spec| device.compile(spec)).collect();
+    for (i, compiled) in asked.into_iter().enumerate() {
+        match block_on(compiled) {
+            Ok(()) => assert_ne!(i, 5),
+            Err(error) => {
+                assert!(i == 5 && error.is_compile(), "{i}: {error}");
+                assert!(error.to_string().contains("number_5"), "{error}");
+            }
+        }
+    }
+    assert_eq!(device.counters().compiles, before + 11);
+    assert_works(&*device);
+}
+
+#[test]
 fn a_lost_device_says_so_every_time() {
     let Some((gpu, _queue, device)) = shared() else { return };
     let mut work = Recording::default();
