@@ -66,6 +66,20 @@ impl Engine for MatMul {
     }
 }
 
+/// Rows and columns of a tile where nothing is set, of those that fit: the largest with work for the whole device, of
+/// which a unit wants two workgroups. 128 x 128 are worth it with a fifth fewer.
+pub(super) fn usual_tile(query: &Query, fits: impl Fn(u32, u32) -> bool) -> [u32; 2] {
+    let [batch, m, n, _] = library::sizes(query).unwrap_or([1; 4]);
+    let small = TILE_QUADS;
+    let tiles =
+        [([128, 128], 1.6), ([128, small], 2.0)].into_iter().find(|([rows, columns], each)| {
+            let tiles = m.div_ceil((*rows).into()) * n.div_ceil((*columns).into());
+            let wanted = each * units(query.profile);
+            fits(*rows, *columns) && batch.saturating_mul(tiles) as f64 >= wanted
+        });
+    tiles.map_or([small; 2], |(tile, _)| tile)
+}
+
 /// `product_tiles`.
 pub(super) struct Tiles {
     id: EngineId,
@@ -82,20 +96,10 @@ impl Tiles {
     }
 
     fn knobs_of(query: &Query) -> [Knob; 2] {
-        let [batch, m, n, _] = library::sizes(query).unwrap_or([1; 4]);
         let room = query.profile.workgroup_memory_bytes;
         let fits = |rows: u32, columns: u32| Tiles::bytes(rows, columns) <= room;
-        // A unit of the device wants two workgroups, and the largest tiles are worth it with a fifth fewer.
-        let fills = |rows: u32, columns: u32, each: f64| {
-            let tiles = m.div_ceil(rows.into()) * n.div_ceil(columns.into());
-            fits(rows, columns) && batch.saturating_mul(tiles) as f64 >= each * units(query.profile)
-        };
         let small = TILE_QUADS;
-        let (rows, columns) = match () {
-            () if fills(128, 128, 1.6) => (128, 128),
-            () if fills(128, small, 2.0) => (128, small),
-            () => (small, small),
-        };
+        let [rows, columns] = usual_tile(query, fits);
         let columns_of = |rows: u32| powers(small, 128).filter(move |columns| fits(rows, *columns));
         let set = Knob::new("tile_m", "rows of y of a tile", powers(small, 128), rows);
         let rows = set.value(query.knobs);

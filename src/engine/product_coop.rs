@@ -3,11 +3,11 @@
 //! What `plan::group` proposes where conversions come before a product, as for a vendor's library: products of halves are
 //! exact in `f32` and sums are `f32`, so nothing is lost. The result is stored as `f32` or rounded once to `f16`.
 
-use super::attention::units;
 use super::knobs::{Knob, powers};
 use super::library::{self, Finish, Matrix};
 use super::linear_coop::{CoopLinear, MATRIX_UNITS, STEP};
 use super::lowering::{Call, Lowering};
+use super::matmul::usual_tile;
 use super::product::filled;
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
 use crate::base::{DType, Dim};
@@ -29,17 +29,8 @@ impl CoopProduct {
     }
 
     fn knobs_of(query: &Query) -> [Knob; 2] {
-        let [batch, m, n, _] = library::sizes(query).unwrap_or([1; 4]);
-        // A unit of the device wants two workgroups, and the largest tiles are worth it with a fifth fewer.
-        let fills = |rows: u64, columns: u64, each: f64| {
-            let tiles = batch.saturating_mul(m.div_ceil(rows) * n.div_ceil(columns));
-            tiles as f64 >= each * units(query.profile)
-        };
-        let (rows, columns) = match () {
-            () if fills(128, 128, 1.6) => (128, 128),
-            () if fills(128, 64, 2.0) => (128, 64),
-            () => (64, 64),
-        };
+        // Where they do not fit, `applies` says so.
+        let [rows, columns] = usual_tile(query, |_, _| true);
         [
             Knob::new("tile_m", "rows of y of a tile", powers(64, 128), rows),
             Knob::new("tile_n", "columns of y of a tile", powers(64, 128), columns),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use warploom::base::Format;
 use warploom::base::platform::block_on;
-use warploom::engine::EngineId;
+use warploom::engine::{EngineId, Knobs};
 use warploom::interpret::Program;
 use warploom::kernel::catalogue::interface;
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
@@ -24,9 +24,14 @@ const STEP: usize = 5;
 
 /// Runs cases on the checked device; what is wrong.
 fn check(device: &Arc<Checked>, cases: &[&Case], preferred: Vec<EngineId>) -> Vec<String> {
+    check_with(device, cases, RunOptions { preferred, ..RunOptions::default() })
+}
+
+/// The same with other options.
+fn check_with(device: &Arc<Checked>, cases: &[&Case], options: RunOptions) -> Vec<String> {
     let begin = Instant::now();
     let runtime = Runtime::on(device.clone(), Sync::Lazy, None).unwrap();
-    let options = RunOptions { guard: true, preferred, ..RunOptions::default() };
+    let options = RunOptions { guard: true, ..options };
     let mut wrong = Vec::new();
     for case in cases {
         let case = &*case.on(runtime.device().profile());
@@ -60,6 +65,46 @@ fn uses_subgroups(spec: &KernelSpec) -> bool {
         KernelSpec::Fused(expr) => matches!(expr.schedule, Schedule::Rows { subgroup: true, .. }),
         KernelSpec::Source(_) | KernelSpec::Routine(_) => false,
     }
+}
+
+/// The ranking takes large tiles for large matrices only.
+#[test]
+fn products_of_matrices_by_every_tile_are_right_and_without_a_fault() {
+    let cases = testkit::cases();
+    let (matrices, floor) = (Checked::with_matrices(), Checked::open(false));
+    let mut wrong = Vec::new();
+    for (device, engine, names) in [
+        (&matrices, "wgsl.product_coop", ["library/f16/40x192x72_", "library/f16/150x96x204_"]),
+        (&floor, "wgsl.product_tiles", ["matmul/tiles_", "matmul/130x20x197"]),
+    ] {
+        let is_one = |case: &&Case| names.iter().any(|name| case.name.starts_with(name));
+        let of_engine: Vec<&Case> = cases.iter().filter(is_one).collect();
+        assert!(of_engine.len() > 2, "{names:?}");
+        for (rows, columns) in [(64, 64), (64, 128), (128, 64), (128, 128)] {
+            let id = EngineId::new(engine);
+            let knobs = Knobs::default().set(id.clone(), "tile_m", rows);
+            let knobs = knobs.set(id.clone(), "tile_n", columns);
+            let options = RunOptions { knobs, preferred: vec![id], ..RunOptions::default() };
+            wrong.extend(check_with(device, &of_engine, options));
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    let ran = |device: &Checked, name: &str, constants: [&str; 3]| -> BTreeSet<_> {
+        let ran = device.ran().into_iter().filter_map(|spec| match spec {
+            KernelSpec::Asset(asset) if asset.name == name => {
+                Some(constants.map(|constant| asset.get_u32(constant).unwrap_or(1)))
+            }
+            _ => None,
+        });
+        ran.collect()
+    };
+    let coop = ran(&matrices, "product_coop", ["TI", "TH", "STEPS"]);
+    for tile in [[2, 1], [2, 2], [4, 1], [4, 2]] {
+        for steps in [1, 2] {
+            assert!(coop.contains(&[tile[0], tile[1], steps]), "{coop:?}");
+        }
+    }
+    assert_eq!(ran(&floor, "product_tiles", ["QM", "QN", "none"]).len(), 4);
 }
 
 #[test]
