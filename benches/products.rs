@@ -36,6 +36,7 @@ struct Asked {
     chain: usize,
     beside: Option<String>,
     json: Option<String>,
+    half_sums: bool,
     timed: bool,
 }
 
@@ -54,7 +55,8 @@ struct Row {
 
 fn main() -> Result<()> {
     let asked = Asked::read()?;
-    let runtime = Arc::new(Runtime::builder().device(&asked.device).build()?);
+    let runtime =
+        Arc::new(Runtime::builder().device(&asked.device).half_sums(asked.half_sums).build()?);
     let profile = runtime.device().profile();
     println!("{} {} ({})", profile.id(), profile.name, profile.driver);
     let mut rows = Vec::new();
@@ -98,6 +100,7 @@ impl Asked {
             chain: if timed { 16 } else { 2 },
             beside: None,
             json: None,
+            half_sums: false,
             timed,
         };
         let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
@@ -117,6 +120,7 @@ impl Asked {
                 "--chain" => asked.chain = number(&value()?)?,
                 "--beside" => asked.beside = Some(value()?),
                 "--json" => asked.json = Some(value()?),
+                "--half-sums" => asked.half_sums = true,
                 other => return Err(Error::invalid(format!("unknown argument {other:?}"))),
             }
         }
@@ -195,7 +199,11 @@ impl Row {
             DType::BF16 => 2f64.powi(-8),
             _ => 0.0,
         };
-        let sums = f64::from(f32::EPSILON) * (16.0 + (n as f64).sqrt());
+        // What a sum is off grows like the root of its length, with a rounding for 16 products in halves.
+        let sums = match self.a.runtime().half_sums() && self.dtype == DType::F16 {
+            true => 2f64.powi(-11) * (1.0 + (n as f64 / 16.0).sqrt()),
+            false => f64::from(f32::EPSILON) * (16.0 + (n as f64).sqrt()),
+        };
         for i in places {
             let row = corner(x, [i, 0], [1, n])?;
             for j in places {

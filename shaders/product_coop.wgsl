@@ -1,11 +1,13 @@
 // product_coop: y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j] on matrix hardware; a, b f16, neighbours of a row
-// neighbours in memory, y f32, half_y: f16; sums are f32. Strides, offsets and n are multiples of 4, k is one of 32.
+// neighbours in memory, y f32, half_y: f16; sums f32, half_sums: f16. Strides, offsets, n: multiples of 4, k: of 32.
 // Work split: a workgroup of WI x WJ subgroups makes BM x BN of y from 32 columns of a and rows of b at a time, a
 // subgroup TI x 2 TH tiles of 16 x 16. Grid x: tiles along, y: down, z: batches or fewer.
 // Why: 64 x 64 for a subgroup keeps the matrix units busy with what is read from workgroup memory. All of that stays
 // under 24 KiB, of which an H200 has room for two workgroups: a tile of sums leaves at a time, as vec4s, since nothing
 // reads elements of a matrix. Steps are written out STEPS times, since sums are copied in each turn of a loop.
-// 4,096 squared on an H200, Tflop/s: 159 with 28 KiB, 207 with a step a turn, 259 with two, 268 with four.
+// 4,096 squared on an H200, Tflop/s: 159 with 28 KiB, 207 with a step a turn, 259 with two, 268 with four. Sums of f16
+// are half the registers: 128 x 64 for a subgroup, eight of them in one workgroup, 351 where 64 x 64 make 274. There
+// loads of the next step count, without which it is 312.
 enable f16;
 enable wgpu_cooperative_matrix;
 
@@ -63,7 +65,13 @@ struct Params {
 
 var<workgroup> a_tile: array<vec4<f16>, BM * A_STRIDE>;
 var<workgroup> b_tile: array<vec4<f16>, BK * B_STRIDE>;
+#ifdef half_sums
+alias Sums = coop_mat16x16<f16, C>;
+var<workgroup> sums: array<vec4<f16>, SUBGROUPS * 16u * OUT_STRIDE>;
+#else
+alias Sums = coop_mat16x16<f32, C>;
 var<workgroup> sums: array<vec4<f32>, SUBGROUPS * 16u * OUT_STRIDE>;
+#endif
 // As long as it is so that whatever lies behind it starts at 16 bytes, as matrices must.
 var<workgroup> working: vec4<u32>;
 
@@ -80,7 +88,7 @@ fn leave(y_start: u32, subgroup: u32, lane: u32, first_i: u32, first_j: u32) {
 #ifdef half_y
             y[(y_start + i * params.y_row_stride + j) / 4u] = vec4<f16>(values);
 #else
-            y[(y_start + i * params.y_row_stride + j) / 4u] = values;
+            y[(y_start + i * params.y_row_stride + j) / 4u] = vec4<f32>(values);
 #endif
         }
     }
@@ -112,7 +120,7 @@ fn main(
     if (workgroupUniformLoad(&working).x == 0u) {
         return;
     }
-    var zero: coop_mat16x16<f32, C>;
+    var zero: Sums;
     // There may be more batches than a grid dimension holds.
     for (var batch = wid.z; batch < params.batch; batch += grid.z) {
         let a_start = (params.a_offset + batch * params.a_batch_stride) / 4u;
@@ -130,17 +138,16 @@ fn main(
         var high$i_$h = zero;
 #end
 #end
+        // What the next step multiplies is on its way while one multiplies.
+#repeat t A_LOADS
+        var as$t = a[a_at + a_row$t];
+#end
+#repeat t B_LOADS
+        var bs$t = b[b_at + $tu * B_PASS_ROWS * b_row];
+#end
         for (var c = 0u; c < params.k; c += BK * STEPS) {
 #repeat u STEPS
             {
-#repeat t A_LOADS
-                let as$t = a[a_at + a_row$t];
-#end
-#repeat t B_LOADS
-                let bs$t = b[b_at + $tu * B_PASS_ROWS * b_row];
-#end
-                a_at += BK / 4u;
-                b_at += BK * b_row;
                 workgroupBarrier();
 #repeat t A_LOADS
                 a_tile[(own_row + $tu * PASS_ROWS) * A_STRIDE + lid % 8u] = as$t;
@@ -150,6 +157,18 @@ fn main(
 #end
                 workgroupBarrier();
 #repeat s 2
+                if ($su == 1u) {
+                    // Behind the last step the same again.
+                    let more = select(0u, 1u, c + ($uu + 1u) * BK < params.k);
+                    a_at += more * (BK / 4u);
+                    b_at += more * (BK * b_row);
+#repeat t A_LOADS
+                    as$t = a[a_at + a_row$t];
+#end
+#repeat t B_LOADS
+                    bs$t = b[b_at + $tu * B_PASS_ROWS * b_row];
+#end
+                }
                 {
 #repeat i TI
                     let a$i = coopLoadT<coop_mat16x16<f16, A>>(

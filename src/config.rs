@@ -47,6 +47,11 @@ pub static DETERMINISTIC: Var = Var {
     name: "WARPLOOM_DETERMINISTIC",
     help: "`1`: the same bits on the same device whatever the batch, the threads or the run; what cannot is an error (default: `0`)",
 };
+/// Whether products of halves may be summed in halves.
+pub static HALF_SUMS: Var = Var {
+    name: "WARPLOOM_HALF_SUMS",
+    help: "`1`: products of `f16` matrices with a result in `f16` may be summed in `f16`, faster and less exact (default: `0`)",
+};
 /// Forces an engine.
 pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
@@ -112,7 +117,7 @@ pub static API_KEY: Var = Var {
     help: "what clients of `warploom serve` must send as a bearer token",
 };
 /// The table, in the order of the README.
-pub static ALL: [&Var; 21] = [
+pub static ALL: [&Var; 22] = [
     &DEVICE,
     &SYNC,
     &DEBUG,
@@ -120,6 +125,7 @@ pub static ALL: [&Var; 21] = [
     &MEMORY_BUDGET,
     &THREADS,
     &DETERMINISTIC,
+    &HALF_SUMS,
     &ENGINE,
     &PACKS,
     &HF_HOME,

@@ -101,11 +101,16 @@ pub enum ComputeMode {
     /// Exact operands, 32-bit sums: `|err| <= k * 2^-24 * sum |a| * |b|`, k the length of the sum.
     #[default]
     F32,
+    /// Exact operands, products of 16 columns at a time added to a 16-bit sum: `|err| <= k / 16 * 2^-11 * sum |a| * |b|`.
+    HalfSums,
 }
 
 impl fmt::Display for ComputeMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("F32")
+        f.write_str(match self {
+            ComputeMode::F32 => "F32",
+            ComputeMode::HalfSums => "F16 with sums in F16",
+        })
     }
 }
 
@@ -175,6 +180,8 @@ pub struct Query<'a> {
     pub knobs: &'a KnobValues,
     /// Whether bits may depend on nothing but what an element is made of: [`Engine::order`].
     pub deterministic: bool,
+    /// Whether a product of halves that is stored as halves may be summed in halves: [`crate::plan::Options::half_sums`].
+    pub half_sums: bool,
     /// Where other results of the same kernel of a user go, by their numbers.
     pub siblings: &'a [(u32, View)],
     /// Whether keys and values of an attention are states to which this run adds rows from `past` on and writes no

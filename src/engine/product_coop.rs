@@ -1,15 +1,17 @@
 //! Products of two computed matrices of `f16` on cooperative matrices.
 //!
 //! What `plan::group` proposes where conversions come before a product, as for a vendor's library: products of halves are
-//! exact in `f32` and sums are `f32`, so nothing is lost. The result is stored as `f32` or rounded once to `f16`.
+//! exact in `f32` and sums are `f32`, so nothing is lost. The result is stored as `f32` or rounded once to `f16`. Where
+//! plans allow it ([`half_sums`](crate::plan::Options::half_sums)) sums of results in `f16` are `f16` too.
 
+use super::attention::units;
 use super::knobs::{Knob, powers};
 use super::library::{self, Finish, Matrix};
 use super::linear_coop::{CoopLinear, MATRIX_UNITS, STEP};
 use super::lowering::{Call, Lowering};
 use super::matmul::usual_tile;
 use super::product::filled;
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query};
+use super::{ComputeMode, Cost, Engine, EngineId, Notes, OTHER_OPERATION, Query};
 use crate::base::{DType, Dim};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -17,34 +19,105 @@ use crate::kernel::{AssetSpec, Epilogue};
 
 /// Elements that are moved together.
 const QUAD: i64 = 4;
+/// Rows and columns of a workgroup's tile where its subgroups sum most in registers.
+const LARGE: u32 = 256;
+/// What sums of halves take of the time of others.
+const HALF_TIME: f64 = 0.75;
 
 /// `wgsl.product_coop`.
 pub(super) struct CoopProduct {
     id: EngineId,
+    /// Whether sums are halves.
+    half_sums: bool,
+}
+
+/// A workgroup's tile.
+#[derive(Clone, Copy)]
+struct Tile {
+    rows: u32,
+    columns: u32,
+}
+
+impl Tile {
+    /// Tiles of 16 of a subgroup down, pairs of them along, and subgroups down and along. Sums of halves take half the
+    /// registers, so that a subgroup of a large tile has 128 x 64.
+    fn shape(self) -> [u32; 4] {
+        match self.columns {
+            LARGE => [8, 2, self.rows / 128, 4],
+            columns => [self.rows / 32, columns / 64, 2, 2],
+        }
+    }
+
+    fn subgroups(self) -> u32 {
+        let [_, _, down, along] = self.shape();
+        down * along
+    }
 }
 
 impl CoopProduct {
     pub(super) fn new() -> CoopProduct {
-        CoopProduct { id: EngineId::new("wgsl.product_coop") }
+        CoopProduct { id: EngineId::new("wgsl.product_coop"), half_sums: false }
     }
 
-    fn knobs_of(query: &Query) -> [Knob; 2] {
-        // Where they do not fit, `applies` says so.
-        let [rows, columns] = usual_tile(query, |_, _| true);
-        [
-            Knob::new("tile_m", "rows of y of a tile", powers(64, 128), rows),
-            Knob::new("tile_n", "columns of y of a tile", powers(64, 128), columns),
-        ]
+    /// `wgsl.product_coop.half_sums`.
+    pub(super) fn with_half_sums() -> CoopProduct {
+        CoopProduct { id: EngineId::new("wgsl.product_coop.half_sums"), half_sums: true }
     }
 
-    fn tile(query: &Query) -> [u32; 2] {
-        CoopProduct::knobs_of(query).map(|knob| knob.value(query.knobs))
+    fn knobs_of(&self, query: &Query) -> [Knob; 2] {
+        let [rows, columns] = self.usual(query);
+        let most = if self.half_sums { LARGE } else { 128 };
+        let set = Knob::new("tile_m", "rows of y of a tile", powers(64, most), rows);
+        let rows = set.value(query.knobs);
+        let fits: Vec<u32> = powers(64, most)
+            .filter(|columns| match (rows, *columns) {
+                (LARGE, columns) => columns == LARGE,
+                (64, columns) => columns < LARGE,
+                _ => true,
+            })
+            .collect();
+        let columns = if fits.contains(&columns) { columns } else { fits[0] };
+        [set, Knob::new("tile_n", "columns of y of a tile", fits, columns)]
     }
 
-    /// Bytes of workgroup memory: rows of 32 and of all columns with 8 halves of padding, a tile of sums of each of four
-    /// subgroups, and whether there is work.
-    fn bytes([rows, columns]: [u32; 2]) -> u32 {
-        80 * rows + 32 * 2 * (columns + 8) + 4 * 16 * 20 * 4 + 16
+    /// The tile where nothing is set. Where it does not fit, `applies` says so.
+    fn usual(&self, query: &Query) -> [u32; 2] {
+        let [batch, m, n, _] = library::sizes(query).unwrap_or([1; 4]);
+        // Of a large tile a unit has one workgroup.
+        let large =
+            [([LARGE, LARGE], 1.6), ([128, LARGE], 0.9)].into_iter().find(|(tile, each)| {
+                let [rows, columns] = *tile;
+                let tile = Tile { rows, columns };
+                let tiles = m.div_ceil(rows.into()) * n.div_ceil(columns.into());
+                let filled = batch.saturating_mul(tiles) as f64 >= each * units(query.profile);
+                self.half_sums && filled && self.fits(query, tile).is_ok()
+            });
+        large.map_or_else(|| usual_tile(query, |_, _| true), |(tile, _)| tile)
+    }
+
+    fn tile(&self, query: &Query) -> Tile {
+        let [rows, columns] = self.knobs_of(query).map(|knob| knob.value(query.knobs));
+        Tile { rows, columns }
+    }
+
+    /// Whether a device has the memory and the threads for a tile.
+    fn fits(&self, query: &Query, tile: Tile) -> Result<(), String> {
+        let (need, room) = (self.bytes(tile), query.profile.workgroup_memory_bytes);
+        let threads = tile.subgroups() * query.profile.subgroup_max;
+        let most = query.profile.max_threads_per_workgroup;
+        match need > room || threads > most {
+            true => Err(format!(
+                "a tile takes {need} bytes of the {room} a workgroup has, and {threads} threads of {most}"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes of workgroup memory: rows of 32 and of all columns with 8 halves of padding, a tile of sums of each
+    /// subgroup, and whether there is work.
+    fn bytes(&self, tile: Tile) -> u32 {
+        let each = if self.half_sums { 2 } else { 4 };
+        80 * tile.rows + 32 * 2 * (tile.columns + 8) + tile.subgroups() * 16 * 20 * each + 16
     }
 
     /// The result, if it is stored as tiles store it.
@@ -79,7 +152,13 @@ impl Engine for CoopProduct {
         if !query.is_wgsl() {
             return Err(OTHER_OPERATION.into());
         }
+        if self.half_sums && !query.half_sums {
+            return Err("sums of f16 are not asked for".into());
+        }
         CoopLinear::fits_tiles(query)?;
+        if self.half_sums && !query.profile.has_half_sums {
+            return Err("matrices of the device sum in f32 alone".into());
+        }
         if [a, b].iter().any(|view| library::stored(view) != Some(DType::F16)) {
             return Err("the operands are not f16".into());
         }
@@ -108,16 +187,21 @@ impl Engine for CoopProduct {
                 return Err(format!("{} is larger than a binding of {most} bytes", view.shape));
             }
         }
-        let (need, room) =
-            (CoopProduct::bytes(CoopProduct::tile(query)), query.profile.workgroup_memory_bytes);
-        match need > room {
-            true => Err(format!("a tile takes {need} bytes of the {room} a workgroup has")),
-            false => Ok(()),
-        }
+        self.fits(query, self.tile(query))
+    }
+
+    fn notes(&self, query: &Query) -> Notes {
+        let compute = if self.half_sums { ComputeMode::HalfSums } else { ComputeMode::F32 };
+        let needs_compiling = query.is_wgsl();
+        Notes { deterministic: true, compute, needs_compiling, capturable: true }
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
-        CoopProduct::finish(query).map(|_| ())
+        let finish = CoopProduct::finish(query)?;
+        match self.half_sums && finish.result != DType::F16 {
+            true => Err(format!("sums of f16 are for results of f16, not of {}", finish.result)),
+            false => Ok(()),
+        }
     }
 
     fn order(&self, _query: &Query) -> Result<super::Order, String> {
@@ -125,17 +209,19 @@ impl Engine for CoopProduct {
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {
-        CoopProduct::knobs_of(query).into()
+        self.knobs_of(query).into()
     }
 
     fn cost(&self, query: &Query) -> Cost {
         let Some(sizes) = library::sizes(query) else { return Cost::default() };
         let [batch, m, n, k] = sizes.map(|size| size as f64);
-        let [rows, columns] = CoopProduct::tile(query).map(f64::from);
+        let Tile { rows, columns } = self.tile(query);
+        let [rows, columns] = [rows, columns].map(f64::from);
         let tiles = batch * (m / rows).ceil() * (n / columns).ceil();
+        let time = if self.half_sums { HALF_TIME } else { 1.0 };
         Cost {
             bytes: query.total_bytes(),
-            flops: 2.0 * tiles * rows * columns * k / MATRIX_UNITS,
+            flops: time * 2.0 * tiles * rows * columns * k / MATRIX_UNITS,
             dispatches: 1.0,
             efficiency: filled(tiles, query),
         }
@@ -146,15 +232,21 @@ impl Engine for CoopProduct {
             .map_err(|reason| Error::unsupported(format!("{}: {reason}", query.label)))?;
         let ([batch, m, n, k], a, b) = library::matmul(query, &finish, out)?;
         let (a, b) = (in_quads(a, out)?, in_quads(b, out)?);
-        let tile = CoopProduct::tile(query);
+        let tile = self.tile(query);
+        let [down, along, groups_down, groups_along] = tile.shape();
         let steps = [4, 2].into_iter().find(|steps| k.is_multiple_of(steps * STEP as i64));
         let mut spec = AssetSpec::new("product_coop")
-            .constant("TI", tile[0] / 32)
-            .constant("TH", tile[1] / 64)
+            .constant("TI", down)
+            .constant("TH", along)
+            .constant("WI", groups_down)
+            .constant("WJ", groups_along)
             .constant("SUB", query.profile.subgroup_max)
             .constant("STEPS", steps.unwrap_or(1) as u32);
         if finish.result == DType::F16 {
             spec = spec.define("half_y");
+        }
+        if self.half_sums {
+            spec = spec.define("half_sums");
         }
         let most = Dim::from(query.profile.max_workgroups_per_dim);
         let tiles = |size: &Dim, of: u32| size.ceil_div(&Dim::from(of));
@@ -176,7 +268,7 @@ impl Engine for CoopProduct {
                 .bind(a.view.tensor)
                 .bind(b.view.tensor)
                 .bind(finish.to.tensor)
-                .grid([tiles(&n, tile[1]), tiles(&m, tile[0]), batch.minimum(&most)]),
+                .grid([tiles(&n, tile.columns), tiles(&m, tile.rows), batch.minimum(&most)]),
         )
     }
 }

@@ -117,6 +117,10 @@ impl Body<'_, '_> {
         let to = self.c.registers(n)?;
         let what = Grouped::Multiply { b, c, side };
         self.group(Group { what, to, from, n, half: false });
+        // Devices round a sum of f16 behind each such product, or more often.
+        if let TypeInner::CooperativeMatrix { scalar, .. } = *self.inner(abc[2]) {
+            self.rounded(scalar, to, n);
+        }
         Ok(to)
     }
 }

@@ -170,7 +170,7 @@ impl Body<'_, '_> {
     }
 
     /// Rounds what was just computed where it is halves.
-    fn rounded(&mut self, scalar: Scalar, at: Slot, n: u32) {
+    pub(super) fn rounded(&mut self, scalar: Scalar, at: Slot, n: u32) {
         if scalar == Scalar::F16 {
             self.c.push(Op::Halves { at, n });
         }

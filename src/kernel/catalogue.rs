@@ -196,12 +196,12 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "product_coop",
-        doc: "The same of a and b in f16 on cooperative matrices, k a multiple of 32 and all else of 4, y f32, half_y: f16. A workgroup makes \
+        doc: "The same of a and b in f16 on cooperative matrices, k a multiple of 32 and all else of 4, y f32, half_y: f16, half_sums besides: sums as well. A workgroup makes \
               16 WI TI x 32 WJ TH of y, and STEPS times 32 of k in each turn.",
         params: COOP_PARAMS,
         bindings: BATCHED_BINDINGS,
         constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32), ("STEPS", 1)],
-        defines: &["half_y"],
+        defines: &["half_y", "half_sums"],
     },
     Entry {
         name: "gather_rows_*",

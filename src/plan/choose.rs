@@ -241,6 +241,7 @@ pub(super) fn query<'q>(
         class: draft.class,
         knobs: KnobValues::NONE,
         deterministic: draft.options.deterministic,
+        half_sums: draft.options.half_sums,
         siblings: &[],
         settled: super::settled::rows_before(&draft.graph, group.root),
         given: group.given,

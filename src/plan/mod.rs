@@ -167,6 +167,10 @@ pub struct Options<'a> {
     /// Whether the bits of a result may depend on nothing but what it is made of, as
     /// [`crate::engine::Order`] says: an operation without an engine for that is an error.
     pub deterministic: bool,
+    /// Whether products of two matrices of `f16` with a result in `f16` may be summed in `f16`, where a device is faster
+    /// at that and `deterministic` is not set. A sum of `k` products is then off by up to `k / 16 * 2^-11` of the sum of
+    /// their absolute values, and overflows where a part of it is beyond 65,504.
+    pub half_sums: bool,
     /// Which inputs and outputs are buffers on the device instead of bytes of the host.
     pub bound: Bound,
 }
@@ -210,6 +214,7 @@ impl<'a> Options<'a> {
             tuned: Vec::new(),
             without: Vec::new(),
             deterministic: false,
+            half_sums: false,
             bound: Bound::default(),
         }
     }

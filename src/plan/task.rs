@@ -32,6 +32,7 @@ pub(super) struct Piece {
     pub(super) around: Option<Around>,
     pub(super) class: ShapeClass,
     pub(super) profile: DeviceProfile,
+    pub(super) half_sums: bool,
     /// What each tensor was called before.
     known: Vec<TensorId>,
 }
@@ -47,6 +48,7 @@ impl Piece {
             around: query.around.cloned(),
             class: query.class.clone(),
             profile: query.profile.clone(),
+            half_sums: query.half_sums,
             known: Vec::new(),
         };
         let mut known: Vec<TensorId> = Vec::new();
@@ -115,6 +117,9 @@ impl Piece {
         if p.has_gemm_library && product {
             text.push_str(" library");
         }
+        if self.half_sums && matches!(self.op, Op::MatMul) {
+            text.push_str(" half sums");
+        }
         TaskKey::of(&text)
     }
 
@@ -131,6 +136,7 @@ impl Piece {
             class: &self.class,
             knobs,
             deterministic: false,
+            half_sums: self.half_sums,
             siblings: &[],
             settled: false,
             given: None,

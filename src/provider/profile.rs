@@ -44,6 +44,9 @@ pub struct DeviceProfile {
     pub transfer_bandwidth: u64,
     /// Whether kernels may use cooperative matrices: 16 x 16 x 16 of f16 with sums in f32.
     pub has_matrix_hw: bool,
+    /// Whether these may sum in f16 besides: [`crate::plan::Options::half_sums`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_half_sums: bool,
     /// Whether products may be calls of a vendor's library ([`crate::kernel::Routine`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_gemm_library: bool,
@@ -100,6 +103,7 @@ impl DeviceProfile {
             local_bandwidth: 0,
             transfer_bandwidth: 0,
             has_matrix_hw: false,
+            has_half_sums: false,
             has_gemm_library: false,
             has_subgroups: false,
             subgroup_min: 0,

@@ -27,6 +27,7 @@ pub struct RuntimeBuilder {
     floor: bool,
     sync: Option<Sync>,
     deterministic: Option<bool>,
+    half_sums: Option<bool>,
     trusting: Option<bool>,
     tune: Option<TuneMode>,
     tune_cache: Option<TuneCache>,
@@ -81,6 +82,12 @@ impl RuntimeBuilder {
     /// Whether every plan is a deterministic one: [`Options::deterministic`](crate::plan::Options::deterministic).
     pub fn deterministic(mut self, deterministic: bool) -> RuntimeBuilder {
         self.deterministic = Some(deterministic);
+        self
+    }
+
+    /// Whether products of `f16` may be summed in `f16`: [`Options::half_sums`](crate::plan::Options::half_sums).
+    pub fn half_sums(mut self, half_sums: bool) -> RuntimeBuilder {
+        self.half_sums = Some(half_sums);
         self
     }
 
@@ -199,6 +206,7 @@ impl RuntimeBuilder {
         let budget = options.memory_budget;
         let sync = self.sync.map_or_else(sync_by_env, Ok)?;
         let deterministic = self.deterministic.map_or_else(deterministic_by_env, Ok)?;
+        let half_sums = self.half_sums.map_or_else(half_sums_by_env, Ok)?;
         let doctor = self.trusting.map_or_else(doctor_by_env, |trusting| Ok(!trusting))?;
         let providers = providers(&self.providers)?;
         let mut detection = Detection::to_open(&providers, &self.requested()).await?;
@@ -207,7 +215,7 @@ impl RuntimeBuilder {
         let profile = device.profile();
         let tuning = Tuning::chosen(profile, self.tune, self.tune_cache, self.tune_files)?;
         let known_wrong = KnownWrong::on(profile, doctor);
-        let decided = Decided { tuning, sync, budget, deterministic, known_wrong };
+        let decided = Decided { tuning, sync, budget, deterministic, half_sums, known_wrong };
         let mut runtime = Runtime::decided(device, decided)?;
         runtime.detection = detection;
         for engine in self.engines.0 {
@@ -223,6 +231,7 @@ pub(super) struct Decided {
     pub(super) sync: Sync,
     pub(super) budget: Option<u64>,
     pub(super) deterministic: bool,
+    pub(super) half_sums: bool,
     pub(super) known_wrong: KnownWrong,
 }
 
@@ -231,10 +240,20 @@ pub(super) struct Decided {
 /// # Errors
 /// Invalid, where it is neither 0 nor 1.
 pub fn deterministic_by_env() -> Result<bool> {
-    match config::var(&config::DETERMINISTIC).as_deref() {
+    switch(&config::DETERMINISTIC)
+}
+
+/// Whether `WARPLOOM_HALF_SUMS` allows sums in `f16`.
+pub(super) fn half_sums_by_env() -> Result<bool> {
+    switch(&config::HALF_SUMS)
+}
+
+/// A variable that is 0 or 1; 0 where it is not set.
+fn switch(var: &'static config::Var) -> Result<bool> {
+    match config::var(var).as_deref() {
         None | Some("0") => Ok(false),
         Some("1") => Ok(true),
-        Some(other) => Err(bad_var(&config::DETERMINISTIC, other)),
+        Some(other) => Err(bad_var(var, other)),
     }
 }
 

@@ -65,6 +65,7 @@ pub struct Runtime {
     batcher: Arc<Batcher>,
     sync: Sync,
     deterministic: bool,
+    half_sums: bool,
     tensors: tensor::Cache,
     tuning: Tuning,
 }
@@ -124,12 +125,14 @@ impl Runtime {
     pub fn on(device: Arc<dyn Device>, sync: Sync, budget: Option<u64>) -> Result<Runtime> {
         let tuning = Tuning::chosen(device.profile(), None, None, Vec::new())?;
         let deterministic = deterministic_by_env()?;
+        let half_sums = builder::half_sums_by_env()?;
         let known_wrong = KnownWrong::on(device.profile(), doctor_by_env()?);
-        Runtime::decided(device, Decided { tuning, sync, budget, deterministic, known_wrong })
+        let decided = Decided { tuning, sync, budget, deterministic, half_sums, known_wrong };
+        Runtime::decided(device, decided)
     }
 
     fn decided(device: Arc<dyn Device>, decided: Decided) -> Result<Runtime> {
-        let Decided { tuning, sync, budget, deterministic, known_wrong } = decided;
+        let Decided { tuning, sync, budget, deterministic, half_sums, known_wrong } = decided;
         let (preferred, blocked) = engines_by_env()?;
         let threshold = match config::var(&config::DISPATCHES_PER_SUBMIT) {
             None => batcher::DEFAULT_DISPATCHES,
@@ -150,6 +153,7 @@ impl Runtime {
             blocked,
             sync,
             deterministic,
+            half_sums,
             tensors: tensor::Cache::default(),
             tuning,
         })
@@ -178,6 +182,9 @@ impl Runtime {
         }
         if self.deterministic {
             line += " deterministic";
+        }
+        if self.half_sums {
+            line += " half_sums";
         }
         match self.tuning.choices().choices.len() {
             0 => {}
@@ -253,6 +260,7 @@ impl Runtime {
         options.known_wrong = self.known_wrong();
         options.tuned = vec![self.tuning.choices()];
         options.deterministic = self.deterministic;
+        options.half_sums = self.half_sums;
         options
     }
 
@@ -269,6 +277,11 @@ impl Runtime {
     /// Whether every plan is a deterministic one: [`Options::deterministic`].
     pub fn deterministic(&self) -> bool {
         self.deterministic
+    }
+
+    /// Whether products of `f16` may be summed in `f16`: [`Options::half_sums`].
+    pub fn half_sums(&self) -> bool {
+        self.half_sums
     }
 
     /// When the host waits.

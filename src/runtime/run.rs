@@ -30,6 +30,9 @@ pub struct RunOptions {
     /// Whether the plan is a deterministic one, also where the runtime's are not:
     /// [`crate::plan::Options::deterministic`].
     pub deterministic: bool,
+    /// Whether products may be summed in `f16`, also where the runtime's may not:
+    /// [`crate::plan::Options::half_sums`].
+    pub half_sums: bool,
 }
 
 /// Runs a graph once. `bindings` are inputs, weights and states by name, as bytes (a state that
@@ -52,6 +55,7 @@ pub async fn run_graph(
     plan_options.knobs.clone_from(&options.knobs);
     plan_options.without.clone_from(&options.without);
     plan_options.deterministic |= options.deterministic;
+    plan_options.half_sums |= options.half_sums;
     let plan = Plan::new(graph, &class, runtime.device().profile(), &plan_options)?;
     run_plan(runtime, graph, plan, symbols, bindings, options.guard).await
 }

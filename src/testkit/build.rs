@@ -52,6 +52,20 @@ impl Case {
         }
     }
 
+    /// The row as plans are held to it that may sum in halves ([`half_sums`](crate::plan::Options::half_sums)).
+    pub fn with_half_sums(&self) -> Case {
+        let length = |id: NodeId| {
+            let node = self.graph.node(id);
+            let x = node.inputs.first().filter(|_| node.op == Op::MatMul);
+            let columns = x.and_then(|x| self.graph.node(*x).shape.dims().last());
+            columns.and_then(|dim| dim.eval_size(&self.symbols).ok())
+        };
+        match self.graph.ids().filter_map(length).max() {
+            Some(k) => Case { tolerance: self.tolerance.of_half_sums(k), ..self.clone() },
+            None => self.clone(),
+        }
+    }
+
     /// Whether a device of this kind can be asked: no CPU takes weights as GPUs keep them.
     pub fn is_for(&self, kind: DeviceKind) -> bool {
         let kept = |op: &Op| op.stored().is_some_and(Format::is_kept);

@@ -55,6 +55,13 @@ impl Tolerance {
         Tolerance { atol, rtol, eps_count, nmse: self.nmse + 1e-6 }
     }
 
+    /// The same where sums of `k` products are halves besides, rounded behind every 16 products.
+    pub fn of_half_sums(self, k: u64) -> Tolerance {
+        // 2^-11 for each rounding, in multiples of 2^-23, and as in `product` like the root of their number.
+        let eps_count = self.eps_count + 4096.0 * (1.0 + (k as f64 / 16.0).sqrt());
+        Tolerance { eps_count, nmse: self.nmse + 1e-4, ..self }
+    }
+
     fn is_exact(&self) -> bool {
         *self == Tolerance::EXACT
     }

@@ -18,10 +18,10 @@ use super::compare::Report;
 use super::run::{NamedBytes, agree, worse};
 use crate::base::ShapeClass;
 use crate::base::platform::Clock;
-use crate::engine::{Block, DriverKey, EngineId};
+use crate::engine::{Block, ComputeMode, DriverKey, EngineId};
 use crate::error::Result;
 use crate::ir::{NodeId, Op};
-use crate::plan::{Options, Plan, Selector, candidates};
+use crate::plan::{Offer, Options, Plan, Selector, candidates};
 use crate::reference;
 use crate::runtime::{Findings, Runtime, WrongEngine, run_plan};
 
@@ -149,6 +149,8 @@ struct Meeting {
     node: NodeId,
     alone: bool,
     work: u64,
+    /// Whether the engine sums in halves.
+    half_sums: bool,
 }
 
 /// An engine in the course of an examination.
@@ -239,7 +241,7 @@ fn order(patients: &[Patient]) -> Vec<usize> {
 /// Every engine of the registry with the cases in which it can be met, in the order to meet them.
 fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
     let profile = runtime.device().profile();
-    let options = Options::new(runtime.registry());
+    let options = Options { half_sums: true, ..Options::new(runtime.registry()) };
     let engines = runtime.registry().engines();
     let mut patients: BTreeMap<EngineId, Patient> =
         engines.iter().map(|engine| (engine.id().clone(), Patient::new(engine.id()))).collect();
@@ -257,7 +259,9 @@ fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
         };
         let alone = pieces.len() == 1;
         for piece in pieces {
-            if let Some(best) = piece.can.first().and_then(|b| patients.get_mut(&b.engine)) {
+            // The best of those that plans take unasked.
+            let best = piece.can.iter().find(|offer| !sums_in_halves(offer));
+            if let Some(best) = best.and_then(|b| patients.get_mut(&b.engine)) {
                 best.wanted = true;
             }
             for offer in &piece.can {
@@ -265,7 +269,8 @@ fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
                 // One piece of a case is enough.
                 if patient.meetings.last().is_none_or(|last| last.case != number) {
                     let node = piece.node;
-                    patient.meetings.push(Meeting { case: number, node, alone, work });
+                    let half_sums = sums_in_halves(offer);
+                    patient.meetings.push(Meeting { case: number, node, alone, work, half_sums });
                 }
             }
             for (engine, reason) in &piece.cannot {
@@ -277,6 +282,10 @@ fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
     }
     let in_order = engines.iter().filter_map(|engine| patients.remove(engine.id()));
     Ok(in_order.map(Patient::sorted).collect())
+}
+
+fn sums_in_halves(offer: &Offer) -> bool {
+    offer.notes.compute == ComputeMode::HalfSums
 }
 
 /// Multiplications of a case, roughly; 0 where there is no number to compare.
@@ -329,7 +338,7 @@ impl Patient {
     ) -> bool {
         let meeting = &self.meetings[round];
         let case = &cases[meeting.case];
-        let (beside, run) = match self.run(runtime, case, meeting.node, known).await {
+        let (beside, run) = match self.run(runtime, case, meeting, known).await {
             Ok(Some(run)) => run,
             Ok(None) => {
                 self.refused = "plans leave it out although it is forced".into();
@@ -357,6 +366,10 @@ impl Patient {
         match reference::eval(&case.graph, &case.symbols, &tensors) {
             Err(error) => self.refused = format!("the reference: {error}"),
             Ok(expected) => {
+                let case = match meeting.half_sums {
+                    true => &case.with_half_sums(),
+                    false => case,
+                };
                 match agree(&case.on(runtime.device().profile()), &expected, &outputs) {
                     Ok(report) => {
                         self.passed += 1;
@@ -385,11 +398,12 @@ impl Patient {
         &self,
         runtime: &Runtime,
         case: &Case,
-        node: NodeId,
+        meeting: &Meeting,
         known: &[Block],
     ) -> Result<Option<(Vec<EngineId>, Result<NamedBytes>)>> {
         let options = Options {
-            force: vec![(Selector::Node(node), self.engine.clone())],
+            force: vec![(Selector::Node(meeting.node), self.engine.clone())],
+            half_sums: meeting.half_sums,
             known_wrong: known.to_vec(),
             ..Options::new(runtime.registry())
         };

@@ -1,6 +1,6 @@
 //! Cooperative matrices: tensor cores in CUDA, refused in OpenCL C.
 //!
-//! Matrices are of 16 x 16, A and B of halves, C of floats. A thread of a warp holds what `mma` says (PTX
+//! Matrices are of 16 x 16, A and B of halves, C of floats or halves. A thread of a warp holds what `mma` says (PTX
 //! ISA, "Matrix Fragments for mma.m16n8k16"): lane 4 g + t has of A the rows g and g + 8, of B and C the
 //! columns g, two neighbours each; a 16 x 16 product is two of 16 x 8. Fragments are read by ordinary
 //! loads, so that any layout and any memory will do; where two halves lie side by side they are one.
@@ -21,6 +21,7 @@ const FRAGMENTS: &str = "\
 typedef struct { u32 r[4]; } wl_coop_a;
 typedef struct { u32 r[4]; } wl_coop_b;
 typedef struct { f32 r[8]; } wl_coop_c;
+typedef struct { u32 r[4]; } wl_coop_h;
 WL_FN u32 wl_coop_lane(void) {
     u32 lane;
     asm(\"mov.u32 %0, %%laneid;\" : \"=r\"(lane));
@@ -78,6 +79,48 @@ WL_FN wl_coop_c wl_coop_load_c(const f32* p, u32 stride, bool rows) {
 const STORE_C: &str = "\
 WL_FN void wl_coop_store_c(wl_coop_c m, f32* p, u32 stride, bool rows) {
     for (u32 i = 0u; i < 8u; i++) p[wl_coop_place(i, stride, rows)] = m.r[i];
+}";
+
+/// Sums of halves: two neighbours of a row to a register, in the same places.
+const LOAD_H: &str = "\
+WL_FN wl_coop_h wl_coop_load_h(const f16* p, u32 stride, bool rows) {
+    wl_coop_h m;
+    for (u32 i = 0u; i < 4u; i++) {
+        m.r[i] = wl_coop_pair(p, wl_coop_place(2u * i, stride, rows), rows ? 1u : stride);
+    }
+    return m;
+}";
+
+const STORE_H: &str = "\
+WL_FN void wl_coop_store_h(wl_coop_h m, f16* p, u32 stride, bool rows) {
+    for (u32 i = 0u; i < 4u; i++) {
+        const u32 at = wl_coop_place(2u * i, stride, rows);
+        p[at] = (f16)(m.r[i] & 0xffffu);
+        p[at + (rows ? 1u : stride)] = (f16)(m.r[i] >> 16);
+    }
+}";
+
+/// The same with sums of halves.
+const MULTIPLY_H: &str = "\
+WL_FN wl_coop_h wl_coop_multiply_h(wl_coop_a a, wl_coop_b b, wl_coop_h c) {
+    for (u32 h = 0u; h < 2u; h++) {
+        u32* d = c.r + 2u * h;
+#if __CUDA_ARCH__ >= 800
+        asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 \"
+            \"{%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};\"
+            : \"+r\"(d[0]), \"+r\"(d[1])
+            : \"r\"(a.r[0]), \"r\"(a.r[1]), \"r\"(a.r[2]), \"r\"(a.r[3]),
+              \"r\"(b.r[2u * h]), \"r\"(b.r[2u * h + 1u]));
+#else
+        for (u32 s = 0u; s < 2u; s++) {
+            asm volatile(\"mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 \"
+                \"{%0, %1}, {%2, %3}, {%4}, {%0, %1};\"
+                : \"+r\"(d[0]), \"+r\"(d[1])
+                : \"r\"(a.r[2u * s]), \"r\"(a.r[2u * s + 1u]), \"r\"(b.r[2u * h + s]));
+        }
+#endif
+    }
+    return c;
 }";
 
 /// Two products of 16 x 8 x 16, which an sm_75 makes in two halves of the inner dimension.
@@ -152,6 +195,7 @@ impl Writer<'_> {
             (CooperativeRole::A, Scalar::F16) => "wl_coop_a",
             (CooperativeRole::B, Scalar::F16) => "wl_coop_b",
             (CooperativeRole::C, Scalar::F32) => "wl_coop_c",
+            (CooperativeRole::C, Scalar::F16) => "wl_coop_h",
             _ => return self.refuse(format!("a cooperative matrix {role:?} of {scalar:?}")),
         };
         if (columns, rows) != (sixteen, sixteen) {
@@ -162,7 +206,7 @@ impl Writer<'_> {
     }
 
     fn cooperative_function(&mut self, name: &str, text: &str) -> Result<()> {
-        if text.contains("wl_coop_place(i") {
+        if text.contains("wl_coop_place(") {
             self.define("wl_coop_place", |_| Ok(PLACE_C.to_string()))?;
         }
         self.define(name, |_| Ok(text.to_string()))
@@ -224,6 +268,7 @@ impl Body<'_, '_> {
         let (name, text, more) = match ty.as_str() {
             "wl_coop_a" => ("wl_coop_load_a", LOAD_A, format!(", {words}")),
             "wl_coop_b" => ("wl_coop_load_b", LOAD_B, format!(", {words}")),
+            "wl_coop_h" => ("wl_coop_load_h", LOAD_H, String::new()),
             _ => ("wl_coop_load_c", LOAD_C, String::new()),
         };
         self.w.cooperative_function(name, text)?;
@@ -236,9 +281,14 @@ impl Body<'_, '_> {
             let inner = self.inner(h).clone();
             self.w.cooperative_type(&inner)?;
         }
-        self.w.cooperative_function("wl_coop_multiply", MULTIPLY)?;
+        let inner = self.inner(abc[2]).clone();
+        let (name, text) = match self.w.cooperative_type(&inner)?.as_str() {
+            "wl_coop_h" => ("wl_coop_multiply_h", MULTIPLY_H),
+            _ => ("wl_coop_multiply", MULTIPLY),
+        };
+        self.w.cooperative_function(name, text)?;
         let [a, b, c] = [self.value(abc[0])?, self.value(abc[1])?, self.value(abc[2])?];
-        Ok(format!("wl_coop_multiply({a}, {b}, {c})"))
+        Ok(format!("{name}({a}, {b}, {c})"))
     }
 
     /// A matrix to memory.
@@ -249,13 +299,15 @@ impl Body<'_, '_> {
     ) -> Result<()> {
         let inner = self.inner(target).clone();
         let ty = self.w.cooperative_type(&inner)?;
-        if ty != "wl_coop_c" {
-            return self.w.refuse("a store of an operand of a cooperative product");
-        }
+        let (name, text, element) = match ty.as_str() {
+            "wl_coop_c" => ("wl_coop_store_c", STORE_C, Scalar::F32),
+            "wl_coop_h" => ("wl_coop_store_h", STORE_H, Scalar::F16),
+            _ => return self.w.refuse("a store of an operand of a cooperative product"),
+        };
         let value = self.value(target)?;
-        let Memory { address, stride, rows, .. } = self.matrix_memory(data, Scalar::F32)?;
-        self.w.cooperative_function("wl_coop_store_c", STORE_C)?;
-        self.line(&format!("wl_coop_store_c({value}, {address}, {stride}, {rows});"));
+        let Memory { address, stride, rows, .. } = self.matrix_memory(data, element)?;
+        self.w.cooperative_function(name, text)?;
+        self.line(&format!("{name}({value}, {address}, {stride}, {rows});"));
         Ok(())
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Source {
     pub(super) index: usize,
     /// The adapter's description; the device's own where absent.
     pub(super) info: Option<wgpu::AdapterInfo>,
+    /// Whether its matrices sum in f16 too; an embedder's device does not say.
+    pub(super) half_sums: bool,
 }
 
 pub(super) struct WebGpuDevice {
@@ -79,7 +81,8 @@ impl WebGpuDevice {
     ) -> Arc<dyn Device> {
         let info = source.info.unwrap_or_else(|| gpu.adapter_info());
         let limits = gpu.limits();
-        let profile = profile::profile_of(&info, gpu.features(), &limits, source.index);
+        let mut profile = profile::profile_of(&info, gpu.features(), &limits, source.index);
+        profile.has_half_sums = source.half_sums && profile.has_matrix_hw;
         let faults = Faults::install(&gpu, profile.id());
         let tick =
             if profile.has_timestamps { f64::from(queue.get_timestamp_period()) } else { 0. };

@@ -146,7 +146,8 @@ impl Provider {
             let name = adapter.get_info().name;
             Error::device(format!("webgpu:{index} {name:?} cannot be opened: {error}"))
         })?;
-        let source = Source { index, info: Some(adapter.get_info()) };
+        let half_sums = profile::has_half_sums(adapter);
+        let source = Source { index, info: Some(adapter.get_info()), half_sums };
         Ok(WebGpuDevice::open(gpu, queue, source, &options))
     }
 }
@@ -192,7 +193,10 @@ impl crate::provider::Provider for Provider {
             let adapters = self.adapters().await;
             let profiles = adapters.iter().enumerate().map(|(index, adapter)| {
                 let features = profile::features_of(adapter);
-                profile::profile_of(&adapter.get_info(), features, &adapter.limits(), index)
+                let limits = adapter.limits();
+                let profile = profile::profile_of(&adapter.get_info(), features, &limits, index);
+                let has_half_sums = profile.has_matrix_hw && profile::has_half_sums(adapter);
+                DeviceProfile { has_half_sums, ..profile }
             });
             Ok(profiles.collect())
         })

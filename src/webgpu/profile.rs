@@ -15,15 +15,26 @@ fn wanted_features() -> wgpu::Features {
 /// The wanted features that an adapter has. Cooperative matrices only where they are of the one kind that kernels
 /// here use, with halves in buffers beside them.
 pub(super) fn features_of(adapter: &wgpu::Adapter) -> wgpu::Features {
-    use wgpu::CooperativeScalarType::{F16, F32};
     let features = wanted_features() & adapter.features();
-    let fits = |p: &wgpu::CooperativeMatrixProperties| {
-        [p.m_size, p.n_size, p.k_size] == [16; 3] && (p.ab_type, p.cr_type) == (F16, F32)
-    };
     let matrices = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
     let usable = features.contains(wgpu::Features::SHADER_F16)
-        && adapter.cooperative_matrix_properties().iter().any(fits);
+        && has_matrices(adapter, wgpu::CooperativeScalarType::F32);
     if usable { features } else { features - matrices }
+}
+
+/// Whether its matrices may sum in halves too.
+pub(super) fn has_half_sums(adapter: &wgpu::Adapter) -> bool {
+    has_matrices(adapter, wgpu::CooperativeScalarType::F16)
+}
+
+/// Whether an adapter multiplies matrices of 16 x 16 halves with sums of a type.
+fn has_matrices(adapter: &wgpu::Adapter, sums: wgpu::CooperativeScalarType) -> bool {
+    let fits = |p: &wgpu::CooperativeMatrixProperties| {
+        let types = (p.ab_type, p.cr_type);
+        [p.m_size, p.n_size, p.k_size] == [16; 3]
+            && types == (wgpu::CooperativeScalarType::F16, sums)
+    };
+    adapter.cooperative_matrix_properties().iter().any(fits)
 }
 
 /// The profile of a device with these features and limits.
@@ -53,6 +64,8 @@ pub(super) fn profile_of(
         kind,
         shared_memory: matches!(kind, DeviceKind::Integrated | DeviceKind::Software),
         has_matrix_hw: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+        // The adapter's properties say so, not a feature.
+        has_half_sums: false,
         has_subgroups,
         subgroup_min: if has_subgroups { info.subgroup_min_size } else { 0 },
         subgroup_max: if has_subgroups { info.subgroup_max_size } else { 0 },

@@ -195,11 +195,12 @@ fn its_devices_are_asked_for_by_the_environment() {
 }
 
 /// The variables whose settings a builder has, but for the device's.
-const VARIABLES: [&str; 6] = [
+const VARIABLES: [&str; 7] = [
     "WARPLOOM_MEMORY_BUDGET",
     "WARPLOOM_THREADS",
     "WARPLOOM_SYNC",
     "WARPLOOM_DETERMINISTIC",
+    "WARPLOOM_HALF_SUMS",
     "WARPLOOM_DOCTOR",
     "WARPLOOM_TUNE",
 ];
@@ -207,11 +208,12 @@ const VARIABLES: [&str; 6] = [
 /// A builder with every one of these settings but the one of this variable.
 fn all_but(name: &str) -> RuntimeBuilder {
     type Set = fn(RuntimeBuilder) -> RuntimeBuilder;
-    let settings: [Set; 6] = [
+    let settings: [Set; 7] = [
         |b| b.memory_budget(None),
         |b| b.threads(None),
         |b| b.sync(Sync::Lazy),
         |b| b.deterministic(false),
+        |b| b.half_sums(false),
         |b| b.trusting(true),
         |b| b.tune(TuneMode::Off),
     ];

@@ -57,6 +57,16 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
+    /// The same, of which matrices sum in halves too, with room for the largest tiles of these.
+    pub(crate) fn with_half_sums() -> Arc<Checked> {
+        let profile = DeviceProfile {
+            has_half_sums: true,
+            workgroup_memory_bytes: 48 << 10,
+            ..Checked::with_matrices().profile.clone()
+        };
+        Arc::new(Checked { profile, state: Mutex::default() })
+    }
+
     /// A device that says it is CUDA's with the library of products.
     pub(crate) fn with_library() -> Arc<Checked> {
         let profile = DeviceProfile {

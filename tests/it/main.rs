@@ -35,6 +35,7 @@ mod gguf_fuzz;
 mod gguf_mutate;
 mod gguf_writer;
 mod greedy;
+mod half_sums;
 mod handed;
 mod interpret;
 mod interpret_device;

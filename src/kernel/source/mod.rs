@@ -352,6 +352,9 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         "product_coop" => {
             sets.push(with(&[("TI", 2), ("STEPS", 4)]));
             sets.push(with(&[("TI", 2), ("TH", 1), ("SUB", 64)]));
+            if base.defines.iter().any(|d| d == "half_sums") {
+                sets.push(with(&[("TI", 8), ("WI", 1), ("WJ", 4), ("STEPS", 4)]));
+            }
         }
         "matmul_coop_*" | "matmul_halves" => {
             let narrow = if entry.name == "matmul_halves" { ("TJ", 2) } else { ("TH", 1) };

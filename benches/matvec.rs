@@ -1,0 +1,368 @@
+//! Products of one row of activations with weight matrices: GB/s of weights where products are independent of each other,
+//! and microseconds of a step where each takes what the one before made.
+//!
+//! ```text
+//! cargo bench --bench matvec -- -d cuda -d webgpu
+//! cargo bench --bench matvec -- -d cuda --formats q4_k,f16 --json FILE
+//! cargo bench --bench matvec -- -d cuda --formats q8_0 --knob wgsl.matvec_codes.q8_0x2.subgroup:rows=2
+//! ```
+//!
+//! Weights of a format are as many matrices of 8,192 x 4,096 (independent, all with one row) or 4,096 x 4,096 (one after
+//! another) as make 1 GB, more than a cache holds, as the device keeps them ([`Format::kept`]). Activations are rounded to 8
+//! bits (`ComputeMode::Int8`), which counts; of F16 they are not. The products with the first and the last matrix are held
+//! to the reference in double precision.
+//! The device is kept busy for half a second, then formats take turns, and medians of the rounds are told with their
+//! spread. Without `--bench` small matrices run once, as a test that they do.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use warploom::base::platform::block_on;
+use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, SymbolValues};
+use warploom::engine::{EngineId, Knobs};
+use warploom::ir::{Graph, Op};
+use warploom::plan::Plan;
+use warploom::provider::DeviceKind;
+use warploom::reference::{self, Data, Tensor};
+use warploom::runtime::{Instance, Resident, Runtime, WeightSource};
+use warploom::{Error, Result, quant};
+
+/// How long the device is busy before anything counts.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// How long a stretch takes at least.
+const STRETCH: Duration = Duration::from_millis(100);
+/// Rounds over all formats.
+const ROUNDS: usize = 7;
+/// Bytes of all weights of a graph.
+const WEIGHTS: u64 = 1 << 30;
+/// Most matrices of a graph.
+const MOST: u64 = 128;
+/// Error of a result as a share of the root mean square of all, at most: of `Int8` it is the reference's rounding too, so
+/// that little but the order of sums is left.
+const LIMIT: f64 = 1e-2;
+
+/// What the command line says.
+struct Asked {
+    devices: Vec<String>,
+    formats: Vec<Format>,
+    knobs: Knobs,
+    json: Option<String>,
+    timed: bool,
+}
+
+/// What is multiplied: one row with `n` x `k` weights, for a result that the next product takes or not.
+#[derive(Clone, Copy)]
+struct Kind {
+    format: Format,
+    dependent: bool,
+    n: u64,
+    k: u64,
+}
+
+/// Many such products on a device.
+struct Row {
+    kind: Kind,
+    instance: Instance,
+    /// Bytes of a matrix, and how many there are.
+    bytes: u64,
+    count: u64,
+    engines: String,
+    /// Runs of a stretch.
+    runs: usize,
+    /// Seconds of a product in each round.
+    seconds: Vec<f64>,
+}
+
+fn main() -> Result<()> {
+    let asked = Asked::read()?;
+    let mut told = Vec::new();
+    for device in &asked.devices {
+        let runtime = Runtime::builder().device(device).build()?;
+        let profile = runtime.device().profile();
+        println!("{} {} ({})", profile.id(), profile.name, profile.driver);
+        let mut rows = Vec::new();
+        for format in &asked.formats {
+            for dependent in [false, true] {
+                rows.push(Row::new(&runtime, *format, dependent, &asked)?);
+            }
+        }
+        if asked.timed {
+            time(&mut rows)?;
+            tell(&rows);
+            told.push(in_json(&runtime, &rows));
+        }
+    }
+    let Some(path) = &asked.json else { return Ok(()) };
+    let json = serde_json::json!({ "program": "warploom", "devices": told });
+    std::fs::write(path, format!("{json:#}\n")).map_err(|error| Error::io(path, error))
+}
+
+impl Asked {
+    fn read() -> Result<Asked> {
+        let usual = [Format::Q4K, Format::Q4_0, Format::Q8_0, Format::Q6K, Format::TQ2_0];
+        let mut asked = Asked {
+            devices: Vec::new(),
+            formats: usual.into_iter().chain([Format::Plain(DType::F16)]).collect(),
+            knobs: Knobs::default(),
+            json: None,
+            timed: false,
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(name) = arguments.next() {
+            let mut value = || {
+                let missing = || Error::invalid(format!("{name} needs a value"));
+                arguments.next().ok_or_else(missing)
+            };
+            match name.as_str() {
+                "--bench" => asked.timed = true,
+                "-d" | "--device" => asked.devices.push(value()?),
+                "--formats" => {
+                    asked.formats = value()?.split(',').map(format).collect::<Result<_>>()?;
+                }
+                "--knob" => asked.knobs = knob(asked.knobs, &value()?)?,
+                "--json" => asked.json = Some(value()?),
+                other => return Err(Error::invalid(format!("unknown argument {other:?}"))),
+            }
+        }
+        if asked.devices.is_empty() {
+            asked.devices.push("auto".into());
+        }
+        Ok(asked)
+    }
+}
+
+fn format(text: &str) -> Result<Format> {
+    let found = Format::ALL.into_iter().find(|format| format.name() == text.trim());
+    found.ok_or_else(|| Error::invalid(format!("{text:?} is no format")))
+}
+
+/// `ENGINE:NAME=VALUE`, as of `warploom explain`.
+fn knob(knobs: Knobs, text: &str) -> Result<Knobs> {
+    let parts = text.split_once(':').and_then(|(engine, rest)| {
+        let (name, value) = rest.split_once('=')?;
+        Some((engine, name, value.parse().ok()?))
+    });
+    let wrong = || Error::invalid(format!("{text:?} is not ENGINE:NAME=VALUE"));
+    let (engine, name, value) = parts.ok_or_else(wrong)?;
+    Ok(knobs.set(EngineId::new(engine.to_owned()), name, value))
+}
+
+/// Products of rows with `count` matrices of `n` x `k`, whose results are the rows of a state, or one chain, whose end is.
+/// With `told` the first result is an output, and the last with what it was made of.
+fn graph(row: &Kind, count: u64, told: bool) -> Result<Graph> {
+    let (mut g, Kind { format, dependent, n, k }) = (Graph::new("matvec"), *row);
+    let mode = if format.is_quantised() { ComputeMode::Int8 } else { ComputeMode::F32 };
+    let mut x = g.weight("x", Shape::new([1, k]), Format::F32);
+    let mut to = g.state("to", Shape::new([if dependent { 1 } else { count }, n]), DType::F32);
+    for i in 0..count {
+        let w = g.weight(&format!("w{i}"), Shape::new([n, k]), format);
+        let y = g.add(Op::Linear { mode }, &[x, w])?;
+        if told && i == 0 {
+            g.output("first", y)?;
+        }
+        if told && i == count - 1 {
+            if dependent {
+                g.output("before", x)?;
+            }
+            g.output("last", y)?;
+        }
+        if !dependent || i == count - 1 {
+            let at = Dim::from(if dependent { 0 } else { i });
+            to = g.add(Op::Update { at }, &[to, y])?;
+        }
+        x = if dependent { y } else { x };
+    }
+    Ok(g)
+}
+
+/// About as large as activations are; of a chain each is as large as the one before.
+fn numbers(count: u64, seed: u64, scale: f32) -> Vec<f32> {
+    let mut state = seed + 1;
+    let mut next = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| scale * next()).collect()
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+impl Row {
+    /// Puts weights on the device and verifies the first product and the last.
+    fn new(runtime: &Runtime, format: Format, dependent: bool, asked: &Asked) -> Result<Row> {
+        let timed = asked.timed;
+        let [n, k] = match (timed, dependent) {
+            (false, _) => [256, 2048],
+            (true, false) => [8192, 4096],
+            (true, true) => [4096, 4096],
+        };
+        let on_cpu = runtime.device().profile().kind == DeviceKind::Cpu;
+        let format = if on_cpu { format } else { format.kept(k) };
+        let kind = Kind { format, dependent, n, k };
+        // Even numbers from -1 to 1 have a variance of a third: so sums of k are as large as what they are made of.
+        let mut weights = numbers(n * k, 7, (3.0 / k as f32).sqrt());
+        let encoded = quant::encode(format, &weights)?;
+        quant::decode(format, &encoded, &mut weights)?;
+        let size = encoded.len() as u64;
+        let count = if timed { (WEIGHTS / size).clamp(2, MOST) } else { 3 };
+        let (pool, device) = (runtime.pool(), &**runtime.device());
+        let mut resident = Resident::new();
+        let mut upload = |name: &str, bytes: &[u8]| {
+            resident.upload(pool, device, &[WeightSource { name, bytes }], &mut |_| {})
+        };
+        for i in 0..count {
+            upload(&format!("w{i}"), &encoded)?;
+        }
+        let x = numbers(k, 100, 1.0);
+        upload("x", &bytes(&x))?;
+        resident.state(pool, device, "to", 4 * n * if dependent { 1 } else { count })?;
+        let mut instance = |told: bool| {
+            let (class, mut options) = (ShapeClass::new(), runtime.plan_options());
+            options.knobs = asked.knobs.clone();
+            let graph = graph(&kind, count, told)?;
+            let plan = Plan::new(&graph, &class, device.profile(), &options)?;
+            block_on(Instance::new(runtime, plan, &mut resident))
+        };
+        let told = instance(true)?;
+        let names = told.plan().outputs.iter().map(|output| output.name.clone());
+        let made = block_on(told.read(SymbolValues::new(), Vec::new()))?;
+        let made: BTreeMap<String, Vec<f32>> =
+            names.zip(made.iter().map(|bytes| floats(bytes))).collect();
+        kind.verify(&weights, &x, &made["first"])?;
+        kind.verify(&weights, made.get("before").unwrap_or(&x), &made["last"])?;
+        let instance = instance(false)?;
+        let steps = &instance.plan().steps;
+        let mut engines: Vec<String> = steps.iter().map(|step| step.engine.to_string()).collect();
+        engines.sort();
+        engines.dedup();
+        let engines = engines.join(" ");
+        let (runs, seconds) = (1, Vec::new());
+        let mut row = Row { kind, instance, bytes: size, count, engines, runs, seconds };
+        row.run(1)?;
+        Ok(row)
+    }
+
+    /// So many runs with one wait at the end; seconds.
+    fn run(&mut self, runs: usize) -> Result<f64> {
+        let begin = Instant::now();
+        let start = || block_on(self.instance.begin(SymbolValues::new(), Vec::new()));
+        let mut last = start()?;
+        for _ in 1..runs {
+            last = start()?;
+        }
+        block_on(self.instance.end(last))?;
+        Ok(begin.elapsed().as_secs_f64())
+    }
+
+    /// Finds how many runs fill a stretch.
+    fn fit(&mut self) -> Result<()> {
+        loop {
+            let seconds = self.run(self.runs)?;
+            if seconds >= STRETCH.as_secs_f64() {
+                return Ok(());
+            }
+            let wanted = STRETCH.as_secs_f64() / seconds.max(1e-6) * 1.1;
+            self.runs = (self.runs as f64 * wanted.clamp(1.5, 64.0)).ceil() as usize;
+        }
+    }
+
+    /// The median of the rounds, and how far the least and the most are from it, in percent.
+    fn told(&self) -> (f64, f64) {
+        let mut seconds = self.seconds.clone();
+        seconds.sort_by(f64::total_cmp);
+        let median = seconds[seconds.len() / 2];
+        let (least, most) = (seconds[0], seconds[seconds.len() - 1]);
+        (median, 100.0 * (most - median).max(median - least) / median)
+    }
+
+    fn way(&self) -> &'static str {
+        if self.kind.dependent { "dependent" } else { "independent" }
+    }
+}
+
+impl Kind {
+    /// Holds a product to the reference, which rounds activations alike.
+    fn verify(&self, weights: &[f32], x: &[f32], made: &[f32]) -> Result<()> {
+        let Kind { format, n, k, .. } = *self;
+        let single = Kind { dependent: true, ..*self };
+        let (g, tensor) = (graph(&single, 1, true)?, |shape: [u64; 2], numbers: &[f32]| {
+            Tensor::new(shape.to_vec(), Data::F32(numbers.to_vec()))
+        });
+        let bound = [
+            ("x".to_string(), tensor([1, k], x)?),
+            ("w0".to_string(), tensor([n, k], weights)?),
+            ("to".to_string(), tensor([1, n], &vec![0.0; n as usize])?),
+        ];
+        let bound = bound.into();
+        let evaluated = reference::eval(&g, &SymbolValues::new(), &bound)?;
+        let Data::F32(wanted) = &evaluated.states["to"].data else {
+            return Err(Error::invalid("the reference made other numbers than f32"));
+        };
+        let squares: f64 = wanted.iter().map(|y| f64::from(*y).powi(2)).sum();
+        let most = LIMIT * (squares / n as f64).sqrt();
+        for (i, (got, want)) in made.iter().zip(wanted).enumerate() {
+            let off = (f64::from(*got) - f64::from(*want)).abs();
+            if off.is_nan() || off > most {
+                let text =
+                    format!("{format} {n} x {k}: row {i} is {got}, not {want} within {most:.1e}");
+                return Err(Error::device(text));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn time(rows: &mut [Row]) -> Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < WARM_UP {
+        rows.iter_mut().try_for_each(|row| row.run(1).map(|_| ()))?;
+    }
+    rows.iter_mut().try_for_each(Row::fit)?;
+    for _ in 0..ROUNDS {
+        for row in rows.iter_mut() {
+            let seconds = row.run(row.runs)?;
+            row.seconds.push(seconds / (row.runs as f64 * row.count as f64));
+        }
+    }
+    Ok(())
+}
+
+fn tell(rows: &[Row]) {
+    println!("format   way          matrices       MB   us each    GB/s  spread  engines");
+    for row in rows {
+        let (seconds, spread) = row.told();
+        let (format, way, bytes) = (row.kind.format.name(), row.way(), row.bytes as f64);
+        println!(
+            "{format:8} {way:11}  {:8} {:8.1}  {:8.2}  {:6.0}  {spread:4.1} %  {}",
+            row.count,
+            bytes / 1e6,
+            seconds * 1e6,
+            bytes / seconds / 1e9,
+            row.engines
+        );
+    }
+}
+
+fn in_json(runtime: &Runtime, rows: &[Row]) -> serde_json::Value {
+    let profile = runtime.device().profile();
+    let row = |row: &Row| {
+        let (seconds, spread) = row.told();
+        serde_json::json!({
+            "format": row.kind.format.name(),
+            "way": row.way(),
+            "matrices": row.count,
+            "bytes": row.bytes,
+            "seconds": seconds,
+            "spread_percent": spread,
+            "engines": row.engines,
+        })
+    };
+    let rows: Vec<serde_json::Value> = rows.iter().map(row).collect();
+    serde_json::json!({ "device": profile.id(), "name": profile.name, "driver": profile.driver, "rows": rows })
+}
