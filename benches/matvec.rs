@@ -4,13 +4,13 @@
 //! ```text
 //! cargo bench --bench matvec -- -d cuda -d webgpu
 //! cargo bench --bench matvec -- -d cuda --formats q4_k,f16 --json FILE
-//! cargo bench --bench matvec -- -d cuda --formats q8_0 --knob wgsl.matvec_codes.q8_0x2.subgroup:rows=2
+//! cargo bench --bench matvec -- -d cuda --formats q8_0 --knob wgsl.matvec_codes.q8_0x8.subgroup:threads=256
 //! ```
 //!
-//! Weights of a format are as many matrices of 8,192 x 4,096 (independent, all with one row) or 4,096 x 4,096 (one after
-//! another) as make 1 GB, more than a cache holds, as the device keeps them ([`Format::kept`]). Activations are rounded to 8
-//! bits (`ComputeMode::Int8`), which counts; of F16 they are not. The products with the first and the last matrix are held
-//! to the reference in double precision.
+//! Weights of a format are square matrices (`--size`, 8,192), as many as make 2 GB, more than a cache holds, as the device
+//! keeps them ([`Format::kept`]). Independent products all take one row and leave results of their own; of dependent ones
+//! each takes what the one before made. Activations are rounded to 8 bits (`ComputeMode::Int8`), which counts; of F16 they are
+//! not. The products with the first and the last matrix are held to the reference in double precision.
 //! The device is kept busy for half a second, then formats take turns, and medians of the rounds are told with their
 //! spread. Without `--bench` small matrices run once, as a test that they do.
 
@@ -34,7 +34,7 @@ const STRETCH: Duration = Duration::from_millis(100);
 /// Rounds over all formats.
 const ROUNDS: usize = 7;
 /// Bytes of all weights of a graph.
-const WEIGHTS: u64 = 1 << 30;
+const WEIGHTS: u64 = 2 << 30;
 /// Most matrices of a graph.
 const MOST: u64 = 128;
 /// Error of a result as a share of the root mean square of all, at most: of `Int8` it is the reference's rounding too, so
@@ -45,6 +45,7 @@ const LIMIT: f64 = 1e-2;
 struct Asked {
     devices: Vec<String>,
     formats: Vec<Format>,
+    size: u64,
     knobs: Knobs,
     json: Option<String>,
     timed: bool,
@@ -103,6 +104,7 @@ impl Asked {
         let mut asked = Asked {
             devices: Vec::new(),
             formats: usual.into_iter().chain([Format::Plain(DType::F16)]).collect(),
+            size: 0,
             knobs: Knobs::default(),
             json: None,
             timed: false,
@@ -119,10 +121,18 @@ impl Asked {
                 "--formats" => {
                     asked.formats = value()?.split(',').map(format).collect::<Result<_>>()?;
                 }
+                "--size" => {
+                    let (text, wrong) = (value()?, "is no multiple of 256 above 0");
+                    let size = text.parse().ok().filter(|n: &u64| *n > 0 && n.is_multiple_of(256));
+                    asked.size = size.ok_or_else(|| Error::invalid(format!("{text:?} {wrong}")))?;
+                }
                 "--knob" => asked.knobs = knob(asked.knobs, &value()?)?,
                 "--json" => asked.json = Some(value()?),
                 other => return Err(Error::invalid(format!("unknown argument {other:?}"))),
             }
+        }
+        if asked.size == 0 {
+            asked.size = if asked.timed { 8192 } else { 2048 };
         }
         if asked.devices.is_empty() {
             asked.devices.push("auto".into());
@@ -147,13 +157,12 @@ fn knob(knobs: Knobs, text: &str) -> Result<Knobs> {
     Ok(knobs.set(EngineId::new(engine.to_owned()), name, value))
 }
 
-/// Products of rows with `count` matrices of `n` x `k`, whose results are the rows of a state, or one chain, whose end is.
+/// Products of a row with `count` matrices of `n` x `k`, whose results are states, or one chain, whose end is.
 /// With `told` the first result is an output, and the last with what it was made of.
 fn graph(row: &Kind, count: u64, told: bool) -> Result<Graph> {
     let (mut g, Kind { format, dependent, n, k }) = (Graph::new("matvec"), *row);
     let mode = if format.is_quantised() { ComputeMode::Int8 } else { ComputeMode::F32 };
     let mut x = g.weight("x", Shape::new([1, k]), Format::F32);
-    let mut to = g.state("to", Shape::new([if dependent { 1 } else { count }, n]), DType::F32);
     for i in 0..count {
         let w = g.weight(&format!("w{i}"), Shape::new([n, k]), format);
         let y = g.add(Op::Linear { mode }, &[x, w])?;
@@ -167,8 +176,8 @@ fn graph(row: &Kind, count: u64, told: bool) -> Result<Graph> {
             g.output("last", y)?;
         }
         if !dependent || i == count - 1 {
-            let at = Dim::from(if dependent { 0 } else { i });
-            to = g.add(Op::Update { at }, &[to, y])?;
+            let to = g.state(&format!("to{i}"), Shape::new([1, n]), DType::F32);
+            g.add(Op::Update { at: Dim::new(0) }, &[to, y])?;
         }
         x = if dependent { y } else { x };
     }
@@ -197,13 +206,9 @@ impl Row {
     /// Puts weights on the device and verifies the first product and the last.
     fn new(runtime: &Runtime, format: Format, dependent: bool, asked: &Asked) -> Result<Row> {
         let timed = asked.timed;
-        let [n, k] = match (timed, dependent) {
-            (false, _) => [256, 2048],
-            (true, false) => [8192, 4096],
-            (true, true) => [4096, 4096],
-        };
+        let [n, k] = [asked.size; 2];
         let on_cpu = runtime.device().profile().kind == DeviceKind::Cpu;
-        let format = if on_cpu { format } else { format.kept(k) };
+        let format = if on_cpu { format } else { format.kept(k, true) };
         let kind = Kind { format, dependent, n, k };
         // Even numbers from -1 to 1 have a variance of a third: so sums of k are as large as what they are made of.
         let mut weights = numbers(n * k, 7, (3.0 / k as f32).sqrt());
@@ -221,7 +226,10 @@ impl Row {
         }
         let x = numbers(k, 100, 1.0);
         upload("x", &bytes(&x))?;
-        resident.state(pool, device, "to", 4 * n * if dependent { 1 } else { count })?;
+        for i in 0..count {
+            // Of their own, so that nothing orders them.
+            resident.state(pool, device, &format!("to{i}"), 4 * n)?;
+        }
         let mut instance = |told: bool| {
             let (class, mut options) = (ShapeClass::new(), runtime.plan_options());
             options.knobs = asked.knobs.clone();
@@ -297,11 +305,11 @@ impl Kind {
         let bound = [
             ("x".to_string(), tensor([1, k], x)?),
             ("w0".to_string(), tensor([n, k], weights)?),
-            ("to".to_string(), tensor([1, n], &vec![0.0; n as usize])?),
+            ("to0".to_string(), tensor([1, n], &vec![0.0; n as usize])?),
         ];
         let bound = bound.into();
         let evaluated = reference::eval(&g, &SymbolValues::new(), &bound)?;
-        let Data::F32(wanted) = &evaluated.states["to"].data else {
+        let Data::F32(wanted) = &evaluated.states["to0"].data else {
             return Err(Error::invalid("the reference made other numbers than f32"));
         };
         let squares: f64 = wanted.iter().map(|y| f64::from(*y).powi(2)).sum();

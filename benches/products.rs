@@ -4,6 +4,7 @@
 //! ```text
 //! python3 benches/products_torch.py --json torch.json
 //! cargo bench --bench products -- -d cuda --sizes 1024,2048,4096,8192 --types f16,bf16,f32 --beside torch.json
+//! cargo bench --bench products -- -d webgpu --types f16 --half-sums   # which may be summed in f16
 //! ```
 //!
 //! What is timed is a chain, `x = x * b` so many times (`--chain`, 16), many chains one after another with

@@ -93,6 +93,9 @@ var next$s_$r = vec4(w[at$r + reach$s], w[at$r + reach$s + 1u], w[at$r + reach$s
 #end
 #end
 #else
+#ifdef blocks
+#import blocks_begin
+#else
 let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
 #repeat r ROWS
 var unit$r = Unit();
@@ -100,6 +103,7 @@ if (units <= TEAM) {
     unit$r = load_unit(start$r, min(place.lid % TEAM, units - 1u), params.k);
 }
 #end
+#endif
 #endif
 #endif
 #endif

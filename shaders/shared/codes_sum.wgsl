@@ -8,7 +8,11 @@
 #ifdef trits
 #import codes_trits
 #else
+#ifdef blocks
+#import codes_blocks
+#else
 #import codes_units
+#endif
 #endif
 #endif
 #endif

@@ -105,6 +105,11 @@ pub enum Format {
     /// 64 weights in 68 bytes: two blocks of `Q8_0` part by part, as GPUs keep them. No file has it, and nothing on a
     /// CPU reads it.
     Q8_0x2,
+    /// 256 weights in 272 bytes: eight blocks of `Q8_0` part by part, as GPUs keep rows of whole such groups. No file has
+    /// it, and nothing on a CPU reads it.
+    Q8_0x8,
+    /// 256 weights in 144 bytes: the same of `Q4_0`.
+    Q4_0x8,
 }
 
 impl Format {
@@ -135,13 +140,20 @@ impl Format {
     ];
 
     /// How GPUs keep weights of some formats beside those of [`Format::ALL`].
-    pub const KEPT: [Format; 2] = [Format::Q6Kx8, Format::Q8_0x2];
+    pub const KEPT: [Format; 4] = [Format::Q6Kx8, Format::Q8_0x2, Format::Q8_0x8, Format::Q4_0x8];
 
     /// The format in which a GPU keeps rows of so many weights of this one: the same numbers, in an order that suits
-    /// its kernels (`quant::keep` makes it).
-    pub const fn kept(self, columns: u64) -> Format {
+    /// its kernels (`quant::keep` makes it). With `grouped` groups of 256 weights are preferred where there is a choice:
+    /// that pays where most rows are of 2,048 columns and more, since shorter ones leave threads of their kernels idle.
+    pub const fn kept(self, columns: u64, grouped: bool) -> Format {
         match self {
             Format::Q6K if columns.is_multiple_of(Format::Q6Kx8.block_len()) => Format::Q6Kx8,
+            Format::Q4_0 if grouped && columns.is_multiple_of(Format::Q4_0x8.block_len()) => {
+                Format::Q4_0x8
+            }
+            Format::Q8_0 if grouped && columns.is_multiple_of(Format::Q8_0x8.block_len()) => {
+                Format::Q8_0x8
+            }
             Format::Q8_0 if columns.is_multiple_of(Format::Q8_0x2.block_len()) => Format::Q8_0x2,
             format => format,
         }
@@ -158,6 +170,7 @@ impl Format {
             Format::IQ4XS | Format::TQ1_0 | Format::TQ2_0 => 256,
             Format::Q6Kx8 => 2048,
             Format::Q8_0x2 => 64,
+            Format::Q8_0x8 | Format::Q4_0x8 => 256,
         }
     }
 
@@ -183,6 +196,8 @@ impl Format {
             Format::I2S => 36,
             Format::Q6Kx8 => 1680,
             Format::Q8_0x2 => 68,
+            Format::Q8_0x8 => 272,
+            Format::Q4_0x8 => 144,
         }
     }
 
@@ -216,12 +231,14 @@ impl Format {
             Format::I2S => "i2_s",
             Format::Q6Kx8 => "q6_kx8",
             Format::Q8_0x2 => "q8_0x2",
+            Format::Q8_0x8 => "q8_0x8",
+            Format::Q4_0x8 => "q4_0x8",
         }
     }
 
     /// Whether it is how GPUs keep another format: nothing on a CPU reads it.
     pub const fn is_kept(self) -> bool {
-        matches!(self, Format::Q6Kx8 | Format::Q8_0x2)
+        matches!(self, Format::Q6Kx8 | Format::Q8_0x2 | Format::Q8_0x8 | Format::Q4_0x8)
     }
 
     /// Whether the numbers are packed in blocks.

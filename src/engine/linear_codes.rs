@@ -108,6 +108,7 @@ impl CodesLinear {
             _ if !able => None,
             Format::Q4K => Some("headers"),
             Format::Q6Kx8 => Some("eights"),
+            Format::Q4_0x8 | Format::Q8_0x8 => Some("blocks"),
             Format::TQ2_0 => Some("trits"),
             _ => None,
         }
@@ -141,7 +142,7 @@ impl CodesLinear {
             Format::Q6Kx8 if n >= 4096.0 || k <= 2048.0 => one,
             _ if n >= 8192.0 => one,
             Format::TQ2_0 if !cuda || n < 3000.0 || k > 4096.0 => 4 * one,
-            Format::Q4K if n <= 4096.0 && (!cuda || n > 2048.0) => 4 * one,
+            Format::Q4K | Format::Q4_0x8 if n <= 4096.0 && (!cuda || n > 2048.0) => 4 * one,
             _ => 2 * one,
         };
         let threads = wanted.min(most);
@@ -188,7 +189,7 @@ impl CodesLinear {
 fn order(format: Format) -> CodeOrder {
     use Format as F;
     let [groups, run, chunk] = match format {
-        F::Q4K | F::Q5K | F::Q6Kx8 => [2, 4, 4],
+        F::Q4K | F::Q5K | F::Q6Kx8 | F::Q8_0x8 | F::Q4_0x8 => [2, 4, 4],
         F::Q2K | F::Q3K | F::Q6K | F::TQ2_0 | F::I2S => [4, 2, 2],
         F::IQ4XS => [1, 4, 2],
         F::TQ1_0 => [1, 4, 4],

@@ -41,9 +41,9 @@ impl TilesLinear {
         has_tiles(format).then_some(TilesLinear { id, format })
     }
 
-    /// Codes of two blocks of 32 by lanes: four threads have two words of each. Of Q4_K neighbouring ones.
+    /// Codes of two blocks of 32 by lanes: four threads have two words of each. But for Q6_Kx8 neighbouring ones.
     fn codes(&self) -> CodeOrder {
-        let chunk = if self.format == Format::Q4K { 2 } else { 1 };
+        let chunk = if self.format == Format::Q6Kx8 { 1 } else { 2 };
         CodeOrder { groups: 2, run: 2, chunk, planes: false, tiles: true }
     }
 

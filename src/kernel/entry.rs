@@ -6,7 +6,7 @@ use super::spec::AssetSpec;
 use crate::base::{ComputeMode, DType, Format};
 
 /// Ways of `matvec_codes_*` that know which of 32 lanes has what.
-const WAYS_OF_32: [&str; 3] = ["headers", "eights", "trits"];
+const WAYS_OF_32: [&str; 4] = ["headers", "eights", "trits", "blocks"];
 
 /// The smallest subgroup that a kernel works with; 0 for any.
 pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
@@ -62,10 +62,15 @@ pub fn resident(asset: &AssetSpec) -> u32 {
         _ if is("matvec_codes_") && asset.get_u32("M").is_some_and(|m| m > 1) => {
             (SEVERAL_THREADS / threads).max(1)
         }
-        // Measured on an H200.
-        ..=512 if has("headers") && !long => 2,
-        _ if (has("headers") || has("eights")) && long => 1,
-        _ if has("eights") || has("trits") || is("matvec_tiles_") || is("attn_spread") => {
+        // Measured on an H200. Of Q8_0x8 a thread has eight vec4s of weights on their way.
+        ..=512 if (has("headers") || is("matvec_codes_q4_0x8") && has("blocks")) && !long => 2,
+        _ if (has("headers") || has("eights") || has("blocks")) && long => 1,
+        _ if has("eights")
+            || has("blocks")
+            || has("trits")
+            || is("matvec_tiles_")
+            || is("attn_spread") =>
+        {
             (AHEAD_THREADS / threads).max(1)
         }
         _ => 0,
@@ -75,7 +80,19 @@ pub fn resident(asset: &AssetSpec) -> u32 {
 /// Whether units of a format (`dequant_*`) are 32 weights, so that `half_weights_*` can decode it by units.
 pub fn has_units_of_32(format: Format) -> bool {
     use Format as F;
-    matches!(format, F::Q2K | F::Q3K | F::Q4K | F::Q5K | F::Q6K | F::Q6Kx8 | F::TQ2_0 | F::I2S)
+    matches!(
+        format,
+        F::Q2K
+            | F::Q3K
+            | F::Q4K
+            | F::Q5K
+            | F::Q6K
+            | F::Q6Kx8
+            | F::Q8_0x8
+            | F::Q4_0x8
+            | F::TQ2_0
+            | F::I2S
+    )
 }
 
 impl Entry {
@@ -170,7 +187,10 @@ impl Entry {
         let bf16 = Format::Plain(DType::BF16);
         family_formats()
             .filter(move |format| any || format.is_quantised() || halved && *format == bf16)
-            .filter(move |format| !tiles || matches!(format, Format::Q4K | Format::Q6Kx8))
+            .filter(move |format| {
+                use Format as F;
+                !tiles || matches!(format, F::Q4K | F::Q6Kx8 | F::Q8_0x8 | F::Q4_0x8)
+            })
     }
 
     /// Bindings in front of the output, behind which those of an attachment follow.

@@ -14,6 +14,10 @@ use crate::gguf::Gguf;
 use crate::ir::Graph;
 use crate::provider::DeviceKind;
 
+/// Width from which on GPUs keep weights in groups ([`Format::kept`](crate::base::Format::kept)). Measured on an H200: Qwen2.5-0.5B,
+/// of width 896 with rows of 4,864 for `down`, lost 4 % through Vulkan and 10 % through CUDA with those.
+const GROUPED: usize = 2048;
+
 /// A model, ready to be put on a device.
 pub struct Model {
     file: Gguf,
@@ -133,9 +137,12 @@ impl Model {
 
     /// The weights in the formats in which a device keeps them: a CPU those of the file.
     pub(super) fn weights_on(&self, kind: DeviceKind) -> Vec<Weight> {
+        let grouped = self.config.width >= GROUPED;
         let kept = |weight: &Weight| match (kind, weight.shape.last()) {
             (DeviceKind::Cpu, _) | (_, None) => weight.clone(),
-            (_, Some(columns)) => Weight { format: weight.format.kept(*columns), ..weight.clone() },
+            (_, Some(columns)) => {
+                Weight { format: weight.format.kept(*columns, grouped), ..weight.clone() }
+            }
         };
         self.weights.iter().map(kept).collect()
     }

@@ -26,6 +26,7 @@ pub mod mxfp4;
 pub mod q2_k;
 pub mod q3_k;
 pub mod q4_0;
+pub mod q4_0x8;
 pub mod q4_1;
 pub mod q4_k;
 pub mod q5_0;
@@ -35,6 +36,7 @@ pub mod q6_k;
 pub mod q6_kx8;
 pub mod q8_0;
 pub mod q8_0x2;
+pub mod q8_0x8;
 pub mod tq1_0;
 pub mod tq2_0;
 
@@ -85,6 +87,8 @@ pub fn decode(format: Format, bytes: &[u8], out: &mut [f32]) -> Result<()> {
         Format::I2S => decode_blocks(bytes, out, i2_s::decode_block),
         Format::Q6Kx8 => decode_blocks(bytes, out, q6_kx8::decode_block),
         Format::Q8_0x2 => decode_blocks(bytes, out, q8_0x2::decode_block),
+        Format::Q8_0x8 => decode_blocks(bytes, out, q8_0x8::decode_block),
+        Format::Q4_0x8 => decode_blocks(bytes, out, q4_0x8::decode_block),
     }
     Ok(())
 }
@@ -126,6 +130,8 @@ pub fn encode(format: Format, values: &[f32]) -> Result<Vec<u8>> {
         Format::I2S => encode_blocks(format, values, &mut bytes, i2_s::encode_block)?,
         Format::Q6Kx8 => encode_blocks(format, values, &mut bytes, q6_kx8::encode_block)?,
         Format::Q8_0x2 => encode_blocks(format, values, &mut bytes, q8_0x2::encode_block)?,
+        Format::Q8_0x8 => encode_blocks(format, values, &mut bytes, q8_0x8::encode_block)?,
+        Format::Q4_0x8 => encode_blocks(format, values, &mut bytes, q4_0x8::encode_block)?,
     }
     Ok(bytes)
 }
@@ -138,6 +144,8 @@ pub fn keep(from: Format, to: Format, bytes: &[u8]) -> Result<Vec<u8>> {
     match (from, to) {
         (Format::Q6K, Format::Q6Kx8) => q6_kx8::from_q6_k(bytes),
         (Format::Q8_0, Format::Q8_0x2) => q8_0x2::from_q8_0(bytes),
+        (Format::Q8_0, Format::Q8_0x8) => q8_0x8::from_q8_0(bytes),
+        (Format::Q4_0, Format::Q4_0x8) => q4_0x8::from_q4_0(bytes),
         _ => Err(Error::invalid(format!("weights of {from} are not kept as {to}"))),
     }
 }

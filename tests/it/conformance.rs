@@ -87,7 +87,8 @@ fn products_of_matrices_are_right_by_tiles() {
 fn products_of_several_rounded_rows_are_right_by_tiles() {
     on_every_device(false, |runtime, suite| {
         let profile = runtime.device().profile();
-        let ids = ["q4_k", "q6_kx8"].map(|f| EngineId::new(format!("wgsl.matvec_tiles.{f}")));
+        let ids = ["q4_k", "q6_kx8", "q8_0x8", "q4_0x8"]
+            .map(|f| EngineId::new(format!("wgsl.matvec_tiles.{f}")));
         let suite = ids.into_iter().fold(suite.only("int8/"), Conformance::registered);
         (profile.provider == "cuda" && profile.has_matrix_hw).then_some(suite)
     });

@@ -196,7 +196,9 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     // CUDA's way with headers, those of subgroups of 32, and what is handed on or rounded for them.
     let handed = |case: &&Case| {
         case.name.starts_with("int8/handed/") && case.name.ends_with("/m1")
-            || case.name.starts_with("int8/tq2_0/m1_")
+            || ["tq2_0", "q8_0x8", "q4_0x8"]
+                .iter()
+                .any(|f| case.name.starts_with(&format!("int8/{f}/m1_")))
     };
     let handed: Vec<&Case> = cases.iter().filter(handed).collect();
     let cuda = Checked::with_library_and_matrices();
@@ -208,11 +210,13 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     wrong.extend(check(&shared, &some, packed("wgsl.matvec_codes", ".subgroup")));
     assert!(hands_on_by(&shared, Neighbours::Lanes), "no subgroup of 64 rounds: {wrong:?}");
     let tiles = |case: &&Case| {
-        case.name.starts_with("int8/") && case.name.contains("q4_k") | case.name.contains("q6_kx8")
+        let of = ["q4_k", "q6_kx8", "q8_0x8", "q4_0x8"];
+        case.name.starts_with("int8/") && of.iter().any(|format| case.name.contains(format))
     };
     let tiles: Vec<&Case> =
         cases.iter().filter(tiles).filter(|c| !c.name.contains("n20011")).collect();
-    let engines = ["q4_k", "q6_kx8"].map(|f| EngineId::new(format!("wgsl.matvec_tiles.{f}")));
+    let engines = ["q4_k", "q6_kx8", "q8_0x8", "q4_0x8"];
+    let engines = engines.map(|f| EngineId::new(format!("wgsl.matvec_tiles.{f}")));
     wrong.extend(check(&cuda, &tiles, engines.to_vec()));
     let ahead = |case: &&Case| {
         let one = case.name.contains("/m1_") || case.name.ends_with("/m1");
@@ -234,14 +238,24 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
         assets.iter().filter(of).count()
     };
     let of = |name: &str| assets.iter().filter(|asset| asset.name.starts_with(name)).count();
-    assert!(of("matvec_tiles_q4_k") >= 2, "{} kernels of tiles of q4_k", of("matvec_tiles_q4_k"));
-    assert!(of("matvec_tiles_q6_kx8") >= 2, "{} of q6_kx8", of("matvec_tiles_q6_kx8"));
+    for format in ["q4_k", "q6_kx8", "q8_0x8", "q4_0x8"] {
+        let count = of(&format!("matvec_tiles_{format}"));
+        assert!(count >= 2, "{count} kernels of tiles of {format}");
+    }
     let tiles = assets.iter().filter(|asset| asset.name.starts_with("matvec_tiles"));
     let handing = tiles.clone().filter(|asset| asset.hands_on_by().is_some()).count();
     let scaled = tiles.filter(|asset| asset.defines.iter().any(|define| define == "scaled"));
     let scaled = scaled.count();
     assert!(handing >= 3 && scaled >= 2, "{handing} kernels of tiles hand on, {scaled} are scaled");
     let (headers, eights, trits) = (with("headers"), with("eights"), with("trits"));
+    for format in ["q8_0x8", "q4_0x8"] {
+        let name = format!("matvec_codes_{format}");
+        let ran =
+            assets.iter().filter(|a| a.name == name && a.defines.iter().any(|d| d == "blocks"));
+        // A row that is no whole step, and one of several.
+        let columns: BTreeSet<_> = ran.map(|asset| asset.get_u32("K")).collect();
+        assert!(columns.len() >= 3, "{format} by blocks with columns {columns:?}");
+    }
     assert!(wide >= 5 && headers >= 1, "{wide} kernels hand on, {headers} share headers");
     assert!(eights >= 1, "no kernel has eights");
     let turns = assets.iter().filter(|asset| asset.get_u32("AHEAD").is_some_and(|turns| turns > 1));

@@ -44,8 +44,10 @@ assets! {
     "best": "shared/best.wgsl",
     "batched_operands": "shared/batched_operands.wgsl",
     "block": "shared/block.wgsl",
+    "blocks_begin": "shared/blocks_begin.wgsl",
     "code_rows": "shared/code_rows.wgsl",
     "codes_begin": "shared/codes_begin.wgsl",
+    "codes_blocks": "shared/codes_blocks.wgsl",
     "codes_eights": "shared/codes_eights.wgsl",
     "codes_exchange": "shared/codes_exchange.wgsl",
     "codes_headers": "shared/codes_headers.wgsl",
@@ -69,6 +71,7 @@ assets! {
     "dequant_q2_k": "dequant_q2_k.wgsl",
     "dequant_q3_k": "dequant_q3_k.wgsl",
     "dequant_q4_0": "dequant_q4_0.wgsl",
+    "dequant_q4_0x8": "dequant_q4_0x8.wgsl",
     "dequant_q4_1": "dequant_q4_1.wgsl",
     "dequant_q4_k": "dequant_q4_k.wgsl",
     "dequant_q5_0": "dequant_q5_0.wgsl",
@@ -78,6 +81,7 @@ assets! {
     "dequant_q6_kx8": "dequant_q6_kx8.wgsl",
     "dequant_q8_0": "dequant_q8_0.wgsl",
     "dequant_q8_0x2": "dequant_q8_0x2.wgsl",
+    "dequant_q8_0x8": "dequant_q8_0x8.wgsl",
     "dequant_tq1_0": "dequant_tq1_0.wgsl",
     "dequant_tq2_0": "dequant_tq2_0.wgsl",
     "fifths": "shared/fifths.wgsl",
@@ -148,11 +152,15 @@ assets! {
     "scatter_rows": "scatter_rows.wgsl",
     "softmax": "softmax.wgsl",
     "tile_row": "shared/tile_row.wgsl",
+    "tiles_begin_q4_0x8": "shared/tiles_begin_q4_0x8.wgsl",
     "tiles_begin_q4_k": "shared/tiles_begin_q4_k.wgsl",
     "tiles_begin_q6_kx8": "shared/tiles_begin_q6_kx8.wgsl",
+    "tiles_begin_q8_0x8": "shared/tiles_begin_q8_0x8.wgsl",
     "tiles_scale": "shared/tiles_scale.wgsl",
+    "tiles_q4_0x8": "shared/tiles_q4_0x8.wgsl",
     "tiles_q4_k": "shared/tiles_q4_k.wgsl",
     "tiles_q6_kx8": "shared/tiles_q6_kx8.wgsl",
+    "tiles_q8_0x8": "shared/tiles_q8_0x8.wgsl",
 }
 
 /// Behind the name of a kernel: its file with the define `spans`, which adds a binding.
@@ -270,7 +278,10 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                     .filter(|(i, _)| set >> i & 1 == 1)
                     .fold(AssetSpec::new(&name), |spec, (_, define)| spec.define(*define));
                 let has = |define: &str| base.defines.iter().any(|d| d == define);
-                let of = |define, kernel: &str| !has(define) || has("subgroup") && name == kernel;
+                let of = |define, kernels: &[&str]| {
+                    let is = |format: &&str| name == format!("matvec_codes_{format}");
+                    !has(define) || has("subgroup") && kernels.iter().any(|kernel| is(&kernel))
+                };
                 if ONLY_SUBGROUPS.iter().any(|only| name.starts_with(only)) && !has("subgroup") {
                     continue;
                 }
@@ -280,8 +291,13 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                 if has("units") && !entry.formats().any(by_units) {
                     continue;
                 }
-                let ways = [("headers", "q4_k"), ("eights", "q6_kx8"), ("trits", "tq2_0")];
-                if ways.iter().any(|(way, f)| !of(way, &format!("matvec_codes_{f}"))) {
+                let ways: [(&str, &[&str]); 4] = [
+                    ("headers", &["q4_k"]),
+                    ("eights", &["q6_kx8"]),
+                    ("trits", &["tq2_0"]),
+                    ("blocks", &["q4_0x8", "q8_0x8"]),
+                ];
+                if ways.iter().any(|(way, formats)| !of(way, formats)) {
                     continue;
                 }
                 all.extend(constant_sets(entry, &base));
@@ -313,7 +329,12 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             };
             sets = shapes.map(fixed).to_vec();
         }
-        "matvec_codes_*" if base.defines.iter().any(|d| d == "headers" || d == "eights") => {
+        "matvec_codes_*"
+            if base
+                .defines
+                .iter()
+                .any(|d| ["headers", "eights", "blocks"].contains(&d.as_str())) =>
+        {
             let shapes = match base.defines.iter().any(|d| d == "eights") {
                 true => [(256, 8, 2048, 1), (256, 4, 4096, 1), (64, 1, 6144, 2)],
                 false => [(256, 8, 2048, 2), (256, 4, 4096, 2), (256, 4, 2304, 1)],

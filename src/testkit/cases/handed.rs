@@ -123,6 +123,9 @@ pub(super) fn add(table: &mut Vec<Case>) {
     for n in [2304, 5120, 9216] {
         table.push(residual_of(Format::Q4_0, &[Format::Q4K], true, [1, n]));
     }
+    for n in [2304, 5120] {
+        table.push(residual_of(Format::Q4_0, &[Format::Q8_0x8, Format::Q4_0x8], true, [1, n]));
+    }
     for n in [2048, 6144] {
         table.push(residual_of(Format::Q4_0, &[Format::Q6Kx8, Format::Q4K], true, [1, n]));
     }

@@ -131,6 +131,19 @@ pub(super) fn add(table: &mut Vec<Case>) {
     for (m, n, k) in [(1, 37, 64), (1, 4100, 576), (3, 37, 896), (9, 5, 2048), (40, 37, 576)] {
         table.push(linear(Format::Q8_0x2, m, n, k));
     }
+    // A step that some lanes sit out, whole ones, and one of some subgroups of a team alone.
+    for format in [Format::Q8_0x8, Format::Q4_0x8] {
+        for (m, n, k) in [
+            (1, 37, 256),
+            (1, 70, 2304),
+            (1, 4100, 2048),
+            (3, 37, 512),
+            (9, 5, 2048),
+            (40, 37, 768),
+        ] {
+            table.push(linear(format, m, n, k));
+        }
+    }
     // One and many turns of a thread, and the last one of some alone.
     for (n, k) in [(37, 2560), (70, 2048), (9, 9216)] {
         table.push(linear(Format::TQ2_0, 1, n, k));

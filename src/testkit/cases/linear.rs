@@ -37,6 +37,8 @@ pub(super) fn add(table: &mut Vec<Case>) {
     for m in [1, 3, 40] {
         table.push(linear(&format!("m{m}"), Format::Q6Kx8, m, 37, 4096));
         table.push(linear(&format!("m{m}"), Format::Q8_0x2, m, 37, 576));
+        table.push(linear(&format!("m{m}"), Format::Q8_0x8, m, 37, 768));
+        table.push(linear(&format!("m{m}"), Format::Q4_0x8, m, 37, 768));
     }
     for k in [1, 3, 31, 33, 127, 129] {
         for format in &Format::ALL[..3] {

@@ -1,0 +1,56 @@
+// The sums of a matvec_tiles_q4_0x8. Part of its main, behind tiles_begin_q4_0x8.
+// Work split: as of Q4_K. Codes of odd blocks stay where they are, 16 times as large; what is subtracted is 8 of what
+// codes of x add up to.
+for (var turn = 0u; turn < TURNS; turn++) {
+    let wanted = turn * SUBGROUPS + own_subgroup;
+    let block = min(wanted, BLOCKS - 1u);
+#repeat r 2
+    let header$r = select(vec4<u32>(), next_header$r, vec4(wanted < BLOCKS));
+#repeat h 2
+    let q$r_$h = next$r_$h;
+#end
+#end
+    // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
+    let further = min(min(turn + 1u, TURNS - 1u) * SUBGROUPS + own_subgroup, BLOCKS - 1u);
+#repeat r 2
+    let at$r = ((start$r + further) * 9u) & NEAR;
+    next_header$r = w[at$r];
+#repeat h 2
+    next$r_$h = w[at$r + 1u + 4u * $hu + own_unit];
+#end
+#end
+    let codes_at = (codes + block * 128u) & NEAR;
+    let by_at = (factors + block * 16u) & NEAR;
+#repeat h 2
+    {
+        // What codes of four blocks stand for and add up to, of both rows of x.
+        let by0 = bitcast<vec4<f32>>(x[by_at + 8u * $hu]);
+        let by1 = bitcast<vec4<f32>>(x[by_at + 8u * $hu + 4u]);
+        let all0 = bitcast<vec4<f32>>(x[by_at + sums_at + 8u * $hu]);
+        let all1 = bitcast<vec4<f32>>(x[by_at + sums_at + 8u * $hu + 4u]);
+#repeat r 2
+        let kept$r = select(q$r_$h.xy, q$r_$h.zw, odd);
+        let got$r = subgroupShuffleXor(select(q$r_$h.zw, q$r_$h.xy, odd), 1u);
+        let words$r_0 = select(kept$r, got$r, odd);
+        let words$r_1 = select(got$r, kept$r, odd);
+#end
+#repeat l 2
+        {
+            let c = x[codes_at + 64u * $hu + 32u * $lu];
+            let words = vec4(words0_$l.x, words1_$l.x, words0_$l.y, words1_$l.y);
+#repeat s 2
+            {
+                let own = vec2(c[2u * $su], c[2u * $su + 1u]);
+                let made = whole(multiply_codes(words & vec4(0x0f0f0f0fu << (4u * $su)), own, begin));
+                let d0 = half_low(header0[2u * $hu + $lu] >> (16u * $su));
+                let d1 = half_low(header1[2u * $hu + $lu] >> (16u * $su));
+                let by = vec4(by0[2u * $lu + $su], by1[2u * $lu + $su], by0[2u * $lu + $su], by1[2u * $lu + $su]);
+                let all = vec4(all0[2u * $lu + $su], all1[2u * $lu + $su], all0[2u * $lu + $su], all1[2u * $lu + $su]);
+                sums += vec4(d0, d0, d1, d1) * (made * (by * select(1.0, 0.0625, $su == 1u)) - 8.0 * all);
+            }
+#end
+        }
+#end
+    }
+#end
+}

@@ -1,0 +1,118 @@
+//! Q4_0x8: 256 weights in 144 bytes, eight blocks of Q4_0 ([`q4_0`]) part by part: how GPUs keep them.
+//! Every part begins at a multiple of 16 bytes, which is what a thread reads at once, and codes lie as those of Q4_K.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..16 | `d` of the eight blocks, f16 |
+//! | 16..144 | four groups of 32 bytes: byte `j` of group `g` has weight `j` of block `2 g` below, of block `2 g + 1` above |
+//!
+//! Meaning: as Q4_0's, `w = (q - 8) * d`.
+
+use super::{f16_at, q4_0};
+use crate::error::{Error, Result};
+
+/// Weights in a block.
+pub const LEN: usize = 256;
+/// Bytes of a block.
+pub const BYTES: usize = 144;
+
+/// Blocks of Q4_0 in one.
+const PARTS: usize = LEN / q4_0::LEN;
+
+/// The byte of weight `j` of block `part`, and how far up in it the weight is.
+fn code_at(part: usize, j: usize) -> (usize, u32) {
+    (16 + part / 2 * 32 + j, part as u32 % 2 * 4)
+}
+
+/// The 256 weights of a block.
+pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    for (part, out) in out.as_chunks_mut::<{ q4_0::LEN }>().0.iter_mut().enumerate() {
+        let d = f16_at(block, 2 * part);
+        for (j, w) in out.iter_mut().enumerate() {
+            let (at, up) = code_at(part, j);
+            *w = (f32::from(block[at] >> up & 15) - 8.0) * d;
+        }
+    }
+}
+
+/// The block nearest to 256 finite values, as [`q4_0::encode_block`] makes eight.
+pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
+    let mut blocks = [[0; q4_0::BYTES]; PARTS];
+    for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q4_0::LEN }>().0) {
+        *block = q4_0::encode_block(values)?;
+    }
+    let mut out = [0; BYTES];
+    put(&blocks, &mut out);
+    Some(out)
+}
+
+/// Blocks of Q4_0, eight at a time.
+///
+/// # Errors
+/// Invalid, if the bytes are not whole groups of eight blocks.
+pub fn from_q4_0(bytes: &[u8]) -> Result<Vec<u8>> {
+    let (blocks, _) = bytes.as_chunks::<{ q4_0::BYTES }>();
+    let (groups, rest) = blocks.as_chunks::<PARTS>();
+    if !rest.is_empty() || !bytes.len().is_multiple_of(BYTES) {
+        return Err(Error::invalid(format!(
+            "q4_0x8: {} bytes are not groups of {PARTS} blocks of {} bytes",
+            bytes.len(),
+            q4_0::BYTES
+        )));
+    }
+    let mut out = vec![0; bytes.len()];
+    for (group, out) in groups.iter().zip(out.as_chunks_mut::<BYTES>().0) {
+        put(group, out);
+    }
+    Ok(out)
+}
+
+/// Eight blocks of Q4_0, part by part.
+fn put(blocks: &[[u8; q4_0::BYTES]; PARTS], out: &mut [u8; BYTES]) {
+    let (heads, codes) = out.split_at_mut(16);
+    for (head, block) in heads.as_chunks_mut::<2>().0.iter_mut().zip(blocks) {
+        head.copy_from_slice(&block[..2]);
+    }
+    let pairs = blocks.as_chunks::<2>().0.iter();
+    for ([even, odd], out) in pairs.zip(codes.as_chunks_mut::<32>().0) {
+        // Byte j of a block holds weight j below and weight 16 + j above.
+        let (first, second) = out.split_at_mut(16);
+        let both = even[2..].iter().zip(&odd[2..]);
+        for ((even, odd), (first, second)) in both.zip(first.iter_mut().zip(second)) {
+            *first = even & 15 | odd << 4;
+            *second = even >> 4 | odd & 0xf0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_means_what_its_blocks_mean() {
+        let bytes: Vec<u8> = (0..3 * BYTES).map(|i| (i * 37 + i / 5) as u8 & 0x7b).collect();
+        let kept = from_q4_0(&bytes).unwrap();
+        let mut want = vec![0.0; 3 * LEN];
+        let blocks = bytes.as_chunks::<{ q4_0::BYTES }>().0;
+        for (block, out) in blocks.iter().zip(want.as_chunks_mut::<{ q4_0::LEN }>().0) {
+            q4_0::decode_block(block, out);
+        }
+        let mut have = vec![0.0; 3 * LEN];
+        for (block, out) in kept.as_chunks::<BYTES>().0.iter().zip(have.as_chunks_mut::<LEN>().0) {
+            decode_block(block, out);
+        }
+        assert_eq!(have, want);
+        assert!(want.iter().any(|w| *w != 0.0));
+        // Weight 0 of block 0 below, of block 1 above; weight 16 of both 16 bytes further.
+        assert_eq!(kept[16], bytes[2] & 15 | (bytes[18 + 2] & 15) << 4);
+        assert_eq!(kept[32], bytes[2] >> 4 | bytes[18 + 2] & 0xf0);
+    }
+
+    #[test]
+    fn other_than_whole_groups_are_refused() {
+        let error = from_q4_0(&[0; 36]).unwrap_err().to_string();
+        assert!(error.contains("36 bytes are not groups of 8 blocks"), "{error}");
+        assert!(from_q4_0(&[0; 143]).is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! Q8_0x8: 256 weights in 272 bytes, eight blocks of Q8_0 ([`q8_0`]) part by part: how GPUs keep them.
+//! Every part begins at a multiple of 16 bytes, which is what a thread reads at once.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..16 | `d` of the eight blocks, f16 |
+//! | 16..144 | signed bytes of the blocks 0, 2, 4 and 6, one after another |
+//! | 144..272 | those of the blocks 1, 3, 5 and 7 |
+//!
+//! Meaning: as Q8_0's, `w = q * d`.
+
+use super::{f16_at, q8_0};
+use crate::error::{Error, Result};
+
+/// Weights in a block.
+pub const LEN: usize = 256;
+/// Bytes of a block.
+pub const BYTES: usize = 272;
+
+/// Blocks of Q8_0 in one.
+const PARTS: usize = LEN / q8_0::LEN;
+
+/// Where the codes of block `part` lie.
+fn codes_at(part: usize) -> usize {
+    16 + part % 2 * 128 + part / 2 * q8_0::LEN
+}
+
+/// The 256 weights of a block.
+pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    for (part, out) in out.as_chunks_mut::<{ q8_0::LEN }>().0.iter_mut().enumerate() {
+        let (d, at) = (f16_at(block, 2 * part), codes_at(part));
+        for (w, q) in out.iter_mut().zip(&block[at..at + q8_0::LEN]) {
+            *w = f32::from(q.cast_signed()) * d;
+        }
+    }
+}
+
+/// The block nearest to 256 finite values, as [`q8_0::encode_block`] makes eight.
+pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
+    let mut blocks = [[0; q8_0::BYTES]; PARTS];
+    for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q8_0::LEN }>().0) {
+        *block = q8_0::encode_block(values)?;
+    }
+    let mut out = [0; BYTES];
+    put(&blocks, &mut out);
+    Some(out)
+}
+
+/// Blocks of Q8_0, eight at a time.
+///
+/// # Errors
+/// Invalid, if the bytes are not whole groups of eight blocks.
+pub fn from_q8_0(bytes: &[u8]) -> Result<Vec<u8>> {
+    let (blocks, _) = bytes.as_chunks::<{ q8_0::BYTES }>();
+    let (groups, rest) = blocks.as_chunks::<PARTS>();
+    if !rest.is_empty() || !bytes.len().is_multiple_of(BYTES) {
+        return Err(Error::invalid(format!(
+            "q8_0x8: {} bytes are not groups of {PARTS} blocks of {} bytes",
+            bytes.len(),
+            q8_0::BYTES
+        )));
+    }
+    let mut out = vec![0; bytes.len()];
+    for (group, out) in groups.iter().zip(out.as_chunks_mut::<BYTES>().0) {
+        put(group, out);
+    }
+    Ok(out)
+}
+
+/// Eight blocks of Q8_0, part by part.
+fn put(blocks: &[[u8; q8_0::BYTES]; PARTS], out: &mut [u8; BYTES]) {
+    for (part, block) in blocks.iter().enumerate() {
+        out[2 * part..2 * part + 2].copy_from_slice(&block[..2]);
+        let at = codes_at(part);
+        out[at..at + q8_0::LEN].copy_from_slice(&block[2..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_means_what_its_blocks_mean() {
+        let bytes: Vec<u8> = (0..3 * BYTES).map(|i| (i * 37 + i / 5) as u8 & 0x7b).collect();
+        let kept = from_q8_0(&bytes).unwrap();
+        let mut want = vec![0.0; 3 * LEN];
+        let blocks = bytes.as_chunks::<{ q8_0::BYTES }>().0;
+        for (block, out) in blocks.iter().zip(want.as_chunks_mut::<{ q8_0::LEN }>().0) {
+            q8_0::decode_block(block, out);
+        }
+        let mut have = vec![0.0; 3 * LEN];
+        for (block, out) in kept.as_chunks::<BYTES>().0.iter().zip(have.as_chunks_mut::<LEN>().0) {
+            decode_block(block, out);
+        }
+        assert_eq!(have, want);
+        assert!(want.iter().any(|w| *w != 0.0));
+        // Codes of block 2 behind those of block 0, of block 1 in the other half.
+        assert_eq!(kept[16..48], bytes[2..34]);
+        assert_eq!(kept[48..80], bytes[2 * 34 + 2..3 * 34]);
+        assert_eq!(kept[144..176], bytes[34 + 2..2 * 34]);
+    }
+
+    #[test]
+    fn other_than_whole_groups_are_refused() {
+        let error = from_q8_0(&[0; 68]).unwrap_err().to_string();
+        assert!(error.contains("68 bytes are not groups of 8 blocks"), "{error}");
+        assert!(from_q8_0(&[0; 271]).is_err());
+    }
+}
