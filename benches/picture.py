@@ -90,8 +90,10 @@ def main():
                     panel(axes, here, f"{model}, {whats[what]}")
                 else:
                     axes.set_axis_off()
-        figure.suptitle(f"tokens a second on {args.device}; longer is better", fontsize=10)
-        figure.tight_layout()
+        # Above the first row by as much, however many rows there are.
+        height = figure.get_size_inches()[1]
+        figure.suptitle(f"tokens a second on {args.device}; longer is better", fontsize=10, y=1 - 0.05 / height, va="top")
+        figure.tight_layout(rect=(0, 0, 1, 1 - 0.02 / height))
         figure.savefig(output, metadata={"Date": None}, transparent=True)
     print(output)
 
