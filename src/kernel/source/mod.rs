@@ -278,9 +278,9 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                     .filter(|(i, _)| set >> i & 1 == 1)
                     .fold(AssetSpec::new(&name), |spec, (_, define)| spec.define(*define));
                 let has = |define: &str| base.defines.iter().any(|d| d == define);
-                let of = |define, kernels: &[&str]| {
-                    let is = |format: &&str| name == format!("matvec_codes_{format}");
-                    !has(define) || has("subgroup") && kernels.iter().any(|kernel| is(&kernel))
+                let of = |define, formats: &[&str]| {
+                    let mut kernels = formats.iter().map(|f| format!("matvec_codes_{f}"));
+                    !has(define) || has("subgroup") && kernels.any(|kernel| kernel == name)
                 };
                 if ONLY_SUBGROUPS.iter().any(|only| name.starts_with(only)) && !has("subgroup") {
                     continue;
