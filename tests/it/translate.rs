@@ -183,7 +183,12 @@ fn cooperative_matrices_are_translated_for_cuda_and_refused_for_opencl_by_name()
         if name.starts_with("round_half") {
             continue;
         }
-        assert!(text.contains("wl_coop_multiply(") && text.contains("mma.sync"), "{name}");
+        let (multiply, types) = match name.contains("half_sums") {
+            true => ("wl_coop_multiply_h(", ".f16.f16.f16.f16 "),
+            false => ("wl_coop_multiply(", ".f32.f16.f16.f32 "),
+        };
+        assert!(text.contains(multiply) && text.contains("mma.sync"), "{name}");
+        assert!(text.contains(types), "{name}");
         let (module, info) = translate::parse(wgsl).unwrap();
         let checked = translate::cuda(&module, &info, &Options::default()).unwrap_err();
         assert!(checked.is_unsupported() && checked.to_string().contains("indices are checked"));
