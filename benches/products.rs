@@ -201,7 +201,7 @@ impl Row {
             _ => 0.0,
         };
         // What a sum is off grows like the root of its length, with a rounding for 16 products in halves.
-        let sums = match self.a.runtime().half_sums() && self.dtype == DType::F16 {
+        let sums = match self.engine.contains(".half_sums") {
             true => 2f64.powi(-11) * (1.0 + (n as f64 / 16.0).sqrt()),
             false => f64::from(f32::EPSILON) * (16.0 + (n as f64).sqrt()),
         };

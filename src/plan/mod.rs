@@ -169,7 +169,7 @@ pub struct Options<'a> {
     pub deterministic: bool,
     /// Whether products of two matrices of `f16` with a result in `f16` may be summed in `f16`, where a device is faster
     /// at that and `deterministic` is not set. A sum of `k` products is then off by up to `k / 16 * 2^-11` of the sum of
-    /// their absolute values, and overflows where a part of it is beyond 65,504.
+    /// their absolute values where a device rounds to the nearest, and overflows where a part of it is beyond 65,504.
     pub half_sums: bool,
     /// Which inputs and outputs are buffers on the device instead of bytes of the host.
     pub bound: Bound,

@@ -150,6 +150,30 @@ pub fn keep(from: Format, to: Format, bytes: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
+/// Blocks of `EACH` bytes in groups of `PARTS`, which `put` writes as blocks of `BYTES`; `what` such a group is.
+///
+/// # Errors
+/// Invalid, if the bytes are not whole groups.
+fn grouped<const EACH: usize, const PARTS: usize, const BYTES: usize>(
+    name: Format,
+    what: &str,
+    bytes: &[u8],
+    put: fn(&[[u8; EACH]; PARTS], &mut [u8; BYTES]),
+) -> Result<Vec<u8>> {
+    let (groups, rest) = bytes.as_chunks::<EACH>().0.as_chunks::<PARTS>();
+    if !rest.is_empty() || !bytes.len().is_multiple_of(BYTES) {
+        let length = bytes.len();
+        return Err(Error::invalid(format!(
+            "{name}: {length} bytes are not {what} of {EACH} bytes"
+        )));
+    }
+    let mut out = vec![0; bytes.len()];
+    for (group, out) in groups.iter().zip(out.as_chunks_mut::<BYTES>().0) {
+        put(group, out);
+    }
+    Ok(out)
+}
+
 /// Runs a block decoder over whole blocks; the caller has checked the lengths.
 fn decode_blocks<const BYTES: usize, const LEN: usize>(
     bytes: &[u8],

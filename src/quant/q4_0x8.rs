@@ -9,7 +9,8 @@
 //! Meaning: as Q4_0's, `w = (q - 8) * d`.
 
 use super::{f16_at, q4_0};
-use crate::error::{Error, Result};
+use crate::base::Format;
+use crate::error::Result;
 
 /// Weights in a block.
 pub const LEN: usize = 256;
@@ -51,20 +52,7 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
 /// # Errors
 /// Invalid, if the bytes are not whole groups of eight blocks.
 pub fn from_q4_0(bytes: &[u8]) -> Result<Vec<u8>> {
-    let (blocks, _) = bytes.as_chunks::<{ q4_0::BYTES }>();
-    let (groups, rest) = blocks.as_chunks::<PARTS>();
-    if !rest.is_empty() || !bytes.len().is_multiple_of(BYTES) {
-        return Err(Error::invalid(format!(
-            "q4_0x8: {} bytes are not groups of {PARTS} blocks of {} bytes",
-            bytes.len(),
-            q4_0::BYTES
-        )));
-    }
-    let mut out = vec![0; bytes.len()];
-    for (group, out) in groups.iter().zip(out.as_chunks_mut::<BYTES>().0) {
-        put(group, out);
-    }
-    Ok(out)
+    super::grouped(Format::Q4_0x8, "groups of 8 blocks", bytes, put)
 }
 
 /// Eight blocks of Q4_0, part by part.

@@ -17,7 +17,8 @@
 //! Meaning: as Q6_K's, `w = (d * scale) * (q - 32)`.
 
 use super::{f16_at, q6_k};
-use crate::error::{Error, Result};
+use crate::base::Format;
+use crate::error::Result;
 
 /// Weights in a block.
 pub const LEN: usize = 2048;
@@ -69,20 +70,7 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
 /// # Errors
 /// Invalid, if the bytes are not whole eights of blocks.
 pub fn from_q6_k(bytes: &[u8]) -> Result<Vec<u8>> {
-    let (blocks, _) = bytes.as_chunks::<{ q6_k::BYTES }>();
-    let (eights, rest) = blocks.as_chunks::<PARTS>();
-    if !rest.is_empty() || !bytes.len().is_multiple_of(BYTES) {
-        return Err(Error::invalid(format!(
-            "q6_kx8: {} bytes are not eights of blocks of {} bytes",
-            bytes.len(),
-            q6_k::BYTES
-        )));
-    }
-    let mut out = vec![0; bytes.len()];
-    for (eight, out) in eights.iter().zip(out.as_chunks_mut::<BYTES>().0) {
-        put(eight, out);
-    }
-    Ok(out)
+    super::grouped(Format::Q6Kx8, "eights of blocks", bytes, put)
 }
 
 /// Eight blocks of Q6_K, part by part.

@@ -10,7 +10,8 @@
 //! Meaning: as Q8_0's, `w = q * d`.
 
 use super::{f16_at, q8_0};
-use crate::error::{Error, Result};
+use crate::base::Format;
+use crate::error::Result;
 
 /// Weights in a block.
 pub const LEN: usize = 256;
@@ -51,20 +52,7 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
 /// # Errors
 /// Invalid, if the bytes are not whole groups of eight blocks.
 pub fn from_q8_0(bytes: &[u8]) -> Result<Vec<u8>> {
-    let (blocks, _) = bytes.as_chunks::<{ q8_0::BYTES }>();
-    let (groups, rest) = blocks.as_chunks::<PARTS>();
-    if !rest.is_empty() || !bytes.len().is_multiple_of(BYTES) {
-        return Err(Error::invalid(format!(
-            "q8_0x8: {} bytes are not groups of {PARTS} blocks of {} bytes",
-            bytes.len(),
-            q8_0::BYTES
-        )));
-    }
-    let mut out = vec![0; bytes.len()];
-    for (group, out) in groups.iter().zip(out.as_chunks_mut::<BYTES>().0) {
-        put(group, out);
-    }
-    Ok(out)
+    super::grouped(Format::Q8_0x8, "groups of 8 blocks", bytes, put)
 }
 
 /// Eight blocks of Q8_0, part by part.

@@ -52,8 +52,13 @@ impl Case {
         }
     }
 
-    /// The row as plans are held to it that may sum in halves ([`half_sums`](crate::plan::Options::half_sums)).
+    /// The row as plans are held to it that may sum in halves ([`half_sums`](crate::plan::Options::half_sums)): as it is
+    /// where nothing is computed in `f16`.
     pub fn with_half_sums(&self) -> Case {
+        let is_half = |node: &Node| node.dtype == DType::F16 && !node.inputs.is_empty();
+        if !self.graph.nodes().iter().any(is_half) {
+            return self.clone();
+        }
         let length = |id: NodeId| {
             let node = self.graph.node(id);
             let x = node.inputs.first().filter(|_| node.op == Op::MatMul);
