@@ -3,23 +3,7 @@
 // Why: weights never change, so they are on their way while what comes before still makes x; of several turns
 // compilers ask for more at once where none is apart.
 #ifdef headers
-const_assert ROWS == 4u && M == 1u && SUB == 32u;
-const SUBGROUPS: u32 = TEAM / 32u;
-const BLOCKS: u32 = K / 256u;
-const STEPS: u32 = (K + 1023u) / 1024u;
-const TURNS: u32 = (STEPS + SUBGROUPS - 1u) / SUBGROUPS;
-// Of places in a buffer, which hold fewer words of 16 bytes: compilers see that nothing is carried over when a step
-// is added, and add it where they load.
-const NEAR: u32 = 0x0fffffffu;
-// Whether all lanes have something in every turn.
-const WHOLE: bool = K % 1024u == 0u && STEPS % SUBGROUPS == 0u;
-const_assert TURNS % UNROLL == 0u;
-// Lanes that a row's sum is spread over, and halvings of that behind the first two.
-const ACROSS: u32 = 32u;
-const HALVINGS: u32 = 3u;
-let lane = place.lane;
-let own_subgroup = place.lid % TEAM / 32u;
-let own_block = lane >> 3u;
+#import planes_begin
 let own_word = 1u + (lane & 7u);
 let header_row = lane >> 3u;
 let header_block = (lane >> 1u) & 3u;
@@ -30,7 +14,6 @@ if (header_row == $ru) {
     header_start = start$r;
 }
 #end
-let first_block = select(min(own_subgroup * 4u + own_block, BLOCKS - 1u), own_subgroup * 4u + own_block, WHOLE);
 let first_header = select(min(own_subgroup * 4u + header_block, BLOCKS - 1u), own_subgroup * 4u + header_block, WHOLE);
 #repeat r 4
 let at$r = ((start$r + first_block) * 9u + own_word) & NEAR;

@@ -26,13 +26,13 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
     let next_turn = min(turn + 1u, TURNS - 1u);
     let to = next_turn * SUBGROUPS + own_subgroup;
     let whole = next_turn * SUBGROUPS * 4u * GROUP_WORDS;
-    let more = select((min(to * 4u + own_group, GROUPS_OF_ROW - 1u) - first_group) * GROUP_WORDS, whole, WHOLE);
+    let more = select((min(to * 4u + own_block, BLOCKS - 1u) - first_block) * GROUP_WORDS, whole, WHOLE);
 #repeat r 4
     next_even$r = w[at$r + more + 1u + own_word];
     next_odd$r = w[at$r + more + ODD_WORD + own_word];
     next_d$r = w[at$r + more][own_word >> 1u];
 #end
-    let exists = WHOLE || wanted * 4u + own_group < GROUPS_OF_ROW;
+    let exists = WHOLE || wanted * 4u + own_block < BLOCKS;
     // Of the others over 16, as codes meet them elsewhere.
     let by_low = select(0.0, bitcast<f32>(along.x) * CODE_UNIT, exists);
     let by_high = select(0.0, bitcast<f32>(along.y) * (16.0 * CODE_UNIT), exists);

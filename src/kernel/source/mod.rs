@@ -123,6 +123,7 @@ assets! {
     "nums": "shared/nums.wgsl",
     "norm_layer": "norm_layer.wgsl",
     "norm_rms": "norm_rms.wgsl",
+    "planes_begin": "shared/planes_begin.wgsl",
     "pool2d": "pool2d.wgsl",
     "pool2d_avg": "pool2d_avg.wgsl",
     "pool2d_max": "pool2d_max.wgsl",
