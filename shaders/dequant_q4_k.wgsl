@@ -73,3 +73,18 @@ fn group_scale(unit: Unit, group: u32) -> f32 {
 fn group_bias(unit: Unit, group: u32) -> f32 {
     return -unit.scales[2u + group];
 }
+
+// What codes_headers reads of a block: its vec4s, the first of its codes, and whether fifth bits lie in front of them;
+// a word of codes of even sub-blocks and of odd ones as signed bytes, and what one of the latter counts for.
+const BLOCK_WORDS: u32 = 9u;
+const CODES_AT: u32 = 1u;
+const FIFTHS: bool = false;
+const UPPER_UNIT: f32 = 1.0;
+
+fn lower_codes(word: u32, fifths: u32) -> u32 {
+    return word & 0x0f0f0f0fu;
+}
+
+fn upper_codes(word: u32, fifths: u32) -> u32 {
+    return (word & 0xf0f0f0f0u) ^ 0x80808080u;
+}

@@ -4,8 +4,9 @@
 // threads take units of the k columns in turn, so neighbours read neighbouring words, and their sums meet at the end.
 // Why: a whole-number product of four takes one instruction where floats take a conversion and a product
 // each; x is rounded once for all workgroups, and none waits for it.
-// headers: of Q4_K alone, K columns in planes; codes_headers says how lanes share what they decode.
-// eights of Q6_Kx8, trits of TQ2_0, blocks of Q4_0x8 and Q8_0x8: the like, which codes_eights and others say.
+// headers: of Q4_K and Q5_K, K columns in planes; codes_headers says how lanes share what they decode.
+// eights of Q6_Kx8, trits of TQ2_0, blocks of Q4_0x8 and Q8_0x8, several of eight rows of x: the like, which
+// codes_eights and others say.
 // scaled: behind what codes stand for lie sums of squares of 32 columns each, whose root over k scales the products.
 // hands_on (of an attachment): teams make 32 evaluations together, and round them for the next product.
 #import dequant_*

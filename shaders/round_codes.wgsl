@@ -85,8 +85,15 @@ fn put_half(words: u32, block: u32, half: u32, d: f32, sum: i32) {
     }
 }
 
-// Scales what put_half wrote for a block.
+// What goes along with a block: what its codes add up to, times what one stands for.
+fn put_sum(words: u32, block: u32, sum: f32) {
+    y[words + plane_lane(params.k, block, block % 2u) + 3u] = bitcast<u32>(sum);
+}
+
+// Scales what put_half and put_sum wrote for a block.
 fn scale_halves(words: u32, block: u32, scale: f32) {
+    let sum = words + plane_lane(params.k, block, block % 2u) + 3u;
+    y[sum] = bitcast<u32>(bitcast<f32>(y[sum]) * scale);
     for (var half = 0u; half < 2u; half++) {
         let at = words + plane_lane(params.k, block, half) + block % 2u;
         y[at] = bitcast<u32>(bitcast<f32>(y[at]) * scale);
@@ -105,6 +112,9 @@ fn place_of(block: u32, j: u32) -> u32 {
 }
 
 fn put_half(words: u32, block: u32, half: u32, d: f32, sum: i32) {
+}
+
+fn put_sum(words: u32, block: u32, sum: f32) {
 }
 
 fn scale_halves(words: u32, block: u32, scale: f32) {

@@ -1,6 +1,7 @@
 // The beginning of a matvec_codes_* of eight blocks of 32 part by part: what codes_blocks needs, and its first reads.
 // Part of its main.
 #import planes_begin
+const_assert M == 1u;
 let own_word = lane & 7u;
 #repeat r 4
 let at$r = ((start$r + first_block) * GROUP_WORDS) & NEAR;

@@ -4,7 +4,10 @@
 // compilers ask for more at once where none is apart.
 #ifdef headers
 #import planes_begin
-let own_word = 1u + (lane & 7u);
+const_assert M == 1u;
+let own_word = CODES_AT + (lane & 7u);
+// Of the lower of its two sub-blocks.
+let bit = lane & 6u;
 let header_row = lane >> 3u;
 let header_block = (lane >> 1u) & 3u;
 let upper = lane & 1u;
@@ -16,10 +19,15 @@ if (header_row == $ru) {
 #end
 let first_header = select(min(own_subgroup * 4u + header_block, BLOCKS - 1u), own_subgroup * 4u + header_block, WHOLE);
 #repeat r 4
-let at$r = ((start$r + first_block) * 9u + own_word) & NEAR;
+let at$r = ((start$r + first_block) * BLOCK_WORDS + own_word) & NEAR;
+let fifths_at$r = ((start$r + first_block) * BLOCK_WORDS + 1u + (lane & 1u)) & NEAR;
 var next$r = w[at$r];
+var next_fifths$r = vec4<u32>();
+if (FIFTHS) {
+    next_fifths$r = w[fifths_at$r];
+}
 #end
-let header_at = ((header_start + first_header) * 9u) & NEAR;
+let header_at = ((header_start + first_header) * BLOCK_WORDS) & NEAR;
 var next_header = w[header_at];
 #else
 #ifdef eights
@@ -79,6 +87,11 @@ var next$s_$r = vec4(w[at$r + reach$s], w[at$r + reach$s + 1u], w[at$r + reach$s
 #ifdef blocks
 #import blocks_begin
 #else
+#ifdef several
+#import planes_begin
+const_assert M == 8u && GROUPS == 2u && RUN == 4u;
+const UNITS: u32 = K / 32u;
+#else
 let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
 #repeat r ROWS
 var unit$r = Unit();
@@ -86,6 +99,7 @@ if (units <= TEAM) {
     unit$r = load_unit(start$r, min(place.lid % TEAM, units - 1u), params.k);
 }
 #end
+#endif
 #endif
 #endif
 #endif

@@ -1,12 +1,12 @@
-// The sums of a matvec_codes_q4_k where subgroups have 32 lanes: one row of x in planes (codes_place), four rows of w a
-// team. Part of its main, behind codes_begin.
+// The sums of a matvec_codes_q4_k or q5_k where subgroups have 32 lanes: one row of x in planes (codes_place), four
+// rows of w a team. Part of its main, behind codes_begin.
 // Work split: a step is four blocks of four rows; a subgroup of a team takes every SUBGROUPS-th. A lane multiplies 16
 // bytes of each row, and takes four scales and four minima out of one of the step's 16 headers, two lanes a header:
 // minima it multiplies with what the codes of their columns add up to, scales go to whom they belong. What the next
 // step reads of w is asked for before this one is multiplied. In the end lanes exchange sums rather than add four.
 // Why: a lane that decodes the header of each unit for itself spends more on that than on products, and one that waits
-// for each step leaves the memory idle. Whole numbers begin at the bits of 1.5 * 2^23, so that none is converted; the
-// upper half of a byte is a signed number of eight bits, 16 * w - 128, for what is one operation on four of them.
+// for each step leaves the memory idle. Whole numbers begin at the bits of 1.5 * 2^23, so that none is converted; of
+// Q4_K the upper half of a byte is a signed number of eight bits, 16 * w - 128, for what is one operation on four.
 let low_at = (codes0 + own_subgroup * 64u + lane) & NEAR;
 let along_at = (codes0 + STEPS * 64u + own_subgroup * 32u + lane) & NEAR;
 let part_at = (factors0 + (params.k + 127u) / 128u + first_header * 2u + upper) & NEAR;
@@ -26,6 +26,7 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
 
 #repeat r 4
     let q$r = next$r;
+    let fifths$r = next_fifths$r;
 #end
     let header = next_header;
     let lower_scales = header.y & 0x3f3f3f3fu;
@@ -40,17 +41,20 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
     // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
     let next_turn = min(turn + 1u, TURNS - 1u);
     let to = next_turn * SUBGROUPS + own_subgroup;
-    let whole = next_turn * SUBGROUPS * 36u;
-    let blocks = select((min(to * 4u + own_block, BLOCKS - 1u) - first_block) * 9u, whole, WHOLE);
-    let headers = select((min(to * 4u + header_block, BLOCKS - 1u) - first_header) * 9u, whole, WHOLE);
+    let whole = next_turn * SUBGROUPS * 4u * BLOCK_WORDS;
+    let blocks = select((min(to * 4u + own_block, BLOCKS - 1u) - first_block) * BLOCK_WORDS, whole, WHOLE);
+    let headers = select((min(to * 4u + header_block, BLOCKS - 1u) - first_header) * BLOCK_WORDS, whole, WHOLE);
 #repeat r 4
     next$r = w[at$r + blocks];
+    if (FIFTHS) {
+        next_fifths$r = w[fifths_at$r + blocks];
+    }
 #end
     next_header = w[header_at + headers];
     let exists = WHOLE || wanted * 4u + own_block < BLOCKS;
     let by_low = select(0.0, bitcast<f32>(along.x), exists);
-    let by_high = select(0.0, bitcast<f32>(along.y), exists);
-    let begin = select(0x4b400000, bitcast<i32>(along.z), exists);
+    let by_high = select(0.0, UPPER_UNIT * bitcast<f32>(along.y), exists);
+    let begin = select(0x4b400000, bitcast<i32>(along.z), exists && !FIFTHS);
 #repeat r 4
     {
         let holder = (lane >> 2u) + 8u * $ru;
@@ -59,8 +63,8 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
         var a = 0x4b400000;
         var b = begin;
 #repeat p 4
-        a += dot4I8Packed(q$r[$p] & 0x0f0f0f0fu, low[$p]);
-        b += dot4I8Packed((q$r[$p] & 0xf0f0f0f0u) ^ 0x80808080u, high[$p]);
+        a += dot4I8Packed(lower_codes(q$r[$p], fifths$r[$p] >> bit), low[$p]);
+        b += dot4I8Packed(upper_codes(q$r[$p], fifths$r[$p] >> bit), high[$p]);
 #end
         let first = (bitcast<f32>(a) - 12582912.0) * (f32(two & 0xffu) * by_low);
         let second = (bitcast<f32>(b) - 12582912.0) * (f32((two >> 8u) & 0xffu) * by_high);

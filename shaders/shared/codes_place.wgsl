@@ -21,7 +21,8 @@ fn plane_place(block: u32, j: u32) -> u32 {
 }
 
 // Behind all codes lie four words for each lane: what a code of its first columns stands for, that of the others over
-// 16, where a sum of products with those begins, and nothing.
+// 16, where a sum of products with those begins, and what all codes of a block add up to times what one stands for: of
+// two lanes that share two blocks the even one has the first's, the odd one the second's.
 fn plane_lane(columns: u32, block: u32, half: u32) -> u32 {
     return ((columns + 1023u) / 1024u * 64u + block / 32u * 32u + (block & 30u) + half) * 4u;
 }

@@ -11,7 +11,11 @@
 #ifdef blocks
 #import codes_blocks
 #else
+#ifdef several
+#import codes_several
+#else
 #import codes_units
+#endif
 #endif
 #endif
 #endif

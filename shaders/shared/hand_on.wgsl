@@ -27,6 +27,7 @@ fn hand_block(h: Handed, d: f32, sum: i32, squares: f32) {
     let factor = hand_factor(h.row, h.column / 32u);
     hand_put(factor, bitcast<u32>(d));
     hand_put(factor + padded, bitcast<u32>(d * f32(sum)));
+    hand_sum(h.row, h.column / 32u, d * f32(sum));
     if (HAND_NORM) {
         hand_put(factor + 2u * padded, bitcast<u32>(squares));
     }

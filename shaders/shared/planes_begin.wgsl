@@ -1,6 +1,6 @@
-// The beginning of what matvec_codes_* do with one row of x in planes, of blocks of 256 columns: a step is four of them
+// The beginning of what matvec_codes_* do with rows of x in planes, of blocks of 256 columns: a step is four of them
 // for each of a team's four rows of w. Part of main.
-const_assert ROWS == 4u && M == 1u && SUB == 32u && K % 256u == 0u;
+const_assert ROWS == 4u && SUB == 32u && K % 256u == 0u;
 const SUBGROUPS: u32 = TEAM / 32u;
 const BLOCKS: u32 = K / 256u;
 const STEPS: u32 = (K + 1023u) / 1024u;

@@ -29,6 +29,7 @@ fn round_block(row: u32, block: u32) -> f32 {
     put_half(words, block, 1u, r.y, sum - half);
     y[factor_at(row, block)] = bitcast<u32>(r.y);
     y[sum_at(row, block)] = bitcast<u32>(r.y * f32(sum));
+    put_sum(words, block, r.y * f32(sum));
     return squares;
 }
 

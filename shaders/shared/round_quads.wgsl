@@ -39,6 +39,7 @@ fn round_quad(quad: Quad, v: vec4<f32>, scale: f32) {
         if (quad.at % 8u == 0u) {
             y[factor_at(quad.row, quad.at / 8u)] = bitcast<u32>(r.y * scale);
             y[sum_at(quad.row, quad.at / 8u)] = bitcast<u32>(r.y * scale * f32(sum));
+            put_sum(words, quad.at / 8u, r.y * scale * f32(sum));
         }
     }
 }

@@ -158,7 +158,8 @@ fn handed_codes(orders: &[CodeOrder], norm: bool) -> String {
     line!(text, "fn hand_factors() -> u32 {{\n    return {};\n}}\n", words.join(" + "));
     text.push_str("fn hand_words() -> u32 {\n");
     line!(text, "    return hand_factors() + (params.hand_columns + 127u) / 128u * {rest}u;\n}}\n");
-    let (mut code, mut half, mut at) = (String::new(), String::new(), "words".to_string());
+    let [mut code, mut half, mut sum] = [const { String::new() }; 3];
+    let mut at = "words".to_string();
     for (order, words) in orders.iter().zip(words) {
         let CodeOrder { groups, run, chunk, planes, tiles } = order;
         let place = format!("code_place(block, j, {groups}u, {run}u, {chunk}u)");
@@ -168,6 +169,8 @@ fn handed_codes(orders: &[CodeOrder], norm: bool) -> String {
                 half,
                 "    hand_lane({at} + plane_lane(params.hand_columns, block, half), block, d, sum);"
             );
+            let lane = "plane_lane(params.hand_columns, block, block % 2u)";
+            line!(sum, "    hand_put({at} + {lane} + 3u, bitcast<u32>(sum));");
         } else if *planes {
             line!(code, "    hand_put({at} + apart_place(block, j), code);");
         } else if *tiles {
@@ -182,6 +185,7 @@ fn handed_codes(orders: &[CodeOrder], norm: bool) -> String {
     text.push_str(HAND_LANE);
     line!(text, "fn hand_half(row: u32, block: u32, half: u32, d: f32, sum: i32) {{");
     line!(text, "{begin}\n{half}}}\n");
+    line!(text, "fn hand_sum(row: u32, block: u32, sum: f32) {{\n{begin}\n{sum}}}\n");
     let factor = if together > 1 { "tile_factor(row, block)" } else { "block" };
     line!(text, "fn hand_factor(row: u32, block: u32) -> u32 {{\n{begin}");
     line!(text, "    return words + HAND_TOGETHER * hand_factors() + {factor};\n}}\n");

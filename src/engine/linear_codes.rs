@@ -33,6 +33,8 @@ const MOST_SPELLED_EIGHTS: u32 = 2;
 const MOST_IN_FLIGHT: [u32; 2] = [5, 4];
 /// Most threads of a workgroup of teams.
 const MOST_TEAM_THREADS: u32 = 1024;
+/// The kernel of eight rows of x.
+const SEVERAL: &str = "several";
 const THREADS: &str = "threads of a workgroup";
 const ROWS: &str = "rows of the weight that a workgroup makes";
 const TURNS: &str = "most turns over a row whose weights are asked for ahead";
@@ -99,24 +101,15 @@ impl CodesLinear {
         [threads, Knob::new("rows", ROWS, [rows], rows)]
     }
 
-    /// The kernel that reads one row of x in planes for four or eight rows of w at a time, where the format has one. Of Q4_K lanes
-    /// share the headers of blocks that they decode, since one row of x leaves nothing else to share them with.
+    /// The kernel that reads rows of x in planes, where the device takes it.
     fn of_planes(&self, query: &Query) -> Option<&'static str> {
-        let of_32 = [query.profile.subgroup_min, query.profile.subgroup_max] == [32, 32];
-        let able = self.subgroup && of_32 && !query.deterministic && rows_at_once(query) == 1;
-        match self.format {
-            _ if !able => None,
-            Format::Q4K => Some("headers"),
-            Format::Q6Kx8 => Some("eights"),
-            Format::Q4_0x8 | Format::Q8_0x8 => Some("blocks"),
-            Format::TQ2_0 => Some("trits"),
-            _ => None,
-        }
+        if self.subgroup { of_planes(self.format, query) } else { None }
     }
 
     /// Rows of w of a team there.
     fn plane_rows(&self) -> u32 {
         match self.format {
+            // Never of several rows of x.
             Format::TQ2_0 => 2 * PLANE_ROWS,
             _ => PLANE_ROWS,
         }
@@ -130,6 +123,9 @@ impl CodesLinear {
     /// with four and two: through Vulkan Llama-3.1-8B 455 and 445, Llama-3.2-1B 1,409 and 1,386, BitNet-2B 768 and 760; through
     /// CUDA 8B 608 and 604, but 1B 2,240 and 2,270; BitNet 1,267 and 1,246 where `n` is below 3,000, with more 1,246.
     fn knobs_of_planes(&self, query: &Query) -> [Knob; 2] {
+        if rows_at_once(query) > 1 {
+            return self.knobs_of_several(query);
+        }
         let (n, k) = sizes(query).map_or((1.0, 1.0), |(_, n, k)| (n, k));
         let handed = handed_anchors(query).map(|anchors| anchors * ComputeMode::BLOCK as u32);
         let few = self.format == Format::Q6Kx8 && n <= 2048.0;
@@ -142,7 +138,9 @@ impl CodesLinear {
             Format::Q6Kx8 if n >= 4096.0 || k <= 2048.0 => one,
             _ if n >= 8192.0 => one,
             Format::TQ2_0 if !cuda || n < 3000.0 || k > 4096.0 => 4 * one,
-            Format::Q4K | Format::Q4_0x8 if n <= 4096.0 && (!cuda || n > 2048.0) => 4 * one,
+            Format::Q4K | Format::Q5K | Format::Q4_0x8 if n <= 4096.0 && (!cuda || n > 2048.0) => {
+                4 * one
+            }
             _ => 2 * one,
         };
         let threads = wanted.min(most);
@@ -154,6 +152,23 @@ impl CodesLinear {
             Some(rows) => [threads, Knob::new("rows", ROWS, [rows], rows)],
             None => [threads, Knob::new("rows", ROWS, powers(8.min(most_rows), most_rows), rows)],
         }
+    }
+
+    /// The same of eight rows of x: teams of more subgroups where rows of w are fewer. Measured on an H100 through Vulkan with one,
+    /// two and four: 128,256 rows of 4,096 columns 283, 312 and 333 us; 5,120 of them 31, 31 and 28; 4,096 rows of 14,336 columns 62, 44
+    /// and 47.
+    fn knobs_of_several(&self, query: &Query) -> [Knob; 2] {
+        let (n, k) = sizes(query).map_or((1.0, 1.0), |(_, n, k)| (n, k));
+        let most = query.profile.max_threads_per_workgroup.min(MOST_TEAM_THREADS);
+        let rows = Knob::new("rows", ROWS, powers(PLANE_ROWS, 32), 2 * PLANE_ROWS);
+        let one = (rows.value(query.knobs) / PLANE_ROWS * 32).min(most);
+        let subgroups = match n {
+            65_536.0.. => 1,
+            ..8192.0 if k <= 4096.0 => 4,
+            _ => 2,
+        };
+        let threads = (one * subgroups).min(most);
+        [Knob::new("threads", THREADS, powers(one, most.min(8 * one)), threads), rows]
     }
 
     /// Turns over ternary weights that are in flight there.
@@ -176,12 +191,38 @@ impl CodesLinear {
             Format::Q6Kx8 => (turns(2 * codes::PLANE_COLUMNS), MOST_SPELLED_EIGHTS),
             _ => (turns(codes::PLANE_COLUMNS), MOST_SPELLED_TURNS),
         };
-        if query.profile.provider == "cuda" && turns <= most { turns } else { 1 }
+        if query.profile.provider == "cuda" && rows_at_once(query) == 1 && turns <= most {
+            turns
+        } else {
+            1
+        }
     }
 
     /// How the format's units meet codes of x.
     fn order_of(&self, query: &Query) -> CodeOrder {
         CodeOrder { planes: self.takes_planes(query), ..order(self.format) }
+    }
+}
+
+/// The kernel that reads rows of x in planes for four or eight rows of w at a time, where the format has one: one row of x, or
+/// eight of units of two groups. Of Q4_K and Q5_K lanes share the headers of blocks that they decode for one row of x, since that
+/// leaves nothing else to share them with.
+fn of_planes(format: Format, query: &Query) -> Option<&'static str> {
+    let of_32 = [query.profile.subgroup_min, query.profile.subgroup_max] == [32, 32];
+    let able = of_32 && !query.deterministic;
+    let at_once = rows_at_once(query);
+    match format {
+        _ if !able => None,
+        _ if at_once == catalogue::MAX_MATVEC_ROWS => {
+            let order = order(format);
+            ([order.groups, order.run, order.chunk] == [2, 4, 4]).then_some(SEVERAL)
+        }
+        _ if at_once > 1 => None,
+        Format::Q4K | Format::Q5K => Some("headers"),
+        Format::Q6Kx8 => Some("eights"),
+        Format::Q4_0x8 | Format::Q8_0x8 => Some("blocks"),
+        Format::TQ2_0 => Some("trits"),
+        _ => None,
     }
 }
 

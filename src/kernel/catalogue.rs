@@ -91,12 +91,13 @@ pub static CATALOGUE: &[Entry] = &[
         name: "matvec_codes_*",
         doc: "The product of matvec_* with rows of x as round_codes writes them or a kernel hands them on (kernel::attach), x_stride \
               words each; weights of packed formats. scaled: with the norm that they were handed on for. TEAMS teams of threads, none smaller than a subgroup, make ROWS rows of w each; SUB is the \
-              smallest subgroup. headers: of q4_k, eights: of q6_kx8, trits: of tq2_0, blocks: of q4_0x8 and q8_0x8, \
-              one row of x in planes of K columns, four of w (trits: eight), subgroups of 32. The grid: matvec_*'s.",
+              smallest subgroup. headers: of q4_k and q5_k, eights: of q6_kx8, trits: of tq2_0, blocks: of q4_0x8 and q8_0x8, \
+              one row of x in planes of K columns, four of w (trits: eight), subgroups of 32. several: eight rows of x in \
+              planes, four of w, of q4_k, q5_k, q6_kx8, q4_0x8 and q8_0x8. The grid: matvec_*'s.",
         params: CODES_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: CODES_CONSTANTS,
-        defines: &["subgroup", "scaled", "headers", "eights", "trits", "blocks"],
+        defines: &["subgroup", "scaled", "headers", "eights", "trits", "blocks", "several"],
     },
     Entry {
         name: "matvec_tiles_*",

@@ -6,7 +6,7 @@ use super::spec::AssetSpec;
 use crate::base::{ComputeMode, DType, Format};
 
 /// Ways of `matvec_codes_*` that know which of 32 lanes has what.
-const WAYS_OF_32: [&str; 4] = ["headers", "eights", "trits", "blocks"];
+const WAYS_OF_32: [&str; 5] = ["headers", "eights", "trits", "blocks", "several"];
 
 /// The smallest subgroup that a kernel works with; 0 for any.
 pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
@@ -62,10 +62,17 @@ pub fn resident(asset: &AssetSpec) -> u32 {
         _ if is("matvec_codes_") && asset.get_u32("M").is_some_and(|m| m > 1) => {
             (SEVERAL_THREADS / threads).max(1)
         }
-        // Measured on an H200. Of Q8_0x8 a thread has eight vec4s of weights on their way.
-        ..=512 if (has("headers") || is("matvec_codes_q4_0x8") && has("blocks")) && !long => 2,
+        // Measured on an H200. Of Q8_0x8 and Q5_K a thread has eight vec4s of weights on their way.
+        ..=512
+            if (is("matvec_codes_q4_k") && has("headers")
+                || is("matvec_codes_q4_0x8") && has("blocks"))
+                && !long =>
+        {
+            2
+        }
         _ if (has("headers") || has("eights") || has("blocks")) && long => 1,
-        _ if has("eights")
+        _ if has("headers")
+            || has("eights")
             || has("blocks")
             || has("trits")
             || is("matvec_tiles_")

@@ -17,7 +17,7 @@ use crate::base::Sealed;
 use crate::error::Result;
 
 const PLAN: Sealed =
-    Sealed { magic: "warploom-plan", version: 11, what: "plan file", max_bytes: 256 << 20 };
+    Sealed { magic: "warploom-plan", version: 12, what: "plan file", max_bytes: 256 << 20 };
 const PARTITIONED: Sealed = Sealed { magic: "warploom-partitioned-plan", ..PLAN };
 
 impl Plan {

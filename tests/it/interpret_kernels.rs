@@ -191,12 +191,15 @@ fn hands_on_by(device: &Checked, how: Neighbours) -> bool {
     })
 }
 
+/// Formats with a kernel of their own for eight rows of x.
+const SEVERAL: [&str; 5] = ["q4_k", "q5_k", "q6_kx8", "q4_0x8", "q8_0x8"];
+
 /// What is wrong of the kernels that CUDA alone has or that want subgroups of 32, and the device that they ran on.
 fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     // CUDA's way with headers, those of subgroups of 32, and what is handed on or rounded for them.
     let handed = |case: &&Case| {
         case.name.starts_with("int8/handed/") && case.name.ends_with("/m1")
-            || ["tq2_0", "q8_0x8", "q4_0x8"]
+            || ["tq2_0", "q5_k", "q8_0x8", "q4_0x8"]
                 .iter()
                 .any(|f| case.name.starts_with(&format!("int8/{f}/m1_")))
     };
@@ -209,6 +212,12 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     let some: Vec<&Case> = handed.iter().copied().step_by(4).collect();
     wrong.extend(check(&shared, &some, packed("wgsl.matvec_codes", ".subgroup")));
     assert!(hands_on_by(&shared, Neighbours::Lanes), "no subgroup of 64 rounds: {wrong:?}");
+    let several = |case: &&Case| {
+        let kind = case.name.contains("/m9_") || case.name.ends_with("/gapped_rows");
+        kind && SEVERAL.iter().any(|format| case.name.starts_with(&format!("int8/{format}/")))
+    };
+    let several: Vec<&Case> = cases.iter().filter(several).collect();
+    wrong.extend(check(&cuda, &several, packed("wgsl.matvec_codes", ".subgroup")));
     let tiles = |case: &&Case| {
         let of = ["q4_k", "q6_kx8", "q8_0x8", "q4_0x8"];
         case.name.starts_with("int8/") && of.iter().any(|format| case.name.contains(format))
@@ -258,6 +267,9 @@ fn check_on_cuda(cases: &[Case]) -> (Vec<String>, Arc<Checked>) {
     }
     assert!(wide >= 5 && headers >= 1, "{wide} kernels hand on, {headers} share headers");
     assert!(eights >= 1, "no kernel has eights");
+    let several = assets.iter().filter(|a| a.defines.iter().any(|define| define == "several"));
+    let several: BTreeSet<&str> = several.map(|asset| asset.name.as_str()).collect();
+    assert_eq!(several.len(), SEVERAL.len(), "eight rows at a time: {several:?}");
     let turns = assets.iter().filter(|asset| asset.get_u32("AHEAD").is_some_and(|turns| turns > 1));
     let (ahead, turns) = (with("ahead"), turns.count());
     assert!(ahead >= 1 && turns >= 1, "{ahead} kernels ask ahead, {turns} for several turns");

@@ -52,7 +52,7 @@ fn refused(bytes: &[u8]) -> String {
 /// A file with another body, whose first line is right again.
 fn signed(body: &[u8]) -> Vec<u8> {
     let mut file =
-        format!("warploom-plan 11 {} {}\n", blake3::hash(body).to_hex(), body.len()).into_bytes();
+        format!("warploom-plan 12 {} {}\n", blake3::hash(body).to_hex(), body.len()).into_bytes();
     file.extend(body);
     file
 }
@@ -94,8 +94,8 @@ fn bad_files_say_what_is_wrong() {
     assert!(refused(b"{}\n").contains("offset 0"));
     assert!(refused(b"\xff\xfe\n").contains("offset 0: the first line is not text"));
     assert!(refused(text.replacen("warploom-plan", "plan", 1).as_bytes()).contains("\"plan\""));
-    let newer = text.replacen("plan 11 ", "plan 12 ", 1);
-    assert!(refused(newer.as_bytes()).contains("version 12, this build reads 11"));
+    let newer = text.replacen("plan 12 ", "plan 13 ", 1);
+    assert!(refused(newer.as_bytes()).contains("version 13, this build reads 12"));
     assert!(refused(&[&file[..], b" "].concat()).contains("bytes from offset"));
     let flipped = text.replacen("softmax", "softmin", 1);
     assert_ne!(flipped, text);

@@ -53,6 +53,7 @@ assets! {
     "codes_headers": "shared/codes_headers.wgsl",
     "codes_place": "shared/codes_place.wgsl",
     "codes_scale": "shared/codes_scale.wgsl",
+    "codes_several": "shared/codes_several.wgsl",
     "codes_sum": "shared/codes_sum.wgsl",
     "codes_trits": "shared/codes_trits.wgsl",
     "codes_units": "shared/codes_units.wgsl",
@@ -292,13 +293,15 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                 if has("units") && !entry.formats().any(by_units) {
                     continue;
                 }
-                let ways: [(&str, &[&str]); 4] = [
-                    ("headers", &["q4_k"]),
+                let ways: [(&str, &[&str]); 5] = [
+                    ("headers", &["q4_k", "q5_k"]),
                     ("eights", &["q6_kx8"]),
                     ("trits", &["tq2_0"]),
                     ("blocks", &["q4_0x8", "q8_0x8"]),
+                    ("several", &["q4_k", "q5_k", "q6_kx8", "q4_0x8", "q8_0x8"]),
                 ];
-                if ways.iter().any(|(way, formats)| !of(way, formats)) {
+                let several = ways.iter().filter(|(way, _)| has(way)).count() > 1;
+                if several || ways.iter().any(|(way, formats)| !of(way, formats)) {
                     continue;
                 }
                 all.extend(constant_sets(entry, &base));
@@ -321,6 +324,14 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         "matvec_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
+        }
+        "matvec_codes_*" if base.defines.iter().any(|d| d == "several") => {
+            let odd = if base.name.ends_with("q6_kx8") { 2048 } else { 2304 };
+            let shapes = [(256, 4, 4096), (64, 2, odd)];
+            let fixed = |(wg, teams, k)| {
+                with(&[("WG", wg), ("TEAMS", teams), ("SUB", 32), ("M", 8), ("K", k)])
+            };
+            sets = shapes.map(fixed).to_vec();
         }
         "matvec_codes_*" if base.defines.iter().any(|d| d == "trits") => {
             let shapes = [(128, 4, 2560, 5), (256, 2, 6912, 2), (32, 1, 6912, 3), (64, 2, 256, 1)];
