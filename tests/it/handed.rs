@@ -75,6 +75,33 @@ fn rows_between_products_of_halves_are_handed_on_as_halves() {
     }
 }
 
+/// Nothing rounds for the first product of a chain, which then rounds for itself apart, so that it can hand codes on.
+#[test]
+fn the_first_product_of_a_chain_hands_codes_on() {
+    let mut g = Graph::new("chain");
+    let mut x = g.input("x", Shape::new([1, 4096]), DType::F32);
+    for name in ["a", "b", "c"] {
+        let w = g.weight(name, Shape::new([4096, 4096]), Format::Q4K);
+        x = g.add(Op::Linear { mode: ComputeMode::Int8 }, &[x, w]).unwrap();
+    }
+    g.output("y", x).unwrap();
+    let found = plan(&g, Vec::new());
+    let names: Vec<&str> = assets(&found).iter().map(|asset| asset.name.as_str()).collect();
+    let product = "matvec_codes_q4_k";
+    assert_eq!(names, ["round_codes", product, product, product]);
+    let handing = assets(&found).iter().filter(|asset| handed(asset).is_some()).count();
+    assert_eq!(handing, 2);
+    // A small one rounds in its workgroups.
+    let mut g = Graph::new("one");
+    let x = g.input("x", Shape::new([1, 4096]), DType::F32);
+    let w = g.weight("w", Shape::new([1024, 4096]), Format::Q4K);
+    let y = g.add(Op::Linear { mode: ComputeMode::Int8 }, &[x, w]).unwrap();
+    g.output("y", y).unwrap();
+    let found = plan(&g, Vec::new());
+    let names: Vec<&str> = assets(&found).iter().map(|asset| asset.name.as_str()).collect();
+    assert_eq!(names, ["matvec_int8_q4_k"]);
+}
+
 /// A tuner measures such products as they run alone, and what it finds holds for those that are given halves.
 #[test]
 fn what_was_measured_for_a_product_alone_holds_where_rows_are_handed_on() {
