@@ -5,8 +5,8 @@
 // what goes along. In the end lanes exchange sums, and each is left with one of them.
 // Why: what is decoded serves eight rows, and what is read of x four; lanes that add each sum for themselves spend on
 // that as long as on a step of products. Whole numbers begin at the bits of 1.5 * 2^23, so that none is converted.
-// Registers count, of which sums and codes take 64: with weights of the next step on their way 67 MB took 62 us through
-// Vulkan on an H100, without 52; the units of codes_units took 65.
+// Registers count, of which sums and codes take 64: with weights of the next step on their way 67 MB of Q4_K took 74 us
+// through Vulkan on an H100, without 62; codes_units took 76, timestamps around the launch included in each.
 #repeat i M
 let low_at$i = (codes$i + own_subgroup * 64u + lane) & NEAR;
 let along_at$i = (codes$i + STEPS * 64u + own_subgroup * 32u + lane) & NEAR;

@@ -6,7 +6,7 @@ mod cut;
 
 use super::int8_cost::int8_operations;
 use super::knobs::Knob;
-use super::linear_codes::ahead_of_rounding_inside;
+use super::linear_codes::share_of_rounding_inside;
 use super::lowering::{Call, Lowering, View};
 use super::product::{after_rows, filled, groups, in_one_launch, layers_fit, pieces, sizes};
 use super::rounded::ROUNDING;
@@ -333,7 +333,7 @@ impl Engine for Linear {
                     match query.profile.provider == "cuda" {
                         true if self.rounds_short_rows(query) => 0.8,
                         true => 0.65,
-                        false => ahead_of_rounding_inside(self.format, query).unwrap_or(0.73),
+                        false => share_of_rounding_inside(self.format, query).unwrap_or(0.73),
                     }
                 }
                 (Family::MatVec, true) if self.format.is_quantised() => 0.5,

@@ -155,8 +155,8 @@ impl CodesLinear {
     }
 
     /// The same of eight rows of x: teams of more subgroups where rows of w are fewer. Measured on an H100 through Vulkan with one,
-    /// two and four: 128,256 rows of 4,096 columns 283, 312 and 333 us; 5,120 of them 31, 31 and 28; 4,096 rows of 14,336 columns 62, 44
-    /// and 47.
+    /// two and four, timestamps included: 128,256 rows of 4,096 columns of Q6_K 283, 312 and 333 us; of Q4_K 5,120 such rows 31, 31 and
+    /// 28, 4,096 rows of 14,336 columns 62, 44 and 47.
     fn knobs_of_several(&self, query: &Query) -> [Knob; 2] {
         let (n, k) = sizes(query).map_or((1.0, 1.0), |(_, n, k)| (n, k));
         let most = query.profile.max_threads_per_workgroup.min(MOST_TEAM_THREADS);
@@ -250,10 +250,10 @@ pub(super) fn multiplies_tiles(profile: &DeviceProfile) -> bool {
     profile.provider == "cuda" && profile.has_matrix_hw && lanes
 }
 
-/// The share of its speed that rounding in each workgroup (`matvec_int8_*`) reaches for a long row where there is a kernel that
-/// reads the row in planes, which is ahead of it with a launch of its own in front from some 7 MB on. Measured on an H200 through
-/// Vulkan, 4,096 x 4,096: Q4_K 10.1 us, Q4_0x8 12.4, Q6_Kx8 13.5, TQ2_0 7.0, Q8_0x8 8.3.
-pub(super) fn ahead_of_rounding_inside(format: Format, query: &Query) -> Option<f64> {
+/// The share of a device's speed that rounding in each workgroup (`matvec_int8_*`) reaches for one long row, where a kernel that
+/// reads the row in planes may be ahead of it even with a launch of its own in front. Behind 2 us of launch, as measured on an H200
+/// through Vulkan, 4,096 x 4,096: Q4_K 10.1 us, Q4_0x8 12.4, Q6_Kx8 13.5, TQ2_0 7.0, Q8_0x8 8.3; Q5_K, which was not, as Q4_K.
+pub(super) fn share_of_rounding_inside(format: Format, query: &Query) -> Option<f64> {
     let long = sizes(query).is_some_and(|(_, _, k)| k >= LONG_ROW);
     let ahead = long && rows_at_once(query) == 1 && of_planes(format, query).is_some();
     ahead.then_some(if format == Format::Q8_0x8 { 0.55 } else { 0.24 })

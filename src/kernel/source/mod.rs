@@ -300,8 +300,8 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                     ("blocks", &["q4_0x8", "q8_0x8"]),
                     ("several", &["q4_k", "q5_k", "q6_kx8", "q4_0x8", "q8_0x8"]),
                 ];
-                let several = ways.iter().filter(|(way, _)| has(way)).count() > 1;
-                if several || ways.iter().any(|(way, formats)| !of(way, formats)) {
+                let ways_at_once = ways.iter().filter(|(way, _)| has(way)).count();
+                if ways_at_once > 1 || ways.iter().any(|(way, formats)| !of(way, formats)) {
                     continue;
                 }
                 all.extend(constant_sets(entry, &base));
