@@ -14,9 +14,11 @@ use serde_json::{Value, json};
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 use warploom::llm::chat::{Chat, ChatOptions, Message, Reply};
 use warploom::llm::sampler::Sampling;
 use warploom::llm::{Event, Finish};
+use warploom::runtime::Awake;
 
 /// Largest file of `/load`, bytes.
 const MAX_FILE: u64 = 64 << 20;
@@ -52,8 +54,15 @@ pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
     }
     let max_tokens = args.max_tokens;
     let totals = Totals::default();
+    let awake_for = Duration::from_secs(u64::from(args.keep_awake));
+    let awake = (args.keep_awake > 0).then(|| Awake::if_needed(chat.session().device())).flatten();
     let mut talk = Talk { chat, screen, sampling, max_tokens, answers: 0, left_out: 0, totals };
-    while let Some(line) = input.line()? {
+    loop {
+        // While somebody reads and types.
+        awake.iter().for_each(|awake| awake.hold(awake_for));
+        let line = input.line();
+        awake.iter().for_each(Awake::rest);
+        let Some(line) = line? else { break };
         let done = chat_commands::parse(&line).map_err(anyhow::Error::msg);
         match done.and_then(|line| talk.line(line)) {
             Ok(ControlFlow::Continue(())) => {}

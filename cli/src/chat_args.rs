@@ -24,6 +24,10 @@ pub(crate) struct ChatArgs {
     /// Most tokens of an answer
     #[arg(short = 'n', long, value_name = "N", default_value = "512", value_parser = at_least_one)]
     pub(crate) max_tokens: usize,
+    /// Seconds for which a GPU that would lower its clock is kept awake while nobody asks anything,
+    /// 0 for none
+    #[arg(long, value_name = "SECONDS", default_value = "120")]
+    pub(crate) keep_awake: u32,
     #[command(flatten)]
     pub(crate) choice: Choice,
     /// Print what happens as one JSON object a line: ready, text, answer, note, error

@@ -50,6 +50,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         seed: args.choice.seed,
         queue: args.queue,
         time: Duration::from_secs(args.timeout as u64),
+        keep_awake: Duration::from_secs(u64::from(args.keep_awake)),
         limits: Limits { connections: args.connections, ..Limits::default() },
         ..ServeOptions::default()
     };

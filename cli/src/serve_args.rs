@@ -50,6 +50,10 @@ pub(crate) struct ServeArgs {
     /// Seconds that running answers have when the server ends
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub(crate) grace: u32,
+    /// Seconds for which a GPU that would lower its clock is kept awake while nobody asks anything,
+    /// 0 for none
+    #[arg(long, value_name = "SECONDS", default_value = "120")]
+    pub(crate) keep_awake: u32,
     // How tokens are chosen where a request does not say.
     #[command(flatten)]
     pub(crate) choice: Choice,

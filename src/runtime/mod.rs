@@ -9,6 +9,8 @@
 //! `WARPLOOM_SYNC=eager`.
 
 mod analyze;
+#[cfg(not(target_arch = "wasm32"))]
+mod awake;
 mod bandwidth;
 mod batcher;
 mod builder;
@@ -25,6 +27,8 @@ mod tune;
 use std::sync::Arc;
 
 pub use analyze::AnalyzeOptions;
+#[cfg(not(target_arch = "wasm32"))]
+pub use awake::Awake;
 pub use batcher::{Batcher, Keep, Pending, Receipt};
 pub use builder::{RuntimeBuilder, deterministic_by_env, engines_by_env};
 pub use findings::{Findings, Notebook, WrongEngine, known_wrong_on};

@@ -34,6 +34,7 @@ pub use scheduler::{Scheduler, Sequences};
 use crate::error::{Error, Result};
 use crate::llm::chat::Template;
 use crate::llm::{Model, Sampling, Session};
+use crate::runtime::Awake;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -56,6 +57,9 @@ pub struct ServeOptions {
     pub piece: usize,
     /// Time for one answer, with the wait before it. Default 10 minutes.
     pub time: Duration,
+    /// How long a GPU that would lower its clock is kept awake while nobody asks anything ([`Awake`]); zero for never.
+    /// Default 2 minutes.
+    pub keep_awake: Duration,
     /// Bounds on clients.
     pub limits: Limits,
 }
@@ -72,6 +76,7 @@ impl Default for ServeOptions {
             queue: 128,
             piece: 256,
             time: Duration::from_secs(600),
+            keep_awake: Duration::from_secs(120),
             limits: Limits::default(),
         }
     }
@@ -161,7 +166,10 @@ impl Server {
         let listener = TcpListener::bind(options.address).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let shared = Arc::new(shared(&session, options)?);
-        let mut scheduler = Scheduler::new(session, shared.queue.clone(), shared.options.piece);
+        let awake_for = shared.options.keep_awake;
+        let awake = (!awake_for.is_zero()).then(|| Awake::if_needed(session.device())).flatten();
+        let mut scheduler = Scheduler::new(session, shared.queue.clone(), shared.options.piece)
+            .keep_awake(awake, awake_for);
         let queue = shared.queue.clone();
         let run = move || {
             // If it should panic, nobody may wait for it.

@@ -15,6 +15,7 @@ use crate::draw::{Draw, nothing_drawn};
 use crate::error::{Error, Result};
 use crate::llm::utf8::Utf8Stream;
 use crate::llm::{Sampler, Session, Wanted};
+use crate::runtime::Awake;
 
 /// What a scheduler drives: sequences of tokens, each with a cache of its own.
 pub trait Sequences {
@@ -159,13 +160,20 @@ pub struct Scheduler<S> {
     /// The sequence whose prompt was read last.
     reader: usize,
     given: u64,
+    /// What keeps the device awake, and how long after the last answer.
+    awake: Option<(Awake, Duration)>,
 }
 
 impl<S: Sequences> Scheduler<S> {
     /// A scheduler; a turn reads at most `piece` tokens of a prompt, at least 1.
     pub fn new(steps: S, queue: Arc<Queue>, piece: usize) -> Scheduler<S> {
         let slots = (0..steps.sequences()).map(|_| Slot::default()).collect();
-        Scheduler { steps, queue, slots, piece: piece.max(1), reader: 0, given: 0 }
+        Scheduler { steps, queue, slots, piece: piece.max(1), reader: 0, given: 0, awake: None }
+    }
+
+    /// [`Scheduler::run`] keeps the device awake for so long from its start and from each time that nothing is left to do.
+    pub fn keep_awake(self, awake: Option<Awake>, time: Duration) -> Scheduler<S> {
+        Scheduler { awake: awake.map(|awake| (awake, time)), ..self }
     }
 
     /// What it drives.
@@ -175,12 +183,22 @@ impl<S: Sequences> Scheduler<S> {
 
     /// Works until the queue is stopped and what runs has ended.
     pub fn run(&mut self) {
+        let mut worked = true;
         loop {
-            if !self.turn() {
-                if self.queue.until().is_some() {
-                    return;
-                }
-                self.queue.wait(NAP);
+            if self.turn() {
+                worked = true;
+                continue;
+            }
+            if self.queue.until().is_some() {
+                return;
+            }
+            if let (Some((awake, time)), true) = (&self.awake, worked) {
+                awake.hold(*time);
+            }
+            worked = false;
+            self.queue.wait(NAP);
+            if let (Some((awake, _)), true) = (&self.awake, self.queue.waiting() > 0) {
+                awake.rest();
             }
         }
     }

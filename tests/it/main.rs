@@ -6,6 +6,7 @@ mod arena;
 mod attached;
 mod attached_job;
 mod attachments;
+mod awake;
 mod batch;
 mod beside;
 mod building;

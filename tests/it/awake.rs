@@ -1,0 +1,69 @@
+//! A device that is kept awake works while it is held, beside other work, and rests when it is told.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warploom::provider::{Device, DeviceKind, OpenOptions};
+use warploom::runtime::tensor::Tensor;
+use warploom::runtime::{Awake, Runtime, Sync};
+
+use crate::webgpu_host::on_each;
+
+/// Waits until so many launches more were made; the count then.
+fn until(device: &Arc<dyn Device>, more: u64) -> u64 {
+    let (from, begin) = (device.counters().dispatches, Instant::now());
+    while device.counters().dispatches < from + more {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not work");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    device.counters().dispatches
+}
+
+fn assert_rests(device: &Arc<dyn Device>, what: &str) {
+    // What had begun ends.
+    std::thread::sleep(Duration::from_millis(200));
+    let count = device.counters().dispatches;
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(device.counters().dispatches, count, "{what}");
+}
+
+#[test]
+fn a_device_is_busy_while_it_is_held() {
+    on_each(OpenOptions::default(), |device| {
+        let before = device.counters().allocated_bytes;
+        let awake = Awake::new(device.clone());
+        assert_rests(&device, "before it is held");
+        awake.hold(Duration::from_secs(600));
+        until(&device, 20);
+
+        let runtime = Arc::new(Runtime::on(device.clone(), Sync::Lazy, None).unwrap());
+        let numbers: Vec<f32> = (0..1000).map(|i| i as f32).collect();
+        let twice: Vec<f32> = numbers.iter().map(|v| v + v).collect();
+        for _ in 0..20 {
+            let x = Tensor::from_slice(&runtime, &numbers, [1000]);
+            assert_eq!(x.add(&x).to_vec::<f32>().unwrap(), twice);
+        }
+
+        awake.rest();
+        assert_rests(&device, "told to rest");
+        awake.hold(Duration::from_millis(300));
+        until(&device, 1);
+        assert_rests(&device, "the time is over");
+        awake.hold(Duration::MAX);
+        until(&device, 1);
+        drop(runtime);
+        drop(awake);
+        assert_rests(&device, "dropped");
+        assert_eq!(device.counters().allocated_bytes, before);
+    });
+}
+
+/// Only what gains by it is kept awake unasked: no device of a test machine without a GPU.
+#[test]
+fn software_needs_no_waking() {
+    on_each(OpenOptions::default(), |device| {
+        let discrete = device.profile().kind == DeviceKind::Discrete;
+        let needed = discrete && device.profile().provider == "webgpu";
+        assert_eq!(Awake::if_needed(&device).is_some(), needed);
+    });
+}
