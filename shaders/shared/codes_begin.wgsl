@@ -29,8 +29,7 @@ if (FIFTHS) {
 #end
 let header_at = ((header_start + first_header) * BLOCK_WORDS) & NEAR;
 var next_header = w[header_at];
-#else
-#ifdef eights
+#elifdef eights
 const_assert ROWS == 4u && M == 1u && SUB == 32u && K % 2048u == 0u;
 const SUBGROUPS: u32 = TEAM / 32u;
 const STEPS: u32 = K / 2048u;
@@ -51,8 +50,7 @@ var next_pairs$r = w[at$r + lane + 64u];
 var next_scales$r = w[at$r + 96u + lane / 4u][lane % 4u];
 var next_d$r = w[at$r + 104u][lane / 8u];
 #end
-#else
-#ifdef trits
+#elifdef trits
 const_assert ROWS == 8u && M == 1u && SUB == 32u && K % 256u == 0u;
 const BLOCKS: u32 = K / 256u;
 // Blocks of a row in a turn, two for each subgroup, and the words from a turn to the next.
@@ -83,11 +81,9 @@ let reach$s = select(0u, $su * REACH, WHOLE || $su + 1u < TURNS || own_block + $
 var next$s_$r = vec4(w[at$r + reach$s], w[at$r + reach$s + 1u], w[at$r + reach$s + 2u], w[d_at$r + reach$s]);
 #end
 #end
-#else
-#ifdef blocks
+#elifdef blocks
 #import blocks_begin
-#else
-#ifdef several
+#elifdef several
 #import planes_begin
 const_assert M == 8u && GROUPS == 2u && RUN == 4u;
 const UNITS: u32 = K / 32u;
@@ -99,8 +95,4 @@ if (units <= TEAM) {
     unit$r = load_unit(start$r, min(place.lid % TEAM, units - 1u), params.k);
 }
 #end
-#endif
-#endif
-#endif
-#endif
 #endif

@@ -1,22 +1,14 @@
 // The sums of a matvec_codes_*, and their put. Part of its main.
 #ifdef headers
 #import codes_headers
-#else
-#ifdef eights
+#elifdef eights
 #import codes_eights
-#else
-#ifdef trits
+#elifdef trits
 #import codes_trits
-#else
-#ifdef blocks
+#elifdef blocks
 #import codes_blocks
-#else
-#ifdef several
+#elifdef several
 #import codes_several
 #else
 #import codes_units
-#endif
-#endif
-#endif
-#endif
 #endif

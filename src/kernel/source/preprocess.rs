@@ -61,14 +61,22 @@ struct Branch {
     line: usize,
     /// Whether the lines around it are kept.
     outer: bool,
-    /// Whether its condition holds.
+    /// Whether the condition of the part that is read holds.
     holds: bool,
+    /// Whether that of a part before it did.
+    taken: bool,
     in_else: bool,
 }
 
 impl Branch {
     fn kept(&self) -> bool {
-        self.outer && self.holds != self.in_else
+        self.outer && self.holds
+    }
+
+    /// Begins the next part, whose condition is this.
+    fn next(&mut self, condition: bool) {
+        self.taken |= self.holds;
+        self.holds = condition && !self.taken;
     }
 }
 
@@ -94,13 +102,25 @@ impl Assembly<'_> {
                     let define = only_word(words).ok_or_else(|| fail(format!("{first} NAME")))?;
                     let defined = self.source.defines.iter().any(|d| d == define);
                     let holds = defined == (first == "#ifdef");
-                    open.push(Branch { line: i + 1, outer: kept, holds, in_else: false });
+                    let branch =
+                        Branch { line: i + 1, outer: kept, holds, taken: false, in_else: false };
+                    open.push(branch);
                 }
-                "#else" => match open.last_mut() {
-                    Some(branch) if !branch.in_else => branch.in_else = true,
-                    Some(_) => return Err(fail("second #else".into())),
-                    None => return Err(fail("#else without #ifdef".into())),
-                },
+                "#elifdef" | "#else" => {
+                    let branch = open.last_mut();
+                    let branch = branch.ok_or_else(|| fail(format!("{first} without #ifdef")))?;
+                    if branch.in_else {
+                        return Err(fail(format!("{first} behind #else")));
+                    }
+                    if first == "#else" {
+                        branch.in_else = true;
+                        branch.next(true);
+                    } else {
+                        let define =
+                            only_word(words).ok_or_else(|| fail(format!("{first} NAME")))?;
+                        branch.next(self.source.defines.iter().any(|d| d == define));
+                    }
+                }
                 "#endif" => {
                     open.pop().ok_or_else(|| fail("#endif without #ifdef".into()))?;
                 }
@@ -301,6 +321,12 @@ mod tests {
             "closed" => "#ifdef a\n#endif\n#endif",
             "else" => "x\n#else",
             "twice" => "#ifdef a\n#else\n#else\n#endif",
+            "ways" => {
+                "#ifdef a\nwith a\n#elifdef b\nwith b\n#ifdef a\nboth\n#endif\n#elifdef c\nwith c\n#else\nnone\n#endif"
+            }
+            "late" => "#ifdef a\n#else\n#elifdef b\n#endif",
+            "alone" => "#elifdef b",
+            "nameless" => "#ifdef a\n#elifdef\n#endif",
             "word" => "\n#define a",
             "over" => "override N = 3",
             "rounds" => {
@@ -330,6 +356,21 @@ mod tests {
     }
 
     #[test]
+    fn the_first_way_that_is_defined_is_taken() {
+        let ways: [(&[&str], &str); 6] = [
+            (&["a"], "with a\n"),
+            (&["b"], "with b\n"),
+            (&["c"], "with c\n"),
+            (&["b", "c"], "with b\n"),
+            (&["a", "b", "c"], "with a\n"),
+            (&[], "none\n"),
+        ];
+        for (defines, expect) in ways {
+            assert_eq!(run("ways", defines, &[]).unwrap(), expect, "{defines:?}");
+        }
+    }
+
+    #[test]
     fn repetition() {
         let text = run("rounds", &["a"], &[]).unwrap();
         let rounds = "a0_0 = 0u;\na0_1 = 1u;\na0\na1_0 = 0u;\na1_1 = 1u;\na1\n";
@@ -349,7 +390,10 @@ mod tests {
         check("open", "shaders/open.wgsl:3: #ifdef without #endif");
         check("closed", "shaders/closed.wgsl:3: #endif without #ifdef");
         check("else", "shaders/else.wgsl:2: #else without #ifdef");
-        check("twice", "shaders/twice.wgsl:3: second #else");
+        check("twice", "shaders/twice.wgsl:3: #else behind #else");
+        check("late", "shaders/late.wgsl:3: #elifdef behind #else");
+        check("alone", "shaders/alone.wgsl:1: #elifdef without #ifdef");
+        check("nameless", "shaders/nameless.wgsl:2: #elifdef NAME");
         check("word", "shaders/word.wgsl:2: unknown directive #define");
         check("over", "shaders/over.wgsl:1: expected");
         check("unended", "shaders/unended.wgsl:2: #repeat without #end");
