@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warploom::provider::{Device, DeviceKind, OpenOptions};
+use warploom::provider::{Device, OpenOptions};
 use warploom::runtime::tensor::Tensor;
 use warploom::runtime::{Awake, Runtime, Sync};
 
@@ -55,15 +55,5 @@ fn a_device_is_busy_while_it_is_held() {
         drop(awake);
         assert_rests(&device, "dropped");
         assert_eq!(device.counters().allocated_bytes, before);
-    });
-}
-
-/// Only what gains by it is kept awake unasked: no device of a test machine without a GPU.
-#[test]
-fn software_needs_no_waking() {
-    on_each(OpenOptions::default(), |device| {
-        let discrete = device.profile().kind == DeviceKind::Discrete;
-        let needed = discrete && device.profile().provider == "webgpu";
-        assert_eq!(Awake::if_needed(&device).is_some(), needed);
     });
 }
