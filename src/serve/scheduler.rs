@@ -183,23 +183,20 @@ impl<S: Sequences> Scheduler<S> {
 
     /// Works until the queue is stopped and what runs has ended.
     pub fn run(&mut self) {
-        let mut worked = true;
+        let mut idle = false;
         loop {
             if self.turn() {
-                worked = true;
+                idle = false;
                 continue;
             }
             if self.queue.until().is_some() {
                 return;
             }
-            if let (Some((awake, time)), true) = (&self.awake, worked) {
+            if let (Some((awake, time)), false) = (&self.awake, idle) {
                 awake.hold(*time);
             }
-            worked = false;
+            idle = true;
             self.queue.wait(NAP);
-            if let (Some((awake, _)), true) = (&self.awake, self.queue.waiting() > 0) {
-                awake.rest();
-            }
         }
     }
 
@@ -263,6 +260,9 @@ impl<S: Sequences> Scheduler<S> {
     }
 
     fn begin(&mut self, index: usize, cached: usize, sampler: Sampler, pending: Pending) {
+        if let Some((awake, _)) = &self.awake {
+            awake.rest();
+        }
         self.given += 1;
         self.slots[index] = Slot {
             tokens: pending.job.prompt.clone(),

@@ -9,14 +9,13 @@ use warploom::runtime::{Awake, Runtime, Sync};
 
 use crate::webgpu_host::on_each;
 
-/// Waits until so many launches more were made; the count then.
-fn until(device: &Arc<dyn Device>, more: u64) -> u64 {
+/// Waits until so many launches more were made.
+fn until(device: &Arc<dyn Device>, more: u64) {
     let (from, begin) = (device.counters().dispatches, Instant::now());
     while device.counters().dispatches < from + more {
         assert!(begin.elapsed() < Duration::from_secs(60), "it does not work");
         std::thread::sleep(Duration::from_millis(1));
     }
-    device.counters().dispatches
 }
 
 fn assert_rests(device: &Arc<dyn Device>, what: &str) {
@@ -46,8 +45,10 @@ fn a_device_is_busy_while_it_is_held() {
 
         awake.rest();
         assert_rests(&device, "told to rest");
-        awake.hold(Duration::from_millis(300));
+        let time = Duration::from_secs(1);
+        awake.hold(time);
         until(&device, 1);
+        std::thread::sleep(time);
         assert_rests(&device, "the time is over");
         awake.hold(Duration::MAX);
         until(&device, 1);

@@ -259,7 +259,8 @@ fn nvrtc_takes_every_kernel_that_ships() {
     let made = AtomicUsize::new(0);
     on_all_threads(&texts, |at, name, work| {
         // Syntax and types of every kernel, for one architecture in turn. To machine code, where `asm` is looked at, a third
-        // of the catalogue with its defaults, and of what has other constants or is generated some.
+        // of the catalogue with its defaults, and of what has other constants or is generated some; WARPLOOM_TEST_ALL=1: all,
+        // for every architecture.
         let holds = |done: warploom::Result<()>, architecture: &str| {
             done.unwrap_or_else(|log| panic!("{name} for {architecture}: {log}\n{}", work.text));
         };
