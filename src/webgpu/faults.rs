@@ -38,7 +38,8 @@ impl Faults {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, error: wgpu::Error) {
+    /// Keeps an error that no call waits for; the first stays.
+    pub(super) fn note(&self, error: wgpu::Error) {
         let error = convert(error, &self.device, None);
         self.record().first.get_or_insert(error);
     }

@@ -1,12 +1,13 @@
 //! The second half of a submit: one encoder over all the work, which can no longer fail.
 
 use super::device::{State, WebGpuDevice};
-use super::faults::Scopes;
+use super::faults::{Scopes, convert};
 use super::prepare::{Bound, Grid, Group, Prepared, Range, Step};
 use super::resolve::Resolved;
 use super::timing::{MAX_TIMESTAMPS, Queries, TIMESTAMP_BYTES};
 use super::transfer::{Readback, Staging};
 use super::wait::Pending;
+use crate::base::platform::poll_once;
 use crate::error::{Error, Result};
 use crate::provider::{Args, PreparedId, Ticket, UploadSource};
 
@@ -56,10 +57,25 @@ impl WebGpuDevice {
         if let Some(readback) = &mut readback {
             readback.map();
         }
+        let mut errors = scopes.close();
+        // Natively wgpu knows by now; later submits, which may read what this one should have written, must not look right.
+        let errors = match poll_once(&mut errors) {
+            Some(None) => None,
+            Some(Some(error)) => {
+                // A device that was destroyed says so when it is asked.
+                let _ = self.poll(wgpu::PollType::Poll)?;
+                self.faults.check_lost()?;
+                let id = self.profile.id();
+                return Err(convert(error, &format!("a submit on {id}"), None));
+            }
+            None => Some(errors),
+        };
         state.tickets += 1;
-        let ticket = state.tickets;
-        let (errors, timestamps) = (scopes.close(), timestamps > 0);
-        state.keep(Pending { ticket, index, errors, readback, timestamps });
+        let (ticket, timestamps) = (state.tickets, timestamps > 0);
+        let forgotten = state.keep(Pending { ticket, index, errors, readback, timestamps });
+        if let Some(Some(error)) = forgotten.and_then(|old| old.errors).and_then(poll_once) {
+            self.faults.note(error);
+        }
         Ok(Ticket(ticket))
     }
 

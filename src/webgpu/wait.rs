@@ -15,8 +15,8 @@ use crate::provider::{Completion, Ticket};
 pub(super) struct Pending {
     pub(super) ticket: u64,
     pub(super) index: wgpu::SubmissionIndex,
-    /// Errors of this very submit.
-    pub(super) errors: ScopeFuture,
+    /// Its errors, where they were not known as it was submitted: in browsers.
+    pub(super) errors: Option<ScopeFuture>,
     pub(super) readback: Option<Readback>,
     /// Whether the last download is the timestamps, in ticks.
     pub(super) timestamps: bool,
@@ -29,12 +29,11 @@ const KEPT: usize = 1 << 16;
 const SPIN: Duration = Duration::from_micros(200);
 
 impl State {
-    /// Keeps a submit until it is waited for.
-    pub(super) fn keep(&mut self, pending: Pending) {
-        if self.pending.len() == KEPT {
-            self.pending.pop_front();
-        }
+    /// Keeps a submit until it is waited for, and gives the one that is forgotten for it, if any.
+    pub(super) fn keep(&mut self, pending: Pending) -> Option<Pending> {
+        let full = self.pending.len() == KEPT;
         self.pending.push_back(pending);
+        full.then(|| self.pending.pop_front()).flatten()
     }
 }
 
@@ -42,6 +41,7 @@ impl WebGpuDevice {
     pub(super) async fn wait_for(&self, ticket: Ticket) -> Result<Completion> {
         // An error of some other call comes first and leaves the ticket for another wait.
         self.faults.take()?;
+        self.check_earlier(ticket).await?;
         let pending = self.take_pending(ticket)?;
         let Pending { index, errors, mut readback, timestamps, .. } = pending;
         if BROWSER {
@@ -55,15 +55,7 @@ impl WebGpuDevice {
             Some(readback) => readback.mapped().await,
             None => true,
         };
-        if let Some(error) = errors.await {
-            self.faults.check_lost()?;
-            return Err(convert(
-                error,
-                &format!("submit {} on {}", ticket.0, self.profile.id()),
-                None,
-            ));
-        }
-        self.faults.check_lost()?;
+        self.check_errors(ticket.0, errors).await?;
         if !mapped {
             let id = self.profile.id();
             return Err(Error::device(format!("the downloads of submit {} on {id}", ticket.0)));
@@ -76,6 +68,38 @@ impl WebGpuDevice {
             completion.timestamps = timing::nanoseconds(&ticks, self.tick);
         }
         Ok(completion)
+    }
+
+    /// What went wrong in a submit; the device's loss.
+    async fn check_errors(&self, ticket: u64, errors: Option<ScopeFuture>) -> Result<()> {
+        let error = match errors {
+            Some(errors) => errors.await,
+            None => None,
+        };
+        self.faults.check_lost()?;
+        match error {
+            Some(error) => {
+                let what = format!("submit {ticket} on {}", self.profile.id());
+                Err(convert(error, &what, None))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What went wrong in submits that nobody waited for yet: this one may have read what they should have written. A submit
+    /// that failed has nothing to give, and is forgotten.
+    async fn check_earlier(&self, ticket: Ticket) -> Result<()> {
+        loop {
+            let open = self.state().pending.iter_mut().find_map(|pending| {
+                let earlier = pending.ticket < ticket.0;
+                pending.errors.take_if(|_| earlier).map(|errors| (pending.ticket, errors))
+            });
+            let Some((earlier, errors)) = open else { return Ok(()) };
+            if let Err(error) = self.check_errors(earlier, Some(errors)).await {
+                self.state().pending.retain(|pending| pending.ticket != earlier);
+                return Err(error);
+            }
+        }
     }
 
     fn take_pending(&self, ticket: Ticket) -> Result<Pending> {
@@ -133,7 +157,7 @@ impl WebGpuDevice {
     }
 
     /// wgpu panics in `poll` when the driver fails there.
-    fn poll(
+    pub(super) fn poll(
         &self,
         kind: wgpu::PollType,
     ) -> Result<std::result::Result<wgpu::PollStatus, wgpu::PollError>> {
