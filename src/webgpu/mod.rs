@@ -58,15 +58,20 @@ use device::{Source, WebGpuDevice};
 
 /// The provider of every device that wgpu finds.
 pub struct Provider {
-    instance: wgpu::Instance,
+    /// Made by the first call that needs it: drivers take a tenth of a second to wake.
+    instance: OnceLock<wgpu::Instance>,
     /// What was found, so that the list and `open` mean the same devices. Not kept in a browser,
     /// where an adapter opens one device only.
     found: OnceLock<Vec<wgpu::Adapter>>,
 }
 
 impl Provider {
-    /// Looks for drivers. Finding none is no error: the list is empty then.
+    /// Drivers are looked for when devices are listed. Finding none is no error: the list is empty then.
     pub fn new() -> Provider {
+        Provider { instance: OnceLock::new(), found: OnceLock::new() }
+    }
+
+    fn instance(&self) -> &wgpu::Instance {
         let make = || {
             wgpu::Instance::new(wgpu::InstanceDescriptor {
                 backends: wgpu::Backends::PRIMARY,
@@ -78,14 +83,12 @@ impl Provider {
         // One for the process, never dropped: with the last one a driver is unloaded, and a thread
         // that had called it may crash at its end, in what the driver left there.
         #[cfg(not(target_arch = "wasm32"))]
-        let instance = {
+        let make = || {
             static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
             let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
             INSTANCE.get_or_init(make).clone()
         };
-        #[cfg(target_arch = "wasm32")]
-        let instance = make();
-        Provider { instance, found: OnceLock::new() }
+        self.instance.get_or_init(make)
     }
 
     /// A device on a `wgpu::Device` that the caller has already, sharing its queue. Limits and
@@ -108,12 +111,13 @@ impl Provider {
                 power_preference: wgpu::PowerPreference::HighPerformance,
                 ..Default::default()
             };
-            return self.instance.request_adapter(&options).await.into_iter().collect();
+            return self.instance().request_adapter(&options).await.into_iter().collect();
         }
         if let Some(found) = self.found.get() {
             return found.clone();
         }
-        let found = in_turn(|| self.instance.enumerate_adapters(wgpu::Backends::PRIMARY)).await;
+        let instance = self.instance();
+        let found = in_turn(|| instance.enumerate_adapters(wgpu::Backends::PRIMARY)).await;
         self.found.get_or_init(|| found).clone()
     }
 
@@ -211,5 +215,15 @@ impl crate::provider::Provider for Provider {
 
     fn open(&self, index: usize, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>> {
         Box::pin(self.open_adapter(index, options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_driver_wakes_before_devices_are_listed() {
+        assert!(Provider::new().instance.get().is_none());
     }
 }
