@@ -32,6 +32,8 @@ use crate::kernel::{Epilogue, Gemm, GemmCompute};
 pub(super) const WORKSPACE: u64 = 32 << 20;
 /// Plans that are kept; sizes change with every prompt.
 const MOST_PLANS: usize = 1024;
+/// Rows and columns of the product by which the library is woken.
+const WARM_SIZE: u64 = 64;
 /// The alignment from which on no algorithm asks for more.
 const MOST_ALIGNMENT: u32 = 256;
 
@@ -126,6 +128,31 @@ impl Blas {
         }
         plans.insert(*key, Arc::clone(&plan));
         Ok(plan)
+    }
+
+    /// Asks for an algorithm of such products once: for the first one the library reads what it knows, which takes it a
+    /// twentieth of a second.
+    pub(super) fn warm(&self, gemm: &Gemm) {
+        let square = |transposed| Matrix {
+            rows: WARM_SIZE,
+            columns: WARM_SIZE,
+            stride: WARM_SIZE as i64,
+            batch: 0,
+            transposed,
+        };
+        let columns = Columns {
+            batch: 1,
+            first: square(gemm.b_transposed),
+            second: square(gemm.a_transposed),
+            out: square(false),
+        };
+        // Never called, so that nothing need lie there.
+        let at = u64::from(MOST_ALIGNMENT);
+        let addresses = Addresses { first: at, second: at, out: at, bias: at };
+        let key = Key { gemm: *gemm, columns, alignments: addresses.alignments() };
+        if let Err(error) = self.make(&key, &addresses) {
+            tracing::debug!("{gemm}: {error}");
+        }
     }
 
     /// Bytes of the workspace.

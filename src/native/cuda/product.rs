@@ -141,13 +141,13 @@ impl CudaDevice {
         if let Support::No(reason) = support(&self.profile, spec) {
             return Err(Error::unsupported(reason));
         }
-        let blas = self.blas().map_err(|error| error.context(format!("{spec}")))?;
+        let blas = self.blas(&gemm).map_err(|error| error.context(format!("{spec}")))?;
         Ok(Routine { blas, gemm, interface: gemm.interface(), name: spec.name().to_owned() })
     }
 
     /// The library, which is made once. That takes it a good part of a second, in which nobody waits but
     /// those who want it as well: the device's own lock is held for the budget alone.
-    fn blas(&self) -> Result<Arc<Blas>> {
+    fn blas(&self, gemm: &Gemm) -> Result<Arc<Blas>> {
         let mut made = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(blas) = &*made {
             return Ok(Arc::clone(blas));
@@ -156,7 +156,7 @@ impl CudaDevice {
         // Before it is allocated, so that nothing else takes the same room meanwhile.
         let room = self.state().buffers.reserve(WORKSPACE, Usage::Working);
         let reserved = if room.is_ok() { WORKSPACE } else { 0 };
-        let blas = Blas::new(&self.gpu, room);
+        let blas = Blas::new(&self.gpu, room).inspect(|blas| blas.warm(gemm));
         let used = blas.as_ref().map_or(0, Blas::room);
         self.state().buffers.unreserve(reserved - used);
         Ok(Arc::clone(made.insert(Arc::new(blas?))))

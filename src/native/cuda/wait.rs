@@ -47,14 +47,20 @@ impl State {
     /// or to another device holds it.
     pub(super) fn is_idle(&self) -> bool {
         let done = |event: &Event| event.is_done().unwrap_or(false);
-        let submitted = self.pending.back().map(|last| &last.done);
-        submitted.is_none_or(done) && self.peer.as_deref().is_none_or(done)
+        self.is_through() && self.peer.as_deref().is_none_or(done)
+    }
+
+    /// Whether all submits are known to be done. One that a thread waits for is no longer among those pending.
+    fn is_through(&self) -> bool {
+        match self.pending.back() {
+            Some(last) if last.ticket == self.tickets => last.done.is_done().unwrap_or(false),
+            _ => self.done == self.tickets,
+        }
     }
 
     /// Drops something that submits in flight may use, when they are done.
     pub(super) fn retire(&mut self, what: Box<dyn Send>) {
-        let idle = self.pending.back().is_none_or(|last| last.done.is_done().unwrap_or(false));
-        if idle {
+        if self.is_through() {
             let tickets = self.tickets;
             self.passed(tickets);
         } else {
