@@ -13,6 +13,8 @@ use crate::runtime::{Instance, Runtime, Workspace};
 const PLANS: usize = 256;
 /// Share of the device's memory that intermediates of kept plans may take.
 const MEMORY_SHARE: u64 = 8;
+/// Bytes that a device is taken to have where nothing tells.
+const UNKNOWN_MEMORY: u64 = 8 << 30;
 /// Sets of scalars that are compiled in before a plan that takes any is made.
 const SCALARS: usize = 2;
 
@@ -130,16 +132,22 @@ impl Cache {
     }
 }
 
+/// Bytes that plans may keep together. A device of 0 bytes is one that does not tell, as most through wgpu.
+fn room(budget: Option<u64>, memory_bytes: u64) -> u64 {
+    let known = budget.or((memory_bytes > 0).then_some(memory_bytes));
+    known.unwrap_or(UNKNOWN_MEMORY) / MEMORY_SHARE
+}
+
 impl State {
     /// Takes out what was used longest ago, where there is no room for another plan.
     fn make_room(&mut self, runtime: &Runtime, new: &Compiled) -> Vec<Plans> {
-        let memory = runtime.pool().budget().unwrap_or(runtime.device().profile().memory_bytes);
+        let room = room(runtime.pool().budget(), runtime.device().profile().memory_bytes);
         let bytes = |compiled: &Compiled| compiled.instance.plan().arena_bytes();
         let mut dropped = Vec::new();
         loop {
             let kept = || self.structures.values().flat_map(Plans::all);
             let used = kept().map(|compiled| bytes(compiled)).sum::<u64>() + bytes(new);
-            if kept().count() < PLANS && used <= memory / MEMORY_SHARE {
+            if kept().count() < PLANS && used <= room {
                 return dropped;
             }
             let oldest = self.structures.iter().min_by_key(|(_, plans)| plans.used);
@@ -179,5 +187,17 @@ impl Compiled {
             .collect();
         let instance = Instance::unbound(runtime, plan, Workspace::Own).await?;
         Ok(Compiled { instance, leaves, outputs, uploads })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_does_not_tell_its_memory_keeps_plans() {
+        assert_eq!(room(Some(800), 1 << 40), 100);
+        assert_eq!(room(None, 1 << 40), 1 << 37);
+        assert!(room(None, 0) >= 1 << 30);
     }
 }
