@@ -19,6 +19,9 @@ use crate::provider::{
     PreparedId, Recording, Resource, Support, Ticket, Usage, support,
 };
 
+/// Results and failures that nobody waited for are forgotten beyond this number, the oldest first.
+const KEPT: usize = 1 << 16;
+
 /// `cpu:0`, open.
 pub(super) struct CpuDevice {
     profile: DeviceProfile,
@@ -97,6 +100,14 @@ impl State {
         Ok(())
     }
 
+    /// Keeps what a submit made until it is waited for.
+    fn keep(&mut self, ticket: Ticket, done: Result<Completion>) {
+        if self.finished.len() == KEPT {
+            self.finished.pop_front();
+        }
+        self.finished.push_back((ticket, done));
+    }
+
     fn take(&mut self, ticket: Ticket) -> Result<Completion> {
         if ticket.0 >> 1 == 0 || ticket.0 >> 1 > self.submits {
             return Err(Error::invalid(format!("{ticket:?} was never given")));
@@ -109,7 +120,9 @@ impl State {
         match place.and_then(|place| self.finished.remove(place)) {
             Some((_, done)) => done,
             None if ticket.0 & 1 == 0 => Ok(Completion::default()),
-            None => Err(Error::invalid(format!("{ticket:?} was waited for before"))),
+            None => Err(Error::invalid(format!(
+                "{ticket:?} was waited for before, or {KEPT} submits with results came after it"
+            ))),
         }
     }
 }
@@ -197,8 +210,8 @@ impl Device for CpuDevice {
         // results need not be remembered.
         let ticket = Ticket(state.submits << 1 | u64::from(has_results));
         match result {
-            Err(error) => state.finished.push_back((ticket, Err(error))),
-            Ok(()) if has_results => state.finished.push_back((ticket, Ok(done))),
+            Err(error) => state.keep(ticket, Err(error)),
+            Ok(()) if has_results => state.keep(ticket, Ok(done)),
             Ok(()) => {}
         }
         state.work.clear();
