@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::thread::ThreadId;
 
 use crate::base::platform::MaybeSend;
@@ -18,27 +18,29 @@ pub(super) const DEFAULT_DISPATCHES: usize = 1024;
 /// Bytes of memory that a queue may hold on to before it is handed over: what is dropped after it
 /// was recorded can be used again only then.
 const KEPT_BYTES: u64 = 256 << 20;
+/// Queues without work that are kept for the threads that had them, which may have ended.
+const KEPT_QUEUES: usize = 64;
 
 /// What recorded work needs until it is submitted, and how many bytes of device memory that is.
 #[derive(Clone, Default)]
-pub struct Keep {
+pub(super) struct Keep {
     /// Memory and prepared work.
-    pub things: Vec<Arc<dyn MaybeSend>>,
+    pub(super) things: Vec<Arc<dyn MaybeSend>>,
     /// Bytes of it.
-    pub bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// Work of one kind that can be recorded again and again.
 #[derive(Clone, Debug)]
-pub struct Work {
+pub(super) struct Work {
     /// The prepared recording.
-    pub prepared: PreparedId,
+    pub(super) prepared: PreparedId,
     /// Its kernel launches.
-    pub dispatches: usize,
+    pub(super) dispatches: usize,
     /// Its downloads.
-    pub downloads: usize,
+    pub(super) downloads: usize,
     /// Buffers that it touches; all are taken as written, which is never wrong.
-    pub buffers: Arc<[BufferId]>,
+    pub(super) buffers: Arc<[BufferId]>,
 }
 
 /// Gathers prepared work into submits; see the module.
@@ -80,8 +82,8 @@ enum Progress {
     #[default]
     Recorded,
     Submitted(Ticket),
-    /// One reader waits for the device, on behalf of all.
-    Waiting,
+    /// One reader waits for the device, on behalf of all; whom to wake then.
+    Waiting(Vec<Waker>),
     Done(Result<Completion>),
 }
 
@@ -93,6 +95,18 @@ impl Receipt {
     /// What went wrong, known after the next wait at the latest.
     pub fn failure(&self) -> Option<Error> {
         self.0.failure.get().map(Error::duplicate)
+    }
+}
+
+/// Of the one reader that waits: tells the others where it is given up.
+struct Waits<'a>(&'a Batch);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if matches!(*self.0.progress(), Progress::Waiting(_)) {
+            let text = "the read that waited for this submit was given up";
+            self.0.finish(Err(Error::device(text)));
+        }
     }
 }
 
@@ -112,6 +126,14 @@ impl Batch {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends the wait of one reader for all.
+    fn finish(&self, result: Result<Completion>) {
+        let before = std::mem::replace(&mut *self.progress(), Progress::Done(result));
+        if let Progress::Waiting(wakers) = before {
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
     fn fail(&self, error: &Error) {
         // The first failure is the one that others follow from.
         let _ = self.failure.set(error.duplicate());
@@ -129,20 +151,12 @@ impl Batcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records work on this thread's queue. Nothing waits.
+    /// Records work on this thread's queue, and holds on to `keep` until it is submitted: memory that
+    /// goes back to a pool earlier could be written before the work has read it. Nothing waits.
     ///
     /// # Errors
     /// What the device says of a submit, when a queue had to be handed over.
-    pub fn record(&self, work: &Work, args: Args) -> Result<Pending> {
-        self.record_keeping(work, args, Keep::default())
-    }
-
-    /// As `record`, and holds on to `keep` until the work is submitted: memory that goes back to
-    /// a pool earlier could be written before the work has read it.
-    ///
-    /// # Errors
-    /// As `record`.
-    pub fn record_keeping(&self, work: &Work, args: Args, keep: Keep) -> Result<Pending> {
+    pub(super) fn record(&self, work: &Work, args: Args, keep: Keep) -> Result<Pending> {
         let thread = std::thread::current().id();
         let mut state = self.state();
         let mut others: Vec<ThreadId> = Vec::new();
@@ -221,6 +235,9 @@ impl Batcher {
             }
         };
         *batch.progress() = progress;
+        if state.queues.len() > KEPT_QUEUES {
+            state.queues.retain(|_, queue| !queue.work.is_empty());
+        }
         result
     }
 
@@ -235,7 +252,7 @@ impl Batcher {
         }
         let ticket = match &mut *pending.batch.progress() {
             progress @ Progress::Submitted(_) => {
-                match std::mem::replace(progress, Progress::Waiting) {
+                match std::mem::replace(progress, Progress::Waiting(Vec::new())) {
                     Progress::Submitted(ticket) => Some(ticket),
                     _ => None,
                 }
@@ -243,14 +260,17 @@ impl Batcher {
             _ => None,
         };
         if let Some(ticket) = ticket {
+            let _waits = Waits(&pending.batch);
             let result = self.device.wait(ticket).await;
             self.confirm(ticket, &result);
-            *pending.batch.progress() = Progress::Done(result);
+            pending.batch.finish(result);
         }
         // Another thread may be waiting for the same submit.
-        std::future::poll_fn(|context| match &*pending.batch.progress() {
-            Progress::Waiting => {
-                context.waker().wake_by_ref();
+        std::future::poll_fn(|context| match &mut *pending.batch.progress() {
+            Progress::Waiting(wakers) => {
+                if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                    wakers.push(context.waker().clone());
+                }
                 Poll::Pending
             }
             _ => Poll::Ready(()),
@@ -337,8 +357,8 @@ mod tests {
         let device = NullProvider::device(&OpenOptions::default());
         let batcher = Batcher::new(device.clone(), 100);
         let work = work(&device, device.alloc(4, Usage::Working).unwrap());
-        let first = batcher.record(&work, args()).unwrap();
-        let second = batcher.record(&work, args()).unwrap();
+        let first = batcher.record(&work, args(), Keep::default()).unwrap();
+        let second = batcher.record(&work, args(), Keep::default()).unwrap();
         assert_eq!(device.counters().submits, 0);
         assert_eq!(block_on(batcher.read(second)).unwrap().len(), 1);
         assert_eq!(block_on(batcher.read(first)).unwrap(), [[0xFF; 4]]);
@@ -351,7 +371,7 @@ mod tests {
         let batcher = Batcher::new(device.clone(), 3);
         let work = work(&device, device.alloc(4, Usage::Working).unwrap());
         for _ in 0..7 {
-            drop(batcher.record(&work, args()).unwrap());
+            drop(batcher.record(&work, args(), Keep::default()).unwrap());
         }
         assert_eq!(device.counters().submits, 2);
         drop(batcher);
@@ -365,11 +385,11 @@ mod tests {
         let shared = work(&device, device.alloc(4, Usage::Working).unwrap());
         let other = work(&device, device.alloc(4, Usage::Working).unwrap());
         std::thread::scope(|scope| {
-            scope.spawn(|| drop(batcher.record(&shared, args()).unwrap()));
+            scope.spawn(|| drop(batcher.record(&shared, args(), Keep::default()).unwrap()));
         });
-        drop(batcher.record(&other, args()).unwrap());
+        drop(batcher.record(&other, args(), Keep::default()).unwrap());
         assert_eq!(device.counters().submits, 0, "nothing is shared so far");
-        drop(batcher.record(&shared, args()).unwrap());
+        drop(batcher.record(&shared, args(), Keep::default()).unwrap());
         assert_eq!(device.counters().submits, 1, "the writer's queue goes first");
     }
 
@@ -378,11 +398,61 @@ mod tests {
         let device = NullProvider::device(&OpenOptions::default());
         let batcher = Batcher::new(device.clone(), 100);
         let work = work(&device, device.alloc(4, Usage::Working).unwrap());
-        let pending =
-            [batcher.record(&work, args()).unwrap(), batcher.record(&work, args()).unwrap()];
+        let pending = [
+            batcher.record(&work, args(), Keep::default()).unwrap(),
+            batcher.record(&work, args(), Keep::default()).unwrap(),
+        ];
         device.free(crate::provider::Resource::Prepared(work.prepared));
         for pending in pending {
             assert!(block_on(batcher.read(pending)).is_err());
         }
+    }
+
+    #[test]
+    fn a_wait_that_is_given_up_ends_that_of_others_with_an_error() {
+        let device = NullProvider::device(&OpenOptions::default());
+        let batcher = Batcher::new(device.clone(), 100);
+        let work = work(&device, device.alloc(4, Usage::Working).unwrap());
+        let [first, second] =
+            [(); 2].map(|()| batcher.record(&work, args(), Keep::default()).unwrap());
+        batcher.flush().unwrap();
+        // As `read` leaves it while the device works.
+        *first.batch.progress() = Progress::Waiting(Vec::new());
+        let waits = Waits(&first.batch);
+        struct Woken(std::sync::atomic::AtomicUsize);
+        impl std::task::Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+        let woken = Arc::new(Woken(Default::default()));
+        let times = || woken.0.load(std::sync::atomic::Ordering::SeqCst);
+        let waker = Waker::from(woken.clone());
+        let mut context = std::task::Context::from_waker(&waker);
+        let mut reading = std::pin::pin!(batcher.read(second));
+        for _ in 0..3 {
+            assert!(reading.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(times(), 0, "nobody spins");
+        drop(waits);
+        assert_eq!(times(), 1);
+        let Poll::Ready(Err(error)) = reading.as_mut().poll(&mut context) else {
+            panic!("the submit was never read")
+        };
+        assert!(error.to_string().contains("given up"), "{error}");
+    }
+
+    #[test]
+    fn queues_of_threads_that_ended_do_not_pile_up() {
+        let device = NullProvider::device(&OpenOptions::default());
+        let batcher = Batcher::new(device.clone(), 1);
+        let work = work(&device, device.alloc(4, Usage::Working).unwrap());
+        for _ in 0..3 * KEPT_QUEUES {
+            std::thread::scope(|scope| {
+                scope.spawn(|| drop(batcher.record(&work, args(), Keep::default()).unwrap()));
+            });
+        }
+        assert_eq!(device.counters().submits as usize, 3 * KEPT_QUEUES);
+        assert!(batcher.state().queues.len() <= KEPT_QUEUES);
     }
 }

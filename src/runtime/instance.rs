@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::batcher::{Batcher, Keep, Pending, Receipt, Work};
-use super::resident::Resident;
+use super::resident::{Held, Resident};
 use super::{Runtime, Sync};
 use crate::base::SymbolValues;
 use crate::error::{Error, Result};
@@ -20,15 +20,32 @@ pub type Outputs = BTreeMap<String, Vec<u8>>;
 /// A plan with its memory, kernels and prepared commands, to be run again and again.
 pub struct Instance {
     plan: Plan,
-    device: Arc<dyn Device>,
     batcher: Arc<Batcher>,
     work: Work,
     /// One command each, where the host waits after every dispatch.
     stepwise: Option<Vec<(String, Work)>>,
     /// Slots that are bound at each run.
     open: Vec<u32>,
-    /// Arena, inputs and constants; given back with the instance.
-    _buffers: Vec<PooledBuffer>,
+    /// Also held by work that is recorded and not yet submitted.
+    owned: Arc<Owned>,
+}
+
+/// What goes with an instance and the work that was recorded of it, whichever is the last.
+struct Owned {
+    device: Arc<dyn Device>,
+    prepared: Vec<PreparedId>,
+    /// Arena, inputs and constants.
+    buffers: Vec<PooledBuffer>,
+    /// Weights and states.
+    resident: Vec<Arc<PooledBuffer>>,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        for prepared in &self.prepared {
+            self.device.free(Resource::Prepared(*prepared));
+        }
+    }
 }
 
 /// Whose memory intermediates are in.
@@ -127,7 +144,12 @@ impl Instance {
                 e.context(format_args!("compiling {spec} on {}", device.profile().id()))
             })?;
         }
-        let mut buffers = Vec::new();
+        let mut owned = Owned {
+            device: device.clone(),
+            prepared: Vec::new(),
+            buffers: Vec::new(),
+            resident: Vec::new(),
+        };
         let mut ranges = Vec::new();
         for (role, slot) in plan.slots.iter().zip(&plan.recording.slots) {
             if source.is_open(role) {
@@ -137,10 +159,10 @@ impl Instance {
             let one = std::slice::from_ref::<String>;
             let range = match (role, &mut source) {
                 (SlotRole::Weight(name) | SlotRole::State(name), Source::Resident(resident)) => {
-                    named(runtime, resident, one(name), slot)?
+                    owned.named(runtime, resident, one(name), slot)?
                 }
                 (SlotRole::Merged(names), Source::Resident(resident)) => {
-                    named(runtime, resident, names, slot)?
+                    owned.named(runtime, resident, names, slot)?
                 }
                 (SlotRole::Merged(names), Source::Open(_)) => {
                     return Err(Error::invalid(format!(
@@ -153,7 +175,7 @@ impl Instance {
                     let buffer = guarded(runtime.pool(), &*device, bytes, role, extra)
                         .map_err(|e| e.context(format_args!("plan {}", plan.name)))?;
                     let range = BufferRange { offset: extra.guard, bytes, ..buffer.range() };
-                    buffers.push(buffer);
+                    owned.buffers.push(buffer);
                     range
                 }
             };
@@ -174,9 +196,11 @@ impl Instance {
             ids.dedup();
             ids.into()
         };
-        let prepare = |recording: &Recording| -> Result<Work> {
+        let mut prepare = |recording: &Recording| -> Result<Work> {
+            let prepared = device.prepare(recording, &ranges)?;
+            owned.prepared.push(prepared);
             Ok(Work {
-                prepared: device.prepare(recording, &ranges)?,
+                prepared,
                 dispatches: recording.dispatches(),
                 downloads: recording.downloads(),
                 buffers: touched.clone(),
@@ -194,7 +218,8 @@ impl Instance {
         let batcher = runtime.batcher().clone();
         let open = ranges.iter().enumerate().filter(|(_, range)| range.is_none());
         let open = open.map(|(slot, _)| slot as u32).collect();
-        let instance = Instance { plan, device, batcher, work, stepwise, open, _buffers: buffers };
+        let owned = Arc::new(owned);
+        let instance = Instance { plan, batcher, work, stepwise, open, owned };
         Ok((instance, ranges))
     }
 
@@ -212,7 +237,13 @@ impl Instance {
     pub fn record(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Pending> {
         self.check(&symbols, &inputs)?;
         let args = Args { symbols, uploads: inputs, buffers: Vec::new() };
-        self.batcher.record(&self.work, args)
+        self.record_work(&self.work, args, Keep::default())
+    }
+
+    /// Records work of this instance, which its memory outlives.
+    fn record_work(&self, work: &Work, args: Args, mut keep: Keep) -> Result<Pending> {
+        keep.things.push(self.owned.clone());
+        self.batcher.record(work, args, keep)
     }
 
     /// Records one run. Nothing waits. The buffers must stay alive until the run is submitted,
@@ -222,7 +253,7 @@ impl Instance {
     /// As [`Bindings::resolve`].
     pub fn record_with(&self, bindings: Bindings) -> Result<Pending> {
         let args = bindings.resolve(&self.plan, &self.open)?;
-        self.batcher.record(&touching(&self.work, &args), args)
+        self.record_work(&touching(&self.work, &args), args, Keep::default())
     }
 
     /// Records one run and waits for what it downloads, in the order of [`Plan::outputs`].
@@ -235,7 +266,8 @@ impl Instance {
         let mut downloads = match self.stepwise.is_some() {
             true => self.read_stepwise(args).await?,
             false => {
-                let pending = self.batcher.record(&touching(&self.work, &args), args)?;
+                let work = touching(&self.work, &args);
+                let pending = self.record_work(&work, args, Keep::default())?;
                 self.batcher.read(pending).await?
             }
         };
@@ -251,7 +283,7 @@ impl Instance {
             return self.read_stepwise(args).await.map(|_| None);
         }
         let work = touching(&self.work, &args);
-        Ok(Some(self.batcher.record_keeping(&work, args, keep)?.receipt()))
+        Ok(Some(self.record_work(&work, args, keep)?.receipt()))
     }
 
     /// Whether symbols and inputs are those of the plan.
@@ -352,7 +384,8 @@ impl Instance {
     async fn read_stepwise(&self, args: Args) -> Result<Vec<Vec<u8>>> {
         let mut downloads = Vec::new();
         for (label, work) in self.stepwise.iter().flatten() {
-            let pending = self.batcher.record(&touching(work, &args), args.clone())?;
+            let work = touching(work, &args);
+            let pending = self.record_work(&work, args.clone(), Keep::default())?;
             let done = self.batcher.read(pending).await;
             downloads.extend(done.map_err(|e| e.context(format_args!("step {label:?}")))?);
         }
@@ -376,16 +409,6 @@ enum Stage {
     Done(Vec<Vec<u8>>),
 }
 
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let steps = self.stepwise.iter().flatten().map(|(_, work)| work.prepared);
-        let all: Vec<PreparedId> = steps.chain([self.work.prepared]).collect();
-        for prepared in all {
-            self.device.free(Resource::Prepared(prepared));
-        }
-    }
-}
-
 /// The work with the buffers that this run gives it.
 fn touching(work: &Work, args: &Args) -> Work {
     let given = args.buffers.iter().map(|(_, range)| range.buffer);
@@ -395,20 +418,26 @@ fn touching(work: &Work, args: &Args) -> Work {
     Work { buffers: buffers.into(), ..work.clone() }
 }
 
-fn named(
-    runtime: &Runtime,
-    resident: &mut Resident,
-    names: &[String],
-    slot: &SlotDecl,
-) -> Result<BufferRange> {
-    let range = resident.weights(runtime.pool(), &**runtime.device(), names)?;
-    if range.bytes < slot.bytes {
-        return Err(Error::invalid(format!(
-            "{:?} has {} bytes, the graph needs {}",
-            slot.name, range.bytes, slot.bytes
-        )));
+impl Owned {
+    /// Where weights or a state lie, which stay as long as this does.
+    fn named(
+        &mut self,
+        runtime: &Runtime,
+        resident: &mut Resident,
+        names: &[String],
+        slot: &SlotDecl,
+    ) -> Result<BufferRange> {
+        let Held { range, buffer } =
+            resident.weights(runtime.pool(), &**runtime.device(), names)?;
+        if range.bytes < slot.bytes {
+            return Err(Error::invalid(format!(
+                "{:?} has {} bytes, the graph needs {}",
+                slot.name, range.bytes, slot.bytes
+            )));
+        }
+        self.resident.push(buffer);
+        Ok(range)
     }
-    Ok(range)
 }
 
 /// A buffer with its guard zones; constants and counters written, intermediates poisoned where asked.

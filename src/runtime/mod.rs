@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub use analyze::AnalyzeOptions;
 #[cfg(not(target_arch = "wasm32"))]
 pub use awake::Awake;
-pub use batcher::{Batcher, Keep, Pending, Receipt};
+pub use batcher::{Batcher, Pending, Receipt};
 pub use builder::{RuntimeBuilder, deterministic_by_env, engines_by_env};
 pub use findings::{Findings, Notebook, WrongEngine, known_wrong_on};
 pub use instance::{Begun, Instance, Outputs, Workspace};

@@ -28,8 +28,14 @@ pub struct Resident {
     places: HashMap<String, Place>,
     /// Weights that plans want one after another, or where a binding may start, and that were not
     /// uploaded so: copies, by their names.
-    copies: HashMap<Vec<String>, PooledBuffer>,
+    copies: HashMap<Vec<String>, Arc<PooledBuffer>>,
     bytes: u64,
+}
+
+/// Memory that whoever uses it keeps alive, whatever becomes of the [`Resident`] that had it.
+pub(super) struct Held {
+    pub(super) range: BufferRange,
+    pub(super) buffer: Arc<PooledBuffer>,
 }
 
 /// Where one name lies.
@@ -60,6 +66,7 @@ impl Resident {
         progress: &mut dyn FnMut(u64),
     ) -> Result<()> {
         let names: Vec<&str> = weights.iter().map(|weight| weight.name).collect();
+        self.check_free(&names)?;
         let mut bytes = 0;
         for (i, weight) in weights.iter().enumerate() {
             let own = weight.bytes.len() as u64;
@@ -84,7 +91,7 @@ impl Resident {
                 progress(chunk.len() as u64);
             }
             let bytes = (weight.bytes.len() as u64).max(1).next_multiple_of(GRANULE);
-            self.insert(weight.name, Place { buffer: buffer.clone(), offset: begin, bytes })?;
+            self.insert(weight.name, Place { buffer: buffer.clone(), offset: begin, bytes });
             begin += bytes;
         }
         Ok(())
@@ -101,20 +108,38 @@ impl Resident {
         name: &str,
         bytes: u64,
     ) -> Result<()> {
-        let bytes = bytes.max(1).next_multiple_of(GRANULE);
-        let buffer = pool
-            .take(bytes, Usage::State)
-            .map_err(|e| e.context(format_args!("state {name:?}")))?;
-        // A pooled buffer holds whatever was there before.
-        let zeros = vec![0; CHUNK.min(bytes as usize)];
-        let range = buffer.range();
-        let mut offset = 0;
-        while offset < bytes {
-            let len = (bytes - offset).min(zeros.len() as u64);
-            device.write(BufferRange { offset, bytes: len, ..range }, &zeros[..len as usize])?;
-            offset += len;
+        self.states(pool, device, &[(name, bytes)])
+    }
+
+    /// As [`Resident::state`], of several with their bytes, which the device clears in one submit.
+    ///
+    /// # Errors
+    /// As [`Resident::state`]; nothing is added then.
+    pub fn states(
+        &mut self,
+        pool: &Pool,
+        device: &dyn Device,
+        states: &[(&str, u64)],
+    ) -> Result<()> {
+        let names: Vec<&str> = states.iter().map(|(name, _)| *name).collect();
+        self.check_free(&names)?;
+        let mut recording = Recording { label: "clear states".into(), ..Recording::default() };
+        let (mut slots, mut places) = (Vec::new(), Vec::new());
+        for (name, bytes) in states {
+            let bytes = (*bytes).max(1).next_multiple_of(GRANULE);
+            let buffer = pool
+                .take(bytes, Usage::State)
+                .map_err(|e| e.context(format_args!("state {name:?}")))?;
+            // A pooled buffer holds whatever was there before.
+            let slot = recording.slot(*name, bytes);
+            let range = SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(bytes) };
+            recording.commands.push(Command::Clear { range });
+            slots.push(Some(buffer.range()));
+            places.push(Place { buffer: Arc::new(buffer), offset: 0, bytes });
         }
-        self.insert(name, Place { buffer: Arc::new(buffer), offset: 0, bytes })
+        run(device, &recording, &slots)?;
+        names.iter().zip(places).for_each(|(name, place)| self.insert(name, place));
+        Ok(())
     }
 
     /// Adds zeroed memory for every weight and state of a plan: to time it without a model.
@@ -151,13 +176,22 @@ impl Resident {
         Ok(resident)
     }
 
-    fn insert(&mut self, name: &str, place: Place) -> Result<()> {
-        let bytes = place.bytes;
-        if self.places.insert(name.into(), place).is_some() {
-            return Err(Error::invalid(format!("{name:?} is resident already")));
+    /// That no name is taken, which is asked before anything changes.
+    fn check_free(&self, names: &[&str]) -> Result<()> {
+        for (i, name) in names.iter().enumerate() {
+            if self.places.contains_key(*name) {
+                return Err(Error::invalid(format!("{name:?} is resident already")));
+            }
+            if names[..i].contains(name) {
+                return Err(Error::invalid(format!("{name:?} is named twice")));
+            }
         }
-        self.bytes += bytes;
         Ok(())
+    }
+
+    fn insert(&mut self, name: &str, place: Place) {
+        self.bytes += place.bytes;
+        self.places.insert(name.into(), place);
     }
 
     /// Where a weight or state lies.
@@ -180,7 +214,7 @@ impl Resident {
         pool: &Pool,
         device: &dyn Device,
         names: &[String],
-    ) -> Result<BufferRange> {
+    ) -> Result<Held> {
         let align = u64::from(device.profile().binding_alignment).max(GRANULE);
         let places: Vec<&Place> = names
             .iter()
@@ -190,20 +224,20 @@ impl Resident {
             })
             .collect::<Result<_>>()?;
         if let Some(range) = adjacent(&places).filter(|r| r.offset.is_multiple_of(align)) {
-            return Ok(range);
+            return Ok(Held { range, buffer: places[0].buffer.clone() });
         }
         if let Some(copy) = self.copies.get(names) {
-            return Ok(copy.range());
+            return Ok(Held { range: copy.range(), buffer: copy.clone() });
         }
         let bytes = places.iter().map(|place| place.bytes).sum();
         let copy = pool
             .take(bytes, Usage::Weights)
             .map_err(|e| e.context(format_args!("weight {:?}", names.join("+"))))?;
-        let range = copy.range();
+        let (range, buffer) = (copy.range(), Arc::new(copy));
         gather(device, &places, range)?;
         self.bytes += bytes;
-        self.copies.insert(names.to_vec(), copy);
-        Ok(range)
+        self.copies.insert(names.to_vec(), buffer.clone());
+        Ok(Held { range, buffer })
     }
 }
 
@@ -245,7 +279,12 @@ fn gather(device: &dyn Device, places: &[&Place], to: BufferRange) -> Result<()>
         slots.push(Some(all));
         begin += place.bytes;
     }
-    let prepared = device.prepare(&recording, &slots)?;
+    run(device, &recording, &slots)
+}
+
+/// Submits a recording once, and does not wait.
+fn run(device: &dyn Device, recording: &Recording, slots: &[Option<BufferRange>]) -> Result<()> {
+    let prepared = device.prepare(recording, slots)?;
     let submitted = device.submit(&[(prepared, Default::default())]);
     device.free(Resource::Prepared(prepared));
     submitted.map(|_| ())

@@ -13,7 +13,8 @@ use crate::base::{Format, SymbolValues};
 use crate::error::{Error, Result};
 use crate::memory::PooledBuffer;
 use crate::provider::{Args, Usage};
-use crate::runtime::{Keep, Runtime};
+use crate::runtime::Runtime;
+use crate::runtime::batcher::Keep;
 
 /// Operations of one plan at most.
 pub(super) const CHUNK: usize = 512;

@@ -8,8 +8,9 @@ use super::{Element, Tensor};
 use crate::base::{Dim, SymbolValues};
 use crate::error::{Error, Result, broken_invariant};
 use crate::provider::{Args, Command, Device, PreparedId, Recording, Resource, SlotRange};
+use crate::runtime::Runtime;
+use crate::runtime::batcher::Keep;
 use crate::runtime::batcher::Work;
-use crate::runtime::{Keep, Runtime};
 
 impl Tensor {
     /// The numbers in row-major order, after running what has not run.
@@ -128,7 +129,7 @@ impl Tensor {
         };
         let keep = Keep { things: vec![stored.clone(), Arc::new(prepared)], bytes: 0 };
         let args = Args { symbols: SymbolValues::new(), ..Args::default() };
-        let pending = runtime.batcher().record_keeping(&work, args, keep)?;
+        let pending = runtime.batcher().record(&work, args, keep)?;
         let mut downloads = runtime.batcher().read(pending).await?;
         downloads.pop().ok_or_else(|| Error::device("a download yielded nothing"))
     }
