@@ -31,6 +31,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
                 cache: args.place.cache,
                 deterministic: args.place.deterministic,
                 sequences: Some(explain::sequences(args.phase).1),
+                expected: None,
             };
             session = Session::new(runtime.clone(), model, options, &mut |_, _| {})?;
             if explain::sequences(args.phase).0 == Run::Each {

@@ -17,9 +17,11 @@ use std::path::Path;
 use std::time::Duration;
 use warploom::llm::chat::{Chat, ChatOptions, Message, Reply};
 use warploom::llm::sampler::Sampling;
-use warploom::llm::{Event, Finish};
+use warploom::llm::{Event, Expected, Finish, Model};
 use warploom::runtime::Awake;
 
+/// Tokens that a first turn has or so: what is planned for it before it is written.
+const FIRST_TURN: usize = 32;
 /// Largest file of `/load`, bytes.
 const MAX_FILE: u64 = 64 << 20;
 
@@ -27,7 +29,9 @@ pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let loaded = {
         let progress = Progress::new(args.quiet || args.json);
-        Loaded::open(&args.place, &mut |done, total| progress.set(done, total))?
+        let wanted = args.choice.sampling(&args.place, 0).wanted();
+        let expected = |_: &Model| Some(Expected { tokens: FIRST_TURN, wanted });
+        Loaded::open(&args.place, expected, &mut |done, total| progress.set(done, total))?
     };
     let mut input = Input::new(args)?;
     let screen = Screen {

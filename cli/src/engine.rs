@@ -16,8 +16,8 @@ use warploom::llm::chat::Chat;
 use warploom::llm::sampler::Sampling;
 use warploom::llm::tokenizer::EncodeOptions;
 use warploom::llm::{
-    Event, Finish, GenerateOptions, Model, Perplexity, PerplexityOptions, Session, SessionOptions,
-    Wanted,
+    Event, Expected, Finish, GenerateOptions, Model, Perplexity, PerplexityOptions, Session,
+    SessionOptions, Wanted,
 };
 use warploom::plan::Report;
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
@@ -144,10 +144,12 @@ pub(crate) fn detect(device: Option<&str>) -> anyhow::Result<Found> {
 impl Loaded {
     pub(crate) fn open(
         place: &Place,
+        expected: impl FnOnce(&Model) -> Option<Expected>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
         let (model, runtime) = open_both(place)?;
-        Loaded::on(place, model, runtime, None, 1, progress)
+        let expected = expected(&model);
+        Loaded::on(place, model, runtime, None, (1, expected), progress)
     }
 
     /// With `sequences` caches, each of the whole context.
@@ -158,7 +160,7 @@ impl Loaded {
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
         let (model, runtime) = open_both(place)?;
-        Loaded::on(place, model, runtime, None, sequences, progress)
+        Loaded::on(place, model, runtime, None, (sequences, None), progress)
     }
 
     /// With a clock on the device's `wait` and room for several sequences, for [`Loaded::bench`].
@@ -171,7 +173,8 @@ impl Loaded {
         let line = plain.startup_line();
         let clock = Arc::new(Clocked::new(plain.device().clone()));
         let runtime = Runtime::on(clock.clone(), plain.sync(), plain.pool().budget())?;
-        let mut loaded = Loaded::on(place, model, runtime, Some(clock), sequences, progress)?;
+        let mut loaded =
+            Loaded::on(place, model, runtime, Some(clock), (sequences, None), progress)?;
         loaded.startup_line = line;
         Ok(loaded)
     }
@@ -181,7 +184,7 @@ impl Loaded {
         model: Arc<Model>,
         runtime: Runtime,
         clock: Option<Arc<Clocked>>,
-        sequences: usize,
+        (sequences, expected): (usize, Option<Expected>),
         progress: &mut dyn FnMut(u64, u64),
     ) -> anyhow::Result<Loaded> {
         let runtime = Arc::new(runtime);
@@ -191,6 +194,7 @@ impl Loaded {
             compute: place.compute,
             cache: place.cache,
             deterministic: place.deterministic,
+            expected,
         };
         let session = Session::new(runtime.clone(), model, options, progress)?;
         Ok(Loaded {

@@ -11,6 +11,11 @@ use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::ops::ControlFlow;
 use std::time::Instant;
 use warploom::llm::sampler::Sampling;
+use warploom::llm::tokenizer::EncodeOptions;
+use warploom::llm::{Expected, Model};
+
+/// Bytes of the longest prompt that is counted before it is run.
+const MOST_COUNTED: usize = 64 << 10;
 
 pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
@@ -22,7 +27,8 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     let start = Instant::now();
     let mut loaded = {
         let progress = Progress::new(args.quiet);
-        Loaded::open(&args.place, &mut |done, total| progress.set(done, total))?
+        let expected = |model: &Model| expected(model, &prompt, &sampling);
+        Loaded::open(&args.place, expected, &mut |done, total| progress.set(done, total))?
     };
     let load_seconds = start.elapsed().as_secs_f64();
     if !args.quiet {
@@ -50,6 +56,14 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
         }
     }
     Ok(if interrupt::asked() { Exit::Interrupted } else { Exit::Done })
+}
+
+/// What comes first: a short prompt is counted twice, before the weights are on their way and when it is run.
+fn expected(model: &Model, prompt: &str, sampling: &Sampling) -> Option<Expected> {
+    let options = EncodeOptions { add_bos: true, parse_special: true };
+    let short = Some(prompt).filter(|prompt| prompt.len() <= MOST_COUNTED)?;
+    let tokens = model.tokenizer().encode(short, options).ok()?.len();
+    Some(Expected { tokens, wanted: sampling.wanted() })
 }
 
 /// All of standard input, less the line end that `echo` adds.

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
     let text = read(&args.text)?;
     let mut loaded = {
         let progress = Progress::new(args.json);
-        Loaded::open(&args.place, &mut |done, total| progress.set(done, total))?
+        Loaded::open(&args.place, |_| None, &mut |done, total| progress.set(done, total))?
     };
     if !args.json {
         tell(loaded.startup_line());

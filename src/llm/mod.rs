@@ -19,6 +19,7 @@ mod classes;
 pub mod config;
 mod decoder;
 mod draws;
+mod expected;
 mod generate;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod huggingface;
@@ -41,6 +42,7 @@ mod test_file;
 pub use batch::class_of_each;
 pub use classes::{class_of, classes};
 pub use decoder::{BASE, CacheShape, PAST, Run, SEQ, Wanted};
+pub use expected::Expected;
 pub use generate::{Event, Finish, GenerateOptions, Generated};
 pub use model::Model;
 pub use perplexity::{Perplexity, PerplexityOptions};

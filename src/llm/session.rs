@@ -4,17 +4,19 @@
 //! recording, one submit and one wait, and allocates no device memory.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::classes::{CLASSES, class_index, class_of_kind};
 use super::decoder::{self, BASE, CacheShape, PAST, Run, SEQ, Wanted};
 use super::draws::check_undrawn;
+use super::expected::{Expected, Planner, Ready};
 use super::model::Model;
 use super::weights::{self, Weight};
 use crate::base::{ComputeMode, DType, ShapeClass, SymbolValues};
 use crate::draw::Draw;
 use crate::error::{Error, Result};
-use crate::ir::{Graph, computing_in};
+use crate::ir::Graph;
 use crate::plan::{Plan, merged_weights};
 use crate::provider::{Device, DeviceKind, DeviceProfile};
 use crate::runtime::{Instance, Resident, Runtime, WeightSource};
@@ -36,6 +38,8 @@ pub struct SessionOptions {
     /// Whether plans are deterministic ones, also where the runtime's are not: the same tokens give the same
     /// logits, bit for bit, whether they come one by one, in pieces or in a batch.
     pub deterministic: bool,
+    /// The text that it will write first, where that is known.
+    pub expected: Option<Expected>,
 }
 
 /// Positions of the cache unless the caller says otherwise.
@@ -52,6 +56,8 @@ pub struct Session {
     weights: Vec<Weight>,
     resident: Resident,
     graphs: HashMap<(Run, Wanted), Graph>,
+    /// Plans that were made before they were needed.
+    ready: HashMap<Kind, Plan>,
     instances: HashMap<Kind, Instance>,
     cache: CacheShape,
     mode: ComputeMode,
@@ -63,7 +69,7 @@ pub struct Session {
 }
 
 /// What a plan is for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kind {
     pub(super) run: Run,
     /// Place in the classes of the run.
@@ -104,7 +110,7 @@ impl Session {
             return Err(Error::invalid(format!("a cache of {dtype}, it is of f32 or f16")));
         }
         let cache = CacheShape { sequences, context, dtype };
-        check_memory(&runtime, &model, cache)?;
+        weights::check_memory(&runtime, &model, cache)?;
         let weights = model.weights_on(runtime.device().profile().kind);
         let mut session = Session {
             runtime,
@@ -112,6 +118,7 @@ impl Session {
             weights,
             resident: Resident::new(),
             graphs: HashMap::new(),
+            ready: HashMap::new(),
             instances: HashMap::new(),
             cache,
             mode,
@@ -119,7 +126,22 @@ impl Session {
             past: vec![0; sequences],
             chosen: vec![false; sequences],
         };
-        session.upload(progress)?;
+        let (runtime, model) = (session.runtime.clone(), session.model.clone());
+        let weights = session.weights.clone();
+        let planner = Planner {
+            runtime: &runtime,
+            model: &model,
+            weights: &weights,
+            cache,
+            mode,
+            deterministic: options.deterministic,
+        };
+        let (uploaded, ready) = planner.beside(options.expected, || session.upload(progress));
+        uploaded?;
+        for Ready { kind, graph, plan } in ready {
+            session.graphs.insert((kind.run, kind.wanted), graph);
+            session.ready.insert(kind, plan);
+        }
         Ok(session)
     }
 
@@ -173,14 +195,13 @@ impl Session {
         }
         let elements = (self.cache.rows() * model.config().kv_width()) as u64;
         let bytes = (elements * self.cache.dtype.bytes()).next_multiple_of(4);
-        for layer in 0..model.config().layers {
-            for kind in ['k', 'v'] {
-                let name = decoder::cache_name(kind, layer);
-                self.resident.state(pool, device, &name, bytes)?;
-            }
-        }
-        let chosen = (self.cache.sequences * 4) as u64;
-        self.resident.state(pool, device, decoder::CHOSEN, chosen)
+        let layers = 0..model.config().layers;
+        let caches: Vec<String> = layers
+            .flat_map(|layer| ['k', 'v'].map(|kind| decoder::cache_name(kind, layer)))
+            .collect();
+        let mut states: Vec<_> = caches.iter().map(|name| (name.as_str(), bytes)).collect();
+        states.push((decoder::CHOSEN, (self.cache.sequences * 4) as u64));
+        self.resident.states(pool, device, &states)
     }
 
     /// Every weight; those together that plans read as one.
@@ -396,7 +417,10 @@ impl Session {
     /// The plan of a kind, made the first time.
     pub(super) async fn instance(&mut self, kind: Kind) -> Result<&Instance> {
         if !self.instances.contains_key(&kind) {
-            let plan = self.plan(kind)?;
+            let plan = match self.ready.remove(&kind) {
+                Some(plan) => plan,
+                None => self.plan(kind)?,
+            };
             let instance = Instance::new(&self.runtime, plan, &mut self.resident).await?;
             self.instances.insert(kind, instance);
         }
@@ -409,18 +433,21 @@ impl Session {
     }
 
     fn plan_in(&mut self, class: &ShapeClass, run: Run, wanted: Wanted) -> Result<Plan> {
+        let planner = Planner {
+            runtime: &self.runtime,
+            model: &self.model,
+            weights: &self.weights,
+            cache: self.cache,
+            mode: self.mode,
+            deterministic: self.deterministic,
+        };
         let graph = match self.graphs.entry((run, wanted)) {
-            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                let graph = self.model.graph_with(&self.weights, self.cache, run, wanted)?;
-                entry.insert(computing_in(&graph, self.mode)?)
-            }
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(planner.graph(run, wanted)?),
         };
         #[cfg(not(target_arch = "wasm32"))]
         self.runtime.tune_at_first_use(graph, class, &self.runtime.plan_options())?;
-        let mut options = self.runtime.plan_options();
-        options.deterministic |= self.deterministic;
-        Plan::new(graph, class, self.runtime.device().profile(), &options)
+        planner.plan(graph, class)
     }
 
     /// The plan that runs one token and gives `wanted`, for reports.
@@ -461,28 +488,5 @@ impl Session {
     /// Bytes of weights and cache on the device.
     pub fn resident_bytes(&self) -> u64 {
         self.resident.bytes()
-    }
-}
-
-/// Refuses a model that cannot fit before a byte is uploaded.
-fn check_memory(runtime: &Runtime, model: &Model, cache: CacheShape) -> Result<()> {
-    let each = model.cache_bytes_per_token(cache.dtype);
-    let need = model.weight_bytes() + each * cache.rows() as u64;
-    let budget = runtime.pool().budget();
-    let have = budget.or(match runtime.device().profile().memory_bytes {
-        0 => None,
-        bytes => Some(bytes),
-    });
-    match have {
-        Some(have) if need > have => {
-            let what = format!(
-                "weights and a cache of {} positions of {} on {}",
-                cache.rows(),
-                model.file().name(),
-                runtime.device().profile().id()
-            );
-            Err(Error::out_of_memory(what, need, have))
-        }
-        _ => Ok(()),
     }
 }

@@ -4,10 +4,13 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::config::{Config, ROPE_FACTORS};
+use super::decoder::CacheShape;
+use super::model::Model;
 use crate::base::{DType, Format};
 use crate::error::{Error, Result};
 use crate::gguf::Gguf;
 use crate::quant;
+use crate::runtime::Runtime;
 
 /// Name under which the rotary frequencies are bound: computed here, in no file.
 pub(super) const ROPE_FREQUENCIES: &str = "rope.frequencies";
@@ -216,3 +219,26 @@ fn decoded(file: &Gguf, name: &str) -> Result<Vec<f32>> {
 #[cfg(test)]
 #[path = "weights_tests.rs"]
 mod tests;
+
+/// Refuses a model that cannot fit before a byte is uploaded.
+pub(super) fn check_memory(runtime: &Runtime, model: &Model, cache: CacheShape) -> Result<()> {
+    let each = model.cache_bytes_per_token(cache.dtype);
+    let need = model.weight_bytes() + each * cache.rows() as u64;
+    let budget = runtime.pool().budget();
+    let have = budget.or(match runtime.device().profile().memory_bytes {
+        0 => None,
+        bytes => Some(bytes),
+    });
+    match have {
+        Some(have) if need > have => {
+            let what = format!(
+                "weights and a cache of {} positions of {} on {}",
+                cache.rows(),
+                model.file().name(),
+                runtime.device().profile().id()
+            );
+            Err(Error::out_of_memory(what, need, have))
+        }
+        _ => Ok(()),
+    }
+}

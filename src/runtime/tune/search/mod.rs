@@ -53,6 +53,11 @@ impl Runtime {
         Search::new(self, options).run(tasks, progress)
     }
 
+    /// Whether [`Runtime::tune_at_first_use`] does anything.
+    pub(crate) fn searches_at_first_use(&self) -> bool {
+        self.tuning.mode == TuneMode::Search
+    }
+
     /// Searches what a plan of this graph needs, where `WARPLOOM_TUNE` or the builder says to do so at first use;
     /// a session calls it for its own plans.
     ///
@@ -64,7 +69,7 @@ impl Runtime {
         class: &ShapeClass,
         options: &Options,
     ) -> Result<()> {
-        if self.tuning.mode != TuneMode::Search {
+        if !self.searches_at_first_use() {
             return Ok(());
         }
         let tasks = tasks(graph, class, self.device().profile(), options)?;
