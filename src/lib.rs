@@ -2,7 +2,8 @@
 //! has: any GPU through wgpu (Vulkan, Metal, DX12, WebGPU in a browser), and the CPU with SIMD.
 //!
 //! It needs no vendor toolkit to build and no driver to start: it finds what is there, picks the
-//! best and says why. Nothing waits but a read. Errors name the file, field, shape, node or device.
+//! best and says why. Only a read waits for a GPU. Futures block the thread that polls them on
+//! native builds, and yield in a browser. Errors name the file, field, shape, node or device.
 //!
 //! # Tensors
 //!

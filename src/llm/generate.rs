@@ -75,7 +75,8 @@ impl Generated {
 }
 
 impl Session {
-    /// Reads a prompt and writes on, telling `on_event` each piece of text.
+    /// Reads a prompt and writes on, telling `on_event` each piece of text. On native builds this
+    /// and the other futures of a session block the thread that polls them.
     ///
     /// # Errors
     /// Invalid, where the prompt is empty or does not fit the context; what the device says.

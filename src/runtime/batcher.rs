@@ -129,7 +129,7 @@ impl Batcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records work on this thread's queue. Nothing waits.
+    /// Records work on this thread's queue. Nothing waits, but a full queue is handed over.
     ///
     /// # Errors
     /// What the device says of a submit, when a queue had to be handed over.
@@ -170,7 +170,7 @@ impl Batcher {
         Ok(pending)
     }
 
-    /// Hands this thread's work over. Nothing waits.
+    /// Hands this thread's work over. No GPU is waited for; a CPU computes here.
     ///
     /// # Errors
     /// What the device says of the submit.
@@ -178,7 +178,7 @@ impl Batcher {
         self.flush_queue(&mut self.state(), std::thread::current().id())
     }
 
-    /// Hands the work of every thread over. Nothing waits.
+    /// Hands the work of every thread over. No GPU is waited for; a CPU computes here.
     ///
     /// # Errors
     /// What the device says of the first submit that it refuses.

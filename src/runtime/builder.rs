@@ -169,7 +169,7 @@ impl RuntimeBuilder {
         crate::base::platform::block_on(self.detect_async())
     }
 
-    /// As `detect`, without blocking.
+    /// As `detect`, as a future. On native builds it blocks the thread that polls it.
     ///
     /// # Errors
     /// As `detect`.
@@ -193,7 +193,7 @@ impl RuntimeBuilder {
         crate::base::platform::block_on(self.build_async())
     }
 
-    /// As `build`, without blocking.
+    /// As `build`, as a future. On native builds it blocks the thread that polls it.
     ///
     /// # Errors
     /// As `build`.
