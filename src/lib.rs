@@ -61,20 +61,15 @@
 //! # A language model
 //!
 //! ```no_run
-//! use std::{ops::ControlFlow, sync::Arc};
-//! use warploom::{gguf::Access, runtime::Runtime};
-//! use warploom::llm::{Event, GenerateOptions, Model, Sampling, Session, SessionOptions};
+//! use std::ops::ControlFlow;
+//! use warploom::llm::{Event, GenerateOptions, Model, Session, SessionOptions};
+//! use warploom::{Runtime, gguf::Access};
 //!
 //! # fn main() -> warploom::Result<()> {
-//! let runtime = Arc::new(Runtime::builder().build()?);
+//! let runtime = Runtime::auto()?;
 //! let model = Model::open("model.gguf", Access::Mmap)?;
 //! let mut session = Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {})?;
-//! let options = GenerateOptions {
-//!     max_tokens: 64,
-//!     sampling: Sampling::greedy(),
-//!     parse_special: true,
-//!     ignore_stop: false,
-//! };
+//! let options = GenerateOptions { max_tokens: 64, ..Default::default() };
 //! session.generate_blocking("Once upon a time", &options, &mut |event| {
 //!     if let Event::Text(text) = event {
 //!         print!("{text}");
@@ -135,3 +130,8 @@ pub use base::{ComputeMode, DType};
 pub use error::{Error, Result, broken_invariant};
 pub use runtime::Runtime;
 pub use runtime::tensor::{self, Tensor};
+
+/// The README's programs compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
