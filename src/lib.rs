@@ -1,5 +1,6 @@
 //! warploom runs one graph of tensor operations, or one language model, on whatever the machine
-//! has: any GPU through wgpu (Vulkan, Metal, DX12, WebGPU in a browser), and the CPU with SIMD.
+//! has: any GPU through wgpu (Vulkan, Metal, DX12, WebGPU in a browser), NVIDIA's through CUDA,
+//! others through OpenCL, and the CPU with SIMD.
 //!
 //! It needs no vendor toolkit to build and no driver to start: it finds what is there, picks the
 //! best and says why. Only a read waits for a GPU. Futures block the thread that polls them on
@@ -79,6 +80,22 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Features
+//!
+//! | feature | default | what it brings |
+//! |---|---|---|
+//! | `webgpu` | yes | GPUs through wgpu: Vulkan, Metal and DX12 natively, WebGPU in a browser |
+//! | `cuda` | yes | NVIDIA's GPUs through CUDA, whose libraries are looked for at run time |
+//! | `opencl` | yes | devices with an OpenCL driver, which is looked for at run time |
+//! | `llm` | yes | language models from GGUF files and Hugging Face folders |
+//! | `packs` | yes | a folder with a shader and a manifest as an operation |
+//! | `translate` | yes | WGSL as CUDA C and OpenCL C, and run on the CPU; part of `cuda`, `opencl` and `packs` |
+//! | `download` | no | models by their Hugging Face name; not in a browser |
+//! | `serve` | no | an OpenAI-compatible HTTP server; not in a browser |
+//! | `embedded-model` | no | the small trained model of the command |
+//!
+//! The CPU is always there.
 //!
 //! The modules stand in the order of their layers: each uses only those above it. The file
 //! `ARCHITECTURE.md` is the map.
