@@ -17,8 +17,8 @@ use crate::error::Result;
 use crate::kernel::pack::Pack;
 use crate::provider::{OpenOptions, Provider};
 
-/// How to open a [`Runtime`]. What is not set comes from the environment, then from defaults; a variable is
-/// not looked at where its setting is made here, whatever that is.
+/// How to open a [`Runtime`]. What is not set comes from the environment, then from defaults. A setting
+/// made here overrides its variable, which is then not read, even if it is invalid.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeBuilder {
     device: Option<String>,
