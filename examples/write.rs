@@ -15,12 +15,8 @@ fn main() -> warploom::Result<()> {
     let runtime = Arc::new(Runtime::builder().device(argument(1, "auto")).build()?);
     eprintln!("{}", runtime.startup_line());
     let mut session = Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {})?;
-    let options = GenerateOptions {
-        max_tokens: 48,
-        sampling: Sampling::greedy(),
-        parse_special: false,
-        ignore_stop: false,
-    };
+    let sampling = Sampling::greedy();
+    let options = GenerateOptions { max_tokens: 48, sampling, ..Default::default() };
     let done =
         session.generate_blocking(&argument(2, "Once upon a time"), &options, &mut |event| {
             if let Event::Text(text) = event {

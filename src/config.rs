@@ -42,10 +42,10 @@ pub static THREADS: Var = Var {
     name: "WARPLOOM_THREADS",
     help: "threads of the CPU provider (default: one for each core)",
 };
-/// Whether bits depend on nothing but what they are made of.
+/// Whether a result's bits depend only on its inputs.
 pub static DETERMINISTIC: Var = Var {
     name: "WARPLOOM_DETERMINISTIC",
-    help: "`1`: the same bits on the same device whatever the batch, the threads or the run; what cannot is an error (default: `0`)",
+    help: "`1`: the same bits on the same device whatever the batch, the threads or the run; an operation that cannot be made deterministic is an error (default: `0`)",
 };
 /// Whether products of halves may be summed in halves.
 pub static HALF_SUMS: Var = Var {
@@ -55,7 +55,7 @@ pub static HALF_SUMS: Var = Var {
 /// Forces an engine.
 pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
-    help: "engine ids to prefer where they apply, separated by commas; -ID: never to take; a * at the end: all of the crate that begin so",
+    help: "engine ids to prefer where they apply, separated by commas; -ID: never to take; `NAME*` means every built-in engine whose id starts with NAME",
 };
 /// Packs to register as engines.
 pub static PACKS: Var = Var {

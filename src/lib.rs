@@ -1,8 +1,10 @@
 //! warploom runs one graph of tensor operations, or one language model, on whatever the machine
-//! has: any GPU through wgpu (Vulkan, Metal, DX12, WebGPU in a browser), and the CPU with SIMD.
+//! has: any GPU through wgpu (Vulkan, Metal, DX12, WebGPU in a browser), NVIDIA's through CUDA,
+//! others through OpenCL, and the CPU with SIMD.
 //!
 //! It needs no vendor toolkit to build and no driver to start: it finds what is there, picks the
-//! best and says why. Nothing waits but a read. Errors name the file, field, shape, node or device.
+//! best and says why. Only a read waits for a GPU. Futures block the thread that polls them on
+//! native builds, and yield in a browser. Errors name the file, field, shape, node or device.
 //!
 //! # Tensors
 //!
@@ -60,20 +62,15 @@
 //! # A language model
 //!
 //! ```no_run
-//! use std::{ops::ControlFlow, sync::Arc};
-//! use warploom::{gguf::Access, runtime::Runtime};
-//! use warploom::llm::{Event, GenerateOptions, Model, Sampling, Session, SessionOptions};
+//! use std::ops::ControlFlow;
+//! use warploom::llm::{Event, GenerateOptions, Model, Session, SessionOptions};
+//! use warploom::{Runtime, gguf::Access};
 //!
 //! # fn main() -> warploom::Result<()> {
-//! let runtime = Arc::new(Runtime::builder().build()?);
+//! let runtime = Runtime::auto()?;
 //! let model = Model::open("model.gguf", Access::Mmap)?;
 //! let mut session = Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {})?;
-//! let options = GenerateOptions {
-//!     max_tokens: 64,
-//!     sampling: Sampling::greedy(),
-//!     parse_special: true,
-//!     ignore_stop: false,
-//! };
+//! let options = GenerateOptions { max_tokens: 64, ..Default::default() };
 //! session.generate_blocking("Once upon a time", &options, &mut |event| {
 //!     if let Event::Text(text) = event {
 //!         print!("{text}");
@@ -83,6 +80,22 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Features
+//!
+//! | feature | default | what it brings |
+//! |---|---|---|
+//! | `webgpu` | yes | GPUs through wgpu: Vulkan, Metal and DX12 natively, WebGPU in a browser |
+//! | `cuda` | yes | NVIDIA's GPUs through CUDA, whose libraries are looked for at run time |
+//! | `opencl` | yes | devices with an OpenCL driver, which is looked for at run time |
+//! | `llm` | yes | language models from GGUF files and Hugging Face folders |
+//! | `packs` | yes | a folder with a shader and a manifest as an operation |
+//! | `translate` | yes | WGSL as CUDA C and OpenCL C, and run on the CPU; part of `cuda`, `opencl` and `packs` |
+//! | `download` | no | models by their Hugging Face name; not in a browser |
+//! | `serve` | no | an OpenAI-compatible HTTP server; not in a browser |
+//! | `embedded-model` | no | the small trained model of the command |
+//!
+//! The CPU is always there.
 //!
 //! The modules stand in the order of their layers: each uses only those above it. The file
 //! `ARCHITECTURE.md` is the map.
@@ -134,3 +147,8 @@ pub use base::{ComputeMode, DType};
 pub use error::{Error, Result, broken_invariant};
 pub use runtime::Runtime;
 pub use runtime::tensor::{self, Tensor};
+
+/// The README's programs compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -43,7 +43,11 @@ impl Layout {
     /// This tensor seen as the larger shape `to`: strides of repeated dimensions become 0.
     ///
     /// `from` is this tensor's own shape, which must broadcast to `to`.
+    ///
+    /// # Panics
+    /// Where `to` has fewer dimensions than `from`.
     pub fn broadcast(&self, from: &Shape, to: &Shape) -> Layout {
+        assert!(from.rank() <= to.rank(), "{from} does not broadcast to {to}");
         let lead = to.rank() - from.rank();
         let strides = (0..to.rank())
             .map(|i| match i.checked_sub(lead) {

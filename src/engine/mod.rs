@@ -127,16 +127,18 @@ pub struct Notes {
     pub capturable: bool,
 }
 
-/// In which layout an engine reads a weight. Every engine of this crate reads it as stored, so that
-/// a file that is mapped needs no copy and one upload serves every plan.
+/// In which layout an engine reads a weight. Every engine of this crate reads the blocks of the
+/// weight's format in order, so that one upload serves every plan. Weights that a GPU should read
+/// in another order are repacked before that, into a format of their own
+/// ([`Format::kept`](crate::base::Format::kept)), which the graph names; all others are uploaded
+/// as they lie in the file.
 ///
-/// A repacked layout is a variant that names one documented order of bytes, never an engine, so
-/// that prefill and decode can share it; `runtime` then repacks as it uploads. To be added where
-/// it pays.
+/// Another layout would be a variant that names one documented order of bytes, never an engine,
+/// so that prefill and decode could share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum WeightLayout {
-    /// Blocks one after another by rows, byte for byte as in the file.
+    /// Blocks one after another by rows, byte for byte as the weight's format says.
     #[default]
     AsStored,
 }
@@ -184,8 +186,8 @@ pub struct Query<'a> {
     pub half_sums: bool,
     /// Where other results of the same kernel of a user go, by their numbers.
     pub siblings: &'a [(u32, View)],
-    /// Whether keys and values of an attention are states to which this run adds rows from `past` on and writes no
-    /// others: the rows before were there before the run.
+    /// Whether K and V of an attention are states that this run only appends to from `past`, so earlier rows are
+    /// already final.
     pub settled: bool,
     /// The first operand as what comes before has rounded it: [`Engine::takes`].
     pub given: Option<Given>,

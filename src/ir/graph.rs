@@ -61,6 +61,9 @@ impl Graph {
     }
 
     /// One node.
+    ///
+    /// # Panics
+    /// Where the id is of another graph and beyond the nodes of this one.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
@@ -112,6 +115,9 @@ impl Graph {
     }
 
     /// Names a node for people.
+    ///
+    /// # Panics
+    /// As [`Graph::node`].
     pub fn label(&mut self, id: NodeId, label: impl Into<String>) -> NodeId {
         self.nodes[id.index()].label = label.into();
         id

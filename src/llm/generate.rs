@@ -23,6 +23,18 @@ pub struct GenerateOptions {
     pub ignore_stop: bool,
 }
 
+/// At most 256 tokens, sampled by default; the prompt is plain text, and an end token ends it.
+impl Default for GenerateOptions {
+    fn default() -> GenerateOptions {
+        GenerateOptions {
+            max_tokens: 256,
+            sampling: Sampling::default(),
+            parse_special: false,
+            ignore_stop: false,
+        }
+    }
+}
+
 /// What happens while text is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
@@ -75,7 +87,8 @@ impl Generated {
 }
 
 impl Session {
-    /// Reads a prompt and writes on, telling `on_event` each piece of text.
+    /// Reads a prompt and writes on, telling `on_event` each piece of text. On native builds this
+    /// and the other futures of a session block the thread that polls them.
     ///
     /// # Errors
     /// Invalid, where the prompt is empty or does not fit the context; what the device says.

@@ -34,6 +34,9 @@ pub struct Arena {
 }
 
 /// The largest sum of bytes, each rounded up to `align`, that are alive at one step.
+///
+/// # Panics
+/// Where `align` is 0; it may where a life ends before it begins.
 pub fn peak(items: &[Option<Item>], align: u64) -> u64 {
     let end = items.iter().flatten().map(|item| item.life.1 + 1).max().unwrap_or(0);
     let mut live = vec![0u64; end];
@@ -46,6 +49,9 @@ pub fn peak(items: &[Option<Item>], align: u64) -> u64 {
 
 /// Places every tensor that is `Some`, at multiples of `align`. No step of `steps` writes to a
 /// buffer that it reads, nor to one buffer twice. Equal arguments give equal arenas.
+///
+/// # Panics
+/// Where `align` is 0; it may where a life ends before it begins.
 pub fn arena(steps: &[Access], items: &[Option<Item>], align: u64) -> Arena {
     let which: Vec<usize> = (0..items.len()).filter(|i| items[*i].is_some()).collect();
     let placed: Vec<Item> = items

@@ -11,6 +11,9 @@ pub struct Access {
 
 /// First and last step that touches each of `count` tensors; `None` where none does. Tensors in
 /// `kept` live one step longer than the last.
+///
+/// # Panics
+/// Where a tensor in `steps` or `kept` is not below `count`.
 pub fn lifetimes(steps: &[Access], count: usize, kept: &[usize]) -> Vec<Option<(usize, usize)>> {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; count];
     let mut touch = |tensor: usize, at: usize| {

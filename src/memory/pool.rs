@@ -40,10 +40,10 @@ pub struct PooledBuffer {
 }
 
 /// Sizes that are kept apart: eighths of powers of two, so that a buffer is at most a seventh
-/// larger than asked (small ones 256 bytes).
-fn size_class(bytes: u64) -> u64 {
-    let step = (bytes.max(1).next_power_of_two() / 8).max(256);
-    bytes.max(1).checked_next_multiple_of(step).unwrap_or(u64::MAX)
+/// larger than asked (small ones 256 bytes). `None` above 2^63 bytes.
+fn size_class(bytes: u64) -> Option<u64> {
+    let step = (bytes.max(1).checked_next_power_of_two()? / 8).max(256);
+    bytes.max(1).checked_next_multiple_of(step)
 }
 
 impl Pool {
@@ -57,7 +57,10 @@ impl Pool {
     /// # Errors
     /// Out of memory, with need and have, after every idle buffer was given up.
     pub fn take(&self, bytes: u64, usage: Usage) -> Result<PooledBuffer> {
-        let class = size_class(bytes);
+        let Some(class) = size_class(bytes) else {
+            let have = self.shared.device.profile().memory_bytes;
+            return Err(Error::out_of_memory(format!("a {usage:?} buffer"), bytes, have));
+        };
         let mut state = self.shared.state();
         let idle = state.idle.get_mut(&class).and_then(Vec::pop);
         let id = match idle {
@@ -171,6 +174,7 @@ mod tests {
         assert_eq!(pool.usage().1, 0);
         let error = pool.take(1024, Usage::Working).err().unwrap();
         assert!(error.is_out_of_memory() && error.to_string().contains("1024"), "{error}");
+        assert!(pool.take(u64::MAX, Usage::Working).is_err_and(|error| error.is_out_of_memory()));
         drop(large);
         assert!(pool.take(1024, Usage::Working).is_ok());
         drop(pool);

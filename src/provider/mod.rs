@@ -6,8 +6,8 @@
 //! work crosses as data, and what can be handled without a device is handled above.
 //!
 //! Invariants:
-//! - Only `wait` waits. Everything else records or enqueues; what goes wrong later surfaces at the
-//!   next `wait`, never as zeros in a result.
+//! - Only `wait` waits for work. `submit` enqueues it, or computes on the CPU provider; what goes
+//!   wrong later surfaces at the next `wait`, never as zeros in a result.
 //! - Futures are `Send` on native builds only, because a browser's GPU belongs to one thread.
 //! - A device outlives its errors: after a failure that is not a loss it takes new work.
 //! - `null` executes nothing and is never selected by itself.
@@ -132,11 +132,12 @@ pub trait Device: MaybeSend + Any {
     /// `None` is left to [`Args::buffers`]. Its kernels must be compiled.
     fn prepare(&self, work: &Recording, slots: &[Option<BufferRange>]) -> Result<PreparedId>;
 
-    /// Enqueues prepared work in order, in one submit.
+    /// Enqueues prepared work in order, in one submit. A CPU provider may compute here.
     fn submit(&self, work: &[(PreparedId, Args)]) -> Result<Ticket>;
 
     /// Waits for a submit and yields what it downloads. A failure since the last wait, of
-    /// whatever call, is returned here once.
+    /// whatever call, is returned here once. On native builds of this crate's providers the
+    /// future blocks the thread that polls it; only in a browser does it yield.
     fn wait(&self, ticket: Ticket) -> BoxFuture<'_, Result<Completion>>;
 
     /// Gives up a buffer, a kernel or prepared work; deferred while it is in flight.

@@ -152,7 +152,7 @@ impl Batcher {
     }
 
     /// Records work on this thread's queue, and holds on to `keep` until it is submitted: memory that
-    /// goes back to a pool earlier could be written before the work has read it. Nothing waits.
+    /// goes back to a pool earlier could be written before the work has read it. Nothing waits, but a full queue is handed over.
     ///
     /// # Errors
     /// What the device says of a submit, when a queue had to be handed over.
@@ -184,7 +184,7 @@ impl Batcher {
         Ok(pending)
     }
 
-    /// Hands this thread's work over. Nothing waits.
+    /// Hands this thread's work over. No GPU is waited for; a CPU computes here.
     ///
     /// # Errors
     /// What the device says of the submit.
@@ -192,7 +192,7 @@ impl Batcher {
         self.flush_queue(&mut self.state(), std::thread::current().id())
     }
 
-    /// Hands the work of every thread over. Nothing waits.
+    /// Hands the work of every thread over. No GPU is waited for; a CPU computes here.
     ///
     /// # Errors
     /// What the device says of the first submit that it refuses.

@@ -17,8 +17,8 @@ use crate::error::Result;
 use crate::kernel::pack::Pack;
 use crate::provider::{OpenOptions, Provider};
 
-/// How to open a [`Runtime`]. What is not set comes from the environment, then from defaults; a variable is
-/// not looked at where its setting is made here, whatever that is.
+/// How to open a [`Runtime`]. What is not set comes from the environment, then from defaults. A setting
+/// made here overrides its variable, which is then not read, even if it is invalid.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeBuilder {
     device: Option<String>,
@@ -169,7 +169,7 @@ impl RuntimeBuilder {
         crate::base::platform::block_on(self.detect_async())
     }
 
-    /// As `detect`, without blocking.
+    /// As `detect`, as a future. On native builds it blocks the thread that polls it.
     ///
     /// # Errors
     /// As `detect`.
@@ -193,7 +193,7 @@ impl RuntimeBuilder {
         crate::base::platform::block_on(self.build_async())
     }
 
-    /// As `build`, without blocking.
+    /// As `build`, as a future. On native builds it blocks the thread that polls it.
     ///
     /// # Errors
     /// As `build`.

@@ -8,7 +8,7 @@ use warploom::base::platform::block_on;
 use warploom::base::{Dim, Symbol, SymbolValues};
 use warploom::kernel::Access::{Read, ReadWrite};
 use warploom::kernel::{AssetSpec, KernelSpec};
-use warploom::native::cuda::{self, Nvrtc};
+use warploom::native::cuda;
 use warploom::provider::{
     Args, Command, Device, OpenOptions, ParamBlock, Provider, Recording, Resource, Usage, Word,
 };
@@ -16,6 +16,7 @@ use warploom::runtime::{Detection, Runtime};
 
 use crate::opencl::spin;
 use crate::tell;
+use crate::translate::compiler;
 use crate::webgpu_host::*;
 
 fn open_cuda() -> Option<Arc<dyn Device>> {
@@ -62,7 +63,7 @@ fn what_is_missing_is_told() {
 
 #[test]
 fn the_compiler_names_the_line() {
-    let Ok(nvrtc) = Nvrtc::open() else { return tell("nvrtc: skipped") };
+    let Some(nvrtc) = compiler() else { return };
     let error = nvrtc.compile("int a;\nint b = c;\n", "sm_90").unwrap_err();
     let text = error.to_string();
     assert!(error.is_compile() && text.contains("(2)") && text.contains("int b = c;"), "{text}");

@@ -20,6 +20,7 @@ use warploom::provider::{DeviceProfile, OpenOptions, Provider};
 use warploom::runtime::{Runtime, Sync, TuneMode, run_plan};
 use warploom::testkit::{Case, Conformance, ConformanceProgress, Outcome, cases, run_case};
 
+use crate::translate::compiler;
 use crate::{library, tell};
 
 /// Names the device, such as `cuda:0`, on which the small cases run.
@@ -319,7 +320,7 @@ unsafe fn launch(device: sys::CUdevice, image: &[u8]) -> Result<(), DriverError>
 /// Without a GPU: the planted kernels are what a compiler takes.
 #[test]
 fn planted_kernels_compile() {
-    let Ok(nvrtc) = Nvrtc::open() else { return tell("nvrtc: skipped") };
+    let Some(nvrtc) = compiler() else { return };
     for (tool, line) in FAULTS {
         let text = format!("extern \"C\" __global__ void planted(unsigned* y) {{ {line} }}\n");
         nvrtc.compile(&text, "sm_90").unwrap_or_else(|e| panic!("{tool}: {e}"));

@@ -52,7 +52,8 @@ fn host() -> Option<Host> {
     }
 }
 
-fn compiler() -> Option<&'static Nvrtc> {
+/// NVIDIA's compiler. `None` where there is none, which fails the test if `WARPLOOM_REQUIRE_NVRTC=1`.
+pub(crate) fn compiler() -> Option<&'static Nvrtc> {
     match Nvrtc::open() {
         Ok(nvrtc) => Some(nvrtc),
         Err(why) => {

@@ -76,7 +76,7 @@ impl Pack {
         let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(fine) {
             let at = manifest.name.as_ref().map_or(0..0, Spanned::span);
-            return Err(file.fail(at, format!("name {name:?} is not 1 to 64 of a-z 0-9 _ - .")));
+            return Err(file.fail(at, format!("name {name:?} is not 1 to 64 of A-Z a-z 0-9 _ - .")));
         }
         let entry = manifest.entry.as_ref().map(|entry| entry.get_ref().as_str());
         let shader = Shader::read(&path, &text, entry)?;

@@ -19,6 +19,13 @@ pub struct ChatOptions {
     pub sampling: Sampling,
 }
 
+/// Answers of at most 512 tokens, sampled by default.
+impl Default for ChatOptions {
+    fn default() -> ChatOptions {
+        ChatOptions { max_tokens: 512, sampling: Sampling::default() }
+    }
+}
+
 /// An answer, and what it took.
 #[derive(Clone, Debug)]
 pub struct Reply {
@@ -228,8 +235,7 @@ impl Chat {
         let generate = GenerateOptions {
             max_tokens: options.max_tokens,
             sampling: options.sampling.clone(),
-            parse_special: false,
-            ignore_stop: false,
+            ..GenerateOptions::default()
         };
         let (before, new) = tokens.split_at(reused);
         let result = self.session.generate_tokens(new, before, &generate, on_event).await;

@@ -20,7 +20,8 @@ use crate::runtime::batcher::Keep;
 pub(super) const CHUNK: usize = 512;
 
 impl Tensor {
-    /// Runs this tensor and keeps the result on the device. Nothing waits for the device.
+    /// Runs this tensor and keeps the result on the device. Like [`Tensor::eval`], it does not
+    /// wait for a GPU.
     ///
     /// # Errors
     /// The error that the tensor carries, and what planning and the device say.
@@ -30,7 +31,8 @@ impl Tensor {
     }
 
     /// Runs several tensors together, as one graph where they depend on the same things, and
-    /// keeps the results on the device. Nothing waits for the device.
+    /// keeps the results on the device. It waits for the compiler of kernels but not for a GPU,
+    /// unless `WARPLOOM_SYNC` is `eager`. The CPU provider computes in the call that submits.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -50,7 +52,7 @@ impl Tensor {
         crate::base::platform::block_on(evaluate(tensors))
     }
 
-    /// As [`Tensor::eval`], without blocking on the compiler of kernels.
+    /// As [`Tensor::eval`], as a future. Only in a browser does it yield: see [`crate::tensor`].
     ///
     /// # Errors
     /// As `eval`.

@@ -42,6 +42,10 @@
 //!
 //! **Threads.** Tensors are `Send` and `Sync` on native builds; threads record apart and share
 //! plans. In a browser use the `async` twins of the reads.
+//!
+//! **Futures.** Only in a browser do they yield. On native builds the thread that polls one blocks
+//! until kernels are compiled and the device is done, and on the CPU it computes. An asynchronous
+//! program calls them where blocking is allowed, such as in a `spawn_blocking`.
 
 mod arguments;
 mod cache;

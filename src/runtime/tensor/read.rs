@@ -24,7 +24,7 @@ impl Tensor {
         crate::base::platform::block_on(self.to_vec_async())
     }
 
-    /// As [`Tensor::to_vec`], without blocking.
+    /// As [`Tensor::to_vec`], as a future. Only in a browser does it yield: see [`crate::tensor`].
     ///
     /// # Errors
     /// As `to_vec`.
@@ -50,7 +50,7 @@ impl Tensor {
         crate::base::platform::block_on(self.item_async())
     }
 
-    /// As [`Tensor::item`], without blocking.
+    /// As [`Tensor::item`], as a future. Only in a browser does it yield: see [`crate::tensor`].
     ///
     /// # Errors
     /// As `item`.
@@ -87,7 +87,7 @@ impl Tensor {
     }
 
     /// The bytes on the device, little-endian; a `bool` takes four, a packed weight those of its
-    /// format.
+    /// format. Only in a browser does the future yield.
     ///
     /// # Errors
     /// As [`Tensor::to_vec`].

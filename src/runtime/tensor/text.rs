@@ -31,7 +31,7 @@ impl Tensor {
         crate::base::platform::block_on(self.text_async())
     }
 
-    /// As [`Tensor::text`], without blocking.
+    /// As [`Tensor::text`], as a future. Only in a browser does it yield: see [`crate::tensor`].
     ///
     /// # Errors
     /// As `text`.

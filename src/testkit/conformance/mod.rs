@@ -235,7 +235,7 @@ impl Conformance {
         crate::base::platform::block_on(self.run_async(runtime))
     }
 
-    /// As [`Conformance::run`], without blocking.
+    /// As [`Conformance::run`], as a future. On native builds it blocks the thread that polls it.
     ///
     /// # Errors
     /// As [`Conformance::run`].
@@ -259,7 +259,8 @@ impl Conformance {
         crate::base::platform::block_on(self.run_provider_async(provider))
     }
 
-    /// As [`Conformance::run_provider`], without blocking.
+    /// As [`Conformance::run_provider`], as a future. On native builds it blocks the thread that
+    /// polls it.
     ///
     /// # Errors
     /// As [`Conformance::run_provider`].
