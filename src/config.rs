@@ -117,7 +117,7 @@ pub static API_KEY: Var = Var {
     help: "what clients of `warploom serve` must send as a bearer token",
 };
 /// The table, in the order of the README.
-pub static ALL: [&Var; 22] = [
+pub static ALL: &[&Var] = &[
     &DEVICE,
     &SYNC,
     &DEBUG,

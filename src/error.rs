@@ -127,6 +127,16 @@ impl Error {
         self.0.kind == Kind::Compile
     }
 
+    /// Whether the system could not read or write, or a peer could not be reached.
+    pub fn is_io(&self) -> bool {
+        self.0.kind == Kind::Io
+    }
+
+    /// Whether a device failed in another way than by running out of memory or being lost.
+    pub fn is_device(&self) -> bool {
+        self.0.kind == Kind::Device
+    }
+
     /// Whether the caller's input is to blame.
     pub fn is_invalid(&self) -> bool {
         self.0.kind == Kind::Invalid

@@ -99,7 +99,7 @@ fn object(
     kept: Option<&Path>,
 ) -> Value {
     let profile = runtime.device().profile();
-    let errata: Vec<Value> = errata(&ERRATA, profile, runtime.registry())
+    let errata: Vec<Value> = errata(ERRATA, profile, runtime.registry())
         .iter()
         .map(|block| json!({ "engine": block.engine, "reason": block.reason }))
         .collect();

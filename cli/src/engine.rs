@@ -16,8 +16,8 @@ use warploom::llm::chat::Chat;
 use warploom::llm::sampler::Sampling;
 use warploom::llm::tokenizer::EncodeOptions;
 use warploom::llm::{
-    Event, Expected, Finish, GenerateOptions, Model, Perplexity, PerplexityOptions, Session,
-    SessionOptions, Wanted,
+    Event, Expected, Finish, GenerateOptions, Model, OnWindow, Perplexity, PerplexityOptions,
+    Session, SessionOptions, Wanted,
 };
 use warploom::plan::Report;
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
@@ -264,7 +264,7 @@ impl Loaded {
         &mut self,
         prompt: &str,
         request: &Request,
-        on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
+        on_text: &mut (dyn FnMut(&str) -> ControlFlow<()> + Send),
     ) -> anyhow::Result<Written> {
         let options = GenerateOptions {
             max_tokens: request.max_tokens,
@@ -298,7 +298,7 @@ impl Loaded {
         text: &str,
         special: bool,
         options: &PerplexityOptions,
-        progress: &mut dyn FnMut(&Perplexity, usize) -> ControlFlow<()>,
+        progress: &mut OnWindow<'_>,
     ) -> anyhow::Result<Perplexity> {
         let encode = EncodeOptions { add_bos: false, parse_special: special };
         let tokens = self.session.model().tokenizer().encode(text, encode)?;

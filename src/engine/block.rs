@@ -75,7 +75,7 @@ pub struct Erratum {
 
 /// The table that ships with the crate. A row comes from a report of `warploom doctor` and goes
 /// when no driver that has the fault is in use. No engine of this version is known to be wrong.
-pub static ERRATA: [Erratum; 0] = [];
+pub static ERRATA: &[Erratum] = &[];
 
 /// Engines of a registry that rows of a table block on a device.
 pub fn errata(table: &[Erratum], profile: &DeviceProfile, registry: &Registry) -> Vec<Block> {

@@ -44,6 +44,13 @@ pub enum Event<'a> {
     Text(&'a str),
 }
 
+/// Who is told of events, and says whether to go on. `Send` on native builds, as the futures are that call it.
+#[cfg(not(target_arch = "wasm32"))]
+pub type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + Send + 'a;
+/// Who is told of events, and says whether to go on.
+#[cfg(target_arch = "wasm32")]
+pub type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
+
 /// Why writing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
@@ -96,7 +103,7 @@ impl Session {
         &mut self,
         prompt: &str,
         options: &GenerateOptions,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut OnEvent<'_>,
     ) -> Result<Generated> {
         let model = self.model().clone();
         let tokenizer = model.tokenizer();
@@ -115,7 +122,7 @@ impl Session {
         prompt_tokens: &[u32],
         before: &[u32],
         options: &GenerateOptions,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut OnEvent<'_>,
     ) -> Result<Generated> {
         let model = self.model().clone();
         let tokenizer = model.tokenizer();
@@ -201,7 +208,7 @@ impl Session {
         &mut self,
         prompt: &str,
         options: &GenerateOptions,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut OnEvent<'_>,
     ) -> Result<Generated> {
         crate::base::platform::block_on(self.generate(prompt, options, on_event))
     }
@@ -211,7 +218,7 @@ impl Session {
 struct Writer<'a> {
     tokenizer: &'a Tokenizer,
     options: &'a GenerateOptions,
-    on_event: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    on_event: &'a mut OnEvent<'a>,
     /// The prompt and what came before and after it.
     seen: Vec<u32>,
     stream: Utf8Stream,
@@ -224,7 +231,7 @@ impl<'a> Writer<'a> {
         options: &'a GenerateOptions,
         prompt: &[u32],
         before: &[u32],
-        on_event: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &'a mut OnEvent<'a>,
     ) -> Writer<'a> {
         let out = Generated {
             text: String::new(),

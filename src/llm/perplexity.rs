@@ -20,6 +20,13 @@ pub struct PerplexityOptions {
     pub skip: usize,
 }
 
+/// Who is told what was measured so far and how many tokens there are, and says whether to go on. `Send` on native builds.
+#[cfg(not(target_arch = "wasm32"))]
+pub type OnWindow<'a> = dyn FnMut(&Perplexity, usize) -> ControlFlow<()> + Send + 'a;
+/// Who is told what was measured so far and how many tokens there are, and says whether to go on.
+#[cfg(target_arch = "wasm32")]
+pub type OnWindow<'a> = dyn FnMut(&Perplexity, usize) -> ControlFlow<()> + 'a;
+
 /// What was measured, of a text or of its part up to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Perplexity {
@@ -85,7 +92,7 @@ impl Session {
         &mut self,
         tokens: &[u32],
         options: &PerplexityOptions,
-        progress: &mut dyn FnMut(&Perplexity, usize) -> ControlFlow<()>,
+        progress: &mut OnWindow<'_>,
     ) -> Result<Perplexity> {
         let tokenizer = self.model().tokenizer();
         let begin = tokenizer.bos().filter(|_| tokenizer.adds_bos());
@@ -156,7 +163,7 @@ impl Session {
         &mut self,
         tokens: &[u32],
         options: &PerplexityOptions,
-        progress: &mut dyn FnMut(&Perplexity, usize) -> ControlFlow<()>,
+        progress: &mut OnWindow<'_>,
     ) -> Result<Perplexity> {
         crate::base::platform::block_on(self.perplexity(tokens, options, progress))
     }

@@ -72,7 +72,7 @@ pub struct Pass {
 }
 
 /// Every pass, in order.
-pub static PASSES: [Pass; 11] = [
+pub static PASSES: &[Pass] = &[
     Pass {
         name: "infer",
         doc: "puts in the symbols that are numbers in this class, infers shapes, verifies",
@@ -342,7 +342,7 @@ impl Plan {
         options: &Options,
     ) -> Result<Plan> {
         let mut draft = Draft::new(graph, class, profile, options);
-        for pass in &PASSES {
+        for pass in PASSES {
             draft.pass(pass)?;
         }
         Ok(draft.finish())

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use super::findings::doctor_by_env;
 use super::select::{Providers, providers};
-use super::tune::Tuning;
-use super::{Detection, KnownWrong, Runtime, Sync, TuneCache, TuneMode, bad_var};
+use super::{Detection, Runtime, Sync, TuneCache, TuneMode, bad_var, batcher, registry_of};
 use crate::config;
 #[cfg(feature = "packs")]
 use crate::engine::PackEngine;
@@ -15,7 +14,7 @@ use crate::engine::{Engine, EngineId, Registry};
 use crate::error::Result;
 #[cfg(feature = "packs")]
 use crate::kernel::pack::Pack;
-use crate::provider::{OpenOptions, Provider};
+use crate::provider::{Device, OpenOptions, Provider};
 
 /// How to open a [`Runtime`]. What is not set comes from the environment, then from defaults. A setting
 /// made here overrides its variable, which is then not read, even if it is invalid.
@@ -32,6 +31,9 @@ pub struct RuntimeBuilder {
     tune: Option<TuneMode>,
     tune_cache: Option<TuneCache>,
     tune_files: Vec<PathBuf>,
+    dispatches: Option<usize>,
+    preferences: Option<(Vec<EngineId>, Vec<EngineId>)>,
+    pack_folders: Option<Vec<PathBuf>>,
     engines: Engines,
     providers: Providers,
 }
@@ -114,6 +116,28 @@ impl RuntimeBuilder {
     /// for several.
     pub fn tune_file(mut self, path: impl Into<PathBuf>) -> RuntimeBuilder {
         self.tune_files.push(path.into());
+        self
+    }
+
+    /// Dispatches gathered before a submit, at least one, whatever `WARPLOOM_DISPATCHES_PER_SUBMIT` says.
+    pub fn dispatches_per_submit(mut self, dispatches: usize) -> RuntimeBuilder {
+        self.dispatches = Some(dispatches.max(1));
+        self
+    }
+
+    /// Engines that plans prefer where they apply, and engines that they never take, whatever `WARPLOOM_ENGINE` says.
+    pub fn preferences(
+        mut self,
+        preferred: Vec<EngineId>,
+        blocked: Vec<EngineId>,
+    ) -> RuntimeBuilder {
+        self.preferences = Some((preferred, blocked));
+        self
+    }
+
+    /// Folders of packs that implement an operation, to register as engines, whatever `WARPLOOM_PACKS` says.
+    pub fn pack_folders(mut self, folders: Vec<PathBuf>) -> RuntimeBuilder {
+        self.pack_folders = Some(folders);
         self
     }
 
@@ -203,36 +227,58 @@ impl RuntimeBuilder {
             memory_budget: self.memory_budget.map_or_else(memory_budget_by_env, Ok)?,
             threads: self.threads.map_or_else(threads_by_env, Ok)?,
         };
-        let budget = options.memory_budget;
-        let sync = self.sync.map_or_else(sync_by_env, Ok)?;
-        let deterministic = self.deterministic.map_or_else(deterministic_by_env, Ok)?;
-        let half_sums = self.half_sums.map_or_else(half_sums_by_env, Ok)?;
-        let doctor = self.trusting.map_or_else(doctor_by_env, |trusting| Ok(!trusting))?;
+        // Before a driver wakes.
+        let ready = self.clone().decide()?;
         let providers = providers(&self.providers)?;
         let mut detection = Detection::to_open(&providers, &self.requested()).await?;
         let device = detection.open(&providers, options).await?;
         tracing::info!("{}", detection.startup_line());
-        let profile = device.profile();
-        let tuning = Tuning::chosen(profile, self.tune, self.tune_cache, self.tune_files)?;
-        let known_wrong = KnownWrong::on(profile, doctor);
-        let decided = Decided { tuning, sync, budget, deterministic, half_sums, known_wrong };
-        let mut runtime = Runtime::decided(device, decided)?;
+        let mut runtime = Runtime::decided(device, ready)?;
         runtime.detection = detection;
-        for engine in self.engines.0 {
-            runtime.registry.add(engine)?;
-        }
         Ok(runtime)
+    }
+
+    /// On a device that is open already, such as an embedder's. What only opening needs is not looked at: the device's name,
+    /// threads, limits and providers.
+    ///
+    /// # Errors
+    /// Invalid, for an environment variable that is needed and cannot be read, or an engine that is there already.
+    pub fn build_on(self, device: Arc<dyn Device>) -> Result<Runtime> {
+        Runtime::decided(device, self.decide()?)
+    }
+
+    fn decide(self) -> Result<Decided> {
+        let mut registry = registry_of(self.pack_folders)?;
+        for engine in self.engines.0 {
+            registry.add(engine)?;
+        }
+        Ok(Decided {
+            budget: self.memory_budget.map_or_else(memory_budget_by_env, Ok)?,
+            sync: self.sync.map_or_else(sync_by_env, Ok)?,
+            deterministic: self.deterministic.map_or_else(deterministic_by_env, Ok)?,
+            half_sums: self.half_sums.map_or_else(half_sums_by_env, Ok)?,
+            doctor: self.trusting.map_or_else(doctor_by_env, |trusting| Ok(!trusting))?,
+            dispatches: self.dispatches.map_or_else(dispatches_by_env, Ok)?,
+            preferences: self.preferences.map_or_else(engines_by_env, Ok)?,
+            tune: (self.tune, self.tune_cache, self.tune_files),
+            registry,
+        })
     }
 }
 
 /// What a runtime is made with besides its device.
 pub(super) struct Decided {
-    pub(super) tuning: Tuning,
     pub(super) sync: Sync,
     pub(super) budget: Option<u64>,
     pub(super) deterministic: bool,
     pub(super) half_sums: bool,
-    pub(super) known_wrong: KnownWrong,
+    /// Whether what the device is known to get wrong is left out.
+    pub(super) doctor: bool,
+    pub(super) dispatches: usize,
+    /// Engines that are preferred, and those that are blocked.
+    pub(super) preferences: (Vec<EngineId>, Vec<EngineId>),
+    pub(super) tune: (Option<TuneMode>, Option<TuneCache>, Vec<PathBuf>),
+    pub(super) registry: Registry,
 }
 
 /// Whether `WARPLOOM_DETERMINISTIC` asks for plans that are deterministic ones.
@@ -286,6 +332,14 @@ pub fn engines_by_env() -> Result<(Vec<EngineId>, Vec<EngineId>)> {
         }
     }
     Ok((preferred, blocked))
+}
+
+fn dispatches_by_env() -> Result<usize> {
+    let Some(text) = config::var(&config::DISPATCHES_PER_SUBMIT) else {
+        return Ok(batcher::DEFAULT_DISPATCHES);
+    };
+    let dispatches = text.parse().ok().filter(|dispatches| *dispatches > 0);
+    dispatches.ok_or_else(|| bad_var(&config::DISPATCHES_PER_SUBMIT, &text))
 }
 
 fn memory_budget_by_env() -> Result<Option<u64>> {

@@ -153,7 +153,7 @@ pub fn known_wrong_on(
         return Ok((Vec::new(), None));
     }
     let (mut blocks, ignored) = remembered(profile);
-    blocks.extend(errata(&ERRATA, profile, registry));
+    blocks.extend(errata(ERRATA, profile, registry));
     Ok((blocks, ignored))
 }
 

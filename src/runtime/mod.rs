@@ -24,6 +24,7 @@ mod select;
 pub mod tensor;
 mod tune;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use analyze::AnalyzeOptions;
@@ -43,7 +44,6 @@ pub use tune::{
 };
 
 use builder::Decided;
-use findings::doctor_by_env;
 use tune::Tuning;
 
 use crate::config;
@@ -122,37 +122,26 @@ impl Runtime {
         RuntimeBuilder::default()
     }
 
-    /// A runtime on a device that is open already, such as an embedder's.
+    /// A runtime on a device that is open already, such as an embedder's; [`RuntimeBuilder::build_on`] has more settings.
     ///
     /// # Errors
     /// Invalid, for an environment variable that cannot be read or an engine that is not there.
     pub fn on(device: Arc<dyn Device>, sync: Sync, budget: Option<u64>) -> Result<Runtime> {
-        let tuning = Tuning::chosen(device.profile(), None, None, Vec::new())?;
-        let deterministic = deterministic_by_env()?;
-        let half_sums = builder::half_sums_by_env()?;
-        let known_wrong = KnownWrong::on(device.profile(), doctor_by_env()?);
-        let decided = Decided { tuning, sync, budget, deterministic, half_sums, known_wrong };
-        Runtime::decided(device, decided)
+        Runtime::builder().sync(sync).memory_budget(budget).build_on(device)
     }
 
     fn decided(device: Arc<dyn Device>, decided: Decided) -> Result<Runtime> {
-        let Decided { tuning, sync, budget, deterministic, half_sums, known_wrong } = decided;
-        let (preferred, blocked) = engines_by_env()?;
-        let threshold = match config::var(&config::DISPATCHES_PER_SUBMIT) {
-            None => batcher::DEFAULT_DISPATCHES,
-            Some(text) => text
-                .parse()
-                .ok()
-                .filter(|n| *n > 0)
-                .ok_or_else(|| bad_var(&config::DISPATCHES_PER_SUBMIT, &text))?,
-        };
+        let Decided { sync, budget, deterministic, half_sums, dispatches, registry, .. } = decided;
+        let (mode, cache, files) = decided.tune;
+        let tuning = Tuning::chosen(device.profile(), mode, cache, files)?;
+        let (preferred, blocked) = decided.preferences;
         Ok(Runtime {
-            known_wrong,
+            known_wrong: KnownWrong::on(device.profile(), decided.doctor),
             detection: Detection::given(device.profile()),
             pool: Pool::new(device.clone(), budget),
-            batcher: Arc::new(Batcher::new(device.clone(), threshold)),
+            batcher: Arc::new(Batcher::new(device.clone(), dispatches)),
             device,
-            registry: registry()?,
+            registry,
             preferred,
             blocked,
             sync,
@@ -226,7 +215,7 @@ impl Runtime {
     pub fn known_wrong(&self) -> Vec<Block> {
         let mut blocks = self.known_wrong.found.clone();
         if self.known_wrong.errata {
-            blocks.extend(errata(&ERRATA, self.device.profile(), &self.registry));
+            blocks.extend(errata(ERRATA, self.device.profile(), &self.registry));
         }
         blocks
     }
@@ -308,8 +297,15 @@ impl Drop for Runtime {
 /// # Errors
 /// That of a pack that cannot be loaded, with the variable's name.
 pub fn registry() -> Result<Registry> {
+    registry_of(None)
+}
+
+/// As [`registry`], with the packs of these folders in the place of those that the variable names.
+fn registry_of(given: Option<Vec<PathBuf>>) -> Result<Registry> {
     let mut registry = Registry::builtin();
-    if let Some(folders) = config::var(&config::PACKS) {
+    if let Some(folders) = given {
+        folders.iter().try_for_each(|folder| register(&mut registry, folder))?;
+    } else if let Some(folders) = config::var(&config::PACKS) {
         for folder in std::env::split_paths(&folders).filter(|path| !path.as_os_str().is_empty()) {
             register(&mut registry, &folder)
                 .map_err(|e| e.context(format_args!("{}", config::PACKS.name)))?;

@@ -205,10 +205,17 @@ const VARIABLES: [&str; 7] = [
     "WARPLOOM_TUNE",
 ];
 
+/// Others, with what they may not say.
+const OTHERS: [(&str, &str); 3] = [
+    ("WARPLOOM_DISPATCHES_PER_SUBMIT", "0"),
+    ("WARPLOOM_ENGINE", "nonsense*"),
+    ("WARPLOOM_PACKS", "no-such-folder"),
+];
+
 /// A builder with every one of these settings but the one of this variable.
 fn all_but(name: &str) -> RuntimeBuilder {
     type Set = fn(RuntimeBuilder) -> RuntimeBuilder;
-    let settings: [Set; 7] = [
+    let settings: [Set; 10] = [
         |b| b.memory_budget(None),
         |b| b.threads(None),
         |b| b.sync(Sync::Lazy),
@@ -216,8 +223,15 @@ fn all_but(name: &str) -> RuntimeBuilder {
         |b| b.half_sums(false),
         |b| b.trusting(true),
         |b| b.tune(TuneMode::Off),
+        |b| b.dispatches_per_submit(7),
+        |b| b.preferences(Vec::new(), Vec::new()),
+        |b| b.pack_folders(Vec::new()),
     ];
-    let others = VARIABLES.into_iter().zip(settings).filter(|(other, _)| *other != name);
+    let others = VARIABLES
+        .into_iter()
+        .chain(OTHERS.map(|(name, _)| name))
+        .zip(settings)
+        .filter(|(other, _)| *other != name);
     others.fold(Runtime::builder().device("cpu"), |builder, (_, set)| set(builder))
 }
 
@@ -227,7 +241,8 @@ fn the_builder_wins_over_the_environment() {
     let test = "the_builder_wins_over_the_environment";
     if !is_child(test) {
         for value in ["nonsense", "1", "eager", "search"] {
-            in_child(test, &VARIABLES.map(|name| (name, value)));
+            let variables = VARIABLES.into_iter().map(|name| (name, value)).chain(OTHERS);
+            in_child(test, &variables.collect::<Vec<_>>());
         }
         return;
     }
@@ -241,5 +256,13 @@ fn the_builder_wins_over_the_environment() {
             let error = refused(all_but(name));
             assert!(error.contains(&format!("{name}=\"nonsense\" is not valid")), "{error}");
         }
+        for (name, _) in OTHERS {
+            let error = refused(all_but(name));
+            assert!(error.contains(name), "{error}");
+        }
+        let device = runtime.device().clone();
+        let error = all_but("WARPLOOM_ENGINE").build_on(device.clone()).err().unwrap().to_string();
+        assert!(error.contains("WARPLOOM_ENGINE"), "{error}");
+        assert!(all_but("").build_on(device).is_ok());
     }
 }

@@ -29,6 +29,7 @@ mod expected;
 mod forward;
 mod fused_exprs;
 mod fusion;
+mod futures;
 mod generated;
 mod gguf_bad;
 mod gguf_exercise;

@@ -1,12 +1,11 @@
 //! A conversation on a device, whose cache keeps what was said.
 
-use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use super::template::{Prompt, Template};
 use super::{Message, Role};
 use crate::error::{Error, Result};
-use crate::llm::generate::{Event, GenerateOptions, Generated};
+use crate::llm::generate::{GenerateOptions, Generated, OnEvent};
 use crate::llm::sampler::Sampling;
 use crate::llm::session::Session;
 
@@ -199,7 +198,7 @@ impl Chat {
         &mut self,
         text: &str,
         options: &ChatOptions,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut OnEvent<'_>,
     ) -> Result<Reply> {
         let (count, left_out) = (self.messages.len(), self.left_out);
         self.messages.push(Message::new(Role::User, text));
@@ -224,7 +223,7 @@ impl Chat {
     pub async fn answer(
         &mut self,
         options: &ChatOptions,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut OnEvent<'_>,
     ) -> Result<Reply> {
         let (prompt, tokens) = self.fitting(options.max_tokens)?;
         // At least one token is run: the cache holds no logits.
@@ -324,7 +323,7 @@ impl Chat {
         &mut self,
         text: &str,
         options: &ChatOptions,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut OnEvent<'_>,
     ) -> Result<Reply> {
         crate::base::platform::block_on(self.send(text, options, on_event))
     }
@@ -337,7 +336,7 @@ impl Chat {
     pub fn answer_blocking(
         &mut self,
         options: &ChatOptions,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut OnEvent<'_>,
     ) -> Result<Reply> {
         crate::base::platform::block_on(self.answer(options, on_event))
     }

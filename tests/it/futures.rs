@@ -1,0 +1,28 @@
+//! What a multi-threaded executor may take over: this compiles or it does not.
+
+use std::ops::ControlFlow;
+
+use warploom::llm::chat::{Chat, ChatOptions};
+use warploom::llm::{GenerateOptions, PerplexityOptions, Session, Wanted};
+use warploom::runtime::Runtime;
+use warploom::{Result, Tensor};
+
+fn is_send<T: Send>(_: &T) {}
+
+/// Never called.
+#[expect(dead_code, reason = "its types are the test")]
+async fn futures(
+    session: &mut Session,
+    chat: &mut Chat,
+    tensor: &Tensor,
+    options: (&GenerateOptions, &ChatOptions, &PerplexityOptions),
+) -> Result<()> {
+    let mut on_event = |_: warploom::llm::Event<'_>| ControlFlow::Continue(());
+    is_send(&session.generate("", options.0, &mut on_event));
+    is_send(&chat.send("", options.1, &mut on_event));
+    is_send(&session.perplexity(&[], options.2, &mut |_, _| ControlFlow::Continue(())));
+    is_send(&session.run(&[], Wanted::Token));
+    is_send(&tensor.to_vec_async::<f32>());
+    is_send(&Runtime::builder().build_async());
+    Ok(())
+}
