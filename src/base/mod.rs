@@ -13,6 +13,21 @@ mod sealed;
 pub mod shape;
 pub mod symbol;
 
+/// `Debug` of a type whose parts are handles, or too many to read: its name and what says which one it is.
+macro_rules! debug_as {
+    ($type:ident $(<$life:lifetime>)?, |$this:ident| $($name:ident: $value:expr),*) => {
+        impl $(<$life>)? std::fmt::Debug for $type $(<$life>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $this = self;
+                f.debug_struct(stringify!($type))
+                    $(.field(stringify!($name), &$value))*
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(crate) use debug_as;
+
 pub use class::ShapeClass;
 pub use dim::Dim;
 pub use dtype::{DType, Format};

@@ -106,6 +106,7 @@ pub struct SegmentBody {
 }
 
 /// An attachment with what a launch needs for it.
+#[derive(Debug)]
 pub struct Attached {
     /// The kernel's part.
     pub attachment: Attachment,

@@ -26,6 +26,7 @@ pub struct Body {
 }
 
 /// The same body over fewer dimensions: sizes, and the strides of each operand over them.
+#[derive(Debug)]
 pub struct Merged {
     /// Sizes of the dimensions, outermost first.
     pub sizes: Vec<Dim>,

@@ -32,6 +32,8 @@ pub struct Registry {
     engines: Vec<Arc<dyn Engine>>,
 }
 
+crate::base::debug_as!(Registry, |this| engines: this.engines.len());
+
 impl Registry {
     /// The engines of this crate.
     pub fn builtin() -> Registry {

@@ -26,6 +26,8 @@ pub struct Model {
     weights: Vec<Weight>,
 }
 
+crate::base::debug_as!(Model, |this| file: this.file.name(), weights: this.weights.len());
+
 impl Model {
     /// Opens a GGUF file, or a folder of Hugging Face's (or a file in one), whose weights are then
     /// copied into memory.

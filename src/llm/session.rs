@@ -68,6 +68,8 @@ pub struct Session {
     pub(super) chosen: Vec<bool>,
 }
 
+crate::base::debug_as!(Session, |this| model: this.model, device: this.device().profile().id(), past: this.past);
+
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kind {

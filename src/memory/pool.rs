@@ -17,6 +17,8 @@ pub struct Pool {
     shared: Arc<Shared>,
 }
 
+crate::base::debug_as!(Pool, |this| device: this.shared.device.profile().id(), budget: this.shared.budget);
+
 struct Shared {
     device: Arc<dyn Device>,
     budget: Option<u64>,
@@ -38,6 +40,8 @@ pub struct PooledBuffer {
     class: u64,
     bytes: u64,
 }
+
+crate::base::debug_as!(PooledBuffer, |this| id: this.id, bytes: this.bytes);
 
 /// Sizes that are kept apart: eighths of powers of two, so that a buffer is at most a seventh
 /// larger than asked (small ones 256 bytes). `None` above 2^63 bytes.

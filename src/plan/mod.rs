@@ -61,6 +61,7 @@ use crate::ir::{Graph, NodeId, Op};
 use crate::provider::{DeviceProfile, Recording};
 
 /// One pass.
+#[derive(Debug)]
 pub struct Pass {
     /// Its name, by which it can be dumped and switched off.
     pub name: &'static str,
@@ -174,6 +175,8 @@ pub struct Options<'a> {
     /// Which inputs and outputs are buffers on the device instead of bytes of the host.
     pub bound: Bound,
 }
+
+crate::base::debug_as!(Options<'a>, |this| preferred: this.preferred, force: this.force, block: this.block);
 
 /// Inputs and outputs that each run binds to buffers on the device. All others are uploaded and
 /// downloaded.

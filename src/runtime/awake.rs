@@ -76,6 +76,8 @@ pub struct Awake {
     thread: Option<JoinHandle<()>>,
 }
 
+crate::base::debug_as!(Awake, |this| running: this.thread.is_some());
+
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,

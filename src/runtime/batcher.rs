@@ -50,6 +50,8 @@ pub struct Batcher {
     state: Mutex<State>,
 }
 
+crate::base::debug_as!(Batcher, |this| device: this.device.profile().id(), threshold: this.threshold);
+
 #[derive(Default)]
 struct State {
     queues: HashMap<ThreadId, Queue>,

@@ -30,6 +30,8 @@ pub struct Instance {
     owned: Arc<Owned>,
 }
 
+crate::base::debug_as!(Instance, |this| plan: this.plan.name, device: this.owned.device.profile().id());
+
 /// What goes with an instance and the work that was recorded of it, whichever is the last.
 struct Owned {
     device: Arc<dyn Device>,

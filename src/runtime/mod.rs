@@ -74,6 +74,8 @@ pub struct Runtime {
     tuning: Tuning,
 }
 
+crate::base::debug_as!(Runtime, |this| device: this.device.profile().id(), sync: this.sync, deterministic: this.deterministic);
+
 /// What a device is known to get wrong.
 #[derive(Default)]
 struct KnownWrong {

@@ -25,6 +25,8 @@ pub struct PartitionedInstance {
     transfers: Vec<Transfers>,
 }
 
+crate::base::debug_as!(PartitionedInstance, |this| plan: this.plan.name, devices: this.plan.devices.len());
+
 /// Which way bytes went from one slot to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfers {

@@ -15,6 +15,7 @@ use crate::provider::{
 const CHUNK: usize = 16 << 20;
 
 /// A weight to upload.
+#[derive(Debug)]
 pub struct WeightSource<'a> {
     /// Name in graphs.
     pub name: &'a str,
@@ -31,6 +32,8 @@ pub struct Resident {
     copies: HashMap<Vec<String>, Arc<PooledBuffer>>,
     bytes: u64,
 }
+
+crate::base::debug_as!(Resident, |this| names: this.places.len(), bytes: this.bytes);
 
 /// Memory that whoever uses it keeps alive, whatever becomes of the [`Resident`] that had it.
 pub(super) struct Held {

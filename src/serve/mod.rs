@@ -148,6 +148,8 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
 }
 
+crate::base::debug_as!(Server, |this| address: this.address());
+
 impl Server {
     /// Listens, and answers with the model of `session`, all its sequences at once.
     ///

@@ -65,6 +65,8 @@ pub struct Provider {
     found: OnceLock<Vec<wgpu::Adapter>>,
 }
 
+crate::base::debug_as!(Provider, |this| adapters: this.found.get().map(Vec::len));
+
 impl Provider {
     /// Drivers are looked for when devices are listed. Finding none is no error: the list is empty then.
     pub fn new() -> Provider {

@@ -95,6 +95,8 @@ pub struct Chat {
     now: Option<SystemTime>,
 }
 
+crate::base::debug_as!(Chat, |this| session: this.session, messages: this.messages.len());
+
 impl Chat {
     /// A conversation with the model of `session`, by the template of its file.
     ///

@@ -133,6 +133,8 @@ impl Drop for Pinned {
 /// to do are not copied on the host ([`Device::write`](crate::provider::Device::write)). At first zeros.
 pub struct PinnedBytes(pub(super) Pinned);
 
+crate::base::debug_as!(PinnedBytes, |this| bytes: this.0.bytes().len());
+
 impl std::ops::Deref for PinnedBytes {
     type Target = [u8];
 

@@ -128,6 +128,8 @@ pub struct Conformance {
     progress: Option<OnProgress>,
 }
 
+crate::base::debug_as!(Conformance, |this| only: this.only, label: this.label);
+
 /// An engine that cases run through.
 enum Wanted {
     /// Given by the caller.

@@ -67,6 +67,7 @@ pub enum Outcome {
 }
 
 /// A case with its numbers, and what has to come out.
+#[derive(Debug)]
 pub struct Job {
     /// What a person calls it.
     pub name: String,
