@@ -27,8 +27,14 @@ pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
         quantize(&args.input, &args.output, &options, &mut |done, total| {
             progress.set(done, total);
             if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?
+        })
     };
+    let report = report.map_err(|error| match error.to_string() {
+        text if text.ends_with("is there already") => {
+            anyhow::anyhow!("{text}; --force replaces it")
+        }
+        _ => error.into(),
+    })?;
     let Some(report) = report else {
         tell("interrupted: nothing was written");
         return Ok(Exit::Interrupted);

@@ -230,7 +230,13 @@ fn quantize_writes_a_file_and_tells_errors() {
     // Nothing is replaced unasked, and nothing else is left in the folder.
     let again = warploom(&args);
     assert_eq!(again.status.code(), Some(1));
-    assert!(text(&again.stderr).contains("is there already"), "{}", text(&again.stderr));
+    let told = text(&again.stderr);
+    assert!(told.contains("is there already") && told.contains("--force"), "{told}");
+    let whole = std::fs::read(&input).unwrap();
+    let over = warploom(&["quantize", &input, &input, "-t", "Q8_0", "--force"]);
+    assert_eq!(over.status.code(), Some(1));
+    assert!(text(&over.stderr).contains("is the input"), "{}", text(&over.stderr));
+    assert_eq!(std::fs::read(&input).unwrap(), whole);
     let json = warploom(&[&args[..], &["--force", "--json"]].concat());
     let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&object["schema"], &object["type"]), (&1.into(), &"q4_k".into()));
