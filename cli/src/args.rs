@@ -451,6 +451,11 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::ValueValidation, "{args:?}");
             assert!(error.to_string().contains(words), "{args:?}: {error}");
         }
+        #[cfg(feature = "serve")]
+        for seconds in ["0", "18446744073709551615"] {
+            let all = ["warploom", "serve", "-m", "m.gguf", "--timeout", seconds];
+            assert_eq!(Cli::try_parse_from(all).unwrap_err().kind(), ErrorKind::ValueValidation);
+        }
         let error = Cli::try_parse_from(["warploom", "sing"]).unwrap_err();
         assert_eq!((error.kind(), error.exit_code()), (ErrorKind::InvalidSubcommand, 2));
         let error = Cli::try_parse_from(["warploom", "bench", "--help"]).unwrap_err();

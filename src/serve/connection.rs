@@ -7,6 +7,7 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
+use super::after;
 use super::error::ApiError;
 
 /// Fields that a head may have.
@@ -102,7 +103,7 @@ impl Connection {
     pub(super) fn new(stream: TcpStream, limits: Limits) -> std::io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(limits.write))?;
-        let due = Instant::now() + limits.read;
+        let due = after(Instant::now(), limits.read);
         Ok(Connection { stream, buffer: Vec::new(), limits, due, asked: 0 })
     }
 
@@ -112,7 +113,7 @@ impl Connection {
             self.first_byte(stopping)?;
         }
         self.asked += 1;
-        self.due = Instant::now() + self.limits.read;
+        self.due = after(Instant::now(), self.limits.read);
         let mut looked = 0;
         loop {
             // Only a line that ended can end a head.

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::Shared;
 use super::answer::{Answer, Kind};
 use super::connection::{Connection, Head, Limits, NoRequest};
 use super::error::{ApiError, reason};
 use super::queue::{Job, Piece, Ticket};
 use super::request::{self, Asked, Text};
+use super::{Shared, after};
 use crate::llm::chat::Message;
 use crate::llm::tokenizer::EncodeOptions;
 
@@ -232,7 +232,7 @@ impl Client<'_> {
             max_tokens: asked.max_tokens.unwrap_or(shared.context),
             sampling: asked.sampling.clone(),
             stop: std::mem::take(&mut asked.stop),
-            deadline: begin + shared.options.time,
+            deadline: after(begin, shared.options.time),
         };
         Ok((job, asked))
     }
@@ -289,7 +289,7 @@ impl Client<'_> {
     }
 
     fn write(&mut self, kind: Kind, job: Job, asked: &Asked) -> std::io::Result<()> {
-        let due = job.deadline + self.shared.options.limits.write;
+        let due = after(job.deadline, self.shared.options.limits.write);
         let ticket = match self.shared.queue.submit(job) {
             Ok(ticket) => ticket,
             Err(failure) => return self.error(&failure.into()),
@@ -433,7 +433,7 @@ impl Client<'_> {
         }
         text.push_str("\r\n");
         text.push_str(body);
-        let due = Instant::now() + 2 * self.shared.options.limits.write;
+        let due = after(Instant::now(), self.shared.options.limits.write.saturating_mul(2));
         self.connection.send(text.as_bytes(), due)
     }
 
