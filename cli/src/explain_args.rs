@@ -17,7 +17,7 @@ Examples:
   warploom explain --analyze --json > plan.json
   warploom explain --graph dot --after simplify | dot -Tsvg > graph.svg
   warploom explain --graph-file net.json --symbols batch=1..8
-  warploom explain --without simplify --engine catalogue.attention
+  warploom explain --without simplify --engine catalogue.attn_decode
   warploom explain --engine wgsl.matvec.q4_k --knob wgsl.matvec.q4_k:rows=4 --block fused.rows
   warploom explain --profile adreno-740 --save-plan phone.plan
   warploom explain --plan phone.plan --arena

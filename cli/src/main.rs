@@ -20,6 +20,8 @@ mod engine;
 mod explain;
 mod explain_args;
 mod generate;
+#[cfg(test)]
+mod help_tests;
 mod interrupt;
 mod kernel;
 mod kernel_args;
