@@ -110,12 +110,13 @@ fn explain_plans_with_the_engines_of_the_environment() {
 
 #[test]
 fn explain_says_what_names_there_are() {
-    let rows: [(&[&str], &str); 12] = [
+    let rows: [(&[&str], &str); 13] = [
         (&["--profile", "m3"], "nvidia-h200"),
         (&["--profile", "lavapipe", "--without", "lower"], "cannot be switched off"),
         (&["--profile", "lavapipe", "--without", "magic"], "does not exist"),
         (&["--profile", "lavapipe", "--engine", "magic"], "no engine \"magic\" is registered"),
         (&["--profile", "lavapipe", "--engine", "catalogue.attention"], "catalogue.attn_decode"),
+        (&["--plan", "p", "--model", "m.gguf"], "--analyze only"),
         (&["--profile", "lavapipe", "--block", "magic"], "no engine \"magic\" is registered"),
         (&["--profile", "lavapipe", "--force", "op:linear=magic"], "no engine \"magic\""),
         (&["--profile", "lavapipe", "--force", "%99999=fused.rows"], "no such node"),
