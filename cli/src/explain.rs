@@ -5,6 +5,7 @@ use crate::analyze;
 use crate::engine;
 use crate::explain_args::{ExplainArgs, Form, Phase};
 use crate::notes::tell;
+use crate::output;
 use anyhow::{Context, bail};
 use std::io::Write;
 use std::path::Path;
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     for (id, name, value) in &args.knob {
         options.knobs = options.knobs.set(id.clone(), name, *value);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
 
     if let Some(form) = args.graph {
         let profile = profile(args)?;

@@ -3,7 +3,7 @@
 use crate::Exit;
 use crate::kernel_args::KernelBenchArgs;
 use crate::notes::tell;
-use crate::units;
+use crate::{output, units};
 use anyhow::{Context, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &KernelBenchArgs) -> anyhow::Result<Exit> {
     let device = profile.id();
     let name = pack.name().to_string();
     let bench = Bench { pack: name, device, values: timed.values, variants, best };
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     match args.json {
         true => writeln!(out, "{}", serde_json::to_string_pretty(&bench)?)?,
         false => table(&mut out, &bench)?,

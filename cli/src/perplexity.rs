@@ -4,7 +4,7 @@ use crate::Exit;
 use crate::engine::Loaded;
 use crate::notes::{Progress, tell};
 use crate::perplexity_args::PerplexityArgs;
-use crate::{interrupt, units};
+use crate::{interrupt, output, units};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Interrupted);
     }
     let seconds = start.elapsed().as_secs_f64();
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if args.json {
         writeln!(out, "{:#}", object(&loaded, args, &measured, seconds))?;
     } else {

@@ -3,7 +3,7 @@
 use crate::Exit;
 use crate::notes::{Progress, tell};
 use crate::quantize_args::QuantizeArgs;
-use crate::{interrupt, units};
+use crate::{interrupt, output, units};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write;
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Interrupted);
     };
     let seconds = start.elapsed().as_secs_f64();
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if args.json {
         writeln!(out, "{:#}", object(args, &report, seconds))?;
     } else if !args.quiet {

@@ -1,6 +1,6 @@
 //! The command as a shell sees it: exit codes, and what goes where.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn warploom(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_warploom")).args(args).output().unwrap()
@@ -173,12 +173,43 @@ fn wrong_usage_is_2_and_says_so_on_standard_error() {
 
 #[test]
 fn a_failure_is_1_with_one_line_on_standard_error() {
-    for command in ["generate", "bench"] {
-        let output = warploom(&[command, "--model", "no-such-file.gguf", "--json"]);
-        assert_eq!(output.status.code(), Some(1), "{command}");
-        assert!(output.stdout.is_empty(), "{command}");
+    for command in ["generate", "bench", "chat"] {
+        let args = [command, "--model", "no-such-file.gguf"];
+        for json in [&[][..], &["--json"]] {
+            let output = warploom(&[&args[..], json].concat());
+            assert_eq!(output.status.code(), Some(1), "{command}");
+            let stderr = text(&output.stderr);
+            assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
+            if json.is_empty() {
+                assert!(output.stdout.is_empty(), "{command}");
+                continue;
+            }
+            let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let field = if command == "chat" { "message" } else { "error" };
+            assert_eq!(format!("error: {}\n", object[field].as_str().unwrap()), stderr);
+            assert_eq!(object["event"] == "error", command == "chat", "{object}");
+        }
+    }
+}
+
+/// As `| head -0` leaves it.
+#[test]
+fn a_reader_that_has_enough_is_no_failure() {
+    let rows: [&[&str]; 3] = [
+        &["devices", "-d", "cpu", "--json"],
+        &["explain", "--profile", "lavapipe"],
+        &["generate", "-d", "cpu", "-n", "1", "--quiet", "--json", "Once"],
+    ];
+    for args in rows {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
+        // Without it a graphics library of the system complains on standard error.
+        command.args(args).env("XDG_RUNTIME_DIR", std::env::temp_dir());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
         let stderr = text(&output.stderr);
-        assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
+        assert!(output.status.success() && !stderr.contains("error"), "{args:?}: {stderr}");
     }
 }
 

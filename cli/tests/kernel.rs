@@ -84,6 +84,11 @@ fn what_is_wrong_is_told_and_fails() {
 
     let usage = warploom(&["bench", &pack, "--set", "n"]);
     assert_eq!(usage.status.code(), Some(2), "{}", text(&usage.stderr));
+    for command in ["check", "bench"] {
+        let none = warploom(&[command, "/nowhere", "--json"]);
+        let object: serde_json::Value = serde_json::from_slice(&none.stdout).unwrap();
+        assert!(object["error"].as_str().unwrap().contains("pack.toml"), "{object}");
+    }
     let none = warploom(&["check", "/nowhere"]);
     assert!(text(&none.stderr).contains("pack.toml"), "{}", text(&none.stderr));
 }
