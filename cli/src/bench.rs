@@ -18,7 +18,7 @@ const RUNS: usize = 20;
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let mut loaded = {
-        let progress = Progress::new(args.json);
+        let progress = Progress::new(false);
         Loaded::open_clocked(&args.place, args.sequences, &mut |done, total| {
             progress.set(done, total)
         })?

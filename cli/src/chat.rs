@@ -26,7 +26,7 @@ const MAX_FILE: u64 = 64 << 20;
 pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let loaded = {
-        let progress = Progress::new(args.quiet || args.json);
+        let progress = Progress::new(args.quiet);
         Loaded::open(&args.place, &mut |done, total| progress.set(done, total))?
     };
     let mut input = Input::new(args)?;

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     let limits = Limits { seconds, first_seconds, cases: args.cases };
     let found = {
         let template = "examining {bar:30} {pos}/{len} engines, {msg}";
-        let progress = Progress::of(args.json, template);
+        let progress = Progress::of(false, template);
         let cases = warploom::testkit::cases();
         block_on(examine(&runtime, &cases, &limits, &mut |met, total, engine| {
             progress.set(met as u64, total as u64);

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let text = read(&args.text)?;
     let mut loaded = {
-        let progress = Progress::new(args.json);
+        let progress = Progress::new(false);
         Loaded::open(&args.place, &mut |done, total| progress.set(done, total))?
     };
     if !args.json {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
     let mut whole = 0;
     let measured = {
         let template = "measuring {bar:30} {human_pos}/{human_len} tokens, {msg}, {eta} left";
-        let progress = Progress::of(args.json, template);
+        let progress = Progress::of(false, template);
         loaded.perplexity(&text, args.special, &options, &mut |done, total| {
             whole = total;
             progress.set(done.tokens as u64, total as u64);

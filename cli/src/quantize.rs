@@ -23,7 +23,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
     let start = Instant::now();
     let report = {
         let template = "quantizing {bar:30} {human_pos}/{human_len} weights, {eta} left";
-        let progress = Progress::of(args.json || args.quiet, template);
+        let progress = Progress::of(args.quiet, template);
         quantize(&args.input, &args.output, &options, &mut |done, total| {
             progress.set(done, total);
             if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         TuneOptions { seconds: args.seconds, again: args.again, ..TuneOptions::default() };
     let report = {
         let template = "tuning {bar:30} {pos}/{len} tasks, {msg}";
-        let progress = Progress::of(args.json, template);
+        let progress = Progress::of(false, template);
         runtime.tune(&tasks, &options, &mut |at| {
             progress.set(at.done as u64, at.tasks as u64);
             progress.name(&format!("{}: candidate {}", at.label, at.candidates));
