@@ -286,6 +286,52 @@ fn quantize_writes_a_file_and_tells_errors() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// However it is asked to end, no part of a file is left; what ignores hangups goes on.
+#[cfg(unix)]
+#[test]
+fn quantize_leaves_nothing_when_it_is_ended() {
+    use warploom::gguf::{Value, Writer};
+    let folder = std::env::temp_dir().join(format!("warploom-ended-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (input, output) = (folder.join("in.gguf"), folder.join("out.gguf"));
+    let mut writer = Writer::new();
+    writer.key("general.architecture", Value::String("test")).unwrap();
+    writer.tensor("w.weight", &[1 << 15, 1 << 14], warploom::base::Format::F32).unwrap();
+    let (mut head, bytes) = (Vec::new(), writer.file_bytes());
+    drop(writer.begin(&mut head).unwrap());
+    std::fs::write(&input, head).unwrap();
+    // Zeros that take no place on a disk.
+    std::fs::File::options().write(true).open(&input).unwrap().set_len(bytes).unwrap();
+    let parts = || std::fs::read_dir(&folder).unwrap().count();
+    for (signal, before) in [("-TERM", ""), ("-HUP", ""), ("-TERM", "trap '' HUP; ")] {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("{before}exec \"$@\""), "sh", env!("CARGO_BIN_EXE_warploom")])
+            .arg("quantize")
+            .args([&input, &output])
+            .args(["--type", "Q4_K", "--threads", "1"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let tell = |signal: &str, child: &std::process::Child| {
+            let id = child.id().to_string();
+            assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        };
+        while parts() < 2 && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        if !before.is_empty() {
+            tell("-HUP", &child);
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            assert!(child.try_wait().unwrap().is_none(), "a hangup ended it");
+        }
+        tell(signal, &child);
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{signal}: {}", text(&ended.stderr));
+        assert_eq!(parts(), 1, "{signal}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// Every engine of the CPU is right; what is remembered is told where it cannot be read, and can
 /// be forgotten.
 #[test]
