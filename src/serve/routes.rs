@@ -113,15 +113,15 @@ impl Client<'_> {
             }
             Route::Model(id) if id == self.shared.name => self.json(200, &self.model())?,
             Route::Model(id) => self.error(&no_model(&id))?,
-            Route::Preflight => self.whole(
-                204,
-                "text/plain",
-                "",
-                &[
+            Route::Preflight => {
+                let fields = head.allowed_fields();
+                let more = [
                     ("access-control-allow-methods", "GET, POST"),
-                    ("access-control-allow-headers", "authorization, content-type"),
-                ],
-            )?,
+                    ("access-control-allow-headers", fields.as_str()),
+                    ("access-control-max-age", "3600"),
+                ];
+                self.whole(204, "text/plain", "", &more)?
+            }
             Route::Text(kind) => match self.job(kind, body, begin) {
                 Ok((job, asked)) => self.write(kind, job, &asked)?,
                 Err(error) => self.error(&error)?,
