@@ -149,7 +149,6 @@ pub(crate) enum Form {
 #[cfg(test)]
 mod tests {
     use crate::args::Cli;
-    use clap::Parser;
     use clap::error::ErrorKind;
 
     #[test]
@@ -157,14 +156,17 @@ mod tests {
         let graph = ["--json", "--save-plan=p", "--analyze", "--arena", "--all", "--no-why"];
         let rows = [
             (&["--graph", "text"][..], &graph[..]),
-            (&["--with-device", "lavapipe"], &["--json", "--analyze", "--arena", "--all", "--no-why"]),
+            (
+                &["--with-device", "lavapipe"],
+                &["--json", "--analyze", "--arena", "--all", "--no-why"],
+            ),
             (&["--graph-file", "g.json"], &["--model=m.gguf", "--plan=p", "--phase=batch"]),
             (&["--plan", "p"], &["--graph-file=g.json", "--graph=dot", "--profile=lavapipe"]),
         ];
         for (first, others) in rows {
             for other in others {
                 let all = ["warploom", "explain"].iter().chain(first).chain([other]);
-                let error = Cli::try_parse_from(all).unwrap_err();
+                let error = Cli::read(all).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{first:?} {other}: {error}");
             }
         }

@@ -53,9 +53,12 @@ fn commands(line: &str) -> Vec<Vec<String>> {
 fn every_example_parses() {
     let mut parsed = 0;
     for (name, help) in helps() {
-        let lines = help.lines().filter(|line| line.starts_with("  ") && line.contains("warploom "));
-        for command in lines.flat_map(commands).filter(|c| c.first().is_some_and(|w| w == "warploom")) {
-            if let Err(error) = <Cli as clap::Parser>::try_parse_from(&command) {
+        let lines =
+            help.lines().filter(|line| line.starts_with("  ") && line.contains("warploom "));
+        for command in
+            lines.flat_map(commands).filter(|c| c.first().is_some_and(|w| w == "warploom"))
+        {
+            if let Err(error) = Cli::read(&command) {
                 panic!("{name}: {command:?}: {error}");
             }
             parsed += 1;

@@ -41,7 +41,6 @@ mod tune_args;
 mod units;
 
 use args::{Cli, Command};
-use clap::Parser;
 use kernel_args::KernelCommand;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -56,7 +55,7 @@ enum Exit {
 
 fn main() -> ExitCode {
     // Usage errors and help end the process in here, with 2 and 0.
-    let cli = Cli::parse();
+    let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match run(&cli.command) {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Interrupted) => ExitCode::from(130),
