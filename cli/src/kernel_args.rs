@@ -64,7 +64,7 @@ Examples:
   warploom kernel bench examples/packs/blur --set width=4096 --set height=4096
   warploom kernel bench sharpen --device cuda:0 --json
 
-Each variant is checked before it is timed. Bytes are those of operands and results, once each.")]
+Each variant is checked with every [[case]] of the manifest before it is timed. Bytes are those of operands and results, once each.")]
 pub(crate) struct KernelBenchArgs {
     /// Folder of the pack
     #[arg(value_name = "DIR")]
