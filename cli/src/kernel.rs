@@ -90,7 +90,8 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
                 }
             }
         }
-        Err(e) => error = Some(e.to_string()),
+        // With what is behind it.
+        Err(e) => error = Some(format!("{:#}", anyhow::Error::from(e))),
     }
     let wrong = rows.iter().filter(|row| matches!(row.outcome, Outcome::Wrong { .. })).count();
     let right = wrong == 0 && error.is_none();

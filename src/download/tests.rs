@@ -298,6 +298,9 @@ fn refusals_are_told_and_only_passing_ones_are_tried_again() {
     hub.options.offline = false;
     let error = fetch(&hub, "org/name").unwrap_err();
     assert!(error.to_string().contains("127.0.0.1 cannot be reached"), "{error}");
+    // Why is said once, behind it.
+    let whole = error.duplicate().to_string();
+    assert_eq!(whole.matches("os error").count(), 1, "{whole}");
 }
 
 #[test]
