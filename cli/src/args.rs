@@ -101,7 +101,7 @@ Examples:
   warploom devices --json
   warploom devices --device webgpu:0 --save-profile mine.json   # for `explain --profile`")]
 pub(crate) struct DevicesArgs {
-    /// Device to select: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// Device to select: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Print one JSON object
@@ -120,7 +120,7 @@ pub(crate) struct Place {
     #[arg(short, long, value_name = "FILE|NAME")]
     #[cfg_attr(not(feature = "embedded-model"), arg(required = true))]
     pub(crate) model: Option<PathBuf>,
-    /// Device: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Positions of the context (default: the model's, at most 4096)
@@ -358,7 +358,10 @@ mod tests {
         }
         let rows = [
             ("devices", ["warploom devices --json", "--device <DEVICE>", "WARPLOOM_DEVICE"]),
-            ("generate", ["echo \"Long ago\" | warploom generate -", "--top-p <P>", "[PROMPT]"]),
+            (
+                "generate",
+                ["echo \"Long ago\" | warploom generate -", "--top-p <P>", "cuda, webgpu"],
+            ),
             ("chat", ["--system", "/help", "warploom chat --json"]),
             ("download", ["org/name:Q4_K_M", "HF_TOKEN", "--offline"]),
             ("explain", ["--graph dot --after simplify", "--profile <FILE|NAME>", "adreno-740"]),

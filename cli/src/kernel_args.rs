@@ -69,7 +69,7 @@ pub(crate) struct KernelBenchArgs {
     /// Folder of the pack
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// Device (default: WARPLOOM_DEVICE, then auto)
+    /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Sizes and numbers in the place of those of the first case

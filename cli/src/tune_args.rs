@@ -29,7 +29,7 @@ pub(crate) struct TuneArgs {
     /// MODEL, as other commands take it
     #[arg(short = 'm', long = "model", value_name = "FILE|NAME", conflicts_with = "model")]
     pub(crate) named: Option<PathBuf>,
-    /// Device: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Lengths of runs, separated by commas
