@@ -366,7 +366,9 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What is here of a file, with its checksum. A link in its place is not followed.
+/// What is here of a file, with its checksum; nothing where the hub tells none to compare it with, as
+/// the bytes of an earlier time may be others (of a machine that lost its power, say). A link in its
+/// place is not followed.
 fn open(wanted: &Wanted<'_>) -> Result<Partial> {
     let path = wanted.incomplete;
     let disk = |action| move |e| io(action, path, e);
@@ -377,7 +379,7 @@ fn open(wanted: &Wanted<'_>) -> Result<Partial> {
     let mut file = options.map_err(disk("open"))?;
     let mut hash = Sha256::new();
     let mut have = file.metadata().map_err(disk("look at it"))?.len();
-    if have > wanted.size {
+    if have > wanted.size || wanted.sha256.is_none() {
         file.set_len(0).map_err(disk("shorten"))?;
         have = 0;
     }
