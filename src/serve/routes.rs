@@ -249,6 +249,8 @@ impl Client<'_> {
         let template = shared.template.as_ref();
         let template =
             template.map_err(|text| ApiError::new(400, text.as_str()).code("no_chat"))?;
+        // Before the template is run over it.
+        self.check_size("messages", messages.iter().map(|message| message.content.len()).sum())?;
         let tokenizer = shared.model.tokenizer();
         let prompt = template.render(messages, true, tokenizer, Some(SystemTime::now()));
         let prompt = prompt.map_err(|e| ApiError::field("messages", e.to_string()))?;
