@@ -10,7 +10,8 @@ use crate::quantize_args::QuantizeArgs;
 #[cfg(feature = "serve")]
 use crate::serve_args::ServeArgs;
 use crate::tune_args::TuneArgs;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use warploom::base::DType;
@@ -23,6 +24,29 @@ use warploom::runtime::RuntimeBuilder;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// What a command line says. A number below 0 behind an option is its value, so that is told what
+    /// is wrong with it, and never an option or a prompt.
+    ///
+    /// # Errors
+    /// Wrong usage, and help.
+    pub(crate) fn read<T: Into<OsString> + Clone>(
+        args: impl IntoIterator<Item = T>,
+    ) -> Result<Cli, clap::Error> {
+        fn with_numbers(command: clap::Command) -> clap::Command {
+            let takes = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
+            let command = command.mut_args(|arg| match takes(&arg) {
+                true => arg.allow_negative_numbers(true),
+                false => arg,
+            });
+            command.mut_subcommands(with_numbers)
+        }
+        let mut command = with_numbers(Cli::command());
+        let matches = command.try_get_matches_from_mut(args)?;
+        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -77,7 +101,7 @@ Examples:
   warploom devices --json
   warploom devices --device webgpu:0 --save-profile mine.json   # for `explain --profile`")]
 pub(crate) struct DevicesArgs {
-    /// Device to select: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// Device to select: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Print one JSON object
@@ -96,7 +120,7 @@ pub(crate) struct Place {
     #[arg(short, long, value_name = "FILE|NAME")]
     #[cfg_attr(not(feature = "embedded-model"), arg(required = true))]
     pub(crate) model: Option<PathBuf>,
-    /// Device: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Positions of the context (default: the model's, at most 4096)
@@ -298,12 +322,11 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use clap::error::ErrorKind;
 
     fn generate(args: &[&str]) -> Result<GenerateArgs, clap::Error> {
         let all = ["warploom", "generate"].iter().chain(args);
-        match Cli::try_parse_from(all)?.command {
+        match Cli::read(all)?.command {
             Command::Generate(args) => Ok(args),
             other => panic!("{other:?}"),
         }
@@ -335,7 +358,10 @@ mod tests {
         }
         let rows = [
             ("devices", ["warploom devices --json", "--device <DEVICE>", "WARPLOOM_DEVICE"]),
-            ("generate", ["echo \"Long ago\" | warploom generate -", "--top-p <P>", "[PROMPT]"]),
+            (
+                "generate",
+                ["echo \"Long ago\" | warploom generate -", "--top-p <P>", "cuda, webgpu"],
+            ),
             ("chat", ["--system", "/help", "warploom chat --json"]),
             ("download", ["org/name:Q4_K_M", "HF_TOKEN", "--offline"]),
             ("explain", ["--graph dot --after simplify", "--profile <FILE|NAME>", "adreno-740"]),
@@ -432,10 +458,13 @@ mod tests {
 
     #[test]
     fn wrong_values_are_usage_errors_that_say_what_is_right() {
-        let rows: [(&[&str], &str); 10] = [
+        let rows: [(&[&str], &str); 13] = [
             (&["-n", "0"], "above 0"),
             (&["-n", "many"], "above 0"),
             (&["-t=-1"], "0 or more"),
+            (&["-t", "-1"], "0 or more"),
+            (&["-t", "-1", "Once"], "0 or more"),
+            (&["--seed", "-1"], "--seed"),
             (&["-t", "NaN"], "0 or more"),
             (&["-t", "inf"], "0 or more"),
             (&["--top-p", "1.1"], "from 0 to 1"),
@@ -451,9 +480,14 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::ValueValidation, "{args:?}");
             assert!(error.to_string().contains(words), "{args:?}: {error}");
         }
-        let error = Cli::try_parse_from(["warploom", "sing"]).unwrap_err();
+        #[cfg(feature = "serve")]
+        for seconds in ["0", "-5", "18446744073709551615"] {
+            let all = ["warploom", "serve", "-m", "m.gguf", "--timeout", seconds];
+            assert_eq!(Cli::read(all).unwrap_err().kind(), ErrorKind::ValueValidation);
+        }
+        let error = Cli::read(["warploom", "sing"]).unwrap_err();
         assert_eq!((error.kind(), error.exit_code()), (ErrorKind::InvalidSubcommand, 2));
-        let error = Cli::try_parse_from(["warploom", "bench", "--help"]).unwrap_err();
+        let error = Cli::read(["warploom", "bench", "--help"]).unwrap_err();
         assert_eq!((error.kind(), error.exit_code()), (ErrorKind::DisplayHelp, 0));
     }
 }

@@ -4,7 +4,7 @@ use crate::Exit;
 use crate::args::BenchArgs;
 use crate::engine::{Loaded, Measured};
 use crate::notes::{Progress, tell};
-use crate::{interrupt, units};
+use crate::{interrupt, output, units};
 use serde_json::{Value, json};
 use std::io::Write;
 use warploom::plan::Report;
@@ -18,7 +18,7 @@ const RUNS: usize = 20;
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let mut loaded = {
-        let progress = Progress::new(args.json);
+        let progress = Progress::new(false);
         Loaded::open_clocked(&args.place, args.sequences, &mut |done, total| {
             progress.set(done, total)
         })?
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         compute_mode: loaded.compute_mode().to_owned(),
         profile: loaded.profile().clone(),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if args.json {
         let mut report = report(&subject, &measured);
         let told = each_kernel(args, &mut loaded, (prompt, tokens), |name, _, kernels| {
@@ -41,6 +41,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
             Ok(())
         });
         // What was measured is not lost with what could not be.
+        if let Err(error) = &told {
+            report["error"] = format!("{error:#}").into();
+        }
         writeln!(out, "{report:#}")?;
         told?;
     } else {

@@ -6,12 +6,12 @@ use crate::chat_commands::{self, HELP, Line};
 use crate::engine::Loaded;
 use crate::generate::sampled;
 use crate::notes::{Progress, tell};
-use crate::{interrupt, units};
+use crate::{interrupt, output, units};
 use anyhow::{Context, bail};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use serde_json::{Value, json};
-use std::io::{BufRead, ErrorKind, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const MAX_FILE: u64 = 64 << 20;
 pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let loaded = {
-        let progress = Progress::new(args.quiet || args.json);
+        let progress = Progress::new(args.quiet);
         let wanted = args.choice.sampling(&args.place, 0).wanted();
         let expected = |_: &Model| Some(Expected { tokens: FIRST_TURN, wanted });
         Loaded::open(&args.place, expected, &mut |done, total| progress.set(done, total))?
@@ -72,23 +72,13 @@ pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
             Ok(ControlFlow::Continue(())) => {}
             Ok(ControlFlow::Break(())) => break,
             // Somebody at a terminal can say it better; a script that goes wrong ends.
-            Err(error) if input.is_terminal() && !gone(&error) => talk.screen.error(&error)?,
-            Err(error) if gone(&error) => break,
-            Err(error) => {
-                if talk.screen.json {
-                    talk.screen.error(&error)?;
-                }
-                return Err(error);
+            Err(error) if input.is_terminal() && !output::is_closed(&error) => {
+                tell(&format!("error: {error:#}"));
             }
+            Err(error) => return Err(error),
         }
     }
     Ok(Exit::Done)
-}
-
-/// Whether nobody reads what is written any more.
-fn gone(error: &anyhow::Error) -> bool {
-    let io = error.chain().find_map(|e| e.downcast_ref::<std::io::Error>());
-    io.is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
 }
 
 /// Where lines come from.
@@ -168,7 +158,7 @@ struct Screen {
 impl Screen {
     fn event(&self, event: Value) -> anyhow::Result<()> {
         if self.json {
-            let mut out = std::io::stdout().lock();
+            let mut out = output::stdout();
             writeln!(out, "{event}").and_then(|()| out.flush()).context("writing")?;
         }
         Ok(())
@@ -181,7 +171,7 @@ impl Screen {
                 text => self.event(json!({ "event": "text", "text": text })),
             };
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = output::stdout();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("writing")
     }
 
@@ -200,14 +190,6 @@ impl Screen {
             true => tell(&format!("\u{1b}[2m{text}\u{1b}[0m")),
             false => tell(text),
         }
-    }
-
-    fn error(&self, error: &anyhow::Error) -> anyhow::Result<()> {
-        if self.json {
-            return self.event(json!({ "event": "error", "message": format!("{error:#}") }));
-        }
-        tell(&format!("error: {error:#}"));
-        Ok(())
     }
 }
 

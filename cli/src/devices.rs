@@ -5,7 +5,7 @@ use crate::args::DevicesArgs;
 use crate::engine::{self, Found, FoundDevice};
 use crate::explain::write_file;
 use crate::notes::tell;
-use crate::units;
+use crate::{output, units};
 use serde_json::{Value, json};
 use std::io::Write;
 use warploom::provider::{DeviceKind, DeviceProfile};
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<Exit> {
         tell(&format!("profile of {} written to {}", profile.id(), path.display()));
     }
     let found = engine::detect(args.device.as_deref())?;
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if args.json {
         writeln!(out, "{:#}", report(&found)?)?;
     } else {

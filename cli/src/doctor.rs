@@ -4,6 +4,7 @@ use crate::Exit;
 use crate::doctor_args::DoctorArgs;
 use crate::engine;
 use crate::notes::{Progress, tell};
+use crate::output;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     let limits = Limits { seconds, first_seconds, cases: args.cases };
     let found = {
         let template = "examining {bar:30} {pos}/{len} engines, {msg}";
-        let progress = Progress::of(args.json, template);
+        let progress = Progress::of(false, template);
         let cases = warploom::testkit::cases();
         block_on(examine(&runtime, &cases, &limits, &mut |met, total, engine| {
             progress.set(met as u64, total as u64);
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     } else {
         Some(notebook.write(&findings)?)
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if args.json {
         writeln!(out, "{:#}", object(&runtime, &found, &findings, &mended, kept.as_deref()))?;
     } else {
@@ -75,7 +76,7 @@ fn forget(args: &DoctorArgs, notebook: &Notebook) -> anyhow::Result<Exit> {
     if args.json {
         let object =
             json!({ "schema": 1, "device": DriverKey::of(&profile), "forgotten": forgotten });
-        writeln!(std::io::stdout(), "{object:#}")?;
+        writeln!(output::stdout(), "{object:#}")?;
     } else {
         let what = if forgotten { "forgotten" } else { "nothing was remembered of" };
         tell(&format!("{what} {} {:?}", profile.id(), profile.name));

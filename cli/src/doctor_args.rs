@@ -14,7 +14,7 @@ What is wrong is remembered for this driver and version: plans leave it out, `ex
 an examination that finds it right takes it back. WARPLOOM_DOCTOR=off ignores what is remembered.
 Exit code 1 where anything is wrong.")]
 pub(crate) struct DoctorArgs {
-    /// Device: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Seconds after which no engine gets another case

@@ -22,7 +22,7 @@ mod with_hub {
         let mut options = HubOptions::from_env()?;
         options.offline |= args.offline;
         let path = fetch(&Hub::new(options), &source, args.quiet)?;
-        let mut out = std::io::stdout();
+        let mut out = crate::output::stdout();
         match args.json {
             true => writeln!(out, "{}", json!({ "schema": 1, "name": args.name, "path": path }))?,
             false => writeln!(out, "{}", path.display())?,

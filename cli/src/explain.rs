@@ -5,6 +5,7 @@ use crate::analyze;
 use crate::engine;
 use crate::explain_args::{ExplainArgs, Form, Phase};
 use crate::notes::tell;
+use crate::output;
 use anyhow::{Context, bail};
 use std::io::Write;
 use std::path::Path;
@@ -24,6 +25,9 @@ const SEQUENCES: usize = 8;
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     check_passes(args)?;
+    if args.plan.is_some() && args.place.model.is_some() && !args.analyze {
+        bail!("--plan says all; --model adds weights to it with --analyze only");
+    }
     let registry = runtime::registry()?;
     let mut options = Options::new(&registry);
     options.without.clone_from(&args.without);
@@ -39,7 +43,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     for (id, name, value) in &args.knob {
         options.knobs = options.knobs.set(id.clone(), name, *value);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
 
     if let Some(form) = args.graph {
         let profile = profile(args)?;

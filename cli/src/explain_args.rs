@@ -17,7 +17,7 @@ Examples:
   warploom explain --analyze --json > plan.json
   warploom explain --graph dot --after simplify | dot -Tsvg > graph.svg
   warploom explain --graph-file net.json --symbols batch=1..8
-  warploom explain --without simplify --engine catalogue.attention
+  warploom explain --without simplify --engine catalogue.attn_decode
   warploom explain --engine wgsl.matvec.q4_k --knob wgsl.matvec.q4_k:rows=4 --block fused.rows
   warploom explain --profile adreno-740 --save-plan phone.plan
   warploom explain --plan phone.plan --arena
@@ -37,7 +37,11 @@ pub(crate) struct ExplainArgs {
     pub(crate) profile: Option<String>,
     /// Plan over another device too: a profile, a file or a name from below; can be given again.
     /// The usual device is slot 0, these are 1, 2 and so on
-    #[arg(long, value_name = "FILE|NAME", conflicts_with_all = ["analyze", "json", "graph", "plan"])]
+    #[arg(
+        long,
+        value_name = "FILE|NAME",
+        conflicts_with_all = ["analyze", "json", "graph", "plan", "arena", "all", "no_why"]
+    )]
     pub(crate) with_device: Vec<String>,
     /// The slot of nodes, by label, node or operation: blk.0.attention=1, op:gather=1; can be given
     /// again
@@ -86,13 +90,18 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "ID:NAME=N", value_parser = crate::explain::knob)]
     pub(crate) knob: Vec<(EngineId, String, u32)>,
     /// Print the graph after a pass instead of the plan
-    #[arg(long, value_enum, value_name = "FORM")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORM",
+        conflicts_with_all = ["json", "save_plan", "analyze", "trace", "arena", "all", "no_why"]
+    )]
     pub(crate) graph: Option<Form>,
     /// The pass after which --graph prints [default: infer]
     #[arg(long, value_name = "PASS", requires = "graph")]
     pub(crate) after: Option<String>,
     /// Explain a saved graph instead of a model
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "phase"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "phase", "model"])]
     pub(crate) graph_file: Option<PathBuf>,
     /// Ranges of the symbols of a saved graph: seq=1..8,past=512
     #[arg(
@@ -103,7 +112,7 @@ pub(crate) struct ExplainArgs {
         requires = "graph_file"
     )]
     pub(crate) symbols: Vec<(Symbol, u64, u64)>,
-    /// Explain a saved plan instead of making one
+    /// Explain a saved plan instead of making one; with --analyze, --model gives its weights
     #[arg(
         long,
         value_name = "FILE",
@@ -135,4 +144,31 @@ pub(crate) enum Form {
     Text,
     /// For Graphviz
     Dot,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args::Cli;
+    use clap::error::ErrorKind;
+
+    #[test]
+    fn no_option_is_left_unheard() {
+        let graph = ["--json", "--save-plan=p", "--analyze", "--arena", "--all", "--no-why"];
+        let rows = [
+            (&["--graph", "text"][..], &graph[..]),
+            (
+                &["--with-device", "lavapipe"],
+                &["--json", "--analyze", "--arena", "--all", "--no-why"],
+            ),
+            (&["--graph-file", "g.json"], &["--model=m.gguf", "--plan=p", "--phase=batch"]),
+            (&["--plan", "p"], &["--graph-file=g.json", "--graph=dot", "--profile=lavapipe"]),
+        ];
+        for (first, others) in rows {
+            for other in others {
+                let all = ["warploom", "explain"].iter().chain(first).chain([other]);
+                let error = Cli::read(all).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{first:?} {other}: {error}");
+            }
+        }
+    }
 }

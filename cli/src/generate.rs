@@ -4,7 +4,7 @@ use crate::Exit;
 use crate::args::GenerateArgs;
 use crate::engine::{Ended, Loaded, Request, Written};
 use crate::notes::{Progress, tell};
-use crate::{interrupt, units};
+use crate::{interrupt, output, units};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::io::{ErrorKind, IsTerminal, Read, Write};
@@ -117,7 +117,7 @@ impl Output {
     }
 
     fn object(&mut self, value: &Value) -> anyhow::Result<()> {
-        writeln!(std::io::stdout(), "{value:#}").context("writing to standard output")
+        writeln!(output::stdout(), "{value:#}").context("writing to standard output")
     }
 }
 

@@ -1,4 +1,5 @@
-//! Ctrl-C: ends the writing of text cleanly, and anything else at once.
+//! Ctrl-C, a hangup and the wish to terminate: they end the writing of text or of a file cleanly, and
+//! anything else at once.
 
 use anyhow::Context;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +9,28 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// Listens. Outside of [`writing`], and at the second time, the process ends with 130.
 pub(crate) fn listen() -> anyhow::Result<()> {
+    #[cfg(unix)]
+    let ignored = ignore_hangup();
     ctrlc::set_handler(|| {
         let again = ASKED.swap(true, Ordering::SeqCst);
         if again || !WRITING.load(Ordering::SeqCst) {
             std::process::exit(130);
         }
     })
-    .context("cannot listen for Ctrl-C")
+    .context("cannot listen for Ctrl-C")?;
+    // What `nohup` started goes on.
+    #[cfg(unix)]
+    if ignored {
+        ignore_hangup();
+    }
+    Ok(())
+}
+
+/// Ignores hangups; whether they were ignored before.
+#[cfg(unix)]
+fn ignore_hangup() -> bool {
+    // SAFETY: a signal that is ignored runs no code, and SIGHUP may be ignored.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) == libc::SIG_IGN }
 }
 
 /// From now on an interrupt is only noted.

@@ -4,6 +4,7 @@ use crate::Exit;
 use crate::kernel_args::{CheckArgs, KernelArgs, KernelCommand, NewArgs};
 use crate::kernel_bench;
 use crate::notes::tell;
+use crate::output;
 use anyhow::{Context, bail};
 use serde::Serialize;
 use std::io::Write;
@@ -60,7 +61,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
     let mut rows = Vec::new();
     let read = Pack::load(&args.folder).and_then(|pack| Ok((pack::cases(&pack)?, pack)));
     let mut error = None;
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     match read {
         Ok((cases, pack)) => {
             let runtimes = runtimes(&args.device)?;
@@ -89,7 +90,8 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
                 }
             }
         }
-        Err(e) => error = Some(e.to_string()),
+        // With what is behind it.
+        Err(e) => error = Some(format!("{:#}", anyhow::Error::from(e))),
     }
     let wrong = rows.iter().filter(|row| matches!(row.outcome, Outcome::Wrong { .. })).count();
     let right = wrong == 0 && error.is_none();

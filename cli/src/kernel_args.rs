@@ -64,12 +64,12 @@ Examples:
   warploom kernel bench examples/packs/blur --set width=4096 --set height=4096
   warploom kernel bench sharpen --device cuda:0 --json
 
-Each variant is checked before it is timed. Bytes are those of operands and results, once each.")]
+Each variant is checked with every [[case]] of the manifest before it is timed. Bytes are those of operands and results, once each.")]
 pub(crate) struct KernelBenchArgs {
     /// Folder of the pack
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// Device (default: WARPLOOM_DEVICE, then auto)
+    /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Sizes and numbers in the place of those of the first case

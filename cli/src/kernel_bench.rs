@@ -3,13 +3,13 @@
 use crate::Exit;
 use crate::kernel_args::KernelBenchArgs;
 use crate::notes::tell;
-use crate::units;
-use anyhow::{Context, bail};
+use crate::{output, units};
+use anyhow::bail;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use warploom::base::platform::block_on;
-use warploom::kernel::pack::{Case, Pack};
+use warploom::kernel::pack::{Case, MANIFEST, Pack};
 use warploom::runtime::Runtime;
 use warploom::tensor::tuned_name;
 use warploom::testkit::pack::{self, Outcome, Timing};
@@ -42,7 +42,9 @@ struct Bench {
 pub(crate) fn run(args: &KernelBenchArgs) -> anyhow::Result<Exit> {
     let mut pack = Pack::load(&args.folder)?;
     let cases = pack::cases(&pack)?;
-    let mut timed = cases.first().context("there is no case")?.clone();
+    let Some(mut timed) = cases.first().cloned() else {
+        bail!("{}: there is no [[case]] in {MANIFEST}, whose sizes are timed", pack.name());
+    };
     timed.name = "timed".into();
     // Expected numbers and lists of inputs are those of the case's own sizes.
     timed.outputs.clear();
@@ -77,7 +79,7 @@ pub(crate) fn run(args: &KernelBenchArgs) -> anyhow::Result<Exit> {
     let device = profile.id();
     let name = pack.name().to_string();
     let bench = Bench { pack: name, device, values: timed.values, variants, best };
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     match args.json {
         true => writeln!(out, "{}", serde_json::to_string_pretty(&bench)?)?,
         false => table(&mut out, &bench)?,

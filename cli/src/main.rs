@@ -1,7 +1,7 @@
 //! The `warploom` command.
 //!
 //! Standard output holds the result and nothing else: text, a table, or one JSON object. What is
-//! told beside it goes to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 130
+//! told beside it goes to standard error. With `--json` a failure is an object too: `error` says why. Exit codes: 0 done, 1 failed, 2 wrong usage, 130
 //! interrupted.
 
 mod analyze;
@@ -20,11 +20,14 @@ mod engine;
 mod explain;
 mod explain_args;
 mod generate;
+#[cfg(test)]
+mod help_tests;
 mod interrupt;
 mod kernel;
 mod kernel_args;
 mod kernel_bench;
 mod notes;
+mod output;
 mod perplexity;
 mod perplexity_args;
 mod quantize;
@@ -38,7 +41,9 @@ mod tune_args;
 mod units;
 
 use args::{Cli, Command};
-use clap::Parser;
+use kernel_args::KernelCommand;
+use serde_json::{Value, json};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// How a command ended, if it did not fail.
@@ -50,11 +55,16 @@ enum Exit {
 
 fn main() -> ExitCode {
     // Usage errors and help end the process in here, with 2 and 0.
-    let cli = Cli::parse();
+    let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match run(&cli.command) {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Interrupted) => ExitCode::from(130),
+        Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
+            if let Some(object) = failure(&cli.command, &format!("{error:#}")) {
+                // The exit code and standard error say it too.
+                let _ = writeln!(output::stdout(), "{object}");
+            }
             notes::tell(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
@@ -78,4 +88,32 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args),
     }
+}
+
+/// The failure of a command as an object, where one is asked for and the command's own, which then
+/// says what is wrong, is not there yet.
+fn failure(command: &Command, text: &str) -> Option<Value> {
+    let json = match command {
+        // It writes an object for all that happens.
+        Command::Chat(args) => {
+            return args.json.then(|| json!({ "event": "error", "message": text }));
+        }
+        Command::Devices(args) => args.json,
+        Command::Doctor(args) => args.json,
+        Command::Generate(args) => args.json,
+        Command::Download(args) => args.json,
+        Command::Bench(args) => args.json,
+        Command::Perplexity(args) => args.json,
+        Command::Explain(args) => args.json,
+        Command::Tune(args) => args.json,
+        Command::Quantize(args) => args.json,
+        Command::Kernel(args) => match &args.command {
+            KernelCommand::Check(args) => args.json,
+            KernelCommand::Bench(args) => args.json,
+            KernelCommand::New(_) => false,
+        },
+        #[cfg(feature = "serve")]
+        Command::Serve(_) => false,
+    };
+    (json && !output::is_written()).then(|| json!({ "error": text }))
 }

@@ -4,7 +4,7 @@ use crate::Exit;
 use crate::engine::Loaded;
 use crate::notes::{Progress, tell};
 use crate::perplexity_args::PerplexityArgs;
-use crate::{interrupt, units};
+use crate::{interrupt, output, units};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let text = read(&args.text)?;
     let mut loaded = {
-        let progress = Progress::new(args.json);
+        let progress = Progress::new(false);
         Loaded::open(&args.place, |_| None, &mut |done, total| progress.set(done, total))?
     };
     if !args.json {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
     let mut whole = 0;
     let measured = {
         let template = "measuring {bar:30} {human_pos}/{human_len} tokens, {msg}, {eta} left";
-        let progress = Progress::of(args.json, template);
+        let progress = Progress::of(false, template);
         loaded.perplexity(&text, args.special, &options, &mut |done, total| {
             whole = total;
             progress.set(done.tokens as u64, total as u64);
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Interrupted);
     }
     let seconds = start.elapsed().as_secs_f64();
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if args.json {
         writeln!(out, "{:#}", object(&loaded, args, &measured, seconds))?;
     } else {

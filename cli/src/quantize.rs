@@ -3,7 +3,7 @@
 use crate::Exit;
 use crate::notes::{Progress, tell};
 use crate::quantize_args::QuantizeArgs;
-use crate::{interrupt, units};
+use crate::{interrupt, output, units};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write;
@@ -23,18 +23,24 @@ pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
     let start = Instant::now();
     let report = {
         let template = "quantizing {bar:30} {human_pos}/{human_len} weights, {eta} left";
-        let progress = Progress::of(args.json || args.quiet, template);
+        let progress = Progress::of(args.quiet, template);
         quantize(&args.input, &args.output, &options, &mut |done, total| {
             progress.set(done, total);
             if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?
+        })
     };
+    let report = report.map_err(|error| match error.to_string() {
+        text if text.ends_with("is there already") => {
+            anyhow::anyhow!("{text}; --force replaces it")
+        }
+        _ => error.into(),
+    })?;
     let Some(report) = report else {
         tell("interrupted: nothing was written");
         return Ok(Exit::Interrupted);
     };
     let seconds = start.elapsed().as_secs_f64();
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if args.json {
         writeln!(out, "{:#}", object(args, &report, seconds))?;
     } else if !args.quiet {

@@ -51,7 +51,6 @@ fn format() -> impl TypedValueParser<Value = Format> {
 #[cfg(test)]
 mod tests {
     use crate::args::{Cli, Command};
-    use clap::Parser;
     use warploom::llm::quantize::TARGETS;
 
     #[test]
@@ -60,13 +59,13 @@ mod tests {
             let small = name.to_lowercase();
             for name in [name, &small] {
                 let all = ["warploom", "quantize", "in", "out", "--type", name];
-                match Cli::try_parse_from(all).unwrap().command {
+                match Cli::read(all).unwrap().command {
                     Command::Quantize(args) => assert_eq!(args.format, format),
                     other => panic!("{other:?}"),
                 }
             }
         }
-        let error = Cli::try_parse_from(["warploom", "quantize", "in", "out", "-t", "Q9"]);
+        let error = Cli::read(["warploom", "quantize", "in", "out", "-t", "Q9"]);
         assert!(error.unwrap_err().to_string().contains("TQ2_0"));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         sampling: args.choice.sampling(&args.place, 0),
         seed: args.choice.seed,
         queue: args.queue,
-        time: Duration::from_secs(args.timeout as u64),
+        time: Duration::from_secs(args.timeout),
         keep_awake: Duration::from_secs(u64::from(args.keep_awake)),
         limits: Limits { connections: args.connections, ..Limits::default() },
         ..ServeOptions::default()

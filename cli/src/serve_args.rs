@@ -2,6 +2,7 @@
 
 use crate::args::{Choice, Place, at_least_one};
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use std::net::IpAddr;
 
 #[derive(Debug, Args)]
@@ -45,8 +46,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) cors_origin: Option<String>,
     /// Seconds for one answer, with the wait before it
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = at_least_one)]
-    pub(crate) timeout: usize,
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = timeout())]
+    pub(crate) timeout: u64,
     /// Seconds that running answers have when the server ends
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub(crate) grace: u32,
@@ -57,4 +58,9 @@ pub(crate) struct ServeArgs {
     // How tokens are chosen where a request does not say.
     #[command(flatten)]
     pub(crate) choice: Choice,
+}
+
+/// Seconds, up to some days.
+fn timeout() -> RangedU64ValueParser {
+    RangedU64ValueParser::new().range(1..=1_000_000)
 }

@@ -3,6 +3,7 @@
 use crate::Exit;
 use crate::engine::{self, open_model};
 use crate::notes::{Progress, tell};
+use crate::output;
 use crate::tune_args::{Class, TuneArgs};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -41,14 +42,14 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         TuneOptions { seconds: args.seconds, again: args.again, ..TuneOptions::default() };
     let report = {
         let template = "tuning {bar:30} {pos}/{len} tasks, {msg}";
-        let progress = Progress::of(args.json, template);
+        let progress = Progress::of(false, template);
         runtime.tune(&tasks, &options, &mut |at| {
             progress.set(at.done as u64, at.tasks as u64);
             progress.name(&format!("{}: candidate {}", at.label, at.candidates));
         })?
     };
     let device = DriverKey::of(runtime.device().profile());
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if args.json {
         let object = object(runtime.device().profile(), &report, &cache);
         writeln!(out, "{object:#}")?;
@@ -145,7 +146,7 @@ fn forget(args: &TuneArgs, cache: &TuneCache) -> anyhow::Result<Exit> {
     if args.json {
         let object =
             json!({ "schema": 1, "device": DriverKey::of(&profile), "forgotten": forgotten });
-        writeln!(std::io::stdout(), "{object:#}")?;
+        writeln!(output::stdout(), "{object:#}")?;
     } else {
         let what = if forgotten { "forgotten" } else { "nothing was known of" };
         tell(&format!("{what} {} {:?}", profile.id(), profile.name));

@@ -24,9 +24,12 @@ pub(crate) struct TuneArgs {
     /// GGUF file, Hugging Face folder, or a name on Hugging Face: org/name, org/name:Q4_K_M
     /// (default: the small model that comes with the command)
     #[arg(value_name = "MODEL")]
-    #[cfg_attr(not(feature = "embedded-model"), arg(required_unless_present = "forget"))]
+    #[cfg_attr(not(feature = "embedded-model"), arg(required_unless_present_any = ["forget", "named"]))]
     pub(crate) model: Option<PathBuf>,
-    /// Device: auto, cpu, webgpu, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// MODEL, as other commands take it
+    #[arg(short = 'm', long = "model", value_name = "FILE|NAME", conflicts_with = "model")]
+    pub(crate) named: Option<PathBuf>,
+    /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Lengths of runs, separated by commas
@@ -46,7 +49,7 @@ pub(crate) struct TuneArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Forget what is known of the device, and measure nothing
-    #[arg(long, conflicts_with_all = ["model", "output", "again", "sequences"])]
+    #[arg(long, conflicts_with_all = ["model", "named", "output", "again", "sequences"])]
     pub(crate) forget: bool,
     /// Print one JSON object
     #[arg(long)]
@@ -97,7 +100,7 @@ impl TuneArgs {
     /// Which model, on what, as other commands say it.
     pub(crate) fn place(&self) -> Place {
         Place {
-            model: self.model.clone(),
+            model: self.named.as_ref().or(self.model.as_ref()).cloned(),
             device: self.device.clone(),
             context: self.context,
             compute: self.compute,
@@ -113,4 +116,24 @@ impl TuneArgs {
 fn seconds(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok();
     number.filter(|n| (0.0..=1e6).contains(n)).ok_or("must be 0 to 1000000".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args::{Cli, Command};
+    use std::path::Path;
+
+    #[test]
+    fn a_model_is_named_by_position_or_as_elsewhere() {
+        for model in [&["m.gguf"][..], &["-m", "m.gguf"], &["--model", "m.gguf"]] {
+            let all = ["warploom", "tune"].iter().chain(model);
+            match Cli::read(all).unwrap().command {
+                Command::Tune(args) => {
+                    assert_eq!(args.place().model.as_deref(), Some(Path::new("m.gguf")));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(Cli::read(["warploom", "tune", "a.gguf", "-m", "b.gguf"]).is_err());
+    }
 }

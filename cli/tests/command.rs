@@ -1,6 +1,6 @@
 //! The command as a shell sees it: exit codes, and what goes where.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn warploom(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_warploom")).args(args).output().unwrap()
@@ -110,11 +110,13 @@ fn explain_plans_with_the_engines_of_the_environment() {
 
 #[test]
 fn explain_says_what_names_there_are() {
-    let rows: [(&[&str], &str); 11] = [
+    let rows: [(&[&str], &str); 13] = [
         (&["--profile", "m3"], "nvidia-h200"),
         (&["--profile", "lavapipe", "--without", "lower"], "cannot be switched off"),
         (&["--profile", "lavapipe", "--without", "magic"], "does not exist"),
         (&["--profile", "lavapipe", "--engine", "magic"], "no engine \"magic\" is registered"),
+        (&["--profile", "lavapipe", "--engine", "catalogue.attention"], "catalogue.attn_decode"),
+        (&["--plan", "p", "--model", "m.gguf"], "--analyze only"),
         (&["--profile", "lavapipe", "--block", "magic"], "no engine \"magic\" is registered"),
         (&["--profile", "lavapipe", "--force", "op:linear=magic"], "no engine \"magic\""),
         (&["--profile", "lavapipe", "--force", "%99999=fused.rows"], "no such node"),
@@ -171,12 +173,43 @@ fn wrong_usage_is_2_and_says_so_on_standard_error() {
 
 #[test]
 fn a_failure_is_1_with_one_line_on_standard_error() {
-    for command in ["generate", "bench"] {
-        let output = warploom(&[command, "--model", "no-such-file.gguf", "--json"]);
-        assert_eq!(output.status.code(), Some(1), "{command}");
-        assert!(output.stdout.is_empty(), "{command}");
+    for command in ["generate", "bench", "chat"] {
+        let args = [command, "--model", "no-such-file.gguf"];
+        for json in [&[][..], &["--json"]] {
+            let output = warploom(&[&args[..], json].concat());
+            assert_eq!(output.status.code(), Some(1), "{command}");
+            let stderr = text(&output.stderr);
+            assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
+            if json.is_empty() {
+                assert!(output.stdout.is_empty(), "{command}");
+                continue;
+            }
+            let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let field = if command == "chat" { "message" } else { "error" };
+            assert_eq!(format!("error: {}\n", object[field].as_str().unwrap()), stderr);
+            assert_eq!(object["event"] == "error", command == "chat", "{object}");
+        }
+    }
+}
+
+/// As `| head -0` leaves it.
+#[test]
+fn a_reader_that_has_enough_is_no_failure() {
+    let rows: [&[&str]; 3] = [
+        &["devices", "-d", "cpu", "--json"],
+        &["explain", "--profile", "lavapipe"],
+        &["generate", "-d", "cpu", "-n", "1", "--quiet", "--json", "Once"],
+    ];
+    for args in rows {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
+        // Without it a graphics library of the system complains on standard error.
+        command.args(args).env("XDG_RUNTIME_DIR", std::env::temp_dir());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
         let stderr = text(&output.stderr);
-        assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
+        assert!(output.status.success() && !stderr.contains("error"), "{args:?}: {stderr}");
     }
 }
 
@@ -230,7 +263,13 @@ fn quantize_writes_a_file_and_tells_errors() {
     // Nothing is replaced unasked, and nothing else is left in the folder.
     let again = warploom(&args);
     assert_eq!(again.status.code(), Some(1));
-    assert!(text(&again.stderr).contains("is there already"), "{}", text(&again.stderr));
+    let told = text(&again.stderr);
+    assert!(told.contains("is there already") && told.contains("--force"), "{told}");
+    let whole = std::fs::read(&input).unwrap();
+    let over = warploom(&["quantize", &input, &input, "-t", "Q8_0", "--force"]);
+    assert_eq!(over.status.code(), Some(1));
+    assert!(text(&over.stderr).contains("is the input"), "{}", text(&over.stderr));
+    assert_eq!(std::fs::read(&input).unwrap(), whole);
     let json = warploom(&[&args[..], &["--force", "--json"]].concat());
     let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&object["schema"], &object["type"]), (&1.into(), &"q4_k".into()));
@@ -244,6 +283,52 @@ fn quantize_writes_a_file_and_tells_errors() {
     let packed = warploom(&["quantize", &output, &path("more.gguf"), "-t", "Q8_0"]);
     assert_eq!(packed.status.code(), Some(1));
     assert!(text(&packed.stderr).contains("`w.weight`"), "{}", text(&packed.stderr));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// However it is asked to end, no part of a file is left; what ignores hangups goes on.
+#[cfg(unix)]
+#[test]
+fn quantize_leaves_nothing_when_it_is_ended() {
+    use warploom::gguf::{Value, Writer};
+    let folder = std::env::temp_dir().join(format!("warploom-ended-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (input, output) = (folder.join("in.gguf"), folder.join("out.gguf"));
+    let mut writer = Writer::new();
+    writer.key("general.architecture", Value::String("test")).unwrap();
+    writer.tensor("w.weight", &[1 << 15, 1 << 14], warploom::base::Format::F32).unwrap();
+    let (mut head, bytes) = (Vec::new(), writer.file_bytes());
+    drop(writer.begin(&mut head).unwrap());
+    std::fs::write(&input, head).unwrap();
+    // Zeros that take no place on a disk.
+    std::fs::File::options().write(true).open(&input).unwrap().set_len(bytes).unwrap();
+    let parts = || std::fs::read_dir(&folder).unwrap().count();
+    for (signal, before) in [("-TERM", ""), ("-HUP", ""), ("-TERM", "trap '' HUP; ")] {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("{before}exec \"$@\""), "sh", env!("CARGO_BIN_EXE_warploom")])
+            .arg("quantize")
+            .args([&input, &output])
+            .args(["--type", "Q4_K", "--threads", "1"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let tell = |signal: &str, child: &std::process::Child| {
+            let id = child.id().to_string();
+            assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        };
+        while parts() < 2 && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        if !before.is_empty() {
+            tell("-HUP", &child);
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            assert!(child.try_wait().unwrap().is_none(), "a hangup ended it");
+        }
+        tell(signal, &child);
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{signal}: {}", text(&ended.stderr));
+        assert_eq!(parts(), 1, "{signal}");
+    }
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -82,10 +82,19 @@ fn what_is_wrong_is_told_and_fails() {
     assert_eq!(broken.status.code(), Some(1));
     assert!(text(&broken.stderr).contains("mine.wgsl:19:"), "{}", text(&broken.stderr));
 
+    let packs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/packs");
+    let bare = warploom(&["bench", packs.join("softmax").to_str().unwrap(), "-d", "cpu"]);
+    assert!(text(&bare.stderr).contains("no [[case]] in pack.toml"), "{}", text(&bare.stderr));
     let usage = warploom(&["bench", &pack, "--set", "n"]);
     assert_eq!(usage.status.code(), Some(2), "{}", text(&usage.stderr));
+    for command in ["check", "bench"] {
+        let none = warploom(&[command, "/nowhere", "--json"]);
+        let object: serde_json::Value = serde_json::from_slice(&none.stdout).unwrap();
+        assert!(object["error"].as_str().unwrap().contains("pack.toml"), "{object}");
+    }
     let none = warploom(&["check", "/nowhere"]);
-    assert!(text(&none.stderr).contains("pack.toml"), "{}", text(&none.stderr));
+    let told = text(&none.stderr);
+    assert!(told.contains("pack.toml") && told.matches("os error").count() == 1, "{told}");
 }
 
 #[test]

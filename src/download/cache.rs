@@ -32,7 +32,7 @@ fn unfinished() -> String {
 
 /// An error of the system about a path.
 pub(super) fn io(action: &str, path: &Path, error: std::io::Error) -> Error {
-    Error::io(format!("{}: cannot {action}: {error}", path.display()), error)
+    Error::io(format!("{}: cannot {action}", path.display()), error)
 }
 
 /// A repository in the cache.

@@ -180,6 +180,28 @@ fn an_earlier_process_is_continued_if_its_bytes_are_right() {
     }
 }
 
+/// Without a checksum to hold them against, bytes of an earlier process are worth nothing.
+#[test]
+fn what_cannot_be_checked_is_not_continued() {
+    let want = bytes(50_000);
+    let folder = Folder::new();
+    let list = files(&[("m.gguf", want.clone())]);
+    let server = Server::new(move |request: &Request| match request.path.contains("/api/") {
+        true => Answer::new(
+            200,
+            format!(
+                r#"{{"sha":"{COMMIT}","siblings":[{{"rfilename":"m.gguf","size":50000,"blobId":"{COMMIT}"}}]}}"#
+            ),
+        ),
+        false => list.answer(request),
+    });
+    folder.begin(&[7; 30_000], COMMIT);
+    let path = fetch(&folder.hub(&server), "org/name").unwrap();
+    assert!(fs::read(path).unwrap() == want);
+    let from: Vec<usize> = server.requests("/resolve/").iter().map(Request::from).collect();
+    assert_eq!(from, [0]);
+}
+
 /// No answer but the right bytes puts a file under its name.
 #[test]
 fn lies_are_refused() {
@@ -298,6 +320,9 @@ fn refusals_are_told_and_only_passing_ones_are_tried_again() {
     hub.options.offline = false;
     let error = fetch(&hub, "org/name").unwrap_err();
     assert!(error.to_string().contains("127.0.0.1 cannot be reached"), "{error}");
+    // Why is said once, behind it.
+    let whole = error.duplicate().to_string();
+    assert_eq!(whole.matches("os error").count(), 1, "{whole}");
 }
 
 #[test]

@@ -234,7 +234,7 @@ impl<'a> Client<'a> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => {
                     return Err(Failure::Again(
-                        Error::io(format!("{}: the transfer broke: {error}", wanted.name), error),
+                        Error::io(format!("{}: the transfer broke", wanted.name), error),
                         None,
                     ));
                 }
@@ -258,7 +258,8 @@ impl<'a> Client<'a> {
         }
         let own = self.options.backoff.saturating_mul(1 << (failures - 1).min(10));
         let wait = wait.unwrap_or(own).min(MAX_WAIT);
-        progress(Progress::Retry(&error.to_string(), wait));
+        // With what is behind it.
+        progress(Progress::Retry(&error.duplicate().to_string(), wait));
         std::thread::sleep(wait);
         Ok(())
     }
@@ -358,14 +359,16 @@ impl<'a> Client<'a> {
     fn network(&self, url: &str, error: ureq::Error) -> Failure {
         let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
         let host = host.unwrap_or_default();
-        let text = format!("{host} cannot be reached: {error}");
+        let text = format!("{host} cannot be reached");
         let again = !matches!(error, ureq::Error::BadUri(_) | ureq::Error::BodyExceedsLimit(_));
         let error = Error::io(text, std::io::Error::other(error));
         if again { Failure::Again(error, None) } else { Failure::Final(error) }
     }
 }
 
-/// What is here of a file, with its checksum. A link in its place is not followed.
+/// What is here of a file, with its checksum; nothing where the hub tells none to compare it with, as
+/// the bytes of an earlier time may be others (of a machine that lost its power, say). A link in its
+/// place is not followed.
 fn open(wanted: &Wanted<'_>) -> Result<Partial> {
     let path = wanted.incomplete;
     let disk = |action| move |e| io(action, path, e);
@@ -376,7 +379,7 @@ fn open(wanted: &Wanted<'_>) -> Result<Partial> {
     let mut file = options.map_err(disk("open"))?;
     let mut hash = Sha256::new();
     let mut have = file.metadata().map_err(disk("look at it"))?.len();
-    if have > wanted.size {
+    if have > wanted.size || wanted.sha256.is_none() {
         file.set_len(0).map_err(disk("shorten"))?;
         have = 0;
     }

@@ -1,5 +1,6 @@
 //! Every engine there is, and how one is found.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::argmax::SplitArgMax;
@@ -25,6 +26,9 @@ use super::sample::Sample;
 use super::{Engine, EngineId};
 use crate::base::Format;
 use crate::error::{Error, Result};
+
+/// Ids that are offered in the place of one that does not exist.
+const MOST_NEAREST: usize = 8;
 
 /// A list of engines in which each id occurs once. Others' engines are added to it.
 #[derive(Clone)]
@@ -91,6 +95,28 @@ impl Registry {
     pub fn get(&self, id: &EngineId) -> Option<&Arc<dyn Engine>> {
         self.engines.iter().find(|engine| engine.id() == id)
     }
+
+    /// The error for an id that no engine has, with those that begin most alike.
+    pub(crate) fn unknown(&self, id: &EngineId) -> Error {
+        let id = id.as_str();
+        let alike = |other: &str| id.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+        let ids = || self.engines.iter().map(|engine| engine.id().as_str());
+        let most = ids().map(alike).max().unwrap_or(0);
+        let mut text = format!("no engine {id:?} is registered");
+        // Fewer letters in common say nothing.
+        if most >= 3 {
+            let mut nearest: Vec<&str> = ids().filter(|other| alike(other) == most).collect();
+            let more = if nearest.len() > MOST_NEAREST { " ..." } else { "" };
+            nearest.truncate(MOST_NEAREST);
+            text += &format!("; there is {}{more}", nearest.join(", "));
+        } else {
+            let family = |other: &str| other.split('.').next().unwrap_or_default().to_owned();
+            let families: BTreeSet<String> = ids().map(family).collect();
+            let families: Vec<String> = families.into_iter().collect();
+            text += &format!("; ids begin with {}", families.join(", "));
+        }
+        Error::invalid(text)
+    }
 }
 
 #[cfg(test)]
@@ -107,5 +133,17 @@ mod tests {
         assert_eq!(ids.len(), count);
         let mut registry = registry;
         assert!(registry.add(Arc::new(Rope::new())).is_err());
+    }
+
+    #[test]
+    fn an_unknown_id_is_answered_with_the_nearest() {
+        let told = |id| Registry::builtin().unknown(&EngineId::new(id)).to_string();
+        let attention = told("catalogue.attention");
+        assert!(attention.contains("there is catalogue.attn_"), "{attention}");
+        let many = told("wgsl.matvec");
+        assert!(many.contains("wgsl.matvec.") && many.ends_with(" ..."), "{many}");
+        let none = told("magic");
+        assert!(none.starts_with("no engine \"magic\" is registered; ids begin with "), "{none}");
+        assert!(none.contains("catalogue, "), "{none}");
     }
 }

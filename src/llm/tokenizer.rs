@@ -6,7 +6,8 @@
 //! lacks a byte of the text, that is an error. Text is taken as it is, without normalisation.
 
 use super::vocabulary::{
-    Special, check_id, check_merges, check_tokens, find_specials, stops, texts, writes,
+    Special, check_id, check_merges, check_tokens, find_specials, longest_special, stops, texts,
+    writes,
 };
 use super::{pretokenizer, sentencepiece};
 use crate::error::{Error, Result};
@@ -39,7 +40,7 @@ pub struct Tokenizer {
     bytes: Vec<u8>,
     /// Where each token's text ends in `bytes`.
     ends: Vec<usize>,
-    /// By first byte, longest first.
+    /// By first byte, in the order of [`find_specials`].
     specials: HashMap<u8, Vec<Special>>,
     stops: HashSet<u32>,
     bos: Option<u32>,
@@ -218,9 +219,7 @@ impl Tokenizer {
 
     /// The longest special token that `rest` begins with; control tokens within `reach` bytes.
     fn special_at(&self, rest: &[u8], reach: usize) -> Option<&Special> {
-        let all = self.specials.get(rest.first()?)?;
-        let may = |s: &&Special| s.always || s.text.len() <= reach;
-        all.iter().find(|s| may(s) && rest.starts_with(s.text.as_bytes()))
+        longest_special(self.specials.get(rest.first()?)?, rest, reach)
     }
 
     /// Appends the ids of a part of `text` that holds no special token.

@@ -215,6 +215,31 @@ fn special_tokens_are_found_as_asked() {
     assert_eq!(first.encode("<|im_end|>ab", TEXT).unwrap().first(), Some(&27));
 }
 
+/// What stands in the text is the first of the longest, as looking at each of them finds it.
+#[test]
+fn the_longest_special_token_is_found_among_many() {
+    let texts = ["<", "<a", "<a>", "<aa", "<a>", "<a>b", "<b", "<b>", "<b>", "<|", "<|a|>", "<|a|"];
+    let types = [3, 4, 3, 3, 4, 4, 3, 4, 3, 3, 3, 4];
+    let first = byte_tokens().len() as u32;
+    let mut spec = spec();
+    spec.tokens = [byte_tokens(), texts.map(String::from).to_vec()].concat();
+    spec.token_types = [vec![1; first as usize], types.to_vec()].concat();
+    let specials = find_specials(&spec).unwrap();
+    let list = &specials[&b'<'];
+    let mut rests = vec!["<".to_owned()];
+    for _ in 0..4 {
+        let longer = |rest: &String| ['<', 'a', 'b', '>', '|'].map(|c| format!("{rest}{c}"));
+        rests.extend(rests.clone().iter().flat_map(longer));
+    }
+    for (rest, reach) in rests.iter().flat_map(|rest| (0..6).map(move |reach| (rest, reach))) {
+        let found = longest_special(list, rest.as_bytes(), reach).map(|special| special.id);
+        let may = |i: &usize| types[*i] == 4 || texts[*i].len() <= reach;
+        let all = (0..texts.len()).filter(may).filter(|i| rest.starts_with(texts[*i]));
+        let want = all.max_by_key(|i| (texts[*i].len(), std::cmp::Reverse(*i)));
+        assert_eq!(found, want.map(|i| first + i as u32), "{rest:?} within {reach}");
+    }
+}
+
 #[test]
 fn stops_come_from_the_metadata_and_from_known_names() {
     let tokenizer = Tokenizer::new(TokenizerSpec { eot: Some(5), ..spec() }).unwrap();

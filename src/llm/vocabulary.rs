@@ -254,7 +254,8 @@ pub(super) fn texts(spec: &TokenizerSpec) -> Result<(Vec<u8>, Vec<usize>)> {
     Ok((bytes, ends))
 }
 
-/// Tokens that are found in text before the words are cut.
+/// Tokens that are found in text before the words are cut: by first byte, in the order of their texts,
+/// and of several that have the same the first one last.
 pub(super) fn find_specials(spec: &TokenizerSpec) -> Result<HashMap<u8, Vec<Special>>> {
     let mut specials: HashMap<u8, Vec<Special>> = HashMap::new();
     let mut n = 0;
@@ -280,9 +281,33 @@ pub(super) fn find_specials(spec: &TokenizerSpec) -> Result<HashMap<u8, Vec<Spec
         )));
     }
     for list in specials.values_mut() {
-        list.sort_by_key(|s| std::cmp::Reverse(s.text.len()));
+        list.reverse();
+        list.sort_by(|a, b| a.text.cmp(&b.text));
     }
     Ok(specials)
+}
+
+/// The longest of tokens in the order of [`find_specials`] that `rest` begins with; control tokens
+/// within `reach` bytes.
+pub(super) fn longest_special<'a>(
+    mut list: &'a [Special],
+    mut rest: &[u8],
+    reach: usize,
+) -> Option<&'a Special> {
+    loop {
+        // What `rest` begins with is not behind it, and the longest of that comes last.
+        list = &list[..list.partition_point(|special| special.text.as_bytes() <= rest)];
+        let (last, before) = list.split_last()?;
+        let text = last.text.as_bytes();
+        let common = text.iter().zip(rest).take_while(|(a, b)| a == b).count();
+        if common < text.len() {
+            // `last` begins with all that `rest` does: nothing of that is longer than this.
+            rest = &rest[..common];
+        } else if last.always || text.len() <= reach {
+            return Some(last);
+        }
+        list = before;
+    }
 }
 
 /// The tokens at which generation ends.

@@ -188,7 +188,7 @@ fn known(draft: &Draft) -> Result<()> {
     let Options { registry, preferred, force, block, knobs, .. } = draft.options;
     let named = preferred.iter().chain(block).chain(force.iter().map(|(_, id)| id));
     if let Some(id) = named.chain(knobs.engines()).find(|id| registry.get(id).is_none()) {
-        return Err(Error::invalid(format!("no engine {id:?} is registered", id = id.as_str())));
+        return Err(registry.unknown(id));
     }
     for (selector, id) in force {
         if !draft.graph.ids().any(|node| selector.selects(&draft.graph, node)) {

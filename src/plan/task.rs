@@ -194,7 +194,7 @@ impl Task {
         knobs: &KnobValues,
     ) -> Result<Trial> {
         let Some(found) = registry.get(engine) else {
-            return Err(Error::invalid(format!("no engine {engine} is registered")));
+            return Err(registry.unknown(engine));
         };
         let query = self.piece.query(&self.label, knobs);
         executes(&**found, &query).map_err(|reason| {

@@ -201,7 +201,10 @@ impl Detection {
         };
         let found = self.devices.iter().position(|device| matches(&device));
         found.ok_or_else(|| {
-            let ids: Vec<String> = self.devices.iter().map(|d| d.profile.id()).collect();
+            // One that executes nothing is for tests.
+            let real = |d: &&DetectedDevice| d.profile.kind != DeviceKind::Null;
+            let ids: Vec<String> =
+                self.devices.iter().filter(real).map(|d| d.profile.id()).collect();
             let mut text = format!("no device {requested:?}; there is {}", ids.join(", "));
             for (provider, error) in &self.failures {
                 let _ = write!(text, "; {provider} failed: {error}");
@@ -318,5 +321,8 @@ mod tests {
         let error = detection.find("cuda").unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains("cuda is not here: no driver"));
         assert!(!detection.startup_line().contains("no driver"));
+        // The device of tests is taken where it is named, and not offered.
+        let error = detection.find("foo").unwrap_err().to_string();
+        assert!(error.contains("cpu:0") && !error.contains("null:0"), "{error}");
     }
 }

@@ -7,12 +7,15 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
+use super::after;
 use super::error::ApiError;
 
 /// Fields that a head may have.
 const MAX_FIELDS: usize = 64;
 /// Bytes of a line that says how long a chunk is, and of the fields behind the last chunk.
 const MAX_CHUNK_LINE: usize = 1024;
+/// Bytes of the names of fields that a page may send along.
+const MAX_ALLOWED: usize = 2048;
 /// A connection that waits looks this often whether the server ends.
 const SLICE: Duration = Duration::from_millis(200);
 /// Bytes and time that a client may still send after an answer that ends a connection.
@@ -66,8 +69,28 @@ pub(super) struct Head {
     pub(super) keep_alive: bool,
     pub(super) authorization: Option<String>,
     pub(super) content_type: Option<String>,
+    /// What a browser wants to send along, as it says before a request.
+    wanted_fields: Option<String>,
     length: Length,
     expects_continue: bool,
+}
+
+impl Head {
+    /// Fields that a page may send along: those that matter here, and what its client asks for
+    /// besides, which nobody reads, as far as it is names of fields in not too many bytes.
+    pub(super) fn allowed_fields(&self) -> String {
+        let mut fields = "authorization, content-type".to_owned();
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        let wanted = self.wanted_fields.as_deref().unwrap_or_default();
+        for name in wanted.split(',').map(str::trim) {
+            let fits = !name.is_empty() && fields.len() + 2 + name.len() <= MAX_ALLOWED;
+            if fits && name.bytes().all(is_token) {
+                fields.push_str(", ");
+                fields.push_str(&name.to_ascii_lowercase());
+            }
+        }
+        fields
+    }
 }
 
 /// Why there is no request.
@@ -102,7 +125,7 @@ impl Connection {
     pub(super) fn new(stream: TcpStream, limits: Limits) -> std::io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(limits.write))?;
-        let due = Instant::now() + limits.read;
+        let due = after(Instant::now(), limits.read);
         Ok(Connection { stream, buffer: Vec::new(), limits, due, asked: 0 })
     }
 
@@ -112,7 +135,7 @@ impl Connection {
             self.first_byte(stopping)?;
         }
         self.asked += 1;
-        self.due = Instant::now() + self.limits.read;
+        self.due = after(Instant::now(), self.limits.read);
         let mut looked = 0;
         loop {
             // Only a line that ended can end a head.
@@ -337,6 +360,7 @@ fn parse(bytes: &[u8], max_body: usize) -> Result<Option<(Head, usize)>, ApiErro
         keep_alive: is_1_1,
         authorization: None,
         content_type: None,
+        wanted_fields: None,
         length: Length::Bytes(0),
         expects_continue: false,
     };
@@ -377,6 +401,7 @@ fn parse(bytes: &[u8], max_body: usize) -> Result<Option<(Head, usize)>, ApiErro
             "expect" => return Err(ApiError::new(417, format!("expect: {value:?}"))),
             "authorization" => head.authorization = Some(value),
             "content-type" => head.content_type = Some(value),
+            "access-control-request-headers" => head.wanted_fields = Some(value),
             _ => {}
         }
     }

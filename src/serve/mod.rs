@@ -55,7 +55,7 @@ pub struct ServeOptions {
     pub queue: usize,
     /// Most tokens of a prompt that are read between two tokens of other answers. Default 256.
     pub piece: usize,
-    /// Time for one answer, with the wait before it. Default 10 minutes.
+    /// Time for one answer, with the wait before it; [`Duration::MAX`] is no bound. Default 10 minutes.
     pub time: Duration,
     /// How long a GPU that would lower its clock is kept awake while nobody asks anything ([`Awake`]); zero for never.
     /// Default 2 minutes.
@@ -80,6 +80,14 @@ impl Default for ServeOptions {
             limits: Limits::default(),
         }
     }
+}
+
+/// Some years, which every clock can tell.
+const LONGEST: Duration = Duration::from_secs(1 << 29);
+
+/// So long after `begin`; what is longer than any server runs is not added in full.
+fn after(begin: Instant, time: Duration) -> Instant {
+    begin + time.min(LONGEST)
 }
 
 /// Time that clients have to take what was written when the server ends, beyond that for writing.
@@ -210,9 +218,9 @@ impl Server {
     /// # Errors
     /// Device, where that is not over some seconds later because the device does not answer.
     pub fn stop(self, grace: Duration) -> Result<()> {
-        let until = Instant::now() + grace;
+        let until = after(Instant::now(), grace);
         self.begin_stop(until);
-        let last = until + LAST_WORDS;
+        let last = after(until, LAST_WORDS);
         while !self.threads.iter().all(JoinHandle::is_finished) {
             if Instant::now() >= last {
                 return Err(Error::device("a run on the device has not ended"));

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::Shared;
 use super::answer::{Answer, Kind};
 use super::connection::{Connection, Head, Limits, NoRequest};
 use super::error::{ApiError, reason};
 use super::queue::{Job, Piece, Ticket};
 use super::request::{self, Asked, Text};
+use super::{Shared, after};
 use crate::llm::chat::Message;
 use crate::llm::tokenizer::EncodeOptions;
 
@@ -113,15 +113,15 @@ impl Client<'_> {
             }
             Route::Model(id) if id == self.shared.name => self.json(200, &self.model())?,
             Route::Model(id) => self.error(&no_model(&id))?,
-            Route::Preflight => self.whole(
-                204,
-                "text/plain",
-                "",
-                &[
+            Route::Preflight => {
+                let fields = head.allowed_fields();
+                let more = [
                     ("access-control-allow-methods", "GET, POST"),
-                    ("access-control-allow-headers", "authorization, content-type"),
-                ],
-            )?,
+                    ("access-control-allow-headers", fields.as_str()),
+                    ("access-control-max-age", "3600"),
+                ];
+                self.whole(204, "text/plain", "", &more)?
+            }
             Route::Text(kind) => match self.job(kind, body, begin) {
                 Ok((job, asked)) => self.write(kind, job, &asked)?,
                 Err(error) => self.error(&error)?,
@@ -232,7 +232,7 @@ impl Client<'_> {
             max_tokens: asked.max_tokens.unwrap_or(shared.context),
             sampling: asked.sampling.clone(),
             stop: std::mem::take(&mut asked.stop),
-            deadline: begin + shared.options.time,
+            deadline: after(begin, shared.options.time),
         };
         Ok((job, asked))
     }
@@ -249,6 +249,8 @@ impl Client<'_> {
         let template = shared.template.as_ref();
         let template =
             template.map_err(|text| ApiError::new(400, text.as_str()).code("no_chat"))?;
+        // Before the template is run over it.
+        self.check_size("messages", messages.iter().map(|message| message.content.len()).sum())?;
         let tokenizer = shared.model.tokenizer();
         let prompt = template.render(messages, true, tokenizer, Some(SystemTime::now()));
         let prompt = prompt.map_err(|e| ApiError::field("messages", e.to_string()))?;
@@ -289,7 +291,7 @@ impl Client<'_> {
     }
 
     fn write(&mut self, kind: Kind, job: Job, asked: &Asked) -> std::io::Result<()> {
-        let due = job.deadline + self.shared.options.limits.write;
+        let due = after(job.deadline, self.shared.options.limits.write);
         let ticket = match self.shared.queue.submit(job) {
             Ok(ticket) => ticket,
             Err(failure) => return self.error(&failure.into()),
@@ -433,7 +435,7 @@ impl Client<'_> {
         }
         text.push_str("\r\n");
         text.push_str(body);
-        let due = Instant::now() + 2 * self.shared.options.limits.write;
+        let due = after(Instant::now(), self.shared.options.limits.write.saturating_mul(2));
         self.connection.send(text.as_bytes(), due)
     }
 

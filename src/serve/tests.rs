@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket};
+use super::{Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket, after};
 use crate::draw::Draw;
 use crate::error::{Error, Result};
 use crate::llm::{Sampling, Wanted};
@@ -442,4 +442,12 @@ fn what_cannot_run_is_refused() {
         assert!(matches!(read(&ticket).1, Some(Err(Failure::Request(_)))));
     }
     assert!(rig.scheduler.steps().calls.is_empty());
+}
+
+#[test]
+fn no_time_is_too_long_for_a_clock() {
+    let now = Instant::now();
+    assert_eq!(after(now, Duration::from_secs(600)), now + Duration::from_secs(600));
+    let last = after(now, Duration::MAX);
+    assert!(last > now + Duration::from_secs(1_000_000) && after(last, Duration::MAX) > last);
 }

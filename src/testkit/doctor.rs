@@ -184,7 +184,9 @@ pub async fn examine(
     let total = patients.iter().filter(|patient| !patient.meetings.is_empty()).count();
     let (mut known, mut met, mut left_out) = (Vec::new(), 0, Vec::new());
     let first_seconds = limits.first_seconds.max(limits.seconds);
-    'all: for round in 0..limits.cases.max(1) {
+    // Beyond the cases of the engine that has the most, a round would meet nobody.
+    let rounds = patients.iter().map(|patient| patient.meetings.len()).max().unwrap_or(0);
+    'all: for round in 0..rounds.min(limits.cases.max(1)) {
         for i in &order {
             let patient = &mut patients[*i];
             if patient.wrong.is_some() || round >= patient.meetings.len() {
@@ -456,6 +458,18 @@ fn spread<T>(list: Vec<T>) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_examination_ends_with_its_cases() {
+        let runtime = Runtime::builder().device("cpu").build().unwrap();
+        let cases = &crate::testkit::cases()[..2];
+        let limits = Limits { seconds: 1e6, first_seconds: 1e6, cases: usize::MAX };
+        let progress = &mut |_: usize, _: usize, _: &EngineId| {};
+        let examined = examine(&runtime, cases, &limits, progress);
+        let found = crate::base::platform::block_on(examined).unwrap();
+        assert!(found.left_out.is_empty(), "{:?}", found.left_out);
+        assert!(found.engines.iter().any(|e| matches!(e.finding, Finding::Right { .. })));
+    }
 
     #[test]
     fn a_list_is_spread_and_whole() {

@@ -64,7 +64,7 @@ fn selected(builder: RuntimeBuilder) -> String {
 
 /// The word for what is wrong; the builder must not succeed.
 fn refused(builder: RuntimeBuilder) -> String {
-    let error = builder.build().err().expect("an error");
+    let error = builder.build().expect_err("an error");
     error.to_string()
 }
 

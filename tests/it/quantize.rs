@@ -184,9 +184,11 @@ fn what_cannot_be_quantised_leaves_nothing() {
     let packed = run(&output, &folder.join("more.gguf"), target).unwrap_err();
     assert!(packed.is_unsupported() && packed.to_string().contains("q4_0 already"), "{packed}");
     assert_eq!(std::fs::read(&output).unwrap(), before);
-    // The output may be the input: it is replaced when all has been read.
-    run(&input, &input, target).unwrap();
-    assert_eq!(std::fs::read(&input).unwrap(), before);
+    // Nor is the input lost, whoever asks for that.
+    let whole = std::fs::read(&input).unwrap();
+    let refused = run(&input, &input, target).unwrap_err();
+    assert!(refused.is_invalid() && refused.to_string().contains("is the input"), "{refused}");
+    assert_eq!(std::fs::read(&input).unwrap(), whole);
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -200,6 +200,17 @@ fn serve_origins_are_let_in_only_where_asked_for() {
     assert_eq!(status(&answer), 204, "{answer}");
     assert!(answer.contains("access-control-allow-origin: https://page.example\r\n"), "{answer}");
     assert!(answer.contains("access-control-allow-headers: authorization"), "{answer}");
+    assert!(answer.contains("access-control-max-age: "), "{answer}");
+
+    // What OpenAI's client sends besides is let through, what is no name of a field is not.
+    let asked = "Access-Control-Request-Headers: authorization,X-Stainless-OS, x-b c,x\"y,,x-z\r\n";
+    let answer = exchange(server.address(), head("OPTIONS", CHAT, asked).as_bytes());
+    let fields = "authorization, content-type, authorization, x-stainless-os, x-z\r\n";
+    assert!(answer.contains(&format!("access-control-allow-headers: {fields}")), "{answer}");
+    let long = format!("Access-Control-Request-Headers: {},x-z\r\n", "x".repeat(4000));
+    let answer = exchange(server.address(), head("OPTIONS", CHAT, &long).as_bytes());
+    let fields = "access-control-allow-headers: authorization, content-type, x-z\r\n";
+    assert!(answer.contains(fields), "{answer}");
 }
 
 fn read_answer(stream: &mut TcpStream) -> String {

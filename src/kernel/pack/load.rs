@@ -87,7 +87,8 @@ impl Pack {
 /// The one shader of a folder, beside that of the reference.
 fn only_shader(folder: &Path, except: Option<&str>) -> Result<String> {
     let shown = folder.display();
-    let entries = std::fs::read_dir(folder).map_err(|e| Error::io(format!("{shown}: {e}"), e))?;
+    let entries =
+        std::fs::read_dir(folder).map_err(|e| Error::io(format!("{shown}: cannot list it"), e))?;
     let names =
         entries.take(MAX_ENTRIES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> =
@@ -130,7 +131,7 @@ pub(super) fn inside(folder: &Path, name: &str) -> Result<PathBuf> {
 /// A plain file of at most so many bytes.
 pub(super) fn read_bytes(path: &Path, most: usize) -> Result<Vec<u8>> {
     let shown = path.display();
-    let failed = |e: std::io::Error| Error::io(format!("{shown}: {e}"), e);
+    let failed = |e: std::io::Error| Error::io(format!("{shown}: cannot read it"), e);
     let about = std::fs::symlink_metadata(path).map_err(failed)?;
     if !about.is_file() {
         return Err(Error::bad_file(format!("{shown}: not a plain file")));

@@ -48,7 +48,8 @@ impl Pack {
         let devices = self.tuned.iter().map(|(name, tuned)| (name.clone(), own(tuned))).collect();
         let file = File { shader: hash(&self.shader), devices };
         let path = folder.join(FILE);
-        let failed = |e: std::io::Error| Error::io(format!("{}: {e}", path.display()), e);
+        let failed =
+            |e: std::io::Error| Error::io(format!("{}: cannot write it", path.display()), e);
         let text = serde_json::to_vec_pretty(&file)
             .map_err(|e| Error::invalid(format!("{FILE} cannot be written: {e}")))?;
         // Whole or not at all: others may read it meanwhile.

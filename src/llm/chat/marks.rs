@@ -5,8 +5,6 @@
 //! control token and wherever text around a message could complete one; most messages get none.
 //! Afterwards the marks are taken out, and their places are told to the tokenizer.
 
-use std::collections::HashMap;
-
 use super::Message;
 use crate::error::{Error, Result};
 use crate::llm::tokenizer::Tokenizer;
@@ -14,18 +12,47 @@ use crate::llm::tokenizer::Tokenizer;
 /// The planes for private use, where marks are taken from.
 const MARKS: std::ops::RangeInclusive<char> = '\u{f0000}'..='\u{ffffd}';
 
-/// The names of control tokens, by first byte.
-pub(super) struct Names<'a>(HashMap<u8, Vec<&'a str>>);
+/// Texts in order, none of which begins with another.
+struct Texts<'a>(Vec<&'a str>);
+
+impl<'a> Texts<'a> {
+    /// Those that begin with another one go: whatever [`Texts::meet`] they would, that one meets.
+    fn of(texts: impl Iterator<Item = &'a str>) -> Texts<'a> {
+        let mut all: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
+        all.sort_unstable();
+        all.dedup_by(|later, kept| later.starts_with(&**kept));
+        Texts(all)
+    }
+
+    /// Whether one of them begins with `text`, or `text` with one of them. Those that begin with it
+    /// stand from its own place on; what it begins with stands right before that, since whatever
+    /// stood between would begin with it as well.
+    fn meet(&self, text: &str) -> bool {
+        let (before, behind) = self.0.split_at(self.0.partition_point(|known| *known < text));
+        behind.first().is_some_and(|known| known.starts_with(text))
+            || before.last().is_some_and(|known| text.starts_with(known))
+    }
+}
+
+/// The names of control tokens, and what may stand in a text of names that began before it.
+pub(super) struct Names<'a> {
+    names: Texts<'a>,
+    ends: Texts<'a>,
+}
 
 impl<'a> Names<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer) -> Names<'a> {
-        let mut names: HashMap<u8, Vec<&str>> = HashMap::new();
-        for name in tokenizer.control_names() {
-            if let Some(first) = name.bytes().next() {
-                names.entry(first).or_default().push(name);
-            }
-        }
-        Names(names)
+        Names::of(tokenizer.control_names())
+    }
+
+    fn of(names: impl Iterator<Item = &'a str>) -> Names<'a> {
+        let names: Vec<&str> = names.collect();
+        let ends = |name: &&'a str| {
+            let name = *name;
+            name.char_indices().skip(1).map(move |(at, _)| &name[at..])
+        };
+        let ends = Texts::of(names.iter().flat_map(ends));
+        Names { names: Texts::of(names.into_iter()), ends }
     }
 
     /// Where marks belong in a text that a template may put between others, and may trim.
@@ -33,15 +60,9 @@ impl<'a> Names<'a> {
         let trimmed = text.trim_end();
         let mut places = Vec::new();
         for (at, _) in text.char_indices() {
-            let rest = &text[at..];
-            let names = self.0.get(&rest.as_bytes()[0]).map_or(&[][..], Vec::as_slice);
             let tail = trimmed.get(at..).unwrap_or_default();
             // A name, or the beginning of one that the text behind could complete.
-            if names.iter().any(|name| {
-                rest.starts_with(name)
-                    || name.starts_with(rest)
-                    || (!tail.is_empty() && name.starts_with(tail))
-            }) {
+            if self.names.meet(&text[at..]) || (!tail.is_empty() && self.names.meet(tail)) {
                 places.push(at);
             }
         }
@@ -49,21 +70,14 @@ impl<'a> Names<'a> {
         let start = text.len() - text.trim_start().len();
         let edges = [(0, text), (start, &text[start..]), (0, trimmed), (start, text.trim())];
         for (at, part) in edges {
-            if !part.is_empty() && self.continues(part) {
+            // It goes on, or ends within, a name whose beginning came before.
+            if !part.is_empty() && self.ends.meet(part) {
                 places.push(at);
             }
         }
         places.sort_unstable();
         places.dedup();
         places
-    }
-
-    /// Whether `text` goes on, or ends within, a name whose beginning came before.
-    fn continues(&self, text: &str) -> bool {
-        self.0.values().flatten().any(|name| {
-            let mut inner = name.char_indices().skip(1).map(|(at, _)| &name[at..]);
-            inner.any(|rest| text.starts_with(rest) || rest.starts_with(text))
-        })
     }
 }
 
@@ -108,4 +122,65 @@ pub(super) fn unmark(text: &str, mark: char) -> (String, Vec<usize>) {
         out.push_str(part);
     }
     (out, places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same by its definition: every name at every place.
+    fn places(names: &[&str], text: &str) -> Vec<usize> {
+        let trimmed = text.trim_end();
+        let ahead = |name: &str, at: usize| {
+            let (rest, tail) = (&text[at..], trimmed.get(at..).unwrap_or_default());
+            rest.starts_with(name)
+                || name.starts_with(rest)
+                || (!tail.is_empty() && name.starts_with(tail))
+        };
+        let begins = |at: &usize| names.iter().any(|name| ahead(name, *at));
+        let mut places: Vec<usize> = text.char_indices().map(|(at, _)| at).filter(begins).collect();
+        let start = text.len() - text.trim_start().len();
+        for (at, part) in
+            [(0, text), (start, text.trim_start()), (0, trimmed), (start, text.trim())]
+        {
+            let within = |name: &&str| {
+                let mut inner = name.char_indices().skip(1).map(|(at, _)| &name[at..]);
+                inner.any(|rest| part.starts_with(rest) || rest.starts_with(part))
+            };
+            if !part.is_empty() && names.iter().any(within) {
+                places.push(at);
+            }
+        }
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    #[test]
+    fn places_are_those_of_every_name_at_every_place() {
+        let sets: [&[&str]; 6] = [
+            &["<|a|>", "<|b|>", "<|a", "<s>", "</s>"],
+            &["<", "<|", "<|a|>"],
+            &["a< ", " ab", "b"],
+            &["\u{e9}|", "<\u{e9}", "|a"],
+            &["<|reserved_1|>", "<|reserved_12|>", "<|reserved_2|>"],
+            &[],
+        ];
+        let letters = ['<', '|', 'a', 'b', '>', 's', ' ', '\u{e9}'];
+        for names in sets {
+            let ours = Names::of(names.iter().copied());
+            let mut texts = vec![String::new()];
+            for _ in 0..4 {
+                let longer = |text: &String| letters.map(|letter| format!("{text}{letter}"));
+                let more: Vec<String> = texts.iter().flat_map(longer).collect();
+                for text in &more {
+                    assert_eq!(ours.places(text), places(names, text), "{names:?} {text:?}");
+                }
+                texts = more;
+            }
+            for text in ["x<|reserved_1", "eserved_2|>", "<|reserved_12|><|reserved_3", "12|> a"] {
+                assert_eq!(ours.places(text), places(names, text), "{names:?} {text:?}");
+            }
+        }
+    }
 }

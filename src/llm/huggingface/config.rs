@@ -91,7 +91,20 @@ impl Config {
     }
 
     pub(super) fn kv_heads(&self) -> u64 {
-        self.num_key_value_heads.unwrap_or(self.num_attention_heads).max(1)
+        self.num_key_value_heads.unwrap_or(self.num_attention_heads)
+    }
+
+    /// # Errors
+    /// Bad file, where there are no heads.
+    pub(super) fn check_heads(&self) -> Result<()> {
+        let counts = [
+            ("num_attention_heads", self.num_attention_heads),
+            ("num_key_value_heads", self.kv_heads()),
+        ];
+        match counts.iter().find(|(_, count)| *count == 0) {
+            Some((field, _)) => Err(Error::bad_file(format!("{field}: 0"))),
+            None => Ok(()),
+        }
     }
 
     /// Whether the embedding is the output matrix too.

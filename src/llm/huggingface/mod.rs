@@ -56,6 +56,12 @@ enum From {
     Made(Vec<u8>),
 }
 
+/// What of a config is of every kind of model.
+#[derive(serde::Deserialize)]
+struct Kind {
+    model_type: String,
+}
+
 /// The list of files of a model in several.
 #[derive(serde::Deserialize)]
 struct Index {
@@ -80,7 +86,7 @@ impl Folder {
             true => path,
             false => path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")),
         };
-        let config: Config = json(&path.join("config.json"))?;
+        let config = read_config(path)?;
         let files = weight_files(path)?
             .iter()
             .map(|file| Safetensors::open(&path.join(file)))
@@ -149,6 +155,7 @@ impl Folder {
     fn place(&self) -> Result<Vec<Placed>> {
         let config = self.path.join("config.json");
         let names = self.config.names().map_err(|e| e.context(config.display()))?;
+        self.config.check_heads().map_err(|e| e.context(config.display()))?;
         let mut placed = Vec::new();
         for (index, file) in self.files.iter().enumerate() {
             for (source, info) in file.tensors() {
@@ -170,7 +177,9 @@ impl Folder {
                     bad(format!("type {dtype} is not supported; known: F32, F16, BF16"))
                 })?;
                 let interleave = names.interleave(&name, &self.config);
-                if interleave.is_some_and(|heads| shape[0] % (2 * heads as u64) != 0) {
+                let halves = |heads: usize| (heads as u64).checked_mul(2);
+                let whole = |heads| halves(heads).is_some_and(|n| shape[0].is_multiple_of(n));
+                if interleave.is_some_and(|heads| !whole(heads)) {
                     return Err(bad(format!("{} rows are no whole heads", shape[0])));
                 }
                 if names.norms_less_one && name.ends_with("_norm.weight") {
@@ -219,6 +228,22 @@ fn plus_one(format: Format, bytes: &[u8]) -> Result<From> {
 fn interleaved(row: usize, len: usize) -> usize {
     let (head, at) = (row / len, row % len);
     head * len + at % 2 * (len / 2) + at / 2
+}
+
+/// The numbers of a model. What kind it is comes first: the fields of others are their own.
+fn read_config(folder: &Path) -> Result<Config> {
+    let path = folder.join("config.json");
+    if folder.is_dir() && !path.exists() {
+        return Err(Error::bad_file(format!(
+            "{}: no config.json: a folder must be that of a Hugging Face model",
+            folder.display()
+        )));
+    }
+    let bad = |e| Error::bad_file(format!("{}: {e}", path.display()));
+    let text = text(&path)?;
+    let Kind { model_type } = serde_json::from_str(&text).map_err(bad)?;
+    names::of(&model_type, None).map_err(|e| e.context(path.display()))?;
+    serde_json::from_str(&text).map_err(bad)
 }
 
 /// Names of the files that hold the weights.

@@ -202,8 +202,13 @@ type Change = (&'static str, fn(&mut Json, &mut Json, &mut Vec<(&'static str, Ve
 
 #[test]
 fn what_is_not_known_or_wrong_is_refused_by_name() {
-    let changes: [Change; 17] = [
+    let changes: [Change; 22] = [
         ("model_type \"klingon\"", |c, _, _| c["model_type"] = json!("klingon")),
+        ("is not supported; known: llama", |c, _, _| *c = json!({"model_type": "klingon"})),
+        ("num_attention_heads: 0", |c, _, _| c["num_attention_heads"] = json!(0)),
+        ("no whole heads", |c, _, _| c["num_attention_heads"] = json!(1u64 << 63)),
+        ("num_key_value_heads: 0", |c, _, _| c["num_key_value_heads"] = json!(0)),
+        ("no whole heads", |c, _, _| c["num_key_value_heads"] = json!(1u64 << 63)),
         ("missing field `hidden_size`", |c, _, _| {
             drop(c.as_object_mut().unwrap().remove("hidden_size"))
         }),
@@ -244,6 +249,10 @@ fn what_is_not_known_or_wrong_is_refused_by_name() {
     }
     let error = Folder::open(Path::new("no-such-folder/config.json")).unwrap_err();
     assert!(error.to_string().contains("no-such-folder"), "{error}");
+    let empty = folder("empty", &config("llama"), &tokenizer(), &[]);
+    std::fs::remove_file(empty.0.join("config.json")).unwrap();
+    let error = Folder::open(&empty.0).unwrap_err();
+    assert!(error.to_string().contains("must be that of a Hugging Face model"), "{error}");
 }
 
 /// A config of Gemma's in the words of older files.

@@ -10,6 +10,7 @@
 //! matrices, which are never ternary, another format stands in; the report says so.
 
 mod atomic;
+mod place;
 mod source;
 
 use std::ops::ControlFlow;
@@ -44,7 +45,7 @@ const SLICE: usize = 256 << 10;
 pub struct QuantizeOptions {
     /// The format of matrices: one of [`TARGETS`].
     pub format: Format,
-    /// Whether a file at the output's place is replaced.
+    /// Whether a file at the output's place is replaced. The input's own never is.
     pub replace: bool,
     /// Threads; `None` is one a core.
     pub threads: Option<usize>,
@@ -83,12 +84,12 @@ pub struct TensorReport {
 }
 
 /// Quantises the model at `input`, a GGUF file or a Hugging Face folder (or a file in it), to the
-/// GGUF file `output`. `progress` is told how many weights are done, and of how many; where it
+/// GGUF file `output`; where that is a link, in the place of the file that it leads to. `progress` is told how many weights are done, and of how many; where it
 /// breaks, nothing is left and the report is `None`.
 ///
 /// # Errors
-/// Invalid, for a format that is no target, an output that is there already, or a tensor with
-/// numbers that the format cannot hold; unsupported, for tensors that are packed already; bad file,
+/// Invalid, for a format that is no target, an output that is there already, is the input or is no
+/// file, or a tensor with numbers that the format cannot hold; unsupported, for tensors that are packed already; bad file,
 /// for what is wrong with the input; io, also for a full disk. None of them leaves a part of a file.
 pub fn quantize(
     input: &Path,
@@ -102,9 +103,7 @@ pub fn quantize(
         let (format, known) = (options.format, known.join(", "));
         return Err(Error::invalid(format!("quantising to {format}; there are {known}")));
     };
-    if !options.replace && output.exists() {
-        return Err(Error::invalid(format!("{}: is there already", output.display())));
-    }
+    let place = place::of(input, output, options.replace)?;
     let source = Source::open(input)?;
     let tensors = source.tensors()?;
     let mut writer = Writer::new();
@@ -122,7 +121,7 @@ pub fn quantize(
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let threads = options.threads.unwrap_or(cores).max(1);
 
-    atomic::write(output, bytes_after, |file| {
+    atomic::write(&place, bytes_after, |file| {
         let mut out = writer.begin(file)?;
         let mut done = 0;
         for (tensor, report) in tensors.iter().zip(&mut reports) {
