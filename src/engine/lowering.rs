@@ -406,7 +406,6 @@ pub fn tensor_bytes(class: &ShapeClass, shape: &Shape, dtype: DType) -> Result<u
 }
 
 /// The launch of a catalogue kernel, put together by name.
-#[derive(Debug)]
 pub struct Call {
     spec: AssetSpec,
     params: Vec<(&'static str, Word)>,

@@ -36,7 +36,8 @@ fn what_is_expected_is_compiled_before_it_is_asked_for_and_changes_no_text() {
     let all = compiles(&plain);
 
     let mut right = session(Some(Expected { tokens: 9, wanted: Wanted::Token }));
-    assert_eq!((compiles(&right), right.plans()), (all, 0));
+    let early = compiles(&right);
+    assert!(0 < early && early <= all && right.plans() == 0, "{early} of {all}");
     assert_eq!(text(&mut right), want);
     assert_eq!((compiles(&right), right.plans()), (all, plain.plans()));
 
