@@ -8,7 +8,7 @@ use warploom::base::{Dim, Symbol, SymbolValues};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::provider::{
     Args, Binding, BufferRange, Command, Device, Dispatch, OpenOptions, ParamBlock, Provider,
-    Recording, Resource, SlotRange, UploadSource, Usage, Word,
+    Recording, Resource, SlotRange, Ticket, UploadSource, Usage, Word,
 };
 use warploom::webgpu::{self, wgpu};
 use warploom::{Error, Result};
@@ -141,9 +141,23 @@ async fn refused_submit(device: &dyn Device) -> Result<Value> {
     let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::new(4) };
     work.commands.push(Command::Download { from });
     let prepared = device.prepare(&work, &[Some(buffer(device, 4)?)])?;
+    // Waited for itself, then told by the wait for a later one, which is there for another.
     let ticket = device.submit(&[(prepared, Args::default())])?;
+    let own = refusal(device, ticket).await?;
+    let refused = device.submit(&[(prepared, Args::default())])?;
+    let later = device.submit(&[])?;
+    let told = refusal(device, later).await?;
+    device.wait(later).await?;
+    match device.wait(refused).await {
+        Err(_) => Ok(json!([own, told])),
+        Ok(_) => Err(Error::device("a refused submit that was told brought a result")),
+    }
+}
+
+/// What a wait says of a refused submit.
+async fn refusal(device: &dyn Device, ticket: Ticket) -> Result<String> {
     match device.wait(ticket).await {
-        Err(error) if !error.is_device_lost() => Ok(json!(error.to_string())),
+        Err(error) if !error.is_device_lost() => Ok(error.to_string()),
         Err(error) => Err(error),
         Ok(_) => Err(Error::device("a refused submit brought a result")),
     }
