@@ -61,7 +61,8 @@
 //!
 //! # A language model
 //!
-//! ```no_run
+#![cfg_attr(feature = "llm", doc = "```no_run")]
+#![cfg_attr(not(feature = "llm"), doc = "```ignore")]
 //! use std::ops::ControlFlow;
 //! use warploom::llm::{Event, GenerateOptions, Model, Session, SessionOptions};
 //! use warploom::{Runtime, gguf::Access};
@@ -149,6 +150,6 @@ pub use runtime::Runtime;
 pub use runtime::tensor::{self, Tensor};
 
 /// The README's programs compile.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "llm"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
