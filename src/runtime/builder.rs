@@ -222,18 +222,18 @@ impl RuntimeBuilder {
     /// # Errors
     /// As `build`.
     pub async fn build_async(self) -> Result<Runtime> {
+        // Before a driver wakes.
+        let decided = self.clone().decide()?;
         let options = OpenOptions {
             floor: self.floor,
-            memory_budget: self.memory_budget.map_or_else(memory_budget_by_env, Ok)?,
+            memory_budget: decided.budget,
             threads: self.threads.map_or_else(threads_by_env, Ok)?,
         };
-        // Before a driver wakes.
-        let ready = self.clone().decide()?;
         let providers = providers(&self.providers)?;
         let mut detection = Detection::to_open(&providers, &self.requested()).await?;
         let device = detection.open(&providers, options).await?;
         tracing::info!("{}", detection.startup_line());
-        let mut runtime = Runtime::decided(device, ready)?;
+        let mut runtime = Runtime::decided(device, decided)?;
         runtime.detection = detection;
         Ok(runtime)
     }

@@ -11,7 +11,8 @@
 //!   of the first work, parameters of a work's first occurrence); the rest goes through a staging
 //!   buffer and a copy at its place.
 //! - No error of wgpu panics. Those that no call answers for are recorded, and `wait` returns
-//!   them; those of a submit belong to its ticket, whose downloads are then never returned.
+//!   them. Those of a submit are told by `submit`; in a browser, which tells them later, by the next
+//!   `wait` for it or for a later one. Downloads of such a submit are never returned.
 //! - An id of a freed buffer or of freed work is an error. A freed buffer's memory goes back when
 //!   the device is done with it, even while prepared work still names it.
 //! - The callbacks touch the error record only, never the device's state.

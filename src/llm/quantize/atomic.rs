@@ -87,13 +87,8 @@ fn explain(error: Error, path: &Path, need: u64) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::test_folder as folder;
     use super::*;
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("warploom-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        folder
-    }
 
     fn names(folder: &Path) -> Vec<String> {
         let names = fs::read_dir(folder).unwrap();

@@ -280,3 +280,12 @@ impl Sums {
         to.max_error = self.max_error;
     }
 }
+
+/// An empty folder for one test.
+#[cfg(test)]
+fn test_folder(name: &str) -> std::path::PathBuf {
+    let folder = std::env::temp_dir().join(format!("warploom-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}

@@ -84,14 +84,8 @@ fn identity(path: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::test_folder as folder;
     use super::*;
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("warploom-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        folder
-    }
 
     #[test]
     fn inputs_are_not_replaced_by_any_name() {
