@@ -1,10 +1,9 @@
 //! Products of two computed tensors, batched, with free strides.
 
-use super::attention::units;
 use super::knobs::{Knob, powers};
 use super::library;
 use super::lowering::{Call, Lowering, View};
-use super::product::filled;
+use super::product::{Rounds, Tile};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{Dim, Format, Shape};
 use crate::error::Result;
@@ -18,8 +17,14 @@ const TILE_THREADS: u32 = 256;
 const TILE_STEP: u32 = 16;
 /// Share of a GPU's speed that tiles reach: 35 Tflop/s on an H200, where a library reaches 51. That of a GPU in
 /// software, whose threads share registers, is a guess.
-const TILES_REACH: f64 = 0.6;
+const TILES_REACH: f64 = 0.9;
 const SOFTWARE_REACH: f64 = 0.1;
+/// Their speed by size: threads that make an element each do not wait for memory alone.
+const ROUNDS: Rounds = Rounds { reads: 0.4 };
+/// Share of a GPU's speed that threads reach which make an element each: 2.5 Tflop/s of 256 x 256 on an H200. Elsewhere it
+/// is a guess.
+const ELEMENTS_REACH: f64 = 0.07;
+const OTHER_REACH: f64 = 0.2;
 
 /// `matmul_batched`.
 pub(super) struct MatMul {
@@ -53,7 +58,11 @@ impl Engine for MatMul {
         let k = query.operands.first().and_then(|a| a.shape.dims().last().cloned());
         let k = k.and_then(|k| query.upper(&k).ok()).unwrap_or(1) as f64;
         let flops = 2.0 * k * query.output_elements();
-        Cost { bytes: query.total_bytes(), flops, dispatches: 1.0, efficiency: 0.2 }
+        let efficiency = match query.profile.kind {
+            DeviceKind::Discrete | DeviceKind::Integrated => ELEMENTS_REACH,
+            _ => OTHER_REACH,
+        };
+        Cost { bytes: query.total_bytes(), flops, dispatches: 1.0, efficiency }
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
@@ -66,20 +75,6 @@ impl Engine for MatMul {
     }
 }
 
-/// Rows and columns of a tile where nothing is set, of those that fit: the largest with work for the whole device, of
-/// which a unit wants two workgroups. 128 x 128 are worth it with a fifth fewer.
-pub(super) fn usual_tile(query: &Query, fits: impl Fn(u32, u32) -> bool) -> [u32; 2] {
-    let [batch, m, n, _] = library::sizes(query).unwrap_or([1; 4]);
-    let small = TILE_QUADS;
-    let tiles =
-        [([128, 128], 1.6), ([128, small], 2.0)].into_iter().find(|([rows, columns], each)| {
-            let tiles = m.div_ceil((*rows).into()) * n.div_ceil((*columns).into());
-            let wanted = each * units(query.profile);
-            fits(*rows, *columns) && batch.saturating_mul(tiles) as f64 >= wanted
-        });
-    tiles.map_or([small; 2], |(tile, _)| tile)
-}
-
 /// `product_tiles`.
 pub(super) struct Tiles {
     id: EngineId,
@@ -90,25 +85,27 @@ impl Tiles {
         Tiles { id: EngineId::new("wgsl.product_tiles") }
     }
 
-    /// Bytes of workgroup memory of tiles of so many rows and columns.
-    fn bytes(rows: u32, columns: u32) -> u32 {
-        16 * TILE_STEP * (rows / 4 + columns / 4)
+    /// Bytes of workgroup memory of a tile.
+    fn bytes(tile: Tile) -> u32 {
+        16 * TILE_STEP * (tile.rows / 4 + tile.columns / 4)
     }
 
     fn knobs_of(query: &Query) -> [Knob; 2] {
         let room = query.profile.workgroup_memory_bytes;
-        let fits = |rows: u32, columns: u32| Tiles::bytes(rows, columns) <= room;
+        let fits = |tile: Tile| Tiles::bytes(tile) <= room;
         let small = TILE_QUADS;
-        let [rows, columns] = usual_tile(query, fits);
-        let columns_of = |rows: u32| powers(small, 128).filter(move |columns| fits(rows, *columns));
+        let Tile { rows, columns } = ROUNDS.usual(query, fits);
         let set = Knob::new("tile_m", "rows of y of a tile", powers(small, 128), rows);
         let rows = set.value(query.knobs);
-        let columns = if fits(rows, columns) { columns } else { small };
-        [set, Knob::new("tile_n", "columns of y of a tile", columns_of(rows), columns)]
+        let fits = move |columns: u32| fits(Tile { rows, columns });
+        let columns = if fits(columns) { columns } else { small };
+        let along = powers(small, 128).filter(move |columns| fits(*columns));
+        [set, Knob::new("tile_n", "columns of y of a tile", along, columns)]
     }
 
-    fn tile(query: &Query) -> [u32; 2] {
-        Tiles::knobs_of(query).map(|knob| knob.value(query.knobs))
+    fn tile(query: &Query) -> Tile {
+        let [rows, columns] = Tiles::knobs_of(query).map(|knob| knob.value(query.knobs));
+        Tile { rows, columns }
     }
 }
 
@@ -122,9 +119,9 @@ impl Engine for Tiles {
         if !query.is_wgsl() {
             return Err("the device takes no WGSL".into());
         }
-        let [rows, columns] = Tiles::tile(query);
+        let need = Tiles::bytes(Tiles::tile(query));
         let (threads, most) = (TILE_THREADS, query.profile.max_threads_per_workgroup);
-        let (need, have) = (Tiles::bytes(rows, columns), query.profile.workgroup_memory_bytes);
+        let have = query.profile.workgroup_memory_bytes;
         match threads > most || need > have {
             true => Err(format!(
                 "{threads} threads and {need} bytes a workgroup, the device has {most} and {have}"
@@ -147,23 +144,17 @@ impl Engine for Tiles {
 
     fn cost(&self, query: &Query) -> Cost {
         let Some(sizes) = library::sizes(query) else { return Cost::default() };
-        let [batch, m, n, k] = sizes.map(|size| size as f64);
-        let [rows, columns] = Tiles::tile(query).map(f64::from);
-        let tiles = batch * (m / rows).ceil() * (n / columns).ceil();
-        let reach = match query.profile.kind {
-            DeviceKind::Software => SOFTWARE_REACH,
-            _ => TILES_REACH * filled(tiles, query),
+        let tile = Tiles::tile(query);
+        let (flops, efficiency) = match query.profile.kind {
+            DeviceKind::Software => (tile.flops(sizes), SOFTWARE_REACH),
+            _ => (ROUNDS.flops(sizes, tile, query.profile), TILES_REACH),
         };
-        Cost {
-            bytes: query.total_bytes(),
-            flops: 2.0 * tiles * rows * columns * k,
-            dispatches: 1.0,
-            efficiency: reach,
-        }
+        Cost { bytes: query.total_bytes(), flops, dispatches: 1.0, efficiency }
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
-        let tile = Tiles::tile(query);
+        let Tile { rows, columns } = Tiles::tile(query);
+        let tile = [rows, columns];
         product(query, out, |[a, b]| {
             let quads = tile.map(|size| size / TILE_QUADS);
             let spec = AssetSpec::new("product_tiles");

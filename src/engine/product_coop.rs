@@ -9,8 +9,7 @@ use super::knobs::{Knob, powers};
 use super::library::{self, Finish, Matrix};
 use super::linear_coop::{CoopLinear, MATRIX_UNITS, STEP};
 use super::lowering::{Call, Lowering};
-use super::matmul::usual_tile;
-use super::product::filled;
+use super::product::{Rounds, Tile};
 use super::{ComputeMode, Cost, Engine, EngineId, Notes, OTHER_OPERATION, Query};
 use crate::base::{DType, Dim};
 use crate::error::{Error, Result};
@@ -23,19 +22,14 @@ const QUAD: i64 = 4;
 const LARGE: u32 = 256;
 /// What sums of halves take of the time of others.
 const HALF_TIME: f64 = 0.75;
+/// Speed by size of a tile: matrix units wait for what tiles read.
+const ROUNDS: Rounds = Rounds { reads: 1.0 };
 
 /// `wgsl.product_coop`.
 pub(super) struct CoopProduct {
     id: EngineId,
     /// Whether sums are halves.
     half_sums: bool,
-}
-
-/// A workgroup's tile.
-#[derive(Clone, Copy)]
-struct Tile {
-    rows: u32,
-    columns: u32,
 }
 
 impl Tile {
@@ -65,7 +59,7 @@ impl CoopProduct {
     }
 
     fn knobs_of(&self, query: &Query) -> [Knob; 2] {
-        let [rows, columns] = self.usual(query);
+        let Tile { rows, columns } = self.usual(query);
         let most = if self.half_sums { LARGE } else { 128 };
         let set = Knob::new("tile_m", "rows of y of a tile", powers(64, most), rows);
         let rows = set.value(query.knobs);
@@ -81,18 +75,18 @@ impl CoopProduct {
     }
 
     /// The tile where nothing is set. Where it does not fit, `applies` says so.
-    fn usual(&self, query: &Query) -> [u32; 2] {
+    fn usual(&self, query: &Query) -> Tile {
         let [batch, m, n, _] = library::sizes(query).unwrap_or([1; 4]);
         // Of a large tile a unit has one workgroup.
-        let large =
-            [([LARGE, LARGE], 1.6), ([128, LARGE], 0.9)].into_iter().find(|(tile, each)| {
-                let [rows, columns] = *tile;
+        let large = [([LARGE, LARGE], 1.6), ([128, LARGE], 0.9)].into_iter().find_map(
+            |([rows, columns], each)| {
                 let tile = Tile { rows, columns };
                 let tiles = m.div_ceil(rows.into()) * n.div_ceil(columns.into());
                 let filled = batch.saturating_mul(tiles) as f64 >= each * units(query.profile);
-                self.half_sums && filled && self.fits(query, tile).is_ok()
-            });
-        large.map_or_else(|| usual_tile(query, |_, _| true), |(tile, _)| tile)
+                (self.half_sums && filled && self.fits(query, tile).is_ok()).then_some(tile)
+            },
+        );
+        large.unwrap_or_else(|| ROUNDS.usual(query, |_| true))
     }
 
     fn tile(&self, query: &Query) -> Tile {
@@ -214,17 +208,9 @@ impl Engine for CoopProduct {
 
     fn cost(&self, query: &Query) -> Cost {
         let Some(sizes) = library::sizes(query) else { return Cost::default() };
-        let [batch, m, n, k] = sizes.map(|size| size as f64);
-        let Tile { rows, columns } = self.tile(query);
-        let [rows, columns] = [rows, columns].map(f64::from);
-        let tiles = batch * (m / rows).ceil() * (n / columns).ceil();
         let time = if self.half_sums { HALF_TIME } else { 1.0 };
-        Cost {
-            bytes: query.total_bytes(),
-            flops: time * 2.0 * tiles * rows * columns * k / MATRIX_UNITS,
-            dispatches: 1.0,
-            efficiency: filled(tiles, query),
-        }
+        let flops = time * ROUNDS.flops(sizes, self.tile(query), query.profile) / MATRIX_UNITS;
+        Cost { bytes: query.total_bytes(), flops, dispatches: 1.0, efficiency: 1.0 }
     }
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {

@@ -307,7 +307,7 @@ fn best_cut(draft: &mut Draft, group: &Group, fused: &Fused) -> Result<(f64, Vec
     }
     cuts.extend(group::rounded(draft, group).map(Some));
     cuts.push(None);
-    let mut best: Option<(f64, Vec<Group>)> = None;
+    let mut best: Option<(bool, f64, Vec<Group>)> = None;
     let mut refused = None;
     for (i, cut) in cuts.into_iter().enumerate() {
         let parts = match i {
@@ -316,16 +316,17 @@ fn best_cut(draft: &mut Draft, group: &Group, fused: &Fused) -> Result<(f64, Vec
         };
         let (mut anchors, loops): (Vec<Group>, Vec<Group>) =
             parts.into_iter().partition(|part| part.root == group.root);
-        let anchor = anchors
-            .iter()
-            .map(|g| chosen(draft, g, &draft.describe(g.root)).map(|choice| choice.seconds));
-        let anchor: Result<f64> = anchor.sum();
-        match anchor.and_then(|anchor| Ok((anchor, total(draft, &loops)?))) {
-            Ok((anchor, (rest, parts))) => {
+        match anchored(draft, &anchors).and_then(|found| Ok((found, total(draft, &loops)?))) {
+            Ok(((wanted, anchor), (rest, parts))) => {
                 let seconds = anchor + rest;
-                if best.as_ref().is_none_or(|(least, _)| seconds < *least) {
+                // A wanted engine is taken whatever it costs.
+                let better = |(other, least, _): &(bool, f64, Vec<Group>)| match wanted == *other {
+                    true => seconds < *least,
+                    false => wanted,
+                };
+                if best.as_ref().is_none_or(better) {
                     anchors.extend(parts);
-                    best = Some((seconds, anchors));
+                    best = Some((wanted, seconds, anchors));
                 }
             }
             Err(error) if error.is_unsupported() => refused = Some(error),
@@ -333,8 +334,19 @@ fn best_cut(draft: &mut Draft, group: &Group, fused: &Fused) -> Result<(f64, Vec
         }
     }
     match (best, refused) {
-        (Some(best), _) => Ok(best),
+        (Some((_, seconds, parts)), _) => Ok((seconds, parts)),
         (None, Some(error)) => Err(error),
         (None, None) => Ok((0.0, vec![group.clone()])),
     }
+}
+
+/// Whether a preferred engine does the anchor of a group, and the estimated seconds of its parts.
+fn anchored(draft: &Draft, anchors: &[Group]) -> Result<(bool, f64)> {
+    let (mut wanted, mut seconds) = (false, 0.0);
+    for part in anchors {
+        let choice = chosen(draft, part, &draft.describe(part.root))?;
+        wanted |= draft.options.preferred.contains(&choice.engine);
+        seconds += choice.seconds;
+    }
+    Ok((wanted, seconds))
 }

@@ -107,6 +107,25 @@ fn a_large_product_is_one_call() {
     assert!(!calls[0].a_transposed && calls[0].b_transposed);
 }
 
+/// As measured on an H200 (`benches/README.md`): tiles of halves beat a call up to 512, one of `f32` wins from 256 on.
+#[test]
+fn a_call_is_taken_from_the_sizes_on_that_are_worth_it() {
+    let known = DeviceProfile::known("nvidia-h200").unwrap();
+    let profile = DeviceProfile { provider: "cuda".into(), has_gemm_library: true, ..known };
+    let engine = |dtype, size| {
+        let plan = plan_on(&product(dtype, [size; 3]), &profile, |_| {});
+        let taken = plan.choices.iter().filter_map(|choice| choice.engine.as_ref());
+        taken.map(EngineId::to_string).find(|id| !id.starts_with("fused."))
+    };
+    let of = |dtype, sizes: [u64; 5]| sizes.map(|size| engine(dtype, size).unwrap_or_default());
+    let coop = "wgsl.product_coop";
+    let sizes = [256, 512, 768, 1024, 2048];
+    assert_eq!(of(DType::F16, sizes), [coop, coop, ENGINE, ENGINE, ENGINE]);
+    let elements = "catalogue.matmul_batched";
+    let sizes = [64, 128, 256, 512, 2048];
+    assert_eq!(of(DType::F32, sizes), [elements, elements, ENGINE, ENGINE, ENGINE]);
+}
+
 #[test]
 fn one_product_on_another_reads_what_that_stored() {
     let mut g = Graph::new("chain");
