@@ -1,7 +1,7 @@
 //! CUDA alone: what is told where it is not, what is measured where it is.
 
 use std::process::Command as Process;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use warploom::base::platform::block_on;
@@ -84,9 +84,13 @@ fn the_program_links_no_vendors_library() {
     }
 }
 
+/// Held by tests of which one asks for nearly all memory and others start processes that need some of their own.
+static MEMORY: Mutex<()> = Mutex::new(());
+
 #[test]
 fn memory_that_the_driver_refuses_leaves_the_device_usable() {
     let Some(device) = open_cuda() else { return };
+    let _memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     // The context has some of it already. Less would be taken from tests beside this one.
     let bytes = device.profile().memory_bytes - (64 << 20);
     for _ in 0..2 {
@@ -116,6 +120,7 @@ fn an_illegal_address_is_the_loss_of_the_device() {
 
 /// Runs a test in a process of its own, which must end well; what it tells.
 fn alone(name: &str) -> String {
+    let _memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     let own = std::env::current_exe().unwrap();
     let child = Process::new(own).args(["--exact", name, "--nocapture"]).env(CHILD, "1").output();
     let child = child.unwrap();
