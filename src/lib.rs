@@ -146,6 +146,8 @@ pub mod testkit;
 
 pub use base::{ComputeMode, DType};
 pub use error::{Error, Result, broken_invariant};
+/// Elements of two bytes, as [`Tensor`] takes and gives them.
+pub use half::{bf16, f16};
 pub use runtime::Runtime;
 pub use runtime::tensor::{self, Tensor};
 

@@ -34,7 +34,7 @@ impl Engine for Custom {
         Notes {
             // Nobody knows in which order its threads add but who wrote it.
             deterministic: matches!(query.op, Op::Custom(custom) if custom.deterministic),
-            compute: super::ComputeMode::F32,
+            sums: super::Sums::F32,
             needs_compiling: query.is_wgsl(),
             capturable: true,
         }

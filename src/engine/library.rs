@@ -11,9 +11,7 @@ use super::attention::units;
 use super::elementwise::convert;
 use super::lowering::{Lowering, StepBinding, View};
 use super::matmul::{batched, last_two};
-use super::{
-    ComputeMode, Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query, SegmentBody,
-};
+use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query, SegmentBody, Sums};
 use crate::base::{self, DType, Dim, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::{BinaryOp, Op, UnaryOp};
@@ -257,12 +255,7 @@ impl Engine for Library {
     }
 
     fn notes(&self, _query: &Query) -> Notes {
-        Notes {
-            deterministic: true,
-            compute: ComputeMode::F32,
-            needs_compiling: false,
-            capturable: false,
-        }
+        Notes { deterministic: true, sums: Sums::F32, needs_compiling: false, capturable: false }
     }
 
     fn applies(&self, query: &Query) -> Result<(), String> {

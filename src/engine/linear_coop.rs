@@ -326,7 +326,7 @@ impl Engine for CoopLinear {
         let library = self.way == Way::Library;
         Notes {
             deterministic: true,
-            compute: super::ComputeMode::F32,
+            sums: super::Sums::F32,
             needs_compiling: query.is_wgsl(),
             capturable: !library,
         }

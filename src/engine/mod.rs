@@ -95,23 +95,14 @@ impl fmt::Display for EngineId {
     }
 }
 
-/// How a product multiplies. Always named in reports.
+/// In what a product adds up. Operands are exact, or what the graph's [`ComputeMode`](crate::base::ComputeMode) makes of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum ComputeMode {
-    /// Exact operands, 32-bit sums: `|err| <= k * 2^-24 * sum |a| * |b|`, k the length of the sum.
+pub enum Sums {
+    /// 32 bits: `|err| <= k * 2^-24 * sum |a| * |b|`, k the length of the sum.
     #[default]
     F32,
-    /// Exact operands, products of 16 columns at a time added to a 16-bit sum: `|err| <= k / 16 * 2^-11 * sum |a| * |b|`.
-    HalfSums,
-}
-
-impl fmt::Display for ComputeMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ComputeMode::F32 => "F32",
-            ComputeMode::HalfSums => "F16 with sums in F16",
-        })
-    }
+    /// Products of 16 columns at a time added to 16 bits: `|err| <= k / 16 * 2^-11 * sum |a| * |b|`.
+    F16,
 }
 
 /// What one should know of an engine before choosing it.
@@ -119,8 +110,8 @@ impl fmt::Display for ComputeMode {
 pub struct Notes {
     /// Same device, same operands, same bits.
     pub deterministic: bool,
-    /// How it multiplies.
-    pub compute: ComputeMode,
+    /// In what its products add up.
+    pub sums: Sums,
     /// The device's driver compiles its kernels when an instance is made.
     pub needs_compiling: bool,
     /// All it does are launches of kernels, which a device may capture once and replay.
@@ -264,7 +255,7 @@ pub trait Engine: Send + Sync {
     fn notes(&self, query: &Query) -> Notes {
         Notes {
             deterministic: true,
-            compute: ComputeMode::F32,
+            sums: Sums::F32,
             needs_compiling: query.is_wgsl(),
             capturable: true,
         }

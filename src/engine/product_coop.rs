@@ -10,7 +10,7 @@ use super::library::{self, Finish, Matrix};
 use super::linear_coop::{CoopLinear, MATRIX_UNITS, STEP};
 use super::lowering::{Call, Lowering};
 use super::product::{Rounds, Tile};
-use super::{ComputeMode, Cost, Engine, EngineId, Notes, OTHER_OPERATION, Query};
+use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Query, Sums};
 use crate::base::{DType, Dim};
 use crate::error::{Error, Result};
 use crate::ir::Op;
@@ -185,9 +185,9 @@ impl Engine for CoopProduct {
     }
 
     fn notes(&self, query: &Query) -> Notes {
-        let compute = if self.half_sums { ComputeMode::HalfSums } else { ComputeMode::F32 };
+        let sums = if self.half_sums { Sums::F16 } else { Sums::F32 };
         let needs_compiling = query.is_wgsl();
-        Notes { deterministic: true, compute, needs_compiling, capturable: true }
+        Notes { deterministic: true, sums, needs_compiling, capturable: true }
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {

@@ -18,7 +18,7 @@ use super::compare::Report;
 use super::run::{NamedBytes, agree, worse};
 use crate::base::ShapeClass;
 use crate::base::platform::Clock;
-use crate::engine::{Block, ComputeMode, DriverKey, EngineId};
+use crate::engine::{Block, DriverKey, EngineId, Sums};
 use crate::error::Result;
 use crate::ir::{NodeId, Op};
 use crate::plan::{Offer, Options, Plan, Selector, candidates};
@@ -287,7 +287,7 @@ fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
 }
 
 fn sums_in_halves(offer: &Offer) -> bool {
-    offer.notes.compute == ComputeMode::HalfSums
+    offer.notes.sums == Sums::F16
 }
 
 /// Multiplications of a case, roughly; 0 where there is no number to compare.
