@@ -8,10 +8,11 @@ use warploom::base::{DType, Dim, Format, Shape, SymbolValues};
 use warploom::engine::{EngineId, Registry};
 use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::provider::DeviceKind;
-use warploom::runtime::{RunOptions, Runtime, run_graph};
+use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
 use warploom::testkit::{Conformance, ConformanceReport, KnownFailure};
 
 use crate::devices;
+use crate::interpret_device::Checked;
 use crate::tell;
 
 /// What is known to be wrong, with the reason. A row fails as soon as its device is right.
@@ -61,14 +62,13 @@ fn products_of_rounded_rows_are_right_in_every_way() {
     }
 }
 
+/// Cases of products of two computed matrices, and an engine on cooperative matrices that does them.
+const ON_MATRICES: (&str, &str) = ("library/f16/", "wgsl.product_coop");
+
 /// The ranking takes large tiles for large matrices only.
 #[test]
 fn products_of_matrices_are_right_by_tiles() {
-    for (cases, engine) in [
-        ("matmul/", "wgsl.product_tiles"),
-        ("library/f16/", "wgsl.product_coop"),
-        ("halves/f16/", "wgsl.product_coop"),
-    ] {
+    for (cases, engine) in [("matmul/", "wgsl.product_tiles"), ON_MATRICES] {
         on_every_device(engine == "wgsl.product_tiles", |runtime, suite| {
             let profile = runtime.device().profile();
             let suite = suite.only(cases).registered(EngineId::new(engine));
@@ -80,6 +80,15 @@ fn products_of_matrices_are_right_by_tiles() {
             (profile.provider != "cpu" && usable).then_some(suite)
         });
     }
+}
+
+/// Few machines have matrix hardware, and an engine without a case fails there.
+#[test]
+fn products_by_tiles_have_cases_where_there_is_matrix_hardware() {
+    let runtime = Runtime::on(Checked::with_matrices(), Sync::Lazy, None).unwrap();
+    let (cases, engine) = ON_MATRICES;
+    let suite = Conformance::new().only(cases).registered(EngineId::new(engine));
+    suite.complete(true).run(&runtime).unwrap().assert_passed();
 }
 
 /// CUDA alone has them; `interpret_kernels` meets what they say everywhere.

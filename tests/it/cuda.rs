@@ -84,7 +84,7 @@ fn the_program_links_no_vendors_library() {
     }
 }
 
-/// Held by tests of which one asks for nearly all memory and others start processes that need some of their own.
+/// Held by the test that asks for nearly all memory and those that need much, or that start a process which needs some.
 static MEMORY: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -247,6 +247,7 @@ fn a_chain_of_200_kernels_replayed() {
 #[test]
 fn uploads_of_a_gigabyte() {
     let Some(device) = open_cuda() else { return };
+    let _memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     let bytes: Vec<u8> = (0..1u32 << 28).flat_map(|i| (i ^ (i >> 9)).to_le_bytes()).collect();
     let size = bytes.len() as u64;
     let buffer = device.alloc(size, Usage::Weights).unwrap();
