@@ -3,7 +3,7 @@
 use super::knobs::{Knob, powers};
 use super::library;
 use super::lowering::{Call, Lowering, View};
-use super::product::{Rounds, Tile};
+use super::waves::{Tile, Waves};
 use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
 use crate::base::{Dim, Format, Shape};
 use crate::error::Result;
@@ -19,8 +19,8 @@ const TILE_STEP: u32 = 16;
 /// software, whose threads share registers, is a guess.
 const TILES_REACH: f64 = 0.9;
 const SOFTWARE_REACH: f64 = 0.1;
-/// Their speed by size: threads that make an element each do not wait for memory alone.
-const ROUNDS: Rounds = Rounds { reads: 0.4 };
+/// Threads with 8 x 8 products for what they read of a tile wait less for memory.
+const WAVES: Waves = Waves { reads: 0.4 };
 /// Share of a GPU's speed that threads reach which make an element each: 2.5 Tflop/s of 256 x 256 on an H200. Elsewhere it
 /// is a guess.
 const ELEMENTS_REACH: f64 = 0.07;
@@ -94,7 +94,7 @@ impl Tiles {
         let room = query.profile.workgroup_memory_bytes;
         let fits = |tile: Tile| Tiles::bytes(tile) <= room;
         let small = TILE_QUADS;
-        let Tile { rows, columns } = ROUNDS.usual(query, fits);
+        let Tile { rows, columns } = WAVES.usual(query, fits);
         let set = Knob::new("tile_m", "rows of y of a tile", powers(small, 128), rows);
         let rows = set.value(query.knobs);
         let fits = move |columns: u32| fits(Tile { rows, columns });
@@ -147,7 +147,7 @@ impl Engine for Tiles {
         let tile = Tiles::tile(query);
         let (flops, efficiency) = match query.profile.kind {
             DeviceKind::Software => (tile.flops(sizes), SOFTWARE_REACH),
-            _ => (ROUNDS.flops(sizes, tile, query.profile), TILES_REACH),
+            _ => (WAVES.flops(sizes, tile, query.profile), TILES_REACH),
         };
         Cost { bytes: query.total_bytes(), flops, dispatches: 1.0, efficiency }
     }

@@ -45,6 +45,7 @@ mod rounded;
 mod rows;
 mod sample;
 mod tuned;
+mod waves;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,7 +1,6 @@
 //! What the engines of products with a weight matrix have in common.
 
 use super::attention::units;
-use super::library;
 use super::{Around, OTHER_OPERATION, Order, Query, SegmentBody};
 use crate::base::{Dim, Format};
 use crate::error::{Error, Result};
@@ -89,65 +88,6 @@ pub(super) fn after_rows(query: &Query, order: Order) -> Result<Order, String> {
 pub(super) fn filled(tiles: f64, query: &Query) -> f64 {
     // Of no tiles something is left, so that an estimate is a number.
     (tiles / units(query.profile)).clamp(1e-3, 1.0).powf(0.4)
-}
-
-/// Rows and columns of a tile of a product of two computed matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tile {
-    pub rows: u32,
-    pub columns: u32,
-}
-
-impl Tile {
-    /// Tiles of a product of these sizes: batch, m, n, k.
-    fn count(self, [batch, m, n, _]: [u64; 4]) -> f64 {
-        let tiles = m.div_ceil(self.rows.into()) as f64 * n.div_ceil(self.columns.into()) as f64;
-        batch as f64 * tiles
-    }
-
-    /// Floating-point operations of the tiles of a product of these sizes.
-    pub(super) fn flops(self, sizes: [u64; 4]) -> f64 {
-        self.count(sizes) * 2.0 * f64::from(self.rows) * f64::from(self.columns) * sizes[3] as f64
-    }
-}
-
-/// How long tiles of a kernel take that a device spreads over its units, each of which has room for two at a time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rounds {
-    /// Exponent of the share of the speed of 128 x 128 that smaller tiles reach, which read more for each product: the
-    /// share before it is that of their reads.
-    pub reads: f64,
-}
-
-/// Rows and columns of the tiles that reach a kernel's whole speed.
-const WHOLE: f64 = 128.0;
-/// Time of a tile that is alone on a unit, of that of two.
-const ALONE: f64 = 0.7;
-
-impl Rounds {
-    /// Floating-point operations that a device does in the time of a product of these sizes (batch, m, n, k): units
-    /// without a tile wait for those that have one more. Fitted to products of 256 to 4,096 on an H200
-    /// (`benches/README.md`), of which it told the fastest tile.
-    pub(super) fn flops(self, sizes: [u64; 4], tile: Tile, profile: &DeviceProfile) -> f64 {
-        let [rows, columns] = [tile.rows, tile.columns].map(f64::from);
-        let reach = 2.0 / (WHOLE / rows + WHOLE / columns);
-        let tiles = tile.count(sizes);
-        let each = (tiles / units(profile)).ceil();
-        // Of larger tiles a unit has one at a time.
-        let alone = if reach > 1.0 { 0.5 } else { ALONE };
-        let pairs = (each / 2.0).floor() + alone * (each % 2.0);
-        let waited = if tiles > 0.0 { 2.0 * pairs * units(profile) / tiles } else { 1.0 };
-        tile.flops(sizes) * waited / reach.min(1.0).powf(self.reads)
-    }
-
-    /// The tile where nothing is set: of those that fit the one of the least time, else the smallest.
-    pub(super) fn usual(self, query: &Query, fits: impl Fn(Tile) -> bool) -> Tile {
-        let sizes = library::sizes(query).unwrap_or([1; 4]);
-        let tiles = [(128, 128), (128, 64), (64, 64)].map(|(rows, columns)| Tile { rows, columns });
-        let time = |tile: &Tile| self.flops(sizes, *tile, query.profile);
-        let fitting = tiles.into_iter().filter(|tile| fits(*tile));
-        fitting.min_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(tiles[2])
-    }
 }
 
 /// Rows of x of a tile of `matmul_*` that has 64 rows of w, for `m` and `n` of them: large tiles read less, but a unit of

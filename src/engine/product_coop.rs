@@ -9,7 +9,7 @@ use super::knobs::{Knob, powers};
 use super::library::{self, Finish, Matrix};
 use super::linear_coop::{CoopLinear, MATRIX_UNITS, STEP};
 use super::lowering::{Call, Lowering};
-use super::product::{Rounds, Tile};
+use super::waves::{Tile, Waves};
 use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Query, Sums};
 use crate::base::{DType, Dim};
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ const LARGE: u32 = 256;
 /// What sums of halves take of the time of others.
 const HALF_TIME: f64 = 0.75;
 /// Speed by size of a tile: matrix units wait for what tiles read.
-const ROUNDS: Rounds = Rounds { reads: 1.0 };
+const WAVES: Waves = Waves { reads: 1.0 };
 
 /// `wgsl.product_coop`.
 pub(super) struct CoopProduct {
@@ -86,7 +86,7 @@ impl CoopProduct {
                 (self.half_sums && filled && self.fits(query, tile).is_ok()).then_some(tile)
             },
         );
-        large.unwrap_or_else(|| ROUNDS.usual(query, |_| true))
+        large.unwrap_or_else(|| WAVES.usual(query, |_| true))
     }
 
     fn tile(&self, query: &Query) -> Tile {
@@ -209,7 +209,7 @@ impl Engine for CoopProduct {
     fn cost(&self, query: &Query) -> Cost {
         let Some(sizes) = library::sizes(query) else { return Cost::default() };
         let time = if self.half_sums { HALF_TIME } else { 1.0 };
-        let flops = time * ROUNDS.flops(sizes, self.tile(query), query.profile) / MATRIX_UNITS;
+        let flops = time * WAVES.flops(sizes, self.tile(query), query.profile) / MATRIX_UNITS;
         Cost { bytes: query.total_bytes(), flops, dispatches: 1.0, efficiency: 1.0 }
     }
 

@@ -107,7 +107,8 @@ fn a_large_product_is_one_call() {
     assert!(!calls[0].a_transposed && calls[0].b_transposed);
 }
 
-/// As measured on an H200 (`benches/README.md`): tiles of halves beat a call up to 512, one of `f32` wins from 256 on.
+/// As measured on an H200 (`benches/README.md`): up to 512 tiles of halves are as fast as a call, which is bound by its
+/// launch; tiles of `f32` are slower than one from 256 on.
 #[test]
 fn a_call_is_taken_from_the_sizes_on_that_are_worth_it() {
     let known = DeviceProfile::known("nvidia-h200").unwrap();
