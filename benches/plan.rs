@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use warploom::base::Format;
 use warploom::engine::Registry;
-use warploom::llm::{Wanted, classes};
 use warploom::plan::{Options, Plan};
 use warploom::provider::NullProvider;
-use warploom::testkit::smollm2_135m;
 use warploom::{Error, Result};
+use warploom_llm::shapes::smollm2_135m;
+use warploom_llm::{Wanted, classes};
 
 /// Positions of the cache.
 const CONTEXT: usize = 2048;

@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::draw::Draw;
-use warploom::gguf::Access;
 use warploom::ir::{Graph, Op};
-use warploom::llm::{Model, Sampler, Sampling, Session, SessionOptions, Wanted};
 use warploom::plan::Plan;
 use warploom::runtime::{AnalyzeOptions, Resident, RunOptions, Runtime, WeightSource, run_graph};
 use warploom::{Error, Result};
+use warploom_llm::{Model, Sampler, Sampling, Session, SessionOptions, Wanted};
+use warploom_models::gguf::Access;
 
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/warploom-tiny-llama-Q4_K_M.gguf");
+const MODEL: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
 /// Logits of a row: of SmolLM2, of Qwen2.5.
 const VOCABULARIES: [usize; 2] = [49_152, 151_936];
 /// Tokens that are handed to the device at once.

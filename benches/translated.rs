@@ -15,13 +15,13 @@ use serde_json::json;
 use warploom::base::{ComputeMode, Format};
 use warploom::engine::{EngineId, KnobValues};
 use warploom::ir::computing_in;
-use warploom::llm::config::Config;
-use warploom::llm::{Wanted, class_of};
 use warploom::plan::{Task, tasks};
 use warploom::provider::{DeviceKind, Support, support};
 use warploom::runtime::{Runtime, TuneMode, TuneOptions};
-use warploom::testkit::smollm2_135m;
 use warploom::{Error, Result};
+use warploom_llm::config::Config;
+use warploom_llm::shapes::smollm2_135m;
+use warploom_llm::{Wanted, class_of};
 
 /// Times what the kernel takes through wgpu, at most.
 const GOAL: f64 = 1.25;

@@ -22,8 +22,8 @@ use warploom::reference::{Data, Tensor};
 use warploom::runtime::{
     RunOptions, Runtime, RuntimeBuilder, Timing, TuneCache, TuneMode, TuneOptions, run_graph,
 };
-use warploom::testkit::{Binding, Case, Outcome, Tolerance, run_case};
 use warploom::{Error, Result};
+use warploom_testkit::{Binding, Case, Outcome, Tolerance, run_case};
 
 /// Rounds of the comparison.
 const ROUNDS: usize = 30;

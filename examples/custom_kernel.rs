@@ -8,7 +8,7 @@ use warploom::kernel::pack::Pack;
 use warploom::{Runtime, Tensor};
 
 fn main() -> warploom::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/packs/blur");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/packs/blur");
     // What is wrong with the shader or the manifest is an error here, with file and line.
     let blur = Pack::load(folder)?;
 

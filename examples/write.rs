@@ -4,9 +4,9 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use warploom::gguf::Access;
-use warploom::llm::{Event, GenerateOptions, Model, Sampling, Session, SessionOptions};
 use warploom::runtime::Runtime;
+use warploom_llm::{Event, GenerateOptions, Model, Sampling, Session, SessionOptions};
+use warploom_models::gguf::Access;
 
 fn main() -> warploom::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();

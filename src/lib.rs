@@ -59,29 +59,6 @@
 //! # }
 //! ```
 //!
-//! # A language model
-//!
-#![cfg_attr(feature = "llm", doc = "```no_run")]
-#![cfg_attr(not(feature = "llm"), doc = "```ignore")]
-//! use std::ops::ControlFlow;
-//! use warploom::llm::{Event, GenerateOptions, Model, Session, SessionOptions};
-//! use warploom::{Runtime, gguf::Access};
-//!
-//! # fn main() -> warploom::Result<()> {
-//! let runtime = Runtime::auto()?;
-//! let model = Model::open("model.gguf", Access::Mmap)?;
-//! let mut session = Session::new(runtime, model, SessionOptions::default(), &mut |_, _| {})?;
-//! let options = GenerateOptions { max_tokens: 64, ..Default::default() };
-//! session.generate_blocking("Once upon a time", &options, &mut |event| {
-//!     if let Event::Text(text) = event {
-//!         print!("{text}");
-//!     }
-//!     ControlFlow::Continue(())
-//! })?;
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! # Features
 //!
 //! | feature | default | what it brings |
@@ -101,57 +78,24 @@
 //! The modules stand in the order of their layers: each uses only those above it. The file
 //! `ARCHITECTURE.md` is the map.
 
-pub mod config;
-mod error;
-
-pub mod base;
-
-pub mod draw;
-pub mod ir;
-pub mod quant;
-
-#[cfg(all(feature = "download", not(target_arch = "wasm32")))]
-pub mod download;
-pub mod gguf;
-pub mod kernel;
-pub mod reference;
-pub mod safetensors;
-
-pub mod codegen;
-#[cfg(feature = "translate")]
-pub mod interpret;
-pub mod provider;
-#[cfg(feature = "translate")]
-pub mod translate;
-
-pub mod cpu;
-#[cfg(all(any(feature = "cuda", feature = "opencl"), not(target_arch = "wasm32")))]
-pub mod native;
+pub mod engine;
+pub mod memory;
+pub mod plan;
+pub mod runtime;
 #[cfg(feature = "webgpu")]
 pub mod webgpu;
 
-pub mod engine;
-pub mod memory;
-
-pub mod plan;
-
-pub mod runtime;
-
-#[cfg(feature = "llm")]
-pub mod llm;
-#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
-pub mod serve;
-
-pub mod testkit;
-
-pub use base::{ComputeMode, DType};
-pub use error::{Error, Result, broken_invariant};
 /// Elements of two bytes, as [`Tensor`] takes and gives them.
 pub use half::{bf16, f16};
 pub use runtime::Runtime;
 pub use runtime::tensor::{self, Tensor};
-
-/// The README's programs compile.
-#[cfg(all(doctest, feature = "llm"))]
-#[doc = include_str!("../README.md")]
-struct Readme;
+pub use warploom_core::base::{ComputeMode, DType};
+pub use warploom_core::{Error, Result, broken_invariant};
+pub use warploom_core::{base, config, draw, error, ir, quant, reference};
+pub use warploom_cpu as cpu;
+pub use warploom_hal as provider;
+pub use warploom_kernels::{self as kernel, codegen};
+#[cfg(all(any(feature = "cuda", feature = "opencl"), not(target_arch = "wasm32")))]
+pub use warploom_native as native;
+#[cfg(feature = "translate")]
+pub use warploom_wgsl::{interpret, translate};

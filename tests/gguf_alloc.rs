@@ -66,7 +66,7 @@ static ALLOCATOR: Counting = Counting;
 /// The largest allocation while opening, and the sum of all: bytes.
 fn opening(bytes: Vec<u8>) -> (usize, usize) {
     COUNTED.set((0, 0));
-    let result = warploom::gguf::Gguf::from_bytes(bytes, "counted.gguf");
+    let result = warploom_models::gguf::Gguf::from_bytes(bytes, "counted.gguf");
     let counted = COUNTED.get();
     drop(result);
     counted
@@ -94,9 +94,10 @@ fn bad_files_allocate_no_more_than_their_size() {
 fn bad_models_allocate_no_more_than_their_size() {
     for case in model_bad::all() {
         let len = case.bytes.len();
-        let file = warploom::gguf::Gguf::from_bytes(case.bytes, "counted.gguf").expect("a file");
+        let file =
+            warploom_models::gguf::Gguf::from_bytes(case.bytes, "counted.gguf").expect("a file");
         COUNTED.set((0, 0));
-        let result = warploom::llm::Model::from_gguf(file);
+        let result = warploom_llm::Model::from_gguf(file);
         let (largest, sum) = COUNTED.get();
         assert!(result.is_err(), "{}", case.name);
         drop(result);
@@ -129,7 +130,7 @@ fn files_of_the_smallest_entries_allocate_no_more_than_their_size() {
     for writer in [keys, tensors, strings, bools] {
         let bytes = writer.write().bytes;
         let len = bytes.len();
-        assert!(warploom::gguf::Gguf::from_bytes(bytes.clone(), "small.gguf").is_ok());
+        assert!(warploom_models::gguf::Gguf::from_bytes(bytes.clone(), "small.gguf").is_ok());
         let (largest, sum) = opening(bytes);
         assert!(largest <= len + SMALL, "{largest} bytes for a file of {len}");
         assert!(sum <= 4 * len + SMALL, "{sum} bytes in all for a file of {len}");

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use warploom::ComputeMode;
-use warploom::gguf::Access;
-use warploom::llm::{Model, Session, SessionOptions};
 use warploom::runtime::Runtime;
-use warploom::serve::{ServeOptions, Server};
+use warploom_llm::{Model, Session, SessionOptions};
+use warploom_models::gguf::Access;
+use warploom_serve::{ServeOptions, Server};
 
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/warploom-tiny-llama-Q4_K_M.gguf");
+const MODEL: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
 
 /// Requests before each count.
 const REQUESTS: usize = 500;

@@ -7,9 +7,9 @@ use crate::notes::tell;
 use std::sync::Arc;
 use warploom::base::SymbolValues;
 use warploom::base::platform::block_on;
-use warploom::llm::{PAST, Run, SEQ, Session, SessionOptions};
 use warploom::plan::{Analysis, Plan};
 use warploom::runtime::{AnalyzeOptions, Resident};
+use warploom_llm::{PAST, Run, SEQ, Session, SessionOptions};
 
 /// Runs a plan on the device and times it: over the model's weights where it is the plan of one,
 /// else over zeros.

@@ -15,8 +15,8 @@ use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use warploom::base::DType;
-use warploom::llm::sampler::Sampling;
 use warploom::runtime::RuntimeBuilder;
+use warploom_llm::sampler::Sampling;
 
 /// Run language models on any GPU or on the CPU, and look at devices.
 #[derive(Debug, Parser)]

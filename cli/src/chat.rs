@@ -15,10 +15,10 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
-use warploom::llm::chat::{Chat, ChatOptions, Message, Reply};
-use warploom::llm::sampler::Sampling;
-use warploom::llm::{Event, Expected, Finish, Model};
 use warploom::runtime::Awake;
+use warploom_llm::chat::{Chat, ChatOptions, Message, Reply};
+use warploom_llm::sampler::Sampling;
+use warploom_llm::{Event, Expected, Finish, Model};
 
 /// Tokens that a first turn has or so: what is planned for it before it is written.
 const FIRST_TURN: usize = 32;

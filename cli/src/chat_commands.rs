@@ -2,7 +2,7 @@
 
 use crate::args::{at_least_one, not_negative, positive, share};
 use std::path::PathBuf;
-use warploom::llm::sampler::Sampling;
+use warploom_llm::sampler::Sampling;
 
 pub(crate) const HELP: &str = "\
 /help              this list

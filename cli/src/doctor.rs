@@ -13,7 +13,7 @@ use std::path::Path;
 use warploom::base::platform::block_on;
 use warploom::engine::{DriverKey, ERRATA, errata};
 use warploom::runtime::{Findings, Notebook, Runtime};
-use warploom::testkit::doctor::{Examination, Finding, Limits, examine};
+use warploom_testkit::doctor::{Examination, Finding, Limits, examine};
 
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     let notebook = Notebook::of_user();
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     let found = {
         let template = "examining {bar:30} {pos}/{len} engines, {msg}";
         let progress = Progress::of(false, template);
-        let cases = warploom::testkit::cases();
+        let cases = warploom_testkit::cases();
         block_on(examine(&runtime, &cases, &limits, &mut |met, total, engine| {
             progress.set(met as u64, total as u64);
             progress.name(engine.as_str());
@@ -196,7 +196,7 @@ fn table(runtime: &Runtime, found: &Examination, all: bool) -> String {
 mod tests {
     use super::*;
     use warploom::engine::EngineId;
-    use warploom::testkit::doctor::Examined;
+    use warploom_testkit::doctor::Examined;
 
     #[test]
     fn the_table_tells_what_a_bug_report_needs() {

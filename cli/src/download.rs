@@ -11,7 +11,7 @@ mod with_hub {
     use crate::notes::{Progress as Bar, tell};
     use serde_json::json;
     use std::io::Write;
-    use warploom::download::{Hub, HubOptions, Progress, Source};
+    use warploom_models::download::{Hub, HubOptions, Progress, Source};
 
     const BAR: &str =
         "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use warploom::ComputeMode;
 use warploom::base::platform::block_on;
 
-use warploom::gguf::Access;
-use warploom::llm::chat::Chat;
-use warploom::llm::sampler::Sampling;
-use warploom::llm::tokenizer::EncodeOptions;
-use warploom::llm::{
-    Event, Expected, Finish, GenerateOptions, Model, OnWindow, Perplexity, PerplexityOptions,
-    Session, SessionOptions, Wanted,
-};
 use warploom::plan::Report;
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
 use warploom::runtime::{AnalyzeOptions, Detection, Runtime, tuned_on};
+use warploom_llm::chat::Chat;
+use warploom_llm::sampler::Sampling;
+use warploom_llm::tokenizer::EncodeOptions;
+use warploom_llm::{
+    Event, Expected, Finish, GenerateOptions, Model, OnWindow, Perplexity, PerplexityOptions,
+    Session, SessionOptions, Wanted,
+};
+use warploom_models::gguf::Access;
 
 /// What there is, and what was selected.
 pub(crate) struct Found {

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use warploom::base::{ShapeClass, Symbol};
 use warploom::engine::{Block, EngineId, Registry, TunedChoices};
 use warploom::ir::{self, Graph, NodeId};
-use warploom::llm::{CacheShape, Run, Session, Wanted, class_of, class_of_each};
 use warploom::plan::{Options, PASSES, PartitionedPlan, Plan, Selector, TextOptions};
 use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::runtime::{self, known_wrong_on, tuned_on};
+use warploom_llm::{CacheShape, Run, Session, Wanted, class_of, class_of_each};
 
 /// Positions of the cache unless the command line says otherwise; a session's own default.
 const CONTEXT: usize = 4096;

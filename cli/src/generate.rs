@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::ops::ControlFlow;
 use std::time::Instant;
-use warploom::llm::sampler::Sampling;
-use warploom::llm::tokenizer::EncodeOptions;
-use warploom::llm::{Expected, Model};
+use warploom_llm::sampler::Sampling;
+use warploom_llm::tokenizer::EncodeOptions;
+use warploom_llm::{Expected, Model};
 
 /// Bytes of the longest prompt that is counted before it is run.
 const MOST_COUNTED: usize = 64 << 10;

@@ -12,7 +12,7 @@ use std::path::Path;
 use warploom::base::platform::block_on;
 use warploom::kernel::pack::{MANIFEST, Pack};
 use warploom::runtime::{Detection, Runtime};
-use warploom::testkit::pack::{self, Outcome, Row};
+use warploom_testkit::pack::{self, Outcome, Row};
 
 pub(crate) fn run(args: &KernelArgs) -> anyhow::Result<Exit> {
     match &args.command {

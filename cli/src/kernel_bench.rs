@@ -12,7 +12,7 @@ use warploom::base::platform::block_on;
 use warploom::kernel::pack::{Case, MANIFEST, Pack};
 use warploom::runtime::Runtime;
 use warploom::tensor::tuned_name;
-use warploom::testkit::pack::{self, Outcome, Timing};
+use warploom_testkit::pack::{self, Outcome, Timing};
 
 /// Variants at most; more would take longer than anybody waits.
 const MAX_VARIANTS: usize = 256;

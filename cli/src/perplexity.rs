@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
-use warploom::llm::{Perplexity, PerplexityOptions};
+use warploom_llm::{Perplexity, PerplexityOptions};
 
 pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;

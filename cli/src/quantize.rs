@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::time::Instant;
-use warploom::llm::quantize::{QuantizeOptions, QuantizeReport, TensorReport, quantize};
+use warploom_llm::quantize::{QuantizeOptions, QuantizeReport, TensorReport, quantize};
 
 /// Share of a matrix's numbers beyond which its error is worth a word.
 const LARGE: f64 = 0.25;

@@ -5,7 +5,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 use warploom::base::Format;
-use warploom::llm::quantize::TARGETS;
+use warploom_llm::quantize::TARGETS;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -51,7 +51,7 @@ fn format() -> impl TypedValueParser<Value = Format> {
 #[cfg(test)]
 mod tests {
     use crate::args::{Cli, Command};
-    use warploom::llm::quantize::TARGETS;
+    use warploom_llm::quantize::TARGETS;
 
     #[test]
     fn every_type_is_read_by_its_name() {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use warploom::serve::{Limits, ServeOptions, Server};
+use warploom_serve::{Limits, ServeOptions, Server};
 
 /// How often signals are looked for.
 const LOOK: Duration = Duration::from_millis(50);

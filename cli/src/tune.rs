@@ -12,12 +12,12 @@ use std::io::Write;
 use warploom::base::{DType, ShapeClass};
 use warploom::engine::DriverKey;
 use warploom::ir::{self, Graph};
-use warploom::llm::{
-    BASE, CacheShape, MAX_SEQUENCES, Model, PAST, Run, Session, Wanted, class_of, class_of_each,
-};
 use warploom::plan::{Task, tasks};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{Runtime, TuneCache, TuneMode, TuneOptions, TuneReport, TuneResult};
+use warploom_llm::{
+    BASE, CacheShape, MAX_SEQUENCES, Model, PAST, Run, Session, Wanted, class_of, class_of_each,
+};
 
 /// Letters of a label in the table.
 const LABEL: usize = 48;

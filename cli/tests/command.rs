@@ -236,7 +236,7 @@ fn without_a_driver_for_vulkan_that_is_said_and_the_next_provider_taken() {
 
 /// A GGUF file of the kind that is quantised, by hand: a matrix [2, 256], a vector and a name.
 fn small_f32_file() -> Vec<u8> {
-    use warploom::gguf::{Value, Writer};
+    use warploom_models::gguf::{Value, Writer};
     let mut writer = Writer::new();
     writer.key("general.architecture", Value::String("test")).unwrap();
     writer.tensor("w.weight", &[2, 256], warploom::base::Format::F32).unwrap();
@@ -290,7 +290,7 @@ fn quantize_writes_a_file_and_tells_errors() {
 #[cfg(unix)]
 #[test]
 fn quantize_leaves_nothing_when_it_is_ended() {
-    use warploom::gguf::{Value, Writer};
+    use warploom_models::gguf::{Value, Writer};
     let folder = std::env::temp_dir().join(format!("warploom-ended-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (input, output) = (folder.join("in.gguf"), folder.join("out.gguf"));

@@ -122,14 +122,13 @@ mod tests {
     use super::*;
     use crate::engine::{Registry, TensorRole};
     use crate::plan::PASSES;
-    use crate::testkit;
 
     /// What engines say they need is what they ask for as they lower, in every case of the table.
     #[test]
     fn workspace_is_what_lowering_asks_for() {
         let registry = Registry::builtin();
         let (mut pieces, mut with_memory) = (0, 0);
-        for case in testkit::cases() {
+        for case in warploom_cases::cases() {
             let class = ShapeClass::exact(&case.symbols);
             for name in ["nvidia-h200", "browser-floor", "cpu-avx512"] {
                 let profile = DeviceProfile::known(name).unwrap();

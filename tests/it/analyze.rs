@@ -5,10 +5,10 @@ use std::time::Duration;
 use warploom::base::SymbolValues;
 use warploom::base::platform::block_on;
 use warploom::engine::Registry;
-use warploom::llm::{PAST, SEQ, Wanted, class_of};
 use warploom::plan::{Analysis, Options, Plan, Spread, StepClock, TextOptions};
 use warploom::provider::{NullProvider, OpenOptions};
 use warploom::runtime::{AnalyzeOptions, Resident, Runtime, Sync};
+use warploom_llm::{PAST, SEQ, Wanted, class_of};
 
 use crate::devices;
 use crate::plans::embedded;

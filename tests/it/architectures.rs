@@ -8,10 +8,10 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use warploom::ComputeMode;
 use warploom::base::Format;
-use warploom::gguf::{Access, Gguf, Value};
-use warploom::llm::config::Architecture;
-use warploom::llm::{Model, Session, SessionOptions, Wanted};
 use warploom::runtime::Runtime;
+use warploom_llm::config::Architecture;
+use warploom_llm::{Model, Session, SessionOptions, Wanted};
+use warploom_models::gguf::{Access, Gguf, Value};
 
 use crate::forward::Forward;
 use crate::gguf_writer::{Meta, Writer};
@@ -26,7 +26,7 @@ struct Golden {
 }
 
 fn golden() -> Golden {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let text = std::fs::read_to_string(root.join("tests/golden/architectures/models.json"));
     let all: Json = serde_json::from_str(&text.unwrap()).unwrap();
     let ids = |prompt: &Json| serde_json::from_value(prompt.clone()).unwrap();

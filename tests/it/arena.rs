@@ -8,13 +8,13 @@
 use warploom::base::{Format, ShapeClass};
 use warploom::cpu;
 use warploom::engine::Registry;
-use warploom::gguf::Access;
 use warploom::ir::Graph;
 use warploom::kernel::Access as Use;
-use warploom::llm::{Model, Wanted, classes};
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceProfile, NullProvider};
-use warploom::testkit::{self, MemoryUse, RandomLimits, random_case};
+use warploom_llm::{Model, Wanted, classes};
+use warploom_models::gguf::Access;
+use warploom_testkit::{self, MemoryUse, RandomLimits, random_case};
 
 use crate::tell;
 
@@ -25,7 +25,8 @@ const SMALL: u64 = 4 << 10;
 
 /// A plan's share over the least, after everything about its memory was checked.
 fn share(plan: &Plan) -> (MemoryUse, f64) {
-    let memory = testkit::memory_use(plan).unwrap_or_else(|e| panic!("{e}\n{}", plan.explain()));
+    let memory =
+        warploom_testkit::memory_use(plan).unwrap_or_else(|e| panic!("{e}\n{}", plan.explain()));
     (memory, memory.arena as f64 / memory.live.max(1) as f64)
 }
 
@@ -40,8 +41,9 @@ fn plan(graph: &Graph, class: &ShapeClass, profile: &DeviceProfile) -> Plan {
 
 #[test]
 fn decoders_take_what_is_alive() {
-    let shaped = testkit::smollm2_135m().graph(Format::Q8_0, 2048, Wanted::Token).unwrap();
-    let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/models/warploom-tiny-llama-Q4_K_M.gguf");
+    let shaped =
+        warploom_llm::shapes::smollm2_135m().graph(Format::Q8_0, 2048, Wanted::Token).unwrap();
+    let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
     let tiny = Model::open(tiny, Access::Mmap).unwrap().graph(512, Wanted::Logits).unwrap();
     for (name, graph, context) in [("SmolLM2-135M", shaped, 2048), ("tiny llama", tiny, 512)] {
         for profile in profiles() {
@@ -60,7 +62,7 @@ fn decoders_take_what_is_alive() {
 #[test]
 fn cases_take_what_is_alive() {
     let mut seen = 0;
-    for case in testkit::cases() {
+    for case in warploom_testkit::cases() {
         let registry = Registry::builtin();
         let class = ShapeClass::exact(&case.symbols);
         for profile in profiles() {
@@ -109,7 +111,7 @@ struct Tensors {
 
 impl Tensors {
     fn of(plan: &Plan) -> Tensors {
-        let (mut all, _) = testkit::intermediates(plan).unwrap();
+        let (mut all, _) = warploom_testkit::intermediates(plan).unwrap();
         all.sort_by_key(|t| std::cmp::Reverse(t.end - t.start));
         let place = |tensor: usize| all.iter().position(|t| t.tensor == tensor);
         let mut apart = vec![vec![false; all.len()]; all.len()];

@@ -13,7 +13,7 @@ use warploom::provider::{
     Args, Command, Device, Dispatch, ParamBlock, Recording, Support, Usage, Word, support,
 };
 use warploom::reference::Data;
-use warploom::testkit::fused::evaluate;
+use warploom_testkit::fused::evaluate;
 
 use crate::webgpu_host::{bindings, compile, download, part, whole};
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use warploom::base::ComputeMode;
-use warploom::llm::tokenizer::EncodeOptions;
-use warploom::llm::{MAX_SEQUENCES, Model, Session, SessionOptions, Wanted};
 use warploom::provider::DeviceKind;
 use warploom::runtime::Runtime;
+use warploom_llm::tokenizer::EncodeOptions;
+use warploom_llm::{MAX_SEQUENCES, Model, Session, SessionOptions, Wanted};
 
 use crate::plans::embedded;
 use crate::{devices, tell};

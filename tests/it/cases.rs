@@ -10,8 +10,8 @@ use warploom::ir::{
     BinaryOp, Op, PoolKind, ReduceOp, RopePairs, UnaryOp, live, load, save, verify,
 };
 use warploom::reference::{self, Tensor};
-use warploom::testkit::{Case, NamedBytes, Outcome, cases, run_case};
 use warploom::{Error, Result};
+use warploom_testkit::{Case, NamedBytes, Outcome, cases, run_case};
 
 /// Kinds of operation. Who adds one to `Op` adds it to [`kind`], or this does not compile.
 const KINDS: usize = 30;

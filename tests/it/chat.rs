@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use warploom::llm::chat::{Chat, ChatOptions, Message, Role, Template};
-use warploom::llm::{Event, Finish, Sampling, Session, SessionOptions};
 use warploom::runtime::Runtime;
+use warploom_llm::chat::{Chat, ChatOptions, Message, Role, Template};
+use warploom_llm::{Event, Finish, Sampling, Session, SessionOptions};
 
 use crate::plans::embedded;
 
@@ -25,7 +25,7 @@ fn greedy(max_tokens: usize) -> ChatOptions {
 
 const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
 
-fn say(chat: &mut Chat, text: &str, max_tokens: usize) -> warploom::llm::chat::Reply {
+fn say(chat: &mut Chat, text: &str, max_tokens: usize) -> warploom_llm::chat::Reply {
     chat.send_blocking(text, &greedy(max_tokens), &mut |_| GO_ON).unwrap()
 }
 

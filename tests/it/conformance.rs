@@ -9,7 +9,7 @@ use warploom::engine::{EngineId, Registry};
 use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::provider::DeviceKind;
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
-use warploom::testkit::{Conformance, ConformanceReport, KnownFailure};
+use warploom_testkit::{Conformance, ConformanceReport, KnownFailure};
 
 use crate::devices;
 use crate::interpret_device::Checked;

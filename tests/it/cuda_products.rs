@@ -13,7 +13,7 @@ use warploom::provider::{
     Args, Command, Device, OpenOptions, ParamBlock, Provider, Recording, UploadSource, Usage, Word,
 };
 use warploom::runtime::Runtime;
-use warploom::testkit::Conformance;
+use warploom_testkit::Conformance;
 
 use crate::library::{CASES, ENGINE};
 use crate::tell;

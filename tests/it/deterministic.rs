@@ -7,7 +7,7 @@ use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass, Symbol,
 use warploom::ir::{BinaryOp, Conv2d, Graph, NodeId, Op, Pool2d, PoolKind, ReduceOp, UnaryOp};
 use warploom::quant;
 use warploom::runtime::{RunOptions, Runtime, run_graph};
-use warploom::testkit::{self, Outcome};
+use warploom_testkit::{self, Outcome};
 
 use crate::{devices, tell};
 
@@ -352,7 +352,7 @@ fn each_row_has_the_bits_that_it_has_alone() {
 /// The table of cases means the same in this mode, and nothing in it lacks an engine.
 #[test]
 fn every_case_is_right_in_deterministic_mode() {
-    let cases = testkit::cases();
+    let cases = warploom_testkit::cases();
     let mut wrong = Vec::new();
     for (label, runtime) in devices::every(false) {
         let profile = runtime.device().profile();
@@ -360,7 +360,7 @@ fn every_case_is_right_in_deterministic_mode() {
         let (mut right, mut refused) = (0, 0);
         for case in cases.iter().step_by(step).filter(|case| case.is_for(profile.kind)) {
             let case = &*case.on(profile);
-            let outcome = testkit::run_case(case, &|graph, symbols, bindings| {
+            let outcome = warploom_testkit::run_case(case, &|graph, symbols, bindings| {
                 block_on(run_graph(&runtime, graph, symbols, bindings, &mode()))
             });
             match outcome {

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use warploom::base::ComputeMode;
-use warploom::llm::{Model, Session, SessionOptions, Wanted};
 use warploom::provider::DeviceKind;
 use warploom::runtime::{Runtime, TuneMode};
+use warploom_llm::{Model, Session, SessionOptions, Wanted};
 
 use crate::plans::embedded;
 use crate::{devices, tell};

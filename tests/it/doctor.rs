@@ -11,8 +11,8 @@ use warploom::engine::{Cost, DriverKey, Engine, EngineId, KnobValues, Lowering, 
 use warploom::ir::Op;
 use warploom::plan::Plan;
 use warploom::runtime::{Findings, Notebook, Runtime};
-use warploom::testkit::doctor::{Examination, Finding, Limits, examine};
-use warploom::testkit::{self, Case};
+use warploom_testkit::Case;
+use warploom_testkit::doctor::{Examination, Finding, Limits, examine};
 
 use crate::{devices, tell};
 
@@ -60,7 +60,10 @@ fn with_twin(mut runtime: Runtime) -> (Runtime, Arc<AtomicBool>) {
 }
 
 fn norms() -> Vec<Case> {
-    testkit::cases().into_iter().filter(|case| case.name.starts_with("rms_norm/")).collect()
+    warploom_testkit::cases()
+        .into_iter()
+        .filter(|case| case.name.starts_with("rms_norm/"))
+        .collect()
 }
 
 fn examined(runtime: &Runtime, cases: &[Case], limits: &Limits) -> Examination {
@@ -173,7 +176,7 @@ fn an_examination_in_part_says_which_part() {
 /// The whole table, once for each engine: none is wrong here, and few are not met.
 #[test]
 fn engines_of_this_crate_are_right() {
-    let cases = testkit::cases();
+    let cases = warploom_testkit::cases();
     for (label, runtime) in devices::every(false) {
         if devices::sample(runtime.device().profile(), 8) > 1 {
             continue;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use warploom::base::ComputeMode;
 use warploom::draw::{Choice, Draw, choose};
-use warploom::llm::tokenizer::EncodeOptions;
-use warploom::llm::{GenerateOptions, Model, Sampler, Sampling, Session, SessionOptions, Wanted};
 use warploom::provider::DeviceKind;
 use warploom::runtime::Runtime;
+use warploom_llm::tokenizer::EncodeOptions;
+use warploom_llm::{GenerateOptions, Model, Sampler, Sampling, Session, SessionOptions, Wanted};
 
 use crate::plans::embedded;
 use crate::{devices, tell};
@@ -148,7 +148,7 @@ fn a_seed_gives_one_text_however_it_is_drawn() {
                 parse_special: false,
                 ignore_stop: true,
             };
-            let mut on_event = |_: warploom::llm::Event<'_>| ControlFlow::Continue(());
+            let mut on_event = |_: warploom_llm::Event<'_>| ControlFlow::Continue(());
             let text = one.generate_blocking(PROMPTS[i], &options, &mut on_event).unwrap();
             assert_eq!(text.tokens[..want.len()], want, "{label}: {i}, generated");
             clear += want.len();

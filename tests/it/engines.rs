@@ -165,7 +165,7 @@ fn ids_and_versions_are_as_written_down() {
     lines.sort();
     let ids = lines.iter().map(|line| line.split(' ').next().unwrap());
     assert_eq!(ids.collect::<HashSet<_>>().len(), lines.len(), "an id occurs twice");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/engines.txt");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/engines.txt");
     if std::env::var("UPDATE_GOLDEN").is_ok_and(|v| v == "1") {
         std::fs::write(&path, lines.concat()).unwrap();
     }

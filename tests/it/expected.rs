@@ -3,11 +3,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use warploom::gguf::Access;
-use warploom::llm::{Expected, GenerateOptions, Model, Sampling, Session, SessionOptions, Wanted};
 use warploom::runtime::Runtime;
+use warploom_llm::{Expected, GenerateOptions, Model, Sampling, Session, SessionOptions, Wanted};
+use warploom_models::gguf::Access;
 
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/warploom-tiny-llama-Q4_K_M.gguf");
+const MODEL: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
 const PROMPT: &str = "Once upon a time there was a fox who";
 
 fn session(expected: Option<Expected>) -> Session {

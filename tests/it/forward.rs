@@ -6,11 +6,11 @@ use std::collections::{HashMap, HashSet};
 
 use warploom::ComputeMode;
 use warploom::base::Format;
-use warploom::gguf::TensorInfo;
 use warploom::ir::RopePairs;
-use warploom::llm::Model;
-use warploom::llm::config::{Activation, Config};
 use warploom::quant;
+use warploom_llm::Model;
+use warploom_llm::config::{Activation, Config};
+use warploom_models::gguf::TensorInfo;
 
 /// Codes that `nudged` moves a number by, at most: a few units of a 32-bit float of its size.
 const NUDGE: f64 = 3e-5;

@@ -2,18 +2,18 @@
 
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom::engine::Registry;
-use warploom::gguf::Access;
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp};
-use warploom::llm::config::{Architecture, Config, Window};
-use warploom::llm::{Model, PAST, SEQ, Wanted};
 use warploom::plan::{Options, Plan};
 use warploom::provider::{DeviceProfile, NullProvider, OpenOptions};
-use warploom::testkit;
+use warploom_llm::config::{Architecture, Config, Window};
+use warploom_llm::{Model, PAST, SEQ, Wanted};
+use warploom_models::gguf::Access;
 
 use crate::gguf_files::find_model;
 use crate::tell;
 
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/warploom-tiny-llama-Q4_K_M.gguf");
+const MODEL: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
 
 fn gpu() -> DeviceProfile {
     NullProvider::device(&OpenOptions::default()).profile().clone()
@@ -175,7 +175,7 @@ fn what_differs_between_architectures_costs_no_more_than_it_must() {
             layers,
             window,
             local_rope_base: local,
-            ..testkit::smollm2_135m()
+            ..warploom_llm::shapes::smollm2_135m()
         };
         let graph = config.graph(Format::Q8_0, 512, Wanted::Token).unwrap();
         let class = ShapeClass::new().with(SEQ, 1, 1).with(PAST, 0, 511);

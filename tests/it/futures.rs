@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use warploom::llm::chat::{Chat, ChatOptions};
-use warploom::llm::{GenerateOptions, PerplexityOptions, Session, Wanted};
 use warploom::runtime::Runtime;
 use warploom::{Result, Tensor};
+use warploom_llm::chat::{Chat, ChatOptions};
+use warploom_llm::{GenerateOptions, PerplexityOptions, Session, Wanted};
 
 fn is_send<T: Send>(_: &T) {}
 
@@ -17,7 +17,7 @@ async fn futures(
     tensor: &Tensor,
     options: (&GenerateOptions, &ChatOptions, &PerplexityOptions),
 ) -> Result<()> {
-    let mut on_event = |_: warploom::llm::Event<'_>| ControlFlow::Continue(());
+    let mut on_event = |_: warploom_llm::Event<'_>| ControlFlow::Continue(());
     is_send(&session.generate("", options.0, &mut on_event));
     is_send(&chat.send("", options.1, &mut on_event));
     is_send(&session.perplexity(&[], options.2, &mut |_, _| ControlFlow::Continue(())));

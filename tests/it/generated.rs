@@ -11,7 +11,7 @@ use warploom::provider::{
     Args, BufferRange, Device, OpenOptions, ParamBlock, Recording, Resource, Usage, Word,
 };
 use warploom::reference::Tensor;
-use warploom::testkit::{Tolerance, compare, fused};
+use warploom_testkit::{Tolerance, compare, fused};
 
 use crate::fused_exprs::{addressings, rows};
 use crate::webgpu_host::{dispatch, download, open, part, whole};

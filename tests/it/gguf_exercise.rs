@@ -1,8 +1,8 @@
 //! Reads all that an open GGUF file gives, and holds what must be true of any that opened.
 
 use warploom::base::Format;
-use warploom::gguf::{Gguf, TensorInfo, Value};
 use warploom::{Error, quant};
+use warploom_models::gguf::{Gguf, TensorInfo, Value};
 
 /// Opens `bytes`, or gives the refusal after checking that it says what it must.
 pub(crate) fn open(bytes: Vec<u8>) -> Result<Gguf, Error> {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 use warploom::base::{DType, Format};
-use warploom::gguf::{Access, Gguf, Kind, Value};
-use warploom::llm::Model;
 use warploom::quant;
+use warploom_llm::Model;
+use warploom_models::gguf::{Access, Gguf, Kind, Value};
 
 use super::gguf_exercise::read_all;
 use super::gguf_writer::{Meta, Writer, ramp, small};
@@ -312,7 +312,7 @@ fn a_copy_outlives_its_file_and_checked_metadata_stays() {
 
 /// The folders that may hold models: ours, the one beside the repository, and those by variable.
 pub(crate) fn model_folders() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let mut folders = vec![root.join("models"), root.join("../shared/models")];
     let named = std::env::var_os("WARPLOOM_TEST_MODELS").unwrap_or_default();
     folders.extend(std::env::split_paths(&named));

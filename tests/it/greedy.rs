@@ -15,10 +15,10 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use warploom::ComputeMode;
 use warploom::base::platform::block_on;
-use warploom::gguf::Access;
-use warploom::llm::tokenizer::EncodeOptions;
-use warploom::llm::{GenerateOptions, Model, Sampling, Session, SessionOptions};
 use warploom::runtime::Runtime;
+use warploom_llm::tokenizer::EncodeOptions;
+use warploom_llm::{GenerateOptions, Model, Sampling, Session, SessionOptions};
+use warploom_models::gguf::Access;
 
 use crate::forward::Forward;
 use crate::logits::{LOGIT, PROMPTS, best};
@@ -108,7 +108,7 @@ fn write(session: &mut Session, row: &Row) -> Written {
             ignore_stop: true,
         };
         session.truncate(0).unwrap();
-        let mut go_on = |_: warploom::llm::Event<'_>| ControlFlow::Continue(());
+        let mut go_on = |_: warploom_llm::Event<'_>| ControlFlow::Continue(());
         let written = block_on(session.generate_tokens(&prompt, &[], &options, &mut go_on));
         let written = written.unwrap().tokens;
         assert_eq!(written.len(), TOKENS - at, "tokens that were asked for");
@@ -192,7 +192,7 @@ fn greedy_text_is_the_same_on_every_device() {
         let text = serde_json::to_string(&golden_rows).unwrap();
         // A line for each row, so that a change of one shows as one.
         let text = text.replace("{\"prompt\"", "\n{\"prompt\"").replace("]}]}", "]}\n]}");
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/greedy.json");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/greedy.json");
         std::fs::write(path, text + "\n").unwrap();
     }
     let runtimes: Vec<(String, Arc<Runtime>)> = devices::every(false)

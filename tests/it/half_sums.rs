@@ -11,7 +11,7 @@ use warploom::kernel::KernelSpec;
 use warploom::plan::{Options, Plan, tasks};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
-use warploom::testkit::{self, Case, Outcome};
+use warploom_testkit::{self, Case, Outcome};
 
 use crate::interpret_device::Checked;
 
@@ -111,7 +111,7 @@ fn measurements_are_kept_apart() {
 /// On the checked device, by every tile: within what such sums may be off, and not what sums of `f32` are.
 #[test]
 fn every_tile_is_right_without_a_fault_and_sums_in_halves() {
-    let cases = testkit::cases();
+    let cases = warploom_testkit::cases();
     let is_one = |case: &&Case| {
         case.name.starts_with("library/f16/")
             && case.name.ends_with("_f16")
@@ -142,7 +142,7 @@ fn every_tile_is_right_without_a_fault_and_sums_in_halves() {
                 block_on(run_graph(&runtime, &case.graph, &case.symbols, &case.bytes(), options))
             };
             let held = case.with_half_sums();
-            let outcome = testkit::run_case(&held, &|_, _, _| run(&half));
+            let outcome = warploom_testkit::run_case(&held, &|_, _, _| run(&half));
             assert!(
                 matches!(outcome, Outcome::Pass(_)),
                 "{rows} x {columns}: {}: {outcome:?}",

@@ -12,7 +12,7 @@ use warploom::kernel::catalogue::interface;
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
 use warploom::kernel::{AssetSpec, HandForm, KernelSpec, Neighbours, Schedule};
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
-use warploom::testkit::{self, Case, Outcome};
+use warploom_testkit::{self, Case, Outcome};
 
 use crate::interpret_device::Checked;
 use crate::tell;
@@ -35,7 +35,7 @@ fn check_with(device: &Arc<Checked>, cases: &[&Case], options: RunOptions) -> Ve
     let mut wrong = Vec::new();
     for case in cases {
         let case = &*case.on(runtime.device().profile());
-        let outcome = testkit::run_case(case, &|graph, symbols, bindings| {
+        let outcome = warploom_testkit::run_case(case, &|graph, symbols, bindings| {
             block_on(run_graph(&runtime, graph, symbols, bindings, &options))
         });
         if !matches!(outcome, Outcome::Pass(_)) {
@@ -70,7 +70,7 @@ fn uses_subgroups(spec: &KernelSpec) -> bool {
 /// The ranking takes large tiles for large matrices only.
 #[test]
 fn products_of_matrices_by_every_tile_are_right_and_without_a_fault() {
-    let cases = testkit::cases();
+    let cases = warploom_testkit::cases();
     let (matrices, floor) = (Checked::with_matrices(), Checked::open(false));
     let mut wrong = Vec::new();
     for (device, engine, names) in [
@@ -109,7 +109,7 @@ fn products_of_matrices_by_every_tile_are_right_and_without_a_fault() {
 
 #[test]
 fn attention_on_matrices_is_right_and_without_a_fault() {
-    let cases = testkit::cases();
+    let cases = warploom_testkit::cases();
     let attention = |case: &&Case| case.name.starts_with("attention_f16/");
     let attention: Vec<&Case> = cases.iter().filter(attention).collect();
     let matrices = Checked::with_matrices();
@@ -130,7 +130,7 @@ fn attention_on_matrices_is_right_and_without_a_fault() {
 /// Rows that products make for products: as halves, of a graph's numbers and of 8 bits.
 #[test]
 fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
-    let cases = testkit::cases();
+    let cases = warploom_testkit::cases();
     let some = |start: &str, step: usize| -> Vec<&Case> {
         let small = |case: &&Case| case.name.starts_with(start) && !case.name.contains("m130");
         cases.iter().filter(small).step_by(step).collect()
@@ -286,7 +286,7 @@ fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
 
 #[test]
 fn every_kernel_is_right_and_without_a_fault() {
-    let cases = testkit::cases();
+    let cases = warploom_testkit::cases();
     let all = std::env::var("WARPLOOM_INTERPRET_CASES").is_ok_and(|v| v == "all");
     let step = if all { 1 } else { STEP };
     let small: Vec<&Case> =

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use warploom::ComputeMode;
 use warploom::base::{DType, Format};
-use warploom::gguf::{Access, Gguf, TensorInfo, Value, Writer};
-use warploom::llm::tokenizer::EncodeOptions;
-use warploom::llm::{Model, Session, SessionOptions, Wanted};
 use warploom::runtime::Runtime;
+use warploom_llm::tokenizer::EncodeOptions;
+use warploom_llm::{Model, Session, SessionOptions, Wanted};
+use warploom_models::gguf::{Access, Gguf, TensorInfo, Value, Writer};
 
 use crate::forward::Forward;
 use crate::{devices, logits, tell};

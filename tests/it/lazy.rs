@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use warploom::base::ShapeClass;
 use warploom::engine::Registry;
-use warploom::gguf::Access;
-use warploom::llm::{Model, PAST, SEQ, Session, SessionOptions, Wanted};
 use warploom::plan::{Options, Plan};
 use warploom::provider::{Device, NullProvider, OpenOptions};
 use warploom::runtime::{Runtime, Sync};
+use warploom_llm::{Model, PAST, SEQ, Session, SessionOptions, Wanted};
+use warploom_models::gguf::Access;
 
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/warploom-tiny-llama-Q4_K_M.gguf");
+const MODEL: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
 
 fn session(sync: Sync, budget: Option<u64>) -> (Arc<dyn Device>, warploom::Result<Session>) {
     let device = NullProvider::device(&OpenOptions::default());

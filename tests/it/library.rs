@@ -12,7 +12,7 @@ use warploom::kernel::{Epilogue, Gemm, KernelSpec, Routine};
 use warploom::plan::{Bound, Options, Plan, Selector, tasks};
 use warploom::provider::{DeviceProfile, NullProvider, OpenOptions, Word};
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
-use warploom::testkit::{Conformance, Outcome, RandomLimits, random_case, run_case};
+use warploom_testkit::{Conformance, Outcome, RandomLimits, random_case, run_case};
 
 use crate::interpret_device::Checked;
 use crate::tell;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use warploom::ComputeMode;
 use warploom::base::{DType, Format};
-use warploom::gguf::Access;
-use warploom::llm::tokenizer::EncodeOptions;
-use warploom::llm::{Model, Session, SessionOptions, Wanted};
 use warploom::runtime::Runtime;
+use warploom_llm::tokenizer::EncodeOptions;
+use warploom_llm::{Model, Session, SessionOptions, Wanted};
+use warploom_models::gguf::Access;
 
 use crate::forward::Forward;
 use crate::{devices, gguf_files, tell};

@@ -53,13 +53,9 @@ mod logits;
 mod model_bad;
 mod opencl;
 mod opencl_host;
-#[cfg(feature = "packs")]
 mod pack_engines;
-#[cfg(feature = "packs")]
 mod pack_twins;
-#[cfg(feature = "packs")]
 mod packs;
-#[cfg(feature = "packs")]
 mod packs_broken;
 mod partitioned;
 mod peers;
@@ -78,9 +74,7 @@ mod semantics;
 mod semantics_devices;
 mod semantics_kernels;
 mod semantics_numbers;
-#[cfg(feature = "serve")]
 mod serve;
-#[cfg(feature = "serve")]
 mod serve_hostile;
 mod shaders;
 mod shaders_attached;

@@ -10,9 +10,9 @@ use warploom::kernel::pack::Pack;
 use warploom::plan::{Options, Plan, Selector};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::Runtime;
-use warploom::testkit::doctor::{Finding, Limits, examine};
-use warploom::testkit::pack::{self, Outcome};
-use warploom::testkit::{Case, Conformance};
+use warploom_testkit::doctor::{Finding, Limits, examine};
+use warploom_testkit::pack::{self, Outcome};
+use warploom_testkit::{Case, Conformance};
 
 use crate::packs::example;
 use crate::{devices, tell};

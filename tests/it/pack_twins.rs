@@ -3,7 +3,7 @@
 use warploom::base::platform::block_on;
 use warploom::kernel::pack::Pack;
 use warploom::runtime::Runtime;
-use warploom::testkit::pack::{self, Outcome, Row};
+use warploom_testkit::pack::{self, Outcome, Row};
 
 use crate::{devices, tell};
 

@@ -13,13 +13,13 @@ use warploom::plan::{Options, Plan};
 use warploom::provider::DeviceProfile;
 use warploom::runtime::Runtime;
 use warploom::runtime::{RunOptions, run_graph};
-use warploom::testkit::pack::{self, Outcome};
 use warploom::{Result, Tensor};
+use warploom_testkit::pack::{self, Outcome};
 
 use crate::devices;
 
 pub(crate) fn example(name: &str) -> Pack {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/packs").join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/packs").join(name);
     Pack::load(folder).unwrap()
 }
 
@@ -208,13 +208,13 @@ fn a_graph_with_a_kernel_is_planned_once_for_many_sizes_and_is_a_file() {
     let (n, pack) = (Symbol::new("n"), pairs());
     let mut graph = Graph::new("g");
     let x = graph.input("x", Shape::new([Dim::symbol(n) * Dim::new(2)]), DType::F32);
-    let made = graph.custom(&pack, &[x], &[]);
+    let made = pack.add_to(&mut graph, &[x], &[]);
     let error = made.unwrap_err().to_string();
     assert!(error.contains("extent.x is f32, and the size 2*n changes"), "{error}");
     let whole = PAIRS_MANIFEST.replace("params = { extent = [\"n\", \"2*n - n\"] }\n", "");
     let whole = whole.replace("share =", "\"extent.x\" = 0, \"extent.y\" = 0, share =");
     let pack = Pack::from_sources(&whole, &[("pairs.wgsl", PAIRS)]).unwrap();
-    let made = graph.custom(&pack, &[x], &[]).unwrap();
+    let made = pack.add_to(&mut graph, &[x], &[]).unwrap();
     graph.output("sums", made[0]).unwrap();
     graph.output("products", made[1]).unwrap();
     let graph = load(&save(&graph).unwrap()).unwrap();
@@ -249,7 +249,7 @@ fn a_graph_with_a_kernel_is_planned_once_for_many_sizes_and_is_a_file() {
     // Who asks for the length of such a tensor would be told that of the largest.
     let mut graph = Graph::new("g");
     let x = graph.input("x", Shape::new([Dim::symbol(n)]), DType::F32);
-    let made = graph.custom(&example("scan"), &[x], &[]).unwrap();
+    let made = example("scan").add_to(&mut graph, &[x], &[]).unwrap();
     graph.output("y", made[0]).unwrap();
     let error = Plan::new(&graph, &class, &profile, &Options::new(&registry)).unwrap_err();
     assert!(error.to_string().contains("asks for the length of data"), "{error}");
@@ -301,7 +301,7 @@ fn calls_that_are_wrong_are_told_by_the_read() {
     let many = Pack::from_sources(&many, &[("pairs.wgsl", PAIRS)]).unwrap();
     let mut graph = Graph::new("g");
     let x = graph.input("x", Shape::new([4]), DType::F32);
-    let made = graph.custom(&many, &[x], &[]).unwrap();
+    let made = many.add_to(&mut graph, &[x], &[]).unwrap();
     graph.output("y", made[0]).unwrap();
     let profile = DeviceProfile::known("browser-floor").unwrap();
     let (registry, class) = (Registry::builtin(), ShapeClass::new());

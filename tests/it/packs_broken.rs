@@ -1,7 +1,7 @@
 //! Packs that are wrong, each in one way: the error names the file and its line, or the number.
 
 use warploom::kernel::pack::Pack;
-use warploom::testkit::pack::{self, Outcome};
+use warploom_testkit::pack::{self, Outcome};
 
 /// A pack that doubles its numbers.
 const MANIFEST: &str = "\

@@ -7,7 +7,7 @@ use warploom::base::platform::block_on;
 use warploom::ir::{Graph, NodeId, Op, OpClass};
 use warploom::plan::{Options, PartitionedPlan, Plan, Selector};
 use warploom::runtime::{Runtime, run_partitioned};
-use warploom::testkit::{Outcome, RandomLimits, random_case, random_class, run_case};
+use warploom_testkit::{Outcome, RandomLimits, random_case, random_class, run_case};
 
 use crate::tell;
 

@@ -21,8 +21,8 @@ use warploom::provider::{
 use warploom::runtime::{
     PartitionedInstance, Resident, RunOptions, Runtime, Sync, run_graph, run_partitioned,
 };
-use warploom::testkit::{Outcome, RandomLimits, random_case, run_case};
 use warploom::{Result, cpu};
+use warploom_testkit::{Outcome, RandomLimits, random_case, run_case};
 
 use crate::partitioned::placement;
 use crate::tell;

@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use warploom::ComputeMode;
-use warploom::gguf::Access;
-use warploom::llm::tokenizer::EncodeOptions;
-use warploom::llm::{Model, Perplexity, PerplexityOptions, Session, SessionOptions};
 use warploom::runtime::Runtime;
+use warploom_llm::tokenizer::EncodeOptions;
+use warploom_llm::{Model, Perplexity, PerplexityOptions, Session, SessionOptions};
+use warploom_models::gguf::Access;
 
 use crate::{devices, logits, tell};
 
@@ -36,7 +36,7 @@ fn measure(
 }
 
 fn golden(name: &str) -> serde_json::Value {
-    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models").join(name);
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").join(name);
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
@@ -83,7 +83,7 @@ fn rounded_activations_hardly_change_a_perplexity() {
 fn windows_are_apart_and_what_is_skipped_does_not_count() {
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("models/warploom-tiny-llama-Q4_K_M.gguf");
+        .join("../models/warploom-tiny-llama-Q4_K_M.gguf");
     let model = Model::open(file, Access::Mmap).unwrap();
     let options = SessionOptions {
         context: Some(100),

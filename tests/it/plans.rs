@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use warploom::base::{DType, Format};
 use warploom::engine::Registry;
-use warploom::gguf::{Access, Gguf};
 use warploom::ir::Graph;
 use warploom::kernel::Known;
-use warploom::llm::config::Config;
-use warploom::llm::{CacheShape, Model, Run, Wanted, class_of};
 use warploom::plan::{Options, Plan, TextOptions};
 use warploom::provider::{DeviceKind, DeviceProfile, Support, support};
-use warploom::testkit;
+use warploom_llm::config::Config;
+use warploom_llm::{CacheShape, Model, Run, Wanted, class_of};
+use warploom_models::gguf::{Access, Gguf};
 
 use crate::{model_bad, smollm};
 
@@ -26,7 +25,7 @@ const CONTEXT: usize = 2048;
 const PHASES: [(&str, usize); 2] = [("decode", 1), ("prefill", 512)];
 
 pub(crate) fn embedded() -> Arc<Model> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     Model::open(root.join("models/warploom-tiny-llama-Q4_K_M.gguf"), Access::Copy).unwrap()
 }
 
@@ -40,8 +39,8 @@ fn models() -> [(&'static str, Graph, usize); 4] {
     [
         ("tiny-llama", of(&embedded(), 512), 512),
         ("smollm2-135m", of(&smollm::model(), CONTEXT), CONTEXT),
-        ("qwen2.5-0.5b", shaped(testkit::qwen2_5_0_5b()), CONTEXT),
-        ("gemma3-270m", shaped(testkit::gemma3_270m()), CONTEXT),
+        ("qwen2.5-0.5b", shaped(warploom_llm::shapes::qwen2_5_0_5b()), CONTEXT),
+        ("gemma3-270m", shaped(warploom_llm::shapes::gemma3_270m()), CONTEXT),
     ]
 }
 
@@ -73,7 +72,7 @@ fn plans() -> Vec<(String, DeviceProfile, Plan)> {
 
 #[test]
 fn plans_for_known_machines_are_as_written_down() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/plans");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/plans");
     let update = std::env::var("UPDATE_GOLDEN").is_ok_and(|v| v == "1");
     let mut changed = String::new();
     for (name, _, plan) in plans() {

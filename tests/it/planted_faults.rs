@@ -7,10 +7,10 @@ use warploom::base::platform::BoxFuture;
 use warploom::engine::{Cost, Engine, EngineId, Lowering, Query};
 use warploom::provider::{Device, DeviceProfile, OpenOptions, Provider};
 use warploom::runtime::Runtime;
-use warploom::testkit::conformance::{ConformanceProgress, Problem, Verdict};
-use warploom::testkit::faults::{DeviceFault, EngineFault, FaultyEngine, FaultyProvider};
-use warploom::testkit::{self, Case, Conformance, KnownFailure, Tolerance};
 use warploom::{Error, Result};
+use warploom_testkit::conformance::{ConformanceProgress, Problem, Verdict};
+use warploom_testkit::faults::{DeviceFault, EngineFault, FaultyEngine, FaultyProvider};
+use warploom_testkit::{self, Case, Conformance, KnownFailure, Tolerance};
 
 /// The suite on a part of the table, which takes long to make.
 fn small() -> Conformance {
@@ -20,7 +20,7 @@ fn small() -> Conformance {
             let name = &case.name;
             name.starts_with("softmax/n") || name.starts_with("rms_norm/") && !name.contains("many")
         };
-        testkit::cases().into_iter().filter(few).collect()
+        warploom_testkit::cases().into_iter().filter(few).collect()
     });
     Conformance::new().cases(table.clone())
 }

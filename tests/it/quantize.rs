@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use warploom::base::{DType, Format};
-use warploom::gguf::{Access, Gguf, Value, Writer};
-use warploom::llm::Model;
-use warploom::llm::huggingface::Folder;
-use warploom::llm::quantize::{QuantizeOptions, QuantizeReport, TARGETS, quantize};
 use warploom::quant;
+use warploom_llm::Model;
+use warploom_llm::huggingface::Folder;
+use warploom_llm::quantize::{QuantizeOptions, QuantizeReport, TARGETS, quantize};
+use warploom_models::gguf::{Access, Gguf, Value, Writer};
 
 use crate::gguf_files::find_model;
 use crate::tell;
@@ -246,7 +246,7 @@ fn a_hugging_face_folder_is_the_gguf_file_that_was_made_of_it() {
     for info in theirs.tensors() {
         let mine = ours.tensor(info.name()).unwrap();
         assert_eq!(mine.shape(), info.shape(), "{}", info.name());
-        let values = |file: &Gguf, info: &warploom::gguf::TensorInfo| {
+        let values = |file: &Gguf, info: &warploom_models::gguf::TensorInfo| {
             let mut values = vec![f32::NAN; info.elements() as usize];
             quant::decode(info.format().unwrap(), file.bytes(info).unwrap(), &mut values).unwrap();
             // The folder was rounded as a whole, the file keeps its norms.

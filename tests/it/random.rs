@@ -20,7 +20,7 @@ use warploom::kernel::{KernelSpec, Schedule};
 use warploom::plan::{Options, PASSES, Plan};
 use warploom::provider::{DeviceProfile, NullProvider};
 use warploom::runtime::{Detection, RunOptions, Runtime, run_graph};
-use warploom::testkit::{
+use warploom_testkit::{
     Case, Outcome, RandomLimits, memory_use, random_case, random_class, run_case, shrink,
 };
 

@@ -18,7 +18,7 @@ use warploom::native::cuda::{self, Nvrtc};
 use warploom::plan::{Options, Plan, Selector, candidates};
 use warploom::provider::{DeviceProfile, OpenOptions, Provider};
 use warploom::runtime::{Runtime, Sync, TuneMode, run_plan};
-use warploom::testkit::{Case, Conformance, ConformanceProgress, Outcome, cases, run_case};
+use warploom_testkit::{Case, Conformance, ConformanceProgress, Outcome, cases, run_case};
 
 use crate::translate::compiler;
 use crate::{library, tell};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warploom::ComputeMode;
-use warploom::llm::chat::{Chat, ChatOptions};
-use warploom::llm::{GenerateOptions, Sampling, Session, SessionOptions};
 use warploom::runtime::Runtime;
-use warploom::serve::{ServeOptions, Server};
+use warploom_llm::chat::{Chat, ChatOptions};
+use warploom_llm::{GenerateOptions, Sampling, Session, SessionOptions};
+use warploom_serve::{ServeOptions, Server};
 
 use crate::plans::embedded;
 
@@ -141,7 +141,7 @@ fn serve_chats_by_the_template_of_the_file() {
     let mut chat = Chat::new(session(1)).unwrap();
     chat.set_system(Some("Be brief."));
     let options = ChatOptions { max_tokens: 30, sampling: Sampling::greedy() };
-    let go_on = &mut |_: warploom::llm::Event<'_>| ControlFlow::Continue(());
+    let go_on = &mut |_: warploom_llm::Event<'_>| ControlFlow::Continue(());
     let want = chat.send_blocking("What is the capital of France?", &options, go_on).unwrap();
     let body = |more: &str| {
         format!(

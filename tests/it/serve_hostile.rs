@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use warploom::serve::{Limits, ServeOptions, Server};
+use warploom_serve::{Limits, ServeOptions, Server};
 
 use crate::serve::{exchange, post, request, server, status};
 

@@ -215,7 +215,7 @@ fn every_asset_has_a_header_and_passes_the_lint() {
             assert!(line.len() <= 120, "{path}:{}: longer than 120", i + 1);
         }
     }
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("shaders");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shaders");
     for dir in [folder.clone(), folder.join("shared")] {
         for file in std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().path()) {
             if file.extension().is_some_and(|e| e == "wgsl") {

@@ -4,8 +4,8 @@
 use std::sync::{Arc, OnceLock};
 
 use warploom::base::Format;
-use warploom::gguf::Gguf;
-use warploom::llm::Model;
+use warploom_llm::Model;
+use warploom_models::gguf::Gguf;
 
 use crate::gguf_writer::{Meta, Writer, type_number};
 

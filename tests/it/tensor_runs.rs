@@ -249,7 +249,6 @@ fn plans_whose_memory_is_needed_go() {
     assert_eq!(rt.tensor_stats().planned, stats.planned);
 }
 
-#[cfg(feature = "webgpu")]
 #[test]
 fn a_lost_device_is_told_as_such() {
     use warploom::webgpu::{self, wgpu};

@@ -112,7 +112,7 @@ fn cuda_text_of_the_table_compiles() {
 
 /// Texts that are kept: name, WGSL.
 fn kept() -> Vec<(String, String)> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/translate");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/translate");
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "wgsl"));
@@ -126,7 +126,7 @@ fn kept() -> Vec<(String, String)> {
 
 #[test]
 fn texts_are_as_written_down() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/translate");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/translate");
     let update = std::env::var("UPDATE_GOLDEN").is_ok_and(|v| v == "1");
     let mut changed = Vec::new();
     for (name, wgsl) in kept() {
@@ -158,7 +158,7 @@ fn shipped() -> Vec<(String, String)> {
         (name, fused_wgsl(&expr).unwrap())
     });
     let packs = ["histogram", "blur", "nbody", "scan"].map(|name| {
-        let file = format!("{}/examples/packs/{name}/{name}.wgsl", env!("CARGO_MANIFEST_DIR"));
+        let file = format!("{}/../examples/packs/{name}/{name}.wgsl", env!("CARGO_MANIFEST_DIR"));
         (name.to_string(), std::fs::read_to_string(file).unwrap())
     });
     assets.chain(generated).chain(packs).collect()

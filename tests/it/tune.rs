@@ -12,15 +12,15 @@ use warploom::engine::{
 };
 use warploom::ir::{Graph, Op, UnaryOp};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
-use warploom::llm::{Session, SessionOptions, Wanted};
 use warploom::plan::{Plan, Task, tasks};
 use warploom::provider::{DeviceKind, NullProvider, OpenOptions, Provider, Word};
 use warploom::runtime::{
     RunOptions, Runtime, TuneCache, TuneMode, TuneOptions, TuneReport, run_graph,
 };
-use warploom::testkit::faults::{DeviceFault, FaultyProvider};
-use warploom::testkit::{self, Outcome, run_case};
 use warploom::{Error, Result, cpu};
+use warploom_llm::{Session, SessionOptions, Wanted};
+use warploom_testkit::faults::{DeviceFault, FaultyProvider};
+use warploom_testkit::{self, Outcome, run_case};
 
 use crate::tune_cache::Folder;
 use crate::{devices, tell};
@@ -309,7 +309,7 @@ fn a_device_that_does_not_answer_ends_the_search_and_is_asked_no_more() {
 /// values that do not fit, versions of before.
 #[test]
 fn no_choice_makes_a_plan_wrong() {
-    let cases = testkit::cases();
+    let cases = warploom_testkit::cases();
     let mut seed = 1u64;
     let mut random = move |below: usize| {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -384,7 +384,7 @@ fn what_a_search_finds_is_right() {
         "matmul/",
         "int8/",
     ];
-    let cases = testkit::cases();
+    let cases = warploom_testkit::cases();
     for (label, runtime) in devices::every(false) {
         let (mut measured, mut faster) = (0, 0);
         let each = 4 * devices::sample(runtime.device().profile(), 8);

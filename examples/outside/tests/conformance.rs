@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use warploom::testkit::Conformance;
-use warploom::testkit::faults::{EngineFault, FaultyEngine};
 use warploom::{Result, Runtime};
 use warploom_outside::{Counted, Gelu};
+use warploom_testkit::Conformance;
+use warploom_testkit::faults::{EngineFault, FaultyEngine};
 
 #[test]
 fn the_engine_is_right() -> Result<()> {

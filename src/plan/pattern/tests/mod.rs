@@ -148,7 +148,7 @@ fn numbers_have_both_signs() {
 #[test]
 fn every_case_of_the_table_means_the_same_after() {
     let profile = crate::provider::DeviceProfile::webgpu_floor("floor");
-    for case in crate::testkit::cases() {
+    for case in warploom_cases::cases() {
         let new = found(&simplified(&case.graph).unwrap(), profile.max_buffer_bytes).unwrap();
         verify(&new).unwrap_or_else(|e| panic!("{}: {e}", case.name));
         let tensors = case.tensors();

@@ -54,7 +54,7 @@ impl Runtime {
     }
 
     /// Whether [`Runtime::tune_at_first_use`] does anything.
-    pub(crate) fn searches_at_first_use(&self) -> bool {
+    pub fn searches_at_first_use(&self) -> bool {
         self.tuning.mode == TuneMode::Search
     }
 

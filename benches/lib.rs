@@ -1,0 +1,1 @@
+//! Benchmarks of warploom; `README.md` says how to run them.

@@ -1,0 +1,19 @@
+//! The table of conformance cases, random graphs, and the comparators that judge their results.
+//!
+//! Below the engine, so that unit tests of every crate can use it; `warploom-testkit` runs it on
+//! devices. Not a stable interface: depend on `warploom-testkit`.
+
+mod build;
+mod compare;
+mod inputs;
+mod random;
+mod run;
+mod table;
+
+pub use build::{Binding, Case};
+pub use compare::{Mismatch, Report, Tolerance, compare, compare_product};
+pub use random::{RandomLimits, random_case, random_class, shrink};
+pub use run::{
+    Failure, KnownFailure, NamedBytes, Outcome, Wrong, agree, declared, judge, run_case, worse,
+};
+pub use table::cases;

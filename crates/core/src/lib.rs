@@ -1,0 +1,15 @@
+//! Internals of warploom: what a graph is and means, without any device.
+//!
+//! `base` holds sizes, shapes and element types, `quant` the storage formats of weights, `ir` the
+//! graph, `reference` the meaning of every operation in plain loops, `draw` the random choice of a
+//! token, `config` the environment variables. Not a stable interface: depend on `warploom`.
+
+pub mod base;
+pub mod config;
+pub mod draw;
+pub mod error;
+pub mod ir;
+pub mod quant;
+pub mod reference;
+
+pub use error::{Error, Result, broken_invariant};

@@ -1,0 +1,237 @@
+//! Rows of weights in each storage format: products with rows of floats, and decoding.
+#![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
+
+use super::{LINE, Simd, prefetch};
+use warploom_core::quant;
+
+/// A row of weights as floats.
+pub(super) trait Weights<S: Simd> {
+    /// `k` weights as floats.
+    ///
+    /// # Safety
+    /// `w` holds `k` weights and `out` room for `k` floats.
+    unsafe fn decode(w: *const u8, out: *mut f32, k: usize);
+}
+
+/// A row of weights that is multiplied as it is read.
+pub(super) trait Rows<S: Simd>: Weights<S> {
+    /// Hands `M` sums for each of `R` rows: `acc[r][i] = w[r] . x[i]`. The bytes `ahead` of a row
+    /// will be read next, and are asked for.
+    ///
+    /// # Safety
+    /// Each row holds `k` weights, each `x[i]` at `x + i * x_stride` holds `k` floats.
+    unsafe fn dot<const R: usize, const M: usize>(
+        rows: [*const u8; R],
+        ahead: Option<usize>,
+        k: usize,
+        x: *const f32,
+        x_stride: usize,
+    ) -> [[f32; M]; R];
+}
+
+/// Lanes summed.
+///
+/// # Safety
+/// The machine has the instructions of `S`.
+#[inline(always)]
+pub(super) unsafe fn sums<S: Simd, const R: usize, const M: usize>(
+    acc: &[[S::F; M]; R],
+) -> [[f32; M]; R] {
+    let mut out = [[0.0; M]; R];
+    // SAFETY: arithmetic only; the caller has the instructions.
+    unsafe { S::sums(acc.as_flattened(), out.as_flattened_mut()) };
+    out
+}
+
+/// Plain elements.
+pub(super) trait Plain {
+    /// Bytes of one.
+    const BYTES: usize;
+    /// # Safety
+    /// `p` holds `LANES` elements.
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F;
+    /// # Safety
+    /// `p` holds one element.
+    unsafe fn one<S: Simd>(p: *const u8) -> f32;
+}
+
+pub(super) struct F32;
+pub(super) struct F16;
+pub(super) struct Bf16;
+
+impl Plain for F32 {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        // SAFETY: the caller's contract.
+        unsafe { S::load(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn one<S: Simd>(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe { p.cast::<f32>().read_unaligned() }
+    }
+}
+
+impl Plain for F16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        // SAFETY: the caller's contract.
+        unsafe { S::load_f16(p) }
+    }
+    #[inline(always)]
+    unsafe fn one<S: Simd>(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe { S::half(p.cast::<u16>().read_unaligned()) }
+    }
+}
+
+impl Plain for Bf16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        // SAFETY: the caller's contract.
+        unsafe { S::load_bf16(p) }
+    }
+    #[inline(always)]
+    unsafe fn one<S: Simd>(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        let bits = unsafe { p.cast::<u16>().read_unaligned() };
+        f32::from_bits(u32::from(bits) << 16)
+    }
+}
+
+impl<S: Simd, E: Plain> Rows<S> for E {
+    #[inline(always)]
+    unsafe fn dot<const R: usize, const M: usize>(
+        rows: [*const u8; R],
+        ahead: Option<usize>,
+        k: usize,
+        x: *const f32,
+        x_stride: usize,
+    ) -> [[f32; M]; R] {
+        // SAFETY: every index stays below k, by the bounds of the loop.
+        unsafe {
+            let mut acc = [[S::splat(0.0); M]; R];
+            let body = k - k % S::LANES;
+            accumulate::<S, E, R, M>(&mut acc, rows, ahead, body, x, x_stride);
+            let mut out = sums::<S, R, M>(&acc);
+            for c in body..k {
+                for r in 0..R {
+                    let w = E::one::<S>(rows[r].add(c * E::BYTES));
+                    for i in 0..M {
+                        out[r][i] += w * *x.add(i * x_stride + c);
+                    }
+                }
+            }
+            out
+        }
+    }
+}
+
+/// Adds products of `k` elements, whole vectors. The bytes `ahead` of each row are asked for.
+///
+/// # Safety
+/// As `Rows::dot`.
+#[inline(always)]
+pub(super) unsafe fn accumulate<S: Simd, E: Plain, const R: usize, const M: usize>(
+    acc: &mut [[S::F; M]; R],
+    rows: [*const u8; R],
+    ahead: Option<usize>,
+    k: usize,
+    x: *const f32,
+    x_stride: usize,
+) {
+    let mut c = 0;
+    while c < k {
+        for r in 0..R {
+            let line = c * E::BYTES % LINE == 0;
+            if let Some(ahead) = ahead.filter(|_| line) {
+                prefetch(rows[r].wrapping_add(c * E::BYTES + ahead), 1);
+            }
+            // SAFETY: c + LANES is at most k.
+            unsafe {
+                let w = E::load::<S>(rows[r].add(c * E::BYTES));
+                for i in 0..M {
+                    acc[r][i] = S::fma(w, S::load(x.add(i * x_stride + c)), acc[r][i]);
+                }
+            }
+        }
+        c += S::LANES;
+    }
+}
+
+impl<S: Simd, E: Plain> Weights<S> for E {
+    #[inline(always)]
+    unsafe fn decode(w: *const u8, out: *mut f32, k: usize) {
+        let body = k - k % S::LANES;
+        for c in (0..body).step_by(S::LANES) {
+            // SAFETY: below k.
+            unsafe { S::store(out.add(c), E::load::<S>(w.add(c * E::BYTES))) };
+        }
+        for c in body..k {
+            // SAFETY: below k.
+            unsafe { *out.add(c) = E::one::<S>(w.add(c * E::BYTES)) };
+        }
+    }
+}
+
+/// A row of blocks where registers hold too little to decode in: each block goes through memory,
+/// by the functions of `quant`.
+pub(super) struct Decoded<P>(std::marker::PhantomData<P>);
+
+impl<S: Simd, P: Block> Weights<S> for Decoded<P> {
+    #[inline(always)]
+    unsafe fn decode(w: *const u8, out: *mut f32, k: usize) {
+        for block in 0..k / P::LEN {
+            // SAFETY: below k / LEN.
+            unsafe { P::meaning(w.add(block * P::BYTES), out.add(block * P::LEN)) };
+        }
+    }
+}
+
+/// Weights in blocks that share scales.
+pub(super) trait Block {
+    /// Weights in a block, 256 at most.
+    const LEN: usize;
+    /// Bytes of a block.
+    const BYTES: usize;
+    /// The weights of a block by the plain function of `quant`, which is their meaning.
+    ///
+    /// # Safety
+    /// `p` holds a block, `out` room for `LEN` floats.
+    unsafe fn meaning(p: *const u8, out: *mut f32);
+}
+
+macro_rules! blocks {
+    ($($name:ident $module:ident),*) => {$(
+        pub(super) struct $name;
+        impl Block for $name {
+            const LEN: usize = quant::$module::LEN;
+            const BYTES: usize = quant::$module::BYTES;
+            unsafe fn meaning(p: *const u8, out: *mut f32) {
+                // SAFETY: the caller's contract: a block, and room for its weights.
+                unsafe { quant::$module::decode_block(&*p.cast(), &mut *out.cast()) }
+            }
+        }
+    )*};
+}
+blocks!(
+    Q4_0 q4_0,
+    Q4_1 q4_1,
+    Q5_0 q5_0,
+    Q5_1 q5_1,
+    Q8_0 q8_0,
+    Q2K q2_k,
+    Q3K q3_k,
+    Q4K q4_k,
+    Q5K q5_k,
+    Q6K q6_k,
+    IQ4NL iq4_nl,
+    IQ4XS iq4_xs,
+    MXFP4 mxfp4,
+    TQ1_0 tq1_0,
+    TQ2_0 tq2_0,
+    I2S i2_s
+);

@@ -1,0 +1,432 @@
+//! Vector functions: written once over [`Simd`], compiled once for each instruction set.
+//!
+//! `generic`, `formats`, `blocks`, `unpack` and `int8` hold the loops, always inlined; each architecture's file says what a
+//! vector is and instantiates every loop in functions that enable its instructions. The choice
+//! is made once, when a device is opened, and is a table of function pointers from then on.
+//!
+//! Invariant: a table is only handed out where this machine has its instructions, so calling
+//! through it needs no further check than the function's own contract.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod blocks;
+mod formats;
+mod generic;
+pub(super) mod int8;
+pub(super) mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod scalar;
+mod scales;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod unpack;
+
+use warploom_core::base::{DType, Format};
+
+/// A vector of `LANES` numbers of 32 bits, and what the loops need of it.
+///
+/// Every method is `unsafe`: the machine must have the instructions, and pointers must be valid
+/// for the bytes of all lanes (no alignment is asked).
+pub(super) trait Simd {
+    /// Numbers in a vector.
+    const LANES: usize;
+    /// Floats.
+    type F: Copy;
+    /// Vectors that registers hold.
+    const REGISTERS: usize;
+    unsafe fn splat(v: f32) -> Self::F;
+    unsafe fn load(p: *const f32) -> Self::F;
+    unsafe fn store(p: *mut f32, v: Self::F);
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The larger one; `b` where `a` is NaN.
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn sum(v: Self::F) -> f32;
+    /// The sums of many, each with the bits of [`Simd::sum`]; `out` is as long as `v`.
+    #[inline(always)]
+    unsafe fn sums(v: &[Self::F], out: &mut [f32]) {
+        for (v, out) in v.iter().zip(out) {
+            // SAFETY: the contract of this function.
+            *out = unsafe { Self::sum(*v) };
+        }
+    }
+    /// `LANES` halves.
+    unsafe fn load_f16(p: *const u8) -> Self::F;
+    /// `LANES` upper halves of floats.
+    unsafe fn load_bf16(p: *const u8) -> Self::F;
+    /// One half, by its bits.
+    unsafe fn half(bits: u16) -> f32;
+}
+
+/// A product of packed weight rows with a few rows of `x`: `y[i * y_stride + r] = w[r] . x[i]`.
+#[derive(Clone, Copy)]
+pub(super) struct Product {
+    /// `rows` rows of `row_bytes` bytes, the first `k` weights of each.
+    pub(super) w: *const u8,
+    pub(super) row_bytes: usize,
+    pub(super) rows: usize,
+    pub(super) k: usize,
+    /// Rows of `k` floats, `x_stride` apart.
+    pub(super) x: *const f32,
+    pub(super) x_stride: usize,
+    pub(super) y: *mut f32,
+    pub(super) y_stride: usize,
+    /// Whether weights come from memory, and are asked for before they are read, or read in order.
+    pub(super) far: bool,
+}
+
+/// `out[i * out_stride + c] += sum over s of p[i * p_stride + s] * v[s][c]`, for `c < cols`,
+/// `s < len`; rows of v are `v_bytes` apart.
+#[derive(Clone, Copy)]
+pub(super) struct Weighted {
+    pub(super) p: *const f32,
+    pub(super) p_stride: usize,
+    pub(super) v: *const u8,
+    pub(super) v_bytes: usize,
+    pub(super) len: usize,
+    pub(super) cols: usize,
+    pub(super) out: *mut f32,
+    pub(super) out_stride: usize,
+}
+
+/// Bytes that memory brings near at once.
+const LINE: usize = 64;
+
+/// Asks for the bytes at `p`, up to `bytes`, which will be read soon; they need not exist. Of rows
+/// that are read side by side, a few hundred bytes each, hardware does not see what comes next.
+#[inline(always)]
+pub(super) fn prefetch(p: *const u8, bytes: usize) {
+    for at in (0..bytes).step_by(LINE) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: part of every x86-64, and nothing is read.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(at).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (p, at);
+    }
+}
+
+/// How many rows of `x` each product function takes.
+pub(super) const WIDTHS: [usize; 4] = [1, 2, 4, 8];
+
+const FORMATS: usize = Format::ALL.len();
+
+type ProductFn = unsafe fn(&Product);
+type DecodeFn = unsafe fn(w: *const u8, out: *mut f32, k: usize);
+type WeightedFn = unsafe fn(&Weighted);
+
+/// The functions of one instruction set. All are `unsafe` for their pointers alone.
+pub(super) struct Arch {
+    /// `avx512`, `avx2`, `neon`, `scalar`.
+    pub(super) name: &'static str,
+    /// For each format in the order of [`Format::ALL`], for each of [`WIDTHS`].
+    pub(super) products: [[ProductFn; 4]; FORMATS],
+    /// For one row of x, adding as the products of more rows do.
+    pub(super) alike: [ProductFn; FORMATS],
+    /// Weights to floats, for each format.
+    pub(super) decode: [DecodeFn; FORMATS],
+    /// For 1 and 4 rows, of values in f32.
+    pub(super) weighted: [WeightedFn; 2],
+    /// The same of values in f16.
+    pub(super) weighted_f16: [WeightedFn; 2],
+    /// Sum of `x`.
+    pub(super) sum: unsafe fn(x: *const f32, n: usize) -> f32,
+    /// Sum of `(x - shift)^2`.
+    pub(super) sum_squares: unsafe fn(x: *const f32, n: usize, shift: f32) -> f32,
+    /// Largest number, -inf where there is none; NaN is skipped.
+    pub(super) largest: unsafe fn(x: *const f32, n: usize) -> f32,
+    /// `y = (x - shift) * scale * w (+ b)`; `x` may be `y`, `b` may be null.
+    pub(super) normalise: unsafe fn(&Normalise),
+    /// `y = exp(x - shift)`, and their sum; `x` may be `y`.
+    pub(super) exp_sum: unsafe fn(x: *const f32, y: *mut f32, n: usize, shift: f32) -> f32,
+    /// `y *= scale`.
+    pub(super) scale: unsafe fn(y: *mut f32, n: usize, scale: f32),
+    /// One step of a fused kernel on a tile.
+    pub(super) step: unsafe fn(super::fused::StepOp, &super::fused::Operands),
+    /// Numbers of a tile into partial results of a reduction.
+    pub(super) fold: unsafe fn(&super::fused::Fold),
+}
+
+/// `y = (x - shift) * scale * w (+ b)` for `n` elements.
+#[derive(Clone, Copy)]
+pub(super) struct Normalise {
+    pub(super) x: *const f32,
+    pub(super) w: *const f32,
+    /// May be null.
+    pub(super) b: *const f32,
+    pub(super) y: *mut f32,
+    pub(super) n: usize,
+    pub(super) shift: f32,
+    pub(super) scale: f32,
+}
+
+/// Place of a format in the tables. Formats that hold no floats have none.
+pub(super) fn format_index(format: Format) -> Option<usize> {
+    match format {
+        Format::Plain(DType::I32 | DType::U32 | DType::Bool) => None,
+        _ => Format::ALL.iter().position(|f| *f == format),
+    }
+}
+
+/// Every instruction set that this machine has, best first; the last is `scalar`.
+pub(super) fn available() -> Vec<&'static Arch> {
+    let mut found = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("f16c")
+        {
+            found.push(&avx512::ARCH);
+        }
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+        {
+            found.push(&avx2::ARCH);
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    if std::arch::is_aarch64_feature_detected!("neon") {
+        found.push(&neon::ARCH);
+    }
+    found.push(&scalar::ARCH);
+    found
+}
+
+/// The best instruction set of this machine.
+pub(super) fn choose() -> &'static Arch {
+    available()[0]
+}
+
+/// Instantiates every loop for one vector type. `$blocks` decodes blocks, `$feature` are the
+/// attributes of the functions; the numbers say how many weight rows go at once, so that the sums
+/// fit the registers: plain and packed ones for 1 row of `x`, then both for 2, 4 and 8. Blocks are
+/// decoded in registers for one row of `x`, where `$one` is `registers`, and in memory else.
+macro_rules! instantiate {
+    (
+        $name:literal, $simd:ty, $blocks:ident, $one:ident, [$(#[$feature:meta])*],
+        [$p1:literal, $r1:literal, $r2:literal, $r4:literal, $r8:literal]
+    ) => {
+        use crate::arch::{Arch, Normalise, Product, Simd, Weighted, formats, generic};
+
+        // SAFETY of every function below: the caller keeps the contract of the loop's pointers,
+        // and `Arch` tables are handed out only where the instructions exist.
+        $(#[$feature])*
+        unsafe fn plain<W, const R: usize, const M: usize>(task: &Product)
+        where
+            W: formats::Rows<$simd>,
+        {
+            // SAFETY: see above.
+            unsafe {
+                let mut done = generic::product::<$simd, W, R, M>(task, 0);
+                if R > 4 {
+                    done = generic::product::<$simd, W, 4, M>(task, done);
+                }
+                generic::product::<$simd, W, 1, M>(task, done);
+            }
+        }
+        $(#[$feature])*
+        unsafe fn one_plain<W>(task: &Product)
+        where
+            W: formats::Plain + formats::Rows<$simd>,
+        {
+            // SAFETY: see above.
+            unsafe {
+                match task.far {
+                    true => generic::in_order::<$simd, W>(task),
+                    false => plain::<W, $p1, 1>(task),
+                }
+            }
+        }
+        super::instantiate!(@$one $simd, $blocks, [$(#[$feature])*], $r1);
+        $(#[$feature])*
+        unsafe fn memory<P: formats::Block, const R: usize, const M: usize>(task: &Product)
+        where
+            $blocks<P>: formats::Weights<$simd>,
+        {
+            // SAFETY: see above.
+            unsafe { staged::<R, M>(task, &packing::<P>(), 0) }
+        }
+        $(#[$feature])*
+        unsafe fn staged<const R: usize, const M: usize>(
+            task: &Product,
+            packing: &generic::Packing,
+            first: usize,
+        ) {
+            // SAFETY: see above.
+            unsafe {
+                let done = generic::staged::<$simd, R, M>(task, packing, first);
+                generic::staged::<$simd, 1, M>(task, packing, done);
+            }
+        }
+        const fn packing<P: formats::Block>() -> generic::Packing
+        where
+            $blocks<P>: formats::Weights<$simd>,
+        {
+            generic::Packing { decode: decode::<$blocks<P>>, len: P::LEN, bytes: P::BYTES }
+        }
+        $(#[$feature])*
+        unsafe fn decode<W: formats::Weights<$simd>>(w: *const u8, out: *mut f32, k: usize) {
+            // SAFETY: see above.
+            unsafe { W::decode(w, out, k) }
+        }
+        $(#[$feature])*
+        unsafe fn weighted<E: formats::Plain, const M: usize>(task: &Weighted) {
+            // SAFETY: see above.
+            unsafe { generic::weighted::<$simd, E, M>(task) }
+        }
+        $(#[$feature])*
+        unsafe fn sum(x: *const f32, n: usize) -> f32 {
+            // SAFETY: see above.
+            unsafe { generic::sum::<$simd>(x, n) }
+        }
+        $(#[$feature])*
+        unsafe fn sum_squares(x: *const f32, n: usize, shift: f32) -> f32 {
+            // SAFETY: see above.
+            unsafe { generic::sum_squares::<$simd>(x, n, shift) }
+        }
+        $(#[$feature])*
+        unsafe fn largest(x: *const f32, n: usize) -> f32 {
+            // SAFETY: see above.
+            unsafe { generic::largest::<$simd>(x, n) }
+        }
+        $(#[$feature])*
+        unsafe fn normalise(task: &Normalise) {
+            // SAFETY: see above.
+            unsafe { generic::normalise(task) }
+        }
+        $(#[$feature])*
+        unsafe fn exp_sum(x: *const f32, y: *mut f32, n: usize, shift: f32) -> f32 {
+            // SAFETY: see above.
+            unsafe { generic::exp_sum(x, y, n, shift) }
+        }
+        $(#[$feature])*
+        unsafe fn scale(y: *mut f32, n: usize, scale: f32) {
+            // SAFETY: see above.
+            unsafe { generic::scale(y, n, scale) }
+        }
+        $(#[$feature])*
+        unsafe fn step(op: crate::fused::StepOp, operands: &crate::fused::Operands) {
+            // SAFETY: see above.
+            unsafe { crate::fused::step(op, operands) }
+        }
+        $(#[$feature])*
+        unsafe fn fold(task: &crate::fused::Fold) {
+            // SAFETY: see above.
+            unsafe { crate::fused::fold(task) }
+        }
+
+        /// The table of this instruction set.
+        pub(in crate) static ARCH: Arch = Arch {
+            name: $name,
+            products: [
+                super::instantiate!(@plain formats::F32, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::F16, $r2, $r4, $r8),
+                super::instantiate!(@plain formats::Bf16, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q4_0, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q4_1, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q5_0, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q5_1, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q8_0, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q2K, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q3K, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q4K, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q5K, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::Q6K, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::IQ4NL, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::IQ4XS, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::MXFP4, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::TQ1_0, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::TQ2_0, $r1, $r2, $r4, $r8),
+                super::instantiate!(@blocks formats::I2S, $r1, $r2, $r4, $r8),
+            ],
+            alike: [
+                plain::<formats::F32, $p1, 1>,
+                plain::<formats::F16, $p1, 1>,
+                plain::<formats::Bf16, $p1, 1>,
+                memory::<formats::Q4_0, $r2, 1>,
+                memory::<formats::Q4_1, $r2, 1>,
+                memory::<formats::Q5_0, $r2, 1>,
+                memory::<formats::Q5_1, $r2, 1>,
+                memory::<formats::Q8_0, $r2, 1>,
+                memory::<formats::Q2K, $r2, 1>,
+                memory::<formats::Q3K, $r2, 1>,
+                memory::<formats::Q4K, $r2, 1>,
+                memory::<formats::Q5K, $r2, 1>,
+                memory::<formats::Q6K, $r2, 1>,
+                memory::<formats::IQ4NL, $r2, 1>,
+                memory::<formats::IQ4XS, $r2, 1>,
+                memory::<formats::MXFP4, $r2, 1>,
+                memory::<formats::TQ1_0, $r2, 1>,
+                memory::<formats::TQ2_0, $r2, 1>,
+                memory::<formats::I2S, $r2, 1>,
+            ],
+            decode: [
+                decode::<formats::F32>,
+                decode::<formats::F16>,
+                decode::<formats::Bf16>,
+                decode::<$blocks<formats::Q4_0>>,
+                decode::<$blocks<formats::Q4_1>>,
+                decode::<$blocks<formats::Q5_0>>,
+                decode::<$blocks<formats::Q5_1>>,
+                decode::<$blocks<formats::Q8_0>>,
+                decode::<$blocks<formats::Q2K>>,
+                decode::<$blocks<formats::Q3K>>,
+                decode::<$blocks<formats::Q4K>>,
+                decode::<$blocks<formats::Q5K>>,
+                decode::<$blocks<formats::Q6K>>,
+                decode::<$blocks<formats::IQ4NL>>,
+                decode::<$blocks<formats::IQ4XS>>,
+                decode::<$blocks<formats::MXFP4>>,
+                decode::<$blocks<formats::TQ1_0>>,
+                decode::<$blocks<formats::TQ2_0>>,
+                decode::<$blocks<formats::I2S>>,
+            ],
+            weighted: [weighted::<formats::F32, 1>, weighted::<formats::F32, 4>],
+            weighted_f16: [weighted::<formats::F16, 1>, weighted::<formats::F16, 4>],
+            sum,
+            sum_squares,
+            largest,
+            normalise,
+            exp_sum,
+            scale,
+            step,
+            fold,
+        };
+    };
+    (@plain $w:ty, $r2:literal, $r4:literal, $r8:literal) => {
+        [one_plain::<$w>, plain::<$w, $r2, 2>, plain::<$w, $r4, 4>, plain::<$w, $r8, 8>]
+    };
+    (@blocks $p:ty, $r1:literal, $r2:literal, $r4:literal, $r8:literal) => {
+        [one::<$p>, memory::<$p, $r2, 2>, memory::<$p, $r4, 4>, memory::<$p, $r8, 8>]
+    };
+    (@registers $simd:ty, $blocks:ident, [$(#[$feature:meta])*], $r1:literal) => {
+        $(#[$feature])*
+        unsafe fn one<P: super::blocks::Packed>(task: &Product) {
+            // SAFETY: as for all functions here.
+            unsafe {
+                let done = generic::product::<$simd, $blocks<P>, $r1, 1>(task, 0);
+                staged::<1, 1>(task, &packing::<P>(), done);
+            }
+        }
+    };
+    (@memory $simd:ty, $blocks:ident, [$(#[$feature:meta])*], $r1:literal) => {
+        unsafe fn one<P: formats::Block>(task: &Product) {
+            // SAFETY: as for all functions here.
+            unsafe { memory::<P, $r1, 1>(task) }
+        }
+    };
+}
+use instantiate;
+
+#[cfg(test)]
+mod tests;

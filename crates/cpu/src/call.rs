@@ -1,0 +1,280 @@
+//! What a kernel is given: parameters, ranges of memory, threads and vector functions.
+//!
+//! Bindings are raw ranges, since a dispatch may bind one buffer several times. A kernel asks
+//! first for its output, then for its inputs, both checked against the binding. The output is
+//! only ever written through a raw pointer ([`Out`]); an input is a slice where it shares no byte
+//! with an output, and a copy made before the first write where it does. So a kernel always
+//! reads its inputs as they were before it, and no reference overlaps memory that is written.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use super::arch::Arch;
+use super::arch::int8::Int8;
+use super::attached::Attached;
+use super::pool::Pool;
+use warploom_core::base::Format;
+use warploom_core::error::{Error, Result};
+
+/// A checked range of a buffer. The device is locked while a call lives, so that the memory
+/// stays allocated and nobody else touches it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// First byte; a multiple of 4.
+    pub(super) ptr: *mut u8,
+    /// Number of bytes.
+    pub(super) bytes: u64,
+}
+
+// SAFETY: a span is a checked address; what may be done through it is the business of `Call`.
+unsafe impl Send for Span {}
+// SAFETY: as above.
+unsafe impl Sync for Span {}
+
+/// Threads and vector functions of a device.
+pub(super) struct Context {
+    pub(super) pool: Pool,
+    pub(super) arch: &'static Arch,
+    /// Products of 8-bit numbers.
+    pub(super) int8: &'static Int8,
+}
+
+/// One launch.
+pub(super) struct Call<'a> {
+    pub(super) params: &'a [u32],
+    pub(super) spans: &'a [Span],
+    /// Format of the weights, for kernels of a family, or of keys and values.
+    pub(super) format: Format,
+    /// Names of the bindings, for messages.
+    pub(super) names: &'a [(&'static str, warploom_kernels::Access)],
+    /// Whether bits may depend on nothing but what they are made of: `catalogue::IN_ORDER`.
+    pub(super) in_order: bool,
+    /// What is fused into the kernel.
+    pub(super) attached: Option<&'a Attached>,
+    pub(super) context: &'a Context,
+}
+
+/// Types of 4 or 2 bytes, or raw bytes, for which every pattern of bits is a value.
+pub(super) trait Element: Copy + Send + Sync {}
+impl Element for f32 {}
+impl Element for u32 {}
+impl Element for i32 {}
+impl Element for u16 {}
+impl Element for u8 {}
+
+/// Memory that a kernel writes: a raw pointer that threads may share, each for its own elements.
+#[derive(Clone, Copy)]
+pub(super) struct Out<'a> {
+    ptr: *mut f32,
+    len: usize,
+    memory: PhantomData<&'a ()>,
+}
+
+// SAFETY: writes go through `unsafe` methods, whose callers promise that threads keep apart.
+unsafe impl Send for Out<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Out<'_> {}
+
+impl<'a> Out<'a> {
+    /// Memory of the host.
+    pub(super) fn of(memory: &'a mut [f32]) -> Out<'a> {
+        Out { ptr: memory.as_mut_ptr(), len: memory.len(), memory: PhantomData }
+    }
+
+    /// Elements.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The pointer to element `at`.
+    ///
+    /// # Safety
+    /// `at` is at most the length.
+    pub(super) unsafe fn at(&self, at: usize) -> *mut f32 {
+        debug_assert!(at <= self.len);
+        // SAFETY: inside the range, by the caller's promise.
+        unsafe { self.ptr.add(at) }
+    }
+
+    /// Elements `start .. start + len` to write.
+    ///
+    /// # Safety
+    /// They lie inside the range, and no other reference to any of them is alive.
+    #[allow(clippy::mut_from_ref, reason = "the caller promises that no two overlap")]
+    pub(super) unsafe fn slice(&self, start: usize, len: usize) -> &'a mut [f32] {
+        debug_assert!(start + len <= self.len);
+        // SAFETY: inside the range and unshared, by the caller's promise; any bits are an f32.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.add(start), len) }
+    }
+}
+
+/// Elements that a kernel reads.
+pub(super) enum Input<'a, T> {
+    /// In the buffer.
+    Borrowed(&'a [T]),
+    /// A copy, since the kernel writes to part of them.
+    Copied(Vec<T>),
+}
+
+impl<T> Deref for Input<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        match self {
+            Input::Borrowed(slice) => slice,
+            Input::Copied(copy) => copy,
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    /// The first `N` parameters.
+    pub(super) fn words<const N: usize>(&self) -> Result<[usize; N]> {
+        match self.params.first_chunk::<N>() {
+            Some(words) => Ok(words.map(|w| w as usize)),
+            None => Err(Error::invalid(format!("{} parameters, not {N}", self.params.len()))),
+        }
+    }
+
+    /// A parameter that is the bits of an `f32`.
+    pub(super) fn float(&self, at: usize) -> f32 {
+        self.params.get(at).map_or(f32::NAN, |bits| f32::from_bits(*bits))
+    }
+
+    fn range<T: Element>(
+        &self,
+        binding: usize,
+        offset: usize,
+        len: u64,
+    ) -> Result<(*mut T, usize)> {
+        let name = self.names.get(binding).map_or("?", |(name, _)| name);
+        let span = self
+            .spans
+            .get(binding)
+            .ok_or_else(|| Error::invalid(format!("binding {binding} ({name}) is missing")))?;
+        let size = size_of::<T>() as u64;
+        let end = (offset as u64).checked_add(len).and_then(|end| end.checked_mul(size));
+        match end {
+            Some(end) if end <= span.bytes => {}
+            _ => {
+                return Err(Error::invalid(format!(
+                    "{name}: {len} elements of {size} bytes from element {offset} pass the \
+                     binding's {} bytes",
+                    span.bytes
+                )));
+            }
+        }
+        // SAFETY: the offset lies inside the span, by the check above.
+        let ptr = unsafe { span.ptr.cast::<T>().add(offset) };
+        Ok((ptr, len as usize))
+    }
+
+    /// The last binding, from element `offset`, to write.
+    ///
+    /// # Errors
+    /// Invalid, where the elements pass the binding.
+    pub(super) fn output(&self, offset: usize, len: u64) -> Result<Out<'a>> {
+        self.output_of(self.names.len() - 1, offset, len)
+    }
+
+    /// Elements of any binding to write.
+    ///
+    /// # Errors
+    /// Invalid, where the elements pass the binding.
+    pub(super) fn output_of(&self, binding: usize, offset: usize, len: u64) -> Result<Out<'a>> {
+        let (ptr, len) = self.range::<f32>(binding, offset, len)?;
+        Ok(Out { ptr, len, memory: PhantomData })
+    }
+
+    /// The same for elements of two bytes: words that hold them all, from the first one's address.
+    ///
+    /// # Errors
+    /// Invalid, where the elements pass the binding.
+    pub(super) fn halves_of(&self, binding: usize, offset: usize, len: u64) -> Result<Out<'a>> {
+        let (ptr, len) = self.range::<u16>(binding, offset, len)?;
+        Ok(Out { ptr: ptr.cast(), len: len.div_ceil(2), memory: PhantomData })
+    }
+
+    /// Elements of a binding to read, unchanged by what goes to `out`.
+    ///
+    /// # Errors
+    /// Invalid, where the elements pass the binding.
+    pub(super) fn input<T: Element>(
+        &self,
+        binding: usize,
+        offset: usize,
+        len: u64,
+        out: &Out<'a>,
+    ) -> Result<Input<'a, T>> {
+        self.input_apart(binding, offset, len, std::slice::from_ref(out))
+    }
+
+    /// Elements of a binding to read, unchanged by what goes to any of `outs`.
+    ///
+    /// # Errors
+    /// Invalid, where the elements pass the binding.
+    pub(super) fn input_apart<T: Element>(
+        &self,
+        binding: usize,
+        offset: usize,
+        len: u64,
+        outs: &[Out<'a>],
+    ) -> Result<Input<'a, T>> {
+        let (ptr, len) = self.range::<T>(binding, offset, len)?;
+        // SAFETY: inside the span, aligned (spans start at multiples of 4), initialised (buffers
+        // start as zeros) and any bits are a `T`. The device is locked for this call, which only
+        // writes to `outs`, and until the copy below is made nothing is written.
+        let slice = unsafe { std::slice::from_raw_parts(ptr, len) };
+        let apart = |out: &Out<'_>| {
+            ptr as usize + size_of_val(slice) <= out.ptr as usize
+                || out.ptr as usize + out.len * size_of::<f32>() <= ptr as usize
+        };
+        Ok(if outs.iter().all(apart) {
+            Input::Borrowed(slice)
+        } else {
+            Input::Copied(slice.to_vec())
+        })
+    }
+
+    /// The check of [`Call::input`] alone.
+    pub(super) fn check<T: Element>(&self, binding: usize, offset: usize, len: u64) -> Result<()> {
+        self.range::<T>(binding, offset, len).map(|_| ())
+    }
+
+    /// Whether element `offset` of a binding is the first one of `out`.
+    pub(super) fn shares_start<T: Element>(
+        &self,
+        binding: usize,
+        offset: usize,
+        out: &Out<'a>,
+    ) -> bool {
+        let span = self.spans.get(binding);
+        span.is_some_and(|span| span.ptr.cast::<T>().wrapping_add(offset).cast() == out.ptr)
+    }
+}
+
+/// Elements from the first to the last of a tensor of these (size, stride) pairs; 0 where it is
+/// empty. Saturates, which every range check then refuses.
+pub(super) fn extent(dims: &[(usize, usize)]) -> u64 {
+    if dims.iter().any(|(size, _)| *size == 0) {
+        return 0;
+    }
+    dims.iter().fold(1u64, |sum, (size, stride)| {
+        sum.saturating_add((*size as u64 - 1).saturating_mul(*stride as u64))
+    })
+}
+
+/// The number of elements of a tensor without gaps; saturates.
+pub(super) fn volume(sizes: &[usize]) -> u64 {
+    sizes.iter().fold(1u64, |product, size| product.saturating_mul(*size as u64))
+}
+
+/// Stops where a slice does not hold a tensor of these (size, stride) pairs: a kernel's own
+/// mistake, since it checked its bindings.
+pub(super) fn assert_holds(len: usize, dims: &[(usize, usize)]) {
+    let need = extent(dims);
+    if need > len as u64 {
+        warploom_core::error::broken_invariant(format!(
+            "a kernel reaches {need} of {len} elements"
+        ));
+    }
+}

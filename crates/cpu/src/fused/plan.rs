@@ -1,0 +1,373 @@
+//! From the values of an expression to passes over tiles, with registers assigned.
+
+use super::ops::{binary, cast, cost, unary};
+use super::steps::StepOp;
+use warploom_core::base::DType;
+use warploom_core::error::Result;
+use warploom_core::ir::ReduceOp;
+use warploom_kernels::{Addressing, FusedExpr, Output, Stage, Value};
+
+/// The passes of an expression, for one choice of what is kept between them.
+pub(super) struct Plan {
+    /// Values that are the same everywhere, evaluated once for many tiles.
+    pub(super) uniform: Vec<Instruction>,
+    /// Values of rows that need no reduction, before the first pass.
+    pub(super) given: Vec<Instruction>,
+    /// At least one.
+    pub(super) passes: Vec<Pass>,
+    /// Registers that are kept for all elements of the rows at hand: the first ones.
+    pub(super) held: usize,
+    /// Registers of one tile: the others.
+    pub(super) registers: usize,
+    /// Operations of the partial results.
+    pub(super) folds: Vec<ReduceOp>,
+    /// Register of each output.
+    pub(super) results: Vec<usize>,
+}
+
+/// One pass over the rows at hand.
+#[derive(Default)]
+pub(super) struct Pass {
+    /// For each tile.
+    pub(super) elements: Vec<Instruction>,
+    /// Then: registers taken into partial results.
+    pub(super) folds: Vec<(usize, usize)>,
+    /// After all tiles, one number a row.
+    pub(super) rows: Vec<Instruction>,
+}
+
+/// What is done to one register.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Instruction {
+    /// Elements of an input. `direct`: the register may be the input's memory itself.
+    Load { input: usize, to: usize, direct: bool },
+    /// One number throughout.
+    Fill { bits: u32, to: usize },
+    /// Flat indices.
+    Index { to: usize },
+    /// Numbers of the kernel around.
+    Anchor { anchor: usize, to: usize },
+    /// Arithmetic; `to` is none of the registers that are read.
+    Step { op: StepOp, to: usize, from: [usize; 3] },
+    /// The result of a reduction.
+    Finish { fold: usize, to: usize },
+    /// The number of each row for all of its elements.
+    Spread { from: usize, to: usize },
+}
+
+/// What is kept from one pass to the next; the rest is evaluated again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Everything: the rows at hand are one tile.
+    All,
+    /// What costs more than memory.
+    Costly,
+    /// Nothing: rows are too long.
+    Nothing,
+}
+
+/// Values whose evaluation costs less than this are not worth to be kept.
+const COSTLY: u32 = 4;
+
+const NONE: usize = usize::MAX;
+
+/// The values of an expression with what planning needs of them.
+pub(super) struct Values<'a> {
+    expr: &'a FusedExpr,
+    outputs: &'a [Output],
+    stages: Vec<Stage>,
+    /// Whether a value is of a row, not of an element or the same everywhere.
+    of_row: Vec<bool>,
+    /// The step that a value is, for those that are one.
+    steps: Vec<Option<StepOp>>,
+    /// Cost of a value from its inputs on.
+    costs: Vec<u32>,
+    /// Whether an output needs it.
+    used: Vec<bool>,
+    /// Whether an output is it.
+    written: Vec<bool>,
+    types: &'a [DType],
+}
+
+impl<'a> Values<'a> {
+    /// # Errors
+    /// Unsupported, where an operation has no meaning for the type of its operands.
+    pub(super) fn new(
+        expr: &'a FusedExpr,
+        types: &'a [DType],
+        outputs: &'a [Output],
+    ) -> Result<Values<'a>> {
+        let of = |a: u32| types[a as usize];
+        let (mut steps, mut costs) = (Vec::new(), Vec::<u32>::new());
+        for value in &expr.values {
+            steps.push(match *value {
+                Value::Unary(op, a) => Some(unary(op, of(a))?),
+                Value::Binary(op, a, _) => Some(binary(op, of(a))?),
+                Value::Select(..) => Some(StepOp::Select),
+                Value::Cast(dtype, a) => Some(cast(of(a), dtype)),
+                _ => None,
+            });
+            let own = steps.last().copied().flatten().map_or(0, cost);
+            let operands = value.operands().map(|a| costs[a as usize]);
+            costs.push(operands.fold(own, u32::saturating_add));
+        }
+        let (mut used, mut written) =
+            (vec![false; expr.values.len()], vec![false; expr.values.len()]);
+        for output in outputs {
+            used[output.value as usize] = true;
+            written[output.value as usize] = true;
+        }
+        for (v, value) in expr.values.iter().enumerate().rev() {
+            if used[v] {
+                value.operands().for_each(|a| used[a as usize] = true);
+            }
+        }
+        let stages = expr.stages();
+        let mut of_row = vec![false; expr.values.len()];
+        for (v, value) in expr.values.iter().enumerate() {
+            let read = matches!(value, Value::Input(i)
+                if expr.inputs[*i as usize].addressing == Addressing::Row);
+            let made = value.operands().any(|a| of_row[a as usize]);
+            of_row[v] = !stages[v].element && (stages[v].after > 0 || read || made);
+        }
+        Ok(Values { expr, outputs, stages, of_row, steps, costs, used, written, types })
+    }
+
+    /// Outputs that are written element by element.
+    fn of_elements(&self) -> impl Iterator<Item = &Output> {
+        let outputs = self.outputs.iter().enumerate();
+        outputs.filter(|(i, _)| !self.expr.writes_rows(*i)).map(|(_, output)| output)
+    }
+
+    fn is_uniform(&self, v: usize) -> bool {
+        !self.stages[v].element && !self.of_row[v]
+    }
+
+    fn is_row(&self, v: usize) -> bool {
+        self.of_row[v]
+    }
+
+    fn operands(&self, v: usize) -> impl Iterator<Item = usize> + use<> {
+        self.expr.values[v].operands().map(|a| a as usize)
+    }
+
+    /// Used reductions: value, operation, operand.
+    fn reductions(&self) -> impl Iterator<Item = (usize, ReduceOp, usize)> + '_ {
+        self.expr.values.iter().enumerate().filter(|(v, _)| self.used[*v]).filter_map(
+            |(v, value)| match value {
+                Value::Reduce(op, a) => Some((v, *op, *a as usize)),
+                _ => None,
+            },
+        )
+    }
+
+    fn count_passes(&self) -> usize {
+        let elements = self.of_elements().map(|output| self.stages[output.value as usize].after);
+        let folds = self.reductions().map(|(.., a)| self.stages[a].after);
+        elements.chain(folds).max().unwrap_or(0) as usize + 1
+    }
+
+    /// What a pass evaluates elements for.
+    fn wanted(&self, pass: usize, last: bool) -> Vec<usize> {
+        let folds = self.reductions().filter(|(.., a)| self.stages[*a].after as usize == pass);
+        let mut wanted: Vec<usize> = folds.map(|(.., a)| a).collect();
+        if last {
+            wanted.extend(self.of_elements().map(|output| output.value as usize));
+        }
+        wanted
+    }
+
+    fn may_keep(&self, v: usize, keep: Keep) -> bool {
+        match keep {
+            Keep::All => true,
+            Keep::Costly => self.costs[v] >= COSTLY,
+            Keep::Nothing => false,
+        }
+    }
+
+    /// For each pass the values of elements that it evaluates, and those that are kept.
+    fn lists(&self, keep: Keep) -> (Vec<Vec<usize>>, Vec<usize>) {
+        let count = self.expr.values.len();
+        let mut first = vec![NONE; count];
+        let mut held = vec![false; count];
+        let passes = self.count_passes();
+        let mut lists = Vec::with_capacity(passes);
+        for pass in 0..passes {
+            let mut stack = self.wanted(pass, pass + 1 == passes);
+            let mut here = vec![false; count];
+            while let Some(v) = stack.pop() {
+                if !self.stages[v].element || here[v] {
+                    continue;
+                }
+                if first[v] < pass && self.may_keep(v, keep) {
+                    held[v] = true;
+                    continue;
+                }
+                here[v] = true;
+                first[v] = first[v].min(pass);
+                stack.extend(self.operands(v));
+            }
+            lists.push((0..count).filter(|v| here[*v]).collect());
+        }
+        (lists, (0..count).filter(|v| held[*v]).collect())
+    }
+
+    /// Values of rows that elements are made of.
+    fn spread(&self) -> Vec<bool> {
+        let mut spread = vec![false; self.expr.values.len()];
+        for v in (0..spread.len()).filter(|v| self.used[*v] && self.stages[*v].element) {
+            self.operands(v).for_each(|a| spread[a] = true);
+        }
+        self.reductions().for_each(|(.., a)| spread[a] = true);
+        for output in self.of_elements() {
+            spread[output.value as usize] = true;
+        }
+        spread
+    }
+
+    /// Passes with registers.
+    pub(super) fn plan(&self, keep: Keep) -> Plan {
+        let (lists, held) = self.lists(keep);
+        let mut places = Places::new(self.expr.values.len(), held.len());
+        for (register, v) in held.iter().enumerate() {
+            places.element[*v] = register;
+        }
+        let spread = self.spread();
+        let mut uniform = Vec::new();
+        for v in (0..spread.len()).filter(|v| self.used[*v] && !self.stages[*v].element) {
+            let own = places.fresh();
+            (places.row[v], places.element[v]) = (own, own);
+            if self.is_uniform(v) {
+                uniform.push(self.translate(v, own, &places.row));
+            } else if spread[v] {
+                places.element[v] = places.fresh();
+            }
+        }
+        let mut plan = Plan {
+            uniform,
+            given: self.rows(0, &spread, &places),
+            passes: Vec::with_capacity(lists.len()),
+            held: held.len(),
+            registers: 0,
+            folds: self.reductions().map(|(_, op, _)| op).collect(),
+            results: Vec::new(),
+        };
+        let base = places.next;
+        for (pass, list) in lists.iter().enumerate() {
+            let wanted = self.wanted(pass, pass + 1 == lists.len());
+            let elements = self.elements(list, &held, &wanted, base, &mut places);
+            let folds = self.reductions().enumerate();
+            let folds = folds.filter(|(_, (.., a))| self.stages[*a].after as usize == pass);
+            let folds = folds.map(|(fold, (.., a))| (places.element[a], fold)).collect();
+            let rows = self.rows(pass + 1, &spread, &places);
+            plan.passes.push(Pass { elements, folds, rows });
+        }
+        let result = |(i, output): (usize, &Output)| {
+            let of_row = self.expr.writes_rows(i);
+            let places = if of_row { &places.row } else { &places.element };
+            places[output.value as usize]
+        };
+        plan.results = self.outputs.iter().enumerate().map(result).collect();
+        plan.registers = places.most - held.len();
+        plan
+    }
+
+    /// The instructions of one pass for a tile.
+    fn elements(
+        &self,
+        list: &[usize],
+        held: &[usize],
+        wanted: &[usize],
+        base: usize,
+        places: &mut Places,
+    ) -> Vec<Instruction> {
+        let mut last = vec![NONE; self.expr.values.len()];
+        for (at, v) in list.iter().enumerate() {
+            self.operands(*v).for_each(|a| last[a] = at);
+        }
+        wanted.iter().for_each(|v| last[*v] = NONE);
+        let mut free = Vec::new();
+        places.next = base;
+        let mut instructions = Vec::with_capacity(list.len());
+        for (at, v) in list.iter().enumerate() {
+            if !held.contains(v) {
+                places.element[*v] = free.pop().unwrap_or_else(|| places.fresh());
+            }
+            instructions.push(self.translate(*v, places.element[*v], &places.element));
+            for a in self.operands(*v) {
+                // The same operand twice must not be freed twice.
+                if last[a] == at && list.contains(&a) && !held.contains(&a) {
+                    free.push(places.element[a]);
+                    last[a] = NONE;
+                }
+            }
+        }
+        instructions
+    }
+
+    /// Values of rows that are known after so many reductions.
+    fn rows(&self, after: usize, spread: &[bool], places: &Places) -> Vec<Instruction> {
+        let mut instructions = Vec::new();
+        for v in (0..spread.len()).filter(|v| self.used[*v] && self.is_row(*v)) {
+            if self.stages[v].after as usize != after {
+                continue;
+            }
+            instructions.push(self.translate(v, places.row[v], &places.row));
+            if spread[v] {
+                instructions
+                    .push(Instruction::Spread { from: places.row[v], to: places.element[v] });
+            }
+        }
+        instructions
+    }
+
+    fn translate(&self, v: usize, to: usize, places: &[usize]) -> Instruction {
+        match self.expr.values[v] {
+            Value::Input(input) => {
+                // What is written must not be read from memory that another output overwrites.
+                let direct = self.types[v] != DType::Bool && !self.written[v];
+                Instruction::Load { input: input as usize, to, direct }
+            }
+            Value::Constant(DType::Bool, bits) => {
+                Instruction::Fill { bits: u32::from(bits != 0), to }
+            }
+            Value::Constant(dtype, bits) if dtype.is_half() => {
+                Instruction::Fill { bits: bits & 0xffff, to }
+            }
+            Value::Constant(_, bits) => Instruction::Fill { bits, to },
+            Value::Index => Instruction::Index { to },
+            Value::Anchor(anchor) => Instruction::Anchor { anchor: anchor as usize, to },
+            Value::Reduce(..) => {
+                let fold = self.reductions().position(|(of, ..)| of == v).unwrap_or(NONE);
+                Instruction::Finish { fold, to }
+            }
+            _ => {
+                let mut from = [NONE; 3];
+                self.operands(v).zip(&mut from).for_each(|(a, from)| *from = places[a]);
+                Instruction::Step { op: self.steps[v].unwrap_or(StepOp::Copy), to, from }
+            }
+        }
+    }
+}
+
+/// Registers of values.
+struct Places {
+    /// As a value of a row.
+    row: Vec<usize>,
+    /// As a value of elements.
+    element: Vec<usize>,
+    next: usize,
+    most: usize,
+}
+
+impl Places {
+    fn new(values: usize, next: usize) -> Places {
+        Places { row: vec![NONE; values], element: vec![NONE; values], next, most: next }
+    }
+
+    fn fresh(&mut self) -> usize {
+        self.next += 1;
+        self.most = self.most.max(self.next);
+        self.next - 1
+    }
+}

@@ -1,0 +1,74 @@
+//! `gather_rows_*`: rows of a packed table; `gather`: elements along an axis; `scatter_rows`: rows
+//! put where they are told.
+
+use crate::arch::format_index;
+use crate::call::{Call, extent, volume};
+use warploom_core::error::{Error, Result};
+
+/// `y[i, c] = table[ids[i], c]`, zeros for an id outside.
+pub(super) fn gather_rows(call: &Call<'_>) -> Result<()> {
+    let [count, rows, cols, ids_offset, y_offset] = call.words()?;
+    let bytes = call.format.bytes(cols as u64).ok_or_else(|| {
+        let block = call.format.block_len();
+        Error::invalid(format!("cols = {cols} is not a multiple of the block of {block} weights"))
+    })?;
+    let format = format_index(call.format)
+        .ok_or_else(|| Error::unsupported(format!("a table of {}", call.format)))?;
+    let out = call.output(y_offset, volume(&[count, cols]))?;
+    let table = call.input::<u8>(0, 0, bytes.saturating_mul(rows as u64), &out)?;
+    let ids = call.input::<u32>(1, ids_offset, count as u64, &out)?;
+    let decode = call.context.arch.decode[format];
+    call.context.pool.split(count, (16 << 10) / cols.max(1) + 1, 1, |range| {
+        for i in range {
+            // SAFETY: row i of y belongs to this chunk alone.
+            let y = unsafe { out.slice(i * cols, cols) };
+            // A negative id is a large one here, and so outside as well.
+            if (ids[i] as usize) < rows {
+                let w = table[ids[i] as usize * bytes as usize..].as_ptr();
+                // SAFETY: the table holds the row, y room for it.
+                unsafe { decode(w, y.as_mut_ptr(), cols) };
+            } else {
+                y.fill(0.0);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// `y[o, j, i] = x[o, ids[j], i]`, zeros for an id outside.
+pub(super) fn gather(call: &Call<'_>) -> Result<()> {
+    let [outer, axis_len, inner, count, x_offset, ids_offset, y_offset] = call.words()?;
+    let out = call.output(y_offset, volume(&[outer, count, inner]))?;
+    let x = call.input::<f32>(0, x_offset, volume(&[outer, axis_len, inner]), &out)?;
+    let ids = call.input::<u32>(1, ids_offset, count as u64, &out)?;
+    if out.len() == 0 {
+        return Ok(());
+    }
+    call.context.pool.split(outer * count, (16 << 10) / inner + 1, 1, |range| {
+        for row in range {
+            let (o, id) = (row / count, ids[row % count] as usize);
+            // SAFETY: this row of y belongs to this chunk alone.
+            let y = unsafe { out.slice(row * inner, inner) };
+            if id < axis_len {
+                y.copy_from_slice(&x[(o * axis_len + id) * inner..][..inner]);
+            } else {
+                y.fill(0.0);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// `y[rows[i], c] = x[i, c]`; a row outside is dropped. Of equal rows the last stays.
+pub(super) fn scatter_rows(call: &Call<'_>) -> Result<()> {
+    let [count, size, cols, x_offset, x_stride, rows_offset, y_offset] = call.words()?;
+    let out = call.output(y_offset, volume(&[size, cols]))?;
+    let x = call.input::<f32>(0, x_offset, extent(&[(count, x_stride), (cols, 1)]), &out)?;
+    let rows = call.input::<u32>(1, rows_offset, count as u64, &out)?;
+    for (i, row) in rows.iter().map(|row| *row as usize).enumerate().filter(|(_, r)| *r < size) {
+        // SAFETY: the row lies in y, and one thread writes it.
+        let y = unsafe { out.slice(row * cols, cols) };
+        y.copy_from_slice(&x[i * x_stride..][..cols]);
+    }
+    Ok(())
+}

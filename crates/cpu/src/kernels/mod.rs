@@ -1,0 +1,63 @@
+//! The kernels of the catalogue as Rust functions of the same names, a file for each family.
+//!
+//! Every function reads its parameters in the catalogue's order, checks what it will touch
+//! against the bindings, and only then works; it never panics and never leaves its bindings,
+//! whatever the parameters are. The grid is not looked at: parameters say how much there is.
+
+mod attention;
+mod conv;
+mod gather;
+mod matmul;
+mod matvec;
+mod norm;
+mod pool2d;
+mod reduce;
+mod rope;
+mod round;
+mod sample;
+mod segments;
+mod softmax;
+
+use super::call::Call;
+use warploom_core::error::Result;
+
+/// A kernel.
+pub(super) type KernelFn = fn(&Call<'_>) -> Result<()>;
+
+/// The function of a catalogue row, by the row's name (with its `*`).
+pub(super) fn find(name: &str) -> Option<KernelFn> {
+    Some(match name {
+        "matvec_*" => matvec::matvec,
+        "matvec_int8_*" => matvec::matvec_int8,
+        "matmul_*" => matmul::matmul,
+        "matmul_batched" => matmul::matmul_batched,
+        "gather_rows_*" => gather::gather_rows,
+        "gather" => gather::gather,
+        "scatter_rows" => gather::scatter_rows,
+        "norm_rms" => norm::norm_rms,
+        "norm_layer" => norm::norm_layer,
+        "round_int8" => round::round_int8,
+        "softmax" => softmax::softmax,
+        "argmax" => softmax::argmax,
+        "argmax_of" => softmax::argmax_of,
+        "sample" => sample::sample,
+        "reduce_sum" => reduce::reduce_sum,
+        "reduce_mean" => reduce::reduce_mean,
+        "reduce_prod" => reduce::reduce_prod,
+        "reduce_max" => reduce::reduce_max,
+        "reduce_min" => reduce::reduce_min,
+        "rope_interleaved" => rope::rope_interleaved,
+        "rope_half" => rope::rope_half,
+        "attn_decode" | "attn_decode_spans" => attention::attn_decode,
+        "attn_prefill" => attention::attn_prefill,
+        "attn_split" | "attn_split_spans" => attention::attn_split,
+        "attn_combine" | "attn_combine_spans" => attention::attn_combine,
+        "conv2d" => conv::conv2d,
+        "pool2d_max" => pool2d::pool2d_max,
+        "pool2d_avg" => pool2d::pool2d_avg,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! `reduce_*`: over the middle dimension of `[outer, len, inner]`.
+
+use crate::call::{Call, volume};
+use warploom_core::error::Result;
+
+/// Elements below which a reduction stays on one thread.
+const GRAIN: usize = 16 << 10;
+/// Columns that are reduced together where the dimension is not the last.
+const TILE: usize = 64;
+
+/// Sum; 0 over nothing.
+pub(super) fn reduce_sum(call: &Call<'_>) -> Result<()> {
+    reduce(call, 0.0, |sum, v| sum + v, |sum, _| sum)
+}
+
+/// Mean; NaN over nothing.
+pub(super) fn reduce_mean(call: &Call<'_>) -> Result<()> {
+    reduce(call, 0.0, |sum, v| sum + v, |sum, len| sum / len as f64)
+}
+
+/// Product; 1 over nothing.
+pub(super) fn reduce_prod(call: &Call<'_>) -> Result<()> {
+    reduce(call, 1.0, |product, v| product * v, |product, _| product)
+}
+
+/// Largest; -inf over nothing.
+pub(super) fn reduce_max(call: &Call<'_>) -> Result<()> {
+    reduce(call, f64::NEG_INFINITY, |max, v| if v > max { v } else { max }, |max, _| max)
+}
+
+/// Smallest; inf over nothing.
+pub(super) fn reduce_min(call: &Call<'_>) -> Result<()> {
+    reduce(call, f64::INFINITY, |min, v| if v < min { v } else { min }, |min, _| min)
+}
+
+/// Sums in f64, so that length costs no accuracy.
+fn reduce(
+    call: &Call<'_>,
+    first: f64,
+    step: impl Fn(f64, f64) -> f64 + Sync,
+    finish: impl Fn(f64, usize) -> f64 + Sync,
+) -> Result<()> {
+    let [outer, len, inner, x_offset, y_offset] = call.words()?;
+    let out = call.output(y_offset, volume(&[outer, inner]))?;
+    let x = call.input::<f32>(0, x_offset, volume(&[outer, len, inner]), &out)?;
+    if out.len() == 0 {
+        return Ok(());
+    }
+    call.context.pool.split(outer * inner, GRAIN / len.max(1) + 1, 1, |range| {
+        let mut at = range.start;
+        while at < range.end {
+            let (o, i) = (at / inner, at % inner);
+            let x = &x[o * len * inner..];
+            let columns = (inner - i).min(TILE).min(range.end - at);
+            // SAFETY: these elements of y belong to this chunk alone.
+            let y = unsafe { out.slice(at, columns) };
+            if inner == 1 {
+                y[0] = finish(row(&x[..len], first, &step), len) as f32;
+            } else if call.in_order {
+                // As one row alone.
+                for (j, y) in y.iter_mut().enumerate() {
+                    *y = finish(column(&x[i + j..], inner, len, first, &step), len) as f32;
+                }
+            } else {
+                let mut sums = [first; TILE];
+                for j in 0..len {
+                    for (sum, v) in sums.iter_mut().zip(&x[j * inner + i..][..columns]) {
+                        *sum = step(*sum, f64::from(*v));
+                    }
+                }
+                for (y, sum) in y.iter_mut().zip(sums) {
+                    *y = finish(sum, len) as f32;
+                }
+            }
+            at += columns;
+        }
+    });
+    Ok(())
+}
+
+/// One row, in eight interleaved parts that a processor can work on at once.
+fn row(x: &[f32], first: f64, step: &impl Fn(f64, f64) -> f64) -> f64 {
+    let mut parts = [first; 8];
+    let chunks = x.chunks_exact(8);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (part, v) in parts.iter_mut().zip(chunk) {
+            *part = step(*part, f64::from(*v));
+        }
+    }
+    let sum = parts.into_iter().fold(first, step);
+    rest.iter().fold(sum, |sum, v| step(sum, f64::from(*v)))
+}
+
+/// `len` numbers, `apart` from each other, added as [`row`] adds neighbours.
+fn column(x: &[f32], apart: usize, len: usize, first: f64, step: &impl Fn(f64, f64) -> f64) -> f64 {
+    let mut parts = [first; 8];
+    let body = len - len % 8;
+    for j in 0..body {
+        parts[j % 8] = step(parts[j % 8], f64::from(x[j * apart]));
+    }
+    let sum = parts.into_iter().fold(first, step);
+    (body..len).fold(sum, |sum, j| step(sum, f64::from(x[j * apart])))
+}

@@ -1,0 +1,203 @@
+//! Products with a weight matrix whose numbers go through the bodies of segments.
+//!
+//! A task takes evaluations of one segment: the products of their rows of w with a few rows of x
+//! go to memory of the thread, the body takes them from there.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::matvec::{GROUP, Linear, Rows, Weights};
+use crate::arch::WIDTHS;
+use crate::arch::int8::MOST_LANES;
+use crate::attached::Part;
+use crate::call::Call;
+
+/// Most rows of x together.
+const ROWS: usize = WIDTHS[3];
+
+/// Rows of w whose products with many rows of x are in memory together.
+const SIDE_BY_SIDE: usize = 4 * MOST_LANES;
+
+thread_local! {
+    /// Products of this thread, and decoded rows of weights.
+    static ROOM: RefCell<(Vec<f32>, Vec<f32>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+/// How a product is cut.
+#[derive(Clone, Copy)]
+pub(super) struct Cut {
+    /// Rows of w below which it stays on one thread.
+    pub(super) grain: usize,
+    /// Rows of w whose products are in memory together.
+    pub(super) rows: usize,
+    /// Whether rows of w are decoded first, for many rows of x.
+    pub(super) decode: bool,
+}
+
+/// Multiplies and evaluates all segments.
+pub(super) fn segments(call: &Call<'_>, t: &Linear<'_>, x: Rows<'_>, parts: &[Part<'_>], cut: Cut) {
+    let pool = &call.context.pool;
+    let rows: usize = parts.iter().map(|part| part.count * part.anchors).sum();
+    let task = Task { call, t, x, cut };
+    if pool.threads() == 1 || rows <= cut.grain {
+        parts.iter().for_each(|part| task.evaluate(part, 0..part.count));
+        return;
+    }
+    // As `Pool::split`: a few chunks for each thread.
+    let size = rows.div_ceil(pool.threads() * 4).max(cut.grain).next_multiple_of(cut.rows.min(8));
+    let each = |part: &Part<'_>| (size / part.anchors).max(1);
+    let chunks = parts.iter().map(|part| part.count.div_ceil(each(part))).sum();
+    pool.run(chunks, &|mut chunk| {
+        for part in parts {
+            let (each, count) = (each(part), part.count);
+            let own = count.div_ceil(each);
+            if chunk < own {
+                return task.evaluate(part, chunk * each..count.min((chunk + 1) * each));
+            }
+            chunk -= own;
+        }
+    });
+}
+
+struct Task<'t, 'c, 'a> {
+    call: &'t Call<'c>,
+    t: &'t Linear<'a>,
+    x: Rows<'t>,
+    cut: Cut,
+}
+
+impl Task<'_, '_, '_> {
+    /// Evaluations of a segment with every row of x.
+    fn evaluate(&self, part: &Part<'_>, range: Range<usize>) {
+        if !self.cut.decode && self.x.are_many(self.call, self.t.m, self.t.format) {
+            return self.evaluate_many(part, range);
+        }
+        let step = (self.cut.rows / part.anchors).max(1);
+        ROOM.with_borrow_mut(|(products, panel)| {
+            let need = part.anchors * ROWS * step;
+            if products.len() < need {
+                products.resize(need, 0.0);
+            }
+            for start in range.clone().step_by(step) {
+                let here = start..range.end.min(start + step);
+                if self.cut.decode {
+                    self.decode(part, here.clone(), panel);
+                }
+                let mut i = 0;
+                while i < self.t.m {
+                    let rest = self.t.m - i;
+                    let width = WIDTHS.iter().rposition(|w| *w <= rest).unwrap_or(0);
+                    for anchor in 0..part.anchors {
+                        let y = products[anchor * ROWS * step..].as_mut_ptr();
+                        self.multiply(part, here.clone(), anchor, (i, width), panel, (y, step));
+                    }
+                    let rows = i..i + WIDTHS[width];
+                    self.finish(part, here.clone(), rows, products, (ROWS, step));
+                    i += WIDTHS[width];
+                }
+            }
+        });
+    }
+
+    /// The same where rows of w are unpacked side by side, for many rows of x at once.
+    fn evaluate_many(&self, part: &Part<'_>, range: Range<usize>) {
+        let (t, step) = (self.t, SIDE_BY_SIDE);
+        ROOM.with_borrow_mut(|(products, _)| {
+            let group = GROUP.min(t.m);
+            let need = part.anchors * group * step;
+            if products.len() < need {
+                products.resize(need, 0.0);
+            }
+            for start in range.clone().step_by(step) {
+                let here = start..range.end.min(start + step);
+                for i in (0..t.m).step_by(group) {
+                    let count = group.min(t.m - i);
+                    for anchor in 0..part.anchors {
+                        let y = products[anchor * group * step..].as_mut_ptr();
+                        part.runs(here.clone(), anchor, |done, row, stride, rows| {
+                            let w = t.w[row * t.row_bytes..].as_ptr();
+                            let task = Weights {
+                                format: t.format,
+                                w,
+                                row_bytes: t.row_bytes * stride,
+                                rows,
+                                k: t.k,
+                                y: y.wrapping_add(done),
+                                y_stride: step,
+                            };
+                            // SAFETY: w holds the rows, as `parts` saw to; x the rows from i on; y
+                            // room for `step` products of each.
+                            unsafe { self.x.multiply_many(self.call, i, count, &task) };
+                        });
+                    }
+                    self.finish(part, here.clone(), i..i + count, products, (group, step));
+                }
+            }
+        });
+    }
+
+    /// The weights of every anchor, one row after another.
+    fn decode(&self, part: &Part<'_>, here: Range<usize>, panel: &mut Vec<f32>) {
+        let (t, k, count) = (self.t, self.t.k, here.len());
+        if panel.len() < part.anchors * count * k {
+            panel.resize(part.anchors * count * k, 0.0);
+        }
+        let decode = self.call.context.arch.decode[t.format];
+        for anchor in 0..part.anchors {
+            part.runs(here.clone(), anchor, |done, row, stride, rows| {
+                for r in 0..rows {
+                    let w = t.w[(row + r * stride) * t.row_bytes..][..t.row_bytes].as_ptr();
+                    let to = panel[(anchor * count + done + r) * k..][..k].as_mut_ptr();
+                    // SAFETY: w holds a row of k weights, the panel room for k floats.
+                    unsafe { decode(w, to, k) };
+                }
+            });
+        }
+    }
+
+    /// Products of `WIDTHS[width]` rows of x from row `i` on with the rows of one anchor.
+    fn multiply(
+        &self,
+        part: &Part<'_>,
+        here: Range<usize>,
+        anchor: usize,
+        (i, width): (usize, usize),
+        panel: &[f32],
+        (y, y_stride): (*mut f32, usize),
+    ) {
+        let t = self.t;
+        let multiply = |format: usize, w: *const u8, row_bytes, rows, y| {
+            let task = Weights { format, w, row_bytes, rows, k: t.k, y, y_stride };
+            // SAFETY: w holds the rows, as `parts` and `decode` saw to; x the rows from i on; y
+            // room for `y_stride` products of each.
+            unsafe { self.x.multiply(self.call, (i, width), &task) };
+        };
+        if self.cut.decode {
+            let w = panel[anchor * here.len() * t.k..].as_ptr().cast();
+            return multiply(0, w, t.k * size_of::<f32>(), here.len(), y);
+        }
+        part.runs(here, anchor, |done, row, stride, rows| {
+            let w = t.w[row * t.row_bytes..].as_ptr();
+            multiply(t.format, w, t.row_bytes * stride, rows, y.wrapping_add(done));
+        });
+    }
+
+    /// The body, for some rows of x: products of each anchor are `group` rows of `step`.
+    fn finish(
+        &self,
+        part: &Part<'_>,
+        here: Range<usize>,
+        rows: Range<usize>,
+        products: &[f32],
+        (group, step): (usize, usize),
+    ) {
+        for (r, i) in rows.enumerate() {
+            let of = |anchor: usize| products[(anchor * group + r) * step..].as_ptr();
+            let anchors = [of(0), of(part.anchors - 1)];
+            let range = i * part.count + here.start..i * part.count + here.end;
+            // SAFETY: evaluations below count and rows below m lie inside the index space; they
+            // belong to this task alone, and each anchor has a product for every one.
+            unsafe { part.launch.elements(self.call.context.arch, range, anchors) };
+        }
+    }
+}

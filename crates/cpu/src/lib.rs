@@ -1,0 +1,106 @@
+//! The CPU as a device: every catalogue kernel as a Rust function, fused kernels by tiles.
+//!
+//! Work is executed at once, in `submit`, by the calling thread and the device's own threads
+//! (`OpenOptions::threads`, one for each core by default, the calling thread included); `wait`
+//! only hands over what is there. Everything is resolved in `prepare`, so that a submit in the
+//! steady state allocates nothing but its downloads and what `gemm` packs into. Products are exact
+//! in f32 on the weights as they decode, with the best instruction set, chosen once. A user's WGSL
+//! is run by the interpreter: the same numbers as on a GPU, slowly.
+//!
+//! Invariants:
+//! - Buffers are touched only under the device's lock: by `write`, and by kernels inside `submit`.
+//!   Kernels see raw ranges that were checked, and share them by the rules of `call`.
+//! - A kernel checks its parameters against its bindings before it works: bad ones are an error
+//!   at `wait`, never a panic and never another buffer's memory.
+//! - Only WGSL depends on the grid of a dispatch; for other kernels an empty one launches nothing,
+//!   and that is all.
+//!
+//! In a browser there are no threads, no clock and no `gemm`; the files for it are chosen on the
+//! `mod` lines below.
+
+mod arch;
+mod attached;
+mod call;
+#[cfg_attr(not(target_arch = "wasm32"), path = "clock_native.rs")]
+#[cfg_attr(target_arch = "wasm32", path = "clock_none.rs")]
+mod clock;
+mod device;
+mod fused;
+mod kernels;
+mod memory;
+mod pool;
+mod prepare;
+#[cfg_attr(not(target_arch = "wasm32"), path = "sgemm_native.rs")]
+#[cfg_attr(target_arch = "wasm32", path = "sgemm_plain.rs")]
+mod sgemm;
+#[cfg_attr(feature = "interpret", path = "source.rs")]
+#[cfg_attr(not(feature = "interpret"), path = "source_none.rs")]
+mod source;
+mod submit;
+mod system;
+
+use std::sync::Arc;
+
+use warploom_core::base::platform::{BoxFuture, ready};
+use warploom_core::error::{Error, Result};
+use warploom_hal::{Device, DeviceProfile, OpenOptions};
+
+/// The provider of one device, `cpu:0`.
+#[derive(Debug, Default)]
+pub struct Provider;
+
+impl Provider {
+    /// The profile of its device with a thread for each core.
+    pub fn profile() -> DeviceProfile {
+        system::profile(arch::choose(), system::cores())
+    }
+
+    /// Its device, without the future.
+    ///
+    /// `memory_budget` defaults to the machine's memory (no limit where that is unknown),
+    /// `threads` to one for each core; the calling thread is one of them. `floor` changes
+    /// nothing: kernels here have no variants.
+    pub fn device(options: &OpenOptions) -> Arc<dyn Device> {
+        Arc::new(device::CpuDevice::new(arch::choose(), options))
+    }
+
+    /// Names of the instruction sets that this machine has, the one in use first.
+    pub fn instruction_sets() -> Vec<&'static str> {
+        arch::available().into_iter().map(|arch| arch.name).collect()
+    }
+
+    /// The device with another instruction set than the best; for tests and measurements.
+    ///
+    /// # Errors
+    /// Unsupported, where the machine has no instruction set of that name.
+    pub fn device_with(instruction_set: &str, options: &OpenOptions) -> Result<Arc<dyn Device>> {
+        let arch = arch::available().into_iter().find(|arch| arch.name == instruction_set);
+        let arch = arch.ok_or_else(|| {
+            let have = Provider::instruction_sets();
+            Error::unsupported(format!(
+                "instruction set {instruction_set:?}, this machine has {have:?}"
+            ))
+        })?;
+        Ok(Arc::new(device::CpuDevice::new(arch, options)))
+    }
+}
+
+impl warploom_hal::Provider for Provider {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>> {
+        ready(Ok(vec![Provider::profile()]))
+    }
+
+    fn open(&self, index: usize, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>> {
+        ready(match index {
+            0 => Ok(Provider::device(&options)),
+            _ => Err(Error::invalid(format!("cpu:{index} does not exist, there is cpu:0 only"))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! A user's WGSL in a build without the feature `translate`, which the interpreter is part of.
+
+use super::call::Call;
+use warploom_core::error::{Error, Result};
+use warploom_kernels::SourceSpec;
+
+/// WGSL, which this build does not run.
+pub(super) enum Source {}
+
+impl Source {
+    /// Refuses the kernel.
+    ///
+    /// # Errors
+    /// Unsupported, always.
+    pub(super) fn new(spec: &SourceSpec) -> Result<Source> {
+        Err(Error::unsupported(format!(
+            "kernel {:?} is WGSL, which the CPU runs only in builds with the feature translate",
+            spec.name
+        )))
+    }
+
+    /// There is none to run.
+    pub(super) fn run(&self, _call: &Call, _groups: [u64; 3]) -> Result<()> {
+        match *self {}
+    }
+}

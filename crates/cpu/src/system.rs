@@ -1,0 +1,92 @@
+//! What the machine says of itself.
+
+use super::arch::Arch;
+use warploom_hal::{DeviceKind, DeviceProfile};
+
+/// Cores, as far as the system tells and allows; at least 1.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The profile of the CPU with a number of threads.
+pub(super) fn profile(arch: &Arch, threads: usize) -> DeviceProfile {
+    let (vendor, name) = identity();
+    let memory_bytes = memory_bytes();
+    DeviceProfile {
+        provider: "cpu".into(),
+        index: 0,
+        vendor,
+        name,
+        driver: arch.name.into(),
+        kind: DeviceKind::Cpu,
+        shared_memory: true,
+        memory_bytes,
+        local_bandwidth: 0,
+        transfer_bandwidth: 0,
+        has_matrix_hw: false,
+        has_half_sums: false,
+        has_gemm_library: false,
+        has_subgroups: false,
+        subgroup_min: 0,
+        subgroup_max: 0,
+        has_f16: false,
+        has_timestamps: super::clock::AVAILABLE,
+        compute_units: threads as u32,
+        max_threads_per_workgroup: 1 << 16,
+        workgroup_memory_bytes: u32::MAX,
+        max_workgroups_per_dim: u32::MAX,
+        max_storage_buffers: 16,
+        max_binding_bytes: u64::MAX / 2,
+        max_buffer_bytes: if memory_bytes > 0 { memory_bytes } else { isize::MAX as u64 },
+        binding_alignment: super::memory::ALIGNMENT as u32,
+    }
+}
+
+/// Vendor and name: from the processor itself on x86, from Linux elsewhere.
+fn identity() -> (String, String) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::__cpuid;
+        let text = |words: &[u32]| {
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let text = String::from_utf8_lossy(&bytes);
+            text.trim_matches(['\0', ' ']).to_string()
+        };
+        let first = __cpuid(0);
+        let vendor = text(&[first.ebx, first.edx, first.ecx]);
+        if __cpuid(0x8000_0000).eax >= 0x8000_0004 {
+            let words: Vec<u32> = (0x8000_0002..=0x8000_0004)
+                .map(__cpuid)
+                .flat_map(|r| [r.eax, r.ebx, r.ecx, r.edx])
+                .collect();
+            return (vendor, text(&words));
+        }
+        (vendor, "x86_64 CPU".into())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let field = |name: &str| {
+            let line = info.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_string())
+        };
+        let name = field("model name").or_else(|| field("Model")).or_else(|| field("Hardware"));
+        let vendor = field("CPU implementer").unwrap_or_default();
+        (vendor, name.unwrap_or_else(|| format!("{} CPU", std::env::consts::ARCH)))
+    }
+}
+
+/// Bytes of memory, or what a control group leaves of them; 0 where the system does not tell.
+fn memory_bytes() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| {
+        let kilobytes = line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?;
+        kilobytes.trim().parse::<u64>().ok()?.checked_mul(1024)
+    });
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());
+    match (total, limit) {
+        (Some(total), Some(limit)) => total.min(limit),
+        (total, _) => total.unwrap_or(0),
+    }
+}

@@ -1,0 +1,155 @@
+//! A token of each of several sequences in one run, over a cache that holds them all.
+//!
+//! Sequence `i` has rows `i * context ..` of the cache. Each token says which row it is written to
+//! and which rows it sees, so lengths may differ.
+
+use super::decoder::{Run, SEQ, Wanted};
+use super::draws::check_undrawn;
+use super::session::{Kind, MAX_SEQUENCES, Session};
+use warploom::base::{ShapeClass, SymbolValues};
+use warploom::draw::Draw;
+use warploom::error::{Error, Result};
+
+/// Inputs of a run that say where its tokens stand: positions, rows and spans.
+const PLACES: usize = 3;
+
+/// Most sequences of a run, by class.
+const CLASSES: [usize; 3] = [8, 16, MAX_SEQUENCES];
+
+/// The classes of numbers of sequences.
+pub(super) fn classes() -> [ShapeClass; 3] {
+    let mut least = 1;
+    CLASSES.map(|most| {
+        let class = ShapeClass::new().with(SEQ, least, most as u64);
+        least = most as u64 + 1;
+        class
+    })
+}
+
+/// The class of a run of one token of each of `sequences` sequences.
+///
+/// # Errors
+/// Invalid, for none or more than the largest class has.
+pub fn class_of_each(sequences: usize) -> Result<ShapeClass> {
+    let found = CLASSES.iter().position(|most| (1..=*most).contains(&sequences));
+    let found = found.ok_or_else(|| {
+        Error::invalid(format!("a run of {sequences} sequences, it is of 1 to {MAX_SEQUENCES}"))
+    })?;
+    Ok(classes()[found].clone())
+}
+
+impl Session {
+    /// Runs one token of each of several sequences at once, and gives what is wanted of each, in
+    /// their order: nothing, logits `[n, v]` f32 or tokens `[n]` u32, as little-endian bytes.
+    ///
+    /// # Errors
+    /// As [`Session::run_sequence`]; invalid also where a sequence comes twice.
+    pub async fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>> {
+        check_undrawn(wanted)?;
+        self.run_rows(tokens, wanted, &[]).await
+    }
+
+    /// As [`Session::run_each`]; `draws` has one for each where [`Wanted::Drawn`] asks for them.
+    pub(super) async fn run_rows(
+        &mut self,
+        tokens: &[(usize, u32)],
+        wanted: Wanted,
+        draws: &[Draw],
+    ) -> Result<Vec<u8>> {
+        if let [(sequence, token)] = tokens {
+            return self.run_pieces(*sequence, &[*token], wanted, draws.first()).await;
+        }
+        if tokens.is_empty() {
+            return Err(Error::invalid("no tokens to run"));
+        }
+        for (i, (sequence, token)) in tokens.iter().enumerate() {
+            self.check_sequence(*sequence)?;
+            self.check_tokens(*sequence, std::slice::from_ref(token))?;
+            if tokens[..i].iter().any(|(other, _)| other == sequence) {
+                return Err(Error::invalid(format!("sequence {sequence} twice in one run")));
+            }
+        }
+        let sequences: Vec<usize> = tokens.iter().map(|(sequence, _)| *sequence).collect();
+        let ids: Vec<u32> = tokens.iter().map(|(_, token)| *token).collect();
+        let mut inputs = self.places_of_each(&sequences, 0, wanted.is_token());
+        inputs.insert(inputs.len() - PLACES, bytemuck::cast_slice(&ids).to_vec());
+        if wanted == Wanted::Drawn {
+            inputs.push(words_of(draws));
+        }
+        let kind = Kind { run: Run::Each, class: class_index(tokens.len()), wanted };
+        // Unknown until the run is done.
+        sequences.iter().for_each(|sequence| self.chosen[*sequence] = false);
+        let instance = self.instance(kind).await?;
+        let symbols = SymbolValues::new().with(SEQ, tokens.len() as u64);
+        let outputs = instance.read(symbols, inputs).await?;
+        for (sequence, _) in tokens {
+            self.past[*sequence] += 1;
+            self.chosen[*sequence] = wanted.is_token();
+        }
+        Ok(outputs.into_iter().next().unwrap_or_default())
+    }
+
+    /// As [`Session::run_each`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::run_each`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn run_each_blocking(
+        &mut self,
+        tokens: &[(usize, u32)],
+        wanted: Wanted,
+    ) -> Result<Vec<u8>> {
+        warploom::base::platform::block_on(self.run_each(tokens, wanted))
+    }
+
+    /// What a run of a token of each sequence, which gives tokens, reads where each is at the last position
+    /// of its context, for reports: the longest such run.
+    pub fn inputs_of_full_sequences(&self) -> Vec<Vec<u8>> {
+        let last = self.context() - 1;
+        let each: Vec<_> = (0..self.sequences()).map(|sequence| (sequence, last)).collect();
+        let mut inputs = self.places(&each, true);
+        inputs.insert(inputs.len() - PLACES, vec![0; 4 * each.len()]);
+        inputs
+    }
+
+    /// Where the next token of each sequence stands, `run` runs from now.
+    pub(super) fn places_of_each(
+        &self,
+        sequences: &[usize],
+        run: usize,
+        chooses: bool,
+    ) -> Vec<Vec<u8>> {
+        let each: Vec<_> = sequences.iter().map(|s| (*s, self.past_of(*s) + run)).collect();
+        self.places(&each, chooses)
+    }
+
+    /// The sequences, where tokens are chosen; positions, rows of the cache and spans of rows, as bytes; of
+    /// each sequence, its number and the positions that are filled.
+    fn places(&self, each: &[(usize, usize)], chooses: bool) -> Vec<Vec<u8>> {
+        let base = |sequence: usize| (sequence * self.context()) as i32;
+        let slots: Vec<i32> = each.iter().map(|(s, _)| *s as i32).collect();
+        let positions: Vec<i32> = each.iter().map(|(_, past)| *past as i32).collect();
+        let rows: Vec<i32> = each.iter().map(|(s, past)| base(*s) + *past as i32).collect();
+        let spans = each.iter().map(|(s, past)| [base(*s), base(*s) + *past as i32 + 1]);
+        let spans: Vec<[i32; 2]> = spans.collect();
+        let mut inputs = Vec::new();
+        if chooses {
+            inputs.push(bytemuck::cast_slice(&slots).to_vec());
+        }
+        inputs.push(bytemuck::cast_slice(&positions).to_vec());
+        inputs.push(bytemuck::cast_slice(&rows).to_vec());
+        inputs.push(bytemuck::cast_slice(&spans).to_vec());
+        inputs
+    }
+}
+
+/// Draws as a run reads them.
+pub(super) fn words_of(draws: &[Draw]) -> Vec<u8> {
+    let words: Vec<u32> = draws.iter().flat_map(Draw::words).collect();
+    bytemuck::cast_slice(&words).to_vec()
+}
+
+/// Place in the classes of a run of so many sequences.
+pub(super) fn class_index(sequences: usize) -> usize {
+    CLASSES.iter().position(|most| sequences <= *most).unwrap_or(CLASSES.len() - 1)
+}

@@ -1,0 +1,345 @@
+//! A conversation on a device, whose cache keeps what was said.
+
+use std::time::SystemTime;
+
+use super::template::{Prompt, Template};
+use super::{Message, Role};
+use crate::generate::{GenerateOptions, Generated, OnEvent};
+use crate::sampler::Sampling;
+use crate::session::Session;
+use warploom::error::{Error, Result};
+
+/// How to answer.
+#[derive(Clone, Debug)]
+pub struct ChatOptions {
+    /// Most tokens of an answer.
+    pub max_tokens: usize,
+    /// How the next token is chosen.
+    pub sampling: Sampling,
+}
+
+/// Answers of at most 512 tokens, sampled by default.
+impl Default for ChatOptions {
+    fn default() -> ChatOptions {
+        ChatOptions { max_tokens: 512, sampling: Sampling::default() }
+    }
+}
+
+/// An answer, and what it took.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The answer, and its times. Its prompt is what had to be run, not the whole conversation.
+    pub generated: Generated,
+    /// Tokens of the conversation that the cache held already.
+    pub reused: usize,
+    /// Messages that no longer fit and were left out, the oldest first; so far, in all.
+    pub left_out: usize,
+}
+
+/// What the cache of the session holds: tokens, the text that they came from, and the places in
+/// it at which text and tokens may be cut together.
+#[derive(Debug, Default)]
+struct Cached {
+    tokens: Vec<u32>,
+    prompt: Prompt,
+    /// Lengths of text and tokens.
+    cuts: Vec<(usize, usize)>,
+}
+
+impl Cached {
+    /// Whether a prompt begins with the first `text` bytes. Text of messages is only taken for
+    /// itself, never for a template's, so the marks must agree too.
+    fn begins(&self, prompt: &Prompt, text: usize) -> bool {
+        let marks = |p: &Prompt| p.marks.partition_point(|mark| *mark < text);
+        let (ours, theirs) = (marks(&self.prompt), marks(prompt));
+        prompt.text.as_bytes().starts_with(&self.prompt.text.as_bytes()[..text])
+            && prompt.text.is_char_boundary(text)
+            && self.prompt.marks[..ours] == prompt.marks[..theirs]
+    }
+
+    /// The longest part that a prompt begins with: its cut.
+    fn common(&self, prompt: &Prompt) -> (usize, usize) {
+        let found = self.cuts.iter().rev().find(|(text, _)| self.begins(prompt, *text));
+        found.copied().unwrap_or_default()
+    }
+
+    /// Takes the text of a prompt and an answer that the tokens now hold.
+    fn remember(&mut self, prompt: Prompt, prompt_tokens: usize, answer: &Generated) {
+        let cut = (prompt.text.len(), prompt_tokens);
+        let mut cuts = std::mem::take(&mut self.cuts);
+        cuts.retain(|(text, tokens)| {
+            *text < cut.0 && *tokens < cut.1 && self.begins(&prompt, *text)
+        });
+        cuts.push(cut);
+        self.prompt = prompt;
+        self.prompt.text.push_str(&answer.text);
+        // An answer may be cut from what follows only where all of it has run.
+        let (text, tokens) = (self.prompt.text.len(), self.tokens.len());
+        if tokens == prompt_tokens + answer.tokens.len() && text > cut.0 {
+            cuts.push((text, tokens));
+        }
+        self.cuts = cuts;
+    }
+}
+
+/// A conversation with a model on a device. What was said stays in the cache: an answer runs only
+/// the tokens that are new.
+pub struct Chat {
+    session: Session,
+    template: Template,
+    messages: Vec<Message>,
+    /// Messages behind a system message that are not written down any more.
+    left_out: usize,
+    cached: Cached,
+    /// What the template may know of the time; it stays, or every text would be a new one.
+    now: Option<SystemTime>,
+}
+
+warploom::base::debug_as!(Chat, |this| session: this.session, messages: this.messages.len());
+
+impl Chat {
+    /// A conversation with the model of `session`, by the template of its file.
+    ///
+    /// # Errors
+    /// Those of [`Template::of`].
+    pub fn new(session: Session) -> Result<Chat> {
+        let template = Template::of(session.model())?;
+        Chat::with_template(session, template)
+    }
+
+    /// A conversation by a template of one's own.
+    ///
+    /// # Errors
+    /// None that opening the session would not have told.
+    pub fn with_template(mut session: Session, template: Template) -> Result<Chat> {
+        session.truncate(0)?;
+        #[cfg(not(target_arch = "wasm32"))]
+        let now = Some(SystemTime::now());
+        #[cfg(target_arch = "wasm32")]
+        let now = None;
+        let (messages, cached) = (Vec::new(), Cached::default());
+        Ok(Chat { session, template, messages, left_out: 0, cached, now })
+    }
+
+    /// What was said so far, with what no longer fits the context.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The session.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The template.
+    pub fn template(&self) -> &Template {
+        &self.template
+    }
+
+    /// Replaces the conversation. Nothing is run; what the cache holds of it stays there.
+    pub fn set_messages(&mut self, messages: Vec<Message>) {
+        self.messages = messages;
+        self.left_out = 0;
+    }
+
+    /// Forgets all that was said but the system message.
+    pub fn reset(&mut self) {
+        self.messages.truncate(self.first());
+        self.left_out = 0;
+    }
+
+    /// Sets, replaces or removes the system message.
+    pub fn set_system(&mut self, text: Option<&str>) {
+        self.messages.drain(..self.first());
+        if let Some(text) = text {
+            self.messages.insert(0, Message::new(Role::System, text));
+        }
+    }
+
+    /// The system message.
+    pub fn system(&self) -> Option<&str> {
+        self.messages.first().filter(|m| m.role == Role::System).map(|m| m.content.as_str())
+    }
+
+    /// Takes back the last turn: what the user said and all after it. Returns what that was.
+    pub fn undo(&mut self) -> Option<String> {
+        let at = self.messages.iter().rposition(|m| m.role == Role::User)?;
+        let mut taken = self.messages.drain(at..);
+        let said = taken.next().map(|message| message.content);
+        drop(taken);
+        self.left_out = self.left_out.min(self.messages.len() - self.first());
+        said
+    }
+
+    /// Index of the first message that may be left out.
+    fn first(&self) -> usize {
+        usize::from(self.system().is_some())
+    }
+
+    /// The conversation as the model reads it now, and its tokens.
+    ///
+    /// # Errors
+    /// Those of [`Template::render`] and of encoding.
+    pub fn tokens(&self, answer: bool) -> Result<Vec<u32>> {
+        let prompt = self.write_down(answer)?;
+        prompt.encode(self.session.model().tokenizer(), true)
+    }
+
+    fn write_down(&self, answer: bool) -> Result<Prompt> {
+        let (system, rest) = self.messages.split_at(self.first());
+        let written = [system, &rest[self.left_out..]].concat();
+        self.template.render(&written, answer, self.session.model().tokenizer(), self.now)
+    }
+
+    /// Says something and writes the answer, telling `on_event` each piece of it. After an error
+    /// the conversation is what it was before.
+    ///
+    /// # Errors
+    /// Those of [`Chat::answer`].
+    pub async fn send(
+        &mut self,
+        text: &str,
+        options: &ChatOptions,
+        on_event: &mut OnEvent<'_>,
+    ) -> Result<Reply> {
+        let (count, left_out) = (self.messages.len(), self.left_out);
+        self.messages.push(Message::new(Role::User, text));
+        let reply = self.answer(options, on_event).await;
+        if reply.is_err() {
+            self.messages.truncate(count);
+            self.left_out = left_out;
+        }
+        reply
+    }
+
+    /// Writes the model's turn behind what was said. What is broken off by `on_event` is kept as
+    /// far as it goes.
+    ///
+    /// Where the conversation leaves less room than the answer may take (or a quarter of the
+    /// context, if that is less), the oldest turns are left out until it fills at most half of
+    /// the context. The system message and the last thing said always stay.
+    ///
+    /// # Errors
+    /// Invalid where nothing was said, or the last thing said alone does not fit the context;
+    /// those of [`Template::render`]; what the device says.
+    pub async fn answer(
+        &mut self,
+        options: &ChatOptions,
+        on_event: &mut OnEvent<'_>,
+    ) -> Result<Reply> {
+        let (prompt, tokens) = self.fitting(options.max_tokens)?;
+        // At least one token is run: the cache holds no logits.
+        let same = tokens.iter().zip(&self.cached.tokens).take_while(|(a, b)| a == b).count();
+        let reused = same.min(self.session.past()).min(tokens.len().saturating_sub(1));
+        self.session.truncate(reused)?;
+        self.cached.tokens.truncate(reused);
+        let generate = GenerateOptions {
+            max_tokens: options.max_tokens,
+            sampling: options.sampling.clone(),
+            ..GenerateOptions::default()
+        };
+        let (before, new) = tokens.split_at(reused);
+        let result = self.session.generate_tokens(new, before, &generate, on_event).await;
+        // What has run is in the cache, also where something failed later.
+        let mut all = tokens;
+        let prompt_tokens = all.len();
+        if let Ok(generated) = &result {
+            all.extend_from_slice(&generated.tokens);
+        }
+        all.truncate(self.session.past());
+        let ran_prompt = all.len() >= prompt_tokens;
+        self.cached.cuts.retain(|(_, tokens)| *tokens <= reused);
+        self.cached.tokens = all;
+        let generated = match result {
+            Ok(generated) => generated,
+            Err(error) => {
+                self.cached.cuts.clear();
+                return Err(error);
+            }
+        };
+        if ran_prompt {
+            self.cached.remember(prompt, prompt_tokens, &generated);
+        }
+        self.messages.push(Message::new(Role::Assistant, generated.text.as_str()));
+        Ok(Reply { generated, reused, left_out: self.left_out })
+    }
+
+    /// The prompt and its tokens, with as many old turns left out as it needs.
+    fn fitting(&mut self, max_tokens: usize) -> Result<(Prompt, Vec<u32>)> {
+        let context = self.session.context();
+        let mut limit = context - max_tokens.min(context / 4).max(1);
+        loop {
+            let prompt = self.write_down(true)?;
+            let tokens = self.encode(&prompt)?;
+            if tokens.is_empty() {
+                return Err(Error::invalid("the conversation is empty"));
+            }
+            if tokens.len() <= limit {
+                return Ok((prompt, tokens));
+            }
+            limit = context / 2;
+            if !self.leave_out() {
+                if tokens.len() < context {
+                    return Ok((prompt, tokens));
+                }
+                return Err(Error::invalid(format!(
+                    "what was said last takes {} tokens with what has to stay before it, the \
+                     context has {context} positions",
+                    tokens.len()
+                )));
+            }
+        }
+    }
+
+    /// Leaves out the oldest turn: up to the next thing that the user said. False where that is
+    /// the last.
+    fn leave_out(&mut self) -> bool {
+        let from = self.first() + self.left_out;
+        let later = self.messages.iter().enumerate().skip(from + 1);
+        let next = later.filter(|(_, m)| m.role == Role::User).map(|(index, _)| index).next();
+        match next {
+            Some(index) => self.left_out = index - self.first(),
+            None => return false,
+        }
+        true
+    }
+
+    /// The tokens of a prompt; those that the cache holds as they are there, because a text can
+    /// have more than one row of tokens.
+    fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>> {
+        let tokenizer = self.session.model().tokenizer();
+        let (text, tokens) = self.cached.common(prompt);
+        let marks = prompt.marks.iter().filter(|mark| **mark >= text).map(|mark| mark - text);
+        let rest = Prompt { text: prompt.text[text..].to_owned(), marks: marks.collect() };
+        let mut all = self.cached.tokens[..tokens].to_vec();
+        all.extend(rest.encode(tokenizer, text == 0)?);
+        Ok(all)
+    }
+
+    /// As [`Chat::send`], blocking.
+    ///
+    /// # Errors
+    /// As [`Chat::send`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn send_blocking(
+        &mut self,
+        text: &str,
+        options: &ChatOptions,
+        on_event: &mut OnEvent<'_>,
+    ) -> Result<Reply> {
+        warploom::base::platform::block_on(self.send(text, options, on_event))
+    }
+
+    /// As [`Chat::answer`], blocking.
+    ///
+    /// # Errors
+    /// As [`Chat::answer`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn answer_blocking(
+        &mut self,
+        options: &ChatOptions,
+        on_event: &mut OnEvent<'_>,
+    ) -> Result<Reply> {
+        warploom::base::platform::block_on(self.answer(options, on_event))
+    }
+}

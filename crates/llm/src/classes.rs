@@ -1,0 +1,51 @@
+//! The classes of lengths for which a session makes plans.
+
+use super::batch;
+use super::decoder::{BASE, CacheShape, PAST, Run, SEQ};
+use super::session::Kind;
+use warploom::base::ShapeClass;
+use warploom::error::{Error, Result};
+
+/// Tokens of a run, by class: both ends.
+pub(super) const CLASSES: [(usize, usize); 4] = [(1, 1), (2, 8), (9, 64), (65, 512)];
+
+/// The classes of lengths that a session makes plans for, with a cache of `context` positions.
+pub fn classes(context: usize) -> [ShapeClass; 4] {
+    CLASSES.map(|(low, high)| {
+        let class = ShapeClass::new().with(SEQ, low as u64, high.min(context) as u64);
+        class.with(PAST, 0, context as u64)
+    })
+}
+
+/// The class of a run of `tokens` tokens over a cache of `context` positions. A plan made for it is
+/// good for every run of that class.
+///
+/// # Errors
+/// Invalid, for no tokens or more than the largest class has.
+pub fn class_of(tokens: usize, context: usize) -> Result<ShapeClass> {
+    Ok(classes(context)[class_index(tokens)?].clone())
+}
+
+pub(super) fn class_index(tokens: usize) -> Result<usize> {
+    let found = CLASSES.iter().position(|(low, high)| (*low..=*high).contains(&tokens));
+    found.ok_or_else(|| {
+        Error::invalid(format!("a run of {tokens} tokens, a plan is for 1 to {}", CLASSES[3].1))
+    })
+}
+
+/// Lengths that a plan of a kind is for.
+pub(super) fn class_of_kind(kind: Kind, cache: CacheShape) -> ShapeClass {
+    match kind.run {
+        Run::One | Run::Ahead => {
+            let class = match kind.run {
+                Run::Ahead => ShapeClass::new().with(PAST, 0, cache.context as u64),
+                _ => classes(cache.context)[kind.class].clone(),
+            };
+            match cache.sequences {
+                1 => class,
+                count => class.with(BASE, 0, ((count - 1) * cache.context) as u64),
+            }
+        }
+        Run::Each | Run::EachAhead => batch::classes()[kind.class].clone(),
+    }
+}

@@ -1,0 +1,444 @@
+//! The numbers of a model, read from a GGUF file and checked before anything is built on them.
+//!
+//! Every number here decides the size of a tensor or a loop. Whoever holds a [`Config`] may
+//! multiply its fields without a check: all lie within the limits below.
+
+use warploom::error::{Error, Result};
+use warploom_models::gguf::Gguf;
+
+pub use super::architecture::{Activation, Architecture, Windows};
+
+/// Transformer blocks.
+const MAX_LAYERS: u64 = 1 << 12;
+/// Width, feed-forward width, heads times head size.
+const MAX_WIDTH: u64 = 1 << 20;
+/// Positions.
+const MAX_CONTEXT: u64 = 1 << 27;
+/// Tokens.
+const MAX_VOCABULARY: u64 = 1 << 22;
+
+/// The numbers of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// What its forward pass is like.
+    pub architecture: &'static Architecture,
+    /// Transformer blocks.
+    pub layers: usize,
+    /// Size of the hidden state, elements.
+    pub width: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Size of one head, elements; even.
+    pub head_dim: usize,
+    /// Inner size of the feed-forward part, elements.
+    pub feed_forward: usize,
+    /// Positions that the model was trained for.
+    pub context: usize,
+    /// Tokens: rows of the embedding.
+    pub vocabulary: usize,
+    /// Added to the mean square under the root of RMSNorm.
+    pub norm_epsilon: f32,
+    /// Factor on the scores of attention.
+    pub attention_scale: f32,
+    /// The layers that see a part of the keys only.
+    pub window: Option<Window>,
+    /// Base of the rotary frequencies.
+    pub rope_base: f64,
+    /// Base of those of layers with a window, where they have their own; these are not scaled.
+    pub local_rope_base: Option<f64>,
+    /// Elements of a head that are rotated, from the front; even, at most `head_dim`.
+    pub rope_dim: usize,
+    /// How the rotary frequencies were stretched for longer contexts.
+    pub rope_scaling: RopeScaling,
+    /// Whether the file holds divisors of the frequencies, in the tensor [`ROPE_FACTORS`]:
+    /// `[rope_dim / 2]`, f32.
+    pub has_rope_factors: bool,
+    /// Whether the embedding is also the output matrix.
+    pub tied_output: bool,
+}
+
+/// Name of the tensor that holds divisors of the rotary frequencies (Llama 3.1 and later).
+pub const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+/// The layers that see a part of the keys only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Keys that a token sees, its own the last.
+    pub size: u32,
+    /// Layers `period`, `2 * period`, .. (counted from 1) see all keys; `None`: no layer does.
+    pub period: Option<usize>,
+}
+
+/// Name of the tensor of longrope, which is not done.
+const LONG_ROPE_FACTORS: &str = "rope_factors_long.weight";
+
+/// How rotary frequencies were stretched for longer contexts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all, or by [`ROPE_FACTORS`] alone.
+    None,
+    /// Every frequency divided by a factor.
+    Linear {
+        /// The factor, above 0.
+        factor: f64,
+    },
+    /// Llama 3.1: low frequencies divided by a factor, high ones kept, smooth between.
+    Llama3 {
+        /// The factor, above 0.
+        factor: f64,
+        /// Waves longer than `original_context / low` are low.
+        low: f64,
+        /// Waves shorter than `original_context / high` are high; above `low`.
+        high: f64,
+        /// Positions of the model before it was stretched.
+        original_context: f64,
+    },
+}
+
+impl Config {
+    /// Reads and checks the numbers of a file.
+    ///
+    /// # Errors
+    /// Unsupported, for an architecture or a scaling that is not known; bad file, naming file and
+    /// key, for a number that is missing, out of range or contradicts another.
+    pub fn from_gguf(file: &Gguf) -> Result<Config> {
+        let name = file.architecture()?;
+        let architecture = Architecture::of(name).ok_or_else(|| {
+            let known = Architecture::names().collect::<Vec<_>>().join(", ");
+            Error::unsupported(format!(
+                "{}: general.architecture: {name:?} is not supported; known: {known}",
+                file.name()
+            ))
+        })?;
+        let keys = Keys { file, architecture };
+        let width = keys.count("embedding_length", MAX_WIDTH)?;
+        let heads = keys.count("attention.head_count", width as u64)?;
+        let kv_heads = match keys.find_count("attention.head_count_kv", heads as u64)? {
+            Some(n) if heads % n != 0 => {
+                let what = format!("{n} does not divide attention.head_count, {heads}");
+                return Err(keys.bad("attention.head_count_kv", what));
+            }
+            n => n.unwrap_or(heads),
+        };
+        let head_dim = keys.head_dim(width, heads)?;
+        let rope_dim = match keys.find_count("rope.dimension_count", head_dim as u64)? {
+            Some(n) if n % 2 != 0 => {
+                return Err(keys.bad("rope.dimension_count", format!("{n} is odd")));
+            }
+            n => n.unwrap_or(head_dim),
+        };
+        let norm_epsilon = keys.number("attention.layer_norm_rms_epsilon", None, 0.0, 1.0)?;
+        let layers = keys.count("block_count", MAX_LAYERS)?;
+        let context = keys.count("context_length", MAX_CONTEXT)?;
+        let scale_by = match architecture.scales_by_width {
+            Some(n) if n == layers => width as f64 / heads as f64,
+            _ => head_dim as f64,
+        };
+        let scale = keys.number("attention.scale", Some(1.0 / scale_by.sqrt()), 0.0, 1e6)?;
+        let config = Config {
+            architecture,
+            layers,
+            width,
+            heads,
+            kv_heads,
+            head_dim,
+            feed_forward: keys.count("feed_forward_length", MAX_WIDTH)?,
+            context,
+            vocabulary: keys.vocabulary(width)?,
+            norm_epsilon: norm_epsilon as f32,
+            attention_scale: scale as f32,
+            window: keys.window(context)?,
+            rope_base: keys.number("rope.freq_base", Some(10_000.0), 1.0, 1e15)?,
+            local_rope_base: match architecture.local_rope_base {
+                None => None,
+                base => Some(keys.number("rope.freq_base_swa", base, 1.0, 1e15)?),
+            },
+            rope_dim,
+            rope_scaling: keys.rope_scaling()?,
+            has_rope_factors: keys.has_rope_factors(rope_dim)?,
+            tied_output: file.find_tensor("output.weight").is_none(),
+        };
+        keys.refuse_what_is_not_done()?;
+        Ok(config)
+    }
+
+    /// Keys that a token of this layer sees, its own the last; all, where there is no window.
+    pub fn window(&self, layer: usize) -> Option<u32> {
+        let Window { size, period } = self.window?;
+        let sees_all = period.is_some_and(|period| (layer + 1).is_multiple_of(period));
+        (!sees_all).then_some(size)
+    }
+
+    /// Whether this layer rotates by [`Config::local_rope_frequencies`].
+    pub fn is_local(&self, layer: usize) -> bool {
+        self.local_rope_base.is_some() && self.window(layer).is_some()
+    }
+
+    /// Elements of all keys, or of all values, of one position in one layer.
+    pub fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Angle in radians by which pair `i` of a head turns from one position to the next:
+    /// `[rope_dim / 2]`. `factors`, the values of [`ROPE_FACTORS`], divide them.
+    ///
+    /// # Errors
+    /// Bad file, where `factors` has another length or holds a number that is not above 0.
+    pub fn rope_frequencies(&self, factors: Option<&[f32]>) -> Result<Vec<f32>> {
+        let half = self.rope_dim / 2;
+        if let Some(factors) = factors {
+            if factors.len() != half {
+                let n = factors.len();
+                return Err(Error::bad_file(format!("{ROPE_FACTORS}: {n} elements, not {half}")));
+            }
+            if let Some(i) = factors.iter().position(|f| !(f.is_finite() && *f > 0.0)) {
+                let value = factors[i];
+                return Err(Error::bad_file(format!("{ROPE_FACTORS}: element {i} is {value}")));
+            }
+        }
+        let frequency = |i: usize| {
+            let frequency = self.rope_scaling.apply(self.plain_frequency(self.rope_base, i));
+            (frequency / factors.map_or(1.0, |f| f64::from(f[i]))) as f32
+        };
+        Ok((0..half).map(frequency).collect())
+    }
+
+    /// As [`Config::rope_frequencies`], for layers of which [`Config::is_local`] is true; none
+    /// where no layer has frequencies of its own.
+    pub fn local_rope_frequencies(&self) -> Option<Vec<f32>> {
+        let base = self.local_rope_base?;
+        Some((0..self.rope_dim / 2).map(|i| self.plain_frequency(base, i) as f32).collect())
+    }
+
+    fn plain_frequency(&self, base: f64, pair: usize) -> f64 {
+        base.powf(-2.0 * pair as f64 / self.rope_dim as f64)
+    }
+}
+
+impl RopeScaling {
+    /// A frequency, in radians a position, after scaling.
+    fn apply(self, frequency: f64) -> f64 {
+        match self {
+            RopeScaling::None => frequency,
+            RopeScaling::Linear { factor } => frequency / factor,
+            RopeScaling::Llama3 { factor, low, high, original_context } => {
+                // Turns that a wave makes within the original context; the published formula
+                // compares wavelengths, which is the same.
+                let turns = original_context * frequency / std::f64::consts::TAU;
+                let smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                (1.0 - smooth) * frequency / factor + smooth * frequency
+            }
+        }
+    }
+}
+
+/// The keys of one architecture in one file.
+struct Keys<'a> {
+    file: &'a Gguf,
+    architecture: &'static Architecture,
+}
+
+impl Keys<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture.name)
+    }
+
+    fn bad(&self, name: &str, what: String) -> Error {
+        let key = self.key(name);
+        let place = self.file.value_at(&key).map(|at| format!(" at byte {at}"));
+        let place = place.unwrap_or_default();
+        Error::bad_file(format!("{}: {key}{place}: {what}", self.file.name()))
+    }
+
+    /// A number from 1 to `most`.
+    fn count(&self, name: &str, most: u64) -> Result<usize> {
+        match self.find_count(name, most)? {
+            Some(n) => Ok(n),
+            None => Err(self.bad(name, "the key is missing".into())),
+        }
+    }
+
+    fn find_count(&self, name: &str, most: u64) -> Result<Option<usize>> {
+        match self.file.find_u64(&self.key(name))? {
+            Some(n) if n == 0 || n > most => {
+                Err(self.bad(name, format!("{n}, must be from 1 to {most}")))
+            }
+            n => Ok(n.map(|n| n as usize)),
+        }
+    }
+
+    /// A number above `low` and at most `high`.
+    fn number(&self, name: &str, default: Option<f64>, low: f64, high: f64) -> Result<f64> {
+        match self.file.find_f32(&self.key(name))?.map(f64::from).or(default) {
+            Some(n) if n > low && n <= high => Ok(n),
+            Some(n) => Err(self.bad(name, format!("{n}, must be above {low} and at most {high}"))),
+            None => Err(self.bad(name, "the key is missing".into())),
+        }
+    }
+
+    /// The size of a head. Keys and values may say it apart, but only the same.
+    fn head_dim(&self, width: usize, heads: usize) -> Result<usize> {
+        let most = MAX_WIDTH / heads as u64;
+        let head_dim = match self.find_count("attention.key_length", most)? {
+            Some(n) => n,
+            None if width.is_multiple_of(heads) => width / heads,
+            None => {
+                let what = format!("{heads} does not divide embedding_length, {width}");
+                return Err(self.bad("attention.head_count", what));
+            }
+        };
+        if head_dim % 2 != 0 {
+            let what = format!("heads of {head_dim} elements cannot be rotated in pairs");
+            return Err(self.bad("attention.key_length", what));
+        }
+        match self.find_count("attention.value_length", most)? {
+            Some(n) if n != head_dim => {
+                let what = format!("{n}, but keys have {head_dim} elements");
+                Err(self.bad("attention.value_length", what))
+            }
+            _ => Ok(head_dim),
+        }
+    }
+
+    /// Rows of the embedding, which the metadata must not contradict.
+    fn vocabulary(&self, width: usize) -> Result<usize> {
+        let file = self.file.name();
+        let info = self.file.tensor("token_embd.weight")?;
+        let rows = match *info.shape() {
+            [rows, columns] if columns == width as u64 => rows,
+            _ => {
+                let shape = info.shape();
+                return Err(Error::bad_file(format!(
+                    "{file}: tensor token_embd.weight has shape {shape:?}, not [tokens, {width}]"
+                )));
+            }
+        };
+        if rows == 0 || rows > MAX_VOCABULARY {
+            return Err(Error::bad_file(format!(
+                "{file}: tensor token_embd.weight has {rows} rows, must be from 1 to \
+                 {MAX_VOCABULARY}"
+            )));
+        }
+        match self.find_count("vocab_size", MAX_VOCABULARY)? {
+            Some(n) if n as u64 != rows => {
+                let what = format!("{n}, but tensor token_embd.weight has {rows} rows");
+                Err(self.bad("vocab_size", what))
+            }
+            _ => Ok(rows as usize),
+        }
+    }
+
+    fn rope_scaling(&self) -> Result<RopeScaling> {
+        let name = "rope.scaling.type";
+        let factor = || self.number("rope.scaling.factor", None, 0.0, 1e6);
+        match self.file.find_str(&self.key(name))? {
+            // Files from before the type was written hold the linear factor alone.
+            None => match self.file.find_f32(&self.key("rope.scale_linear"))? {
+                None => Ok(RopeScaling::None),
+                Some(_) => {
+                    let factor = self.number("rope.scale_linear", None, 0.0, 1e6)?;
+                    Ok(RopeScaling::Linear { factor })
+                }
+            },
+            Some("none") => Ok(RopeScaling::None),
+            Some("linear") => Ok(RopeScaling::Linear { factor: factor()? }),
+            Some("llama3") => {
+                let low = self.number("rope.scaling.low_freq_factor", None, 0.0, 1e6)?;
+                let original =
+                    self.count("rope.scaling.original_context_length", MAX_CONTEXT)? as f64;
+                Ok(RopeScaling::Llama3 {
+                    factor: factor()?,
+                    low,
+                    high: self.number("rope.scaling.high_freq_factor", None, low, 1e6)?,
+                    original_context: original,
+                })
+            }
+            Some(other) => Err(Error::unsupported(format!(
+                "{}: {}: {other:?} is not supported; known: none, linear, llama3",
+                self.file.name(),
+                self.key(name)
+            ))),
+        }
+    }
+
+    fn has_rope_factors(&self, rope_dim: usize) -> Result<bool> {
+        let Some(info) = self.file.find_tensor(ROPE_FACTORS) else { return Ok(false) };
+        let half = rope_dim as u64 / 2;
+        if info.shape() != [half] {
+            let (file, shape) = (self.file.name(), info.shape());
+            return Err(Error::bad_file(format!(
+                "{file}: tensor {ROPE_FACTORS} has shape {shape:?}, not [{half}]"
+            )));
+        }
+        Ok(true)
+    }
+
+    /// The window, of architectures that have one. One as long as the context hides nothing.
+    fn window(&self, context: usize) -> Result<Option<Window>> {
+        let name = "attention.sliding_window";
+        // Files without a window say 0, or nothing.
+        let size = match self.file.find_u64(&self.key(name))? {
+            None | Some(0) => return Ok(None),
+            Some(_) => self.count(name, MAX_CONTEXT)?,
+        };
+        if size >= context {
+            return Ok(None);
+        }
+        let period = match self.architecture.windows {
+            Windows::None => {
+                return Err(self.unsupported(name, format!("a window of {size} keys")));
+            }
+            Windows::Every => None,
+            Windows::AllBut(period) => {
+                let name = "attention.sliding_window_pattern";
+                Some(self.find_count(name, MAX_LAYERS)?.unwrap_or(period))
+            }
+        };
+        Ok(Some(Window { size: size as u32, period }))
+    }
+
+    fn unsupported(&self, name: &str, what: String) -> Error {
+        let file = self.file.name();
+        Error::unsupported(format!("{file}: {}: {what} is not supported", self.key(name)))
+    }
+
+    /// What models of these names may have, but is another network.
+    fn refuse_what_is_not_done(&self) -> Result<()> {
+        let name = "expert_count";
+        match self.file.find_u64(&self.key(name))? {
+            Some(n) if n > 0 => {
+                return Err(self.unsupported(name, format!("a mixture of {n} experts")));
+            }
+            _ => {}
+        }
+        // What is 0 or 1 changes nothing.
+        let neutral = [
+            ("final_logit_softcapping", 0.0, "a soft cap of logits"),
+            ("attn_logit_softcapping", 0.0, "a soft cap of scores"),
+            ("rope.scaling.attn_factor", 1.0, "a factor on rotated heads"),
+        ];
+        for (name, neutral, what) in neutral {
+            match self.file.find_f32(&self.key(name))? {
+                Some(n) if n != neutral => {
+                    return Err(self.unsupported(name, format!("{what}, {n}")));
+                }
+                _ => {}
+            }
+        }
+        match self.file.find_tensor(LONG_ROPE_FACTORS) {
+            None => Ok(()),
+            Some(info) => Err(Error::unsupported(format!(
+                "{}: tensor {LONG_ROPE_FACTORS} at offset {}: factors of rotary frequencies that \
+                 depend on the length of the text (longrope) are not supported",
+                self.file.name(),
+                info.file_offset()
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

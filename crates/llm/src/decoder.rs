@@ -1,0 +1,463 @@
+//! The forward pass of a model as a graph: one for all architectures, whose row says what differs.
+//!
+//! Letters in the shapes: `s` tokens of this run (`seq`), `p` positions in the cache before them
+//! (`past`), `c` positions that the cache holds of a sequence, `n` rows of the cache, `d` width, `h` heads, `g` key and value heads,
+//! `e` head size, `f` feed-forward width, `v` vocabulary.
+
+use super::config::{Activation, Architecture, Config};
+use super::weights::{self, LOCAL_ROPE_FREQUENCIES, Need, ROPE_FREQUENCIES, Weight};
+use warploom::base::{DType, Dim, Format, Shape, Symbol};
+use warploom::draw::Draw;
+use warploom::error::{Error, Result};
+use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
+
+/// Tokens of this run.
+pub const SEQ: Symbol = Symbol::new("seq");
+/// Positions in the cache before them.
+pub const PAST: Symbol = Symbol::new("past");
+/// First row of the cache that is the sequence's, where the cache holds several.
+pub const BASE: Symbol = Symbol::new("base");
+
+/// The keys and values that a decoder keeps: `sequences * context` rows in each layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheShape {
+    /// Sequences.
+    pub sequences: usize,
+    /// Positions of each.
+    pub context: usize,
+    /// Type of the elements: f32, or f16 in half the bytes.
+    pub dtype: DType,
+}
+
+impl CacheShape {
+    /// Rows of each layer.
+    pub fn rows(&self) -> usize {
+        self.sequences * self.context
+    }
+}
+
+/// Whose tokens a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Run {
+    /// Of one sequence, one after another.
+    One,
+    /// Of one sequence, the one that its run before chose, which the device still holds: no host is
+    /// needed between such runs.
+    Ahead,
+    /// One of each of several sequences.
+    Each,
+    /// The same, the ones that the run before chose.
+    EachAhead,
+}
+
+impl Run {
+    /// Whether it is of several sequences.
+    pub fn is_of_each(self) -> bool {
+        matches!(self, Run::Each | Run::EachAhead)
+    }
+
+    /// Whether its tokens are those that the run before chose.
+    pub fn is_ahead(self) -> bool {
+        matches!(self, Run::Ahead | Run::EachAhead)
+    }
+}
+
+/// What a run of the decoder is to give; of each sequence, where it has several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wanted {
+    /// Nothing: it only fills the cache.
+    Cache,
+    /// The logits after the last token: `[1, v]`, f32.
+    Logits,
+    /// The logits after every token: `[s, v]`, f32.
+    AllLogits,
+    /// The id of the largest logit after the last token: `[1]`, u32.
+    Token,
+    /// A token drawn from the logits after the last token, as the last input, `draws` `[1, 7]` u32, says
+    /// ([`warploom::draw::Draw`]): `[1]`, u32.
+    Drawn,
+}
+
+impl Wanted {
+    /// Whether the device chooses a token.
+    pub(super) fn is_token(self) -> bool {
+        matches!(self, Wanted::Token | Wanted::Drawn)
+    }
+}
+
+/// Name of the state that holds the keys (`k`) or values (`v`) of a layer.
+pub(super) fn cache_name(kind: char, layer: usize) -> String {
+    format!("cache.{layer}.{kind}")
+}
+
+/// Name of the state that holds the token which the last run of each sequence chose.
+pub(super) const CHOSEN: &str = "chosen";
+
+/// The forward pass over a cache. Inputs: `tokens` (not ahead) and `positions`, `[s]` i32; for a token of
+/// each sequence also `rows` `[s]`, those of the cache that are written, `spans` `[s, 2]`, first and one
+/// past the last row that each token sees, and, first of all, `slots` `[s]`, the sequences, where tokens
+/// are chosen; for [`Wanted::Drawn`] also `draws`.
+pub(super) fn decoder(
+    config: &Config,
+    weights: &[Weight],
+    cache: CacheShape,
+    run: Run,
+    wanted: Wanted,
+) -> Result<Graph> {
+    let architecture = config.architecture;
+    let name = match run {
+        Run::One => format!("{} {wanted:?}", architecture.name),
+        Run::Ahead => format!("{} {wanted:?} ahead", architecture.name),
+        Run::Each => format!("{} {wanted:?} each", architecture.name),
+        Run::EachAhead => format!("{} {wanted:?} each ahead", architecture.name),
+    };
+    let mut graph = Graph::new(name);
+    let s = if run == Run::Ahead { Dim::new(1) } else { Dim::symbol(SEQ) };
+    let base = if cache.sequences == 1 { Dim::new(0) } else { Dim::symbol(BASE) };
+    let chosen = Chosen::new(&mut graph, cache, run, wanted, &base);
+    let tokens = match &chosen {
+        Some(chosen) if run.is_ahead() => chosen.read(&mut graph, chosen.state)?, // [1], or [s]
+        _ => graph.input("tokens", Shape::new([s.clone()]), DType::I32),          // [s]
+    };
+    let positions = graph.input("positions", Shape::new([s.clone()]), DType::I32); // [s]
+    let place = match run {
+        Run::One | Run::Ahead => Place::From(base),
+        Run::Each | Run::EachAhead => Place::Rows {
+            rows: graph.input("rows", Shape::new([s.clone()]), DType::I32),
+            spans: graph.input("spans", Shape::new([s.clone(), Dim::new(2)]), DType::I32),
+        },
+    };
+    let tokens_len = s.clone();
+    let mut b = Builder { graph, config, architecture, weights, cache, place, tokens: tokens_len };
+    let turns = b.weight(ROPE_FREQUENCIES)?; // [rope_dim / 2]
+    let local_turns = match config.local_rope_base {
+        Some(_) => b.weight(LOCAL_ROPE_FREQUENCIES)?, // [rope_dim / 2]
+        None => turns,
+    };
+    let embedding = b.weight("token_embd.weight")?; // [v, d]
+
+    let mut x = b.add("embedding", Op::Gather { axis: 0 }, &[embedding, tokens])?; // [s, d]
+    if architecture.scales_embedding {
+        let root = (config.width as f32).sqrt();
+        let root = b.graph.constant_f32(Shape::new([1u64]), &[root]); // [1]
+        x = b.add("embedding_scale", Op::Binary(BinaryOp::Mul), &[x, root])?; // [s, d]
+    }
+    for layer in 0..config.layers {
+        let h = b.norm(layer, "attn_norm", x)?; // [s, d]
+        let turns = if config.is_local(layer) { local_turns } else { turns };
+        let mut a = b.attention(layer, h, [positions, turns])?; // [s, d]
+        if architecture.post_norms {
+            a = b.norm(layer, "post_attention_norm", a)?; // [s, d]
+        }
+        x = b.binary(layer, "attn_residual", BinaryOp::Add, x, a)?; // [s, d]
+        let h = b.norm(layer, "ffn_norm", x)?; // [s, d]
+        let mut y = b.feed_forward(layer, h)?; // [s, d]
+        if architecture.post_norms {
+            y = b.norm(layer, "post_ffw_norm", y)?; // [s, d]
+        }
+        x = b.binary(layer, "ffn_residual", BinaryOp::Add, x, y)?; // [s, d]
+    }
+    if wanted == Wanted::Cache {
+        return Ok(b.graph);
+    }
+
+    // From here on a row for each sequence, or for each token.
+    if !run.is_of_each() && wanted != Wanted::AllLogits {
+        let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
+        x = b.add("last", last, &[x])?; // [1, d]
+    }
+    let norm = b.weight("output_norm.weight")?; // [d]
+    let x = b.add("output_norm", Op::RmsNorm { eps: config.norm_epsilon }, &[x, norm])?; // [1, d]
+    let logits = match config.tied_output {
+        true => b.add("output", Op::linear(), &[x, embedding])?, // [1, v]
+        false => b.product("output", x)?,                        // [1, v]
+    };
+    if !wanted.is_token() {
+        b.graph.output("logits", logits)?;
+        return Ok(b.graph);
+    }
+    let mut token = match wanted {
+        Wanted::Drawn => {
+            let rows = if run.is_of_each() { b.tokens.clone() } else { Dim::new(1) };
+            let shape = Shape::new([rows, Draw::WORDS.into()]);
+            let draws = b.graph.input("draws", shape, DType::U32); // [1, 7] or [s, 7]
+            b.add("sample", Op::Sample, &[logits, draws])?
+        }
+        _ => b.add("argmax", Op::ArgMax, &[logits])?,
+    }; // [1], or [s] of each sequence
+    if let Some(chosen) = chosen {
+        token = chosen.keep(&mut b, token)?;
+    }
+    b.graph.output("token", token)?;
+    Ok(b.graph)
+}
+
+/// The place of a sequence's token among those that runs chose.
+struct Chosen {
+    /// `[sequences]` u32.
+    state: NodeId,
+    at: At,
+}
+
+/// Which of them.
+enum At {
+    Row(Dim),
+    /// Those of `[s]` sequences.
+    Slots(NodeId),
+}
+
+impl Chosen {
+    /// Where a run chooses tokens.
+    fn new(
+        graph: &mut Graph,
+        cache: CacheShape,
+        run: Run,
+        wanted: Wanted,
+        base: &Dim,
+    ) -> Option<Chosen> {
+        if !wanted.is_token() && !run.is_ahead() {
+            return None;
+        }
+        let state = graph.state(CHOSEN, Shape::new([cache.sequences]), DType::U32);
+        let at = match run.is_of_each() {
+            true => At::Slots(graph.input("slots", Shape::new([Dim::symbol(SEQ)]), DType::I32)),
+            false => At::Row(base.floor_div(&Dim::from(cache.context))),
+        };
+        Some(Chosen { state, at })
+    }
+
+    /// Writes down the tokens that were chosen, and gives them: `[1]`, or `[s]`.
+    fn keep(&self, b: &mut Builder<'_>, token: NodeId) -> Result<NodeId> {
+        match &self.at {
+            At::Row(at) => {
+                let op = Op::Update { at: at.clone() };
+                let state = b.add(CHOSEN, op, &[self.state, token])?; // [sequences]
+                self.read(&mut b.graph, state)
+            }
+            // What is written is not read again: a step less.
+            At::Slots(slots) => {
+                b.add(CHOSEN, Op::Scatter, &[self.state, token, *slots])?; // [sequences]
+                Ok(token)
+            }
+        }
+    }
+
+    /// `state` `[sequences]` -> `[1]`, or `[s]`.
+    fn read(&self, graph: &mut Graph, state: NodeId) -> Result<NodeId> {
+        match &self.at {
+            At::Row(at) => {
+                let op = Op::Slice { axis: 0, start: at.clone(), len: Dim::new(1), step: 1 };
+                graph.add(op, &[state])
+            }
+            At::Slots(slots) => graph.add(Op::Gather { axis: 0 }, &[state, *slots]),
+        }
+    }
+}
+
+impl Config {
+    /// The forward pass of a model of these numbers whose matrices are all stored in one format,
+    /// over a cache of `context` positions: for plans of models that are not here.
+    ///
+    /// # Errors
+    /// Invalid, naming the weight, where a size is not whole blocks of the format.
+    pub fn graph(&self, format: Format, context: usize, wanted: Wanted) -> Result<Graph> {
+        let stored = |_: &str, _: &[u64], need| Ok((need == Need::Required).then_some(format));
+        let cache = CacheShape { sequences: 1, context, dtype: DType::F32 };
+        decoder(self, &weights::table(self, stored)?, cache, Run::One, wanted)
+    }
+}
+
+struct Builder<'a> {
+    graph: Graph,
+    config: &'a Config,
+    architecture: &'static Architecture,
+    weights: &'a [Weight],
+    cache: CacheShape,
+    place: Place,
+    /// `s`.
+    tokens: Dim,
+}
+
+/// Where the tokens of a run lie in the cache.
+#[derive(Clone)]
+enum Place {
+    /// One after another behind `p` positions of the sequence that begins at this row.
+    From(Dim),
+    /// Each in a row of its own, seeing a span of rows.
+    Rows { rows: NodeId, spans: NodeId },
+}
+
+impl Builder<'_> {
+    fn add(&mut self, label: impl Into<String>, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
+        let label = label.into();
+        let node = self.graph.add(op, inputs).map_err(|e| e.context(&label))?;
+        Ok(self.graph.label(node, label))
+    }
+
+    fn weight(&mut self, name: &str) -> Result<NodeId> {
+        let weight = self.find_weight(name);
+        weight.ok_or_else(|| Error::invalid(format!("no weight {name:?}")))
+    }
+
+    fn find_weight(&mut self, name: &str) -> Option<NodeId> {
+        let weight = self.weights.iter().find(|w| w.name == name)?;
+        let shape = weight.shape.iter().copied().collect();
+        Some(self.graph.weight(name, shape, weight.format))
+    }
+
+    fn norm(&mut self, layer: usize, name: &str, x: NodeId) -> Result<NodeId> {
+        let weight = self.weight(&format!("blk.{layer}.{name}.weight"))?;
+        let eps = self.config.norm_epsilon;
+        self.add(format!("blk.{layer}.{name}"), Op::RmsNorm { eps }, &[x, weight])
+    }
+
+    fn linear(&mut self, layer: usize, name: &str, x: NodeId) -> Result<NodeId> {
+        self.product(&format!("blk.{layer}.{name}"), x)
+    }
+
+    /// The product with a matrix, and the factor and the bias that stand beside it if they do.
+    fn product(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
+        let weight = self.weight(&format!("{name}.weight"))?;
+        let mut y = self.add(name, Op::linear(), &[x, weight])?;
+        for (kind, op) in [("scale", BinaryOp::Mul), ("bias", BinaryOp::Add)] {
+            let name = format!("{name}.{kind}");
+            if let Some(operand) = self.find_weight(&name) {
+                y = self.add(name, Op::Binary(op), &[y, operand])?;
+            }
+        }
+        Ok(y)
+    }
+
+    /// Columns `from..from + len` of `x` `[s, n]`: `[s, len]`.
+    fn columns(&mut self, x: NodeId, from: usize, len: usize) -> Result<NodeId> {
+        let op = Op::Slice { axis: 1, start: Dim::from(from), len: Dim::from(len), step: 1 };
+        self.add("", op, &[x])
+    }
+
+    fn binary(
+        &mut self,
+        layer: usize,
+        name: &str,
+        op: BinaryOp,
+        a: NodeId,
+        b: NodeId,
+    ) -> Result<NodeId> {
+        self.add(format!("blk.{layer}.{name}"), Op::Binary(op), &[a, b])
+    }
+
+    /// `x` `[s, heads * e]` -> `[s, heads, e]`.
+    fn split_heads(&mut self, x: NodeId, heads: usize) -> Result<NodeId> {
+        let shape = [self.tokens.clone(), heads.into(), self.config.head_dim.into()];
+        self.add("", Op::Reshape(Shape::new(shape)), &[x])
+    }
+
+    /// The cache of a layer with `x` `[s, g, e]` written: what is filled of the sequence,
+    /// `[p + s, g, e]`, or all of it, `[n, g, e]`.
+    fn cached(&mut self, layer: usize, kind: char, x: NodeId) -> Result<NodeId> {
+        let name = cache_name(kind, layer);
+        let shape = Shape::new([self.cache.rows(), self.config.kv_heads, self.config.head_dim]);
+        let state = self.graph.state(&name, shape, self.cache.dtype); // [n, g, e]
+        let label = format!("blk.{layer}.cache_{kind}");
+        let x = match self.cache.dtype {
+            DType::F32 => x,
+            narrow => self.add(format!("{label}.{narrow}"), Op::Cast(narrow), &[x])?, // [s, g, e]
+        };
+        let past = Dim::symbol(PAST);
+        match self.place.clone() {
+            Place::From(base) => {
+                let at = base.clone() + past.clone();
+                let cache = self.add(label, Op::Update { at }, &[state, x])?; // [n, g, e]
+                let len = past + self.tokens.clone();
+                self.add("", Op::Slice { axis: 0, start: base, len, step: 1 }, &[cache])
+            }
+            Place::Rows { rows, .. } => self.add(label, Op::Scatter, &[state, x, rows]),
+        }
+    }
+
+    /// `[s, h * e]`, `[s, g * e]`, `[s, g * e]` from `h` `[s, d]`.
+    fn queries_keys_values(&mut self, layer: usize, h: NodeId) -> Result<[NodeId; 3]> {
+        if !self.architecture.merged {
+            let q = self.linear(layer, "attn_q", h)?;
+            let k = self.linear(layer, "attn_k", h)?;
+            return Ok([q, k, self.linear(layer, "attn_v", h)?]);
+        }
+        let (q, kv) = (self.config.heads * self.config.head_dim, self.config.kv_width());
+        let all = self.linear(layer, "attn_qkv", h)?; // [s, (h + 2 g) * e]
+        let [k, v] = [self.columns(all, q, kv)?, self.columns(all, q + kv, kv)?];
+        Ok([self.columns(all, 0, q)?, k, v])
+    }
+
+    /// Heads `x` `[s, heads * e]` as they are compared, `[s, heads, e]`: normalised where the
+    /// architecture does so, and turned by their positions.
+    fn turned(
+        &mut self,
+        layer: usize,
+        kind: char,
+        x: NodeId,
+        heads: usize,
+        [positions, turns]: [NodeId; 2],
+    ) -> Result<NodeId> {
+        let mut x = self.split_heads(x, heads)?; // [s, heads, e]
+        if self.architecture.head_norms {
+            x = self.norm(layer, &format!("attn_{kind}_norm"), x)?;
+        }
+        let op = Op::Rope { pairs: self.architecture.rope, rot_dim: self.config.rope_dim };
+        self.add(format!("blk.{layer}.rope_{kind}"), op, &[x, positions, turns])
+    }
+
+    /// `h` `[s, d]`, positions `[s]` and frequencies `[rope_dim / 2]` -> `[s, d]`.
+    fn attention(&mut self, layer: usize, h: NodeId, rope: [NodeId; 2]) -> Result<NodeId> {
+        let config = self.config;
+        let [q, k, v] = self.queries_keys_values(layer, h)?;
+        let q = self.turned(layer, 'q', q, config.heads, rope)?; // [s, h, e]
+        let k = self.turned(layer, 'k', k, config.kv_heads, rope)?; // [s, g, e]
+        let v = self.split_heads(v, config.kv_heads)?; // [s, g, e]
+        let k = self.cached(layer, 'k', k)?; // [p + s, g, e] or [n, g, e]
+        let v = self.cached(layer, 'v', v)?; // the same
+        let (causal, past, spans) = match self.place {
+            Place::From(_) => (true, Dim::symbol(PAST), None),
+            Place::Rows { spans, .. } => (false, Dim::new(0), Some(spans)),
+        };
+        let (scale, window) = (config.attention_scale, config.window(layer));
+        let op = Op::attention(scale, causal, window, past);
+        let operands: Vec<NodeId> = [q, k, v].into_iter().chain(spans).collect();
+        let a = self.add(format!("blk.{layer}.attention"), op, &operands)?; // [s, h, e]
+        let shape = [self.tokens.clone(), (config.heads * config.head_dim).into()];
+        let mut a = self.add("", Op::Reshape(Shape::new(shape)), &[a])?; // [s, h * e]
+        if self.architecture.sub_norms {
+            a = self.norm(layer, "attn_sub_norm", a)?;
+        }
+        self.linear(layer, "attn_output", a)
+    }
+
+    /// `down(activation(gate(h)) * up(h))`; `h` `[s, d]` -> `[s, d]`.
+    fn feed_forward(&mut self, layer: usize, h: NodeId) -> Result<NodeId> {
+        let (gate, up) = match self.architecture.merged {
+            true => {
+                let f = self.config.feed_forward;
+                let both = self.linear(layer, "ffn_up", h)?; // [s, 2 f]
+                (self.columns(both, 0, f)?, self.columns(both, f, f)?)
+            }
+            false => (self.linear(layer, "ffn_gate", h)?, self.linear(layer, "ffn_up", h)?),
+        }; // [s, f]
+        let gate = self.activation(layer, gate)?; // [s, f]
+        let mut y = self.binary(layer, "ffn_gated", BinaryOp::Mul, gate, up)?; // [s, f]
+        if self.architecture.sub_norms {
+            y = self.norm(layer, "ffn_sub_norm", y)?;
+        }
+        self.linear(layer, "ffn_down", y)
+    }
+
+    fn activation(&mut self, layer: usize, x: NodeId) -> Result<NodeId> {
+        let (name, op) = match self.architecture.activation {
+            Activation::Silu => ("ffn_silu", UnaryOp::Silu),
+            Activation::GeluTanh => ("ffn_gelu", UnaryOp::GeluTanh),
+            Activation::ReluSquared => ("ffn_relu", UnaryOp::Relu),
+        };
+        let y = self.add(format!("blk.{layer}.{name}"), Op::Unary(op), &[x])?;
+        match self.architecture.activation {
+            Activation::ReluSquared => self.binary(layer, "ffn_squared", BinaryOp::Mul, y, y),
+            Activation::Silu | Activation::GeluTanh => Ok(y),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! `config.json` as metadata.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::names::{self, Names};
+use crate::architecture::Windows;
+use warploom::error::{Error, Result};
+use warploom_models::gguf::{Value, Writer};
+
+/// The numbers of a model that are read.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Config {
+    pub(super) model_type: String,
+    hidden_size: u64,
+    intermediate_size: u64,
+    pub(super) num_hidden_layers: u64,
+    pub(super) num_attention_heads: u64,
+    num_key_value_heads: Option<u64>,
+    head_dim: Option<u64>,
+    partial_rotary_factor: Option<f64>,
+    query_pre_attn_scalar: Option<f64>,
+    max_position_embeddings: u64,
+    rms_norm_eps: f64,
+    rope_theta: Option<f64>,
+    rope_scaling: Option<Scaling>,
+    /// Where newer files have base and scaling together.
+    rope_parameters: Option<Scaling>,
+    rope_local_base_freq: Option<f64>,
+    sliding_window: Option<u64>,
+    use_sliding_window: Option<bool>,
+    #[serde(alias = "_sliding_window_pattern")]
+    sliding_window_pattern: Option<u64>,
+    /// `sliding_attention` or another word for each layer.
+    layer_types: Option<Vec<String>>,
+    #[serde(alias = "hidden_activation")]
+    hidden_act: Option<String>,
+    final_logit_softcapping: Option<f64>,
+    attn_logit_softcapping: Option<f64>,
+    use_bidirectional_attention: Option<bool>,
+    quantization_config: Option<Json>,
+    tie_word_embeddings: Option<bool>,
+    pub(super) vocab_size: u64,
+    pub(super) bos_token_id: Option<Ids>,
+    pub(super) eos_token_id: Option<Ids>,
+}
+
+/// How rotary frequencies were stretched.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Scaling {
+    #[serde(alias = "type")]
+    rope_type: Option<String>,
+    rope_theta: Option<f64>,
+    partial_rotary_factor: Option<f64>,
+    factor: Option<f64>,
+    low_freq_factor: Option<f64>,
+    high_freq_factor: Option<f64>,
+    original_max_position_embeddings: Option<u64>,
+    /// Where layers of two kinds rotate in two ways.
+    full_attention: Option<Box<Scaling>>,
+    sliding_attention: Option<Box<Scaling>>,
+}
+
+/// One id or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Ids {
+    One(u32),
+    Several(Vec<u32>),
+}
+
+impl Ids {
+    /// The first and the second.
+    pub(super) fn first_two(&self) -> [Option<u32>; 2] {
+        match self {
+            Ids::One(id) => [Some(*id), None],
+            Ids::Several(ids) => [ids.first().copied(), ids.get(1).copied()],
+        }
+    }
+}
+
+/// How layers with a window are told.
+const SLIDING: &str = "sliding_attention";
+
+impl Config {
+    /// The row of this kind of model.
+    pub(super) fn names(&self) -> Result<&'static Names> {
+        names::of(&self.model_type, self.hidden_act.as_deref())
+    }
+
+    pub(super) fn kv_heads(&self) -> u64 {
+        self.num_key_value_heads.unwrap_or(self.num_attention_heads)
+    }
+
+    /// # Errors
+    /// Bad file, where there are no heads.
+    pub(super) fn check_heads(&self) -> Result<()> {
+        let counts = [
+            ("num_attention_heads", self.num_attention_heads),
+            ("num_key_value_heads", self.kv_heads()),
+        ];
+        match counts.iter().find(|(_, count)| *count == 0) {
+            Some((field, _)) => Err(Error::bad_file(format!("{field}: 0"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the embedding is the output matrix too.
+    pub(super) fn tied(&self, names: &Names) -> bool {
+        self.tie_word_embeddings.unwrap_or(names.tied)
+    }
+
+    fn head_dim(&self) -> u64 {
+        self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
+    }
+
+    /// Elements of a head that rotate.
+    fn rope_dim(&self) -> u64 {
+        let part = self.scaling().partial_rotary_factor.or(self.partial_rotary_factor);
+        part.map_or(self.head_dim(), |part| (self.head_dim() as f64 * part) as u64)
+    }
+
+    /// Of layers without a window.
+    fn scaling(&self) -> Scaling {
+        let both = self.rope_parameters.clone().or_else(|| self.rope_scaling.clone());
+        let mut both = both.unwrap_or_default();
+        both.full_attention.take().map_or(both, |full| *full)
+    }
+
+    /// Base of the rotary frequencies of layers with a window, where it is said.
+    fn local_rope_theta(&self) -> Result<Option<f64>> {
+        let parameters = self.rope_parameters.as_ref();
+        let Some(local) = parameters.and_then(|both| both.sliding_attention.as_ref()) else {
+            return Ok(self.rope_local_base_freq);
+        };
+        match local.rope_type.as_deref() {
+            None | Some("default") => Ok(local.rope_theta),
+            Some(other) => Err(Error::unsupported(format!(
+                "rope_parameters: {SLIDING}: rope_type {other:?} is not supported"
+            ))),
+        }
+    }
+
+    fn rope_theta(&self, names: &Names) -> f64 {
+        self.scaling().rope_theta.or(self.rope_theta).unwrap_or(names.rope_theta)
+    }
+
+    /// Writes the numbers.
+    ///
+    /// # Errors
+    /// Unsupported, for what is another network; bad file, for a number that GGUF cannot say.
+    pub(super) fn describe(&self, folder: &Path, to: &mut Writer) -> Result<()> {
+        let name = folder.join("config.json").display().to_string();
+        self.refuse_what_is_not_done().map_err(|e| e.context(&name))?;
+        let names = self.names().map_err(|e| e.context(&name))?;
+        let arch = names.architecture;
+        to.key("general.architecture", Value::String(arch))?;
+        if let Some(name) = folder.file_name().and_then(|name| name.to_str()) {
+            to.key("general.name", Value::String(name))?;
+        }
+        let head_dim = self.head_dim();
+        let mut counts = vec![
+            ("block_count", "num_hidden_layers", self.num_hidden_layers),
+            ("context_length", "max_position_embeddings", self.max_position_embeddings),
+            ("embedding_length", "hidden_size", self.hidden_size),
+            ("feed_forward_length", "intermediate_size", self.intermediate_size),
+            ("attention.head_count", "num_attention_heads", self.num_attention_heads),
+            ("attention.head_count_kv", "num_key_value_heads", self.kv_heads()),
+            ("attention.key_length", "head_dim", head_dim),
+            ("attention.value_length", "head_dim", head_dim),
+            ("rope.dimension_count", "head_dim", self.rope_dim()),
+            ("vocab_size", "vocab_size", self.vocab_size),
+        ];
+        if let Some((size, pattern)) = self.window(names).map_err(|e| e.context(&name))? {
+            counts.push(("attention.sliding_window", "sliding_window", size));
+            let pattern = pattern.map(|n| ("attention.sliding_window_pattern", "layer_types", n));
+            counts.extend(pattern);
+        }
+        for (ours, theirs, number) in counts {
+            let number = u32::try_from(number)
+                .map_err(|_| Error::bad_file(format!("{name}: {theirs}: {number} is too large")))?;
+            to.key(&format!("{arch}.{ours}"), Value::U32(number))?;
+        }
+        let mut number = |key: &str, number: f64| {
+            to.key(&format!("{arch}.{key}"), Value::F32(number as f32)).map(|_| ())
+        };
+        number("attention.layer_norm_rms_epsilon", self.rms_norm_eps)?;
+        number("rope.freq_base", self.rope_theta(names))?;
+        if let Some(theta) = self.local_rope_theta().map_err(|e| e.context(&name))? {
+            number("rope.freq_base_swa", theta)?;
+        }
+        if let Some(scalar) = self.query_pre_attn_scalar {
+            number("attention.scale", 1.0 / scalar.sqrt())?;
+        }
+        let scaling = self.scaling();
+        if scaling.rope_type.as_deref() == Some("linear") {
+            let factor = scaling.factor.ok_or_else(|| missing(&name, "factor"))?;
+            to.key(&format!("{arch}.rope.scaling.type"), Value::String("linear"))?;
+            to.key(&format!("{arch}.rope.scaling.factor"), Value::F32(factor as f32))?;
+        }
+        Ok(())
+    }
+
+    /// Size of the window, and which layers see all keys where some do: each of this number,
+    /// counted from 1.
+    fn window(&self, names: &Names) -> Result<Option<(u64, Option<u64>)>> {
+        let types = self.layer_types.as_deref().unwrap_or_default();
+        let slides = |layer: usize| types.get(layer).is_some_and(|kind| kind == SLIDING);
+        let windows = names.architecture()?.windows;
+        let has_window = self.use_sliding_window == Some(true) || (0..types.len()).any(slides);
+        let Some(size) = self.sliding_window.filter(|_| windows != Windows::None) else {
+            return match has_window {
+                true => Err(Error::unsupported("sliding_window: a window is not supported")),
+                false => Ok(None),
+            };
+        };
+        let Windows::AllBut(usual) = windows else { return Ok(Some((size, None))) };
+        let layers = self.num_hidden_layers;
+        let pattern = match types.iter().position(|kind| kind != SLIDING) {
+            _ if types.is_empty() => self.sliding_window_pattern.unwrap_or(usual as u64),
+            Some(first) => first as u64 + 1,
+            // No layer sees all keys.
+            None => layers.saturating_add(1),
+        };
+        if pattern == 0 {
+            return Err(Error::bad_file("sliding_window_pattern: 0"));
+        }
+        let regular = |layer: usize| slides(layer) != (layer as u64 + 1).is_multiple_of(pattern);
+        if !types.is_empty() && (types.len() as u64 != layers || !(0..types.len()).all(regular)) {
+            return Err(Error::unsupported(format!(
+                "layer_types: {} layers of {layers}, each {pattern}th without a window, and not \
+                 all so",
+                types.len()
+            )));
+        }
+        // All layers see all keys.
+        Ok((pattern > 1).then_some((size, Some(pattern))))
+    }
+
+    /// What models of these kinds may have, but is another network, or stored in another way.
+    fn refuse_what_is_not_done(&self) -> Result<()> {
+        let not_done = [
+            ("final_logit_softcapping", self.final_logit_softcapping.is_some_and(|n| n != 0.0)),
+            ("attn_logit_softcapping", self.attn_logit_softcapping.is_some_and(|n| n != 0.0)),
+            ("use_bidirectional_attention", self.use_bidirectional_attention == Some(true)),
+            (
+                "quantization_config",
+                self.quantization_config.as_ref().is_some_and(|c| !c.is_null()),
+            ),
+        ];
+        match not_done.iter().find(|(_, is)| *is) {
+            Some((field, _)) => Err(Error::unsupported(format!("{field} is not supported"))),
+            None => Ok(()),
+        }
+    }
+
+    /// What the rotary frequencies are divided by, `[rope_dim / 2]`, where Llama 3's scaling says.
+    ///
+    /// # Errors
+    /// Unsupported, for another kind of scaling; bad file, where a number is missing.
+    pub(super) fn rope_factors(&self, folder: &str) -> Result<Option<Vec<f32>>> {
+        let name = format!("{folder}: config.json");
+        let scaling = self.scaling();
+        match scaling.rope_type.as_deref() {
+            None | Some("default" | "linear") => return Ok(None),
+            Some("llama3") => {}
+            Some(other) => {
+                return Err(Error::unsupported(format!(
+                    "{name}: rope_type {other:?} is not supported; known: default, linear, llama3"
+                )));
+            }
+        }
+        let given = |field: &str, value: Option<f64>| value.ok_or_else(|| missing(&name, field));
+        let factor = given("factor", scaling.factor)?;
+        let low = given("low_freq_factor", scaling.low_freq_factor)?;
+        let high = given("high_freq_factor", scaling.high_freq_factor)?;
+        let context = scaling.original_max_position_embeddings.map(|n| n as f64);
+        let context = given("original_max_position_embeddings", context)?;
+        if !(factor > 0.0 && high > low) {
+            let what = format!("factor {factor}, low_freq_factor {low}, high_freq_factor {high}");
+            return Err(Error::bad_file(format!("{name}: rope_scaling: {what}")));
+        }
+        let (dim, base) = (self.rope_dim(), self.rope_theta(self.names()?));
+        // The config of a model has a head of some hundred elements; no file makes this large.
+        if dim > 1 << 16 {
+            return Err(Error::bad_file(format!("{name}: head_dim: {dim} is too large")));
+        }
+        let divisor = |i: u64| {
+            // Turns that the wave makes in the context of the model before it was stretched.
+            let frequency = base.powf(-2.0 * i as f64 / dim as f64);
+            let turns = context * frequency / std::f64::consts::TAU;
+            let smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+            (1.0 / ((1.0 - smooth) / factor + smooth)) as f32
+        };
+        Ok(Some((0..dim / 2).map(divisor).collect()))
+    }
+}
+
+fn missing(file: &str, field: &str) -> Error {
+    Error::bad_file(format!("{file}: rope_scaling: {field} is missing"))
+}

@@ -1,0 +1,291 @@
+//! Models as Hugging Face's hub holds them: a folder with `config.json`, `tokenizer.json` and
+//! weights in safetensors, told in the words of GGUF.
+//!
+//! A [`Folder`] knows which metadata and which tensors a GGUF file of the model would have, and
+//! gives each tensor row by row as that file would hold it. [`Folder::gguf`] makes that file in
+//! memory, so that everything else reads one kind of model; `quantize` writes it to a disk.
+//!
+//! What differs between architectures is a row of a table in `names`; `config` turns the numbers
+//! into metadata, `tokenizer` the vocabulary. Nothing is guessed: a number that is missing, a
+//! tensor that is not known, a tokenizer of another kind are errors by name.
+
+mod config;
+mod names;
+mod tokenizer;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use config::Config;
+use warploom::base::Format;
+use warploom::error::{Error, Result};
+use warploom::quant;
+use warploom_models::gguf::{Gguf, Writer};
+use warploom_models::safetensors::Safetensors;
+
+/// Largest file of text that is read, bytes; the largest vocabularies take some 35 MB.
+const MAX_TEXT: u64 = 256 << 20;
+
+/// A folder with a model.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    config: Config,
+    files: Vec<Safetensors>,
+    tensors: Vec<Placed>,
+}
+
+/// A tensor under the name that it has in GGUF, and where its numbers are.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) name: String,
+    /// Sizes, outermost first.
+    pub(super) shape: Vec<u64>,
+    pub(super) format: Format,
+    from: From,
+}
+
+#[derive(Debug)]
+enum From {
+    /// A tensor of one of the files; where its rows are heads whose halves rotate with each other,
+    /// and GGUF has neighbours rotate, the number of heads.
+    File { file: usize, name: String, interleave: Option<usize> },
+    /// Numbers that no file holds so.
+    Made(Vec<u8>),
+}
+
+/// What of a config is of every kind of model.
+#[derive(serde::Deserialize)]
+struct Kind {
+    model_type: String,
+}
+
+/// The list of files of a model in several.
+#[derive(serde::Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Folder {
+    /// Whether `path` is a folder with a model, or a file of one.
+    pub fn is_at(path: &Path) -> bool {
+        let file = |suffix: &str| path.extension().is_some_and(|e| e == suffix);
+        path.is_dir() || file("safetensors") || file("json")
+    }
+
+    /// Opens the folder of a model, or of the file in it that `path` names. The weights are mapped
+    /// and must not change while the folder is open.
+    ///
+    /// # Errors
+    /// Io, where a file is missing; bad file, naming file and field, for what contradicts itself;
+    /// unsupported, for an architecture, tensor or tokenizer that is not known.
+    pub fn open(path: &Path) -> Result<Folder> {
+        let path = match path.is_dir() {
+            true => path,
+            false => path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")),
+        };
+        let config = read_config(path)?;
+        let files = weight_files(path)?
+            .iter()
+            .map(|file| Safetensors::open(&path.join(file)))
+            .collect::<Result<Vec<_>>>()?;
+        let mut folder = Folder { path: path.to_owned(), config, files, tensors: Vec::new() };
+        folder.tensors = folder.place()?;
+        Ok(folder)
+    }
+
+    /// The model as a GGUF file in memory, weights and all.
+    ///
+    /// # Errors
+    /// As [`Folder::open`]; out of memory, where it does not fit.
+    pub fn gguf(&self) -> Result<Gguf> {
+        let mut writer = Writer::new();
+        self.describe(&mut writer)?;
+        for tensor in &self.tensors {
+            writer.tensor(&tensor.name, &tensor.shape, tensor.format)?;
+        }
+        let need = writer.file_bytes();
+        let mut bytes = Vec::new();
+        if usize::try_from(need).is_err() || bytes.try_reserve_exact(need as usize).is_err() {
+            return Err(Error::out_of_memory(self.name(), need, 0));
+        }
+        let mut out = writer.begin(bytes)?;
+        for tensor in &self.tensors {
+            for row in 0..tensor.rows() {
+                out.write(self.row(tensor, row)?)?;
+            }
+        }
+        Gguf::from_bytes(out.finish()?, &self.name())
+    }
+
+    /// The folder, as errors name it.
+    pub fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// The metadata that a GGUF file would have, but for the type of its weights.
+    pub(super) fn describe(&self, to: &mut Writer) -> Result<()> {
+        self.config.describe(&self.path, to)?;
+        tokenizer::describe(&self.path, &self.config, to)
+    }
+
+    /// The tensors that a GGUF file would have, in their order.
+    pub(super) fn tensors(&self) -> &[Placed] {
+        &self.tensors
+    }
+
+    /// The bytes of a row of a tensor.
+    pub(super) fn row<'a>(&'a self, tensor: &'a Placed, row: usize) -> Result<&'a [u8]> {
+        let (bytes, row) = match &tensor.from {
+            From::Made(bytes) => (&bytes[..], row),
+            From::File { file, name, interleave } => {
+                let row = interleave.map_or(row, |heads| interleaved(row, tensor.rows() / heads));
+                (self.files[*file].bytes(name)?, row)
+            }
+        };
+        let len = bytes.len() / tensor.rows();
+        bytes.get(row * len..(row + 1) * len).ok_or_else(|| {
+            Error::bad_file(format!("{}: tensor `{}` has no row {row}", self.name(), tensor.name))
+        })
+    }
+
+    /// Every tensor of the files in its place; their order is that of the layers.
+    fn place(&self) -> Result<Vec<Placed>> {
+        let config = self.path.join("config.json");
+        let names = self.config.names().map_err(|e| e.context(config.display()))?;
+        self.config.check_heads().map_err(|e| e.context(config.display()))?;
+        let mut placed = Vec::new();
+        for (index, file) in self.files.iter().enumerate() {
+            for (source, info) in file.tensors() {
+                let Some(name) = names
+                    .translate(source, &self.config)
+                    .map_err(|e| e.context(format_args!("{}: tensor `{source}`", file.name())))?
+                else {
+                    continue;
+                };
+                let bad = |what: String| {
+                    Error::bad_file(format!("{}: tensor `{source}`: {what}", file.name()))
+                };
+                let shape = info.shape().to_vec();
+                if shape.is_empty() || shape.contains(&0) {
+                    return Err(bad(format!("shape {shape:?} is no vector or matrix")));
+                }
+                let format = info.format().ok_or_else(|| {
+                    let dtype = info.dtype();
+                    bad(format!("type {dtype} is not supported; known: F32, F16, BF16"))
+                })?;
+                let interleave = names.interleave(&name, &self.config);
+                let halves = |heads: usize| (heads as u64).checked_mul(2);
+                let whole = |heads| halves(heads).is_some_and(|n| shape[0].is_multiple_of(n));
+                if interleave.is_some_and(|heads| !whole(heads)) {
+                    return Err(bad(format!("{} rows are no whole heads", shape[0])));
+                }
+                if names.norms_less_one && name.ends_with("_norm.weight") {
+                    let (format, from) = (Format::F32, plus_one(format, file.bytes(source)?)?);
+                    placed.push(Placed { name, shape, format, from });
+                    continue;
+                }
+                let from = From::File { file: index, name: source.clone(), interleave };
+                placed.push(Placed { name, shape, format, from });
+            }
+        }
+        if let Some(factors) = self.config.rope_factors(&self.name())? {
+            let from = From::Made(quant::encode(Format::F32, &factors)?);
+            let (name, shape) = ("rope_freqs.weight".into(), vec![factors.len() as u64]);
+            placed.push(Placed { name, shape, format: Format::F32, from });
+        }
+        placed.sort_by_cached_key(|tensor| names::place(&tensor.name));
+        match placed.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            Some(pair) => {
+                let name = &pair[0].name;
+                Err(Error::bad_file(format!("{}: two tensors are `{name}`", self.name())))
+            }
+            None => Ok(placed),
+        }
+    }
+}
+
+impl Placed {
+    /// Rows: of all dimensions but the last.
+    pub(super) fn rows(&self) -> usize {
+        self.shape.iter().rev().skip(1).product::<u64>() as usize
+    }
+}
+
+/// The weights of a norm that are stored less 1.
+fn plus_one(format: Format, bytes: &[u8]) -> Result<From> {
+    let bits = format.block_bytes() as usize;
+    let mut values = vec![0.0; bytes.len() / bits.max(1)];
+    quant::decode(format, bytes, &mut values)?;
+    values.iter_mut().for_each(|value| *value += 1.0);
+    Ok(From::Made(quant::encode(Format::F32, &values)?))
+}
+
+/// Which row of a matrix stands at `row` where the halves of each head of `len` rows are woven
+/// into one another.
+fn interleaved(row: usize, len: usize) -> usize {
+    let (head, at) = (row / len, row % len);
+    head * len + at % 2 * (len / 2) + at / 2
+}
+
+/// The numbers of a model. What kind it is comes first: the fields of others are their own.
+fn read_config(folder: &Path) -> Result<Config> {
+    let path = folder.join("config.json");
+    if folder.is_dir() && !path.exists() {
+        return Err(Error::bad_file(format!(
+            "{}: no config.json: a folder must be that of a Hugging Face model",
+            folder.display()
+        )));
+    }
+    let bad = |e| Error::bad_file(format!("{}: {e}", path.display()));
+    let text = text(&path)?;
+    let Kind { model_type } = serde_json::from_str(&text).map_err(bad)?;
+    names::of(&model_type, None).map_err(|e| e.context(path.display()))?;
+    serde_json::from_str(&text).map_err(bad)
+}
+
+/// Names of the files that hold the weights.
+fn weight_files(folder: &Path) -> Result<Vec<String>> {
+    let index = folder.join("model.safetensors.index.json");
+    if !index.is_file() {
+        return Ok(vec!["model.safetensors".into()]);
+    }
+    let Index { weight_map } = json(&index)?;
+    let mut files: Vec<String> = weight_map.into_values().collect();
+    files.sort();
+    files.dedup();
+    // A name and nothing else: nobody may be led out of the folder.
+    let plain = |name: &&String| {
+        !name.contains(['/', '\\', ':', '\0']) && name.ends_with(".safetensors") && *name != ".."
+    };
+    match files.iter().find(|name| !plain(name)) {
+        Some(name) => {
+            let index = index.display();
+            Err(Error::bad_file(format!("{index}: weight_map: {name:?} is no file name")))
+        }
+        None => Ok(files),
+    }
+}
+
+/// A file of text, whole.
+fn text(path: &Path) -> Result<String> {
+    let name = path.display();
+    let size = std::fs::metadata(path).map_err(|e| Error::io(format!("{name}: cannot find it"), e));
+    let size = size?.len();
+    if size > MAX_TEXT {
+        return Err(Error::bad_file(format!("{name}: {size} bytes, at most {MAX_TEXT} are read")));
+    }
+    std::fs::read_to_string(path).map_err(|e| Error::io(format!("{name}: cannot read it"), e))
+}
+
+/// A file of JSON.
+fn json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    // The message says line and column.
+    serde_json::from_str(&text(path)?)
+        .map_err(|e| Error::bad_file(format!("{}: {e}", path.display())))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! What tensors are called there and here, for each architecture.
+
+use super::config::Config;
+use crate::config::Architecture;
+use warploom::error::{Error, Result};
+
+/// A kind of model as that library tells it apart.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// `model_type` of `config.json`.
+    pub(super) model_type: &'static str,
+    /// `hidden_act` or `hidden_activation` of `config.json`.
+    pub(super) activation: &'static str,
+    /// `general.architecture` of GGUF.
+    pub(super) architecture: &'static str,
+    /// Base of the rotary frequencies where a file does not say.
+    pub(super) rope_theta: f64,
+    /// Whether the embedding is the output matrix too where a file does not say.
+    pub(super) tied: bool,
+    /// Whether matrices may have a bias.
+    biases: bool,
+    /// Whether the weights of norms are stored less 1.
+    pub(super) norms_less_one: bool,
+    /// In a layer, what goes before the names that all have.
+    own: &'static [(&'static str, &'static str)],
+}
+
+/// What most have in common.
+const PLAIN: Names = Names {
+    model_type: "",
+    activation: "silu",
+    architecture: "",
+    rope_theta: 10_000.0,
+    tied: false,
+    biases: false,
+    norms_less_one: false,
+    own: &[],
+};
+
+static ALL: [Names; 7] = [
+    Names { model_type: "llama", architecture: "llama", ..PLAIN },
+    Names { model_type: "qwen2", architecture: "qwen2", biases: true, ..PLAIN },
+    Names { model_type: "qwen3", architecture: "qwen3", own: &HEAD_NORMS, ..PLAIN },
+    Names {
+        model_type: "gemma3_text",
+        activation: "gelu_pytorch_tanh",
+        architecture: "gemma3",
+        rope_theta: 1e6,
+        tied: true,
+        norms_less_one: true,
+        own: &[
+            HEAD_NORMS[0],
+            HEAD_NORMS[1],
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("pre_feedforward_layernorm", "ffn_norm"),
+            ("post_feedforward_layernorm", "post_ffw_norm"),
+        ],
+        ..PLAIN
+    },
+    Names {
+        model_type: "phi3",
+        architecture: "phi3",
+        own: &[("self_attn.qkv_proj", "attn_qkv"), ("mlp.gate_up_proj", "ffn_up")],
+        ..PLAIN
+    },
+    Names { activation: "relu2", architecture: "bitnet-b1.58", ..BITNET },
+    Names { architecture: "bitnet", ..BITNET },
+];
+
+const BITNET: Names = Names {
+    model_type: "bitnet",
+    rope_theta: 500_000.0,
+    own: &[("self_attn.attn_sub_norm", "attn_sub_norm"), ("mlp.ffn_sub_norm", "ffn_sub_norm")],
+    ..PLAIN
+};
+
+/// Outside of layers.
+const MODEL: [(&str, &str); 3] =
+    [("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
+/// In a layer, behind `model.layers.N.` and `blk.N.`.
+const LAYER: [(&str, &str); 9] = [
+    ("input_layernorm", "attn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+];
+const HEAD_NORMS: [(&str, &str); 2] =
+    [("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
+
+/// The row of a kind of model, and of its activation where the config says one.
+///
+/// # Errors
+/// Unsupported, listing what is known, for another kind or activation.
+pub(super) fn of(model_type: &str, activation: Option<&str>) -> Result<&'static Names> {
+    let of_type: Vec<&Names> = ALL.iter().filter(|row| row.model_type == model_type).collect();
+    let Some(first) = of_type.first() else {
+        let mut known: Vec<&str> = ALL.iter().map(|row| row.model_type).collect();
+        known.dedup();
+        let known = known.join(", ");
+        return Err(Error::unsupported(format!(
+            "model_type {model_type:?} is not supported; known: {known}"
+        )));
+    };
+    let Some(activation) = activation else { return Ok(first) };
+    of_type.iter().find(|row| row.activation == activation).copied().ok_or_else(|| {
+        let known: Vec<&str> = of_type.iter().map(|row| row.activation).collect();
+        let known = known.join(", ");
+        Error::unsupported(format!(
+            "hidden_act {activation:?} is not supported for {model_type}; known: {known}"
+        ))
+    })
+}
+
+impl Names {
+    /// The architecture's row for the forward pass.
+    ///
+    /// # Errors
+    /// Unsupported, where it has none: no row here is without.
+    pub(super) fn architecture(&self) -> Result<&'static Architecture> {
+        let name = self.architecture;
+        Architecture::of(name)
+            .ok_or_else(|| Error::unsupported(format!("architecture {name:?} is not supported")))
+    }
+
+    /// The name in GGUF of a tensor; none for what a GGUF file does not hold.
+    ///
+    /// # Errors
+    /// Unsupported, for a tensor that this architecture does not have here.
+    pub(super) fn translate(&self, source: &str, config: &Config) -> Result<Option<String>> {
+        // Of old files: computed from the config.
+        if source.ends_with(".rotary_emb.inv_freq") {
+            return Ok(None);
+        }
+        if source == "lm_head.weight" && config.tied(self) {
+            return Ok(None);
+        }
+        let unknown = || {
+            let kind = self.model_type;
+            Error::unsupported(format!("no tensor of architecture {kind} has this name"))
+        };
+        let (stem, kind) = source.rsplit_once('.').ok_or_else(unknown)?;
+        if kind != "weight" && !(kind == "bias" && self.biases) {
+            return Err(unknown());
+        }
+        let find = |table: &[(&str, &'static str)], stem: &str| {
+            table.iter().find(|(theirs, _)| *theirs == stem).map(|(_, ours)| *ours)
+        };
+        if let Some(ours) = find(&MODEL, stem) {
+            return Ok(Some(format!("{ours}.{kind}")));
+        }
+        let in_layer = stem.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
+        let (layer, stem) = in_layer.ok_or_else(unknown)?;
+        let layer: u64 = layer.parse().map_err(|_| unknown())?;
+        if layer >= config.num_hidden_layers {
+            let layers = config.num_hidden_layers;
+            return Err(Error::bad_file(format!("layer {layer}, num_hidden_layers is {layers}")));
+        }
+        let ours = find(self.own, stem).or_else(|| find(&LAYER, stem)).ok_or_else(unknown)?;
+        Ok(Some(format!("blk.{layer}.{ours}.{kind}")))
+    }
+
+    /// How many heads the rows of a tensor are, where their halves are to be interleaved: GGUF has
+    /// neighbours rotate in some architectures, the original always halves of a head.
+    pub(super) fn interleave(&self, name: &str, config: &Config) -> Option<usize> {
+        let heads = match name.strip_suffix(".weight")?.rsplit_once('.')?.1 {
+            "attn_q" => config.num_attention_heads,
+            "attn_k" => config.kv_heads(),
+            _ => return None,
+        };
+        let rope = Architecture::of(self.architecture)?.rope;
+        (rope == warploom::ir::RopePairs::Interleaved).then_some(heads as usize)
+    }
+}
+
+/// Where a tensor stands in a file: what is outside of layers first, then layer by layer.
+pub(super) fn place(name: &str) -> (u64, String) {
+    let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
+    (layer.map_or(0, |layer: u64| layer.saturating_add(1)), name.to_owned())
+}

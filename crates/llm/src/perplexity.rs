@@ -1,0 +1,202 @@
+//! How well a model foresees a text: the mean negative log-likelihood of its tokens, and what that
+//! is as a perplexity.
+//!
+//! The text is cut into windows that know nothing of each other, each read after a begin token of
+//! its own where the model has texts begin with one. Logits come back in small runs and are summed
+//! in f64; nothing is kept of them.
+
+use std::ops::ControlFlow;
+
+use super::decoder::Wanted;
+use super::session::Session;
+use warploom::error::{Error, Result};
+
+/// How a text is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerplexityOptions {
+    /// Tokens of a window, without the begin token; `None` is as many as the context holds.
+    pub window: Option<usize>,
+    /// Tokens at the beginning of each window that are read and not counted.
+    pub skip: usize,
+}
+
+/// Who is told what was measured so far and how many tokens there are, and says whether to go on. `Send` on native builds.
+#[cfg(not(target_arch = "wasm32"))]
+pub type OnWindow<'a> = dyn FnMut(&Perplexity, usize) -> ControlFlow<()> + Send + 'a;
+/// Who is told what was measured so far and how many tokens there are, and says whether to go on.
+#[cfg(target_arch = "wasm32")]
+pub type OnWindow<'a> = dyn FnMut(&Perplexity, usize) -> ControlFlow<()> + 'a;
+
+/// What was measured, of a text or of its part up to now.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Perplexity {
+    /// Tokens that were foreseen, well or badly.
+    pub tokens: usize,
+    /// Windows that were begun.
+    pub windows: usize,
+    /// Sum of `-ln p(token)`, in nats.
+    sum: f64,
+    /// Sum of squares of the same.
+    squares: f64,
+}
+
+impl Perplexity {
+    /// Mean negative log-likelihood in nats a token; NaN before the first one.
+    pub fn mean(&self) -> f64 {
+        self.sum / self.tokens as f64
+    }
+
+    /// Standard error of the mean, tokens taken as independent; NaN for fewer than two.
+    pub fn mean_error(&self) -> f64 {
+        let n = self.tokens as f64;
+        let variance = (self.squares / n - self.mean().powi(2)).max(0.0) * n / (n - 1.0);
+        if self.tokens < 2 { f64::NAN } else { (variance / n).sqrt() }
+    }
+
+    /// The perplexity, `exp(mean)`.
+    pub fn value(&self) -> f64 {
+        self.mean().exp()
+    }
+
+    /// Standard error of the perplexity, to first order.
+    pub fn error(&self) -> f64 {
+        self.value() * self.mean_error()
+    }
+
+    /// Counts a token of which the logits `[v]` foretold something.
+    fn add(&mut self, logits: &[f32], token: u32) {
+        let most = logits.iter().fold(f32::NEG_INFINITY, |most, v| most.max(*v));
+        let sum: f64 = logits.iter().map(|v| f64::from(v - most).exp()).sum();
+        let nll = match logits.get(token as usize) {
+            Some(v) => sum.ln() + f64::from(most - v),
+            None => f64::NAN,
+        };
+        self.tokens += 1;
+        self.sum += nll;
+        self.squares += nll * nll;
+    }
+}
+
+/// Positions of a run: logits of so many are in memory together.
+const RUN: usize = 64;
+
+impl Session {
+    /// Perplexity of the model on a text, as tokens without a begin token. What the cache holds of
+    /// the first sequence is forgotten. `progress` is told what is measured so far, and how many
+    /// tokens will count; a break ends it there.
+    ///
+    /// # Errors
+    /// Invalid, where no token would count, a window is larger than the context, or one of the
+    /// tokens is none; device, for logits that are not numbers; what running says.
+    pub async fn perplexity(
+        &mut self,
+        tokens: &[u32],
+        options: &PerplexityOptions,
+        progress: &mut OnWindow<'_>,
+    ) -> Result<Perplexity> {
+        let tokenizer = self.model().tokenizer();
+        let begin = tokenizer.bos().filter(|_| tokenizer.adds_bos());
+        let vocabulary = self.model().config().vocabulary;
+        if let Some(id) = tokens.iter().find(|id| **id as usize >= vocabulary) {
+            return Err(Error::invalid(format!("token {id} of a vocabulary of {vocabulary}")));
+        }
+        // The last token of a window is foreseen and not read, which leaves room for the first.
+        let room = self.context() + usize::from(begin.is_none());
+        let window = options.window.unwrap_or(room);
+        if window == 0 || window > room {
+            return Err(Error::invalid(format!(
+                "a window of {window} tokens, a context of {} positions holds 1 to {room}",
+                self.context()
+            )));
+        }
+        // Without a begin token nothing foretells the first one.
+        let skip = options.skip.max(usize::from(begin.is_none()));
+        let counted = |len: usize| len.saturating_sub(skip);
+        let total = tokens.chunks(window).map(|w| counted(w.len())).sum();
+        if total == 0 {
+            return Err(Error::invalid(format!(
+                "no token counts: {} tokens in windows of {window}, the first {skip} of each not \
+                 counted",
+                tokens.len()
+            )));
+        }
+        let mut done = Perplexity::default();
+        for part in tokens.chunks(window).filter(|part| counted(part.len()) > 0) {
+            self.truncate(0)?;
+            done.windows += 1;
+            // Token `i` of these is foretold by the logits after token `i - 1`.
+            let read: Vec<u32> = begin.into_iter().chain(part.iter().copied()).collect();
+            let first = read.len() - counted(part.len());
+            let mut at = 0;
+            while at + 1 < read.len() {
+                let end = (at + RUN).min(read.len() - 1);
+                // What comes before the first that counts only fills the cache.
+                if end < first {
+                    self.run(&read[at..end], Wanted::Cache).await?;
+                } else {
+                    let bytes = self.run(&read[at..end], Wanted::AllLogits).await?;
+                    let logits: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+                    let rows = logits.chunks_exact(logits.len() / (end - at));
+                    for (i, row) in (at + 1..=end).zip(rows).filter(|(i, _)| *i >= first) {
+                        done.add(row, read[i]);
+                    }
+                }
+                at = end;
+                if !done.sum.is_finite() {
+                    let text = format!("logits that are not numbers in window {}", done.windows);
+                    return Err(Error::device(text));
+                }
+                if progress(&done, total).is_break() {
+                    return Ok(done);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// As [`Session::perplexity`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::perplexity`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn perplexity_blocking(
+        &mut self,
+        tokens: &[u32],
+        options: &PerplexityOptions,
+        progress: &mut OnWindow<'_>,
+    ) -> Result<Perplexity> {
+        warploom::base::platform::block_on(self.perplexity(tokens, options, progress))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uniform_guess_is_as_perplexed_as_there_are_tokens() {
+        let mut got = Perplexity::default();
+        for token in 0..8 {
+            got.add(&[3.5; 8], token);
+        }
+        assert!((got.value() - 8.0).abs() < 1e-12 && got.error().abs() < 1e-6, "{got:?}");
+        // A token that is not there must not pass for a number.
+        got.add(&[3.5; 8], 8);
+        assert!(got.value().is_nan());
+    }
+
+    #[test]
+    fn the_error_is_that_of_a_mean() {
+        let mut got = Perplexity::default();
+        assert!(got.mean().is_nan() && got.mean_error().is_nan());
+        // Of two tokens, the first as 1 to 3, then as 3 to 1: ln 4 and ln 4/3.
+        got.add(&[0.0, 3f32.ln()], 0);
+        assert!(got.mean_error().is_nan());
+        got.add(&[0.0, 3f32.ln()], 1);
+        let [a, b] = [4f64.ln(), (4.0 / 3.0f64).ln()];
+        assert!((got.mean() - (a + b) / 2.0).abs() < 1e-7);
+        // Half of their distance: sqrt(((a - b)^2 / 2) / 2).
+        assert!((got.mean_error() - (a - b) / 2.0).abs() < 1e-7, "{got:?}");
+        assert!((got.error() - got.value() * (a - b) / 2.0).abs() < 1e-6);
+    }
+}

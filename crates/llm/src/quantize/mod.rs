@@ -1,0 +1,291 @@
+//! Makes a model smaller: F32, F16 and BF16 weights of a GGUF file or a Hugging Face folder to a
+//! GGUF file of packed ones.
+//!
+//! Everything streams: a slice of rows at a time is decoded, packed on all cores, compared with
+//! what it was, and written, so that memory stays at some ten megabytes whatever the model's size.
+//! The new file appears when it is whole (`atomic`).
+//!
+//! Matrices take the wanted format. Vectors stay F32: they are small, and a norm's errors go into
+//! everything. Where rows are not whole blocks, and where a ternary format meets the vocabulary's
+//! matrices, which are never ternary, another format stands in; the report says so.
+
+mod atomic;
+mod place;
+mod source;
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use source::{Source, Tensor};
+use warploom::base::{DType, Format};
+use warploom::error::{Error, Result};
+use warploom::quant;
+use warploom_models::gguf::{Value, Writer};
+
+/// Formats to quantise to, with the name that llama.cpp has for a file of them, and the number of
+/// that in `general.file_type`.
+pub const TARGETS: [(Format, &str, u32); 10] = [
+    (Format::Q8_0, "Q8_0", 7),
+    (Format::Q5_1, "Q5_1", 9),
+    (Format::Q5_0, "Q5_0", 8),
+    (Format::Q5K, "Q5_K", 16),
+    (Format::Q4K, "Q4_K", 14),
+    (Format::Q4_1, "Q4_1", 3),
+    (Format::Q4_0, "Q4_0", 2),
+    (Format::TQ2_0, "TQ2_0", 37),
+    (Format::TQ1_0, "TQ1_0", 36),
+    (Format::Plain(DType::F16), "F16", 1),
+];
+
+/// Weights of a slice, for each thread.
+const SLICE: usize = 256 << 10;
+
+/// How to quantise.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantizeOptions {
+    /// The format of matrices: one of [`TARGETS`].
+    pub format: Format,
+    /// Whether a file at the output's place is replaced. The input's own never is.
+    pub replace: bool,
+    /// Threads; `None` is one a core.
+    pub threads: Option<usize>,
+}
+
+/// What became of a model.
+#[derive(Clone, Debug)]
+pub struct QuantizeReport {
+    /// Every tensor, in the new file's order.
+    pub tensors: Vec<TensorReport>,
+    /// Bytes of the tensors before.
+    pub bytes_before: u64,
+    /// Bytes of the new file.
+    pub bytes_after: u64,
+}
+
+/// What became of a tensor.
+#[derive(Clone, Debug)]
+pub struct TensorReport {
+    /// Its name in the new file.
+    pub name: String,
+    /// Its sizes, outermost first.
+    pub shape: Vec<u64>,
+    /// The format that it had.
+    pub from: Format,
+    /// The format that it has.
+    pub to: Format,
+    /// Why it is not the wanted one, where it is a matrix and the format is not.
+    pub note: Option<String>,
+    /// Root of the mean squared difference of its numbers.
+    pub rmse: f64,
+    /// Root of the mean square of its numbers, to hold `rmse` against.
+    pub rms: f64,
+    /// The largest difference.
+    pub max_error: f64,
+}
+
+/// Quantises the model at `input`, a GGUF file or a Hugging Face folder (or a file in it), to the
+/// GGUF file `output`; where that is a link, in the place of the file that it leads to. `progress` is told how many weights are done, and of how many; where it
+/// breaks, nothing is left and the report is `None`.
+///
+/// # Errors
+/// Invalid, for a format that is no target, an output that is there already, is the input or is no
+/// file, or a tensor with numbers that the format cannot hold; unsupported, for tensors that are packed already; bad file,
+/// for what is wrong with the input; io, also for a full disk. None of them leaves a part of a file.
+pub fn quantize(
+    input: &Path,
+    output: &Path,
+    options: &QuantizeOptions,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<Option<QuantizeReport>> {
+    let target = TARGETS.iter().find(|(format, ..)| *format == options.format);
+    let Some((_, _, file_type)) = target else {
+        let known: Vec<&str> = TARGETS.iter().map(|(_, name, _)| *name).collect();
+        let (format, known) = (options.format, known.join(", "));
+        return Err(Error::invalid(format!("quantising to {format}; there are {known}")));
+    };
+    let place = place::of(input, output, options.replace)?;
+    let source = Source::open(input)?;
+    let tensors = source.tensors()?;
+    let mut writer = Writer::new();
+    source.describe(&mut writer)?;
+    writer.key("general.file_type", Value::U32(*file_type))?;
+    writer.key("general.quantization_version", Value::U32(2))?;
+    let mut reports = Vec::with_capacity(tensors.len());
+    for tensor in &tensors {
+        let report = planned(tensor, options.format);
+        writer.tensor(&report.name, &report.shape, report.to)?;
+        reports.push(report);
+    }
+    let bytes_after = writer.file_bytes();
+    let total = tensors.iter().map(|t| t.elements()).sum();
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = options.threads.unwrap_or(cores).max(1);
+
+    atomic::write(&place, bytes_after, |file| {
+        let mut out = writer.begin(file)?;
+        let mut done = 0;
+        for (tensor, report) in tensors.iter().zip(&mut reports) {
+            let mut sums = Sums::default();
+            let columns = tensor.columns();
+            let rows = (SLICE / columns).max(1);
+            let mut from = 0;
+            while from < tensor.rows() {
+                if progress(done, total).is_break() {
+                    return Ok(None);
+                }
+                let packed = slices(&source, tensor, report.to, from, rows, threads)?;
+                for part in packed {
+                    out.write(&part.bytes)?;
+                    sums.add(&part.sums);
+                    from += part.rows;
+                    done += (part.rows * columns) as u64;
+                }
+            }
+            sums.report(tensor.elements(), report);
+        }
+        if progress(done, total).is_break() {
+            return Ok(None);
+        }
+        out.finish()?;
+        Ok(Some(()))
+    })
+    .map(|written| {
+        let bytes_before = tensors.iter().filter_map(|t| t.format.bytes(t.elements())).sum();
+        written.map(|()| QuantizeReport { tensors: reports, bytes_before, bytes_after })
+    })
+}
+
+/// What is to become of a tensor.
+fn planned(tensor: &Tensor, wanted: Format) -> TensorReport {
+    let ternary = matches!(wanted, Format::TQ1_0 | Format::TQ2_0);
+    let vocabulary = ["token_embd.weight", "output.weight"].contains(&tensor.name.as_str());
+    let columns = tensor.columns() as u64;
+    // Where `wanted` does not fit, the best that does.
+    let fitting = |first: Format| {
+        let all = [first, Format::Q8_0, Format::Plain(DType::F16)];
+        all.into_iter().find(|f| columns.is_multiple_of(f.block_len())).unwrap_or(Format::F32)
+    };
+    let (to, note) = if !tensor.format_is_float() {
+        (tensor.format, None)
+    } else if tensor.shape.len() < 2 || !tensor.name.ends_with(".weight") {
+        (Format::F32, None)
+    } else if ternary && vocabulary {
+        (fitting(Format::Q8_0), Some("the vocabulary is not ternary".to_owned()))
+    } else {
+        let to = fitting(wanted);
+        let block = wanted.block_len();
+        let note = format!("rows of {columns} are no whole blocks of {block}");
+        (to, (to != wanted).then_some(note))
+    };
+    TensorReport {
+        name: tensor.name.clone(),
+        shape: tensor.shape.clone(),
+        from: tensor.format,
+        to,
+        note,
+        rmse: 0.0,
+        rms: 0.0,
+        max_error: 0.0,
+    }
+}
+
+/// Rows of a tensor, packed.
+struct Part {
+    rows: usize,
+    bytes: Vec<u8>,
+    sums: Sums,
+}
+
+/// Up to `threads` slices of `rows` rows from row `from` on, in order.
+fn slices(
+    source: &Source,
+    tensor: &Tensor,
+    to: Format,
+    from: usize,
+    rows: usize,
+    threads: usize,
+) -> Result<Vec<Part>> {
+    let starts = (0..threads).map(|i| from + i * rows).filter(|start| *start < tensor.rows());
+    std::thread::scope(|scope| {
+        let work = |start: usize| {
+            let count = rows.min(tensor.rows() - start);
+            pack(source, tensor, to, start, count).map_err(|e| {
+                let (name, end) = (&tensor.name, start + count);
+                e.context(format_args!("tensor `{name}`, rows {start} to {end}"))
+            })
+        };
+        let running: Vec<_> = starts.map(|start| scope.spawn(move || work(start))).collect();
+        let finished = running.into_iter().map(|thread| thread.join());
+        finished.map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
+/// `count` rows, packed, and compared with what they were.
+fn pack(source: &Source, tensor: &Tensor, to: Format, start: usize, count: usize) -> Result<Part> {
+    let mut bytes = Vec::new();
+    for row in start..start + count {
+        bytes.extend_from_slice(source.row(tensor, row)?);
+    }
+    if to == tensor.format {
+        let mut sums = Sums::default();
+        if tensor.format_is_float() {
+            let mut values = vec![0.0; count * tensor.columns()];
+            quant::decode(to, &bytes, &mut values)?;
+            sums.compare(&values, &values);
+        }
+        return Ok(Part { rows: count, bytes, sums });
+    }
+    let mut values = vec![0.0; count * tensor.columns()];
+    quant::decode(tensor.format, &bytes, &mut values)?;
+    let bytes = quant::encode(to, &values)?;
+    let mut back = vec![0.0; values.len()];
+    quant::decode(to, &bytes, &mut back)?;
+    // Blocks refuse such numbers by themselves; f16 has infinities and NaN.
+    if let Some(at) = back.iter().position(|v| !v.is_finite()) {
+        let (value, column) = (values[at], at % tensor.columns());
+        return Err(Error::invalid(format!("column {column} is {value}, which {to} cannot hold")));
+    }
+    let mut sums = Sums::default();
+    sums.compare(&values, &back);
+    Ok(Part { rows: count, bytes, sums })
+}
+
+/// What errors are made of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    squares: f64,
+    errors: f64,
+    max_error: f64,
+}
+
+impl Sums {
+    fn compare(&mut self, before: &[f32], after: &[f32]) {
+        for (before, after) in before.iter().zip(after) {
+            let (before, error) = (f64::from(*before), f64::from(*after) - f64::from(*before));
+            self.squares += before * before;
+            self.errors += error * error;
+            self.max_error = self.max_error.max(error.abs());
+        }
+    }
+
+    fn add(&mut self, other: &Sums) {
+        self.squares += other.squares;
+        self.errors += other.errors;
+        self.max_error = self.max_error.max(other.max_error);
+    }
+
+    fn report(&self, elements: u64, to: &mut TensorReport) {
+        to.rmse = (self.errors / elements as f64).sqrt();
+        to.rms = (self.squares / elements as f64).sqrt();
+        to.max_error = self.max_error;
+    }
+}
+
+/// An empty folder for one test.
+#[cfg(test)]
+fn test_folder(name: &str) -> std::path::PathBuf {
+    let folder = std::env::temp_dir().join(format!("warploom-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}

@@ -1,0 +1,127 @@
+//! Where the numbers of a model come from, row by row.
+
+use std::path::Path;
+
+use crate::huggingface::Folder;
+use warploom::base::{DType, Format};
+use warploom::error::{Error, Result};
+use warploom_models::gguf::{Access, Gguf, TensorInfo, Writer};
+
+/// A model that is to be quantised.
+pub(super) enum Source {
+    Gguf(Gguf),
+    Folder(Box<Folder>),
+}
+
+/// A tensor of it, under the name that it has in GGUF.
+pub(super) struct Tensor {
+    pub(super) name: String,
+    /// Sizes, outermost first.
+    pub(super) shape: Vec<u64>,
+    pub(super) format: Format,
+    place: Place,
+}
+
+enum Place {
+    Gguf(TensorInfo),
+    /// Number in the folder.
+    Folder(usize),
+}
+
+impl Tensor {
+    pub(super) fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1) as usize
+    }
+
+    /// Rows of `columns` numbers.
+    pub(super) fn rows(&self) -> usize {
+        self.elements() as usize / self.columns()
+    }
+
+    pub(super) fn format_is_float(&self) -> bool {
+        matches!(self.format, Format::Plain(DType::F32 | DType::F16 | DType::BF16))
+    }
+}
+
+/// Keys that say how a file is packed: the new one's are its own.
+const OF_PACKING: [&str; 3] =
+    ["general.file_type", "general.quantization_version", "general.alignment"];
+
+impl Source {
+    /// A folder, a file of a folder, or a GGUF file.
+    pub(super) fn open(path: &Path) -> Result<Source> {
+        match Folder::is_at(path) {
+            true => Ok(Source::Folder(Box::new(Folder::open(path)?))),
+            false => Ok(Source::Gguf(Gguf::open(path, Access::Mmap)?)),
+        }
+    }
+
+    /// The metadata, but for what says how a file is packed.
+    pub(super) fn describe(&self, to: &mut Writer) -> Result<()> {
+        match self {
+            Source::Folder(folder) => folder.describe(to),
+            Source::Gguf(file) => file
+                .metadata()
+                .filter(|(key, _)| !OF_PACKING.contains(key) && !key.starts_with("split."))
+                .try_for_each(|(key, value)| to.key(key, value)),
+        }
+    }
+
+    /// Every tensor, in order.
+    ///
+    /// # Errors
+    /// Unsupported, naming the tensor, for one that is packed already.
+    pub(super) fn tensors(&self) -> Result<Vec<Tensor>> {
+        match self {
+            Source::Folder(folder) => {
+                let tensors = folder.tensors().iter().enumerate();
+                Ok(tensors
+                    .map(|(index, tensor)| Tensor {
+                        name: tensor.name.clone(),
+                        shape: tensor.shape.clone(),
+                        format: tensor.format,
+                        place: Place::Folder(index),
+                    })
+                    .collect())
+            }
+            Source::Gguf(file) => file.tensors().map(|info| of_file(file, info)).collect(),
+        }
+    }
+
+    /// The bytes of a row.
+    pub(super) fn row<'a>(&'a self, tensor: &'a Tensor, row: usize) -> Result<&'a [u8]> {
+        match (self, &tensor.place) {
+            (Source::Folder(folder), Place::Folder(index)) => {
+                folder.row(&folder.tensors()[*index], row)
+            }
+            (Source::Gguf(file), Place::Gguf(info)) => {
+                let bytes = file.bytes(info)?;
+                let len = bytes.len() / tensor.rows();
+                Ok(&bytes[row * len..(row + 1) * len])
+            }
+            _ => Err(Error::invalid(format!("tensor `{}` is of another model", tensor.name))),
+        }
+    }
+}
+
+fn of_file(file: &Gguf, info: TensorInfo) -> Result<Tensor> {
+    let format = info.format()?;
+    if format.is_quantised() {
+        return Err(Error::unsupported(format!(
+            "{}: tensor `{}` at byte {} is {format} already: quantising starts from F32, F16 or \
+             BF16, as every time loses something",
+            file.name(),
+            info.name(),
+            info.file_offset()
+        )));
+    }
+    let shape = match info.shape() {
+        [] => vec![1],
+        shape => shape.to_vec(),
+    };
+    Ok(Tensor { name: info.name().to_owned(), shape, format, place: Place::Gguf(info) })
+}

@@ -1,0 +1,107 @@
+//! Vocabularies of SentencePiece's kind (`tokenizer.ggml.model` is `llama`): a text is one word,
+//! spaces are U+2581, pairs merge by the score of what they make, and bytes stand for characters
+//! that have no token.
+
+use std::collections::HashMap;
+
+use tokenizers::models::bpe::Merges;
+
+use super::vocabulary::{NORMAL, TokenizerSpec, type_of};
+use warploom::error::{Error, Result};
+
+/// What stands for a space in tokens.
+const SPACE: char = '\u{2581}';
+/// The same as a text.
+pub(super) const SPACE_TEXT: &str = "\u{2581}";
+
+/// Bytes of a token that others may make; those in use have less than 100. Each is cut at every
+/// place, which takes the square of its length.
+const MAX_PIECE_BYTES: usize = 256;
+
+/// A text as its tokens spell it; `prefix` puts a space before it.
+pub(super) fn spelled(text: &str, prefix: bool) -> String {
+    let space = if prefix { SPACE_TEXT } else { "" };
+    space.to_owned() + &text.replace(' ', SPACE_TEXT)
+}
+
+/// The text that tokens spell so.
+pub(super) fn plain(spelled: &str) -> String {
+    spelled.replace(SPACE, " ")
+}
+
+/// Where in `text` byte `at` of its plain spelling comes from: U+2581 is there a space.
+pub(super) fn origin(text: &str, at: usize) -> usize {
+    let mut plain = 0;
+    for (offset, c) in text.char_indices() {
+        let len = if c == SPACE { 1 } else { c.len_utf8() };
+        if at < plain + len {
+            return offset + (at - plain);
+        }
+        plain += len;
+    }
+    text.len()
+}
+
+/// The byte that a token stands for, `<0x00>` to `<0xFF>`.
+///
+/// # Errors
+/// Bad file, naming the element, for another text.
+pub(super) fn byte(index: usize, token: &str) -> Result<u8> {
+    let digits = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
+    let is_byte = |digits: &&str| {
+        digits.len() == 2
+            && digits.bytes().all(|d| d.is_ascii_digit() || (b'A'..=b'F').contains(&d))
+    };
+    let byte = digits.filter(is_byte).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    byte.ok_or_else(|| {
+        Error::bad_file(format!(
+            "tokenizer.ggml.tokens: element {index}, {token:?}, is of type byte, but is none of \
+             <0x00> to <0xFF>"
+        ))
+    })
+}
+
+/// The pairs that scores say, best first: every two tokens whose texts together are a third's.
+///
+/// # Errors
+/// Bad file, naming the element, where scores are missing or no numbers, or a token is too long.
+pub(super) fn merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Result<Merges> {
+    let (tokens, scores) = (spec.tokens.len(), spec.scores.len());
+    if scores != tokens {
+        return Err(Error::bad_file(format!(
+            "tokenizer.ggml.scores: {scores} entries for {tokens} tokens"
+        )));
+    }
+    if let Some(index) = spec.scores.iter().position(|score| score.is_nan()) {
+        return Err(Error::bad_file(format!("tokenizer.ggml.scores: element {index} is NaN")));
+    }
+    let piece =
+        |text: &str| ids.get(text).copied().filter(|id| type_of(spec, *id as usize) == NORMAL);
+    let mut found: Vec<(u32, u32, u32)> = Vec::new();
+    for (index, (whole, token)) in (0u32..).zip(&spec.tokens).enumerate() {
+        if type_of(spec, index) != NORMAL {
+            continue;
+        }
+        if token.len() > MAX_PIECE_BYTES {
+            let len = token.len();
+            return Err(Error::bad_file(format!(
+                "tokenizer.ggml.tokens: element {index} has {len} bytes, the limit of a token \
+                 that others make is {MAX_PIECE_BYTES}"
+            )));
+        }
+        for (at, _) in token.char_indices().skip(1) {
+            let (left, right) = token.split_at(at);
+            if let (Some(left), Some(right)) = (piece(left), piece(right)) {
+                found.push((whole, left, right));
+            }
+        }
+    }
+    let score = |(whole, _, _): &(u32, u32, u32)| spec.scores[*whole as usize];
+    found.sort_by(|a, b| score(b).total_cmp(&score(a)).then(a.cmp(b)));
+    let text = |id: u32| spec.tokens[id as usize].clone();
+    Ok(found.into_iter().map(|(_, left, right)| (text(left), text(right))).collect())
+}
+
+#[cfg(test)]
+#[path = "sentencepiece_tests.rs"]
+mod tests;

@@ -1,0 +1,494 @@
+//! A model on a device: weights, cache, and the plans that run it.
+//!
+//! A plan is made the first time a class of lengths is met and kept. A steady token is one
+//! recording, one submit and one wait, and allocates no device memory.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use super::classes::{CLASSES, class_index, class_of_kind};
+use super::decoder::{self, BASE, CacheShape, PAST, Run, SEQ, Wanted};
+use super::draws::check_undrawn;
+use super::expected::{Expected, Planner, Ready};
+use super::model::Model;
+use super::weights::{self, Weight};
+use warploom::base::{ComputeMode, DType, ShapeClass, SymbolValues};
+use warploom::draw::Draw;
+use warploom::error::{Error, Result};
+use warploom::ir::Graph;
+use warploom::plan::{Plan, merged_weights};
+use warploom::provider::{Device, DeviceKind, DeviceProfile};
+use warploom::runtime::{Instance, Resident, Runtime, WeightSource};
+
+/// How to put a model on a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionOptions {
+    /// Positions that the cache holds of each sequence; `None` is what the model was trained for, at
+    /// most 4,096.
+    pub context: Option<usize>,
+    /// Sequences that the cache holds, 1 to [`MAX_SEQUENCES`]; `None` is one.
+    pub sequences: Option<usize>,
+    /// How exactly weights that are packed, or of two bytes, are multiplied (`ir::computing_in`), and attention beside a
+    /// cache of f16; `None` is [`Session::default_mode`].
+    pub compute: Option<ComputeMode>,
+    /// Type of the keys and values in the cache, f32 or f16; `None` is
+    /// [`Session::default_cache`].
+    pub cache: Option<DType>,
+    /// Whether plans are deterministic ones, also where the runtime's are not: the same tokens give the same
+    /// logits, bit for bit, whether they come one by one, in pieces or in a batch.
+    pub deterministic: bool,
+    /// The text that it will write first, where that is known.
+    pub expected: Option<Expected>,
+}
+
+/// Positions of the cache unless the caller says otherwise.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// Most sequences of a session.
+pub const MAX_SEQUENCES: usize = 64;
+
+/// A model on a device.
+pub struct Session {
+    runtime: Arc<Runtime>,
+    model: Arc<Model>,
+    /// As the device keeps them.
+    weights: Vec<Weight>,
+    resident: Resident,
+    graphs: HashMap<(Run, Wanted), Graph>,
+    /// Plans that were made before they were needed.
+    ready: HashMap<Kind, Plan>,
+    instances: HashMap<Kind, Instance>,
+    cache: CacheShape,
+    mode: ComputeMode,
+    deterministic: bool,
+    /// Positions that are filled, of each sequence.
+    pub(super) past: Vec<usize>,
+    /// Whether the device holds the token that follows them.
+    pub(super) chosen: Vec<bool>,
+}
+
+warploom::base::debug_as!(Session, |this| model: this.model, device: this.device().profile().id(), past: this.past);
+
+/// What a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    pub(super) run: Run,
+    /// Place in the classes of the run.
+    pub(super) class: usize,
+    pub(super) wanted: Wanted,
+}
+
+impl Session {
+    /// Uploads the weights and makes room for the cache. `progress` is told bytes of weights
+    /// that went to the device, and how many there are.
+    ///
+    /// # Errors
+    /// Out of memory, before anything is uploaded, where weights and cache do not fit the budget;
+    /// invalid, for a context of 0 or beyond the model's, or a number of sequences out of range.
+    pub fn new(
+        runtime: Arc<Runtime>,
+        model: Arc<Model>,
+        options: SessionOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Session> {
+        let trained = model.config().context;
+        let context = options.context.unwrap_or(trained.min(DEFAULT_CONTEXT));
+        if context == 0 || context > trained {
+            let text = format!(
+                "a context of {context} positions, the model was trained for 1 to {trained}"
+            );
+            return Err(Error::invalid(text));
+        }
+        let sequences = options.sequences.unwrap_or(1);
+        if !(1..=MAX_SEQUENCES).contains(&sequences) {
+            let text = format!("{sequences} sequences, a session has 1 to {MAX_SEQUENCES}");
+            return Err(Error::invalid(text));
+        }
+        let mode =
+            options.compute.unwrap_or_else(|| Session::default_mode(runtime.device().profile()));
+        let dtype = options.cache.unwrap_or(Session::default_cache(mode));
+        if !matches!(dtype, DType::F32 | DType::F16) {
+            return Err(Error::invalid(format!("a cache of {dtype}, it is of f32 or f16")));
+        }
+        let cache = CacheShape { sequences, context, dtype };
+        weights::check_memory(&runtime, &model, cache)?;
+        let weights = model.weights_on(runtime.device().profile().kind);
+        let mut session = Session {
+            runtime,
+            model,
+            weights,
+            resident: Resident::new(),
+            graphs: HashMap::new(),
+            ready: HashMap::new(),
+            instances: HashMap::new(),
+            cache,
+            mode,
+            deterministic: options.deterministic,
+            past: vec![0; sequences],
+            chosen: vec![false; sequences],
+        };
+        let (runtime, model) = (session.runtime.clone(), session.model.clone());
+        let weights = session.weights.clone();
+        let planner = Planner {
+            runtime: &runtime,
+            model: &model,
+            weights: &weights,
+            cache,
+            mode,
+            deterministic: options.deterministic,
+        };
+        let (uploaded, ready) = planner.beside(options.expected, || session.upload(progress));
+        uploaded?;
+        for Ready { kind, graph, plan } in ready {
+            session.graphs.insert((kind.run, kind.wanted), graph);
+            session.ready.insert(kind, plan);
+        }
+        Ok(session)
+    }
+
+    /// How exactly packed weights are multiplied unless the caller says otherwise: in `Int8`, as
+    /// llama.cpp does; in `F32` on GPUs in software, which gain nothing by it, and in browsers, of which
+    /// some have no products of packed 8-bit numbers.
+    pub fn default_mode(profile: &DeviceProfile) -> ComputeMode {
+        match profile.kind {
+            _ if cfg!(target_arch = "wasm32") => ComputeMode::F32,
+            DeviceKind::Software | DeviceKind::Null => ComputeMode::F32,
+            _ => ComputeMode::Int8,
+        }
+    }
+
+    /// Type of the keys and values in the cache unless the caller says otherwise: f32 in `F32`, which is
+    /// exact; otherwise f16, as in llama.cpp, since it halves what a long context reads.
+    pub fn default_cache(mode: ComputeMode) -> DType {
+        match mode {
+            ComputeMode::F32 => DType::F32,
+            ComputeMode::Int8 | ComputeMode::F16 => DType::F16,
+        }
+    }
+
+    /// Type of the keys and values in the cache.
+    pub fn cache_type(&self) -> DType {
+        self.cache.dtype
+    }
+
+    /// How exactly packed weights are multiplied.
+    pub fn mode(&self) -> ComputeMode {
+        self.mode
+    }
+
+    fn upload(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        let (model, runtime) = (self.model.clone(), self.runtime.clone());
+        let (pool, device) = (runtime.pool(), &**runtime.device());
+        let total = model.weight_bytes();
+        let mut done = 0;
+        for group in self.groups()? {
+            let bytes: Vec<_> = group
+                .iter()
+                .map(|weight| weights::bytes(model.file(), model.config(), weight))
+                .collect::<Result<_>>()?;
+            let named = group.iter().zip(&bytes);
+            let sources: Vec<WeightSource> =
+                named.map(|(weight, bytes)| WeightSource { name: &weight.name, bytes }).collect();
+            self.resident.upload(pool, device, &sources, &mut |bytes| {
+                done += bytes;
+                progress(done, total);
+            })?;
+        }
+        let elements = (self.cache.rows() * model.config().kv_width()) as u64;
+        let bytes = (elements * self.cache.dtype.bytes()).next_multiple_of(4);
+        let layers = 0..model.config().layers;
+        let caches: Vec<String> = layers
+            .flat_map(|layer| ['k', 'v'].map(|kind| decoder::cache_name(kind, layer)))
+            .collect();
+        let mut states: Vec<_> = caches.iter().map(|name| (name.as_str(), bytes)).collect();
+        states.push((decoder::CHOSEN, (self.cache.sequences * 4) as u64));
+        self.resident.states(pool, device, &states)
+    }
+
+    /// Every weight; those together that plans read as one.
+    fn groups(&self) -> Result<Vec<Vec<Weight>>> {
+        let graph = self.model.graph_with(&self.weights, self.cache, Run::One, Wanted::Logits)?;
+        let merged = merged_weights(&graph, self.runtime.device().profile())?;
+        let mut groups: Vec<Vec<Weight>> = Vec::new();
+        for weight in &self.weights {
+            let find = |names: &&Vec<String>| names.contains(&weight.name);
+            match merged.iter().find(find) {
+                None => groups.push(vec![weight.clone()]),
+                // The whole group goes where its first one stands.
+                Some(names) if groups.iter().flatten().any(|w| names.contains(&w.name)) => {}
+                Some(names) => {
+                    let weights = self.weights.iter();
+                    let of = |name: &String| weights.clone().find(|w| w.name == *name).cloned();
+                    groups.push(names.iter().filter_map(of).collect());
+                }
+            }
+        }
+        Ok(groups)
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The device it is on.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        self.runtime.device()
+    }
+
+    /// Positions that the cache holds of each sequence.
+    pub fn context(&self) -> usize {
+        self.cache.context
+    }
+
+    /// Sequences that the cache holds.
+    pub fn sequences(&self) -> usize {
+        self.cache.sequences
+    }
+
+    /// Plans that were made so far: one for each class of lengths and what is wanted of it.
+    pub fn plans(&self) -> usize {
+        self.instances.len()
+    }
+
+    /// Positions that are filled, of the first sequence.
+    pub fn past(&self) -> usize {
+        self.past_of(0)
+    }
+
+    /// Positions that are filled of a sequence; 0 for one that there is not.
+    pub fn past_of(&self, sequence: usize) -> usize {
+        self.past.get(sequence).copied().unwrap_or(0)
+    }
+
+    /// Forgets positions of the first sequence from `past` on.
+    ///
+    /// # Errors
+    /// Invalid, when fewer are filled.
+    pub fn truncate(&mut self, past: usize) -> Result<()> {
+        self.truncate_sequence(0, past)
+    }
+
+    /// Forgets positions of a sequence from `past` on.
+    ///
+    /// # Errors
+    /// Invalid, when fewer are filled, or there is no such sequence.
+    pub fn truncate_sequence(&mut self, sequence: usize, past: usize) -> Result<()> {
+        self.check_sequence(sequence)?;
+        let filled = self.past_of(sequence);
+        if past > filled {
+            let text = format!("cannot keep {past} positions, {filled} are filled");
+            return Err(Error::invalid(text));
+        }
+        self.chosen[sequence] &= past == filled;
+        self.past[sequence] = past;
+        Ok(())
+    }
+
+    pub(super) fn check_sequence(&self, sequence: usize) -> Result<()> {
+        let count = self.cache.sequences;
+        match sequence < count {
+            true => Ok(()),
+            false => Err(Error::invalid(format!("sequence {sequence} of {count}"))),
+        }
+    }
+
+    /// Runs tokens of the first sequence: [`Session::run_sequence`].
+    ///
+    /// # Errors
+    /// As [`Session::run_sequence`].
+    pub async fn run(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
+        self.run_sequence(0, tokens, wanted).await
+    }
+
+    /// As [`Session::run`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn run_blocking(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
+        warploom::base::platform::block_on(self.run(tokens, wanted))
+    }
+
+    /// Runs tokens of a sequence after those that the cache holds of it, and gives what is wanted
+    /// after the last: nothing, logits `[v]` f32 or a token `[1]` u32, as little-endian bytes; or
+    /// logits after every one, `[tokens, v]`. Long runs are cut in pieces.
+    ///
+    /// # Errors
+    /// Invalid, for no such sequence, no tokens, an id outside the vocabulary or more than the
+    /// context holds (the cache then is as before), and for [`Wanted::Drawn`], which is for
+    /// [`Session::draw_sequence`]; what planning and the device say.
+    pub async fn run_sequence(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        wanted: Wanted,
+    ) -> Result<Vec<u8>> {
+        check_undrawn(wanted)?;
+        self.run_pieces(sequence, tokens, wanted, None).await
+    }
+
+    /// As [`Session::run_sequence`]; `draw` is what [`Wanted::Drawn`] asks for.
+    pub(super) async fn run_pieces(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        wanted: Wanted,
+        draw: Option<&Draw>,
+    ) -> Result<Vec<u8>> {
+        self.check_sequence(sequence)?;
+        self.check_tokens(sequence, tokens)?;
+        // Logits of many tokens are large: fewer are on the device together.
+        let (most, early) = match wanted {
+            Wanted::AllLogits => (CLASSES[2].1, wanted),
+            _ => (CLASSES[3].1, Wanted::Cache),
+        };
+        let (mut rest, mut bytes) = (tokens, Vec::new());
+        while rest.len() > most {
+            let (piece, after) = rest.split_at(most);
+            bytes.append(&mut self.step(sequence, piece, early, None).await?);
+            rest = after;
+        }
+        bytes.append(&mut self.step(sequence, rest, wanted, draw).await?);
+        Ok(bytes)
+    }
+
+    /// As [`Session::run_sequence`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::run_sequence`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn run_sequence_blocking(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        wanted: Wanted,
+    ) -> Result<Vec<u8>> {
+        warploom::base::platform::block_on(self.run_sequence(sequence, tokens, wanted))
+    }
+
+    pub(super) fn check_tokens(&self, sequence: usize, tokens: &[u32]) -> Result<()> {
+        if tokens.is_empty() {
+            return Err(Error::invalid("no tokens to run"));
+        }
+        let vocabulary = self.model.config().vocabulary;
+        if let Some(id) = tokens.iter().find(|id| **id as usize >= vocabulary) {
+            return Err(Error::invalid(format!("token {id} of a vocabulary of {vocabulary}")));
+        }
+        let (past, context) = (self.past_of(sequence), self.cache.context);
+        if tokens.len() > context - past {
+            return Err(Error::invalid(format!(
+                "{} tokens after {past} do not fit a context of {context} positions",
+                tokens.len(),
+            )));
+        }
+        Ok(())
+    }
+
+    async fn step(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        wanted: Wanted,
+        draw: Option<&Draw>,
+    ) -> Result<Vec<u8>> {
+        let (past, count) = (self.past[sequence], tokens.len());
+        let symbols = self.symbols(sequence, past).with(SEQ, count as u64);
+        let positions: Vec<i32> = (past..past + count).map(|position| position as i32).collect();
+        let mut inputs =
+            vec![bytemuck::cast_slice(tokens).to_vec(), bytemuck::cast_slice(&positions).to_vec()];
+        inputs.extend(draw.map(Draw::bytes));
+        let class = class_index(count)?;
+        let instance = self.instance(Kind { run: Run::One, class, wanted }).await?;
+        let outputs = instance.read(symbols, inputs).await?;
+        self.past[sequence] += count;
+        self.chosen[sequence] = wanted.is_token();
+        Ok(outputs.into_iter().next().unwrap_or_default())
+    }
+
+    /// What a run of a sequence begins with.
+    pub(super) fn symbols(&self, sequence: usize, past: usize) -> SymbolValues {
+        let symbols = SymbolValues::new().with(PAST, past as u64);
+        match self.cache.sequences {
+            1 => symbols,
+            _ => symbols.with(BASE, (sequence * self.cache.context) as u64),
+        }
+    }
+
+    /// The plan of a kind, made the first time.
+    pub(super) async fn instance(&mut self, kind: Kind) -> Result<&Instance> {
+        if !self.instances.contains_key(&kind) {
+            let plan = match self.ready.remove(&kind) {
+                Some(plan) => plan,
+                None => self.plan(kind)?,
+            };
+            let instance = Instance::new(&self.runtime, plan, &mut self.resident).await?;
+            self.instances.insert(kind, instance);
+        }
+        let instance = self.instances.get(&kind);
+        instance.ok_or_else(|| Error::invalid("a plan that was just made is gone"))
+    }
+
+    fn plan(&mut self, kind: Kind) -> Result<Plan> {
+        self.plan_in(&class_of_kind(kind, self.cache), kind.run, kind.wanted)
+    }
+
+    fn plan_in(&mut self, class: &ShapeClass, run: Run, wanted: Wanted) -> Result<Plan> {
+        let planner = Planner {
+            runtime: &self.runtime,
+            model: &self.model,
+            weights: &self.weights,
+            cache: self.cache,
+            mode: self.mode,
+            deterministic: self.deterministic,
+        };
+        let graph = match self.graphs.entry((run, wanted)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(planner.graph(run, wanted)?),
+        };
+        #[cfg(not(target_arch = "wasm32"))]
+        self.runtime.tune_at_first_use(graph, class, &self.runtime.plan_options())?;
+        planner.plan(graph, class)
+    }
+
+    /// The plan that runs one token and gives `wanted`, for reports.
+    ///
+    /// # Errors
+    /// What planning says.
+    pub fn decode_plan(&mut self, wanted: Wanted) -> Result<Plan> {
+        let kind = Kind { run: Run::One, class: 0, wanted };
+        match self.instances.get(&kind) {
+            Some(instance) => Ok(instance.plan().clone()),
+            None => self.plan(kind),
+        }
+    }
+
+    /// A plan of a run of the first sequence for these lengths alone, for reports, and the values of its symbols.
+    ///
+    /// # Errors
+    /// What planning says.
+    pub fn plan_for(
+        &mut self,
+        tokens: usize,
+        past: usize,
+        wanted: Wanted,
+    ) -> Result<(Plan, SymbolValues)> {
+        let symbols = self.symbols(0, past).with(SEQ, tokens as u64);
+        let mut class = ShapeClass::new();
+        for (symbol, value) in symbols.iter() {
+            class = class.with(symbol, value, value);
+        }
+        Ok((self.plan_in(&class, Run::One, wanted)?, symbols))
+    }
+
+    /// Weights and cache, to run other plans over them.
+    pub fn resident(&mut self) -> &mut Resident {
+        &mut self.resident
+    }
+
+    /// Bytes of weights and cache on the device.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident.bytes()
+    }
+}

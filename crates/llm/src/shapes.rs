@@ -1,0 +1,69 @@
+//! The numbers of real models, for plans that are made without their files.
+
+use crate::config::{Architecture, Config, RopeScaling, Window};
+
+/// SmolLM2-135M: 30 layers, 9 query and 3 key heads, a tied embedding.
+pub fn smollm2_135m() -> Config {
+    Config {
+        architecture: &Architecture::LLAMA,
+        layers: 30,
+        width: 576,
+        heads: 9,
+        kv_heads: 3,
+        head_dim: 64,
+        feed_forward: 1536,
+        context: 8192,
+        vocabulary: 49_152,
+        norm_epsilon: 1e-5,
+        attention_scale: 0.125,
+        window: None,
+        rope_base: 100_000.0,
+        local_rope_base: None,
+        rope_dim: 64,
+        rope_scaling: RopeScaling::None,
+        has_rope_factors: false,
+        tied_output: true,
+    }
+}
+
+/// Qwen2.5-0.5B: 24 layers, 14 query and 2 key heads, biases on q, k and v, and an output matrix
+/// of its own as the Coder files have it. None where the architecture is not known.
+pub fn qwen2_5_0_5b() -> Option<Config> {
+    Some(Config {
+        architecture: Architecture::of("qwen2")?,
+        layers: 24,
+        width: 896,
+        heads: 14,
+        kv_heads: 2,
+        feed_forward: 4864,
+        context: 32_768,
+        vocabulary: 151_936,
+        norm_epsilon: 1e-6,
+        rope_base: 1e6,
+        tied_output: false,
+        ..smollm2_135m()
+    })
+}
+
+/// Gemma 3 270M: 18 layers, 4 query heads of 256 and one key head, windows of 512 keys in five of
+/// six layers. None where the architecture is not known.
+pub fn gemma3_270m() -> Option<Config> {
+    Some(Config {
+        architecture: Architecture::of("gemma3")?,
+        layers: 18,
+        width: 640,
+        heads: 4,
+        kv_heads: 1,
+        head_dim: 256,
+        feed_forward: 2048,
+        context: 32_768,
+        vocabulary: 262_144,
+        norm_epsilon: 1e-6,
+        attention_scale: 0.0625,
+        window: Some(Window { size: 512, period: Some(6) }),
+        rope_base: 1e6,
+        local_rope_base: Some(10_000.0),
+        rope_dim: 256,
+        ..smollm2_135m()
+    })
+}

@@ -1,0 +1,335 @@
+//! What a file says of its tokenizer, as plain data, and the checks of a vocabulary that nobody
+//! vouches for.
+
+use std::collections::{HashMap, HashSet};
+
+use tokenizers::models::bpe::Merges;
+
+use super::sentencepiece;
+use warploom::error::{Error, Result};
+use warploom_models::gguf::Gguf;
+
+/// Entries of a vocabulary; the largest in use has about 262,000.
+pub(super) const MAX_TOKENS: usize = 1 << 22;
+/// Bytes of one entry as it stands in the file; the longest in use are runs of spaces.
+const MAX_TOKEN_BYTES: usize = 1 << 16;
+/// Entries that are looked for in text; every position of a text is compared with them.
+const MAX_SPECIALS: usize = 1 << 16;
+
+/// `tokenizer.ggml.token_type`: text.
+pub(super) const NORMAL: i32 = 1;
+/// `tokenizer.ggml.token_type`: stands for what has no token.
+pub(super) const UNKNOWN: i32 = 2;
+/// `tokenizer.ggml.token_type`: steers the model and is no text.
+pub(super) const CONTROL: i32 = 3;
+/// `tokenizer.ggml.token_type`: text that is one token wherever it stands.
+pub(super) const USER_DEFINED: i32 = 4;
+/// `tokenizer.ggml.token_type`: has no text.
+pub(super) const UNUSED: i32 = 5;
+/// `tokenizer.ggml.token_type`: `<0x00>` to `<0xFF>`, one byte of what has no token.
+pub(super) const BYTE: i32 = 6;
+
+/// Control tokens by which models end a turn or a text, whether or not the metadata says so.
+const STOP_NAMES: [&str; 9] = [
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "</s>",
+    "<EOT>",
+];
+
+/// What a file says of its tokenizer, as plain data.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenizerSpec {
+    /// `tokenizer.ggml.model`: `gpt2` is byte-level BPE, `llama` SentencePiece's.
+    pub model: String,
+    /// `tokenizer.ggml.pre`: how text is cut into words; empty where the file does not say.
+    pub pre: String,
+    /// `tokenizer.ggml.tokens`: the text of each id; of `gpt2` in its alphabet of bytes, of `llama`
+    /// with U+2581 for spaces.
+    pub tokens: Vec<String>,
+    /// `tokenizer.ggml.merges`: pairs `a b`, best first. May be absent for `llama`, where the
+    /// scores then say which.
+    pub merges: Vec<String>,
+    /// `tokenizer.ggml.scores` of `llama`, one for each token: pairs whose token has a higher one
+    /// are merged first.
+    pub scores: Vec<f32>,
+    /// `tokenizer.ggml.token_type`, one for each token, or none at all: 1 normal, 2 unknown,
+    /// 3 control, 4 user-defined, 5 unused, 6 byte.
+    pub token_types: Vec<i32>,
+    /// `tokenizer.ggml.bos_token_id`: begins a text.
+    pub bos: Option<u32>,
+    /// `tokenizer.ggml.eos_token_id`: ends a text.
+    pub eos: Option<u32>,
+    /// `tokenizer.ggml.eot_token_id`: ends a turn.
+    pub eot: Option<u32>,
+    /// `tokenizer.ggml.add_bos_token`; where it is absent the pre-tokenizer decides, and `llama`
+    /// adds it.
+    pub add_bos: Option<bool>,
+    /// `tokenizer.ggml.add_space_prefix` of `llama`: whether text begins with a space that is not
+    /// there; it does where this is absent.
+    pub add_space_prefix: Option<bool>,
+}
+
+impl TokenizerSpec {
+    /// Whether tokens are pieces of text rather than of bytes.
+    pub(super) fn is_pieces(&self) -> bool {
+        self.model == "llama"
+    }
+
+    /// What a file's metadata says.
+    ///
+    /// # Errors
+    /// Bad file, naming file and key, where one is missing or of the wrong type.
+    pub fn from_gguf(file: &Gguf) -> Result<TokenizerSpec> {
+        let key = |name: &str| format!("tokenizer.ggml.{name}");
+        let strings = |name: &str| -> Result<Vec<String>> {
+            Ok(file.strings(&key(name))?.map(str::to_owned).collect())
+        };
+        let id = |name: &str| file.find_u32(&key(name));
+        let model = file.get_str(&key("model"))?.to_owned();
+        // Only this model cannot do without.
+        let merges = match model == "gpt2" || file.find_strings(&key("merges"))?.is_some() {
+            true => strings("merges")?,
+            false => Vec::new(),
+        };
+        let scores = file.find_floats(&key("scores"))?.map_or(Vec::new(), Iterator::collect);
+        let types = file.find_integers(&key("token_type"))?;
+        Ok(TokenizerSpec {
+            model,
+            pre: file.find_str(&key("pre"))?.unwrap_or_default().to_owned(),
+            tokens: strings("tokens")?,
+            merges,
+            scores,
+            // A type outside i32 is as wrong as any other that is not known.
+            token_types: types.map_or(Vec::new(), |types| {
+                types.map(|t| i32::try_from(t).unwrap_or(i32::MAX)).collect()
+            }),
+            bos: id("bos_token_id")?,
+            eos: id("eos_token_id")?,
+            eot: id("eot_token_id")?,
+            add_bos: file.find_bool(&key("add_bos_token"))?,
+            add_space_prefix: file.find_bool(&key("add_space_prefix"))?,
+        })
+    }
+}
+
+/// A token that is found in text before the words are cut.
+#[derive(Debug)]
+pub(super) struct Special {
+    pub(super) text: String,
+    pub(super) id: u32,
+    /// Found even where control tokens are not parsed.
+    pub(super) always: bool,
+}
+
+/// The byte that a character of GPT-2's alphabet stands for: printable Latin-1 for itself, the
+/// other 68 bytes, in order, for the characters from U+0100 on.
+pub(super) fn byte_of(c: char) -> Option<u8> {
+    match u32::from(c) {
+        n @ (33..=126 | 161..=172 | 174..=255) => Some(n as u8),
+        n @ 256..=288 => Some((n - 256) as u8),
+        n @ 289..=322 => Some((n - 289 + 127) as u8),
+        323 => Some(173),
+        _ => None,
+    }
+}
+
+/// The type of a token; a file without types has normal ones only.
+pub(super) fn type_of(spec: &TokenizerSpec, index: usize) -> i32 {
+    spec.token_types.get(index).copied().unwrap_or(1)
+}
+
+/// Whether a token is text. The name of a control token is never a word, not even as a whole.
+pub(super) fn writes(spec: &TokenizerSpec, index: usize) -> bool {
+    !matches!(type_of(spec, index), UNKNOWN | CONTROL)
+}
+
+/// Checks tokens and types, and returns the id of each token.
+pub(super) fn check_tokens(spec: &TokenizerSpec) -> Result<HashMap<&str, u32>> {
+    let n = spec.tokens.len();
+    if n == 0 || n > MAX_TOKENS {
+        return Err(Error::bad_file(format!(
+            "tokenizer.ggml.tokens: {n} entries, must be from 1 to {MAX_TOKENS}"
+        )));
+    }
+    let types = spec.token_types.len();
+    if types != 0 && types != n {
+        return Err(Error::bad_file(format!(
+            "tokenizer.ggml.token_type: {types} entries for {n} tokens"
+        )));
+    }
+    if let Some(index) = spec.token_types.iter().position(|t| !(0..=6).contains(t)) {
+        let value = type_of(spec, index);
+        return Err(Error::bad_file(format!(
+            "tokenizer.ggml.token_type: element {index} is {value}, must be from 0 to 6"
+        )));
+    }
+    let mut ids = HashMap::with_capacity(n);
+    for (id, token) in (0u32..).zip(&spec.tokens) {
+        if token.len() > MAX_TOKEN_BYTES {
+            let len = token.len();
+            return Err(Error::bad_file(format!(
+                "tokenizer.ggml.tokens: element {id} has {len} bytes, the limit is {MAX_TOKEN_BYTES}"
+            )));
+        }
+        if let Some(first) = ids.insert(token.as_str(), id) {
+            return Err(Error::bad_file(format!(
+                "tokenizer.ggml.tokens: element {id} repeats element {first}, {token:?}"
+            )));
+        }
+    }
+    Ok(ids)
+}
+
+/// Splits the merges and checks that both parts and the result are text tokens.
+pub(super) fn check_merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Result<Merges> {
+    let mut merges = Vec::with_capacity(spec.merges.len());
+    let mut seen = HashSet::with_capacity(spec.merges.len());
+    let mut joined = String::new();
+    for (index, merge) in spec.merges.iter().enumerate() {
+        let at = |what: String| {
+            Error::bad_file(format!("tokenizer.ggml.merges: element {index}, {merge:?}, {what}"))
+        };
+        let pair = merge
+            .split_once(' ')
+            .filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains(' '));
+        let Some((a, b)) = pair else {
+            return Err(at("is not two tokens with a space between".into()));
+        };
+        joined.clear();
+        joined.push_str(a);
+        joined.push_str(b);
+        let text_token = |token: &str| match ids.get(token) {
+            Some(id) if writes(spec, *id as usize) => Ok(*id),
+            Some(_) => Err(at(format!("names {token:?}, which is no text"))),
+            None => Err(at(format!("names {token:?}, which is no token"))),
+        };
+        let pair = (text_token(a)?, text_token(b)?);
+        text_token(&joined)?;
+        // Of equal merges the first, which is the better one, holds.
+        if seen.insert(pair) {
+            merges.push((a.to_owned(), b.to_owned()));
+        }
+    }
+    Ok(merges)
+}
+
+/// The bytes of all tokens, and where each ends.
+///
+/// # Errors
+/// Bad file, naming the element, for a byte token that is none.
+pub(super) fn texts(spec: &TokenizerSpec) -> Result<(Vec<u8>, Vec<usize>)> {
+    let mut bytes = Vec::new();
+    let mut ends = Vec::with_capacity(spec.tokens.len());
+    for (index, token) in spec.tokens.iter().enumerate() {
+        match type_of(spec, index) {
+            UNKNOWN | CONTROL => {}
+            BYTE if spec.is_pieces() => bytes.push(sentencepiece::byte(index, token)?),
+            _ if spec.is_pieces() => {
+                bytes.extend_from_slice(sentencepiece::plain(token).as_bytes());
+            }
+            USER_DEFINED => bytes.extend_from_slice(token.as_bytes()),
+            _ => {
+                let from = bytes.len();
+                for c in token.chars() {
+                    match byte_of(c) {
+                        Some(byte) => bytes.push(byte),
+                        None => {
+                            // Not in the byte alphabet: the token stands for its own text.
+                            bytes.truncate(from);
+                            bytes.extend_from_slice(token.as_bytes());
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        ends.push(bytes.len());
+    }
+    Ok((bytes, ends))
+}
+
+/// Tokens that are found in text before the words are cut: by first byte, in the order of their texts,
+/// and of several that have the same the first one last.
+pub(super) fn find_specials(spec: &TokenizerSpec) -> Result<HashMap<u8, Vec<Special>>> {
+    let mut specials: HashMap<u8, Vec<Special>> = HashMap::new();
+    let mut n = 0;
+    for (index, (id, token)) in (0u32..).zip(&spec.tokens).enumerate() {
+        let kind = type_of(spec, index);
+        if !matches!(kind, UNKNOWN | CONTROL | USER_DEFINED) {
+            continue;
+        }
+        // Files differ in how such a token of spaces is spelled; in text they are spaces.
+        let text = match kind == USER_DEFINED && spec.is_pieces() {
+            true => sentencepiece::plain(token),
+            false => token.clone(),
+        };
+        let Some(first) = text.bytes().next() else { continue };
+        n += 1;
+        let special = Special { text, id, always: kind == USER_DEFINED };
+        specials.entry(first).or_default().push(special);
+    }
+    if n > MAX_SPECIALS {
+        return Err(Error::bad_file(format!(
+            "tokenizer.ggml.token_type: {n} control and user-defined tokens, the limit is \
+             {MAX_SPECIALS}"
+        )));
+    }
+    for list in specials.values_mut() {
+        list.reverse();
+        list.sort_by(|a, b| a.text.cmp(&b.text));
+    }
+    Ok(specials)
+}
+
+/// The longest of tokens in the order of [`find_specials`] that `rest` begins with; control tokens
+/// within `reach` bytes.
+pub(super) fn longest_special<'a>(
+    mut list: &'a [Special],
+    mut rest: &[u8],
+    reach: usize,
+) -> Option<&'a Special> {
+    loop {
+        // What `rest` begins with is not behind it, and the longest of that comes last.
+        list = &list[..list.partition_point(|special| special.text.as_bytes() <= rest)];
+        let (last, before) = list.split_last()?;
+        let text = last.text.as_bytes();
+        let common = text.iter().zip(rest).take_while(|(a, b)| a == b).count();
+        if common < text.len() {
+            // `last` begins with all that `rest` does: nothing of that is longer than this.
+            rest = &rest[..common];
+        } else if last.always || text.len() <= reach {
+            return Some(last);
+        }
+        list = before;
+    }
+}
+
+/// The tokens at which generation ends.
+pub(super) fn stops(spec: &TokenizerSpec) -> Result<HashSet<u32>> {
+    let mut stops = HashSet::new();
+    stops.extend(check_id(spec, "eos_token_id", spec.eos)?);
+    stops.extend(check_id(spec, "eot_token_id", spec.eot)?);
+    for (index, (id, token)) in (0u32..).zip(&spec.tokens).enumerate() {
+        if type_of(spec, index) == CONTROL && STOP_NAMES.contains(&token.as_str()) {
+            stops.insert(id);
+        }
+    }
+    Ok(stops)
+}
+
+/// An id of the metadata, if it lies in the vocabulary.
+pub(super) fn check_id(spec: &TokenizerSpec, field: &str, id: Option<u32>) -> Result<Option<u32>> {
+    match id {
+        Some(id) if id as usize >= spec.tokens.len() => {
+            let n = spec.tokens.len();
+            Err(Error::bad_file(format!("tokenizer.ggml.{field}: {id}, but there are {n} tokens")))
+        }
+        id => Ok(id),
+    }
+}

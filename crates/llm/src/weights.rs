@@ -1,0 +1,244 @@
+//! The tensors of a model: names, shapes, and the form in which they go to a device.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use super::config::{Config, ROPE_FACTORS};
+use super::decoder::CacheShape;
+use super::model::Model;
+use warploom::base::{DType, Format};
+use warploom::error::{Error, Result};
+use warploom::quant;
+use warploom::runtime::Runtime;
+use warploom_models::gguf::Gguf;
+
+/// Name under which the rotary frequencies are bound: computed here, in no file.
+pub(super) const ROPE_FREQUENCIES: &str = "rope.frequencies";
+/// The same for layers that have their own.
+pub(super) const LOCAL_ROPE_FREQUENCIES: &str = "rope.frequencies.local";
+
+/// A tensor that the decoder reads.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Weight {
+    /// Name in the file.
+    pub(super) name: String,
+    /// Sizes, outermost first.
+    pub(super) shape: Vec<u64>,
+    /// Form in which it goes to a device.
+    pub(super) format: Format,
+}
+
+/// Every tensor that the decoder reads, found in the file and checked against the config.
+///
+/// # Errors
+/// Bad file, for a tensor that is missing or has another shape or type; unsupported, for one that
+/// nothing reads: what it is for would be left out of the result.
+pub(super) fn of_file(file: &Gguf, config: &Config) -> Result<Vec<Weight>> {
+    let table = table(config, |name, shape, need| match need {
+        Need::Optional if file.find_tensor(name).is_none() => Ok(None),
+        _ => checked(file, name, shape).map(Some),
+    })?;
+    let known: HashSet<&str> = table.iter().map(|weight| weight.name.as_str()).collect();
+    let unread = |name: &str| {
+        // Frequencies that old files repeat are computed from the config.
+        !known.contains(name) && name != ROPE_FACTORS && !name.ends_with("attn_rot_embd.weight")
+    };
+    match file.tensors().find(|info| unread(info.name())) {
+        None => Ok(table),
+        Some(info) => Err(Error::unsupported(format!(
+            "{}: tensor {:?} at offset {}: architecture {} reads no tensor of this name",
+            file.name(),
+            info.name(),
+            info.file_offset(),
+            config.architecture.name
+        ))),
+    }
+}
+
+/// Whether a tensor may be absent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    Required,
+    Optional,
+}
+
+/// Every tensor that the decoder reads; `stored` says how the one of a name and sizes is stored,
+/// and nothing where it is absent and may be.
+pub(super) fn table(
+    config: &Config,
+    stored: impl Fn(&str, &[u64], Need) -> Result<Option<Format>>,
+) -> Result<Vec<Weight>> {
+    let mut table = Table { weights: Vec::new(), config, stored };
+    let (d, q) = (config.width as u64, (config.heads * config.head_dim) as u64);
+    let (kv, ff) = (config.kv_width() as u64, config.feed_forward as u64);
+    let vocabulary = config.vocabulary as u64;
+    table.matrix("token_embd", [vocabulary, d])?;
+    table.vector("output_norm.weight", d, Need::Required)?;
+    if !config.tied_output {
+        table.product("output", [vocabulary, d])?;
+    }
+    let architecture = config.architecture;
+    for layer in 0..config.layers {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let mut norms = vec![("attn_norm", d), ("ffn_norm", d)];
+        if architecture.head_norms {
+            let e = config.head_dim as u64;
+            norms.extend([("attn_q_norm", e), ("attn_k_norm", e)]);
+        }
+        if architecture.sub_norms {
+            norms.extend([("attn_sub_norm", q), ("ffn_sub_norm", ff)]);
+        }
+        if architecture.post_norms {
+            norms.extend([("post_attention_norm", d), ("post_ffw_norm", d)]);
+        }
+        for (norm, len) in norms {
+            table.vector(&name(&format!("{norm}.weight")), len, Need::Required)?;
+        }
+        let products: &[(&str, [u64; 2])] = match architecture.merged {
+            true => &[("attn_qkv", [q + 2 * kv, d]), ("ffn_up", [2 * ff, d])],
+            false => &[
+                ("attn_q", [q, d]),
+                ("attn_k", [kv, d]),
+                ("attn_v", [kv, d]),
+                ("ffn_gate", [ff, d]),
+                ("ffn_up", [ff, d]),
+            ],
+        };
+        for (product, shape) in products {
+            table.product(&name(product), *shape)?;
+        }
+        table.product(&name("attn_output"), [d, q])?;
+        table.product(&name("ffn_down"), [d, ff])?;
+    }
+    let mut weights = table.weights;
+    for (name, there) in
+        [(ROPE_FREQUENCIES, true), (LOCAL_ROPE_FREQUENCIES, config.local_rope_base.is_some())]
+    {
+        if there {
+            let shape = vec![config.rope_dim as u64 / 2];
+            weights.push(Weight { name: name.into(), shape, format: Format::F32 });
+        }
+    }
+    Ok(weights)
+}
+
+struct Table<'a, F> {
+    weights: Vec<Weight>,
+    config: &'a Config,
+    stored: F,
+}
+
+impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
+    fn matrix(&mut self, name: &str, shape: [u64; 2]) -> Result<()> {
+        let name = format!("{name}.weight");
+        if let Some(format) = (self.stored)(&name, &shape, Need::Required)? {
+            self.weights.push(Weight { name, shape: shape.to_vec(), format });
+        }
+        Ok(())
+    }
+
+    /// Vectors are small and read by many kernels: they go to the device as f32.
+    fn vector(&mut self, name: &str, len: u64, need: Need) -> Result<()> {
+        if (self.stored)(name, &[len], need)?.is_some() {
+            let (name, shape) = (name.to_owned(), vec![len]);
+            self.weights.push(Weight { name, shape, format: Format::F32 });
+        }
+        Ok(())
+    }
+
+    /// A matrix with what may stand beside it: one factor for all results, and a bias.
+    fn product(&mut self, name: &str, shape: [u64; 2]) -> Result<()> {
+        self.matrix(name, shape)?;
+        self.vector(&format!("{name}.scale"), 1, Need::Optional)?;
+        let stem = name.rsplit('.').next().unwrap_or(name);
+        let biased = self.config.architecture.biases.contains(&stem);
+        let need = if biased { Need::Required } else { Need::Optional };
+        self.vector(&format!("{name}.bias"), shape[0], need)
+    }
+}
+
+fn checked(file: &Gguf, name: &str, shape: &[u64]) -> Result<Format> {
+    let info = file.tensor(name)?;
+    if info.shape() != shape {
+        return Err(Error::bad_file(format!(
+            "{}: tensor {name:?} at offset {} is {:?}, the metadata asks for {shape:?}",
+            file.name(),
+            info.file_offset(),
+            info.shape()
+        )));
+    }
+    let format = info.format()?;
+    match format {
+        Format::Plain(dtype) if !dtype.is_float() => Err(Error::bad_file(format!(
+            "{}: tensor {name:?} at offset {} holds {dtype}, not numbers of a product",
+            file.name(),
+            info.file_offset()
+        ))),
+        format => Ok(format),
+    }
+}
+
+/// The bytes of a weight as they go to a device: those of the file where the form is the same.
+pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Result<Cow<'a, [u8]>> {
+    if weight.name == ROPE_FREQUENCIES {
+        let factors = match config.has_rope_factors {
+            true => Some(decoded(file, ROPE_FACTORS)?),
+            false => None,
+        };
+        let frequencies = config.rope_frequencies(factors.as_deref())?;
+        return Ok(Cow::Owned(bytemuck::cast_slice(&frequencies).to_vec()));
+    }
+    if let (LOCAL_ROPE_FREQUENCIES, Some(frequencies)) =
+        (weight.name.as_str(), config.local_rope_frequencies())
+    {
+        return Ok(Cow::Owned(bytemuck::cast_slice(&frequencies).to_vec()));
+    }
+    let info = file.tensor(&weight.name)?;
+    if info.format()? == weight.format {
+        return file.weights(&info);
+    }
+    if weight.format != Format::Plain(DType::F32) {
+        let kept = quant::keep(info.format()?, weight.format, &file.weights(&info)?);
+        let named = |e: Error| e.context(format_args!("{}: tensor {:?}", file.name(), weight.name));
+        return kept.map(Cow::Owned).map_err(named);
+    }
+    Ok(Cow::Owned(bytemuck::cast_slice(&decoded(file, &weight.name)?).to_vec()))
+}
+
+/// A tensor's numbers.
+fn decoded(file: &Gguf, name: &str) -> Result<Vec<f32>> {
+    let info = file.tensor(name)?;
+    let bytes = file.weights(&info)?;
+    // Not larger than 32 times the bytes that are there.
+    let mut values = vec![0.0; info.elements() as usize];
+    quant::decode(info.format()?, &bytes, &mut values)
+        .map_err(|e| e.context(format_args!("{}: tensor {name:?}", file.name())))?;
+    Ok(values)
+}
+
+#[cfg(test)]
+#[path = "weights_tests.rs"]
+mod tests;
+
+/// Refuses a model that cannot fit before a byte is uploaded.
+pub(super) fn check_memory(runtime: &Runtime, model: &Model, cache: CacheShape) -> Result<()> {
+    let each = model.cache_bytes_per_token(cache.dtype);
+    let need = model.weight_bytes() + each * cache.rows() as u64;
+    let budget = runtime.pool().budget();
+    let have = budget.or(match runtime.device().profile().memory_bytes {
+        0 => None,
+        bytes => Some(bytes),
+    });
+    match have {
+        Some(have) if need > have => {
+            let what = format!(
+                "weights and a cache of {} positions of {} on {}",
+                cache.rows(),
+                model.file().name(),
+                runtime.device().profile().id()
+            );
+            Err(Error::out_of_memory(what, need, have))
+        }
+        _ => Ok(()),
+    }
+}

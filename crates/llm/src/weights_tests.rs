@@ -1,0 +1,76 @@
+//! Files that lack a tensor, have one too many, or one of another shape.
+
+use super::*;
+use crate::test_file::{Entry, gguf};
+
+/// A small model of an architecture, and every tensor that it must have.
+fn small(architecture: &'static str) -> (Config, Vec<(String, Vec<u64>)>) {
+    let architecture = crate::config::Architecture::of(architecture).unwrap();
+    let config = Config {
+        architecture,
+        layers: 1,
+        width: 8,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 4,
+        feed_forward: 12,
+        vocabulary: 6,
+        rope_dim: 4,
+        tied_output: false,
+        ..crate::shapes::smollm2_135m()
+    };
+    let required = |_: &str, _: &[u64], need| Ok((need == Need::Required).then_some(Format::F32));
+    let table = table(&config, required).unwrap();
+    let stored = table.into_iter().filter(|w| !w.name.starts_with("rope."));
+    (config, stored.map(|w| (w.name, w.shape)).collect())
+}
+
+fn read(config: &Config, tensors: &[(String, Vec<u64>)]) -> Result<Vec<Weight>> {
+    let tensors: Vec<(&str, &[u64])> =
+        tensors.iter().map(|(name, shape)| (name.as_str(), &shape[..])).collect();
+    of_file(&gguf(&[("general.architecture", Entry::Text("test"))], &tensors), config)
+}
+
+#[test]
+fn each_tensor_that_is_missing_or_wrong_is_named() {
+    for name in crate::config::Architecture::names() {
+        let (config, tensors) = small(name);
+        assert!(tensors.len() > 8, "{name}: {tensors:?}");
+        assert!(read(&config, &tensors).unwrap().len() > tensors.len());
+        for at in 0..tensors.len() {
+            let mut missing = tensors.clone();
+            let (lost, _) = missing.remove(at);
+            let error = read(&config, &missing).unwrap_err();
+            assert!(error.is_bad_file() && error.to_string().contains(&lost), "{name}: {error}");
+            let mut wrong = tensors.clone();
+            *wrong[at].1.last_mut().unwrap() += 2;
+            let error = read(&config, &wrong).unwrap_err();
+            assert!(error.is_bad_file() && error.to_string().contains(&lost), "{name}: {error}");
+        }
+    }
+}
+
+#[test]
+fn what_stands_beside_a_matrix_is_read_and_nothing_else() {
+    let (config, mut tensors) = small("bitnet");
+    let plain = tensors.len();
+    tensors.push(("blk.0.attn_q.scale".into(), vec![1]));
+    tensors.push(("blk.0.ffn_down.bias".into(), vec![8]));
+    tensors.push((ROPE_FACTORS.into(), vec![2]));
+    let read_all = read(&config, &tensors).unwrap();
+    let find = |name: &str| read_all.iter().find(|w| w.name == name).unwrap();
+    assert_eq!(find("blk.0.attn_q.scale").shape, [1]);
+    assert_eq!(find("blk.0.ffn_down.bias").format, Format::F32);
+    let wrong = ("blk.0.attn_q.scale".to_owned(), vec![8]);
+    assert!(read(&config, &[&tensors[..plain], &[wrong]].concat()).unwrap_err().is_bad_file());
+
+    for name in ["blk.0.attn_q_norm.weight", "blk.1.attn_q.weight", "blk.0.attn_q.lora_a", "x"] {
+        let more = (name.to_owned(), vec![4]);
+        let error = read(&config, &[&tensors[..], &[more]].concat()).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_unsupported(), "{text}");
+        for part in ["test.gguf", &format!("{name:?} at offset"), "architecture bitnet"] {
+            assert!(text.contains(part), "{text:?} lacks {part:?}");
+        }
+    }
+}

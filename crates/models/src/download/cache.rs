@@ -1,0 +1,176 @@
+//! The hub's own cache: `models--org--name/{blobs,refs,snapshots}`, where a snapshot's names are
+//! links to blobs, so that versions share what they have in common.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use warploom_core::error::{Error, Result};
+
+/// Longest name of a file, bytes.
+const MAX_PATH: usize = 512;
+/// Folders in folders that are looked into.
+const MAX_LEVELS: usize = 8;
+
+/// Whether a name that a server gave stays inside the folder it is joined to, on any system.
+pub(super) fn is_safe(name: &str) -> bool {
+    let parts = || name.split('/');
+    !name.is_empty()
+        && name.len() <= MAX_PATH
+        && !name.chars().any(|c| c.is_control() || matches!(c, '\\' | ':' | '?' | '#' | '%'))
+        && parts()
+            .all(|part| !part.is_empty() && part != "." && part != ".." && !part.ends_with(' '))
+        && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// A name for a file until it is whole, which no other thread or process writes.
+fn unfinished() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// An error of the system about a path.
+pub(super) fn io(action: &str, path: &Path, error: std::io::Error) -> Error {
+    Error::io(format!("{}: cannot {action}", path.display()), error)
+}
+
+/// A repository in the cache.
+pub(super) struct Repo {
+    name: String,
+    folder: PathBuf,
+    locks: PathBuf,
+}
+
+impl Repo {
+    /// The folder of `org/name`.
+    pub(super) fn new(cache: &Path, name: &str) -> Repo {
+        let folder = format!("models--{}", name.replace('/', "--"));
+        Repo {
+            name: name.to_owned(),
+            locks: cache.join(".locks").join(&folder),
+            folder: cache.join(folder),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn create(&self) -> Result<()> {
+        for folder in [self.folder.join("blobs"), self.folder.join("refs"), self.locks.clone()] {
+            fs::create_dir_all(&folder).map_err(|e| io("make this folder", &folder, e))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn blob(&self, name: &str) -> PathBuf {
+        self.folder.join("blobs").join(name)
+    }
+
+    pub(super) fn incomplete(&self, name: &str) -> PathBuf {
+        self.folder.join("blobs").join(format!("{name}.incomplete"))
+    }
+
+    pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
+        self.folder.join("snapshots").join(commit)
+    }
+
+    /// Waits until no other process writes this blob. The lock ends with the value.
+    pub(super) fn lock(&self, blob: &str) -> Result<File> {
+        let path = self.locks.join(format!("{blob}.lock"));
+        let file = File::options().create(true).append(true).open(&path);
+        let file = file.map_err(|e| io("open this lock", &path, e))?;
+        file.lock().map_err(|e| io("lock", &path, e))?;
+        Ok(file)
+    }
+
+    /// Whether a blob is there with all its bytes.
+    pub(super) fn is_whole(&self, blob: &Path, size: u64) -> Result<bool> {
+        match fs::metadata(blob) {
+            Ok(metadata) => Ok(metadata.is_file() && metadata.len() == size),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(io("look at it", blob, error)),
+        }
+    }
+
+    /// The commit of the main branch, as it was when last asked for.
+    pub(super) fn commit(&self) -> Result<Option<String>> {
+        let path = self.folder.join("refs").join("main");
+        match fs::read_to_string(&path) {
+            Ok(text) if super::is_hex(text.trim(), 40) => Ok(Some(text.trim().to_owned())),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io("read", &path, error)),
+        }
+    }
+
+    pub(super) fn set_commit(&self, commit: &str) -> Result<()> {
+        let path = self.folder.join("refs").join("main");
+        let new = path.with_extension(unfinished());
+        fs::write(&new, commit).map_err(|e| io("write", &new, e))?;
+        fs::rename(&new, &path).map_err(|e| io("rename", &new, e))
+    }
+
+    /// The names in a snapshot whose blobs are there.
+    pub(super) fn files(&self, commit: &str) -> Result<Vec<String>> {
+        fn walk(folder: &Path, before: &str, level: usize, names: &mut Vec<String>) -> Result<()> {
+            let entries = match fs::read_dir(folder) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(io("list", folder, error)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(|e| io("list", folder, e))?;
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                let name = format!("{before}{name}");
+                // Follows links: one that leads nowhere is no file.
+                match fs::metadata(entry.path()) {
+                    Ok(metadata) if metadata.is_file() => names.push(name),
+                    Ok(metadata) if metadata.is_dir() && level < MAX_LEVELS => {
+                        walk(&entry.path(), &format!("{name}/"), level + 1, names)?;
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
+        }
+        let mut names = Vec::new();
+        walk(&self.snapshot(commit), "", 0, &mut names)?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// Gives a blob its name in a snapshot: a link, or a copy where the system has none.
+    pub(super) fn link(&self, commit: &str, name: &str, blob: &str) -> Result<()> {
+        let path = self.snapshot(commit).join(name);
+        let folder = path.parent().unwrap_or(&path);
+        fs::create_dir_all(folder).map_err(|e| io("make this folder", folder, e))?;
+        let mut target = PathBuf::from("../..");
+        // A name in folders is as many levels deeper.
+        target.extend(name.matches('/').map(|_| ".."));
+        target.extend(["blobs", blob]);
+        if fs::read_link(&path).is_ok_and(|old| old == target) {
+            return Ok(());
+        }
+        let new = folder.join(format!(".{}", unfinished()));
+        let made = match symlink(&target, &new) {
+            Ok(()) => Ok(()),
+            Err(_) => fs::copy(self.blob(blob), &new).map(drop),
+        };
+        made.and_then(|()| fs::rename(&new, &path)).map_err(|e| {
+            let _ = fs::remove_file(&new);
+            io("make this link", &path, e)
+        })
+    }
+}
+
+#[cfg(unix)]
+fn symlink(target: &Path, link: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(target, link)
+}
+
+#[cfg(not(unix))]
+fn symlink(_: &Path, _: &Path) -> std::io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}

@@ -1,0 +1,151 @@
+//! Checked reads over bytes, with errors that say file, subject, field and byte offset.
+
+use std::fmt;
+
+use warploom_core::error::{Error, Result};
+
+/// What the bytes under the cursor belong to, for errors.
+#[derive(Clone, Copy)]
+pub(super) enum Subject<'a> {
+    /// The first 24 bytes.
+    Header,
+    /// Metadata entry `index`, and its key once that is read.
+    Key(usize, Option<&'a str>),
+    /// Tensor entry `index`, and its name once that is read.
+    Tensor(usize, Option<&'a str>),
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Header => f.write_str("header"),
+            Subject::Key(_, Some(key)) => write!(f, "metadata key {}", Quoted(key)),
+            Subject::Key(index, None) => write!(f, "metadata entry {index}"),
+            Subject::Tensor(_, Some(name)) => write!(f, "tensor {}", Quoted(name)),
+            Subject::Tensor(index, None) => write!(f, "tensor entry {index}"),
+        }
+    }
+}
+
+/// A name from a file: escaped, and cut where it is long enough to drown the message.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 80;
+        f.write_str("`")?;
+        for c in self.0.chars().take(MOST).flat_map(char::escape_debug) {
+            write!(f, "{c}")?;
+        }
+        f.write_str(if self.0.chars().nth(MOST).is_some() { "..`" } else { "`" })
+    }
+}
+
+/// A place in the bytes of a file.
+#[derive(Clone)]
+pub(super) struct Cursor<'a> {
+    pub(super) file: &'a str,
+    pub(super) bytes: &'a [u8],
+    /// Offset of the next byte; never beyond the end.
+    pub(super) at: usize,
+    pub(super) subject: Subject<'a>,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(file: &'a str, bytes: &'a [u8]) -> Cursor<'a> {
+        Cursor { file, bytes, at: 0, subject: Subject::Header }
+    }
+
+    /// Bytes from here to the end.
+    pub(super) fn left(&self) -> usize {
+        self.bytes.len().saturating_sub(self.at)
+    }
+
+    /// A refusal of `field`, which began at byte `at`.
+    #[cold]
+    pub(super) fn bad(&self, field: &str, at: usize, problem: impl fmt::Display) -> Error {
+        let Cursor { file, subject, .. } = self;
+        Error::bad_file(format!("{file}: {subject}: {field} at byte {at}: {problem}"))
+    }
+
+    /// The next `len` bytes.
+    pub(super) fn take(&mut self, len: u64, field: &str) -> Result<&'a [u8]> {
+        let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len));
+        match end.and_then(|end| self.bytes.get(self.at..end)) {
+            Some(taken) => {
+                self.at += taken.len();
+                Ok(taken)
+            }
+            None => Err(self.bad(
+                field,
+                self.at,
+                format_args!("needs {len} bytes, the file has {} left", self.left()),
+            )),
+        }
+    }
+
+    fn array<const N: usize>(&mut self, field: &str) -> Result<[u8; N]> {
+        let taken = self.take(N as u64, field)?;
+        let mut array = [0; N];
+        array.copy_from_slice(taken);
+        Ok(array)
+    }
+
+    /// A byte.
+    pub(super) fn u8(&mut self, field: &str) -> Result<u8> {
+        self.array(field).map(u8::from_le_bytes)
+    }
+
+    /// Two bytes, little endian.
+    pub(super) fn u16(&mut self, field: &str) -> Result<u16> {
+        self.array(field).map(u16::from_le_bytes)
+    }
+
+    /// Four bytes, little endian.
+    pub(super) fn u32(&mut self, field: &str) -> Result<u32> {
+        self.array(field).map(u32::from_le_bytes)
+    }
+
+    /// Eight bytes, little endian.
+    pub(super) fn u64(&mut self, field: &str) -> Result<u64> {
+        self.array(field).map(u64::from_le_bytes)
+    }
+
+    /// A count of 8 bytes of things that take at least `least` bytes each, of which what is left
+    /// must have room for as many.
+    pub(super) fn count(&mut self, field: &str, least: usize) -> Result<usize> {
+        let at = self.at;
+        let count = self.u64(field)?;
+        let room = self.left() / least;
+        match usize::try_from(count) {
+            Ok(count) if count <= room => Ok(count),
+            _ => Err(self.bad(
+                field,
+                at,
+                format_args!(
+                    "{count} of at least {least} bytes each, the file has {} bytes left",
+                    self.left()
+                ),
+            )),
+        }
+    }
+
+    /// A string: 8 bytes of length, then UTF-8.
+    pub(super) fn string(&mut self, field: &str) -> Result<&'a str> {
+        let len = self.u64(field)?;
+        let at = self.at;
+        let bytes = self.take(len, field)?;
+        std::str::from_utf8(bytes).map_err(|e| {
+            self.bad(field, at, format_args!("not UTF-8 from byte {} of it on", e.valid_up_to()))
+        })
+    }
+
+    /// A string that names something: not empty.
+    pub(super) fn name(&mut self, field: &str) -> Result<&'a str> {
+        let at = self.at;
+        match self.string(field)? {
+            "" => Err(self.bad(field, at, "empty")),
+            name => Ok(name),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Checks the head of a file, from magic to tensor table, and remembers where entries begin.
+
+use super::cursor::{Cursor, Quoted, Subject};
+use super::tensor::Entry;
+use super::value::Value;
+use warploom_core::error::{Error, Result, broken_invariant};
+
+/// Bytes of the smallest metadata entry: length, one byte of key, type, one byte of value.
+const LEAST_KEY: usize = 8 + 1 + 4 + 1;
+/// Bytes of the smallest tensor entry: length, one byte of name, no dimensions, type, offset.
+const LEAST_TENSOR: usize = 8 + 1 + 4 + 4 + 8;
+const ALIGNMENT_KEY: &str = "general.alignment";
+const DEFAULT_ALIGNMENT: u64 = 32;
+
+/// Where the entries of a checked head begin.
+pub(super) struct Index {
+    pub(super) version: u32,
+    /// Of tensors' offsets, bytes: a power of two, 8 to 65,536.
+    pub(super) alignment: u64,
+    /// Bytes from the file's start to the end of the tensor table.
+    pub(super) head_len: usize,
+    /// Bytes from the file's start to where tensors' offsets count from.
+    pub(super) data_start: u64,
+    pub(super) keys: Names,
+    pub(super) tensors: Names,
+}
+
+/// Offsets of entries that begin with their name. 8 bytes an entry, so that the index of a file
+/// of tiny entries (at least 14 bytes each) stays smaller than the file.
+#[derive(Default)]
+pub(super) struct Names {
+    pub(super) in_order: Vec<usize>,
+    by_name: Vec<usize>,
+}
+
+impl Names {
+    /// Sorts by name; on duplicates gives the offset of the later one.
+    fn new(head: &[u8], in_order: Vec<usize>) -> std::result::Result<Names, usize> {
+        let mut by_name = in_order.clone();
+        by_name.sort_unstable_by(|&a, &b| name_at(head, a).cmp(name_at(head, b)).then(a.cmp(&b)));
+        match by_name.windows(2).find(|w| name_at(head, w[0]) == name_at(head, w[1])) {
+            Some(pair) => Err(pair[1]),
+            None => Ok(Names { in_order, by_name }),
+        }
+    }
+
+    /// The offset of the entry of this name.
+    pub(super) fn find(&self, head: &[u8], name: &str) -> Option<usize> {
+        let found = self.by_name.binary_search_by(|&at| name_at(head, at).cmp(name.as_bytes()));
+        found.ok().map(|i| self.by_name[i])
+    }
+}
+
+/// The name that an entry of a checked head begins with.
+pub(super) fn name_at(head: &[u8], at: usize) -> &[u8] {
+    let read = || {
+        let (len, rest) = head.get(at..)?.split_first_chunk::<8>()?;
+        rest.get(..usize::try_from(u64::from_le_bytes(*len)).ok()?)
+    };
+    read().unwrap_or_else(|| broken_invariant("a checked entry has lost its name"))
+}
+
+impl Index {
+    /// Checks the head at the start of `bytes`, of a file of `file_len` bytes in all.
+    pub(super) fn parse(file: &str, bytes: &[u8], file_len: u64) -> Result<Index> {
+        let mut cursor = Cursor::new(file, bytes);
+        magic(&mut cursor)?;
+        let version = version(&mut cursor)?;
+        let tensors_at = cursor.at;
+        let tensor_count = cursor.count("tensor count", LEAST_TENSOR)?;
+        let key_count = cursor.count("metadata count", LEAST_KEY)?;
+        // Together they may still ask for more than there is.
+        let need =
+            key_count as u128 * LEAST_KEY as u128 + tensor_count as u128 * LEAST_TENSOR as u128;
+        if need > cursor.left() as u128 {
+            return Err(cursor.bad(
+                "tensor and metadata count",
+                tensors_at,
+                format_args!("need at least {need} bytes, the file has {} left", cursor.left()),
+            ));
+        }
+
+        let keys = keys(&mut cursor, key_count)?;
+        let alignment = alignment(&cursor, &keys)?;
+        let tensors = tensors(&mut cursor, tensor_count)?;
+        let head_len = cursor.at;
+        let data_start = (head_len as u64).next_multiple_of(alignment);
+        let index = Index { version, alignment, head_len, data_start, keys, tensors };
+        index.check_ranges(cursor, file_len)?;
+        Ok(index)
+    }
+
+    /// Holds every tensor's bytes against alignment, the file's end, and each other.
+    fn check_ranges(&self, mut cursor: Cursor<'_>, file_len: u64) -> Result<()> {
+        let mut ranges = Vec::with_capacity(self.tensors.in_order.len());
+        for (i, &at) in self.tensors.in_order.iter().enumerate() {
+            cursor.at = at;
+            let entry = Entry::read(&mut cursor, i)?;
+            let bad = |problem: std::fmt::Arguments<'_>| {
+                Err(cursor.bad("data offset", entry.offset_at, problem))
+            };
+            let (offset, alignment) = (entry.offset, self.alignment);
+            if offset % alignment != 0 {
+                return bad(format_args!("{offset} is no multiple of the alignment {alignment}"));
+            }
+            // Where the type's size is unknown, at least its first byte must be there.
+            let len = entry.bytes.unwrap_or(1);
+            let range = self
+                .data_start
+                .checked_add(offset)
+                .and_then(|start| Some((start, start.checked_add(len)?)));
+            match range {
+                Some((start, end)) if end <= file_len => ranges.push((start, end)),
+                _ => {
+                    return bad(format_args!(
+                        "{len} bytes from byte {} + {offset} on reach past the end of the file at \
+                         byte {file_len}",
+                        self.data_start
+                    ));
+                }
+            }
+        }
+        ranges.sort_unstable();
+        match ranges.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+            Some(pair) => Err(self.overlap(cursor, pair[1].0)),
+            None => Ok(()),
+        }
+    }
+
+    /// The refusal of the last tensor that begins at byte `start` of the file.
+    fn overlap(&self, mut cursor: Cursor<'_>, start: u64) -> Error {
+        for (i, &at) in self.tensors.in_order.iter().enumerate().rev() {
+            cursor.at = at;
+            match Entry::read(&mut cursor, i) {
+                Ok(entry) if self.data_start + entry.offset == start => {
+                    let problem = format_args!("byte {start} of the file is another tensor's too");
+                    return cursor.bad("data offset", entry.offset_at, problem);
+                }
+                Ok(_) => {}
+                Err(error) => return error,
+            }
+        }
+        broken_invariant("a tensor that overlaps has lost its entry")
+    }
+}
+
+fn magic(cursor: &mut Cursor<'_>) -> Result<()> {
+    let magic = cursor.take(4, "magic")?;
+    if magic == b"GGUF" {
+        return Ok(());
+    }
+    let known = match magic {
+        b"lmgg" | b"fmgg" | b"tjgg" | b"algg" => " (an old ggml file, from before GGUF)",
+        b"PK\x03\x04" => " (a zip archive, such as a PyTorch checkpoint)",
+        _ => "",
+    };
+    Err(cursor.bad("magic", 0, format_args!("\"{}\" is not \"GGUF\"{known}", magic.escape_ascii())))
+}
+
+fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
+    let at = cursor.at;
+    let version = cursor.u32("version")?;
+    let problem = match version {
+        2 | 3 => return Ok(version),
+        1 => "1 (with counts of 32 bits) is not read: 2 and 3 are".to_owned(),
+        v if (1..=3).contains(&v.swap_bytes()) => {
+            format!(
+                "{v:#010x} is a version {} in a big-endian file, which is not read",
+                v.swap_bytes()
+            )
+        }
+        v => format!("{v} is not read: 2 and 3 are"),
+    };
+    Err(cursor.bad("version", at, problem))
+}
+
+/// The metadata entries.
+fn keys(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
+    let mut offsets = Vec::with_capacity(count);
+    for i in 0..count {
+        cursor.subject = Subject::Key(i, None);
+        offsets.push(cursor.at);
+        let key = cursor.name("key")?;
+        cursor.subject = Subject::Key(i, Some(key));
+        Value::read(cursor)?;
+    }
+    Names::new(cursor.bytes, offsets).map_err(|at| duplicate(cursor, "key", at))
+}
+
+/// The tensor entries; their ranges are checked once all are read.
+fn tensors(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
+    let mut offsets = Vec::with_capacity(count);
+    for i in 0..count {
+        offsets.push(cursor.at);
+        Entry::read(cursor, i)?;
+    }
+    Names::new(cursor.bytes, offsets).map_err(|at| duplicate(cursor, "tensor name", at))
+}
+
+fn duplicate(cursor: &Cursor<'_>, field: &str, at: usize) -> Error {
+    let name = String::from_utf8_lossy(name_at(cursor.bytes, at));
+    let mut cursor = cursor.clone();
+    cursor.subject = Subject::Header;
+    cursor.bad(field, at, format_args!("{} is there twice", Quoted(&name)))
+}
+
+/// The alignment of tensors: the file's own, or 32.
+fn alignment(cursor: &Cursor<'_>, keys: &Names) -> Result<u64> {
+    let Some(at) = keys.find(cursor.bytes, ALIGNMENT_KEY) else {
+        return Ok(DEFAULT_ALIGNMENT);
+    };
+    let mut cursor = cursor.clone();
+    cursor.subject = Subject::Key(0, Some(ALIGNMENT_KEY));
+    cursor.at = at;
+    cursor.name("key")?;
+    let at = cursor.at;
+    match Value::read(&mut cursor)? {
+        Value::U32(n) if n.is_power_of_two() && (8..=65_536).contains(&n) => Ok(n.into()),
+        Value::U32(n) => {
+            let problem = format_args!("{n} is no power of two from 8 to 65536");
+            Err(cursor.bad("value", at + 4, problem))
+        }
+        other => Err(cursor.bad("value type", at, format_args!("{}, should be u32", other.kind()))),
+    }
+}

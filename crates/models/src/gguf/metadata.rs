@@ -1,0 +1,304 @@
+//! Typed access to metadata. Errors say file, key, what was found and where.
+
+use std::fmt;
+
+use super::Gguf;
+use super::cursor::{Cursor, Quoted, Subject};
+use super::index::name_at;
+use super::value::{Array, Items, Kind, Value};
+use warploom_core::error::{Error, Result, broken_invariant};
+
+impl Gguf {
+    /// The model's architecture: `llama`, `qwen2`.
+    ///
+    /// # Errors
+    /// Bad file if the key `general.architecture` is missing or no string.
+    pub fn architecture(&self) -> Result<&str> {
+        self.get_str("general.architecture")
+    }
+
+    /// All keys with their values, in the file's order.
+    pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, Value<'_>)> {
+        self.index.keys.in_order.iter().map(|&at| {
+            let (key, _, value) = self.entry_at(at);
+            (key, value)
+        })
+    }
+
+    /// The value of a key, if the file has it.
+    pub fn value(&self, key: &str) -> Option<Value<'_>> {
+        self.find(key).map(|(_, value)| value)
+    }
+
+    /// An unsigned number of any width that fits 32 bits.
+    ///
+    /// # Errors
+    /// Bad file if the key is missing, no integer, negative or too large.
+    pub fn get_u32(&self, key: &str) -> Result<u32> {
+        self.find_u32(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// As [`Gguf::get_u32`], but `None` where the key is missing.
+    ///
+    /// # Errors
+    /// Bad file if the value is no integer, negative or too large.
+    pub fn find_u32(&self, key: &str) -> Result<Option<u32>> {
+        self.find_integer(key, "an integer of 0 to 4294967295")
+    }
+
+    /// An unsigned number of any width.
+    ///
+    /// # Errors
+    /// Bad file if the key is missing, no integer or negative.
+    pub fn get_u64(&self, key: &str) -> Result<u64> {
+        self.find_u64(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// As [`Gguf::get_u64`], but `None` where the key is missing.
+    ///
+    /// # Errors
+    /// Bad file if the value is no integer or negative.
+    pub fn find_u64(&self, key: &str) -> Result<Option<u64>> {
+        self.find_integer(key, "an integer of at least 0")
+    }
+
+    /// An f32, or an f64 rounded to the nearest f32; any number, also infinite or NaN.
+    ///
+    /// # Errors
+    /// Bad file if the key is missing or no floating-point number.
+    pub fn get_f32(&self, key: &str) -> Result<f32> {
+        self.find_f32(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// As [`Gguf::get_f32`], but `None` where the key is missing.
+    ///
+    /// # Errors
+    /// Bad file if the value is no floating-point number.
+    pub fn find_f32(&self, key: &str) -> Result<Option<f32>> {
+        let Some((at, value)) = self.find(key) else { return Ok(None) };
+        value.float().map(Some).ok_or_else(|| self.mismatch(key, at, "f32 or f64", value))
+    }
+
+    /// True or false.
+    ///
+    /// # Errors
+    /// Bad file if the key is missing or no bool.
+    pub fn get_bool(&self, key: &str) -> Result<bool> {
+        self.find_bool(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// As [`Gguf::get_bool`], but `None` where the key is missing.
+    ///
+    /// # Errors
+    /// Bad file if the value is no bool.
+    pub fn find_bool(&self, key: &str) -> Result<Option<bool>> {
+        match self.find(key) {
+            None => Ok(None),
+            Some((_, Value::Bool(value))) => Ok(Some(value)),
+            Some((at, value)) => Err(self.mismatch(key, at, "a bool", value)),
+        }
+    }
+
+    /// Text.
+    ///
+    /// # Errors
+    /// Bad file if the key is missing or no string.
+    pub fn get_str(&self, key: &str) -> Result<&str> {
+        self.find_str(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// As [`Gguf::get_str`], but `None` where the key is missing.
+    ///
+    /// # Errors
+    /// Bad file if the value is no string.
+    pub fn find_str(&self, key: &str) -> Result<Option<&str>> {
+        match self.find(key) {
+            None => Ok(None),
+            Some((_, Value::String(value))) => Ok(Some(value)),
+            Some((at, value)) => Err(self.mismatch(key, at, "a string", value)),
+        }
+    }
+
+    /// The strings of an array, in order.
+    ///
+    /// # Errors
+    /// Bad file if the key is missing or no array of strings.
+    pub fn strings(&self, key: &str) -> Result<Strings<'_>> {
+        self.find_strings(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// As [`Gguf::strings`], but `None` where the key is missing.
+    ///
+    /// # Errors
+    /// Bad file if the value is no array of strings.
+    pub fn find_strings(&self, key: &str) -> Result<Option<Strings<'_>>> {
+        let found = self.find_array(key, "an array of strings", |a| a.kind() == Kind::String)?;
+        Ok(found.map(|(_, array)| Strings(array.items())))
+    }
+
+    /// The integers of an array, of any width.
+    ///
+    /// # Errors
+    /// Bad file if the key is missing, no array of integers, or one exceeds i64.
+    pub fn integers(&self, key: &str) -> Result<Integers<'_>> {
+        self.find_integers(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// As [`Gguf::integers`], but `None` where the key is missing.
+    ///
+    /// # Errors
+    /// Bad file if the value is no array of integers, or one exceeds i64.
+    pub fn find_integers(&self, key: &str) -> Result<Option<Integers<'_>>> {
+        // Items are of one type, so the first one tells.
+        let fits = |array: &Array<'_>| {
+            let is_integer = |v: Value<'_>| v.integer().is_some_and(|n| i64::try_from(n).is_ok());
+            match array.kind() {
+                Kind::U64 => array.items().all(is_integer),
+                kind => kind.is_integer(),
+            }
+        };
+        let found = self.find_array(key, "an array of integers below 2^63", fits)?;
+        Ok(found.map(|(_, array)| Integers(array.items())))
+    }
+
+    /// The floating-point numbers of an array, f64 rounded to the nearest f32.
+    ///
+    /// # Errors
+    /// Bad file if the key is missing or no array of f32 or f64.
+    pub fn floats(&self, key: &str) -> Result<Floats<'_>> {
+        self.find_floats(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// As [`Gguf::floats`], but `None` where the key is missing.
+    ///
+    /// # Errors
+    /// Bad file if the value is no array of f32 or f64.
+    pub fn find_floats(&self, key: &str) -> Result<Option<Floats<'_>>> {
+        let is_float = |a: &Array<'_>| matches!(a.kind(), Kind::F32 | Kind::F64);
+        let found = self.find_array(key, "an array of f32 or f64", is_float)?;
+        Ok(found.map(|(_, array)| Floats(array.items())))
+    }
+
+    fn find_integer<T: TryFrom<i128>>(&self, key: &str, wanted: &str) -> Result<Option<T>> {
+        let Some((at, value)) = self.find(key) else { return Ok(None) };
+        match value.integer().and_then(|n| T::try_from(n).ok()) {
+            Some(n) => Ok(Some(n)),
+            None => Err(self.mismatch(key, at, wanted, value)),
+        }
+    }
+
+    fn find_array(
+        &self,
+        key: &str,
+        wanted: &str,
+        fits: impl Fn(&Array<'_>) -> bool,
+    ) -> Result<Option<(usize, Array<'_>)>> {
+        match self.find(key) {
+            None => Ok(None),
+            Some((at, Value::Array(array))) if fits(&array) => Ok(Some((at, array))),
+            Some((at, value)) => Err(self.mismatch(key, at, wanted, value)),
+        }
+    }
+
+    /// Where in the file the value of a key begins, for errors: bytes.
+    pub fn value_at(&self, key: &str) -> Option<usize> {
+        self.find(key).map(|(at, _)| at)
+    }
+
+    /// A key's value, and where in the file its type stands.
+    fn find(&self, key: &str) -> Option<(usize, Value<'_>)> {
+        let at = self.index.keys.find(&self.head, key)?;
+        let (_, at, value) = self.entry_at(at);
+        Some((at, value))
+    }
+
+    /// A key, where its value's type stands, and the value.
+    fn entry_at(&self, at: usize) -> (&str, usize, Value<'_>) {
+        let mut cursor = Cursor::new(&self.name, &self.head);
+        let key = std::str::from_utf8(name_at(&self.head, at));
+        cursor.at = at + 8 + key.map_or(0, str::len);
+        let at = cursor.at;
+        match (key, Value::read(&mut cursor)) {
+            (Ok(key), Ok(value)) => (key, at, value),
+            _ => broken_invariant("a checked metadata entry cannot be read"),
+        }
+    }
+
+    fn missing(&self, key: &str) -> Error {
+        Error::bad_file(format!("{}: no metadata key {}", self.name, Quoted(key)))
+    }
+
+    fn mismatch(&self, key: &str, at: usize, wanted: &str, found: Value<'_>) -> Error {
+        let mut cursor = Cursor::new(&self.name, &self.head);
+        cursor.subject = Subject::Key(0, Some(key));
+        cursor.bad("value", at, format_args!("should be {wanted}, found {}", Found(found)))
+    }
+}
+
+impl Kind {
+    /// Whether its values are integers.
+    pub const fn is_integer(self) -> bool {
+        !matches!(self, Kind::F32 | Kind::F64 | Kind::Bool | Kind::String | Kind::Array)
+    }
+}
+
+/// What was found instead: the type, and the number where it is one.
+struct Found<'a>(Value<'a>);
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.0.integer()) {
+            (value, Some(number)) => write!(f, "{} {number}", value.kind()),
+            (Value::Array(array), _) => write!(f, "an array of {} {}", array.len(), array.kind()),
+            (value, _) => f.write_str(value.kind().name()),
+        }
+    }
+}
+
+/// Names an iterator over the items of an array whose type was checked.
+macro_rules! items_as {
+    ($(#[$doc:meta])* $name:ident, $item:ty, $convert:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name<'a>(Items<'a>);
+
+        impl<'a> Iterator for $name<'a> {
+            type Item = $item;
+
+            fn next(&mut self) -> Option<$item> {
+                let value: Value<'a> = self.0.next()?;
+                let convert: fn(Value<'a>) -> Option<$item> = $convert;
+                let item = convert(value);
+                Some(item.unwrap_or_else(|| broken_invariant("a checked array has a stray item")))
+            }
+
+            fn size_hint(&self) -> (usize, Option<usize>) {
+                self.0.size_hint()
+            }
+        }
+
+        impl ExactSizeIterator for $name<'_> {}
+    };
+}
+
+items_as!(
+    /// The strings of an array.
+    Strings,
+    &'a str,
+    |value| match value {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+);
+items_as!(
+    /// The integers of an array.
+    Integers,
+    i64,
+    |value| value.integer().and_then(|n| i64::try_from(n).ok())
+);
+items_as!(
+    /// The floating-point numbers of an array.
+    Floats,
+    f32,
+    |value| value.float()
+);

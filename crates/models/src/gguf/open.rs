@@ -1,0 +1,69 @@
+//! Opening by path: there are no files in a browser.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::{Access, Gguf, split};
+use warploom_core::error::{Error, Result};
+
+impl Gguf {
+    /// Opens a file; the first of several parts, `name-00001-of-00003.gguf`, with the others that
+    /// stand beside it.
+    ///
+    /// # Errors
+    /// Io if it or another part cannot be opened or read; bad file, naming field and byte offset,
+    /// if it is no regular file or not valid GGUF, or as [`Gguf::join`]; out of memory if a copy
+    /// was asked for and does not fit.
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Gguf> {
+        let path = path.as_ref();
+        let first = Gguf::open_one(path, access)?;
+        let others = split::others(path, &first, |path| Gguf::open_one(path, access))?;
+        match others.is_empty() {
+            true => Ok(first),
+            false => Gguf::join(std::iter::once(first).chain(others).collect()),
+        }
+    }
+
+    fn open_one(path: &Path, access: Access) -> Result<Gguf> {
+        let name = path.display().to_string();
+        let io = |action: &str, e| Error::io(format!("{name}: cannot {action} it"), e);
+
+        // Asked before opening: opening a pipe would wait for its other end.
+        let metadata = std::fs::metadata(path).map_err(|e| io("find", e))?;
+        if !metadata.is_file() {
+            return Err(Error::bad_file(format!("{name}: not a regular file")));
+        }
+        let file = File::open(path).map_err(|e| io("open", e))?;
+        match access {
+            Access::Mmap => {
+                // SAFETY: the mapping is private to this value and only read. That the file does
+                // not change under it is the condition that `Access::Mmap` states; everything
+                // that is relied upon after the check is copied out first.
+                let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| io("map", e))?;
+                Gguf::from_bytes(map, &name)
+            }
+            Access::Copy => Gguf::from_bytes(read(file, metadata.len(), &name, io)?, &name),
+        }
+    }
+}
+
+/// The `len` bytes of a file, no more even if it grows meanwhile.
+fn read(
+    file: File,
+    len: u64,
+    name: &str,
+    io: impl Fn(&str, std::io::Error) -> Error,
+) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let room = usize::try_from(len).ok().filter(|&len| bytes.try_reserve_exact(len).is_ok());
+    if room.is_none() {
+        return Err(Error::out_of_memory(format_args!("a copy of {name}"), len, 0));
+    }
+    file.take(len).read_to_end(&mut bytes).map_err(|e| io("read", e))?;
+    if bytes.len() as u64 != len {
+        let found = bytes.len();
+        return Err(Error::bad_file(format!("{name}: had {len} bytes, reading gave only {found}")));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,369 @@
+//! What a client asks for, from the JSON of its request.
+
+use serde_json::{Value, json};
+
+use super::ServeOptions;
+use super::error::ApiError;
+use super::fields::Fields;
+use warploom_llm::Sampling;
+use warploom_llm::chat::{Message, Role};
+
+/// Stop strings of a request, and bytes of each.
+const MAX_STOPS: (usize, usize) = (4, 1024);
+/// Tokens that a completion has unless it says otherwise, as OpenAI has it.
+const COMPLETION_TOKENS: usize = 16;
+
+/// What both kinds of requests have.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Asked {
+    pub(super) model: Option<String>,
+    /// None is what the context has room for.
+    pub(super) max_tokens: Option<usize>,
+    pub(super) sampling: Sampling,
+    pub(super) stop: Vec<String>,
+    pub(super) stream: bool,
+    pub(super) include_usage: bool,
+}
+
+/// What a completion goes on from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Text {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+/// The object of a body.
+///
+/// # Errors
+/// 400, with line and column, where the body is no JSON.
+fn object(body: &[u8]) -> Result<Fields, ApiError> {
+    let value: Value = serde_json::from_slice(body)
+        .map_err(|error| ApiError::new(400, format!("the body is no JSON: {error}")))?;
+    Fields::new(value, "")
+}
+
+/// A request for `/v1/chat/completions`.
+///
+/// # Errors
+/// 400, naming the field.
+pub(super) fn chat(body: &[u8], base: &ServeOptions) -> Result<(Vec<Message>, Asked), ApiError> {
+    let mut fields = object(body)?;
+    let messages = match fields.take("messages") {
+        Some(Value::Array(list)) if !list.is_empty() => {
+            let messages = list.into_iter().enumerate();
+            messages.map(|(index, value)| message(index, value)).collect::<Result<_, _>>()?
+        }
+        _ => return Err(ApiError::field("messages", "must be a list with at least one message")),
+    };
+    let asked = common(&mut fields, base)?;
+    for (name, fine) in [
+        ("logprobs", vec![json!(false)]),
+        ("top_logprobs", vec![]),
+        ("tools", vec![json!([])]),
+        ("tool_choice", vec![json!("none"), json!("auto")]),
+        ("functions", vec![json!([])]),
+        ("function_call", vec![json!("none"), json!("auto")]),
+        ("response_format", vec![json!({ "type": "text" })]),
+        ("modalities", vec![json!(["text"])]),
+        ("audio", vec![]),
+        ("prediction", vec![]),
+        ("web_search_options", vec![]),
+        ("reasoning_effort", vec![]),
+        ("verbosity", vec![]),
+    ] {
+        fields.only(name, &fine)?;
+    }
+    fields.ignore(&["parallel_tool_calls"]);
+    fields.end()?;
+    Ok((messages, asked))
+}
+
+/// A request for `/v1/completions`.
+///
+/// # Errors
+/// 400, naming the field.
+pub(super) fn completion(body: &[u8], base: &ServeOptions) -> Result<(Text, Asked), ApiError> {
+    let mut fields = object(body)?;
+    let prompt = prompt(fields.take("prompt"))?;
+    let mut asked = common(&mut fields, base)?;
+    asked.max_tokens = asked.max_tokens.or(Some(COMPLETION_TOKENS));
+    for (name, fine) in [
+        ("logprobs", vec![]),
+        ("echo", vec![json!(false)]),
+        ("suffix", vec![json!("")]),
+        ("best_of", vec![json!(1)]),
+    ] {
+        fields.only(name, &fine)?;
+    }
+    fields.end()?;
+    Ok((prompt, asked))
+}
+
+fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
+    let model = fields.text("model")?;
+    let max_tokens =
+        match (fields.count("max_tokens", 1)?, fields.count("max_completion_tokens", 1)?) {
+            (Some(a), Some(b)) if a != b => {
+                let text = format!("is {b}, but max_tokens is {a}");
+                return Err(ApiError::field("max_completion_tokens", text));
+            }
+            (a, b) => a.or(b),
+        };
+    let stream = fields.flag("stream")?;
+    let include_usage = match fields.take("stream_options") {
+        None => false,
+        Some(_) if !stream => {
+            return Err(ApiError::field("stream_options", "is for requests that stream"));
+        }
+        Some(options) => {
+            let mut options = Fields::new(options, "stream_options")?;
+            let include_usage = options.flag("include_usage")?;
+            options.ignore(&["include_obfuscation"]);
+            options.end()?;
+            include_usage
+        }
+    };
+    let (seed, base) = (base.seed, &base.sampling);
+    let sampling = Sampling {
+        temperature: fields.number("temperature", 0.0, 2.0)?.unwrap_or(base.temperature),
+        top_p: fields.number("top_p", 0.0, 1.0)?.unwrap_or(base.top_p),
+        top_k: fields.count("top_k", 0)?.unwrap_or(base.top_k),
+        min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(base.min_p),
+        repetition_penalty: fields
+            .number("repetition_penalty", 0.01, 100.0)?
+            .unwrap_or(base.repetition_penalty),
+        repeat_last_n: base.repeat_last_n,
+        seed: fields.seed("seed")?.or(seed).unwrap_or_else(another_seed),
+    };
+    for (name, fine) in [
+        ("n", vec![json!(1)]),
+        ("frequency_penalty", vec![json!(0)]),
+        ("presence_penalty", vec![json!(0)]),
+        ("logit_bias", vec![json!({})]),
+        ("store", vec![json!(false)]),
+    ] {
+        fields.only(name, &fine)?;
+    }
+    fields.ignore(&["user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"]);
+    let stop = stop(fields.take("stop"))?;
+    Ok(Asked { model, max_tokens, sampling, stop, stream, include_usage })
+}
+
+/// Different each time; 32 bits, as those that the command tells.
+fn another_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(()) & 0xffff_ffff
+}
+
+fn stop(value: Option<Value>) -> Result<Vec<String>, ApiError> {
+    let (most, longest) = MAX_STOPS;
+    let wrong = || {
+        let text = format!(
+            "must be a string of 1 to {longest} bytes, or a list of at most {most} of them"
+        );
+        ApiError::field("stop", text)
+    };
+    let list = match value {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(list)) if list.len() <= most => list,
+        Some(Value::String(text)) => vec![Value::String(text)],
+        Some(_) => return Err(wrong()),
+    };
+    let each = list.into_iter().map(|item| match item {
+        Value::String(text) if (1..=longest).contains(&text.len()) => Ok(text),
+        _ => Err(wrong()),
+    });
+    each.collect()
+}
+
+fn message(index: usize, value: Value) -> Result<Message, ApiError> {
+    let path = format!("messages[{index}]");
+    let mut fields = Fields::new(value, path.as_str())?;
+    let role = match fields.text("role")?.as_deref() {
+        // What newer models call the system.
+        Some("system" | "developer") => Role::System,
+        Some("user") => Role::User,
+        Some("assistant") => Role::Assistant,
+        Some("tool") => Role::Tool,
+        _ => {
+            let text = "must be system, developer, user, assistant or tool";
+            return Err(ApiError::field(fields.name("role"), text));
+        }
+    };
+    let content = content(&path, fields.take("content"))?;
+    for (name, fine) in
+        [("name", vec![]), ("tool_calls", vec![json!([])]), ("function_call", vec![])]
+    {
+        fields.only(name, &fine)?;
+    }
+    fields.only("audio", &[])?;
+    fields.ignore(&["refusal", "tool_call_id", "annotations"]);
+    fields.end()?;
+    Ok(Message::new(role, content))
+}
+
+/// A string, or parts of text, which become lines.
+fn content(path: &str, value: Option<Value>) -> Result<String, ApiError> {
+    let parts = match value {
+        Some(Value::String(text)) => return Ok(text),
+        Some(Value::Array(parts)) => parts,
+        _ => {
+            let text = "must be a string or a list of parts of text";
+            return Err(ApiError::field(format!("{path}.content"), text));
+        }
+    };
+    let texts = parts.into_iter().enumerate().map(|(index, part)| {
+        let mut part = Fields::new(part, format!("{path}.content[{index}]"))?;
+        let kind = part.text("type")?;
+        if kind.as_deref() != Some("text") {
+            let error = ApiError::field(part.name("type"), "only parts of type text are read");
+            return Err(error.code("unsupported"));
+        }
+        let name = part.name("text");
+        let text = part.text("text")?.ok_or_else(|| ApiError::field(name, "is missing"))?;
+        part.end()?;
+        Ok(text)
+    });
+    Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
+}
+
+/// A string, tokens, or a list with one of them.
+fn prompt(value: Option<Value>) -> Result<Text, ApiError> {
+    let wrong = || {
+        ApiError::field("prompt", "must be a string or a list of tokens; several are not supported")
+    };
+    match value {
+        Some(Value::String(text)) => Ok(Text::Text(text)),
+        Some(Value::Array(list)) => match list.as_slice() {
+            [one @ (Value::String(_) | Value::Array(_))] => match one {
+                // One level only: a list in a list in a list is no prompt.
+                Value::Array(inner) => tokens(inner).map(Text::Tokens).ok_or_else(wrong),
+                other => prompt(Some(other.clone())),
+            },
+            tokens_or_not => tokens(tokens_or_not).map(Text::Tokens).ok_or_else(wrong),
+        },
+        _ => Err(wrong()),
+    }
+}
+
+fn tokens(list: &[Value]) -> Option<Vec<u32>> {
+    let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    list.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(body: &str) -> String {
+        let base = ServeOptions::default();
+        chat(body.as_bytes(), &base).err().map(|e| e.message).unwrap_or_default()
+    }
+
+    fn with(fields: &str) -> String {
+        format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"x\"}}],{fields}}}")
+    }
+
+    #[test]
+    fn what_is_asked_for_is_taken() {
+        let body = r#"{"model": "m", "messages": [
+                {"role": "developer", "content": "Be brief."},
+                {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
+            "max_completion_tokens": 7, "temperature": 0, "top_p": 0.5, "top_k": 3, "min_p": 0.1,
+            "repetition_penalty": 1.5, "seed": -1, "stop": ["x", "yz"], "stream": true,
+            "stream_options": {"include_usage": true}, "n": 1, "frequency_penalty": 0.0,
+            "logprobs": false, "user": "me", "tools": null}"#;
+        let (messages, asked) = chat(body.as_bytes(), &ServeOptions::default()).unwrap();
+        let want = [Message::new(Role::System, "Be brief."), Message::new(Role::User, "a\nb")];
+        assert_eq!(messages, want);
+        let sampling = Sampling {
+            temperature: 0.0,
+            top_k: 3,
+            top_p: 0.5,
+            min_p: 0.1,
+            repetition_penalty: 1.5,
+            repeat_last_n: 64,
+            seed: u64::MAX,
+        };
+        let want = Asked {
+            model: Some("m".into()),
+            max_tokens: Some(7),
+            sampling,
+            stop: vec!["x".into(), "yz".into()],
+            stream: true,
+            include_usage: true,
+        };
+        assert_eq!(asked, want);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (fields, words) in [
+            ("\"temperature\":3", "temperature: must be a number from 0 to 2, is 3"),
+            ("\"temperature\":\"hot\"", "temperature: must be a number from 0 to 2, is a string"),
+            ("\"top_p\":1.5", "top_p: must be"),
+            ("\"top_k\":-1", "top_k: must be a whole number"),
+            ("\"max_tokens\":0", "max_tokens: must be a whole number, at least 1, is 0"),
+            ("\"max_tokens\":1,\"max_completion_tokens\":2", "but max_tokens is 1"),
+            ("\"n\":2", "n: is not supported"),
+            ("\"logprobs\":true", "logprobs: is not supported"),
+            ("\"frequency_penalty\":0.5", "frequency_penalty: is not supported"),
+            ("\"presence_penalty\":-1", "presence_penalty: is not supported"),
+            ("\"logit_bias\":{\"5\":1}", "logit_bias: is not supported"),
+            ("\"tools\":[{}]", "tools: is not supported"),
+            ("\"response_format\":{\"type\":\"json_object\"}", "response_format: is not"),
+            ("\"stop\":[\"\"]", "stop: must be a string of 1 to"),
+            ("\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]", "at most 4"),
+            ("\"stream\":1", "stream: must be true or false, is 1"),
+            ("\"stream_options\":{}", "stream_options: is for requests that stream"),
+            ("\"temprature\":1", "temprature: is no field that is known here"),
+            ("\"seed\":1.5", "seed: must be a whole number"),
+        ] {
+            let got = refused(&with(fields));
+            assert!(got.contains(words), "{fields}: {got:?}");
+        }
+        for (body, words) in [
+            ("", "the body is no JSON: EOF while parsing a value at line 1 column 0"),
+            ("{\"messages\":\n[}", "line 2 column 2"),
+            ("[]", "the body must be an object, is a list of 0"),
+            ("{}", "messages: must be a list"),
+            ("{\"messages\":[]}", "messages: must be a list"),
+            ("{\"messages\":[1]}", "messages[0]: must be an object, is 1"),
+            ("{\"messages\":[{\"role\":\"king\"}]}", "messages[0].role: must be system"),
+            ("{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content: must be a string"),
+            (
+                "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
+                "messages[0].content[0].type: only parts of type text",
+            ),
+            (
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[1]}]}",
+                "messages[0].tool_calls: is not supported",
+            ),
+        ] {
+            let got = refused(body);
+            assert!(got.contains(words), "{body}: {got:?}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(refused(&deep).contains("recursion limit"), "{}", refused(&deep));
+    }
+
+    #[test]
+    fn prompts_are_text_or_tokens() {
+        let of = |prompt: &str| {
+            let body = format!("{{\"prompt\":{prompt}}}");
+            completion(body.as_bytes(), &ServeOptions::default())
+        };
+        for (prompt, want) in [
+            ("\"x\"", Text::Text("x".into())),
+            ("[\"x\"]", Text::Text("x".into())),
+            ("[1,2]", Text::Tokens(vec![1, 2])),
+            ("[[1,2]]", Text::Tokens(vec![1, 2])),
+        ] {
+            assert_eq!(of(prompt).unwrap().0, want, "{prompt}");
+        }
+        for prompt in ["null", "[\"x\",\"y\"]", "[[1],[2]]", "[[[1]]]", "[-1]", "[1.5]", "{}"] {
+            assert!(of(prompt).is_err(), "{prompt}");
+        }
+        assert_eq!(of("\"x\"").unwrap().1.max_tokens, Some(16));
+    }
+}

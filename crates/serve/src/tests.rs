@@ -1,0 +1,453 @@
+//! The scheduler over a model that counts: after a token comes the next letter.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket, after};
+use warploom::draw::Draw;
+use warploom::error::{Error, Result};
+use warploom_llm::{Sampling, Wanted};
+
+/// Tokens are bytes; this one ends an answer, and comes after `z`.
+const END: u32 = 0;
+/// After it nothing can be drawn.
+const BROKEN: u8 = b'#';
+/// One past the last token.
+const VOCABULARY: u32 = 256;
+
+/// What a run was.
+#[derive(Clone, Debug, PartialEq)]
+enum Call {
+    /// Sequence, tokens.
+    One(usize, usize),
+    /// Sequences.
+    Each(Vec<usize>),
+}
+
+struct Counting {
+    held: Vec<Vec<u32>>,
+    context: usize,
+    calls: Vec<Call>,
+    /// Fails the run of this number.
+    fails_at: Option<usize>,
+}
+
+impl Counting {
+    fn next(last: u32) -> u32 {
+        match last {
+            0x7a => END,
+            // The bytes of a character that is three of them.
+            0xe2 => 0x82,
+            0x82 => 0xac,
+            0xac => u32::from(b'a'),
+            other => other + 1,
+        }
+    }
+
+    fn give(&self, last: u32, wanted: Wanted) -> Vec<u8> {
+        let next = Counting::next(last);
+        match wanted {
+            Wanted::Cache => Vec::new(),
+            Wanted::Token | Wanted::Drawn => next.to_le_bytes().to_vec(),
+            Wanted::Logits | Wanted::AllLogits => (0..VOCABULARY)
+                .flat_map(|id| (if id == next { 20f32 } else { 0.0 }).to_le_bytes())
+                .collect(),
+        }
+    }
+
+    /// No token is drawn after this one.
+    fn drawn(&self, last: Option<u32>) -> Option<u32> {
+        last.filter(|last| *last != u32::from(BROKEN)).map(Counting::next)
+    }
+
+    fn called(&mut self, call: Call) -> Result<()> {
+        self.calls.push(call);
+        match self.fails_at == Some(self.calls.len()) {
+            true => Err(Error::device("it was told to fail")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Sequences for Counting {
+    fn sequences(&self) -> usize {
+        self.held.len()
+    }
+
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    fn past_of(&self, sequence: usize) -> usize {
+        self.held[sequence].len()
+    }
+
+    fn truncate(&mut self, sequence: usize, past: usize) -> Result<()> {
+        assert!(past <= self.held[sequence].len());
+        self.held[sequence].truncate(past);
+        Ok(())
+    }
+
+    fn run_one(&mut self, sequence: usize, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
+        self.called(Call::One(sequence, tokens.len()))?;
+        self.held[sequence].extend_from_slice(tokens);
+        assert!(self.held[sequence].len() <= self.context);
+        Ok(self.give(*tokens.last().unwrap(), wanted))
+    }
+
+    fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>> {
+        self.called(Call::Each(tokens.iter().map(|(sequence, _)| *sequence).collect()))?;
+        for (sequence, token) in tokens {
+            self.held[*sequence].push(*token);
+            assert!(self.held[*sequence].len() <= self.context);
+        }
+        Ok(tokens.iter().flat_map(|(_, token)| self.give(*token, wanted)).collect())
+    }
+
+    fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Option<u32>> {
+        self.run_one(sequence, tokens, Wanted::Drawn)?;
+        // What is drawn is said by the text so far, the new tokens included.
+        assert_eq!(draw.position as usize, self.held[sequence].len());
+        Ok(self.drawn(tokens.last().copied()))
+    }
+
+    fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Option<u32>>> {
+        let plain: Vec<(usize, u32)> = tokens.iter().map(|(s, token, _)| (*s, *token)).collect();
+        self.run_each(&plain, Wanted::Drawn)?;
+        for (sequence, _, draw) in tokens {
+            assert_eq!(draw.position as usize, self.held[*sequence].len());
+        }
+        Ok(tokens.iter().map(|(_, token, _)| self.drawn(Some(*token))).collect())
+    }
+
+    fn bytes_of(&self, token: u32) -> Result<&[u8]> {
+        static BYTES: [u8; 256] = {
+            let mut bytes = [0; 256];
+            let mut i = 0;
+            while i < 256 {
+                bytes[i] = i as u8;
+                i += 1;
+            }
+            bytes
+        };
+        Ok(&BYTES[token as usize..=token as usize])
+    }
+
+    fn is_stop(&self, token: u32) -> bool {
+        token == END
+    }
+}
+
+struct Rig {
+    queue: Arc<Queue>,
+    scheduler: Scheduler<Counting>,
+}
+
+impl Rig {
+    /// So many sequences, a queue of 8, pieces of 4 tokens, a context of 32.
+    fn new(sequences: usize) -> Rig {
+        let queue = Arc::new(Queue::new(8));
+        let held = vec![Vec::new(); sequences];
+        let steps = Counting { held, context: 32, calls: Vec::new(), fails_at: None };
+        let scheduler = Scheduler::new(steps, queue.clone(), 4);
+        Rig { queue, scheduler }
+    }
+
+    fn ask(&self, job: Job) -> Ticket {
+        self.queue.submit(job).unwrap()
+    }
+
+    fn turns(&mut self) -> usize {
+        let mut turns = 0;
+        while self.scheduler.turn() {
+            turns += 1;
+            assert!(turns < 1000);
+        }
+        turns
+    }
+}
+
+fn job(prompt: &[u8], max_tokens: usize) -> Job {
+    Job {
+        prompt: prompt.iter().map(|byte| u32::from(*byte)).collect(),
+        max_tokens,
+        sampling: Sampling::greedy(),
+        stop: Vec::new(),
+        deadline: Instant::now() + Duration::from_secs(60),
+    }
+}
+
+/// The text so far, and how it ended if it has.
+fn read(ticket: &Ticket) -> (String, Option<Result<Done, Failure>>) {
+    let mut text = String::new();
+    loop {
+        match ticket.next(Duration::ZERO) {
+            None => return (text, None),
+            Some(Piece::Started) => {}
+            Some(Piece::Text(more)) => text.push_str(&more),
+            Some(Piece::Done(done)) => return (text, Some(Ok(done))),
+            Some(Piece::Failed(failure)) => return (text, Some(Err(failure))),
+        }
+    }
+}
+
+fn done(ticket: &Ticket) -> (String, Done) {
+    match read(ticket) {
+        (text, Some(Ok(done))) => (text, done),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn answers_of_many_do_not_mix() {
+    // The one token that min-p leaves: the device draws; with a penalty the host does, from logits.
+    let drawn = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
+    let penalised = Sampling { repetition_penalty: 1.01, ..drawn.clone() };
+    let all = [Sampling::greedy(), drawn, penalised];
+    for mix in [[0, 0], [1, 1], [2, 2], [0, 1], [1, 2]] {
+        let mut rig = Rig::new(3);
+        let prompts: [&[u8]; 5] = [b"xxxxa", b"f", b"hello w", b"wxyzm", b"u"];
+        let mut i = 0;
+        let tickets = prompts.map(|p| {
+            i += 1;
+            rig.ask(Job { sampling: all[mix[i % 2]].clone(), ..job(p, 4) })
+        });
+        rig.turns();
+        let texts = tickets.iter().map(|ticket| done(ticket).0).collect::<Vec<_>>();
+        assert_eq!(texts, ["bcde", "ghij", "xyz", "nopq", "vwxy"]);
+        let ended = done_of(&mut rig, job(b"hello w", 9));
+        assert_eq!((ended.ended, ended.completion_tokens), (Ended::Stop, 4));
+    }
+}
+
+#[test]
+fn a_draw_that_fails_is_that_requests_alone() {
+    let mut rig = Rig::new(2);
+    let sampling = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
+    let tickets = [b"a\"", b"mm"].map(|p| rig.ask(Job { sampling: sampling.clone(), ..job(p, 4) }));
+    rig.turns();
+    match read(&tickets[0]) {
+        (text, Some(Err(Failure::Device(error)))) => {
+            assert_eq!(text, "#");
+            assert!(error.to_string().contains("no token can be drawn"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(done(&tickets[1]).0, "nopq");
+}
+
+fn done_of(rig: &mut Rig, job: Job) -> Done {
+    let ticket = rig.ask(job);
+    rig.turns();
+    done(&ticket).1
+}
+
+#[test]
+fn prompts_are_read_in_pieces_between_tokens() {
+    let mut rig = Rig::new(3);
+    let writing = rig.ask(job(b"a", 20));
+    rig.scheduler.turn();
+    let long = [rig.ask(job(&[b'b'; 10], 2)), rig.ask(job(&[b'c'; 10], 2))];
+    rig.turns();
+    // Pieces of the two take turns, and each is followed by a token of the first.
+    let calls = &rig.scheduler.steps().calls;
+    let want = [
+        Call::Each(vec![0]),
+        Call::One(1, 4),
+        Call::Each(vec![0]),
+        Call::One(2, 4),
+        Call::Each(vec![0]),
+        Call::One(1, 4),
+        Call::Each(vec![0]),
+        Call::One(2, 4),
+        Call::Each(vec![0]),
+        Call::One(1, 2),
+        Call::Each(vec![0, 1]),
+        Call::One(2, 2),
+    ];
+    assert_eq!(calls[..want.len()], want);
+    assert_eq!(done(&writing).0, "bcdefghijklmnopqrstu");
+    assert_eq!(long.each_ref().map(|ticket| done(ticket).0), ["cd", "de"]);
+}
+
+#[test]
+fn who_came_first_begins_first_and_a_full_queue_refuses() {
+    let mut rig = Rig::new(1);
+    let tickets: Vec<Ticket> = (0..8).map(|i| rig.ask(job(&[b'a' + i], 2))).collect();
+    match rig.queue.submit(job(b"x", 1)) {
+        Err(Failure::Full(8)) => {}
+        other => panic!("{other:?}"),
+    }
+    for ended in 0..8 {
+        while read(&tickets[ended]).1.is_none() {
+            assert!(rig.scheduler.turn());
+            for later in &tickets[ended + 1..] {
+                assert!(later.next(Duration::ZERO).is_none());
+            }
+        }
+    }
+    // A place in the line of one who has gone is free.
+    let mut tickets: Vec<Ticket> = (0..8).map(|_| rig.ask(job(b"q", 1))).collect();
+    tickets.pop();
+    tickets.push(rig.ask(job(b"q", 1)));
+    rig.turns();
+    assert!(tickets.iter().all(|ticket| done(ticket).0 == "r"));
+}
+
+#[test]
+fn who_has_gone_frees_the_sequence_at_the_next_turn() {
+    let mut rig = Rig::new(1);
+    let first = rig.ask(job(b"a", 20));
+    let reading = rig.ask(job(b"b", 1));
+    rig.scheduler.turn();
+    rig.scheduler.turn();
+    assert_eq!((rig.queue.running(), rig.queue.waiting()), (1, 1));
+    drop(first);
+    rig.scheduler.turn();
+    assert_eq!(done(&reading).0, "c");
+    // Also in the middle of a prompt.
+    let long = rig.ask(job(&[b'c'; 20], 5));
+    rig.scheduler.turn();
+    drop(long);
+    assert!(!rig.scheduler.turn());
+    assert_eq!(rig.queue.running(), 0);
+}
+
+#[test]
+fn a_common_beginning_is_not_read_again() {
+    let mut rig = Rig::new(2);
+    assert_eq!(done_of(&mut rig, job(b"the cat", 2)).cached_tokens, 0);
+    assert_eq!(done_of(&mut rig, job(b"another", 2)).cached_tokens, 0);
+    // What was written is in the cache as well, but for its last token, which never ran.
+    let again = done_of(&mut rig, job(b"the catuv!", 2));
+    assert_eq!(again.cached_tokens, 8);
+    assert_eq!(done_of(&mut rig, job(b"anode", 2)).cached_tokens, 3);
+    // The whole prompt is there: its last token runs again.
+    assert_eq!(done_of(&mut rig, job(b"anode", 2)).cached_tokens, 4);
+    // Nothing in common: the sequence that was not used for longest is taken, and "anode" stays.
+    assert_eq!(done_of(&mut rig, job(b"xyz", 2)).cached_tokens, 0);
+    assert_eq!(done_of(&mut rig, job(b"anode", 2)).cached_tokens, 4);
+}
+
+#[test]
+fn stop_strings_and_limits_end_answers() {
+    /// Prompt, most tokens, stop strings; text and end.
+    type Row<'a> = (&'a [u8], usize, &'a [&'a str], &'a str, Ended);
+    let rows: [Row<'_>; 7] = [
+        (b"a", 9, &["de"], "bc", Ended::Stop),
+        (b"a", 9, &["xx", "f"], "bcde", Ended::Stop),
+        (b"a", 3, &["dx"], "bcd", Ended::Length),
+        (b"a", 3, &["d"], "bc", Ended::Stop),
+        (b"w", 9, &["zz"], "xyz", Ended::Stop),
+        (b"\xe2", 3, &[], "\u{fffd}\u{fffd}a", Ended::Length),
+        (&[b'a'; 31], 9, &[], "bc", Ended::Length),
+    ];
+    for (prompt, most, stops, want, ended) in rows {
+        let mut rig = Rig::new(1);
+        let stop = stops.iter().map(|stop| stop.to_string()).collect();
+        let ticket = rig.ask(Job { stop, ..job(prompt, most) });
+        rig.turns();
+        let (text, done) = done(&ticket);
+        assert_eq!((text.as_str(), done.ended), (want, ended), "{stops:?}");
+    }
+}
+
+#[test]
+fn characters_are_whole_and_stops_stand_across_them() {
+    // After `a` with the right bytes before comes the euro sign: 0xe2 is written by nobody, so
+    // the prompt ends in the byte before it.
+    let mut rig = Rig::new(1);
+    let ticket = rig.ask(job(b"\xe1", 4));
+    let mut pieces = Vec::new();
+    while rig.scheduler.turn() {
+        while let Some(piece) = ticket.next(Duration::ZERO) {
+            let end = matches!(piece, Piece::Done(_));
+            if let Piece::Text(text) = piece {
+                pieces.push(text);
+            }
+            if end {
+                break;
+            }
+        }
+    }
+    assert_eq!(pieces, ["\u{20ac}", "a"]);
+    let ticket = rig.ask(Job { stop: vec!["\u{20ac}a".into()], ..job(b"\xe1", 9) });
+    rig.turns();
+    let (text, done) = done(&ticket);
+    assert_eq!((text.as_str(), done.ended, done.completion_tokens), ("", Ended::Stop, 4));
+}
+
+#[test]
+fn a_device_error_fails_what_runs_and_nothing_else() {
+    for fails_at in [1, 3, 6] {
+        let mut rig = Rig::new(2);
+        rig.scheduler.steps.fails_at = Some(fails_at);
+        let running = [rig.ask(job(&[b'a'; 6], 9)), rig.ask(job(b"m", 9))];
+        let waiting = rig.ask(job(b"q", 2));
+        rig.turns();
+        for ticket in &running {
+            match read(ticket).1 {
+                Some(Err(Failure::Device(error))) => {
+                    assert!(error.to_string().contains("told to fail"), "{error}");
+                }
+                other => panic!("run {fails_at}: {other:?}"),
+            }
+        }
+        assert_eq!(done(&waiting).0, "rs");
+        assert!(!rig.queue.is_failing());
+        // No cache is trusted after it.
+        assert_eq!(done_of(&mut rig, job(&[b'a'; 6], 2)).cached_tokens, 0);
+    }
+}
+
+#[test]
+fn deadlines_and_the_end_are_kept() {
+    let mut rig = Rig::new(1);
+    let soon = Instant::now() + Duration::from_millis(20);
+    let (late, waits) = (job(b"a", 20), job(b"b", 20));
+    let late = rig.ask(Job { deadline: soon, ..late });
+    let waits = rig.ask(Job { deadline: soon, ..waits });
+    rig.scheduler.turn();
+    std::thread::sleep(Duration::from_millis(25));
+    rig.turns();
+    for ticket in [&late, &waits] {
+        assert!(matches!(read(ticket).1, Some(Err(Failure::Late))));
+    }
+
+    let runs = rig.ask(job(b"a", 3));
+    rig.scheduler.turn();
+    let waits = rig.ask(job(b"b", 3));
+    rig.queue.stop(Instant::now() + Duration::from_secs(60));
+    assert!(matches!(rig.queue.submit(job(b"c", 1)), Err(Failure::Stopping)));
+    rig.scheduler.run();
+    assert_eq!(done(&runs).0, "bcd");
+    assert!(matches!(read(&waits).1, Some(Err(Failure::Stopping))));
+
+    let mut rig = Rig::new(1);
+    let runs = rig.ask(job(b"a", 20));
+    rig.scheduler.turn();
+    rig.queue.stop(Instant::now());
+    rig.scheduler.run();
+    assert!(matches!(read(&runs).1, Some(Err(Failure::Stopping))));
+}
+
+#[test]
+fn what_cannot_run_is_refused() {
+    let mut rig = Rig::new(1);
+    let wrong = Sampling { temperature: -1.0, ..Sampling::default() };
+    let jobs = [job(b"", 1), job(&[b'a'; 33], 1), Job { sampling: wrong, ..job(b"a", 1) }];
+    for job in jobs {
+        let ticket = rig.ask(job);
+        rig.turns();
+        assert!(matches!(read(&ticket).1, Some(Err(Failure::Request(_)))));
+    }
+    assert!(rig.scheduler.steps().calls.is_empty());
+}
+
+#[test]
+fn no_time_is_too_long_for_a_clock() {
+    let now = Instant::now();
+    assert_eq!(after(now, Duration::from_secs(600)), now + Duration::from_secs(600));
+    let last = after(now, Duration::MAX);
+    assert!(last > now + Duration::from_secs(1_000_000) && after(last, Duration::MAX) > last);
+}

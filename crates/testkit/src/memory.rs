@@ -1,0 +1,148 @@
+//! Whether a plan's memory is right, and how far it is from the least that is possible; computed
+//! from the plan alone, by other means than those that made it.
+
+use std::collections::BTreeMap;
+
+use warploom::engine::TensorRole;
+use warploom::error::{Error, Result};
+use warploom::kernel::Access;
+use warploom::plan::{Plan, SlotRole};
+use warploom::provider::Command;
+
+/// Offsets are multiples of this on every device.
+const ALIGN: u64 = 256;
+
+/// What the intermediates of a plan take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes of all arena buffers.
+    pub arena: u64,
+    /// The largest sum of bytes of intermediates alive at one step, each rounded up to the
+    /// alignment of offsets: no arena is smaller.
+    pub live: u64,
+}
+
+/// An intermediate of a plan.
+#[derive(Clone, Debug)]
+pub struct Intermediate {
+    /// Its place in the plan's tensors.
+    pub tensor: usize,
+    /// What a person calls it.
+    pub name: String,
+    /// The slot of the recording that it lies in.
+    pub slot: u32,
+    /// First byte in the slot.
+    pub start: u64,
+    /// One past its last byte.
+    pub end: u64,
+    /// First and last step that touches it; what is downloaded lives one step longer than all.
+    pub life: (usize, usize),
+}
+
+/// The intermediates of a plan that steps touch, and [`memory_use`] of them. Checks that no two intermediates that are alive at one step overlap, that none leaves its
+/// buffer, and that no dispatch reads and writes one arena buffer.
+///
+/// # Errors
+/// Invalid, naming the tensors and steps, where one of these does not hold.
+pub fn intermediates(plan: &Plan) -> Result<(Vec<Intermediate>, MemoryUse)> {
+    let align = ALIGN.max(u64::from(plan.profile.binding_alignment));
+    let dispatches = plan.recording.commands.iter().filter_map(|command| match command {
+        Command::Dispatch(dispatch) => Some(dispatch),
+        _ => None,
+    });
+    let is_arena = |slot: u32| matches!(plan.slots[slot as usize], SlotRole::Arena(_));
+    let mut pieces: BTreeMap<usize, Intermediate> = BTreeMap::new();
+    for (at, (step, dispatch)) in plan.steps.iter().zip(dispatches).enumerate() {
+        for (of, bound) in step.bindings.iter().zip(&dispatch.bindings) {
+            let tensor = &plan.tensors[of.tensor.index()];
+            if tensor.role != TensorRole::Intermediate {
+                continue;
+            }
+            if !is_arena(bound.slot) {
+                // An output that its caller binds.
+                continue;
+            }
+            let start = bound.offset - of.offset;
+            let piece = pieces.entry(of.tensor.index()).or_insert_with(|| Intermediate {
+                tensor: of.tensor.index(),
+                name: tensor.name.clone(),
+                slot: bound.slot,
+                start,
+                end: start + tensor.bytes,
+                life: (at, at),
+            });
+            piece.life.1 = at;
+            if (piece.slot, piece.start) != (bound.slot, start) {
+                return Err(Error::invalid(format!("step {at}: {} is elsewhere", piece.name)));
+            }
+        }
+        let slots = |access| {
+            let bound = dispatch.bindings.iter().filter(move |b| b.access == access);
+            bound.map(|b| b.slot).filter(|slot| is_arena(*slot))
+        };
+        if let Some(slot) =
+            slots(Access::Read).find(|read| slots(Access::ReadWrite).any(|w| w == *read))
+        {
+            let label = &step.label;
+            return Err(Error::invalid(format!("step {at} {label} reads and writes slot {slot}")));
+        }
+    }
+    keep_outputs(plan, &mut pieces);
+    let pieces: Vec<Intermediate> = pieces.into_values().collect();
+    check(plan, &pieces)?;
+    let mut live = vec![0u64; plan.steps.len() + 1];
+    for piece in &pieces {
+        let bytes = (piece.end - piece.start).next_multiple_of(align);
+        live[piece.life.0..=piece.life.1].iter_mut().for_each(|sum| *sum += bytes);
+    }
+    let live = live.into_iter().max().unwrap_or(0);
+    Ok((pieces, MemoryUse { arena: plan.arena_bytes(), live }))
+}
+
+/// What the intermediates of a plan take.
+///
+/// # Errors
+/// Those of [`intermediates`].
+pub fn memory_use(plan: &Plan) -> Result<MemoryUse> {
+    intermediates(plan).map(|(_, memory)| memory)
+}
+
+/// What is downloaded lives until after the last step.
+fn keep_outputs(plan: &Plan, pieces: &mut BTreeMap<usize, Intermediate>) {
+    for command in &plan.recording.commands {
+        let Command::Download { from } = command else { continue };
+        let offset = plan.class.upper(&from.offset).unwrap_or(0);
+        // Of those that lie there, the one that is written last is what is left.
+        let there = pieces
+            .values_mut()
+            .filter(|p| p.slot == from.slot && (p.start..p.end).contains(&offset))
+            .max_by_key(|p| p.life.0);
+        if let Some(piece) = there {
+            piece.life.1 = plan.steps.len();
+        }
+    }
+}
+
+fn check(plan: &Plan, pieces: &[Intermediate]) -> Result<()> {
+    for (i, piece) in pieces.iter().enumerate() {
+        let have = plan.recording.slots[piece.slot as usize].bytes;
+        if piece.end > have {
+            let text = format!("{} ends at {} of {have}", piece.name, piece.end);
+            return Err(Error::invalid(text));
+        }
+        let clash = pieces[..i].iter().find(|other| {
+            piece.slot == other.slot
+                && piece.start < other.end
+                && other.start < piece.end
+                && piece.life.0 <= other.life.1
+                && other.life.0 <= piece.life.1
+        });
+        if let Some(other) = clash {
+            return Err(Error::invalid(format!(
+                "{} (steps {:?}) and {} (steps {:?}) overlap",
+                piece.name, piece.life, other.name, other.life
+            )));
+        }
+    }
+    Ok(())
+}

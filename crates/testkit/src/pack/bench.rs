@@ -1,0 +1,56 @@
+//! How long a pack's kernel takes on a device.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::device::graph_of;
+use super::{Job, elements};
+use warploom::base::{ShapeClass, SymbolValues};
+use warploom::error::{Error, Result};
+use warploom::plan::Plan;
+use warploom::runtime::{AnalyzeOptions, Resident, Runtime};
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Timing {
+    /// Median of the kernel's own time, in seconds.
+    pub kernel_s: f64,
+    /// Median of everything that the operation launches: zeroing or copying as well.
+    pub total_s: f64,
+    /// Bytes of operands and results.
+    pub bytes: u64,
+    /// Bytes a second that the device reads and writes together in a copy.
+    pub copy_bandwidth: u64,
+}
+
+/// Times a job, after a warm-up, over so many runs.
+///
+/// # Errors
+/// What planning and the device say.
+pub async fn time(job: &Job, runtime: &Runtime, runs: usize) -> Result<Timing> {
+    let (graph, bindings) = graph_of(job)?;
+    let device = runtime.device().profile();
+    let plan = Plan::new(&graph, &ShapeClass::new(), device, &runtime.plan_options())?;
+    let inputs = plan.inputs.iter().map(|input| {
+        let lost = || Error::invalid(format!("nothing is bound to {:?}", input.name));
+        bindings.get(&input.name).cloned().ok_or_else(lost)
+    });
+    let inputs = inputs.collect::<Result<Vec<_>>>()?;
+    let options = AnalyzeOptions { runs, warm_up: Duration::from_millis(200) };
+    let none = SymbolValues::new();
+    let analysis = runtime.analyze(&plan, &mut Resident::new(), &none, &inputs, &options).await?;
+    let custom = &job.custom;
+    let mut bytes = 0;
+    for (shape, dtype) in custom.inputs.iter().chain(&custom.outputs) {
+        bytes += elements(shape)? * dtype.bytes();
+    }
+    let kernels = plan.steps.iter().zip(&analysis.steps);
+    let own = kernels.filter(|(step, _)| step.kernel.name() == custom.name);
+    Ok(Timing {
+        kernel_s: own.map(|(_, spread)| spread.median).sum(),
+        total_s: analysis.steps.iter().map(|spread| spread.median).sum(),
+        bytes,
+        copy_bandwidth: analysis.bandwidth,
+    })
+}

@@ -1,0 +1,189 @@
+//! Kernel packs, checked: against what is expected, with every check of the interpreter on, and on
+//! devices.
+//!
+//! A case first runs in the interpreter, which finds what devices hide: an index outside of its
+//! array, a race, a barrier that not all threads reach, an endless loop. What it computes is held to
+//! the manifest's expected numbers or reference shader; then each device is held to the same. Where
+//! a manifest expects nothing, the interpreter's numbers are what devices are held to. A pack that executes a known
+//! operation is held to that operation's reference by the cases of the conformance table besides.
+
+mod bench;
+mod device;
+mod interpreter;
+mod operation;
+
+use serde::Serialize;
+
+use warploom::base::{DType, Shape, SymbolValues};
+use warploom::error::{Error, Result};
+use warploom::ir::Custom;
+use warploom::kernel::pack::{Case, Numbers, Pack};
+use warploom::reference::Tensor;
+use warploom_cases::{Report, Tolerance, compare};
+
+pub use bench::{Timing, time};
+pub use device::on_device;
+pub use operation::{cases_of, operation_in_interpreter, operation_on_device};
+
+/// Sizes of a pack's own cases, where it has none: one that fills no workgroup, one that does.
+const USUAL_SIZES: [u64; 2] = [37, 64];
+/// Elements of a tensor of a case.
+const MAX_ELEMENTS: u64 = 1 << 26;
+/// What random inputs begin with.
+const SEED: u64 = 7;
+
+/// What came of one case in one place.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The case.
+    pub case: String,
+    /// `interpreter`, or the id of a device.
+    pub place: String,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum Outcome {
+    /// Every number is right.
+    Right {
+        /// Numbers compared.
+        elements: usize,
+        /// The largest error.
+        max_error: f64,
+    },
+    /// Something is wrong: a fault with file and line, or the first wrong number.
+    Wrong {
+        /// In words.
+        what: String,
+    },
+    /// The device cannot run it.
+    Unsupported {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A case with its numbers, and what has to come out.
+#[derive(Debug)]
+pub struct Job {
+    /// What a person calls it.
+    pub name: String,
+    custom: Custom,
+    /// Words of each operand.
+    inputs: Vec<Vec<u32>>,
+    /// Numbers of each output: from the manifest, its reference, or the interpreter.
+    expected: Vec<Tensor>,
+    tolerance: Tolerance,
+}
+
+/// A case of a pack in the interpreter with every check: what came of it, and the job to give to
+/// devices where it is right.
+pub fn in_interpreter(pack: &Pack, case: &Case) -> (Row, Option<Job>) {
+    let row = |outcome| Row { case: case.name.clone(), place: "interpreter".into(), outcome };
+    match interpret(pack, case) {
+        Ok((report, job)) => {
+            let Report { elements, max_error, .. } = report;
+            (row(Outcome::Right { elements, max_error }), Some(job))
+        }
+        Err(error) => (row(Outcome::Wrong { what: error.to_string() }), None),
+    }
+}
+
+/// The cases of a pack; where its manifest has none, two of usual sizes, or none for a pack that
+/// executes a known operation, which has those of the table.
+///
+/// # Errors
+/// Never for a manifest with cases; else that its sizes fit no shape.
+pub fn cases(pack: &Pack) -> Result<Vec<Case>> {
+    if !pack.cases().is_empty() || pack.operation().is_some() {
+        return Ok(pack.cases().to_vec());
+    }
+    let usual = USUAL_SIZES.map(|size| {
+        // Said to fail here, where the reason is plain.
+        pack.operands(&Default::default(), Some(size)).map_err(|e| {
+            e.context("without a [[case]] in the manifest every size is 37, then 64")
+        })?;
+        let names = pack.values().into_iter().filter(|name| pack.default(name).is_none());
+        let values = names.map(|name| (name.to_string(), size as f64)).collect();
+        let name = format!("size {size}");
+        Ok(Case { name, values, inputs: Default::default(), outputs: Default::default() })
+    });
+    usual.into_iter().collect()
+}
+
+/// A case as it is, with nothing known of what has to come out: to be timed.
+///
+/// # Errors
+/// As [`Pack::call`]; io and bad file for files of the case.
+pub fn unchecked(pack: &Pack, case: &Case) -> Result<Job> {
+    let (atol, rtol) = pack.tolerance();
+    let tolerance = Tolerance { atol, rtol, eps_count: 0.0, nmse: f64::INFINITY };
+    let shapes = pack.operands(&case.values, None)?;
+    let custom = pack.call(&shapes, &values(case))?;
+    let mut inputs = Vec::new();
+    for (i, (spec, (shape, dtype))) in pack.inputs().zip(&shapes).enumerate() {
+        let usual = Numbers::usual(*dtype);
+        let numbers = case.inputs.get(spec.name).unwrap_or(&usual);
+        let words = numbers.words(pack, *dtype, elements(shape)?, SEED + i as u64);
+        inputs.push(words.map_err(|e| e.context(format!("input {}", spec.name)))?);
+    }
+    let name = case.name.clone();
+    Ok(Job { name, custom, inputs, expected: Vec::new(), tolerance })
+}
+
+fn values(case: &Case) -> Vec<(&str, f64)> {
+    case.values.iter().map(|(name, value)| (name.as_str(), *value)).collect()
+}
+
+fn interpret(pack: &Pack, case: &Case) -> Result<(Report, Job)> {
+    let job = unchecked(pack, case)?;
+    let found = interpreter::checked(pack, &job.custom, &job.inputs)?;
+    let reference = match pack.reference() {
+        Some(reference) => {
+            let custom = reference.call(&job.custom.inputs, &values(case))?;
+            let words = interpreter::plain(reference, &custom, &job.inputs);
+            Some(words.map_err(|e| e.context("the reference"))?)
+        }
+        None => None,
+    };
+    let mut total = Report::default();
+    let mut expected = Vec::new();
+    for (i, (spec, (shape, dtype))) in pack.outputs().zip(&job.custom.outputs).enumerate() {
+        let have = tensor(shape, *dtype, &found[i])?;
+        let want = match (case.outputs.get(spec.name), &reference) {
+            (Some(numbers), _) => {
+                let words = numbers.words(pack, *dtype, elements(shape)?, SEED);
+                tensor(shape, *dtype, &words.map_err(|e| e.context(spec.name))?)?
+            }
+            (None, Some(words)) => tensor(shape, *dtype, &words[i])?,
+            (None, None) => have.clone(),
+        };
+        let report = compare(&want, &have, &job.tolerance);
+        let report = report
+            .map_err(|e| Error::invalid(format!("{}: {}: {e}", pack.shader().0, spec.name)))?;
+        total.elements += report.elements;
+        total.max_error = total.max_error.max(report.max_error);
+        expected.push(want);
+    }
+    Ok((total, Job { expected, ..job }))
+}
+
+/// Elements of a tensor, as far as a case may have them.
+fn elements(shape: &Shape) -> Result<u64> {
+    let sizes = shape.eval(&SymbolValues::new())?;
+    let elements = sizes.iter().try_fold(1_u64, |all, size| all.checked_mul(*size));
+    match elements {
+        Some(elements) if elements <= MAX_ELEMENTS => Ok(elements),
+        _ => Err(Error::invalid(format!(
+            "a tensor of {shape}, and a case has at most {MAX_ELEMENTS} elements in one"
+        ))),
+    }
+}
+
+fn tensor(shape: &Shape, dtype: DType, words: &[u32]) -> Result<Tensor> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    Tensor::from_bytes(shape.eval(&SymbolValues::new())?, dtype, &bytes)
+}

@@ -1,0 +1,199 @@
+//! WGSL compute shaders on the CPU, from a validated `naga::Module`: slow, right, and able to find
+//! what is wrong with them.
+//!
+//! A [`Program`] is made from text once and run on buffers of words any number of times. It means
+//! what the other roads of this crate mean (`translate/README.md`): integers wrap, indices outside
+//! become the last one, workgroup memory begins as zeros. With [`Checks`] a run ends at the first
+//! [`Fault`] instead: an index outside of its array, a race, a read of what nobody wrote, a barrier
+//! that not all invocations reach. The checks know the order that WGSL promises, not the one that
+//! happened, so they find what no device shows.
+//!
+//! How it runs: `compile.rs` makes functions one list of instructions over registers (`code.rs`),
+//! `machine.rs` runs an invocation to where it must wait, `workgroup.rs` brings invocations
+//! together, `shadow.rs` remembers who touched what.
+//!
+//! Absent on purpose: textures, ray queries, derivatives, immediates, 64-bit numbers: refused by name
+//! when the program is made.
+
+mod body;
+mod code;
+mod compile;
+mod cooperative;
+mod expression;
+mod fault;
+mod layout;
+mod machine;
+mod math;
+mod memory;
+mod number;
+mod packing;
+mod place;
+mod run;
+mod shadow;
+mod subgroup;
+mod together;
+mod vectors;
+mod workgroup;
+
+pub use fault::{Failure, Fault, FaultKind, Invocation, Location};
+pub use run::{Argument, Checks, Options, Report, words};
+
+use naga::ShaderStage;
+use naga::back::PipelineConstants;
+use naga::back::pipeline_constants::process_overrides;
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+
+use code::{Code, Place};
+use fault::Source;
+use warploom_core::error::{Error, Result};
+
+/// Invocations of a workgroup, at most.
+const MAX_INVOCATIONS: u64 = 1024;
+/// Bytes of workgroup memory, at most: more than any device has.
+const MAX_WORKGROUP_BYTES: u64 = 1 << 20;
+/// Registers of all invocations of a workgroup, at most: 256 MiB.
+const MAX_WORKGROUP_REGISTERS: u64 = 1 << 26;
+
+/// A compute shader, ready to be run.
+///
+/// ```
+/// use warploom::interpret::{Argument, Checks, Failure, FaultKind, Options, Program, words};
+///
+/// # fn main() -> warploom::Result<()> {
+/// let wgsl = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+/// @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+///     y[id.x] *= 2.0;
+/// }";
+/// let program = Program::from_wgsl(wgsl, "double.wgsl", None, &[])?;
+/// let mut y = [1.0f32, 2.0, 3.0];
+/// let bound = [Argument::new(0, 0, words(bytemuck::cast_slice_mut(&mut y))?)];
+/// let options = Options { checks: Checks::ALL, ..Options::default() };
+/// match program.run([1, 1, 1], &bound, &options) {
+///     Err(Failure::Fault(fault)) => {
+///         assert_eq!(fault.kind, FaultKind::OutOfBounds);
+///         assert_eq!((fault.location.line, fault.detail.as_str()), (3, "index 3 of 3 elements"));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// assert_eq!(y, [2.0, 4.0, 6.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Program {
+    code: Code,
+    source: Source,
+    name: String,
+}
+
+/// A buffer that a program uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// `@group`.
+    pub group: u32,
+    /// `@binding`.
+    pub binding: u32,
+    /// Name of the variable.
+    pub name: String,
+    /// Whether it is a `var<uniform>`.
+    pub uniform: bool,
+    /// Whether it is a `var<storage, read_write>`.
+    pub writable: bool,
+    /// Bytes that must be bound at least.
+    pub least_bytes: u32,
+}
+
+impl Program {
+    /// Makes a program from the text of `file`. `entry` is the compute entry point, where there is
+    /// more than one; `constants` are values of `override`s by name or number.
+    ///
+    /// # Errors
+    /// Compile, with file, line and column, for text that is not valid; invalid, for an entry point
+    /// or a constant that it does not have; unsupported, by the name of what is not run.
+    pub fn from_wgsl(
+        source: &str,
+        file: &str,
+        entry: Option<&str>,
+        constants: &[(String, f64)],
+    ) -> Result<Program> {
+        let module = naga::front::wgsl::parse_str(source)
+            .map_err(|e| Error::compile(e.emit_to_string_with_path(source, file)))?;
+        let capabilities = Capabilities::SHADER_FLOAT16
+            | Capabilities::SHADER_FLOAT16_IN_FLOAT32
+            | Capabilities::SUBGROUP
+            | Capabilities::SUBGROUP_BARRIER
+            | Capabilities::SHADER_FLOAT32_ATOMIC
+            | Capabilities::COOPERATIVE_MATRIX;
+        let info = Validator::new(ValidationFlags::all(), capabilities)
+            .validate(&module)
+            .map_err(|e| Error::compile(e.emit_to_string_with_path(source, file)))?;
+        let stage = ShaderStage::Compute;
+        let mut points = module.entry_points.iter().filter(|point| point.stage == stage);
+        let name = match entry {
+            Some(name) => points.find(|point| point.name == name).map(|_| name.to_owned()),
+            None => points.next().map(|point| point.name.clone()),
+        };
+        let name = name.ok_or_else(|| {
+            let asked = entry.map_or(String::new(), |entry| format!(" {entry:?}"));
+            Error::invalid(format!("{file} has no compute entry point{asked}"))
+        })?;
+        let constants: PipelineConstants = constants.iter().cloned().collect();
+        let context = format!("{file}: entry point {name}");
+        let (module, info) = process_overrides(&module, &info, Some((stage, &name)), &constants)
+            .map_err(|e| Error::invalid(format!("{context}: {e}")))?;
+        let found = module.entry_points.iter().position(|point| point.name == name);
+        let index = found.ok_or_else(|| Error::invalid(format!("{context} is gone")))?;
+        let code =
+            compile::compile(&module, &info, index).map_err(|error| error.context(&context))?;
+        check_size(&code).map_err(|error| error.context(context))?;
+        let source = Source { file: file.to_owned(), text: source.to_owned() };
+        Ok(Program { code, source, name })
+    }
+
+    /// Name of the entry point.
+    pub fn entry(&self) -> &str {
+        &self.name
+    }
+
+    /// Invocations of a workgroup in x, y and z.
+    pub fn workgroup_size(&self) -> [u32; 3] {
+        self.code.workgroup_size
+    }
+
+    /// Buffers that a run must be given, in the order of their declarations.
+    pub fn bindings(&self) -> Vec<Binding> {
+        let regions = self.code.regions.iter();
+        let bound = regions.filter_map(|region| match region.place {
+            Place::Bound { group, binding, uniform, writable } => {
+                let (name, least_bytes) = (region.name.clone(), region.bytes);
+                Some(Binding { group, binding, name, uniform, writable, least_bytes })
+            }
+            Place::Workgroup => None,
+        });
+        bound.collect()
+    }
+}
+
+fn check_size(code: &Code) -> Result<()> {
+    let sizes = code.workgroup_size.map(u64::from);
+    let product = sizes[0].saturating_mul(sizes[1]).saturating_mul(sizes[2]);
+    if product > MAX_INVOCATIONS {
+        return Err(Error::unsupported(format!(
+            "workgroups of {product} invocations, more than {MAX_INVOCATIONS}"
+        )));
+    }
+    let own = code.regions.iter().filter(|region| region.place == Place::Workgroup);
+    let bytes: u64 = own.map(|region| u64::from(region.bytes)).sum();
+    if bytes > MAX_WORKGROUP_BYTES {
+        return Err(Error::unsupported(format!(
+            "{bytes} bytes of workgroup memory, more than {MAX_WORKGROUP_BYTES}"
+        )));
+    }
+    let registers = product * code.registers.len() as u64;
+    if registers > MAX_WORKGROUP_REGISTERS {
+        return Err(Error::unsupported(format!(
+            "a workgroup of {registers} numbers, more than {MAX_WORKGROUP_REGISTERS}"
+        )));
+    }
+    Ok(())
+}

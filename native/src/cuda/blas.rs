@@ -1,0 +1,444 @@
+//! Products by cuBLASLt: one handle and one workspace for a device, and plans that are kept.
+//!
+//! A plan is what the library needs for one product of these sizes: its description, layouts and the
+//! algorithm that its heuristic names, which takes tens of microseconds to ask for and so is asked
+//! once. The workspace is memory that algorithms share; calls follow each other in the device's
+//! stream, so one is enough. Where there is no room for it, algorithms that need none are taken.
+//!
+//! Sums are `f32`: where results have two bytes, ways that add parts of sums in the result's type are
+//! left out. `f32` is multiplied as it is; TF32 only where a spec names it.
+//!
+//! Calls are no part of CUDA graphs. A captured call would fix pointers and algorithm, which both change
+//! with symbolic sizes, so that each change meant capturing and instantiating anew; and a product for
+//! which the library is chosen takes far longer than the launch that a graph would save. What is
+//! before and behind a call still becomes graphs.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::cublaslt::{result, sys};
+use cudarc::driver::sys::CUdeviceptr;
+
+use super::gemm::{Columns, Matrix};
+use super::gpu::Gpu;
+use super::library::lt;
+use super::memory::Memory;
+use warploom_core::base::DType;
+use warploom_core::error::{Error, Result};
+use warploom_kernels::{Epilogue, Gemm, GemmCompute};
+
+/// Bytes of the workspace: what NVIDIA advises for its newer GPUs.
+pub(super) const WORKSPACE: u64 = 32 << 20;
+/// Plans that are kept; sizes change with every prompt.
+const MOST_PLANS: usize = 1024;
+/// Rows and columns of the product by which the library is woken.
+const WARM_SIZE: u64 = 64;
+/// The alignment from which on no algorithm asks for more.
+const MOST_ALIGNMENT: u32 = 256;
+
+/// The library on one device.
+pub(super) struct Blas {
+    gpu: Arc<Gpu>,
+    handle: sys::cublasLtHandle_t,
+    workspace: Option<Memory>,
+    plans: Mutex<HashMap<Key, Arc<Plan>>>,
+}
+
+// SAFETY: the handle may be used by any thread; plans are called under the device's lock.
+unsafe impl Send for Blas {}
+// SAFETY: as above.
+unsafe impl Sync for Blas {}
+
+/// What a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) gemm: Gemm,
+    pub(super) columns: Columns,
+    /// What the addresses of the first and the second operand and of the result are multiples of. That of a bias is
+    /// one of 16 always (`Numbers::columns`).
+    pub(super) alignments: [u32; 3],
+}
+
+/// Addresses of a call: the library's first and second operand, the result, and the bias or 0.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    pub(super) first: CUdeviceptr,
+    pub(super) second: CUdeviceptr,
+    pub(super) out: CUdeviceptr,
+    pub(super) bias: CUdeviceptr,
+}
+
+impl Addresses {
+    /// What each is a multiple of, as far as that matters.
+    pub(super) fn alignments(&self) -> [u32; 3] {
+        [self.first, self.second, self.out]
+            .map(|at| 1 << at.trailing_zeros().min(MOST_ALIGNMENT.trailing_zeros()))
+    }
+}
+
+/// One product, ready to be called.
+pub(super) struct Plan {
+    description: Description,
+    first: Layout,
+    second: Layout,
+    out: Layout,
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+// SAFETY: it owns its descriptions alone, and is called under the device's lock.
+unsafe impl Send for Plan {}
+// SAFETY: as above.
+unsafe impl Sync for Plan {}
+
+impl Blas {
+    /// Takes handle and workspace, for which there may be no `room`; the context is the thread's current
+    /// one.
+    ///
+    /// # Errors
+    /// Unsupported, where there is no library; what the library says; the device's loss.
+    pub(super) fn new(gpu: &Arc<Gpu>, room: Result<()>) -> Result<Blas> {
+        lt().map_err(|why| Error::unsupported(why.clone()))?;
+        let what = format!("the workspace of cuBLASLt on {}", gpu.id);
+        let workspace = match room.and_then(|()| Memory::zeroed(gpu, WORKSPACE, &what)) {
+            Ok(memory) => Some(memory),
+            Err(error) if error.is_out_of_memory() => {
+                tracing::debug!("{what} is left out: {error}");
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let handle = named("a handle", result::create_handle())?;
+        let (gpu, plans) = (Arc::clone(gpu), Mutex::default());
+        Ok(Blas { gpu, handle, workspace, plans })
+    }
+
+    /// The plan for a product, which is made where it is not known.
+    ///
+    /// # Errors
+    /// Unsupported, where the library has no algorithm for it; what it says otherwise.
+    pub(super) fn plan(&self, key: &Key, addresses: &Addresses) -> Result<Arc<Plan>> {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = plans.get(key) {
+            return Ok(Arc::clone(plan));
+        }
+        let plan = Arc::new(self.make(key, addresses)?);
+        if plans.len() >= MOST_PLANS {
+            plans.clear();
+        }
+        plans.insert(*key, Arc::clone(&plan));
+        Ok(plan)
+    }
+
+    /// Asks for an algorithm of such products once: for the first one the library reads what it knows, which takes it a
+    /// twentieth of a second.
+    pub(super) fn warm(&self, gemm: &Gemm) {
+        let square = |transposed| Matrix {
+            rows: WARM_SIZE,
+            columns: WARM_SIZE,
+            stride: WARM_SIZE as i64,
+            batch: 0,
+            transposed,
+        };
+        let columns = Columns {
+            batch: 1,
+            first: square(gemm.b_transposed),
+            second: square(gemm.a_transposed),
+            out: square(false),
+        };
+        // Never called, so that nothing need lie there.
+        let at = u64::from(MOST_ALIGNMENT);
+        let addresses = Addresses { first: at, second: at, out: at, bias: at };
+        let key = Key { gemm: *gemm, columns, alignments: addresses.alignments() };
+        if let Err(error) = self.make(&key, &addresses) {
+            tracing::debug!("{gemm}: {error}");
+        }
+    }
+
+    /// Bytes of the workspace.
+    pub(super) fn room(&self) -> u64 {
+        if self.workspace.is_some() { WORKSPACE } else { 0 }
+    }
+
+    fn make(&self, key: &Key, addresses: &Addresses) -> Result<Plan> {
+        let Key { gemm, columns, alignments } = key;
+        let Columns { batch, first, second, out } = columns;
+        let description = Description::new(gemm, [first, second].map(|m| m.transposed))?;
+        description.point(gemm, addresses)?;
+        let first = Layout::new(first, gemm.operands, *batch)?;
+        let second = Layout::new(second, gemm.operands, *batch)?;
+        let out = Layout::new(out, gemm.result, *batch)?;
+        let preference = Preference::new(gemm, *alignments, self.room())?;
+        // SAFETY: all of them live.
+        let found = unsafe {
+            result::get_matmul_algo_heuristic(
+                self.handle,
+                description.0,
+                first.0,
+                second.0,
+                out.0,
+                out.0,
+                preference.0,
+            )
+        };
+        let found = named("choosing an algorithm", found)?;
+        Ok(Plan { description, first, second, out, algorithm: found.algo })
+    }
+
+    /// Enqueues a product.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub(super) fn call(&self, key: &Key, plan: &Plan, addresses: &Addresses) -> Result<()> {
+        plan.description.point(&key.gemm, addresses)?;
+        let (one, zero) = (1.0f32, 0.0f32);
+        let pointer = |at: CUdeviceptr| at as *const c_void;
+        // SAFETY: the plan's parts live; the addresses were checked to hold matrices of its sizes,
+        // and the workspace, which is the stream's alone, has as many bytes as it was planned with.
+        let called = unsafe {
+            result::matmul(
+                self.handle,
+                plan.description.0,
+                (&raw const one).cast(),
+                (&raw const zero).cast(),
+                pointer(addresses.first),
+                plan.first.0,
+                pointer(addresses.second),
+                plan.second.0,
+                pointer(addresses.out),
+                plan.out.0,
+                addresses.out as *mut c_void,
+                plan.out.0,
+                &plan.algorithm,
+                self.workspace.as_ref().map_or(0, |memory| memory.address) as *mut c_void,
+                self.room() as usize,
+                self.gpu.stream.cast(),
+            )
+        };
+        named("a call", called)
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.gpu.enter() {
+            // SAFETY: made by `new`; the device drops it when its stream is empty.
+            let _ = unsafe { result::destroy_handle(self.handle) };
+        }
+    }
+}
+
+/// What to multiply and how.
+struct Description(sys::cublasLtMatmulDesc_t);
+
+impl Description {
+    fn new(gemm: &Gemm, transposed: [bool; 2]) -> Result<Description> {
+        use sys::cublasComputeType_t::{CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32};
+        use sys::cublasLtEpilogue_t::*;
+        use sys::cublasLtMatmulDescAttributes_t::*;
+        let compute = match gemm.compute {
+            GemmCompute::F32 => CUBLAS_COMPUTE_32F,
+            GemmCompute::Tf32 => CUBLAS_COMPUTE_32F_FAST_TF32,
+        };
+        let made = result::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F);
+        let made = Description(named("a description", made)?);
+        let operations = [CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB];
+        for (which, transposed) in operations.into_iter().zip(transposed) {
+            // CUBLAS_OP_N and CUBLAS_OP_T.
+            made.set(which, &i32::from(transposed))?;
+        }
+        made.set(
+            CUBLASLT_MATMUL_DESC_EPILOGUE,
+            &match gemm.epilogue {
+                Epilogue::None => CUBLASLT_EPILOGUE_DEFAULT,
+                Epilogue::Bias => CUBLASLT_EPILOGUE_BIAS,
+                Epilogue::Relu => CUBLASLT_EPILOGUE_RELU,
+                Epilogue::BiasRelu => CUBLASLT_EPILOGUE_RELU_BIAS,
+            },
+        )?;
+        Ok(made)
+    }
+
+    /// The one address that is part of it.
+    fn point(&self, gemm: &Gemm, addresses: &Addresses) -> Result<()> {
+        match gemm.epilogue.has_bias() {
+            true => self.set(
+                sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                &addresses.bias,
+            ),
+            false => Ok(()),
+        }
+    }
+
+    fn set<T>(&self, which: sys::cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
+        let (at, size) = (std::ptr::from_ref(value).cast(), size_of::<T>());
+        // SAFETY: the description lives, and the library copies so many bytes or says that they are
+        // not what the attribute has.
+        let set = unsafe { result::set_matmul_desc_attribute(self.0, which, at, size) };
+        named("a description", set)
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; calls copied what they need.
+        let _ = unsafe { result::destroy_matmul_desc(self.0) };
+    }
+}
+
+/// How a matrix lies.
+struct Layout(sys::cublasLtMatrixLayout_t);
+
+impl Layout {
+    fn new(matrix: &Matrix, dtype: DType, batch: i32) -> Result<Layout> {
+        use sys::cublasLtMatrixLayoutAttribute_t::*;
+        let dtype = match dtype {
+            DType::F16 => sys::cudaDataType_t::CUDA_R_16F,
+            DType::BF16 => sys::cudaDataType_t::CUDA_R_16BF,
+            // `Gemm::fault` saw to it that there is no other.
+            _ => sys::cudaDataType_t::CUDA_R_32F,
+        };
+        let Matrix { rows, columns, stride, batch: distance, .. } = *matrix;
+        let made = result::create_matrix_layout(dtype, rows, columns, stride);
+        let made = Layout(named("a layout", made)?);
+        if batch > 1 {
+            made.set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch)?;
+            made.set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &distance)?;
+        }
+        Ok(made)
+    }
+
+    fn set<T>(&self, which: sys::cublasLtMatrixLayoutAttribute_t, value: &T) -> Result<()> {
+        let (at, size) = (std::ptr::from_ref(value).cast(), size_of::<T>());
+        // SAFETY: as for a description.
+        let set = unsafe { result::set_matrix_layout_attribute(self.0, which, at, size) };
+        named("a layout", set)
+    }
+}
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; calls copied what they need.
+        let _ = unsafe { result::destroy_matrix_layout(self.0) };
+    }
+}
+
+/// Which algorithms may be chosen.
+struct Preference(sys::cublasLtMatmulPreference_t);
+
+impl Preference {
+    fn new(gemm: &Gemm, [first, second, out]: [u32; 3], room: u64) -> Result<Preference> {
+        use sys::cublasLtMatmulPreferenceAttributes_t::*;
+        use sys::cublasLtReductionScheme_t::{
+            CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, CUBLASLT_REDUCTION_SCHEME_MASK,
+        };
+        let made = Preference(named("a preference", result::create_matmul_pref())?);
+        made.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room)?;
+        for (which, alignment) in [
+            (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, first),
+            (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, second),
+            (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out),
+            (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out),
+        ] {
+            made.set(which, &alignment)?;
+        }
+        let ways = match gemm.result.is_half() {
+            true => CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+            false => CUBLASLT_REDUCTION_SCHEME_MASK,
+        };
+        made.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &(ways as u32))?;
+        Ok(made)
+    }
+
+    fn set<T>(&self, which: sys::cublasLtMatmulPreferenceAttributes_t, value: &T) -> Result<()> {
+        let (at, size) = (std::ptr::from_ref(value).cast(), size_of::<T>());
+        // SAFETY: as for a description.
+        let set = unsafe { result::set_matmul_pref_attribute(self.0, which, at, size) };
+        named("a preference", set)
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`.
+        let _ = unsafe { result::destroy_matmul_pref(self.0) };
+    }
+}
+
+/// The crate's error of what the library answers.
+fn named<T>(what: &str, answer: Result<T, result::CublasError>) -> Result<T> {
+    use sys::cublasStatus_t::{CUBLAS_STATUS_ALLOC_FAILED, CUBLAS_STATUS_NOT_SUPPORTED};
+    answer.map_err(|error| {
+        let text = format!("cuBLASLt, {what}: {:?}", error.0);
+        match error.0 {
+            CUBLAS_STATUS_ALLOC_FAILED => Error::out_of_memory(text, 0, 0),
+            CUBLAS_STATUS_NOT_SUPPORTED => Error::unsupported(text),
+            _ => Error::device(text),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use warploom_kernels::Gemm;
+
+    /// Descriptions need the library and no device: it says which attributes it does not take.
+    #[test]
+    fn the_library_takes_every_description() {
+        if let Err(why) = lt() {
+            // libtest swallows `eprintln!`.
+            let _ = writeln!(std::io::stderr(), "cublaslt: skipped, {why}");
+            return;
+        }
+        let address = 4096;
+        let addresses = Addresses { first: address, second: address, out: address, bias: address };
+        let all = [
+            (DType::F32, DType::F32, GemmCompute::F32),
+            (DType::F32, DType::F32, GemmCompute::Tf32),
+            (DType::F16, DType::F16, GemmCompute::F32),
+            (DType::F16, DType::F32, GemmCompute::F32),
+            (DType::BF16, DType::BF16, GemmCompute::F32),
+            (DType::BF16, DType::F32, GemmCompute::F32),
+        ];
+        for (operands, result, compute) in all {
+            for epilogue in [Epilogue::None, Epilogue::Bias, Epilogue::Relu, Epilogue::BiasRelu] {
+                for transposed in [[false, false], [true, false], [false, true], [true, true]] {
+                    let [b_transposed, a_transposed] = transposed;
+                    let gemm =
+                        Gemm { operands, result, a_transposed, b_transposed, compute, epilogue };
+                    if gemm.fault().is_some() {
+                        continue;
+                    }
+                    let made = Description::new(&gemm, transposed).unwrap();
+                    made.point(&gemm, &addresses).unwrap();
+                    Preference::new(&gemm, [2, 16, 256], WORKSPACE).unwrap();
+                }
+            }
+            let (rows, columns, stride, batch) = (33, 17, 40, 4096);
+            let matrix = Matrix { rows, columns, stride, batch, transposed: false };
+            Layout::new(&matrix, operands, 3).unwrap();
+        }
+        // A size that is none is said to be wrong, by the call's name.
+        let none = Preference::new(
+            &Gemm {
+                operands: DType::F32,
+                result: DType::F32,
+                a_transposed: false,
+                b_transposed: false,
+                compute: GemmCompute::F32,
+                epilogue: Epilogue::None,
+            },
+            [16; 3],
+            0,
+        );
+        let wrong = none.unwrap().set(
+            sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+            &0u8,
+        );
+        let told = wrong.unwrap_err().to_string();
+        assert!(told.contains("CUBLAS_STATUS_INVALID_VALUE"), "{told}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Products of prepared work: from a launch of a routine to a call of the library.
+//!
+//! Whether the library has an algorithm follows from a call's sizes, distances and addresses, which a
+//! recording leaves open until it is submitted; and it may have one for the largest sizes of a class and
+//! none for those within. So it is asked at the submit, once for each, before anything of it is
+//! enqueued: a submit that fails here has changed nothing, and the error says how to plan without calls.
+
+use std::sync::{Arc, PoisonError};
+
+use super::blas::{Addresses, Blas, Key, Plan, WORKSPACE};
+use super::device::CudaDevice;
+use super::gemm::Numbers;
+use super::memory::Memory;
+use crate::{Buffers, Callee, Launch, Run, Work};
+use warploom_core::config::ENGINE;
+use warploom_core::error::{Error, Result};
+use warploom_hal::{Support, Usage, support};
+use warploom_kernels::{GEMM_PARAMS, Gemm, Interface, KernelSpec};
+
+/// The engines that plan calls, not to be taken.
+const WITHOUT: &str = "-cuda.cublaslt.*";
+
+/// A routine that work may call.
+pub(super) struct Routine {
+    blas: Arc<Blas>,
+    gemm: Gemm,
+    interface: Interface,
+    name: String,
+}
+
+impl Callee for Routine {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    fn least_bytes(&self, _binding: usize) -> u64 {
+        0
+    }
+}
+
+/// A call of prepared work, with the plan that it took last: most submits take it again.
+#[derive(Default)]
+pub(super) struct Product {
+    last: Option<(Key, Arc<Plan>)>,
+}
+
+/// A call with everything found that it needs.
+pub(super) struct Ready {
+    blas: Arc<Blas>,
+    key: Key,
+    plan: Arc<Plan>,
+    addresses: Addresses,
+    numbers: Numbers,
+}
+
+impl Product {
+    /// Finds what a submit needs; `None` where there is nothing to do.
+    ///
+    /// # Errors
+    /// Invalid, for sizes that do not fit the buffers; what the library says. All name the node and
+    /// the sizes.
+    pub(super) fn ready(
+        &mut self,
+        routine: &Routine,
+        launch: &Launch,
+        (work, run): (&Work, &Run),
+        buffers: &Buffers<Memory>,
+    ) -> Result<Option<Ready>> {
+        let Routine { blas, gemm, .. } = routine;
+        let numbers = Numbers::read(&run.words(work, launch, GEMM_PARAMS.len()))?;
+        if numbers.is_empty() {
+            return Ok(None);
+        }
+        let ranges: Vec<_> = launch.bindings.iter().map(|b| run.range_of(b)).collect();
+        let bytes: Vec<u64> = ranges.iter().map(|range| range.bytes).collect();
+        let found = || {
+            let columns = numbers.columns(gemm, &bytes)?;
+            let address = |i: usize, elements: u64, size: u64| {
+                let range = ranges.get(i).ok_or_else(|| Error::invalid("a buffer is missing"))?;
+                let memory = buffers.memory(range.buffer)?;
+                Ok(memory.address + range.offset + elements * size)
+            };
+            let (narrow, wide) = (gemm.operands.bytes(), gemm.result.bytes());
+            let bias = gemm.epilogue.has_bias();
+            let addresses = Addresses {
+                first: address(1, numbers.b.offset, narrow)?,
+                second: address(0, numbers.a.offset, narrow)?,
+                out: address(2 + usize::from(bias), numbers.d.offset, wide)?,
+                bias: if bias { address(2, numbers.bias, wide)? } else { 0 },
+            };
+            let key = Key { gemm: *gemm, columns, alignments: addresses.alignments() };
+            let plan = match &self.last {
+                Some((last, plan)) if *last == key => Arc::clone(plan),
+                _ => blas.plan(&key, &addresses).map_err(|error| told(error, gemm, &numbers))?,
+            };
+            Ok((key, plan, addresses))
+        };
+        let (key, plan, addresses) =
+            found().map_err(|error: Error| error.context(dispatch(launch)))?;
+        self.last = Some((key, Arc::clone(&plan)));
+        Ok(Some(Ready { blas: Arc::clone(blas), key, plan, addresses, numbers }))
+    }
+}
+
+impl Ready {
+    /// Enqueues it.
+    ///
+    /// # Errors
+    /// What the library says, naming node and sizes.
+    pub(super) fn call(&self, launch: &Launch) -> Result<()> {
+        let called = self.blas.call(&self.key, &self.plan, &self.addresses);
+        called.map_err(|error| told(error, &self.key.gemm, &self.numbers).context(dispatch(launch)))
+    }
+}
+
+/// What the library says, with the product that it is about; where it has no algorithm, with what goes
+/// without it.
+fn told(error: Error, gemm: &Gemm, numbers: &Numbers) -> Error {
+    let product = format!("{gemm} of {numbers}");
+    match error.is_unsupported() {
+        true => Error::unsupported(format!(
+            "{product}: {error}; {}={WITHOUT} makes plans without such calls",
+            ENGINE.name
+        )),
+        false => error.context(product),
+    }
+}
+
+/// The node of a launch.
+fn dispatch(launch: &Launch) -> String {
+    format!("dispatch {:?}", launch.label)
+}
+
+impl CudaDevice {
+    /// Makes a routine callable; the first one takes the library's handle and workspace.
+    pub(super) fn routine(&self, spec: &KernelSpec, gemm: Gemm) -> Result<Routine> {
+        if let Support::No(reason) = support(&self.profile, spec) {
+            return Err(Error::unsupported(reason));
+        }
+        let blas = self.blas(&gemm).map_err(|error| error.context(format!("{spec}")))?;
+        Ok(Routine { blas, gemm, interface: gemm.interface(), name: spec.name().to_owned() })
+    }
+
+    /// The library, which is made once. That takes it a good part of a second, in which nobody waits but
+    /// those who want it as well: the device's own lock is held for the budget alone.
+    fn blas(&self, gemm: &Gemm) -> Result<Arc<Blas>> {
+        let mut made = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(blas) = &*made {
+            return Ok(Arc::clone(blas));
+        }
+        let _current = self.gpu.enter()?;
+        // Before it is allocated, so that nothing else takes the same room meanwhile.
+        let room = self.state().buffers.reserve(WORKSPACE, Usage::Working);
+        let reserved = if room.is_ok() { WORKSPACE } else { 0 };
+        let blas = Blas::new(&self.gpu, room).inspect(|blas| blas.warm(gemm));
+        let used = blas.as_ref().map_or(0, Blas::room);
+        self.state().buffers.unreserve(reserved - used);
+        Ok(Arc::clone(made.insert(Arc::new(blas?))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warploom_core::base::DType;
+    use warploom_kernels::{Epilogue, GemmCompute};
+
+    #[test]
+    fn a_product_without_an_algorithm_is_told_with_its_sizes_and_what_to_do() {
+        let gemm = Gemm {
+            operands: DType::F16,
+            result: DType::F16,
+            a_transposed: false,
+            b_transposed: true,
+            compute: GemmCompute::F32,
+            epilogue: Epilogue::None,
+        };
+        let words = [1, 3, 5, 7, 0, 7, 0, 0, 7, 0, 0, 5, 0, 0];
+        let numbers = Numbers::read(&words).unwrap();
+        let none = Error::unsupported("cuBLASLt, choosing an algorithm: NOT_SUPPORTED");
+        let error = told(none, &gemm, &numbers);
+        assert!(error.is_unsupported());
+        let text = error.to_string();
+        for part in ["of 1 x [3, 7] x [7, 5]", "WARPLOOM_ENGINE=-cuda.cublaslt.*"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        // What another engine would not mend says nothing of one.
+        let short = told(Error::out_of_memory("cuBLASLt, a call", 0, 0), &gemm, &numbers);
+        assert!(short.is_out_of_memory() && !short.to_string().contains("WARPLOOM_ENGINE"));
+    }
+}

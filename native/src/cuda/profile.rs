@@ -1,0 +1,102 @@
+//! What the driver tells of a device.
+
+use cudarc::driver::{result, sys};
+
+use super::driver::{Driver, convert, told};
+use super::gpu::Gpu;
+use super::library::lt;
+use super::nvrtc::Nvrtc;
+use warploom_core::error::Result;
+use warploom_hal::{DeviceKind, DeviceProfile};
+
+/// Kernels take 4 KiB of arguments: pointers, and a word for the length of each array.
+const MAX_STORAGE_BUFFERS: u32 = 256;
+/// What a kernel can index with 32 bits in bytes, rounded down.
+const MAX_BINDING_BYTES: u64 = (1 << 32) - 64;
+/// CUDA's grids are larger in x only.
+const MAX_WORKGROUPS: u32 = 65_535;
+/// Pointers of kernels need 16 bytes; tensors that begin with a sector of the cache read better.
+const BINDING_ALIGNMENT: u32 = 64;
+
+/// The compute capability from which warps multiply matrices of halves with sums in f32.
+const MATRIX_CAPABILITY: i32 = 75;
+
+/// 10 * major + minor of the compute capability.
+pub(super) fn capability(device: sys::CUdevice) -> Result<i32> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    };
+    let number = |which| {
+        Gpu::attribute(device, which).map_err(|error| convert("the compute capability", error))
+    };
+    let major = number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    Ok(10 * major + number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)
+}
+
+/// The profile of a device, without opening it.
+pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result<DeviceProfile> {
+    use sys::CUdevice_attribute::*;
+    let wrong = |error| convert(&format!("asking for cuda:{index}"), error);
+    let device = result::device::get(index as i32).map_err(wrong)?;
+    let number = |which| match Gpu::attribute(device, which) {
+        Ok(value) => Ok(u32::try_from(value).unwrap_or(0)),
+        Err(error) => Err(wrong(error)),
+    };
+    // SAFETY: a device that the driver gave.
+    let memory_bytes = unsafe { result::device::total_mem(device) }.map_err(wrong)? as u64;
+    let shared_memory = number(CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0;
+    let warp = number(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
+    Ok(DeviceProfile {
+        provider: "cuda".into(),
+        index,
+        vendor: "NVIDIA".into(),
+        name: result::device::get_name(device).map_err(wrong)?,
+        driver: format!(
+            "CUDA {}, NVRTC {}, {}",
+            told(driver.version),
+            nvrtc.version(),
+            match lt() {
+                Ok(lt) => format!("cuBLASLt {}", lt.version),
+                Err(_) => "no cuBLASLt".into(),
+            }
+        ),
+        kind: if shared_memory { DeviceKind::Integrated } else { DeviceKind::Discrete },
+        shared_memory,
+        memory_bytes,
+        local_bandwidth: 0,
+        transfer_bandwidth: 0,
+        has_matrix_hw: capability(device)? >= MATRIX_CAPABILITY,
+        has_half_sums: capability(device)? >= MATRIX_CAPABILITY,
+        has_gemm_library: lt().is_ok(),
+        has_subgroups: true,
+        subgroup_min: warp,
+        subgroup_max: warp,
+        // Halves are two bytes in memory and f32 in registers, on every device.
+        has_f16: true,
+        has_timestamps: true,
+        compute_units: number(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        max_threads_per_workgroup: number(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        workgroup_memory_bytes: number(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
+        max_workgroups_per_dim: MAX_WORKGROUPS,
+        max_storage_buffers: MAX_STORAGE_BUFFERS,
+        max_binding_bytes: MAX_BINDING_BYTES,
+        max_buffer_bytes: memory_bytes,
+        binding_alignment: BINDING_ALIGNMENT,
+    })
+}
+
+/// The same device at the limits that WebGPU guarantees, without an optional feature.
+pub(super) fn at_floor(profile: DeviceProfile) -> DeviceProfile {
+    let floor = DeviceProfile::webgpu_floor(&profile.name);
+    DeviceProfile {
+        provider: profile.provider,
+        index: profile.index,
+        vendor: profile.vendor,
+        driver: profile.driver,
+        kind: profile.kind,
+        shared_memory: profile.shared_memory,
+        memory_bytes: profile.memory_bytes,
+        compute_units: profile.compute_units,
+        ..floor
+    }
+}

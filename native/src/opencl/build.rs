@@ -1,0 +1,97 @@
+//! From the text of a program to a built one, with what a refusing compiler said.
+
+use std::fmt::Write;
+
+use super::cl::{Code, Context, DeviceId, Program};
+use crate::twin::own_text;
+
+/// Lines of a compiler's log that an error tells.
+const LOG_LINES: usize = 24;
+
+/// Builds a program from its text; `twin` is the file of a user's text in it, whose lines the compiler means.
+///
+/// # Errors
+/// What the compiler said, with the line of the text that it means.
+pub(super) fn from_text(
+    context: &Context,
+    device: DeviceId,
+    text: &str,
+    options: &str,
+    twin: Option<&str>,
+) -> Result<Program, String> {
+    let program = context.program(text).map_err(|code| code.to_string())?;
+    match program.build(device, options) {
+        Ok(()) => Ok(program),
+        Err((code, log)) => Err(refusal(code, &log, text, twin)),
+    }
+}
+
+/// Builds a program from what [`Program::binary`] gave on some earlier day; none where the driver
+/// does not take it any more.
+pub(super) fn from_binary(
+    context: &Context,
+    device: DeviceId,
+    binary: &[u8],
+    options: &str,
+) -> Option<Program> {
+    let program = context.program_from(device, binary).ok()?;
+    program.build(device, options).ok()?;
+    Some(program)
+}
+
+/// What a compiler said, and the line of the text at its first error.
+fn refusal(code: Code, log: &str, text: &str, twin: Option<&str>) -> String {
+    let (file, text) = match twin {
+        Some(file) => (file, own_text(text, file)),
+        None => ("the translation", text),
+    };
+    let mut said = format!("the OpenCL compiler refuses it: {code}");
+    if let Some(number) = first_error(log)
+        && let Some(line) = number.checked_sub(1).and_then(|n| text.lines().nth(n))
+    {
+        let _ = write!(said, "\nline {number} of {file}: {}", line.trim());
+    }
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    for line in lines.iter().take(LOG_LINES) {
+        let _ = write!(said, "\n{line}");
+    }
+    if lines.len() > LOG_LINES {
+        let _ = write!(said, "\n({} more lines)", lines.len() - LOG_LINES);
+    }
+    said
+}
+
+/// The number of the line that a log's first error names, as in `<kernel>:12:5: error: ...` or
+/// `error: /tmp/x.cl:12:5: ...`.
+fn first_error(log: &str) -> Option<usize> {
+    let line = log.lines().find(|line| line.contains("error"))?;
+    let parts: Vec<Option<usize>> = line.split(':').map(|part| part.trim().parse().ok()).collect();
+    // A line and a column; a line alone where there is no column.
+    let both = parts.windows(2).find_map(|pair| pair[0].filter(|_| pair[1].is_some()));
+    both.or_else(|| parts.iter().copied().flatten().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_quotes_the_line_that_is_meant() {
+        let text = "a\nb\n  int x = wrong;\nd\n";
+        for log in [
+            "<kernel>:3:11: error: use of undeclared identifier 'wrong'",
+            "warning: odd\npocl:1/x.cl:3:11: error: use of undeclared identifier",
+            "error: cache/tempfile_8tI5S8.cl:3:12: use of undeclared identifier 'wrong'",
+            "x.cl:3: error: no",
+        ] {
+            let said = refusal(Code(-11), log, text, None);
+            assert!(said.contains("CL_BUILD_PROGRAM_FAILURE (-11)"), "{said}");
+            assert!(said.contains("line 3 of the translation: int x = wrong;"), "{said}");
+            assert!(said.ends_with(log.lines().last().unwrap()), "{said}");
+        }
+        assert!(!refusal(Code(-11), "it failed", text, None).contains("line"));
+        assert!(!refusal(Code(-11), "x.cl:99:1: error: no", text, None).contains("translation"));
+        let long = "error\n".repeat(LOG_LINES + 3);
+        assert!(refusal(Code(-11), &long, text, None).ends_with("(3 more lines)"));
+    }
+}

@@ -1,0 +1,217 @@
+//! From a kernel's spec to a built program, through the cache on disk.
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use super::build;
+use super::cl::{Cl, Context, DeviceId, Kernel as Handle, Program as Built};
+use super::device::OpenClDevice;
+use super::profile::has_extension;
+use crate::{BlobCache, Program, Target};
+use warploom_core::base::platform::{BoxFuture, ready};
+use warploom_core::error::{Error, Result};
+use warploom_hal::DeviceProfile;
+use warploom_hal::background;
+use warploom_kernels::KernelSpec;
+use warploom_wgsl::translate::{OPENCL_FLAGS, OPENCL_SUBGROUP_FLAGS, Subgroups, Translated};
+
+/// Drivers that want other options than the rest: a part of the driver's text, options.
+///
+/// PoCL drops the check of the last of four unrolled rows in `attn_prefill`, which then stores past
+/// its buffer (3.1 with LLVM 15 and 6.0 with LLVM 19), and 6.0 ends the process at an assertion on
+/// phi nodes; not so without optimisation before its own.
+const QUIRKS: [(&str, &str); 1] = [("PoCL", "-cl-opt-disable")];
+
+/// A built kernel.
+pub(super) struct Kernel {
+    pub(super) program: Program,
+    built: Built,
+    entry: CString,
+}
+
+impl Kernel {
+    /// One with arguments of its own.
+    pub(super) fn instance(&self) -> Cl<Handle> {
+        self.built.kernel(&self.entry)
+    }
+}
+
+/// What builds, on threads of its own.
+pub(super) struct Compiler {
+    pub(super) context: Context,
+    pub(super) device: DeviceId,
+    pub(super) profile: DeviceProfile,
+    pub(super) extensions: String,
+    pub(super) cache: BlobCache,
+}
+
+impl OpenClDevice {
+    /// Begins at once, on a thread: kernels that are asked for together are built together.
+    pub(super) fn compile_kernel<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
+        if let Err(error) = self.faults.check_lost() {
+            return ready(Err(error));
+        }
+        if self.state().kernels.contains_key(spec) {
+            return ready(Ok(()));
+        }
+        let compiler = Arc::clone(&self.compiler);
+        let building = background::build(spec, move |spec| compiler.compile(spec));
+        Box::pin(async move {
+            let kernel = building?.wait()?;
+            let mut state = self.state();
+            if state.kernels.insert(spec.clone(), Arc::new(kernel)).is_none() {
+                state.counters.compiles += 1;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Compiler {
+    fn compile(&self, spec: &KernelSpec) -> Result<Kernel> {
+        let subgroups = match self.profile.has_subgroups {
+            true => Subgroups::Extension,
+            false => Subgroups::Refused,
+        };
+        let target = Target::OpenCl(subgroups);
+        let program = Program::translate(spec, &self.profile, target)?;
+        let told = program.told(spec);
+        self.build(program, target).map_err(|e| e.context(told))
+    }
+
+    fn build(&self, program: Program, target: Target) -> Result<Kernel> {
+        let translated = &program.translated;
+        let has = |name: &&&'static str| has_extension(&self.extensions, name);
+        if let Some(missing) = translated.extensions.iter().find(|name| !has(name)) {
+            return Err(Error::unsupported(format!("the device lacks {missing}")));
+        }
+        let built = self.built(&program)?;
+        let entry = CString::new(translated.entry.as_str());
+        let entry = entry.map_err(|e| Error::compile(format!("the entry point's name: {e}")))?;
+        let need: u64 = translated.workgroup_size.iter().map(|n| u64::from(*n)).product();
+        let kernel = Kernel { program, built, entry };
+        let have = kernel.instance().and_then(|kernel| kernel.max_threads(self.device));
+        let have = have.map_err(|code| Error::compile(format!("the built program: {code}")))?;
+        if kernel.program.twin.is_some() {
+            let count = kernel.instance().and_then(|kernel| kernel.arguments());
+            let count = count.map_err(|code| Error::compile(code.to_string()))?;
+            // Each buffer with where it starts.
+            if count != 2 * kernel.program.arguments.len() {
+                let wanted = target.wanted(&kernel.program.arguments);
+                return Err(Error::compile(format!("kernel_main takes {count}, not {wanted}")));
+            }
+        }
+        if need > have {
+            return Err(Error::compile(format!(
+                "{need} threads in a workgroup; the device runs {have} of this kernel"
+            )));
+        }
+        Ok(kernel)
+    }
+
+    /// The program, from the cache where the driver takes what is kept.
+    fn built(&self, program: &Program) -> Result<Built> {
+        let translated = &program.translated;
+        let DeviceProfile { vendor, name, driver, .. } = &self.profile;
+        let (text, options) = (&translated.text, flags(translated, driver));
+        let key = BlobCache::key(&[text, &options, vendor, name, driver]);
+        if let Some(binary) = self.cache.get(&key) {
+            match build::from_binary(&self.context, self.device, &binary, &options) {
+                Some(built) => return Ok(built),
+                None => self.cache.remove(&key),
+            }
+        }
+        let twin = program.twin.as_deref();
+        let built = build::from_text(&self.context, self.device, text, &options, twin);
+        let built = built.map_err(Error::compile)?;
+        if let Some(binary) = built.binary() {
+            self.cache.put(&key, &binary);
+        }
+        Ok(built)
+    }
+}
+
+fn flags(translated: &Translated, driver: &str) -> String {
+    let language = match translated.extensions.is_empty() {
+        true => OPENCL_FLAGS,
+        false => OPENCL_SUBGROUP_FLAGS,
+    };
+    let mut flags = language.join(" ");
+    for (part, more) in QUIRKS {
+        if driver.contains(part) {
+            flags += " ";
+            flags += more;
+        }
+    }
+    flags
+}
+
+/// The sub-group functions that kernels are translated to.
+const PROBE: &str = "\
+#pragma OPENCL EXTENSION cl_khr_subgroups : enable
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void probe(__global float* x) {
+    const float v = x[get_local_id(0)];
+    x[get_local_id(0)] = sub_group_reduce_add(v) + sub_group_reduce_max(v)
+        + sub_group_reduce_min(v) + (float)get_sub_group_local_id() + (float)get_sub_group_id()
+        + (float)get_num_sub_groups() + (float)get_max_sub_group_size();
+}
+";
+
+/// Whether the compiler takes sub-groups, and makes them of a size that the profile tells; why not
+/// otherwise.
+pub(super) fn probe_subgroups(
+    context: &Context,
+    device: DeviceId,
+    profile: &DeviceProfile,
+) -> std::result::Result<(), String> {
+    let options = OPENCL_SUBGROUP_FLAGS.join(" ");
+    let built = build::from_text(context, device, PROBE, &options, None)?;
+    let kernel = built.kernel(c"probe").map_err(|code| code.to_string())?;
+    let size = kernel.subgroup_size(device, 64).map_err(|code| code.to_string())?;
+    let (least, most) = (u64::from(profile.subgroup_min), u64::from(profile.subgroup_max));
+    match (least..=most).contains(&size) {
+        true => Ok(()),
+        false => Err(format!("the compiler makes sub-groups of {size}, not {least} to {most}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::profile;
+    use super::*;
+    use warploom_wgsl::translate;
+
+    /// The first device, if this machine has one.
+    fn first() -> Option<(Context, DeviceId)> {
+        let found = profile::find().ok()?;
+        let id = found.first()?.id;
+        Some((Context::new(id).unwrap(), id))
+    }
+
+    #[test]
+    fn a_driver_with_a_quirk_gets_its_options_and_no_other() {
+        let (module, info) = translate::parse("@compute @workgroup_size(1) fn main() {}").unwrap();
+        let text = translate::opencl(&module, &info, &translate::Options::default()).unwrap();
+        for pocl in
+            ["3.0 PoCL HSTR: pthread-x86_64, 3.1+debian", "3.0 PoCL HSTR: cpu-x86_64, 6.0+debian"]
+        {
+            let pocl = format!("OpenCL {pocl}");
+            assert_eq!(flags(&text, &pocl), "-cl-std=CL1.2 -cl-opt-disable");
+        }
+        assert_eq!(flags(&text, "OpenCL 3.0 CUDA, 580.95"), "-cl-std=CL1.2");
+    }
+
+    #[test]
+    fn a_program_that_is_refused_says_which_line_and_a_kept_one_comes_back() {
+        let Some((context, device)) = first() else { return };
+        let bad = "__kernel void f(__global float* x) {\n    x[0] = wrong;\n}\n";
+        let said = build::from_text(&context, device, bad, "", None).err().unwrap();
+        assert!(said.contains("line 2 of the translation: x[0] = wrong;"), "{said}");
+        let good = bad.replace("wrong", "1.0f");
+        let built = build::from_text(&context, device, &good, "", None).unwrap();
+        let binary = built.binary().unwrap();
+        let again = build::from_binary(&context, device, &binary, "").unwrap();
+        assert!(again.kernel(c"f").is_ok() && again.kernel(c"g").is_err());
+        assert!(build::from_binary(&context, device, b"not a program", "").is_none());
+    }
+}

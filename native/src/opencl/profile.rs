@@ -1,0 +1,244 @@
+//! What drivers say of their devices, as [`DeviceProfile`]s.
+
+use cl3::device as info;
+use cl3::types::cl_device_id;
+use cl3::{device, platform};
+
+use super::cl::{Cl, Code, DeviceId, number};
+use warploom_core::error::{Error, Result};
+use warploom_hal::{DeviceKind, DeviceProfile};
+
+/// Bytes of a kernel's arguments for a buffer: itself, where it starts, the elements of its array.
+const BUFFER_ARGUMENTS: u64 = 8 + 8 + 4;
+/// Where bindings begin, in bytes: kernels read 16 at once, and tensors that begin with a line of
+/// the cache read better. What the device asks for is for sub-buffers, of which there are none.
+const BINDING_ALIGNMENT: u32 = 64;
+/// More storage buffers than any kernel asks for.
+const MAX_BUFFERS: u64 = 64;
+/// Query of `cl_intel_required_subgroup_size`, which `cl3` does not name: a list of `size_t`.
+const SUB_GROUP_SIZES_INTEL: info::cl_device_info = 0x4108;
+/// Workgroups in a dimension: what WebGPU guarantees. OpenCL has no limit but its compilers'
+/// and drivers' own, which it does not tell.
+const MAX_GROUPS: u32 = 65_535;
+
+/// A device of some platform.
+#[derive(Clone)]
+pub(super) struct Found {
+    pub(super) id: DeviceId,
+    pub(super) profile: DeviceProfile,
+    /// Extensions, separated by spaces.
+    pub(super) extensions: String,
+}
+
+/// Every device of every platform that can compile and execute kernels, in the order in which the
+/// loader tells them.
+///
+/// # Errors
+/// Unsupported, with the reason, where there is no OpenCL on this machine; device, where there is
+/// and it fails.
+pub(super) fn find() -> Result<Vec<Found>> {
+    let platforms = match platform::get_platform_ids() {
+        Ok(platforms) => platforms,
+        Err(code) => return Err(absent(Code(code))),
+    };
+    if platforms.is_empty() {
+        return Err(absent(Code(cl3::error_codes::CL_PLATFORM_NOT_FOUND_KHR)));
+    }
+    let mut found = Vec::new();
+    for platform in platforms {
+        let asked = info::CL_DEVICE_TYPE_ALL;
+        // A platform without a device says so by an error.
+        for id in device::get_device_ids(platform, asked).unwrap_or_default() {
+            match read(id, found.len()) {
+                Ok(Some(device)) => found.push(device),
+                Ok(None) => {}
+                Err(code) => {
+                    tracing::warn!("opencl: a device that tells nothing of itself: {code}")
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn absent(code: Code) -> Error {
+    match code.0 {
+        cl3::error_codes::DLOPEN_RUNTIME_LOAD_FAILED => Error::unsupported(
+            "the library libOpenCL.so.1 (OpenCL.dll on Windows) is not installed, or does not load",
+        ),
+        cl3::error_codes::CL_PLATFORM_NOT_FOUND_KHR => Error::unsupported(
+            "OpenCL's loader knows of no driver (on Linux they are listed in /etc/OpenCL/vendors)",
+        ),
+        _ => Error::device(format!("OpenCL does not list its platforms: {code}")),
+    }
+}
+
+fn text(id: cl_device_id, what: info::cl_device_info) -> Cl<String> {
+    let bytes = device::get_device_data(id, what)?;
+    Ok(String::from_utf8_lossy(&bytes).trim_matches(['\0', ' ']).to_owned())
+}
+
+fn value(id: cl_device_id, what: info::cl_device_info) -> Cl<u64> {
+    Ok(number(&device::get_device_data(id, what)?))
+}
+
+/// The device with this id, or none where it is of no use.
+fn read(id: cl_device_id, index: usize) -> Cl<Option<Found>> {
+    let works = value(id, info::CL_DEVICE_AVAILABLE)? != 0
+        && value(id, info::CL_DEVICE_COMPILER_AVAILABLE)? != 0
+        && value(id, info::CL_DEVICE_ENDIAN_LITTLE)? != 0;
+    let kind = value(id, info::CL_DEVICE_TYPE)?;
+    if !works || kind & info::CL_DEVICE_TYPE_CUSTOM != 0 {
+        return Ok(None);
+    }
+    let shared = value(id, info::CL_DEVICE_HOST_UNIFIED_MEMORY)? != 0;
+    let kind = match kind {
+        kind if kind & info::CL_DEVICE_TYPE_CPU != 0 => DeviceKind::Software,
+        _ if shared => DeviceKind::Integrated,
+        _ => DeviceKind::Discrete,
+    };
+    let extensions = text(id, info::CL_DEVICE_EXTENSIONS)?;
+    let subgroups = subgroups(id, &extensions);
+    let largest = value(id, info::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?;
+    let arguments = value(id, info::CL_DEVICE_MAX_PARAMETER_SIZE)?;
+    let threads = max_threads(
+        value(id, info::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
+        &device::get_device_data(id, info::CL_DEVICE_MAX_WORK_ITEM_SIZES)?,
+    );
+    let profile = DeviceProfile {
+        provider: "opencl".into(),
+        index,
+        vendor: vendor(&text(id, info::CL_DEVICE_VENDOR)?),
+        name: text(id, info::CL_DEVICE_NAME)?,
+        driver: driver(id)?,
+        kind,
+        shared_memory: shared,
+        memory_bytes: value(id, info::CL_DEVICE_GLOBAL_MEM_SIZE)?,
+        has_subgroups: subgroups.is_some(),
+        subgroup_min: subgroups.map_or(0, |(least, _)| least),
+        subgroup_max: subgroups.map_or(0, |(_, most)| most),
+        // Halves are loaded and stored by functions of the core, and computed with in `f32`.
+        has_f16: true,
+        has_timestamps: true,
+        compute_units: whole(value(id, info::CL_DEVICE_MAX_COMPUTE_UNITS)?),
+        max_threads_per_workgroup: threads,
+        workgroup_memory_bytes: whole(value(id, info::CL_DEVICE_LOCAL_MEM_SIZE)?),
+        max_workgroups_per_dim: MAX_GROUPS,
+        max_storage_buffers: storage_buffers(arguments),
+        max_binding_bytes: largest,
+        max_buffer_bytes: largest,
+        binding_alignment: BINDING_ALIGNMENT,
+        ..DeviceProfile::webgpu_floor("")
+    };
+    Ok(Some(Found { id: DeviceId(id), profile, extensions }))
+}
+
+/// The same device with what WebGPU guarantees and no more.
+pub(super) fn at_floor(profile: &DeviceProfile) -> DeviceProfile {
+    let floor = DeviceProfile::webgpu_floor("");
+    DeviceProfile {
+        has_subgroups: false,
+        subgroup_min: 0,
+        subgroup_max: 0,
+        has_f16: false,
+        has_timestamps: false,
+        max_threads_per_workgroup: floor.max_threads_per_workgroup,
+        workgroup_memory_bytes: floor.workgroup_memory_bytes,
+        max_storage_buffers: floor.max_storage_buffers,
+        max_binding_bytes: profile.max_binding_bytes.min(floor.max_binding_bytes),
+        max_buffer_bytes: profile.max_buffer_bytes.min(floor.max_buffer_bytes),
+        ..profile.clone()
+    }
+}
+
+fn whole(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// Kernels put all their threads in one dimension, so that the first dimension's limit counts too.
+fn max_threads(group: u64, dimensions: &[u8]) -> u32 {
+    let first = number(dimensions.get(..size_of::<usize>()).unwrap_or_default());
+    whole(group.min(first.max(1)))
+}
+
+fn storage_buffers(argument_bytes: u64) -> u32 {
+    // The parameter block takes the place of one.
+    whole((argument_bytes / BUFFER_ARGUMENTS).saturating_sub(1).clamp(8, MAX_BUFFERS))
+}
+
+fn vendor(told: &str) -> String {
+    let known = [
+        ("NVIDIA", "NVIDIA"),
+        ("Advanced Micro Devices", "AMD"),
+        ("AuthenticAMD", "AMD"),
+        ("Intel", "Intel"),
+        ("Apple", "Apple"),
+        ("ARM", "ARM"),
+        ("QUALCOMM", "Qualcomm"),
+    ];
+    let known = known.iter().find(|(part, _)| told.contains(part));
+    known.map_or_else(|| told.to_owned(), |(_, name)| (*name).to_owned())
+}
+
+/// `OpenCL 3.0 PoCL HSTR: ..., 3.1+debian`: the version with what the driver adds, and its own.
+fn driver(id: cl_device_id) -> Cl<String> {
+    let parts = [text(id, info::CL_DEVICE_VERSION)?, text(id, info::CL_DRIVER_VERSION)?];
+    Ok(parts.join(", "))
+}
+
+/// Least and most threads of a sub-group, where the device has them, with shuffles as WGSL has, and tells their sizes.
+fn subgroups(id: cl_device_id, extensions: &str) -> Option<(u32, u32)> {
+    let needed = ["cl_khr_subgroups", "cl_khr_subgroup_shuffle"];
+    if !needed.into_iter().all(|name| has_extension(extensions, name)) {
+        return None;
+    }
+    let one = |what| value(id, what).ok().filter(|size| *size > 0).map(|size| (size, size));
+    let list = || {
+        let bytes = device::get_device_data(id, SUB_GROUP_SIZES_INTEL).ok()?;
+        let sizes = bytes.chunks_exact(size_of::<usize>()).map(number);
+        Some((sizes.clone().min()?, sizes.max()?))
+    };
+    let told = list()
+        .or_else(|| one(info::CL_DEVICE_WAVEFRONT_WIDTH_AMD))
+        .or_else(|| one(info::CL_DEVICE_WARP_SIZE_NV));
+    // What a single vendor's query tells is wrong where another vendor gives it another meaning.
+    told.filter(|(least, most)| (4..=128).contains(least) && (4..=128).contains(most))
+        .map(|(least, most)| (whole(least), whole(most)))
+}
+
+/// Whether a list of extensions has this one.
+pub(super) fn has_extension(extensions: &str, name: &str) -> bool {
+    extensions.split_whitespace().any(|has| has == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_those_of_the_driver_within_what_kernels_need() {
+        // 1,024 bytes of arguments are what OpenCL guarantees.
+        assert_eq!(storage_buffers(1024), 50);
+        assert_eq!(storage_buffers(4352), 64);
+        assert_eq!(storage_buffers(128), 8);
+        let sizes = [64usize, 2048, 2048].map(usize::to_ne_bytes).concat();
+        assert_eq!(max_threads(1024, &sizes), 64);
+        assert_eq!(max_threads(32, &sizes), 32);
+        assert_eq!(number(&7u32.to_ne_bytes()), 7);
+        assert_eq!(number(&(9u64 << 33).to_ne_bytes()), 9 << 33);
+        assert_eq!(vendor("NVIDIA Corporation"), "NVIDIA");
+        assert_eq!(vendor("Some Maker"), "Some Maker");
+        assert!(has_extension("cl_khr_a cl_khr_subgroups", "cl_khr_subgroups"));
+        assert!(!has_extension("cl_khr_subgroups_of_mine", "cl_khr_subgroups"));
+    }
+
+    #[test]
+    fn what_is_absent_is_said_in_words() {
+        let text = absent(Code(cl3::error_codes::DLOPEN_RUNTIME_LOAD_FAILED)).to_string();
+        assert!(text.contains("libOpenCL"), "{text}");
+        let text = absent(Code(cl3::error_codes::CL_PLATFORM_NOT_FOUND_KHR)).to_string();
+        assert!(text.contains("driver"), "{text}");
+        let text = absent(Code(-5)).to_string();
+        assert!(text.contains("CL_OUT_OF_RESOURCES (-5)"), "{text}");
+    }
+}

@@ -1,0 +1,233 @@
+//! From a kernel's spec to the text for a driver's compiler, and what a launch passes.
+
+use smallvec::SmallVec;
+
+use super::check::Callee;
+use super::twin;
+use super::work::Launch;
+use warploom_core::error::{Error, Result};
+use warploom_hal::{DeviceProfile, Support, support};
+use warploom_kernels::codegen::spec_wgsl;
+use warploom_kernels::{Access, Interface, KernelSpec, catalogue};
+#[cfg(feature = "opencl")]
+use warploom_wgsl::translate::Subgroups;
+use warploom_wgsl::translate::{self, Bounds, Options, Translated, naga};
+
+/// The language to translate to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// CUDA C++ for NVRTC.
+    #[cfg(feature = "cuda")]
+    Cuda,
+    /// OpenCL C, with subgroups in this form.
+    #[cfg(feature = "opencl")]
+    OpenCl(Subgroups),
+}
+
+/// A kernel as text, and how it meets a dispatch.
+pub(crate) struct Program {
+    /// Name for messages.
+    pub(crate) name: String,
+    /// Parameters and storage buffers of a dispatch.
+    pub(crate) interface: Interface,
+    /// The text, the workgroup's size, what it needs.
+    pub(crate) translated: Translated,
+    /// The buffers that the kernel takes, in order: pointers, in OpenCL each with the byte at
+    /// which it starts; [`Program::lengths`] comes after them.
+    pub(crate) arguments: SmallVec<[Argument; 8]>,
+    /// The file of the user's text that is compiled in the place of the translation.
+    pub(crate) twin: Option<String>,
+    /// Bytes that each storage buffer must have for what the kernel declares.
+    least: SmallVec<[u64; 8]>,
+}
+
+/// A buffer that a kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Argument {
+    /// The dispatch's block of parameters.
+    Params,
+    /// A storage buffer of the dispatch, by its place among [`Launch::bindings`].
+    Storage(usize),
+}
+
+impl Program {
+    /// Translates a kernel for a device. Kernels of the catalogue and of `codegen` run without
+    /// bounds checks and with workgroup memory not cleared; a user's WGSL has both.
+    ///
+    /// # Errors
+    /// Unsupported, with the reason; compile, with naga's message, or for WGSL that does not meet
+    /// the interface that its spec declares or the device's limits.
+    pub(crate) fn translate(
+        spec: &KernelSpec,
+        profile: &DeviceProfile,
+        target: Target,
+    ) -> Result<Program> {
+        if let Support::No(reason) = support(profile, spec) {
+            return Err(Error::unsupported(reason));
+        }
+        let interface = catalogue::interface(spec)?;
+        let text = spec_wgsl(spec)?;
+        tracing::trace!("{spec}:\n{text}");
+        let translate = || {
+            let (module, info) = translate::parse(&text)?;
+            let trusted = !matches!(spec, KernelSpec::Source(_));
+            let constants = match spec {
+                KernelSpec::Source(source) => {
+                    let named = source.constants.iter();
+                    named.map(|(name, value)| (name.clone(), value.value())).collect()
+                }
+                KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => {
+                    Default::default()
+                }
+            };
+            let asset = match spec {
+                KernelSpec::Asset(asset) => Some(asset),
+                _ => None,
+            };
+            let known = spec.known();
+            let steady = known.iter().flat_map(|known| known.steady.iter());
+            let options = Options {
+                entry: spec.entry().to_owned(),
+                label: spec.name().to_owned(),
+                constants,
+                bounds: if trusted { Bounds::Unchecked } else { Bounds::Restrict },
+                zero_workgroup_memory: !trusted,
+                returns_together: trusted,
+                reads_ahead: asset.is_some_and(catalogue::reads_ahead),
+                steady: steady.map(|place| place + 1).collect(),
+                followed: known.is_some_and(|known| known.followed),
+                beside: known.is_some_and(|known| known.beside),
+                resident: asset.map_or(0, catalogue::resident),
+                multiplies_codes: asset.is_some(),
+                ..Options::default()
+            };
+            let translated = match target {
+                #[cfg(feature = "cuda")]
+                Target::Cuda => translate::cuda(&module, &info, &options)?,
+                #[cfg(feature = "opencl")]
+                Target::OpenCl(subgroups) => {
+                    let options = Options { subgroups, ..options };
+                    translate::opencl(&module, &info, &options)?
+                }
+            };
+            check_limits(&translated, profile)?;
+            let arguments = arguments(&translated, &interface)?;
+            let least = least_bytes(&module, &interface)?;
+            let name = spec.name().to_owned();
+            let program = Program { name, interface, translated, arguments, twin: None, least };
+            match spec {
+                KernelSpec::Source(source) => Ok(twin::in_place(program, source, &module, target)),
+                KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => Ok(program),
+            }
+        };
+        translate().map_err(|error: Error| {
+            // To the device's caller a wrong entry point is a kernel that does not compile.
+            let error = if error.is_invalid() { Error::compile(error.to_string()) } else { error };
+            error.context(format!("kernel {spec}"))
+        })
+    }
+
+    /// What it is called where its compiler refuses it.
+    pub(crate) fn told(&self, spec: &KernelSpec) -> String {
+        match &self.twin {
+            Some(file) => format!("kernel {spec}: {file}"),
+            None => format!("kernel {spec}"),
+        }
+    }
+
+    /// The words of the struct that follows the buffers: elements of runtime-sized arrays. None
+    /// means that the kernel takes no struct.
+    pub(crate) fn lengths(&self, launch: &Launch) -> SmallVec<[u32; 8]> {
+        let bytes = |argument: usize| match self.arguments.get(argument) {
+            Some(Argument::Storage(i)) => launch.bindings.get(*i).map_or(0, |b| b.bytes),
+            _ => u64::from(self.interface.param_words) * 4,
+        };
+        self.translated.lengths.iter().map(|l| l.elements(bytes(l.binding))).collect()
+    }
+}
+
+impl Callee for Program {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    fn least_bytes(&self, binding: usize) -> u64 {
+        self.least.get(binding).copied().unwrap_or(0)
+    }
+}
+
+fn check_limits(translated: &Translated, profile: &DeviceProfile) -> Result<()> {
+    let [x, y, z] = translated.workgroup_size;
+    let threads = u64::from(x) * u64::from(y) * u64::from(z);
+    if threads > u64::from(profile.max_threads_per_workgroup) {
+        let have = profile.max_threads_per_workgroup;
+        return Err(Error::compile(format!("{threads} threads, the device has {have}")));
+    }
+    let need = translated.workgroup_bytes;
+    if need > profile.workgroup_memory_bytes {
+        let have = profile.workgroup_memory_bytes;
+        return Err(Error::compile(format!(
+            "{need} bytes of workgroup memory, the device has {have}"
+        )));
+    }
+    match translated.immediates {
+        Some(_) => Err(Error::compile("immediates: parameters are a uniform block")),
+        None => Ok(()),
+    }
+}
+
+fn arguments(translated: &Translated, interface: &Interface) -> Result<SmallVec<[Argument; 8]>> {
+    let argument = |binding: &translate::Binding| {
+        let translate::Binding { group, binding: number, access } = *binding;
+        let declared = match number.checked_sub(1) {
+            _ if group != 0 => None,
+            None => {
+                let params = access == translate::Access::Uniform && interface.param_words > 0;
+                params.then_some(Argument::Params)
+            }
+            Some(i) => match (interface.bindings.get(i as usize), access) {
+                (Some(_), translate::Access::Read)
+                | (Some(Access::ReadWrite), translate::Access::ReadWrite) => {
+                    Some(Argument::Storage(i as usize))
+                }
+                _ => None,
+            },
+        };
+        declared.ok_or_else(|| {
+            Error::compile(format!(
+                "@group({group}) @binding({number}) is {access:?}, and the kernel is declared with \
+                 {} words of parameters at binding 0 and {:?} from binding 1",
+                interface.param_words, interface.bindings
+            ))
+        })
+    };
+    translated.bindings.iter().map(argument).collect()
+}
+
+/// Checks the size of the uniform block; the bytes that each storage buffer must have.
+fn least_bytes(module: &naga::Module, interface: &Interface) -> Result<SmallVec<[u64; 8]>> {
+    let mut least = SmallVec::from_elem(0, interface.bindings.len());
+    for (_, variable) in module.global_variables.iter() {
+        let Some(place) = &variable.binding else { continue };
+        let bytes = u64::from(module.types[variable.ty].inner.size(module.to_ctx()));
+        match place.binding.checked_sub(1) {
+            None if bytes > u64::from(interface.param_words) * 4 => {
+                let have = interface.param_words * 4;
+                return Err(Error::compile(format!(
+                    "the uniform block has {bytes} bytes, the kernel is declared with {have}"
+                )));
+            }
+            None => {}
+            Some(i) => {
+                if let Some(least) = least.get_mut(i as usize) {
+                    *least = bytes;
+                }
+            }
+        }
+    }
+    Ok(least)
+}

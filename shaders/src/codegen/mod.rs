@@ -1,0 +1,295 @@
+//! Fused expressions as WGSL text.
+//!
+//! A thread makes one element or some neighbours ([`Schedule::Elements`]), or it works on a row by
+//! itself or with others ([`Schedule::Rows`]). What it makes at once are its *slots*: values of
+//! elements are printed for each, as variables of their own and never as arrays, so that they stay
+//! in registers and reads go out together.
+//!
+//! What WGSL leaves open (division by zero, conversions out of range, powers of negative numbers,
+//! accuracy of `tanh` or of `sin` far out) is spelled out by functions of
+//! `shaders/shared/math_*.wgsl`, so that every device computes what `ir::scalar` says. Equal
+//! expressions give equal text.
+//!
+//! Absent on purpose: what to fuse (that is `plan`), and any knowledge of a device.
+
+mod attach;
+mod elements;
+mod ops;
+mod printer;
+mod rows;
+mod tasks;
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+pub use attach::kernel_wgsl;
+use printer::Printer;
+
+use crate::{Addressing, FusedExpr, KernelSpec, Operand, Schedule, source};
+use warploom_core::base::DType;
+use warploom_core::error::{Error, Result};
+
+/// Threads of a workgroup of a fused kernel without reductions; workgroups are folded over grid x
+/// and y.
+pub const FUSED_WORKGROUP: u32 = 256;
+
+/// Least threads of a workgroup of a fused kernel with reductions: short rows share one.
+pub const ROWS_WORKGROUP: u32 = 64;
+
+/// Largest rank of an index space.
+pub const MAX_RANK: u32 = 6;
+
+/// Most elements of a row that a thread keeps in registers.
+pub const MAX_HELD: u32 = 64;
+
+/// Bytes of workgroup memory that every device has.
+const FLOOR_MEMORY: u32 = 16 << 10;
+
+/// Threads of a workgroup.
+pub fn workgroup(schedule: &Schedule) -> u32 {
+    match *schedule {
+        Schedule::Elements { .. } => FUSED_WORKGROUP,
+        Schedule::Rows { threads, .. } => threads.max(ROWS_WORKGROUP),
+    }
+}
+
+/// What one workgroup makes: elements, or rows for a schedule of rows. A dispatch takes their
+/// number by this, rounded up, workgroups.
+pub fn group_work(schedule: &Schedule) -> u32 {
+    match *schedule {
+        Schedule::Elements { width } => FUSED_WORKGROUP * width,
+        Schedule::Rows { threads, .. } => workgroup(schedule) / threads.max(1),
+    }
+}
+
+/// The WGSL text of a kernel of any kind.
+///
+/// # Errors
+/// As [`kernel_wgsl`] and [`fused_wgsl`].
+pub fn spec_wgsl(spec: &KernelSpec) -> Result<Cow<'_, str>> {
+    Ok(match spec {
+        KernelSpec::Source(source) => Cow::Borrowed(source.wgsl.as_str()),
+        KernelSpec::Asset(asset) => Cow::Owned(kernel_wgsl(asset)?),
+        KernelSpec::Fused(expr) => Cow::Owned(fused_wgsl(expr)?),
+        KernelSpec::Routine(routine) => {
+            return Err(Error::unsupported(format!("{routine} is a call of a library, no WGSL")));
+        }
+    })
+}
+
+/// The WGSL text of a fused expression. Entry point `main`, parameters as `kernel::fused` lays
+/// them out, the buffers that are read `in0`, `in1`.., those that are written `out0`, `out1`...
+///
+/// # Errors
+/// Invalid, for an expression that is not well formed: an operand that is not an earlier value,
+/// a type that an operation does not take, a result of another type than the output, a schedule
+/// that does not fit, elements of two bytes and of four in one buffer. Unsupported, for ranks above
+/// [`MAX_RANK`], and more reductions than workgroup memory holds.
+pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
+    let fail = |what: String| Error::invalid(format!("fused kernel: {what}"));
+    let unsupported = |what: String| Error::unsupported(format!("fused kernel: {what}"));
+    if expr.rank > MAX_RANK {
+        return Err(unsupported(format!("rank {} is above {MAX_RANK}", expr.rank)));
+    }
+    let body = ops::Body::new(expr, 0).map_err(fail)?;
+    for (i, output) in expr.outputs.iter().enumerate() {
+        let made = body.dtype(output.value).map_err(|what| fail(format!("output {i}: {what}")))?;
+        if made != output.operand.dtype {
+            return Err(fail(format!("{made} for output {i} of {}", output.operand.dtype)));
+        }
+    }
+    check_schedule(expr).map_err(fail)?;
+    check_buffers(expr).map_err(fail)?;
+    let mut printer = Printer::new(expr, body);
+    match expr.schedule {
+        Schedule::Elements { .. } => elements::entry(&mut printer),
+        Schedule::Rows { threads, held, subgroup, .. } => {
+            rows::entry(&mut printer, rows::Cut { threads, held, subgroup });
+        }
+    }
+    let (entry, body, scratch) = printer.finish();
+    if 4 * scratch > FLOOR_MEMORY {
+        return Err(unsupported(format!("{scratch} words of workgroup memory for reductions")));
+    }
+
+    let mut text = String::new();
+    header(expr, &mut text);
+    for name in body.imports() {
+        text.push_str(&source::shared_wgsl(name)?);
+    }
+    text.push_str(&body.declarations());
+    if scratch > 0 {
+        line!(text, "var<workgroup> scratch: array<f32, {scratch}>;");
+    }
+    text.push_str(&entry);
+    Ok(text)
+}
+
+/// The reason where the schedule does not fit the expression.
+fn check_schedule(expr: &FusedExpr) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{:?}: {what}", expr.schedule));
+    match expr.schedule {
+        Schedule::Elements { .. } if expr.has_reductions() => wrong("a reduction needs rows"),
+        Schedule::Elements { .. } if expr.operands().any(|o| o.addressing == Addressing::Row) => {
+            wrong("what is of rows needs rows")
+        }
+        Schedule::Elements { width: 1 } => Ok(()),
+        Schedule::Elements { width: 4 } => {
+            let flat = |o: &crate::Output| o.operand.addressing == Addressing::Flat;
+            if expr.outputs.iter().all(flat) { Ok(()) } else { wrong("an output that is not flat") }
+        }
+        Schedule::Rows { .. } if expr.rank == 0 => wrong("no dimension to reduce"),
+        Schedule::Rows { threads, held, width, .. } => {
+            if !(threads.is_power_of_two() && threads <= FUSED_WORKGROUP) {
+                return wrong("threads are a power of two up to 256");
+            }
+            match width {
+                1 | 4 if held > MAX_HELD => wrong("too many elements to hold"),
+                1 | 4 if held.is_multiple_of(width) => Ok(()),
+                1 | 4 => wrong("held elements are a multiple of the width"),
+                _ => wrong("a width is 1 or 4"),
+            }
+        }
+        Schedule::Elements { .. } => wrong("a width is 1 or 4"),
+    }
+}
+
+fn check_buffers(expr: &FusedExpr) -> Result<(), String> {
+    let apart = |what: &str, operands: &[&Operand]| {
+        let mixed = operands.iter().find(|a| {
+            let other = |b: &&&Operand| b.binding == a.binding && !b.dtype.is_half();
+            a.dtype.is_half() && operands.iter().any(|b| other(&b))
+        });
+        match mixed {
+            Some(one) => Err(format!(
+                "{} and elements of 4 bytes in buffer {} that is {what}",
+                one.dtype, one.binding
+            )),
+            None => Ok(()),
+        }
+    };
+    apart("read", &expr.inputs.iter().collect::<Vec<_>>())?;
+    apart("written", &expr.outputs.iter().map(|output| &output.operand).collect::<Vec<_>>())
+}
+
+/// Appends a line. Writing to a string cannot fail.
+macro_rules! line {
+    ($text:expr, $($arg:tt)*) => {{
+        let _ = writeln!($text, $($arg)*);
+    }};
+}
+use line;
+
+/// The type of an element in memory, or of the word that it shares with another.
+fn stored(dtype: DType) -> &'static str {
+    match dtype {
+        DType::I32 => "i32",
+        DType::U32 | DType::Bool | DType::F16 | DType::BF16 => "u32",
+        DType::F32 => "f32",
+    }
+}
+
+/// Operands with their names: `x0`, `x1`.. for inputs, `y0`, `y1`.. for outputs.
+fn operands(expr: &FusedExpr) -> impl Iterator<Item = (String, &Operand)> {
+    let inputs = expr.inputs.iter().enumerate().map(|(i, o)| (format!("x{i}"), o));
+    let outputs = expr.outputs.iter().enumerate();
+    inputs.chain(outputs.map(|(i, output)| (format!("y{i}"), &output.operand)))
+}
+
+/// A binding.
+struct Buffer {
+    name: String,
+    access: &'static str,
+    /// Type of its elements; operands of several types share one of words.
+    element: &'static str,
+    /// Whether it is bound as vectors of four elements.
+    wide: bool,
+    /// Whether two elements share a word.
+    halves: bool,
+    /// Whether threads write parts of a word: they do so by atomic operations.
+    atomic: bool,
+}
+
+impl Buffer {
+    /// What it is an array of.
+    fn item(&self) -> String {
+        match (self.atomic, self.wide, self.halves) {
+            (true, ..) => format!("atomic<{}>", self.element),
+            (_, true, true) => format!("vec2<{}>", self.element),
+            (_, true, false) => format!("vec4<{}>", self.element),
+            _ => self.element.to_string(),
+        }
+    }
+}
+
+/// Elements that a thread reads and writes at once.
+fn width(schedule: &Schedule) -> u32 {
+    match *schedule {
+        Schedule::Elements { width } | Schedule::Rows { width, .. } => width,
+    }
+}
+
+/// The buffers that are read, then those that are written.
+fn buffers(expr: &FusedExpr) -> Vec<Buffer> {
+    let buffer = |name: &str, access, binding: u32, operands: &[&Operand]| {
+        let mine = || operands.iter().filter(|o| o.binding == binding);
+        let mut types = mine().map(|o| stored(o.dtype));
+        let element = match types.next() {
+            Some(first) if types.all(|other| other == first) => first,
+            _ => "u32",
+        };
+        let four = |o: &&Operand| o.addressing == Addressing::Flat && width(&expr.schedule) == 4;
+        let halves = mine().any(|o| o.dtype.is_half());
+        let atomic = halves && access != "read" && !mine().copied().all(|o| four(&o));
+        let wide = !atomic && mine().copied().any(|o| four(&o));
+        Buffer { name: format!("{name}{binding}"), access, element, wide, halves, atomic }
+    };
+    let read: Vec<&Operand> = expr.inputs.iter().collect();
+    let written: Vec<&Operand> = expr.outputs.iter().map(|output| &output.operand).collect();
+    let reads = (0..expr.reads()).map(|b| buffer("in", "read", b, &read));
+    reads.chain((0..expr.writes()).map(|b| buffer("out", "read_write", b, &written))).collect()
+}
+
+/// The words of operands as fields of the parameter block.
+fn operand_fields(expr: &FusedExpr, prefix: &str, text: &mut String) {
+    for (name, operand) in operands(expr) {
+        line!(text, "    {prefix}{name}_offset: u32,");
+        if matches!(operand.addressing, Addressing::Strided | Addressing::Row) {
+            for d in 0..expr.rank {
+                line!(text, "    {prefix}{name}_stride{d}: u32,");
+            }
+        }
+    }
+}
+
+/// Parameters and bindings.
+fn header(expr: &FusedExpr, text: &mut String) {
+    line!(text, "// fused: {expr}");
+    line!(text, "struct Params {{\n    n: u32,");
+    for d in 0..expr.rank {
+        line!(text, "    size{d}: u32,");
+    }
+    operand_fields(expr, "", text);
+    line!(text, "}}\n\n@group(0) @binding(0) var<uniform> params: Params;");
+    for (i, buffer) in buffers(expr).into_iter().enumerate() {
+        let (name, access, item) = (&buffer.name, buffer.access, buffer.item());
+        let binding = format!("@group(0) @binding({})", i + 1);
+        line!(text, "{binding} var<storage, {access}> {name}: array<{item}>;");
+    }
+    text.push('\n');
+}
+
+/// The address of an operand's element, in terms of `i` and the coordinates `c0`, `c1`..
+fn address(name: &str, operand: &Operand, rank: u32) -> String {
+    let mut sum = format!("params.{name}_offset");
+    match operand.addressing {
+        Addressing::Flat => sum.push_str(" + i"),
+        Addressing::Single => {}
+        Addressing::Strided | Addressing::Row => {
+            for d in 0..rank {
+                let _ = write!(sum, " + c{d} * params.{name}_stride{d}");
+            }
+        }
+    }
+    sum
+}

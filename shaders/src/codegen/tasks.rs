@@ -1,0 +1,205 @@
+//! Attachments of products with a weight matrix as WGSL: which products a workgroup makes, and where what is handed on goes.
+
+use std::fmt::Write;
+
+use super::line;
+use crate::{CodeOrder, HalvesForm, HandForm, HandOn, Neighbours, Segment, codes};
+
+/// Which segment and evaluations a workgroup takes, and the rows of w of its products; a workgroup
+/// makes evaluations of one segment.
+pub(super) fn tasks(segments: &[Segment], anchors: u32, early: bool, gives: &str) -> String {
+    let mut text = format!("const ANCHORS: u32 = {anchors}u;\n");
+    text.push_str(
+        "const_assert TASK_ROWS % ANCHORS == 0u;\n
+struct Task {
+    segment: u32,
+    // Evaluations: the first one of the workgroup, most in a workgroup, all of the segment.
+    first: u32,
+    most: u32,
+    count: u32,
+    size1: u32,
+    first_row: u32,
+    stride0: u32,
+    stride1: u32,
+    distance: u32,
+}
+
+fn task_of(group: u32) -> Task {
+    var left = group;
+",
+    );
+    for (i, segment) in segments.iter().enumerate() {
+        let s = format!("params.s{i}");
+        // What is past the end is the last one's, whose evaluations do not exist: so a compiler knows all of a task but
+        // its first where there is one segment.
+        let last = i + 1 == segments.len();
+        let (indent, close) = if last { ("", "") } else { ("    ", "\n    }") };
+        line!(text, "    let most{i} = TASK_ROWS / {}u;", segment.anchors);
+        line!(text, "    let count{i} = {s}_size0 * {s}_size1;");
+        if !last {
+            line!(text, "    let groups{i} = (count{i} + most{i} - 1u) / most{i};");
+            line!(text, "    if (left < groups{i}) {{");
+        }
+        line!(text, "    {indent}return Task(");
+        line!(text, "        {indent}{i}u, left * most{i}, most{i}, count{i}, {s}_size1,");
+        line!(text, "        {indent}{s}_first_row, {s}_stride0, {s}_stride1, {s}_distance,");
+        line!(text, "    {indent});{close}");
+        if !last {
+            line!(text, "    left -= groups{i};");
+        }
+    }
+    text.push_str(
+        "}
+
+fn exists(task: Task) -> bool {
+    return task.first < task.count;
+}
+
+fn evaluations(task: Task) -> u32 {
+    return task.most;
+}
+
+// Product r is number r / most of evaluation r % most. Those past the end repeat the last one and are
+// not stored.
+fn row_of(task: Task, r: u32) -> u32 {
+",
+    );
+    text.push_str(match anchors {
+        1 => "    let e = min(task.first + r, task.count - 1u);\n    let further = 0u;\n",
+        _ => {
+            "    let late = r >= task.most;
+    let e = min(task.first + r - select(0u, task.most, late), task.count - 1u);
+    let further = select(0u, task.distance, late);\n"
+        }
+    });
+    text.push_str(
+        "    let s0 = e / task.size1;
+    let s1 = e - s0 * task.size1;
+    let row = task.first_row + s0 * task.stride0 + s1 * task.stride1 + further;
+    return min(row, params.n - 1u);
+}
+
+",
+    );
+    let (name, more) = if early { ("finish", ", fetched: Fetched") } else { ("store", "") };
+    let hand = if early { ", fetched" } else { "" };
+    line!(text, "fn {name}(task: Task, e: u32, i: u32, product: f32, second: f32{more}){gives} {{");
+    let (nothing, give) = if gives.is_empty() { ("return", "") } else { ("return 0.0", "return ") };
+    line!(text, "    let at = task.first + e;\n    if (at >= task.count || i >= params.m) {{");
+    line!(text, "        {nothing};\n    }}");
+    text.push_str(
+        "    let s0 = at / task.size1;
+    let s1 = at - s0 * task.size1;
+",
+    );
+    if segments.len() == 1 {
+        line!(text, "    {give}segment0(i, s0, s1, product, second{hand});\n}}\n");
+        return text;
+    }
+    text.push_str("    switch (task.segment) {\n");
+    for i in 0..segments.len() {
+        line!(
+            text,
+            "        case {i}u: {{\n            segment{i}(i, s0, s1, product, second{hand});"
+        );
+        text.push_str("        }\n");
+    }
+    text.push_str("        default: {\n        }\n    }\n}\n\n");
+    text
+}
+
+/// What segments read for an evaluation; those past the end read what the last one does.
+pub(super) const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched {
+    let at = min(task.first + e, task.count - 1u);
+    let row = min(i, params.m - 1u);
+    let s0 = at / task.size1;
+    let s1 = at - s0 * task.size1;
+    switch (task.segment) {
+";
+
+/// Where what is handed on goes.
+pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
+    let mut text = String::new();
+    line!(text, "const HAND_NORM: bool = {};\n", hand.norm.is_some());
+    line!(text, "fn hand_put(at: u32, word: u32) {{\n    out{binding}[at] = word;\n}}\n");
+    text.push_str("fn hand_gain(column: u32) -> f32 {\n");
+    match hand.norm {
+        Some(norm) => {
+            line!(text, "    return hand_weight{norm}(params.hand_offset + column);\n}}\n");
+        }
+        None => text.push_str("    return 1.0;\n}\n\n"),
+    }
+    match &hand.form {
+        HandForm::Codes { orders, neighbours } => {
+            let whole = *neighbours == Neighbours::Subgroup;
+            line!(text, "const HAND_WHOLE: bool = {whole};\n");
+            text.push_str(&handed_codes(orders, hand.norm.is_some()));
+        }
+        HandForm::Halves(HalvesForm { rounded, plain }) => {
+            line!(text, "const HAND_ROUNDED: bool = {rounded};");
+            line!(text, "const HAND_PLAIN: bool = {plain};");
+        }
+    }
+    text
+}
+
+/// Where codes go, in each order, and what goes along with all of them.
+fn handed_codes(orders: &[CodeOrder], norm: bool) -> String {
+    let rest = codes::factor_words(1, norm);
+    // They lie together in all orders or in none.
+    let together = orders.first().map_or(1, |order| order.rows());
+    let words = orders.iter().map(|order| match order.goes_along() {
+        true => "plane_words(params.hand_columns)",
+        false => "params.hand_columns / 4u",
+    });
+    let words: Vec<&str> = words.collect();
+    let mut text = String::new();
+    line!(text, "const HAND_TOGETHER: u32 = {together}u;\n");
+    line!(text, "fn hand_factors() -> u32 {{\n    return {};\n}}\n", words.join(" + "));
+    text.push_str("fn hand_words() -> u32 {\n");
+    line!(text, "    return hand_factors() + (params.hand_columns + 127u) / 128u * {rest}u;\n}}\n");
+    let [mut code, mut half, mut sum] = [const { String::new() }; 3];
+    let mut at = "words".to_string();
+    for (order, words) in orders.iter().zip(words) {
+        let CodeOrder { groups, run, chunk, planes, tiles } = order;
+        let place = format!("code_place(block, j, {groups}u, {run}u, {chunk}u)");
+        if order.goes_along() {
+            line!(code, "    hand_put({at} + plane_place(block, j), code);");
+            line!(
+                half,
+                "    hand_lane({at} + plane_lane(params.hand_columns, block, half), block, d, sum);"
+            );
+            let lane = "plane_lane(params.hand_columns, block, block % 2u)";
+            line!(sum, "    hand_put({at} + {lane} + 3u, bitcast<u32>(sum));");
+        } else if *planes {
+            line!(code, "    hand_put({at} + apart_place(block, j), code);");
+        } else if *tiles {
+            line!(code, "    hand_put({at} + tile_place(row, {place}), code);");
+        } else {
+            line!(code, "    hand_put({at} + {place}, code);");
+        }
+        at = format!("{at} + {together}u * ({words})");
+    }
+    let begin = "    let words = row / HAND_TOGETHER * HAND_TOGETHER * hand_words();";
+    line!(text, "fn hand_code(row: u32, block: u32, j: u32, code: u32) {{\n{begin}\n{code}}}\n");
+    text.push_str(HAND_LANE);
+    line!(text, "fn hand_half(row: u32, block: u32, half: u32, d: f32, sum: i32) {{");
+    line!(text, "{begin}\n{half}}}\n");
+    line!(text, "fn hand_sum(row: u32, block: u32, sum: f32) {{\n{begin}\n{sum}}}\n");
+    let factor = if together > 1 { "tile_factor(row, block)" } else { "block" };
+    line!(text, "fn hand_factor(row: u32, block: u32) -> u32 {{\n{begin}");
+    line!(text, "    return words + HAND_TOGETHER * hand_factors() + {factor};\n}}\n");
+    text
+}
+
+/// What goes along with planes for half a block of columns.
+const HAND_LANE: &str = "fn hand_lane(at: u32, block: u32, d: f32, sum: i32) {
+    if (block % 2u == 0u) {
+        hand_put(at, bitcast<u32>(d));
+    } else {
+        hand_put(at + 1u, bitcast<u32>(d / 16.0));
+        hand_put(at + 2u, plane_begin(sum));
+    }
+}
+
+";

@@ -1,0 +1,212 @@
+//! What a row of the catalogue says of its kernel.
+
+use super::attach::{HandForm, Neighbours};
+use super::catalogue::{Entry, ROUND_THREADS, family_formats};
+use super::spec::AssetSpec;
+use warploom_core::base::{ComputeMode, DType, Format};
+
+/// Ways of `matvec_codes_*` that know which of 32 lanes has what.
+const WAYS_OF_32: [&str; 5] = ["headers", "eights", "trits", "blocks", "several"];
+
+/// The smallest subgroup that a kernel works with; 0 for any.
+pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
+    match asset.name.as_str() {
+        // So many round a block of what is handed on, or share headers.
+        _ if asset.hands_on_wide()
+            || asset.defines.iter().any(|d| WAYS_OF_32.contains(&d.as_str())) =>
+        {
+            ComputeMode::BLOCK as u32
+        }
+        "attn_lanes" | "attn_lanes_spans" | "attn_spread" | "attn_spread_spans" => 32,
+        name if name.starts_with("matvec_tiles_") => 32,
+        // Eight neighbours round a block.
+        "round_half" => ROUND_THREADS,
+        "round_codes" if asset.defines.iter().any(|define| define == "subgroup") => ROUND_THREADS,
+        _ => 0,
+    }
+}
+
+/// The largest subgroup that a kernel works with.
+pub fn subgroup_most(asset: &AssetSpec) -> u32 {
+    match asset.hands_on_by() {
+        Some(Neighbours::Subgroup) => ComputeMode::BLOCK as u32,
+        _ => u32::MAX,
+    }
+}
+
+/// Whether a kernel goes from barrier to barrier through many steps, each of which reads memory: then it counts that
+/// compilers may read for the next step before the barrier, and it takes long enough for a launch not to count.
+pub fn reads_ahead(asset: &AssetSpec) -> bool {
+    let name = asset.name.as_str();
+    // Products between activations are often small.
+    let product = name.starts_with("matmul_") && name != "matmul_batched";
+    product || matches!(name, "attn_prefill" | "attn_coop" | "product_tiles" | "product_coop")
+}
+
+/// Threads of a multiprocessor whose work is long enough to ask for far ahead: 128 registers each.
+pub const AHEAD_THREADS: u32 = 512;
+/// The same with several rows of x, each of which takes sums: 255 registers each.
+const SEVERAL_THREADS: u32 = 256;
+/// Columns from which a subgroup takes many turns over a row.
+const LONG_ROW: u32 = 4096;
+
+/// Workgroups that a multiprocessor should have room for at once; 0 leaves it to the compiler. So many registers of a
+/// thread are given up for it. Where the compiler is told nothing it saves registers, and for that moves what a turn asks for
+/// ahead to where the next turn needs it: then nothing is ahead.
+pub fn resident(asset: &AssetSpec) -> u32 {
+    let has = |define: &str| asset.defines.iter().any(|d| d == define);
+    let is = |name: &str| asset.name.starts_with(name);
+    let Some(threads) = asset.get_u32("WG") else { return 0 };
+    let long = asset.get_u32("K").is_some_and(|k| k > LONG_ROW);
+    match threads {
+        _ if is("matvec_codes_") && asset.get_u32("M").is_some_and(|m| m > 1) => {
+            (SEVERAL_THREADS / threads).max(1)
+        }
+        // Measured on an H200. Of Q8_0x8 and Q5_K a thread has eight vec4s of weights on their way.
+        ..=512
+            if (is("matvec_codes_q4_k") && has("headers")
+                || is("matvec_codes_q4_0x8") && has("blocks"))
+                && !long =>
+        {
+            2
+        }
+        _ if (has("headers") || has("eights") || has("blocks")) && long => 1,
+        _ if has("headers")
+            || has("eights")
+            || has("blocks")
+            || has("trits")
+            || is("matvec_tiles_")
+            || is("attn_spread") =>
+        {
+            (AHEAD_THREADS / threads).max(1)
+        }
+        _ => 0,
+    }
+}
+
+/// Whether units of a format (`dequant_*`) are 32 weights, so that `half_weights_*` can decode it by units.
+pub fn has_units_of_32(format: Format) -> bool {
+    use Format as F;
+    matches!(
+        format,
+        F::Q2K
+            | F::Q3K
+            | F::Q4K
+            | F::Q5K
+            | F::Q6K
+            | F::Q6Kx8
+            | F::Q8_0x8
+            | F::Q4_0x8
+            | F::TQ2_0
+            | F::I2S
+    )
+}
+
+impl Entry {
+    /// Whether its text takes what is known of all launches: kernels of a token, whose steps are short, and those of
+    /// prompts that find many addresses.
+    pub fn settles(&self) -> bool {
+        let name = self.name.trim_end_matches("_spans");
+        name.starts_with("matvec_")
+            || matches!(
+                name,
+                "half_weights_*"
+                    | "attn_decode"
+                    | "attn_lanes"
+                    | "attn_spread"
+                    | "attn_split"
+                    | "attn_combine"
+                    | "round_codes"
+                    | "scaled_rows"
+                    | "matmul_halves"
+                    | "attn_coop"
+            )
+    }
+
+    /// Place of a parameter in the block.
+    pub fn param(&self, name: &str) -> Option<usize> {
+        self.params.iter().position(|p| *p == name)
+    }
+
+    /// Whether it is a product with a weight matrix, whose attached segments say which rows they take.
+    pub fn is_linear(&self) -> bool {
+        self.name.starts_with("matvec_")
+            || matches!(self.name, "matmul_*" | "matmul_coop_*" | "scaled_rows")
+    }
+
+    /// Whether it is there for cooperative matrices, which few devices have.
+    pub fn is_cooperative(&self) -> bool {
+        matches!(
+            self.name,
+            "attn_coop" | "matmul_coop_*" | "matmul_halves" | "product_coop" | "round_half"
+        )
+    }
+
+    /// Whether what its segments read is fetched before the first product leaves, of several, or while it is summed.
+    pub fn fetches(&self) -> bool {
+        self.name.starts_with("matvec_") || self.name == "matmul_coop_*"
+    }
+
+    /// Whether the CPU has a function for it: making operands apart from the product is for GPUs.
+    pub fn is_on_cpu(&self) -> bool {
+        let other = matches!(
+            self.name,
+            "round_codes"
+                | "matvec_codes_*"
+                | "matvec_tiles_*"
+                | "half_weights_*"
+                | "scaled_rows"
+                | "product_tiles"
+                | "attn_lanes"
+                | "attn_lanes_spans"
+                | "attn_spread"
+                | "attn_spread_spans"
+        );
+        !self.is_cooperative() && !other
+    }
+
+    /// Whether it reads few rows at a time, each whole: only then it can normalise them.
+    pub fn takes_norm(&self) -> bool {
+        matches!(self.name, "matvec_*" | "matvec_int8_*" | "round_codes" | "round_half")
+    }
+
+    /// Whether it can round what it stores for the products that follow, to this.
+    pub fn hands_on(&self, form: &HandForm) -> bool {
+        match form {
+            HandForm::Codes { .. } => matches!(
+                self.name.trim_end_matches("_spans"),
+                "matvec_codes_*"
+                    | "matvec_tiles_*"
+                    | "attn_decode"
+                    | "attn_lanes"
+                    | "attn_spread"
+                    | "attn_combine"
+            ),
+            HandForm::Halves(_) => self.name == "scaled_rows",
+        }
+    }
+
+    /// The weight formats that a family has kernels for.
+    pub fn formats(&self) -> impl Iterator<Item = Format> {
+        let any = matches!(self.name, "matvec_*" | "matmul_*" | "gather_rows_*");
+        let tiles = self.name == "matvec_tiles_*";
+        let halved = self.name == "half_weights_*";
+        let bf16 = Format::Plain(DType::BF16);
+        family_formats()
+            .filter(move |format| any || format.is_quantised() || halved && *format == bf16)
+            .filter(move |format| {
+                use Format as F;
+                !tiles || matches!(format, F::Q4K | F::Q6Kx8 | F::Q8_0x8 | F::Q4_0x8)
+            })
+    }
+
+    /// Bindings in front of the output, behind which those of an attachment follow.
+    pub fn before_output(&self) -> usize {
+        self.bindings.len().saturating_sub(1)
+    }
+
+    /// Words of the parameter block: uniform blocks are padded to 16 bytes.
+    pub fn param_words(&self) -> u32 {
+        (self.params.len() as u32).next_multiple_of(4)
+    }
+}

@@ -1,0 +1,41 @@
+//! How kernels of every kind meet their bindings.
+
+use super::catalogue::find;
+use super::spec::Access::{Read, ReadWrite};
+use super::spec::{Access, Interface, KernelSpec};
+use warploom_core::error::{Error, Result};
+
+/// How a kernel meets its bindings.
+///
+/// # Errors
+/// Unsupported, for a name that is not in the catalogue.
+pub fn interface(spec: &KernelSpec) -> Result<Interface> {
+    match spec {
+        KernelSpec::Asset(asset) => {
+            let (entry, _) = find(&asset.name).ok_or_else(|| {
+                Error::unsupported(format!("kernel {:?} is not in the catalogue", asset.name))
+            })?;
+            let mut bindings: Vec<Access> = entry.bindings.iter().map(|(_, a)| *a).collect();
+            let mut words = entry.params.len() as u32;
+            if let Some(attached) = &asset.attached {
+                if let Some(fault) = attached.fault() {
+                    return Err(Error::invalid(format!("{spec}: {fault}")));
+                }
+                words += attached.words(entry.is_linear());
+                let output = bindings.split_off(entry.before_output());
+                bindings.extend(std::iter::repeat_n(Read, attached.reads() as usize));
+                match attached.writes() {
+                    0 => bindings.extend(output),
+                    writes => bindings.extend(std::iter::repeat_n(ReadWrite, writes as usize)),
+                }
+            }
+            Ok(Interface { param_words: words.next_multiple_of(4), bindings })
+        }
+        KernelSpec::Fused(expr) => Ok(expr.interface()),
+        KernelSpec::Routine(routine) => Ok(routine.interface()),
+        KernelSpec::Source(source) => Ok(Interface {
+            param_words: source.param_words.next_multiple_of(4),
+            bindings: source.bindings.clone(),
+        }),
+    }
+}

@@ -1,0 +1,216 @@
+//! Kernel packs: a folder with a shader and a manifest, `pack.toml`, as an operation.
+//!
+//! A pack is read once: the manifest line by line, the shader by naga, and each against the other,
+//! so that what is wrong is told with its file and line before any device sees it. Bindings get the
+//! numbers that kernels of this crate have, in the text, where lines stay what they are. A call
+//! ([`Pack::call`]) binds sizes to the shapes of its operands and gives an [`Custom`](warploom_core::ir::Custom), which is
+//! all that a plan needs: nothing below this module knows of packs.
+//!
+//! A manifest that names an operation (`implements`) makes the pack a way to execute it besides: `engine::PackEngine`.
+//!
+//! Manifests are not trusted: sizes are checked expressions, files are names in the pack's own
+//! folder, and everything has a limit. `docs/kernels.md` tells how one writes a pack.
+
+mod assemble;
+mod call;
+mod case;
+mod expr;
+mod implements;
+mod load;
+mod manifest;
+mod places;
+mod shader;
+mod tuned;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub use case::{Case, Numbers};
+pub use implements::PackCost;
+pub use load::MANIFEST;
+
+use expr::Expr;
+use implements::Implements;
+use manifest::Declared;
+use shader::Shader;
+use warploom_core::base::DType;
+use warploom_core::ir::{CustomBinding, Twin, Wgsl};
+
+/// A kernel of a user, read and checked.
+#[derive(Clone, Debug)]
+pub struct Pack {
+    name: String,
+    /// The manifest's name, for messages.
+    file: String,
+    /// The hash of the manifest's text.
+    manifest: blake3::Hash,
+    /// The folder, where it was read from one.
+    folder: Option<PathBuf>,
+    /// Every file that was read, with the hash of its text.
+    files: Vec<(PathBuf, blake3::Hash)>,
+    shader: Shader,
+    wgsl: Wgsl,
+    /// Threads of a workgroup.
+    workgroup: [u32; 3],
+    inputs: Vec<Declared>,
+    outputs: Vec<Declared>,
+    /// For each tensor its type and the words of an element of the shader's array.
+    elements: BTreeMap<String, (DType, u32)>,
+    bindings: Vec<CustomBinding>,
+    words: u32,
+    fields: Vec<Value>,
+    launch: Launch,
+    writes_all: bool,
+    deterministic: bool,
+    /// Sizes and numbers where a call gives none.
+    defaults: BTreeMap<String, f64>,
+    constants: BTreeMap<String, f64>,
+    tune: BTreeMap<String, Vec<f64>>,
+    /// What was found to be fastest, by device.
+    tuned: BTreeMap<String, tuned::Tuned>,
+    tolerance: (f64, f64),
+    cases: Vec<Case>,
+    /// The same operation in plain loops, as one workgroup.
+    reference: Option<Box<Pack>>,
+    /// The same kernel in languages of providers.
+    twins: Vec<Twin>,
+    /// The operation that it executes.
+    implements: Option<Implements>,
+}
+
+/// What a word of the uniform block is.
+#[derive(Clone, Debug)]
+struct Value {
+    /// Place in the block.
+    at: u32,
+    dtype: DType,
+    /// `radius`, `center.x`.
+    name: String,
+    /// A size; else a number that a call gives by its name.
+    size: Option<Expr>,
+}
+
+/// How many workgroups a call launches.
+#[derive(Clone, Debug)]
+enum Launch {
+    /// Threads in x, y and z, divided by the size of a workgroup.
+    Threads(Vec<Expr>),
+    /// A thread for each element of the first output.
+    Elements,
+    Groups(Vec<Expr>),
+}
+
+/// A tensor of a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorSpec<'a> {
+    /// The variable's name.
+    pub name: &'a str,
+    /// Type of its elements.
+    pub dtype: DType,
+    /// Dimensions.
+    pub rank: usize,
+}
+
+impl Pack {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The folder that it was read from, if it was.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// The hash of all that was written: manifest, shader and twins.
+    pub fn texts_hash(&self) -> [u8; 32] {
+        let mut hash = blake3::Hasher::new();
+        hash.update(self.manifest.as_bytes());
+        for text in [self.shader().1].into_iter().chain(self.twins.iter().map(|twin| &*twin.text)) {
+            hash.update(blake3::hash(text.as_bytes()).as_bytes());
+        }
+        *hash.finalize().as_bytes()
+    }
+
+    /// The shader's file and text, as they were written.
+    pub fn shader(&self) -> (&str, &str) {
+        (&self.shader.file, &self.shader.text)
+    }
+
+    /// The same kernel in languages of providers, which compile it in the place of the shader's translation.
+    pub fn twins(&self) -> &[Twin] {
+        &self.twins
+    }
+
+    /// What it takes, in the order of a call's operands.
+    pub fn inputs(&self) -> impl Iterator<Item = TensorSpec<'_>> {
+        self.inputs.iter().map(|declared| self.spec(declared))
+    }
+
+    /// What it makes, in the order of a call's results.
+    pub fn outputs(&self) -> impl Iterator<Item = TensorSpec<'_>> {
+        self.outputs.iter().map(|declared| self.spec(declared))
+    }
+
+    /// Names of the sizes and numbers that a call may give.
+    pub fn values(&self) -> Vec<&str> {
+        let mut names = self.symbols();
+        let numbers = self.fields.iter().filter(|value| value.size.is_none());
+        names.extend(numbers.map(|value| value.name.as_str()));
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// What a size or number is where a call gives none.
+    pub fn default(&self, name: &str) -> Option<f64> {
+        self.defaults.get(name).copied()
+    }
+
+    /// `override` constants to tune, with the values to try.
+    pub fn tune(&self) -> &BTreeMap<String, Vec<f64>> {
+        &self.tune
+    }
+
+    /// The `override` constants that are set.
+    pub fn constants(&self) -> &BTreeMap<String, f64> {
+        &self.constants
+    }
+
+    /// Error of a float that is always allowed, and as a share of what is expected.
+    pub fn tolerance(&self) -> (f64, f64) {
+        self.tolerance
+    }
+
+    /// What to check it with.
+    pub fn cases(&self) -> &[Case] {
+        &self.cases
+    }
+
+    /// The same operation in plain loops, where the manifest names a shader for that.
+    pub fn reference(&self) -> Option<&Pack> {
+        self.reference.as_deref()
+    }
+
+    /// Names in the shapes and the launch: the sizes.
+    fn symbols(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        let shapes = self.inputs.iter().chain(&self.outputs).flat_map(|tensor| &tensor.shape);
+        let sizes = self.fields.iter().filter_map(|value| value.size.as_ref());
+        let launch = match &self.launch {
+            Launch::Threads(sizes) | Launch::Groups(sizes) => sizes.as_slice(),
+            Launch::Elements => &[],
+        };
+        for size in shapes.chain(sizes).chain(launch) {
+            size.names(&mut names);
+        }
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn spec<'a>(&self, declared: &'a Declared) -> TensorSpec<'a> {
+        let dtype = self.elements.get(&declared.name).map_or(DType::F32, |(dtype, _)| *dtype);
+        TensorSpec { name: &declared.name, dtype, rank: declared.shape.len() }
+    }
+}

@@ -1,0 +1,492 @@
+//! From a catalogue spec to WGSL text.
+//!
+//! Assets are the files of `shaders/`, embedded. `shaders/README.md` tells how they are written.
+//! Two equal specs give equal text.
+
+mod known;
+mod preprocess;
+
+use std::collections::BTreeMap;
+
+use preprocess::{Source, assemble};
+
+use super::catalogue::{self, Entry};
+use super::spec::{AssetSpec, Constant};
+use warploom_core::error::{Error, Result};
+
+macro_rules! assets {
+    ($($name:literal: $path:literal,)*) => {
+        /// Name (without folder and ending), path in the package and text of every shader file.
+        pub const ASSETS: &[(&str, &str, &str)] = &[
+            $(($name, concat!("shaders/", $path), include_str!(concat!("../../", $path))),)*
+        ];
+    };
+}
+
+assets! {
+    "argmax": "argmax.wgsl",
+    "argmax_of": "argmax_of.wgsl",
+    "attached_fetch": "shared/attached_fetch.wgsl",
+    "attached_hand": "shared/attached_hand.wgsl",
+    "attached_params": "shared/attached_params.wgsl",
+    "attached_rows": "shared/attached_rows.wgsl",
+    "attached_store": "shared/attached_store.wgsl",
+    "attached_x": "shared/attached_x.wgsl",
+    "attention_params": "shared/attention_params.wgsl",
+    "attention_strides": "shared/attention_strides.wgsl",
+    "attn_combine": "attn_combine.wgsl",
+    "attn_decode": "attn_decode.wgsl",
+    "attn_coop": "attn_coop.wgsl",
+    "attn_lanes": "attn_lanes.wgsl",
+    "attn_prefill": "attn_prefill.wgsl",
+    "attn_split": "attn_split.wgsl",
+    "attn_spread": "attn_spread.wgsl",
+    "best": "shared/best.wgsl",
+    "batched_operands": "shared/batched_operands.wgsl",
+    "block": "shared/block.wgsl",
+    "blocks_begin": "shared/blocks_begin.wgsl",
+    "code_rows": "shared/code_rows.wgsl",
+    "codes_begin": "shared/codes_begin.wgsl",
+    "codes_blocks": "shared/codes_blocks.wgsl",
+    "codes_eights": "shared/codes_eights.wgsl",
+    "codes_exchange": "shared/codes_exchange.wgsl",
+    "codes_headers": "shared/codes_headers.wgsl",
+    "codes_place": "shared/codes_place.wgsl",
+    "codes_scale": "shared/codes_scale.wgsl",
+    "codes_several": "shared/codes_several.wgsl",
+    "codes_sum": "shared/codes_sum.wgsl",
+    "codes_trits": "shared/codes_trits.wgsl",
+    "codes_units": "shared/codes_units.wgsl",
+    "conv2d": "conv2d.wgsl",
+    "coop_begin": "shared/coop_begin.wgsl",
+    "coop_end": "shared/coop_end.wgsl",
+    "coop_step": "shared/coop_step.wgsl",
+    "coop_tiles": "shared/coop_tiles.wgsl",
+    "dequant_bf16": "dequant_bf16.wgsl",
+    "dequant_f16": "dequant_f16.wgsl",
+    "dequant_f32": "dequant_f32.wgsl",
+    "dequant_i2_s": "dequant_i2_s.wgsl",
+    "dequant_iq4_nl": "dequant_iq4_nl.wgsl",
+    "dequant_iq4_xs": "dequant_iq4_xs.wgsl",
+    "dequant_mxfp4": "dequant_mxfp4.wgsl",
+    "dequant_q2_k": "dequant_q2_k.wgsl",
+    "dequant_q3_k": "dequant_q3_k.wgsl",
+    "dequant_q4_0": "dequant_q4_0.wgsl",
+    "dequant_q4_0x8": "dequant_q4_0x8.wgsl",
+    "dequant_q4_1": "dequant_q4_1.wgsl",
+    "dequant_q4_k": "dequant_q4_k.wgsl",
+    "dequant_q5_0": "dequant_q5_0.wgsl",
+    "dequant_q5_1": "dequant_q5_1.wgsl",
+    "dequant_q5_k": "dequant_q5_k.wgsl",
+    "dequant_q6_k": "dequant_q6_k.wgsl",
+    "dequant_q6_kx8": "dequant_q6_kx8.wgsl",
+    "dequant_q8_0": "dequant_q8_0.wgsl",
+    "dequant_q8_0x2": "dequant_q8_0x2.wgsl",
+    "dequant_q8_0x8": "dequant_q8_0x8.wgsl",
+    "dequant_tq1_0": "dequant_tq1_0.wgsl",
+    "dequant_tq2_0": "dequant_tq2_0.wgsl",
+    "fifths": "shared/fifths.wgsl",
+    "gather": "gather.wgsl",
+    "gather_rows": "gather_rows.wgsl",
+    "half": "shared/half.wgsl",
+    "half_row": "shared/half_row.wgsl",
+    "half_weights": "half_weights.wgsl",
+    "halfwords": "shared/halfwords.wgsl",
+    "hand_on": "shared/hand_on.wgsl",
+    "iq4_values": "shared/iq4_values.wgsl",
+    "k_scales": "shared/k_scales.wgsl",
+    "key_range": "shared/key_range.wgsl",
+    "key_slices": "shared/key_slices.wgsl",
+    "kv": "shared/kv.wgsl",
+    "math_casts": "shared/math_casts.wgsl",
+    "math_erf": "shared/math_erf.wgsl",
+    "math_halves": "shared/math_halves.wgsl",
+    "math_integers": "shared/math_integers.wgsl",
+    "math_pow": "shared/math_pow.wgsl",
+    "math_rem": "shared/math_rem.wgsl",
+    "math_sigmoid": "shared/math_sigmoid.wgsl",
+    "math_tanh": "shared/math_tanh.wgsl",
+    "math_trig": "shared/math_trig.wgsl",
+    "matmul": "matmul.wgsl",
+    "matmul_batched": "matmul_batched.wgsl",
+    "matmul_coop": "matmul_coop.wgsl",
+    "matmul_halves": "matmul_halves.wgsl",
+    "matvec": "matvec.wgsl",
+    "matvec_codes": "matvec_codes.wgsl",
+    "matvec_int8": "matvec_int8.wgsl",
+    "matvec_lanes": "shared/matvec_lanes.wgsl",
+    "matvec_tiles": "matvec_tiles.wgsl",
+    "matvec_rounds": "shared/matvec_rounds.wgsl",
+    "matvec_scale": "shared/matvec_scale.wgsl",
+    "matvec_sum": "shared/matvec_sum.wgsl",
+    "multiply_codes": "shared/multiply_codes.wgsl",
+    "nibbles": "shared/nibbles.wgsl",
+    "nums": "shared/nums.wgsl",
+    "norm_layer": "norm_layer.wgsl",
+    "norm_rms": "norm_rms.wgsl",
+    "planes_begin": "shared/planes_begin.wgsl",
+    "pool2d": "pool2d.wgsl",
+    "pool2d_avg": "pool2d_avg.wgsl",
+    "pool2d_max": "pool2d_max.wgsl",
+    "product_coop": "product_coop.wgsl",
+    "product_tiles": "product_tiles.wgsl",
+    "reduce": "reduce.wgsl",
+    "reduce_max": "reduce_max.wgsl",
+    "reduce_mean": "reduce_mean.wgsl",
+    "reduce_min": "reduce_min.wgsl",
+    "reduce_prod": "reduce_prod.wgsl",
+    "reduce_sum": "reduce_sum.wgsl",
+    "rope": "rope.wgsl",
+    "rope_half": "rope_half.wgsl",
+    "rope_interleaved": "rope_interleaved.wgsl",
+    "round_blocks": "shared/round_blocks.wgsl",
+    "round_codes": "round_codes.wgsl",
+    "round_half": "round_half.wgsl",
+    "round_int8": "round_int8.wgsl",
+    "round_quads": "shared/round_quads.wgsl",
+    "rounding": "shared/rounding.wgsl",
+    "row_handed": "shared/row_handed.wgsl",
+    "scaled_rows": "scaled_rows.wgsl",
+    "sample": "sample.wgsl",
+    "sample_radix": "shared/sample_radix.wgsl",
+    "sample_weight": "shared/sample_weight.wgsl",
+    "scale_sums": "shared/scale_sums.wgsl",
+    "scatter_rows": "scatter_rows.wgsl",
+    "softmax": "softmax.wgsl",
+    "tile_row": "shared/tile_row.wgsl",
+    "tiles_begin_q4_0x8": "shared/tiles_begin_q4_0x8.wgsl",
+    "tiles_begin_q4_k": "shared/tiles_begin_q4_k.wgsl",
+    "tiles_begin_q6_kx8": "shared/tiles_begin_q6_kx8.wgsl",
+    "tiles_begin_q8_0x8": "shared/tiles_begin_q8_0x8.wgsl",
+    "tiles_scale": "shared/tiles_scale.wgsl",
+    "tiles_q4_0x8": "shared/tiles_q4_0x8.wgsl",
+    "tiles_q4_k": "shared/tiles_q4_k.wgsl",
+    "tiles_q6_kx8": "shared/tiles_q6_kx8.wgsl",
+    "tiles_q8_0x8": "shared/tiles_q8_0x8.wgsl",
+}
+
+/// Behind the name of a kernel: its file with the define `spans`, which adds a binding.
+const SPANS: &str = "_spans";
+
+/// Families whose kernels are one skeleton with an import of the kernel's own name.
+const SKELETONS: [&str; 3] = ["reduce", "rope", "pool2d"];
+
+fn asset(name: &str) -> Option<&'static str> {
+    ASSETS.iter().find(|(n, ..)| *n == name).map(|(.., text)| *text)
+}
+
+/// The text of a shared file of functions, for generated kernels.
+///
+/// # Errors
+/// Compile, for a file that does not exist or is itself wrong.
+pub fn shared_wgsl(name: &str) -> Result<String> {
+    let (defines, constants) = (Vec::new(), BTreeMap::new());
+    let files = |name: &str| asset(name);
+    let source = Source { star: "", defines: &defines, constants: &constants, files: &files };
+    assemble(name, "", &source)
+}
+
+/// Text that an attachment puts into an asset; `codegen` prints it.
+#[derive(Debug, Default)]
+pub struct Splice {
+    /// Files in the place of those of the same name.
+    pub files: BTreeMap<&'static str, String>,
+    /// Lines behind the asset's.
+    pub tail: String,
+    /// Defines beside those of the spec, which the catalogue does not list.
+    pub defines: Vec<&'static str>,
+    /// Constants beside those of the spec.
+    pub constants: Vec<(&'static str, u32)>,
+}
+
+/// The WGSL text of an asset: imports resolved, defines applied, constants set.
+///
+/// # Errors
+/// Unsupported, for a kernel that is not in the catalogue; invalid, for a define or a constant
+/// that the kernel does not have, or an attachment, which only `codegen` prints; compile, for a
+/// fault in the asset. The last two name the asset, and the line where there is one.
+pub fn asset_wgsl(spec: &AssetSpec) -> Result<String> {
+    if spec.attached.is_some() {
+        return Err(Error::invalid(format!("kernel {}: the attachment is not printed", spec.name)));
+    }
+    spliced_wgsl(spec, &Splice::default())
+}
+
+/// As [`asset_wgsl`], with what an attachment puts in.
+pub fn spliced_wgsl(spec: &AssetSpec, splice: &Splice) -> Result<String> {
+    let (entry, format) = catalogue::find(&spec.name).ok_or_else(|| {
+        Error::unsupported(format!("kernel {:?} is not in the catalogue", spec.name))
+    })?;
+    if let Some(define) = spec.defines.iter().find(|d| !entry.defines.contains(&d.as_str())) {
+        return Err(Error::invalid(format!(
+            "kernel {}: there is no variant {define:?}, only {:?}",
+            spec.name, entry.defines
+        )));
+    }
+    let (file, star) = match format {
+        Some(format) => (entry.name.trim_end_matches("_*"), format.name()),
+        None => SKELETONS
+            .iter()
+            .find_map(|s| Some((*s, entry.name.strip_prefix(s)?.strip_prefix('_')?)))
+            .unwrap_or((entry.name, "")),
+    };
+    let mut defines = spec.defines.clone();
+    let file = match file.strip_suffix(SPANS) {
+        Some(file) => {
+            defines.push(SPANS.trim_start_matches('_').to_string());
+            file
+        }
+        None => file,
+    };
+    defines.extend(splice.defines.iter().map(|define| define.to_string()));
+    let mut constants = spec.constants.clone();
+    let more = splice.constants.iter();
+    constants.extend(more.map(|(name, value)| (name.to_string(), Constant::U32(*value))));
+    let files = |name: &str| splice.files.get(name).map(String::as_str).or_else(|| asset(name));
+    let source = Source { star, defines: &defines, constants: &constants, files: &files };
+    let text = assemble(file, &splice.tail, &source)?;
+    Ok(match &spec.known {
+        Some(known) => known::settle(&text, &known.words),
+        None => text,
+    })
+}
+
+/// Every variant that ships, for tests: each kernel with each format, each set of defines, and
+/// constants at their defaults and at other values that engines use. Those on cooperative matrices are
+/// [`cooperative_variants`].
+pub fn variants() -> Vec<AssetSpec> {
+    variants_of(|entry| !entry.is_cooperative())
+}
+
+/// As [`variants`], of kernels on cooperative matrices, which few targets know.
+pub fn cooperative_variants() -> Vec<AssetSpec> {
+    variants_of(Entry::is_cooperative)
+}
+
+fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
+    let mut all = Vec::new();
+    for entry in catalogue::CATALOGUE.iter().filter(|entry| which(entry)) {
+        let names: Vec<String> = if entry.name.ends_with('*') {
+            entry.formats().map(|f| catalogue::family_name(entry.name, f)).collect()
+        } else {
+            vec![entry.name.to_string()]
+        };
+        for name in names {
+            for set in 0..1u32 << entry.defines.len() {
+                let base = entry
+                    .defines
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, _)| set >> i & 1 == 1)
+                    .fold(AssetSpec::new(&name), |spec, (_, define)| spec.define(*define));
+                let has = |define: &str| base.defines.iter().any(|d| d == define);
+                let of = |define, formats: &[&str]| {
+                    let mut kernels = formats.iter().map(|f| format!("matvec_codes_{f}"));
+                    !has(define) || has("subgroup") && kernels.any(|kernel| kernel == name)
+                };
+                if ONLY_SUBGROUPS.iter().any(|only| name.starts_with(only)) && !has("subgroup") {
+                    continue;
+                }
+                let by_units = |f| {
+                    catalogue::has_units_of_32(f) && name == catalogue::family_name(entry.name, f)
+                };
+                if has("units") && !entry.formats().any(by_units) {
+                    continue;
+                }
+                let ways: [(&str, &[&str]); 5] = [
+                    ("headers", &["q4_k", "q5_k"]),
+                    ("eights", &["q6_kx8"]),
+                    ("trits", &["tq2_0"]),
+                    ("blocks", &["q4_0x8", "q8_0x8"]),
+                    ("several", &["q4_k", "q5_k", "q6_kx8", "q4_0x8", "q8_0x8"]),
+                ];
+                let ways_at_once = ways.iter().filter(|(way, _)| has(way)).count();
+                if ways_at_once > 1 || ways.iter().any(|(way, formats)| !of(way, formats)) {
+                    continue;
+                }
+                all.extend(constant_sets(entry, &base));
+            }
+        }
+    }
+    all
+}
+
+/// Beginnings of names of kernels that there are with subgroups alone.
+const ONLY_SUBGROUPS: [&str; 4] = ["attn_lanes", "attn_spread", "matvec_tiles", "round_half"];
+
+/// A spec with the constants that are worth a test.
+fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
+    let with = |pairs: &[(&str, u32)]| {
+        pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
+    };
+    let mut sets = vec![base.clone()];
+    match entry.name.trim_end_matches(SPANS) {
+        "matvec_*" => {
+            sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
+            sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
+        }
+        "matvec_codes_*" if base.defines.iter().any(|d| d == "several") => {
+            let odd = if base.name.ends_with("q6_kx8") { 2048 } else { 2304 };
+            let shapes = [(256, 4, 4096), (64, 2, odd)];
+            let fixed = |(wg, teams, k)| {
+                with(&[("WG", wg), ("TEAMS", teams), ("SUB", 32), ("M", 8), ("K", k)])
+            };
+            sets = shapes.map(fixed).to_vec();
+        }
+        "matvec_codes_*" if base.defines.iter().any(|d| d == "trits") => {
+            let shapes = [(128, 4, 2560, 5), (256, 2, 6912, 2), (32, 1, 6912, 3), (64, 2, 256, 1)];
+            let fixed = |(wg, teams, k, unroll)| {
+                let more = [("SUB", 32), ("ROWS", 8), ("K", k), ("UNROLL", unroll)];
+                with(&[[("WG", wg), ("TEAMS", teams)].as_slice(), &more].concat())
+            };
+            sets = shapes.map(fixed).to_vec();
+        }
+        "matvec_codes_*"
+            if base
+                .defines
+                .iter()
+                .any(|d| ["headers", "eights", "blocks"].contains(&d.as_str())) =>
+        {
+            let shapes = match base.defines.iter().any(|d| d == "eights") {
+                true => [(256, 8, 2048, 1), (256, 4, 4096, 1), (64, 1, 6144, 2)],
+                false => [(256, 8, 2048, 2), (256, 4, 4096, 2), (256, 4, 2304, 1)],
+            };
+            let fixed = |wg, teams, k, unroll| {
+                with(&[("WG", wg), ("TEAMS", teams), ("SUB", 32), ("K", k), ("UNROLL", unroll)])
+            };
+            sets = shapes.map(|(wg, teams, k, unroll)| fixed(wg, teams, k, unroll)).to_vec();
+        }
+        "matvec_codes_*" => {
+            sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
+            sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
+            sets.push(with(&[("WG", 256), ("TEAMS", 8)]));
+        }
+        "matvec_tiles_*" => {
+            sets = [(32, 1, 2048), (128, 4, 4096), (512, 2, 6144)]
+                .map(|(threads, teams, k)| with(&[("WG", threads), ("TEAMS", teams), ("K", k)]))
+                .to_vec();
+        }
+        "matvec_int8_*" => {
+            sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8), ("K", 512)]));
+            // With subgroups there is nothing that passes could share.
+            let passes = if base.defines.iter().any(|d| d == "subgroup") { 1 } else { 4 };
+            sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3), ("PASSES", passes)]));
+            sets.push(with(&[("WG", 32), ("ROWS", 8), ("AHEAD", 3)]));
+        }
+        "matmul_*" => {
+            sets.push(with(&[("BM", 32), ("BN", 64)]));
+            sets.push(with(&[("BM", 128), ("BN", 64)]));
+            // A last round of loads that is for some threads only, of both sides.
+            sets.push(with(&[("BM", 80), ("BN", 112)]));
+        }
+        "product_tiles" => {
+            sets.extend([(1, 1), (1, 2), (2, 1)].map(|(m, n)| with(&[("QM", m), ("QN", n)])));
+        }
+        "product_coop" => {
+            sets.push(with(&[("TI", 2), ("STEPS", 4)]));
+            sets.push(with(&[("TI", 2), ("TH", 1), ("SUB", 64)]));
+            if base.defines.iter().any(|d| d == "half_sums") {
+                sets.push(with(&[("TI", 8), ("WI", 1), ("WJ", 4), ("STEPS", 4)]));
+            }
+        }
+        "matmul_coop_*" | "matmul_halves" => {
+            let narrow = if entry.name == "matmul_halves" { ("TJ", 2) } else { ("TH", 1) };
+            sets.push(with(&[("TI", 1), narrow, ("WI", 1), ("WJ", 4)]));
+            sets.push(with(&[("TI", 2), ("WI", 1), ("WJ", 4), ("SUB", 64)]));
+            sets.push(with(&[("TI", 1), narrow, ("WI", 1), ("WJ", 4), ("SUB", 64)]));
+            if entry.name == "matmul_halves" {
+                sets.push(with(&[("STEPS", 2), ("SPLITS", 4)]));
+            }
+        }
+        name if name.starts_with("attn_") => sets.extend(attention_sets(name, base)),
+        _ if entry.constants.iter().any(|(name, _)| *name == "WG") => {
+            sets.extend([32, 256].map(|threads| with(&[("WG", threads)])));
+        }
+        _ => {}
+    }
+    sets
+}
+
+/// Constants of a kernel of attention that are worth a test beside those as written.
+fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
+    let with = |pairs: &[(&str, u32)]| {
+        pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
+    };
+    let has = |define: &str| base.defines.iter().any(|d| d == define);
+    let largest = if has(catalogue::HALF_KV) { 256 } else { 128 };
+    let mut sets = Vec::new();
+    match name {
+        "attn_decode" => {
+            let dims = if has("vec4") { [32, 80, 128, 256] } else { [1, 33, 128, 256] };
+            for (dim, threads) in dims.into_iter().zip([64, 256, 128, 256]) {
+                sets.push(with(&[("HEAD_DIM", dim), ("WG", threads)]));
+            }
+        }
+        "attn_lanes" => {
+            for (dim, threads, keys) in [(32, 512, 2), (128, 512, 4), (largest, 256, 8)] {
+                sets.push(with(&[("HEAD_DIM", dim), ("WG", threads), ("AT_ONCE", keys)]));
+            }
+        }
+        "attn_spread" => {
+            for (dim, threads, heads, keys) in
+                [(32, 256, 3, 2), (128, 128, 2, 4), (largest, 64, 2, 2), (64, 256, 1, 8)]
+            {
+                let sizes = [("HEAD_DIM", dim), ("WG", threads), ("HEADS", heads)];
+                sets.push(with(&[&sizes[..], &[("AT_ONCE", keys)]].concat()));
+            }
+        }
+        "attn_split" => {
+            // A larger head of this many heads, or more threads, would not fit workgroup memory.
+            for (dim, heads, threads) in [(32, 8, 64), (80, 3, 128), (128, 8, 64), (256, 4, 64)] {
+                sets.push(with(&[("HEAD_DIM", dim), ("HEADS", heads), ("WG", threads)]));
+            }
+            if !has("vec4") {
+                sets.push(with(&[("HEAD_DIM", 33), ("HEADS", 1), ("WG", 256)]));
+            }
+        }
+        "attn_combine" => {
+            sets.extend(
+                [(1, 64), (33, 256), (256, 64)]
+                    .map(|(dim, threads)| with(&[("HEAD_DIM", dim), ("WG", threads)])),
+            );
+        }
+        "attn_coop" => {
+            sets.extend([16, 80, 128].map(|dim| with(&[("HEAD_DIM", dim)])));
+            sets.push(with(&[("HEAD_DIM", 64), ("KEYS", 16), ("SUB", 64)]));
+            sets.push(with(&[("HEAD_DIM", 48), ("SUB", 64)]));
+        }
+        "attn_prefill" => {
+            sets.extend([1, 33, 80, 128, 256].map(|dim| with(&[("HEAD_DIM", dim)])));
+        }
+        _ => {}
+    }
+    sets
+}
+
+/// A finite number as a WGSL literal of the same bits.
+pub fn f32_literal(value: f32) -> String {
+    if value.abs() < 1e38 {
+        // The shortest digits that give the same bits.
+        format!("{value:?}f")
+    } else {
+        // Rounded digits may lie above the largest f32, which compilers refuse.
+        format!("{:?}f", f64::from(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Attachment;
+
+    #[test]
+    fn specs_outside_the_catalogue_are_refused() {
+        assert!(asset_wgsl(&AssetSpec::new("matvec_q9_9")).unwrap_err().is_unsupported());
+        assert!(asset_wgsl(&AssetSpec::new("gather").define("f16")).unwrap_err().is_invalid());
+        let error = asset_wgsl(&AssetSpec::new("softmax").constant("ROWS", 1)).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains("ROWS"), "{error}");
+        let attachment = Attachment { norm: Some(0), ..Default::default() };
+        let error = asset_wgsl(&AssetSpec::new("matvec_f32").attach(attachment)).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains("attachment"), "{error}");
+    }
+}

@@ -1,0 +1,5 @@
+//! The programs of the README compile.
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
