@@ -166,11 +166,10 @@ fn decoding(runtime: &Arc<Runtime>, count: usize) -> Result<()> {
 fn text(session: &mut Session, sampling: &Sampling, way: Way, count: usize) -> Result<usize> {
     session.truncate(0)?;
     let mut sampler = Sampler::new(sampling.clone())?;
-    let none = || Error::device("nothing was drawn");
     let mut seen = vec![1];
     if let Way::Ahead = way {
         let first = session.draw_sequence_blocking(0, &seen, &sampling.draw(1))?;
-        seen.push(first.ok_or_else(none)?);
+        seen.push(first.map_err(|why| why.at(1))?);
     }
     while seen.len() <= count {
         let (at, last) = (seen.len(), [seen[seen.len() - 1]]);
@@ -182,7 +181,7 @@ fn text(session: &mut Session, sampling: &Sampling, way: Way, count: usize) -> R
             }
             Way::Device => {
                 let token = session.draw_sequence_blocking(0, &last, &sampling.draw(at))?;
-                seen.push(token.ok_or_else(none)?);
+                seen.push(token.map_err(|why| why.at(at))?);
             }
             Way::Ahead => {
                 let draws: Vec<Draw> = (at..at + AHEAD).map(|at| sampling.draw(at)).collect();

@@ -1,5 +1,5 @@
-// argmax: y[r] = the lowest c of the largest x[r, c], as u32; NaN is below every number; x [rows, cols] with
-// a row stride, y [rows].
+// argmax: y[r] = the lowest c of the largest x[r, c], as u32; NaN is above every number; x [rows, cols] with
+// a row stride, y [rows]. token: where the largest is not finite, y[r] says so (best).
 // Work split: one workgroup a row, its threads over columns, eight reads at a time; then a tree, or
 // subgroups and a short scan.
 // Why: floats are compared as integers in an order that has every number once, so infinities, NaN and
@@ -76,7 +76,6 @@ fn main(
     best = bests[0];
 #endif
     if (lid == 0u) {
-        // Without columns there is no index; 0 is as good as any.
-        y[params.y_offset + row] = select(best.index, 0u, best.index == 0xffffffffu);
+        y[params.y_offset + row] = word_of(best);
     }
 }

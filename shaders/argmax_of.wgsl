@@ -1,6 +1,6 @@
-// argmax_of: y[r] = the lowest c of the largest x[r, c] among columns s * len + candidates[r, s], as u32; NaN is below
+// argmax_of: y[r] = the lowest c of the largest x[r, c] among columns s * len + candidates[r, s], as u32; NaN is above
 // every number; x [rows, cols] with a row stride, candidates [rows, slices] as argmax gives them for slices of len
-// columns, y [rows].
+// columns, y [rows]. token: where the largest is not finite, y[r] says so (best).
 // Work split: a workgroup a row, a thread every WG-th candidate, then a tree.
 // Why: one workgroup takes long over a row of a large vocabulary; argmax over slices of it and this are two
 // short steps.
@@ -50,6 +50,6 @@ fn main(
         workgroupBarrier();
     }
     if (lid == 0u) {
-        y[params.y_offset + row] = select(bests[0].index, 0u, bests[0].index == 0xffffffffu);
+        y[params.y_offset + row] = word_of(bests[0]);
     }
 }

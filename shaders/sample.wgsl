@@ -1,6 +1,7 @@
 // sample: y[r] = an index drawn from the logits x[r, ..] as draws[r, 0..7] says (src/draw): of the top_k largest,
 // ties by lower index, those of the top_p, of those the ones of at least min_p, one by its weight 2^(-scale * (best -
-// x)); x [rows, cols] with a row stride, draws [rows, 7], y [rows]; 0xffffffff where nothing can be drawn.
+// x)); x [rows, cols] with a row stride, draws [rows, 7], y [rows]; where a logit is NaN or plus infinity the index
+// of the first one with the highest bit set, where all are minus infinity 0xffffffff (draw::NoToken).
 // Work split: one workgroup a row. Its threads find their largest logits; the top_k-th of those is a bound that top_k
 // logits reach and hardly more, and the second pass collects what reaches it into workgroup memory, where each counts
 // those before it and sums run over them in order. Where top_k is above 256 (or all), or equal logits are too many,
@@ -139,6 +140,24 @@ fn draw(row: Row, count: u32, out: u32, lid: u32) {
     }
 }
 
+// Says why there is no token. The row is read once more, so that the usual case only counts.
+fn no_token(start: u32, out: u32, lid: u32) {
+    if (lid == 0u) {
+        atomicStore(&candidates, 0xffffffffu);
+    }
+    workgroupBarrier();
+    for (var c = lid; c < params.cols; c += WG) {
+        if (has_no_key(x[start + c]) != 0u) {
+            atomicMin(&candidates, c);
+        }
+    }
+    workgroupBarrier();
+    if (lid == 0u) {
+        // No index leaves all bits set.
+        y[out] = 0x80000000u | atomicLoad(&candidates);
+    }
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) wid: vec3<u32>,
@@ -195,9 +214,7 @@ fn main(
     }
     row.best = workgroupUniformLoad(&sorted_keys[0]);
     if (row.best == 0u) {
-        if (lid == 0u) {
-            y[out] = 0xffffffffu;
-        }
+        no_token(row.start, out, lid);
         return;
     }
     var count = 0xffffffffu;

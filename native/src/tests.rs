@@ -315,7 +315,8 @@ extern \"C\" __global__ void __launch_bounds__(WORKGROUP_X) kernel_main(
             use std::io::Write;
             let required = std::env::var("WARPLOOM_REQUIRE_NVRTC").is_ok_and(|v| v == "1");
             assert!(!required, "WARPLOOM_REQUIRE_NVRTC=1, but {why}");
-            let _ = writeln!(std::io::stderr(), "nvrtc: skipped, {why}");
+            let (thread, out) = (std::thread::current(), &mut std::io::stderr());
+            let _ = writeln!(out, "skipped: {}: {why}", thread.name().unwrap_or_default());
             return;
         }
     };

@@ -1,15 +1,15 @@
-// The best of numbers with their places: the largest, of equals the first; NaN is below every number. Floats are
+// The best of numbers with their places: the largest, of equals the first; NaN is above every number. Floats are
 // compared as integers in an order that has every number once.
 struct Best {
     key: u32,
     index: u32,
 }
 
-// Bits of a float to an integer of the same order; NaN to 0, -0 and 0 to one value.
+// Bits of a float to an integer of the same order; NaN to the largest, -0 and 0 to one value.
 fn ordered(bits: u32) -> u32 {
     let magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) {
-        return 0u;
+        return 0xffffffffu;
     }
     if (magnitude == 0u) {
         return 0x80000000u;
@@ -22,4 +22,17 @@ fn better(a: Best, b: Best) -> Best {
         return b;
     }
     return a;
+}
+
+// What is written of the best: its index, 0 without columns. As a token the words of draw::NoToken: all bits where the
+// best is minus infinity or there is none, and the index with the highest bit set where it is plus infinity or NaN.
+fn word_of(best: Best) -> u32 {
+#ifdef token
+    if (best.key <= 0x007fffffu) {
+        return 0xffffffffu;
+    }
+    return select(best.index, best.index | 0x80000000u, best.key >= 0xff800000u);
+#else
+    return select(best.index, 0u, best.index == 0xffffffffu);
+#endif
 }

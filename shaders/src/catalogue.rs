@@ -29,6 +29,8 @@ pub const HALF_KV: &str = "half_kv";
 /// Define that only the CPU's functions know, of products, attention and reductions: the bits of a result depend on
 /// nothing but what it is made of. Others keep to that with equal constants.
 pub const IN_ORDER: &str = "in_order";
+/// Define of argmax: the index is a token, and logits that give none say why.
+pub const TOKEN: &str = "token";
 /// Parameters that are the bits of an `f32`.
 pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
 
@@ -265,27 +267,28 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "argmax",
-        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, as u32; NaN is never the \
-              largest. One workgroup for each row, folded over grid x and y.",
+        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, as u32; NaN is larger than any \
+              number; token: where the largest is not finite, the word of a draw::NoToken. One workgroup for \
+              each row, folded over grid x and y.",
         params: ROWS_PARAMS,
         bindings: UNARY_BINDINGS,
         constants: &[("WG", 256)],
-        defines: &["subgroup"],
+        defines: &["subgroup", TOKEN],
     },
     Entry {
         name: "argmax_of",
         doc: "y[r] = index of the largest x[r, c], the lowest one of equals, among c = s * len + candidates[r, s], as \
-              u32: what argmax found in slices of len columns, put together. One workgroup for each row, folded \
-              over grid x and y.",
+              u32: what argmax found in slices of len columns, put together; token: as argmax. One workgroup for \
+              each row, folded over grid x and y.",
         params: &["rows", "slices", "len", "x_offset", "x_stride", "y_offset"],
         bindings: &[("x", Read), ("candidates", Read), ("y", ReadWrite)],
         constants: &[("WG", 64)],
-        defines: &[],
+        defines: &[TOKEN],
     },
     Entry {
         name: "sample",
         doc: "y[r] = an index drawn from the logits x[r, ..] as row r of draws says (draw::Draw), as u32; \
-              0xffffffff where none can be. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One \
+              the word of a draw::NoToken where none can be. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One \
               workgroup of 256 for each row, folded over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride", "draws_offset", "y_offset"],
         bindings: &[("x", Read), ("draws", Read), ("y", ReadWrite)],

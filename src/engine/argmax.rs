@@ -9,6 +9,7 @@ use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
+use crate::kernel::catalogue::TOKEN;
 
 /// Most slices of a row, a power of two.
 const MOST_SLICES: u64 = 64;
@@ -45,7 +46,7 @@ impl Engine for SplitArgMax {
     }
 
     fn applies(&self, query: &Query) -> Result<(), String> {
-        if !matches!(query.op, Op::ArgMax) {
+        if !matches!(query.op, Op::ArgMax | Op::Greedy) {
             return Err(OTHER_OPERATION.into());
         }
         if !query.is_wgsl() {
@@ -98,8 +99,13 @@ impl Engine for SplitArgMax {
                 .grid(grid),
         )?;
         let grid = out.fold(rows.clone());
+        // The candidates are the same: what is not finite is larger than what is.
+        let mut last = AssetSpec::new("argmax_of");
+        if matches!(query.op, Op::Greedy) {
+            last = last.define(TOKEN);
+        }
         out.call(
-            Call::new(AssetSpec::new("argmax_of"))
+            Call::new(last)
                 .dim("rows", &rows)?
                 .dim("slices", &Dim::from(slices))?
                 .dim("len", &Dim::from(columns))?

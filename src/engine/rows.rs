@@ -7,6 +7,7 @@ use crate::base::{DType, Dim};
 use crate::error::Result;
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
+use crate::kernel::catalogue::TOKEN;
 use crate::provider::DeviceKind;
 
 /// One of the row kernels.
@@ -38,7 +39,7 @@ impl Engine for Rows {
             Op::RmsNorm { .. } => "norm_rms",
             Op::LayerNorm { .. } => "norm_layer",
             Op::Softmax => "softmax",
-            Op::ArgMax => "argmax",
+            Op::ArgMax | Op::Greedy => "argmax",
             _ => return Err(OTHER_OPERATION.into()),
         };
         if kernel != self.kernel {
@@ -55,7 +56,7 @@ impl Engine for Rows {
 
     fn order(&self, query: &Query) -> Result<Order, String> {
         match query.op {
-            Op::ArgMax => Ok(Order::exact()),
+            Op::ArgMax | Op::Greedy => Ok(Order::exact()),
             _ => {
                 let threads = threads(query).value(query.knobs);
                 Order::of_workgroup(query, self.kernel, threads, self.subgroup)
@@ -96,6 +97,9 @@ impl Engine for Rows {
         if self.subgroup {
             spec = spec.define("subgroup");
         }
+        if matches!(query.op, Op::Greedy) {
+            spec = spec.define(TOKEN);
+        }
         if query.is_wgsl() {
             spec = spec.constant("WG", threads(query).value(query.knobs));
         }
@@ -133,11 +137,8 @@ fn threads(query: &Query) -> Knob {
     let most = query.profile.max_threads_per_workgroup.min(256);
     // Measured on an H200: 5.0 us with 256 against 7.8 us with 128, for one row of 4,096.
     // In deterministic mode the upper end of a class may not matter.
-    let usual = if columns >= 1024.0 || query.deterministic || matches!(query.op, Op::ArgMax) {
-        256
-    } else {
-        128
-    };
+    let exact = matches!(query.op, Op::ArgMax | Op::Greedy);
+    let usual = if columns >= 1024.0 || query.deterministic || exact { 256 } else { 128 };
     let doc = "threads of a workgroup, which makes one row";
     Knob::new("threads", doc, powers(32, most), usual.min(most))
 }

@@ -14,7 +14,7 @@ use warploom::{Error, Result};
 use warploom_testkit::{Case, NamedBytes, Outcome, cases, run_case};
 
 /// Kinds of operation. Who adds one to `Op` adds it to [`kind`], or this does not compile.
-const KINDS: usize = 30;
+const KINDS: usize = 31;
 
 fn kind(op: &Op) -> usize {
     match op {
@@ -48,6 +48,7 @@ fn kind(op: &Op) -> usize {
         Op::Merged { .. } => 27,
         Op::Scatter => 28,
         Op::Sample => 29,
+        Op::Greedy => 30,
         // A kernel of a user means what its WGSL says: `packs.rs` has those.
         Op::Custom(_) => KINDS,
     }

@@ -16,8 +16,8 @@ use warploom::runtime::Runtime;
 use warploom_testkit::Conformance;
 
 use crate::library::{CASES, ENGINE};
-use crate::tell;
 use crate::webgpu_host::*;
+use crate::{skip, tell};
 
 /// The first CUDA device, where it has the library.
 fn with_library(options: OpenOptions) -> Option<Arc<dyn Device>> {
@@ -28,11 +28,11 @@ fn with_library(options: OpenOptions) -> Option<Arc<dyn Device>> {
             Some(block_on(provider.open(0, options)).unwrap())
         }
         Some(profile) => {
-            tell(&format!("cuda: products of the library skipped: {}", profile.driver));
+            skip(&format!("CUDA without its library of products: {}", profile.driver));
             None
         }
         None => {
-            tell("cuda: products of the library skipped, there is no device");
+            skip("there is no CUDA device");
             None
         }
     }

@@ -297,6 +297,7 @@ fn cases() -> Vec<Case> {
         cases.push(along("norm_layer", Op::LayerNorm { eps: 1e-5 }, sizes, 2));
         cases.push(along("softmax", Op::Softmax, sizes, 0));
         cases.push(along("argmax", Op::ArgMax, sizes, 0));
+        cases.push(along("greedy", Op::Greedy, sizes, 0));
     }
     for op in ReduceOp::ALL {
         let reduce = |axes: &[usize]| Op::Reduce { op, axes: axes.to_vec(), keep: false };

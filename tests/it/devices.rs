@@ -1,5 +1,7 @@
 //! Every device of this machine that tests run on.
 
+use std::sync::Once;
+
 use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::runtime::{Detection, Runtime, RuntimeBuilder, TuneMode};
 
@@ -53,9 +55,10 @@ pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
     let required = std::env::var("WARPLOOM_REQUIRE_WEBGPU").is_ok_and(|v| v == "1");
     let required = required && std::env::var("WARPLOOM_TEST_DEVICE").is_err();
     assert!(covered || !required, "WARPLOOM_REQUIRE_WEBGPU=1 and there is no wgpu device");
-    if !covered {
-        tell("devices: no wgpu device on this machine, only the CPU is covered");
-    }
+    static SAID: Once = Once::new();
+    let ids: Vec<String> = found.iter().map(|(_, r)| r.device().profile().id()).collect();
+    SAID.call_once(|| tell(&format!("devices: tests cover {}", ids.join(" "))));
+    assert!(!found.is_empty(), "no device of this machine is one that tests run on");
     found
 }
 

@@ -307,7 +307,8 @@ fn every_kernel_is_right_and_without_a_fault() {
     let of_others =
         |case: &&&Case| case.name.starts_with("attention/") || case.name.starts_with("layer_norm/");
     let rest = small.iter().filter(of_others).step_by(step);
-    let long = small.iter().filter(|case| case.name == "argmax/ties_of_slices");
+    let cut = ["argmax/ties_of_slices", "greedy/not_finite2048", "argmax/not_finite2048"];
+    let long = small.iter().filter(|case| cut.contains(&case.name.as_str()));
     let rest: Vec<&Case> = rest.chain(long).copied().collect();
     wrong.extend(check(&floor, &rest, others.to_vec()));
     // Small cases have too few tiles for the ranking to take them.

@@ -26,6 +26,8 @@ mod doctor;
 mod drawn;
 mod engines;
 mod expected;
+mod finite;
+mod finite_serve;
 mod forward;
 mod fused_exprs;
 mod fusion;
@@ -98,4 +100,10 @@ pub(crate) fn tell(line: &str) {
     use std::io::Write;
     // libtest captures `println!` but not this; a closed stderr is no reason to fail.
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Says that the test of this thread, or the part of it that `why` names, has not run, and why.
+pub(crate) fn skip(why: &str) {
+    let thread = std::thread::current();
+    tell(&format!("skipped: {}: {why}", thread.name().unwrap_or("a test")));
 }

@@ -9,15 +9,20 @@ use warploom::plan::{Options, PartitionedPlan, Plan, Selector};
 use warploom::runtime::{Runtime, run_partitioned};
 use warploom_testkit::{Outcome, RandomLimits, random_case, random_class, run_case};
 
-use crate::tell;
+use crate::{devices, tell};
 
 /// Random graphs that are cut.
 const GRAPHS: u64 = 100;
 
+/// Slots over which graphs are cut, whatever this machine has.
+const SLOTS: usize = 3;
+
+/// A runtime for each slot: of a GPU through wgpu where there is one, and of the CPU, each with memory of its own.
 fn runtimes() -> Vec<Arc<Runtime>> {
-    let build = |device: &str| Runtime::builder().device(device).build().ok().map(Arc::new);
-    let first = build("webgpu").into_iter();
-    first.chain(build("cpu")).chain(build("cpu")).collect()
+    let every = devices::every(false).into_iter().map(|(_, runtime)| runtime);
+    let gpu = every.filter(|runtime| runtime.device().profile().provider == "webgpu").take(1);
+    let cpu = || Runtime::builder().device("cpu").build().unwrap();
+    gpu.chain(std::iter::repeat_with(cpu)).take(SLOTS).map(Arc::new).collect()
 }
 
 /// A slot for every node that does not touch a state, by a number that looks random.
@@ -67,9 +72,9 @@ fn random_graphs_in_pieces_are_right() {
         most = most.max(plan.segments.len());
     }
     tell(&format!(
-        "partitioned: {GRAPHS} random graphs over {} slots in {segments} segments, at most {most}, \
+        "partitioned: {GRAPHS} random graphs over {} in {segments} segments, at most {most}, \
          with {transfers} transfers",
-        runtimes.len()
+        profiles.iter().map(|profile| profile.id()).collect::<Vec<_>>().join(", ")
     ));
     assert!(segments > 3 * GRAPHS as usize && transfers > segments / 2);
 }

@@ -17,7 +17,7 @@ use crate::devices;
 use crate::fused_exprs::{elementwise, rows};
 use crate::opencl_host::{self, Host};
 use crate::semantics::{Case, POISON, cases};
-use crate::tell;
+use crate::{skip, tell};
 
 /// Architectures that CUDA text is compiled for.
 const ARCHITECTURES: [&str; 3] = ["sm_75", "sm_90a", "sm_120"];
@@ -46,7 +46,7 @@ fn host() -> Option<Host> {
         Err(why) => {
             let required = std::env::var("WARPLOOM_REQUIRE_OPENCL").is_ok_and(|v| v == "1");
             assert!(!required, "WARPLOOM_REQUIRE_OPENCL=1, but {why}");
-            tell(&format!("opencl: skipped, {why}"));
+            skip(&format!("opencl: {why}"));
             None
         }
     }
@@ -59,7 +59,7 @@ pub(crate) fn compiler() -> Option<&'static Nvrtc> {
         Err(why) => {
             let required = std::env::var("WARPLOOM_REQUIRE_NVRTC").is_ok_and(|v| v == "1");
             assert!(!required, "WARPLOOM_REQUIRE_NVRTC=1, but {why}");
-            tell(&format!("nvrtc: skipped, {why}"));
+            skip(&format!("nvrtc: {why}"));
             None
         }
     }

@@ -1,6 +1,5 @@
 //! What tests of devices share: opening them, small kernels, recordings of a line or two.
 
-use std::io::Write;
 use std::sync::{Arc, Once, OnceLock};
 
 use smallvec::SmallVec;
@@ -13,9 +12,9 @@ use warploom::provider::{
 };
 use warploom::{native, webgpu};
 
-use crate::tell;
+use crate::{skip, tell};
 
-/// The first wgpu device, opened with these options. `None` where there is none, which fails the
+/// The first wgpu device, opened with these options. `None` where there is none, which is said, and fails the
 /// test if `WARPLOOM_REQUIRE_WEBGPU=1`.
 pub(crate) fn open(options: OpenOptions) -> Option<Arc<dyn Device>> {
     static SAID: Once = Once::new();
@@ -23,21 +22,16 @@ pub(crate) fn open(options: OpenOptions) -> Option<Arc<dyn Device>> {
     static PROVIDER: OnceLock<webgpu::Provider> = OnceLock::new();
     let provider = PROVIDER.get_or_init(webgpu::Provider::new);
     let list = block_on(provider.list()).unwrap();
-    let line = match list.first() {
-        Some(profile) => {
-            format!("webgpu tests run on {} {:?} ({})", profile.id(), profile.name, profile.driver)
-        }
-        None => "webgpu tests are skipped: wgpu found no adapter".to_owned(),
-    };
-    // libtest swallows `eprintln!`.
-    SAID.call_once(|| {
-        let _ = writeln!(std::io::stderr(), "{line}");
-    });
-    if list.is_empty() {
+    let Some(profile) = list.first() else {
         let required = std::env::var("WARPLOOM_REQUIRE_WEBGPU").is_ok_and(|v| v == "1");
-        assert!(!required, "WARPLOOM_REQUIRE_WEBGPU=1, but {line}");
+        assert!(!required, "WARPLOOM_REQUIRE_WEBGPU=1, but wgpu found no adapter");
+        skip("wgpu found no adapter");
         return None;
-    }
+    };
+    SAID.call_once(|| {
+        let (id, name, driver) = (profile.id(), &profile.name, &profile.driver);
+        tell(&format!("webgpu tests run on {id} {name:?} ({driver})"));
+    });
     Some(block_on(provider.open(0, options)).unwrap())
 }
 
@@ -49,7 +43,7 @@ pub(crate) fn open_opencl(options: OpenOptions) -> Option<Arc<dyn Device>> {
         let required = std::env::var("WARPLOOM_REQUIRE_OPENCL").is_ok_and(|v| v == "1");
         let why = provider.absence().unwrap_or_default();
         assert!(!required, "WARPLOOM_REQUIRE_OPENCL=1, but {why}");
-        tell(&format!("opencl tests are skipped: {why}"));
+        skip(&why);
         return None;
     }
     Some(block_on(provider.open(0, options)).unwrap())
@@ -57,6 +51,7 @@ pub(crate) fn open_opencl(options: OpenOptions) -> Option<Arc<dyn Device>> {
 
 /// Runs a test on the first device of each provider of GPUs that there is. A provider joins here.
 pub(crate) fn on_each(options: OpenOptions, test: impl Fn(Arc<dyn Device>)) {
+    // Says so where there is none.
     if let Some(device) = open(options.clone()) {
         test(device);
     }

@@ -49,6 +49,8 @@ pub(super) struct Call<'a> {
     pub(super) names: &'a [(&'static str, warploom_kernels::Access)],
     /// Whether bits may depend on nothing but what they are made of: `catalogue::IN_ORDER`.
     pub(super) in_order: bool,
+    /// Whether an index is a token: `catalogue::TOKEN`.
+    pub(super) token: bool,
     /// What is fused into the kernel.
     pub(super) attached: Option<&'a Attached>,
     pub(super) context: &'a Context,

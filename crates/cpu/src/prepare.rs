@@ -24,6 +24,8 @@ pub(super) struct Kernel {
     pub(super) format: Format,
     /// Whether it was asked for [`catalogue::IN_ORDER`].
     pub(super) in_order: bool,
+    /// Whether it was asked for [`catalogue::TOKEN`].
+    pub(super) token: bool,
     /// Names and accesses of its bindings.
     pub(super) bindings: Vec<(&'static str, Access)>,
     /// Words of its parameters, without padding.
@@ -68,17 +70,17 @@ impl Kernel {
                 let defined = |name: &str| asset.defines.iter().any(|define| define == name);
                 let (halves, in_order) =
                     (defined(catalogue::HALF_KV), defined(catalogue::IN_ORDER));
+                let token = defined(catalogue::TOKEN);
                 let usual = if halves { Format::Plain(DType::F16) } else { Format::F32 };
                 let (body, format) = (Body::Function(function), format.unwrap_or(usual));
-                Ok(Kernel { body, attached, format, in_order, bindings, words })
+                Ok(Kernel { body, attached, format, in_order, token, bindings, words })
             }
             KernelSpec::Fused(expr) => {
                 let program = fused::Program::new(expr, fused::Role::Kernel)?;
                 let mut bindings = vec![("x", Access::Read); expr.reads() as usize];
                 bindings.resize((expr.reads() + expr.writes()) as usize, ("y", Access::ReadWrite));
                 let words = expr.raw_param_words() as usize;
-                let (body, format) = (Body::Fused(program), Format::F32);
-                Ok(Kernel { body, attached: None, format, in_order: false, bindings, words })
+                Ok(Kernel::plain(Body::Fused(program), bindings, words))
             }
             KernelSpec::Routine(routine) => {
                 Err(Error::unsupported(format!("{routine}: the CPU calls no vendor's library")))
@@ -86,11 +88,15 @@ impl Kernel {
             KernelSpec::Source(source) => {
                 let body = Body::Source(Box::new(Source::new(source)?));
                 let bindings = source.bindings.iter().map(|access| ("buffer", *access)).collect();
-                let words = source.param_words as usize;
-                let format = Format::F32;
-                Ok(Kernel { body, attached: None, format, in_order: false, bindings, words })
+                Ok(Kernel::plain(body, bindings, source.param_words as usize))
             }
         }
+    }
+
+    /// A kernel that is not of the catalogue.
+    fn plain(body: Body, bindings: Vec<(&'static str, Access)>, words: usize) -> Kernel {
+        let (attached, format) = (None, Format::F32);
+        Kernel { body, attached, format, in_order: false, token: false, bindings, words }
     }
 }
 

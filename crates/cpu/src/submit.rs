@@ -136,6 +136,7 @@ impl Run<'_> {
                     spans: &spans,
                     format: kernel.format,
                     in_order: kernel.in_order,
+                    token: kernel.token,
                     names: &kernel.bindings,
                     attached: kernel.attached.as_ref(),
                     context: self.machine.context,

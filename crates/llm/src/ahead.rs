@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::decoder::{Run, Wanted};
 use super::session::{Kind, Session};
-use warploom::draw::{Draw, nothing_drawn};
+use warploom::draw::{Draw, NoToken};
 use warploom::error::{Error, Result};
 use warploom::provider::DeviceKind;
 use warploom::runtime::Begun;
@@ -19,8 +19,8 @@ impl Session {
     /// after another. That last run gave a token, best or drawn, or was one of these.
     ///
     /// # Errors
-    /// Invalid, where the last run chose no token, or `count` more positions do not fit the context
-    /// (the cache then is as before); what planning and the device say.
+    /// Invalid, where the last run chose no token, `count` more positions do not fit the context, or one of these
+    /// runs has no token to choose (the cache then is as before); what planning and the device say.
     pub async fn run_ahead(&mut self, sequence: usize, count: usize) -> Result<Vec<u32>> {
         self.go_on(sequence, Wanted::Token, vec![Vec::new(); count]).await
     }
@@ -28,7 +28,7 @@ impl Session {
     /// As [`Session::run_ahead`], but a token for each draw.
     ///
     /// # Errors
-    /// As [`Session::run_ahead`]; invalid, where no token can be drawn (the cache then is as before).
+    /// As [`Session::run_ahead`].
     pub async fn draw_ahead(&mut self, sequence: usize, draws: &[Draw]) -> Result<Vec<u32>> {
         self.go_on(sequence, Wanted::Drawn, draws.iter().map(|draw| vec![draw.bytes()]).collect())
             .await
@@ -155,10 +155,10 @@ impl Ahead<'_> {
         let outputs = self.session.instance(kind).await?.end(begun).await?;
         let word = outputs.first().and_then(|bytes| bytes.first_chunk::<4>());
         let word = word.ok_or_else(|| Error::device("a run gave no token"))?;
-        let token = u32::from_le_bytes(*word);
-        if self.wanted == Wanted::Drawn && token == Draw::NONE {
-            return Err(nothing_drawn());
-        }
+        // The runs that went on from a word that is no token read the embedding of no token, zeros, and are dropped.
+        let position = self.session.past[self.sequence] + 1;
+        let token = NoToken::check(u32::from_le_bytes(*word))
+            .map_err(|why| self.session.no_token(self.sequence, position, why))?;
         self.session.past[self.sequence] += 1;
         self.session.chosen[self.sequence] = self.running.is_empty();
         Ok(Some(token))

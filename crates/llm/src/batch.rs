@@ -43,10 +43,16 @@ impl Session {
     /// their order: nothing, logits `[n, v]` f32 or tokens `[n]` u32, as little-endian bytes.
     ///
     /// # Errors
-    /// As [`Session::run_sequence`]; invalid also where a sequence comes twice.
+    /// As [`Session::run_sequence`], where one sequence has no token to choose that of all: [`Session::best_each`]
+    /// says which. Invalid also where a sequence comes twice.
     pub async fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>> {
         check_undrawn(wanted)?;
-        self.run_rows(tokens, wanted, &[]).await
+        let bytes = self.run_rows(tokens, wanted, &[]).await?;
+        if wanted == Wanted::Token {
+            let sequences: Vec<usize> = tokens.iter().map(|(sequence, _)| *sequence).collect();
+            self.check_chosen(&sequences, 1, &bytes)?;
+        }
+        Ok(bytes)
     }
 
     /// As [`Session::run_each`]; `draws` has one for each where [`Wanted::Drawn`] asks for them.

@@ -2,9 +2,10 @@
 
 use super::batch::{class_index, words_of};
 use super::decoder::{Run, SEQ, Wanted};
+use super::draws::words_of_run;
 use super::session::{Kind, Session};
 use warploom::base::SymbolValues;
-use warploom::draw::{Draw, nothing_drawn};
+use warploom::draw::{Draw, NoToken};
 use warploom::error::{Error, Result};
 
 impl Session {
@@ -13,8 +14,9 @@ impl Session {
     /// was one of these.
     ///
     /// # Errors
-    /// Invalid, where there is no sequence, one comes twice or its last run chose no token, or `count` more
-    /// positions do not fit the context (the cache then is as before); what planning and the device say.
+    /// Invalid, where there is no sequence, one comes twice or its last run chose no token, `count` more positions
+    /// do not fit the context, or one has no token to choose (the cache then is as before); what planning and the
+    /// device say.
     pub async fn run_each_ahead(
         &mut self,
         sequences: &[usize],
@@ -26,8 +28,7 @@ impl Session {
     /// As [`Session::run_each_ahead`], but a run for each list of draws, one draw for each sequence.
     ///
     /// # Errors
-    /// As [`Session::run_each_ahead`]; invalid, where a list has another length, or no token can be drawn
-    /// (the cache then is as before).
+    /// As [`Session::run_each_ahead`]; invalid, where a list has another length.
     pub async fn draw_each_ahead(
         &mut self,
         sequences: &[usize],
@@ -63,17 +64,14 @@ impl Session {
         let at_once = self.tokens_ahead();
         let instance = self.instance(kind).await?;
         let mut runs = Vec::with_capacity(count);
-        for outputs in instance.read_all(args, at_once).await? {
+        for (run, outputs) in instance.read_all(args, at_once).await?.into_iter().enumerate() {
             let bytes = outputs.into_iter().next().unwrap_or_default();
-            let tokens: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
-            if tokens.len() != sequences.len() {
-                let (have, want) = (tokens.len(), sequences.len());
-                return Err(Error::device(format!("a run gave {have} tokens, not {want}")));
+            let words = words_of_run(sequences.len(), &bytes)?;
+            for (word, sequence) in words.iter().zip(sequences) {
+                let position = self.past[*sequence] + run + 1;
+                NoToken::check(*word).map_err(|why| self.no_token(*sequence, position, why))?;
             }
-            if wanted == Wanted::Drawn && tokens.contains(&Draw::NONE) {
-                return Err(nothing_drawn());
-            }
-            runs.push(tokens);
+            runs.push(words);
         }
         for sequence in sequences {
             self.past[*sequence] += count;

@@ -71,7 +71,7 @@ pub enum Wanted {
     Logits,
     /// The logits after every token: `[s, v]`, f32.
     AllLogits,
-    /// The id of the largest logit after the last token: `[1]`, u32.
+    /// The id of the largest logit after the last token ([`Op::Greedy`]): `[1]`, u32.
     Token,
     /// A token drawn from the logits after the last token, as the last input, `draws` `[1, 7]` u32, says
     /// ([`warploom::draw::Draw`]): `[1]`, u32.
@@ -183,7 +183,7 @@ pub(super) fn decoder(
             let draws = b.graph.input("draws", shape, DType::U32); // [1, 7] or [s, 7]
             b.add("sample", Op::Sample, &[logits, draws])?
         }
-        _ => b.add("argmax", Op::ArgMax, &[logits])?,
+        _ => b.add("argmax", Op::Greedy, &[logits])?,
     }; // [1], or [s] of each sequence
     if let Some(chosen) = chosen {
         token = chosen.keep(&mut b, token)?;

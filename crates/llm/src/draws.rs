@@ -1,15 +1,28 @@
-//! Tokens that are drawn where the logits are: what comes back is 4 bytes for each.
+//! Tokens that are chosen where the logits are: what comes back is 4 bytes for each, a token or why there is none.
 
 use super::decoder::Wanted;
 use super::sampler::{Sampler, Sampling};
 use super::session::Session;
-use warploom::draw::{Draw, nothing_drawn};
+use warploom::draw::{Draw, NoToken};
 use warploom::error::{Error, Result};
 
 impl Session {
-    /// Runs tokens of a sequence as [`Session::run_sequence`] does, and draws the one after the last:
-    /// `None` where none can be drawn, because a logit is NaN or plus infinity or every token is
-    /// forbidden.
+    /// Runs tokens of a sequence as [`Session::run_sequence`] does, and gives the best token after the last, or why
+    /// there is none: then nothing can go on from it, but the cache holds what was run.
+    ///
+    /// # Errors
+    /// As [`Session::run_sequence`].
+    pub async fn best_sequence(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+    ) -> Result<Result<u32, NoToken>> {
+        let bytes = self.run_pieces(sequence, tokens, Wanted::Token, None).await?;
+        self.one_chosen(sequence, &bytes)
+    }
+
+    /// Runs tokens of a sequence as [`Session::run_sequence`] does, and draws the one after the last: as
+    /// [`Session::best_sequence`].
     ///
     /// # Errors
     /// As [`Session::run_sequence`].
@@ -18,38 +31,84 @@ impl Session {
         sequence: usize,
         tokens: &[u32],
         draw: &Draw,
-    ) -> Result<Option<u32>> {
+    ) -> Result<Result<u32, NoToken>> {
         let bytes = self.run_pieces(sequence, tokens, Wanted::Drawn, Some(draw)).await?;
-        let drawn = self.drawn(&[sequence], &bytes)?;
-        Ok(drawn.first().copied().flatten())
+        self.one_chosen(sequence, &bytes)
     }
 
-    /// Runs one token of each of several sequences at once as [`Session::run_each`] does, and draws
-    /// the next of each, in their order: `None` where none can be drawn.
+    /// Runs one token of each of several sequences at once as [`Session::run_each`] does, and gives the best
+    /// next one of each, in their order, or why there is none: that of one sequence leaves the others as they are.
     ///
     /// # Errors
     /// As [`Session::run_each`].
-    pub async fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Option<u32>>> {
+    pub async fn best_each(
+        &mut self,
+        tokens: &[(usize, u32)],
+    ) -> Result<Vec<Result<u32, NoToken>>> {
+        let bytes = self.run_rows(tokens, Wanted::Token, &[]).await?;
+        let sequences: Vec<usize> = tokens.iter().map(|(sequence, _)| *sequence).collect();
+        self.each_chosen(&sequences, &bytes)
+    }
+
+    /// As [`Session::best_each`], but draws the next token of each.
+    ///
+    /// # Errors
+    /// As [`Session::run_each`].
+    pub async fn draw_each(
+        &mut self,
+        tokens: &[(usize, u32, Draw)],
+    ) -> Result<Vec<Result<u32, NoToken>>> {
         let draws: Vec<Draw> = tokens.iter().map(|(.., draw)| *draw).collect();
         let tokens: Vec<(usize, u32)> = tokens.iter().map(|(s, token, _)| (*s, *token)).collect();
         let bytes = self.run_rows(&tokens, Wanted::Drawn, &draws).await?;
         let sequences: Vec<usize> = tokens.iter().map(|(sequence, _)| *sequence).collect();
-        self.drawn(&sequences, &bytes)
+        self.each_chosen(&sequences, &bytes)
+    }
+
+    fn one_chosen(&mut self, sequence: usize, bytes: &[u8]) -> Result<Result<u32, NoToken>> {
+        let chosen = self.each_chosen(&[sequence], bytes)?;
+        chosen.first().copied().ok_or_else(|| Error::device("a run gave no token"))
     }
 
     /// The tokens of a run of these sequences. Where there is none, nothing can go on from it.
-    fn drawn(&mut self, sequences: &[usize], bytes: &[u8]) -> Result<Vec<Option<u32>>> {
-        let words: Vec<u32> = bytemuck::pod_collect_to_vec(bytes);
-        if words.len() != sequences.len() {
-            let text =
-                format!("a run of {} sequences gave {} tokens", sequences.len(), words.len());
-            return Err(Error::device(text));
-        }
-        let drawn = words.into_iter().zip(sequences).map(|(word, sequence)| {
-            self.chosen[*sequence] &= word != Draw::NONE;
-            (word != Draw::NONE).then_some(word)
+    fn each_chosen(
+        &mut self,
+        sequences: &[usize],
+        bytes: &[u8],
+    ) -> Result<Vec<Result<u32, NoToken>>> {
+        let words = words_of_run(sequences.len(), bytes)?;
+        let chosen = words.into_iter().zip(sequences).map(|(word, sequence)| {
+            let chosen = NoToken::check(word);
+            self.chosen[*sequence] &= chosen.is_ok();
+            chosen
         });
-        Ok(drawn.collect())
+        Ok(chosen.collect())
+    }
+
+    /// Refuses a run of `count` tokens of each of these sequences that chose no token for one of them; the cache
+    /// then is as before.
+    pub(super) fn check_chosen(
+        &mut self,
+        sequences: &[usize],
+        count: usize,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let failed = self.each_chosen(sequences, bytes)?.into_iter().zip(sequences);
+        let failed = failed.filter_map(|(chosen, sequence)| Some((chosen.err()?, *sequence)));
+        let Some((why, sequence)) = failed.into_iter().next() else { return Ok(()) };
+        let error = self.no_token(sequence, self.past[sequence], why);
+        for sequence in sequences {
+            self.truncate_sequence(*sequence, self.past[*sequence].saturating_sub(count))?;
+        }
+        Err(error)
+    }
+
+    /// The error of a sequence that has no token at a position.
+    pub(super) fn no_token(&self, sequence: usize, position: usize, why: NoToken) -> Error {
+        match self.sequences() {
+            1 => why.at(position),
+            _ => why.at(position).context(format!("sequence {sequence}")),
+        }
     }
 
     /// Runs tokens of the first sequence and chooses the one after the last, on the device where that
@@ -60,20 +119,44 @@ impl Session {
         tokens: &[u32],
         seen: &[u32],
     ) -> Result<u32> {
-        let wanted = sampler.sampling().wanted();
-        if wanted == Wanted::Drawn {
-            let draw = sampler.sampling().draw(seen.len());
-            return self.draw_sequence(0, tokens, &draw).await?.ok_or_else(nothing_drawn);
-        }
-        let bytes = self.run(tokens, wanted).await?;
-        let short = || Error::device(format!("a run gave {} bytes", bytes.len()));
-        match wanted {
-            Wanted::Token => {
-                let word = bytes.first_chunk::<4>().ok_or_else(short)?;
-                Ok(u32::from_le_bytes(*word))
+        let chosen = match sampler.sampling().wanted() {
+            Wanted::Token => self.best_sequence(0, tokens).await?,
+            Wanted::Drawn => {
+                let draw = sampler.sampling().draw(seen.len());
+                self.draw_sequence(0, tokens, &draw).await?
             }
-            _ => sampler.sample(&mut bytemuck::pod_collect_to_vec(&bytes), seen),
-        }
+            wanted => {
+                let bytes = self.run(tokens, wanted).await?;
+                let token = sampler.sample(&mut bytemuck::pod_collect_to_vec(&bytes), seen);
+                return token.map_err(|e| e.context(format!("position {}", seen.len())));
+            }
+        };
+        chosen.map_err(|why| self.no_token(0, self.past_of(0), why))
+    }
+
+    /// As [`Session::best_sequence`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::best_sequence`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn best_sequence_blocking(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+    ) -> Result<Result<u32, NoToken>> {
+        warploom::base::platform::block_on(self.best_sequence(sequence, tokens))
+    }
+
+    /// As [`Session::best_each`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::best_each`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn best_each_blocking(
+        &mut self,
+        tokens: &[(usize, u32)],
+    ) -> Result<Vec<Result<u32, NoToken>>> {
+        warploom::base::platform::block_on(self.best_each(tokens))
     }
 
     /// As [`Session::draw_sequence`], blocking.
@@ -86,7 +169,7 @@ impl Session {
         sequence: usize,
         tokens: &[u32],
         draw: &Draw,
-    ) -> Result<Option<u32>> {
+    ) -> Result<Result<u32, NoToken>> {
         warploom::base::platform::block_on(self.draw_sequence(sequence, tokens, draw))
     }
 
@@ -98,7 +181,7 @@ impl Session {
     pub fn draw_each_blocking(
         &mut self,
         tokens: &[(usize, u32, Draw)],
-    ) -> Result<Vec<Option<u32>>> {
+    ) -> Result<Vec<Result<u32, NoToken>>> {
         warploom::base::platform::block_on(self.draw_each(tokens))
     }
 }
@@ -111,6 +194,18 @@ impl Sampling {
             (true, _) => Wanted::Token,
             (false, false) => Wanted::Drawn,
             (false, true) => Wanted::Logits,
+        }
+    }
+}
+
+/// The words that a run of so many sequences chose.
+pub(super) fn words_of_run(sequences: usize, bytes: &[u8]) -> Result<Vec<u32>> {
+    let words: Vec<u32> = bytemuck::pod_collect_to_vec(bytes);
+    match words.len() == sequences {
+        true => Ok(words),
+        false => {
+            let text = format!("a run of {sequences} sequences gave {} tokens", words.len());
+            Err(Error::device(text))
         }
     }
 }

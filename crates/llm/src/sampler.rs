@@ -5,7 +5,7 @@
 //! penalty is `warploom::draw`, in whole numbers and with a random number for each position, which
 //! devices do as well: a seed gives the same text wherever the logits are the same.
 
-use warploom::draw::{Choice, Draw, choose};
+use warploom::draw::{Choice, Draw, NoToken, choose};
 use warploom::error::{Error, Result};
 
 /// How the next token is chosen.
@@ -140,14 +140,11 @@ impl Sampler {
             self.penalise(logits, recent)?;
         }
         let draw = self.sampling.draw(recent.len());
-        match choose(logits, &draw, &mut self.choice) {
-            Draw::NONE => {
-                check_numbers(logits)?;
-                let n = logits.len();
-                Err(Error::invalid(format!("logits: no token of {n} may be chosen")))
-            }
-            token => Ok(token),
-        }
+        NoToken::check(choose(logits, &draw, &mut self.choice)).or_else(|_| {
+            check_numbers(logits)?;
+            let n = logits.len();
+            Err(Error::invalid(format!("logits: no token of {n} may be chosen")))
+        })
     }
 
     /// Divides positive logits of recent tokens, multiplies negative ones, each once.

@@ -316,9 +316,9 @@ impl Session {
     /// logits after every one, `[tokens, v]`. Long runs are cut in pieces.
     ///
     /// # Errors
-    /// Invalid, for no such sequence, no tokens, an id outside the vocabulary or more than the
-    /// context holds (the cache then is as before), and for [`Wanted::Drawn`], which is for
-    /// [`Session::draw_sequence`]; what planning and the device say.
+    /// Invalid, for no such sequence, no tokens, an id outside the vocabulary, more than the
+    /// context holds or no token to choose (the cache then is as before), and for [`Wanted::Drawn`], which
+    /// is for [`Session::draw_sequence`]; what planning and the device say.
     pub async fn run_sequence(
         &mut self,
         sequence: usize,
@@ -326,7 +326,11 @@ impl Session {
         wanted: Wanted,
     ) -> Result<Vec<u8>> {
         check_undrawn(wanted)?;
-        self.run_pieces(sequence, tokens, wanted, None).await
+        let bytes = self.run_pieces(sequence, tokens, wanted, None).await?;
+        if wanted == Wanted::Token {
+            self.check_chosen(&[sequence], tokens.len(), &bytes)?;
+        }
+        Ok(bytes)
     }
 
     /// As [`Session::run_sequence`]; `draw` is what [`Wanted::Drawn`] asks for.

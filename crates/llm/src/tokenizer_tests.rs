@@ -111,7 +111,9 @@ fn real(name: &str, key: &str) -> Option<Tokenizer> {
     let Some(path) = found.into_iter().find(|path| path.is_file()) else {
         // libtest swallows what is printed with macros.
         use std::io::Write;
-        let _ = writeln!(std::io::stderr(), "skipped: {name} is not in WARPLOOM_TEST_MODELS");
+        let (thread, why) = (std::thread::current(), "is not in WARPLOOM_TEST_MODELS");
+        let test = thread.name().unwrap_or_default();
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: {name} {why}");
         return None;
     };
     let tokenizer = open(&path);

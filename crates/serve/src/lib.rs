@@ -16,6 +16,7 @@ mod queue;
 mod request;
 mod routes;
 mod scheduler;
+mod sequences;
 mod stop;
 
 #[cfg(test)]
@@ -29,7 +30,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use connection::Limits;
 pub use queue::{Done, Ended, Failure, Job, Piece, Queue, Ticket};
-pub use scheduler::{Scheduler, Sequences};
+pub use scheduler::Scheduler;
+pub use sequences::{Chosen, Sequences};
 
 use warploom::error::{Error, Result};
 use warploom::runtime::Awake;

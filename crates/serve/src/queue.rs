@@ -57,6 +57,8 @@ pub enum Failure {
     Stopping,
     /// The request is to blame.
     Request(Error),
+    /// The model's numbers, which give no next token.
+    Model(Error),
     /// The device, or what drives it.
     Device(Error),
 }

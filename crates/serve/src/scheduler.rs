@@ -10,106 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::queue::{Done, Ended, Failure, Job, Pending, Piece, Queue};
+use super::sequences::{Chosen, Sequences};
 use super::stop::StopStrings;
-use warploom::draw::{Draw, nothing_drawn};
+use warploom::draw::Draw;
 use warploom::error::{Error, Result};
 use warploom::runtime::Awake;
 use warploom_llm::utf8::Utf8Stream;
-use warploom_llm::{Sampler, Session, Wanted};
-
-/// What a scheduler drives: sequences of tokens, each with a cache of its own.
-pub trait Sequences {
-    /// How many there are.
-    fn sequences(&self) -> usize;
-
-    /// Positions of each.
-    fn context(&self) -> usize;
-
-    /// Positions of one that are filled.
-    fn past_of(&self, sequence: usize) -> usize;
-
-    /// Forgets positions of one from `past` on.
-    ///
-    /// # Errors
-    /// Invalid, when fewer are filled.
-    fn truncate(&mut self, sequence: usize, past: usize) -> Result<()>;
-
-    /// Appends tokens to one, and gives what is wanted after the last: nothing, logits `[v]` f32
-    /// or a token `[1]` u32, as little-endian bytes.
-    ///
-    /// # Errors
-    /// What the device says.
-    fn run_one(&mut self, sequence: usize, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>>;
-
-    /// Appends a token to each of several: logits `[n, v]` f32 or tokens `[n]` u32.
-    ///
-    /// # Errors
-    /// What the device says.
-    fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>>;
-
-    /// As [`Sequences::run_one`], and draws the next token; `None` where none can be drawn.
-    ///
-    /// # Errors
-    /// What the device says.
-    fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Option<u32>>;
-
-    /// As [`Sequences::run_each`], and draws the next token of each.
-    ///
-    /// # Errors
-    /// What the device says.
-    fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Option<u32>>>;
-
-    /// The bytes that a token stands for.
-    ///
-    /// # Errors
-    /// Invalid, for an id outside the vocabulary.
-    fn bytes_of(&self, token: u32) -> Result<&[u8]>;
-
-    /// Whether a token ends an answer.
-    fn is_stop(&self, token: u32) -> bool;
-}
-
-impl Sequences for Session {
-    fn sequences(&self) -> usize {
-        Session::sequences(self)
-    }
-
-    fn context(&self) -> usize {
-        Session::context(self)
-    }
-
-    fn past_of(&self, sequence: usize) -> usize {
-        Session::past_of(self, sequence)
-    }
-
-    fn truncate(&mut self, sequence: usize, past: usize) -> Result<()> {
-        self.truncate_sequence(sequence, past)
-    }
-
-    fn run_one(&mut self, sequence: usize, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>> {
-        self.run_sequence_blocking(sequence, tokens, wanted)
-    }
-
-    fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>> {
-        self.run_each_blocking(tokens, wanted)
-    }
-
-    fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Option<u32>> {
-        self.draw_sequence_blocking(sequence, tokens, draw)
-    }
-
-    fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Option<u32>>> {
-        self.draw_each_blocking(tokens)
-    }
-
-    fn bytes_of(&self, token: u32) -> Result<&[u8]> {
-        self.model().tokenizer().token_bytes(token)
-    }
-
-    fn is_stop(&self, token: u32) -> bool {
-        self.model().tokenizer().is_stop(token)
-    }
-}
+use warploom_llm::{Sampler, Wanted};
 
 /// Longest that an idle scheduler sleeps: jobs behind others are looked at so often.
 const NAP: Duration = Duration::from_millis(500);
@@ -134,10 +41,10 @@ impl Running {
 
 /// What a run gave of one sequence.
 enum Given<'a> {
-    /// The token that the device drew, if it could.
-    Drawn(Option<u32>),
-    /// What was wanted.
-    Bytes(Wanted, &'a [u8]),
+    /// The token that the device chose, if it could.
+    Token(Chosen),
+    /// Logits.
+    Logits(&'a [u8]),
 }
 
 /// A sequence: what it holds, and who has it.
@@ -304,19 +211,24 @@ impl<S: Sequences> Scheduler<S> {
         let end = slot.tokens.len().min(past + self.piece);
         let wanted = if end == slot.tokens.len() { running.wanted() } else { Wanted::Cache };
         let tokens = &slot.tokens[past..end];
-        if wanted == Wanted::Drawn {
-            let draw = running.sampler.sampling().draw(end);
-            let result = self.steps.draw_one(index, tokens, &draw);
-            if let Some(drawn) = self.done(result) {
-                self.choose(index, Given::Drawn(drawn));
+        let chosen = match wanted {
+            Wanted::Token => self.steps.best_one(index, tokens),
+            Wanted::Drawn => {
+                let draw = running.sampler.sampling().draw(end);
+                self.steps.draw_one(index, tokens, &draw)
             }
-            return true;
-        }
-        let result = self.steps.run_one(index, tokens, wanted);
-        if let Some(bytes) = self.done(result)
-            && wanted != Wanted::Cache
-        {
-            self.choose(index, Given::Bytes(wanted, &bytes));
+            _ => {
+                let result = self.steps.run_one(index, tokens, wanted);
+                if let Some(bytes) = self.done(result)
+                    && wanted != Wanted::Cache
+                {
+                    self.choose(index, Given::Logits(&bytes));
+                }
+                return true;
+            }
+        };
+        if let Some(chosen) = self.done(chosen) {
+            self.choose(index, Given::Token(chosen));
         }
         true
     }
@@ -337,33 +249,36 @@ impl<S: Sequences> Scheduler<S> {
             false if all(Wanted::Token) => Wanted::Token,
             false => Wanted::Drawn,
         };
-        if wanted == Wanted::Drawn {
-            self.draw_tokens(&tokens);
+        if wanted != Wanted::Logits {
+            let chosen = match wanted {
+                Wanted::Token => self.steps.best_each(&tokens),
+                _ => self.draw_tokens(&tokens),
+            };
+            for (chosen, (index, _)) in self.done(chosen).into_iter().flatten().zip(tokens) {
+                self.choose(index, Given::Token(chosen));
+            }
             return true;
         }
         let result = self.steps.run_each(&tokens, wanted);
         if let Some(bytes) = self.done(result) {
-            // Rows of `[n]` or `[n, v]`, all of one length.
+            // Rows of `[n, v]`, all of one length.
             let row = bytes.len() / tokens.len();
             for (index, row) in writing.into_iter().zip(bytes.chunks(row.max(1))) {
-                self.choose(index, Given::Bytes(wanted, row));
+                self.choose(index, Given::Logits(row));
             }
         }
         true
     }
 
-    /// The same where the device draws what comes next.
-    fn draw_tokens(&mut self, tokens: &[(usize, u32)]) {
+    /// Runs a token of each and draws what comes next.
+    fn draw_tokens(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<Chosen>> {
         let draw = |(index, token): &(usize, u32)| {
             let slot = &self.slots[*index];
             let sampling = slot.running.as_ref()?.sampler.sampling();
             Some((*index, *token, sampling.draw(slot.tokens.len())))
         };
         let tokens: Vec<(usize, u32, Draw)> = tokens.iter().filter_map(draw).collect();
-        let result = self.steps.draw_each(&tokens);
-        for (drawn, (index, ..)) in self.done(result).into_iter().flatten().zip(tokens) {
-            self.choose(index, Given::Drawn(drawn));
-        }
+        self.steps.draw_each(&tokens)
     }
 
     /// What a run gave; where the device failed, nothing that it holds is trusted.
@@ -376,19 +291,25 @@ impl<S: Sequences> Scheduler<S> {
     fn choose(&mut self, index: usize, given: Given<'_>) {
         let slot = &mut self.slots[index];
         let Some(running) = &mut slot.running else { return };
+        let position = slot.tokens.len();
         let chosen = match given {
-            Given::Drawn(token) => token.ok_or_else(nothing_drawn),
-            Given::Bytes(wanted, bytes) => match (wanted, bytes.first_chunk::<4>()) {
-                (Wanted::Token, Some(word)) => Ok(u32::from_le_bytes(*word)),
-                (Wanted::Logits, Some(_)) => {
-                    let mut logits: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
-                    running.sampler.sample(&mut logits, &slot.tokens)
-                }
-                _ => Err(Error::device(format!("a run gave {} bytes", bytes.len()))),
-            },
+            Given::Token(chosen) => chosen.map_err(|why| why.at(position)),
+            Given::Logits(bytes) => {
+                let mut logits: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
+                let token = running.sampler.sample(&mut logits, &slot.tokens);
+                token.map_err(|e| e.context(format!("position {position}")))
+            }
         };
-        if let Err(error) = chosen.and_then(|token| self.append(index, token)) {
-            self.fail(index, Failure::Device(error));
+        match chosen {
+            Ok(token) => {
+                if let Err(error) = self.append(index, token) {
+                    self.fail(index, Failure::Device(error));
+                }
+            }
+            Err(error) => {
+                self.fail(index, Failure::Model(error));
+                self.forget(index);
+            }
         }
     }
 
@@ -463,9 +384,14 @@ impl<S: Sequences> Scheduler<S> {
     fn fail_all(&mut self, error: &Error) {
         for index in 0..self.slots.len() {
             self.fail(index, Failure::Device(error.duplicate()));
-            // Nothing is kept, so what it says to that does not matter.
-            let _ = self.steps.truncate(index, 0);
-            self.slots[index].tokens.clear();
+            self.forget(index);
         }
+    }
+
+    /// Keeps nothing of what the cache holds of a sequence.
+    fn forget(&mut self, index: usize) {
+        // Nothing is kept, so what it says to that does not matter.
+        let _ = self.steps.truncate(index, 0);
+        self.slots[index].tokens.clear();
     }
 }

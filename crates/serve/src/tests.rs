@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket, after};
-use warploom::draw::Draw;
+use super::{Chosen, Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket, after};
+use warploom::draw::{Draw, NoToken};
 use warploom::error::{Error, Result};
 use warploom_llm::{Sampling, Wanted};
 
 /// Tokens are bytes; this one ends an answer, and comes after `z`.
 const END: u32 = 0;
-/// After it nothing can be drawn.
+/// After it no token can be chosen.
 const BROKEN: u8 = b'#';
 /// One past the last token.
 const VOCABULARY: u32 = 256;
@@ -48,16 +48,24 @@ impl Counting {
         let next = Counting::next(last);
         match wanted {
             Wanted::Cache => Vec::new(),
-            Wanted::Token | Wanted::Drawn => next.to_le_bytes().to_vec(),
-            Wanted::Logits | Wanted::AllLogits => (0..VOCABULARY)
-                .flat_map(|id| (if id == next { 20f32 } else { 0.0 }).to_le_bytes())
+            Wanted::Logits => (0..VOCABULARY)
+                .map(|id| match id == next {
+                    // After this one there is no token.
+                    true if last == u32::from(BROKEN) => f32::NAN,
+                    true => 20.0,
+                    false => 0.0,
+                })
+                .flat_map(f32::to_le_bytes)
                 .collect(),
+            other => panic!("{other:?} is chosen by another call"),
         }
     }
 
-    /// No token is drawn after this one.
-    fn drawn(&self, last: Option<u32>) -> Option<u32> {
-        last.filter(|last| *last != u32::from(BROKEN)).map(Counting::next)
+    fn chosen(&self, last: u32) -> Chosen {
+        match last == u32::from(BROKEN) {
+            true => Err(NoToken::NotFinite(Counting::next(last))),
+            false => Ok(Counting::next(last)),
+        }
     }
 
     fn called(&mut self, call: Call) -> Result<()> {
@@ -104,20 +112,30 @@ impl Sequences for Counting {
         Ok(tokens.iter().flat_map(|(_, token)| self.give(*token, wanted)).collect())
     }
 
-    fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Option<u32>> {
-        self.run_one(sequence, tokens, Wanted::Drawn)?;
-        // What is drawn is said by the text so far, the new tokens included.
-        assert_eq!(draw.position as usize, self.held[sequence].len());
-        Ok(self.drawn(tokens.last().copied()))
+    fn best_one(&mut self, sequence: usize, tokens: &[u32]) -> Result<Chosen> {
+        self.run_one(sequence, tokens, Wanted::Cache)?;
+        Ok(self.chosen(*tokens.last().unwrap()))
     }
 
-    fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Option<u32>>> {
+    fn best_each(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<Chosen>> {
+        self.run_each(tokens, Wanted::Cache)?;
+        Ok(tokens.iter().map(|(_, token)| self.chosen(*token)).collect())
+    }
+
+    fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Chosen> {
+        let chosen = self.best_one(sequence, tokens)?;
+        // What is drawn is said by the text so far, the new tokens included.
+        assert_eq!(draw.position as usize, self.held[sequence].len());
+        Ok(chosen)
+    }
+
+    fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Chosen>> {
         let plain: Vec<(usize, u32)> = tokens.iter().map(|(s, token, _)| (*s, *token)).collect();
-        self.run_each(&plain, Wanted::Drawn)?;
+        let chosen = self.best_each(&plain)?;
         for (sequence, _, draw) in tokens {
             assert_eq!(draw.position as usize, self.held[*sequence].len());
         }
-        Ok(tokens.iter().map(|(_, token, _)| self.drawn(Some(*token))).collect())
+        Ok(chosen)
     }
 
     fn bytes_of(&self, token: u32) -> Result<&[u8]> {
@@ -221,19 +239,31 @@ fn answers_of_many_do_not_mix() {
 }
 
 #[test]
-fn a_draw_that_fails_is_that_requests_alone() {
-    let mut rig = Rig::new(2);
-    let sampling = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
-    let tickets = [b"a\"", b"mm"].map(|p| rig.ask(Job { sampling: sampling.clone(), ..job(p, 4) }));
-    rig.turns();
-    match read(&tickets[0]) {
-        (text, Some(Err(Failure::Device(error)))) => {
-            assert_eq!(text, "#");
-            assert!(error.to_string().contains("no token can be drawn"), "{error}");
+fn a_token_that_cannot_be_chosen_is_that_requests_alone() {
+    let drawn = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
+    let penalised = Sampling { repetition_penalty: 1.01, ..drawn.clone() };
+    let all = [Sampling::greedy(), drawn, penalised];
+    for (one, other) in (0..9).map(|i| (i / 3, i % 3)) {
+        let mut rig = Rig::new(2);
+        let ask = |p: &[u8], i: usize| rig.ask(Job { sampling: all[i].clone(), ..job(p, 4) });
+        let tickets = [ask(b"a\"", one), ask(b"mm", other)];
+        rig.turns();
+        match read(&tickets[0]) {
+            (text, Some(Err(Failure::Model(error)))) => {
+                assert_eq!(text, "#");
+                let error = error.to_string();
+                assert!(error.contains("position 3") && error.contains("36 is NaN"), "{error}");
+            }
+            other => panic!("{other:?}"),
         }
-        other => panic!("{other:?}"),
+        assert_eq!(done(&tickets[1]).0, "nopq");
+        // What its cache holds is not trusted, and the prompt itself may end before a token.
+        assert_eq!(done_of(&mut rig, job(b"a\"", 1)).cached_tokens, 0);
+        let ticket = rig.ask(Job { sampling: all[one].clone(), ..job(b"a#", 4) });
+        rig.turns();
+        assert!(matches!(read(&ticket), (text, Some(Err(Failure::Model(_)))) if text.is_empty()));
+        assert!(!rig.queue.is_failing());
     }
-    assert_eq!(done(&tickets[1]).0, "nopq");
 }
 
 fn done_of(rig: &mut Rig, job: Job) -> Done {

@@ -390,7 +390,8 @@ mod tests {
     fn the_library_takes_every_description() {
         if let Err(why) = lt() {
             // libtest swallows `eprintln!`.
-            let _ = writeln!(std::io::stderr(), "cublaslt: skipped, {why}");
+            let (thread, out) = (std::thread::current(), &mut std::io::stderr());
+            let _ = writeln!(out, "skipped: {}: {why}", thread.name().unwrap_or_default());
             return;
         }
         let address = 4096;

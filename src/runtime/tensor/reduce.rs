@@ -53,7 +53,7 @@ impl Tensor {
         squares.reduce(ReduceOp::Mean, axes, false, at)
     }
 
-    /// Index of the largest along an axis, lowest of equals, as `u32`; the axis goes.
+    /// Index of the largest along an axis, lowest of equals, as `u32`; the axis goes. NaN counts as the largest.
     #[track_caller]
     pub fn argmax(&self, axis: isize) -> Tensor {
         let at = Location::caller();
@@ -63,7 +63,7 @@ impl Tensor {
         })
     }
 
-    /// Index of the smallest along an axis, lowest of equals, as `u32`; the axis goes.
+    /// Index of the smallest along an axis, lowest of equals, as `u32`; the axis goes. NaN counts as the smallest.
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Tensor {
         let at = Location::caller();

@@ -57,7 +57,9 @@ impl Maker {
             return None;
         }
         let n = self.upper(&self.last(x)?);
-        Some(self.add(Op::ArgMax, &[x], Range::exact(0.0, n as f64 - 1.0, 0)))
+        // Of finite numbers both are the same.
+        let op = if n % 2 == 0 { Op::ArgMax } else { Op::Greedy };
+        Some(self.add(op, &[x], Range::exact(0.0, n as f64 - 1.0, 0)))
     }
 
     /// Softmax along the last axis: one operation or spelled, of masked scores now and then.

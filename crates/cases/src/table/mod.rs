@@ -9,6 +9,7 @@ mod attention_f16;
 mod chains;
 mod conv;
 mod elementwise;
+mod greedy;
 mod half_kv;
 mod halves;
 mod handed;
@@ -37,6 +38,7 @@ pub fn cases() -> Vec<Case> {
     views::add(&mut table);
     chains::add(&mut table);
     reduce::add(&mut table);
+    greedy::add(&mut table);
     sample::add(&mut table);
     linear::add(&mut table);
     int8::add(&mut table);

@@ -124,4 +124,14 @@ fn impossible(table: &mut Vec<Case>) {
     values[1499] = -1e38;
     let draws = [USUAL, GREEDY, USUAL, PLAIN, USUAL, PLAIN];
     table.push(drawn(b, [6, 300], values, &draws));
+    let b =
+        Build::new("sample/not_finite").note("several NaN and inf in a row: the first is named");
+    let n = 2500;
+    let mut values = spread(4 * n);
+    for (row, places) in [[2499, 2498, 2000], [257, 256, 300], [0, 1, 2499]].iter().enumerate() {
+        for (place, value) in places.iter().zip([f32::INFINITY, f32::NAN, -f32::NAN]) {
+            values[row * n + place] = value;
+        }
+    }
+    table.push(drawn(b, [4, n as u64], values, &[USUAL, PLAIN, GREEDY, USUAL]));
 }

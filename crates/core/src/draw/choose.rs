@@ -1,7 +1,7 @@
 //! The choice on a CPU: two passes over the logits, and the rest among a few candidates.
 
-use super::Draw;
 use super::weight::{FORBIDDEN, NATURAL, ZERO, bounded_scale, key, logit, weight};
+use super::{Draw, NoToken};
 
 /// Columns of the table of largest keys, and the largest `top_k` that it helps.
 const LANES: usize = 256;
@@ -15,12 +15,12 @@ pub struct Choice {
     kept: Vec<(u32, u32)>,
 }
 
-/// The token that [`Draw`] says, or [`Draw::NONE`].
+/// The token that [`Draw`] says, or the word of [`NoToken`].
 pub fn choose(logits: &[f32], draw: &Draw, choice: &mut Choice) -> u32 {
-    let Some(lanes) = largest_by_lane(logits) else { return Draw::NONE };
+    let Some(lanes) = largest_by_lane(logits) else { return not_finite(logits).word() };
     let best = lanes.iter().copied().max().unwrap_or(0);
     if best <= FORBIDDEN {
-        return Draw::NONE;
+        return NoToken::Forbidden.word();
     }
     let top_k = match draw.top_k as usize {
         0 => logits.len(),
@@ -48,7 +48,13 @@ pub fn choose(logits: &[f32], draw: &Draw, choice: &mut Choice) -> u32 {
     let total = kept.iter().map(|(key, _)| u64::from(drawn(*key))).sum();
     let count = reaching(kept, draw.goal(total), drawn);
     // The best token is always left.
-    kept.get(count.saturating_sub(1)).map_or(Draw::NONE, |(_, id)| *id)
+    kept.get(count.saturating_sub(1)).map_or(NoToken::Forbidden.word(), |(_, id)| *id)
+}
+
+/// Where a row has a logit without a key.
+fn not_finite(logits: &[f32]) -> NoToken {
+    let first = logits.iter().position(|logit| key(*logit).is_none());
+    first.map_or(NoToken::Forbidden, |index| NoToken::NotFinite(index as u32))
 }
 
 /// Larger keys first, lower ids first among equals.

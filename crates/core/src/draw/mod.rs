@@ -9,12 +9,12 @@
 //! `reference::sample` says what is chosen, in plain loops; [`choose`] is how a CPU does it.
 
 mod choose;
+mod none;
 pub mod philox;
 pub mod weight;
 
 pub use choose::{Choice, choose};
-
-use crate::error::Error;
+pub use none::NoToken;
 
 /// How one token is chosen from a row of logits: what a row of the second operand of
 /// [`crate::ir::Op::Sample`] says.
@@ -43,10 +43,6 @@ pub struct Draw {
 impl Draw {
     /// Words of a row: scale (bits of an f32), top_k, top_p, min_p, seed (low, high), position.
     pub const WORDS: usize = 7;
-
-    /// What stands in the place of a token where none can be chosen: a logit is NaN or plus
-    /// infinity, or every token is forbidden by minus infinity.
-    pub const NONE: u32 = u32::MAX;
 
     /// The row.
     pub fn words(&self) -> [u32; Draw::WORDS] {
@@ -91,11 +87,6 @@ impl Draw {
         let random = u64::from(high) << 32 | u64::from(low);
         ((u128::from(random) * u128::from(total)) >> 64) as u64 + 1
     }
-}
-
-/// What [`Draw::NONE`] means, for those who need a token.
-pub fn nothing_drawn() -> Error {
-    Error::invalid("logits: no token can be drawn: one is NaN or infinite, or all are forbidden")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use super::philox::philox4x32;
 use super::weight::{FORBIDDEN, NATURAL, ONE, bounded_scale, key, logit, weight};
-use super::{Choice, Draw, choose};
+use super::{Choice, Draw, NoToken, choose};
 
 /// Nothing filtered, temperature 1.
 const PLAIN: Draw =
@@ -111,9 +111,19 @@ fn top_p_is_right_beyond_the_first_sorted_piece() {
 #[test]
 fn what_cannot_be_drawn_from_gives_no_token() {
     let low = f32::NEG_INFINITY;
-    for logits in [&[][..], &[0.0, f32::NAN], &[f32::INFINITY, 0.0], &[low, low]] {
-        assert_eq!(one(logits, PLAIN), Draw::NONE, "{logits:?}");
-        assert_eq!(one(logits, Draw { top_k: 1, ..PLAIN }), Draw::NONE, "{logits:?}");
+    let long: Vec<f32> = (0..700).map(|i| if i >= 611 { f32::NAN } else { 0.5 }).collect();
+    let rows: [(&[f32], NoToken); 6] = [
+        (&[], NoToken::Forbidden),
+        (&[low, low], NoToken::Forbidden),
+        (&[0.0, f32::NAN], NoToken::NotFinite(1)),
+        (&[f32::INFINITY, 0.0], NoToken::NotFinite(0)),
+        (&[0.0, f32::INFINITY, f32::NAN], NoToken::NotFinite(1)),
+        (&long, NoToken::NotFinite(611)),
+    ];
+    for (logits, why) in rows {
+        for draw in [PLAIN, Draw { top_k: 1, ..PLAIN }] {
+            assert_eq!(NoToken::check(one(logits, draw)), Err(why), "{logits:?}");
+        }
     }
     assert_eq!(one(&[low, -3e38], PLAIN), 1);
 }

@@ -66,11 +66,15 @@ pub enum Op {
         /// Whether reduced axes stay with size 1.
         keep: bool,
     },
-    /// Index of the largest along the last axis, lowest of equals: `[.., n]` -> `[..]` of `u32`.
+    /// Index of the largest along the last axis, lowest of equals, where NaN is larger than any number as in NumPy:
+    /// `[.., n]` -> `[..]` of `u32`.
     ArgMax,
+    /// The best token of each row of logits: `[.., n]` -> `[..]` of `u32`, as [`Op::ArgMax`]. A row without one, whose
+    /// largest is not finite, gives the word of a [`crate::draw::NoToken`], which says why.
+    Greedy,
     /// Draws one index along the last axis: logits `[.., n]` and, for each row, how it is drawn, `[.., 7]`
     /// of `u32` as [`crate::draw::Draw::words`] has it: `[..]` of `u32`. A row from which nothing can
-    /// be drawn gives [`crate::draw::Draw::NONE`].
+    /// be drawn gives the word of a [`crate::draw::NoToken`].
     Sample,
     /// Along the last axis; a row of -inf throughout gives zeros.
     Softmax,
@@ -354,6 +358,7 @@ impl Op {
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast(_) => OpClass::Elementwise,
             Op::Reduce { .. }
             | Op::ArgMax
+            | Op::Greedy
             | Op::Sample
             | Op::Softmax
             | Op::RmsNorm { .. }
@@ -412,6 +417,7 @@ impl Op {
             Op::Cast(_) => "cast",
             Op::Reduce { .. } => "reduce",
             Op::ArgMax => "argmax",
+            Op::Greedy => "greedy",
             Op::Sample => "sample",
             Op::Softmax => "softmax",
             Op::MatMul => "matmul",

@@ -102,7 +102,8 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
         Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => String::new(),
         Op::Unary(_) | Op::Binary(_) | Op::Select => String::new(),
         Op::Linear { mode } => rounds(*mode),
-        Op::ArgMax | Op::Sample | Op::Softmax | Op::MatMul | Op::Scatter => String::new(),
+        Op::ArgMax | Op::Greedy | Op::Sample | Op::Softmax => String::new(),
+        Op::MatMul | Op::Scatter => String::new(),
     }
 }
 

@@ -282,6 +282,7 @@ fn compute(op: &Op, call: &Call<'_>) -> Result<Tensor> {
         Op::Cast(to) => elementwise::cast(call, *to),
         Op::Reduce { op, axes, .. } => reduce::reduce(call, *op, axes),
         Op::ArgMax => reduce::argmax(call),
+        Op::Greedy => reduce::greedy(call),
         Op::Sample => sample::sample(call),
         Op::Softmax => reduce::softmax(call),
         Op::MatMul => product::matmul(call),

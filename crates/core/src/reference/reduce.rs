@@ -1,8 +1,9 @@
-//! Many to one: sums and the like over any axes; `argmax` and `softmax` along the last one.
+//! Many to one: sums and the like over any axes; `argmax`, `greedy` and `softmax` along the last one.
 
 use super::Call;
 use super::index::{strides, walk};
 use super::tensor::{Data, Tensor};
+use crate::draw::NoToken;
 use crate::error::Result;
 use crate::ir::ReduceOp;
 
@@ -33,18 +34,39 @@ fn fold(op: ReduceOp, values: impl ExactSizeIterator<Item = f64>) -> f64 {
     }
 }
 
-/// x `[rows, n]` -> `[rows]`: the lowest index of the largest.
+/// x `[rows, n]` -> `[rows]`: the lowest index of the largest, where NaN is larger than any number.
 pub(super) fn argmax(call: &Call<'_>) -> Result<Tensor> {
     let x = call.operands[0].floats();
     let n = call.dims(0).last().copied().unwrap_or(1);
-    let row = |row: &[f64]| {
-        let mut best = 0;
-        for (i, value) in row.iter().enumerate() {
-            if *value > row[best] {
-                best = i;
-            }
+    let rows = x.chunks_exact(n.max(1));
+    call.result(Data::U32(rows.map(|row| largest(row) as u32).collect()))
+}
+
+fn largest(row: &[f64]) -> usize {
+    if let Some(nan) = row.iter().position(|value| value.is_nan()) {
+        return nan;
+    }
+    let mut best = 0;
+    for (i, value) in row.iter().enumerate() {
+        if *value > row[best] {
+            best = i;
         }
-        best as u32
+    }
+    best
+}
+
+/// As [`argmax`], but only of a finite number: otherwise the word of [`NoToken`].
+pub(super) fn greedy(call: &Call<'_>) -> Result<Tensor> {
+    let x = call.operands[0].floats();
+    let n = call.dims(0).last().copied().unwrap_or(1);
+    let row = |row: &[f64]| {
+        let best = largest(row);
+        match row.get(best) {
+            None => NoToken::Forbidden.word(),
+            Some(value) if *value == f64::NEG_INFINITY => NoToken::Forbidden.word(),
+            Some(value) if !value.is_finite() => NoToken::NotFinite(best as u32).word(),
+            Some(_) => best as u32,
+        }
     };
     call.result(Data::U32(x.chunks_exact(n.max(1)).map(row).collect()))
 }
@@ -104,6 +126,16 @@ mod tests {
         let inf = f32::NEG_INFINITY;
         let x = [1.0, 3.0, 3.0, inf, inf, inf];
         assert_eq!(run(Op::ArgMax, [2, 3], &x), Data::U32(vec![1, 0]));
+    }
+
+    #[test]
+    fn a_nan_is_the_largest_and_no_token() {
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        let x = [2.0, nan, inf, 1.0, inf, inf, -inf, -inf, -inf, -inf, -3.0, -0.0];
+        assert_eq!(run(Op::ArgMax, [4, 3], &x), Data::U32(vec![1, 1, 0, 2]));
+        let not = |index| NoToken::NotFinite(index).word();
+        let words = vec![not(1), not(1), NoToken::Forbidden.word(), 2];
+        assert_eq!(run(Op::Greedy, [4, 3], &x), Data::U32(words));
     }
 
     #[test]

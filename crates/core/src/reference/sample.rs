@@ -2,8 +2,8 @@
 
 use super::Call;
 use super::tensor::{Data, Tensor};
-use crate::draw::Draw;
 use crate::draw::weight::{NATURAL, bounded_scale, key, weight};
+use crate::draw::{Draw, NoToken};
 use crate::error::{Error, Result};
 
 /// logits `[rows, n]`, draws `[rows, 7]` -> `[rows]`: the token that [`Draw`] says.
@@ -20,15 +20,19 @@ pub(super) fn sample(call: &Call<'_>) -> Result<Tensor> {
 }
 
 fn token(row: &[f64], draw: &Draw) -> u32 {
-    let keys: Option<Vec<u32>> = row.iter().map(|logit| key(*logit as f32)).collect();
-    let Some(keys) = keys else { return Draw::NONE };
+    if let Some(index) = row.iter().position(|logit| key(*logit as f32).is_none()) {
+        return NoToken::NotFinite(index as u32).word();
+    }
+    let keys: Vec<u32> = row.iter().filter_map(|logit| key(*logit as f32)).collect();
     // Minus infinity stays in the list, and weighs nothing.
     let mut ids: Vec<usize> = (0..row.len()).collect();
     ids.sort_by_key(|id| (!keys[*id], *id));
     if draw.top_k > 0 {
         ids.truncate(draw.top_k as usize);
     }
-    let Some(best) = ids.first().map(|id| keys[*id]) else { return Draw::NONE };
+    let Some(best) = ids.first().map(|id| keys[*id]) else {
+        return NoToken::Forbidden.word();
+    };
     let plain: Vec<u32> = ids.iter().map(|id| weight(best, keys[*id], NATURAL)).collect();
     let goal = draw.top_p_goal(plain.iter().map(|w| u64::from(*w)).sum());
     let mut before = 0;
@@ -48,5 +52,5 @@ fn token(row: &[f64], draw: &Draw) -> u32 {
         }
     }
     // Nothing weighs anything: every token is forbidden.
-    Draw::NONE
+    NoToken::Forbidden.word()
 }

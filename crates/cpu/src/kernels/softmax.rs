@@ -1,10 +1,13 @@
 //! `softmax`, `argmax`, `argmax_of`: over the last dimension.
 
 use crate::call::{Call, extent, volume};
+use warploom_core::draw::NoToken;
 use warploom_core::error::Result;
 
 /// Elements below which rows stay on one thread.
 const GRAIN: usize = 8 << 10;
+/// Numbers that are searched together.
+const PIECE: usize = 256;
 
 /// `y = exp(x - max) / sum`; zeros for a row that is -inf throughout.
 pub(super) fn softmax(call: &Call<'_>) -> Result<()> {
@@ -34,7 +37,29 @@ pub(super) fn softmax(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Index of the largest, the lowest of equals, 0 where all are NaN.
+/// Index of the first of some numbers. Pieces are searched without branches, which vectors do.
+fn first(x: &[f32], is: impl Fn(f32) -> bool) -> Option<usize> {
+    let any = |piece: &[f32]| piece.iter().fold(false, |any, v| any | is(*v));
+    let piece = x.chunks(PIECE).position(any)?;
+    let start = piece * PIECE;
+    x[start..].iter().position(|v| is(*v)).map(|at| start + at)
+}
+
+/// What is written of the largest of a row and its index: the index, 0 without one; as a token, the word of a
+/// [`NoToken`] where it is not finite.
+fn word_of(best: Option<(usize, f32)>, token: bool) -> u32 {
+    match best {
+        Some((_, value)) if token && value == f32::NEG_INFINITY => NoToken::Forbidden.word(),
+        Some((index, value)) if token && !value.is_finite() => {
+            NoToken::NotFinite(index as u32).word()
+        }
+        Some((index, _)) => index as u32,
+        None if token => NoToken::Forbidden.word(),
+        None => 0,
+    }
+}
+
+/// Index of the largest, the lowest of equals; NaN is larger than any number.
 pub(super) fn argmax(call: &Call<'_>) -> Result<()> {
     let [rows, cols, x_offset, x_stride, y_offset] = call.words()?;
     let out = call.output(y_offset, rows as u64)?;
@@ -45,15 +70,17 @@ pub(super) fn argmax(call: &Call<'_>) -> Result<()> {
             let x = if cols == 0 { &[] } else { &x[r * x_stride..][..cols] };
             // SAFETY: x holds cols floats.
             let max = unsafe { (arch.largest)(x.as_ptr(), cols) };
-            let index = x.iter().position(|v| *v == max).unwrap_or(0);
+            let nan = first(x, f32::is_nan);
+            let best = nan.or_else(|| first(x, |v| v == max));
+            let word = word_of(best.map(|index| (index, x[index])), call.token);
             // SAFETY: element r of y belongs to this chunk alone.
-            unsafe { out.slice(r, 1)[0] = f32::from_bits(index as u32) };
+            unsafe { out.slice(r, 1)[0] = f32::from_bits(word) };
         }
     });
     Ok(())
 }
 
-/// Index of the largest of the candidates of slices, the lowest of equals, 0 where all are NaN.
+/// Index of the largest of the candidates of slices, the lowest of equals; NaN is larger than any number.
 pub(super) fn argmax_of(call: &Call<'_>) -> Result<()> {
     let [rows, slices, len, x_offset, x_stride, y_offset] = call.words()?;
     let out = call.output(y_offset, rows as u64)?;
@@ -64,16 +91,20 @@ pub(super) fn argmax_of(call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     for r in 0..rows {
-        let (mut best, mut index) = (f32::NEG_INFINITY, None);
+        let mut best: Option<(usize, f32)> = None;
         for (s, candidate) in candidates[r * slices..][..slices].iter().enumerate() {
             let c = s * len + (*candidate as usize).min(len - 1);
             let value = x[r * x_stride + c];
-            if value > best || (index.is_none() && !value.is_nan()) {
-                (best, index) = (value, Some(c));
+            // Nothing comes after a NaN: slices are in order.
+            let better =
+                |(_, best): (usize, f32)| !best.is_nan() && (value > best || value.is_nan());
+            if best.is_none_or(better) {
+                best = Some((c, value));
             }
         }
+        let word = word_of(best, call.token);
         // SAFETY: element r of y, which no thread but this one has.
-        unsafe { out.slice(r, 1)[0] = f32::from_bits(index.unwrap_or(0) as u32) };
+        unsafe { out.slice(r, 1)[0] = f32::from_bits(word) };
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use super::graph::Node;
 use super::op::Op;
 use super::scalar::{BinaryOp, UnaryOp};
 use crate::base::{DType, Dim, Shape};
-use crate::draw::Draw;
+use crate::draw::{Draw, NoToken};
 use crate::error::{Error, Result};
 
 /// Shape and element type of `op` on these operands.
@@ -42,6 +42,7 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
         Op::Cast(dtype) => (call.shape(0).clone(), *dtype),
         Op::Reduce { axes, keep, .. } => reduce_rule(&call, axes, *keep)?,
         Op::ArgMax => argmax_rule(&call)?,
+        Op::Greedy => token_rule(&call)?,
         Op::Sample => sample_rule(&call)?,
         Op::Softmax => {
             let dtype = call.float(0)?;
@@ -132,6 +133,7 @@ impl Call<'_> {
             | Op::Cast(_)
             | Op::Reduce { .. }
             | Op::ArgMax
+            | Op::Greedy
             | Op::Softmax
             | Op::Pool2d(_)
             | Op::Pad { .. }
@@ -327,8 +329,18 @@ fn argmax_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
     Ok((dims[..dims.len() - 1].iter().cloned().collect(), DType::U32))
 }
 
+/// A choice of a token: every index has a word of its own beside those of `NoToken`.
+fn token_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
+    let logits = call.last(0)?.as_const().and_then(|n| u64::try_from(n).ok());
+    if let Some(n) = logits.filter(|n| *n > NoToken::MOST_LOGITS) {
+        let most = NoToken::MOST_LOGITS;
+        return Err(call.fail(format!("has rows of {n} logits, a token is one of {most} at most")));
+    }
+    argmax_rule(call)
+}
+
 fn sample_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
-    let result = argmax_rule(call)?;
+    let result = token_rule(call)?;
     call.want(1, DType::U32)?;
     call.equal(call.last(1)?, &Dim::from(Draw::WORDS), "words of a draw")?;
     let draws = call.shape(1).dims();

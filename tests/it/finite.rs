@@ -1,0 +1,303 @@
+//! A model that gives logits which are not finite: an error that names position and logit, however tokens are chosen,
+//! on every device; and only of the sequence that meets it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use warploom::base::{ComputeMode, DType, Format};
+use warploom::draw::{Draw, NoToken};
+use warploom::provider::DeviceKind;
+use warploom::runtime::Runtime;
+use warploom_llm::{
+    Event, Finish, GenerateOptions, Model, Sampling, Session, SessionOptions, Wanted,
+};
+use warploom_models::gguf::Gguf;
+
+use crate::gguf_writer::{Meta, Writer, type_number};
+use crate::{devices, tell};
+
+/// Tokens, each a letter, and as many columns.
+const TOKENS: usize = 64;
+/// The letter of token 0.
+const FIRST: u8 = b'!';
+const CONTEXT: usize = 48;
+
+/// What is wrong in the weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fault {
+    None,
+    /// The logit of this token is NaN whatever the text.
+    Logit(u32),
+    /// The logit of this token is infinite behind the token before it, and NaN behind others.
+    Infinite(u32),
+    /// What stands for this token is NaN, and with it all that sees it.
+    Embedding(u32),
+}
+
+/// A model of one layer that counts: behind token `i` the best is `i + 1`, far above the others. Its layer adds
+/// nothing, but carries what is not a number.
+pub(crate) fn counting(format: Format, fault: Fault) -> Arc<Model> {
+    let keys = [
+        ("general.architecture", Meta::Str("llama".into())),
+        ("llama.block_count", Meta::U32(1)),
+        ("llama.context_length", Meta::U32(CONTEXT as u32)),
+        ("llama.embedding_length", Meta::U32(TOKENS as u32)),
+        ("llama.feed_forward_length", Meta::U32(96)),
+        ("llama.attention.head_count", Meta::U32(4)),
+        ("llama.attention.head_count_kv", Meta::U32(2)),
+        ("llama.attention.layer_norm_rms_epsilon", Meta::F32(1e-5)),
+        ("tokenizer.ggml.model", Meta::Str("gpt2".into())),
+        ("tokenizer.ggml.pre", Meta::Str("smollm".into())),
+        ("tokenizer.ggml.add_bos_token", Meta::Bool(false)),
+        (
+            "tokenizer.ggml.tokens",
+            Meta::strings((0..TOKENS as u8).map(|i| char::from(FIRST + i).to_string())),
+        ),
+        ("tokenizer.ggml.merges", Meta::strings([""; 0])),
+    ];
+    let (n, f32) = (TOKENS as u64, Format::F32);
+    let tensors = [
+        ("token_embd.weight", vec![n, n], format),
+        ("output.weight", vec![n, n], format),
+        ("output_norm.weight", vec![n], f32),
+        ("blk.0.attn_norm.weight", vec![n], f32),
+        ("blk.0.attn_q.weight", vec![n, n], format),
+        ("blk.0.attn_k.weight", vec![32, n], format),
+        ("blk.0.attn_v.weight", vec![32, n], format),
+        ("blk.0.attn_output.weight", vec![n, n], format),
+        ("blk.0.ffn_norm.weight", vec![n], f32),
+        ("blk.0.ffn_gate.weight", vec![96, n], format),
+        ("blk.0.ffn_up.weight", vec![96, n], format),
+        ("blk.0.ffn_down.weight", vec![n, 96], format),
+    ];
+    let file = keys.into_iter().fold(Writer::new(), |w, (key, value)| w.key(key, value));
+    let file = tensors.iter().fold(file, |file, (name, shape, format)| {
+        let values = values(name, shape);
+        let mut data = warploom::quant::encode(*format, &values).unwrap();
+        let at = |row: u32, column: u32| (row * TOKENS as u32 + column) as usize;
+        match (*name, fault) {
+            ("output.weight", Fault::Logit(token)) => {
+                spoil(&mut data, *format, at(token, token + 7), f32::NAN);
+            }
+            ("output.weight", Fault::Infinite(token)) => {
+                spoil(&mut data, *format, at(token, token - 1), f32::INFINITY);
+            }
+            ("token_embd.weight", Fault::Embedding(token)) => {
+                spoil(&mut data, *format, at(token, token), f32::NAN);
+            }
+            _ => {}
+        }
+        file.raw_tensor(name, shape, type_number(*format), data)
+    });
+    Model::from_gguf(Gguf::from_bytes(file.write().bytes, "counting").unwrap()).unwrap()
+}
+
+fn values(name: &str, shape: &[u64]) -> Vec<f32> {
+    let count = shape.iter().product::<u64>() as usize;
+    let ones = |is: &dyn Fn(usize, usize) -> bool, one: f32| {
+        (0..count).map(|i| if is(i / TOKENS, i % TOKENS) { one } else { 0.0 }).collect()
+    };
+    match name {
+        "token_embd.weight" => ones(&|row, column| row == column, 1.0),
+        "output.weight" => ones(&|row, column| row == (column + 1) % TOKENS, 3.0),
+        _ if shape.len() == 1 => vec![1.0; count],
+        _ => vec![0.0; count],
+    }
+}
+
+/// Puts a number that is not finite at an element: in packed formats as the factor of its block.
+fn spoil(data: &mut [u8], format: Format, at: usize, value: f32) {
+    match format {
+        Format::F32 => data[4 * at..][..4].copy_from_slice(&value.to_le_bytes()),
+        Format::Q8_0 => {
+            let factor = half::f16::from_f32(value).to_le_bytes();
+            data[34 * (at / 32)..][..2].copy_from_slice(&factor);
+        }
+        other => panic!("no fault of {other} is known here"),
+    }
+}
+
+/// The best token; the one that min-p leaves; the same, chosen by the host because of a penalty.
+pub(crate) fn samplings() -> [(&'static str, Sampling); 3] {
+    let drawn = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
+    let penalised = Sampling { repetition_penalty: 1.01, ..drawn.clone() };
+    [("greedy", Sampling::greedy()), ("drawn", drawn), ("by the host", penalised)]
+}
+
+fn session(
+    runtime: &Arc<Runtime>,
+    model: &Arc<Model>,
+    sequences: usize,
+    compute: ComputeMode,
+    deterministic: bool,
+) -> Session {
+    let options = SessionOptions {
+        sequences: Some(sequences),
+        compute: Some(compute),
+        cache: Some(if compute == ComputeMode::F32 { DType::F32 } else { DType::F16 }),
+        deterministic,
+        ..Default::default()
+    };
+    Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
+}
+
+/// The text behind tokens, how it ends or why not.
+fn generate(
+    session: &mut Session,
+    prompt: &[u32],
+    sampling: &Sampling,
+) -> (String, Result<Finish, String>) {
+    session.truncate(0).unwrap();
+    let options = GenerateOptions {
+        max_tokens: 12,
+        sampling: sampling.clone(),
+        parse_special: false,
+        ignore_stop: true,
+    };
+    let mut text = String::new();
+    let mut show = |event: Event<'_>| {
+        if let Event::Text(more) = event {
+            text.push_str(more);
+        }
+        ControlFlow::Continue(())
+    };
+    let done = session.generate_tokens(prompt, &[], &options, &mut show);
+    let done = warploom::base::platform::block_on(done);
+    (text, done.map(|done| done.finish).map_err(|e| e.to_string()))
+}
+
+fn letters(tokens: std::ops::Range<u32>) -> String {
+    tokens.map(|token| char::from(FIRST + token as u8)).collect()
+}
+
+/// Formats and modes: what is packed is rounded to 8 bits in one of them.
+fn kinds(kind: DeviceKind) -> Vec<(Format, ComputeMode, bool)> {
+    let all = vec![
+        (Format::Q8_0, ComputeMode::Int8, false),
+        (Format::F32, ComputeMode::F32, false),
+        (Format::Q8_0, ComputeMode::F32, true),
+    ];
+    let few = if kind == DeviceKind::Software { 2 } else { 3 };
+    all.into_iter().take(if devices::whole() { 3 } else { few }).collect()
+}
+
+#[test]
+fn generation_ends_with_an_error_that_names_position_and_logit() {
+    for (label, runtime) in devices::every(false) {
+        let runtime = Arc::new(runtime);
+        let mut count = 0;
+        for (format, compute, deterministic) in kinds(runtime.device().profile().kind) {
+            for fault in [Fault::None, Fault::Logit(5), Fault::Infinite(4), Fault::Embedding(9)] {
+                let model = counting(format, fault);
+                let mut session = session(&runtime, &model, 1, compute, deterministic);
+                for (way, sampling) in samplings() {
+                    let what = format!("{label}: {format} {compute} {fault:?} {way}");
+                    let (text, done) = generate(&mut session, &[1, 2, 3], &sampling);
+                    let (want, parts): (String, &[&str]) = match fault {
+                        Fault::None => (letters(4..16), &[]),
+                        Fault::Logit(_) => (String::new(), &["position 3:", " 5 is NaN"]),
+                        Fault::Infinite(_) => (String::new(), &["position 3:", " 4 is "]),
+                        // 4 to 9 stand at positions 3 to 8.
+                        Fault::Embedding(_) => (letters(4..10), &["position 9:", " 0 is NaN"]),
+                    };
+                    assert_eq!(text, want, "{what}: {done:?}");
+                    match done {
+                        Ok(finish) => assert!(parts.is_empty(), "{what}: {finish:?}"),
+                        Err(error) => {
+                            assert!(!parts.is_empty(), "{what}: {error}");
+                            let all = parts.iter().all(|part| error.contains(part));
+                            assert!(all, "{what}: {error}");
+                        }
+                    }
+                    count += 1;
+                }
+            }
+        }
+        tell(&format!("finite: {label}: {count} texts, of which three in four end with an error"));
+    }
+}
+
+#[test]
+fn runs_ahead_end_with_the_error_and_leave_the_cache_as_it_was() {
+    let draws: Vec<Draw> = (0..10).map(|position| Sampling::greedy().draw(position)).collect();
+    for (label, runtime) in devices::every(false) {
+        let runtime = Arc::new(runtime);
+        let (format, compute, deterministic) = kinds(runtime.device().profile().kind)[0];
+        let model = counting(format, Fault::Embedding(9));
+        let mut one = session(&runtime, &model, 1, compute, deterministic);
+        let fails = |error: warploom::Error, position: &str| {
+            let text = error.to_string();
+            assert!(error.is_invalid() && text.contains(position), "{label}: {text}");
+            assert!(text.contains("logit 0 is NaN or infinite"), "{label}: {text}");
+        };
+        for ahead in [4, 10] {
+            one.truncate(0).unwrap();
+            assert_eq!(one.best_sequence_blocking(0, &[4, 5]).unwrap(), Ok(6), "{label}");
+            assert_eq!(one.run_ahead_blocking(0, 3).unwrap(), [7, 8, 9], "{label}");
+            // The next run reads 9; those behind it read a word that is no token.
+            fails(one.run_ahead_blocking(0, ahead).unwrap_err(), "position 6:");
+            assert_eq!(one.past(), 5, "{label}");
+            assert!(one.run_ahead_blocking(0, 1).is_err(), "nothing goes on from it");
+            one.truncate(0).unwrap();
+            one.draw_sequence_blocking(0, &[6], &draws[0]).unwrap().unwrap();
+            fails(one.draw_ahead_blocking(0, &draws[..ahead]).unwrap_err(), "position 4:");
+            assert_eq!(one.past(), 1, "{label}");
+        }
+        // What was run behind the fault is in the cache, and is not seen any more.
+        one.truncate(0).unwrap();
+        assert_eq!(one.best_sequence_blocking(0, &[20]).unwrap(), Ok(21), "{label}");
+        assert_eq!(one.run_ahead_blocking(0, 12).unwrap(), Vec::from_iter(22..34), "{label}");
+        // Asked for one word, it is an error as well, and the cache is as before.
+        fails(one.run_blocking(&[9, 10], Wanted::Token).unwrap_err(), "position 15:");
+        assert_eq!(one.past(), 13, "{label}");
+        let none = Err(NoToken::NotFinite(0));
+        assert_eq!(one.best_sequence_blocking(0, &[9]).unwrap(), none, "{label}");
+        assert!(one.run_ahead_blocking(0, 1).is_err(), "{label}");
+    }
+}
+
+#[test]
+fn a_sequence_that_fails_leaves_the_others_right() {
+    for (label, runtime) in devices::every(false) {
+        let runtime = Arc::new(runtime);
+        for (format, compute, deterministic) in kinds(runtime.device().profile().kind) {
+            let model = counting(format, Fault::Embedding(9));
+            let mut all = session(&runtime, &model, 3, compute, deterministic);
+            let begin = |all: &mut Session, prompts: [&[u32]; 3]| {
+                for (sequence, prompt) in prompts.into_iter().enumerate() {
+                    all.truncate_sequence(sequence, 0).unwrap();
+                    all.run_sequence_blocking(sequence, prompt, Wanted::Cache).unwrap();
+                }
+            };
+            let none = Err(NoToken::NotFinite(0));
+            // The fault of the second one stays in the cache from the first round to the second.
+            for round in 0..2 {
+                let what = format!("{label}: {format} {compute}, round {round}");
+                begin(&mut all, [&[1], &[7, 8], &[30, 31, 32, 33, 34]]);
+                let best = all.best_each_blocking(&[(0, 2), (1, 9), (2, 35)]).unwrap();
+                assert_eq!(best, [Ok(3), none, Ok(36)], "{what}");
+                let draw = Sampling::greedy().draw(9);
+                let rows = [(2, 36, draw), (1, 12, draw), (0, 3, draw)];
+                let drawn = all.draw_each_blocking(&rows).unwrap();
+                assert_eq!(drawn, [Ok(37), none, Ok(4)], "{what}");
+                // A run that cannot say of which sequence it failed fails, and nothing has happened.
+                let error = all.run_each_blocking(&[(2, 37), (1, 3)], Wanted::Token).unwrap_err();
+                let text = error.to_string();
+                assert!(text.contains("sequence 1") && text.contains("position 5:"), "{text}");
+                assert_eq!([0, 1, 2].map(|i| all.past_of(i)), [3, 4, 7], "{what}");
+                // In the place of what failed another text is as it should be.
+                all.truncate_sequence(1, 0).unwrap();
+                assert_eq!(all.best_sequence_blocking(1, &[50]).unwrap(), Ok(51), "{what}");
+                let best = all.best_each_blocking(&[(1, 51), (0, 4), (2, 37)]).unwrap();
+                assert_eq!(best, [Ok(52), Ok(5), Ok(38)], "{what}");
+                let ahead = all.run_each_ahead_blocking(&[0, 1], 3).unwrap();
+                assert_eq!(ahead, [[6, 53], [7, 54], [8, 55]], "{what}");
+                // 9 follows 8, and with it the first one fails.
+                let error = all.run_each_ahead_blocking(&[1, 0], 6).unwrap_err().to_string();
+                assert!(error.contains("sequence 0") && error.contains("position 9:"), "{error}");
+                assert_eq!([0, 1].map(|i| all.past_of(i)), [7, 5], "{what}");
+            }
+        }
+        tell(&format!("finite: {label}: batches fail one by one"));
+    }
+}

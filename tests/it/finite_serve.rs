@@ -1,0 +1,95 @@
+//! A server whose model gives logits that are not finite: the request that meets them is an error, the others are
+//! answered.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warploom::base::Format;
+use warploom::runtime::Runtime;
+use warploom_llm::{Sampling, Session, SessionOptions};
+use warploom_serve::{Failure, Job, Piece, ServeOptions, Server, Ticket};
+
+use crate::finite::{Fault, counting, samplings};
+use crate::serve::{health, post};
+use crate::{devices, tell};
+
+fn server(runtime: Arc<Runtime>, fault: Fault) -> Server {
+    let options = SessionOptions { sequences: Some(3), ..Default::default() };
+    let model = counting(Format::Q8_0, fault);
+    let session = Session::new(runtime, model, options, &mut |_, _| {}).unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let sampling = Sampling::greedy();
+    Server::start(session, ServeOptions { address, sampling, ..Default::default() }).unwrap()
+}
+
+/// The text of an answer, and why it is no more than that.
+fn wait(ticket: &Ticket) -> (String, Option<Failure>) {
+    let mut text = String::new();
+    loop {
+        match ticket.next(Duration::from_secs(300)).expect("an answer in time") {
+            Piece::Started => {}
+            Piece::Text(more) => text.push_str(&more),
+            Piece::Done(_) => return (text, None),
+            Piece::Failed(failure) => return (text, Some(failure)),
+        }
+    }
+}
+
+#[test]
+fn one_request_fails_and_the_others_are_answered() {
+    for (label, runtime) in devices::every(false) {
+        let server = server(Arc::new(runtime), Fault::Embedding(9));
+        let ask = |prompt: &[u32], sampling: &Sampling| {
+            let job = Job {
+                prompt: prompt.to_vec(),
+                max_tokens: 5,
+                sampling: sampling.clone(),
+                stop: Vec::new(),
+                deadline: Instant::now() + Duration::from_secs(600),
+            };
+            server.queue().submit(job).unwrap()
+        };
+        let ways = samplings();
+        // All in one way, then in ways that differ.
+        for turn in 0..4 {
+            let way = |i: usize| &ways[if turn < 3 { turn } else { i }].1;
+            let right = [ask(&[1, 2, 3], way(0)), ask(&[40], way(1))];
+            let wrong = [ask(&[6, 7], way(2)), ask(&[3, 9, 4], way(0))];
+            let texts = right.each_ref().map(wait);
+            assert!(matches!(&texts[0], (text, None) if text == "%&'()"), "{label}: {texts:?}");
+            assert!(matches!(&texts[1], (text, None) if text == "JKLMN"), "{label}: {texts:?}");
+            // 8 and 9 are written before nothing can follow; in the other prompt 9 stands already.
+            for (ticket, text, position) in [(&wrong[0], ")*", 4), (&wrong[1], "", 3)] {
+                match wait(ticket) {
+                    (had, Some(Failure::Model(error))) => {
+                        let error = error.to_string();
+                        let part = format!("position {position}:");
+                        assert_eq!(had, text, "{label}: {error}");
+                        assert!(error.contains(&part) && error.contains("NaN"), "{label}: {error}");
+                    }
+                    other => panic!("{label}: {other:?}"),
+                }
+            }
+        }
+        assert!(!server.queue().is_failing(), "the device is as it was");
+        server.stop(Duration::from_secs(60)).unwrap();
+        tell(&format!("finite: {label}: of four requests at once two fail, four times"));
+    }
+}
+
+#[test]
+fn clients_read_which_logit_it_was() {
+    let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
+    let server = server(runtime, Fault::Logit(5));
+    for more in ["", ",\"temperature\":1"] {
+        let body = format!("{{\"prompt\":\"ABC\",\"max_tokens\":4{more}}}");
+        let (status, answer) = post(server.address(), "/v1/completions", &body);
+        assert_eq!(status, 500, "{answer}");
+        assert_eq!(answer["error"]["code"], "no_token", "{answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains("position 3: logit 5 is NaN"), "{message}");
+    }
+    assert_eq!(health(server.address())["running"], 0);
+    server.stop(Duration::from_secs(5)).unwrap();
+}
