@@ -1,10 +1,12 @@
 //! What the command line takes.
 
 use crate::chat_args::ChatArgs;
+use crate::dashes::text;
 use crate::doctor_args::DoctorArgs;
 use crate::download_args::DownloadArgs;
 use crate::explain_args::ExplainArgs;
 use crate::kernel_args::KernelArgs;
+use crate::numbers::{Seed, another_seed, last_n, seed, tokens, top_k};
 use crate::perplexity_args::PerplexityArgs;
 use crate::quantize_args::QuantizeArgs;
 #[cfg(feature = "serve")]
@@ -12,7 +14,6 @@ use crate::serve_args::ServeArgs;
 use crate::tune_args::TuneArgs;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
-use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use warploom::base::DType;
 use warploom::runtime::RuntimeBuilder;
@@ -44,6 +45,8 @@ impl Cli {
             command.mut_subcommands(with_numbers)
         }
         let mut command = with_numbers(Cli::command());
+        let args = args.into_iter().map(Into::into).collect();
+        let args = crate::dashes::marked(&command, args);
         let matches = command.try_get_matches_from_mut(args)?;
         Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
@@ -170,18 +173,21 @@ Examples:
   warploom generate \"Once upon a time\"
   warploom generate --temperature 0 --max-tokens 64 \"The sun is\"      # the same each time
   warploom generate --seed 7 --json \"A mouse\"
-  echo \"Long ago\" | warploom generate -
+  echo \"Long ago\" | warploom generate
+  echo \"Long ago\" | warploom generate -        # waits for it, however long it takes
+  warploom generate \"- milk\"                  # text after a dash; before one word put --
   warploom generate -m model.gguf $'<|im_start|>user\\nHello<|im_end|>\\n<|im_start|>assistant\\n'
 
 Text goes to standard output, all else to standard error. Ctrl-C keeps what is written.")]
 pub(crate) struct GenerateArgs {
-    /// Text to go on from; `-` reads standard input (default: the beginning of a text)
-    #[arg(value_name = "PROMPT")]
+    /// Text to go on from; `-` reads standard input (default: standard input if it is no terminal and
+    /// says something within 10 seconds, else the beginning of a text)
+    #[arg(value_name = "PROMPT", value_parser = text)]
     pub(crate) prompt: Option<String>,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Most tokens to write
-    #[arg(short = 'n', long, value_name = "N", default_value = "256", value_parser = at_least_one)]
+    /// Most tokens to write, -1 for as many as the context holds
+    #[arg(short = 'n', long, value_name = "N", default_value = "256", value_parser = tokens)]
     pub(crate) max_tokens: usize,
     #[command(flatten)]
     pub(crate) choice: Choice,
@@ -203,7 +209,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "P", value_parser = share)]
     pub(crate) top_p: Option<f32>,
     /// Draw from this many tokens, 0 for all [default: 40; own model 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = top_k)]
     pub(crate) top_k: Option<usize>,
     /// Draw from tokens this probable relative to the best [default: 0.05]
     #[arg(long, value_name = "P", value_parser = share)]
@@ -211,12 +217,12 @@ pub(crate) struct Choice {
     /// Weakens tokens that came lately, 1 for off [default: 1; own model 1.15]
     #[arg(long, value_name = "X", value_parser = positive)]
     pub(crate) repeat_penalty: Option<f32>,
-    /// How many tokens count as lately
-    #[arg(long, value_name = "N", default_value = "64")]
+    /// How many tokens count as lately, -1 for the whole context
+    #[arg(long, value_name = "N", default_value = "64", value_parser = last_n)]
     pub(crate) repeat_last_n: usize,
-    /// Start of the random numbers (default: another one each time, told at the end)
-    #[arg(short, long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
+    /// Start of the random numbers (default and -1: another one each time, told at the end)
+    #[arg(short, long, value_name = "N", value_parser = seed)]
+    pub(crate) seed: Option<Seed>,
 }
 
 #[derive(Debug, Args)]
@@ -281,10 +287,14 @@ impl Choice {
         }
     }
 
-    /// The seed that was asked for, or another one each time. 32 bits: any JSON reader keeps them
-    /// exact.
+    /// The seed that was asked for, or another one each time.
     pub(crate) fn seed(&self) -> u64 {
-        self.seed.unwrap_or_else(|| RandomState::new().hash_one(()) & 0xffff_ffff)
+        self.fixed_seed().unwrap_or_else(another_seed)
+    }
+
+    /// The seed, where a certain one was asked for.
+    pub(crate) fn fixed_seed(&self) -> Option<u64> {
+        self.seed.and_then(Seed::fixed)
     }
 }
 
@@ -440,6 +450,18 @@ mod tests {
         assert_eq!((args.max_tokens, args.prompt), (256, None));
     }
 
+    #[test]
+    fn minus_one_means_what_it_means_elsewhere() {
+        let given =
+            ["-m", "m.gguf", "--seed", "-1", "--repeat-last-n", "-1", "--top-k=-1", "-n", "-1"];
+        let args = generate(&given).unwrap();
+        assert_eq!(args.choice.fixed_seed(), None);
+        assert_ne!(args.choice.seed(), args.choice.seed());
+        let sampling = args.sampling(3);
+        assert_eq!((sampling.repeat_last_n, sampling.top_k, sampling.seed), (usize::MAX, 0, 3));
+        assert_eq!(args.max_tokens, usize::MAX);
+    }
+
     #[cfg(feature = "embedded-model")]
     #[test]
     fn the_own_model_gets_the_values_of_its_card() {
@@ -458,13 +480,15 @@ mod tests {
 
     #[test]
     fn wrong_values_are_usage_errors_that_say_what_is_right() {
-        let rows: [(&[&str], &str); 13] = [
+        let rows: [(&[&str], &str); 15] = [
             (&["-n", "0"], "above 0"),
             (&["-n", "many"], "above 0"),
             (&["-t=-1"], "0 or more"),
             (&["-t", "-1"], "0 or more"),
             (&["-t", "-1", "Once"], "0 or more"),
-            (&["--seed", "-1"], "--seed"),
+            (&["--seed", "-2"], "from 0 to 18446744073709551615, or -1 for another one"),
+            (&["--repeat-last-n", "-2"], "0 or more, or -1 for the whole context"),
+            (&["--top-k", "-2"], "0 or more"),
             (&["-t", "NaN"], "0 or more"),
             (&["-t", "inf"], "0 or more"),
             (&["--top-p", "1.1"], "from 0 to 1"),

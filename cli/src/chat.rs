@@ -6,7 +6,7 @@ use crate::chat_commands::{self, HELP, Line};
 use crate::engine::Loaded;
 use crate::generate::sampled;
 use crate::notes::{Progress, tell};
-use crate::{interrupt, output, units};
+use crate::{interrupt, numbers, output, units};
 use anyhow::{Context, bail};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -236,7 +236,7 @@ impl Talk {
             Line::Retry => self.retry()?,
             Line::Set(None) => {
                 let mut all = sampled(&self.sampling);
-                all["max_tokens"] = self.max_tokens.into();
+                all["max_tokens"] = numbers::shown(self.max_tokens);
                 self.screen.note(&all.to_string())?;
             }
             Line::Set(Some((name, value))) => {

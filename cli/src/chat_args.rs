@@ -1,6 +1,8 @@
 //! What `warploom chat` takes.
 
-use crate::args::{Choice, Place, at_least_one};
+use crate::args::{Choice, Place};
+use crate::dashes::text;
+use crate::numbers::tokens;
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -19,10 +21,10 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) place: Place,
     /// What the model is told before the conversation
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = text)]
     pub(crate) system: Option<String>,
-    /// Most tokens of an answer
-    #[arg(short = 'n', long, value_name = "N", default_value = "512", value_parser = at_least_one)]
+    /// Most tokens of an answer, -1 for as many as the context holds
+    #[arg(short = 'n', long, value_name = "N", default_value = "512", value_parser = tokens)]
     pub(crate) max_tokens: usize,
     /// Seconds for which a GPU that would lower its clock is kept awake while nobody asks anything,
     /// 0 for none

@@ -1,6 +1,7 @@
 //! The lines of a conversation that begin with a slash.
 
-use crate::args::{at_least_one, not_negative, positive, share};
+use crate::args::{not_negative, positive, share};
+use crate::numbers;
 use std::path::PathBuf;
 use warploom_llm::sampler::Sampling;
 
@@ -95,18 +96,18 @@ pub(crate) fn set(
     max_tokens: &mut usize,
 ) -> Result<(), String> {
     let say = |words: String| format!("{name} {words}");
-    let whole = |text: &str| text.parse().map_err(|_| say("must be a whole number".into()));
     match name {
         "temperature" => sampling.temperature = not_negative(value).map_err(say)?,
-        "top-k" => sampling.top_k = whole(value)?,
+        "top-k" => sampling.top_k = numbers::top_k(value).map_err(say)?,
         "top-p" => sampling.top_p = share(value).map_err(say)?,
         "min-p" => sampling.min_p = share(value).map_err(say)?,
         "repeat-penalty" => sampling.repetition_penalty = positive(value).map_err(say)?,
-        "repeat-last-n" => sampling.repeat_last_n = whole(value)?,
+        "repeat-last-n" => sampling.repeat_last_n = numbers::last_n(value).map_err(say)?,
         "seed" => {
-            sampling.seed = value.parse().map_err(|_| say("must be a whole number".into()))?;
+            let seed = numbers::seed(value).map_err(say)?;
+            sampling.seed = seed.fixed().unwrap_or_else(numbers::another_seed);
         }
-        "max-tokens" => *max_tokens = at_least_one(value).map_err(say)?,
+        "max-tokens" => *max_tokens = numbers::tokens(value).map_err(say)?,
         _ => return Err(format!("there is no {name} to set; /help lists what there is")),
     }
     Ok(())
@@ -153,7 +154,7 @@ mod tests {
         let (mut sampling, mut max) = (Sampling::default(), 1);
         let rows = [
             ("temperature", "0.5", "hot"),
-            ("top-k", "7", "-1"),
+            ("top-k", "7", "-2"),
             ("top-p", "0.5", "1.5"),
             ("min-p", "0.25", "x"),
             ("repeat-penalty", "1.5", "0"),

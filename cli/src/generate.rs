@@ -4,10 +4,10 @@ use crate::Exit;
 use crate::args::GenerateArgs;
 use crate::engine::{Ended, Loaded, Request, Written};
 use crate::notes::{Progress, tell};
-use crate::{interrupt, output, units};
+use crate::{interrupt, numbers, output, prompt, units};
 use anyhow::Context;
 use serde_json::{Value, json};
-use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::time::Instant;
 use warploom_llm::sampler::Sampling;
@@ -19,10 +19,7 @@ const MOST_COUNTED: usize = 64 << 10;
 
 pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
-    let prompt = match args.prompt.as_deref() {
-        Some("-") => read_prompt(std::io::stdin().lock())?,
-        given => given.unwrap_or_default().to_owned(),
-    };
+    let prompt = prompt::read(args.prompt.as_deref(), args.quiet)?;
     let sampling = args.sampling(args.choice.seed());
     let start = Instant::now();
     let mut loaded = {
@@ -64,14 +61,6 @@ fn expected(model: &Model, prompt: &str, sampling: &Sampling) -> Option<Expected
     let short = Some(prompt).filter(|prompt| prompt.len() <= MOST_COUNTED)?;
     let tokens = model.tokenizer().encode(short, options).ok()?.len();
     Some(Expected { tokens, wanted: sampling.wanted() })
-}
-
-/// All of standard input, less the line end that `echo` adds.
-fn read_prompt(mut input: impl Read) -> anyhow::Result<String> {
-    let mut text = String::new();
-    input.read_to_string(&mut text).context("reading the prompt from standard input")?;
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 
 /// Standard output, as long as somebody reads it.
@@ -183,7 +172,7 @@ pub(crate) fn sampled(sampling: &Sampling) -> Value {
         "top_p": sampling.top_p,
         "min_p": sampling.min_p,
         "repeat_penalty": sampling.repetition_penalty,
-        "repeat_last_n": sampling.repeat_last_n,
+        "repeat_last_n": numbers::shown(sampling.repeat_last_n),
         "seed": sampling.seed,
     })
 }
@@ -220,16 +209,6 @@ mod tests {
             first_token_seconds: 0.5,
             decode_seconds: 0.25,
         }
-    }
-
-    #[test]
-    fn a_prompt_from_a_pipe_loses_one_line_end() {
-        for (input, want) in [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a", "a"), ("", "")]
-        {
-            assert_eq!(read_prompt(input.as_bytes()).unwrap(), want);
-        }
-        let error = read_prompt(&b"\xff"[..]).unwrap_err();
-        assert!(format!("{error:#}").contains("standard input"), "{error:#}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) struct PerplexityArgs {
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) window: Option<usize>,
     /// Tokens at the beginning of each window that are read and not counted
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = crate::numbers::whole)]
     pub(crate) skip: usize,
     /// Take the names of control tokens in the text as these tokens, not as text
     #[arg(long)]

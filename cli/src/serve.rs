@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         api_key,
         cors_origin: args.cors_origin.clone(),
         sampling: args.choice.sampling(&args.place, 0),
-        seed: args.choice.seed,
+        seed: args.choice.fixed_seed(),
         queue: args.queue,
         time: Duration::from_secs(args.timeout),
         keep_awake: Duration::from_secs(u64::from(args.keep_awake)),

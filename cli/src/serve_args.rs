@@ -15,8 +15,18 @@ Examples:
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}], \"stream\": true}'
 
 OpenAI's clients take http://127.0.0.1:8080/v1 as their base URL. Paths: /health, /v1/models,
-/v1/chat/completions, /v1/completions. A field that is not supported is refused by name. Ctrl-C or
-SIGTERM lets running answers end, for at most --grace seconds; a second one ends at once.")]
+/v1/chat/completions, /v1/completions; HEAD works where GET does, and bodies may be gzip. A field of a
+request that is not supported is refused by name, unless its value asks for nothing. Of messages role,
+content, tool_calls and tool_call_id are read; fields that hold more to read (images, audio, files) are
+refused, and all others (name, id, reasoning_content, cache_control) are ignored. max_tokens, top_k and
+seed of -1 are no limit and any seed. Stop strings may be 16 KiB together.
+
+With int8, the default of CPUs and GPUs, the text of temperature 0 can depend on what the server did
+before: a prompt that is cached from an earlier request, or other answers at the same time, change the
+order of sums, and a close choice between two tokens may fall the other way. --compute f32 makes that
+rare, --deterministic rules it out; both are slower.
+
+Ctrl-C or SIGTERM lets running answers end, for at most --grace seconds; a second one ends at once.")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) place: Place,

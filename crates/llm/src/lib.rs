@@ -20,6 +20,7 @@ pub mod config;
 mod decoder;
 mod draws;
 mod expected;
+mod foreign;
 mod generate;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod huggingface;

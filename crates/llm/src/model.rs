@@ -69,6 +69,7 @@ impl Model {
                 file.split_count()?
             )));
         }
+        super::foreign::refuse_no_model(&file)?;
         let config = Config::from_gguf(&file)?;
         let weights = weights::of_file(&file, &config)?;
         // Ids without a row, before a tokenizer is built that could give them.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::after;
 use super::error::ApiError;
+use super::inflate::{Coding, coding};
 
 /// Fields that a head may have.
 const MAX_FIELDS: usize = 64;
@@ -26,7 +27,7 @@ const LINGER: (usize, Duration) = (1 << 20, Duration::from_secs(1));
 pub struct Limits {
     /// Bytes of a request's head. Default 16 KiB.
     pub head: usize,
-    /// Bytes of a request's body. Default 1 MiB.
+    /// Bytes of a request's body, as it comes and inflated. Default 1 MiB.
     pub body: usize,
     /// Time to send a request. Default 20 seconds.
     pub read: Duration,
@@ -69,6 +70,8 @@ pub(super) struct Head {
     pub(super) keep_alive: bool,
     pub(super) authorization: Option<String>,
     pub(super) content_type: Option<String>,
+    /// How the body is coded, or why that is not read.
+    pub(super) coding: Result<Coding, ApiError>,
     /// What a browser wants to send along, as it says before a request.
     wanted_fields: Option<String>,
     length: Length,
@@ -360,11 +363,13 @@ fn parse(bytes: &[u8], max_body: usize) -> Result<Option<(Head, usize)>, ApiErro
         keep_alive: is_1_1,
         authorization: None,
         content_type: None,
+        coding: Ok(Coding::Plain),
         wanted_fields: None,
         length: Length::Bytes(0),
         expects_continue: false,
     };
     let mut length: Option<usize> = None;
+    let mut codings: Vec<String> = Vec::new();
     for field in request.headers.iter() {
         // Only these matter, and they are ASCII; others may hold what they like.
         let value = String::from_utf8_lossy(field.value).trim().to_owned();
@@ -401,6 +406,11 @@ fn parse(bytes: &[u8], max_body: usize) -> Result<Option<(Head, usize)>, ApiErro
             "expect" => return Err(ApiError::new(417, format!("expect: {value:?}"))),
             "authorization" => head.authorization = Some(value),
             "content-type" => head.content_type = Some(value),
+            // Several fields are one list.
+            "content-encoding" => {
+                codings.push(value);
+                head.coding = coding(&codings.join(", "));
+            }
             "access-control-request-headers" => head.wanted_fields = Some(value),
             _ => {}
         }

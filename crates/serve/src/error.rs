@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::queue::Failure;
+use warploom::error::Error;
+use warploom_llm::chat::Message;
 
 /// What a client is told instead of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +71,29 @@ impl From<Failure> for ApiError {
             Failure::Device(error) => ApiError::new(500, error.to_string()).code("device_error"),
         }
     }
+}
+
+/// Why a conversation cannot be written down, by the field that is to blame.
+pub(super) fn refused(messages: &[Message], error: &Error) -> ApiError {
+    let calls = messages.iter().position(|message| !message.tool_calls.is_empty());
+    match calls.filter(|_| error.is_unsupported()) {
+        Some(at) => {
+            let text = format!("is not supported by this model: {error}");
+            ApiError::field(format!("messages[{at}].tool_calls"), text).code("unsupported")
+        }
+        None => ApiError::field("messages", error.to_string()),
+    }
+}
+
+/// 404.
+pub(super) fn no_model(id: &str) -> ApiError {
+    ApiError::new(404, format!("there is no model {id:?} here")).code("model_not_found")
+}
+
+/// A text that is longer than the context.
+pub(super) fn too_long(field: &str, what: &str, context: usize) -> ApiError {
+    let text = format!("{what} do not fit the context of {context} positions");
+    ApiError::field(field, text).code("context_length_exceeded")
 }
 
 /// What a status is called.

@@ -88,10 +88,31 @@ impl Fields {
         }
     }
 
-    /// Any whole number of 64 bits, with a sign or without.
+    /// A whole number from `low` on, or -1, which is no limit and given as none.
+    pub(super) fn limit(
+        &mut self,
+        name: &str,
+        low: usize,
+    ) -> Result<Option<Option<usize>>, ApiError> {
+        match self.map.get(name).and_then(Value::as_i64) {
+            Some(-1) => {
+                self.map.remove(name);
+                Ok(Some(None))
+            }
+            Some(number) if number < low as i64 => {
+                let want = format!("a whole number, at least {low}, or -1 for no limit");
+                Err(self.wrong(name, &want, &number.into()))
+            }
+            _ => Ok(self.count(name, low)?.map(Some)),
+        }
+    }
+
+    /// Any whole number of 64 bits, with a sign or without; -1 is as absent, as other servers have
+    /// it.
     pub(super) fn seed(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match (value.as_u64(), value.as_i64()) {
+            (_, Some(-1)) => Ok(None),
             (Some(seed), _) => Ok(Some(seed)),
             (None, Some(seed)) => Ok(Some(seed as u64)),
             _ => Err(self.wrong(name, "a whole number of 64 bits", &value)),
@@ -124,6 +145,17 @@ impl Fields {
             Some(name) => Err(ApiError::field(self.name(name), "is no field that is known here")
                 .code("unknown_field")),
         }
+    }
+}
+
+/// Whether a value holds nothing: it asks for nothing that would not be done.
+pub(super) fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(true) | Value::Number(_) => false,
     }
 }
 

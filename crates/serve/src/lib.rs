@@ -12,6 +12,8 @@ mod answer;
 mod connection;
 mod error;
 mod fields;
+mod inflate;
+mod message;
 mod queue;
 mod request;
 mod routes;

@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 use super::ServeOptions;
 use super::error::ApiError;
 use super::fields::Fields;
+use super::message::message;
 use warploom_llm::Sampling;
-use warploom_llm::chat::{Message, Role};
+use warploom_llm::chat::Message;
 
-/// Stop strings of a request, and bytes of each.
-const MAX_STOPS: (usize, usize) = (4, 1024);
+/// Bytes of all stop strings of a request together.
+const MAX_STOPS: usize = 16 << 10;
 /// Tokens that a completion has unless it says otherwise, as OpenAI has it.
 const COMPLETION_TOKENS: usize = 16;
 
@@ -17,8 +18,8 @@ const COMPLETION_TOKENS: usize = 16;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Asked {
     pub(super) model: Option<String>,
-    /// None is what the context has room for.
-    pub(super) max_tokens: Option<usize>,
+    /// What was asked for, where it was; no number is what the context has room for.
+    pub(super) max_tokens: Option<Option<usize>>,
     pub(super) sampling: Sampling,
     pub(super) stop: Vec<String>,
     pub(super) stream: bool,
@@ -58,7 +59,7 @@ pub(super) fn chat(body: &[u8], base: &ServeOptions) -> Result<(Vec<Message>, As
     let asked = common(&mut fields, base)?;
     for (name, fine) in [
         ("logprobs", vec![json!(false)]),
-        ("top_logprobs", vec![]),
+        ("top_logprobs", vec![json!(0)]),
         ("tools", vec![json!([])]),
         ("tool_choice", vec![json!("none"), json!("auto")]),
         ("functions", vec![json!([])]),
@@ -68,8 +69,8 @@ pub(super) fn chat(body: &[u8], base: &ServeOptions) -> Result<(Vec<Message>, As
         ("audio", vec![]),
         ("prediction", vec![]),
         ("web_search_options", vec![]),
-        ("reasoning_effort", vec![]),
-        ("verbosity", vec![]),
+        ("reasoning_effort", vec![json!("medium")]),
+        ("verbosity", vec![json!("medium")]),
     ] {
         fields.only(name, &fine)?;
     }
@@ -86,7 +87,7 @@ pub(super) fn completion(body: &[u8], base: &ServeOptions) -> Result<(Text, Aske
     let mut fields = object(body)?;
     let prompt = prompt(fields.take("prompt"))?;
     let mut asked = common(&mut fields, base)?;
-    asked.max_tokens = asked.max_tokens.or(Some(COMPLETION_TOKENS));
+    asked.max_tokens = asked.max_tokens.or(Some(Some(COMPLETION_TOKENS)));
     for (name, fine) in [
         ("logprobs", vec![]),
         ("echo", vec![json!(false)]),
@@ -102,12 +103,14 @@ pub(super) fn completion(body: &[u8], base: &ServeOptions) -> Result<(Text, Aske
 fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
     let model = fields.text("model")?;
     let max_tokens =
-        match (fields.count("max_tokens", 1)?, fields.count("max_completion_tokens", 1)?) {
-            (Some(a), Some(b)) if a != b => {
+        match (fields.limit("max_tokens", 1)?, fields.limit("max_completion_tokens", 1)?) {
+            (Some(Some(a)), Some(Some(b))) if a != b => {
                 let text = format!("is {b}, but max_tokens is {a}");
                 return Err(ApiError::field("max_completion_tokens", text));
             }
-            (a, b) => a.or(b),
+            // Of two the one that is a number.
+            (a @ Some(Some(_)), _) | (a, None) => a,
+            (_, b) => b,
         };
     let stream = fields.flag("stream")?;
     let include_usage = match fields.take("stream_options") {
@@ -127,7 +130,8 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
     let sampling = Sampling {
         temperature: fields.number("temperature", 0.0, 2.0)?.unwrap_or(base.temperature),
         top_p: fields.number("top_p", 0.0, 1.0)?.unwrap_or(base.top_p),
-        top_k: fields.count("top_k", 0)?.unwrap_or(base.top_k),
+        // No limit is 0 here.
+        top_k: fields.limit("top_k", 0)?.map_or(base.top_k, Option::unwrap_or_default),
         min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(base.min_p),
         repetition_penalty: fields
             .number("repetition_penalty", 0.01, 100.0)?
@@ -144,7 +148,14 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
     ] {
         fields.only(name, &fine)?;
     }
-    fields.ignore(&["user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"]);
+    fields.ignore(&[
+        "user",
+        "metadata",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+    ]);
     let stop = stop(fields.take("stop"))?;
     Ok(Asked { model, max_tokens, sampling, stop, stream, include_usage })
 }
@@ -156,75 +167,27 @@ fn another_seed() -> u64 {
 }
 
 fn stop(value: Option<Value>) -> Result<Vec<String>, ApiError> {
-    let (most, longest) = MAX_STOPS;
     let wrong = || {
         let text = format!(
-            "must be a string of 1 to {longest} bytes, or a list of at most {most} of them"
+            "must be a string of at least 1 byte, or a list of them, {MAX_STOPS} bytes together"
         );
         ApiError::field("stop", text)
     };
     let list = match value {
         None => return Ok(Vec::new()),
-        Some(Value::Array(list)) if list.len() <= most => list,
+        Some(Value::Array(list)) => list,
         Some(Value::String(text)) => vec![Value::String(text)],
         Some(_) => return Err(wrong()),
     };
+    let mut left = MAX_STOPS;
     let each = list.into_iter().map(|item| match item {
-        Value::String(text) if (1..=longest).contains(&text.len()) => Ok(text),
+        Value::String(text) if (1..=left).contains(&text.len()) => {
+            left -= text.len();
+            Ok(text)
+        }
         _ => Err(wrong()),
     });
     each.collect()
-}
-
-fn message(index: usize, value: Value) -> Result<Message, ApiError> {
-    let path = format!("messages[{index}]");
-    let mut fields = Fields::new(value, path.as_str())?;
-    let role = match fields.text("role")?.as_deref() {
-        // What newer models call the system.
-        Some("system" | "developer") => Role::System,
-        Some("user") => Role::User,
-        Some("assistant") => Role::Assistant,
-        Some("tool") => Role::Tool,
-        _ => {
-            let text = "must be system, developer, user, assistant or tool";
-            return Err(ApiError::field(fields.name("role"), text));
-        }
-    };
-    let content = content(&path, fields.take("content"))?;
-    for (name, fine) in
-        [("name", vec![]), ("tool_calls", vec![json!([])]), ("function_call", vec![])]
-    {
-        fields.only(name, &fine)?;
-    }
-    fields.only("audio", &[])?;
-    fields.ignore(&["refusal", "tool_call_id", "annotations"]);
-    fields.end()?;
-    Ok(Message::new(role, content))
-}
-
-/// A string, or parts of text, which become lines.
-fn content(path: &str, value: Option<Value>) -> Result<String, ApiError> {
-    let parts = match value {
-        Some(Value::String(text)) => return Ok(text),
-        Some(Value::Array(parts)) => parts,
-        _ => {
-            let text = "must be a string or a list of parts of text";
-            return Err(ApiError::field(format!("{path}.content"), text));
-        }
-    };
-    let texts = parts.into_iter().enumerate().map(|(index, part)| {
-        let mut part = Fields::new(part, format!("{path}.content[{index}]"))?;
-        let kind = part.text("type")?;
-        if kind.as_deref() != Some("text") {
-            let error = ApiError::field(part.name("type"), "only parts of type text are read");
-            return Err(error.code("unsupported"));
-        }
-        let name = part.name("text");
-        let text = part.text("text")?.ok_or_else(|| ApiError::field(name, "is missing"))?;
-        part.end()?;
-        Ok(text)
-    });
-    Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
 /// A string, tokens, or a list with one of them.
@@ -270,7 +233,7 @@ mod tests {
                 {"role": "developer", "content": "Be brief."},
                 {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
             "max_completion_tokens": 7, "temperature": 0, "top_p": 0.5, "top_k": 3, "min_p": 0.1,
-            "repetition_penalty": 1.5, "seed": -1, "stop": ["x", "yz"], "stream": true,
+            "repetition_penalty": 1.5, "seed": -2, "stop": ["x", "yz"], "stream": true,
             "stream_options": {"include_usage": true}, "n": 1, "frequency_penalty": 0.0,
             "logprobs": false, "user": "me", "tools": null}"#;
         let (messages, asked) = chat(body.as_bytes(), &ServeOptions::default()).unwrap();
@@ -283,11 +246,11 @@ mod tests {
             min_p: 0.1,
             repetition_penalty: 1.5,
             repeat_last_n: 64,
-            seed: u64::MAX,
+            seed: u64::MAX - 1,
         };
         let want = Asked {
             model: Some("m".into()),
-            max_tokens: Some(7),
+            max_tokens: Some(Some(7)),
             sampling,
             stop: vec!["x".into(), "yz".into()],
             stream: true,
@@ -302,8 +265,21 @@ mod tests {
             ("\"temperature\":3", "temperature: must be a number from 0 to 2, is 3"),
             ("\"temperature\":\"hot\"", "temperature: must be a number from 0 to 2, is a string"),
             ("\"top_p\":1.5", "top_p: must be"),
-            ("\"top_k\":-1", "top_k: must be a whole number"),
-            ("\"max_tokens\":0", "max_tokens: must be a whole number, at least 1, is 0"),
+            (
+                "\"top_k\":-2",
+                "top_k: must be a whole number, at least 0, or -1 for no limit, is -2",
+            ),
+            ("\"top_k\":1.5", "top_k: must be a whole number"),
+            (
+                "\"max_tokens\":0",
+                "max_tokens: must be a whole number, at least 1, or -1 for no limit, is 0",
+            ),
+            (
+                "\"max_tokens\":-2",
+                "max_tokens: must be a whole number, at least 1, or -1 for no limit, is -2",
+            ),
+            ("\"max_completion_tokens\":-5", "max_completion_tokens: must be a whole number"),
+            ("\"max_tokens\":\"-1\"", "max_tokens: must be a whole number"),
             ("\"max_tokens\":1,\"max_completion_tokens\":2", "but max_tokens is 1"),
             ("\"n\":2", "n: is not supported"),
             ("\"logprobs\":true", "logprobs: is not supported"),
@@ -312,8 +288,8 @@ mod tests {
             ("\"logit_bias\":{\"5\":1}", "logit_bias: is not supported"),
             ("\"tools\":[{}]", "tools: is not supported"),
             ("\"response_format\":{\"type\":\"json_object\"}", "response_format: is not"),
-            ("\"stop\":[\"\"]", "stop: must be a string of 1 to"),
-            ("\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]", "at most 4"),
+            ("\"stop\":[\"\"]", "stop: must be a string of at least 1 byte"),
+            ("\"stop\":[\"a\",1]", "stop: must be a string of at least 1 byte"),
             ("\"stream\":1", "stream: must be true or false, is 1"),
             ("\"stream_options\":{}", "stream_options: is for requests that stream"),
             ("\"temprature\":1", "temprature: is no field that is known here"),
@@ -331,20 +307,71 @@ mod tests {
             ("{\"messages\":[1]}", "messages[0]: must be an object, is 1"),
             ("{\"messages\":[{\"role\":\"king\"}]}", "messages[0].role: must be system"),
             ("{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content: must be a string"),
-            (
-                "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
-                "messages[0].content[0].type: only parts of type text",
-            ),
-            (
-                "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[1]}]}",
-                "messages[0].tool_calls: is not supported",
-            ),
         ] {
             let got = refused(body);
             assert!(got.contains(words), "{body}: {got:?}");
         }
         let deep = "[".repeat(100_000);
         assert!(refused(&deep).contains("recursion limit"), "{}", refused(&deep));
+    }
+
+    #[test]
+    fn values_that_ask_for_nothing_are_taken() {
+        for fields in [
+            "\"n\":1,\"logprobs\":false,\"top_logprobs\":0,\"logit_bias\":{},\"store\":false",
+            "\"frequency_penalty\":0,\"presence_penalty\":0.0,\"tools\":[],\"tool_choice\":\"none\"",
+            "\"response_format\":{\"type\":\"text\"},\"modalities\":[\"text\"],\"functions\":[]",
+            "\"reasoning_effort\":\"medium\",\"verbosity\":\"medium\",\"service_tier\":\"auto\"",
+            "\"parallel_tool_calls\":true,\"prompt_cache_key\":\"k\",\"user\":\"u\",\"metadata\":{}",
+            "\"max_tokens\":null,\"stop\":null,\"n\":null,\"seed\":null,\"tools\":null,\"stream\":null",
+        ] {
+            assert_eq!(refused(&with(fields)), "", "{fields}");
+        }
+        for fields in [
+            "\"echo\":false,\"best_of\":1,\"suffix\":\"\",\"logprobs\":null,\"n\":1",
+            "\"echo\":null,\"best_of\":null,\"suffix\":null,\"logit_bias\":{}",
+        ] {
+            let body = format!("{{\"prompt\":\"x\",{fields}}}");
+            assert!(completion(body.as_bytes(), &ServeOptions::default()).is_ok(), "{fields}");
+        }
+    }
+
+    #[test]
+    fn limits_below_zero_are_none() {
+        let base = ServeOptions::default();
+        let tokens = |fields: &str| {
+            let asked = |fields: &str| chat(with(fields).as_bytes(), &base).unwrap().1.max_tokens;
+            let body = format!("{{\"prompt\":\"x\",{fields}}}");
+            (asked(fields), completion(body.as_bytes(), &base).unwrap().1.max_tokens)
+        };
+        assert_eq!(tokens("\"max_tokens\":-1"), (Some(None), Some(None)));
+        assert_eq!(tokens("\"max_completion_tokens\":-1"), (Some(None), Some(None)));
+        assert_eq!(tokens("\"max_tokens\":null"), (None, Some(Some(16))));
+        let seven = (Some(Some(7)), Some(Some(7)));
+        assert_eq!(tokens("\"max_tokens\":-1,\"max_completion_tokens\":7"), seven);
+        assert_eq!(tokens("\"max_tokens\":7,\"max_completion_tokens\":-1"), seven);
+        let sampling = |fields: &str| chat(with(fields).as_bytes(), &base).unwrap().1.sampling;
+        assert_eq!(sampling("\"top_k\":-1").top_k, 0);
+        // Another seed each time.
+        assert_ne!(sampling("\"seed\":-1").seed, sampling("\"seed\":-1").seed);
+        assert!(sampling("\"seed\":-1").seed <= 0xffff_ffff);
+    }
+
+    #[test]
+    fn stop_strings_are_bounded_by_their_bytes() {
+        let stops = |list: &[String]| {
+            let fields = format!("\"stop\":{}", json!(list));
+            chat(with(&fields).as_bytes(), &ServeOptions::default()).map(|(_, asked)| asked.stop)
+        };
+        let many: Vec<String> = (0..1500).map(|i| format!("{i:010}")).collect();
+        assert_eq!(stops(&many).unwrap(), many);
+        let one = "x".repeat(MAX_STOPS);
+        assert_eq!(stops(&[one.clone()]).unwrap(), [one.clone()]);
+        for list in [&[one.clone(), "y".into()][..], &[one + "y"]] {
+            let error = stops(list).unwrap_err();
+            assert!(error.message.contains("16384 bytes together"), "{}", error.message);
+        }
+        assert_eq!(stops(&[]).unwrap(), Vec::<String>::new());
     }
 
     #[test]
@@ -364,6 +391,6 @@ mod tests {
         for prompt in ["null", "[\"x\",\"y\"]", "[[1],[2]]", "[[[1]]]", "[-1]", "[1.5]", "{}"] {
             assert!(of(prompt).is_err(), "{prompt}");
         }
-        assert_eq!(of("\"x\"").unwrap().1.max_tokens, Some(16));
+        assert_eq!(of("\"x\"").unwrap().1.max_tokens, Some(Some(16)));
     }
 }

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Kind};
 use super::connection::{Connection, Head, Limits, NoRequest};
-use super::error::{ApiError, reason};
+use super::error::{ApiError, no_model, reason, refused, too_long};
+use super::inflate::inflated;
 use super::queue::{Job, Piece, Ticket};
 use super::request::{self, Asked, Text};
 use super::{Shared, after};
@@ -33,13 +34,14 @@ enum Route {
 /// Answers the requests of a connection until one side ends it.
 pub(super) fn serve(shared: &Shared, stream: TcpStream) {
     let Ok(connection) = Connection::new(stream, shared.options.limits.clone()) else { return };
-    let mut client = Client { shared, connection, keep_alive: true, is_1_1: true };
+    let mut client = Client { shared, connection, keep_alive: true, is_1_1: true, is_head: false };
     while client.keep_alive {
         let head = match client.connection.head(&|| shared.is_stopping()) {
             Ok(head) => head,
             Err(reason) => return client.refuse(reason),
         };
         client.is_1_1 = head.is_1_1;
+        client.is_head = head.method == "HEAD";
         client.keep_alive = head.keep_alive && !shared.is_stopping();
         let begin = Instant::now();
         match client.request(&head) {
@@ -60,7 +62,7 @@ pub(super) fn turn_away(stream: TcpStream, shared: &Shared) {
     let limits = Limits { write: Duration::from_millis(100), ..shared.options.limits.clone() };
     let most = limits.connections;
     let Ok(connection) = Connection::new(stream, limits) else { return };
-    let mut client = Client { shared, connection, keep_alive: false, is_1_1: true };
+    let mut client = Client { shared, connection, keep_alive: false, is_1_1: true, is_head: false };
     let error = ApiError::new(503, format!("there are {most} connections already"));
     let _ = client.error(&error.code("too_many_connections"));
 }
@@ -88,6 +90,8 @@ struct Client<'a> {
     connection: Connection,
     keep_alive: bool,
     is_1_1: bool,
+    /// Whether only the heads of answers are asked for.
+    is_head: bool,
 }
 
 impl Client<'_> {
@@ -116,13 +120,13 @@ impl Client<'_> {
             Route::Preflight => {
                 let fields = head.allowed_fields();
                 let more = [
-                    ("access-control-allow-methods", "GET, POST"),
+                    ("access-control-allow-methods", "GET, HEAD, POST"),
                     ("access-control-allow-headers", fields.as_str()),
                     ("access-control-max-age", "3600"),
                 ];
                 self.whole(204, "text/plain", "", &more)?
             }
-            Route::Text(kind) => match self.job(kind, body, begin) {
+            Route::Text(kind) => match self.job(kind, head, body, begin) {
                 Ok((job, asked)) => self.write(kind, job, &asked)?,
                 Err(error) => self.error(&error)?,
             },
@@ -152,10 +156,11 @@ impl Client<'_> {
         if !matches!(route, Route::Health) {
             self.admit(head)?;
         }
-        if method != want {
+        if method != want && (method, want) != ("HEAD", "GET") {
             let text = format!("{} takes {want}, not {method}", head.path);
             let error = ApiError::new(405, text).code("wrong_method");
-            return Err(ApiError { allow: Some(want), ..error });
+            let allow = if want == "GET" { "GET, HEAD" } else { want };
+            return Err(ApiError { allow: Some(allow), ..error });
         }
         // A page of another origin may send a form or plain text without being asked for leave.
         let kind = head.content_type.as_deref().unwrap_or_default();
@@ -163,6 +168,8 @@ impl Client<'_> {
         if want == "POST" && !kind.eq_ignore_ascii_case("application/json") {
             return Err(ApiError::new(415, "content-type: must be application/json"));
         }
+        // Told before the body is read.
+        head.coding.clone()?;
         Ok(route)
     }
 
@@ -204,10 +211,17 @@ impl Client<'_> {
     }
 
     /// What the scheduler is to do.
-    fn job(&self, kind: Kind, body: Vec<u8>, begin: Instant) -> Result<(Job, Asked), ApiError> {
+    fn job(
+        &self,
+        kind: Kind,
+        head: &Head,
+        body: Vec<u8>,
+        begin: Instant,
+    ) -> Result<(Job, Asked), ApiError> {
         let shared = self.shared;
         let _one = shared.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let base = &shared.options;
+        let body = inflated(head.coding.clone()?, body, base.limits.body)?;
         let (prompt, mut asked) = match kind {
             Kind::Chat => {
                 let (messages, asked) = request::chat(&body, base)?;
@@ -229,7 +243,7 @@ impl Client<'_> {
         }
         let job = Job {
             prompt,
-            max_tokens: asked.max_tokens.unwrap_or(shared.context),
+            max_tokens: asked.max_tokens.flatten().unwrap_or(shared.context),
             sampling: asked.sampling.clone(),
             stop: std::mem::take(&mut asked.stop),
             deadline: after(begin, shared.options.time),
@@ -250,10 +264,10 @@ impl Client<'_> {
         let template =
             template.map_err(|text| ApiError::new(400, text.as_str()).code("no_chat"))?;
         // Before the template is run over it.
-        self.check_size("messages", messages.iter().map(|message| message.content.len()).sum())?;
+        self.check_size("messages", messages.iter().map(Message::bytes).sum())?;
         let tokenizer = shared.model.tokenizer();
         let prompt = template.render(messages, true, tokenizer, Some(SystemTime::now()));
-        let prompt = prompt.map_err(|e| ApiError::field("messages", e.to_string()))?;
+        let prompt = prompt.map_err(|e| refused(messages, &e))?;
         self.check_size("messages", prompt.text.len())?;
         let tokens = prompt.encode(tokenizer, true);
         tokens.map_err(|e| ApiError::field("messages", e.to_string()))
@@ -408,6 +422,7 @@ impl Client<'_> {
         let more = match (error.status, error.allow) {
             (_, Some(method)) => Some(("allow", method)),
             (401, _) => Some(("www-authenticate", "Bearer")),
+            (415, _) => Some(("accept-encoding", "gzip")),
             (429 | 503, _) => Some(("retry-after", "1")),
             _ => None,
         };
@@ -434,7 +449,9 @@ impl Client<'_> {
             let _ = write!(text, "content-length: {}\r\n", body.len());
         }
         text.push_str("\r\n");
-        text.push_str(body);
+        if !self.is_head {
+            text.push_str(body);
+        }
         let due = after(Instant::now(), self.shared.options.limits.write.saturating_mul(2));
         self.connection.send(text.as_bytes(), due)
     }
@@ -477,13 +494,4 @@ fn unescaped(text: &str) -> String {
         }
     }
     String::from_utf8_lossy(&out).into_owned()
-}
-
-fn no_model(id: &str) -> ApiError {
-    ApiError::new(404, format!("there is no model {id:?} here")).code("model_not_found")
-}
-
-fn too_long(field: &str, what: &str, context: usize) -> ApiError {
-    let text = format!("{what} do not fit the context of {context} positions");
-    ApiError::field(field, text).code("context_length_exceeded")
 }

@@ -1,46 +1,115 @@
 //! Strings that end an answer, found across the borders of tokens.
 
+use std::collections::{HashMap, VecDeque};
+
+/// A place in the tree of all stop strings: what was read last and may be the beginning of one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    /// Its bytes, from the root.
+    depth: usize,
+    /// The node of the longest proper end of those bytes that is in the tree.
+    fallback: usize,
+    /// Bytes of the longest stop string that those bytes end with; 0 for none.
+    stop: usize,
+}
+
 /// Gives out text that is certain to stand before any stop string, and holds the rest back.
 ///
 /// The match that ends first counts, and of those that end together the one that begins first:
-/// so the text is the same however tokens cut it.
+/// so the text is the same however tokens cut it. The strings are one automaton (Aho and Corasick's),
+/// so that a byte costs the same however many there are.
 #[derive(Debug)]
 pub(super) struct StopStrings {
-    stops: Vec<String>,
-    /// Text that may be the beginning of a stop string.
+    nodes: Vec<Node>,
+    children: HashMap<(usize, u8), usize>,
+    /// Where in the tree the text has come to.
+    state: usize,
+    /// Text that may be the beginning of a stop string: as many bytes as `state` is deep.
     held: String,
 }
 
 impl StopStrings {
     pub(super) fn new(stops: Vec<String>) -> StopStrings {
-        StopStrings { stops, held: String::new() }
+        let nodes = vec![Node::default()];
+        let (children, held) = (HashMap::new(), String::new());
+        let mut strings = StopStrings { nodes, children, state: 0, held };
+        for stop in &stops {
+            strings.insert(stop.as_bytes());
+        }
+        strings.link();
+        strings
+    }
+
+    fn insert(&mut self, stop: &[u8]) {
+        let mut at = 0;
+        for byte in stop {
+            let next = self.nodes.len();
+            let depth = self.nodes[at].depth + 1;
+            at = *self.children.entry((at, *byte)).or_insert(next);
+            if at == next {
+                self.nodes.push(Node { depth, ..Node::default() });
+            }
+        }
+        self.nodes[at].stop = stop.len();
+    }
+
+    /// Sets where each node falls back to; shorter ones first, as longer ones need theirs.
+    fn link(&mut self) {
+        let mut below: HashMap<usize, Vec<(u8, usize)>> = HashMap::new();
+        for ((parent, byte), child) in &self.children {
+            below.entry(*parent).or_default().push((*byte, *child));
+        }
+        let mut queue = VecDeque::from([0]);
+        while let Some(parent) = queue.pop_front() {
+            for (byte, child) in below.remove(&parent).unwrap_or_default() {
+                let fallback = match parent {
+                    0 => 0,
+                    _ => self.step(self.nodes[parent].fallback, byte),
+                };
+                self.nodes[child].fallback = fallback;
+                if self.nodes[child].stop == 0 {
+                    self.nodes[child].stop = self.nodes[fallback].stop;
+                }
+                queue.push_back(child);
+            }
+        }
+    }
+
+    /// The node behind a byte more.
+    fn step(&self, mut at: usize, byte: u8) -> usize {
+        loop {
+            match self.children.get(&(at, byte)) {
+                Some(next) => return *next,
+                None if at == 0 => return 0,
+                None => at = self.nodes[at].fallback,
+            }
+        }
     }
 
     /// Takes text; returns what is certain now, and whether a stop string follows it.
     pub(super) fn push(&mut self, text: &str) -> (String, bool) {
+        let from = self.held.len();
         self.held.push_str(text);
-        let found = |stop: &String| self.held.find(stop.as_str()).map(|at| (at + stop.len(), at));
-        if let Some((_, start)) = self.stops.iter().filter_map(found).min() {
-            let mut text = std::mem::take(&mut self.held);
-            text.truncate(start);
-            return (text, true);
+        for at in from..self.held.len() {
+            self.state = self.step(self.state, self.held.as_bytes()[at]);
+            let stop = self.nodes[self.state].stop;
+            if stop > 0 {
+                let mut text = std::mem::take(&mut self.held);
+                text.truncate(at + 1 - stop);
+                self.state = 0;
+                return (text, true);
+            }
         }
-        let rest = self.held.split_off(self.certain());
+        // A stop string begins with a whole character, so this is the border of one.
+        let certain = self.held.len() - self.nodes[self.state].depth;
+        let rest = self.held.split_off(certain);
         (std::mem::replace(&mut self.held, rest), false)
     }
 
     /// Ends the text: what is still held back.
     pub(super) fn finish(&mut self) -> String {
+        self.state = 0;
         std::mem::take(&mut self.held)
-    }
-
-    /// Bytes of `held` with which no stop string can begin.
-    fn certain(&self) -> usize {
-        let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
-        let from = self.held.len().saturating_sub(longest.saturating_sub(1));
-        let starts = self.held.char_indices().map(|(at, _)| at).filter(|at| *at >= from);
-        let begins = |at: &usize| self.stops.iter().any(|stop| stop.starts_with(&self.held[*at..]));
-        starts.into_iter().find(begins).unwrap_or(self.held.len())
     }
 }
 
@@ -93,5 +162,61 @@ mod tests {
         assert_eq!(strings.push("T"), (String::new(), false));
         assert_eq!(strings.push("ART"), ("START".into(), false));
         assert_eq!(strings.finish(), "");
+    }
+
+    /// The same by its definition: the first end of any, and the longest that ends there.
+    fn slow(stops: &[String], text: &str) -> (String, bool) {
+        let ends = (1..=text.len()).filter(|end| text.is_char_boundary(*end));
+        for end in ends {
+            let ending = stops.iter().filter(|stop| text[..end].ends_with(stop.as_str()));
+            if let Some(longest) = ending.map(String::len).max() {
+                return (text[..end - longest].to_owned(), true);
+            }
+        }
+        (text.to_owned(), false)
+    }
+
+    #[test]
+    fn any_strings_are_found_as_by_looking_for_each() {
+        let mut seed = 1u32;
+        let mut draw = |below: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 16) % below
+        };
+        let letters = ["a", "b", "\u{e9}", "\u{20ac}"];
+        let mut found = 0;
+        for _ in 0..4000 {
+            let mut word = |most: u32| -> String {
+                (0..=draw(most)).map(|_| letters[draw(4) as usize]).collect()
+            };
+            let stops: Vec<String> = (0..5).map(|_| word(5)).collect();
+            let text = word(24);
+            let chars: Vec<String> = text.chars().map(String::from).collect();
+            let want = slow(&stops, &text);
+            found += usize::from(want.1);
+            let refs: Vec<&str> = stops.iter().map(String::as_str).collect();
+            for size in [1, 3, 50] {
+                let pieces: Vec<String> = chars.chunks(size).map(|c| c.concat()).collect();
+                let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+                assert_eq!(cut(&refs, &pieces), want, "{stops:?} in {pieces:?}");
+            }
+        }
+        assert!((500..3900).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn thousands_of_strings_cost_no_more_than_one() {
+        let stops: Vec<String> = (0..4000).map(|i| format!("{i:04}x")).collect();
+        let refs: Vec<&str> = stops.iter().map(String::as_str).collect();
+        let text = "a1234 0000 3999y".repeat(2000);
+        assert_eq!(cut(&refs, &[&text]), (text.clone(), false));
+        assert_eq!(cut(&refs, &[&text, "b39", "99xz"]), (format!("{text}b"), true));
+        // One long string, whose beginning comes again and again.
+        let long = "a".repeat(16 << 10);
+        let text = "a".repeat((16 << 10) - 1) + "b";
+        let begin = std::time::Instant::now();
+        let texts = [text.as_str(); 20];
+        assert_eq!(cut(&[&long], &texts), (text.repeat(20), false));
+        assert!(begin.elapsed() < std::time::Duration::from_secs(5), "{:?}", begin.elapsed());
     }
 }

@@ -98,7 +98,11 @@ pub(super) fn unused_mark<'a>(texts: impl Iterator<Item = &'a str>) -> Result<ch
 
 /// What a message says, with marks.
 pub(super) fn marked(message: &Message, names: &Names<'_>, mark: char) -> String {
-    let text = &message.content;
+    marked_text(&message.content, names, mark)
+}
+
+/// A text of a message, with marks.
+pub(super) fn marked_text(text: &str, names: &Names<'_>, mark: char) -> String {
     let places = names.places(text);
     let mut out = String::with_capacity(text.len() + places.len() * mark.len_utf8());
     let mut from = 0;

@@ -6,7 +6,7 @@ use minijinja::{Value, context};
 
 use super::marks::{Names, marked, unmark, unused_mark};
 use super::sandbox::{Failure, Sandbox};
-use super::{Message, rewrite};
+use super::{Message, calls, rewrite};
 use crate::model::Model;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use warploom::error::{Error, Result};
@@ -124,7 +124,8 @@ impl Template {
     ///
     /// # Errors
     /// Invalid, with the template's own words, where it refuses the messages (their order, say);
-    /// bad file where it fails, or goes beyond its bounds.
+    /// unsupported, where it leaves out calls of tools or their results; bad file where it fails, or
+    /// goes beyond its bounds.
     pub fn render(
         &self,
         messages: &[Message],
@@ -132,9 +133,16 @@ impl Template {
         tokenizer: &Tokenizer,
         now: Option<SystemTime>,
     ) -> Result<Prompt> {
-        let texts = messages.iter().map(|message| message.content.as_str());
-        let mark = unused_mark(texts.chain([self.source.as_str()]))?;
+        let texts = messages.iter().flat_map(Message::texts);
+        let texts: Vec<&str> = texts.chain([self.source.as_str()]).collect();
+        let mark = unused_mark(texts.iter().copied())?;
         let names = Names::new(tokenizer);
+        if calls::have_tools(messages) {
+            let probe = calls::probe(&texts, mark)?;
+            return calls::render(messages, &names, (mark, probe), &mut |values, bytes| {
+                self.text_of(values, answer, bytes, now)
+            });
+        }
         let mut bytes = 0;
         let values: Vec<Value> = messages
             .iter()
@@ -144,20 +152,31 @@ impl Template {
                 context! { role => message.role.name(), content => content }
             })
             .collect();
+        let text = self.text_of(values, answer, bytes, now)?;
+        let (text, marks) = unmark(&text, mark);
+        Ok(Prompt { text, marks })
+    }
+
+    /// The text of messages as values, of so many bytes, with marks.
+    fn text_of(
+        &self,
+        values: Vec<Value>,
+        answer: bool,
+        bytes: usize,
+        now: Option<SystemTime>,
+    ) -> Result<String> {
+        let count = values.len();
         let context = context! {
             messages => values,
             add_generation_prompt => answer,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
         };
-        let sandbox = Sandbox::new(messages.len(), bytes, now);
-        let text = sandbox.render(&self.guarded, context);
-        let text = text.map_err(|failure| match failure {
+        let sandbox = Sandbox::new(count, bytes, now);
+        sandbox.render(&self.guarded, context).map_err(|failure| match failure {
             Failure::Raised(message) => Error::invalid(format!("chat template: {message}")),
             Failure::Refused(message) => Error::bad_file(format!("chat template: {message}")),
-        })?;
-        let (text, marks) = unmark(&text, mark);
-        Ok(Prompt { text, marks })
+        })
     }
 }
 

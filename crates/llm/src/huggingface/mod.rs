@@ -10,6 +10,7 @@
 //! tensor that is not known, a tokenizer of another kind are errors by name.
 
 mod config;
+mod foreign;
 mod names;
 mod tokenizer;
 
@@ -89,7 +90,10 @@ impl Folder {
         let config = read_config(path)?;
         let files = weight_files(path)?
             .iter()
-            .map(|file| Safetensors::open(&path.join(file)))
+            .map(|file| {
+                let file = path.join(file);
+                Safetensors::open(&file).map_err(|error| foreign::weights(&file, error))
+            })
             .collect::<Result<Vec<_>>>()?;
         let mut folder = Folder { path: path.to_owned(), config, files, tensors: Vec::new() };
         folder.tensors = folder.place()?;
@@ -234,10 +238,7 @@ fn interleaved(row: usize, len: usize) -> usize {
 fn read_config(folder: &Path) -> Result<Config> {
     let path = folder.join("config.json");
     if folder.is_dir() && !path.exists() {
-        return Err(Error::bad_file(format!(
-            "{}: no config.json: a folder must be that of a Hugging Face model",
-            folder.display()
-        )));
+        return Err(foreign::without(folder, "config.json"));
     }
     let bad = |e| Error::bad_file(format!("{}: {e}", path.display()));
     let text = text(&path)?;
@@ -250,7 +251,11 @@ fn read_config(folder: &Path) -> Result<Config> {
 fn weight_files(folder: &Path) -> Result<Vec<String>> {
     let index = folder.join("model.safetensors.index.json");
     if !index.is_file() {
-        return Ok(vec!["model.safetensors".into()]);
+        let file = "model.safetensors";
+        return match folder.join(file).exists() {
+            true => Ok(vec![file.into()]),
+            false => Err(foreign::without(folder, file)),
+        };
     }
     let Index { weight_map } = json(&index)?;
     let mut files: Vec<String> = weight_map.into_values().collect();
@@ -277,7 +282,12 @@ fn text(path: &Path) -> Result<String> {
     if size > MAX_TEXT {
         return Err(Error::bad_file(format!("{name}: {size} bytes, at most {MAX_TEXT} are read")));
     }
-    std::fs::read_to_string(path).map_err(|e| Error::io(format!("{name}: cannot read it"), e))
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Error::io(format!("{name}: cannot read it"), e))?;
+    match warploom_models::gguf::foreign::stand_in(text.as_bytes()) {
+        Some(found) => Err(Error::bad_file(format!("{name}: {found}"))),
+        None => Ok(text),
+    }
 }
 
 /// A file of JSON.

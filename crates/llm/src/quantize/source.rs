@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::foreign;
 use crate::huggingface::Folder;
 use warploom::base::{DType, Format};
 use warploom::error::{Error, Result};
@@ -56,7 +57,11 @@ impl Source {
     pub(super) fn open(path: &Path) -> Result<Source> {
         match Folder::is_at(path) {
             true => Ok(Source::Folder(Box::new(Folder::open(path)?))),
-            false => Ok(Source::Gguf(Gguf::open(path, Access::Mmap)?)),
+            false => {
+                let file = Gguf::open(path, Access::Mmap)?;
+                foreign::refuse_no_model(&file)?;
+                Ok(Source::Gguf(file))
+            }
         }
     }
 

@@ -4,6 +4,16 @@ use std::fmt;
 
 use warploom_core::error::{Error, Result};
 
+/// What a file that ends too early suggests.
+pub(super) const BROKEN_OFF: &str =
+    ", as after a download that was broken off: fetch the file again";
+/// A length up to which a file that ends before is taken for a part of one, and not for a wrong one.
+const PLAUSIBLE: u64 = 1 << 32;
+
+fn if_plausible(length: u64) -> &'static str {
+    if length <= PLAUSIBLE { BROKEN_OFF } else { "" }
+}
+
 /// What the bytes under the cursor belong to, for errors.
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
@@ -79,7 +89,11 @@ impl<'a> Cursor<'a> {
             None => Err(self.bad(
                 field,
                 self.at,
-                format_args!("needs {len} bytes, the file has {} left", self.left()),
+                format_args!(
+                    "needs {len} bytes, the file has {} left{}",
+                    self.left(),
+                    if_plausible(len)
+                ),
             )),
         }
     }
@@ -123,8 +137,9 @@ impl<'a> Cursor<'a> {
                 field,
                 at,
                 format_args!(
-                    "{count} of at least {least} bytes each, the file has {} bytes left",
-                    self.left()
+                    "{count} of at least {least} bytes each, the file has {} bytes left{}",
+                    self.left(),
+                    if_plausible(count)
                 ),
             )),
         }

@@ -1,6 +1,7 @@
 //! Checks the head of a file, from magic to tensor table, and remembers where entries begin.
 
-use super::cursor::{Cursor, Quoted, Subject};
+use super::cursor::{BROKEN_OFF, Cursor, Quoted, Subject};
+use super::foreign;
 use super::tensor::Entry;
 use super::value::Value;
 use warploom_core::error::{Error, Result, broken_invariant};
@@ -114,7 +115,7 @@ impl Index {
                 _ => {
                     return bad(format_args!(
                         "{len} bytes from byte {} + {offset} on reach past the end of the file at \
-                         byte {file_len}",
+                         byte {file_len}{BROKEN_OFF}",
                         self.data_start
                     ));
                 }
@@ -145,16 +146,17 @@ impl Index {
 }
 
 fn magic(cursor: &mut Cursor<'_>) -> Result<()> {
-    let magic = cursor.take(4, "magic")?;
-    if magic == b"GGUF" {
-        return Ok(());
+    let start = cursor.bytes.get(..4).unwrap_or(cursor.bytes);
+    if !b"GGUF".starts_with(start) || start.is_empty() {
+        return Err(match foreign::recognise(cursor.bytes, cursor.file) {
+            Some(found) => cursor.bad("magic", 0, found),
+            None => {
+                let start = start.escape_ascii();
+                cursor.bad("magic", 0, format_args!("\"{start}\" is not \"GGUF\""))
+            }
+        });
     }
-    let known = match magic {
-        b"lmgg" | b"fmgg" | b"tjgg" | b"algg" => " (an old ggml file, from before GGUF)",
-        b"PK\x03\x04" => " (a zip archive, such as a PyTorch checkpoint)",
-        _ => "",
-    };
-    Err(cursor.bad("magic", 0, format_args!("\"{}\" is not \"GGUF\"{known}", magic.escape_ascii())))
+    cursor.take(4, "magic").map(drop)
 }
 
 fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
@@ -162,10 +164,12 @@ fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
     let version = cursor.u32("version")?;
     let problem = match version {
         2 | 3 => return Ok(version),
-        1 => "1 (with counts of 32 bits) is not read: 2 and 3 are".to_owned(),
+        1 => "1 (with counts of 32 bits) is not read: 2 and 3 are; convert the model again"
+            .to_owned(),
         v if (1..=3).contains(&v.swap_bytes()) => {
             format!(
-                "{v:#010x} is a version {} in a big-endian file, which is not read",
+                "{v:#010x} is a version {} in a big-endian file, which is not read: take the \
+                 little-endian file, or convert this one with gguf-py's gguf_convert_endian.py",
                 v.swap_bytes()
             )
         }

@@ -24,7 +24,10 @@ use warploom_core::error::{Error, Result, broken_invariant};
 use warploom_core::quant;
 
 mod cursor;
+pub mod foreign;
 mod index;
+#[cfg(not(target_arch = "wasm32"))]
+mod joined;
 mod metadata;
 #[cfg(not(target_arch = "wasm32"))]
 mod open;

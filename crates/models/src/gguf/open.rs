@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::{Access, Gguf, split};
+use super::{Access, Gguf, foreign, joined, split};
 use warploom_core::error::{Error, Result};
 
 impl Gguf {
@@ -18,6 +18,7 @@ impl Gguf {
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Gguf> {
         let path = path.as_ref();
         let first = Gguf::open_one(path, access)?;
+        joined::refuse_joined(&first)?;
         let others = split::others(path, &first, |path| Gguf::open_one(path, access))?;
         match others.is_empty() {
             true => Ok(first),
@@ -35,7 +36,7 @@ impl Gguf {
             return Err(Error::bad_file(format!("{name}: not a regular file")));
         }
         let file = File::open(path).map_err(|e| io("open", e))?;
-        match access {
+        let opened = match access {
             Access::Mmap => {
                 // SAFETY: the mapping is private to this value and only read. That the file does
                 // not change under it is the condition that `Access::Mmap` states; everything
@@ -44,7 +45,11 @@ impl Gguf {
                 Gguf::from_bytes(map, &name)
             }
             Access::Copy => Gguf::from_bytes(read(file, metadata.len(), &name, io)?, &name),
-        }
+        };
+        opened.map_err(|error| match foreign::hint(&name) {
+            Some(hint) if error.is_bad_file() => Error::bad_file(format!("{error}: {hint}")),
+            _ => error,
+        })
     }
 }
 

@@ -1,0 +1,43 @@
+//! Files that were put behind one another, as `cat` does with the parts of a model.
+
+use super::Gguf;
+use warploom_core::error::{Error, Result};
+
+/// Bytes behind the last tensor in which another file may begin: the widest alignment.
+const WITHIN: usize = 64 << 10;
+
+/// Byte at which another GGUF file begins behind the tensors of this one.
+fn second_file(file: &Gguf) -> Option<usize> {
+    let bytes = (*file.data).as_ref();
+    let ends = file.index.tensors.in_order.iter().filter_map(|at| {
+        let info = file.tensor_at(*at);
+        info.file_offset().checked_add(info.byte_len()?)
+    });
+    let end = ends.max().unwrap_or(0).max(file.index.head_len as u64);
+    let end = usize::try_from(end).ok()?;
+    let rest = bytes.get(end..bytes.len().min(end.saturating_add(WITHIN + 8)))?;
+    let begins = |w: &[u8]| w.starts_with(b"GGUF") && matches!(w[4..], [2 | 3, 0, 0, 0]);
+    rest.windows(8).position(begins).map(|at| end + at)
+}
+
+/// Refuses a file with another one behind it.
+///
+/// # Errors
+/// Bad file, naming the byte where the other one begins.
+pub(super) fn refuse_joined(file: &Gguf) -> Result<()> {
+    let Some(at) = second_file(file) else { return Ok(()) };
+    let (name, total) = (file.name(), file.file_bytes());
+    let parts = file.split_count().unwrap_or(1);
+    Err(Error::bad_file(match parts {
+        1 => format!(
+            "{name}: another GGUF file begins at byte {at} of {total}: files of one model each were \
+             joined, and only the first would be read; keep them apart"
+        ),
+        _ => format!(
+            "{name}: split.count: one of {parts} parts, and another GGUF file begins at byte {at} of \
+             {total}: parts of a split model were joined as by cat. Keep the parts as they were \
+             (name-00001-of-{parts:05}.gguf ..) and name the first, or merge them with \
+             llama-gguf-split --merge"
+        ),
+    }))
+}

@@ -1,0 +1,115 @@
+//! Bodies that clients send compressed.
+
+use std::io::Read;
+
+use flate2::read::MultiGzDecoder;
+
+use super::error::ApiError;
+
+/// How a body is coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    Plain,
+    Gzip,
+}
+
+/// The coding that a field `content-encoding` names.
+///
+/// # Errors
+/// 415, naming it, for any but gzip.
+pub(super) fn coding(field: &str) -> Result<Coding, ApiError> {
+    let mut coding = Coding::Plain;
+    for word in field.split(',').map(str::trim) {
+        let is = |name: &str| word.eq_ignore_ascii_case(name);
+        match coding {
+            _ if word.is_empty() || is("identity") => {}
+            Coding::Plain if is("gzip") || is("x-gzip") => coding = Coding::Gzip,
+            _ => {
+                let text =
+                    format!("content-encoding: {field:?} is not read: gzip once, or none at all");
+                return Err(ApiError::new(415, text).code("unsupported_encoding"));
+            }
+        }
+    }
+    Ok(coding)
+}
+
+/// The bytes of a body, at most `limit`: more are not inflated.
+///
+/// # Errors
+/// 400, where the body is not what its coding says; 413, where it is longer.
+pub(super) fn inflated(coding: Coding, body: Vec<u8>, limit: usize) -> Result<Vec<u8>, ApiError> {
+    if coding == Coding::Plain {
+        return Ok(body);
+    }
+    let mut out = Vec::new();
+    let mut from = MultiGzDecoder::new(&body[..]).take(limit as u64 + 1);
+    from.read_to_end(&mut out).map_err(|error| {
+        let text = format!("content-encoding: the body is no gzip: {error}");
+        ApiError::new(400, text)
+    })?;
+    match out.len() > limit {
+        true => Err(ApiError::new(413, format!("the body has more than {limit} bytes inflated"))),
+        false => Ok(out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn codings_are_gzip_or_none() {
+        for (field, want) in [
+            ("gzip", Some(Coding::Gzip)),
+            ("GZip", Some(Coding::Gzip)),
+            ("x-gzip", Some(Coding::Gzip)),
+            ("identity, gzip", Some(Coding::Gzip)),
+            ("identity", Some(Coding::Plain)),
+            ("", Some(Coding::Plain)),
+            ("deflate", None),
+            ("br", None),
+            ("zstd", None),
+            ("gzip, gzip", None),
+            ("gzipped", None),
+        ] {
+            let got = coding(field);
+            assert_eq!(got.as_ref().ok(), want.as_ref(), "{field}");
+            assert!(got.err().is_none_or(|e| e.status == 415 && e.message.contains(field)));
+        }
+    }
+
+    #[test]
+    fn bodies_are_inflated_up_to_the_limit() {
+        let text = b"{\"a\": 1}".repeat(100);
+        let packed = gzip(&text);
+        assert_eq!(inflated(Coding::Plain, packed.clone(), 9).unwrap(), packed);
+        assert_eq!(inflated(Coding::Gzip, packed.clone(), 800).unwrap(), text);
+        assert_eq!(inflated(Coding::Gzip, packed.clone(), 799).unwrap_err().status, 413);
+        // Several members are one body.
+        let (a, b) = (gzip(&text[..9]), gzip(&text[9..]));
+        assert_eq!(inflated(Coding::Gzip, [a, b].concat(), 800).unwrap(), text);
+        for end in 0..packed.len() {
+            let error = inflated(Coding::Gzip, packed[..end].to_vec(), 800).unwrap_err();
+            assert_eq!(error.status, 400, "{end}: {}", error.message);
+        }
+        let mut wrong = packed.clone();
+        wrong[packed.len() - 6] ^= 1;
+        assert_eq!(inflated(Coding::Gzip, wrong, 800).unwrap_err().status, 400, "a wrong checksum");
+        assert_eq!(inflated(Coding::Gzip, text.clone(), 800).unwrap_err().status, 400);
+        // A small body that becomes a large one.
+        let bomb = gzip(&vec![0; 64 << 20]);
+        assert!(bomb.len() < 100_000);
+        let error = inflated(Coding::Gzip, bomb, 1 << 20).unwrap_err();
+        assert_eq!((error.status, error.message.contains("1048576")), (413, true));
+    }
+}
