@@ -34,6 +34,7 @@ mod sentencepiece;
 mod session;
 pub mod shapes;
 pub mod tokenizer;
+mod tokenizer_json;
 pub mod utf8;
 mod vocabulary;
 mod weights;

@@ -1,13 +1,15 @@
 //! Text to token ids and back: BPE as GGUF files describe it, of bytes or of SentencePiece's kind.
 //!
-//! The merge loop is the crate `tokenizers`'; around it stands what a file needs: checks of a
+//! Where a file carries a whole tokenizer.json, that is what is done (`tokenizer_json`). Otherwise
+//! the merge loop is the crate `tokenizers`'; around it stands what a file needs: checks of a
 //! vocabulary that nobody vouches for (`vocabulary`), control tokens found in text or left as text
 //! as the caller wants, and bytes of a token without a copy. Nothing is dropped: where a vocabulary
 //! lacks a byte of the text, that is an error. Text is taken as it is, without normalisation.
 
+use super::tokenizer_json::{self, Guard, Pipeline};
 use super::vocabulary::{
-    Special, check_id, check_merges, check_tokens, find_specials, longest_special, stops, texts,
-    writes,
+    MAX_TOKENS, Special, check_id, check_merges, check_tokens, find_specials, longest_special,
+    stops, texts, writes,
 };
 use super::{pretokenizer, sentencepiece};
 use std::borrow::Cow;
@@ -26,7 +28,8 @@ pub use super::vocabulary::TokenizerSpec;
 /// How a text is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Begins with the begin token, if the file asks for one and the text has none.
+    /// Begins with what the file puts before a text, if the text does not begin so, and, where the
+    /// whole text is encoded, ends with what it puts behind one.
     pub add_bos: bool,
     /// Takes the names of control tokens in the text as these tokens, as a chat template needs;
     /// otherwise they are text like any other.
@@ -35,18 +38,31 @@ pub struct EncodeOptions {
 
 /// A tokenizer, ready for any number of threads.
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    kind: Kind,
     /// Text of every token, one after the other.
     bytes: Vec<u8>,
     /// Where each token's text ends in `bytes`.
     ends: Vec<usize>,
-    /// By first byte, in the order of [`find_specials`].
-    specials: HashMap<u8, Vec<Special>>,
     stops: HashSet<u32>,
     bos: Option<u32>,
-    add_bos: bool,
-    /// Of pieces: whether text begins with a space that is not there.
-    pieces: Option<bool>,
+    /// What stands before a text.
+    prefix: Vec<u32>,
+    /// What stands behind a whole text.
+    suffix: Vec<u32>,
+}
+
+/// How text becomes tokens.
+enum Kind {
+    /// By GGUF's own keys.
+    Vocabulary {
+        inner: Box<tokenizers::Tokenizer>,
+        /// By first byte, in the order of [`find_specials`].
+        specials: HashMap<u8, Vec<Special>>,
+        /// Of pieces: whether text begins with a space that is not there.
+        pieces: Option<bool>,
+    },
+    /// By the tokenizer.json that the file carries.
+    Json(Box<Pipeline>),
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -62,7 +78,33 @@ impl Tokenizer {
     /// Those of [`TokenizerSpec::from_gguf`] and of [`Tokenizer::new`], naming the file.
     pub fn from_gguf(file: &Gguf) -> Result<Tokenizer> {
         let spec = TokenizerSpec::from_gguf(file)?;
-        Tokenizer::new(spec).map_err(|e| e.context(file.name()))
+        match file.find_str(tokenizer_json::KEY)? {
+            None => Tokenizer::new(spec),
+            Some(json) => Tokenizer::from_json(&spec, json),
+        }
+        .map_err(|e| e.context(file.name()))
+    }
+
+    /// Builds the tokenizer of a tokenizer.json that stands beside `spec`, which says how many
+    /// tokens there are, which end a text, and what stands around one where the file does not.
+    fn from_json(spec: &TokenizerSpec, json: &str) -> Result<Tokenizer> {
+        let named = |e: Error| e.context(tokenizer_json::KEY);
+        let count = spec.tokens.len();
+        if count == 0 || count > MAX_TOKENS {
+            return Err(Error::bad_file(format!(
+                "tokenizer.ggml.tokens: {count} entries, must be from 1 to {MAX_TOKENS}"
+            )));
+        }
+        let json = serde_json::from_str(json).map_err(|e| named(Error::bad_file(e.to_string())))?;
+        let pipeline = Pipeline::new(&json, count).map_err(named)?;
+        let (bytes, ends) = pipeline.texts(count).map_err(named)?;
+        let (bos, eos) = edges(spec)?;
+        let (before, behind) = pipeline.around();
+        let prefix = if before.is_empty() { bos.as_slice() } else { before }.to_vec();
+        let suffix = if behind.is_empty() { eos.as_slice() } else { behind }.to_vec();
+        let (stops, bos) = (stops(spec)?, check_id(spec, "bos_token_id", spec.bos)?);
+        let kind = Kind::Json(Box::new(pipeline));
+        Ok(Tokenizer { kind, bytes, ends, stops, bos, prefix, suffix })
     }
 
     /// Builds the tokenizer that `spec` describes.
@@ -70,7 +112,7 @@ impl Tokenizer {
     /// # Errors
     /// Unsupported, for a model or pre-tokenizer that is not known; bad file, naming the field
     /// and the element, for a vocabulary that contradicts itself.
-    pub fn new(spec: TokenizerSpec) -> Result<Tokenizer> {
+    pub fn new(mut spec: TokenizerSpec) -> Result<Tokenizer> {
         let pre = match spec.model.as_str() {
             "gpt2" => Some(pretokenizer::by_name(&spec.pre)?),
             "llama" => None,
@@ -81,16 +123,14 @@ impl Tokenizer {
                 )));
             }
         };
+        if spec.add_bos.is_none() {
+            spec.add_bos = Some(spec.bos.is_some() && pre.is_none_or(|pre| pre.add_bos));
+        }
         let ids = check_tokens(&spec)?;
         let (bytes, ends) = texts(&spec)?;
         let specials = find_specials(&spec)?;
         let (stops, bos) = (stops(&spec)?, check_id(&spec, "bos_token_id", spec.bos)?);
-        let add_bos = spec.add_bos.unwrap_or(pre.is_none_or(|pre| pre.add_bos));
-        if add_bos && bos.is_none() && spec.add_bos.is_some() {
-            return Err(Error::bad_file(
-                "tokenizer.ggml.add_bos_token: true, but bos_token_id is absent",
-            ));
-        }
+        let (prefix, suffix) = edges(&spec)?;
         let merges = match pre.is_none() && spec.merges.is_empty() {
             true => sentencepiece::merges(&spec, &ids)?,
             false => check_merges(&spec, &ids)?,
@@ -111,7 +151,8 @@ impl Tokenizer {
             inner.with_pre_tokenizer(Some(words(pre)?));
         }
         let pieces = spec.is_pieces().then(|| spec.add_space_prefix.unwrap_or(true));
-        Ok(Tokenizer { inner, bytes, ends, specials, stops, bos, add_bos, pieces })
+        let kind = Kind::Vocabulary { inner: Box::new(inner), specials, pieces };
+        Ok(Tokenizer { kind, bytes, ends, stops, bos, prefix, suffix })
     }
 
     /// Number of tokens.
@@ -126,7 +167,7 @@ impl Tokenizer {
 
     /// Whether a model of this file expects [`Tokenizer::bos`] before a text.
     pub fn adds_bos(&self) -> bool {
-        self.add_bos && self.bos.is_some()
+        self.bos.is_some() && self.prefix.first() == self.bos.as_ref()
     }
 
     /// Whether generation ends at this token: end of text or of a turn.
@@ -159,11 +200,14 @@ impl Tokenizer {
         for id in ids {
             bytes.extend_from_slice(self.token_bytes(*id)?);
         }
-        let text = match bytes.strip_prefix(b" ") {
-            Some(rest) if self.pieces == Some(true) => rest,
-            _ => &bytes,
-        };
-        Ok(String::from_utf8_lossy(text).into_owned())
+        match &self.kind {
+            Kind::Json(pipeline) => bytes = pipeline.decode(ids)?,
+            Kind::Vocabulary { pieces: Some(true), .. } if bytes.first() == Some(&b' ') => {
+                bytes.remove(0);
+            }
+            Kind::Vocabulary { .. } => {}
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// The ids of a text.
@@ -171,11 +215,15 @@ impl Tokenizer {
     /// # Errors
     /// Invalid, naming the first byte of `text` for which the vocabulary has no token.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
-        self.encode_marked(text, &[], options)
+        let mut ids = self.encode_marked(text, &[], options)?;
+        if options.add_bos {
+            ids.extend_from_slice(&self.suffix);
+        }
+        Ok(ids)
     }
 
-    /// As [`Tokenizer::encode`], where no control token may begin at one of `marks` or span it:
-    /// offsets in `text`, growing.
+    /// As [`Tokenizer::encode`] without what stands behind a text, where no control token may begin
+    /// at one of `marks` or span it: offsets in `text`, growing.
     ///
     /// # Errors
     /// Those of [`Tokenizer::encode`].
@@ -185,41 +233,90 @@ impl Tokenizer {
         marks: &[usize],
         options: EncodeOptions,
     ) -> Result<Vec<u32>> {
+        let mut ids = self.encode_from(text, 0, None, marks, options.parse_special)?;
+        if options.add_bos && !ids.starts_with(&self.prefix) {
+            ids.splice(0..0, self.prefix.iter().copied());
+        }
+        Ok(ids)
+    }
+
+    /// The ids of a text from byte `from` on, where the tokens of what is before it end with
+    /// `before`. Nothing is put before or behind it.
+    pub(super) fn encode_from(
+        &self,
+        text: &str,
+        from: usize,
+        before: Option<u32>,
+        marks: &[usize],
+        parse_special: bool,
+    ) -> Result<Vec<u32>> {
+        match &self.kind {
+            Kind::Json(pipeline) => {
+                pipeline.encode(text, &Guard { marks, parse_special, from, before })
+            }
+            Kind::Vocabulary { specials, .. } => {
+                let strips =
+                    |id: &u32| specials.values().flatten().any(|s| s.id == *id && s.rstrip);
+                let from = match before.filter(strips) {
+                    Some(_) => behind_space(text, from),
+                    None => from,
+                };
+                self.encode_vocabulary(text, from, marks, parse_special)
+            }
+        }
+    }
+
+    fn encode_vocabulary(
+        &self,
+        text: &str,
+        from: usize,
+        marks: &[usize],
+        parse_special: bool,
+    ) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        let mut plain = 0;
-        let mut at = 0;
+        let (mut plain, mut at) = (from, from);
         while at < text.len() {
             // Bytes up to which a control token may reach from here.
             let next = marks.get(marks.partition_point(|mark| *mark < at));
-            let reach = if options.parse_special { next.map_or(usize::MAX, |m| m - at) } else { 0 };
+            let reach = if parse_special { next.map_or(usize::MAX, |m| m - at) } else { 0 };
             match self.special_at(&text.as_bytes()[at..], reach) {
                 Some(special) => {
                     self.encode_plain(text, plain..at, &mut ids)?;
                     ids.push(special.id);
                     at += special.text.len();
+                    if special.rstrip {
+                        at = behind_space(text, at);
+                    }
                     plain = at;
                 }
                 None => at += 1,
             }
         }
         self.encode_plain(text, plain..at, &mut ids)?;
-        match self.bos {
-            Some(bos) if options.add_bos && self.add_bos && ids.first() != Some(&bos) => {
-                ids.insert(0, bos);
-            }
-            _ => {}
-        }
         Ok(ids)
     }
 
     /// The names of the control tokens.
-    pub fn control_names(&self) -> impl Iterator<Item = &str> {
-        self.specials.values().flatten().filter(|s| !s.always).map(|s| s.text.as_str())
+    pub fn control_names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        match &self.kind {
+            Kind::Json(pipeline) => Box::new(pipeline.control_names()),
+            Kind::Vocabulary { specials, .. } => {
+                let controls = specials.values().flatten().filter(|s| !s.always);
+                Box::new(controls.map(|s| s.text.as_str()))
+            }
+        }
+    }
+
+    /// Whether other texts than their names can become control tokens.
+    pub(super) fn names_vary(&self) -> bool {
+        matches!(&self.kind, Kind::Json(pipeline) if pipeline.names_vary())
     }
 
     /// The longest special token that `rest` begins with; control tokens within `reach` bytes.
     fn special_at(&self, rest: &[u8], reach: usize) -> Option<&Special> {
-        longest_special(self.specials.get(rest.first()?)?, rest, reach)
+        let Kind::Vocabulary { specials, .. } = &self.kind else { return None };
+        let may = |special: &Special| special.always || special.text.len() <= reach;
+        longest_special(specials.get(rest.first()?)?, rest, may)
     }
 
     /// Appends the ids of a part of `text` that holds no special token.
@@ -230,9 +327,10 @@ impl Tokenizer {
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let offset = part.start;
+        let Kind::Vocabulary { inner, pieces, .. } = &self.kind else { return Ok(()) };
         // Special tokens are whole UTF-8 strings, so what lies between them is too.
         let Some(part) = text.get(part).filter(|p| !p.is_empty()) else { return Ok(()) };
-        let (spelled, plain) = match self.pieces {
+        let (spelled, plain) = match *pieces {
             None => (Cow::Borrowed(part), Cow::Borrowed(part)),
             Some(prefix) => {
                 let spelled = sentencepiece::spelled(part, prefix);
@@ -240,8 +338,7 @@ impl Tokenizer {
                 (Cow::Owned(spelled), Cow::Owned(plain))
             }
         };
-        let encoding = self
-            .inner
+        let encoding = inner
             .encode_fast(&*spelled, false)
             .map_err(|e| Error::invalid("text cannot be encoded").with_source(e))?;
         let from = ids.len();
@@ -257,9 +354,9 @@ impl Tokenizer {
         match rest.first() {
             None => Ok(()),
             Some(byte) => {
-                let prefix = usize::from(self.pieces == Some(true));
+                let prefix = usize::from(*pieces == Some(true));
                 let at = (plain.len() - rest.len()).saturating_sub(prefix);
-                let at = if self.pieces.is_some() { sentencepiece::origin(part, at) } else { at };
+                let at = if pieces.is_some() { sentencepiece::origin(part, at) } else { at };
                 Err(Error::invalid(format!(
                     "text: the model's vocabulary has no token for byte {byte:#04x} at offset {}",
                     offset + at
@@ -267,6 +364,27 @@ impl Tokenizer {
             }
         }
     }
+}
+
+/// Where the white space ends that begins at a byte: that of llama.cpp, which strips by C's rule.
+fn behind_space(text: &str, at: usize) -> usize {
+    let space = |byte: &&u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    at + text.as_bytes().get(at..).unwrap_or_default().iter().take_while(space).count()
+}
+
+/// The tokens that the metadata puts before a text and behind it.
+fn edges(spec: &TokenizerSpec) -> Result<(Vec<u32>, Vec<u32>)> {
+    let edge = |field: &str, id: Option<u32>, adds: Option<bool>| {
+        let id = check_id(spec, &format!("{field}_token_id"), id)?;
+        match (adds, id) {
+            (Some(true), Some(id)) => Ok(vec![id]),
+            (Some(true), None) => Err(Error::bad_file(format!(
+                "tokenizer.ggml.add_{field}_token: true, but {field}_token_id is absent"
+            ))),
+            _ => Ok(Vec::new()),
+        }
+    };
+    Ok((edge("bos", spec.bos, spec.add_bos)?, edge("eos", spec.eos, spec.add_eos)?))
 }
 
 /// How a text is cut into words, which are then told in the alphabet of bytes.

@@ -14,7 +14,7 @@ pub(super) const MAX_TOKENS: usize = 1 << 22;
 /// Bytes of one entry as it stands in the file; the longest in use are runs of spaces.
 const MAX_TOKEN_BYTES: usize = 1 << 16;
 /// Entries that are looked for in text; every position of a text is compared with them.
-const MAX_SPECIALS: usize = 1 << 16;
+pub(super) const MAX_SPECIALS: usize = 1 << 16;
 
 /// `tokenizer.ggml.token_type`: text.
 pub(super) const NORMAL: i32 = 1;
@@ -41,6 +41,12 @@ const STOP_NAMES: [&str; 9] = [
     "</s>",
     "<EOT>",
 ];
+
+/// Special tokens of Phi-3 behind which white space stays.
+const KEEP_SPACE: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
+/// Parts of `general.name` by which llama.cpp knows Phi-3: GGUF has no key for what a token takes
+/// with it.
+const PHI3_NAMES: [&str; 2] = ["phi-3", "phi3"];
 
 /// What a file says of its tokenizer, as plain data.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,6 +76,10 @@ pub struct TokenizerSpec {
     /// `tokenizer.ggml.add_bos_token`; where it is absent the pre-tokenizer decides, and `llama`
     /// adds it.
     pub add_bos: Option<bool>,
+    /// `tokenizer.ggml.add_eos_token`: whether a text ends with the end token.
+    pub add_eos: Option<bool>,
+    /// Whether special tokens take the white space behind them, as those of Phi-3 do.
+    pub strips: bool,
     /// `tokenizer.ggml.add_space_prefix` of `llama`: whether text begins with a space that is not
     /// there; it does where this is absent.
     pub add_space_prefix: Option<bool>,
@@ -113,9 +123,17 @@ impl TokenizerSpec {
             eos: id("eos_token_id")?,
             eot: id("eot_token_id")?,
             add_bos: file.find_bool(&key("add_bos_token"))?,
+            add_eos: file.find_bool(&key("add_eos_token"))?,
+            strips: file.find_str("general.name")?.is_some_and(is_phi3),
             add_space_prefix: file.find_bool(&key("add_space_prefix"))?,
         })
     }
+}
+
+/// Whether a model of this name strips white space as Phi-3 does.
+pub(super) fn is_phi3(name: &str) -> bool {
+    let name = name.to_lowercase();
+    PHI3_NAMES.iter().any(|part| name.contains(part))
 }
 
 /// A token that is found in text before the words are cut.
@@ -125,6 +143,12 @@ pub(super) struct Special {
     pub(super) id: u32,
     /// Found even where control tokens are not parsed.
     pub(super) always: bool,
+    /// White space before it is its own.
+    pub(super) lstrip: bool,
+    /// White space behind it is its own.
+    pub(super) rstrip: bool,
+    /// Not found within a word.
+    pub(super) single_word: bool,
 }
 
 /// The byte that a character of GPT-2's alphabet stands for: printable Latin-1 for itself, the
@@ -271,7 +295,9 @@ pub(super) fn find_specials(spec: &TokenizerSpec) -> Result<HashMap<u8, Vec<Spec
         };
         let Some(first) = text.bytes().next() else { continue };
         n += 1;
-        let special = Special { text, id, always: kind == USER_DEFINED };
+        let rstrip = spec.strips && !KEEP_SPACE.contains(&token.as_str());
+        let always = kind == USER_DEFINED;
+        let special = Special { text, id, always, lstrip: false, rstrip, single_word: false };
         specials.entry(first).or_default().push(special);
     }
     if n > MAX_SPECIALS {
@@ -287,12 +313,12 @@ pub(super) fn find_specials(spec: &TokenizerSpec) -> Result<HashMap<u8, Vec<Spec
     Ok(specials)
 }
 
-/// The longest of tokens in the order of [`find_specials`] that `rest` begins with; control tokens
-/// within `reach` bytes.
+/// The longest of tokens in the order of [`find_specials`] that `rest` begins with, of those that
+/// may be found there.
 pub(super) fn longest_special<'a>(
     mut list: &'a [Special],
     mut rest: &[u8],
-    reach: usize,
+    may: impl Fn(&Special) -> bool,
 ) -> Option<&'a Special> {
     loop {
         // What `rest` begins with is not behind it, and the longest of that comes last.
@@ -303,7 +329,7 @@ pub(super) fn longest_special<'a>(
         if common < text.len() {
             // `last` begins with all that `rest` does: nothing of that is longer than this.
             rest = &rest[..common];
-        } else if last.always || text.len() <= reach {
+        } else if may(last) {
             return Some(last);
         }
         list = before;

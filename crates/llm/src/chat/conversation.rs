@@ -309,10 +309,12 @@ impl Chat {
     fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         let tokenizer = self.session.model().tokenizer();
         let (text, tokens) = self.cached.common(prompt);
-        let marks = prompt.marks.iter().filter(|mark| **mark >= text).map(|mark| mark - text);
-        let rest = Prompt { text: prompt.text[text..].to_owned(), marks: marks.collect() };
+        if text == 0 {
+            return prompt.encode(tokenizer, true);
+        }
         let mut all = self.cached.tokens[..tokens].to_vec();
-        all.extend(rest.encode(tokenizer, text == 0)?);
+        let before = all.last().copied();
+        all.extend(tokenizer.encode_from(&prompt.text, text, before, &prompt.marks, true)?);
         Ok(all)
     }
 

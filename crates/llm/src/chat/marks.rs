@@ -38,11 +38,13 @@ impl<'a> Texts<'a> {
 pub(super) struct Names<'a> {
     names: Texts<'a>,
     ends: Texts<'a>,
+    /// Every sign of a message may be a part of a name: a normaliser decides, later.
+    everywhere: bool,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer) -> Names<'a> {
-        Names::of(tokenizer.control_names())
+        Names { everywhere: tokenizer.names_vary(), ..Names::of(tokenizer.control_names()) }
     }
 
     fn of(names: impl Iterator<Item = &'a str>) -> Names<'a> {
@@ -52,17 +54,19 @@ impl<'a> Names<'a> {
             name.char_indices().skip(1).map(move |(at, _)| &name[at..])
         };
         let ends = Texts::of(names.iter().flat_map(ends));
-        Names { names: Texts::of(names.into_iter()), ends }
+        Names { names: Texts::of(names.into_iter()), ends, everywhere: false }
     }
 
     /// Where marks belong in a text that a template may put between others, and may trim.
     fn places(&self, text: &str) -> Vec<usize> {
         let trimmed = text.trim_end();
         let mut places = Vec::new();
-        for (at, _) in text.char_indices() {
+        for (at, c) in text.char_indices() {
             let tail = trimmed.get(at..).unwrap_or_default();
             // A name, or the beginning of one that the text behind could complete.
-            if self.names.meet(&text[at..]) || (!tail.is_empty() && self.names.meet(tail)) {
+            let varies = self.everywhere && !c.is_whitespace();
+            if varies || self.names.meet(&text[at..]) || (!tail.is_empty() && self.names.meet(tail))
+            {
                 places.push(at);
             }
         }

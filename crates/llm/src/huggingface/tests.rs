@@ -230,9 +230,9 @@ fn what_is_not_known_or_wrong_is_refused_by_name() {
         ("no tensor of architecture", |_, _, t| t.push(("model.norm.bias", vec![8]))),
         ("no tensor of architecture", |_, _, t| t.push(("weight", vec![8]))),
         ("no whole heads", |_, _, t| t[4].1 = vec![6, 8]),
-        ("model \"Unigram\"", |_, k, _| k["model"]["type"] = json!("Unigram")),
-        ("not one of those known", |_, k, _| k["pre_tokenizer"]["use_regex"] = json!(false)),
-        ("not one of those known", |_, k, _| k["pre_tokenizer"] = json!({"type": "Whitespace"})),
+        ("model Unigram: merges", |_, k, _| k["model"]["type"] = json!("Unigram")),
+        ("model BPE: dropout: 0.5", |_, k, _| k["model"]["dropout"] = json!(0.5)),
+        ("pre_tokenizer: type \"Frob\"", |_, k, _| k["pre_tokenizer"] = json!({"type": "Frob"})),
         ("another text", |_, k, _| k["added_tokens"][0]["id"] = json!(0)),
         ("vocab_size of config.json is 260", |_, k, _| {
             k["added_tokens"][0]["id"] = json!(u32::MAX)

@@ -1,52 +1,23 @@
-//! `tokenizer.json` as metadata: BPE of bytes or of SentencePiece's kind.
+//! `tokenizer.json` as metadata: by GGUF's own keys, BPE of bytes or of SentencePiece's kind; whole,
+//! where they cannot say all of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
+use super::beside::{self, content};
 use super::config::Config;
-use super::json;
+use super::json as read;
 use crate::pretokenizer;
 use crate::sentencepiece;
-use crate::vocabulary::{BYTE, CONTROL, MAX_TOKENS, NORMAL, UNKNOWN, UNUSED, USER_DEFINED};
+use crate::tokenizer_json::{self, Pipeline, keys};
+use crate::vocabulary::{
+    BYTE, CONTROL, MAX_TOKENS, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, is_phi3,
+};
 use warploom::error::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
-
-#[derive(Deserialize)]
-struct File {
-    #[serde(default)]
-    added_tokens: Vec<Added>,
-    #[serde(default)]
-    normalizer: Json,
-    #[serde(default)]
-    pre_tokenizer: Json,
-    #[serde(default)]
-    post_processor: Json,
-    model: Model,
-}
-
-#[derive(Deserialize)]
-struct Added {
-    id: u32,
-    content: String,
-    #[serde(default)]
-    special: bool,
-}
-
-#[derive(Deserialize)]
-struct Model {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    #[serde(default)]
-    byte_fallback: bool,
-    #[serde(default)]
-    ignore_merges: bool,
-    unk_token: Option<String>,
-    vocab: BTreeMap<String, u32>,
-    merges: Vec<Merge>,
-}
 
 /// What tokens are made of.
 enum Units {
@@ -59,14 +30,6 @@ enum Units {
     },
 }
 
-/// A pair of texts that become one; files of different ages say it in different ways.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Merge {
-    Text(String),
-    Pair([String; 2]),
-}
-
 /// What of `tokenizer_config.json` is used, which need not exist.
 #[derive(Default, Deserialize)]
 struct Extra {
@@ -77,54 +40,53 @@ struct Extra {
     #[serde(default)]
     eos_token: Json,
     add_bos_token: Option<bool>,
+    add_eos_token: Option<bool>,
 }
 
-/// Writes the tokenizer's keys.
+/// Writes the tokenizer's keys. Where they cannot say all that tokenizer.json and the files beside
+/// it do, the whole of it goes with them, and readers that know that key do as it says.
 ///
 /// # Errors
-/// Io, where the file is missing; unsupported, for another kind of tokenizer; bad file, naming
-/// file and field, for a vocabulary that contradicts itself.
+/// Io, where the file is missing; unsupported, naming place and key, for what is not done; bad
+/// file, naming file and field, for a vocabulary that contradicts itself.
 pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Result<()> {
     let path = folder.join("tokenizer.json");
     let name = path.display().to_string();
-    let file: File = json(&path)?;
-    let kind = file.model.kind.as_deref().unwrap_or("BPE");
-    if kind != "BPE" {
-        return Err(Error::unsupported(format!("{name}: model {kind:?}, only \"BPE\" is read")));
-    }
-    let units = match file.model.byte_fallback {
-        true => pieces_of(&file).map(|prefix| Units::Pieces { prefix }),
-        false => pre_of(&file.pre_tokenizer, file.model.ignore_merges).map(Units::Bytes),
-    };
-    let units = units.ok_or_else(|| {
-        let known = pretokenizer::ALL.iter().filter_map(|p| p.names.first());
-        let known: Vec<&str> = known.copied().collect();
-        let known = known.join(", ");
-        Error::unsupported(format!(
-            "{name}: normalizer and pre_tokenizer: not one of those known: SentencePiece's, {known}"
-        ))
+    other_kind(folder)?;
+    let mut file: Json = read(&path)?;
+    keys::check_file(&file).map_err(|e| e.context(&name))?;
+    let rows = usize::try_from(config.vocab_size).unwrap_or(usize::MAX);
+    let beside = beside::merge(folder, &mut file, rows)?;
+    let extra: Extra = serde_json::from_value(Json::Object(beside)).map_err(|e| {
+        Error::bad_file(format!("{}: {e}", folder.join("tokenizer_config.json").display()))
     })?;
     let (tokens, types) = vocabulary(&file, config).map_err(|e| e.context(&name))?;
-    let extra_path = folder.join("tokenizer_config.json");
-    let extra: Extra = if extra_path.is_file() { json(&extra_path)? } else { Extra::default() };
+    // What it refuses is refused now, not by a reader of the file that is written.
+    let pipeline = Pipeline::new(&file, tokens.len()).map_err(|e| e.context(&name))?;
+    let units = units_of(&file);
 
-    let merges: Vec<[String; 2]> = file.model.merges.into_iter().filter_map(Merge::pair).collect();
-    match units {
-        Units::Bytes(pre) => {
+    let merges = file["model"]["merges"].as_array().map_or(&[][..], Vec::as_slice);
+    let merges: Vec<[&str; 2]> = merges.iter().filter_map(tokenizer_json::merge).collect();
+    match &units {
+        Some(Units::Bytes(pre)) => {
             to.key("tokenizer.ggml.model", Value::String("gpt2"))?;
             to.key("tokenizer.ggml.pre", Value::String(pre))?;
         }
-        Units::Pieces { prefix } => {
+        Some(Units::Pieces { prefix }) => {
             to.key("tokenizer.ggml.model", Value::String("llama"))?;
             to.key("tokenizer.ggml.pre", Value::String("default"))?;
-            to.key("tokenizer.ggml.add_space_prefix", Value::Bool(prefix))?;
+            to.key("tokenizer.ggml.add_space_prefix", Value::Bool(*prefix))?;
             to.floats("tokenizer.ggml.scores", scores(&tokens, &merges).into_iter())?;
         }
+        // No reader takes this for a tokenizer that it knows.
+        None => to.key("tokenizer.ggml.model", Value::String("huggingface"))?,
     }
     to.strings("tokenizer.ggml.tokens", tokens.iter().map(String::as_str))?;
     to.integers("tokenizer.ggml.token_type", types.into_iter())?;
-    let merges: Vec<String> = merges.iter().map(|[a, b]| format!("{a} {b}")).collect();
-    to.strings("tokenizer.ggml.merges", merges.iter().map(String::as_str))?;
+    if units.is_some() {
+        let merges: Vec<String> = merges.iter().map(|[a, b]| format!("{a} {b}")).collect();
+        to.strings("tokenizer.ggml.merges", merges.iter().map(String::as_str))?;
+    }
 
     let id_of = |text: &str| tokens.iter().position(|t| t == text).map(|id| id as u32);
     let named = |token: &Json| content(token).and_then(id_of);
@@ -137,32 +99,52 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
             to.key(&format!("tokenizer.ggml.{key}_token_id"), Value::U32(id))?;
         }
     }
-    // What the template of the post-processor puts first decides, before what is said beside it.
-    let first = first_of_template(&file.post_processor);
-    let adds = first.map(|text| id_of(text).is_some() && id_of(text) == bos);
-    let adds = adds.or(extra.add_bos_token).unwrap_or(false) && bos.is_some();
-    to.key("tokenizer.ggml.add_bos_token", Value::Bool(adds))?;
+    // What the post-processor puts around a text decides, before what is said beside it.
+    let (before, behind) = pipeline.around();
+    let said = !processor_says_nothing(&file["post_processor"]);
+    let adds = |ids: &[u32], id: Option<u32>, beside: Option<bool>| match said {
+        true => id.is_some_and(|id| ids == [id]),
+        false => beside.unwrap_or(false) && id.is_some(),
+    };
+    to.key("tokenizer.ggml.add_bos_token", Value::Bool(adds(before, bos, extra.add_bos_token)))?;
+    if adds(behind, eos, extra.add_eos_token) {
+        to.key("tokenizer.ggml.add_eos_token", Value::Bool(true))?;
+    }
+    let ends = |ids: &[u32], id: Option<u32>| {
+        ids.is_empty() || Some(ids) == id.as_ref().map(std::slice::from_ref)
+    };
+    let named_phi3 = folder.file_name().and_then(|name| name.to_str()).is_some_and(is_phi3);
+    let exact = ends(before, bos) && ends(behind, eos) && !named_phi3;
+    if !exact || !units.is_some_and(|units| says_all(&file, &units)) {
+        to.key(tokenizer_json::KEY, Value::String(&file.to_string()))?;
+    }
     if let Json::String(template) = &extra.chat_template {
         to.key("tokenizer.chat_template", Value::String(template))?;
     }
     Ok(())
 }
 
-impl Merge {
-    /// The two; an empty line of an old file is none.
-    fn pair(self) -> Option<[String; 2]> {
-        match self {
-            Merge::Text(text) => {
-                let (a, b) = text.split_once(' ')?;
-                Some([a.to_owned(), b.to_owned()])
-            }
-            Merge::Pair(pair) => Some(pair),
-        }
+/// Files of other libraries that hold a tokenizer.
+const OTHERS: [&str; 6] =
+    ["tokenizer.model", "spiece.model", "tekken.json", "vocab.json", "vocab.txt", "merges.txt"];
+
+/// # Errors
+/// Unsupported, naming it, where a tokenizer of another kind stands in a folder without
+/// tokenizer.json.
+fn other_kind(folder: &Path) -> Result<()> {
+    let there = |name: &&&str| folder.join(name).is_file();
+    match OTHERS.iter().find(there).filter(|_| !folder.join("tokenizer.json").is_file()) {
+        None => Ok(()),
+        Some(other) => Err(Error::unsupported(format!(
+            "{}: no tokenizer.json, and {other} is not read: `save_pretrained` of a transformers \
+             tokenizer writes one",
+            folder.display()
+        ))),
     }
 }
 
 /// The score of each token: the earlier it is made, the higher.
-fn scores(tokens: &[String], merges: &[[String; 2]]) -> Vec<f32> {
+fn scores(tokens: &[String], merges: &[[&str; 2]]) -> Vec<f32> {
     let mut first: HashMap<String, usize> = HashMap::with_capacity(merges.len());
     for (rank, pair) in merges.iter().enumerate() {
         first.entry(pair.concat()).or_insert(rank);
@@ -171,10 +153,14 @@ fn scores(tokens: &[String], merges: &[[String; 2]]) -> Vec<f32> {
 }
 
 /// The text and the type of every id, as many as the embedding has rows.
-fn vocabulary(file: &File, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
+fn vocabulary(file: &Json, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
     let bad = |what: String| Error::bad_file(what);
-    let ids = file.model.vocab.values().chain(file.added_tokens.iter().map(|t| &t.id));
-    let most = ids.max().map_or(0, |id| *id as usize + 1);
+    let model = keys::object(&file["model"], "model")?;
+    let vocab = tokenizer_json::model_tokens(model)?;
+    let added = file["added_tokens"].as_array().map_or(&[][..], Vec::as_slice);
+    let number = |token: &Json| token["id"].as_u64().and_then(|id| u32::try_from(id).ok());
+    let ids = vocab.iter().map(|(_, id)| *id);
+    let most = ids.chain(added.iter().filter_map(number)).max().map_or(0, |id| id as usize + 1);
     let count = usize::try_from(config.vocab_size).unwrap_or(usize::MAX);
     if most > count || count > MAX_TOKENS {
         return Err(bad(format!(
@@ -182,27 +168,32 @@ fn vocabulary(file: &File, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
             most.saturating_sub(1)
         )));
     }
+    let is = |field: &str| model.get(field).and_then(Json::as_bool) == Some(true);
+    let unk_id = model.get("unk_id").and_then(Json::as_u64);
     let mut tokens = vec![None; count];
     let mut types = vec![UNUSED; count];
-    for (text, id) in &file.model.vocab {
-        if tokens[*id as usize].replace(text.clone()).is_some() {
+    for (text, id) in vocab {
+        if tokens[id as usize].replace(text.to_owned()).is_some() {
             return Err(bad(format!("model.vocab: id {id} twice")));
         }
-        let is_byte = || sentencepiece::byte(*id as usize, text).is_ok();
-        types[*id as usize] = match file.model.byte_fallback {
-            true if file.model.unk_token.as_ref() == Some(text) => UNKNOWN,
-            true if is_byte() => BYTE,
+        let unk = model.get("unk_token").is_some_and(|unk| unk == text);
+        types[id as usize] = match is("byte_fallback") {
+            _ if unk_id == Some(u64::from(id)) => UNKNOWN,
+            true if unk => UNKNOWN,
+            true if sentencepiece::byte(id as usize, text).is_ok() => BYTE,
             _ => NORMAL,
         };
     }
-    for added in &file.added_tokens {
-        let id = added.id as usize;
-        if tokens[id].as_ref().is_some_and(|text| *text != added.content) {
-            let content = &added.content;
-            return Err(bad(format!("added_tokens: {content:?}: id {id} has another text")));
+    for token in added {
+        let (Some(text), Some(id)) = (content(token), number(token)) else {
+            return Err(bad(format!("added_tokens: {token}: no text or no id")));
+        };
+        let id = id as usize;
+        if tokens[id].as_ref().is_some_and(|known| known != text) {
+            return Err(bad(format!("added_tokens: {text:?}: id {id} has another text")));
         }
-        tokens[id] = Some(added.content.clone());
-        types[id] = match added.special {
+        tokens[id] = Some(text.to_owned());
+        types[id] = match token["special"] == true {
             // It stands for what has no token, whatever else it is.
             true if types[id] == UNKNOWN => UNKNOWN,
             true => CONTROL,
@@ -214,36 +205,91 @@ fn vocabulary(file: &File, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
     Ok((tokens, types))
 }
 
-/// The text of a token that is given as text or as an object.
-fn content(token: &Json) -> Option<&str> {
-    token.as_str().or_else(|| token.get("content")?.as_str())
+/// Whether a post-processor has no word in what stands around a text.
+fn processor_says_nothing(processor: &Json) -> bool {
+    match processor.get("processors").and_then(Json::as_array) {
+        Some(steps) => steps.iter().all(processor_says_nothing),
+        None => matches!(processor["type"].as_str(), None | Some("ByteLevel")),
+    }
 }
 
-/// The special token that the post-processor puts before a text, if that is what it does; the
-/// empty text where it puts none there.
-fn first_of_template(processor: &Json) -> Option<&str> {
-    let single = match processor.get("type")?.as_str()? {
-        "TemplateProcessing" => processor.get("single")?,
-        "Sequence" => {
-            return processor.get("processors")?.as_array()?.iter().find_map(first_of_template);
-        }
-        _ => return None,
+/// What GGUF's own keys come closest to, if that is anything.
+fn units_of(file: &Json) -> Option<Units> {
+    let model = file["model"].as_object()?;
+    if keys::model_kind(model).ok()? != "BPE" {
+        return None;
+    }
+    let is = |field: &str| model.get(field).and_then(Json::as_bool) == Some(true);
+    match is("byte_fallback") {
+        true => pieces_of(file).map(|prefix| Units::Pieces { prefix }),
+        false => pre_of(&file["pre_tokenizer"], is("ignore_merges")).map(Units::Bytes),
+    }
+}
+
+/// Whether GGUF's own keys say all that a file does.
+fn says_all(file: &Json, units: &Units) -> bool {
+    let model = &file["model"];
+    let none = |value: &Json| value.is_null() || value == "";
+    let plain = ["continuing_subword_prefix", "end_of_word_suffix"];
+    let added = file["added_tokens"].as_array().map_or(&[][..], Vec::as_slice);
+    let set = |token: &Json, flag: &str| token[flag] == true;
+    let whole = |token: &Json| {
+        !["lstrip", "rstrip", "single_word"].iter().any(|flag| set(token, flag))
+            && !token.get("normalized").map_or(!set(token, "special"), |flag| flag == true)
     };
-    let special = single.get(0)?.get("SpecialToken");
-    Some(special.and_then(|token| token.get("id")?.as_str()).unwrap_or(""))
+    if !plain.iter().all(|field| none(&model[*field])) || !added.iter().all(whole) {
+        return false;
+    }
+    match units {
+        Units::Bytes(_) => {
+            let decoder = &file["decoder"];
+            file["normalizer"].is_null()
+                && none(&model["unk_token"])
+                && (decoder.is_null() || decoder["type"] == "ByteLevel")
+        }
+        Units::Pieces { prefix } => {
+            let spaces =
+                |token: &Json| content(token).is_some_and(|t| t.contains(['\u{2581}', ' ']));
+            let vocab = &model["vocab"];
+            let unk = &model["unk_token"];
+            let bytes = (0..=255u8).all(|byte| vocab.get(format!("<0x{byte:02X}>")).is_some());
+            let unk = none(unk) || added.iter().any(|token| token["content"] == *unk);
+            // Metaspace looks at what is there before it puts a space in front.
+            let metaspace = file["pre_tokenizer"]["type"] == "Metaspace";
+            bytes
+                && unk
+                && model["ignore_merges"] != true
+                && !(*prefix && metaspace)
+                && !added.iter().any(|token| !set(token, "special") && spaces(token))
+                && decodes_as_pieces(&file["decoder"], *prefix)
+        }
+    }
+}
+
+/// Whether a decoder writes pieces as GGUF's readers do.
+fn decodes_as_pieces(decoder: &Json, prefix: bool) -> bool {
+    let strips = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
+    let mut want = vec![
+        json!({"type": "Replace", "pattern": {"String": sentencepiece::SPACE_TEXT}, "content": " "}),
+        json!({"type": "ByteFallback"}),
+        json!({"type": "Fuse"}),
+    ];
+    want.extend(prefix.then_some(strips));
+    decoder.is_null() || decoder["decoders"].as_array() == Some(&want)
 }
 
 /// Whether text begins with a space that is not there, where spaces become U+2581 and the text is
 /// one word.
-fn pieces_of(file: &File) -> Option<bool> {
+fn pieces_of(file: &Json) -> Option<bool> {
+    let (normalizer, pre_tokenizer) = (&file["normalizer"], &file["pre_tokenizer"]);
     let spells = |json: &Json, field: &str| {
         json.get(field).and_then(Json::as_str) == Some(sentencepiece::SPACE_TEXT)
     };
     let is_space = |json: &Json| json.get("pattern").is_some_and(|p| p["String"] == " ");
-    let steps: Vec<&Json> = match file.normalizer.get("type").and_then(Json::as_str) {
+    let steps: Vec<&Json> = match normalizer.get("type").and_then(Json::as_str) {
         None => Vec::new(),
-        Some("Sequence") => file.normalizer.get("normalizers")?.as_array()?.iter().collect(),
-        Some(_) => vec![&file.normalizer],
+        Some("Sequence") => normalizer.get("normalizers")?.as_array()?.iter().collect(),
+        Some(_) => vec![normalizer],
     };
     let (mut prefix, mut replaced) = (false, false);
     for step in steps {
@@ -253,15 +299,15 @@ fn pieces_of(file: &File) -> Option<bool> {
             _ => return None,
         }
     }
-    match file.pre_tokenizer.get("type").and_then(Json::as_str) {
+    match pre_tokenizer.get("type").and_then(Json::as_str) {
         None => {}
         // Cuts at spaces, of which none is left.
-        Some("Split") if replaced && is_space(&file.pre_tokenizer) => {}
-        Some("Metaspace") if spells(&file.pre_tokenizer, "replacement") => {
-            if file.pre_tokenizer.get("split")?.as_bool()? {
+        Some("Split") if replaced && is_space(pre_tokenizer) => {}
+        Some("Metaspace") if spells(pre_tokenizer, "replacement") => {
+            if pre_tokenizer.get("split").is_none_or(|split| split != false) {
                 return None;
             }
-            prefix |= file.pre_tokenizer.get("prepend_scheme")?.as_str()? != "never";
+            prefix |= pre_tokenizer.get("prepend_scheme").is_none_or(|scheme| scheme != "never");
             replaced = true;
         }
         Some(_) => return None,
@@ -276,22 +322,22 @@ fn pre_of(pre: &Json, ignore_merges: bool) -> Option<&'static str> {
         _ => vec![pre],
     };
     let mut patterns = Vec::new();
-    for step in steps {
+    let (last, before) = steps.split_last()?;
+    for step in before {
         match step.get("type")?.as_str()? {
-            "Split" if step.get("behavior")?.as_str()? == "Isolated" => {
+            "Split" if step["behavior"] == "Isolated" && step["invert"] != true => {
                 patterns.push(step.get("pattern")?.get("Regex")?.as_str()?);
             }
-            "Digits" if step.get("individual_digits")?.as_bool()? => {
-                patterns.push(pretokenizer::DIGIT);
-            }
-            // The pattern is GPT-2's, unless the steps before it do the cutting.
-            "ByteLevel" if !step.get("add_prefix_space")?.as_bool()? => {
-                if step.get("use_regex").and_then(Json::as_bool).unwrap_or(true) {
-                    patterns.push(pretokenizer::GPT2);
-                }
-            }
+            "Digits" if step["individual_digits"] == true => patterns.push(pretokenizer::DIGIT),
             _ => return None,
         }
+    }
+    // The pattern is GPT-2's, unless the steps before it do the cutting.
+    if last["type"] != "ByteLevel" || last["add_prefix_space"] != false {
+        return None;
+    }
+    if last["use_regex"] != false {
+        patterns.push(pretokenizer::GPT2);
     }
     let same = |known: &&pretokenizer::PreTokenizer| {
         known.patterns == &patterns[..] && known.ignore_merges == ignore_merges

@@ -20,7 +20,11 @@ fn file(golden: &Json, normalizer: Json, pre_tokenizer: Json) -> Json {
         tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect();
     let added: Vec<Json> = (0..tokens.len())
         .filter(|id| (2..=4).contains(&types[*id]))
-        .map(|id| json!({"id": id, "content": tokens[id], "special": types[id] != 4}))
+        .map(|id| {
+            json!({
+                "id": id, "content": tokens[id], "special": types[id] != 4, "normalized": false
+            })
+        })
         .collect();
     json!({
         "added_tokens": added,
@@ -33,15 +37,25 @@ fn file(golden: &Json, normalizer: Json, pre_tokenizer: Json) -> Json {
     })
 }
 
-/// The tokenizer that a folder with this file has.
+/// A file of this name in a folder.
+type Beside<'a> = (&'a str, &'a Json);
+
+/// The tokenizer that a folder with this file has, for a model of so many rows.
 fn tokenizer(test: &str, file: &Json) -> Result<(Gguf, Tokenizer)> {
+    tokenizer_of(test, 642, &[("tokenizer.json", file)])
+}
+
+fn tokenizer_of(test: &str, rows: u64, files: &[Beside<'_>]) -> Result<(Gguf, Tokenizer)> {
     let folder = std::env::temp_dir().join(format!("warploom-spm-{test}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("tokenizer.json"), file.to_string()).unwrap();
+    for (name, file) in files {
+        std::fs::write(folder.join(name), file.to_string()).unwrap();
+    }
     let config: Config = serde_json::from_value(json!({
         "model_type": "gemma3_text", "hidden_size": 8, "intermediate_size": 12,
         "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64,
-        "rms_norm_eps": 1e-6, "vocab_size": 642, "bos_token_id": 1, "eos_token_id": 2
+        "rms_norm_eps": 1e-6, "vocab_size": rows, "bos_token_id": 1, "eos_token_id": 2
     }))
     .unwrap();
     let mut writer = Writer::new();
@@ -84,6 +98,11 @@ fn each_way_of_writing_gives_the_same_ids() {
             if key == "with_prefix" && want.iter().skip(1).any(|id| [3, 4].contains(id)) {
                 continue;
             }
+            // A token of four spaces is a merge nowhere here, and Metaspace takes a space in front
+            // of a text for the one that it would put there.
+            if text.contains("    ") || (name == "first" && text.starts_with([' ', '\u{2581}'])) {
+                continue;
+            }
             assert_eq!(tokenizer.encode(text, options).unwrap(), want, "{name}: {text:?}");
         }
         let types: Vec<i64> = gguf.integers("tokenizer.ggml.token_type").unwrap().collect();
@@ -103,20 +122,143 @@ fn each_way_of_writing_gives_the_same_ids() {
     }
 }
 
+fn tokenizers(name: &str) -> Json {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/tokenizers");
+    serde_json::from_str(&std::fs::read_to_string(root.join(name)).unwrap()).unwrap()
+}
+
+fn ids(value: &Json) -> Vec<u32> {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+/// Every kind of file becomes metadata that gives the ids of the Python package: by GGUF's own keys
+/// where they say all, else by the file itself.
 #[test]
-fn another_way_of_cutting_is_refused_by_name() {
-    let golden = golden();
-    let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"});
+fn what_the_keys_cannot_say_is_carried_whole() {
+    let cases = tokenizers("cases.json");
+    let texts: Vec<String> = serde_json::from_value(cases["strings"].clone()).unwrap();
+    let plain = EncodeOptions { add_bos: false, parse_special: true };
+    let (mut carried, mut said) = (Vec::new(), Vec::new());
+    for row in cases["rows"].as_array().unwrap().iter().filter(|row| row.get("patch").is_none()) {
+        let name = row["file"].as_str().unwrap();
+        let mut file = tokenizers(&format!("{name}.json"));
+        if name == "bpe-suffix" {
+            let error = tokenizer_of(name, 1000, &[("tokenizer.json", &file)]).unwrap_err();
+            assert!(error.to_string().contains("tokenizer.json: decoder BPEDecoder"), "{error}");
+            file["decoder"] = Json::Null;
+        }
+        let (gguf, tokenizer) = tokenizer_of(name, 1000, &[("tokenizer.json", &file)]).unwrap();
+        for (text, want) in texts.iter().zip(row["ids"].as_array().unwrap()) {
+            assert_eq!(tokenizer.encode(text, plain).unwrap(), ids(want), "{name}: {text:?}");
+        }
+        let model = gguf.get_str("tokenizer.ggml.model").unwrap();
+        match gguf.find_str(tokenizer_json::KEY).unwrap() {
+            Some(_) => carried.push((name, model.to_owned())),
+            None => said.push((name, model.to_owned())),
+        }
+        let all = EncodeOptions { add_bos: true, parse_special: true };
+        let around = row["around"].as_array().unwrap();
+        let want = [ids(&around[0]), tokenizer.encode("a", plain).unwrap(), ids(&around[1])];
+        assert_eq!(tokenizer.encode("a", all).unwrap(), want.concat(), "{name}");
+    }
+    let names = |list: &[(&str, String)]| {
+        list.iter().map(|(name, model)| format!("{name} {model}")).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(names(&said), "bytes-gpt2 gpt2, pieces-prepend llama, pieces-replace llama");
+    assert_eq!(
+        names(&carried),
+        "bytes-llama3 gpt2, bytes-flags gpt2, bytes-lowercase-flags huggingface, \
+         pieces-first-flags llama, pieces-unk huggingface, wordpiece-bert huggingface, \
+         wordpiece-cased huggingface, unigram-nmt huggingface, unigram-precompiled huggingface, \
+         unigram-bytes huggingface, words huggingface, bpe-prefix huggingface, \
+         bpe-suffix huggingface"
+    );
+}
+
+#[test]
+fn the_files_beside_it_count_as_in_transformers() {
+    let cases = tokenizers("beside.json");
+    let file = tokenizers("bytes-flags.json");
+    let plain = EncodeOptions { add_bos: false, parse_special: true };
+    for (index, row) in cases["rows"].as_array().unwrap().iter().enumerate() {
+        let files = row["files"].as_object().unwrap();
+        let beside = files.iter().map(|(name, file)| (name.as_str(), file));
+        let all: Vec<Beside<'_>> = [("tokenizer.json", &file)].into_iter().chain(beside).collect();
+        let (_, tokenizer) = tokenizer_of("beside", 420, &all).unwrap();
+        for (text, want) in
+            cases["sentences"].as_array().unwrap().iter().zip(row["ids"].as_array().unwrap())
+        {
+            let text = text.as_str().unwrap();
+            let got = tokenizer.encode(text, plain).unwrap();
+            assert_eq!(got, ids(want), "{index}: {text:?} {}", row["files"]);
+        }
+    }
+    assert_eq!(cases["rows"].as_array().unwrap().len(), 12);
     let rows = [
-        (json!({"type": "NFKC"}), Json::Null),
-        (json!({"type": "Lowercase"}), Json::Null),
-        (Json::Null, Json::Null),
-        (replace.clone(), json!({"type": "Whitespace"})),
-        (replace, json!({"type": "Metaspace", "replacement": "_", "split": false})),
+        (json!({"split_special_tokens": true}), "split_special_tokens: true"),
+        (json!({"fast_tokenizer_files": ["tokenizer.4.0.json"]}), "fast_tokenizer_files"),
+        (
+            json!({"added_tokens_decoder": {"5": {"content": "<s>"}}}),
+            "added token \"<s>\" is 5 here",
+        ),
+        (json!({"added_tokens_decoder": {"400": {"content": "<s>", "hue": 1}}}), "400: hue"),
+        (json!({"added_tokens_decoder": []}), "added_tokens_decoder"),
     ];
-    for (normalizer, pre) in rows {
-        let error = tokenizer("refused", &file(&golden, normalizer, pre)).unwrap_err();
-        assert!(error.is_unsupported(), "{error}");
-        assert!(error.to_string().contains("tokenizer.json: normalizer"), "{error}");
+    for (config, words) in rows {
+        let files = [("tokenizer.json", &file), ("tokenizer_config.json", &config)];
+        let error = tokenizer_of("beside", 420, &files).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let other = tokenizer_of("beside", 420, &[("tokenizer.model", &json!(1))]).unwrap_err();
+    assert!(other.is_unsupported() && other.to_string().contains("tokenizer.model is not read"));
+    // Rows of the model end before a token that has no number: it stays text.
+    let config = json!({"pad_token": "<new>", "add_eos_token": true, "eos_token": "</s>"});
+    let files = [("tokenizer.json", &file), ("tokenizer_config.json", &config)];
+    let (gguf, tokenizer) = tokenizer_of("beside", 409, &files).unwrap();
+    assert!(tokenizer.encode("<new>", plain).unwrap().len() > 1);
+    // Where no post-processor speaks, what is said beside the file does.
+    assert!(gguf.get_bool("tokenizer.ggml.add_eos_token").unwrap());
+    let ends = tokenizer.encode("a", EncodeOptions { add_bos: true, parse_special: true }).unwrap();
+    assert_eq!(ends.last(), Some(&401));
+}
+
+#[test]
+fn phi3_strips_by_its_name_where_a_file_cannot_say_so() {
+    let cases = tokenizers("bytes-gpt2.json");
+    let (gguf, _) = tokenizer_of("phi", 404, &[("tokenizer.json", &cases)]).unwrap();
+    let spec = crate::tokenizer::TokenizerSpec::from_gguf(&gguf).unwrap();
+    let options = EncodeOptions { add_bos: false, parse_special: true };
+    let encode = |strips: bool, text: &str| {
+        let spec = crate::tokenizer::TokenizerSpec { strips, ..spec.clone() };
+        Tokenizer::new(spec).unwrap().encode(text, options).unwrap()
+    };
+    let text = "<s> a<|user|>\n \t<|end|>\u{a0}";
+    let kept = encode(false, text);
+    let stripped = encode(true, text);
+    // Not behind <s>; nor what C does not take for white space.
+    assert_eq!(stripped, encode(false, "<s> a<|user|><|end|>\u{a0}"));
+    assert!(kept.len() > stripped.len() && kept[..2] == stripped[..2]);
+}
+
+/// A message cannot name a control token, whatever a normaliser makes of it; the template can.
+#[test]
+fn messages_do_not_become_control_tokens_by_a_normaliser() {
+    use crate::chat::{Message, Role, Template};
+    for name in ["bytes-lowercase-flags", "unigram-nmt", "pieces-first-flags", "wordpiece-bert"] {
+        let file = tokenizers(&format!("{name}.json"));
+        let (_, tokenizer) = tokenizer_of(name, 1000, &[("tokenizer.json", &file)]).unwrap();
+        let added = file["added_tokens"].as_array().unwrap();
+        let end = added.iter().find(|token| token["content"] == "</s>").unwrap();
+        let end: u32 = end["id"].as_u64().unwrap() as u32;
+        let template = Template::new("{{ messages[0].content }}</s>").unwrap();
+        for text in
+            ["</s>", "</S>", "\u{ff1c}/s\u{ff1e}", "a </s> b</S>", " </\u{ff53}> </s", "</s>"]
+        {
+            let messages = [Message::new(Role::User, text)];
+            let prompt = template.render(&messages, false, &tokenizer, None).unwrap();
+            let ids = prompt.encode(&tokenizer, false).unwrap();
+            let count = ids.iter().filter(|id| **id == end).count();
+            assert_eq!((count, ids.last()), (1, Some(&end)), "{name}: {text:?} {ids:?}");
+        }
     }
 }

@@ -11,10 +11,12 @@ const PREFERRED: [&str; 12] = [
 /// Parts of names of GGUF files that are no language model of their own.
 const OTHER: [&str; 4] = ["mmproj", "imatrix", "-vocab", "draft"];
 /// Files of a model in safetensors, besides the weights; the first two it cannot do without.
-const FOLDER: [&str; 5] = [
+const FOLDER: [&str; 7] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "generation_config.json",
     "model.safetensors.index.json",
 ];
@@ -142,8 +144,15 @@ mod tests {
             ["README.md", "m-Q4_K_M.gguf", "m-Q4_K_S.gguf", "m.Q8_0.gguf", "mmproj-F16.gguf"];
         let split =
             ["BF16/m-BF16-00001-of-00002.gguf", "BF16/m-BF16-00002-of-00002.gguf", "m-Q4_0.gguf"];
-        let folder =
-            ["config.json", "tokenizer.json", "model.safetensors", "onnx/x.safetensors", "a.bin"];
+        let folder = [
+            "config.json",
+            "tokenizer.json",
+            "special_tokens_map.json",
+            "added_tokens.json",
+            "model.safetensors",
+            "onnx/x.safetensors",
+            "a.bin",
+        ];
         let rows: [(&[&str], &str, &[&str]); 11] = [
             (&many, "", &["m-Q4_K_M.gguf"]),
             (&many, "q8_0", &["m.Q8_0.gguf"]),
@@ -155,7 +164,7 @@ mod tests {
             (&split, "bf16", &split[..2]),
             (&split, split[1], &split[..2]),
             (&split[..2], "", &split[..2]),
-            (&folder, "", &["config.json", "tokenizer.json", "model.safetensors"]),
+            (&folder, "", &folder[..5]),
         ];
         for (list, what, want) in rows {
             assert_eq!(chosen(list, what).unwrap(), want, "{list:?}: {what}");

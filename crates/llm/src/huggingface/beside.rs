@@ -1,0 +1,171 @@
+//! The files beside tokenizer.json that have a say in its tokens, as `transformers` reads them:
+//! tokenizer_config.json, special_tokens_map.json and added_tokens.json.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::json as read;
+use crate::tokenizer_json::keys::check_keys;
+use warploom::error::{Error, Result};
+
+/// Keys whose value is a special token.
+const NAMED: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+/// Keys whose values are several, the newer first.
+const LISTS: [&str; 3] =
+    ["extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens"];
+
+/// An object of one of the files, which need not exist.
+fn optional(folder: &Path, name: &str) -> Result<Option<Map<String, Json>>> {
+    let path = folder.join(name);
+    match path.is_file() {
+        true => read(&path).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Puts the added tokens of the other files into `file`, a tokenizer.json whose ids must be below
+/// `rows`, and returns tokenizer_config.json with what special_tokens_map.json says instead.
+///
+/// # Errors
+/// Unsupported or bad file, naming file and key.
+pub(super) fn merge(folder: &Path, file: &mut Json, rows: usize) -> Result<Map<String, Json>> {
+    let at = |name: &str| folder.join(name).display().to_string();
+    let config_name = at("tokenizer_config.json");
+    let mut config = optional(folder, "tokenizer_config.json")?.unwrap_or_default();
+    check_keys("tokenizer_config.json", &config_name, &config, true)?;
+    let mut listed: BTreeMap<u32, Json> = BTreeMap::new();
+    match config.get("added_tokens_decoder") {
+        Some(Json::Object(tokens)) => {
+            for (id, token) in tokens {
+                let at = format!("{config_name}: added_tokens_decoder: {id}");
+                let (Ok(id), Json::Object(fields)) = (id.parse(), token) else {
+                    return Err(Error::bad_file(format!("{at}: no id with a token")));
+                };
+                check_keys("added_tokens", &at, fields, false)?;
+                listed.insert(id, token.clone());
+            }
+        }
+        Some(Json::Null) | None => {
+            let name = at("special_tokens_map.json");
+            let map = optional(folder, "special_tokens_map.json")?.unwrap_or_default();
+            check_keys("special_tokens_map.json", &name, &map, true)?;
+            overlay(&mut config, map);
+            let tokens = optional(folder, "added_tokens.json")?.unwrap_or_default();
+            let special: Vec<&str> =
+                named(&config).filter_map(|(_, token)| content(token)).collect();
+            for (text, id) in &tokens {
+                let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+                let id = id.ok_or_else(|| {
+                    Error::bad_file(format!("{}: {text:?} has no id", at("added_tokens.json")))
+                })?;
+                let special = special.contains(&text.as_str());
+                let token = json!({"content": text, "special": special, "normalized": !special});
+                listed.insert(id, token);
+            }
+            // What tokenizer.json says of an id comes last.
+            for token in file["added_tokens"].as_array().into_iter().flatten() {
+                let id = token["id"].as_u64().and_then(|id| u32::try_from(id).ok());
+                id.and_then(|id| listed.remove(&id));
+            }
+        }
+        Some(_) => {
+            return Err(Error::bad_file(format!("{config_name}: added_tokens_decoder: no object")));
+        }
+    }
+    let mut added = match &mut file["added_tokens"] {
+        Json::Array(tokens) => std::mem::take(tokens),
+        _ => Vec::new(),
+    };
+    for (id, mut token) in listed {
+        token["id"] = id.into();
+        match added.iter_mut().find(|known| content(known) == content(&token)) {
+            Some(known) if known["id"] != id => {
+                let theirs = &known["id"];
+                return Err(Error::bad_file(format!(
+                    "{}: added token {} is {id} here, in tokenizer.json {theirs}",
+                    folder.display(),
+                    token["content"]
+                )));
+            }
+            Some(known) => *known = token,
+            None => added.push(token),
+        }
+    }
+    add_named(&config, file, rows, &mut added);
+    file["added_tokens"] = added.into();
+    Ok(config)
+}
+
+/// Special tokens that are named but in no list of added tokens become such.
+fn add_named(config: &Map<String, Json>, file: &Json, rows: usize, added: &mut Vec<Json>) {
+    let vocab = &file["model"]["vocab"];
+    let size = vocab.as_object().map_or(vocab.as_array().map_or(0, Vec::len), Map::len) as u64;
+    let id_of = |text: &str| match vocab {
+        Json::Array(list) => list.iter().position(|pair| pair[0] == text).map(|id| id as u64),
+        vocab => vocab.get(text).and_then(Json::as_u64),
+    };
+    for (_, token) in named(config) {
+        let Some(text) = content(token).filter(|text| !text.is_empty()) else { continue };
+        if added.iter().any(|known| content(known) == Some(text)) {
+            continue;
+        }
+        let last = added.iter().filter_map(|token| token["id"].as_u64()).max();
+        let next = last.map_or(size, |last| size.max(last + 1));
+        let id = id_of(text).unwrap_or(next);
+        // The model has no row for a token beyond: it is text like any other.
+        if id < rows as u64 {
+            let flag = |name: &str| token.get(name).and_then(Json::as_bool).unwrap_or(false);
+            added.push(json!({
+                "id": id, "content": text, "special": true, "lstrip": flag("lstrip"),
+                "rstrip": flag("rstrip"), "single_word": flag("single_word"),
+                "normalized": flag("normalized")
+            }));
+        }
+    }
+}
+
+/// The special tokens that are named, with their keys.
+fn named(config: &Map<String, Json>) -> impl Iterator<Item = (&str, &Json)> {
+    let one = NAMED.iter().filter_map(|key| Some((*key, config.get(*key)?)));
+    // The older list counts where the newer one is not there or empty.
+    let newer = config.get(LISTS[0]).is_some_and(|list| match list {
+        Json::Array(list) => !list.is_empty(),
+        Json::Object(map) => !map.is_empty(),
+        _ => false,
+    });
+    let lists = LISTS.iter().filter(move |key| !newer || **key != LISTS[1]);
+    let several = lists.filter_map(|key| config.get(*key)).flat_map(|list| {
+        let map = list.as_object().into_iter().flatten().map(|(key, token)| (key.as_str(), token));
+        map.chain(list.as_array().into_iter().flatten().map(|token| ("", token)))
+    });
+    let own = config.iter().map(|(key, token)| (key.as_str(), token));
+    let own = own.filter(|(key, _)| key.ends_with("_token") && !NAMED.contains(key));
+    one.chain(own).chain(several)
+}
+
+/// Puts what special_tokens_map.json says over tokenizer_config.json.
+fn overlay(config: &mut Map<String, Json>, map: Map<String, Json>) {
+    for (key, mut value) in map {
+        if let (true, Some(token)) = (key != LISTS[0], value.as_object_mut()) {
+            token.insert("special".into(), true.into());
+        }
+        match (config.get_mut(&key), value) {
+            (Some(Json::Array(known)), Json::Array(more)) if key == LISTS[0] => {
+                more.into_iter().for_each(|token| {
+                    if !known.contains(&token) {
+                        known.push(token);
+                    }
+                });
+            }
+            (_, value) => drop(config.insert(key, value)),
+        }
+    }
+}
+
+/// The text of a token that is given as text or as an object.
+pub(super) fn content(token: &Json) -> Option<&str> {
+    token.as_str().or_else(|| token.get("content")?.as_str())
+}

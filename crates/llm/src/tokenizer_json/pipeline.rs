@@ -1,0 +1,477 @@
+//! Encoding by the parts of a tokenizer.json.
+//!
+//! Normaliser, pre-tokenizer and model are the library's. The search for added tokens is its rule
+//! done here, in two rounds (in the text as it is, then in what the normaliser makes of the rest),
+//! because a control token may not be found where text of a message stands.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use serde_json::Value as Json;
+use tokenizers::normalizer::Range as Part;
+use tokenizers::utils::SysRegex;
+use tokenizers::{
+    Model as _, NormalizedString, Normalizer as _, OffsetType, PreTokenizedString,
+    PreTokenizer as _, Token,
+};
+
+use super::checks::{for_library, merge, model_tokens};
+use super::keys::{check_file, object};
+use super::texts::Texts;
+use crate::vocabulary::{MAX_SPECIALS, Special, longest_special};
+use warploom::error::{Error, Result};
+
+type Tokens = Vec<(NormalizedString, Option<Vec<Token>>)>;
+
+/// Where added tokens may be found.
+pub(crate) struct Guard<'a> {
+    /// Offsets at which no control token may begin, and which none may span, growing.
+    pub(crate) marks: &'a [usize],
+    /// Whether control tokens are found at all.
+    pub(crate) parse_special: bool,
+    /// Where the text begins that is to be encoded; what is before was encoded already.
+    pub(crate) from: usize,
+    /// The token that stands right before `from`.
+    pub(crate) before: Option<u32>,
+}
+
+impl Guard<'_> {
+    /// Whether a control token may stand for this part of a normalised text.
+    fn allows(&self, text: &NormalizedString, part: Range<usize>) -> bool {
+        let start = text.offsets_original().0;
+        let original = text.convert_offsets(Part::Normalized(part));
+        self.parse_special
+            && original.is_some_and(|range| {
+                let first = self.marks.partition_point(|mark| *mark < start + range.start);
+                self.marks.get(first).is_none_or(|mark| *mark >= start + range.end)
+            })
+    }
+}
+
+/// A tokenizer.json, ready to encode.
+pub(crate) struct Pipeline {
+    inner: tokenizers::Tokenizer,
+    /// Found in the text as it is.
+    plain: Added,
+    /// Found in what the normaliser makes of it.
+    normalized: Added,
+    texts: Texts,
+    prefix: Vec<u32>,
+    suffix: Vec<u32>,
+    /// The model leaves out what it has no token for.
+    drops: bool,
+    /// Control tokens that the model itself makes of their names.
+    spelled: HashSet<u32>,
+    word: SysRegex,
+}
+
+/// Added tokens, by first byte, in the order that [`longest_special`] wants.
+#[derive(Default)]
+struct Added(HashMap<u8, Vec<Special>>);
+
+impl Pipeline {
+    /// Reads a file whose ids must be below `count`.
+    ///
+    /// # Errors
+    /// Unsupported, naming place and key, for what the table of keys refuses; bad file, naming the
+    /// place, for what contradicts itself.
+    pub(crate) fn new(file: &Json, count: usize) -> Result<Pipeline> {
+        check_file(file)?;
+        let texts = Texts::new(file)?;
+        let cleaned = for_library(file)?;
+        let model = object(&cleaned["model"], "model")?;
+        let bad = |what: String| Err(Error::bad_file(what));
+        for (text, id) in model_tokens(model)? {
+            if id as usize >= count {
+                return bad(format!(
+                    "model: vocab: {text:?} is {id}, but there are {count} tokens"
+                ));
+            }
+        }
+        let drops = model["type"] == "BPE"
+            && model.get("unk_token").and_then(Json::as_str).is_none_or(str::is_empty);
+        let inner: tokenizers::Tokenizer = cleaned
+            .to_string()
+            .parse()
+            .map_err(|e| Error::bad_file(format!("not read by `tokenizers`: {e}")))?;
+        let word = SysRegex::new(r"^\w$")
+            .map_err(|e| Error::unsupported("the class of words").with_source(e))?;
+        let (prefix, suffix) = around(&file["post_processor"], &|text| inner.token_to_id(text))?;
+        if let Some(id) = prefix.iter().chain(&suffix).find(|id| **id as usize >= count) {
+            return bad(format!("post_processor: id {id}, but there are {count} tokens"));
+        }
+        let [plain, normalized] = added(&cleaned, &inner, count)?;
+        let spelled = spelled(&cleaned)?;
+        Ok(Pipeline { inner, plain, normalized, texts, prefix, suffix, drops, spelled, word })
+    }
+
+    /// What stands before a text and behind it.
+    pub(crate) fn around(&self) -> (&[u32], &[u32]) {
+        (&self.prefix, &self.suffix)
+    }
+
+    /// The names of control tokens, as texts hold them.
+    pub(crate) fn control_names(&self) -> impl Iterator<Item = &str> {
+        let all = self.plain.0.values().chain(self.normalized.0.values());
+        all.flatten().filter(|s| !s.always).map(|s| s.text.as_str())
+    }
+
+    /// Whether other texts than its name can become a control token, as a normaliser makes them
+    /// equal.
+    pub(crate) fn names_vary(&self) -> bool {
+        let mut all = self.normalized.0.values().flatten();
+        let controls = !self.spelled.is_empty() || all.any(|special| !special.always);
+        self.inner.get_normalizer().is_some() && controls
+    }
+
+    /// Bytes of all tokens up to `count`, and where each ends.
+    ///
+    /// # Errors
+    /// Unsupported, where an expression of the decoder fails.
+    pub(crate) fn texts(&self, count: usize) -> Result<(Vec<u8>, Vec<usize>)> {
+        let mut bytes = Vec::new();
+        let mut ends = Vec::with_capacity(count);
+        for id in 0..count as u32 {
+            bytes.extend(self.text(id, false)?);
+            ends.push(bytes.len());
+        }
+        Ok((bytes, ends))
+    }
+
+    /// What a token writes, as the first of a text or later; special ones write nothing.
+    fn text(&self, id: u32, first: bool) -> Result<Vec<u8>> {
+        match self.inner.id_to_token(id) {
+            Some(token) if !self.writes_nothing(id) => self.texts.of(&token, first),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn writes_nothing(&self, id: u32) -> bool {
+        let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
+        added.get(&id).is_some_and(|token| token.special)
+    }
+
+    /// The bytes of a whole text, as the decoder of the file writes them.
+    ///
+    /// # Errors
+    /// Unsupported, where an expression of the decoder fails.
+    pub(crate) fn decode(&self, ids: &[u32]) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut first = true;
+        for id in ids.iter().filter(|id| !self.writes_nothing(**id)) {
+            bytes.extend(self.text(*id, first)?);
+            first = false;
+        }
+        Ok(self.texts.trimmed(&bytes).to_vec())
+    }
+
+    /// The ids of a text, without what stands around it.
+    ///
+    /// # Errors
+    /// Invalid, naming the place, where the vocabulary has no token for a part of it.
+    pub(crate) fn encode(&self, text: &str, guard: &Guard<'_>) -> Result<Vec<u32>> {
+        self.encoded(text, guard).map_err(|e| Error::invalid(format!("text: {e}")))
+    }
+
+    fn encoded(&self, text: &str, guard: &Guard<'_>) -> tokenizers::Result<Vec<u32>> {
+        let mut cut = PreTokenizedString::from(text);
+        let from = self.begin(text, guard);
+        cut.split(|_, text| self.split(&self.plain, text, from, guard))?;
+        cut.split(|_, mut text| {
+            if let Some(normalizer) = self.inner.get_normalizer() {
+                normalizer.normalize(&mut text)?;
+            }
+            self.split(&self.normalized, text, 0, guard)
+        })?;
+        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut cut)?;
+        }
+        cut.tokenize(|text| self.model_tokens(text, guard))?;
+        let encoding = cut.into_encoding(None, 0, OffsetType::None)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The tokens of a piece of text. A name of a control token that the model knows as a token of its
+    /// own is cut behind its first character where no control token may stand.
+    fn model_tokens(
+        &self,
+        text: &NormalizedString,
+        guard: &Guard<'_>,
+    ) -> tokenizers::Result<Vec<Token>> {
+        let (tokens, cuts) = self.tokens_and_cuts(text, guard)?;
+        if cuts.is_empty() {
+            return Ok(tokens);
+        }
+        let mut done = Vec::new();
+        let mut open = cut_at(text, &cuts)?;
+        while let Some(text) = open.pop() {
+            let (tokens, cuts) = self.tokens_and_cuts(&text, guard)?;
+            match cuts.is_empty() {
+                true => done.extend(tokens),
+                false => open.extend(cut_at(&text, &cuts)?),
+            }
+        }
+        Ok(done)
+    }
+
+    /// What the model makes of a text, and where to cut names of control tokens in it.
+    fn tokens_and_cuts(
+        &self,
+        text: &NormalizedString,
+        guard: &Guard<'_>,
+    ) -> tokenizers::Result<(Vec<Token>, Vec<usize>)> {
+        let tokens = self.inner.get_model().tokenize(text.get())?;
+        // Offsets count what became tokens: less than the text is where some of it did not.
+        if self.drops && tokens.last().map_or(0, |token| token.offsets.1) < text.get().len() {
+            let (at, part) = (text.offsets_original().0, text.get());
+            let what = format!("the model's vocabulary lacks a part of {part:?}");
+            return Err(format!("{what} at offset {at}").into());
+        }
+        let mut cuts = Vec::new();
+        for token in tokens.iter().filter(|token| self.spelled.contains(&token.id)) {
+            let (from, to) = token.offsets;
+            if guard.allows(text, from..to) {
+                continue;
+            }
+            let first = text.get().get(from..).and_then(|rest| rest.chars().next());
+            let at = from + first.map_or(0, char::len_utf8);
+            if at == from || at >= to {
+                return Err(format!("{:?} is the name of a control token", token.value).into());
+            }
+            cuts.push(at);
+        }
+        Ok((tokens, cuts))
+    }
+
+    /// Where the text begins: behind the white space that the token before takes.
+    fn begin(&self, text: &str, guard: &Guard<'_>) -> usize {
+        let rest = text.get(guard.from..).unwrap_or_default();
+        let mut all = self.plain.0.values().chain(self.normalized.0.values()).flatten();
+        match guard.before {
+            Some(id) if all.any(|special| special.id == id && special.rstrip) => {
+                text.len() - rest.trim_start().len()
+            }
+            _ => text.len() - rest.len(),
+        }
+    }
+
+    /// Cuts a text at the tokens that are found in it from `from` on; what is before is done.
+    fn split(
+        &self,
+        added: &Added,
+        text: NormalizedString,
+        from: usize,
+        guard: &Guard<'_>,
+    ) -> tokenizers::Result<Tokens> {
+        let may = |special: &Special, at: Range<usize>| special.always || guard.allows(&text, at);
+        let mut parts = Vec::new();
+        if from > 0 {
+            parts.push((Found::Done, 0..from));
+        }
+        added.find(text.get(), from, may, |c| self.is_word(c), &mut parts);
+        let cut = |(found, range): (Found, Range<usize>)| {
+            let part = text.slice(Part::Normalized(range.clone()));
+            let part = part.ok_or("a token ends within a character")?;
+            let tokens = match found {
+                Found::Text => None,
+                Found::Done => Some(Vec::new()),
+                Found::Token(id) => Some(vec![Token::new(id, String::new(), (0, range.len()))]),
+            };
+            Ok((part, tokens))
+        };
+        parts.into_iter().map(cut).collect()
+    }
+
+    /// Whether a character is one of words, as `\w` has it.
+    fn is_word(&self, c: char) -> bool {
+        let mut buffer = [0; 4];
+        self.word.find_iter(c.encode_utf8(&mut buffer)).next().is_some()
+    }
+}
+
+/// The parts of a text between cuts, the last one first.
+fn cut_at(text: &NormalizedString, cuts: &[usize]) -> tokenizers::Result<Vec<NormalizedString>> {
+    let ends = cuts.iter().copied().chain([text.get().len()]);
+    let starts = [0].into_iter().chain(cuts.iter().copied());
+    let parts = starts.zip(ends).map(|(from, to)| text.slice(Part::Normalized(from..to)));
+    let mut parts = parts.collect::<Option<Vec<_>>>().ok_or("a token ends within a character")?;
+    parts.reverse();
+    Ok(parts)
+}
+
+/// What a part of a text is.
+enum Found {
+    Text,
+    /// Encoded already.
+    Done,
+    Token(u32),
+}
+
+impl Added {
+    fn insert(&mut self, special: Special) {
+        if let Some(first) = special.text.bytes().next() {
+            self.0.entry(first).or_default().push(special);
+        }
+    }
+
+    fn sort(&mut self) {
+        self.0.values_mut().for_each(|list| list.sort_by(|a, b| a.text.cmp(&b.text)));
+    }
+
+    /// The parts of a text from `from` on: at each place the longest token, then on behind it.
+    fn find(
+        &self,
+        text: &str,
+        from: usize,
+        may: impl Fn(&Special, Range<usize>) -> bool,
+        is_word: impl Fn(char) -> bool,
+        parts: &mut Vec<(Found, Range<usize>)>,
+    ) {
+        let (mut at, mut done) = (from, from);
+        while at < text.len() && !self.0.is_empty() {
+            let rest = &text.as_bytes()[at..];
+            let found = self.0.get(&rest[0]).and_then(|list| {
+                longest_special(list, rest, |special| may(special, at..at + special.text.len()))
+            });
+            let Some(special) = found else {
+                at += 1;
+                continue;
+            };
+            let (mut start, mut stop) = (at, at + special.text.len());
+            at = stop;
+            let within = text[..start].chars().next_back().is_some_and(&is_word)
+                || text[stop..].chars().next().is_some_and(&is_word);
+            if special.single_word && within {
+                continue;
+            }
+            if special.lstrip {
+                start = text[..start].trim_end().len().max(done);
+            }
+            if special.rstrip {
+                stop = text.len() - text[stop..].trim_start().len();
+            }
+            if done < start {
+                parts.push((Found::Text, done..start));
+            }
+            parts.push((Found::Token(special.id), start..stop));
+            done = stop;
+        }
+        if done < text.len() {
+            parts.push((Found::Text, done..text.len()));
+        }
+    }
+}
+
+/// The added tokens that are found in text as it is, and those found in normalised text.
+fn added(file: &Json, inner: &tokenizers::Tokenizer, count: usize) -> Result<[Added; 2]> {
+    let mut found = [Added::default(), Added::default()];
+    let bad = |what: String| Err(Error::bad_file(format!("added_tokens: {what}")));
+    let tokens = file["added_tokens"].as_array().map_or(&[][..], Vec::as_slice);
+    if tokens.len() > MAX_SPECIALS {
+        return bad(format!("{} tokens, the limit is {MAX_SPECIALS}", tokens.len()));
+    }
+    for token in tokens {
+        let content = token.get("content").and_then(Json::as_str).unwrap_or_default();
+        let id = token.get("id").and_then(Json::as_u64).and_then(|id| u32::try_from(id).ok());
+        let Some(id) = id.filter(|id| (*id as usize) < count && !content.is_empty()) else {
+            return bad(format!("{content:?}: no text, or no id below {count}"));
+        };
+        if let Some(theirs) = inner.token_to_id(content).filter(|theirs| *theirs != id) {
+            return bad(format!("{content:?}: id {id}, but `tokenizers` numbers it {theirs}"));
+        }
+        let flag = |name: &str| token.get(name).and_then(Json::as_bool).unwrap_or(false);
+        let normalized = flag("normalized");
+        let text = match normalized {
+            // As the normaliser writes it.
+            true => inner.get_added_vocabulary().simple_id_to_token(id),
+            false => Some(content.to_owned()),
+        };
+        let special = Special {
+            text: text.unwrap_or_else(|| content.to_owned()),
+            id,
+            always: !flag("special"),
+            lstrip: flag("lstrip"),
+            rstrip: flag("rstrip"),
+            single_word: flag("single_word"),
+        };
+        found[usize::from(normalized)].insert(special);
+    }
+    found.iter_mut().for_each(Added::sort);
+    Ok(found)
+}
+
+/// Control tokens whose names the model can make a token of by itself; what stands for the unknown
+/// is none of them.
+fn spelled(file: &Json) -> Result<HashSet<u32>> {
+    let model = object(&file["model"], "model")?;
+    let ids: HashMap<&str, u32> = model_tokens(model)?.into_iter().collect();
+    let whole = model["type"] != "BPE" || model.get("ignore_merges").is_some_and(|i| i == true);
+    let merges = model.get("merges").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let made: HashSet<String> = match whole {
+        true => HashSet::new(),
+        false => merges.iter().filter_map(merge).map(|pair| pair.concat()).collect(),
+    };
+    let unk = model.get("unk_token").and_then(Json::as_str).and_then(|unk| ids.get(unk)).copied();
+    let unk = unk.map(u64::from).or(model.get("unk_id").and_then(Json::as_u64));
+    let added = file["added_tokens"].as_array().map_or(&[][..], Vec::as_slice);
+    let names = added.iter().filter(|token| token["special"] == true);
+    let names = names.filter_map(|token| token["content"].as_str());
+    let makes = |name: &&str| whole || name.chars().count() == 1 || made.contains(*name);
+    let found = names.filter(makes).filter_map(|name| ids.get(name).copied());
+    Ok(found.filter(|id| Some(u64::from(*id)) != unk).collect())
+}
+
+/// The ids that a post-processor puts before a text and behind it.
+fn around(
+    processor: &Json,
+    id_of_token: &dyn Fn(&str) -> Option<u32>,
+) -> Result<(Vec<u32>, Vec<u32>)> {
+    let bad = |what: &str| Error::bad_file(format!("post_processor: {what}"));
+    let id_of = |pair: &Json| {
+        let id = pair.get(1).and_then(Json::as_u64).and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| bad("sep and cls must be pairs of a text and an id"))
+    };
+    let (mut prefix, mut suffix) = (Vec::new(), Vec::new());
+    match processor.get("type").and_then(Json::as_str) {
+        Some("BertProcessing" | "RobertaProcessing") => {
+            prefix.push(id_of(&processor["cls"])?);
+            suffix.push(id_of(&processor["sep"])?);
+        }
+        Some("Sequence") => {
+            for step in processor["processors"].as_array().into_iter().flatten() {
+                let (before, behind) = around(step, id_of_token)?;
+                prefix = [before, prefix].concat();
+                suffix.extend(behind);
+            }
+        }
+        Some("TemplateProcessing") => {
+            let pieces = processor["single"].as_array();
+            let pieces = pieces.ok_or_else(|| bad("single: not a list"))?;
+            let mut texts = 0;
+            for piece in pieces {
+                if piece.pointer("/Sequence/id").is_some_and(|id| id == "A") {
+                    texts += 1;
+                    continue;
+                }
+                let name = piece.pointer("/SpecialToken/id").and_then(Json::as_str);
+                let name = name.ok_or_else(|| bad("single: neither the text nor a token"))?;
+                let to = if texts == 0 { &mut prefix } else { &mut suffix };
+                let ids = processor["special_tokens"].get(name).and_then(|t| t["ids"].as_array());
+                let Some(ids) = ids else {
+                    let id = id_of_token(name);
+                    to.push(id.ok_or_else(|| bad("single: a token without ids"))?);
+                    continue;
+                };
+                for id in ids {
+                    let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+                    to.push(id.ok_or_else(|| bad("special_tokens: an id that is none"))?);
+                }
+            }
+            if texts != 1 {
+                return Err(bad("single: the text must stand in it once"));
+            }
+        }
+        _ => {}
+    }
+    Ok((prefix, suffix))
+}
