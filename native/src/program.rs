@@ -71,15 +71,6 @@ impl Program {
         let translate = || {
             let (module, info) = translate::parse(&text)?;
             let trusted = !matches!(spec, KernelSpec::Source(_));
-            let constants = match spec {
-                KernelSpec::Source(source) => {
-                    let named = source.constants.iter();
-                    named.map(|(name, value)| (name.clone(), value.value())).collect()
-                }
-                KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => {
-                    Default::default()
-                }
-            };
             let asset = match spec {
                 KernelSpec::Asset(asset) => Some(asset),
                 _ => None,
@@ -89,7 +80,6 @@ impl Program {
             let options = Options {
                 entry: spec.entry().to_owned(),
                 label: spec.name().to_owned(),
-                constants,
                 bounds: if trusted { Bounds::Unchecked } else { Bounds::Restrict },
                 zero_workgroup_memory: !trusted,
                 returns_together: trusted,
@@ -116,7 +106,7 @@ impl Program {
             let name = spec.name().to_owned();
             let program = Program { name, interface, translated, arguments, twin: None, least };
             match spec {
-                KernelSpec::Source(source) => Ok(twin::in_place(program, source, &module, target)),
+                KernelSpec::Source(source) => twin::in_place(program, source, target),
                 KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => Ok(program),
             }
         };

@@ -8,8 +8,10 @@
 use std::fmt::Write;
 
 use super::program::{Argument, Program, Target};
+use warploom_core::error::Result;
 use warploom_core::ir::TwinLanguage;
 use warploom_kernels::SourceSpec;
+use warploom_wgsl::translate;
 use warploom_wgsl::translate::naga::{self, Module};
 
 /// The kernel's name.
@@ -58,12 +60,13 @@ impl Target {
 pub(super) fn in_place(
     mut program: Program,
     source: &SourceSpec,
-    module: &Module,
     target: Target,
-) -> Program {
+) -> Result<Program> {
     let Some(twin) = source.twins.iter().find(|twin| twin.language == target.language()) else {
-        return program;
+        return Ok(program);
     };
+    // The text that was translated has no overrides left.
+    let (module, _) = translate::parse(&source.wgsl)?;
     let params = (program.interface.param_words > 0).then_some(Argument::Params);
     let storage = (0..program.interface.bindings.len()).map(Argument::Storage);
     program.arguments = params.into_iter().chain(storage).collect();
@@ -73,7 +76,7 @@ pub(super) fn in_place(
         let _ = writeln!(text, "#define WORKGROUP_{axis} {size}");
     }
     for (name, value) in &source.constants {
-        let _ = writeln!(text, "{}", constant(module, name, value.value()));
+        let _ = writeln!(text, "{}", constant(&module, name, value.value()));
     }
     let (file, own) = (&twin.file, &twin.text);
     let _ = write!(text, "#line 1 \"{file}\"\n{own}\n");
@@ -98,7 +101,7 @@ pub(super) fn in_place(
     translated.lengths.clear();
     translated.extensions.clear();
     program.twin = Some(file.clone());
-    program
+    Ok(program)
 }
 
 /// The user's text in a program's, by the name of its file.

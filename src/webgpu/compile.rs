@@ -111,10 +111,12 @@ impl Compiler {
             self.gpu.create_shader_module(descriptor)
         };
         let constants: Vec<(&str, f64)> = match spec {
-            KernelSpec::Source(source) => {
+            // They stand in the text where there is a parser for it.
+            KernelSpec::Source(source) if cfg!(not(feature = "translate")) => {
                 source.constants.iter().map(|(name, value)| (&**name, value.value())).collect()
             }
             // Those of the catalogue stand in the text.
+            KernelSpec::Source(_) => Vec::new(),
             KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => Vec::new(),
         };
         let pipeline = self.gpu.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {

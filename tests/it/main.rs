@@ -59,6 +59,7 @@ mod pack_engines;
 mod pack_twins;
 mod packs;
 mod packs_broken;
+mod packs_wgsl;
 mod partitioned;
 mod peers;
 mod perplexity;

@@ -217,6 +217,7 @@ fn tokens(list: &[Value]) -> Option<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warploom_llm::chat::Role;
 
     fn refused(body: &str) -> String {
         let base = ServeOptions::default();

@@ -68,6 +68,20 @@ pub fn group_work(schedule: &Schedule) -> u32 {
 /// As [`kernel_wgsl`] and [`fused_wgsl`].
 pub fn spec_wgsl(spec: &KernelSpec) -> Result<Cow<'_, str>> {
     Ok(match spec {
+        #[cfg(feature = "translate")]
+        KernelSpec::Source(source) => {
+            let constants = &source.constants;
+            let constants = constants.iter().map(|(name, value)| (name.clone(), value.value()));
+            let file = format!("{}.wgsl", source.name);
+            warploom_wgsl::source::settled(
+                &file,
+                &source.wgsl,
+                Some(&source.entry),
+                &constants.collect(),
+            )?
+            .text
+        }
+        #[cfg(not(feature = "translate"))]
         KernelSpec::Source(source) => Cow::Borrowed(source.wgsl.as_str()),
         KernelSpec::Asset(asset) => Cow::Owned(kernel_wgsl(asset)?),
         KernelSpec::Fused(expr) => Cow::Owned(fused_wgsl(expr)?),

@@ -8,11 +8,12 @@ use super::case::Case;
 use super::expr::Expr;
 use super::implements::Implements;
 use super::manifest::{Declared, File, Manifest, Sizes};
-use super::shader::{Block, Buffer, Shader};
+use super::shader::{Block, Buffer, Constants, Shader};
 use super::{Launch, Pack, Value};
 use warploom_core::base::DType;
 use warploom_core::error::Result;
 use warploom_core::ir::{CustomBinding, CustomTensor, Twin, TwinLanguage, Wgsl};
+use warploom_wgsl::source::Override;
 
 /// Reads a file by its name: how it is called in messages, and its text.
 type Source<'a> = &'a dyn Fn(&str) -> Result<(String, String)>;
@@ -32,8 +33,9 @@ impl Pack {
         let mut pack = Pack::of_shader(file, &manifest, folder, only_shader, source)?;
         if let Some(name) = &manifest.reference {
             let (path, text) = source(name.get_ref()).map_err(|e| file.fail(name.span(), e))?;
-            let shader = Shader::read(&path, &text, None)?;
-            let mut reference = Pack::new(file, &manifest, pack.name.clone(), shader, None)?;
+            // Constants are those of the kernel, not of its reference.
+            let shader = Shader::read(&path, &text, None, &|_| Ok(Constants::new()))?;
+            let mut reference = Pack::new(file, &manifest, pack.name.clone(), shader)?;
             reference.launch = Launch::Groups(vec![Expr::Number(1)]);
             pack.reference = Some(Box::new(reference));
         }
@@ -79,17 +81,26 @@ impl Pack {
             return Err(file.fail(at, format!("name {name:?} is not 1 to 64 of A-Z a-z 0-9 _ - .")));
         }
         let entry = manifest.entry.as_ref().map(|entry| entry.get_ref().as_str());
-        let shader = Shader::read(&path, &text, entry)?;
-        Pack::new(file, manifest, name, shader, Some(()))
+        let choose = |shader: &Shader| Ok(chosen(file, manifest, shader)?.0);
+        let shader = Shader::read(&path, &text, entry, &choose)?;
+        let mut pack = Pack::new(file, manifest, name, shader)?;
+        pack.tune = chosen(file, manifest, &pack.shader)?.1;
+        let names = pack.values().iter().map(|n| n.to_string()).collect::<Vec<_>>();
+        if let Some((name, value)) =
+            manifest.defaults.iter().find(|(name, _)| !names.contains(name))
+        {
+            let what = format!("defaults: there is no size or number {name}, but {names:?}");
+            return Err(file.fail(value.span(), what));
+        }
+        Ok(pack)
     }
 
-    /// The pack of one shader. Constants are those of the kernel, not of its reference.
+    /// The pack of one shader.
     fn new(
         file: &File<'_>,
         manifest: &Manifest,
         name: String,
-        shader: Shader,
-        constants: Option<()>,
+        (shader, constants): (Shader, Constants),
     ) -> Result<Pack> {
         let declare = |key: &str, list: &[Spanned<String>]| -> Result<Vec<Declared>> {
             let mut found: Vec<Declared> = Vec::new();
@@ -129,7 +140,7 @@ impl Pack {
             folder: None,
             files: Vec::new(),
             wgsl,
-            workgroup: [0; 3],
+            workgroup: shader.workgroup(&constants)?,
             inputs,
             outputs,
             elements,
@@ -140,7 +151,7 @@ impl Pack {
             writes_all: manifest.writes_all,
             deterministic: manifest.deterministic,
             defaults,
-            constants: BTreeMap::new(),
+            constants,
             tune: BTreeMap::new(),
             tuned: BTreeMap::new(),
             tolerance: (manifest.tolerance.atol, manifest.tolerance.rtol),
@@ -151,17 +162,6 @@ impl Pack {
             shader,
         };
         pack.fields = pack.values_of_block(file, &manifest.params)?;
-        pack.workgroup = pack.shader.workgroup(&pack.constants)?;
-        if constants.is_some() {
-            pack.set_constants(file, manifest)?;
-            let names = pack.values().iter().map(|n| n.to_string()).collect::<Vec<_>>();
-            if let Some((name, value)) =
-                manifest.defaults.iter().find(|(name, _)| !names.contains(name))
-            {
-                let what = format!("defaults: there is no size or number {name}, but {names:?}");
-                return Err(file.fail(value.span(), what));
-            }
-        }
         Ok(pack)
     }
 
@@ -208,34 +208,62 @@ impl Pack {
         }
         Ok(values)
     }
+}
 
-    /// Checks and takes over the constants, under the names by which they are set.
-    fn set_constants(&mut self, file: &File<'_>, manifest: &Manifest) -> Result<()> {
-        let known = |key: &str, name: &String, at: std::ops::Range<usize>| {
-            let have: Vec<&String> = self.shader.overrides.keys().collect();
-            self.shader.overrides.get(name).cloned().ok_or_else(|| {
-                let shader = &self.shader.file;
-                let what = format!("{key}: {shader} has no override {name}; it has {have:?}");
-                file.fail(at, what)
-            })
-        };
-        let mut constants = BTreeMap::new();
-        for (name, value) in &manifest.constants {
-            constants.insert(known("constants", name, value.span())?, *value.get_ref());
+/// Constants and values to try of a manifest, by the names that the shader has for them. An override that has no value
+/// of its own and is tuned begins with the first.
+fn chosen(
+    file: &File<'_>,
+    manifest: &Manifest,
+    shader: &Shader,
+) -> Result<(Constants, BTreeMap<String, Vec<f64>>)> {
+    let known = |key: &str, name: &String, at: std::ops::Range<usize>| {
+        shader.overrides.iter().find(|known| known.is_called(name)).ok_or_else(|| {
+            let have: Vec<&str> = shader.overrides.iter().map(|o| o.name.as_str()).collect();
+            let shader = &shader.file;
+            file.fail(at, format!("{key}: {shader} has no override {name}; it has {have:?}"))
+        })
+    };
+    let twice = |key: &str, name: &str, at| {
+        file.fail(at, format!("{key}: override {name} is given twice, by its name and by its @id"))
+    };
+    let checked = |key: &str, found: &Override, value: f64, at| {
+        let line = found.line;
+        match found.literal(value) {
+            Ok(_) => Ok(()),
+            Err(why) => Err(file.fail(at, format!("{key}: {why} ({}:{line})", shader.file))),
         }
-        let mut tune = BTreeMap::new();
-        for (name, values) in &manifest.tune {
-            let list = values.get_ref();
-            if list.is_empty() || list.len() > 16 {
+    };
+    let mut constants = Constants::new();
+    for (name, value) in &manifest.constants {
+        let (found, number) = (known("constants", name, value.span())?, value.get_ref().0);
+        checked("constants", found, number, value.span())?;
+        if constants.insert(found.name.clone(), number).is_some() {
+            return Err(twice("constants", &found.name, value.span()));
+        }
+    }
+    let mut tune = BTreeMap::new();
+    for (name, values) in &manifest.tune {
+        let list: Vec<f64> = values.get_ref().iter().map(|value| value.0).collect();
+        let first = match list.first() {
+            Some(first) if list.len() <= 16 => *first,
+            _ => {
                 let what = format!("tune: {name} has {} values, not 1 to 16", list.len());
                 return Err(file.fail(values.span(), what));
             }
-            tune.insert(known("tune", name, values.span())?, list.clone());
+        };
+        let found = known("tune", name, values.span())?;
+        for value in &list {
+            checked("tune", found, *value, values.span())?;
         }
-        (self.constants, self.tune) = (constants, tune);
-        self.workgroup = self.shader.workgroup(&self.constants)?;
-        Ok(())
+        if !found.has_default {
+            constants.entry(found.name.clone()).or_insert(first);
+        }
+        if tune.insert(found.name.clone(), list).is_some() {
+            return Err(twice("tune", &found.name, values.span()));
+        }
     }
+    Ok((constants, tune))
 }
 
 /// The buffer of a declared tensor.

@@ -72,14 +72,16 @@ impl Pack {
         shapes.map_err(|e: Error| e.context(format!("pack {}", self.name)))
     }
 
-    /// The same with these `override` constants instead of the manifest's and of those kept.
+    /// The same with these `override` constants, by name or `@id`, instead of the manifest's and of those kept.
     ///
     /// # Errors
-    /// Compile, for a constant that the shader does not have or a workgroup of no threads.
+    /// Compile or invalid, with file and line: a constant that the shader does not have or whose type does not hold the
+    /// value, sizes of arrays or of the workgroup that are not possible with them.
     pub fn with_constants(&self, constants: &[(&str, f64)]) -> Result<Pack> {
         let mut pack = self.clone();
         for (name, value) in constants {
-            let name = self.shader.overrides.get(*name).map_or(*name, String::as_str);
+            let known = self.shader.overrides.iter().find(|known| known.is_called(name));
+            let name = known.map_or(*name, |known| known.name.as_str());
             pack.constants.insert(name.to_string(), *value);
         }
         pack.workgroup = pack.shader.workgroup(&pack.constants)?;

@@ -15,6 +15,8 @@ use warploom_core::error::{Error, Result};
 const MAX_BYTES: usize = 1 << 20;
 /// Tensors, fields, constants or cases of one.
 const MAX_ITEMS: usize = 64;
+/// Numbers and sizes with a value of their own: words of a uniform block, and sizes.
+const MAX_DEFAULTS: usize = 1024 + MAX_ITEMS;
 /// Dimensions of a tensor.
 const MAX_RANK: usize = 8;
 
@@ -39,9 +41,9 @@ pub(super) struct Manifest {
     #[serde(default)]
     pub(super) params: BTreeMap<String, Spanned<Sizes>>,
     #[serde(default)]
-    pub(super) constants: BTreeMap<String, Spanned<f64>>,
+    pub(super) constants: BTreeMap<String, Spanned<Value>>,
     #[serde(default)]
-    pub(super) tune: BTreeMap<String, Spanned<Vec<f64>>>,
+    pub(super) tune: BTreeMap<String, Spanned<Vec<Value>>>,
     #[serde(default)]
     pub(super) tolerance: ToleranceText,
     pub(super) reference: Option<Spanned<String>>,
@@ -54,6 +56,40 @@ pub(super) struct Manifest {
     pub(super) cost: Option<Spanned<CostText>>,
     #[serde(default)]
     pub(super) case: Vec<Spanned<CaseText>>,
+}
+
+/// The value of an override: a number, or a bool, which is 1 or 0.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value(pub(super) f64);
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
+        struct Read;
+        impl serde::de::Visitor<'_> for Read {
+            type Value = Value;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, true or false")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+                Ok(Value(f64::from(u8::from(value))))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+                Ok(Value(value as f64))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+                Ok(Value(value as f64))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+                Ok(Value(value))
+            }
+        }
+        from.deserialize_any(Read)
+    }
 }
 
 /// How far results may be from what is expected.
@@ -180,7 +216,6 @@ impl File<'_> {
         let counts = [
             ("inputs", manifest.inputs.len()),
             ("outputs", manifest.outputs.len()),
-            ("defaults", manifest.defaults.len()),
             ("params", manifest.params.len()),
             ("constants", manifest.constants.len()),
             ("tune", manifest.tune.len()),
@@ -190,6 +225,12 @@ impl File<'_> {
         ];
         if let Some((key, have)) = counts.into_iter().find(|(_, have)| *have > MAX_ITEMS) {
             return Err(self.fail_whole(format!("{key} has {have} entries, at most {MAX_ITEMS}")));
+        }
+        let defaults = manifest.defaults.len();
+        if defaults > MAX_DEFAULTS {
+            return Err(
+                self.fail_whole(format!("defaults has {defaults} entries, at most {MAX_DEFAULTS}"))
+            );
         }
         let limits = [manifest.tolerance.atol, manifest.tolerance.rtol];
         if limits.iter().any(|limit| !(0.0..f64::INFINITY).contains(limit)) {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use warploom_wgsl::source::{Scan, is_word, without_comments};
+
 /// The text with `@group(0) @binding(n)` for each variable in `places`, whatever stood there.
 pub(super) fn renumber(text: &str, places: &BTreeMap<String, u32>) -> String {
     let code = without_comments(text);
@@ -21,7 +23,7 @@ pub(super) fn renumber(text: &str, places: &BTreeMap<String, u32>) -> String {
                 attributes.push((name, start..scan.at));
             }
             _ if is_word(byte) => {
-                let place = (scan.word() == "var").then(|| scan.variable()).and_then(|name| {
+                let place = (scan.word() == "var").then(|| variable(&mut scan)).and_then(|name| {
                     let place = places.get(name)?;
                     Some(*place)
                 });
@@ -52,81 +54,13 @@ pub(super) fn renumber(text: &str, places: &BTreeMap<String, u32>) -> String {
     out
 }
 
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
-}
-
-/// Comments as blanks, byte for byte.
-fn without_comments(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let (mut depth, mut line, mut i) = (0_usize, false, 0);
-    while let Some(byte) = bytes.get(i) {
-        let pair = bytes.get(i..i + 2).unwrap_or_default();
-        let opens = !line && pair == b"/*";
-        let closes = depth > 0 && pair == b"*/";
-        line = depth == 0 && *byte != b'\n' && (line || pair == b"//");
-        if opens || closes {
-            depth = if opens { depth + 1 } else { depth - 1 };
-            out.extend_from_slice(b"  ");
-            i += 2;
-            continue;
-        }
-        out.push(if (depth > 0 || line) && *byte != b'\n' { b' ' } else { *byte });
-        i += 1;
+/// The name of a variable, behind `var`.
+fn variable<'a>(scan: &mut Scan<'a>) -> &'a str {
+    if scan.peek() == Some(b'<') {
+        let rest = &scan.code[scan.at..];
+        scan.at += rest.find('>').map_or(rest.len(), |end| end + 1);
     }
-    // Bytes of comments went one by one, so that what is left are whole characters.
-    String::from_utf8(out).unwrap_or_default()
-}
-
-struct Scan<'a> {
-    code: &'a str,
-    at: usize,
-}
-
-impl<'a> Scan<'a> {
-    /// The next byte that is no blank.
-    fn peek(&mut self) -> Option<u8> {
-        let bytes = self.code.as_bytes();
-        while bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
-            self.at += 1;
-        }
-        bytes.get(self.at).copied()
-    }
-
-    fn word(&mut self) -> &'a str {
-        self.peek();
-        let rest = &self.code[self.at..];
-        let end = rest.bytes().position(|b| !is_word(b)).unwrap_or(rest.len());
-        self.at += end;
-        &rest[..end]
-    }
-
-    /// From an opening bracket behind its closing one.
-    fn skip_brackets(&mut self) {
-        let mut depth = 0_usize;
-        for (i, byte) in self.code.bytes().enumerate().skip(self.at) {
-            match byte {
-                b'(' => depth += 1,
-                b')' => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            if depth == 0 {
-                self.at = i + 1;
-                return;
-            }
-        }
-        self.at = self.code.len();
-    }
-
-    /// The name of a variable, behind `var`.
-    fn variable(&mut self) -> &'a str {
-        if self.peek() == Some(b'<') {
-            let rest = &self.code[self.at..];
-            self.at += rest.find('>').map_or(rest.len(), |end| end + 1);
-        }
-        self.word()
-    }
+    scan.word()
 }
 
 #[cfg(test)]

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use naga::back::pipeline_constants::process_overrides;
-use naga::valid::{Capabilities, FunctionInfo, GlobalUse, ModuleInfo, ValidationFlags, Validator};
-use naga::{AddressSpace, Handle, Module, ScalarKind, ShaderStage, StorageAccess, Type, TypeInner};
+use naga::valid::{FunctionInfo, GlobalUse, ModuleInfo};
+use naga::{
+    AddressSpace, Handle, MemoryDecorations, Module, ScalarKind, ShaderStage, StorageAccess,
+};
+use naga::{ArraySize, Type, TypeInner};
 
 use super::places::renumber;
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
+use warploom_wgsl::source::{self, Override, Words};
 
 /// Bytes of a shader.
 pub(super) const MAX_BYTES: usize = 1 << 20;
@@ -28,8 +31,8 @@ pub(super) struct Shader {
     pub(super) buffers: Vec<Buffer>,
     /// The uniform block, where there is one.
     pub(super) block: Option<Block>,
-    /// `override` constants: what is called what by whoever sets it.
-    pub(super) overrides: BTreeMap<String, String>,
+    /// `override` constants.
+    pub(super) overrides: Vec<Override>,
 }
 
 /// A storage buffer.
@@ -69,103 +72,122 @@ pub(super) struct Field {
     pub(super) dtype: DType,
 }
 
+/// Values of overrides, by the names that the shader has for them.
+pub(super) type Constants = BTreeMap<String, f64>;
+
 impl Shader {
-    /// Parses and validates a file, and finds what its entry point uses.
+    /// Parses and validates a file, and finds what its entry point uses. `choose` says what its overrides are.
     ///
     /// # Errors
-    /// Compile, with the file, its line and the compiler's words; bad file for what a kernel of a
-    /// pack may not hold.
-    pub(super) fn read(file: &str, text: &str, entry: Option<&str>) -> Result<Shader> {
+    /// Compile, with file, line and column; bad file for what a kernel of a pack may not hold; what `choose` says.
+    pub(super) fn read(
+        file: &str,
+        text: &str,
+        entry: Option<&str>,
+        choose: &dyn Fn(&Shader) -> Result<Constants>,
+    ) -> Result<(Shader, Constants)> {
         if text.len() > MAX_BYTES {
             let have = text.len();
             return Err(Error::bad_file(format!("{file}: {have} bytes, at most {MAX_BYTES}")));
         }
-        let (module, info) = parse(file, text)?;
-        let fail = |line, what: String| Error::bad_file(format!("{file}:{line}: {what}"));
-        let points = module.entry_points.iter().enumerate();
-        let compute: Vec<_> = points.filter(|(_, p)| p.stage == ShaderStage::Compute).collect();
-        let names = || compute.iter().map(|(_, p)| p.name.as_str()).collect::<Vec<_>>().join(", ");
-        let found = match entry {
-            Some(entry) => compute.iter().find(|(_, point)| point.name == entry),
-            None if compute.len() > 1 => {
-                let what = format!("has the entry points {}: name one as `entry`", names());
-                return Err(Error::bad_file(format!("{file}: {what}")));
-            }
-            None => compute.first(),
-        };
-        let Some((number, point)) = found else {
-            let what = match entry {
-                Some(entry) if !compute.is_empty() => {
-                    format!("has no entry point {entry:?}; it has {}", names())
-                }
-                _ => "has no function with @compute @workgroup_size(..)".into(),
-            };
-            return Err(Error::bad_file(format!("{file}: {what}")));
-        };
-        let uses = info.get_entry_point(*number);
+        let words = Words::new(file, text);
+        if let Some((at, what)) = source::needs_extension(&source::without_comments(text)) {
+            return Err(Error::compile(words.told(Some(at), &what)));
+        }
+        let module = source::parse_only(&words)?;
         let mut found = Shader {
             file: file.into(),
             text: text.into(),
-            entry: point.name.clone(),
+            entry: entry_of(file, &module, entry).or_else(|error| {
+                // What is not valid is told first.
+                source::parse(&words).and(Err(error))
+            })?,
             buffers: Vec::new(),
             block: None,
-            overrides: overrides(&module),
+            overrides: source::overrides(&module, text),
         };
+        let constants = choose(&found)?;
+        let settled = source::settled(file, text, Some(&found.entry), &constants)?;
+        let words = Words::settled(file, text, &settled);
+        let (module, info) = source::parse(&words)?;
+        found.variables(&words, &module, &info)?;
+        Ok((found, constants))
+    }
+
+    /// The variables that the entry point uses.
+    fn variables(&mut self, words: &Words, module: &Module, info: &ModuleInfo) -> Result<()> {
+        let number = self.number(module);
+        let uses = info.get_entry_point(number);
         let mut order: Vec<_> = module.global_variables.iter().collect();
         order.sort_by_key(|(_, v)| v.binding.map(|place| (place.group, place.binding)));
         for (handle, variable) in order {
-            if uses[handle].is_empty() || variable.binding.is_none() {
+            let outside = variable.binding.is_some() || variable.space == AddressSpace::Immediate;
+            if uses[handle].is_empty() || !outside {
                 continue;
             }
             let span = module.global_variables.get_span(handle);
-            let line = span.location(text).line_number;
             let name = variable.name.clone().unwrap_or_default();
-            let refuse = |what: String| fail(line, format!("var {name} {what}"));
+            let at = span.to_range().map(|range| range.start);
+            let line = at.map_or(0, |at| words.line(at));
+            let refuse =
+                |what: String| Error::bad_file(words.told(at, &format!("var {name} {what}")));
             match variable.space {
+                _ if variable.memory_decorations != MemoryDecorations::empty() => {
+                    return Err(refuse("is @coherent or @volatile, which is not WGSL".into()));
+                }
                 AddressSpace::Storage { access } => {
                     let writable = access.contains(StorageAccess::STORE);
                     let buffer = Buffer {
                         name: name.clone(),
                         line,
                         writable,
-                        ..buffer(&module, variable.ty).map_err(refuse)?
+                        ..buffer(module, variable.ty).map_err(refuse)?
                     };
-                    found.buffers.push(Buffer { exact: asks_length(uses, handle), ..buffer });
+                    self.buffers.push(Buffer { exact: asks_length(uses, handle), ..buffer });
                 }
-                AddressSpace::Uniform if found.block.is_some() => {
+                AddressSpace::Immediate => {
+                    return Err(refuse(
+                        "is var<immediate>, which not every device has: put its numbers into the uniform struct".into(),
+                    ));
+                }
+                AddressSpace::Uniform if self.block.is_some() => {
                     return Err(refuse(
                         "is a second uniform block: put all numbers in one struct".into(),
                     ));
                 }
                 AddressSpace::Uniform => {
-                    found.block = Some(block(&module, &name, line, variable.ty).map_err(refuse)?);
+                    self.block = Some(block(module, &name, line, variable.ty).map_err(refuse)?);
                 }
                 _ => {
                     return Err(refuse(
-                        "is neither storage nor uniform: packs bind buffers only".into(),
+                        "is neither storage nor uniform: packs bind buffers only, no textures and samplers".into(),
                     ));
                 }
             }
         }
-        Ok(found)
+        match source::not_portable(module, info, number) {
+            None => Ok(()),
+            Some((span, what)) => Err(words.fail(span, &what)),
+        }
     }
 
-    /// Threads of a workgroup with these constants, which must be constants of the shader.
+    /// Threads of a workgroup with these constants.
     ///
     /// # Errors
-    /// Compile, naming the file and the constant.
-    pub(super) fn workgroup(&self, constants: &BTreeMap<String, f64>) -> Result<[u32; 3]> {
-        let (module, info) = parse(&self.file, &self.text)?;
-        let values = constants.iter().map(|(name, value)| (name.clone(), *value)).collect();
-        let entry = Some((ShaderStage::Compute, self.entry.as_str()));
-        let (module, _) = process_overrides(&module, &info, entry, &values)
-            .map_err(|e| Error::compile(format!("{}: {e}", self.file)))?;
-        let point = module.entry_points.iter().find(|point| point.name == self.entry);
-        let size = point.map_or([0; 3], |point| point.workgroup_size);
-        match size.contains(&0) {
-            false => Ok(size),
-            true => Err(Error::compile(format!("{}: @workgroup_size is {size:?}", self.file))),
-        }
+    /// Compile or invalid, with file and line: a constant that the shader does not have, that has no value or that the
+    /// shader is not valid with.
+    pub(super) fn workgroup(&self, constants: &Constants) -> Result<[u32; 3]> {
+        let settled = source::settled(&self.file, &self.text, Some(&self.entry), constants)?;
+        let (module, _) = source::parse(&Words::settled(&self.file, &self.text, &settled))?;
+        Ok(module.entry_points[self.number(&module)].workgroup_size)
+    }
+
+    /// The number of the entry point in a module of this text.
+    fn number(&self, module: &Module) -> usize {
+        let is = |point: &naga::EntryPoint| {
+            point.stage == ShaderStage::Compute && point.name == self.entry
+        };
+        module.entry_points.iter().position(is).unwrap_or_default()
     }
 
     /// The text with the parameters at binding 0 and buffers from binding 1 on, in this order.
@@ -178,7 +200,7 @@ impl Shader {
         if let Some(block) = &self.block {
             places.insert(block.name.clone(), 0);
         }
-        let (module, _) = parse(&self.file, &self.text)?;
+        let module = source::parse_only(&Words::new(&self.file, &self.text))?;
         let unused = module.global_variables.iter().filter(|(_, v)| v.binding.is_some());
         let unused = unused.filter_map(|(_, v)| v.name.clone());
         for (place, name) in
@@ -187,7 +209,7 @@ impl Shader {
             places.insert(name, place);
         }
         let text = renumber(&self.text, &places);
-        let (module, _) = parse(&self.file, &text)?;
+        let module = source::parse_only(&Words::new(&self.file, &text))?;
         for (_, variable) in module.global_variables.iter() {
             let (Some(name), Some(place)) = (&variable.name, variable.binding) else { continue };
             if place.group != 0 || places.get(name) != Some(&place.binding) {
@@ -202,48 +224,23 @@ impl Shader {
     }
 }
 
-/// The module of a text; errors begin with file, line and column.
-fn parse(file: &str, text: &str) -> Result<(Module, ModuleInfo)> {
-    let fail = |at: Option<naga::SourceLocation>, message: String, shown: String| {
-        let place =
-            at.map_or(String::new(), |at| format!(":{}:{}", at.line_number, at.line_position));
-        // Its first line is the message again.
-        let shown = shown.trim_end().split_once('\n').map_or("", |(_, rest)| rest);
-        Error::compile(format!("{file}{place}: {message}\n{shown}"))
+/// The name of the compute entry point that is meant.
+fn entry_of(file: &str, module: &Module, entry: Option<&str>) -> Result<String> {
+    let points = module.entry_points.iter();
+    let compute: Vec<&str> =
+        points.filter(|p| p.stage == ShaderStage::Compute).map(|p| p.name.as_str()).collect();
+    let what = match (entry, compute.as_slice()) {
+        (Some(entry), names) if names.contains(&entry) => return Ok(entry.to_string()),
+        (None, [only]) => return Ok(only.to_string()),
+        (_, []) => "has no function with @compute @workgroup_size(..)".into(),
+        (Some(entry), names) => {
+            format!("has no entry point {entry:?}; it has {}", names.join(", "))
+        }
+        (None, names) => {
+            format!("has the entry points {}: name one as `entry`", names.join(", "))
+        }
     };
-    let module = naga::front::wgsl::parse_str(text).map_err(|e| {
-        fail(e.location(text), e.message().into(), e.emit_to_string_with_path(text, file))
-    })?;
-    // What every device has, and nothing else: a pack runs on all of them.
-    let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
-        .validate(&module)
-        .map_err(|e| {
-            let (message, shown) = (causes(e.as_inner()), e.emit_to_string_with_path(text, file));
-            // Of types it tells no place.
-            let named = || text.find("f16").filter(|_| message.contains("f16"));
-            let at = e.location(text).or_else(|| {
-                let start = named()?;
-                Some(naga::Span::new(start as u32, start as u32 + 3).location(text))
-            });
-            fail(at, message, shown)
-        })?;
-    Ok((module, info))
-}
-
-/// An error with what caused it, in one line.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text = format!("{text}: {source}");
-        next = source.source();
-    }
-    text
-}
-
-fn overrides(module: &Module) -> BTreeMap<String, String> {
-    let all = module.overrides.iter().filter_map(|(_, o)| Some((o.name.clone()?, o.id)));
-    all.map(|(name, id)| (name.clone(), id.map_or(name, |id| id.to_string()))).collect()
+    Err(Error::bad_file(format!("{file}: {what}")))
 }
 
 fn asks_length(uses: &FunctionInfo, handle: Handle<naga::GlobalVariable>) -> bool {
@@ -307,7 +304,7 @@ fn dtype_of(scalar: naga::Scalar) -> Result<DType, String> {
 
 fn block(module: &Module, name: &str, line: u32, ty: Handle<Type>) -> Result<Block, String> {
     let inner = &module.types[ty].inner;
-    let words = inner.size(module.to_ctx()).div_ceil(4);
+    let words = inner.try_size(module.to_ctx()).unwrap_or(u32::MAX).div_ceil(4);
     if words > MAX_WORDS {
         return Err(format!("has {words} words, at most {MAX_WORDS}"));
     }
@@ -316,22 +313,53 @@ fn block(module: &Module, name: &str, line: u32, ty: Handle<Type>) -> Result<Blo
         TypeInner::Struct { members, .. } => {
             for member in members {
                 let field = member.name.clone().unwrap_or_default();
-                fields.push(number(module, field, member.offset / 4, member.ty)?);
+                flatten(module, field, member.offset, member.ty, &mut fields)?;
             }
         }
-        _ => fields.push(number(module, name.to_string(), 0, ty)?),
+        _ => flatten(module, name.to_string(), 0, ty, &mut fields)?,
     }
     Ok(Block { name: name.into(), line, words, fields })
 }
 
-fn number(module: &Module, name: String, at: u32, ty: Handle<Type>) -> Result<Field, String> {
-    let (scalar, lanes) = match &module.types[ty].inner {
-        TypeInner::Scalar(scalar) => (*scalar, 1),
-        TypeInner::Vector { size, scalar } => (*scalar, *size as u32),
-        _ => {
-            return Err(format!("has the field {name}, which is neither a number nor a vector"));
+/// The numbers and vectors of a part of the block: those of arrays and matrices, whose columns are vectors, are called
+/// `part[0]`, those of structs `part.name`.
+fn flatten(
+    module: &Module,
+    name: String,
+    at: u32,
+    ty: Handle<Type>,
+    fields: &mut Vec<Field>,
+) -> Result<(), String> {
+    let known = |scalar| dtype_of(scalar).map_err(|e| format!("has the field {name}, which {e}"));
+    match &module.types[ty].inner {
+        TypeInner::Scalar(scalar) => {
+            let dtype = known(*scalar)?;
+            fields.push(Field { name, at: at / 4, lanes: 1, dtype });
         }
-    };
-    let dtype = dtype_of(scalar).map_err(|e| format!("has the field {name}, which {e}"))?;
-    Ok(Field { name, at, lanes, dtype })
+        TypeInner::Vector { size, scalar } => {
+            let dtype = known(*scalar)?;
+            fields.push(Field { name, at: at / 4, lanes: *size as u32, dtype });
+        }
+        TypeInner::Matrix { columns, rows, scalar } => {
+            let (dtype, lanes) = (known(*scalar)?, *rows as u32);
+            let stride = if lanes == 2 { 2 } else { 4 };
+            for i in 0..*columns as u32 {
+                let at = at / 4 + i * stride;
+                fields.push(Field { name: format!("{name}[{i}]"), at, lanes, dtype });
+            }
+        }
+        TypeInner::Array { base, size: ArraySize::Constant(n), stride } => {
+            for i in 0..n.get() {
+                flatten(module, format!("{name}[{i}]"), at + i * stride, *base, fields)?;
+            }
+        }
+        TypeInner::Struct { members, .. } => {
+            for member in members {
+                let part = member.name.as_deref().unwrap_or_default();
+                flatten(module, format!("{name}.{part}"), at + member.offset, member.ty, fields)?;
+            }
+        }
+        _ => return Err(format!("has the field {name}, which holds no numbers")),
+    }
+    Ok(())
 }

@@ -2,10 +2,10 @@
 //! `argmax` of the same rows has the index of the first NaN.
 
 use super::MANY;
-use crate::base::Shape;
-use crate::ir::Op;
-use crate::reference::Data;
-use crate::testkit::build::{Build, Case};
+use crate::build::{Build, Case};
+use warploom_core::base::Shape;
+use warploom_core::ir::Op;
+use warploom_core::reference::Data;
 
 const LOW: f32 = f32::NEG_INFINITY;
 const HIGH: f32 = f32::INFINITY;

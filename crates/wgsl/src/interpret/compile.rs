@@ -43,8 +43,12 @@ pub(super) struct Compiler<'m> {
 /// Compiles the entry point with that number.
 ///
 /// # Errors
-/// Unsupported, by the name of what is not run.
-pub(super) fn compile(module: &Module, info: &ModuleInfo, entry: usize) -> Result<Code> {
+/// Unsupported, by the name of what is not run, with where that stands.
+pub(super) fn compile(
+    module: &Module,
+    info: &ModuleInfo,
+    entry: usize,
+) -> Result<Code, (Error, Span)> {
     let mut compiler = Compiler {
         module,
         info,
@@ -55,23 +59,10 @@ pub(super) fn compile(module: &Module, info: &ModuleInfo, entry: usize) -> Resul
         layouts: HashMap::new(),
         span: Span::UNDEFINED,
     };
-    let point = &module.entry_points[entry];
-    compiler.code.workgroup_size = point.workgroup_size;
-    compiler.place_globals(entry)?;
-    // Instruction 0 is where an invocation begins.
-    compiler.push(Op::Jump { to: 0 });
-    let called = called(module, &point.function);
-    for (h, function) in module.functions.iter().filter(|(h, _)| called.contains(h)) {
-        let callee = Body::function(&mut compiler, function, &info[h]).map_err(|error| {
-            error.context(format!("function {}", function.name.as_deref().unwrap_or("?")))
-        })?;
-        compiler.functions.insert(h, callee);
+    match compiler.program(entry) {
+        Ok(()) => Ok(compiler.code),
+        Err(error) => Err((error, compiler.span)),
     }
-    let start = compiler.code.ops.len() as u32;
-    compiler.code.ops[0] = Op::Jump { to: start };
-    let arguments = compiler.builtins(&point.function)?;
-    Body::entry(&mut compiler, &point.function, info.get_entry_point(entry), arguments)?;
-    Ok(compiler.code)
 }
 
 /// Functions that a function calls, however far down.
@@ -99,6 +90,26 @@ fn called(module: &Module, function: &Function) -> Vec<Handle<Function>> {
 }
 
 impl<'m> Compiler<'m> {
+    fn program(&mut self, entry: usize) -> Result<()> {
+        let (module, info, compiler) = (self.module, self.info, self);
+        let point = &module.entry_points[entry];
+        compiler.code.workgroup_size = point.workgroup_size;
+        compiler.place_globals(entry)?;
+        // Instruction 0 is where an invocation begins.
+        compiler.push(Op::Jump { to: 0 });
+        let called = called(module, &point.function);
+        for (h, function) in module.functions.iter().filter(|(h, _)| called.contains(h)) {
+            let callee = Body::function(compiler, function, &info[h]).map_err(|error| {
+                error.context(format!("function {}", function.name.as_deref().unwrap_or("?")))
+            })?;
+            compiler.functions.insert(h, callee);
+        }
+        let start = compiler.code.ops.len() as u32;
+        compiler.code.ops[0] = Op::Jump { to: start };
+        let arguments = compiler.builtins(&point.function)?;
+        Body::entry(compiler, &point.function, info.get_entry_point(entry), arguments)
+    }
+
     pub(super) fn push(&mut self, op: Op) -> usize {
         self.code.ops.push(op);
         self.code.spans.push(self.span);
@@ -182,6 +193,7 @@ impl<'m> Compiler<'m> {
                 continue;
             }
             let name = variable.name.as_deref().unwrap_or("without a name");
+            self.span = module.global_variables.get_span(h);
             let global = self
                 .place_global(variable, name)
                 .map_err(|e| e.context(format!("variable {name}")))?;

@@ -38,11 +38,13 @@ mod workgroup;
 pub use fault::{Failure, Fault, FaultKind, Invocation, Location};
 pub use run::{Argument, Checks, Options, Report, words};
 
+use std::collections::BTreeMap;
+
 use naga::ShaderStage;
 use naga::back::PipelineConstants;
 use naga::back::pipeline_constants::process_overrides;
-use naga::valid::{Capabilities, ValidationFlags, Validator};
 
+use crate::source::{self, Words};
 use code::{Code, Place};
 use fault::Source;
 use warploom_core::error::{Error, Result};
@@ -116,17 +118,10 @@ impl Program {
         entry: Option<&str>,
         constants: &[(String, f64)],
     ) -> Result<Program> {
-        let module = naga::front::wgsl::parse_str(source)
-            .map_err(|e| Error::compile(e.emit_to_string_with_path(source, file)))?;
-        let capabilities = Capabilities::SHADER_FLOAT16
-            | Capabilities::SHADER_FLOAT16_IN_FLOAT32
-            | Capabilities::SUBGROUP
-            | Capabilities::SUBGROUP_BARRIER
-            | Capabilities::SHADER_FLOAT32_ATOMIC
-            | Capabilities::COOPERATIVE_MATRIX;
-        let info = Validator::new(ValidationFlags::all(), capabilities)
-            .validate(&module)
-            .map_err(|e| Error::compile(e.emit_to_string_with_path(source, file)))?;
+        let given: BTreeMap<String, f64> = constants.iter().cloned().collect();
+        let settled = source::settled(file, source, entry, &given)?;
+        let words = Words::settled(file, source, &settled);
+        let (module, info) = source::parse(&words)?;
         let stage = ShaderStage::Compute;
         let mut points = module.entry_points.iter().filter(|point| point.stage == stage);
         let name = match entry {
@@ -137,16 +132,17 @@ impl Program {
             let asked = entry.map_or(String::new(), |entry| format!(" {entry:?}"));
             Error::invalid(format!("{file} has no compute entry point{asked}"))
         })?;
-        let constants: PipelineConstants = constants.iter().cloned().collect();
         let context = format!("{file}: entry point {name}");
-        let (module, info) = process_overrides(&module, &info, Some((stage, &name)), &constants)
-            .map_err(|e| Error::invalid(format!("{context}: {e}")))?;
+        // Other entry points are left out, and what only they use.
+        let none = PipelineConstants::default();
+        let (module, info) = process_overrides(&module, &info, Some((stage, &name)), &none)
+            .map_err(|e| Error::compile(format!("{context}: {e}")))?;
         let found = module.entry_points.iter().position(|point| point.name == name);
         let index = found.ok_or_else(|| Error::invalid(format!("{context} is gone")))?;
-        let code =
-            compile::compile(&module, &info, index).map_err(|error| error.context(&context))?;
+        let code = compile::compile(&module, &info, index)
+            .map_err(|(error, span)| words.refused(span, &error.to_string()))?;
         check_size(&code).map_err(|error| error.context(context))?;
-        let source = Source { file: file.to_owned(), text: source.to_owned() };
+        let source = Source { file: file.to_owned(), text: settled.text.to_string() };
         Ok(Program { code, source, name })
     }
 

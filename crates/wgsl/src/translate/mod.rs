@@ -17,6 +17,7 @@ mod expression;
 mod function;
 mod geometry;
 mod helpers;
+mod holes;
 mod kernel;
 mod literal;
 mod math;
@@ -208,21 +209,15 @@ impl ArrayLength {
     }
 }
 
-/// Parses and validates WGSL with the capabilities that translation knows.
+/// Parses and validates WGSL.
 ///
 /// # Errors
 /// Compile, with naga's message, for text that is not valid.
 pub fn parse(wgsl: &str) -> Result<(Module, ModuleInfo)> {
     let module =
         naga::front::wgsl::parse_str(wgsl).map_err(|e| Error::compile(e.emit_to_string(wgsl)))?;
-    let capabilities = Capabilities::SHADER_FLOAT16
-        | Capabilities::SHADER_FLOAT16_IN_FLOAT32
-        | Capabilities::SUBGROUP
-        | Capabilities::SUBGROUP_BARRIER
-        | Capabilities::IMMEDIATES
-        | Capabilities::SHADER_FLOAT32_ATOMIC
-        | Capabilities::COOPERATIVE_MATRIX;
-    let info = Validator::new(ValidationFlags::all(), capabilities)
+    // What is not translated is refused by its name, where the entry point reaches it.
+    let info = Validator::new(ValidationFlags::all(), Capabilities::all())
         .validate(&module)
         .map_err(|e| Error::compile(e.emit_to_string(wgsl)))?;
     Ok((module, info))

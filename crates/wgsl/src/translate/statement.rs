@@ -1,10 +1,11 @@
 //! Statements: structured control flow as it is, loops with their `continuing` where it comes.
 
-use naga::TypeInner;
+use naga::{AddressSpace, TypeInner};
 use naga::{Barrier, Block, Expression, Function, Handle, Statement, SwitchCase, SwitchValue};
 
 use super::dialect::Dialect;
 use super::function::{Body, Loop};
+use super::holes::has_holes;
 use super::kernel::blocks;
 use super::types::{Pointee, pointee};
 use warploom_core::error::Result;
@@ -186,6 +187,9 @@ impl<'a> Body<'_, 'a> {
         let value = self.value(value)?;
         let place = self.place(pointer)?;
         let inner = match pointee(self.inner(pointer)) {
+            Some((Pointee::Type(ty), AddressSpace::Storage { .. })) if has_holes(module, ty) => {
+                return self.store_around(&place.text(), value, ty);
+            }
             Some((Pointee::Type(ty), _)) => &module.types[ty].inner,
             Some((Pointee::Value(ref inner), _)) => &inner.clone(),
             None => warploom_core::error::broken_invariant("a store to what is no pointer"),

@@ -1,0 +1,263 @@
+//! `override` constants: what a shader has, and its text with their values in it.
+//!
+//! The text is changed, not the parsed module: a `const` is all that an `override` can be and more, so that what a
+//! compiler knows of constants holds for them as well, wherever they stand.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use naga::compact::{KeepUnused, compact};
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::{Module, Scalar, ScalarKind, ShaderStage};
+
+use super::errors::{Place, Words, parse_only};
+use super::scan::{Declaration, declarations, without_comments};
+use warploom_core::error::{Error, Result};
+
+/// An `override` of a shader.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    /// Its name in the shader.
+    pub name: String,
+    /// Its `@id`.
+    pub id: Option<u16>,
+    /// Line of its declaration, from 1.
+    pub line: u32,
+    /// Whether the shader gives a value.
+    pub has_default: bool,
+    scalar: Scalar,
+}
+
+impl Override {
+    /// Whether this name, or this number as a text, is it.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.id.is_some_and(|id| name.parse() == Ok(id))
+    }
+
+    /// The value as WGSL writes it.
+    ///
+    /// # Errors
+    /// In words: a value that the type does not hold.
+    pub fn literal(&self, value: f64) -> Result<String, String> {
+        let (name, ty) = (&self.name, self.type_name()?);
+        let no = |why: &str| Err(format!("override `{name}` is {ty}, and {value} is {why}"));
+        let whole = value.fract() == 0.0;
+        match (self.scalar.kind, ty) {
+            _ if !value.is_finite() => no("no number that a constant can have"),
+            (ScalarKind::Bool, _) => match value {
+                0.0 => Ok("false".into()),
+                1.0 => Ok("true".into()),
+                _ => no("neither 1 (true) nor 0 (false)"),
+            },
+            (ScalarKind::Uint | ScalarKind::Sint, _) if !whole => no("no whole number"),
+            (ScalarKind::Uint, _) if (0.0..=f64::from(u32::MAX)).contains(&value) => {
+                Ok(format!("{}u", value as u32))
+            }
+            (ScalarKind::Sint, _) if f64::from(value as i32) == value => {
+                Ok(format!("i32({})", value as i32))
+            }
+            (ScalarKind::Float, "f32") if (value as f32).is_finite() => {
+                Ok(format!("f32({:?})", value as f32))
+            }
+            (ScalarKind::Float, "f16") if value.abs() <= 65504.0 => Ok(format!("f16({value:?})")),
+            _ => no("outside of its range"),
+        }
+    }
+
+    fn type_name(&self) -> Result<&'static str, String> {
+        Ok(match (self.scalar.kind, self.scalar.width) {
+            (ScalarKind::Bool, _) => "bool",
+            (ScalarKind::Uint, 4) => "u32",
+            (ScalarKind::Sint, 4) => "i32",
+            (ScalarKind::Float, 4) => "f32",
+            (ScalarKind::Float, 2) => "f16",
+            _ => {
+                return Err(format!(
+                    "override `{}` is none of bool, i32, u32, f32 and f16",
+                    self.name
+                ));
+            }
+        })
+    }
+}
+
+/// The overrides of a module, in the order of its text.
+pub fn overrides(module: &Module, text: &str) -> Vec<Override> {
+    let code = without_comments(text);
+    let found = declarations(&code);
+    overrides_at(module, text, &found).into_iter().map(|(found, _)| found).collect()
+}
+
+fn overrides_at<'d>(
+    module: &Module,
+    text: &str,
+    found: &'d [Declaration],
+) -> Vec<(Override, &'d Declaration)> {
+    let with = found.iter().filter_map(|declaration| {
+        let name = &text[declaration.name.clone()];
+        let known = module.overrides.iter().map(|(_, known)| known);
+        let known = known.into_iter().find(|known| known.name.as_deref() == Some(name))?;
+        let found = Override {
+            name: name.into(),
+            id: known.id,
+            line: Place::at(text, declaration.name.start).line,
+            has_default: known.init.is_some(),
+            scalar: module.types[known.ty].inner.scalar()?,
+        };
+        Some((found, declaration))
+    });
+    with.collect()
+}
+
+/// A text without overrides.
+#[derive(Clone, Debug)]
+pub struct Settled<'a> {
+    pub text: Cow<'a, str>,
+    /// What was changed: where in the original text, and how many bytes stand there now.
+    edits: Vec<(Range<usize>, usize)>,
+    /// The value of each override that has one, by name, for messages.
+    pub values: Vec<(String, String)>,
+}
+
+impl Settled<'_> {
+    /// The byte of the original text that became the one at `at`.
+    pub fn original(&self, at: usize) -> usize {
+        // Where both texts are the same again, behind each edit.
+        let (mut before, mut now) = (0, 0);
+        for (range, bytes) in &self.edits {
+            let start = now + range.start - before;
+            if at < start {
+                break;
+            }
+            if at < start + bytes {
+                return range.start + (at - start).min(range.len());
+            }
+            (before, now) = (range.end, start + bytes);
+        }
+        before + at - now
+    }
+}
+
+/// The text with the values of its overrides: those of `constants`, by name or number, else those of the shader. One
+/// without a value is an error where the entry point uses it.
+///
+/// # Errors
+/// Compile, with file, line and column, for text that is no WGSL. Invalid, with file and line, for a constant that
+/// the shader does not have, that is given twice, that its type does not hold or that has no value.
+pub fn settled<'a>(
+    file: &str,
+    text: &'a str,
+    entry: Option<&str>,
+    constants: &BTreeMap<String, f64>,
+) -> Result<Settled<'a>> {
+    let code = without_comments(text);
+    let found = declarations(&code);
+    if found.is_empty() && constants.is_empty() {
+        return Ok(Settled { text: Cow::Borrowed(text), edits: Vec::new(), values: Vec::new() });
+    }
+    let module = parse_only(&Words::new(file, text))?;
+    let all = overrides_at(&module, text, &found);
+    let mut given = vec![None; all.len()];
+    for (name, value) in constants {
+        let Some(at) = all.iter().position(|(known, _)| known.is_called(name)) else {
+            let have: Vec<&str> = all.iter().map(|(known, _)| known.name.as_str()).collect();
+            return Err(Error::invalid(format!("{file} has no override {name}; it has {have:?}")));
+        };
+        let (known, line) = (&all[at].0, all[at].0.line);
+        if given[at].is_some() {
+            let name = &known.name;
+            return Err(Error::invalid(format!(
+                "{file}:{line}: override `{name}` is given twice, by its name and by its @id"
+            )));
+        }
+        let literal = known.literal(*value);
+        given[at] = Some(literal.map_err(|why| Error::invalid(format!("{file}:{line}: {why}")))?);
+    }
+    let missing = |(known, given): (&(Override, _), &Option<String>)| {
+        (!known.0.has_default && given.is_none()).then(|| known.0.clone())
+    };
+    let missing: Vec<Override> = all.iter().zip(&given).filter_map(missing).collect();
+    let used = if missing.is_empty() { Some(Vec::new()) } else { used(&module, entry) };
+    for Override { name, line, id, .. } in &missing {
+        if used.as_ref().is_none_or(|used| used.contains(name)) {
+            let by = id.map_or(String::new(), |id| format!(" (@id({id}))"));
+            return Err(Error::invalid(format!(
+                "{file}:{line}: override `{name}`{by} has no value: the shader gives none, and no constant of that name is set"
+            )));
+        }
+    }
+    Ok(rewritten(text, &all, given))
+}
+
+/// Names of the overrides that the entry point uses; none where the module is not valid.
+fn used(module: &Module, entry: Option<&str>) -> Option<Vec<String>> {
+    Validator::new(ValidationFlags::all(), Capabilities::all()).validate(module).ok()?;
+    let mut module = module.clone();
+    module.entry_points.retain(|point| {
+        point.stage == ShaderStage::Compute && entry.is_none_or(|entry| point.name == entry)
+    });
+    // What has a name counts as used, so numbers say which is which.
+    let mut names = Vec::new();
+    for (_, found) in module.overrides.iter_mut() {
+        found.id = Some(names.len() as u16);
+        names.push(found.name.take());
+    }
+    compact(&mut module, KeepUnused::No);
+    let left = module.overrides.iter().filter_map(|(_, found)| found.id);
+    Some(left.filter_map(|id| names[usize::from(id)].clone()).collect())
+}
+
+/// A number as messages show it: without its type.
+fn plain(value: &str) -> String {
+    let inner =
+        ["i32(", "f32(", "f16("].iter().find_map(|ty| value.strip_prefix(ty)?.strip_suffix(')'));
+    let value = inner.unwrap_or(value);
+    let number = value.trim_end_matches(['u', 'i']);
+    if number.parse::<i64>().is_ok() { number.into() } else { value.into() }
+}
+
+fn rewritten<'a>(
+    text: &'a str,
+    all: &[(Override, &Declaration)],
+    given: Vec<Option<String>>,
+) -> Settled<'a> {
+    let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+    let mut values = Vec::new();
+    for ((known, at), given) in all.iter().zip(given) {
+        // A type that is none of these was refused where a value is given; elsewhere the parser's words come.
+        let Ok(ty) = known.type_name() else { continue };
+        let lines = |range: &Range<usize>| "\n".repeat(text[range.clone()].matches('\n').count());
+        for id in &at.ids {
+            // Blanks keep the columns.
+            let blank = text[id.clone()].chars().map(|c| if c == '\n' { '\n' } else { ' ' });
+            edits.push((id.clone(), blank.collect()));
+        }
+        edits.push((at.keyword.clone(), "const   ".into()));
+        let rest = at.name.end..at.end;
+        match (&given, known.has_default) {
+            (Some(literal), _) => {
+                values.push((known.name.clone(), plain(literal)));
+                edits.push((rest.clone(), format!(": {ty} = {literal}{}", lines(&rest))));
+            }
+            (None, true) => {
+                let init = text[rest.clone()].split_once('=').map_or("", |(_, init)| init.trim());
+                values.push((known.name.clone(), plain(init)));
+                if !at.typed {
+                    edits.push((rest.start..rest.start, format!(": {ty}")));
+                }
+            }
+            (None, false) => edits.push((rest.clone(), format!(": {ty} = {ty}(){}", lines(&rest)))),
+        }
+    }
+    let mut out = String::with_capacity(text.len() + 16 * edits.len());
+    let mut done = 0;
+    for (range, by) in &edits {
+        out.push_str(&text[done..range.start]);
+        out.push_str(by);
+        done = range.end;
+    }
+    out.push_str(&text[done..]);
+    let edits = edits.into_iter().map(|(range, by)| (range, by.len())).collect();
+    Settled { text: Cow::Owned(out), edits, values }
+}

@@ -1,0 +1,341 @@
+//! What a shader may not use where it has to run on every device: through wgpu, as CUDA C, as OpenCL C and in the
+//! interpreter. The parser and the validator know more than that, so this is asked of a module that they took.
+
+use naga::valid::ModuleInfo;
+use naga::{Barrier, Binding, Block, BuiltIn, Expression, Function, Handle};
+use naga::{MathFunction, Module, Scalar, ScalarKind, Span, Statement, TypeInner};
+
+use super::names::{kind_name, math_name};
+use super::scan::words;
+
+/// The language extensions of WGSL that the parser reads.
+const REQUIRED: [&str; 3] = [
+    "packed_4x8_integer_dot_product",
+    "pointer_composite_access",
+    "readonly_and_readwrite_storage_textures",
+];
+
+/// Why a shader may not use an extension of the language.
+pub(super) fn extension(name: &str) -> String {
+    let why = match name {
+        "f16" => {
+            "not every device computes with f16: use f32, and keep halves two in a u32, which unpack2x16float, \
+             pack2x16float and quantizeToF16 read, write and round without any extension"
+        }
+        "subgroups" => {
+            "not every device has subgroups: exchange values through var<workgroup> and workgroupBarrier()"
+        }
+        _ => "it runs on every device, and not every device has it",
+    };
+    format!("`{name}` is an extension that the shader of a pack cannot enable: {why}")
+}
+
+/// The first extension that the text enables, and why it may not.
+pub fn needs_extension(code: &str) -> Option<(usize, String)> {
+    directive(code, "enable").map(|(at, name)| (at, extension(name)))
+}
+
+/// The first extension that the text requires and that is not known.
+pub(super) fn unknown_extension(code: &str) -> Option<(usize, String)> {
+    let (at, name) = directive(code, "requires").filter(|(_, name)| !REQUIRED.contains(name))?;
+    Some((
+        at,
+        format!("the language extension `{name}` is not there; there are {}", REQUIRED.join(", ")),
+    ))
+}
+
+/// The first word behind a directive, which stand before all declarations.
+fn directive<'a>(code: &'a str, which: &str) -> Option<(usize, &'a str)> {
+    let mut words = words(code);
+    while let Some((_, word)) = words.next() {
+        match word {
+            "fn" | "var" | "const" | "override" | "struct" | "alias" | "const_assert" => {
+                return None;
+            }
+            _ if word == which => return words.next(),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The first thing that an entry point uses and that some device lacks, where it stands.
+pub fn not_portable(
+    module: &Module,
+    info: &ModuleInfo,
+    entry: usize,
+) -> Option<(Option<Span>, String)> {
+    let point = &module.entry_points[entry];
+    let mut walk = Walk { module, found: None };
+    walk.arguments(&point.function);
+    let uses = info.get_entry_point(entry);
+    let private = module.global_variables.iter().filter(|(h, variable)| {
+        variable.space == naga::AddressSpace::Private && !uses[*h].is_empty()
+    });
+    let private = private
+        .map(|(h, variable)| (module.global_variables.get_span(h), &variable.name, variable.ty));
+    walk.own_memory("private variables of a shader", private);
+    let called = called(module, &point.function);
+    for (h, function) in module.functions.iter().filter(|(h, _)| called.contains(h)) {
+        walk.function(function, &info[h]);
+    }
+    walk.function(&point.function, info.get_entry_point(entry));
+    walk.found
+}
+
+/// Functions that a function calls, however far down.
+fn called(module: &Module, function: &Function) -> Vec<Handle<Function>> {
+    fn calls(block: &Block, found: &mut Vec<Handle<Function>>) {
+        for statement in block {
+            if let Statement::Call { function, .. } = statement
+                && !found.contains(function)
+            {
+                found.push(*function);
+            }
+            blocks(statement).into_iter().for_each(|block| calls(block, found));
+        }
+    }
+    let mut found = Vec::new();
+    calls(&function.body, &mut found);
+    let mut next = 0;
+    while let Some(function) = found.get(next).copied() {
+        calls(&module.functions[function].body, &mut found);
+        next += 1;
+    }
+    found
+}
+
+/// The blocks directly inside of a statement.
+fn blocks(statement: &Statement) -> Vec<&Block> {
+    match statement {
+        Statement::Block(block) => vec![block],
+        Statement::If { accept, reject, .. } => vec![accept, reject],
+        Statement::Switch { cases, .. } => cases.iter().map(|case| &case.body).collect(),
+        Statement::Loop { body, continuing, .. } => vec![body, continuing],
+        _ => Vec::new(),
+    }
+}
+
+/// Bytes of all private variables of a shader, and of all variables of a function: what WGSL promises.
+const MAX_OWN_BYTES: u64 = 8192;
+
+struct Walk<'m> {
+    module: &'m Module,
+    found: Option<(Option<Span>, String)>,
+}
+
+impl Walk<'_> {
+    fn refuse(&mut self, span: Span, what: impl Into<String>) {
+        if self.found.is_none() {
+            self.found = Some((span.is_defined().then_some(span), what.into()));
+        }
+    }
+
+    /// Built-in values that the entry point takes.
+    fn arguments(&mut self, function: &Function) {
+        let mut bindings: Vec<&Binding> = Vec::new();
+        for argument in &function.arguments {
+            bindings.extend(&argument.binding);
+            if let TypeInner::Struct { members, .. } = &self.module.types[argument.ty].inner {
+                bindings.extend(members.iter().filter_map(|member| member.binding.as_ref()));
+            }
+        }
+        for binding in bindings {
+            let what = match binding {
+                Binding::BuiltIn(
+                    BuiltIn::GlobalInvocationId
+                    | BuiltIn::LocalInvocationId
+                    | BuiltIn::LocalInvocationIndex
+                    | BuiltIn::WorkGroupId
+                    | BuiltIn::NumWorkGroups,
+                ) => continue,
+                Binding::BuiltIn(
+                    BuiltIn::NumSubgroups
+                    | BuiltIn::SubgroupId
+                    | BuiltIn::SubgroupSize
+                    | BuiltIn::SubgroupInvocationId,
+                ) => SUBGROUPS.to_string(),
+                Binding::BuiltIn(other) => {
+                    format!("the entry point takes {other:?}, which not every device has")
+                }
+                Binding::Location { .. } => "the entry point takes a @location".into(),
+            };
+            let first = function.expressions.iter().next();
+            let span = first.map_or(Span::UNDEFINED, |(h, _)| function.expressions.get_span(h));
+            self.refuse(span, what);
+        }
+    }
+
+    /// Compilers of drivers take minutes for more memory of one invocation than WGSL promises.
+    fn own_memory<'n>(
+        &mut self,
+        whose: &str,
+        variables: impl Iterator<Item = (Span, &'n Option<String>, Handle<naga::Type>)>,
+    ) {
+        let mut bytes = 0_u64;
+        for (span, name, ty) in variables {
+            bytes += u64::from(self.module.types[ty].inner.size(self.module.to_ctx()));
+            if bytes > MAX_OWN_BYTES {
+                let name = name.as_deref().unwrap_or_default();
+                let what = format!(
+                    "with var `{name}` the {whose} have {bytes} bytes, and WGSL has {MAX_OWN_BYTES} for them"
+                );
+                return self.refuse(span, what);
+            }
+        }
+    }
+
+    fn function(&mut self, function: &Function, info: &naga::valid::FunctionInfo) {
+        let locals = function.local_variables.iter().map(|(h, variable)| {
+            (function.local_variables.get_span(h), &variable.name, variable.ty)
+        });
+        self.own_memory("variables of a function", locals);
+        for (h, expression) in function.expressions.iter() {
+            let span = function.expressions.get_span(h);
+            let inner = info[h].ty.inner_with(&self.module.types);
+            if let Some(what) =
+                scalar(inner).and_then(of_scalar).or_else(|| of_expression(expression))
+            {
+                self.refuse(span, what);
+            }
+            let bytes = match inner {
+                TypeInner::Array { .. } | TypeInner::Struct { .. } => {
+                    inner.try_size(self.module.to_ctx())
+                }
+                _ => None,
+            };
+            if let Some(bytes) = bytes.filter(|bytes| u64::from(*bytes) > MAX_OWN_BYTES)
+                && !matches!(expression, Expression::Constant(_))
+            {
+                self.refuse(span, format!("a value of {bytes} bytes, and WGSL has {MAX_OWN_BYTES} for variables that could hold it"));
+            }
+        }
+        for (h, variable) in function.local_variables.iter() {
+            let inner = &self.module.types[variable.ty].inner;
+            if let Some(what) = scalar(inner).and_then(of_scalar).or_else(|| of_type(inner)) {
+                self.refuse(function.local_variables.get_span(h), what);
+            }
+        }
+        self.block(&function.body, function, info);
+    }
+
+    fn block(&mut self, block: &Block, function: &Function, info: &naga::valid::FunctionInfo) {
+        for (statement, span) in block.span_iter() {
+            if let Some(what) = of_statement(statement) {
+                self.refuse(*span, what);
+            }
+            if let Statement::Call { arguments, .. } = statement {
+                let part = |h: &Handle<Expression>| {
+                    let inner = info[*h].ty.inner_with(&self.module.types);
+                    inner.pointer_space().is_some()
+                        && matches!(
+                            function.expressions[*h],
+                            Expression::Access { .. } | Expression::AccessIndex { .. }
+                        )
+                };
+                if arguments.iter().any(part) {
+                    self.refuse(*span, PART);
+                }
+            }
+            if let Statement::Atomic { pointer, .. } = statement {
+                let inner = info[*pointer].ty.inner_with(&self.module.types);
+                let base = match inner {
+                    TypeInner::Pointer { base, .. } => &self.module.types[*base].inner,
+                    inner => inner,
+                };
+                let of = scalar(base);
+                if let Some(what) = of.and_then(of_atomic) {
+                    self.refuse(*span, what);
+                }
+            }
+            for block in blocks(statement) {
+                self.block(block, function, info);
+            }
+        }
+    }
+}
+
+const SUBGROUPS: &str = "subgroups are not on every device: exchange values through var<workgroup> and workgroupBarrier()";
+const PART: &str = "a function takes pointers to whole variables here, not to a part of one: pass the variable, or the value and take the result back";
+const TEXTURES: &str = "a pack binds storage and uniform buffers, no textures and samplers";
+const RAYS: &str = "ray queries are not on every device";
+
+fn scalar(inner: &TypeInner) -> Option<Scalar> {
+    match *inner {
+        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => Some(scalar),
+        TypeInner::Vector { scalar, .. } | TypeInner::Matrix { scalar, .. } => Some(scalar),
+        TypeInner::ValuePointer { scalar, .. } => Some(scalar),
+        _ => None,
+    }
+}
+
+fn of_scalar(scalar: Scalar) -> Option<String> {
+    match (scalar.kind, scalar.width) {
+        (ScalarKind::Bool, _) | (_, 4) => None,
+        (ScalarKind::AbstractInt | ScalarKind::AbstractFloat, _) => None,
+        (ScalarKind::Float, 2) => Some(extension("f16")),
+        (kind, width) => Some(format!(
+            "{} is not on every device: numbers are f32, i32 and u32",
+            kind_name(kind, width)
+        )),
+    }
+}
+
+fn of_type(inner: &TypeInner) -> Option<String> {
+    match inner {
+        TypeInner::Image { .. } | TypeInner::Sampler { .. } => Some(TEXTURES.into()),
+        TypeInner::RayQuery { .. } | TypeInner::AccelerationStructure { .. } => Some(RAYS.into()),
+        TypeInner::CooperativeMatrix { .. } => {
+            Some("cooperative matrices are not on every device".into())
+        }
+        _ => None,
+    }
+}
+
+fn of_expression(expression: &Expression) -> Option<String> {
+    Some(match expression {
+        Expression::ImageSample { .. }
+        | Expression::ImageLoad { .. }
+        | Expression::ImageQuery { .. } => TEXTURES.into(),
+        Expression::Derivative { .. } => "derivatives are of fragment shaders".into(),
+        Expression::SubgroupBallotResult | Expression::SubgroupOperationResult { .. } => {
+            SUBGROUPS.into()
+        }
+        Expression::RayQueryProceedResult
+        | Expression::RayQueryGetIntersection { .. }
+        | Expression::RayQueryVertexPositions { .. } => RAYS.into(),
+        Expression::CooperativeLoad { .. } | Expression::CooperativeMultiplyAdd { .. } => {
+            "cooperative matrices are not on every device".into()
+        }
+        Expression::Math { fun: fun @ (MathFunction::Inverse | MathFunction::Outer), .. } => {
+            format!("`{}` is no function of WGSL", math_name(*fun))
+        }
+        _ => return None,
+    })
+}
+
+fn of_statement(statement: &Statement) -> Option<String> {
+    Some(match statement {
+        Statement::ImageStore { .. } | Statement::ImageAtomic { .. } => TEXTURES.into(),
+        Statement::ControlBarrier(barrier) if barrier.contains(Barrier::SUB_GROUP) => {
+            SUBGROUPS.into()
+        }
+        Statement::ControlBarrier(barrier) if barrier.contains(Barrier::TEXTURE) => TEXTURES.into(),
+        Statement::SubgroupBallot { .. }
+        | Statement::SubgroupGather { .. }
+        | Statement::SubgroupCollectiveOperation { .. } => SUBGROUPS.into(),
+        Statement::RayQuery { .. } | Statement::RayPipelineFunction(_) => RAYS.into(),
+        Statement::CooperativeStore { .. } => "cooperative matrices are not on every device".into(),
+        Statement::Kill => "discard is of fragment shaders".into(),
+        _ => return None,
+    })
+}
+
+fn of_atomic(scalar: Scalar) -> Option<String> {
+    match (scalar.kind, scalar.width) {
+        (ScalarKind::Sint | ScalarKind::Uint, 4) => None,
+        (kind, width) => {
+            Some(format!("atomics are of i32 and u32, not of {}", kind_name(kind, width)))
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Words of a shader's text, for what no parser says: where a declaration begins and ends.
+
+use std::ops::Range;
+
+/// Comments as blanks, byte for byte.
+pub fn without_comments(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let bytes = text.as_bytes();
+    let (mut depth, mut line, mut i) = (0_usize, false, 0);
+    while let Some(byte) = bytes.get(i) {
+        let pair = bytes.get(i..i + 2).unwrap_or_default();
+        let opens = !line && pair == b"/*";
+        let closes = depth > 0 && pair == b"*/";
+        line = depth == 0 && !ends_line(&bytes[i..]) && (line || pair == b"//");
+        if opens || closes {
+            depth = if opens { depth + 1 } else { depth - 1 };
+            out.extend_from_slice(b"  ");
+            i += 2;
+            continue;
+        }
+        out.push(if (depth > 0 || line) && *byte != b'\n' { b' ' } else { *byte });
+        i += 1;
+    }
+    // Bytes of comments went one by one, so that what is left are whole characters.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Whether a line of WGSL ends here: line feed, vertical tab, form feed, carriage return, next line, line and
+/// paragraph separator.
+fn ends_line(bytes: &[u8]) -> bool {
+    matches!(
+        bytes,
+        [b'\n' | 0x0b | 0x0c | b'\r', ..] | [0xc2, 0x85, ..] | [0xe2, 0x80, 0xa8 | 0xa9, ..]
+    )
+}
+
+/// A walk over a text without comments.
+pub struct Scan<'a> {
+    /// The text, with comments blanked.
+    pub code: &'a str,
+    /// The byte that comes next.
+    pub at: usize,
+}
+
+impl<'a> Scan<'a> {
+    /// The next byte that is no blank.
+    pub fn peek(&mut self) -> Option<u8> {
+        let bytes = self.code.as_bytes();
+        while bytes.get(self.at).is_some_and(|byte| byte.is_ascii_whitespace() || *byte == 0x0b) {
+            self.at += 1;
+        }
+        bytes.get(self.at).copied()
+    }
+
+    /// The word that comes next; empty where none does.
+    pub fn word(&mut self) -> &'a str {
+        self.peek();
+        let rest = &self.code[self.at..];
+        let end = rest.bytes().position(|b| !is_word(b)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    /// From an opening bracket behind its closing one.
+    pub fn skip_brackets(&mut self) {
+        let mut depth = 0_usize;
+        for (i, byte) in self.code.bytes().enumerate().skip(self.at) {
+            match byte {
+                b'(' => depth += 1,
+                b')' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth == 0 {
+                self.at = i + 1;
+                return;
+            }
+        }
+        self.at = self.code.len();
+    }
+}
+
+/// Whether a byte belongs to an identifier.
+pub fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+/// An `override` in the text.
+#[derive(Debug, PartialEq)]
+pub(super) struct Declaration {
+    /// Its `@id(..)`.
+    pub ids: Vec<Range<usize>>,
+    /// The word `override`.
+    pub keyword: Range<usize>,
+    pub name: Range<usize>,
+    /// Whether a type stands behind the name.
+    pub typed: bool,
+    /// The semicolon, or the end of the text.
+    pub end: usize,
+}
+
+/// Every `override` of a text without comments, in order. The word is reserved, so it is nothing else.
+pub(super) fn declarations(code: &str) -> Vec<Declaration> {
+    let mut found = Vec::new();
+    let mut scan = Scan { code, at: 0 };
+    let mut ids = Vec::new();
+    while let Some(byte) = scan.peek() {
+        let start = scan.at;
+        match byte {
+            b'@' => {
+                scan.at += 1;
+                let name = scan.word();
+                if scan.peek() == Some(b'(') {
+                    scan.skip_brackets();
+                }
+                if name == "id" {
+                    ids.push(start..scan.at);
+                }
+            }
+            _ if is_word(byte) => {
+                let word = scan.word();
+                let ids = std::mem::take(&mut ids);
+                if word != "override" {
+                    continue;
+                }
+                let keyword = start..scan.at;
+                scan.peek();
+                let begin = scan.at;
+                scan.word();
+                let name = begin..scan.at;
+                let typed = scan.peek() == Some(b':');
+                let rest = &code[scan.at..];
+                let end = scan.at + rest.find(';').unwrap_or(rest.len());
+                scan.at = end;
+                found.push(Declaration { ids, keyword, name, typed, end });
+            }
+            _ => {
+                scan.at += 1;
+                ids.clear();
+            }
+        }
+    }
+    found
+}
+
+/// The words of a text, each with where it begins.
+pub(super) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut scan = Scan { code, at: 0 };
+    std::iter::from_fn(move || {
+        while let Some(byte) = scan.peek() {
+            let start = scan.at;
+            if is_word(byte) {
+                return Some((start, scan.word()));
+            }
+            scan.at += 1;
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declarations_are_found_with_their_parts() {
+        let text = "/* override a; */ @id(1 + (2)) override b: u32 = 3u;\noverride c\n= 4;\
+                    \n@must_use @id(9)\noverride d : f32 ; var<private> overrides: u32; // override e;\n";
+        let code = without_comments(text);
+        let found = declarations(&code);
+        let part = |range: &Range<usize>| &text[range.clone()];
+        let rows: Vec<_> = (found.iter())
+            .map(|d| (d.ids.iter().map(part).collect::<Vec<_>>(), part(&d.name), d.typed))
+            .collect();
+        let want =
+            [(vec!["@id(1 + (2))"], "b", true), (vec![], "c", false), (vec!["@id(9)"], "d", true)];
+        assert_eq!(rows, want);
+        assert!(
+            found.iter().all(|d| part(&d.keyword) == "override" && &text[d.end..=d.end] == ";")
+        );
+    }
+
+    #[test]
+    fn comments_end_where_lines_of_wgsl_end() {
+        for end in ["\n", "\r", "\u{b}", "\u{c}", "\u{85}", "\u{2028}", "\u{2029}"] {
+            let code = without_comments(&format!("// a{end}override b;"));
+            assert_eq!(declarations(&code).len(), 1, "{end:?}");
+        }
+        assert!(declarations("override").len() == 1 && declarations("override x").len() == 1);
+    }
+}
