@@ -278,7 +278,7 @@ impl Forward {
         let [keys, values] = &self.cache[layer];
         let seen = self.config.window(layer).map_or(keys.len(), |n| keys.len().min(n as usize));
         let [keys, values] = [keys, values].map(|all| &all[all.len() - seen..]);
-        let scale = f64::from(self.config.attention_scale);
+        let scale = f64::from(self.config.scale(layer));
         let mut out = vec![0.0; q.len()];
         for (head, (q, out)) in q.chunks(hd).zip(out.chunks_mut(hd)).enumerate() {
             let at = head / group * hd;

@@ -104,9 +104,13 @@ static ALL: [Architecture; 7] = [
 ];
 
 impl Architecture {
-    /// Llama 1 to 3, and all that went by their form.
-    pub const LLAMA: Architecture =
-        Architecture { name: "llama", rope: RopePairs::Interleaved, ..PLAIN };
+    /// Llama 1 to 3, and all that went by their form, Mistral too: some of those have a window.
+    pub const LLAMA: Architecture = Architecture {
+        name: "llama",
+        rope: RopePairs::Interleaved,
+        windows: Windows::Every,
+        ..PLAIN
+    };
 
     /// The architecture of a name; none where it is not known.
     pub fn of(name: &str) -> Option<&'static Architecture> {

@@ -7,13 +7,15 @@ use warploom::error::{Error, Result};
 use warploom_models::gguf::Gguf;
 
 pub use super::architecture::{Activation, Architecture, Windows};
+use super::yarn;
+pub use super::yarn::Yarn;
 
 /// Transformer blocks.
 const MAX_LAYERS: u64 = 1 << 12;
 /// Width, feed-forward width, heads times head size.
 const MAX_WIDTH: u64 = 1 << 20;
 /// Positions.
-const MAX_CONTEXT: u64 = 1 << 27;
+pub(super) const MAX_CONTEXT: u64 = 1 << 27;
 /// Tokens.
 const MAX_VOCABULARY: u64 = 1 << 22;
 
@@ -40,7 +42,7 @@ pub struct Config {
     pub vocabulary: usize,
     /// Added to the mean square under the root of RMSNorm.
     pub norm_epsilon: f32,
-    /// Factor on the scores of attention.
+    /// Factor on the scores of attention, but for what YaRN adds: [`Config::scale`] has both.
     pub attention_scale: f32,
     /// The layers that see a part of the keys only.
     pub window: Option<Window>,
@@ -95,6 +97,8 @@ pub enum RopeScaling {
         /// Positions of the model before it was stretched.
         original_context: f64,
     },
+    /// YaRN.
+    Yarn(Yarn),
 }
 
 impl Config {
@@ -156,7 +160,7 @@ impl Config {
                 base => Some(keys.number("rope.freq_base_swa", base, 1.0, 1e15)?),
             },
             rope_dim,
-            rope_scaling: keys.rope_scaling()?,
+            rope_scaling: keys.rope_scaling(context, head_dim == rope_dim)?,
             has_rope_factors: keys.has_rope_factors(rope_dim)?,
             tied_output: file.find_tensor("output.weight").is_none(),
         };
@@ -169,6 +173,17 @@ impl Config {
         let Window { size, period } = self.window?;
         let sees_all = period.is_some_and(|period| (layer + 1).is_multiple_of(period));
         (!sees_all).then_some(size)
+    }
+
+    /// Factor on the scores of attention in this layer. What YaRN makes queries and keys larger by
+    /// is in it.
+    pub fn scale(&self, layer: usize) -> f32 {
+        match self.rope_scaling {
+            RopeScaling::Yarn(yarn) if !self.is_local(layer) => {
+                (f64::from(self.attention_scale) * yarn.attention * yarn.attention) as f32
+            }
+            _ => self.attention_scale,
+        }
     }
 
     /// Whether this layer rotates by [`Config::local_rope_frequencies`].
@@ -199,7 +214,11 @@ impl Config {
             }
         }
         let frequency = |i: usize| {
-            let frequency = self.rope_scaling.apply(self.plain_frequency(self.rope_base, i));
+            let plain = self.plain_frequency(self.rope_base, i);
+            let frequency = match self.rope_scaling {
+                RopeScaling::Yarn(yarn) => yarn.apply(self.rope_base, self.rope_dim, i, plain),
+                scaling => scaling.apply(plain),
+            };
             (frequency / factors.map_or(1.0, |f| f64::from(f[i]))) as f32
         };
         Ok((0..half).map(frequency).collect())
@@ -221,7 +240,7 @@ impl RopeScaling {
     /// A frequency, in radians a position, after scaling.
     fn apply(self, frequency: f64) -> f64 {
         match self {
-            RopeScaling::None => frequency,
+            RopeScaling::None | RopeScaling::Yarn(_) => frequency,
             RopeScaling::Linear { factor } => frequency / factor,
             RopeScaling::Llama3 { factor, low, high, original_context } => {
                 // Turns that a wave makes within the original context; the published formula
@@ -235,13 +254,13 @@ impl RopeScaling {
 }
 
 /// The keys of one architecture in one file.
-struct Keys<'a> {
-    file: &'a Gguf,
+pub(super) struct Keys<'a> {
+    pub(super) file: &'a Gguf,
     architecture: &'static Architecture,
 }
 
 impl Keys<'_> {
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture.name)
     }
 
@@ -260,7 +279,7 @@ impl Keys<'_> {
         }
     }
 
-    fn find_count(&self, name: &str, most: u64) -> Result<Option<usize>> {
+    pub(super) fn find_count(&self, name: &str, most: u64) -> Result<Option<usize>> {
         match self.file.find_u64(&self.key(name))? {
             Some(n) if n == 0 || n > most => {
                 Err(self.bad(name, format!("{n}, must be from 1 to {most}")))
@@ -270,7 +289,13 @@ impl Keys<'_> {
     }
 
     /// A number above `low` and at most `high`.
-    fn number(&self, name: &str, default: Option<f64>, low: f64, high: f64) -> Result<f64> {
+    pub(super) fn number(
+        &self,
+        name: &str,
+        default: Option<f64>,
+        low: f64,
+        high: f64,
+    ) -> Result<f64> {
         match self.file.find_f32(&self.key(name))?.map(f64::from).or(default) {
             Some(n) if n > low && n <= high => Ok(n),
             Some(n) => Err(self.bad(name, format!("{n}, must be above {low} and at most {high}"))),
@@ -330,7 +355,7 @@ impl Keys<'_> {
         }
     }
 
-    fn rope_scaling(&self) -> Result<RopeScaling> {
+    fn rope_scaling(&self, context: usize, rotates_all: bool) -> Result<RopeScaling> {
         let name = "rope.scaling.type";
         let factor = || self.number("rope.scaling.factor", None, 0.0, 1e6);
         match self.file.find_str(&self.key(name))? {
@@ -355,8 +380,11 @@ impl Keys<'_> {
                     original_context: original,
                 })
             }
+            Some("yarn") => {
+                yarn::read(self, context, rotates_all, factor()?).map(RopeScaling::Yarn)
+            }
             Some(other) => Err(Error::unsupported(format!(
-                "{}: {}: {other:?} is not supported; known: none, linear, llama3",
+                "{}: {}: {other:?} is not supported; known: none, linear, llama3, yarn",
                 self.file.name(),
                 self.key(name)
             ))),
@@ -399,7 +427,7 @@ impl Keys<'_> {
         Ok(Some(Window { size: size as u32, period }))
     }
 
-    fn unsupported(&self, name: &str, what: String) -> Error {
+    pub(super) fn unsupported(&self, name: &str, what: String) -> Error {
         let file = self.file.name();
         Error::unsupported(format!("{file}: {}: {what} is not supported", self.key(name)))
     }
@@ -419,7 +447,11 @@ impl Keys<'_> {
             ("attn_logit_softcapping", 0.0, "a soft cap of scores"),
             ("rope.scaling.attn_factor", 1.0, "a factor on rotated heads"),
         ];
+        let is_yarn = self.file.find_str(&self.key("rope.scaling.type"))? == Some("yarn");
         for (name, neutral, what) in neutral {
+            if is_yarn && name == "rope.scaling.attn_factor" {
+                continue;
+            }
             match self.file.find_f32(&self.key(name))? {
                 Some(n) if n != neutral => {
                     return Err(self.unsupported(name, format!("{what}, {n}")));

@@ -123,7 +123,7 @@ fn numbers_of_other_architectures_are_checked() {
         }
     }
     let unsupported = [
-        ("llama", "attention.sliding_window", Integer(16), "a window of 16 keys"),
+        ("qwen2", "attention.sliding_window", Integer(16), "a window of 16 keys"),
         ("gemma3", "final_logit_softcapping", Float(30.0), "a soft cap of logits, 30"),
         ("gemma3", "attn_logit_softcapping", Float(50.0), "a soft cap of scores, 50"),
         ("phi3", "rope.scaling.attn_factor", Float(1.19), "a factor on rotated heads, 1.19"),

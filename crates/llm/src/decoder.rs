@@ -418,7 +418,7 @@ impl Builder<'_> {
             Place::From(_) => (true, Dim::symbol(PAST), None),
             Place::Rows { spans, .. } => (false, Dim::new(0), Some(spans)),
         };
-        let (scale, window) = (config.attention_scale, config.window(layer));
+        let (scale, window) = (config.scale(layer), config.window(layer));
         let op = Op::attention(scale, causal, window, past);
         let operands: Vec<NodeId> = [q, k, v].into_iter().chain(spans).collect();
         let a = self.add(format!("blk.{layer}.attention"), op, &operands)?; // [s, h, e]

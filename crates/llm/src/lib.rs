@@ -19,6 +19,7 @@ mod classes;
 pub mod config;
 mod decoder;
 mod draws;
+mod ends;
 mod expected;
 mod foreign;
 mod generate;
@@ -38,6 +39,7 @@ mod tokenizer_json;
 pub mod utf8;
 mod vocabulary;
 mod weights;
+mod yarn;
 
 #[cfg(test)]
 mod test_file;

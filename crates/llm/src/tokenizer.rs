@@ -9,9 +9,9 @@
 use super::tokenizer_json::{self, Guard, Pipeline};
 use super::vocabulary::{
     MAX_TOKENS, Special, check_id, check_merges, check_tokens, find_specials, longest_special,
-    stops, texts, writes,
+    texts, writes,
 };
-use super::{pretokenizer, sentencepiece};
+use super::{ends, pretokenizer, sentencepiece};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use tokenizers::models::bpe::{BPE, Vocab};
@@ -97,14 +97,14 @@ impl Tokenizer {
         }
         let json = serde_json::from_str(json).map_err(|e| named(Error::bad_file(e.to_string())))?;
         let pipeline = Pipeline::new(&json, count).map_err(named)?;
-        let (bytes, ends) = pipeline.texts(count).map_err(named)?;
+        let (bytes, bounds) = pipeline.texts(count).map_err(named)?;
         let (bos, eos) = edges(spec)?;
         let (before, behind) = pipeline.around();
         let prefix = if before.is_empty() { bos.as_slice() } else { before }.to_vec();
         let suffix = if behind.is_empty() { eos.as_slice() } else { behind }.to_vec();
-        let (stops, bos) = (stops(spec)?, check_id(spec, "bos_token_id", spec.bos)?);
+        let (stops, bos) = (ends::of(spec)?, check_id(spec, "bos_token_id", spec.bos)?);
         let kind = Kind::Json(Box::new(pipeline));
-        Ok(Tokenizer { kind, bytes, ends, stops, bos, prefix, suffix })
+        Ok(Tokenizer { kind, bytes, ends: bounds, stops, bos, prefix, suffix })
     }
 
     /// Builds the tokenizer that `spec` describes.
@@ -113,6 +113,7 @@ impl Tokenizer {
     /// Unsupported, for a model or pre-tokenizer that is not known; bad file, naming the field
     /// and the element, for a vocabulary that contradicts itself.
     pub fn new(mut spec: TokenizerSpec) -> Result<Tokenizer> {
+        ends::retype(&mut spec);
         let pre = match spec.model.as_str() {
             "gpt2" => Some(pretokenizer::by_name(&spec.pre)?),
             "llama" => None,
@@ -129,7 +130,7 @@ impl Tokenizer {
         let ids = check_tokens(&spec)?;
         let (bytes, ends) = texts(&spec)?;
         let specials = find_specials(&spec)?;
-        let (stops, bos) = (stops(&spec)?, check_id(&spec, "bos_token_id", spec.bos)?);
+        let (stops, bos) = (ends::of(&spec)?, check_id(&spec, "bos_token_id", spec.bos)?);
         let (prefix, suffix) = edges(&spec)?;
         let merges = match pre.is_none() && spec.merges.is_empty() {
             true => sentencepiece::merges(&spec, &ids)?,

@@ -29,18 +29,9 @@ pub(super) const UNUSED: i32 = 5;
 /// `tokenizer.ggml.token_type`: `<0x00>` to `<0xFF>`, one byte of what has no token.
 pub(super) const BYTE: i32 = 6;
 
-/// Control tokens by which models end a turn or a text, whether or not the metadata says so.
-const STOP_NAMES: [&str; 9] = [
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "</s>",
-    "<EOT>",
-];
+/// Key of an array of ids that end an answer, for models with more of them than the three keys of
+/// GGUF hold.
+pub(super) const END_TOKENS: &str = "tokenizer.warploom.end_token_ids";
 
 /// Special tokens of Phi-3 behind which white space stays.
 const KEEP_SPACE: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
@@ -73,6 +64,11 @@ pub struct TokenizerSpec {
     pub eos: Option<u32>,
     /// `tokenizer.ggml.eot_token_id`: ends a turn.
     pub eot: Option<u32>,
+    /// `tokenizer.ggml.eom_token_id`: ends a message that a call of a tool follows.
+    pub eom: Option<u32>,
+    /// `tokenizer.warploom.end_token_ids`: every id that ends an answer, where these are
+    /// more than the keys above hold.
+    pub ends: Vec<u32>,
     /// `tokenizer.ggml.add_bos_token`; where it is absent the pre-tokenizer decides, and `llama`
     /// adds it.
     pub add_bos: Option<bool>,
@@ -122,6 +118,12 @@ impl TokenizerSpec {
             bos: id("bos_token_id")?,
             eos: id("eos_token_id")?,
             eot: id("eot_token_id")?,
+            eom: id("eom_token_id")?,
+            ends: match file.find_integers(END_TOKENS)? {
+                // An id outside u32 is as wrong as any other outside of the vocabulary.
+                Some(ids) => ids.map(|id| u32::try_from(id).unwrap_or(u32::MAX)).collect(),
+                None => Vec::new(),
+            },
             add_bos: file.find_bool(&key("add_bos_token"))?,
             add_eos: file.find_bool(&key("add_eos_token"))?,
             strips: file.find_str("general.name")?.is_some_and(is_phi3),
@@ -334,19 +336,6 @@ pub(super) fn longest_special<'a>(
         }
         list = before;
     }
-}
-
-/// The tokens at which generation ends.
-pub(super) fn stops(spec: &TokenizerSpec) -> Result<HashSet<u32>> {
-    let mut stops = HashSet::new();
-    stops.extend(check_id(spec, "eos_token_id", spec.eos)?);
-    stops.extend(check_id(spec, "eot_token_id", spec.eot)?);
-    for (index, (id, token)) in (0u32..).zip(&spec.tokens).enumerate() {
-        if type_of(spec, index) == CONTROL && STOP_NAMES.contains(&token.as_str()) {
-            stops.insert(id);
-        }
-    }
-    Ok(stops)
 }
 
 /// An id of the metadata, if it lies in the vocabulary.

@@ -5,13 +5,7 @@
 //! without a word. So each form is tried with a character in the place of every name, argument and
 //! result that stands nowhere else: the form counts in which all of them come out.
 
-use minijinja::Value;
-use minijinja::value::ValueKind;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use std::fmt;
-
-use super::marks::{Names, marked_text, unmark, unused_mark};
-use super::template::Prompt;
+use super::jinja::{Rendered, Value};
 use super::{Message, Role, ToolCall};
 use warploom::error::{Error, Result};
 
@@ -20,13 +14,22 @@ pub(super) fn have_tools(messages: &[Message]) -> bool {
     messages.iter().any(|message| !message.tool_calls.is_empty())
 }
 
-/// A character that stands in none of the texts, and is not `mark`.
+/// The plane for private use, where probes are taken from.
+const PROBES: std::ops::RangeInclusive<char> = '\u{f0000}'..='\u{ffffd}';
+
+/// A character that occurs in none of the texts.
 ///
 /// # Errors
-/// Invalid, where there is none.
-pub(super) fn probe(texts: &[&str], mark: char) -> Result<char> {
-    let mark = mark.to_string();
-    unused_mark(texts.iter().copied().chain([mark.as_str()]))
+/// Invalid, if they hold every one that there is.
+pub(super) fn probe<'a>(texts: impl Iterator<Item = &'a str>) -> Result<char> {
+    let mut used: Vec<char> = texts.flat_map(str::chars).filter(|c| PROBES.contains(c)).collect();
+    used.sort_unstable();
+    used.dedup();
+    let free = PROBES.zip(used.iter().map(Some).chain(std::iter::repeat(None)));
+    let found = free.into_iter().find(|(probe, used)| Some(probe) != *used);
+    found.map(|(probe, _)| probe).ok_or_else(|| {
+        Error::invalid("the messages hold every character of a private plane of Unicode")
+    })
 }
 
 /// How a template may want calls.
@@ -45,10 +48,8 @@ const FORMS: [Form; 4] = [
     Form { arguments_as_text: true, content_as_text: true },
 ];
 
-/// Messages as values, their texts marked or replaced.
-struct Writer<'a> {
-    names: &'a Names<'a>,
-    mark: char,
+/// Messages as values, some of their texts replaced by probes.
+struct Writer {
     form: Form,
     /// In the place of names, arguments and results, with a number behind it.
     probe: Option<char>,
@@ -57,11 +58,10 @@ struct Writer<'a> {
     bytes: usize,
 }
 
-impl Writer<'_> {
+impl Writer {
     fn text(&mut self, text: &str) -> Value {
-        let text = marked_text(text, self.names, self.mark);
         self.bytes += text.len();
-        Value::from(text)
+        Value::outside(text)
     }
 
     /// A text that must come out, or the next probe in its place.
@@ -70,7 +70,7 @@ impl Writer<'_> {
         let text = probed(probe, self.count);
         self.count += 1;
         self.bytes += text.len();
-        Value::from(text)
+        Value::outside(&text)
     }
 
     fn arguments(&mut self, text: &str) -> Value {
@@ -80,17 +80,14 @@ impl Writer<'_> {
             self.bytes += probe.len();
             // Under a name that no template looks for.
             return match self.form.arguments_as_text {
-                true => Value::from(probe),
-                false => Value::from_pairs([("warploom_probe", Value::from(probe))]),
+                true => Value::outside(&probe),
+                false => Value::dict_of(vec![("warploom_probe", Value::outside(&probe))]),
             };
         }
         if !self.form.arguments_as_text {
             self.bytes += text.len();
-            let seed = Marked { names: self.names, mark: self.mark };
-            let mut from = serde_json::Deserializer::from_str(text);
-            let value = seed.deserialize(&mut from).ok().filter(|_| from.end().is_ok());
             // What is no object is the text that it is.
-            if let Some(value) = value.filter(|v| v.kind() == ValueKind::Map) {
+            if let Some(value @ Value::Dict(_)) = Value::outside_json(text) {
                 return value;
             }
         }
@@ -101,23 +98,23 @@ impl Writer<'_> {
         let name = self.shown(&call.name);
         let arguments = self.arguments(&call.arguments);
         let id = self.text(&call.id);
-        let function = Value::from_pairs([("name", name), ("arguments", arguments)]);
-        let kind = Value::from("function");
-        Value::from_pairs([("id", id), ("type", kind), ("function", function)])
+        let function = Value::dict_of(vec![("name", name), ("arguments", arguments)]);
+        let kind = Value::own("function");
+        Value::dict_of(vec![("id", id), ("type", kind), ("function", function)])
     }
 
     fn message(&mut self, message: &Message) -> Value {
-        let mut fields = vec![("role", Value::from(message.role.name()))];
+        let mut fields = vec![("role", Value::own(message.role.name()))];
         let no_content = message.content.is_empty() && !message.tool_calls.is_empty();
         let content = match message.role {
-            _ if no_content && !self.form.content_as_text => Value::from(()),
+            _ if no_content && !self.form.content_as_text => Value::None,
             Role::Tool => self.shown(&message.content),
             _ => self.text(&message.content),
         };
         fields.push(("content", content));
         if !message.tool_calls.is_empty() {
             let calls: Vec<Value> = message.tool_calls.iter().map(|c| self.call(c)).collect();
-            fields.push(("tool_calls", Value::from(calls)));
+            fields.push(("tool_calls", Value::list_of(calls)));
         }
         if let Some(id) = &message.tool_call_id {
             fields.push(("tool_call_id", self.text(id)));
@@ -125,7 +122,7 @@ impl Writer<'_> {
         if let Some(name) = &message.name {
             fields.push(("name", self.text(name)));
         }
-        Value::from_pairs(fields)
+        Value::dict_of(fields)
     }
 }
 
@@ -133,26 +130,27 @@ fn probed(probe: char, number: usize) -> String {
     format!("{probe}{number}{probe}")
 }
 
-/// Renders a conversation with calls of tools: `text_of` gives the text of values of so many bytes.
+/// Renders a conversation with calls of tools: `run` renders values of so many bytes.
 ///
 /// # Errors
-/// Unsupported, where the template leaves out a call or a result; what `text_of` says of the first
-/// form, where no form gives a text.
+/// Unsupported, if the template leaves out a call or a result; what `run` says of the first form,
+/// if no form gives a text.
 pub(super) fn render(
     messages: &[Message],
-    names: &Names<'_>,
-    (mark, probe): (char, char),
-    text_of: &mut dyn FnMut(Vec<Value>, usize) -> Result<String>,
-) -> Result<Prompt> {
+    probe: char,
+    run: &mut dyn FnMut(Vec<Value>, usize) -> Result<Rendered>,
+) -> Result<Rendered> {
     let mut first: Option<Error> = None;
     for form in FORMS {
         let mut write = |probe: Option<char>| {
-            let mut writer = Writer { names, mark, form, probe, count: 0, bytes: 0 };
+            let mut writer = Writer { form, probe, count: 0, bytes: 0 };
             let values = messages.iter().map(|message| writer.message(message)).collect();
-            text_of(values, writer.bytes).map(|text| (text, writer.count))
+            run(values, writer.bytes).map(|written| (written, writer.count))
         };
         let missing = match write(Some(probe)) {
-            Ok((text, count)) => (0..count).any(|number| !text.contains(&probed(probe, number))),
+            Ok((written, count)) => {
+                (0..count).any(|number| !written.text.contains(&probed(probe, number)))
+            }
             Err(error) => {
                 first.get_or_insert(error);
                 continue;
@@ -164,80 +162,11 @@ pub(super) fn render(
             continue;
         }
         match write(None) {
-            Ok((text, _)) => {
-                let (text, marks) = unmark(&text, mark);
-                return Ok(Prompt { text, marks });
-            }
+            Ok((written, _)) => return Ok(written),
             Err(error) => drop(first.get_or_insert(error)),
         }
     }
     Err(first.unwrap_or_else(|| Error::invalid("no form of the conversation was tried")))
-}
-
-/// Reads JSON as a value of templates, in its order and with marks in its texts.
-#[derive(Clone, Copy)]
-struct Marked<'a> {
-    names: &'a Names<'a>,
-    mark: char,
-}
-
-impl<'de> DeserializeSeed<'de> for Marked<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Marked<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::from(()))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::from(marked_text(value, self.names, self.mark)))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut all = Vec::new();
-        while let Some(item) = items.next_element_seed(self)? {
-            all.push(item);
-        }
-        Ok(Value::from(all))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut all: Vec<(String, Value)> = Vec::new();
-        while let Some(key) = items.next_key::<String>()? {
-            if all.len() >= 4096 {
-                return Err(A::Error::custom("more than 4096 names in an object"));
-            }
-            all.push((marked_text(&key, self.names, self.mark), items.next_value_seed(self)?));
-        }
-        Ok(Value::from_pairs(all))
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::Template;
+use super::super::{Prompt, Template};
 use super::*;
 use crate::tokenizer::Tokenizer;
 use warploom_models::gguf::{Access, Gguf};

@@ -2,18 +2,15 @@
 //!
 //! A model is trained on one way to write a conversation down, and its file carries that way as a
 //! Jinja template. `template` loads it, and turns messages into a [`Prompt`]. The file is not
-//! trusted: `tags` looks at its size, `rewrite` puts checks into it and `sandbox` runs it with
-//! bounds on steps, memory and names. The messages are not trusted either: `marks` keeps the names
-//! of control tokens in them from becoming control tokens, so a message cannot end its turn and
-//! begin another. `conversation` holds a session and runs only what its cache does not hold yet.
+//! trusted: `jinja` runs it with bounds on steps, memory and names. The messages are not trusted
+//! either: `jinja` follows their bytes through the template, and `marks` keeps the names of control
+//! tokens over those from becoming control tokens, so a message cannot end its turn and begin
+//! another. `conversation` holds a session and runs only what its cache does not hold yet.
 
 mod calls;
 mod conversation;
-mod json;
+mod jinja;
 mod marks;
-mod rewrite;
-mod sandbox;
-mod tags;
 mod template;
 mod time;
 

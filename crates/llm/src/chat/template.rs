@@ -1,12 +1,11 @@
 //! The template of a model, and what it makes of messages.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use minijinja::{Value, context};
-
-use super::marks::{Names, marked, unmark, unused_mark};
-use super::sandbox::{Failure, Sandbox};
-use super::{Message, calls, rewrite};
+use super::jinja::{self, Fault, Input, Rendered, Value};
+use super::marks::Names;
+use super::{Message, calls};
 use crate::model::Model;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use warploom::error::{Error, Result};
@@ -25,7 +24,7 @@ const CHATML_TOKENS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 #[derive(Clone, Debug)]
 pub struct Template {
     source: String,
-    guarded: String,
+    tree: Arc<jinja::Ast>,
     bos: String,
     eos: String,
     is_default: bool,
@@ -56,8 +55,8 @@ impl Template {
     /// A template in Jinja. Nothing is run yet.
     ///
     /// # Errors
-    /// Bad file, with the line, where it is none, too long or too deep; unsupported, naming it,
-    /// for a statement that no chat template needs.
+    /// Bad file, with the line, where it is none, too long or too deep, or has a statement that is
+    /// not supported.
     pub fn new(source: &str) -> Result<Template> {
         if source.len() > MAX_TEMPLATE {
             return Err(Error::bad_file(format!(
@@ -65,9 +64,11 @@ impl Template {
                 source.len()
             )));
         }
+        let tree = jinja::parse(source)
+            .map_err(|e| Error::bad_file(format!("chat template: line {}: {}", e.line, e.what)))?;
         Ok(Template {
             source: source.to_owned(),
-            guarded: rewrite::guarded(source)?,
+            tree: Arc::new(tree),
             bos: String::new(),
             eos: String::new(),
             is_default: false,
@@ -84,13 +85,17 @@ impl Template {
     /// The template of a model's file; ChatML where it has none but the two tokens of that.
     ///
     /// # Errors
-    /// Those of [`Template::new`], naming the file; unsupported where there is neither.
+    /// Those of [`Template::new`], naming the file; unsupported where there is neither, or there are
+    /// templates for other uses alone.
     pub fn of(model: &Model) -> Result<Template> {
         let file = model.file();
         let name = |e: Error| e.context(file.name());
         let mut template = match file.find_str("tokenizer.chat_template")? {
             Some(source) => Template::new(source).map_err(name)?,
             None => {
+                if let Some(named) = file.find_strings("tokenizer.chat_templates")? {
+                    return Err(named_only(named).context(file.name()));
+                }
                 let names: Vec<&str> = model.tokenizer().control_names().collect();
                 if !CHATML_TOKENS.iter().all(|token| names.contains(token)) {
                     return Err(Error::unsupported(format!(
@@ -133,51 +138,60 @@ impl Template {
         tokenizer: &Tokenizer,
         now: Option<SystemTime>,
     ) -> Result<Prompt> {
-        let texts = messages.iter().flat_map(Message::texts);
-        let texts: Vec<&str> = texts.chain([self.source.as_str()]).collect();
-        let mark = unused_mark(texts.iter().copied())?;
-        let names = Names::new(tokenizer);
-        if calls::have_tools(messages) {
-            let probe = calls::probe(&texts, mark)?;
-            return calls::render(messages, &names, (mark, probe), &mut |values, bytes| {
-                self.text_of(values, answer, bytes, now)
+        let mut run = |values, bytes| self.run(values, bytes, answer, now);
+        let written = if calls::have_tools(messages) {
+            let texts = messages.iter().flat_map(Message::texts);
+            let probe = calls::probe(texts.chain([self.source.as_str()]))?;
+            calls::render(messages, probe, &mut run)?
+        } else {
+            let said = messages.iter().map(|message| {
+                Value::dict_of(vec![
+                    ("role", Value::own(message.role.name())),
+                    ("content", Value::outside(&message.content)),
+                ])
             });
-        }
-        let mut bytes = 0;
-        let values: Vec<Value> = messages
-            .iter()
-            .map(|message| {
-                let content = marked(message, &names, mark);
-                bytes += content.len();
-                context! { role => message.role.name(), content => content }
-            })
-            .collect();
-        let text = self.text_of(values, answer, bytes, now)?;
-        let (text, marks) = unmark(&text, mark);
-        Ok(Prompt { text, marks })
+            run(said.collect(), messages.iter().map(|message| message.content.len()).sum())?
+        };
+        let marks = Names::new(tokenizer).marks(&written.text, &written.outside);
+        Ok(Prompt { text: written.text, marks })
     }
 
-    /// The text of messages as values, of so many bytes, with marks.
-    fn text_of(
+    /// Runs the template on messages as values, of so many bytes.
+    fn run(
         &self,
-        values: Vec<Value>,
-        answer: bool,
+        messages: Vec<Value>,
         bytes: usize,
+        answer: bool,
         now: Option<SystemTime>,
-    ) -> Result<String> {
-        let count = values.len();
-        let context = context! {
-            messages => values,
-            add_generation_prompt => answer,
-            bos_token => self.bos.as_str(),
-            eos_token => self.eos.as_str(),
-        };
-        let sandbox = Sandbox::new(count, bytes, now);
-        sandbox.render(&self.guarded, context).map_err(|failure| match failure {
-            Failure::Raised(message) => Error::invalid(format!("chat template: {message}")),
-            Failure::Refused(message) => Error::bad_file(format!("chat template: {message}")),
+    ) -> Result<Rendered> {
+        let count = messages.len();
+        // What `transformers` passes where it is not given is None, not undefined.
+        let names = vec![
+            ("messages", Value::list_of(messages)),
+            ("tools", Value::None),
+            ("documents", Value::None),
+            ("add_generation_prompt", Value::Bool(answer)),
+            ("bos_token", Value::own(&self.bos)),
+            ("eos_token", Value::own(&self.eos)),
+        ];
+        let input = Input { names, messages: count, bytes, now };
+        jinja::render(&self.tree, input).map_err(|fault| match fault {
+            Fault::Raised(message) => Error::invalid(format!("chat template: {message}")),
+            Fault::Failed(what, None) => Error::bad_file(format!("chat template: {what}")),
+            Fault::Failed(what, Some(line)) => {
+                Error::bad_file(format!("chat template: line {line}: {what}"))
+            }
         })
     }
+}
+
+/// Why a file with templates for other uses alone has none that could be taken.
+pub(super) fn named_only<'a>(names: impl Iterator<Item = &'a str>) -> Error {
+    let names: Vec<&str> = names.collect();
+    Error::unsupported(format!(
+        "tokenizer.chat_template: there is no default chat template, only: {}",
+        names.join(", ")
+    ))
 }
 
 /// The name of a token whose id is a metadata value; empty where there is none.

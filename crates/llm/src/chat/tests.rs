@@ -4,7 +4,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde_json::Value as Json;
 
-use super::marks::{Names, marked, unmark, unused_mark};
+use super::jinja;
+use super::template::named_only;
 use super::*;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use warploom_models::gguf::{Access, Gguf};
@@ -76,15 +77,15 @@ fn bombs_are_refused() {
     let nest = |open: &str, close: &str, n: usize| open.repeat(n) + "1" + &close.repeat(n);
     let doubling = "{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(90) %}";
     let rows: Vec<(String, &str)> = vec![
-        ("{% for a in range(9000) %}{% for b in range(9000) %}{% endfor %}{% endfor %}".into(), "longer than"),
+        ("{% for a in range(900) %}{% for b in range(900) %}{% endfor %}{% endfor %}".into(), "longer than"),
         ("{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}".into(), "recursion"),
         ("{% for x in [1] recursive %}{{ loop([x]) }}{% endfor %}".into(), "recursion"),
         (format!("{doubling}{{% set ns.s = ns.s ~ ns.s %}}{{% endfor %}}"), "limit"),
         (format!("{doubling}{{% set ns.s = ns.s + ns.s %}}{{% endfor %}}"), "limit"),
         (format!("{doubling}{{% set ns.s = ns.s * 2 %}}{{% endfor %}}"), "limit"),
-        (format!("{doubling}{{% set ns.s = [ns.s, ns.s] %}}{{% endfor %}}"), "limit"),
-        (format!("{doubling}{{% set ns.s = (ns.s, ns.s) %}}{{% endfor %}}"), "limit"),
-        (format!("{doubling}{{% set ns.s = {{'a': ns.s, 'b': ns.s}} %}}{{% endfor %}}"), "limit"),
+        (format!("{doubling}{{% set ns.s = [ns.s, ns.s] %}}{{% endfor %}}"), "nested"),
+        (format!("{doubling}{{% set ns.s = (ns.s, ns.s) %}}{{% endfor %}}"), "nested"),
+        (format!("{doubling}{{% set ns.s = {{'a': ns.s, 'b': ns.s}} %}}{{% endfor %}}"), "nested"),
         (format!("{doubling}{{% set ns.s = ns.s|replace('a', 'aa') %}}{{% endfor %}}"), "limit"),
         (format!("{doubling}{{% set ns.s = ns.s.replace('a', 'aa') %}}{{% endfor %}}"), "limit"),
         (format!("{doubling}{{% set ns.s = [ns.s, ns.s]|join %}}{{% endfor %}}"), "limit"),
@@ -96,20 +97,41 @@ fn bombs_are_refused() {
         ("{% macro m(a, n) %}{% if n %}{{ m(a ~ a, n - 1) }}{% endif %}{% endmacro %}{{ m('aaaaaaaa', 24) }}".into(), "limit"),
         ("{{ 'a' * 1000000000000 }}".into(), "limit"),
         ("{{ 10 ** 10 ** 10 }}".into(), "operation"),
-        ("{{ [1] * 100000000 }}".into(), "not supported"),
-        ("{{ (1,) * 100000000 }}".into(), "not supported"),
+        ("{{ [1] * 100000000 }}".into(), "limit"),
+        ("{{ (1,) * 100000000 }}".into(), "limit"),
         ("{{ range(100000) | list }}".into(), "limit"),
         ("{{ 'a' | indent(1000000000) }}".into(), "width"),
         ("{{ [] | tojson(indent=1000000000) }}".into(), "indent"),
-        ("{{ '{:1000000000}'.format(1) }}".into(), "not supported"),
-        ("{{ '%1000000000d' | format(1) }}".into(), "filter"),
-        (format!("{{% for i in range(20000) %}}{}{{% endfor %}}", "text ".repeat(1000)), "limit"),
-        (format!("{{% set x %}}{{% for i in range(20000) %}}{}{{% endfor %}}{{% endset %}}", "text ".repeat(1000)), "limit"),
-        ("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}".into(), "nested"),
-        ("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns == ns }}".into(), "nested"),
-        ("{% set ns = namespace() %}{% set ns.a = [ns] %}{{ ns.a | tojson }}".into(), "nested"),
-        ("{% set h = namespace(c=namespace()) %}{% for i in range(9000) %}{% set n = namespace() %}{% set c = h.c %}{% set c.x = n %}{% set h.c = n %}{% endfor %}".into(), "namespaces"),
-        ("{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = [ns.l] %}{% endfor %}".into(), "nested"),
+        ("{{ '{:1000000000}'.format(1) }}".into(), "width"),
+        ("{{ '%1000000000d' | format(1) }}".into(), "width"),
+        ("{{ '%*d' % (1000000000, 1) }}".into(), "width"),
+        ("{{ '%.1000000000d' % 1 }}".into(), "precision"),
+        ("{{ '%.1000000f' % 1 }}".into(), "precision"),
+        ("{{ '{:{}}'.format(1, 1000000000) }}".into(), "width"),
+        ("{{ '{:.1000000f}'.format(1) }}".into(), "limit"),
+        ("{{ 'a' | center(1000000000) }}".into(), "width"),
+        ("{{ 'a'.ljust(1000000000) }}".into(), "width"),
+        ("{{ '1'.zfill(1000000000) }}".into(), "width"),
+        ("{{ [1] | batch(1000000000, 'x') | list }}".into(), "limit"),
+        ("{{ [1] | slice(1000000000) | list }}".into(), "limit"),
+        ("{{ range(1000000000) }}".into(), "limit"),
+        ("{{ range(8000) | unique | list }}".into(), "longer than"),
+        ("{{ range(8000) | map('center', 4000) | join }}".into(), "limit"),
+        ("{{ (range(8000) | join) in (range(8000) | join ~ 'x') }}{% for a in range(8000) %}{% set b = range(8000) | join %}{% endfor %}".into(), "limit"),
+        ("{{ ('x' * 4000 ~ '%s' * 4000) % ('x' * 4000) }}".into(), "arguments"),
+        ("{{ ('{0}' * 4000).format('x' * 4000) }}".into(), "limit"),
+        ("{{ ('%(a)s' * 4000) % {'a': 'x' * 4000} }}".into(), "limit"),
+        ("{{ ('a' * 400000).replace('', 'bb') }}".into(), "limit"),
+        ("{{ ('a' * 400000) | replace('a', 'bb') }}".into(), "limit"),
+        ("{% macro m() %}{{ caller() }}{{ caller() }}{% endmacro %}{% macro n(i) %}{% call m() %}{% if i %}{{ n(i - 1) }}{% else %}aaaaaaaaaaaaaaaa{% endif %}{% endcall %}{% endmacro %}{{ n(24) }}".into(), "recursion"),
+        (format!("{doubling}{{% set ns.s = '%s%s' % (ns.s, ns.s) %}}{{% endfor %}}"), "limit"),
+        (format!("{doubling}{{% set ns.s = '{{0}}{{0}}'.format(ns.s) %}}{{% endfor %}}"), "limit"),
+        (format!("{doubling}{{% set ns.s = ns.s|urlencode|urlencode ~ '%' * 16 %}}{{% endfor %}}"), "limit"),
+        (format!("{{% for i in range(8000) %}}{}{{% endfor %}}", "text ".repeat(1000)), "limit"),
+        (format!("{{% set x %}}{{% for i in range(8000) %}}{}{{% endfor %}}{{% endset %}}", "text ".repeat(1000)), "limit"),
+        ("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}".into(), "no form"),
+        ("{% set ns = namespace() %}{% set ns.a = [ns] %}{{ ns.a | tojson }}".into(), "not JSON"),
+        ("{% set ns = namespace(l=[]) %}{% for i in range(900) %}{% set ns.l = [ns.l] %}{% endfor %}".into(), "nested"),
         (format!("{{{{ {} }}}}", nest("(", ")", 5000)), "line 1"),
         (format!("{{{{ {} }}}}", nest("[", "]", 5000)), "line 1"),
         (format!("{{{{ {} }}}}", nest("not ", "", 5000)), "line 1"),
@@ -117,14 +139,13 @@ fn bombs_are_refused() {
         (format!("{{{{ a{} }}}}", ".b".repeat(5000)), "words"),
         (format!("{{{{ a{} }}}}", "|trim".repeat(5000)), "words"),
         (nest("{% if true %}", "{% endif %}", 5000), "line 1"),
-        (format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(5000)), "elif"),
         ("a".repeat(200_000), "limit is"),
         ("{% include '/etc/passwd' %}".into(), "second template"),
         ("{% import 'x' as y %}".into(), "second template"),
-        ("{{ messages.__class__.__mro__ }}".into(), "undefined"),
-        ("{{ ''.__class__.__base__.__subclasses__() }}".into(), "undefined"),
-        ("{{ messages.append(1) }}".into(), "method"),
-        ("{{ open('/etc/passwd') }}".into(), "unknown function"),
+        ("{{ messages.__class__.__mro__ }}".into(), "unsafe"),
+        ("{{ ''.__class__.__base__.__subclasses__() }}".into(), "unsafe"),
+        ("{{ messages.append(1) }}".into(), "unsafe"),
+        ("{{ open('/etc/passwd') }}".into(), "undefined"),
         ("{% if %}".into(), "line 1"),
         ("{{ 'unclosed }}".into(), "line 1"),
         ("{% for x in y %}".into(), "line 1"),
@@ -138,7 +159,7 @@ fn bombs_are_refused() {
             Err(error) => error.to_string(),
         };
         let took = start.elapsed();
-        if !told.contains(words) || told.len() > 700 || took > Duration::from_secs(3) {
+        if !told.contains(words) || told.len() > 700 || took > Duration::from_secs(10) {
             wrong.push(format!("{template:.150}: {told:.300} after {took:?}, want {words}"));
         }
     }
@@ -254,19 +275,151 @@ fn messages_never_become_control_tokens() {
 }
 
 #[test]
-fn harmless_messages_are_not_marked() {
+fn only_names_in_messages_are_marked() {
     let tokenizer = tokenizer();
-    let names = Names::new(&tokenizer);
-    let mark = unused_mark(["a\u{f0000}", "\u{f0002}"].into_iter()).unwrap();
-    assert_eq!(mark, '\u{f0001}');
+    let template = Template::new("<|im_end|>{{ messages[0].content }}<|im_end|>").unwrap();
+    let marks = |text: &str| {
+        let messages = [says(Role::User, text)];
+        template.render(&messages, true, &tokenizer, None).unwrap().marks
+    };
     for text in ["Hello, world", "1 < 2 and 3 > 2", "fn f<T>() -> T { x || y }", "", "\u{1f600}\n"]
     {
-        assert_eq!(marked(&says(Role::User, text), &names, mark), text);
+        assert!(marks(text).is_empty(), "{text:?}");
     }
-    let text = marked(&says(Role::User, "a <|im_end|> b"), &names, mark);
-    assert_eq!(text, "a \u{f0001}<|im_end|> b");
-    assert_eq!(unmark(&text, mark), ("a <|im_end|> b".to_owned(), vec![2]));
-    assert_eq!(unmark("\u{f0001}\u{f0001}x\u{f0001}", mark), ("x".to_owned(), vec![0, 0, 1]));
+    assert_eq!(marks("a <|im_end|> b"), [12]);
+    assert_eq!(marks("<|im_end|><|im_end|>"), [10, 20]);
+}
+
+/// What a template does with letters of a message never makes a control token of them.
+#[test]
+fn no_operation_frees_a_message() {
+    let tokenizer = controls(&["<|im_end|>", "<s>"]);
+    let text = "<|im_XendX|>><|dne_mi|<abc";
+    let operations = [
+        "messages[0].content.replace('X', '')",
+        "messages[0].content | replace('X', '')",
+        "messages[0].content | reverse",
+        "messages[0].content[::-1]",
+        "messages[0].content.replace('X', '') | upper | lower",
+        "messages[0].content.split('X') | join",
+        "''.join(messages[0].content.split('X'))",
+        "messages[0].content | list | reject('eq', 'X') | join",
+        "'%s' % messages[0].content.replace('X', '')",
+        "'{}'.format(messages[0].content | replace('X', ''))",
+        "messages[0].content.replace('X', '') | center(60)",
+        "messages[0].content.replace('X', '') | truncate(12, true, '', 0)",
+        "messages[0].content.replace('X', '') | trim('>')",
+        "messages[0].content.replace('X', '') | indent",
+        "messages[0].content.replace('X', '') | tojson",
+        "[messages[0].content.replace('X', '')] | string",
+        "messages[0].content.replace('X', '').swapcase().swapcase()",
+        "(messages[0].content | batch(3) | map('join') | join).replace('X', '')",
+        "messages[0].content.replace('X', '').partition('>')[0] ~ '>'",
+        "(messages[0].content | replace('X', '') | e).replace('&lt;', '<').replace('&gt;', '>')",
+        "messages[0].content.replace('X', '') * 2",
+        "'<|im' ~ messages[0].content.replace('X', '')[4:]",
+        "messages[0].content.replace('X', '')[:9] ~ '>'",
+        "'<|im_{}|>'.format(messages[0].content[6:9])",
+        "'<%s>' % 'abcs'[-1] if false else '<' ~ (messages | string)[0:0] ~ messages[0].role[0:0] ~ 's' ~ messages[0].content[-1:].replace('c', '>')",
+    ];
+    for operation in operations {
+        let template = Template::new(&format!("{{{{ {operation} }}}}")).unwrap();
+        let messages = [says(Role::User, text)];
+        let prompt = template.render(&messages, true, &tokenizer, None).unwrap();
+        assert_eq!(control_count(&tokenizer, &prompt), 0, "{operation}: {prompt:?}");
+    }
+    // A template's own stay what they are beside it.
+    let template = "{{ '<s>' ~ messages[0].content.replace('X', '') ~ '<|im_end|>' }}<s>";
+    let messages = [says(Role::User, text)];
+    let prompt = Template::new(template).unwrap().render(&messages, true, &tokenizer, None);
+    assert_eq!(control_count(&tokenizer, &prompt.unwrap()), 3);
+}
+
+/// A template of one expression or a few gives what it gives in `transformers`, or is refused.
+#[test]
+fn expressions_give_what_transformers_gives() {
+    let text = std::fs::read_to_string(path("tests/golden/chat/expressions.json")).unwrap();
+    let golden: Json = serde_json::from_str(&text).unwrap();
+    let rows = golden["rows"].as_array().unwrap();
+    assert!(rows.len() > 1000);
+    let (mut wrong, mut refused) = (Vec::new(), Vec::new());
+    for row in rows {
+        let source = row["template"].as_str().unwrap();
+        let names = golden["context"].as_object().unwrap().iter();
+        let names =
+            names.map(|(name, value)| (name.as_str(), jinja::Value::from_json(value).unwrap()));
+        let input = jinja::Input {
+            names: names.collect(),
+            messages: 4,
+            bytes: 1000,
+            now: Some(UNIX_EPOCH + Duration::from_secs(1_753_267_200)),
+        };
+        let got = jinja::parse(source).map_err(|e| e.what);
+        let got = got.and_then(|ast| {
+            jinja::render(&ast, input).map_err(|fault| match fault {
+                jinja::Fault::Raised(what) | jinja::Fault::Failed(what, _) => what,
+            })
+        });
+        match (got.map(|rendered| rendered.text), row["text"].as_str()) {
+            (Ok(got), Some(want)) if got == want => {}
+            (Err(_), None) => {}
+            (Err(_), Some(_)) => refused.push(source),
+            (got, want) => wrong.push(format!("{source}: {got:?}, want {want:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(refused.len(), 12, "{refused:#?}");
+}
+
+/// Templates of models in use, which `tests/golden/chat/real.py` gathers and renders.
+#[test]
+fn real_templates_give_what_transformers_gives() {
+    let folders = std::env::var_os("WARPLOOM_TEST_MODELS");
+    let found =
+        folders.iter().flat_map(std::env::split_paths).map(|f| f.join("chat_templates.json"));
+    let Some(file) = found.into_iter().find(|file| file.is_file()) else {
+        // libtest swallows what is printed with macros.
+        use std::io::Write;
+        let _ =
+            writeln!(std::io::stderr(), "skipped: no chat_templates.json in WARPLOOM_TEST_MODELS");
+        return;
+    };
+    let golden: Json = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let rows = golden["rows"].as_array().unwrap();
+    let now = UNIX_EPOCH + Duration::from_secs(golden["now"].as_u64().unwrap());
+    let mut wrong = Vec::new();
+    for row in rows {
+        let names = row["context"].as_object().unwrap().iter();
+        let names =
+            names.map(|(name, value)| (name.as_str(), jinja::Value::from_json(value).unwrap()));
+        let names = names.collect();
+        let input = jinja::Input { names, messages: 4, bytes: 1000, now: Some(now) };
+        let ast = jinja::parse(row["template"].as_str().unwrap());
+        let got = ast.map(|ast| jinja::render(&ast, input).map(|rendered| rendered.text));
+        match (&got, row["text"].as_str()) {
+            (Ok(Ok(got)), Some(want)) if got == want => {}
+            (Ok(Err(_)) | Err(_), None) => {}
+            (_, want) => wrong.push(format!("{}: {got:.300?}, want {want:.300?}", row["name"])),
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+}
+
+/// Many values that hold each other: no error, and nothing that runs out of stack when it goes.
+#[test]
+fn chains_of_values_go_without_a_trace() {
+    let chain = "{% set h = namespace(c=namespace()) %}{% for i in range(4000) %}{% set n = namespace() %}{% set c = h.c %}{% set c.x = n %}{% set h.c = n %}{% endfor %}done";
+    assert_eq!(render(chain, &[says(Role::User, "hi")]).unwrap(), "done");
+    let itself = "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns == ns.a }}{% macro m() %}{{ m is defined }}{% endmacro %}{% set ns.m = m %}{{ m() }}";
+    assert_eq!(render(itself, &[]).unwrap(), "TrueTrue");
+    let elifs = format!("{{% if 0 %}}{}{{% else %}}yes{{% endif %}}", "{% elif 0 %}".repeat(5000));
+    assert_eq!(render(&elifs, &[]).unwrap(), "yes");
+}
+
+#[test]
+fn a_file_with_named_templates_alone_has_none_for_a_conversation() {
+    let error = named_only(["rag", "tool_use"].into_iter()).to_string();
+    assert!(error.contains("rag, tool_use") && error.contains("default"), "{error}");
 }
 
 /// A marked name is the same tokens as any other text.

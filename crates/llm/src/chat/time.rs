@@ -32,7 +32,8 @@ pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     let month_name = MONTHS[(month - 1) as usize];
     // The first day of the count was a Thursday.
-    let day_name = DAYS[((days + 4) % 7) as usize];
+    let weekday = (days + 4) % 7;
+    let day_name = DAYS[weekday as usize];
     let half = if hour % 12 == 0 { 12 } else { hour % 12 };
     let mut out = String::new();
     let mut chars = format.chars();
@@ -60,13 +61,29 @@ pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
             Some('S') => two(second),
             Some('p') => if hour < 12 { "AM" } else { "PM" }.to_owned(),
             Some('B') => month_name.to_owned(),
-            Some('b') => month_name[..3].to_owned(),
             Some('A') => day_name.to_owned(),
             Some('a') => day_name[..3].to_owned(),
             Some('F') => format!("{year}-{month:02}-{day:02}"),
             Some('T') => format!("{hour:02}:{minute:02}:{second:02}"),
-            Some('Z') => "UTC".to_owned(),
-            Some('z') => "+0000".to_owned(),
+            Some('b' | 'h') => month_name[..3].to_owned(),
+            Some('j') => {
+                let number = day_of_year(days);
+                if bare { number.to_string() } else { format!("{number:03}") }
+            }
+            Some('w') => weekday.to_string(),
+            Some('u') => (if weekday == 0 { 7 } else { weekday }).to_string(),
+            Some('D' | 'x') => format!("{month:02}/{day:02}/{:02}", year % 100),
+            Some('R') => format!("{hour:02}:{minute:02}"),
+            Some('X') => format!("{hour:02}:{minute:02}:{second:02}"),
+            Some('c') => format!(
+                "{} {} {day:2} {hour:02}:{minute:02}:{second:02} {year}",
+                &day_name[..3],
+                &month_name[..3]
+            ),
+            Some('n') => "\n".to_owned(),
+            Some('t') => "\t".to_owned(),
+            // Python's time without a zone has no name for it.
+            Some('Z' | 'z') => String::new(),
             Some('%') => "%".to_owned(),
             other => {
                 let other = other.map_or(String::new(), String::from);
@@ -75,6 +92,14 @@ pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
         });
     }
     Ok(out)
+}
+
+/// Number of a day since 1970 in its year, from 1.
+fn day_of_year(days: u64) -> u64 {
+    let year = date(days).0;
+    let before =
+        (0..366).take_while(|back| days.checked_sub(*back).is_some_and(|d| date(d).0 == year));
+    before.count() as u64
 }
 
 /// Year, month and day of a day since 1970 (Howard Hinnant's `civil_from_days`).
@@ -103,6 +128,11 @@ mod tests {
             (951_782_400, "%F %a %-d %b %y", "2000-02-29 Tue 29 Feb 00"),
             (1_709_251_199, "%F %T %I%p", "2024-02-29 23:59:59 11PM"),
             (4_107_542_400, "%d %b %Y %%", "01 Mar 2100 %"),
+            (
+                1_709_251_199,
+                "%j %w %u %D %R %c%Z",
+                "060 4 4 02/29/24 23:59 Thu Feb 29 23:59:59 2024",
+            ),
         ];
         for (seconds, text, want) in rows {
             assert_eq!(format(at(seconds), text).unwrap(), want);

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use super::names::{self, Names};
 use crate::architecture::Windows;
+use crate::yarn;
 use warploom::error::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
 
@@ -58,6 +59,12 @@ struct Scaling {
     low_freq_factor: Option<f64>,
     high_freq_factor: Option<f64>,
     original_max_position_embeddings: Option<u64>,
+    attention_factor: Option<f64>,
+    mscale: Option<f64>,
+    mscale_all_dim: Option<f64>,
+    beta_fast: Option<f64>,
+    beta_slow: Option<f64>,
+    truncate: Option<bool>,
     /// Where layers of two kinds rotate in two ways.
     full_attention: Option<Box<Scaling>>,
     sliding_attention: Option<Box<Scaling>>,
@@ -72,11 +79,10 @@ pub(super) enum Ids {
 }
 
 impl Ids {
-    /// The first and the second.
-    pub(super) fn first_two(&self) -> [Option<u32>; 2] {
+    pub(super) fn all(&self) -> &[u32] {
         match self {
-            Ids::One(id) => [Some(*id), None],
-            Ids::Several(ids) => [ids.first().copied(), ids.get(1).copied()],
+            Ids::One(id) => std::slice::from_ref(id),
+            Ids::Several(ids) => ids,
         }
     }
 }
@@ -200,6 +206,54 @@ impl Config {
             to.key(&format!("{arch}.rope.scaling.type"), Value::String("linear"))?;
             to.key(&format!("{arch}.rope.scaling.factor"), Value::F32(factor as f32))?;
         }
+        if scaling.rope_type.as_deref() == Some("yarn") {
+            self.describe_yarn(&scaling, arch, &name, to)?;
+        }
+        Ok(())
+    }
+
+    /// The keys of YaRN, with the defaults of `transformers`.
+    fn describe_yarn(
+        &self,
+        scaling: &Scaling,
+        arch: &str,
+        name: &str,
+        to: &mut Writer,
+    ) -> Result<()> {
+        let positions = self.max_position_embeddings;
+        let original = scaling.original_max_position_embeddings.unwrap_or(positions);
+        let factor = scaling.factor.unwrap_or(positions as f64 / original.max(1) as f64);
+        let set = |number: Option<f64>| number.filter(|number| *number != 0.0);
+        let attention =
+            match (scaling.attention_factor, set(scaling.mscale), set(scaling.mscale_all_dim)) {
+                (Some(given), ..) => given,
+                (None, Some(by), Some(all)) => {
+                    yarn::magnitude(factor, by) / yarn::magnitude(factor, all)
+                }
+                (None, ..) => yarn::magnitude(factor, 1.0),
+            };
+        let original = u32::try_from(original).map_err(|_| {
+            let field = "original_max_position_embeddings";
+            Error::bad_file(format!("{name}: rope_scaling: {field}: {original} is too large"))
+        })?;
+        let key = |key: &str| format!("{arch}.rope.scaling.{key}");
+        to.key(&key("type"), Value::String("yarn"))?;
+        to.key(&key("original_context_length"), Value::U32(original))?;
+        let numbers = [
+            ("factor", Some(factor)),
+            // What the keys above give is that of the factor.
+            ("attn_factor", Some(attention / yarn::magnitude(factor, 1.0))),
+            ("yarn_beta_fast", set(scaling.beta_fast)),
+            ("yarn_beta_slow", set(scaling.beta_slow)),
+        ];
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                to.key(&key(name), Value::F32(number as f32))?;
+            }
+        }
+        if scaling.truncate == Some(false) {
+            to.key(&key("yarn_truncate"), Value::Bool(false))?;
+        }
         Ok(())
     }
 
@@ -208,7 +262,10 @@ impl Config {
     fn window(&self, names: &Names) -> Result<Option<(u64, Option<u64>)>> {
         let types = self.layer_types.as_deref().unwrap_or_default();
         let slides = |layer: usize| types.get(layer).is_some_and(|kind| kind == SLIDING);
-        let windows = names.architecture()?.windows;
+        let windows = match names.windows {
+            true => names.architecture()?.windows,
+            false => Windows::None,
+        };
         let has_window = self.use_sliding_window == Some(true) || (0..types.len()).any(slides);
         let Some(size) = self.sliding_window.filter(|_| windows != Windows::None) else {
             return match has_window {
@@ -264,11 +321,12 @@ impl Config {
         let name = format!("{folder}: config.json");
         let scaling = self.scaling();
         match scaling.rope_type.as_deref() {
-            None | Some("default" | "linear") => return Ok(None),
+            None | Some("default" | "linear" | "yarn") => return Ok(None),
             Some("llama3") => {}
             Some(other) => {
                 return Err(Error::unsupported(format!(
-                    "{name}: rope_type {other:?} is not supported; known: default, linear, llama3"
+                    "{name}: rope_type {other:?} is not supported; known: default, linear, \
+                     llama3, yarn"
                 )));
             }
         }

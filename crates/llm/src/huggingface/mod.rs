@@ -6,13 +6,16 @@
 //! memory, so that everything else reads one kind of model; `quantize` writes it to a disk.
 //!
 //! What differs between architectures is a row of a table in `names`; `config` turns the numbers
-//! into metadata, `tokenizer` the vocabulary, with what the files beside it add (`beside`). Nothing is guessed: a number that is missing, a
+//! into metadata, `tokenizer` the vocabulary, with what the files beside it add (`beside`), `templates`
+//! what a conversation looks like, `generation` where an answer ends. Nothing is guessed: a number that is missing, a
 //! tensor that is not known, a tokenizer of another kind are errors by name.
 
 mod beside;
 mod config;
 mod foreign;
+mod generation;
 mod names;
+mod templates;
 mod tokenizer;
 
 use std::collections::BTreeMap;

@@ -19,6 +19,8 @@ pub(super) struct Names {
     pub(super) tied: bool,
     /// Whether matrices may have a bias.
     biases: bool,
+    /// Whether `sliding_window` of `config.json` says that layers have a window.
+    pub(super) windows: bool,
     /// Whether the weights of norms are stored less 1.
     pub(super) norms_less_one: bool,
     /// In a layer, what goes before the names that all have.
@@ -33,12 +35,15 @@ const PLAIN: Names = Names {
     rope_theta: 10_000.0,
     tied: false,
     biases: false,
+    windows: true,
     norms_less_one: false,
     own: &[],
 };
 
-static ALL: [Names; 7] = [
-    Names { model_type: "llama", architecture: "llama", ..PLAIN },
+static ALL: [Names; 8] = [
+    Names { model_type: "llama", architecture: "llama", windows: false, ..PLAIN },
+    // Llama's network, with a window in some sizes.
+    Names { model_type: "mistral", architecture: "llama", ..PLAIN },
     Names { model_type: "qwen2", architecture: "qwen2", biases: true, ..PLAIN },
     Names { model_type: "qwen3", architecture: "qwen3", own: &HEAD_NORMS, ..PLAIN },
     Names {

@@ -344,3 +344,107 @@ fn other_networks_and_other_ways_of_storing_are_refused_by_name() {
     let error = described(&qwen).unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("sliding_window"), "{error}");
 }
+
+/// Mistral is Llama's network: the same file, tensor for tensor, but for a window where it has one.
+#[test]
+fn a_folder_of_mistral_is_one_of_llama() {
+    let bytes = |test: &str, config: &Json| {
+        let place = folder(test, config, &tokenizer(), &tensors());
+        // The folder's name is in the file.
+        let same = std::env::temp_dir().join(format!("warploom-hf-same-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&same);
+        std::fs::rename(&place.0, &same).unwrap();
+        let _gone = Temporary(same.clone());
+        let gguf = Folder::open(&same)?.gguf()?;
+        let metadata: Vec<String> =
+            gguf.metadata().map(|(key, value)| format!("{key}: {value:?}")).collect();
+        let tensors: Vec<Vec<u8>> =
+            gguf.tensors().map(|info| gguf.bytes(&info).unwrap().to_vec()).collect();
+        Ok::<_, Error>((metadata, tensors, crate::config::Config::from_gguf(&gguf)?))
+    };
+    let llama = bytes("llama-for-mistral", &config("llama")).unwrap();
+    let mut mistral = config("mistral");
+    mistral["sliding_window"] = Json::Null;
+    assert_eq!(bytes("mistral", &mistral).unwrap(), llama);
+    // A window that the context does not reach hides nothing.
+    mistral["sliding_window"] = json!(64);
+    assert_eq!(bytes("mistral-wide", &mistral).unwrap().2, llama.2);
+    mistral["sliding_window"] = json!(8);
+    let (_, _, narrow) = bytes("mistral-narrow", &mistral).unwrap();
+    assert_eq!((narrow.window(0), llama.2.window(0)), (Some(8), None));
+}
+
+/// YaRN in a folder's config is YaRN in the file, with the factor that the library computes.
+#[test]
+fn a_folder_with_yarn_has_its_numbers() {
+    let with = |test: &str, scaling: Json, at: &str| {
+        let mut config = config("mistral");
+        config[at] = scaling;
+        let place = folder(test, &config, &tokenizer(), &tensors());
+        crate::config::Config::from_gguf(&Folder::open(&place.0)?.gguf()?)
+    };
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rope/yarn.json");
+    let golden: Json = serde_json::from_str(&std::fs::read_to_string(root).unwrap()).unwrap();
+    for (index, row) in golden.as_array().unwrap().iter().enumerate() {
+        let given = &row["rope_parameters"];
+        // The golden models have 4096 positions, these 64: only what is given compares.
+        if given["factor"].is_null() || given["original_max_position_embeddings"].is_null() {
+            continue;
+        }
+        let mut old = given.clone();
+        old["type"] = old["rope_type"].take();
+        old.as_object_mut().unwrap().retain(|key, _| key != "rope_type");
+        for (at, scaling) in [("rope_parameters", given.clone()), ("rope_scaling", old)] {
+            let config = with(&format!("yarn-{index}-{at}"), scaling, at).unwrap();
+            let crate::config::RopeScaling::Yarn(yarn) = config.rope_scaling else {
+                panic!("{given}: {:?}", config.rope_scaling);
+            };
+            let want = row["attention_factor"].as_f64().unwrap();
+            assert!((yarn.attention - want).abs() < 1e-6, "{given}: {}", yarn.attention);
+            assert_eq!(yarn.truncate, given["truncate"] != false);
+            assert_eq!(Some(yarn.factor), given["factor"].as_f64());
+            assert_eq!(yarn.beta_fast, given["beta_fast"].as_f64().unwrap_or(32.0));
+        }
+    }
+    let error = with("dynamic", json!({"rope_type": "dynamic", "factor": 2.0}), "rope_scaling");
+    assert!(error.unwrap_err().to_string().contains("dynamic"));
+}
+
+/// The templates and every end id of a folder are those of the model, and of what is quantised.
+#[test]
+fn a_folder_has_its_templates_and_ends() {
+    let mut tokenizer = tokenizer();
+    let added = tokenizer["added_tokens"].as_array_mut().unwrap();
+    added.push(json!({"id": 259, "content": "<|done|>", "special": true}));
+    let place = folder("ends", &config("llama"), &tokenizer, &tensors());
+    let write = |name: &str, text: &str| std::fs::write(place.0.join(name), text).unwrap();
+    write(
+        "generation_config.json",
+        r#"{"eos_token_id": [0, 1, 259], "top_k": 20, "temperature": 0.6}"#,
+    );
+    write("tokenizer_config.json", r#"{"chat_template": "config", "eos_token": "</s>"}"#);
+    write("chat_template.jinja", "[{{ messages[0].role }}]");
+    let check = |model: &Model| {
+        let tokenizer = model.tokenizer();
+        let ends: Vec<u32> = (0..260).filter(|id| tokenizer.is_stop(*id)).collect();
+        assert_eq!(ends, [0, 1, 257, 258, 259]);
+        let template = crate::chat::Template::of(model).unwrap();
+        assert_eq!(template.source(), "[{{ messages[0].role }}]");
+        assert_eq!(model.file().find_u32("tokenizer.ggml.eos_token_id").unwrap(), Some(258));
+        assert_eq!(model.file().find_f32("general.sampling.temp").unwrap(), Some(0.6));
+    };
+    check(&Model::open(&place.0, warploom_models::gguf::Access::Mmap).unwrap());
+    let out = place.0.join("out.gguf");
+    let options = crate::quantize::QuantizeOptions {
+        format: Format::Plain(warploom::base::DType::F16),
+        replace: false,
+        threads: Some(1),
+    };
+    let mut on = |_: u64, _: u64| std::ops::ControlFlow::Continue(());
+    crate::quantize::quantize(&place.0, &out, &options, &mut on).unwrap().unwrap();
+    check(&Model::open(&out, warploom_models::gguf::Access::Mmap).unwrap());
+    write("generation_config.json", r#"{"bad_words_ids": [[5]]}"#);
+    let error = Model::open(&place.0, warploom_models::gguf::Access::Mmap).unwrap_err();
+    assert!(error.is_unsupported(), "{error}");
+    assert!(error.to_string().contains("generation_config.json: bad_words_ids"), "{error}");
+}

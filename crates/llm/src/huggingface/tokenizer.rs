@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use super::beside::{self, content};
 use super::config::Config;
 use super::json as read;
+use super::{generation, templates};
 use crate::pretokenizer;
 use crate::sentencepiece;
 use crate::tokenizer_json::{self, Pipeline, keys};
@@ -34,8 +35,6 @@ enum Units {
 #[derive(Default, Deserialize)]
 struct Extra {
     #[serde(default)]
-    chat_template: Json,
-    #[serde(default)]
     bos_token: Json,
     #[serde(default)]
     eos_token: Json,
@@ -57,7 +56,8 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
     keys::check_file(&file).map_err(|e| e.context(&name))?;
     let rows = usize::try_from(config.vocab_size).unwrap_or(usize::MAX);
     let beside = beside::merge(folder, &mut file, rows)?;
-    let extra: Extra = serde_json::from_value(Json::Object(beside)).map_err(|e| {
+    let beside = Json::Object(beside);
+    let extra = Extra::deserialize(&beside).map_err(|e| {
         Error::bad_file(format!("{}: {e}", folder.join("tokenizer_config.json").display()))
     })?;
     let (tokens, types) = vocabulary(&file, config).map_err(|e| e.context(&name))?;
@@ -90,15 +90,13 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
 
     let id_of = |text: &str| tokens.iter().position(|t| t == text).map(|id| id as u32);
     let named = |token: &Json| content(token).and_then(id_of);
-    let [config_bos, _] = config.bos_token_id.as_ref().map_or([None; 2], |ids| ids.first_two());
-    let [eos, eot] = config.eos_token_id.as_ref().map_or([None; 2], |ids| ids.first_two());
-    let bos = named(&extra.bos_token).or(config_bos);
-    let eos = named(&extra.eos_token).or(eos);
-    for (key, id) in [("bos", bos), ("eos", eos), ("eot", eot.filter(|id| Some(*id) != eos))] {
-        if let Some(id) = id {
-            to.key(&format!("tokenizer.ggml.{key}_token_id"), Value::U32(id))?;
-        }
+    let generation = generation::read(folder)?;
+    let config_bos = config.bos_token_id.as_ref().and_then(|ids| ids.all().first().copied());
+    let bos = named(&extra.bos_token).or(config_bos).or(generation.bos);
+    if let Some(bos) = bos {
+        to.key("tokenizer.ggml.bos_token_id", Value::U32(bos))?;
     }
+    let eos = generation.describe(config, named(&extra.eos_token), tokens.len(), to)?;
     // What the post-processor puts around a text decides, before what is said beside it.
     let (before, behind) = pipeline.around();
     let said = !processor_says_nothing(&file["post_processor"]);
@@ -118,10 +116,7 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
     if !exact || !units.is_some_and(|units| says_all(&file, &units)) {
         to.key(tokenizer_json::KEY, Value::String(&file.to_string()))?;
     }
-    if let Json::String(template) = &extra.chat_template {
-        to.key("tokenizer.chat_template", Value::String(template))?;
-    }
-    Ok(())
+    templates::describe(folder, &beside, to)
 }
 
 /// Files of other libraries that hold a tokenizer.

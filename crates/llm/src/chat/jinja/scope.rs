@@ -1,0 +1,46 @@
+//! Names and what they stand for.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::meter::{Meter, Result};
+use super::value::Value;
+
+/// Names of a loop's turn, a macro's call or the template, and those around them.
+#[derive(Debug, Default)]
+pub(in crate::chat) struct Scope {
+    names: RefCell<Vec<(Rc<str>, Value)>>,
+    around: Option<Rc<Scope>>,
+}
+
+impl Scope {
+    pub(super) fn within(around: &Rc<Scope>) -> Rc<Scope> {
+        Rc::new(Scope { names: RefCell::default(), around: Some(around.clone()) })
+    }
+
+    pub(super) fn set(&self, name: &str, value: Value) {
+        let mut names = self.names.borrow_mut();
+        match names.iter_mut().find(|(known, _)| **known == *name) {
+            Some((_, place)) => *place = value,
+            None => names.push((name.into(), value)),
+        }
+    }
+
+    pub(super) fn find(&self, name: &str, meter: &Meter) -> Result<Option<Value>> {
+        let mut scope = Some(self);
+        while let Some(here) = scope {
+            let names = here.names.borrow();
+            meter.step(1 + names.len() as u64 / 8)?;
+            if let Some((_, value)) = names.iter().find(|(known, _)| **known == *name) {
+                return Ok(Some(value.clone()));
+            }
+            scope = here.around.as_deref();
+        }
+        Ok(None)
+    }
+
+    /// Forgets all names, so that nothing holds itself alive.
+    pub(super) fn clear(&self) {
+        self.names.take();
+    }
+}

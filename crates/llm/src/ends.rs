@@ -1,0 +1,174 @@
+//! Where an answer ends: the tokens at which generation stops.
+//!
+//! A file names them by role (`eos_token_id` and others), and often not all of them, or with a token
+//! type that makes them text. So tokens of the names by which models end a turn or a text are ends as
+//! well, and control tokens, whatever their type in the file: they are never shown, found in a prompt
+//! only where control tokens are, and never in what a message says. The names are those for which
+//! llama.cpp does so.
+
+use std::collections::HashSet;
+
+use super::vocabulary::{CONTROL, NORMAL, TokenizerSpec, USER_DEFINED, check_id};
+use warploom::error::Result;
+
+/// Names of tokens that end a text, a turn or a message.
+const NAMES: [&str; 23] = [
+    "</s>",
+    "<EOT>",
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<|end|>",
+    "<|eom_id|>",
+    "<|eot_id|>",
+    "<|flush|>",
+    "<|im_end|>",
+    "<|return|>",
+    "<|tool_response>",
+    "<\u{ff5c}end\u{2581}of\u{2581}sentence\u{ff5c}>",
+    "[EOS]",
+    "[EOT]",
+    "[e~[",
+    "_<EOT>",
+    "\u{2581}<EOT>",
+];
+
+/// Names of tokens that stand between files and repositories: an answer does not go on behind one.
+const BETWEEN_FILES: [&str; 11] = [
+    "<PAD>",
+    "<REPO>",
+    "<fim-pad>",
+    "<fim-repo>",
+    "<fim_pad>",
+    "<reponame>",
+    "<|file_sep|>",
+    "<|fim_pad|>",
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "[PAD]",
+];
+
+/// Where a vocabulary has both, `<|end|>` closes a part of an answer and not the answer.
+const ENDS_PARTS: [[&str; 2]; 2] = [["<|return|>", "<|call|>"], ["<|calls|>", "<|flush|>"]];
+const END_OF_PART: &str = "<|end|>";
+
+/// Tokens of these names, with their ids.
+fn named(spec: &TokenizerSpec) -> impl Iterator<Item = (u32, &str)> {
+    let tokens = (0u32..).zip(spec.tokens.iter().map(String::as_str));
+    tokens.filter(|(_, token)| NAMES.contains(token) || BETWEEN_FILES.contains(token))
+}
+
+/// The ids that the file gives, with the names of the keys.
+fn by_role(spec: &TokenizerSpec) -> [(&'static str, Option<u32>); 3] {
+    [("eos_token_id", spec.eos), ("eot_token_id", spec.eot), ("eom_token_id", spec.eom)]
+}
+
+/// Makes the tokens that end an answer control tokens.
+pub(super) fn retype(spec: &mut TokenizerSpec) {
+    let by_name: Vec<usize> = named(spec).map(|(id, _)| id as usize).collect();
+    let by_role = by_role(spec).into_iter().filter_map(|(_, id)| id).chain(spec.ends.clone());
+    // A token that is text may be what other text is made of, so it stays text.
+    let by_role: Vec<usize> = by_role
+        .map(|id| id as usize)
+        .filter(|id| spec.token_types.get(*id) == Some(&USER_DEFINED))
+        .collect();
+    if by_name.is_empty() && by_role.is_empty() {
+        return;
+    }
+    if spec.token_types.is_empty() {
+        spec.token_types = vec![NORMAL; spec.tokens.len()];
+    }
+    for id in by_name.into_iter().chain(by_role) {
+        if let Some(kind) = spec.token_types.get_mut(id) {
+            *kind = CONTROL;
+        }
+    }
+}
+
+/// The tokens at which generation ends.
+///
+/// # Errors
+/// Bad file, naming key and id, for an id outside of the vocabulary.
+pub(super) fn of(spec: &TokenizerSpec) -> Result<HashSet<u32>> {
+    let mut ends = HashSet::new();
+    let has = |names: &[&str; 2]| names.iter().all(|name| spec.tokens.iter().any(|t| t == name));
+    let end_is_of_part = ENDS_PARTS.iter().any(has);
+    ends.extend(
+        named(spec)
+            .filter(|(_, token)| !(end_is_of_part && *token == END_OF_PART))
+            .map(|(id, _)| id),
+    );
+    for (key, id) in by_role(spec) {
+        ends.extend(check_id(spec, key, id)?);
+    }
+    for id in &spec.ends {
+        ends.extend(check_id(spec, "end_token_ids", Some(*id))?);
+    }
+    Ok(ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(tokens: &[&str], types: &[i32]) -> TokenizerSpec {
+        TokenizerSpec {
+            tokens: tokens.iter().map(|token| (*token).to_owned()).collect(),
+            token_types: types.to_vec(),
+            ..TokenizerSpec::default()
+        }
+    }
+
+    #[test]
+    fn a_name_ends_an_answer_whatever_its_type() {
+        for name in NAMES.iter().chain(&BETWEEN_FILES) {
+            for kind in [1, 3, 4, 5] {
+                let mut spec = spec(&["a", name, "b"], &[1, kind, 1]);
+                retype(&mut spec);
+                assert_eq!(spec.token_types, [1, CONTROL, 1], "{name} of type {kind}");
+                assert_eq!(of(&spec).unwrap(), HashSet::from([1]), "{name}");
+            }
+            // A file without types.
+            let mut spec = spec(&["a", name], &[]);
+            retype(&mut spec);
+            assert_eq!(spec.token_types, [1, CONTROL]);
+        }
+        let mut none = spec(&["a", "<|im_start|>"], &[]);
+        retype(&mut none);
+        assert!(none.token_types.is_empty() && of(&none).unwrap().is_empty());
+    }
+
+    #[test]
+    fn every_role_and_every_id_of_the_list_counts() {
+        let mut spec = spec(&["a", "b", "c", "d", "e", "f"], &[1, 4, 3, 1, 4, 4]);
+        (spec.eos, spec.eot, spec.eom, spec.ends) = (Some(0), Some(1), Some(2), vec![3, 4]);
+        retype(&mut spec);
+        assert_eq!(of(&spec).unwrap(), HashSet::from([0, 1, 2, 3, 4]));
+        // What is text stays text; what was found everywhere is found where control tokens are.
+        assert_eq!(spec.token_types, [1, 3, 3, 1, 3, 4]);
+        spec.ends = vec![9];
+        let error = of(&spec).unwrap_err().to_string();
+        assert!(error.contains("end_token_ids: 9") && error.contains("6 tokens"), "{error}");
+    }
+
+    #[test]
+    fn the_end_of_a_part_is_no_end() {
+        let types = [3, 3, 3];
+        for [a, b] in ENDS_PARTS {
+            assert_eq!(of(&spec(&[END_OF_PART, a, b], &types)).unwrap(), HashSet::from([1, 2]));
+        }
+        let phi = spec(&[END_OF_PART, "<|return|>", "x"], &types);
+        assert_eq!(of(&phi).unwrap(), HashSet::from([0, 1]));
+        // Unless the file says that it is one.
+        let said = TokenizerSpec {
+            eos: Some(0),
+            ..spec(&[END_OF_PART, "<|return|>", "<|call|>"], &types)
+        };
+        assert_eq!(of(&said).unwrap(), HashSet::from([0, 1, 2]));
+    }
+}
