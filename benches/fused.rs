@@ -13,7 +13,9 @@ use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::engine::{EngineId, Knobs};
 use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::plan::{Plan, candidates};
-use warploom::runtime::{AnalyzeOptions, Resident, RunOptions, Runtime, WeightSource, run_graph};
+use warploom::runtime::{
+    AnalyzeOptions, DeviceTensors, RunOptions, Runtime, WeightSource, run_graph,
+};
 use warploom::{Error, Result};
 
 /// Rows and columns that are timed.
@@ -167,7 +169,7 @@ fn one(runtime: &Runtime, workload: Workload, size: usize, way: &Way, timed: boo
     options.knobs = knobs;
     let plan = Plan::new(&graph, &ShapeClass::new(), runtime.device().profile(), &options)?;
     let (pool, device) = (runtime.pool(), &**runtime.device());
-    let mut resident = Resident::new();
+    let mut resident = DeviceTensors::new();
     for (name, numbers) in operands(&graph)? {
         let source = [WeightSource { name: &name, bytes: &bytes(&numbers) }];
         resident.upload(pool, device, &source, &mut |_| {})?;

@@ -24,7 +24,7 @@ use warploom::ir::{Graph, Op};
 use warploom::plan::Plan;
 use warploom::provider::DeviceKind;
 use warploom::reference::{self, Data, Tensor};
-use warploom::runtime::{Instance, Resident, Runtime, WeightSource};
+use warploom::runtime::{DeviceTensors, Instance, Runtime, WeightSource};
 use warploom::{Error, Result, quant};
 
 /// How long the device is busy before anything counts.
@@ -217,7 +217,7 @@ impl Row {
         let size = encoded.len() as u64;
         let count = if timed { (WEIGHTS / size).clamp(2, MOST) } else { 3 };
         let (pool, device) = (runtime.pool(), &**runtime.device());
-        let mut resident = Resident::new();
+        let mut resident = DeviceTensors::new();
         let mut upload = |name: &str, bytes: &[u8]| {
             resident.upload(pool, device, &[WeightSource { name, bytes }], &mut |_| {})
         };

@@ -14,7 +14,9 @@ use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
 use warploom::draw::Draw;
 use warploom::ir::{Graph, Op};
 use warploom::plan::Plan;
-use warploom::runtime::{AnalyzeOptions, Resident, RunOptions, Runtime, WeightSource, run_graph};
+use warploom::runtime::{
+    AnalyzeOptions, DeviceTensors, RunOptions, Runtime, WeightSource, run_graph,
+};
 use warploom::{Error, Result};
 use warploom_llm::{Model, Sampler, Sampling, Session, SessionOptions, Wanted};
 use warploom_models::gguf::Access;
@@ -105,7 +107,7 @@ fn one_draw(
         &runtime.plan_options(),
     )?;
     let (pool, device) = (runtime.pool(), &**runtime.device());
-    let mut resident = Resident::new();
+    let mut resident = DeviceTensors::new();
     resident.upload(pool, device, &[WeightSource { name: "x", bytes: &x }], &mut |_| {})?;
     resident.state(pool, device, "to", 4)?;
     let words = [bytes(sampling.draw(0).words())];

@@ -13,7 +13,7 @@ use warploom::native::cuda;
 use warploom::provider::{
     Args, BufferRange, Command, Device, Recording, Resource, SlotRange, Usage,
 };
-use warploom::runtime::{Resident, Runtime, TuneMode, WeightSource};
+use warploom::runtime::{DeviceTensors, Runtime, TuneMode, WeightSource};
 use warploom::{Error, Result};
 
 /// Bytes that are read back at once.
@@ -85,7 +85,7 @@ fn from_file(runtime: &Runtime, path: &std::path::Path, data: &[u8], rounds: usi
     let mut upload = || {
         // The pool gives the memory of the run before.
         last = None;
-        let mut resident = Resident::new();
+        let mut resident = DeviceTensors::new();
         let weights = [WeightSource { name: "w", bytes: &mapped }];
         resident.upload(runtime.pool(), &**runtime.device(), &weights, &mut |_| {})?;
         let range = resident.get("w");

@@ -1,9 +1,10 @@
-// argmax: y[r] = the lowest c of the largest x[r, c], as u32; NaN is above every number; x [rows, cols] with
-// a row stride, y [rows]. token: where the largest is not finite, y[r] says so (best).
-// Work split: one workgroup a row, its threads over columns, eight reads at a time; then a tree, or
-// subgroups and a short scan.
-// Why: floats are compared as integers in an order that has every number once, so infinities, NaN and
-// ties do not depend on what a driver does with floats.
+// argmax: y[r] = the lowest c of the largest x[r, c], as u32. NaN ranks above every number. x
+// [rows, cols] with a row stride, y [rows]. token: a non-finite maximum is encoded in y[r]
+// (shared/best).
+// Work split: one workgroup per row, threads over columns with eight loads in flight; then a tree,
+// or subgroup reductions and a short scan.
+// Why: floats are compared as integers in a total order, so infinities, NaN and ties do not depend
+// on the driver.
 override WG: u32 = 256;
 
 const_assert WG >= 4u && WG <= 256u && (WG & (WG - 1u)) == 0u;
@@ -46,7 +47,7 @@ fn main(
         let c$j = min(c + $ju * WG, params.cols - 1u);
         let x$j = x[x_row + c$j];
 #end
-        // The last column may come several times, which changes nothing.
+        // Clamping may read the last column several times, which does not change the result.
 #repeat j 8
         best = better(best, Best(ordered(x$j), c$j));
 #end

@@ -1,9 +1,9 @@
-// argmax_of: y[r] = the lowest c of the largest x[r, c] among columns s * len + candidates[r, s], as u32; NaN is above
-// every number; x [rows, cols] with a row stride, candidates [rows, slices] as argmax gives them for slices of len
-// columns, y [rows]. token: where the largest is not finite, y[r] says so (best).
-// Work split: a workgroup a row, a thread every WG-th candidate, then a tree.
-// Why: one workgroup takes long over a row of a large vocabulary; argmax over slices of it and this are two
-// short steps.
+// argmax_of: second pass of argmax: y[r] = the lowest c of the largest x[r, c] among columns
+// s * len + candidates[r, s], as u32. NaN ranks above every number. x [rows, cols] with a row
+// stride, candidates [rows, slices] from argmax over slices of len columns, y [rows]. token: as in
+// argmax.
+// Work split: one workgroup per row, one thread per WG-th candidate, then a tree.
+// Why: one workgroup is slow on a row of a large vocabulary; argmax over slices fills the device.
 override WG: u32 = 64;
 
 const_assert WG >= 4u && WG <= 256u && (WG & (WG - 1u)) == 0u;

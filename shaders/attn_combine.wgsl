@@ -1,8 +1,10 @@
-// attn_combine: y[t, h] = sum over s of exp(m[s] - M) part[t, h, s] over sum over s of exp(m[s] - M) times
-// (sum of w)[s], M the largest m; part and the pairs (m, sum of w) as attn_split writes them, of those
-// slices that have keys. A token that sees no key gives zeros. y [tokens, heads, head_dim].
-// Work split: a workgroup a head and token; threads over slices, then over elements, for each of TEAMS parts
-// of the slices. Why: the second half of attention over keys that are spread over workgroups.
+// attn_combine: second pass of flash decoding (split-KV reduction), after attn_split: y[t, h] = sum
+// over s of exp(m[s] - M) part[t, h, s] / sum over s of exp(m[s] - M) l[s]. l[s] is the sum of
+// weights of slice s, M the largest m. part and the pairs (m, l) are as attn_split writes them, for
+// non-empty slices only; y [tokens, heads, head_dim]. A token that sees no key gives zeros.
+// Work split: one workgroup per head and token. Threads run over slices to find weights, then over
+// elements, for each of TEAMS subsets of the slices.
+// Why: merges the partial softmaxes of keys that are spread over workgroups.
 override WG: u32 = 64;
 override HEAD_DIM: u32 = 64;
 
@@ -63,7 +65,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let used = min((seen + len - 1u) / len, min(params.splits, MAX_SPLITS));
     let row = (wid.y * params.heads + wid.x) * params.splits;
     let stats = params.tokens * params.heads * params.splits * HEAD_DIM + 2u * row;
-    // What a thread adds up first is asked for before weights are found.
+    // Loads the thread's first values before the weights are computed, to overlap the latencies.
     let team = lid / HEAD_DIM;
     let own = lid % HEAD_DIM;
     let start = row * HEAD_DIM;
@@ -93,7 +95,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let factor = select(1.0 / total, 0.0, total == 0.0);
     if (team < TEAMS) {
         for (var d = own; d < HEAD_DIM; d += WG) {
-            // The sum of every TEAMS-th slice's element, times its weight.
+            // Weighted sum of this element over every TEAMS-th slice.
             var sum = 0.0;
             for (var s = team; s < used; s += 8u * TEAMS) {
 #repeat j 8

@@ -1,17 +1,18 @@
-// attn_coop: attn_prefill on matrix hardware: y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times
-// v[s, h / g], g = heads / kv_heads; q f32, k and v f16, all strided by multiples of 4, y f32. q is taken as halves,
-// each row scaled by a power of two before, and so are the weights that softmax makes, times 2^15. Sums are f32.
-// Work split: a workgroup of 4 subgroups a head and 64 tokens, a subgroup 16 of them; tiles of KEYS keys pass through
-// workgroup memory. SUB / 16 threads share a token where numbers are taken one by one.
-// Why: nothing scales rows of a cooperative matrix, so sums cannot follow a largest score that grows. Scores are made
-// twice: for each token's largest, then for weights, which are added as they are multiplied, rounded.
+// attn_coop: attn_prefill on tensor cores: y[t, h] = softmax over s of (q[t, h] .
+// k[s, h / g] * scale) times v[s, h / g], g = heads / kv_heads. q f32, k and v f16, all strided by
+// multiples of 4, y f32. q is converted to f16 after scaling each row by a power of two; softmax
+// weights to f16 times 2^15. Sums are f32.
+// Work split: one workgroup of 4 subgroups per head and 64 tokens, 16 tokens per subgroup. Tiles of
+// KEYS keys pass through workgroup memory. SUB / 16 threads share a token in elementwise steps.
+// Why: rows of a cooperative matrix cannot be rescaled, which rules out online softmax. Scores are
+// computed twice: for each token's maximum, then for its weights, summed as rounded.
 enable f16;
 enable wgpu_cooperative_matrix;
 #import key_range
 
 override HEAD_DIM: u32 = 64;
 override KEYS: u32 = 32;
-// Threads of a subgroup, all of the same size.
+// Threads of a subgroup; all subgroups have this size.
 override SUB: u32 = 32;
 
 const_assert HEAD_DIM % 16u == 0u && HEAD_DIM >= 16u && HEAD_DIM <= 128u;
@@ -19,22 +20,22 @@ const_assert KEYS % 16u == 0u && KEYS >= 16u;
 
 const TOKENS: u32 = 64u;
 const THREADS: u32 = 4u * SUB;
-// Threads of a token.
+// Threads per token.
 const PER: u32 = SUB / 16u;
-// Tiles of 16 along a head and along the keys, and vec4s of both.
+// 16-wide tiles along the head and along the keys, and vec4s of both.
 const STEPS: u32 = HEAD_DIM / 16u;
 const COLUMNS: u32 = KEYS / 16u;
 const NUMS: u32 = HEAD_DIM / 4u;
 const QUADS: u32 = KEYS / 4u;
-// From row to row of keys and values, of weights, and of scores: 8 halves or 4 numbers of padding.
+// Row strides of keys and values, of weights and of scores, with 8 f16 or 4 f32 of padding.
 const STRIDE: u32 = NUMS + 2u;
 const WEIGHT_STRIDE: u32 = QUADS + 2u;
 const SCORE_STRIDE: u32 = KEYS + 4u;
-// vec4s of a tile of keys that a thread moves, at most.
+// Maximum vec4s of a key tile that a thread loads.
 const LOADS: u32 = (KEYS * NUMS + THREADS - 1u) / THREADS;
 const LOWEST: f32 = -3.4028234e38;
 const LOG2_E: f32 = 1.442695;
-// vec4s of scores of a tile that a thread takes.
+// vec4s of scores in a tile per thread.
 const OWN: u32 = QUADS / PER;
 const_assert OWN * PER == QUADS;
 const SPANS: u32 = 4u;
@@ -60,16 +61,17 @@ fn sizes() -> vec2<u32> {
 
 // Keys and values in turn.
 var<workgroup> tile: array<vec4<f16>, KEYS * STRIDE>;
-// Of each token: first some of its query, then weights.
+// Per token: first a part of its query, then its weights.
 var<workgroup> weights: array<vec4<f16>, TOKENS * WEIGHT_STRIDE>;
-// Of each token: scores, at last some of its result.
+// Per token: scores, at the end a part of its result.
 var<workgroup> scores: array<f32, TOKENS * SCORE_STRIDE>;
-// Bits of what each thread has of its token, at last factors of tokens.
+// Per-thread partial maxima as bits, at the end the factors of tokens.
 var<workgroup> partial: array<u32, THREADS>;
-// The keys of all tokens here. As long as it is so that whatever lies behind it starts at 16 bytes, as matrices must.
+// The key range of all tokens of this workgroup. 16 bytes, so that the variables after it stay
+// 16-byte aligned, as cooperative matrices require.
 var<workgroup> working: vec4<u32>;
 
-// vec4 n of a tile of keys, 0 behind the last one: a weight of 0 times what lies there might be NaN.
+// vec4 n of a key tile; 0 past the last key, because weight 0 times stale memory may be NaN.
 fn load_key(start: u32, base: u32, end: u32, n: u32) -> vec4<f16> {
     let key = base + n / NUMS;
     let seen = min(key, max(end, 1u) - 1u);
@@ -90,7 +92,7 @@ fn put(n: u32, value: vec4<f16>) {
     }
 }
 
-// Whether a token with this range sees four keys.
+// For four keys, whether a token with this range sees them.
 fn are_seen(range: vec2<u32>, key: u32) -> vec4<bool> {
     let keys = vec4(key) + vec4(0u, 1u, 2u, 3u);
     return (keys >= vec4(range.x)) & (keys < vec4(range.y));
@@ -104,7 +106,8 @@ fn load_scores(at: u32) -> vec4<f32> {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let first = wid.y * TOKENS;
     let last = min(first + TOKENS, max(params.tokens, 1u)) - 1u;
-    // All threads agree, and matrices want that to be plain to see. Both ends of a token's range grow with the token.
+    // Read through workgroup memory so that uniformity is provable, as cooperative matrices
+    // require. Both ends of a token's range grow with the token.
     if (lid == 0u) {
         let exists = wid.x < params.heads && first < params.tokens;
         working = vec4(select(0u, 1u, exists), key_range(min(first, last)).x, key_range(last).y, 0u);
@@ -119,7 +122,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let lane = lid % SUB;
     let own_score = subgroup * 16u * SCORE_STRIDE;
     let own_weight = subgroup * 16u * WEIGHT_STRIDE;
-    // The token of this thread; those past the end repeat the last one and are not stored.
+    // The token of this thread. Tokens past the end repeat the last one and are not stored.
     let row = lid / PER;
     let part = lid % PER;
     let token = min(first + row, last);
@@ -129,7 +132,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let k_start = (params.k_offset + kv_head * params.k_head_stride) / 4u;
     let v_start = (params.v_offset + kv_head * params.v_head_stride) / 4u;
 
-    // The largest of a query as bits: infinities and NaN are larger than any number.
+    // The largest |q| as bits: infinities and NaN compare above every number.
     var most = 0u;
     for (var c = part; c < NUMS; c += PER) {
         let bits = bitcast<vec4<u32>>(q[q_start + c]) & vec4(0x7fffffffu);
@@ -140,9 +143,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var i = 0u; i < PER; i++) {
         most = max(most, partial[row * PER + i]);
     }
-    // 2^14 stands for its exponent. Rows below 2^-97 share the factor of 2^-111.
+    // Scales the largest to exponent 14. Rows below 2^-97 share the factor 2^-111.
     let exponent = max(most >> 23u, 30u);
-    // With the sign of the scale: the largest score is the one of the largest weight.
+    // Carries the sign of the scale, so that the largest score has the largest weight.
     let by = bitcast<f32>((268u - exponent) << 23u) * select(1.0, -1.0, params.scale < 0.0);
     let factor = bitcast<f32>((exponent - 14u) << 23u);
 #repeat s STEPS
@@ -154,9 +157,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
 #end
 
-    // What differences of scores are in powers of two. Of scores beyond 2^24 rounding takes more than one from a
-    // product, and nothing from a fused one: so the largest is kept as it was made. Keys of the next tile are on their
-    // way while one is multiplied.
+    // Score differences are in powers of two. Beyond 2^24 a separate product rounds by more than 1
+    // and a fused one does not, so the maximum is kept as it was computed. Keys of the next tile
+    // are loaded while the current tile is multiplied.
     let power = factor * abs(params.scale) * LOG2_E;
     var zero: coop_mat16x16<f32, C>;
     var largest = LOWEST;

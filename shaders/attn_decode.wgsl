@@ -1,11 +1,14 @@
-// attn_decode: y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads /
-// kv_heads; q [tokens, heads, head_dim], k and v [kv_len, kv_heads, head_dim], all strided, y [tokens,
-// heads, head_dim]. Token t stands at past + t; causal and window bound the keys to one range.
-// Work split: a workgroup a head and token, tiles of WG keys; four threads read a key, then a thread holds
-// a score, then a thread holds an element of y (or a vec4) for one of TEAMS slices of the keys.
-// Why: reads of k and v are of neighbours, and a tile needs the maximum once (online softmax).
-// half_kv: k and v are f16.
-// vec4: head_dim and all offsets and strides of q, k and v are multiples of 4, their ranges whole vec4s.
+// attn_decode: attention for decode in one launch, without split-KV: y[t, h] = softmax over s of
+// (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads / kv_heads. q
+// [tokens, heads, head_dim], k and v [kv_len, kv_heads, head_dim], all strided, y
+// [tokens, heads, head_dim]. Token t is at position past + t; causal and window bound its keys to
+// one range.
+// Work split: one workgroup per head and token, tiles of WG keys. Four threads read a key; then one
+// thread holds a score; then one holds an element of y (or a vec4) for one of TEAMS key subsets.
+// Why: reads of k and v are coalesced, and a tile needs one maximum (online softmax, as in
+// FlashAttention).
+// half_kv: k and v are f16. vec4: head_dim and all offsets and strides of q, k and v are multiples
+// of 4, and their ranges are multiples of 16 bytes.
 #import block
 #import nums
 #import kv
@@ -16,7 +19,7 @@ override HEAD_DIM: u32 = 64;
 
 const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u;
 
-// Nums in a head; threads that read one key; Nums of y that a thread sums; slices of the keys.
+// Nums per head; threads that read one key; Nums of y per thread; key subsets.
 const NUMS: u32 = HEAD_DIM / STEP;
 const KEY_THREADS: u32 = 4u;
 const PER_THREAD: u32 = (NUMS + WG - 1u) / WG;
@@ -46,18 +49,18 @@ fn sizes() -> vec2<u32> {
 const HANDED: u32 = min(WG, HEAD_DIM);
 const_assert HEAD_DIM % 32u == 0u;
 #import hand_on
-// An element may be made by another thread than the one that rounds it.
+// Results before quantisation: the thread that rounds an element may not be the one that computed
+// it.
 var<workgroup> made: array<f32, HEAD_DIM>;
 #endif
 
 var<workgroup> query: array<Num, NUMS>;
-// Parts of scores: one more word a key, so that threads over keys meet different banks.
+// Partial scores, padded by one word per key to avoid bank conflicts.
 var<workgroup> parts: array<f32, WG * (KEY_THREADS + 1u)>;
 var<workgroup> weights: array<f32, WG>;
 var<workgroup> team_sums: array<Num, TEAMS * NUMS>;
 
-// The part of q . k of one of the threads that read the key at `start`. Four reads at a time, since each
-// waits for memory.
+// This thread's part of q . k for the key at `start`. Four loads in flight, to hide memory latency.
 fn score_part(start: u32, lane: u32) -> Num {
     var sum = Num();
     for (var d = lane; d < NUMS; d += 4u * KEY_THREADS) {
@@ -72,7 +75,7 @@ fn score_part(start: u32, lane: u32) -> Num {
     return sum;
 }
 
-// The sum of every TEAMS-th of `count` values, times their weights.
+// Weighted sum of every TEAMS-th of `count` values.
 fn value_part(start: u32, team: u32, count: u32) -> Num {
     let stride = params.v_token_stride / STEP;
     var sum = Num();
@@ -110,7 +113,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
     var largest = LOWEST;
     var total = 0.0;
     for (var base = range.x; base < range.y; base += WG) {
-        // Parts of scores, four threads a key.
+        // Partial scores, four threads per key.
         let count = min(WG, range.y - base);
 #repeat t 4
         {
@@ -122,7 +125,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         }
 #end
         workgroupBarrier();
-        // One score a thread, and the new maximum.
+        // One score per thread, and the new maximum.
         var score = LOWEST;
         if (lid < count) {
             let at = lid * (KEY_THREADS + 1u);
@@ -135,7 +138,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         weights[lid] = weight;
         total = total * shrink + weight;
         workgroupBarrier();
-        // Values, a team for every TEAMS-th key.
+        // Values: each team takes every TEAMS-th key.
         for (var p = 0u; p < PER_THREAD; p++) {
             let d = lid % NUMS + p * WG;
             var sum = sums[p] * shrink;
@@ -153,7 +156,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
             team_sums[team * NUMS + d] = sums[p];
         }
     }
-    // Also the barrier between the sums of the teams and their readers.
+    // Also the barrier between the teams' sums and their readers.
     let all = block_sum(total, place);
     let factor = select(1.0 / all, 0.0, all == 0.0);
     for (var d = lid; d < NUMS; d += WG) {

@@ -1,9 +1,9 @@
-// attn_lanes: attn_decode's y where subgroups have 32 lanes and a head is 32, 64, 128 or 256 elements.
-// Work split: a workgroup a head and token. HEAD_DIM / EACH lanes share a key, 16 bytes each, so a subgroup has several
-// keys at once, and AT_ONCE times as many under way; subgroups take keys in turn, and meet at the end.
-// Why: a key and its value are asked for together, and nothing between is shared by more than the lanes of a key, each
-// of which has the largest score, the sum of weights and the sums of its own elements: two barriers in all, where
-// attn_decode has four a tile and attn_split takes a second launch.
+// attn_lanes: subgroup flash decoding: attn_decode's y for 32-lane subgroups, head_dim 32, 64, 128
+// or 256.
+// Work split: one workgroup per head and token. HEAD_DIM / EACH lanes share a key, 16 bytes each,
+// with AT_ONCE loads in flight. Subgroups take keys in turn and merge at the end.
+// Why: online softmax state stays in the lanes of a key, so there are two barriers in all;
+// attn_decode has four per tile, and attn_split needs a second launch.
 // half_kv: k and v are f16.
 #import key_range
 
@@ -21,7 +21,7 @@ const QUADS: u32 = EACH / 4u;
 const LANES: u32 = HEAD_DIM / EACH;
 const KEYS: u32 = 32u / LANES;
 const SUBGROUPS: u32 = WG / 32u;
-// Of sums: lanes that read them for the same element meet different banks.
+// Row stride of sums, padded against bank conflicts.
 const STRIDE: u32 = HEAD_DIM + 1u;
 const LOWEST: f32 = -3.4028234e38;
 const LOG2_E: f32 = 1.442695;
@@ -29,7 +29,7 @@ const SPANS: u32 = 4u;
 
 const_assert HEAD_DIM % EACH == 0u && LANES <= 32u && (LANES & (LANES - 1u)) == 0u && WG >= HEAD_DIM;
 const_assert WG >= 32u && WG <= 1024u && (WG & (WG - 1u)) == 0u;
-// What every device has of workgroup memory, in words.
+// The 16 KiB of workgroup memory that every device has, in words.
 const_assert SUBGROUPS * (STRIDE + 2u) + HEAD_DIM <= 4096u;
 
 struct Params {
@@ -62,13 +62,13 @@ const_assert HANDED % 32u == 0u;
 #import hand_on
 #endif
 
-// Of each subgroup: largest score, sum of weights, sums of weighted values.
+// Per subgroup: largest score, sum of weights, weighted sums of values.
 var<workgroup> tops: array<f32, SUBGROUPS>;
 var<workgroup> totals: array<f32, SUBGROUPS>;
 var<workgroup> sums: array<f32, SUBGROUPS * STRIDE>;
 var<workgroup> made: array<f32, HEAD_DIM>;
 
-// Four of the elements in 16 bytes.
+// Elements 4 i to 4 i + 3 of 16 bytes.
 fn quad(words: vec4<u32>, i: u32) -> vec4<f32> {
 #ifdef half_kv
     let two = select(words.xy, words.zw, i == 1u);
@@ -87,7 +87,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
     let part = place.lane % LANES;
     let kv_head = wid.x / (params.heads / params.kv_heads);
     let q_start = params.q_offset + wid.y * params.q_token_stride + wid.x * params.q_head_stride;
-    // Scores in powers of two.
+    // Scores are in powers of two.
     let by = params.scale * LOG2_E;
 #repeat i QUADS
     let q$i = q[q_start / 4u + part * QUADS + $iu] * by;
@@ -141,7 +141,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
 #end
     }
 
-    // Lanes with the same elements of other keys.
+    // Merges lanes that hold the same elements of other keys.
     var top = largest;
     for (var step = LANES; step < 32u; step *= 2u) {
         top = max(top, subgroupShuffleXor(top, step));
@@ -170,7 +170,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         }
     }
     workgroupBarrier();
-    // A lane for each subgroup; subgroups take elements in turn.
+    // One lane per subgroup; subgroups take elements in turn.
     let other = min(place.lane, SUBGROUPS - 1u);
     let other_top = tops[other];
     var most = other_top;

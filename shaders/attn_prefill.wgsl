@@ -1,11 +1,12 @@
-// attn_prefill: y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads /
-// kv_heads; q [tokens, heads, head_dim], k and v [kv_len, kv_heads, head_dim], all strided, y [tokens,
-// heads, head_dim]. Token t stands at past + t; causal and window bound the keys to one range.
-// Work split: a workgroup a head and 64 tokens, tiles of 32 keys. Thread (tx, ty) of 16 x 16 makes tokens
-// 4 ty + a: scores of keys tx and tx + 16, then vec4s tx + 16 b of y. q and k pass through workgroup memory
-// 16 columns at a time, v some keys at a time.
-// half_kv: k and v are f16.
-// Why: k and v are read once for 64 tokens, and all of it fits in 16 KiB for heads of up to 256.
+// attn_prefill: tiled attention with online softmax (FlashAttention) for prefill: y[t, h] = softmax
+// over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads / kv_heads. q
+// [tokens, heads, head_dim], k and v [kv_len, kv_heads, head_dim], all strided, y
+// [tokens, heads, head_dim]. Token t is at position past + t; causal and window bound its keys to
+// one range.
+// Work split: one workgroup per head and 64 tokens, tiles of 32 keys. Thread (tx, ty) of 16 x 16
+// computes tokens 4 ty + a: scores of keys tx and tx + 16, then vec4s tx + 16 b of y.
+// Why: k and v are read once per 64 tokens, and q, k (16 columns at a time) and v fit in 16 KiB of
+// workgroup memory for heads up to 256. half_kv: k and v are f16.
 #import key_range
 #import nums
 #import kv
@@ -17,13 +18,14 @@ const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u;
 const THREADS: u32 = 256u;
 const TOKENS: u32 = 64u;
 const PAIRS: u32 = 16u;
-// vec4s in a head; those that a thread makes; a row of q or k in the stage: 4 and one for the banks.
+// vec4s per head; those per thread; staged row of q or k: 4 and one of padding against bank
+// conflicts.
 const NUMS: u32 = (HEAD_DIM + 3u) / 4u;
 const PER_THREAD: u32 = (NUMS + 15u) / 16u;
 const STRIDE: u32 = 5u;
 const STAGE: u32 = 512u;
 const K_STAGE: u32 = TOKENS * STRIDE;
-// Pairs of keys whose values fit in the stage.
+// Key pairs whose values fit in the stage.
 const V_PAIRS: u32 = min(PAIRS, STAGE / 2u / NUMS);
 const LOWEST: f32 = -3.4028234e38;
 const SPANS: u32 = 4u;
@@ -49,10 +51,10 @@ fn sizes() -> vec2<u32> {
 
 // In turn: columns of q and k, values of v, partial maxima and sums.
 var<workgroup> stage: array<vec4<f32>, STAGE>;
-// Softmax weights of keys (p, p + 16) for each token.
+// Softmax weights of keys (p, p + 16) per token.
 var<workgroup> weights: array<vec2<f32>, TOKENS * PAIRS>;
 
-// Four columns from c of the row that starts at `start`, zero from HEAD_DIM on.
+// Four columns from c of the row at `start`, zero from HEAD_DIM on.
 fn load_q(start: u32, c: u32) -> vec4<f32> {
     var value = vec4(0.0);
     for (var i = 0u; i < 4u; i++) {
@@ -143,7 +145,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             workgroupBarrier();
         }
 
-        // Scores to weights: the maximum over the 16 threads of a token, for four tokens at once.
+        // Scores to weights: the maximum over the 16 threads of a token, four tokens at once.
         let key0 = base + tx;
         let key1 = base + tx + PAIRS;
         var mine = vec4(LOWEST);
@@ -186,7 +188,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 stage[n] = load_v(v_start + key * params.v_token_stride, (n % NUMS) * 4u);
             }
             workgroupBarrier();
-            // Not in the loop's condition, which PoCL 6 cannot take apart between barriers.
+            // Not in the loop condition: PoCL 6 cannot split such a loop at barriers.
             let pairs = min(V_PAIRS, PAIRS - pair);
             for (var p = 0u; p < pairs; p++) {
                 var ws: array<vec2<f32>, 4>;

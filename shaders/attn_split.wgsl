@@ -1,12 +1,13 @@
-// attn_split: for each slice of the keys that a token sees, part[t, h, s] = sum over keys of w times v, and
-// (m, sum of w), where w = exp(score - m), m the slice's largest score, score = q[t, h] . k * scale. Shapes
-// as attn_decode has them; part [tokens, heads, splits, head_dim], then (m, sum) [tokens, heads, splits, 2].
-// Slices that are empty write nothing. attn_combine puts the slices together.
-// Work split: a workgroup a token, a slice, and up to HEADS query heads of a kv head, by tiles of WG / 4
-// keys: four threads read a key, then threads hold scores, then elements of sums for each of TEAMS parts.
-// Why: few tokens and heads leave most of a large device idle unless keys are spread as well; heads of a
-// group share what is read; keys are under way before queries have come, and values while scores are computed.
-// half_kv, vec4: as attn_decode.
+// attn_split: first pass of flash decoding (split-KV): for each slice s of a token's keys,
+// part[t, h, s] = sum of w v and the pair (m, sum of w); w = exp(score - m), score = q[t, h] .
+// k * scale, m the slice's largest score. Inputs as in attn_decode; part
+// [tokens, heads, splits, head_dim], then pairs [tokens, heads, splits, 2]. Empty slices write
+// nothing. attn_combine merges slices.
+// Work split: one workgroup per token, slice and up to HEADS query heads of a kv head, tiles of
+// WG / 4 keys. Four threads read a key, then threads hold scores, then elements for each of TEAMS
+// key subsets.
+// Why: with few tokens and heads, occupancy needs split keys. Query heads of a group (GQA) share
+// reads; keys load before queries arrive, values during scores. half_kv, vec4: as in attn_decode.
 override WG: u32 = 64;
 override HEAD_DIM: u32 = 64;
 override HEADS: u32 = 4;
@@ -19,23 +20,23 @@ override HEADS: u32 = 4;
 const_assert HEAD_DIM >= 1u && HEAD_DIM <= 256u && HEADS >= 1u;
 const_assert WG >= 8u && WG <= 256u && (WG & (WG - 1u)) == 0u;
 
-// Nums in a head; threads that read one key; keys of a tile.
+// Nums per head; threads that read one key; keys per tile.
 const NUMS: u32 = HEAD_DIM / STEP;
 const KEY_THREADS: u32 = 4u;
 const KEYS: u32 = WG / KEY_THREADS;
-// Nums of a key that a thread reads.
+// Nums of a key per thread.
 const OWN_NUMS: u32 = (NUMS + KEY_THREADS - 1u) / KEY_THREADS;
-// Scores of a tile, and those of one thread.
+// Scores per tile and per thread.
 const SCORES: u32 = HEADS * KEYS;
 const OWN_SCORES: u32 = (SCORES + WG - 1u) / WG;
-// Parts of the keys; keys and Nums of a thread in a part.
+// Key subsets; keys and Nums of one subset per thread.
 const TEAMS: u32 = max(WG / NUMS, 1u);
 const TEAM_KEYS: u32 = (KEYS + TEAMS - 1u) / TEAMS;
 const PER_THREAD: u32 = (NUMS + WG - 1u) / WG;
 const SPANS: u32 = 4u;
 const LOWEST: f32 = -3.4028234e38;
 
-// What every device has of workgroup memory, in words.
+// The 16 KiB of workgroup memory that every device has, in words.
 const_assert HEADS * TEAMS * NUMS * STEP + SCORES * (KEY_THREADS + 3u) + 2u * HEADS <= 4096u;
 
 struct Params {
@@ -54,12 +55,12 @@ struct Params {
 
 // Queries; at the end sums of the teams.
 var<workgroup> nums: array<Num, HEADS * TEAMS * NUMS>;
-// Parts of scores: one more word a key, so that threads over keys meet different banks.
+// Partial scores, padded by one word per key to avoid bank conflicts.
 var<workgroup> parts: array<f32, SCORES * (KEY_THREADS + 1u)>;
 // Scores; at the end sums of weights.
 var<workgroup> scores: array<f32, SCORES>;
 var<workgroup> weights: array<f32, SCORES>;
-// For each head: what the sums so far shrink by, and the largest score.
+// Per head: rescale factor of the running sums, and the largest score.
 var<workgroup> shrinks: array<f32, HEADS>;
 var<workgroup> tops: array<f32, HEADS>;
 
@@ -99,7 +100,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     for (var base = begin; base < end; base += KEYS) {
         let count = min(KEYS, end - base);
-        // Values of this thread's keys, of which nothing is needed yet.
+        // Prefetches the values of this thread's keys.
         var values: array<Num, TEAM_KEYS * PER_THREAD>;
         for (var i = 0u; i < TEAM_KEYS; i++) {
             let key = base + min(i * TEAMS + min(team, TEAMS - 1u), count - 1u);
@@ -108,13 +109,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 values[i * PER_THREAD + p] = kept_value((v_start + key * params.v_token_stride) / STEP + d);
             }
         }
-        // Parts of scores, four threads a key.
+        // Partial scores, four threads per key.
         let k_row = (k_start + (base + min(own_key, count - 1u)) * params.k_token_stride) / STEP;
         var keys: array<Num, OWN_NUMS>;
         for (var j = 0u; j < OWN_NUMS; j++) {
             keys[j] = kept_key(k_row + min(lane + j * KEY_THREADS, NUMS - 1u));
         }
-        // In the first turn all queries are there now.
+        // In the first turn, this also makes all queries visible.
         workgroupBarrier();
         for (var h = 0u; h < HEADS; h++) {
             var product = Num();

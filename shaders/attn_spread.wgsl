@@ -1,17 +1,18 @@
-// attn_spread: attn_decode's y in one launch where subgroups have 32 lanes and a head is 32, 64, 128 or 256 elements,
-// with the keys of a token spread over workgroups: slices as attn_split cuts them.
-// Work split: a workgroup a token, a slice, and up to HEADS query heads of a kv head. HEAD_DIM / EACH lanes share a
-// key, 16 bytes each, for all those heads, so a subgroup has several keys at once, and AT_ONCE times as many under way.
-// Whoever takes the last ticket of a token and its heads puts their slices together, and leaves the ticket at zero.
-// part: for each token, kv head and chunk of its heads, and slice: sums of w times v of HEADS heads; behind all of them
-// (m, sum of w) of each, w = exp2(score - m), scores in powers of two.
-// Why: few tokens and heads leave most of a large device idle unless keys are spread as well, and a launch that puts
-// slices together waits for all of this one. What workgroups hand to each other is stored, read and counted
-// atomically; behind what is stored stands a storageBarrier, which on the devices that take this kernel orders memory
-// for all of them (WGSL promises it of the workgroup alone), and atomic reads find it there.
-// half_kv: k and v are f16.
-// settled: rows of k and v before `past` are what earlier runs left there, so the first keys are asked for before q,
-// which the launch before may still make. 1.4 to 2.2 % of a token of small models behind 512 keys on an H100.
+// attn_spread: fused split-KV flash decoding: attn_decode's y in one launch for 32-lane subgroups
+// and head_dim 32, 64, 128 or 256. Keys are split into slices as in attn_split; the last workgroup
+// merges them.
+// Work split: one workgroup per token, slice and up to HEADS query heads of a kv head.
+// HEAD_DIM / EACH lanes share a key, 16 bytes each, with AT_ONCE loads in flight. The workgroup
+// that takes the last ticket of a token and its heads merges their slices and resets the ticket to
+// zero (last-block reduction).
+// part: per token, kv head, chunk of heads and slice: HEADS weighted sums of v. After all of them
+// (m, sum of w) of each; w = exp2(score - m), scores in powers of two.
+// Why: split keys raise occupancy, and a second launch would wait for all workgroups of this one.
+// Partials are stored, read and counted atomically, with a storageBarrier after the stores. WGSL
+// orders only the workgroup there; devices that run this kernel order memory device-wide.
+// half_kv: k and v are f16. settled: rows of k and v before `past` are from earlier runs, so the
+// first keys load before q, which the previous launch may still write: 1.4 to 2.2 % per token of
+// small models with 512 keys on an H100.
 #import key_range
 #import key_slices
 
@@ -30,11 +31,11 @@ const QUADS: u32 = EACH / 4u;
 const LANES: u32 = HEAD_DIM / EACH;
 const KEYS: u32 = 32u / LANES;
 const SUBGROUPS: u32 = WG / 32u;
-// Four elements each of all heads; elements, and how many of them a thread makes.
+// vec4s of all heads; elements, and how many of them per thread.
 const MADE_QUADS: u32 = HEADS * HEAD_DIM / 4u;
 const MADE: u32 = HEADS * HEAD_DIM;
 const OWN: u32 = (MADE + WG - 1u) / WG;
-// Slices that there can be: all of them are read at once.
+// Maximum number of slices: all are read at once.
 const SPREAD_SPLITS: u32 = 16u;
 const LOWEST: f32 = -3.4028234e38;
 const LOG2_E: f32 = 1.442695;
@@ -42,7 +43,7 @@ const SPANS: u32 = 6u;
 
 const_assert HEAD_DIM % EACH == 0u && LANES <= 32u && (LANES & (LANES - 1u)) == 0u;
 const_assert WG >= 32u && WG <= 1024u && (WG & (WG - 1u)) == 0u && HEADS >= 1u && HEADS <= SUBGROUPS;
-// What every device has of workgroup memory, in words.
+// The 16 KiB of workgroup memory that every device has, in words.
 const_assert SUBGROUPS * HEADS * (HEAD_DIM + 2u) + MADE + HEADS * SPREAD_SPLITS + 1u <= 4096u;
 
 struct Params {
@@ -79,16 +80,16 @@ const_assert HEAD_DIM % 32u == 0u;
 #import hand_on
 #endif
 
-// Of each subgroup and head: sums of weighted values, largest score, sum of weights.
+// Per subgroup and head: weighted sums of values, largest score, sum of weights.
 var<workgroup> sums: array<vec4<f32>, SUBGROUPS * MADE_QUADS>;
 var<workgroup> tops: array<f32, SUBGROUPS * HEADS>;
 var<workgroup> totals: array<f32, SUBGROUPS * HEADS>;
-// What there is where one slice is all; of several, their weights.
+// The results if there is one slice; else `weights` of the slices.
 var<workgroup> made: array<f32, MADE>;
 var<workgroup> weights: array<f32, HEADS * SPREAD_SPLITS>;
 var<workgroup> ticket: u32;
 
-// Four of the elements in 16 bytes.
+// Elements 4 i to 4 i + 3 of 16 bytes.
 fn quad(words: vec4<u32>, i: u32) -> vec4<f32> {
 #ifdef half_kv
     let two = select(words.xy, words.zw, i == 1u);
@@ -101,7 +102,7 @@ fn quad(words: vec4<u32>, i: u32) -> vec4<f32> {
 #ifdef settled
 const EARLY: bool = true;
 
-// The first key that this run brings.
+// The first key that this run writes.
 fn first_new() -> u32 {
     return params.past;
 }
@@ -231,7 +232,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
 #end
     }
 
-    // Lanes with the same elements of other keys.
+    // Merges lanes that hold the same elements of other keys.
 #repeat h HEADS
     {
         var top = largest$h;
@@ -261,7 +262,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
     }
 #end
     workgroupBarrier();
-    // What subgroups have, put together: four elements a thread.
+    // Merges the subgroups' sums, four elements per thread.
     let team = wid.y * params.kv_heads * chunks + wid.x;
     let slice = team * params.splits + wid.z;
     let stats = params.tokens * params.kv_heads * chunks * params.splits * MADE;
@@ -310,7 +311,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         if (place.lid == 0u) {
             atomicStore(&tickets[team], 0u);
         }
-        // A subgroup a head, lanes over slices; everything is asked for before the first of it is needed.
+        // One subgroup per head, lanes over slices; all loads are issued before the first use.
         let other = min(place.lane, used - 1u);
         let own_head = min(place.subgroup, HEADS - 1u);
         let other_at = stats + 2u * ((first_slice + other) * HEADS + own_head);
@@ -346,7 +347,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         if (used == 1u) {
             result = made[o];
         } else {
-            // Those of slices that are not there are zero.
+            // Slices that do not exist are zero.
 #repeat j SPREAD_SPLITS
             result += weights[h * SPREAD_SPLITS + $ju] * part$o_$j;
 #end
@@ -359,7 +360,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
             value = store(wid.y, head, d, result);
         }
         hand_on(place.lid, Handed(wid.y, head * HEAD_DIM + d, value, gain, exists));
-        // hand_on may hold what it shares in memory of the workgroup.
+        // hand_on may reuse workgroup memory that was read above.
         workgroupBarrier();
 #else
         if (exists) {

@@ -1,8 +1,9 @@
-// conv2d: y[b, o, i, j] = sum over c, u, v of w[o, c, u, v] * x[b, group * in_c / groups + c, i * stride_h -
-// pad_top + u * dilation_h, j * stride_w - pad_left + v * dilation_w], zero outside x; x [batch, in_c, in_h,
-// in_w], w [out_c, in_c / groups, kernel_h, kernel_w], y [batch, out_c, out_h, out_w].
-// Work split: one thread an output, groups of 64 folded over grid x and y.
-// Why: the floor, with no workspace; neighbours in a row share weights and lines of x through caches.
+// conv2d: direct convolution: y[b, o, i, j] = sum over c, u, v of w[o, c, u, v] * x[b,
+// group * in_c / groups + c, i * stride_h - pad_top + u * dilation_h, j * stride_w - pad_left +
+// v * dilation_w], zero outside x. x [batch, in_c, in_h, in_w], w
+// [out_c, in_c / groups, kernel_h, kernel_w], y [batch, out_c, out_h, out_w].
+// Work split: one thread per output, workgroups of 64 folded over grid x and y.
+// Why: the portable baseline, without a workspace; neighbours share weights and cache lines of x.
 const WG: u32 = 64u;
 const OWN_READS: u32 = 2u;
 
@@ -62,7 +63,7 @@ fn main(
     let w_start = params.w_offset + o * channels * params.kernel_h * params.kernel_w;
     var sum = 0.0;
     for (var u = 0u; u < params.kernel_h; u++) {
-        // A row above x wraps round to a large number, so one comparison does for both sides.
+        // A row above x wraps to a large number, so one comparison checks both sides.
         let row = i * params.stride_h + u * params.dilation_h - params.pad_top;
         if (row >= params.in_h) {
             continue;

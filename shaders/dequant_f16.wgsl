@@ -1,5 +1,5 @@
-// Weights as plain f16: half-word r * k + c is w[r, c]; a row may have any length and start
-// at an odd half-word. The contract is in dequant_f32.wgsl.
+// Weights as plain f16: half-word r * k + c is w[r, c]. A row may have any length and start at an
+// odd half-word. The contract is in dequant_f32.wgsl.
 // vec4: k is a multiple of 4, so rows are read 8 bytes at a time.
 #import half
 

@@ -1,13 +1,13 @@
-// Weights as plain f32: word r * k + c is w[r, c]; a row may have any length.
-// Contract of all dequant_* files (weight_word(i), element i of the binding, comes from the
-// importer): weights4(start, c, k) = w[c .. c + 4] of a row, c a multiple of 4; for matvec a row
-// is cut into units of UNIT_LEN weights of one thread, a unit into PARTS parts of 4 neighbours.
-// Where PARTIAL is true, columns from k on are 0 and x may not be read there.
-// Packed formats also say their weights as scale * code + bias, for products with 8-bit numbers: part_codes
-// gives the four codes of a part, a byte each, of -128 to 127; the parts of a unit are GROUPS groups of
-// RUN, each within 32 columns, with one group_scale and one group_bias each (0 unless BIASED; the same for all of the
-// 32 columns where BIASED_EVENLY). Columns of 32 are shared by 8 / RUN neighbouring units. round_codes puts the codes
-// of x that meet a unit's in one place, from where CODE_LEN of them are read at a time.
+// Weights as plain f32: word r * k + c is w[r, c]. A row may have any length.
+// Contract of all dequant_* files; the importer defines weight_word(i), element i of the binding.
+// weights4(start, c, k) = w[c .. c + 4] of a row, c a multiple of 4. For matvec, a row is split
+// into units of UNIT_LEN weights, one thread each, and a unit into PARTS parts of 4 neighbours. If
+// PARTIAL is true, columns from k on are 0 and x must not be read there.
+// Packed formats also give weights as scale * code + bias, for int8 products. part_codes gives the
+// four codes of a part, one byte each, -128 to 127. A unit's parts form GROUPS groups of RUN, each
+// within 32 columns, with one group_scale and one group_bias (0 unless BIASED; equal over the 32
+// columns if BIASED_EVENLY). 8 / RUN neighbouring units share 32 columns. round_codes stores a
+// unit's codes of x together; a load reads CODE_LEN words of them.
 // vec4: k is a multiple of 4, so rows are read 16 bytes at a time.
 const UNIT_LEN: u32 = 4u;
 const PARTS: u32 = 1u;

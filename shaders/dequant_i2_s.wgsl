@@ -1,6 +1,6 @@
-// Weights as I2_S, with the scale before each block: w = d * (q - 1) in blocks of 128 (36 bytes): f32 d, then 32
-// bytes of bit pairs; weights j, 32 + j, 64 + j, 96 + j lie in byte j, highest first. The contract is in
-// dequant_f32.wgsl.
+// Weights as I2_S, with the scale before each block: w = d * (q - 1) in blocks of 128 (36 bytes):
+// f32 d, then 32 bytes of bit pairs; weights j, 32 + j, 64 + j, 96 + j are in byte j, highest
+// first. The contract is in dequant_f32.wgsl.
 // Work split: a unit is 8 neighbouring j, so 32 weights; four threads read one block.
 alias WeightWord = u32;
 const PARTIAL: bool = false;
@@ -35,7 +35,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    // Parts 2 z and 2 z + 1 are the first and the second four of quadrant z.
+    // Parts 2 z and 2 z + 1 are the first and the second four columns of quadrant z.
     return (unit >> 2u) * 128u + (unit & 3u) * 8u + (part >> 1u) * 32u + (part & 1u) * 4u;
 }
 

@@ -1,6 +1,7 @@
-// Weights as IQ4_NL: w = d * value of q in blocks of 32 (18 bytes), which lie as those of Q4_0. The contract is
-// in dequant_f32.wgsl.
-// Work split: a unit is 4 bytes, so 8 weights; four threads read one block, and 64 bytes of x in a row.
+// Weights as IQ4_NL: w = d * value of q in blocks of 32 (18 bytes), in the layout of Q4_0. The
+// contract is in dequant_f32.wgsl.
+// Work split: a unit is 4 bytes, so 8 weights; four threads read one block and 64 contiguous bytes
+// of x.
 #import half
 #import halfwords
 #import iq4_values

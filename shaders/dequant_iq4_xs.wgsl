@@ -1,8 +1,8 @@
-// Weights as IQ4_XS: w = d * (s - 32) * value of q in blocks of 256 (136 bytes): f16 d, 16 high bits and 32 low
-// bits of 8 scales s (one for 32 weights), then 8 times 16 bytes as in Q4_0. The contract is in
-// dequant_f32.wgsl.
-// Work split: a unit is 8 bytes, so 16 weights; two threads read one sub-block. Why: blocks are aligned to 8
-// bytes, so each read is a vec2.
+// Weights as IQ4_XS: w = d * (s - 32) * value of q in blocks of 256 (136 bytes): f16 d, 16 high
+// bits and 32 low bits of 8 scales s (one per 32 weights), then 8 times 16 bytes as in Q4_0. The
+// contract is in dequant_f32.wgsl.
+// Work split: a unit is 8 bytes, so 16 weights; two threads read one sub-block.
+// Why: blocks are aligned to 8 bytes, so each load is a vec2.
 #import half
 #import iq4_values
 
@@ -41,7 +41,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    // 32 columns a sub-block; the upper nibbles are 16 columns further.
+    // A sub-block has 32 columns; the upper nibbles are 16 columns further.
     return (unit >> 1u) * 32u + (unit & 1u) * 8u + (part & 1u) * 4u + (part >> 1u) * 16u;
 }
 

@@ -1,8 +1,9 @@
-// Weights as MXFP4: w = 2^(e - 128) * value of q in blocks of 32 (17 bytes): a byte e, then 16 bytes of which
-// byte j holds weight j below and weight 16 + j above. A q is a sign, two bits of exponent, one of mantissa;
-// the values are twice its numbers. Scales below 2^-126 count as 0, as numbers so small may on any GPU. The
-// contract is in dequant_f32.wgsl.
-// Work split: a unit is 4 bytes, so 8 weights; four threads read one block, and 64 bytes of x in a row.
+// Weights as MXFP4: w = 2^(e - 128) * value of q in blocks of 32 (17 bytes): a byte e, then 16
+// bytes; byte j holds weight j in its low and weight 16 + j in its high nibble. q is a sign, two
+// bits of exponent and one of mantissa; the values here are twice its numbers. Scales below 2^-126
+// count as 0, since GPUs may flush subnormals. The contract is in dequant_f32.wgsl.
+// Work split: a unit is 4 bytes, so 8 weights; four threads read one block and 64 contiguous bytes
+// of x.
 alias WeightWord = u32;
 const PARTIAL: bool = false;
 const UNIT_LEN: u32 = 8u;
@@ -18,7 +19,7 @@ fn row_start(row: u32, k: u32) -> u32 {
     return row * (k / 32u);
 }
 
-// 32 bits at a byte. Reads only words that hold wanted bits.
+// 32 bits at a byte offset. Reads only words that hold wanted bits.
 fn weight_bytes(at: u32) -> u32 {
     let low = weight_word(at >> 2u);
     let shift = (at & 3u) * 8u;
@@ -33,10 +34,10 @@ fn scale_at(at: u32) -> f32 {
     return bitcast<f32>((max(e, 1u) - 1u) << 23u);
 }
 
-// What four low nibbles stand for.
+// Values of four low nibbles.
 fn quants(word: u32) -> vec4<i32> {
     let q = unpack4xU8(word & 0x0f0f0f0fu);
-    // 0 1 2 3 4 6 8 12, a digit each.
+    // 0 1 2 3 4 6 8 12, a hexadecimal digit each.
     let size = vec4<i32>((vec4(0xc8643210u) >> ((q & vec4(7u)) << vec4(2u))) & vec4(15u));
     return select(size, -size, q > vec4(7u));
 }

@@ -1,8 +1,9 @@
-// Weights as Q2_K: w = d * s * q - dmin * m in blocks of 256 (84 bytes): 16 bytes with a scale s below and a
-// minimum m above (one for 16 weights), 64 bytes of bit pairs, f16 d and dmin. In half n of a block, with
-// j < 32: weights j, 32 + j, 64 + j, 96 + j lie in byte 32 n + j, lowest first. The contract is in
-// dequant_f32.wgsl.
-// Work split: a unit is 8 neighbouring j, so 32 weights with 4 scales; eight threads read one block.
+// Weights as Q2_K: w = d * s * q - dmin * m in blocks of 256 (84 bytes): 16 bytes with a scale s in
+// the low and a minimum m in the high nibble (one per 16 weights), 64 bytes of bit pairs, f16 d and
+// dmin. In half n of a block, with j < 32, weights j, 32 + j, 64 + j, 96 + j are in byte 32 n + j,
+// lowest first. The contract is in dequant_f32.wgsl.
+// Work split: a unit is 8 neighbouring j, so 32 weights with 4 scales; eight threads read one
+// block.
 #import half
 
 alias WeightWord = u32;
@@ -41,7 +42,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let i = (start + (unit >> 3u)) * 21u;
     let n = (unit >> 2u) & 1u;
     let u = unit & 3u;
-    // Bytes 0 and 2 of two words: the pairs of this half of the 32 columns of each quadrant.
+    // Bytes 0 and 2 of two words: the pairs for this half of each quadrant's 32 columns.
     let shift = (u >> 1u) * 8u;
     let a = weight_word(i + n * 2u) >> shift;
     let b = weight_word(i + n * 2u + 1u) >> shift;
@@ -56,7 +57,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    // Parts 2 z and 2 z + 1 are the first and the second four of quadrant z.
+    // Parts 2 z and 2 z + 1 are the first and the second four columns of quadrant z.
     return (unit >> 2u) * 128u + (unit & 3u) * 8u + (part >> 1u) * 32u + (part & 1u) * 4u;
 }
 

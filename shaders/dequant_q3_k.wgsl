@@ -1,8 +1,9 @@
-// Weights as Q3_K: w = d * (s - 32) * (q - 4) in blocks of 256 (110 bytes): 32 bytes of third bits, 64 of low
-// bit pairs, 12 of 6-bit scales s (one for 16 weights), f16 d. In half n of a block, with j < 32: weights j,
-// 32 + j, 64 + j, 96 + j have their pairs in byte 32 n + j, lowest first, their third bits in byte j from bit
-// 4 n on. The contract is in dequant_f32.wgsl.
-// Work split: a unit is 8 neighbouring j, so 32 weights with 4 scales; eight threads read one block.
+// Weights as Q3_K: w = d * (s - 32) * (q - 4) in blocks of 256 (110 bytes): 32 bytes of third bits,
+// 64 of low bit pairs, 12 of 6-bit scales s (one per 16 weights), f16 d. In half n of a block, with
+// j < 32, weights j, 32 + j, 64 + j, 96 + j have their pairs in byte 32 n + j, lowest first, and
+// their third bits in byte j from bit 4 n on. The contract is in dequant_f32.wgsl.
+// Work split: a unit is 8 neighbouring j, so 32 weights with 4 scales; eight threads read one
+// block.
 #import half
 #import halfwords
 
@@ -13,7 +14,7 @@ const PARTS: u32 = 8u;
 
 struct Unit {
     low: vec2<u32>,
-    // Third bits of this half of the block lowest.
+    // Third bits, those of this half of the block lowest.
     high: vec2<u32>,
     scales: vec4<f32>,
 }
@@ -34,7 +35,7 @@ fn decode(low: u32, high: u32, z: u32, scale: f32) -> vec4<f32> {
 
 // Scales of the four quadrants of half n, for their columns from 16 t on.
 fn quadrant_scales(h: u32, n: u32, t: u32) -> vec4<f32> {
-    // Eight bytes of nibbles, those of half 0 below, then four bytes of bit pairs.
+    // Eight bytes of nibbles, those of half 0 low, then four bytes of bit pairs.
     let low = weight_u64(h) >> vec2(t * 8u + n * 4u);
     let high = weight_u32(h + 4u) >> (t * 8u + n * 4u);
     let a = vec4(low.x, low.x >> 16u, low.y, low.y >> 16u) & vec4(15u);
@@ -65,7 +66,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    // Parts 2 z and 2 z + 1 are the first and the second four of quadrant z.
+    // Parts 2 z and 2 z + 1 are the first and the second four columns of quadrant z.
     return (unit >> 2u) * 128u + (unit & 3u) * 8u + (part >> 1u) * 32u + (part & 1u) * 4u;
 }
 

@@ -1,8 +1,8 @@
-// Weights as Q4_0: w = d * (q - 8) in blocks of 32 (18 bytes): f16 d, then 16 bytes of which byte j
-// holds weight j below and weight 16 + j above. The contract is in dequant_f32.wgsl.
+// Weights as Q4_0: w = d * (q - 8) in blocks of 32 (18 bytes): f16 d, then 16 bytes; byte j holds
+// weight j in its low and weight 16 + j in its high nibble. The contract is in dequant_f32.wgsl.
 // Work split: a unit is 4 bytes, so 8 weights; four threads read one block.
-// Why: x is the bottleneck where neighbouring threads read it far apart; like this they read 64 bytes in a
-// row, and the scale that they share costs less.
+// Why: scattered reads of x are the bottleneck; here four threads read 64 contiguous bytes of it,
+// and sharing a scale costs less.
 #import half
 #import halfwords
 #import nibbles
@@ -36,7 +36,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let h = (start + (unit >> 2u)) * 9u;
     let i = h >> 1u;
     let t = unit & 3u;
-    // Half-word h and word t behind it, which lie in two words, or in one where h is odd.
+    // Half-word h and word t after it: in two words, or in one if h is odd.
     let first = weight_word(i);
     let a = weight_word(i + t);
     let b = weight_word(i + t + 1u);

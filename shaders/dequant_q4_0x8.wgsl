@@ -1,8 +1,9 @@
-// Weights as Q4_0x8: eight blocks of Q4_0 part by part (144 bytes): eight f16 d, then 128 bytes; byte 32 g + j holds
-// weight j of block 2 g below and of block 2 g + 1 above, w = d * (q - 8) (quant::q4_0x8). The contract is in
-// dequant_f32.wgsl.
-// Work split: a unit is 16 of these bytes, half of two blocks; eight neighbouring threads read one group.
-// Why: Q4_0's blocks begin at any halfword, so that a thread reads words of them; here each read is a vec4.
+// Weights as Q4_0x8: eight interleaved blocks of Q4_0 (144 bytes): eight f16 d, then 128 bytes;
+// byte 32 g + j holds weight j of block 2 g in its low and of block 2 g + 1 in its high nibble, w =
+// d * (q - 8) (quant::q4_0x8). The contract is in dequant_f32.wgsl.
+// Work split: a unit is 16 of these bytes, half of two blocks; eight neighbouring threads read a
+// group.
+// Why: each load is a vec4; Q4_0's blocks start at any half-word, which forces word loads.
 #import half
 #import nibbles
 
@@ -46,7 +47,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    // 256 columns a group, 64 two blocks, 16 a half; the upper nibbles are 32 columns further.
+    // A group has 256 columns, two blocks 64, a half 16; the upper nibbles are 32 columns further.
     return (unit >> 1u) * 64u + (unit & 1u) * 16u + (part & 3u) * 4u + (part & 4u) * 8u;
 }
 
@@ -73,8 +74,8 @@ fn group_bias(unit: Unit, group: u32) -> f32 {
     return -8.0 * unit.d[group];
 }
 
-// What codes_blocks reads of a group: its vec4s, and where codes of odd blocks begin; a word of codes as signed bytes,
-// of even blocks and of odd ones, and what one of them stands for.
+// For codes_blocks: vec4s per group, and the offset of codes of odd blocks; a word of codes as
+// signed bytes, for even and odd blocks, and the value of one code step.
 const GROUP_WORDS: u32 = 9u;
 const ODD_WORD: u32 = 1u;
 const CODE_UNIT: f32 = 0.0625;

@@ -1,6 +1,8 @@
-// Weights as Q4_1: w = d * q + m in blocks of 32 (20 bytes): f16 d and m, then 16 bytes of which
-// byte j holds weight j below and weight 16 + j above. The contract is in dequant_f32.wgsl.
-// Work split: a unit is 4 bytes, so 8 weights; four threads read one block, and 64 bytes of x in a row.
+// Weights as Q4_1: w = d * q + m in blocks of 32 (20 bytes): f16 d and m, then 16 bytes; byte j
+// holds weight j in its low and weight 16 + j in its high nibble. The contract is in
+// dequant_f32.wgsl.
+// Work split: a unit is 4 bytes, so 8 weights; four threads read one block and 64 contiguous bytes
+// of x.
 #import half
 #import nibbles
 

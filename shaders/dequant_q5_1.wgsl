@@ -1,6 +1,7 @@
-// Weights as Q5_1: w = d * q + m in blocks of 32 (24 bytes): f16 d and m, 32 fifth bits of which bit i belongs
-// to weight i, then 16 bytes as in Q4_0. The contract is in dequant_f32.wgsl.
-// Work split: a unit is 4 bytes, so 8 weights; four threads read one block, and 64 bytes of x in a row.
+// Weights as Q5_1: w = d * q + m in blocks of 32 (24 bytes): f16 d and m, 32 fifth bits (bit i for
+// weight i), then 16 bytes as in Q4_0. The contract is in dequant_f32.wgsl.
+// Work split: a unit is 4 bytes, so 8 weights; four threads read one block and 64 contiguous bytes
+// of x.
 #import half
 #import fifths
 
@@ -11,7 +12,7 @@ const PARTS: u32 = 2u;
 
 struct Unit {
     q: u32,
-    // Fifth bits of the unit, those of the upper nibbles 16 places up.
+    // Fifth bits of the unit, those of the upper nibbles 16 bits higher.
     high: u32,
     d: f32,
     m: f32,

@@ -1,8 +1,8 @@
-// Weights as Q5_K: w = d * s * q - dmin * m in blocks of 256 (176 bytes): f16 d and dmin, 12 bytes of 6-bit
-// scales s and minima m of 8 sub-blocks, 32 bytes of which bit b of byte j is the fifth bit of weight j of
-// sub-block b, then 128 bytes as in Q4_K. The contract is in dequant_f32.wgsl.
+// Weights as Q5_K: w = d * s * q - dmin * m in blocks of 256 (176 bytes): f16 d and dmin, 12 bytes
+// of 6-bit scales s and minima m of 8 sub-blocks, 32 bytes of fifth bits (bit b of byte j for
+// weight j of sub-block b), then 128 bytes as in Q4_K. The contract is in dequant_f32.wgsl.
 // Work split: a unit is 16 of these bytes, half of two sub-blocks; eight neighbouring threads read
-// one block and share its header. Why: blocks are aligned to 16 bytes, so each read is a vec4.
+// one block and share its header. Why: blocks are aligned to 16 bytes, so each load is a vec4.
 #import half
 #import k_scales
 
@@ -13,7 +13,7 @@ const PARTS: u32 = 8u;
 
 struct Unit {
     q: vec4<u32>,
-    // Fifth bits of the two sub-blocks, lowest.
+    // Fifth bits of the two sub-blocks, in the lowest bits.
     high: vec4<u32>,
     // Scales of the two sub-blocks, then minima.
     scales: vec4<f32>,
@@ -52,7 +52,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    // 256 columns a block, 64 a group, 16 a half; the upper nibbles are 32 columns further.
+    // A block has 256 columns, a group 64, a half 16; the upper nibbles are 32 columns further.
     return (unit >> 1u) * 64u + (unit & 1u) * 16u + (part & 3u) * 4u + (part & 4u) * 8u;
 }
 
@@ -83,8 +83,9 @@ fn group_bias(unit: Unit, group: u32) -> f32 {
     return -unit.scales[2u + group];
 }
 
-// What codes_headers reads of a block: its vec4s, the first of its codes, and whether fifth bits lie in front of them;
-// a word of codes of even sub-blocks and of odd ones as signed bytes, and what one of the latter counts for.
+// For codes_headers: vec4s per block, the first of its codes, and whether fifth bits precede them;
+// a word of codes of even and of odd sub-blocks as signed bytes, and the value of one code step of
+// the latter.
 const BLOCK_WORDS: u32 = 11u;
 const CODES_AT: u32 = 3u;
 const FIFTHS: bool = true;

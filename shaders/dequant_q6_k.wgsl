@@ -1,8 +1,10 @@
-// Weights as Q6_K: w = d * s * (q - 32) in blocks of 256 (210 bytes): 128 bytes of low nibbles, 64 of
-// upper bit pairs, 16 signed scales s (one for 16 weights), f16 d. In half n of a block, with j < 32:
-// weights j, 32 + j, 64 + j, 96 + j have their nibbles in bytes 64 n + j (below), 64 n + 32 + j (below)
-// and the same two above, their bits in byte 32 n + j, lowest first. The contract is in dequant_f32.wgsl.
-// Work split: a unit is 8 neighbouring j, so 32 weights with 4 scales; eight threads read one block.
+// Weights as Q6_K: w = d * s * (q - 32) in blocks of 256 (210 bytes): 128 bytes of low nibbles, 64
+// of upper bit pairs, 16 signed scales s (one per 16 weights), f16 d. In half n of a block, with j
+// < 32, weights j, 32 + j, 64 + j, 96 + j have their nibbles in bytes 64 n + j (low), 64 n + 32 + j
+// (low) and the same two high; their bit pairs are in byte 32 n + j, lowest first. The contract is
+// in dequant_f32.wgsl.
+// Work split: a unit is 8 neighbouring j, so 32 weights with 4 scales; eight threads read one
+// block.
 #import half
 #import halfwords
 
@@ -23,7 +25,7 @@ fn row_start(row: u32, k: u32) -> u32 {
     return row * (k / 256u);
 }
 
-// Four quants: quadrant z (32 columns each), nibbles and bit pairs from two words.
+// Four quants of quadrant z (32 columns each), from a word of nibbles and one of bit pairs.
 fn quants(low: u32, high: u32, z: u32) -> u32 {
     return ((low >> ((z & 2u) * 2u)) & 0x0f0f0f0fu) | (((high >> (z * 2u)) & 0x03030303u) << 4u);
 }
@@ -69,7 +71,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    // Parts 2 z and 2 z + 1 are the first and the second four of quadrant z.
+    // Parts 2 z and 2 z + 1 are the first and the second four columns of quadrant z.
     return (unit >> 2u) * 128u + (unit & 3u) * 8u + (part >> 1u) * 32u + (part & 1u) * 4u;
 }
 

@@ -1,9 +1,10 @@
-// Weights as Q6_Kx8: eight blocks of Q6_K part by part (1,680 bytes): w = d * s * v with v = q - 32 of 6 bits, in two's
-// complement. The words of 16 bytes are, for thread n of 32 with units n and 32 + n: upper nibbles of each unit, then
-// low bit pairs of a thread's two, then four words each of scales and, at last, d of all blocks (quant::q6_kx8).
-// The contract is in dequant_f32.wgsl.
-// Work split: a unit is 16 neighbouring weights, and 16 that are 32 further. Why: each read is a whole word of 16 bytes
-// where Q6_K's blocks begin at any halfword, and codes come out with their sign: the upper six bits of a byte.
+// Weights as Q6_Kx8: eight interleaved blocks of Q6_K (1,680 bytes): w = d * s * v, v = q - 32 in
+// 6-bit two's complement. In 16-byte words, thread n of 32 has units n and 32 + n: upper nibbles of
+// each unit, then low bit pairs of both, then four words each of scales and, last, d of all blocks
+// (quant::q6_kx8). The contract is in dequant_f32.wgsl.
+// Work split: a unit is 16 neighbouring weights, and 16 that are 32 further.
+// Why: each load is a 16-byte word, while Q6_K's blocks start at any half-word. Codes are signed
+// without a subtraction: the upper six bits of a byte.
 #import half
 
 alias WeightWord = vec4<u32>;
@@ -14,11 +15,11 @@ const PARTS: u32 = 8u;
 struct Unit {
     q: vec4<u32>,
     pairs: vec2<u32>,
-    // d / 4 * s of the first weights and of the others.
+    // d / 4 * s of the first 16 weights and of the others.
     scales: vec2<f32>,
 }
 
-// Place of the first weight of a row.
+// Index of the first weight of a row.
 fn row_start(row: u32, k: u32) -> u32 {
     return row * (k / 2048u) * 105u;
 }
@@ -80,7 +81,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    // 64 columns a pair of units; the second parts are 32 columns further.
+    // A pair of units has 64 columns; the second parts are 32 columns further.
     return (unit >> 1u) * 64u + (unit & 1u) * 16u + (part & 3u) * 4u + (part & 4u) * 8u;
 }
 

@@ -1,7 +1,7 @@
 // Weights as Q8_0: w = d * q in blocks of 32 (34 bytes): f16 d, then 32 signed bytes. The contract
 // is in dequant_f32.wgsl.
-// Work split: a unit is words t and t + 4 of a block, so 8 weights; four threads read one block, and 64
-// bytes of x in a row.
+// Work split: a unit is words t and t + 4 of a block, so 8 weights; four threads read one block and
+// 64 contiguous bytes of x.
 #import half
 #import halfwords
 
@@ -35,7 +35,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let h = (start + (unit >> 2u)) * 17u;
     let i = h >> 1u;
     let t = unit & 3u;
-    // Half-word h and words t and t + 4 behind it, each in two words, or in one where h is odd.
+    // Half-word h and words t and t + 4 after it: each in two words, or in one if h is odd.
     let first = weight_word(i);
     let a = weight_word(i + t);
     let b = weight_word(i + t + 1u);

@@ -1,8 +1,9 @@
-// Weights as Q8_0x2: two blocks of Q8_0 part by part (68 bytes): w = d * q; a word with d of both, f16, then eight
-// units of two words of signed bytes (quant::q8_0x2). The contract is in dequant_f32.wgsl.
-// Work split: a unit is 4 neighbouring weights, and 4 that are 16 further, as of Q8_0; four threads read one block, and
-// 64 bytes of x in a row.
-// Why: Q8_0's blocks begin at any halfword, so that a unit of them takes five reads where this takes three.
+// Weights as Q8_0x2: two interleaved blocks of Q8_0 (68 bytes), w = d * q: a word with d of both as
+// f16, then eight units of two words of signed bytes (quant::q8_0x2). The contract is in
+// dequant_f32.wgsl.
+// Work split: a unit is 4 neighbouring weights and 4 that are 16 further, as in Q8_0; four threads
+// read one block and 64 contiguous bytes of x.
+// Why: three loads per unit; Q8_0's blocks start at any half-word and need five.
 #import half
 
 alias WeightWord = u32;
@@ -16,7 +17,7 @@ struct Unit {
     d: f32,
 }
 
-// Place of the first weight of a row.
+// Index of the first weight of a row.
 fn row_start(row: u32, k: u32) -> u32 {
     return row * (k / 64u) * 17u;
 }

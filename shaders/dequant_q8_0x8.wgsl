@@ -1,7 +1,8 @@
-// Weights as Q8_0x8: eight blocks of Q8_0 part by part (272 bytes): eight f16 d, then the signed bytes of the even
-// blocks and those of the odd ones, w = d * q (quant::q8_0x8). The contract is in dequant_f32.wgsl.
-// Work split: a unit is 16 bytes of an even block and 16 of the odd one behind it; eight neighbouring threads read one
-// group. Why: Q8_0's blocks begin at any halfword, so that a thread reads words of them; here each read is a vec4.
+// Weights as Q8_0x8: eight interleaved blocks of Q8_0 (272 bytes), w = d * q: eight f16 d, then
+// signed bytes of the even blocks and of the odd ones (quant::q8_0x8). The contract is in
+// dequant_f32.wgsl.
+// Work split: a unit is 16 bytes of an even block and 16 of the next odd one; eight neighbouring
+// threads read one group. Why: each load is a vec4; Q8_0's blocks start at any half-word.
 #import half
 
 alias WeightWord = vec4<u32>;
@@ -46,7 +47,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    // 256 columns a group, 64 two blocks, 16 a half; the odd block is 32 columns further.
+    // A group has 256 columns, two blocks 64, a half 16; the odd block is 32 columns further.
     return (unit >> 1u) * 64u + (unit & 1u) * 16u + (part & 3u) * 4u + (part & 4u) * 8u;
 }
 
@@ -73,8 +74,8 @@ fn group_bias(unit: Unit, group: u32) -> f32 {
     return 0.0;
 }
 
-// What codes_blocks reads of a group: its vec4s, and where codes of odd blocks begin; a word of codes as signed bytes,
-// of even blocks and of odd ones, and what one of them stands for.
+// For codes_blocks: vec4s per group, and the offset of codes of odd blocks; a word of codes as
+// signed bytes, for even and odd blocks, and the value of one code step.
 const GROUP_WORDS: u32 = 17u;
 const ODD_WORD: u32 = 9u;
 const CODE_UNIT: f32 = 1.0;

@@ -1,9 +1,10 @@
-// Weights as TQ1_0: w = d * (digit - 1) in blocks of 256 (54 bytes): 32 bytes of which byte j holds weights j,
-// 32 + j, .. 128 + j, 16 bytes of which byte j holds weights 160 + j, 176 + j, .. 224 + j, 4 bytes of which byte
-// j holds weights 240 + j, 244 + j, .. 252 + j, f16 d. Digit n of a byte is (3 * (byte * 3^n mod 256)) / 256.
-// The contract is in dequant_f32.wgsl.
-// Work split: a unit is 16 neighbouring columns, one digit of 16 bytes (of the last unit four digits of 4 bytes).
-// Why: every unit is alike; bytes are read again for each of their digits, but from cache.
+// Weights as TQ1_0: w = d * (digit - 1) in blocks of 256 (54 bytes): 32 bytes, byte j with weights
+// j, 32 + j, .. 128 + j; 16 bytes, byte j with weights 160 + j, 176 + j, .. 224 + j; 4 bytes, byte
+// j with weights 240 + j, 244 + j, .. 252 + j; f16 d. Digit n of a byte is (3 * (byte * 3^n mod
+// 256)) / 256. The contract is in dequant_f32.wgsl.
+// Work split: a unit is 16 neighbouring columns: one digit of 16 bytes (in the last unit four
+// digits of 4 bytes).
+// Why: all units are alike; bytes are read once per digit, but from cache.
 #import half
 #import halfwords
 
@@ -35,12 +36,12 @@ fn decode(word: u32, power: u32, d: f32) -> vec4<f32> {
     return (vec4<f32>(unpack4xU8(digits(word, power))) - vec4(1.0)) * d;
 }
 
-// 3^n for n of 0 to 4, from a byte each.
+// 3^n for n of 0 to 4, packed as bytes.
 fn power_of(n: u32) -> u32 {
     return select((0x1b090301u >> (n * 8u)) & 0xffu, 81u, n > 3u);
 }
 
-// Half-word, in the block, of the 16 bytes of unit u, and the digit that it takes of them.
+// Half-word index in the block of the 16 bytes of unit u, and the digit taken from them.
 fn place(u: u32) -> vec2<u32> {
     return select(vec2((u & 1u) * 8u, u >> 1u), vec2(16u, u - 10u), u > 9u);
 }

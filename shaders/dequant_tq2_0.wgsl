@@ -1,6 +1,6 @@
-// Weights as TQ2_0: w = d * (q - 1) in blocks of 256 (66 bytes): 64 bytes of bit pairs, f16 d. In half n of a
-// block, with j < 32: weights j, 32 + j, 64 + j, 96 + j lie in byte 32 n + j, lowest first. The contract is in
-// dequant_f32.wgsl.
+// Weights as TQ2_0: w = d * (q - 1) in blocks of 256 (66 bytes): 64 bytes of bit pairs, f16 d. In
+// half n of a block, with j < 32, weights j, 32 + j, 64 + j, 96 + j are in byte 32 n + j, lowest
+// first. The contract is in dequant_f32.wgsl.
 // Work split: a unit is 8 neighbouring j, so 32 weights; eight threads read one block.
 #import half
 #import halfwords
@@ -37,7 +37,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {
-    // Parts 2 z and 2 z + 1 are the first and the second four of quadrant z.
+    // Parts 2 z and 2 z + 1 are the first and the second four columns of quadrant z.
     return (unit >> 2u) * 128u + (unit & 3u) * 8u + (part >> 1u) * 32u + (part & 1u) * 4u;
 }
 

@@ -1,7 +1,7 @@
-// gather: y[o, j, i] = x[o, ids[j], i] for elements of 4 bytes; x [outer, axis_len, inner], ids [count],
-// y [outer, count, inner]; an id outside the axis gives zeros.
-// Work split: one thread an element of y, groups of 256 folded over grid x and y.
-// Why: neighbours write neighbours, and read them where inner is large; bits are moved, never computed.
+// gather: y[o, j, i] = x[o, ids[j], i] for 4-byte elements. x [outer, axis_len, inner], ids
+// [count], y [outer, count, inner]. An id outside the axis gives zeros.
+// Work split: one thread per element of y, workgroups of 256 folded over grid x and y.
+// Why: writes are coalesced, as are reads if inner is large. Bits are copied, never computed.
 const WG: u32 = 256u;
 
 struct Params {

@@ -1,7 +1,7 @@
-// gather_rows_*: y[i, c] = table[ids[i], c]; table [rows, cols] packed, ids [count], y [count, cols];
-// an id outside the table gives zeros.
-// Work split: a workgroup decodes 256 columns of one row, a thread four neighbours.
-// Why: four neighbours share a scale in every format and are written without gaps.
+// gather_rows_*: embedding lookup with dequantisation: y[i, c] = table[ids[i], c]. table
+// [rows, cols] packed, ids [count], y [count, cols]. An id outside the table gives zeros.
+// Work split: one workgroup per 256 columns of a row, four neighbouring columns per thread.
+// Why: four neighbours share a scale in every format, and writes are contiguous.
 #import dequant_*
 
 const WG: u32 = 64u;

@@ -1,15 +1,16 @@
-// half_weights_*: y[r, c] = w[r, c] as f16; w [n, k], k a multiple of 32, y [k / 32, n, 32]: 32 columns of all
-// rows, then the next 32. plain: y is [n, k].
-// Work split: a thread decodes 8 neighbouring weights; groups of WG are folded over grid x and y.
-// Why: matmul_halves reads each weight again for every tile of rows of x, which costs less than decoding it again. It
-// reads 32 columns of neighbouring rows at a time, which are neighbours in y: 7% of a prompt on an H200 through wgpu.
-// units: of formats with units of 32 weights; a thread decodes 8 neighbours of each group of one, whose header it
-// reads once: prompts of Llama-8B 19% faster through CUDA on an H200, 3% through wgpu.
+// half_weights_*: dequantises a weight to f16 for GEMM: y[r, c] = w[r, c]. w [n, k], k a multiple
+// of 32, y [k / 32, n, 32]: 32 columns of all rows, then the next 32. plain: y is [n, k].
+// Work split: one thread per 8 neighbouring weights, workgroups of WG folded over grid x and y.
+// Why: matmul_halves reads each weight once per tile of rows of x; decoding it each time costs
+// more. Its reads of 32 columns of neighbouring rows are contiguous in y: 7% of a prompt on an H200
+// through wgpu.
+// units: for formats with units of 32 weights. A thread decodes 8 neighbours of each group and
+// reads the header once: prompts of Llama-8B 19% faster on an H200 through CUDA, 3% through wgpu.
 #import dequant_*
 
 override WG: u32 = 256;
 #ifdef units
-// Threads of a unit.
+// Threads per unit.
 const SHARES: u32 = RUN / 2u;
 const_assert UNIT_LEN == 32u && GROUPS * RUN == PARTS;
 #endif
@@ -27,7 +28,7 @@ fn weight_word(i: u32) -> WeightWord {
     return w[i];
 }
 
-// Eight weights of a row.
+// Stores eight weights of a row.
 fn put(row: u32, part: u32, low: vec4<f32>, high: vec4<f32>) {
 #ifdef plain
     let to = row * (params.k / 8u) + part;
@@ -70,7 +71,8 @@ fn main(
     if (row >= params.n) {
         return;
     }
-    // Known to be a multiple of 8 below 2^28, so that both decode one scale, once.
+    // A multiple of 8 below 2^28, visible to the compiler, so that both calls share one decoded
+    // scale.
     let part = e % each;
     let column = (part * 8u) & 0x0ffffff8u;
     let start = row_start(row, params.k);

@@ -1,9 +1,10 @@
-// matmul_*: y[i, r] = sum over c of w[r, c] * x[i, c]; w [n, k] packed, x [m, k], y [m, n], many rows i.
-// Work split: a workgroup makes BM x BN of y; 256 threads load 16 columns of both at a time as vec4s of
-// neighbouring columns into workgroup memory; thread (tx, ty) makes rows ty + 16 a, columns tx + 16 b.
-// Why: weights are decoded once for BM rows; vec4s along k need no transposition, and a row stride of
-// five vec4s keeps the reads free of bank conflicts. 16 KiB hold up to BM + BN = 204.
-// vec4: k, x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
+// matmul_*: tiled GEMM with packed weights: y[i, r] = sum over c of w[r, c] * x[i, c]. w [n, k]
+// packed, x [m, k], y [m, n], many rows i.
+// Work split: one workgroup per BM x BN tile of y. 256 threads stage 16 columns of both operands as
+// vec4s along k in workgroup memory; thread (tx, ty) computes rows ty + 16 a, columns tx + 16 b.
+// Why: weights are decoded once per BM rows. vec4s along k need no transposition, and a row stride
+// of five vec4s avoids bank conflicts. 16 KiB hold up to BM + BN = 204.
+// vec4: k, x_offset and x_stride are multiples of 4, and the range of x is a multiple of 16 bytes.
 #import dequant_*
 
 override BM: u32 = 64;
@@ -16,7 +17,7 @@ const ROWS: u32 = BM / 16u;
 const COLS: u32 = BN / 16u;
 const OWN_READS: u32 = 2u;
 const TASK_ROWS: u32 = BN;
-// Rounds in which the threads load a vec4 of x, and of w, each.
+// Rounds in which each thread loads one vec4 of x, and of w.
 const X_LOADS: u32 = (BM * K4 + THREADS - 1u) / THREADS;
 const W_LOADS: u32 = (BN * K4 + THREADS - 1u) / THREADS;
 const_assert BM % 16u == 0u && BN % 16u == 0u && BM >= 16u && BN >= 16u && BM + BN <= 204u;
@@ -88,8 +89,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     var sums: array<f32, ROWS * COLS>;
     for (var c = 0u; c < params.k; c += K4 * 4u) {
-        // All loads before the first store: they wait for memory together, not one after another. The last round may
-        // have elements for some threads only.
+        // All loads come before the first store, so that their latencies overlap. In the last round
+        // some threads may have no element.
         let column = c + (lid % K4) * 4u;
 #repeat t X_LOADS
         let has_x$t = $tu * THREADS + THREADS <= BM * K4 || $tu * THREADS + lid < BM * K4;
@@ -131,11 +132,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         workgroupBarrier();
     }
-    // Spelled out: an array that a loop indexes may end up in slow memory, and all sums with it.
+    // Unrolled: a dynamically indexed array may be placed in slow memory, with all sums.
 #repeat b COLS
     {
         let e = tx + 16u * $bu;
-        // The second product of an evaluation is half a tile further, so this thread has it.
+        // The second product of an evaluation is half a tile further, so it belongs to this thread.
         if (e < evaluations(task)) {
 #repeat a ROWS
             store(

@@ -1,9 +1,11 @@
-// matmul_batched: y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j]; all strides free, y [batch, m, n].
-// Work split: a workgroup makes 16 x 16 of y for one batch, one thread an element, with tiles of 16 x 16
-// of a and b in workgroup memory. Why: any layout of either operand is read once for 16 results; it
-// serves small products between activations, large ones are linear layers.
+// matmul_batched: batched tiled GEMM: y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j]. Any
+// strides, y [batch, m, n].
+// Work split: one workgroup per 16 x 16 tile of y in a batch, one thread per element, with 16 x 16
+// tiles of a and b in workgroup memory.
+// Why: any layout of either operand is read once per 16 results. For small products of activations;
+// large products are linear layers.
 const TILE: u32 = 16u;
-// One more column, so that threads down a column meet different banks.
+// Padded by one column against bank conflicts.
 const STRIDE: u32 = 17u;
 const OWN_READS: u32 = 2u;
 
@@ -25,7 +27,7 @@ fn main(
     }
     let i = wid.y * TILE + local.y;
     let j = wid.x * TILE + local.x;
-    // There may be more batches than a grid dimension holds.
+    // A batch count may exceed the limit of a grid dimension.
     for (var batch = wid.z; batch < params.batch; batch += groups.z) {
         let a_start = params.a_offset + batch * params.a_batch_stride;
         let b_start = params.b_offset + batch * params.b_batch_stride;

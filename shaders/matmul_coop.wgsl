@@ -1,15 +1,16 @@
-// matmul_coop_*: y[i, r] = factors[i] * sum over c of w[r, c] * x[i, c] on matrix hardware; w [n, k] packed, x
-// [m, k] f16 as round_half orders it, y [m, n]. Weights are rounded to f16, sums are f32.
-// Work split: that of coop_tiles; a thread decodes 16 neighbouring weights of each step.
-// Why: the weight is read as it is packed, and nothing is kept; with many rows of x each tile of them decodes
-// it again, and matmul_halves is ahead.
+// matmul_coop_*: tensor-core GEMM with packed weights: y[i, r] = factors[i] * sum over c of
+// w[r, c] * x[i, c]. w [n, k] packed, x [m, k] f16 in round_half's layout, y [m, n]. Weights are
+// rounded to f16, sums are f32.
+// Work split: that of coop_tiles; a thread decodes 16 neighbouring weights per step.
+// Why: needs no f16 copy of the weight. Each tile of rows decodes the weight again, so
+// matmul_halves is faster for many rows.
 enable f16;
 enable wgpu_cooperative_matrix;
 #import dequant_*
 
 #import coop_tiles
 
-// What a thread decodes of w for a step, at most: 16 weights each.
+// Maximum loads of 16 weights per thread and step.
 const W_LOADS: u32 = (BN * 2u + THREADS - 1u) / THREADS;
 
 @group(0) @binding(1) var<storage, read> w: array<WeightWord>;
@@ -45,7 +46,8 @@ fn main(
                 break;
             }
             let start = starts[t];
-            // Known to be a multiple of 16 below 2^28, so that all four decode one scale, once.
+            // A multiple of 16 below 2^28, visible to the compiler, so that all four calls share
+            // one decoded scale.
             let column = (c + l % 2u * 16u) & 0x0ffffff0u;
             let to = (l / 2u) * STRIDE + l % 2u * 4u;
 #repeat p 4

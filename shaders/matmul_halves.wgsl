@@ -1,13 +1,14 @@
-// matmul_halves: y[i, r] = sum over c of w[r, c] * x[i, c] on matrix hardware; w [n, k] f16 as half_weights_* orders
-// it, x [m, k] f16 as round_half does, y f32, its rows y_stride apart. y has room for whole tiles: what lies behind m
-// and n is written. Sums are f32. plain: w is [n, k]. Each of SPLITS parts of the columns has a y of its own, one
-// behind the other: grid z.
-// Work split: a workgroup of WI x WJ subgroups makes BM x BN of y from BK columns of both operands at a time, a
-// subgroup TI x TJ tiles of 16 x 16; a thread moves vec4s of both operands to workgroup memory in each step.
-// Why: 64 x 64 for a subgroup keeps the matrix units busy with what is read from workgroup memory; rows of 40 halves
-// are the padding with the fewest bank conflicts. Steps are written out STEPS times, since sums are copied in each turn
-// of a loop; two workgroups at once hide what each waits for. Sums leave as they are: what is done with them takes a
-// launch of its own (scaled_rows).
+// matmul_halves: f16 tensor-core GEMM, optionally split-K: y[i, r] = sum over c of
+// w[r, c] * x[i, c]. w [n, k] f16 in half_weights_*'s layout (plain: row-major), x [m, k] f16 in
+// round_half's, y f32 with row stride y_stride. y must have room for complete tiles: elements past
+// m and n are written. Sums are f32. Each of SPLITS ranges of k (grid z) writes its own y, one
+// after the other.
+// Work split: a workgroup of WI x WJ subgroups computes BM x BN of y, BK columns at a time; a
+// subgroup computes TI x TJ tiles of 16 x 16. Threads stage vec4s of both operands in workgroup
+// memory.
+// Why: 64 x 64 per subgroup keeps the tensor cores busy; a row stride of 40 f16 has the fewest bank
+// conflicts. STEPS steps are unrolled, since accumulators are copied in each loop turn. Two
+// workgroups per core hide latency. Epilogues run in a separate launch (scaled_rows).
 enable f16;
 enable wgpu_cooperative_matrix;
 
@@ -15,9 +16,9 @@ override TI: u32 = 4;
 override TJ: u32 = 4;
 override WI: u32 = 2;
 override WJ: u32 = 2;
-// Threads of a subgroup, all of the same size.
+// Threads of a subgroup; all subgroups have this size.
 override SUB: u32 = 32;
-// Steps of a turn: k is a multiple of 32 times this and SPLITS.
+// Steps per loop turn: k is a multiple of 32 * STEPS * SPLITS.
 override STEPS: u32 = 1;
 override SPLITS: u32 = 1;
 
@@ -25,9 +26,9 @@ const THREADS: u32 = WI * WJ * SUB;
 const BM: u32 = WI * TI * 16u;
 const BN: u32 = WJ * TJ * 16u;
 const BK: u32 = 32u;
-// vec4s from row to row of a tile: 32 halves and 8 of padding.
+// Row stride of a tile in vec4s: 32 f16 and 8 of padding.
 const STRIDE: u32 = 10u;
-// Rows of a tile that all threads write at once, and what a thread loads for a step, at most: vec4s.
+// Tile rows written by all threads at once, and the maximum vec4s that a thread loads per step.
 const PASS_ROWS: u32 = THREADS / 8u;
 const X_LOADS: u32 = (BM * 8u + THREADS - 1u) / THREADS;
 const W_LOADS: u32 = (BN * 8u + THREADS - 1u) / THREADS;
@@ -46,8 +47,8 @@ struct Params {
 
 var<workgroup> x_tile: array<vec4<f16>, BM * STRIDE>;
 var<workgroup> w_tile: array<vec4<f16>, BN * STRIDE>;
-// As long as it is so that whatever lies behind it starts at 16 bytes, as matrices must: they are read wrongly
-// elsewhere, without an error.
+// 16 bytes, so that the variables after it stay 16-byte aligned, as cooperative matrices require.
+// Loads from elsewhere give wrong values, without an error.
 var<workgroup> working: vec4<u32>;
 
 #import tile_row
@@ -58,11 +59,12 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) lid: u32,
 ) {
-    // Workgroups that follow each other take the same rows of w, so that it is read from memory once.
+    // Consecutive workgroups take the same rows of w, so that memory is read once.
     let group = wid.y * grid.x + wid.x;
     let first_i = group % grid.y * BM;
     let first_j = group / grid.y * BN;
-    // All threads agree, and matrices want that to be plain to see.
+    // Read through workgroup memory so that uniformity is provable, as cooperative matrices
+    // require.
     if (lid == 0u) {
         working = vec4(select(0u, 1u, first_i < params.m && first_j < params.n));
     }
@@ -72,7 +74,7 @@ fn main(
     let subgroup = lid / SUB;
     let own_i = subgroup / WJ * (TI * 16u);
     let own_j = subgroup % WJ * (TJ * 16u);
-    // From row to row of w, and from step to step: vec4s.
+    // Row and step strides of w, in vec4s.
 #ifdef plain
     let w_row = params.k / 4u;
     let w_step = 8u;
@@ -80,7 +82,7 @@ fn main(
     let w_row = 8u;
     let w_step = params.n * 8u;
 #endif
-    // Where a thread reads of both, and where it writes in both tiles.
+    // Where this thread reads both operands, and where it writes both tiles.
     let own_row = tile_row(lid);
     let to_tile = own_row * STRIDE + lid % 8u;
 #repeat t X_LOADS
@@ -94,7 +96,7 @@ fn main(
     var sum$i_$j: coop_mat16x16<f32, C>;
 #end
 #end
-    // The steps of this layer.
+    // The steps of this split.
     let each = params.k / BK / SPLITS;
     let begin = wid.z * each;
     for (var turn = begin; turn < begin + each; turn += STEPS) {

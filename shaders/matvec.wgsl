@@ -1,10 +1,12 @@
-// matvec_*: y[i, r] = sum over c of w[r, c] * x[i, c]; w [n, k] packed, x [m, k], y [m, n], few rows i.
-// Work split: a workgroup makes ROWS rows of w for M rows of x; its threads take units of the k columns
-// in turn, so neighbours read neighbouring words, and their sums meet at the end.
-// Why: weights are read once; a decoded part serves M rows of x, a loaded part of x serves ROWS rows.
-// norm: the sum of x^2 is made beside the products, which are scaled by its root when they are stored.
-// ahead: the first weights are asked for before anything else is read.
-// vec4: k, x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
+// matvec_*: dequantising GEMV: y[i, r] = sum over c of w[r, c] * x[i, c]. w [n, k] packed, x
+// [m, k], y [m, n], few rows i.
+// Work split: one workgroup per ROWS rows of w and M rows of x. Threads take units of the k columns
+// in turn (coalesced); their sums are reduced at the end.
+// Why: weights are read once; a decoded part serves M rows of x, a loaded part of x serves ROWS
+// rows.
+// norm: RMS norm fused in: sums x^2 with the products and scales them when they are stored.
+// ahead: the first weights are loaded before anything else is read.
+// vec4: k, x_offset and x_stride are multiples of 4, and the range of x is a multiple of 16 bytes.
 #import dequant_*
 
 override WG: u32 = 64;
@@ -80,8 +82,8 @@ fn main(
     if (!exists(task) || first_i >= params.m) {
         return;
     }
-    // Everything below is spelled out: an array that a loop indexes may end up in slow memory. Rows past
-    // the end repeat the last one and are not stored.
+    // Unrolled: a dynamically indexed array may be placed in slow memory. Rows past the end repeat
+    // the last one and are not stored.
 #repeat r ROWS
     let start$r = row_start(row_of(task, $ru), params.k);
 #repeat i M
@@ -96,7 +98,8 @@ fn main(
 
     let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
 #ifdef ahead
-    // Weights never change, so the first ones are on their way while what comes before still makes x.
+    // Weights are constant, so the first loads are issued while the previous launch still computes
+    // x.
     var turn = 0u;
 #repeat r ROWS
     var next$r = Unit();
@@ -105,7 +108,7 @@ fn main(
     }
 #end
 #endif
-    // What becomes of a product of one row needs what segments read, which is asked for early.
+    // Epilogue operands of a one-row product are loaded early.
     let count = evaluations(task) * M;
     var fetched = Fetched();
     if (M == 1u && place.lid < count) {

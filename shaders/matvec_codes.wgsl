@@ -1,14 +1,17 @@
-// matvec_codes_*: the product of matvec_* with rows of x as whole numbers; w [n, k] packed, x codes as round_codes
-// writes them or as a product or attention before hands them on, y [m, n], few rows i.
-// Work split: a workgroup makes TEAMS times ROWS rows of w for M rows of x, a team of threads ROWS of them; its
-// threads take units of the k columns in turn, so neighbours read neighbouring words, and their sums meet at the end.
-// Why: a whole-number product of four takes one instruction where floats take a conversion and a product
-// each; x is rounded once for all workgroups, and none waits for it.
-// headers: of Q4_K and Q5_K, K columns in planes; codes_headers says how lanes share what they decode.
-// eights of Q6_Kx8, trits of TQ2_0, blocks of Q4_0x8 and Q8_0x8, several of eight rows of x: the like, which
-// codes_eights and others say.
-// scaled: behind what codes stand for lie sums of squares of 32 columns each, whose root over k scales the products.
-// hands_on (of an attachment): teams make 32 evaluations together, and round them for the next product.
+// matvec_codes_*: int8 GEMV: the product of matvec_* with quantised rows of x (kin to MMVQ in
+// llama.cpp). w [n, k] packed; x as round_codes or a fused quant epilogue writes it; y [m, n], few
+// rows i.
+// Work split: one workgroup per TEAMS * ROWS rows of w and M rows of x, ROWS per team of threads. A
+// team's threads take units of the k columns in turn (coalesced); their sums are reduced at the
+// end.
+// Why: a packed int8 dot product takes one instruction, floats a conversion and a product per
+// weight. x is quantised once for all workgroups.
+// headers: Q4_K and Q5_K, K columns in planes; see codes_headers. eights (Q6_Kx8), trits (TQ2_0),
+// blocks (Q4_0x8, Q8_0x8), several (eight rows of x): other inner loops, each in its codes_* file.
+// scaled: fused RMS norm: sums of squares of 32 columns each follow the factors of x, and their
+// root mean square scales the products.
+// hands_on (of a fusion): quant epilogue: the workgroup quantises its 32 evaluations for the next
+// product.
 #import dequant_*
 
 override WG: u32 = 64;
@@ -17,8 +20,8 @@ override M: u32 = 1;
 override TEAMS: u32 = 1;
 // The smallest subgroup.
 override SUB: u32 = 4;
-// Columns, where that counts, and how many turns over them are spelled out, which divides how many there are; of
-// trits any number of them.
+// Columns, for kernels that need them, and unrolled turns over them: a divisor of the number of
+// turns; for trits any number.
 override K: u32 = 1024;
 override UNROLL: u32 = 1;
 
@@ -26,7 +29,7 @@ const OUTPUTS: u32 = ROWS * M;
 const OWN_READS: u32 = 2u;
 const TASK_ROWS: u32 = TEAMS * ROWS;
 const TEAM: u32 = WG / TEAMS;
-// Reads of a unit's codes of x, and groups that one of them serves.
+// Loads of a unit's codes of x, and groups that one load serves.
 const READS: u32 = PARTS / CODE_LEN;
 const GROUPS_OF_READ: u32 = CODE_LEN / RUN;
 
@@ -36,7 +39,7 @@ struct Params {
     k: u32,
     x_offset: u32,
     x_stride: u32,
-    // Of row 0: what its codes stand for.
+    // Where the factors of row 0 begin.
     x_factors: u32,
     y_offset: u32,
     y_stride: u32,
@@ -54,7 +57,7 @@ fn weight_word(i: u32) -> WeightWord {
 
 #import codes_scale
 
-// Product r of row i of x, of whichever team made it.
+// Product r of row i of x, from any team.
 fn product(r: u32, i: u32, place: Place) -> f32 {
     let o = r / ROWS * SUMS + r % ROWS * M + i;
     return total(o, place) * scale(i, place);
@@ -80,14 +83,14 @@ fn main(
     if (!exists(task) || first_i >= params.m) {
         return;
     }
-    // Everything below is spelled out: an array that a loop indexes may end up in slow memory. Rows past
-    // the end repeat the last one and are not stored.
+    // Unrolled: a dynamically indexed array may be placed in slow memory. Rows past the end repeat
+    // the last one and are not stored.
     let first_r = place.lid / TEAM * ROWS;
 #repeat r ROWS
     let start$r = row_start(row_of(task, first_r + $ru), params.k);
 #end
 #import codes_begin
-    // What becomes of the first products of a thread needs what segments read, which is asked for early.
+    // Epilogue operands of a thread's first products are loaded early.
     let each = evaluations(task);
     var fetched = Fetched();
     if (place.lid < each * M) {

@@ -1,12 +1,13 @@
-// matvec_int8_*: y[i, r] = sum over c of w[r, c] * x[i, c]; w [n, k] packed, x [m, k], y [m, n], few rows i; x is
-// rounded to 8 bits in blocks of 32 columns first, as base::ComputeMode::Int8 says. k is at most K.
-// Work split: that of matvec_*, with products of four codes at a time; matvec_lanes and matvec_rounds say where x
-// is rounded with subgroups and without.
-// Why: a whole-number product of four takes one instruction where floats take a conversion and a product
-// each; rounding again in each workgroup saves a step of its own.
-// norm: the sum of x^2 is made beside the rounding, and the products are scaled by its root when they are
-// stored: rounding does not see a common factor.
-// vec4: k, x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
+// matvec_int8_*: int8 GEMV with activation quantisation inside: y[i, r] = sum over c of
+// w[r, c] * x[i, c]. w [n, k] packed, x [m, k], y [m, n], few rows i, k at most K. x is rounded to
+// 8 bits in blocks of 32 columns as base::ComputeMode::Int8 defines.
+// Work split: that of matvec_*, with packed products of four. x is rounded in matvec_lanes with
+// subgroups, in matvec_rounds without.
+// Why: a packed int8 dot product takes one instruction, floats a conversion and a product per
+// weight. Quantising again in each workgroup saves a launch.
+// norm: sums x^2 while rounding and scales the products when they are stored; a common factor does
+// not change the codes.
+// vec4: k, x_offset and x_stride are multiples of 4, and the range of x is a multiple of 16 bytes.
 #import dequant_*
 #import rounding
 
@@ -14,7 +15,7 @@ override WG: u32 = 64;
 override ROWS: u32 = 4;
 override M: u32 = 1;
 override PASSES: u32 = 1;
-// Turns over the columns whose weights are asked for at once, with subgroups.
+// Turns whose weights are loaded at once, with subgroups.
 override AHEAD: u32 = 1;
 override K: u32 = 1024;
 

@@ -1,13 +1,16 @@
-// matvec_tiles_*: the product of matvec_* for 8 rows of x at a time; x codes as round_codes writes them for tiles or as
-// a product before hands them on, x_stride words for each row of those that lie together, w [n, k] packed, y [m, n],
-// k = K columns. What x has of rows behind the last one does not matter: each row of x makes its own products.
-// Work split: a team of subgroups, of 32 lanes, makes 16 rows of w for 8 of x, a workgroup so many for each of its
-// TEAMS; subgroups of a team take blocks of the k columns in turn, and meet at the end. A lane has parts of rows g and
-// g + 8 of w, of row g of x, and makes both rows of w for rows 2 t and 2 t + 1 of x, g = lane / 4 and t = lane % 4.
-// Why: for 8 rows of x, sums of products of four take most of the time; matrix hardware multiplies tiles of them at
-// once, each of the columns that share their scales. What a turn needs of w is asked for one turn before.
-// scaled: behind what codes stand for lie sums of squares of 32 columns each, whose root over k scales the products.
-// hands_on (of an attachment): teams make 32 evaluations of 8 rows together, and round them for the next product.
+// matvec_tiles_*: int8 tensor-core GEMV: the product of matvec_* for 8 rows of x at a time. x as
+// round_codes (tiles) or a fused quant epilogue writes it, x_stride words per row; w [n, k] packed,
+// y [m, n], k = K columns. Rows of x past the last may hold anything: rows are independent.
+// Work split: a team of 32-lane subgroups computes 16 rows of w for 8 of x; a workgroup has TEAMS
+// teams. A team's subgroups take blocks of k in turn and reduce at the end. Lane = 4 g + t holds
+// parts of rows g and g + 8 of w and row g of x, and gets both rows of w for rows 2 t and 2 t + 1
+// of x.
+// Why: for 8 rows, packed dot products are compute-bound; tensor cores multiply a tile at once, per
+// columns with common scales. Weights are loaded one turn early.
+// scaled: fused RMS norm: sums of squares of 32 columns each follow the factors of x, and their
+// root mean square scales the products.
+// hands_on (of a fusion): quant epilogue: the workgroup quantises its 32 evaluations of 8 rows for
+// the next product.
 #import dequant_*
 #import multiply_codes
 
@@ -22,10 +25,10 @@ const OWN_READS: u32 = 2u;
 const TASK_ROWS: u32 = TEAMS * ROWS;
 const TEAM: u32 = WG / TEAMS;
 const SUB: u32 = 32u;
-// Of a team.
+// Subgroups per team.
 const SUBGROUPS: u32 = TEAM / 32u;
-// Of places in a buffer, which hold fewer words: compilers see that nothing is carried over when a number is added, and
-// add it where they load.
+// Masks buffer indices, which are below this: compilers see that an addition cannot carry and fold
+// it into the load's address.
 const NEAR: u32 = 0x0fffffffu;
 
 struct Params {
@@ -34,7 +37,7 @@ struct Params {
     k: u32,
     x_offset: u32,
     x_stride: u32,
-    // Of the first eight rows: what their codes stand for.
+    // Where the factors of the first eight rows begin.
     x_factors: u32,
     y_offset: u32,
     y_stride: u32,
@@ -58,7 +61,7 @@ fn whole(sum: vec4<i32>) -> vec4<f32> {
 
 #import tiles_scale
 
-// Product r of row i of x, of whichever team made it.
+// Product r of row i of x, from any team.
 fn product(r: u32, i: u32, place: Place) -> f32 {
     return total(r / ROWS * SUMS + r % ROWS * M + i, place) * scale(i, place);
 }
@@ -67,7 +70,7 @@ fn product(r: u32, i: u32, place: Place) -> f32 {
 #import matvec_sum
 #import attached_fetch
 #ifdef hands_on
-// Those of a turn: few threads take several.
+// Values handed on per turn: few threads take several.
 const HANDED: u32 = min(32u * M, WG);
 const_assert TASK_ROWS == 32u * ANCHORS && HANDED % 32u == 0u;
 #import hand_on
@@ -91,7 +94,8 @@ fn main(
     let first_r = place.subgroup / SUBGROUPS * ROWS;
     let start0 = row_start(row_of(task, first_r + g), params.k);
     let start1 = row_start(row_of(task, first_r + g + 8u), params.k);
-    // Whole numbers begin at the bits of 1.5 * 2^23, so that none is converted.
+    // Integer sums start at the bits of 1.5 * 2^23, so that they become floats without a
+    // conversion.
     let begin = vec4<i32>(0x4b400000);
     var sums = vec4<f32>();
 #import tiles_begin_*
@@ -144,7 +148,7 @@ fn main(
 #ifdef hands_on
         let exists = place.lid < HANDED && first_i + i < params.m;
         hand_on(place.lid, Handed(first_i + i, own_column, value, gain, exists));
-        // hand_on may hold what it shares in memory of the workgroup.
+        // hand_on may reuse workgroup memory that was read above.
         workgroupBarrier();
 #endif
     }

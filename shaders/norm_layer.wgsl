@@ -1,8 +1,8 @@
-// norm_layer: y[r, c] = (x[r, c] - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and variance of
-// row r; x [rows, cols] with a row stride, weight and bias [cols], y [rows, cols].
-// Work split: one workgroup a row, its threads over columns, eight reads at a time; the row is read thrice.
-// Why: the variance is summed from differences, since a large mean would swallow it otherwise; reads
-// after the first come from cache.
+// norm_layer: layer norm: y[r, c] = (x[r, c] - mean) / sqrt(variance + eps) * weight[c] + bias[c],
+// mean and variance of row r. x [rows, cols] with a row stride, weight and bias [cols], y
+// [rows, cols].
+// Work split: one workgroup per row, threads over columns with eight loads in flight; three passes.
+// Why: variance from differences avoids cancellation with a large mean; later passes hit the cache.
 #import block
 
 override WG: u32 = 128;

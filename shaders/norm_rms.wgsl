@@ -1,7 +1,7 @@
-// norm_rms: y[r, c] = x[r, c] / sqrt(mean over c of x[r, c]^2 + eps) * weight[c]; x [rows, cols] with a row
-// stride, weight [cols], y [rows, cols].
-// Work split: one workgroup a row, its threads over columns, eight reads at a time; the row is read twice.
-// Why: the second read comes from cache, and a row of any length needs no workgroup memory.
+// norm_rms: RMS norm: y[r, c] = x[r, c] / sqrt(mean over c of x[r, c]^2 + eps) * weight[c]. x
+// [rows, cols] with a row stride, weight [cols], y [rows, cols].
+// Work split: one workgroup per row, threads over columns with eight loads in flight; two passes.
+// Why: the second pass hits the cache, and rows of any length need no workgroup memory.
 #import block
 
 override WG: u32 = 128;

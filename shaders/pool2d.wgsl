@@ -1,6 +1,7 @@
-// pool2d_*: y[b, c, i, j] = largest or mean of x[b, c, ..] under the window at (i, j); x [batch, channels, in_h,
-// in_w], y [batch, channels, out_h, out_w]; what lies outside x is left out.
-// Work split: one thread an output, groups of 64 folded over grid x and y.
+// pool2d_*: y[b, c, i, j] = maximum or mean of x[b, c, ..] under the window at (i, j). x
+// [batch, channels, in_h, in_w], y [batch, channels, out_h, out_w]. Positions outside x are
+// skipped.
+// Work split: one thread per output, workgroups of 64 folded over grid x and y.
 // Why: windows are small; the operation (identity, combine, finish) is imported.
 #import pool2d_*
 
@@ -47,7 +48,7 @@ fn main(
     var value = identity();
     var count = 0u;
     for (var u = 0u; u < params.kernel_h; u++) {
-        // A row above x wraps round to a large number, so one comparison does for both sides.
+        // A row above x wraps to a large number, so one comparison checks both sides.
         let row = i * params.stride_h + u * params.dilation_h - params.pad_top;
         if (row >= params.in_h) {
             continue;

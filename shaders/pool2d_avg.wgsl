@@ -1,5 +1,5 @@
-// pool2d_avg: sum of x / (kernel_h * kernel_w where count_pad is 1, else the positions inside x); 0 where
-// there are none. One of the operations of pool2d.wgsl.
+// pool2d_avg: sum of x / (kernel_h * kernel_w if count_pad is 1, else the number of positions
+// inside x); 0 if there are none. One of the operations of pool2d.wgsl.
 fn identity() -> f32 {
     return 0.0;
 }

@@ -1,5 +1,5 @@
-// pool2d_max: the largest x; -inf where the window is wholly outside. One of the operations of pool2d.wgsl.
-// WGSL has no literal for an infinity and no constant may be one, so its bits are a variable.
+// pool2d_max: the largest x; -inf if the window is entirely outside. One of the operations of
+// pool2d.wgsl. The bits are a variable: WGSL has no infinity literal and no constant may be one.
 var<private> infinity: u32 = 0xff800000u;
 
 fn identity() -> f32 {

@@ -1,13 +1,14 @@
-// product_coop: y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j] on matrix hardware; a, b f16, neighbours of a row
-// neighbours in memory, y f32, half_y: f16; sums f32, half_sums: f16. Strides, offsets, n: multiples of 4, k: of 32.
-// Work split: a workgroup of WI x WJ subgroups makes BM x BN of y from 32 columns of a and rows of b at a time, a
-// subgroup TI x 2 TH tiles of 16 x 16. Grid x: tiles along, y: down, z: batches or fewer.
-// Why: 64 x 64 for a subgroup keeps the matrix units busy with what is read from workgroup memory. All of that stays
-// under 24 KiB, of which an H200 has room for two workgroups: a tile of sums leaves at a time, as vec4s, since nothing
-// reads elements of a matrix. Steps are written out STEPS times, since sums are copied in each turn of a loop.
-// 4,096 squared on an H200, Tflop/s: 159 with 28 KiB, 207 with a step a turn, 259 with two, 268 with four. Sums of f16
-// are half the registers: 128 x 64 for a subgroup, eight of them in one workgroup, 351 where 64 x 64 make 274. There
-// loads of the next step count, without which it is 312.
+// product_coop: batched tensor-core GEMM of activations: y[b, i, j] = sum over c of
+// a[b, i, c] * b[b, c, j]. a, b f16 with contiguous rows; y f32 (half_y: f16); sums f32 (half_sums:
+// f16). Strides, offsets and n are multiples of 4, k of 32.
+// Work split: a workgroup of WI x WJ subgroups computes BM x BN of y, 32 of k at a time; a subgroup
+// computes TI x 2 TH tiles of 16 x 16. Grid x: tiles along, y: down, z: batches or fewer.
+// Why: 64 x 64 per subgroup keeps the tensor cores busy. Under 24 KiB of workgroup memory an H200
+// holds two workgroups, so accumulators leave one tile at a time, as vec4s. STEPS steps are
+// unrolled, since accumulators are copied in each loop turn. 4,096 squared on an H200, Tflop/s: 159
+// with 28 KiB; 207, 259, 268 with one, two, four steps per turn. f16 sums halve the registers:
+// 128 x 64 per subgroup, eight in a workgroup, reach 351 (64 x 64: 274; without prefetching the
+// next step: 312).
 enable f16;
 enable wgpu_cooperative_matrix;
 
@@ -15,9 +16,9 @@ override TI: u32 = 4;
 override TH: u32 = 2;
 override WI: u32 = 2;
 override WJ: u32 = 2;
-// Threads of a subgroup, all of the same size.
+// Threads of a subgroup; all subgroups have this size.
 override SUB: u32 = 32;
-// Steps of a turn: k is a multiple of 32 times this.
+// Steps per loop turn: k is a multiple of 32 * STEPS.
 override STEPS: u32 = 1;
 
 const SUBGROUPS: u32 = WI * WJ;
@@ -25,17 +26,17 @@ const THREADS: u32 = SUBGROUPS * SUB;
 const BM: u32 = WI * TI * 16u;
 const BN: u32 = WJ * TH * 32u;
 const BK: u32 = 32u;
-// vec4s from row to row of the tiles: halves and 8 of padding.
+// Row strides of the tiles in vec4s, with 8 f16 of padding.
 const A_STRIDE: u32 = 10u;
 const B_STRIDE: u32 = BN / 4u + 2u;
-// What a thread loads for a step: vec4s.
+// vec4s that a thread loads per step.
 const A_LOADS: u32 = BM * 8u / THREADS;
 const B_LOADS: u32 = BN * 8u / THREADS;
 const_assert BM * 8u % THREADS == 0u && BN * 8u % THREADS == 0u && THREADS % (BN / 4u) == 0u;
 // Rows that all threads load at once, of a and of b.
 const PASS_ROWS: u32 = THREADS / 8u;
 const B_PASS_ROWS: u32 = THREADS / (BN / 4u);
-// vec4s from row to row of the sums that leave, a tile of 16 and padding.
+// Row stride of the output stage in vec4s: a tile of 16 and padding.
 const OUT_STRIDE: u32 = 5u;
 
 struct Params {
@@ -72,12 +73,12 @@ var<workgroup> sums: array<vec4<f16>, SUBGROUPS * 16u * OUT_STRIDE>;
 alias Sums = coop_mat16x16<f32, C>;
 var<workgroup> sums: array<vec4<f32>, SUBGROUPS * 16u * OUT_STRIDE>;
 #endif
-// As long as it is so that whatever lies behind it starts at 16 bytes, as matrices must.
+// 16 bytes, so that the variables after it stay 16-byte aligned, as cooperative matrices require.
 var<workgroup> working: vec4<u32>;
 
 #import tile_row
 
-// A tile of a subgroup, from sums to y.
+// Stores one accumulator tile of a subgroup to y.
 fn leave(y_start: u32, subgroup: u32, lane: u32, first_i: u32, first_j: u32) {
     workgroupBarrier();
     for (var q = lane; q < 64u; q += SUB) {
@@ -101,7 +102,7 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) lid: u32,
 ) {
-    // Workgroups that follow each other take the same columns of b, so that it is read from memory once.
+    // Consecutive workgroups take the same columns of b, so that memory is read once.
     let group = wid.y * grid.x + wid.x;
     let first_i = group % grid.y * BM;
     let first_j = group / grid.y * BN;
@@ -113,7 +114,7 @@ fn main(
     let own_row = tile_row(lid);
     let b_down = lid / (BN / 4u);
     let b_along = lid % (BN / 4u);
-    // All threads agree, and matrices want that to be plain to see.
+    // Read through workgroup memory: cooperative matrices require provable uniformity.
     if (lid == 0u) {
         working = vec4(select(0u, 1u, first_i < params.m && first_j < params.n));
     }
@@ -121,12 +122,12 @@ fn main(
         return;
     }
     var zero: Sums;
-    // There may be more batches than a grid dimension holds.
+    // A batch count may exceed the limit of a grid dimension.
     for (var batch = wid.z; batch < params.batch; batch += grid.z) {
         let a_start = (params.a_offset + batch * params.a_batch_stride) / 4u;
         let b_start = (params.b_offset + batch * params.b_batch_stride) / 4u;
         let y_start = params.y_offset + batch * params.y_batch_stride;
-        // Where a thread reads of both; behind the last row and column the last again.
+        // Where this thread reads both operands; past the last row and column, the last again.
         var a_at = a_start + lid % 8u;
 #repeat t A_LOADS
         let a_row$t = min(first_i + own_row + $tu * PASS_ROWS, params.m - 1u) * a_row;
@@ -138,7 +139,7 @@ fn main(
         var high$i_$h = zero;
 #end
 #end
-        // What the next step multiplies is on its way while one multiplies.
+        // Prefetches the next step while one is multiplied.
 #repeat t A_LOADS
         var as$t = a[a_at + a_row$t];
 #end
@@ -158,7 +159,7 @@ fn main(
                 workgroupBarrier();
 #repeat s 2
                 if ($su == 1u) {
-                    // Behind the last step the same again.
+                    // After the last step, repeats the load of the last.
                     let more = select(0u, 1u, c + ($uu + 1u) * BK < params.k);
                     a_at += more * (BK / 4u);
                     b_at += more * (BK * b_row);

@@ -1,12 +1,13 @@
-// product_tiles: y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j] for many rows and columns; all strides free, y
-// [batch, m, n]. a_down: neighbours in a column of a are neighbours in memory, else those in a row; b_down: the same
-// of b.
-// Work split: a workgroup of 256 threads makes 64 QM x 64 QN of y, a thread QM x QN squares of 4 x 4, 64 apart. 16
-// columns of a and rows of b at a time lie in workgroup memory as vec4s down a and along b.
-// Why: a thread reads QM + QN vec4s for 16 QM QN products, and eight threads by four read no more than 256 bytes
-// together. What the next step takes is on its way while others multiply. vec4s of a row of a tile are exchanged by
-// its number, so that neighbouring rows are written to different banks without padding: 128 x 128 are just 16 KiB. On
-// an H200 through wgpu 35 Tflop/s of 4,096 squared (16 x 16, a thread each element: 6.2).
+// product_tiles: register-tiled GEMM of activations: y[b, i, j] = sum over c of
+// a[b, i, c] * b[b, c, j] for many rows and columns. Any strides, y [batch, m, n]. a_down: columns
+// of a are contiguous, else its rows; b_down: the same of b.
+// Work split: a workgroup of 256 threads computes 64 QM x 64 QN of y, a thread QM x QN squares of
+// 4 x 4, 64 apart. 16 columns of a and rows of b are staged in workgroup memory, as vec4s down a
+// and along b.
+// Why: a thread reads QM + QN vec4s for 16 QM QN products, and 8 x 4 threads read at most 256 bytes
+// together. The next step is prefetched. vec4s of a tile row are swizzled by the row number, which
+// avoids bank conflicts without padding: 128 x 128 take exactly 16 KiB. 35 Tflop/s at 4,096 squared
+// on an H200 through wgpu (16 x 16, one element per thread: 6.2).
 override QM: u32 = 2;
 override QN: u32 = 2;
 
@@ -25,8 +26,8 @@ const_assert QM >= 1u && QM <= 2u && QN >= 1u && QN <= 2u;
 var<workgroup> a_tile: array<vec4<f32>, BK * A_STRIDE>;
 var<workgroup> b_tile: array<vec4<f32>, BK * B_STRIDE>;
 
-// Row or column of a step, and vec4 of the tile, of what a thread loads as number q: neighbours in memory for
-// neighbouring threads.
+// Row or column of a step, and vec4 of the tile, of this thread's load q. Neighbouring threads load
+// neighbouring memory.
 fn down(q: u32) -> vec2<u32> {
     return vec2(q % BK, q / BK);
 }
@@ -51,12 +52,12 @@ fn place_b(q: u32) -> vec2<u32> {
 #endif
 }
 
-// Where vec4 quad of row c of a tile lies in it.
+// Swizzled index of vec4 `quad` in row c of a tile.
 fn in_row(c: u32, quad: u32) -> u32 {
     return quad ^ (c & 7u);
 }
 
-// Four numbers of a column of a, zero from k on; behind the last row the last again.
+// Four numbers of a column of a, zero from k on; past the last row, the last again.
 fn load_a(start: u32, i: u32, c: u32) -> vec4<f32> {
     let column = start + min(c, params.k - 1u) * params.a_col_stride;
     let rows = min(vec4(i) + vec4(0u, 1u, 2u, 3u), vec4(params.m - 1u)) * params.a_row_stride;
@@ -64,7 +65,7 @@ fn load_a(start: u32, i: u32, c: u32) -> vec4<f32> {
     return select(vec4(0.0), values, c < params.k);
 }
 
-// Four numbers of a row of b, the same way.
+// Four numbers of a row of b, in the same way.
 fn load_b(start: u32, c: u32, j: u32) -> vec4<f32> {
     let row = start + min(c, params.k - 1u) * params.b_row_stride;
     let columns = min(vec4(j) + vec4(0u, 1u, 2u, 3u), vec4(params.n - 1u)) * params.b_col_stride;
@@ -93,10 +94,10 @@ fn main(
     }
     let first_i = wid.y * BM;
     let first_j = wid.x * BN;
-    // Of 32 threads eight along and four down.
+    // 32 threads are eight along and four down.
     let tx = lid / 32u % 2u * 8u + lid % 8u;
     let ty = lid / 64u * 4u + lid / 8u % 4u;
-    // There may be more batches than a grid dimension holds.
+    // A batch count may exceed the limit of a grid dimension.
     for (var batch = wid.z; batch < params.batch; batch += groups.z) {
         let a_start = params.a_offset + batch * params.a_batch_stride;
         let b_start = params.b_offset + batch * params.b_batch_stride;

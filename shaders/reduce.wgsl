@@ -1,6 +1,8 @@
-// reduce_*: y[o, i] = reduce over j of x[o, j, i]; x [outer, len, inner], y [outer, inner].
-// Work split: one workgroup for each (o, i), its threads over j, four reads at a time, folded over grid x and y.
-// Why: one skeleton for all reductions; the operation (identity, combine, finish, subgroup form) is imported.
+// reduce_*: y[o, i] = reduction over j of x[o, j, i]. x [outer, len, inner], y [outer, inner].
+// Work split: one workgroup per (o, i), folded over grid x and y; threads over j with four loads in
+// flight.
+// Why: one skeleton for all reductions; the operation (identity, combine, finish, subgroup form) is
+// imported.
 #import reduce_*
 
 override WG: u32 = 128;

@@ -1,5 +1,4 @@
-// reduce_mean: y = sum of x / len; NaN over nothing.
-// One of the operations of reduce.wgsl.
+// reduce_mean: y = sum of x / len; NaN for len 0. One of the operations of reduce.wgsl.
 fn identity() -> f32 {
     return 0.0;
 }

@@ -1,6 +1,5 @@
-// reduce_min: y = smallest x; inf over nothing.
-// One of the operations of reduce.wgsl.
-// WGSL has no literal for an infinity and no constant may be one, so its bits are a variable.
+// reduce_min: y = smallest x; inf for len 0. One of the operations of reduce.wgsl.
+// The bits are a variable: WGSL has no infinity literal and no constant may be one.
 var<private> infinity: u32 = 0x7f800000u;
 
 fn identity() -> f32 {

@@ -1,5 +1,4 @@
-// reduce_prod: y = product of x; 1 over nothing.
-// One of the operations of reduce.wgsl.
+// reduce_prod: y = product of x; 1 for len 0. One of the operations of reduce.wgsl.
 fn identity() -> f32 {
     return 1.0;
 }

@@ -1,5 +1,4 @@
-// reduce_sum: y = sum of x; 0 over nothing.
-// One of the operations of reduce.wgsl.
+// reduce_sum: y = sum of x; 0 for len 0. One of the operations of reduce.wgsl.
 fn identity() -> f32 {
     return 0.0;
 }

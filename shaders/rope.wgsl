@@ -1,8 +1,11 @@
-// rope_*: each pair (a, b) of the first rot_dim of a head turns by t = positions[token] * freqs[j]:
-// (a cos t - b sin t, a sin t + b cos t); the rest is copied; x [tokens, heads, head_dim] strided, positions
-// [tokens] i32, freqs [rot_dim / 2], y [tokens, heads, head_dim].
-// Work split: one thread a pair or two copied elements, groups of 64 folded over grid x and y.
-// Why: the angle is kept as a sum of two floats, since one loses 10^-3 radians at ten thousand.
+// rope_*: rotary position embedding: each pair (a, b) of the first rot_dim elements of a head turns
+// by t = positions[token] * freqs[j]: (a cos t - b sin t, a sin t + b cos t); the rest is copied. x
+// [tokens, heads, head_dim] strided, positions [tokens] i32, freqs [rot_dim / 2], y
+// [tokens, heads, head_dim].
+// Work split: one thread per pair or two copied elements, workgroups of 64 folded over grid x and
+// y.
+// Why: the angle is a sum of two floats; a single float loses 10^-3 radians at position ten
+// thousand.
 #import rope_*
 #import math_trig
 
@@ -27,8 +30,8 @@ struct Params {
 @group(0) @binding(3) var<storage, read> freqs: array<f32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
-// position * freq as a rounded product and its error, by halves of 12 bits whose products are exact
-// (fma would do, but not every target fuses it). Exact for positions below 2^24.
+// position * freq as a rounded product and its error, from exact products of 12-bit parts (Dekker;
+// fma is not fused on every target). Exact for positions below 2^24.
 fn product(position: i32, freq: f32) -> vec2<f32> {
     let upper = position / 4096 * 4096;
     let p_high = f32(upper);

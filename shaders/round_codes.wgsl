@@ -1,25 +1,26 @@
-// round_codes: rows of x rounded to 8 bits in blocks of 32 columns, as base::ComputeMode::Int8 says; x [rows, k]
-// with a row stride, k a multiple of 32. A row of y is words of four codes each, in the order in which units of the
-// weight's format (dequant_*) meet them (codes_place), then what one of each 32 stands for, k / 32 floats as bits,
-// filled up to whole fours, then so many floats more: what the codes of each 32 add up to, times that.
-// Work split: eight neighbouring threads a block with subgroups (round_quads), else a thread (round_blocks); with a
-// norm a workgroup a row, whose threads take blocks in turn, else workgroups take as many blocks of all rows as they
-// have threads for. Folded over grid x and y.
-// Why: matvec_codes_* and matvec_tiles_* read y in each of its workgroups, and rounds nothing itself.
-// norm: what a code stands for is divided by the root of the mean of x^2; rounding does not see it.
-// planes: of codes, with what goes along; units of two groups of four neighbours.
-// tiles: eight rows lie together, as matvec_tiles_* meets them; y has room for whole eights, k is a multiple of 64; not
-// with planes.
-// vec4: x_offset and x_stride are multiples of 4 and the range of x is whole vec4s.
+// round_codes: activation quantisation (kin to llama.cpp's quantize_q8_1): rows of x rounded to 8
+// bits in blocks of 32 columns, as base::ComputeMode::Int8 defines. x [rows, k] with a row stride,
+// k a multiple of 32. A row of y is words of four codes, ordered as units of the weight's format
+// (dequant_*) use them (codes_place); then each block's scale, k / 32 floats as bits, padded to a
+// multiple of four; then as many floats: each block's sum of codes times its scale.
+// Work split: eight neighbouring threads per block with subgroups (round_quads), else one
+// (round_blocks). With a norm, one workgroup per row whose threads take blocks in turn; else
+// workgroups take blocks of all rows. Folded over grid x and y.
+// Why: every workgroup of matvec_codes_* and matvec_tiles_* reads y and quantises nothing itself.
+// norm: scales are divided by the root mean square of x; the codes do not depend on it.
+// planes: plane layout with per-lane factors; for units of two groups of four neighbours.
+// tiles: eight interleaved rows for matvec_tiles_*. y has room for a multiple of eight rows; k is a
+// multiple of 64; not with planes.
+// vec4: x_offset and x_stride are multiples of 4, and the range of x is a multiple of 16 bytes.
 #import rounding
 #import codes_place
 
 override WG: u32 = 256;
-// Of the format: groups of a unit, parts of a group, and how many of those are neighbours.
+// Of the format: groups per unit, parts per group, and how many of those are neighbours.
 override GROUPS: u32 = 1;
 override RUN: u32 = 2;
 override CHUNK: u32 = 1;
-// Whether the two reads of a unit lie apart.
+// Whether the two loads of a unit are apart.
 override APART: u32 = 0;
 
 const OWN_READS: u32 = 1u;
@@ -60,7 +61,7 @@ fn load_x(start: u32, c: u32) -> vec4<f32> {
 #import attached_x
 #import matvec_sum
 
-// Words for each 32 columns, filled up to whole fours.
+// One word per 32 columns, padded to a multiple of four.
 fn padded() -> u32 {
     return (params.k + 127u) / 128u * 4u;
 }
@@ -74,7 +75,7 @@ fn place_of(block: u32, j: u32) -> u32 {
     return plane_place(block, j);
 }
 
-// What goes along with half a block.
+// Stores the factors of half a block.
 fn put_half(words: u32, block: u32, half: u32, d: f32, sum: i32) {
     let at = words + plane_lane(params.k, block, half);
     if (block % 2u == 0u) {
@@ -85,12 +86,12 @@ fn put_half(words: u32, block: u32, half: u32, d: f32, sum: i32) {
     }
 }
 
-// What goes along with a block: what its codes add up to, times what one stands for.
+// Stores a block's sum of codes times its scale.
 fn put_sum(words: u32, block: u32, sum: f32) {
     y[words + plane_lane(params.k, block, block % 2u) + 3u] = bitcast<u32>(sum);
 }
 
-// Scales what put_half and put_sum wrote for a block.
+// Scales what put_half and put_sum stored for a block.
 fn scale_halves(words: u32, block: u32, scale: f32) {
     let sum = words + plane_lane(params.k, block, block % 2u) + 3u;
     y[sum] = bitcast<u32>(bitcast<f32>(y[sum]) * scale);

@@ -1,14 +1,15 @@
-// round_half: x[r, c] rounded to 8 bits in blocks of 32 columns, as base::ComputeMode::Int8 says, then as f16 of
-// y[r, c] = rounded / factors[r], a power of two that puts the largest of a row below 2^15; x [rows, cols] with a
-// row stride, y [cols / 32, rows, 32] as half_weights_* orders it, cols a multiple of 32 and at most K.
-// halves: rounded to an f16 alone. plain: y is [rows, cols].
-// norm: x times the norm's weight is rounded, and the factor of a row divided by the root of the mean of x^2, which
-// rounding does not see.
-// vec4: x_offset, x_stride and where the norm's weight begins are multiples of 4.
-// Work split: a workgroup a row, neighbouring threads four neighbouring columns each, eight of them a block; what they
-// read stays in registers. Workgroups are folded over grid x and y.
-// Why: matmul_coop_* reads y many times, as halves without a conversion; the factor keeps rows of any size within
-// what an f16 holds, and is exact.
+// round_half: activation quantisation for tensor cores: x[r, c] rounded to 8 bits in blocks of 32
+// columns, as base::ComputeMode::Int8 defines, then stored as f16: y[r, c] = rounded / factors[r].
+// factors[r] is a power of two that puts a row's largest value below 2^15. x [rows, cols] with a
+// row stride, y [cols / 32, rows, 32] as in half_weights_*, cols a multiple of 32 and at most K.
+// halves: only the rounding to f16. plain: y is [rows, cols].
+// norm: fused RMS norm: rounds x times the norm's weight, and divides the row's factor by the root
+// mean square of x, which does not change the rounding.
+// vec4: x_offset, x_stride and the offset of the norm's weight are multiples of 4.
+// Work split: one workgroup per row, folded over the grid; four neighbouring columns per thread,
+// eight threads per block. Values stay in registers.
+// Why: matmul_coop_* reads y often, as f16 without a conversion. The factor keeps rows of any
+// magnitude in the range of f16 and is exact.
 #import half_row
 #import rounding
 
@@ -17,7 +18,7 @@ override K: u32 = 1024;
 
 const OWN_READS: u32 = 2u;
 const PARTIAL: bool = false;
-// Turns of the threads over a row.
+// Turns of the workgroup over a row.
 const TURNS: u32 = (K / 4u + WG - 1u) / WG;
 // Subgroups have at least 8 threads.
 const MAX_SUBGROUPS: u32 = (WG + 7u) / 8u;
@@ -51,7 +52,7 @@ fn load_x(start: u32, c: u32) -> vec4<f32> {
 }
 #endif
 
-// Where four columns from 4 q of a row go, in words.
+// Word index of the four columns from 4 q of a row.
 fn place_of(row: u32, q: u32) -> u32 {
 #ifdef plain
     return row * (params.k / 2u) + q * 2u;
@@ -60,12 +61,12 @@ fn place_of(row: u32, q: u32) -> u32 {
 #endif
 }
 
-// Four columns rounded, times by: `most` is the largest that this thread has of them.
+// Four columns rounded, times `by`; `most` is this thread's largest magnitude, as bits.
 fn rounded_times(v: vec4<f32>, most: u32, by: f32) -> vec4<f32> {
 #ifdef halves
     return v * by;
 #else
-    // Of 32 columns, which eight neighbouring threads hold.
+    // The maximum of 32 columns, which eight neighbouring threads hold.
     let pair = max(most, subgroupShuffleXor(most, 1u));
     let four = max(pair, subgroupShuffleXor(pair, 2u));
     let r = rounding(max(four, subgroupShuffleXor(four, 4u)));

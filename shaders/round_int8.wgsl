@@ -1,7 +1,8 @@
-// round_int8: y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 columns, as base::ComputeMode::Int8 says, back as
-// a float; x [rows, cols] with a row stride, y [rows, cols], cols a multiple of 32.
-// Work split: a thread a block; workgroups folded over grid x and y.
-// Why: for products that have no rounding of their own.
+// round_int8: quantise and dequantise: y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 columns,
+// as base::ComputeMode::Int8 defines, as f32. x [rows, cols] with a row stride, y [rows, cols],
+// cols a multiple of 32.
+// Work split: one thread per block; workgroups folded over grid x and y.
+// Why: for products without activation quantisation of their own.
 #import rounding
 
 override WG: u32 = 64;

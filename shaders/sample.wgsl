@@ -1,20 +1,21 @@
-// sample: y[r] = an index drawn from the logits x[r, ..] as draws[r, 0..7] says (src/draw): of the top_k largest,
-// ties by lower index, those of the top_p, of those the ones of at least min_p, one by its weight 2^(-scale * (best -
-// x)); x [rows, cols] with a row stride, draws [rows, 7], y [rows]; where a logit is NaN or plus infinity the index
-// of the first one with the highest bit set, where all are minus infinity 0xffffffff (draw::NoToken).
-// Work split: one workgroup a row. Its threads find their largest logits; the top_k-th of those is a bound that top_k
-// logits reach and hardly more, and the second pass collects what reaches it into workgroup memory, where each counts
-// those before it and sums run over them in order. Where top_k is above 256 (or all), or equal logits are too many,
-// sample_radix does the same over the whole row.
-// Why: two passes over the row in the usual case, coalesced and eight reads at a time; no order of threads shows, since
-// weights are whole numbers whose sums are exact. Sums have 64 bits: [low, high].
+// sample: on-device sampling: y[r] = an index drawn from the logits x[r, ..] with parameters
+// draws[r, 0..7] (src/draw): of the top_k largest (ties by lower index) those in top_p, of those
+// the ones of at least min_p, one by its weight 2^(-scale * (best - x)). x [rows, cols] with a row
+// stride, draws [rows, 7], y [rows]. If a logit is NaN or plus infinity: the index of the first one
+// with the highest bit set; if all are minus infinity: 0xffffffff (draw::NoToken).
+// Work split: one workgroup per row. The top_k-th of the threads' largest logits bounds the
+// candidates; a second pass collects them in workgroup memory, ranks each and scans sums in order.
+// If top_k is above 256 (or all), or too many logits are equal, sample_radix searches the entire
+// row.
+// Why: two coalesced passes in the usual case, eight loads in flight. Weights are integers with
+// exact sums (64 bits, [low, high]), so the result does not depend on thread order.
 #import sample_weight
 #import sample_radix
 
 const WG: u32 = 256u;
-// Candidates that workgroup memory holds.
+// Candidates that fit in workgroup memory.
 const ROOM: u32 = 1024u;
-// Words of a row of draws.
+// Words per row of draws.
 const WORDS: u32 = 7u;
 
 struct Params {
@@ -31,10 +32,10 @@ struct Params {
 @group(0) @binding(2) var<storage, read> draws: array<u32>;
 @group(0) @binding(3) var<storage, read_write> y: array<u32>;
 
-// Keys of candidates, and before them of the largest logit of each thread.
+// Keys of candidates; before that, of each thread's largest logit.
 var<workgroup> keys: array<u32, ROOM>;
 var<workgroup> ids: array<u32, ROOM>;
-// The best, in order.
+// The best candidates, in order.
 var<workgroup> sorted_keys: array<u32, WG>;
 var<workgroup> sorted_ids: array<u32, WG>;
 var<workgroup> sums: array<vec2<u32>, WG>;
@@ -43,9 +44,9 @@ var<workgroup> without_key: atomic<u32>;
 var<workgroup> lowest: u32;
 
 struct Row {
-    // First logit.
+    // Index of the first logit.
     start: u32,
-    // Key of the largest.
+    // Key of the largest logit.
     best: u32,
     scale: f32,
     top_k: u32,
@@ -55,7 +56,7 @@ struct Row {
     random: vec2<u32>,
 }
 
-// The sum of what this thread and those before it have.
+// Inclusive prefix sum over the threads.
 fn scan(value: vec2<u32>, lid: u32) -> vec2<u32> {
     var sum = value;
     sums[lid] = sum;
@@ -82,8 +83,8 @@ fn rank_of_largest(key: u32, lid: u32) -> u32 {
     return rank;
 }
 
-// Collects what reaches the lowest key that may be among the best; how many there are, of which
-// at most ROOM are kept.
+// Collects the elements that reach the lowest key that may be kept. Returns their count, of which
+// at most ROOM are stored.
 fn collect(row: Row, lid: u32) {
     let bound = lowest;
     for (var c = lid; c < params.cols; c += 8u * WG) {
@@ -120,7 +121,7 @@ fn sort(count: u32, lid: u32) {
     workgroupBarrier();
 }
 
-// Draws among the sorted candidates: one for each thread.
+// Draws among the sorted candidates, one per thread.
 fn draw(row: Row, count: u32, out: u32, lid: u32) {
     let mine = lid < min(count, row.top_k);
     let key = select(0u, sorted_keys[lid], mine);
@@ -140,7 +141,7 @@ fn draw(row: Row, count: u32, out: u32, lid: u32) {
     }
 }
 
-// Says why there is no token. The row is read once more, so that the usual case only counts.
+// Reports why there is no token. Reads the row again, so that the usual case only counts.
 fn no_token(start: u32, out: u32, lid: u32) {
     if (lid == 0u) {
         atomicStore(&candidates, 0xffffffffu);
@@ -153,7 +154,7 @@ fn no_token(start: u32, out: u32, lid: u32) {
     }
     workgroupBarrier();
     if (lid == 0u) {
-        // No index leaves all bits set.
+        // No index has all bits set.
         y[out] = 0x80000000u | atomicLoad(&candidates);
     }
 }
@@ -184,7 +185,8 @@ fn main(
 #repeat j 8
         let x$j = x[row.start + min(c + $ju * WG, params.cols - 1u)];
 #end
-        // The last column may come several times, but is the largest of one thread alone.
+        // Clamping may read the last column several times, but it is the largest of one thread
+        // only.
 #repeat j 8
         bad |= has_no_key(x$j);
         largest = max(largest, select(0u, ordered(x$j), c + $ju * WG < params.cols));

@@ -1,19 +1,20 @@
-// scaled_rows: y[i, r] = factors[i] * sum over s of sums[s, i, r]; sums [SPLITS, m, n] f32, its rows sums_stride and
-// its parts part_stride apart, factors [m], y [m, n]. Where halves are handed on: row_handed.
-// Work split: a workgroup a group of TASK_ROWS columns and ROWS rows, neighbouring threads neighbouring columns;
-// grid x counts groups of columns, grid y is ceil(m / ROWS).
-// Why: matrix hardware multiplies halves and knows no factor of a row, and where few workgroups make the products, each
-// would wait for what is read beside them: 50 us for a residual on an H200, where this takes 17.
+// scaled_rows: split-K reduction with epilogue: y[i, r] = factors[i] * sum over s of sums[s, i, r].
+// sums [SPLITS, m, n] f32 with row stride sums_stride and split stride part_stride, factors [m], y
+// [m, n]. With a quant epilogue to f16: row_handed.
+// Work split: one workgroup per TASK_ROWS columns (grid x) and ROWS rows (grid y = ceil(m / ROWS));
+// neighbouring threads take neighbouring columns.
+// Why: tensor cores apply no row factor, and a GEMM with few workgroups would stall on epilogue
+// operands: 50 us for a residual on an H200, against 17 here.
 override WG: u32 = 256;
 override ROWS: u32 = 4;
 override SPLITS: u32 = 1;
-// Columns of rows that are handed on.
+// Columns per row of the quant epilogue.
 override K: u32 = 1024;
-// Threads of every subgroup, 0 where they are not all of one size.
+// Threads of every subgroup, or 0 if sizes vary.
 override SUB: u32 = 0;
 
 #ifdef hands_on
-// A workgroup makes all evaluations of a row.
+// With a quant epilogue, a workgroup makes all evaluations of a row.
 const TURNS: u32 = (K + WG - 1u) / WG;
 const TASK_ROWS: u32 = TURNS * WG * 2u;
 #else
@@ -46,7 +47,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (!exists(task)) {
         return;
     }
-    // A product is of evaluation e or, where two meet in one, of e and the second row.
+    // A product is of evaluation e or, if two products form one evaluation, of e and the second
+    // row.
     let each = evaluations(task);
     for (var e = lid; e < each; e += WG) {
         let first = row_of(task, e);

@@ -1,7 +1,7 @@
-// scatter_rows: y[rows[i], c] = x[i, c]; x [count, cols] with a row stride, rows [count] i32, y [size, cols],
-// words of 4 bytes; a row outside y is dropped.
-// Work split: a workgroup copies 256 columns of one row, a thread every 64th of them.
-// Why: neighbours read and write neighbours, and few rows are still many workgroups.
+// scatter_rows: y[rows[i], c] = x[i, c]. x [count, cols] with a row stride, rows [count] i32, y
+// [size, cols], 4-byte words. A row outside y is dropped.
+// Work split: one workgroup per 256 columns of a row, a thread copies every 64th of them.
+// Why: accesses are coalesced, and few rows still fill many workgroups.
 const WG: u32 = 64u;
 
 struct Params {
@@ -29,7 +29,7 @@ fn main(
     if (i >= params.count) {
         return;
     }
-    // A negative row is a large one here, and so outside as well.
+    // A negative row becomes large, and is also outside.
     let row = rows[params.rows_offset + i];
     if (row >= params.size) {
         return;

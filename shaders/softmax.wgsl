@@ -1,7 +1,7 @@
-// softmax: y[r, c] = exp(x[r, c] - max) / sum over c of exp(x[r, c] - max), max of row r; x [rows, cols] with
-// a row stride, y [rows, cols]; a row that is -inf throughout gives zeros.
-// Work split: one workgroup a row, its threads over columns, eight reads at a time; the row is read thrice.
-// Why: the maximum starts at the lowest finite number, so that -inf - max is -inf and never NaN.
+// softmax: y[r, c] = exp(x[r, c] - max) / sum over c of exp(x[r, c] - max), max of row r. x
+// [rows, cols] with a row stride, y [rows, cols]. A row of only -inf gives zeros.
+// Work split: one workgroup per row, threads over columns with eight loads in flight; three passes.
+// Why: the maximum starts at the lowest finite number, so -inf - max is -inf and never NaN.
 #import block
 
 override WG: u32 = 128;
@@ -54,7 +54,7 @@ fn main(
 #end
     }
     let total = block_sum(sum, place);
-    // The sum is at least 1, or 0 where every element is -inf.
+    // The sum is at least 1, or 0 if every element is -inf.
     let factor = select(1.0 / total, 0.0, total == 0.0);
     for (var c = place.lid; c < params.cols; c += 8u * WG) {
 #repeat j 8

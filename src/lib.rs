@@ -1,10 +1,11 @@
-//! warploom runs one graph of tensor operations, or one language model, on whatever the machine
-//! has: any GPU through wgpu (Vulkan, Metal, DX12, WebGPU in a browser), NVIDIA's through CUDA,
-//! others through OpenCL, and the CPU with SIMD.
+//! warploom runs tensor graphs and language models on the hardware of the machine: any GPU through
+//! wgpu (Vulkan, Metal, DX12, WebGPU in a browser), NVIDIA GPUs through CUDA, other devices through
+//! OpenCL, and the CPU with SIMD.
 //!
-//! It needs no vendor toolkit to build and no driver to start: it finds what is there, picks the
-//! best and says why. Only a read waits for a GPU. Futures block the thread that polls them on
-//! native builds, and yield in a browser. Errors name the file, field, shape, node or device.
+//! It needs no vendor toolkit to build and no driver to start. It detects the available devices,
+//! selects the best one and logs the reason. Only reads wait for a GPU. Futures block the polling
+//! thread on native builds and yield in a browser. Errors name the file, field, shape, node or
+//! device.
 //!
 //! # Tensors
 //!
@@ -27,7 +28,7 @@
 //! # }
 //! ```
 //!
-//! Operations record; a read, or `realize`, runs them: [`tensor`] says what and when.
+//! Operations only record. A read or `realize` runs them; see [`tensor`].
 //!
 //! # A graph
 //!
@@ -61,22 +62,22 @@
 //!
 //! # Features
 //!
-//! | feature | default | what it brings |
+//! | feature | default | adds |
 //! |---|---|---|
 //! | `webgpu` | yes | GPUs through wgpu: Vulkan, Metal and DX12 natively, WebGPU in a browser |
-//! | `cuda` | yes | NVIDIA's GPUs through CUDA, whose libraries are looked for at run time |
-//! | `opencl` | yes | devices with an OpenCL driver, which is looked for at run time |
+//! | `cuda` | yes | NVIDIA GPUs through CUDA; the libraries are loaded at run time |
+//! | `opencl` | yes | devices with an OpenCL driver; the driver is loaded at run time |
 //! | `llm` | yes | language models from GGUF files and Hugging Face folders |
-//! | `packs` | yes | a folder with a shader and a manifest as an operation |
-//! | `translate` | yes | WGSL as CUDA C and OpenCL C, and run on the CPU; part of `cuda`, `opencl` and `packs` |
-//! | `download` | no | models by their Hugging Face name; not in a browser |
+//! | `packs` | yes | user operations from a folder with a shader and a manifest |
+//! | `translate` | yes | WGSL to CUDA/OpenCL C, CPU interpreter; for `cuda`, `opencl`, `packs` |
+//! | `download` | no | model download by Hugging Face name; not in a browser |
 //! | `serve` | no | an OpenAI-compatible HTTP server; not in a browser |
-//! | `embedded-model` | no | the small trained model of the command |
+//! | `embedded-model` | no | the small trained model embedded in the command |
 //!
-//! The CPU is always there.
+//! The CPU provider is always included.
 //!
-//! The modules stand in the order of their layers: each uses only those above it. The file
-//! `ARCHITECTURE.md` is the map.
+//! Modules follow the order of their layers: each uses only the ones above it. `ARCHITECTURE.md`
+//! has the map.
 
 pub mod engine;
 pub mod memory;
@@ -85,7 +86,7 @@ pub mod runtime;
 #[cfg(feature = "webgpu")]
 pub mod webgpu;
 
-/// Elements of two bytes, as [`Tensor`] takes and gives them.
+/// Two-byte element types that [`Tensor`] accepts and returns.
 pub use half::{bf16, f16};
 pub use runtime::Runtime;
 pub use runtime::tensor::{self, Tensor};

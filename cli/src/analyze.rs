@@ -1,4 +1,4 @@
-//! Plans that are run and timed.
+//! Runs plans and times them.
 
 use crate::engine::{open_model, open_runtime};
 use crate::explain;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use warploom::base::SymbolValues;
 use warploom::base::platform::block_on;
 use warploom::plan::{Analysis, Plan};
-use warploom::runtime::{AnalyzeOptions, Resident};
+use warploom::runtime::{AnalyzeOptions, DeviceTensors};
 use warploom_llm::{PAST, Run, SEQ, Session, SessionOptions};
 
-/// Runs a plan on the device and times it: over the model's weights where it is the plan of one,
-/// else over zeros.
+/// Runs a plan on the device and times it, over the model's weights if it has a model, otherwise
+/// over zeros.
 pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysis> {
     let runtime = Arc::new(open_runtime(&args.place)?);
     tell(&runtime.startup_line());
@@ -41,7 +41,7 @@ pub(crate) fn analyze(args: &ExplainArgs, plan: &Plan) -> anyhow::Result<Analysi
         }
         None => {
             tell("weights, states and inputs are zeros");
-            zeros = Resident::zeros(runtime.pool(), &**runtime.device(), plan)?;
+            zeros = DeviceTensors::zeros(runtime.pool(), &**runtime.device(), plan)?;
             &mut zeros
         }
     };
@@ -63,7 +63,7 @@ pub(crate) fn zeros_for(plan: &Plan, symbols: &SymbolValues) -> anyhow::Result<V
     inputs.collect()
 }
 
-/// Every symbol at its upper end, but for positions that the cache has no room for.
+/// Every symbol at its upper end, limited to the room of the cache.
 fn full(plan: &Plan) -> SymbolValues {
     let mut values = SymbolValues::new();
     for (symbol, _, high) in plan.class.ranges() {

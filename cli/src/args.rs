@@ -1,4 +1,4 @@
-//! What the command line takes.
+//! The command line: commands and the options that several share.
 
 use crate::chat_args::ChatArgs;
 use crate::dashes::text;
@@ -19,7 +19,7 @@ use warploom::base::DType;
 use warploom::runtime::RuntimeBuilder;
 use warploom_llm::sampler::Sampling;
 
-/// Run language models on any GPU or on the CPU, and look at devices.
+/// Run language models on any GPU or on the CPU, and inspect devices.
 #[derive(Debug, Parser)]
 #[command(name = "warploom", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -28,11 +28,11 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// What a command line says. A number below 0 behind an option is its value, so that is told what
-    /// is wrong with it, and never an option or a prompt.
+    /// Parses a command line. A negative number after an option is its value, never an option or a
+    /// prompt, so that the error names the option and its range.
     ///
     /// # Errors
-    /// Wrong usage, and help.
+    /// Wrong usage; help and version too, as in clap.
     pub(crate) fn read<T: Into<OsString> + Clone>(
         args: impl IntoIterator<Item = T>,
     ) -> Result<Cli, clap::Error> {
@@ -69,29 +69,29 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List devices, and tell which one is selected and why
+    /// List devices, and show which one is selected and why
     Devices(DevicesArgs),
-    /// Examine a device: every engine against the reference; what is wrong is left out from then on
+    /// Test every engine on a device against the reference, and disable those that fail
     Doctor(DoctorArgs),
-    /// Write text that goes on from a prompt
+    /// Generate text from a prompt
     Generate(GenerateArgs),
-    /// Talk with a model
+    /// Chat with a model
     Chat(ChatArgs),
-    /// Bring a model from Hugging Face into its cache, and say where it lies
+    /// Download a model from Hugging Face into its cache, and print its path
     Download(DownloadArgs),
-    /// Measure prompt reading and writing, and compare with the device's memory bandwidth
+    /// Measure prefill and decode in tokens per second, against the device's memory bandwidth
     Bench(BenchArgs),
-    /// Measure how well a model foresees a text
+    /// Measure how well a model predicts a text
     Perplexity(PerplexityArgs),
-    /// Tell how a model or graph would run on a device, or how long each step takes there
+    /// Show how a model or graph runs on a device; with --analyze, how long each step takes
     Explain(Box<ExplainArgs>),
-    /// Measure which engines are the fastest for a model on a device; plans take them from then on
+    /// Measure the fastest engines for a model on a device; later plans use them
     Tune(Box<TuneArgs>),
-    /// Make, check and time kernel packs: your own WGSL as an operation
+    /// Create, check and time kernel packs: your own WGSL as an operation
     Kernel(KernelArgs),
-    /// Make a model smaller: F16, BF16 or F32 weights to packed ones in a new GGUF file
+    /// Quantise F16, BF16 or F32 weights into a new, smaller GGUF file
     Quantize(QuantizeArgs),
-    /// Answer OpenAI's clients over HTTP, many at a time
+    /// Serve OpenAI's HTTP interface, with several answers at a time
     #[cfg(feature = "serve")]
     Serve(Box<ServeArgs>),
 }
@@ -100,11 +100,12 @@ pub(crate) enum Command {
 #[command(after_help = "\
 Examples:
   warploom devices
-  warploom devices --device webgpu:1   # would this one be found?
+  warploom devices --device webgpu:1   # is this one found?
   warploom devices --json
   warploom devices --device webgpu:0 --save-profile mine.json   # for `explain --profile`")]
 pub(crate) struct DevicesArgs {
-    /// Device to select: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
+    /// Device to select: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then
+    /// auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Print one JSON object
@@ -115,44 +116,45 @@ pub(crate) struct DevicesArgs {
     pub(crate) save_profile: Option<PathBuf>,
 }
 
-/// Which model, on what.
+/// The model, the device and the precision.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
     /// GGUF file, Hugging Face folder, or a name on Hugging Face: org/name, org/name:Q4_K_M
-    /// (default: the small model that comes with the command)
+    /// (default: the small model embedded in the command)
     #[arg(short, long, value_name = "FILE|NAME")]
     #[cfg_attr(not(feature = "embedded-model"), arg(required = true))]
     pub(crate) model: Option<PathBuf>,
     /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Positions of the context (default: the model's, at most 4096)
+    /// Context length in tokens (default: the model's, at most 4096)
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) context: Option<usize>,
-    /// How weights are multiplied: f32 (exact), int8 (packed ones with 8-bit activations, faster; others as
-    /// f16) or f16 (prompts as halves, on matrix hardware) [default: int8; f32 on GPUs in software]
+    /// Precision of products with weights: f32 (exact), int8 (8-bit activations for packed weights,
+    /// faster; others as f16) or f16 (prompts in f16, on tensor cores)
+    /// [default: int8; f32 on software GPUs]
     #[arg(long, value_name = "MODE")]
     pub(crate) compute: Option<warploom::ComputeMode>,
-    /// Keys and values in the context's cache: f32 (exact) or f16 (half the memory)
+    /// Element type of the KV cache: f32 (exact) or f16 (half the memory)
     /// [default: f32 with f32, else f16]
     #[arg(long, value_name = "TYPE", value_parser = cache_type)]
     pub(crate) cache: Option<DType>,
-    /// The same bits on the same device, whatever the batch, the threads or the run; slower
+    /// Give the same bits on the same device, whatever the batch, the threads or the run; slower
     #[arg(long)]
     pub(crate) deterministic: bool,
-    /// Read the file into memory instead of mapping it: for files that may change
+    /// Read the file into memory instead of mapping it, for files that may change
     #[arg(long)]
     pub(crate) copy: bool,
-    /// Threads of the CPU (default: WARPLOOM_THREADS, then one a core)
+    /// CPU threads (default: WARPLOOM_THREADS, then one per core)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) threads: Option<usize>,
-    /// Bytes of device memory that may be used, with K, M or G (default: what there is)
+    /// Limit of device memory in bytes, with K, M or G (default: what the device has)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory_budget: Option<u64>,
 }
 
 impl Place {
-    /// Sets what is given; the environment decides the rest.
+    /// Applies the given options; the environment decides the rest.
     pub(crate) fn set(&self, mut builder: RuntimeBuilder) -> RuntimeBuilder {
         if self.threads.is_some() {
             builder = builder.threads(self.threads);
@@ -171,22 +173,22 @@ impl Place {
 #[command(after_help = "\
 Examples:
   warploom generate \"Once upon a time\"
-  warploom generate --temperature 0 --max-tokens 64 \"The sun is\"      # the same each time
+  warploom generate --temperature 0 --max-tokens 64 \"The sun is\"      # repeatable
   warploom generate --seed 7 --json \"A mouse\"
   echo \"Long ago\" | warploom generate
-  echo \"Long ago\" | warploom generate -        # waits for it, however long it takes
-  warploom generate \"- milk\"                  # text after a dash; before one word put --
+  echo \"Long ago\" | warploom generate -        # waits without a limit
+  warploom generate \"- milk\"                  # a dash and a space; for `-word` put -- first
   warploom generate -m model.gguf $'<|im_start|>user\\nHello<|im_end|>\\n<|im_start|>assistant\\n'
 
-Text goes to standard output, all else to standard error. Ctrl-C keeps what is written.")]
+Text goes to standard output, everything else to standard error. Ctrl-C keeps the text so far.")]
 pub(crate) struct GenerateArgs {
-    /// Text to go on from; `-` reads standard input (default: standard input if it is no terminal and
-    /// says something within 10 seconds, else the beginning of a text)
+    /// Prompt to continue; `-` reads standard input (default: standard input if it is not a
+    /// terminal and sends text within 10 seconds, else an empty prompt)
     #[arg(value_name = "PROMPT", value_parser = text)]
     pub(crate) prompt: Option<String>,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Most tokens to write, -1 for as many as the context holds
+    /// Maximum number of tokens to generate, -1 to fill the context
     #[arg(short = 'n', long, value_name = "N", default_value = "256", value_parser = tokens)]
     pub(crate) max_tokens: usize,
     #[command(flatten)]
@@ -194,33 +196,34 @@ pub(crate) struct GenerateArgs {
     /// Print one JSON object at the end instead of the text
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print the text only
+    /// Print only the text
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
 
-/// How the next token is chosen.
+/// Sampling options.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Choice {
-    /// 0 always takes the most probable token [default: 0.8; own model 0.7]
+    /// Sampling temperature; 0 is greedy [default: 0.8; embedded model 0.7]
     #[arg(short, long, value_name = "T", value_parser = not_negative)]
     pub(crate) temperature: Option<f32>,
-    /// Draw from the fewest tokens with this share of the probability [default: 0.95; own model 1]
+    /// Top-p: sample from the smallest set with this total probability
+    /// [default: 0.95; embedded model 1]
     #[arg(long, value_name = "P", value_parser = share)]
     pub(crate) top_p: Option<f32>,
-    /// Draw from this many tokens, 0 for all [default: 40; own model 0]
+    /// Top-k: sample from this many tokens, 0 for all [default: 40; embedded model 0]
     #[arg(long, value_name = "N", value_parser = top_k)]
     pub(crate) top_k: Option<usize>,
-    /// Draw from tokens this probable relative to the best [default: 0.05]
+    /// Min-p: least probability, relative to the best token [default: 0.05]
     #[arg(long, value_name = "P", value_parser = share)]
     pub(crate) min_p: Option<f32>,
-    /// Weakens tokens that came lately, 1 for off [default: 1; own model 1.15]
+    /// Penalty for recently generated tokens, 1 for off [default: 1; embedded model 1.15]
     #[arg(long, value_name = "X", value_parser = positive)]
     pub(crate) repeat_penalty: Option<f32>,
-    /// How many tokens count as lately, -1 for the whole context
+    /// Window of the repetition penalty in tokens, -1 for the whole context
     #[arg(long, value_name = "N", default_value = "64", value_parser = last_n)]
     pub(crate) repeat_last_n: usize,
-    /// Start of the random numbers (default and -1: another one each time, told at the end)
+    /// Random seed (default and -1: a new one each time, printed at the end)
     #[arg(short, long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<Seed>,
 }
@@ -230,23 +233,23 @@ pub(crate) struct Choice {
 Examples:
   warploom bench
   warploom bench --model model.gguf --prompt-tokens 1024 --tokens 256
-  warploom bench --sequences 8 --prompt-tokens 64     # also 8 at once
-  warploom bench --kernels                            # where the time goes
+  warploom bench --sequences 8 --prompt-tokens 64     # also 8 sequences at once
+  warploom bench --kernels                            # time by kernel
   warploom bench --device cpu --json")]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Tokens of the prompt (default: 512, less if the context is short)
+    /// Tokens of the prompt (default: 512, fewer if the context is short)
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) prompt_tokens: Option<usize>,
-    /// Tokens to write after it (default: 128, less if the context is short)
+    /// Tokens to generate after it (default: 128, fewer if the context is short)
     #[arg(short = 'n', long, value_name = "N", value_parser = at_least_one)]
     pub(crate) tokens: Option<usize>,
-    /// Also time so many sequences that are decoded at once, a token of each in one run
+    /// Also benchmark batched decoding with N sequences
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     pub(crate) sequences: usize,
-    /// Also time each kernel of the prompt (its first 512 tokens) and of a token in the middle of the
-    /// text, planned for those lengths: its share of the time, and of the bytes a second of a copy
+    /// Also time each kernel of the prompt (its first 512 tokens) and of one token in the middle of
+    /// the text: its share of the time, and its bandwidth against that of a copy
     #[arg(long)]
     pub(crate) kernels: bool,
     /// Print one JSON object
@@ -255,15 +258,15 @@ pub(crate) struct BenchArgs {
 }
 
 impl GenerateArgs {
-    /// How tokens are chosen.
+    /// The sampling settings of this command.
     pub(crate) fn sampling(&self, seed: u64) -> Sampling {
         self.choice.sampling(&self.place, seed)
     }
 }
 
 impl Choice {
-    /// What was asked for, and else what suits the model. The card of the model that comes with
-    /// the command recommends its values.
+    /// The given options, with defaults that suit the model. Those of the embedded model come from
+    /// its model card.
     pub(crate) fn sampling(&self, place: &Place, seed: u64) -> Sampling {
         let base = match place.model {
             Some(_) => Sampling::default(),
@@ -287,12 +290,12 @@ impl Choice {
         }
     }
 
-    /// The seed that was asked for, or another one each time.
+    /// The given seed, or a new one each time.
     pub(crate) fn seed(&self) -> u64 {
         self.fixed_seed().unwrap_or_else(another_seed)
     }
 
-    /// The seed, where a certain one was asked for.
+    /// The seed, if one is given.
     pub(crate) fn fixed_seed(&self) -> Option<u64> {
         self.seed.and_then(Seed::fixed)
     }

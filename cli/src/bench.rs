@@ -10,9 +10,9 @@ use std::io::Write;
 use warploom::plan::Report;
 use warploom::provider::{DeviceKind, DeviceProfile};
 
-/// Tokens of prompt and text unless the command line says otherwise.
+/// Default tokens of prompt and text.
 const DEFAULT: (usize, usize) = (512, 128);
-/// Runs of which `--kernels` tells the medians.
+/// Runs behind the medians of `--kernels`.
 const RUNS: usize = 20;
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
             report[name]["kernels"] = serde_json::to_value(&kernels.engines)?;
             Ok(())
         });
-        // What was measured is not lost with what could not be.
+        // Results already measured are printed despite the error.
         if let Err(error) = &told {
             report["error"] = format!("{error:#}").into();
         }
@@ -56,8 +56,8 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// With `--kernels`, what each kernel of the prompt takes, and of a token in the middle of the text; `tell`
-/// is given the phase, its lengths and the report.
+/// With `--kernels`, the time of each kernel of the prompt, and of a token in the middle of the
+/// text; `tell` receives the phase, its lengths and the report.
 fn each_kernel(
     args: &BenchArgs,
     loaded: &mut Loaded,
@@ -74,14 +74,14 @@ fn each_kernel(
     tell("decode", &what, &loaded.kernels(1, middle, RUNS)?)
 }
 
-/// What was measured.
+/// The subject of the measurement.
 struct Subject {
     model: String,
     compute_mode: String,
     profile: DeviceProfile,
 }
 
-/// Tokens of prompt and text that fit a context; what was asked for is never made smaller.
+/// Tokens of prompt and text that fit a context; requested values are never reduced.
 fn split(
     context: usize,
     prompt: Option<usize>,
@@ -106,7 +106,7 @@ fn split(
 }
 
 impl Measured {
-    /// Bytes that a token reads: weights, and keys and values of the middle position.
+    /// Bytes read per token: weights, and the KV cache at the middle position.
     fn bytes_per_token(&self) -> u64 {
         self.weight_bytes_per_token.saturating_add(self.cache_bytes_per_token)
     }
@@ -115,12 +115,12 @@ impl Measured {
         n as f64 / self.tokens.max(1) as f64
     }
 
-    /// Bytes read a second.
+    /// Bytes read per second.
     fn bandwidth(&self) -> f64 {
         self.bytes_per_token() as f64 * units::rate(self.tokens as f64, self.decode_seconds)
     }
 
-    /// Share of the device's bandwidth, where that is known.
+    /// Share of the device's bandwidth, if known (roofline).
     fn share(&self, profile: &DeviceProfile) -> Option<f64> {
         match profile.local_bandwidth {
             0 => None,
@@ -128,7 +128,7 @@ impl Measured {
         }
     }
 
-    /// Host seconds of a token. On a CPU the host is the device, and there is no such number.
+    /// Host seconds per token; `None` on a CPU, where the host is the device.
     fn host_seconds(&self, profile: &DeviceProfile) -> Option<f64> {
         let host = (self.decode_seconds - self.waited_seconds).max(0.0);
         (profile.kind != DeviceKind::Cpu).then(|| host / self.tokens.max(1) as f64)

@@ -15,12 +15,12 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
-use warploom::runtime::Awake;
+use warploom::runtime::KeepAlive;
 use warploom_llm::chat::{Chat, ChatOptions, Message, Reply};
 use warploom_llm::sampler::Sampling;
 use warploom_llm::{Event, Expected, Finish, Model};
 
-/// Tokens that a first turn has or so: what is planned for it before it is written.
+/// Assumed tokens of a first turn, for prewarming its plans.
 const FIRST_TURN: usize = 32;
 /// Largest file of `/load`, bytes.
 const MAX_FILE: u64 = 64 << 20;
@@ -59,19 +59,20 @@ pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
     let max_tokens = args.max_tokens;
     let totals = Totals::default();
     let awake_for = Duration::from_secs(u64::from(args.keep_awake));
-    let awake = (args.keep_awake > 0).then(|| Awake::if_needed(chat.session().device())).flatten();
+    let awake =
+        (args.keep_awake > 0).then(|| KeepAlive::if_needed(chat.session().device())).flatten();
     let mut talk = Talk { chat, screen, sampling, max_tokens, answers: 0, left_out: 0, totals };
     loop {
-        // While somebody reads and types.
+        // Keeps the GPU clock up while the user reads and types.
         awake.iter().for_each(|awake| awake.hold(awake_for));
         let line = input.line();
-        awake.iter().for_each(Awake::rest);
+        awake.iter().for_each(KeepAlive::rest);
         let Some(line) = line? else { break };
         let done = chat_commands::parse(&line).map_err(anyhow::Error::msg);
         match done.and_then(|line| talk.line(line)) {
             Ok(ControlFlow::Continue(())) => {}
             Ok(ControlFlow::Break(())) => break,
-            // Somebody at a terminal can say it better; a script that goes wrong ends.
+            // A user at a terminal can retry; a script ends.
             Err(error) if input.is_terminal() && !output::is_closed(&error) => {
                 tell(&format!("error: {error:#}"));
             }
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Where lines come from.
+/// The source of lines.
 enum Input {
     Terminal(Box<DefaultEditor>),
     Plain(std::io::Lines<std::io::StdinLock<'static>>),
@@ -100,7 +101,7 @@ impl Input {
         matches!(self, Input::Terminal(_))
     }
 
-    /// The next line, with those that a backslash adds; none at the end.
+    /// The next line, with its backslash continuations; `None` at the end.
     fn line(&mut self) -> anyhow::Result<Option<String>> {
         let mut whole = String::new();
         loop {
@@ -148,7 +149,7 @@ impl Input {
     }
 }
 
-/// Where answers go: standard output; notes beside it go to standard error, or are objects.
+/// Output of answers: standard output; notes go to standard error, or are objects.
 struct Screen {
     json: bool,
     quiet: bool,
@@ -175,7 +176,7 @@ impl Screen {
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("writing")
     }
 
-    /// What a command answers.
+    /// The output of a command.
     fn note(&self, text: &str) -> anyhow::Result<()> {
         if self.json {
             return self.event(json!({ "event": "note", "text": text }));
@@ -184,7 +185,7 @@ impl Screen {
         Ok(())
     }
 
-    /// What is told unasked.
+    /// A note that no command asked for.
     fn aside(&self, text: &str) {
         match self.dim {
             true => tell(&format!("\u{1b}[2m{text}\u{1b}[0m")),
@@ -202,13 +203,13 @@ struct Totals {
     seconds: f64,
 }
 
-/// A conversation and how it is led.
+/// A conversation and its settings.
 struct Talk {
     chat: Chat,
     screen: Screen,
     sampling: Sampling,
     max_tokens: usize,
-    /// So many answers; each has a seed of its own.
+    /// Number of answers; each has its own seed.
     answers: u64,
     left_out: usize,
     totals: Totals,
@@ -277,7 +278,7 @@ impl Talk {
         done
     }
 
-    /// Sends a message, and shows the answer as it is written.
+    /// Sends a message, and shows the answer as it is generated.
     fn answer(&mut self, text: &str) -> anyhow::Result<()> {
         let mut sampling = self.sampling.clone();
         sampling.seed = sampling.seed.wrapping_add(self.answers);
@@ -302,7 +303,7 @@ impl Talk {
         self.told(&reply, &sampling)
     }
 
-    /// The end of an answer: what it took.
+    /// The end of an answer, with its statistics.
     fn told(&mut self, reply: &Reply, sampling: &Sampling) -> anyhow::Result<()> {
         let done = &reply.generated;
         let totals = &mut self.totals;
@@ -375,7 +376,7 @@ impl Talk {
         )
     }
 
-    /// Writes the conversation. Only a conversation is replaced.
+    /// Saves the conversation. Replaces only conversation files.
     fn save(&self, path: &Path) -> anyhow::Result<()> {
         if path.exists() && read(path).is_err() {
             bail!("{}: is there already, and is no conversation", path.display());

@@ -1,4 +1,4 @@
-//! What `warploom chat` takes.
+//! The options of `warploom chat`.
 
 use crate::args::{Choice, Place};
 use crate::dashes::text;
@@ -12,30 +12,29 @@ Examples:
   warploom chat -m model.gguf --system \"Answer in one sentence.\" --temperature 0.3
   warploom chat -m org/name:Q4_K_M
   printf 'Hello\\nAnd in French?\\n' | warploom chat -m model.gguf --quiet
-  warploom chat --json < questions.txt     # one JSON object a line
+  warploom chat --json < questions.txt     # one JSON object per line
 
-A line is a message; one that ends in a backslash goes on in the next. Lines that begin with / are
-commands: /help lists them. Ctrl-C breaks off an answer, a second one or /exit leaves. When the
-context is full, the oldest turns are left out, and it is said.")]
+A line is a message; a backslash at its end continues it on the next line. Lines that begin with /
+are commands: /help lists them. Ctrl-C stops an answer; a second one, or /exit, quits. When the
+context is full, the oldest turns are dropped, with a note.")]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// What the model is told before the conversation
+    /// System prompt
     #[arg(long, value_name = "TEXT", value_parser = text)]
     pub(crate) system: Option<String>,
-    /// Most tokens of an answer, -1 for as many as the context holds
+    /// Maximum number of tokens per answer, -1 to fill the context
     #[arg(short = 'n', long, value_name = "N", default_value = "512", value_parser = tokens)]
     pub(crate) max_tokens: usize,
-    /// Seconds for which a GPU that would lower its clock is kept awake while nobody asks anything,
-    /// 0 for none
+    /// Seconds after each answer for which a GPU is kept from lowering its clock, 0 for off
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     pub(crate) keep_awake: u32,
     #[command(flatten)]
     pub(crate) choice: Choice,
-    /// Print what happens as one JSON object a line: ready, text, answer, note, error
+    /// Print events as one JSON object per line: ready, text, answer, note, error
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print the answers only
+    /// Print only the answers
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }

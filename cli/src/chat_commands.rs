@@ -1,4 +1,4 @@
-//! The lines of a conversation that begin with a slash.
+//! Slash commands of a conversation.
 
 use crate::args::{not_negative, positive, share};
 use crate::numbers;
@@ -19,7 +19,7 @@ pub(crate) const HELP: &str = "\
 /load FILE         go on with a conversation from a file
 /exit              leave (also Ctrl-D)";
 
-/// What a line asks for.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Line {
     /// A message to the model.
@@ -39,7 +39,7 @@ pub(crate) enum Line {
     Exit,
 }
 
-/// Reads a line. A message that begins with a slash is written with two.
+/// Parses a line. A message that begins with a slash is written with two.
 pub(crate) fn parse(line: &str) -> Result<Line, String> {
     let trimmed = line.trim();
     if trimmed.is_empty() {
@@ -88,7 +88,7 @@ pub(crate) fn parse(line: &str) -> Result<Line, String> {
     }
 }
 
-/// Sets one of the numbers of `/set`.
+/// Sets one of the values of `/set`.
 pub(crate) fn set(
     name: &str,
     value: &str,

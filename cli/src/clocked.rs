@@ -1,8 +1,8 @@
-//! A device that tells how long the host waited for it, and how long it waited for the host.
+//! A timing device: measures how long the host waits for the device, and the device for the host.
 //!
-//! What a token costs the host is its wall time less the time in `wait`; what the device idles is the time
-//! between the timestamps that end one submit and begin the next. Counting it here keeps clocks out of the
-//! library's path.
+//! The host time of a token is its wall time less the time in `wait`; the device's idle time lies
+//! between the timestamp that ends one submit and the one that begins the next. Measuring here
+//! keeps clocks out of the library's path.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,21 +16,21 @@ use warploom::provider::{
     Recording, Resource, Ticket, Usage,
 };
 
-/// Another device with a clock on `wait`, and on its submits where they are timed.
+/// A wrapped device with a clock on `wait`, and on its submits while they are timed.
 pub(crate) struct Clocked {
     inner: Arc<dyn Device>,
     waited: AtomicU64,
     stamps: Mutex<Stamps>,
 }
 
-/// What is known of submits between two timestamps.
+/// State of the timestamps around submits.
 #[derive(Default)]
 struct Stamps {
     /// A recording of one timestamp, while submits are timed.
     stamp: Option<PreparedId>,
-    /// Timed submits that were not waited for.
+    /// Timed submits not waited for yet.
     running: HashSet<Ticket>,
-    /// Begin and end of those that were, in nanoseconds of the device.
+    /// Begin and end of completed ones, in nanoseconds of the device.
     done: Vec<(u64, u64)>,
 }
 
@@ -40,7 +40,7 @@ impl Clocked {
     }
 
     fn stamps(&self) -> MutexGuard<'_, Stamps> {
-        // Every change is one call that cannot stop half done.
+        // Every change is a single call, so the state is always consistent.
         self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -52,8 +52,8 @@ impl Clocked {
         Ok(())
     }
 
-    /// Ends that, and tells the share of the time from the first of those submits to the last in which the
-    /// device had none of them; `None` where fewer than two were waited for.
+    /// Stops timing. Returns the share of the time from the first of those submits to the last in
+    /// which the device had none of them; `None` if fewer than two completed.
     pub(crate) fn end_timing(&self) -> Option<f64> {
         let Stamps { stamp, mut done, .. } = std::mem::take(&mut *self.stamps());
         if let Some(stamp) = stamp {
@@ -63,7 +63,7 @@ impl Clocked {
         idle_share(&done)
     }
 
-    /// Takes the outer two timestamps off a timed submit.
+    /// Removes the outer two timestamps of a timed submit.
     fn timed(&self, ticket: Ticket, completion: &mut Completion) {
         let mut stamps = self.stamps();
         if !stamps.running.remove(&ticket) || completion.timestamps.len() < 2 {
@@ -130,7 +130,8 @@ impl Device for Clocked {
     }
 }
 
-/// Share of the time from the first begin to the last end that lies in none of these, which are in order.
+/// Share of the time from the first begin to the last end that lies in none of these ordered
+/// intervals.
 fn idle_share(done: &[(u64, u64)]) -> Option<f64> {
     let (Some((begin, _)), Some((_, end)), 2..) = (done.first(), done.last(), done.len()) else {
         return None;

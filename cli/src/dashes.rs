@@ -1,35 +1,35 @@
 //! Texts on the command line that begin with a dash: `generate "- a list"`.
 //!
-//! clap would take any argument for the text that is no option, so that an option with a typo were a
-//! prompt. Here an argument counts as text only where it cannot be an option: where its name would
-//! have a space in it, or begins with no letter. Such an argument is marked before clap sees it, and
-//! [`text`] takes the mark away.
+//! If clap accepted any unknown option as text, an option with a typo would become a prompt. So an
+//! argument counts as text only if it cannot be an option: its name would contain a space, or does
+//! not begin with a letter. Such an argument is marked before clap parses it, and [`text`] removes
+//! the mark.
 
 use std::ffi::OsString;
 
-/// Stands in no argument that a system hands over.
+/// Cannot occur in an argument of the system.
 const MARK: char = '\0';
 
-/// What takes texts: a positional argument and an option, by their ids.
+/// Ids of the arguments that take text: a positional argument and an option.
 const PROMPT: &str = "prompt";
 const SYSTEM: &str = "system";
 
-/// The value of an argument of text.
+/// The value of a text argument.
 pub(crate) fn text(value: &str) -> Result<String, String> {
     Ok(value.strip_prefix(MARK).unwrap_or(value).to_owned())
 }
 
-/// What an argument is that begins with a dash.
+/// The kind of an argument that begins with a dash.
 enum Dashed<'a> {
-    /// An option; one that takes the next argument, where it does.
+    /// An option; with the option itself if it takes the next argument.
     Option(Option<&'a clap::Arg>),
-    /// What cannot be an option.
+    /// Cannot be an option.
     Text,
-    /// What looks like one and is not known: clap says what is wrong with it.
+    /// Looks like an unknown option: clap reports the error.
     Unknown,
 }
 
-/// The arguments with marks before texts. `args` begin with the name of the program.
+/// The arguments, with marks before texts. The first of `args` is the name of the program.
 pub(crate) fn marked(command: &clap::Command, args: Vec<OsString>) -> Vec<OsString> {
     let name = args.get(1).and_then(|name| name.to_str());
     let Some(command) = name.and_then(|name| command.find_subcommand(name)) else { return args };
@@ -89,7 +89,7 @@ fn long<'a>(command: &'a clap::Command, rest: &str) -> Dashed<'a> {
     if is_name { Dashed::Unknown } else { Dashed::Text }
 }
 
-/// Letters of flags, of which the last may take a value.
+/// Short flags in one argument; the last may take a value.
 fn short<'a>(command: &'a clap::Command, letters: &str) -> Dashed<'a> {
     let first = letters.split(char::is_whitespace).next().unwrap_or_default();
     for (at, letter) in first.char_indices() {
@@ -168,7 +168,7 @@ mod tests {
         let got = generate(&["--seed", "1"]).unwrap();
         assert_eq!((got.prompt, got.choice.seed()), (None, 1));
         let got = generate(&["-mmy models/a.gguf", "-qn", "7"]);
-        // Given twice, but read as options.
+        // Parsed as options, and given twice.
         assert_eq!(got.unwrap_err().kind(), ErrorKind::ArgumentConflict);
         let got = generate(&["-qn", "7", "-t", "0.5", "x"]).unwrap();
         assert_eq!((got.max_tokens, got.quiet, got.prompt.as_deref()), (7, true, Some("x")));
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(chat(&["--system=- Be brief.", "-q"]).as_deref(), Some("- Be brief."));
         let error = Cli::read(["warploom", "chat", "-m", "m.gguf", "--system", "--json"]);
         assert_eq!(error.unwrap_err().exit_code(), 2);
-        // Elsewhere nothing is a text.
+        // Other commands take no text.
         assert!(Cli::read(["warploom", "devices", "- a list"]).is_err());
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// One object with everything.
+/// The whole report as one object.
 fn report(found: &Found) -> anyhow::Result<Value> {
     let mut devices = Vec::new();
     for device in &found.devices {
@@ -55,7 +55,7 @@ fn report(found: &Found) -> anyhow::Result<Value> {
 fn table(found: &Found) -> String {
     let head = ["", "id", "name", "kind", "driver", "memory", "bandwidth", "features"];
     let mut rows = vec![head.map(String::from)];
-    // A device that executes nothing is of interest only to who asks for it.
+    // The null device executes nothing, so it is shown only if selected.
     let shown = |d: &&FoundDevice| d.selected || d.profile.kind != DeviceKind::Null;
     rows.extend(found.devices.iter().filter(shown).map(row));
     let widths: Vec<usize> = (0..head.len())

@@ -84,7 +84,7 @@ fn forget(args: &DoctorArgs, notebook: &Notebook) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Engines that were wrong before and are not now.
+/// Engines that failed before and pass now.
 fn mended<'a>(before: Option<&'a Findings>, now: &Findings) -> Vec<&'a str> {
     let before = before.map(|before| before.wrong.as_slice()).unwrap_or_default();
     let still = |engine| now.wrong.iter().any(|wrong| wrong.engine == engine);
@@ -121,7 +121,7 @@ fn object(
     })
 }
 
-/// Wrong engines first, then the rest in numbers, or all of them.
+/// Failed engines first, then a count of the rest, or all of them.
 fn table(runtime: &Runtime, found: &Examination, all: bool) -> String {
     let mut text = String::new();
     let profile = runtime.device().profile();
@@ -132,7 +132,7 @@ fn table(runtime: &Runtime, found: &Examination, all: bool) -> String {
         ("driver", profile.driver.clone()),
         ("warploom", format!("{} on {os}", env!("CARGO_PKG_VERSION"))),
     ];
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     for (name, value) in rows {
         let _ = writeln!(text, "{name:9} {value}");
     }
@@ -155,9 +155,10 @@ fn table(runtime: &Runtime, found: &Examination, all: bool) -> String {
                 unknown += 1;
                 format!("not met  {why}")
             }
-            Finding::Wrong { beside, .. } => {
+            Finding::Wrong { other_engines, .. } => {
                 let complaint = examined.finding.complaint().unwrap_or_default();
-                let others: Vec<&str> = beside.iter().map(|engine| engine.as_str()).collect();
+                let others: Vec<&str> =
+                    other_engines.iter().map(|engine| engine.as_str()).collect();
                 let others = match others.is_empty() {
                     true => String::new(),
                     false => format!("; in a plan with {}", others.join(", ")),
@@ -210,7 +211,7 @@ mod tests {
             expected: Some(1.5),
             got: Some(f64::NAN),
             what: "element 3 [3] of [8]: expected 1.5, got NaN".into(),
-            beside: vec![EngineId::new("fused.copy")],
+            other_engines: vec![EngineId::new("fused.copy")],
         };
         let failed = Finding::Failed { case: "norm/two".into(), what: "does not compile".into() };
         let right = Finding::Right { cases: 2, elements: 70, worst_share: 0.254 };

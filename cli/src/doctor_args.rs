@@ -1,4 +1,4 @@
-//! What `warploom doctor` takes.
+//! The options of `warploom doctor`.
 
 use clap::Args;
 
@@ -6,34 +6,34 @@ use clap::Args;
 #[command(after_help = "\
 Examples:
   warploom doctor
-  warploom doctor --device webgpu:0 --json > report.json     # for an issue of ours or the driver's
-  warploom doctor --seconds 120 --cases 1000                 # all that the table has
-  warploom doctor --forget                                   # plans take every engine again
+  warploom doctor --device webgpu:0 --json > report.json     # to attach to a bug report
+  warploom doctor --seconds 120 --cases 1000                 # every case
+  warploom doctor --forget                                   # plans use every engine again
 
-What is wrong is remembered for this driver and version: plans leave it out, `explain` says so, and
-an examination that finds it right takes it back. WARPLOOM_DOCTOR=off ignores what is remembered.
-Exit code 1 where anything is wrong.")]
+Failures are stored for this driver and version. Plans exclude those engines and `explain` shows it;
+a later run that passes enables them again. WARPLOOM_DOCTOR=off ignores the stored results.
+The exit code is 1 if anything fails.")]
 pub(crate) struct DoctorArgs {
     /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Seconds after which no engine gets another case
+    /// Seconds after which no engine starts another case
     #[arg(long, value_name = "N", default_value = "10", value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Seconds after which none gets its first either, and is told as left out (at least those of
-    /// --seconds)
+    /// Overall time limit in seconds, at least --seconds; engines not reached by then are reported
+    /// as skipped
     #[arg(long, value_name = "N", default_value = "16", value_parser = seconds)]
     pub(crate) first_seconds: f64,
-    /// Cases of one engine, at most
+    /// Maximum number of cases per engine
     #[arg(long, value_name = "N", default_value = "8", value_parser = crate::args::at_least_one)]
     pub(crate) cases: usize,
-    /// List every engine, also those that are right or not of this device
+    /// List every engine, including those that pass or do not apply to this device
     #[arg(short, long)]
     pub(crate) all: bool,
-    /// Remember nothing
+    /// Do not store the results
     #[arg(long, conflicts_with = "forget")]
     pub(crate) no_save: bool,
-    /// Forget what is remembered of the device, and examine nothing
+    /// Delete the stored results of the device, and test nothing
     #[arg(long)]
     pub(crate) forget: bool,
     /// Print one JSON object

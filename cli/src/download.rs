@@ -1,4 +1,4 @@
-//! `warploom download`, and models that are named instead of files.
+//! `warploom download`, and models given by name instead of by file.
 
 use crate::Exit;
 use crate::download_args::DownloadArgs;
@@ -30,8 +30,7 @@ mod with_hub {
         Ok(Exit::Done)
     }
 
-    /// Where a model is: the path that was given, or that of a name on the hub, which is fetched
-    /// the first time.
+    /// The path of a model: the given one, or that of a hub model, downloaded on first use.
     pub(crate) fn here(path: &Path) -> anyhow::Result<PathBuf> {
         let Some(name) = path.to_str().filter(|name| Source::is_meant(name)) else {
             return Ok(path.to_owned());
@@ -81,7 +80,7 @@ pub(crate) fn run(_: &DownloadArgs) -> anyhow::Result<Exit> {
     anyhow::bail!("this command was built without the feature `download`")
 }
 
-/// The path that was given: names are not looked up in this build.
+/// The given path: this build does not look up names.
 #[cfg(not(feature = "download"))]
 pub(crate) fn here(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(path.to_owned())

@@ -1,4 +1,4 @@
-//! The calls into the library that the command makes, in one place.
+//! The command's calls into the library.
 
 use crate::analyze;
 use crate::args::Place;
@@ -23,13 +23,13 @@ use warploom_llm::{
 };
 use warploom_models::gguf::Access;
 
-/// What there is, and what was selected.
+/// The available devices and the selected one.
 pub(crate) struct Found {
     pub(crate) startup_line: String,
     pub(crate) devices: Vec<FoundDevice>,
-    /// Provider, and why it could not list its devices.
+    /// Providers that could not list their devices, and the reason.
     pub(crate) failures: Vec<(String, String)>,
-    /// Provider, and what the machine lacks for it.
+    /// Providers that are not available, and what the machine lacks.
     pub(crate) absent: Vec<(String, String)>,
 }
 
@@ -37,17 +37,17 @@ pub(crate) struct FoundDevice {
     pub(crate) profile: DeviceProfile,
     pub(crate) reason: String,
     pub(crate) selected: bool,
-    /// Tasks whose fastest engine was measured here.
+    /// Tasks with a calibrated engine choice.
     pub(crate) tuned: usize,
 }
 
-/// What to write.
+/// A generation request.
 pub(crate) struct Request {
     pub(crate) max_tokens: usize,
     pub(crate) sampling: Sampling,
 }
 
-/// Why writing ended.
+/// The reason generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Stop,
@@ -56,7 +56,7 @@ pub(crate) enum Ended {
     Interrupted,
 }
 
-/// What was written.
+/// The generated text and its timing.
 pub(crate) struct Written {
     pub(crate) text: String,
     pub(crate) tokens: Vec<u32>,
@@ -71,13 +71,13 @@ impl Written {
         crate::units::rate(self.prompt_tokens as f64, self.first_token_seconds)
     }
 
-    /// Tokens a second after the first one.
+    /// Tokens per second after the first one.
     pub(crate) fn decode_rate(&self) -> f64 {
         crate::units::rate(self.tokens.len().saturating_sub(1) as f64, self.decode_seconds)
     }
 }
 
-/// What a benchmark saw. Counts are of the whole decode part.
+/// Results of a benchmark. Counts cover the whole decode phase.
 pub(crate) struct Measured {
     pub(crate) prompt_tokens: usize,
     pub(crate) prefill_seconds: f64,
@@ -86,19 +86,19 @@ pub(crate) struct Measured {
     /// Part of `decode_seconds` in which the host waited for the device.
     pub(crate) waited_seconds: f64,
     pub(crate) weight_bytes_per_token: u64,
-    /// At the middle of the decode part.
+    /// At the middle of the decode phase.
     pub(crate) cache_bytes_per_token: u64,
     pub(crate) dispatches: u64,
     pub(crate) submits: u64,
     pub(crate) waits: u64,
     pub(crate) allocations: u64,
-    /// Part of a decode of its own in which the device had no submit; `None` where it has no clock.
+    /// Share of a separate decode in which the device had no submit; `None` without timestamps.
     pub(crate) idle_share: Option<f64>,
-    /// Several sequences at once, where that was asked for.
+    /// Several sequences at once, if requested.
     pub(crate) each: Option<MeasuredEach>,
 }
 
-/// What a benchmark of several sequences saw.
+/// Results of a benchmark of batched decoding.
 pub(crate) struct MeasuredEach {
     pub(crate) sequences: usize,
     /// Of all sequences.
@@ -115,7 +115,7 @@ pub(crate) struct Loaded {
     runtime: Arc<Runtime>,
 }
 
-/// What there is, without opening anything.
+/// Detects devices without opening one.
 pub(crate) fn detect(device: Option<&str>) -> anyhow::Result<Found> {
     let variable = warploom::config::var(&warploom::config::DEVICE);
     let requested = device.or(variable.as_deref()).unwrap_or("auto");
@@ -131,7 +131,7 @@ pub(crate) fn detect(device: Option<&str>) -> anyhow::Result<Found> {
             .enumerate()
             .filter(|(i, device)| device.rank.is_some() || *i == selected)
             .map(|(i, device)| FoundDevice {
-                // What cannot be read is told by who plans with it.
+                // Planning reports a file that cannot be read.
                 tuned: tuned_on(&device.profile).map_or(0, |(tuned, _)| tuned.choices.len()),
                 profile: device.profile,
                 reason: device.reason.to_owned(),
@@ -152,7 +152,7 @@ impl Loaded {
         Loaded::on(place, model, runtime, None, (1, expected), progress)
     }
 
-    /// With `sequences` caches, each of the whole context.
+    /// With `sequences` KV caches, each of the whole context.
     #[cfg(feature = "serve")]
     pub(crate) fn open_for(
         place: &Place,
@@ -163,7 +163,7 @@ impl Loaded {
         Loaded::on(place, model, runtime, None, (sequences, None), progress)
     }
 
-    /// With a clock on the device's `wait` and room for several sequences, for [`Loaded::bench`].
+    /// With a timing device and several sequences, for [`Loaded::bench`].
     pub(crate) fn open_clocked(
         place: &Place,
         sequences: usize,
@@ -206,7 +206,8 @@ impl Loaded {
         })
     }
 
-    /// Each step of a run of `tokens` behind `past` others, planned for these lengths and timed.
+    /// Each step of a run of `tokens` after `past` others, planned for exactly these lengths and
+    /// timed.
     pub(crate) fn kernels(
         &mut self,
         tokens: usize,
@@ -274,7 +275,7 @@ impl Loaded {
         };
         let done = self.session.generate_blocking(prompt, &options, &mut |event| match event {
             Event::Text(text) => on_text(text),
-            // Nothing new to show, but a reader may have gone or asked to end.
+            // No new text, but detects a closed output or an interrupt.
             Event::Prompt(_) => on_text(""),
         })?;
         Ok(Written {
@@ -292,7 +293,7 @@ impl Loaded {
         })
     }
 
-    /// How well the model foresees a text, or its part up to a break.
+    /// The perplexity of a text, or of its part up to an interrupt.
     pub(crate) fn perplexity(
         &mut self,
         text: &str,
@@ -305,11 +306,11 @@ impl Loaded {
         Ok(self.session.perplexity_blocking(&tokens, options, progress)?)
     }
 
-    /// Times `prompt` tokens of prefill and `tokens` of greedy decoding, after a warm-up that
-    /// makes the plans and brings a GPU's clock up.
+    /// Times `prompt` tokens of prefill and `tokens` of greedy decoding, after a warm-up that makes
+    /// the plans and raises a GPU's clock.
     pub(crate) fn bench(&mut self, prompt: usize, tokens: usize) -> anyhow::Result<Measured> {
         let vocabulary = self.session.model().config().vocabulary as u32;
-        // Spread over the vocabulary; what they say does not matter to the time.
+        // Spread over the vocabulary; their values do not affect the time.
         let ids: Vec<u32> =
             (0..prompt as u32).map(|i| i.wrapping_mul(2_654_435_761) % vocabulary).collect();
         let kind = self.profile.kind;
@@ -359,8 +360,8 @@ impl Loaded {
         })
     }
 
-    /// Decodes once more behind `prompt` tokens, with timestamps around the submits: what share of it a GPU
-    /// waits for the host.
+    /// Decodes once more after `prompt` tokens, with timestamps around the submits: the share of
+    /// time in which the GPU waits for the host.
     fn idle_share(
         &mut self,
         prompt: usize,
@@ -379,8 +380,8 @@ impl Loaded {
         Ok(share)
     }
 
-    /// Times `tokens` tokens of each of the session's sequences behind a prompt, if it has several, after such runs for as
-    /// long as a GPU is to be busy before.
+    /// Times `tokens` tokens of each of the session's sequences after a prompt, if it has several,
+    /// after warm-up runs of `busy` time on a GPU.
     fn bench_each(
         &mut self,
         ids: &[u32],
@@ -410,7 +411,7 @@ impl Loaded {
             session.run_each_ahead_blocking(&each, tokens.saturating_sub(1))?;
             Ok(())
         };
-        // The first ones make the plans, for which a GPU may wait so long that its clock drops.
+        // Makes the plans first, because a GPU may lower its clock meanwhile.
         run(session, tokens.min(2))?;
         let begin = Instant::now();
         while begin.elapsed() < busy {
@@ -422,7 +423,7 @@ impl Loaded {
         Ok(Some(MeasuredEach { sequences, tokens: tokens * sequences, seconds }))
     }
 
-    /// Runs for so long behind the first run, which makes the plans and leaves a GPU idle meanwhile.
+    /// Runs for `busy` time after the first run, which makes the plans while a GPU is idle.
     fn warm_up(&mut self, ids: &[u32], busy: Duration, ahead: bool) -> anyhow::Result<()> {
         let mut made: Option<Instant> = None;
         loop {
@@ -440,7 +441,7 @@ impl Loaded {
         }
     }
 
-    /// Runs tokens and gives the best next one.
+    /// Runs tokens and returns the best next one.
     fn token(&mut self, ids: &[u32]) -> anyhow::Result<u32> {
         let bytes = self.session.run_blocking(ids, Wanted::Token)?;
         let word = bytes.first_chunk::<4>().ok_or_else(|| anyhow::anyhow!("no token came back"))?;
@@ -448,7 +449,7 @@ impl Loaded {
     }
 }
 
-/// The selected device's profile with what only an open device tells.
+/// The selected device's profile, including values that only an open device has.
 pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DeviceProfile> {
     let builder = Runtime::builder();
     let builder = device.map_or(builder.clone(), |device| builder.device(device));
@@ -460,8 +461,8 @@ pub(crate) fn measured_profile(device: Option<&str>) -> anyhow::Result<DevicePro
     Ok(profile)
 }
 
-/// Reads the file while drivers wake up, which takes as long. A file that is not there wakes none; what is wrong with both
-/// is told of the file.
+/// Reads the file while drivers initialise, which takes as long. A missing file initialises none;
+/// if both fail, the error is the file's.
 fn open_both(place: &Place) -> anyhow::Result<(Arc<Model>, Runtime)> {
     let file = place.model.as_deref().map(download::here).transpose()?;
     if file.as_ref().is_some_and(|file| !file.exists()) {

@@ -18,7 +18,7 @@ use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::runtime::{self, known_wrong_on, tuned_on};
 use warploom_llm::{CacheShape, Run, Session, Wanted, class_of, class_of_each};
 
-/// Positions of the cache unless the command line says otherwise; a session's own default.
+/// Default positions of the cache, as in a session.
 const CONTEXT: usize = 4096;
 /// Sequences of a batch.
 const SEQUENCES: usize = 8;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     let mut options = Options::new(&registry);
     options.without.clone_from(&args.without);
     options.deterministic = args.place.deterministic || runtime::deterministic_by_env()?;
-    // Those of the command line first, then the environment's, which hold for the runtime that runs such plans.
+    // Command-line engines precede those of the environment, as in a runtime for such plans.
     let (preferred, blocked) = runtime::engines_by_env()?;
     let ids = |names: &[String]| -> Vec<EngineId> {
         names.iter().map(|name| EngineId::new(name.clone())).collect()
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What plans for a device leave out, as a runtime on it would; what cannot be read is told.
+/// Errata that a runtime on the device would apply; an unreadable file is reported.
 fn known_wrong(profile: &DeviceProfile, registry: &Registry) -> anyhow::Result<Vec<Block>> {
     let (blocks, ignored) = known_wrong_on(profile, registry)?;
     if let Some(ignored) = ignored {
@@ -102,7 +102,7 @@ fn known_wrong(profile: &DeviceProfile, registry: &Registry) -> anyhow::Result<V
     Ok(blocks)
 }
 
-/// What was measured on a device, as a runtime on it would take it; what cannot be read is told.
+/// Calibration results that a runtime on the device would use; an unreadable file is reported.
 fn tuned(profile: &DeviceProfile) -> anyhow::Result<Arc<TunedChoices>> {
     let (choices, ignored) = tuned_on(profile)?;
     ignored.iter().for_each(|ignored| tell(ignored));
@@ -119,7 +119,7 @@ fn over_devices(
     for name in &args.with_device {
         devices.push(named_profile(name)?);
     }
-    // What GPUs alone have orders for, a CPU among them cannot read.
+    // Weight layouts that only GPUs use are unreadable for a CPU among them.
     let kinds = || devices.iter().map(|device| device.kind);
     let kept = kinds().find(|kind| *kind == DeviceKind::Cpu).unwrap_or(devices[0].kind);
     let (graph, class) = subject(args, &devices[0], kept)?;
@@ -136,7 +136,7 @@ fn over_devices(
     Ok(Exit::Done)
 }
 
-/// The graph to plan for a device, with weights as devices of a kind keep them, and the class to plan it for.
+/// The graph to plan for a device, with weights in the formats of its kind, and the shape bucket.
 fn subject(
     args: &ExplainArgs,
     device: &DeviceProfile,
@@ -170,7 +170,7 @@ pub(crate) fn context(args: &ExplainArgs, trained: usize) -> usize {
     args.place.context.unwrap_or(trained.min(CONTEXT))
 }
 
-/// Tokens of a run: the upper end of the phase's class.
+/// Tokens of a run: the upper end of the phase's shape bucket.
 pub(crate) fn tokens(phase: Phase) -> usize {
     match phase {
         Phase::Decode => 1,
@@ -179,7 +179,7 @@ pub(crate) fn tokens(phase: Phase) -> usize {
     }
 }
 
-/// What a phase runs, and over how many sequences.
+/// The kind of run of a phase, and its number of sequences.
 pub(crate) fn sequences(phase: Phase) -> (Run, usize) {
     match phase {
         Phase::Decode | Phase::Prefill => (Run::One, 1),
@@ -187,7 +187,7 @@ pub(crate) fn sequences(phase: Phase) -> (Run, usize) {
     }
 }
 
-/// The device to plan for: a saved or known profile, or a device of this machine.
+/// The device to plan for: a saved or built-in profile, or a device of this machine.
 fn profile(args: &ExplainArgs) -> anyhow::Result<DeviceProfile> {
     let Some(name) = &args.profile else {
         let found = engine::detect(args.place.device.as_deref())?;
@@ -197,7 +197,7 @@ fn profile(args: &ExplainArgs) -> anyhow::Result<DeviceProfile> {
     named_profile(name)
 }
 
-/// A saved or known profile.
+/// A saved or built-in profile.
 fn named_profile(name: &str) -> anyhow::Result<DeviceProfile> {
     if DeviceProfile::known_names().any(|known| known == name) {
         return Ok(DeviceProfile::known(name)?);
@@ -235,7 +235,7 @@ pub(crate) fn forced(text: &str) -> Result<(Selector, EngineId), String> {
     Ok((selector(nodes)?, EngineId::new(id.to_string())))
 }
 
-/// As [`forced`], with a slot in the place of an engine.
+/// As [`forced`], with a slot instead of an engine.
 pub(crate) fn placed(text: &str) -> Result<(Selector, usize), String> {
     let (nodes, slot) = text.rsplit_once('=').ok_or("must be NODES=SLOT")?;
     let slot = slot.parse().map_err(|_| format!("{slot:?} is no slot: 0, 1 ..."))?;

@@ -1,4 +1,4 @@
-//! What `warploom explain` takes.
+//! The options of `warploom explain`.
 
 use crate::args::Place;
 use crate::explain::symbol;
@@ -11,7 +11,7 @@ use warploom::plan::Selector;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  warploom explain                                        # one token of the own model, this machine
+  warploom explain                                        # one token of the embedded model
   warploom explain -m model.gguf --phase prefill --profile apple-m2
   warploom explain --analyze --trace run.json             # measured; Perfetto opens the trace
   warploom explain --analyze --json > plan.json
@@ -23,28 +23,28 @@ Examples:
   warploom explain --plan phone.plan --arena
   warploom explain --with-device cpu-avx512 --place-nodes op:gather=1   # over two devices
 
-Profiles of machines that are not here: apple-m2, radeon-rx-7900-xtx, intel-iris-xe, adreno-740,
-browser-floor, nvidia-h200, lavapipe, cpu-avx512. `warploom devices --save-profile FILE` writes that of
-a machine that is.")]
+Built-in profiles of other machines: apple-m2, radeon-rx-7900-xtx, intel-iris-xe, adreno-740,
+browser-floor, nvidia-h200, lavapipe, cpu-avx512. `warploom devices --save-profile FILE` writes
+the profile of this machine.")]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// One token after others, a long prompt, or a token of several sequences
+    /// One token, a long prompt, or one token of several sequences
     #[arg(long, value_enum, default_value = "decode")]
     pub(crate) phase: Phase,
-    /// Plan for a saved profile instead of a device of this machine: a file, or a name from below
+    /// Plan for a profile instead of a device of this machine: a file, or a name from below
     #[arg(long, value_name = "FILE|NAME")]
     pub(crate) profile: Option<String>,
-    /// Plan over another device too: a profile, a file or a name from below; can be given again.
-    /// The usual device is slot 0, these are 1, 2 and so on
+    /// Plan over another device too: a profile file, or a name from below; can be repeated.
+    /// The main device is slot 0, these are 1, 2 and so on
     #[arg(
         long,
         value_name = "FILE|NAME",
         conflicts_with_all = ["analyze", "json", "graph", "plan", "arena", "all", "no_why"]
     )]
     pub(crate) with_device: Vec<String>,
-    /// The slot of nodes, by label, node or operation: blk.0.attention=1, op:gather=1; can be given
-    /// again
+    /// Assign nodes to a slot, by label, node or operation: blk.0.attention=1, op:gather=1; can be
+    /// repeated
     #[arg(
         long,
         value_name = "NODES=SLOT",
@@ -52,41 +52,41 @@ pub(crate) struct ExplainArgs {
         value_parser = crate::explain::placed
     )]
     pub(crate) place_nodes: Vec<(Selector, usize)>,
-    /// Run it on the device and tell the time of each step
+    /// Run it on the device and show the time of each step
     #[arg(long)]
     pub(crate) analyze: bool,
-    /// Runs that are measured
+    /// Number of measured runs
     #[arg(long, value_name = "N", default_value = "20", value_parser = crate::args::at_least_one)]
     pub(crate) runs: usize,
-    /// Write what was measured as a trace for Perfetto or Chrome
+    /// Write the measurement as a trace for Perfetto or Chrome
     #[arg(long, value_name = "FILE", requires = "analyze")]
     pub(crate) trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print every step, also where layers repeat
+    /// Print every step of repeated layers
     #[arg(long)]
     pub(crate) all: bool,
-    /// Draw each buffer of intermediates
+    /// Draw the arena: each buffer of intermediates
     #[arg(long)]
     pub(crate) arena: bool,
-    /// Leave out why each engine was chosen
+    /// Omit the reasons for each engine
     #[arg(long)]
     pub(crate) no_why: bool,
-    /// Switch off a pass; can be given again
+    /// Disable a pass; can be repeated
     #[arg(long, value_name = "PASS")]
     pub(crate) without: Vec<String>,
-    /// Take this engine wherever it applies; can be given again
+    /// Prefer this engine wherever it applies; can be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) engine: Vec<String>,
-    /// Never take this engine; can be given again
+    /// Never use this engine; can be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) block: Vec<String>,
-    /// Give nodes an engine, by label, node or operation: blk.0.ffn_down=ID, %12=ID, op:linear=ID;
-    /// can be given again
+    /// Force an engine for nodes, by label, node or operation: blk.0.ffn_down=ID, %12=ID,
+    /// op:linear=ID; can be repeated
     #[arg(long, value_name = "NODES=ID", value_parser = crate::explain::forced)]
     pub(crate) force: Vec<(Selector, EngineId)>,
-    /// Set a number of an engine, such as wgsl.matvec.q4_k:rows=4; can be given again
+    /// Set a knob of an engine, such as wgsl.matvec.q4_k:rows=4; can be repeated
     #[arg(long, value_name = "ID:NAME=N", value_parser = crate::explain::knob)]
     pub(crate) knob: Vec<(EngineId, String, u32)>,
     /// Print the graph after a pass instead of the plan
@@ -126,23 +126,23 @@ pub(crate) struct ExplainArgs {
     pub(crate) save_plan: Option<PathBuf>,
 }
 
-/// What of a model's work.
+/// The phase of a model's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Phase {
     /// One token
     Decode,
     /// 65 to 512 tokens
     Prefill,
-    /// A token of each of 8 sequences
+    /// One token of each of 8 sequences
     Batch,
 }
 
-/// How a graph is printed.
+/// Output format of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// One line a node
+    /// One line per node
     Text,
-    /// For Graphviz
+    /// Graphviz DOT
     Dot,
 }
 

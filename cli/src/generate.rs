@@ -14,7 +14,7 @@ use warploom_llm::sampler::Sampling;
 use warploom_llm::tokenizer::EncodeOptions;
 use warploom_llm::{Expected, Model};
 
-/// Bytes of the longest prompt that is counted before it is run.
+/// Bytes of the longest prompt that is tokenised in advance.
 const MOST_COUNTED: usize = 64 << 10;
 
 pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     }
     let mut out = Output::new(args.json);
     if !args.quiet && !args.json && out.is_terminal() && std::io::stderr().is_terminal() {
-        // On a screen the text reads on from its prompt; a pipe gets the new text alone.
+        // A terminal shows the prompt before the text; a pipe gets the new text alone.
         let _ = write!(std::io::stderr(), "{prompt}");
     }
     interrupt::writing();
@@ -55,7 +55,8 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     Ok(if interrupt::asked() { Exit::Interrupted } else { Exit::Done })
 }
 
-/// What comes first: a short prompt is counted twice, before the weights are on their way and when it is run.
+/// The shape of the first text: a short prompt is tokenised twice, before the upload of the weights
+/// and when it is run.
 fn expected(model: &Model, prompt: &str, sampling: &Sampling) -> Option<Expected> {
     let options = EncodeOptions { add_bos: true, parse_special: true };
     let short = Some(prompt).filter(|prompt| prompt.len() <= MOST_COUNTED)?;
@@ -63,10 +64,10 @@ fn expected(model: &Model, prompt: &str, sampling: &Sampling) -> Option<Expected
     Some(Expected { tokens, wanted: sampling.wanted() })
 }
 
-/// Standard output, as long as somebody reads it.
+/// Standard output, until its reader closes it.
 struct Output {
     json: bool,
-    /// Why it takes no more.
+    /// The error that closed it.
     failed: Option<std::io::Error>,
 }
 
@@ -79,7 +80,7 @@ impl Output {
         std::io::stdout().is_terminal()
     }
 
-    /// Shows text at once; breaks where nobody takes it.
+    /// Writes text and flushes; breaks if the output is closed.
     fn write(&mut self, text: &str) -> ControlFlow<()> {
         if self.json {
             return ControlFlow::Continue(());
@@ -94,7 +95,7 @@ impl Output {
         }
     }
 
-    /// Ends the text with a line end. That a reader such as `head` had enough is no failure.
+    /// Ends the text with a line end. A pipe closed by its reader, such as `head`, is not an error.
     fn end(&mut self) -> anyhow::Result<()> {
         let _ = self.write("\n");
         match self.failed.take() {
@@ -119,7 +120,7 @@ fn ended(ended: Ended) -> &'static str {
     }
 }
 
-/// What came out, in a line.
+/// A one-line summary.
 fn summary(written: &Written, load_seconds: f64, sampling: &Sampling) -> String {
     let why = match written.ended {
         Ended::Stop => "the model ended the text",
@@ -141,7 +142,7 @@ fn summary(written: &Written, load_seconds: f64, sampling: &Sampling) -> String 
     )
 }
 
-/// The one object of `--json`.
+/// The output of `--json`.
 fn report(
     loaded: &Loaded,
     prompt: &str,
@@ -164,7 +165,7 @@ fn report(
     report
 }
 
-/// How tokens were chosen, as an object.
+/// The sampling settings, as an object.
 pub(crate) fn sampled(sampling: &Sampling) -> Value {
     json!({
         "temperature": sampling.temperature,
@@ -177,7 +178,7 @@ pub(crate) fn sampled(sampling: &Sampling) -> Value {
     })
 }
 
-/// The part of the object that a run decides.
+/// The part of the object that depends on the run.
 fn result(sampling: &Sampling, written: &Written, load_seconds: f64) -> Value {
     json!({
         "text": written.text,

@@ -1,23 +1,23 @@
-//! What the help texts promise: examples that parse, names that exist.
+//! Checks the help texts: examples parse, names exist.
 
 use crate::args::Cli;
 use clap::CommandFactory;
 use warploom::engine::Registry;
 
-/// The help of every command and of theirs, by name.
+/// The help of every command and subcommand, by name.
 fn helps() -> Vec<(String, String)> {
     fn add(command: &mut clap::Command, all: &mut Vec<(String, String)>) {
         all.push((command.get_name().to_owned(), command.render_long_help().to_string()));
         command.get_subcommands_mut().for_each(|command| add(command, all));
     }
     let (mut root, mut all) = (Cli::command().term_width(0), Vec::new());
-    // Only then do commands of commands know of the width.
+    // Propagates the width to subcommands.
     root.build();
     add(&mut root, &mut all);
     all
 }
 
-/// The commands of a line, as a shell reads it: words, quotes, comments, pipes and files to write.
+/// The commands of a line, split like in a shell: words, quotes, comments, pipes and redirections.
 #[cfg(feature = "embedded-model")]
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
@@ -47,7 +47,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     all
 }
 
-// Without a model of its own, the command wants one to be named.
+// Without an embedded model, the command requires a model argument.
 #[cfg(feature = "embedded-model")]
 #[test]
 fn every_example_parses() {

@@ -1,5 +1,5 @@
-//! Ctrl-C, a hangup and the wish to terminate: they end the writing of text or of a file cleanly, and
-//! anything else at once.
+//! Ctrl-C, SIGHUP and SIGTERM: they end text generation or file writing cleanly, and anything else
+//! at once.
 
 use anyhow::Context;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static WRITING: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Listens. Outside of [`writing`], and at the second time, the process ends with 130.
+/// Installs the handler. Outside of [`writing`], and at the second signal, the process exits: 130.
 pub(crate) fn listen() -> anyhow::Result<()> {
     #[cfg(unix)]
     let ignored = ignore_hangup();
@@ -18,7 +18,7 @@ pub(crate) fn listen() -> anyhow::Result<()> {
         }
     })
     .context("cannot listen for Ctrl-C")?;
-    // What `nohup` started goes on.
+    // A process started by `nohup` continues.
     #[cfg(unix)]
     if ignored {
         ignore_hangup();
@@ -26,25 +26,25 @@ pub(crate) fn listen() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ignores hangups; whether they were ignored before.
+/// Ignores hangups; returns whether they were ignored before.
 #[cfg(unix)]
 fn ignore_hangup() -> bool {
     // SAFETY: a signal that is ignored runs no code, and SIGHUP may be ignored.
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) == libc::SIG_IGN }
 }
 
-/// From now on an interrupt is only noted.
+/// From now on an interrupt only sets a flag.
 pub(crate) fn writing() {
     WRITING.store(true, Ordering::SeqCst);
 }
 
-/// What was written has ended: a later interrupt is a first one again, and ends the process.
+/// Writing has ended: a later interrupt ends the process.
 pub(crate) fn ended() {
     WRITING.store(false, Ordering::SeqCst);
     ASKED.store(false, Ordering::SeqCst);
 }
 
-/// Whether there was one.
+/// Whether there was an interrupt.
 pub(crate) fn asked() -> bool {
     ASKED.load(Ordering::SeqCst)
 }

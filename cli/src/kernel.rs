@@ -22,7 +22,7 @@ pub(crate) fn run(args: &KernelArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// What a new pack holds: `out = a * x + y`.
+/// The contents of a new pack: `out = a * x + y`.
 const NEW_MANIFEST: &str = include_str!("kernel_new/pack.toml");
 const NEW_SHADER: &str = include_str!("kernel_new/kernel.wgsl");
 
@@ -69,7 +69,8 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
                 let (row, job) = pack::in_interpreter(&pack, case);
                 tell_row(&mut out, args.json, &row)?;
                 rows.push(row);
-                // What is wrong in the interpreter must not run where it could hang the machine.
+                // A kernel that fails in the interpreter could hang a GPU, so it does not run
+                // there.
                 for runtime in job.iter().flat_map(|_| &runtimes) {
                     let Some(job) = &job else { continue };
                     let row = block_on(pack::on_device(job, runtime));
@@ -90,7 +91,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
                 }
             }
         }
-        // With what is behind it.
+        // With its causes.
         Err(e) => error = Some(format!("{:#}", anyhow::Error::from(e))),
     }
     let wrong = rows.iter().filter(|row| matches!(row.outcome, Outcome::Wrong { .. })).count();
@@ -121,7 +122,7 @@ fn tell_row(out: &mut impl Write, json: bool, row: &Row) -> anyhow::Result<()> {
     Ok(writeln!(out, "{:<12} {:<12} {outcome}", row.case, row.place)?)
 }
 
-/// The devices that are named, or every one that can be selected.
+/// The named devices, or every selectable one.
 fn runtimes(names: &[String]) -> anyhow::Result<Vec<Runtime>> {
     let all = || -> anyhow::Result<Vec<String>> {
         let detection = Detection::detect_blocking("auto")?;

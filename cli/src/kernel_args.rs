@@ -1,4 +1,4 @@
-//! What `warploom kernel` takes.
+//! The options of `warploom kernel`.
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  warploom kernel new sharpen            # a folder with a shader and a manifest that work
+  warploom kernel new sharpen            # a folder with a working shader and manifest
   warploom kernel check sharpen          # on every device, and in an interpreter that finds races
   warploom kernel bench sharpen --set n=16777216
 
-docs/kernels.md begins where you have a shader.")]
+docs/kernels.md is the guide.")]
 pub(crate) struct KernelArgs {
     #[command(subcommand)]
     pub(crate) command: KernelCommand,
@@ -18,11 +18,11 @@ pub(crate) struct KernelArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KernelCommand {
-    /// Write a new pack that works: a folder with a shader and a manifest
+    /// Create a working pack: a folder with a shader and a manifest
     New(NewArgs),
-    /// Check a pack: its files, each case in the interpreter, then on devices
+    /// Check a pack: its files, then each case in the interpreter and on devices
     Check(CheckArgs),
-    /// Time a pack on a device, for every value of the constants that its manifest tunes
+    /// Time a pack on a device, for every value of its tuning constants
     Bench(KernelBenchArgs),
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum KernelCommand {
 Example:
   warploom kernel new kernels/sharpen && warploom kernel check kernels/sharpen")]
 pub(crate) struct NewArgs {
-    /// Folder to make; its last part is the pack's name
+    /// Folder to create; its last component is the pack's name
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
 }
@@ -43,14 +43,14 @@ Examples:
   warploom kernel check sharpen --device cpu --device webgpu:0
   warploom kernel check sharpen --json
 
-The interpreter tells indices outside of their array, races, barriers that not every thread reaches
-and loops without an end, with file and line; each device the first wrong number with both values.
-Exit code 1 where anything is wrong.")]
+The interpreter reports out-of-bounds indices, races, barriers that not every thread reaches and
+endless loops, with file and line; a device reports the first wrong number with both values.
+The exit code is 1 if anything fails.")]
 pub(crate) struct CheckArgs {
     /// Folder of the pack
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// Device to check on, more than once if wanted (default: every one)
+    /// Device to check on; can be repeated (default: every device)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Vec<String>,
     /// Print one JSON object
@@ -64,7 +64,8 @@ Examples:
   warploom kernel bench examples/packs/blur --set width=4096 --set height=4096
   warploom kernel bench sharpen --device cuda:0 --json
 
-Each variant is checked with every [[case]] of the manifest before it is timed. Bytes are those of operands and results, once each.")]
+Each variant is checked with every [[case]] of the manifest before it is timed. Bytes count each
+operand and result once.")]
 pub(crate) struct KernelBenchArgs {
     /// Folder of the pack
     #[arg(value_name = "DIR")]
@@ -72,13 +73,13 @@ pub(crate) struct KernelBenchArgs {
     /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Sizes and numbers in the place of those of the first case
+    /// Size or number that overrides the first case; can be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     pub(crate) settings: Vec<(String, f64)>,
-    /// Runs that are measured
+    /// Number of measured runs
     #[arg(long, value_name = "N", default_value = "20", value_parser = crate::args::at_least_one)]
     pub(crate) runs: usize,
-    /// Keep the best constants in the folder, for this device: `Tensor::custom` then takes them
+    /// Store the best constants for this device in the folder, for `Tensor::custom`
     #[arg(long)]
     pub(crate) save: bool,
     /// Print one JSON object

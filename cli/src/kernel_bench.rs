@@ -14,10 +14,10 @@ use warploom::runtime::Runtime;
 use warploom::tensor::tuned_name;
 use warploom_testkit::pack::{self, Outcome, Timing};
 
-/// Variants at most; more would take longer than anybody waits.
+/// Maximum variants, to bound the run time.
 const MAX_VARIANTS: usize = 256;
 
-/// A pack with values of its constants, and how long it takes.
+/// A pack with values of its constants, and its time.
 #[derive(Serialize)]
 struct Variant {
     constants: BTreeMap<String, f64>,
@@ -35,7 +35,7 @@ struct Bench {
     device: String,
     values: BTreeMap<String, f64>,
     variants: Vec<Variant>,
-    /// The fastest of them.
+    /// Index of the fastest.
     best: usize,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &KernelBenchArgs) -> anyhow::Result<Exit> {
         bail!("{}: there is no [[case]] in {MANIFEST}, whose sizes are timed", pack.name());
     };
     timed.name = "timed".into();
-    // Expected numbers and lists of inputs are those of the case's own sizes.
+    // Expected outputs and input lists have the case's own sizes.
     timed.outputs.clear();
     if !args.settings.is_empty() {
         timed.inputs.clear();
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &KernelBenchArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Checks a variant with the pack's cases, and times it where all of them are right.
+/// Checks a variant with the pack's cases, and times it if all pass.
 fn variant(
     pack: &Pack,
     constants: &[(&str, f64)],
@@ -112,7 +112,7 @@ fn variant(
     Ok(block_on(pack::time(&pack::unchecked(&pack, timed)?, runtime, runs))?)
 }
 
-/// Every choice of the constants to tune; one that sets none where there are none.
+/// Every combination of the tunable constants; a single empty one if there are none.
 fn combinations(pack: &Pack) -> anyhow::Result<Vec<BTreeMap<String, f64>>> {
     let mut all = vec![BTreeMap::new()];
     for (name, values) in pack.tune() {

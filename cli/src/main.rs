@@ -1,8 +1,8 @@
 //! The `warploom` command.
 //!
-//! Standard output holds the result and nothing else: text, a table, or one JSON object. What is
-//! told beside it goes to standard error. With `--json` a failure is an object too: `error` says why. Exit codes: 0 done, 1 failed, 2 wrong usage, 130
-//! interrupted.
+//! Standard output holds the result and nothing else: text, a table, or one JSON object. Messages
+//! go to standard error. With `--json` a failure is an object too, with the reason in `error`. Exit
+//! codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
 mod analyze;
 mod args;
@@ -49,7 +49,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// How a command ended, if it did not fail.
+/// The outcome of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
     Done,
@@ -57,7 +57,7 @@ enum Exit {
 }
 
 fn main() -> ExitCode {
-    // Usage errors and help end the process in here, with 2 and 0.
+    // `error.exit` ends the process: 2 for usage errors, 0 for help.
     let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match run(&cli.command) {
         Ok(Exit::Done) => ExitCode::SUCCESS,
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
             if let Some(object) = failure(&cli.command, &format!("{error:#}")) {
-                // The exit code and standard error say it too.
+                // Write errors are ignored: the exit code and standard error say it too.
                 let _ = writeln!(output::stdout(), "{object}");
             }
             notes::tell(&format!("error: {error:#}"));
@@ -93,11 +93,11 @@ fn run(command: &Command) -> anyhow::Result<Exit> {
     }
 }
 
-/// The failure of a command as an object, where one is asked for and the command's own, which then
-/// says what is wrong, is not there yet.
+/// The failure of a command as a JSON object, if `--json` is set and the command has not written an
+/// object of its own.
 fn failure(command: &Command, text: &str) -> Option<Value> {
     let json = match command {
-        // It writes an object for all that happens.
+        // Writes one object per event.
         Command::Chat(args) => {
             return args.json.then(|| json!({ "event": "error", "message": text }));
         }

@@ -1,14 +1,14 @@
-//! What is told beside the result, on standard error.
+//! Notes and progress on standard error.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 
-/// Writes a line to standard error; a closed one is nobody's fault.
+/// Writes a line to standard error; write errors are ignored.
 pub(crate) fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// A bar that shows how far something is, on a terminal only.
+/// A progress bar, on a terminal only.
 pub(crate) struct Progress(Option<ProgressBar>);
 
 impl Progress {
@@ -17,7 +17,7 @@ impl Progress {
         Progress::of(quiet, "loading {bar:30} {decimal_bytes}/{decimal_total_bytes}")
     }
 
-    /// As [`Progress::new`], with what `indicatif` calls a template.
+    /// As [`Progress::new`], with a template of `indicatif`.
     pub(crate) fn of(quiet: bool, template: &str) -> Progress {
         if quiet || !std::io::stderr().is_terminal() {
             return Progress(None);
@@ -29,7 +29,7 @@ impl Progress {
         Progress(Some(bar))
     }
 
-    /// What the template calls `msg`.
+    /// Sets the template's `msg`.
     pub(crate) fn name(&self, name: &str) {
         if let Some(bar) = &self.0 {
             bar.set_message(name.to_owned());
@@ -44,7 +44,7 @@ impl Progress {
         }
     }
 
-    /// `done` of `total` bytes, or of what else it counts.
+    /// `done` of `total`, in bytes or another unit.
     pub(crate) fn set(&self, done: u64, total: u64) {
         if let Some(bar) = &self.0 {
             bar.set_length(total);
@@ -61,7 +61,7 @@ impl Drop for Progress {
     }
 }
 
-/// Prints what the library traces, as far as `WARPLOOM_DEBUG` asks for it.
+/// Prints the library's trace events at the level of `WARPLOOM_DEBUG`.
 pub(crate) fn init_tracing() -> anyhow::Result<()> {
     use tracing_subscriber::filter::LevelFilter;
     let Some(text) = warploom::config::var(&warploom::config::DEBUG) else { return Ok(()) };

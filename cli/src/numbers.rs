@@ -1,17 +1,17 @@
-//! Numbers of options of which -1 has a meaning of its own, as it has in llama.cpp.
+//! Numeric options with a special value -1, as in llama.cpp.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The start of the random numbers.
+/// A random seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seed {
-    /// Another one each time.
+    /// A random one per run.
     Any,
     Fixed(u64),
 }
 
 impl Seed {
-    /// The number, where one was asked for.
+    /// The given seed, if any.
     pub(crate) fn fixed(self) -> Option<u64> {
         match self {
             Seed::Any => None,
@@ -20,7 +20,7 @@ impl Seed {
     }
 }
 
-/// Different each time. 32 bits: any JSON reader keeps them exact.
+/// A random seed of 32 bits, which any JSON reader keeps exact.
 pub(crate) fn another_seed() -> u64 {
     RandomState::new().hash_one(()) & 0xffff_ffff
 }
@@ -36,32 +36,32 @@ pub(crate) fn seed(text: &str) -> Result<Seed, String> {
     }
 }
 
-/// A number of tokens to look back at.
+/// A repetition penalty window.
 pub(crate) fn last_n(text: &str) -> Result<usize, String> {
     from(0, text, usize::MAX).ok_or_else(|| {
         "must be a whole number of 0 or more, or -1 for the whole context".to_owned()
     })
 }
 
-/// A number of tokens to draw from.
+/// A top-k limit.
 pub(crate) fn top_k(text: &str) -> Result<usize, String> {
     from(0, text, 0)
         .ok_or_else(|| "must be a whole number of 0 or more; 0 and -1 are all tokens".to_owned())
 }
 
-/// A number of tokens to write.
+/// A maximum of tokens to generate.
 pub(crate) fn tokens(text: &str) -> Result<usize, String> {
     from(1, text, usize::MAX).ok_or_else(|| {
         "must be a whole number above 0, or -1 for as many as the context holds".to_owned()
     })
 }
 
-/// A whole number without a sign.
+/// An unsigned integer.
 pub(crate) fn whole(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "must be a whole number of 0 or more".to_owned())
 }
 
-/// A number from `least` on; `all` for -1.
+/// An integer from `least` on; `all` for -1.
 fn from(least: usize, text: &str, all: usize) -> Option<usize> {
     match text {
         "-1" => Some(all),
@@ -69,7 +69,7 @@ fn from(least: usize, text: &str, all: usize) -> Option<usize> {
     }
 }
 
-/// As an option takes it, and JSON shows it: -1 for all.
+/// In the form of the option and of JSON: -1 for all.
 pub(crate) fn shown(number: usize) -> serde_json::Value {
     match number {
         usize::MAX => (-1).into(),

@@ -1,29 +1,29 @@
-//! Standard output: whether something went there, and whether somebody still reads it.
+//! Standard output: whether it was written to, and whether its reader closed it.
 
 use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// Standard output, whose failures are told from those of other pipes.
+/// Standard output, with errors distinct from those of other pipes.
 pub(crate) struct Out(StdoutLock<'static>);
 
 pub(crate) fn stdout() -> Out {
     Out(io::stdout().lock())
 }
 
-/// Whether anything was written there.
+/// Whether standard output was written to.
 pub(crate) fn is_written() -> bool {
     WRITTEN.load(Ordering::Relaxed)
 }
 
-/// Whether it failed because a reader such as `head` had enough: no failure of the command.
+/// Whether the error is a pipe closed by its reader, such as `head`: not a failure of the command.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     let mut of_system = error.chain().filter_map(|e| e.downcast_ref::<io::Error>());
     of_system.any(|e| e.get_ref().is_some_and(|inner| inner.is::<Closed>()))
 }
 
-/// A pipe that is broken, and is standard output's.
+/// A broken pipe of standard output.
 #[derive(Debug)]
 struct Closed;
 

@@ -1,4 +1,4 @@
-//! What `warploom perplexity` takes.
+//! The options of `warploom perplexity`.
 
 use crate::args::{Place, at_least_one};
 use clap::Args;
@@ -8,24 +8,24 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   warploom perplexity -m model.gguf text.txt
-  warploom perplexity -m model.gguf text.txt --compute f32      # without rounded activations
+  warploom perplexity -m model.gguf text.txt --compute f32      # without 8-bit activations
   warploom perplexity -m model.gguf text.txt --window 512 --skip 256 --json
 
-The text is cut into windows that know nothing of each other, so figures of different windows or
-tokenizers do not compare.")]
+The text is split into independent windows, so results of different window lengths or tokenizers
+are not comparable.")]
 pub(crate) struct PerplexityArgs {
-    /// Text, as UTF-8; `-` reads standard input
+    /// UTF-8 text file; `-` reads standard input
     #[arg(value_name = "FILE")]
     pub(crate) text: PathBuf,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Tokens of a window (default: as many as the context holds)
+    /// Tokens per window (default: the context length)
     #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) window: Option<usize>,
-    /// Tokens at the beginning of each window that are read and not counted
+    /// Tokens at the start of each window that serve as context and are not scored
     #[arg(long, value_name = "N", default_value = "0", value_parser = crate::numbers::whole)]
     pub(crate) skip: usize,
-    /// Take the names of control tokens in the text as these tokens, not as text
+    /// Parse names of control tokens in the text as those tokens
     #[arg(long)]
     pub(crate) special: bool,
     /// Print one JSON object

@@ -1,4 +1,4 @@
-//! The prompt of `generate`: what was given, or standard input.
+//! The prompt of `generate`: an argument, or standard input.
 
 use crate::notes::tell;
 use anyhow::{Context, bail};
@@ -8,20 +8,20 @@ use std::time::Duration;
 
 /// Bytes of the longest prompt; more than any context holds.
 const MOST: usize = 64 << 20;
-/// How long standard input is waited for that is no terminal and has not ended, where no prompt was
-/// given. It may be a pipe that a program inherited and nobody writes to.
+/// Timeout for standard input that is not a terminal, if no prompt is given: it may be an inherited
+/// pipe without a writer.
 const WAIT: Duration = Duration::from_secs(10);
-/// How much of that passes without a word.
+/// The part of the timeout before a note is printed.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// A part of standard input, until its end.
+/// A chunk of standard input, until its end.
 type Part = std::io::Result<Vec<u8>>;
 
-/// The prompt: what is `given`, for `-` all of standard input. Where none is given, standard input
-/// too, unless it is a terminal or says nothing for [`WAIT`].
+/// The prompt: `given`, or for `-` all of standard input. If none is given, standard input too,
+/// unless it is a terminal or sends nothing for [`WAIT`].
 ///
 /// # Errors
-/// What the system says; where it is no UTF-8, or too long.
+/// System errors; invalid UTF-8, or a prompt that is too long.
 pub(crate) fn read(given: Option<&str>, quiet: bool) -> anyhow::Result<String> {
     let is_terminal = std::io::stdin().is_terminal();
     match given {
@@ -37,7 +37,7 @@ pub(crate) fn read(given: Option<&str>, quiet: bool) -> anyhow::Result<String> {
     }
 }
 
-/// The prompt that a pipe gives, if it gives one in time.
+/// The prompt from a pipe, if it arrives in time.
 fn piped(parts: &Receiver<Part>, quiet: bool, wait: Duration) -> anyhow::Result<String> {
     match whole(parts, Some(wait))? {
         Some(text) => {
@@ -47,7 +47,8 @@ fn piped(parts: &Receiver<Part>, quiet: bool, wait: Duration) -> anyhow::Result<
             Ok(text)
         }
         None => {
-            // Told in any case: a text without the prompt that was meant is worse than a line more.
+            // Printed even if quiet: text without the intended prompt would be worse than one line
+            // more.
             tell(&format!(
                 "standard input is open and said nothing for {} seconds: it is not read, and there \
                  is no prompt; `generate -` waits for one",
@@ -58,8 +59,8 @@ fn piped(parts: &Receiver<Part>, quiet: bool, wait: Duration) -> anyhow::Result<
     }
 }
 
-/// Reads on a thread of its own, as a read of a pipe cannot be broken off. Sending ends with an
-/// empty part or an error.
+/// Reads on a separate thread, because a blocking read of a pipe cannot be interrupted. The last
+/// item is an empty chunk or an error.
 fn parts(mut from: impl Read + Send + 'static) -> Receiver<Part> {
     let (send, receive) = sync_channel(4);
     std::thread::spawn(move || {
@@ -78,8 +79,8 @@ fn parts(mut from: impl Read + Send + 'static) -> Receiver<Part> {
     receive
 }
 
-/// All parts as text, less the line end that `echo` adds; none, where the first does not come within
-/// `wait`.
+/// All chunks as text, less a final line end as `echo` adds it; `None` if the first does not arrive
+/// within `wait`.
 fn whole(parts: &Receiver<Part>, wait: Option<Duration>) -> anyhow::Result<Option<String>> {
     let mut bytes = Vec::new();
     let mut first = wait;
@@ -109,7 +110,7 @@ fn whole(parts: &Receiver<Part>, wait: Option<Duration>) -> anyhow::Result<Optio
     Ok(Some(line.strip_suffix('\r').unwrap_or(line).to_owned()))
 }
 
-/// The first part; that it is waited for is told after a moment.
+/// The first chunk; prints a note after [`SILENT`].
 fn within(parts: &Receiver<Part>, wait: Duration) -> Result<Part, RecvTimeoutError> {
     let silent = SILENT.min(wait);
     match parts.recv_timeout(silent) {
@@ -152,7 +153,7 @@ mod tests {
         assert!(error.to_string().contains("more than 67108864 bytes"), "{error}");
     }
 
-    /// A pipe that says `self.1` after a while, and then nothing any more until its end.
+    /// A pipe that sends `self.1` after a delay, and then nothing until its end.
     struct Slow(Duration, &'static [u8]);
 
     impl Read for Slow {
@@ -169,7 +170,7 @@ mod tests {
         let silent = parts(Slow(Duration::from_secs(600), b""));
         assert_eq!(piped(&silent, true, Duration::from_millis(100)).unwrap(), "");
         assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
-        // One that is slow is read whole.
+        // A slow one is read completely.
         let slow = parts(Slow(Duration::from_millis(200), b"Long ago"));
         assert_eq!(piped(&slow, true, Duration::from_secs(60)).unwrap(), "Long ago");
         struct Broken;

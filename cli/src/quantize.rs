@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 use warploom_llm::quantize::{QuantizeOptions, QuantizeReport, TensorReport, quantize};
 
-/// Share of a matrix's numbers beyond which its error is worth a word.
+/// Relative error of a matrix from which the report mentions it.
 const LARGE: f64 = 0.25;
 
 pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Error relative to the numbers themselves.
+/// Error relative to the values.
 fn share(tensor: &TensorReport) -> f64 {
     if tensor.rms > 0.0 { tensor.rmse / tensor.rms } else { 0.0 }
 }
@@ -80,7 +80,7 @@ fn table(args: &QuantizeArgs, report: &QuantizeReport, seconds: f64) -> String {
         "{:width$}  {:>14}  {:>15}  {:>9}  {:>7}  {:>9}\n",
         "tensor", "shape", "format", "rmse", "of rms", "max"
     );
-    // What is written to a string cannot fail.
+    // Writing to a string cannot fail.
     for t in &report.tensors {
         let shape = t.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
         let format = match t.from == t.to {

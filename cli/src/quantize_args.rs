@@ -1,4 +1,4 @@
-//! What `warploom quantize` takes.
+//! The options of `warploom quantize`.
 
 use crate::args::at_least_one;
 use clap::Args;
@@ -14,8 +14,8 @@ Examples:
   warploom quantize SmolLM2-135M/ smollm2-Q8_0.gguf --type Q8_0     # a Hugging Face folder
   warploom quantize bitnet-BF16.gguf bitnet.gguf --type TQ2_0 --json > errors.json
 
-A table of errors goes to standard output: how far the numbers of each tensor moved, root of the mean
-square (also as a share of the numbers' own) and at most. The new file is there when it is whole.")]
+Standard output has the quantisation error of each tensor: root mean square, the same relative to
+the values, and maximum. OUT appears only when it is complete.")]
 pub(crate) struct QuantizeArgs {
     /// GGUF file or Hugging Face folder, with weights in F32, F16 or BF16
     #[arg(value_name = "IN")]
@@ -26,16 +26,16 @@ pub(crate) struct QuantizeArgs {
     /// Format of the matrices
     #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = format(), ignore_case = true)]
     pub(crate) format: Format,
-    /// Replace OUT if it is there
+    /// Replace OUT if it exists
     #[arg(long)]
     pub(crate) force: bool,
-    /// Threads (default: one a core)
+    /// Threads (default: one per core)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) threads: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
 }

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use warploom_serve::{Limits, ServeOptions, Server};
 
-/// How often signals are looked for.
+/// Interval at which signals are checked.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let ending = Arc::new(AtomicBool::new(false));
-    // Until the server is there nothing has to be ended; and a second signal does not wait.
+    // Before the server starts, and at the second signal, the process ends at once.
     let at_once = Arc::new(AtomicBool::new(true));
     for signal in [SIGINT, SIGTERM] {
         flag::register_conditional_shutdown(signal, 130, at_once.clone())

@@ -19,9 +19,9 @@ use warploom_llm::{
     BASE, CacheShape, MAX_SEQUENCES, Model, PAST, Run, Session, Wanted, class_of, class_of_each,
 };
 
-/// Letters of a label in the table.
+/// Maximum characters of a label in the table.
 const LABEL: usize = 48;
-/// Positions of the cache unless the command line says otherwise; a session's own default.
+/// Default positions of the cache, as in a session.
 const CONTEXT: usize = 4096;
 
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     }
     let place = args.place();
     let model = open_model(&place)?;
-    // What is known counts here, whatever WARPLOOM_TUNE says of plans.
+    // Cached results are used here, whatever WARPLOOM_TUNE says of plans.
     let builder = Runtime::builder().tune(TuneMode::Cached);
     let runtime = place.set(builder).build()?;
     if !args.json {
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
             (why, _) => tell(&format!("not kept: {}", why.as_deref().unwrap_or("no folder"))),
         }
     }
-    // After what was found is told: it may fail, and the search took long.
+    // Results are printed first: writing may fail, and the search took long.
     if let Some(path) = &args.output {
         let record =
             cache.read(&device)?.context("nothing that was found is kept, to be written")?;
@@ -76,8 +76,8 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// The tasks of every plan that a session of so many sequences makes for these classes, each once;
-/// of runs over several sequences, that of all of them.
+/// The distinct tasks of every plan that a session of `sequences` sequences makes for these shape
+/// buckets; for batched runs, of the full batch.
 fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Result<Vec<Task>> {
     let profile = runtime.device().profile();
     let trained = model.config().context;
@@ -95,7 +95,7 @@ fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Resul
     let graph = |run, wanted| -> anyhow::Result<Graph> {
         Ok(ir::computing_in(&model.graph_on(profile.kind, cache, run, wanted)?, mode)?)
     };
-    // Where a sequence of several begins in the cache, as a session says it.
+    // The cache row of a sequence among several, as in a session.
     let placed = |class: ShapeClass| match sequences {
         1 => class,
         count => class.with(BASE, 0, ((count - 1) * context) as u64),
@@ -133,7 +133,7 @@ fn all_tasks(args: &TuneArgs, model: &Model, runtime: &Runtime) -> anyhow::Resul
             }
         }
     }
-    // What takes the most of a run comes first, should time run out.
+    // The largest share of a run comes first, in case time runs out.
     all.sort_by(|a, b| (b.seconds * b.count as f64).total_cmp(&(a.seconds * a.count as f64)));
     Ok(all)
 }
@@ -167,7 +167,7 @@ fn object(profile: &DeviceProfile, report: &TuneReport, cache: &TuneCache) -> Va
     })
 }
 
-/// Each task before and after, and what that is in all.
+/// Each task before and after, and the total.
 fn table(report: &TuneReport) -> String {
     let mut text = String::new();
     let (mut before, mut after) = (0.0, 0.0);
@@ -179,7 +179,7 @@ fn table(report: &TuneReport) -> String {
         (before, after) = (before + was * count, after + is * count);
         let times = format!("{}x", result.count);
         let us = |s: f64| format!("{:.1}", s * 1e6);
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "{:width$}  {times:>4}  {:>9} us -> {:>9} us  {choice}",
@@ -217,7 +217,7 @@ fn table(report: &TuneReport) -> String {
     text
 }
 
-/// Seconds before and after, and the choice in words.
+/// Seconds before and after, and the choice as text.
 fn speed(result: &TuneResult) -> (f64, f64, String) {
     let Some(tuned) = &result.tuned else {
         let why = result.unmeasured.as_deref().unwrap_or_default();

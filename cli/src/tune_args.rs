@@ -1,4 +1,4 @@
-//! What `warploom tune` takes.
+//! The options of `warploom tune`.
 
 use crate::args::Place;
 use clap::{Args, ValueEnum};
@@ -10,82 +10,81 @@ use warploom::base::DType;
 Examples:
   warploom tune model.gguf
   warploom tune org/name:Q4_K_M --device webgpu:0 --classes decode,few,short,prefill
-  warploom tune model.gguf --sequences 8                # for `serve`: 8 answers at once
-  warploom tune model.gguf --seconds 600 --again        # a long look, also at what is known
+  warploom tune model.gguf --sequences 8                # for `serve` with 8 answers at a time
+  warploom tune model.gguf --seconds 600 --again        # a long search that repeats known tasks
   warploom tune model.gguf --output mine.tune           # to ship: WARPLOOM_TUNE_CACHE=mine.tune
   warploom tune model.gguf --json > report.json
-  warploom tune --forget                                # plans go by estimates again
+  warploom tune --forget                                # plans use estimates again
 
-What is found is kept for this device, driver and version, task by task, so that Ctrl-C loses
-nothing: plans take it, and `explain` says so. A candidate must give the numbers of the engine that
-estimates choose; one that does not compile, is wrong or takes too long is left out.
-WARPLOOM_TUNE=off ignores what is kept; =search measures what a session lacks before its first run.")]
+Results are stored for this device, driver and version after each task, so Ctrl-C loses nothing.
+Plans use them, and `explain` shows it. A candidate must match the results of the engine that the
+estimates choose; one that does not compile, is wrong or takes too long is rejected.
+WARPLOOM_TUNE=off ignores stored results; =search measures missing ones before the first run.")]
 pub(crate) struct TuneArgs {
     /// GGUF file, Hugging Face folder, or a name on Hugging Face: org/name, org/name:Q4_K_M
-    /// (default: the small model that comes with the command)
+    /// (default: the small model embedded in the command)
     #[arg(value_name = "MODEL")]
     #[cfg_attr(not(feature = "embedded-model"), arg(required_unless_present_any = ["forget", "named"]))]
     pub(crate) model: Option<PathBuf>,
-    /// MODEL, as other commands take it
+    /// The same as MODEL, as in other commands
     #[arg(short = 'm', long = "model", value_name = "FILE|NAME", conflicts_with = "model")]
     pub(crate) named: Option<PathBuf>,
     /// Device: auto, cpu, cuda, webgpu, opencl, webgpu:1 (default: WARPLOOM_DEVICE, then auto)
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Lengths of runs, separated by commas
+    /// Shape classes to tune, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "decode,prefill")]
     pub(crate) classes: Vec<Class>,
-    /// Sequences of the session: with more than one, `decode` is also a token of each of so many in
-    /// one run
+    /// Sequences of the session; with more than one, `decode` also covers batched decoding
     #[arg(long, value_name = "N", default_value = "1", value_parser = crate::args::at_least_one)]
     pub(crate) sequences: usize,
-    /// Seconds of the search, about
+    /// Approximate duration of the search in seconds
     #[arg(long, value_name = "N", default_value = "120", value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Measure also what is known, or could not be measured before
+    /// Repeat known tasks, and those that could not be measured before
     #[arg(long)]
     pub(crate) again: bool,
-    /// Write what is known of the device to a file as well
+    /// Also write the device's results to a file
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Forget what is known of the device, and measure nothing
+    /// Delete the stored results of the device, and measure nothing
     #[arg(long, conflicts_with_all = ["model", "named", "output", "again", "sequences"])]
     pub(crate) forget: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Positions of the context (default: the model's, at most 4096)
+    /// Context length in tokens (default: the model's, at most 4096)
     #[arg(short, long, value_name = "N", value_parser = crate::args::at_least_one)]
     pub(crate) context: Option<usize>,
-    /// How weights are multiplied: f32, int8 or f16 [default: int8; f32 on GPUs in software]
+    /// Precision of products with weights: f32, int8 or f16 [default: int8; f32 on software GPUs]
     #[arg(long, value_name = "MODE")]
     pub(crate) compute: Option<warploom::ComputeMode>,
-    /// Keys and values in the cache: f32 or f16 [default: f32 with f32, else f16]
+    /// Element type of the KV cache: f32 or f16 [default: f32 with f32, else f16]
     #[arg(long, value_name = "TYPE", value_parser = crate::args::cache_type)]
     pub(crate) cache: Option<DType>,
-    /// Threads of the CPU (default: WARPLOOM_THREADS, then one a core)
+    /// CPU threads (default: WARPLOOM_THREADS, then one per core)
     #[arg(long, value_name = "N", value_parser = crate::args::at_least_one)]
     pub(crate) threads: Option<usize>,
-    /// Bytes of device memory that may be used, with K, M or G (default: what there is)
+    /// Limit of device memory in bytes, with K, M or G (default: what the device has)
     #[arg(long, value_name = "BYTES", value_parser = crate::args::bytes)]
     pub(crate) memory_budget: Option<u64>,
 }
 
-/// Tokens of a run.
+/// Number of tokens in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Class {
-    /// One token after others
+    /// 1 token
     Decode,
-    /// 2 to 8
+    /// 2 to 8 tokens
     Few,
-    /// 9 to 64
+    /// 9 to 64 tokens
     Short,
-    /// 65 to 512
+    /// 65 to 512 tokens
     Prefill,
 }
 
 impl Class {
-    /// A number of tokens in it.
+    /// A representative number of tokens.
     pub(crate) fn tokens(self) -> usize {
         match self {
             Class::Decode => 1,
@@ -97,7 +96,7 @@ impl Class {
 }
 
 impl TuneArgs {
-    /// Which model, on what, as other commands say it.
+    /// The options that other commands share.
     pub(crate) fn place(&self) -> Place {
         Place {
             model: self.named.as_ref().or(self.model.as_ref()).cloned(),

@@ -1,11 +1,11 @@
-//! Numbers as people read them.
+//! Formats numbers with units.
 
 /// Bytes in decimal units: `0 B`, `4.8 MB`, `139.8 GB`.
 pub(crate) fn bytes(n: u64) -> String {
     let mut value = n as f64;
     let mut unit = "B";
     for next in ["kB", "MB", "GB", "TB", "PB"] {
-        // What would print as 1000.0 is one of the next unit.
+        // A value that would print as 1000.0 takes the next unit.
         if value < 999.95 {
             break;
         }
@@ -26,7 +26,7 @@ pub(crate) fn seconds(s: f64) -> String {
     }
 }
 
-/// `count` a second; 0 where nothing was measured.
+/// `count` per second; 0 without a measured time.
 pub(crate) fn rate(count: f64, seconds: f64) -> f64 {
     if seconds > 0.0 { count / seconds } else { 0.0 }
 }

@@ -1,4 +1,4 @@
-//! Buffers by id, over whatever a driver calls memory.
+//! The buffer table of a device, generic over the driver's memory type.
 
 use warploom_core::error::{Error, Result};
 use warploom_hal::{BufferId, BufferRange, Table, Usage};
@@ -7,9 +7,9 @@ use warploom_hal::{BufferId, BufferRange, Table, Usage};
 pub(crate) struct Buffers<M> {
     /// The device's id, for messages.
     device: String,
-    /// Bytes that may be allocated.
+    /// Bytes that may be allocated in total.
     budget: u64,
-    /// Bytes of one buffer.
+    /// Maximum size of one buffer, in bytes.
     largest: u64,
     table: Table<Buffer<M>>,
     used: u64,
@@ -22,16 +22,16 @@ struct Buffer<M> {
 }
 
 impl<M> Buffers<M> {
-    /// No buffers yet.
+    /// An empty table.
     pub(crate) fn new(device: String, budget: Option<u64>, largest: u64) -> Buffers<M> {
         let budget = budget.unwrap_or(u64::MAX);
         Buffers { device, budget, largest, table: Table::default(), used: 0, freed: 0 }
     }
 
-    /// Checks that a buffer of so many bytes may be asked of the driver.
+    /// Checks that an allocation of this size is allowed.
     ///
     /// # Errors
-    /// Invalid for no bytes; out of memory where the budget or the device's limit says no.
+    /// Invalid for zero bytes; out of memory if it exceeds the budget or the device's limit.
     pub(crate) fn admit(&self, bytes: u64, usage: Usage) -> Result<()> {
         let what = || format!("a {usage:?} buffer on {}", self.device);
         let left = self.budget.saturating_sub(self.used);
@@ -48,7 +48,7 @@ impl<M> Buffers<M> {
         Ok(())
     }
 
-    /// Takes bytes that the device keeps for itself out of the budget.
+    /// Reserves bytes of the budget for the device's own use.
     ///
     /// # Errors
     /// As [`Buffers::admit`].
@@ -59,20 +59,20 @@ impl<M> Buffers<M> {
         Ok(())
     }
 
-    /// Gives bytes back that were reserved.
+    /// Releases reserved bytes.
     #[cfg(feature = "cuda")]
     pub(crate) fn unreserve(&mut self, bytes: u64) {
         self.budget = self.budget.saturating_add(bytes);
     }
 
-    /// Keeps memory for so many bytes, which the driver was asked for rounded up to whole words.
+    /// Registers memory of this size; the driver's allocation is rounded up to whole words.
     pub(crate) fn insert(&mut self, memory: M, bytes: u64) -> BufferId {
         self.used += bytes;
         let (index, generation) = self.table.insert(Buffer { memory, bytes });
         BufferId { index, generation }
     }
 
-    /// Takes the memory of a buffer out; `None` where the id is dead.
+    /// Removes a buffer and returns its memory; `None` if the id is dead.
     pub(crate) fn remove(&mut self, id: BufferId) -> Option<M> {
         let buffer = self.table.remove(id.index, id.generation)?;
         self.used -= buffer.bytes;
@@ -80,10 +80,10 @@ impl<M> Buffers<M> {
         Some(buffer.memory)
     }
 
-    /// The memory of a range that lies within a live buffer.
+    /// The memory of a range, checked to lie within a live buffer.
     ///
     /// # Errors
-    /// Invalid, with the numbers, where it does not.
+    /// Invalid, with the numbers, if it does not.
     pub(crate) fn find(&self, range: BufferRange) -> Result<&M> {
         let BufferId { index, generation } = range.buffer;
         let buffer = self.table.get(index, generation).ok_or_else(|| {
@@ -98,19 +98,19 @@ impl<M> Buffers<M> {
         }
     }
 
-    /// The memory of a live buffer, for ranges of work that was checked: they may end with the
-    /// whole word that holds the buffer's last byte.
+    /// The memory of a live buffer, for ranges of checked work: they may extend to the end of the
+    /// word that holds the buffer's last byte.
     ///
     /// # Errors
-    /// Invalid, where it is not live.
+    /// Invalid if it is not live.
     pub(crate) fn memory(&self, id: BufferId) -> Result<&M> {
         self.find(BufferRange { buffer: id, offset: 0, bytes: 0 })
     }
 
-    /// Checks a call of `Device::write`; the memory to write to.
+    /// Checks a call of `Device::write` and returns the target memory.
     ///
     /// # Errors
-    /// Invalid, where lengths differ, the offset is odd or the range passes the buffer's end.
+    /// Invalid if lengths differ, the offset is unaligned or the range exceeds the buffer.
     pub(crate) fn find_for_write(&self, to: BufferRange, bytes: usize) -> Result<&M> {
         if bytes as u64 != to.bytes || !to.offset.is_multiple_of(4) {
             return Err(Error::invalid(format!(
@@ -121,12 +121,12 @@ impl<M> Buffers<M> {
         self.find(to)
     }
 
-    /// Bytes allocated now.
+    /// Bytes currently allocated.
     pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Buffers freed so far: work that has seen this number names live buffers only.
+    /// Buffers freed so far: work checked at this count refers to live buffers only.
     pub(super) fn freed(&self) -> u64 {
         self.freed
     }

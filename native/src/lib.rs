@@ -1,42 +1,42 @@
-//! What the providers over vendors' own APIs share: CUDA in `cuda`, OpenCL in `opencl`.
+//! Shared code of the providers over vendors' own APIs: CUDA in `cuda`, OpenCL in `opencl`.
 //!
-//! Nothing here calls a driver. A provider puts it together like this:
+//! Nothing in the shared modules calls a driver. A provider combines them as follows:
 //!
 //! - `provider::background::build` runs compilers on threads.
-//! - `Program::translate` makes a kernel's spec the text that the driver's compiler takes, with
-//!   the arguments of a launch in order. `BlobCache` keeps what the compiler made of it.
-//! - `Buffers` is the table of buffers over the driver's memory `M`: ids with generations, the
-//!   budget, checked ranges.
-//! - `Work::check` makes a recording steps that are checked once, in `Device::prepare`. The
-//!   provider then takes device memory for `Work::params` and fills it: every parameter block
-//!   lies there at `Launch::params`, those that change at the end.
-//! - `Work::evaluate` checks what changes, in `Device::submit`, for *all* the work before
-//!   anything is enqueued. Then `Run::changed` overwrites the end of the parameters in the order
-//!   of the queue, and `Work::commands` yields the commands with numbers in them.
+//! - `Program::translate` turns a kernel's spec into source for the driver's compiler, with the
+//!   launch arguments in order. `BlobCache` stores the compiler's output.
+//! - `Buffers` is the buffer table over the driver's memory `M`: ids with generations, the budget,
+//!   checked ranges.
+//! - `Work::check` validates a recording once, in `Device::prepare`. The provider then allocates
+//!   device memory for `Work::params` and fills it: it holds every parameter block at
+//!   `Launch::params`, with blocks that change at the end.
+//! - `Work::evaluate` checks the changing parts, in `Device::submit`, for *all* the work before
+//!   anything is enqueued. Then `Run::changed` overwrites the end of the parameters in queue order,
+//!   and `Work::commands` yields the resolved commands.
 //!
-//! Commands are meant for a queue that runs in order, as CUDA's streams and OpenCL's queues do:
-//! then no command needs to wait for another, and memory that the queue frees is deferred by it.
+//! Commands assume an in-order queue, as CUDA's streams and OpenCL's queues are: no command needs
+//! to wait for another, and the queue defers frees.
 //!
-//! Absent on purpose: any choice between kernels, and all that a driver has a word in.
+//! Absent on purpose: any choice between kernels, and everything that depends on a driver.
 
-mod blobs;
 mod buffers;
-mod check;
+mod checked;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod kernel_cache;
+mod native_source;
 #[cfg(feature = "opencl")]
 pub mod opencl;
 mod program;
-mod run;
+mod resolve;
 #[cfg(test)]
 mod tests;
-mod twin;
-mod work;
+mod validate;
 
-pub(crate) use blobs::BlobCache;
 pub(crate) use buffers::Buffers;
-#[cfg(feature = "cuda")]
-pub(crate) use check::Callee;
+pub(crate) use checked::{Launch, Work};
+pub(crate) use kernel_cache::BlobCache;
 pub(crate) use program::{Argument, Program, Target};
-pub(crate) use run::{Run, Todo};
-pub(crate) use work::{Launch, Work};
+pub(crate) use resolve::{Run, Todo};
+#[cfg(feature = "cuda")]
+pub(crate) use validate::Callee;

@@ -1,10 +1,10 @@
-//! From a kernel's spec to the text for a driver's compiler, and what a launch passes.
+//! Translates a kernel's spec to source for a driver's compiler, and lists the launch arguments.
 
 use smallvec::SmallVec;
 
-use super::check::Callee;
-use super::twin;
-use super::work::Launch;
+use super::checked::Launch;
+use super::native_source;
+use super::validate::Callee;
 use warploom_core::error::{Error, Result};
 use warploom_hal::{DeviceProfile, Support, support};
 use warploom_kernels::codegen::spec_wgsl;
@@ -13,7 +13,7 @@ use warploom_kernels::{Access, Interface, KernelSpec, catalogue};
 use warploom_wgsl::translate::Subgroups;
 use warploom_wgsl::translate::{self, Bounds, Options, Translated, naga};
 
-/// The language to translate to.
+/// The target language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// CUDA C++ for NVRTC.
@@ -24,39 +24,39 @@ pub(crate) enum Target {
     OpenCl(Subgroups),
 }
 
-/// A kernel as text, and how it meets a dispatch.
+/// A translated kernel with its interface.
 pub(crate) struct Program {
     /// Name for messages.
     pub(crate) name: String,
     /// Parameters and storage buffers of a dispatch.
     pub(crate) interface: Interface,
-    /// The text, the workgroup's size, what it needs.
+    /// The text, the workgroup size, and the required features.
     pub(crate) translated: Translated,
-    /// The buffers that the kernel takes, in order: pointers, in OpenCL each with the byte at
-    /// which it starts; [`Program::lengths`] comes after them.
+    /// The kernel's buffers, in order: pointers, in OpenCL each followed by its byte offset;
+    /// [`Program::lengths`] comes after them.
     pub(crate) arguments: SmallVec<[Argument; 8]>,
-    /// The file of the user's text that is compiled in the place of the translation.
+    /// File name of a user's text that replaces the translation.
     pub(crate) twin: Option<String>,
-    /// Bytes that each storage buffer must have for what the kernel declares.
+    /// Minimum size of each storage buffer, from the kernel's declarations.
     least: SmallVec<[u64; 8]>,
 }
 
-/// A buffer that a kernel takes.
+/// A buffer argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
     /// The dispatch's block of parameters.
     Params,
-    /// A storage buffer of the dispatch, by its place among [`Launch::bindings`].
+    /// A storage buffer of the dispatch, by its index in [`Launch::bindings`].
     Storage(usize),
 }
 
 impl Program {
     /// Translates a kernel for a device. Kernels of the catalogue and of `codegen` run without
-    /// bounds checks and with workgroup memory not cleared; a user's WGSL has both.
+    /// bounds checks and without clearing of workgroup memory; a user's WGSL has both.
     ///
     /// # Errors
-    /// Unsupported, with the reason; compile, with naga's message, or for WGSL that does not meet
-    /// the interface that its spec declares or the device's limits.
+    /// Unsupported, with the reason; compile, with naga's message, or for WGSL that violates its
+    /// declared interface or the device's limits.
     pub(crate) fn translate(
         spec: &KernelSpec,
         profile: &DeviceProfile,
@@ -85,8 +85,8 @@ impl Program {
                 returns_together: trusted,
                 reads_ahead: asset.is_some_and(catalogue::reads_ahead),
                 steady: steady.map(|place| place + 1).collect(),
-                followed: known.is_some_and(|known| known.followed),
-                beside: known.is_some_and(|known| known.beside),
+                allows_overlap: known.is_some_and(|known| known.allows_overlap),
+                overlaps_previous: known.is_some_and(|known| known.overlaps_previous),
                 resident: asset.map_or(0, catalogue::resident),
                 multiplies_codes: asset.is_some(),
                 ..Options::default()
@@ -106,18 +106,18 @@ impl Program {
             let name = spec.name().to_owned();
             let program = Program { name, interface, translated, arguments, twin: None, least };
             match spec {
-                KernelSpec::Source(source) => twin::in_place(program, source, target),
+                KernelSpec::Source(source) => native_source::in_place(program, source, target),
                 KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => Ok(program),
             }
         };
         translate().map_err(|error: Error| {
-            // To the device's caller a wrong entry point is a kernel that does not compile.
+            // For the device's caller, a wrong entry point is a kernel that does not compile.
             let error = if error.is_invalid() { Error::compile(error.to_string()) } else { error };
             error.context(format!("kernel {spec}"))
         })
     }
 
-    /// What it is called where its compiler refuses it.
+    /// Its name in compiler errors.
     pub(crate) fn told(&self, spec: &KernelSpec) -> String {
         match &self.twin {
             Some(file) => format!("kernel {spec}: {file}"),
@@ -125,8 +125,8 @@ impl Program {
         }
     }
 
-    /// The words of the struct that follows the buffers: elements of runtime-sized arrays. None
-    /// means that the kernel takes no struct.
+    /// The words of the struct after the buffers: lengths of runtime-sized arrays. Empty if the
+    /// kernel takes no struct.
     pub(crate) fn lengths(&self, launch: &Launch) -> SmallVec<[u32; 8]> {
         let bytes = |argument: usize| match self.arguments.get(argument) {
             Some(Argument::Storage(i)) => launch.bindings.get(*i).map_or(0, |b| b.bytes),
@@ -198,7 +198,7 @@ fn arguments(translated: &Translated, interface: &Interface) -> Result<SmallVec<
     translated.bindings.iter().map(argument).collect()
 }
 
-/// Checks the size of the uniform block; the bytes that each storage buffer must have.
+/// Checks the size of the uniform block; returns the minimum size of each storage buffer.
 fn least_bytes(module: &naga::Module, interface: &Interface) -> Result<SmallVec<[u64; 8]>> {
     let mut least = SmallVec::from_elem(0, interface.bindings.len());
     for (_, variable) in module.global_variables.iter() {

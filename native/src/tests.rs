@@ -1,6 +1,6 @@
-//! Recordings checked and evaluated, and kernels against what their specs declare; no driver.
+//! Checking and evaluating recordings, and kernels against their declared interfaces; no driver.
 
-use super::check::Callee;
+use super::validate::Callee;
 use super::{Argument, Buffers, Program, Target, Todo, Work};
 use warploom_core::base::{Dim, Symbol, SymbolValues};
 use warploom_core::error::{Error, Result};
@@ -49,7 +49,7 @@ fn part(slot: u32, offset: impl Into<Dim>, bytes: impl Into<Dim>) -> SlotRange {
     SlotRange { slot, offset: offset.into(), bytes: bytes.into() }
 }
 
-/// x and y of 1,024 bytes each, a launch over n elements, and every other command.
+/// x and y of 1,024 bytes each, a launch over n elements, and one of every other command.
 fn recording() -> Recording {
     let mut work = Recording { label: "test".into(), ..Recording::default() };
     let (x, y) = (work.slot("x", 1024), work.slot("y", 1024));
@@ -104,7 +104,7 @@ fn args(n: u64) -> Args {
 fn commands_come_with_their_numbers() {
     let on = bench();
     let mut work = check(&recording(), &on, &[Some(on.x), Some(on.y)]).unwrap();
-    // The block that never changes, then the one that does, at multiples of the alignment.
+    // The constant block, then the changing one, at multiples of the alignment.
     let params = work.params().to_vec();
     assert_eq!((params.len(), params[0], params[4], params[260]), (272, 7, 8, 9));
     assert_eq!(work.launches().map(|l| l.params).collect::<Vec<_>>(), [Some(0), Some(256)]);
@@ -151,7 +151,7 @@ fn a_launch_passes_what_the_kernel_takes() {
     assert_eq!(program.arguments[..], all);
     let work = check(&recording, &on, &[Some(on.x), Some(on.y)]).unwrap();
     let launch = work.launches().next().unwrap();
-    // Checked indices take the lengths of both arrays.
+    // Checked indices use the lengths of both arrays.
     assert_eq!(program.lengths(launch)[..], [256, 256]);
 }
 
@@ -282,7 +282,7 @@ fn a_text_names_its_kernel() {
     }
 }
 
-/// A twin takes the place of the text alone: what it is launched with is as the shader says.
+/// A native source replaces only the text: the launch interface is that of the shader.
 #[cfg(feature = "cuda")]
 #[test]
 fn a_twin_is_compiled_in_the_place_of_the_translation() {

@@ -1,5 +1,6 @@
-// What is done with evaluations that leave many at a time: nothing is fetched for them. Needs attached_rows.
-// Where there are segments, the generated text of attached_rows holds these functions.
+// Epilogue operands of evaluations that are stored many at a time: none to fetch. Needs
+// attached_rows.
+// With a fused epilogue, the generated text of attached_rows holds these functions.
 struct Fetched {
     nothing: u32,
 }

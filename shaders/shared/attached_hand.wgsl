@@ -1,2 +1,2 @@
-// Where codes of what a workgroup stores go (hand_on): nowhere. Generated text takes the place of this file where a
-// kernel hands on (codegen/attach.rs); no other kernel asks for it.
+// Destination of a quant epilogue's output (hand_on): none. For kernels with one, generated text
+// (codegen) replaces this file; no other kernel imports it.

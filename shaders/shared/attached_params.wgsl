@@ -1,1 +1,2 @@
-// Parameters of an attachment: none. Generated text takes the place of this file (codegen/attach.rs).
+// Parameters of a kernel's fusion: none. With a fusion, generated text (codegen) replaces this
+// file.

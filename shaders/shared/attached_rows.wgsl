@@ -1,7 +1,7 @@
-// Which rows of w a workgroup takes, and where its products go: TASK_ROWS rows in turn, stored as y[i, row].
-// Needs TASK_ROWS and OWN_READS.
-// Generated text takes the place of this file where there are segments; an evaluation is then of up to
-// ANCHORS products, and a workgroup's product r is of evaluation r % evaluations(task).
+// The rows of w of a workgroup, and where its products go: TASK_ROWS rows in turn, stored as
+// y[i, row]. Needs TASK_ROWS and OWN_READS.
+// With a fused epilogue, generated text replaces this file. An evaluation then uses up to ANCHORS
+// products, and the workgroup's product r belongs to evaluation r % evaluations(task).
 override ATTACHED: u32 = 0;
 
 const ANCHORS: u32 = 1u;
@@ -24,12 +24,12 @@ fn evaluations(task: Task) -> u32 {
     return TASK_ROWS;
 }
 
-// The row of w of product r. Those past the end repeat the last one and are not stored.
+// The row of w of product r. Products past the end repeat the last row and are not stored.
 fn row_of(task: Task, r: u32) -> u32 {
     return min(task.first + r, params.n - 1u);
 }
 
-// Evaluation e of the workgroup for row i of x, where they exist.
+// Stores evaluation e of the workgroup for row i of x, if they exist.
 fn store(task: Task, e: u32, i: u32, product: f32, second: f32) {
     let row = task.first + e;
     if (row < params.n && i < params.m) {

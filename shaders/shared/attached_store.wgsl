@@ -1,5 +1,5 @@
-// Where the results of a kernel of the index space (i, s0, s1) go: y, without gaps. Needs OWN_READS and
-// sizes(), those of s0 and s1. Generated text takes the place of this file where there is a segment.
+// Stores results of a kernel with index space (i, s0, s1) to y, densely. Needs OWN_READS and
+// sizes(), the sizes of s0 and s1. With a fused epilogue, generated text replaces this file.
 override ATTACHED: u32 = 0;
 
 @group(0) @binding(1u + OWN_READS + ATTACHED) var<storage, read_write> y: array<f32>;

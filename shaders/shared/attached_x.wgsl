@@ -1,5 +1,5 @@
-// What stands in the place of x[row, column] of the kernel's first operand: itself. Generated text takes the
-// place of this file where there is a prologue.
+// Prologue applied to x[row, column] of the kernel's first operand: the identity. With a fused
+// prologue, generated text replaces this file.
 fn prologue(row: u32, column: u32, x: f32) -> f32 {
     return x;
 }

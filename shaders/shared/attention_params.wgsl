@@ -1,4 +1,4 @@
-// The first parameters of attention, in the order of the catalogue: sizes, where tokens stand, what they see.
+// The first parameters of attention, in catalogue order: sizes, token positions, mask.
     tokens: u32,
     heads: u32,
     kv_heads: u32,

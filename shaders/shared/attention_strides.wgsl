@@ -1,4 +1,4 @@
-// Parameters of attention: where q, k and v begin, and the distances of their tokens and heads, in elements.
+// Parameters of attention: offsets of q, k and v, and their token and head strides, in elements.
     q_offset: u32,
     q_token_stride: u32,
     q_head_stride: u32,

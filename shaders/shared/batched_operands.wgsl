@@ -1,4 +1,4 @@
-// Parameters and operands of products of computed matrices, all strides free. Needs nothing.
+// Parameters and operands of batched products of activations, with any strides.
 struct Params {
     batch: u32,
     m: u32,

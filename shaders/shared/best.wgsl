@@ -1,11 +1,12 @@
-// The best of numbers with their places: the largest, of equals the first; NaN is above every number. Floats are
-// compared as integers in an order that has every number once.
+// Argmax of (value, index) pairs: the largest, the first of equals; NaN ranks above every number.
+// Floats are compared as integers in a total order.
 struct Best {
     key: u32,
     index: u32,
 }
 
-// Bits of a float to an integer of the same order; NaN to the largest, -0 and 0 to one value.
+// Maps the bits of a float to an integer of the same order: NaN to the largest, -0 and 0 to one
+// value.
 fn ordered(bits: u32) -> u32 {
     let magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) {
@@ -24,8 +25,9 @@ fn better(a: Best, b: Best) -> Best {
     return a;
 }
 
-// What is written of the best: its index, 0 without columns. As a token the words of draw::NoToken: all bits where the
-// best is minus infinity or there is none, and the index with the highest bit set where it is plus infinity or NaN.
+// The output word: the index, or 0 without columns. As a token (draw::NoToken): all bits set if the
+// best is minus infinity or there is none; the index with the highest bit set if it is plus
+// infinity or NaN.
 fn word_of(best: Best) -> u32 {
 #ifdef token
     if (best.key <= 0x007fffffu) {

@@ -1,7 +1,7 @@
-// Sums and maxima over a workgroup: s = sum over threads of v, m = max over threads of v.
-// Needs WG, a power of two of 4 to 256. Every thread calls and every thread gets the result.
-// Work split: with subgroups, one value a subgroup goes through workgroup memory; else a tree.
-// Why: two barriers for any subgroup size that is at least 4, and the floor needs no feature.
+// Workgroup reductions: s = sum over threads of v, m = max over threads of v. Needs WG, a power of
+// two of 4 to 256. All threads must call, and all get the result.
+// Work split: with subgroups, one value per subgroup passes through workgroup memory; else a tree.
+// Why: two barriers for any subgroup size from 4; the baseline needs no feature.
 const_assert WG >= 4u && WG <= 256u && (WG & (WG - 1u)) == 0u;
 
 #ifdef subgroup

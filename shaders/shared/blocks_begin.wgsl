@@ -1,5 +1,5 @@
-// The beginning of a matvec_codes_* of eight blocks of 32 part by part: what codes_blocks needs, and its first reads.
-// Part of its main.
+// First part of main of a matvec_codes_* for eight interleaved blocks of 32: declarations and first
+// loads of codes_blocks.
 #import planes_begin
 const_assert M == 1u;
 let own_word = lane & 7u;

@@ -1,5 +1,5 @@
-// Where a row's codes, what codes of each 32 columns stand for and what those add up to lie in what round_codes
-// writes. Needs code_words, place_of, row_words and padded, of one row.
+// Offsets in round_codes' output of a row's codes, and of the scales and scaled sums of each 32
+// columns. Needs code_words, place_of, row_words and padded, of one row.
 #ifdef tiles
 fn code_at(row: u32, block: u32, j: u32) -> u32 {
     return row / 8u * 8u * row_words() + tile_place(row, place_of(block, j));

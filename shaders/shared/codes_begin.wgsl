@@ -1,12 +1,12 @@
-// The beginning of a matvec_codes_*, before anything is read but weights: those of the first turn of each thread, of
-// codes_units those of its only turn, of codes_trits those of UNROLL turns. Part of its main.
-// Why: weights never change, so they are on their way while what comes before still makes x; of several turns
-// compilers ask for more at once where none is apart.
+// First part of main of a matvec_codes_*: loads the weights of each thread's first turn before
+// anything else; for codes_units those of its only turn, for codes_trits those of UNROLL turns.
+// Why: weights are constant, so these loads overlap with the previous launch, which still computes
+// x. If there is no single first turn, compilers batch more of the loads themselves.
 #ifdef headers
 #import planes_begin
 const_assert M == 1u;
 let own_word = CODES_AT + (lane & 7u);
-// Of the lower of its two sub-blocks.
+// Bit index for the lower of its two sub-blocks.
 let bit = lane & 6u;
 let header_row = lane >> 3u;
 let header_block = (lane >> 1u) & 3u;
@@ -53,12 +53,12 @@ var next_d$r = w[at$r + 104u][lane / 8u];
 #elifdef trits
 const_assert ROWS == 8u && M == 1u && SUB == 32u && K % 256u == 0u;
 const BLOCKS: u32 = K / 256u;
-// Blocks of a row in a turn, two for each subgroup, and the words from a turn to the next.
+// Blocks of a row per turn, two per subgroup; then the words from one turn to the next.
 const STRIDE: u32 = TEAM / 16u;
 const REACH: u32 = STRIDE / 2u * 33u;
 const TURNS: u32 = (BLOCKS + STRIDE - 1u) / STRIDE;
 const_assert UNROLL <= TURNS;
-// Here of words of 4 bytes.
+// In words of 4 bytes.
 const NEAR: u32 = 0x3fffffffu;
 const WHOLE: bool = BLOCKS % STRIDE == 0u;
 const ACROSS: u32 = 16u;
@@ -69,12 +69,13 @@ let own_block = place.lid % TEAM / 32u * 2u + ((lane >> 3u) & 1u);
 let first_block = select(min(own_block, BLOCKS - 1u), own_block, WHOLE);
 #repeat r 4
 let block$r = row_start(row_of(task, first_r + (lane >> 4u) * 4u + $ru), params.k) + first_block;
-// A block of 33 halfwords begins at a word or with its upper half; so do all others that the lane takes of the row.
+// A block of 33 half-words starts at a word or at its upper half, as do all others that the lane
+// takes of the row.
 let late$r = (block$r & 1u) == 1u;
 let at$r = ((block$r * 33u + own_unit * 4u) >> 1u) & NEAR;
 let d_at$r = (at$r + 16u - 2u * own_unit) & NEAR;
 #end
-// So many turns are in flight. Who has nothing in the last one reads what it has.
+// UNROLL turns are in flight. A lane without a block in the last turn rereads its first.
 #repeat s UNROLL
 let reach$s = select(0u, $su * REACH, WHOLE || $su + 1u < TURNS || own_block + $su * STRIDE < BLOCKS);
 #repeat r 4

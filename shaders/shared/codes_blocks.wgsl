@@ -1,10 +1,11 @@
-// The sums of a matvec_codes_* of eight blocks of 32 part by part (q4_0x8, q8_0x8) where subgroups have 32 lanes: one
-// row of x in planes (codes_place), four rows of w a team. Part of its main, behind codes_begin.
-// Work split: a step is four groups of four rows; a subgroup of a team takes every SUBGROUPS-th. A lane multiplies 16
-// codes of an even block and 16 of the odd one behind it, of each row, and reads what both stand for as one word. What
-// the next step reads of w is asked for before this one is multiplied. In the end lanes exchange sums.
-// Why: each read is of neighbours, 16 bytes of them. Whole numbers begin at the bits of 1.5 * 2^23, so that none is
-// converted; codes are signed bytes, so that nothing is subtracted for all of a block.
+// Inner loop of matvec_codes_* for eight interleaved blocks of 32 (q4_0x8, q8_0x8) and 32-lane
+// subgroups: one row of x in planes (codes_place), four rows of w per team. Part of main, after
+// codes_begin.
+// Work split: a step is four groups of four rows; a subgroup takes every SUBGROUPS-th step. A lane
+// multiplies 16 codes of an even block and 16 of the next odd one per row, and reads both scales as
+// one word. The next step's weights are prefetched; at the end lanes exchange sums.
+// Why: loads are coalesced, 16 bytes each. Accumulators start at the bits of 1.5 * 2^23, which
+// avoids conversions; codes are signed bytes, which avoids a bias per block.
 let low_at = (codes0 + own_subgroup * 64u + lane) & NEAR;
 let along_at = (codes0 + STEPS * 64u + own_subgroup * 32u + lane) & NEAR;
 for (var base = 0u; base < TURNS; base += UNROLL) {
@@ -12,7 +13,7 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
 {
     let turn = base + $tu;
     let wanted = turn * SUBGROUPS + own_subgroup;
-    // Of the subgroup's first step.
+    // Relative to the subgroup's first step.
     let further = select(min(wanted, STEPS - 1u) - own_subgroup, turn * SUBGROUPS, WHOLE);
     let low = x[low_at + further * 64u];
     let high = x[low_at + further * 64u + 32u];
@@ -22,7 +23,7 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
     let odd$r = next_odd$r;
     let d$r = next_d$r;
 #end
-    // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
+    // After the last step, reloads the last: compilers sink a conditional load to its use.
     let next_turn = min(turn + 1u, TURNS - 1u);
     let to = next_turn * SUBGROUPS + own_subgroup;
     let whole = next_turn * SUBGROUPS * 4u * GROUP_WORDS;
@@ -33,7 +34,7 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
     next_d$r = w[at$r + more][own_word >> 1u];
 #end
     let exists = WHOLE || wanted * 4u + own_block < BLOCKS;
-    // Of the others over 16, as codes meet them elsewhere.
+    // The second factor is stored divided by 16, as other formats need it.
     let by_low = select(0.0, bitcast<f32>(along.x) * CODE_UNIT, exists);
     let by_high = select(0.0, bitcast<f32>(along.y) * (16.0 * CODE_UNIT), exists);
 #repeat r 4

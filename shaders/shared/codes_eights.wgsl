@@ -1,12 +1,12 @@
-// The sums of a matvec_codes_q6_kx8 where subgroups have 32 lanes: one row of x in planes (codes_place), four rows
-// of w a team. Part of its main, behind codes_begin.
-// Work split: a step is 2,048 columns; a subgroup of a team takes every SUBGROUPS-th. A lane multiplies units lane and
-// 32 + lane of each row. What the next step reads is asked for before this one is multiplied.
-// Why: nothing is decoded twice, and each read is of neighbours. Whole numbers begin at the bits of 1.5 * 2^23, so that
-// none is converted.
+// Inner loop of matvec_codes_q6_kx8 for 32-lane subgroups: one row of x in planes (codes_place),
+// four rows of w per team. Part of main, after codes_begin.
+// Work split: a step is 2,048 columns; a subgroup takes every SUBGROUPS-th step. A lane multiplies
+// units lane and 32 + lane of each row. The next step's weights are prefetched.
+// Why: nothing is decoded twice, and loads are coalesced. Accumulators start at the bits of
+// 1.5 * 2^23, which avoids conversions.
 let low_at = (codes0 + own_subgroup * 128u + lane) & NEAR;
 let along_at = (codes0 + STEPS * 128u + own_subgroup * 64u + lane) & NEAR;
-// Of the subgroup's first step.
+// Relative to the subgroup's first step.
 let begin = select(min(own_subgroup, STEPS - 1u) - own_subgroup, 0u, WHOLE);
 #repeat h 2
 var next_low$h = x[low_at + begin * 128u + 64u * $hu];
@@ -30,7 +30,7 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
     let scales$r = next_scales$r;
     let d$r = next_d$r;
 #end
-    // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
+    // After the last step, reloads the last: compilers sink a conditional load to its use.
     let next = min(turn + 1u, TURNS - 1u) * SUBGROUPS;
     let more = select(min(next + own_subgroup, STEPS - 1u) - own_subgroup, next, WHOLE);
     let to = select(min(next + own_subgroup, STEPS - 1u) - first_step, next, WHOLE);
@@ -48,7 +48,8 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
 #end
     let exists = WHOLE || wanted < STEPS;
 #repeat h 2
-    // Of the others over 16, since they meet units of which codes are 16 times as large elsewhere.
+    // The second factor is stored divided by 16, for formats whose second codes are 16 times too
+    // large.
     let by_low$h = select(0.0, bitcast<f32>(along$h.x), exists);
     let by_high$h = select(0.0, bitcast<f32>(along$h.y) * 16.0, exists);
 #end

@@ -1,5 +1,5 @@
-// Lanes exchange their sums of four rows rather than add four times: of ACROSS lanes, number r * ACROSS / 4 ends with
-// row r. Part of main.
+// Reduces four rows' sums by lane exchange instead of four subgroup sums: of ACROSS lanes, lane
+// r * ACROSS / 4 ends with row r. Part of main.
 let far = (lane & (ACROSS / 2u)) != 0u;
 let near = (lane & (ACROSS / 4u)) != 0u;
 let even = select(sum0_0, sum2_0, far) + subgroupShuffleXor(select(sum2_0, sum0_0, far), ACROSS / 2u);

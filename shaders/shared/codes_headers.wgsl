@@ -1,12 +1,13 @@
-// The sums of a matvec_codes_q4_k or q5_k where subgroups have 32 lanes: one row of x in planes (codes_place), four
-// rows of w a team. Part of its main, behind codes_begin.
-// Work split: a step is four blocks of four rows; a subgroup of a team takes every SUBGROUPS-th. A lane multiplies 16
-// bytes of each row, and takes four scales and four minima out of one of the step's 16 headers, two lanes a header:
-// minima it multiplies with what the codes of their columns add up to, scales go to whom they belong. What the next
-// step reads of w is asked for before this one is multiplied. In the end lanes exchange sums rather than add four.
-// Why: a lane that decodes the header of each unit for itself spends more on that than on products, and one that waits
-// for each step leaves the memory idle. Whole numbers begin at the bits of 1.5 * 2^23, so that none is converted; of
-// Q4_K the upper half of a byte is a signed number of eight bits, 16 * w - 128, for what is one operation on four.
+// Inner loop of matvec_codes_q4_k and q5_k for 32-lane subgroups: one row of x in planes
+// (codes_place), four rows of w per team. Part of main, after codes_begin.
+// Work split: a step is four blocks of four rows; a subgroup takes every SUBGROUPS-th step. A lane
+// multiplies 16 bytes of each row, and decodes four scales and four minima of one of the step's 16
+// headers, two lanes per header. Minima are multiplied with the sums of codes of their columns;
+// scales are shuffled to the lanes that need them. The next step's weights are prefetched; at the
+// end lanes exchange sums.
+// Why: decoding the header of each unit costs more than the products, and waiting for each step
+// idles the memory. Accumulators start at the bits of 1.5 * 2^23, which avoids conversions. The
+// high nibble of a Q4_K byte is used as the signed byte 16 * w - 128, one operation per four.
 let low_at = (codes0 + own_subgroup * 64u + lane) & NEAR;
 let along_at = (codes0 + STEPS * 64u + own_subgroup * 32u + lane) & NEAR;
 let part_at = (factors0 + (params.k + 127u) / 128u + first_header * 2u + upper) & NEAR;
@@ -16,7 +17,7 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
 {
     let turn = base + $tu;
     let wanted = turn * SUBGROUPS + own_subgroup;
-    // Of the subgroup's first step.
+    // Relative to the subgroup's first step.
     let further = select(min(wanted, STEPS - 1u) - own_subgroup, turn * SUBGROUPS, WHOLE);
     let low = x[low_at + further * 64u];
     let high = x[low_at + further * 64u + 32u];
@@ -38,7 +39,7 @@ for (var base = 0u; base < TURNS; base += UNROLL) {
     let d = half_low(header.x);
     let minimum = half_low(header.x >> 16u) * dot(mins, part);
     minima += select(0.0, minimum, WHOLE || wanted * 4u + header_block < BLOCKS);
-    // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
+    // After the last step, reloads the last: compilers sink a conditional load to its use.
     let next_turn = min(turn + 1u, TURNS - 1u);
     let to = next_turn * SUBGROUPS + own_subgroup;
     let whole = next_turn * SUBGROUPS * 4u * BLOCK_WORDS;

@@ -1,7 +1,7 @@
-// What products of codes are scaled by: with a norm in front of them the root of the mean of squares, of which
-// those of each 32 columns lie behind what codes stand for and their sums; else nothing. Needs OUTPUTS, M and TEAM.
+// Scale of quantised products: with a fused norm, from sums of squares of each 32 columns, which
+// follow x's scales and scaled sums; else 1. Needs OUTPUTS, M and TEAM.
 #ifdef scaled
-// Sum of the squares that a CodeWords of those of a row holds; what is past the end is nothing.
+// Sum of the squares in CodeWords `at` of a row; 0 past the end.
 fn squares_at(start: u32, at: u32) -> f32 {
     let blocks = params.k / 32u;
     let words = x[start + min(at, (blocks - 1u) / CODE_LEN)];
@@ -12,8 +12,8 @@ fn squares_at(start: u32, at: u32) -> f32 {
     return sum;
 }
 
-// Part of the sum of squares of a row, of every TEAM-th CodeWords. One that is the only one is read without a branch,
-// so that nothing waits for it.
+// A thread's part of a row's sum of squares: every TEAM-th CodeWords. A single one is read without
+// a branch, so that its load is not delayed.
 fn squares(factors: u32, first: u32) -> f32 {
     let start = factors + (params.k + 127u) / 128u * (8u / CODE_LEN);
     if (params.k <= TEAM * CODE_LEN * 32u) {

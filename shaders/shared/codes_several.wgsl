@@ -1,12 +1,14 @@
-// The sums of a matvec_codes_* of eight rows of x in planes (codes_place) where subgroups have 32 lanes: four rows of w
-// a team, of any format whose units are two groups of 16 neighbours. Part of its main, behind codes_begin.
-// Work split: a step is 32 units of four rows; a subgroup of a team takes every SUBGROUPS-th. A lane decodes a unit of
-// each row of w, and multiplies it with the codes of one row of x after another, which it reads 16 bytes at a time with
-// what goes along. In the end lanes exchange sums, and each is left with one of them.
-// Why: what is decoded serves eight rows, and what is read of x four; lanes that add each sum for themselves spend on
-// that as long as on a step of products. Whole numbers begin at the bits of 1.5 * 2^23, so that none is converted.
-// Registers count, of which sums and codes take 64: with weights of the next step on their way 67 MB of Q4_K took 74 us
-// through Vulkan on an H100, without 62; codes_units took 76, timestamps around the launch included in each.
+// Inner loop of matvec_codes_* for eight rows of x in planes (codes_place) and 32-lane subgroups:
+// four rows of w per team, any format whose units are two groups of 16 neighbours. Part of main,
+// after codes_begin.
+// Work split: a step is 32 units of four rows; a subgroup takes every SUBGROUPS-th step. A lane
+// decodes one unit per row of w and multiplies it with the codes of each row of x in turn, read 16
+// bytes at a time with their factors. At the end lanes exchange sums, and each keeps one.
+// Why: a decoded unit serves eight rows, a load of x four. Reducing each sum separately costs as
+// much as a step of products. Accumulators start at the bits of 1.5 * 2^23, which avoids
+// conversions. Register pressure limits: sums and codes take 64. With weights prefetched, 67 MB of
+// Q4_K took 74 us on an H100 through Vulkan, without 62, codes_units 76, timestamps of the launch
+// included.
 #repeat i M
 let low_at$i = (codes$i + own_subgroup * 64u + lane) & NEAR;
 let along_at$i = (codes$i + STEPS * 64u + own_subgroup * 32u + lane) & NEAR;
@@ -14,7 +16,7 @@ let along_at$i = (codes$i + STEPS * 64u + own_subgroup * 32u + lane) & NEAR;
 for (var turn = 0u; turn < TURNS; turn++) {
     let wanted = (turn * SUBGROUPS + own_subgroup) * 32u + lane;
     let exists = WHOLE || wanted < UNITS;
-    // Of the subgroup's first step.
+    // Relative to the subgroup's first step.
     let further = select(min(turn * SUBGROUPS + own_subgroup, STEPS - 1u) - own_subgroup, turn * SUBGROUPS, WHOLE);
 #repeat r 4
     let unit$r = load_unit(start$r, select(min(wanted, UNITS - 1u), wanted, WHOLE), K);
@@ -25,7 +27,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
     let high$r_$p = part_codes(unit$r, $pu + 4u);
 #end
     let by_low$r = group_scale(unit$r, 0u);
-    // What goes along has the factors of the others over 16.
+    // The stored factors of the second columns are divided by 16.
     let by_high$r = 16.0 * group_scale(unit$r, 1u);
     let bias$r = group_bias(unit$r, lane & 1u);
 #end
@@ -33,7 +35,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
     {
         let low = x[low_at$i + further * 64u];
         let high = x[low_at$i + further * 64u + 32u];
-        // Behind the last unit lies whatever was there.
+        // Memory past the last unit may hold anything.
         let along = select(vec4<f32>(), bitcast<vec4<f32>>(x[along_at$i + further * 32u]), vec4(exists));
 #repeat r 4
         {

@@ -1,4 +1,4 @@
-// The sums of a matvec_codes_*, and their put. Part of its main.
+// Selects the inner loop of a matvec_codes_*, which also puts its sums. Part of main.
 #ifdef headers
 #import codes_headers
 #elifdef eights

@@ -1,14 +1,15 @@
-// The sums of a matvec_codes_tq2_0 where subgroups have 32 lanes: one row of x, its codes apart (codes_place), eight
-// rows of w a team. Part of its main, behind codes_begin.
-// Work split: each half of a subgroup has four rows, of which a turn takes two blocks; a lane multiplies a unit of each
-// row. UNROLL turns of w are in flight: what a turn has used up is asked for again, for so many turns further.
-// Why: lanes read neighbours, half a subgroup for a row divides rows of x evenly that a whole one does not, and what is
-// made of x serves four rows. Bit pairs are multiplied where they are, 4, 16 and 64 times as large, which what codes
-// stand for makes good, for each group once; those highest up come as 64 * (q - 2), a signed number of 8 bits. Whole
-// numbers begin at the bits of 1.5 * 2^23, so that none is converted, and what q is too large or small by is a multiple
-// of what the codes of a group add up to.
+// Inner loop of matvec_codes_tq2_0 for 32-lane subgroups: one row of x with codes apart
+// (codes_place), eight rows of w per team. Part of main, after codes_begin.
+// Work split: each half-subgroup has four rows, two blocks of them per turn; a lane multiplies one
+// unit per row. UNROLL turns of w are in flight: a used turn is replaced by the load of the one
+// UNROLL turns ahead.
+// Why: loads are coalesced; half-subgroups divide row lengths evenly that whole ones do not;
+// decoded x serves four rows. Bit pairs are multiplied in place, 4, 16 and 64 times too large,
+// which x's scales correct once per group; the highest pairs are the signed byte 64 * (q - 2).
+// Accumulators start at the bits of 1.5 * 2^23, which avoids conversions. The offset of q is
+// corrected by a multiple of the group's sum of codes.
 let codes_at = (codes0 + first_block * 16u + own_unit) & NEAR;
-// Of half a block, four groups.
+// Factors of half a block: four groups.
 let along_at = (factors0 + first_block * 2u + (own_unit >> 2u)) & NEAR;
 for (var base = 0u; base < TURNS; base += UNROLL) {
 #repeat s UNROLL
@@ -21,7 +22,7 @@ if (base + $su < TURNS) {
     let stand = bitcast<vec4<f32>>(x[along_at + further * 2u]);
     let sums = bitcast<vec4<f32>>(x[along_at + further * 2u + BLOCKS * 2u]);
     let by = select(vec4(0.0), stand * vec4(1.0, 0.25, 0.0625, 0.015625), exists);
-    // Four lanes share it.
+    // Four lanes share the correction.
     let less = select(0.0, (sums.x + sums.y + sums.z - sums.w) * 0.25, exists);
 #repeat r 4
     let words$r = next$s_$r;

@@ -1,9 +1,9 @@
-// The sums of a matvec_codes_*: a thread takes units of its team's rows in turn, and multiplies each with one row of x
-// after another. Part of its main.
-// Why: nothing is known of the format but what dequant_* says. What a row of x takes is over before the next one's is
-// needed, so that many rows leave registers to more threads. Whole numbers begin at the bits of 1.5 * 2^23, so that
-// none is converted. What the codes of a block of 32 add up to lies behind what they stand for; of the threads that
-// share the block the first one takes it.
+// Generic inner loop of matvec_codes_*: a thread takes units of its team's rows in turn, and
+// multiplies each with every row of x. Part of main.
+// Why: uses only what dequant_* defines of a format. One row of x is finished before the next is
+// loaded, so that many rows need few registers. Accumulators start at the bits of 1.5 * 2^23, which
+// avoids conversions. A block's scaled sum of codes follows the scales; the first of the threads
+// that share the block uses it.
 for (var u = place.lid % TEAM; u < units; u += TEAM) {
 #repeat r ROWS
     if (units > TEAM) {

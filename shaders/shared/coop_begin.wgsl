@@ -1,9 +1,9 @@
-// Beginning of a product on matrix hardware, inside main(wid, grid, lid): where the workgroup's rows lie, and sums
-// of 0. Workgroups that follow each other take the same rows of w, so that it is read from memory once.
+// Start of a tensor-core GEMM, in main(wid, grid, lid): the workgroup's rows, and zeroed
+// accumulators. Consecutive workgroups take the same rows of w, so that memory is read once.
     let group = wid.y * grid.x + wid.x;
     let task = task_of(group / grid.y);
     let first_i = group % grid.y * BM;
-    // All threads agree, and matrices want that to be plain to see.
+    // Read through workgroup memory: cooperative matrices require provable uniformity.
     if (lid == 0u) {
         working = vec4(select(0u, 1u, exists(task) && first_i < params.m));
     }
@@ -23,7 +23,7 @@
     var high$i_$j: coop_mat16x16<f32, C>;
 #end
 #end
-    // Where a thread reads of x, and where it writes in both tiles.
+    // Where this thread reads x, and where it writes both tiles.
     let own_row = tile_row(lid);
     let to_tile = own_row * STRIDE + lid % 8u;
 #repeat t X_LOADS

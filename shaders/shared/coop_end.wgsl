@@ -1,4 +1,4 @@
-// End of a product on matrix hardware: sums go where they go.
+// End of a tensor-core GEMM: stores the accumulators through workgroup memory.
     let to = subgroup * 16u * OUT_STRIDE;
 #repeat i TI
 #repeat j TH

@@ -1,4 +1,4 @@
-// Step of a product on matrix hardware: the tiles in workgroup memory, multiplied and added.
+// Step of a tensor-core GEMM: multiplies and accumulates the tiles in workgroup memory.
 #repeat s 2
         {
 #repeat i TI

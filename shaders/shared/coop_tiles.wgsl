@@ -1,15 +1,15 @@
-// Tiles of a product on matrix hardware: how they are cut, and how sums leave. Needs nothing.
-// A workgroup of WI x WJ subgroups makes BM x BN of y from BK columns of both operands at a time; a subgroup
-// multiplies TI x 2 TH tiles of 16 x 16, of which TH lie in each half of the workgroup's columns, so that both
-// products of an evaluation are its own.
-// Why: 64 x 64 for a subgroup keeps the matrix units busy with what is read from workgroup memory; rows of 40
-// halves are the padding with the fewest bank conflicts. Sums leave through workgroup memory, because nothing
-// reads elements of a cooperative matrix.
+// Tiling of a tensor-core GEMM, and its epilogue. A workgroup of WI x WJ subgroups computes BM x BN
+// of y, BK columns at a time; a subgroup computes TI x 2 TH tiles of 16 x 16. TH of them are in
+// each half of the workgroup's columns, so that both products of an evaluation belong to one
+// subgroup.
+// Why: 64 x 64 per subgroup keeps the tensor cores busy; a row stride of 40 f16 has the fewest bank
+// conflicts. Accumulators leave through workgroup memory, because WGSL cannot read elements of a
+// cooperative matrix.
 override TI: u32 = 4;
 override TH: u32 = 2;
 override WI: u32 = 2;
 override WJ: u32 = 2;
-// Threads of a subgroup, all of the same size.
+// Threads of a subgroup; all subgroups have this size.
 override SUB: u32 = 32;
 
 const SUBGROUPS: u32 = WI * WJ;
@@ -19,12 +19,13 @@ const BN: u32 = WJ * TH * 32u;
 const OWN_READS: u32 = 3u;
 const TASK_ROWS: u32 = BN;
 const BK: u32 = 32u;
-// vec4s from row to row of a tile: 32 halves and 8 of padding.
+// Row stride of a tile in vec4s: 32 f16 and 8 of padding.
 const STRIDE: u32 = 10u;
-// Rows of a tile that all threads write at once, and what a thread loads of x for a step, at most: vec4s.
+// Tile rows written by all threads at once, and the maximum vec4s of x that a thread loads per
+// step.
 const PASS_ROWS: u32 = THREADS / 8u;
 const X_LOADS: u32 = (BM * 8u + THREADS - 1u) / THREADS;
-// Numbers from row to row of the sums that leave: two tiles and padding.
+// Row stride of the output stage in floats: two tiles and padding.
 const OUT_STRIDE: u32 = 36u;
 
 struct Params {
@@ -46,8 +47,8 @@ var<workgroup> x_tile: array<vec4<f16>, BM * STRIDE>;
 var<workgroup> w_tile: array<vec4<f16>, BN * STRIDE>;
 var<workgroup> row_factors: array<f32, BM>;
 var<workgroup> sums: array<f32, SUBGROUPS * 16u * OUT_STRIDE>;
-// As long as it is so that whatever lies behind it starts at 16 bytes, as matrices must: they are read wrongly
-// elsewhere, without an error.
+// 16 bytes, so that the variables after it stay 16-byte aligned, as cooperative matrices require.
+// Loads from elsewhere give wrong values, without an error.
 var<workgroup> working: vec4<u32>;
 
 #import tile_row
@@ -55,12 +56,12 @@ var<workgroup> working: vec4<u32>;
 #import attached_rows
 #import attached_fetch
 
-// Numbers of a tile that a thread takes from sums, four at a time: more of them unrolled are slower on an H200,
-// where they are a rotation.
+// Elements of a tile per thread, four at a time: unrolling more is slower on an H200, where they
+// are a rotation.
 const LEAVES: u32 = 256u / SUB;
 
-// Two tiles of a subgroup, half the workgroup's columns apart, from sums to where they go. What is read for a tile
-// is on its way before the first number of it is stored.
+// Applies the epilogue to two tiles of a subgroup, half the workgroup's columns apart, and stores
+// them. A tile's epilogue operands are loaded before its first element is stored.
 fn leave(task: Task, subgroup: u32, lane: u32, first_i: u32, own_i: u32, first_e: u32) {
     workgroupBarrier();
     for (var side = 0u; side < 2u; side++) {

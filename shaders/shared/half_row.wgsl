@@ -1,5 +1,5 @@
-// Of a row that becomes halves, by what each thread of a workgroup has of it (the largest as bits, a sum of squares):
-// its factor and the sum of all squares. Needs MAX_SUBGROUPS, the most subgroups of a workgroup.
+// Row factor for the conversion to f16, and the row's sum of squares, from each thread's largest
+// magnitude (as bits) and sum of squares. Needs MAX_SUBGROUPS, the maximum subgroups per workgroup.
 struct Place {
     @builtin(local_invocation_index) lid: u32,
     @builtin(subgroup_invocation_id) lane: u32,
@@ -14,11 +14,11 @@ struct HalfRow {
     squares: f32,
 }
 
-// Of each subgroup.
+// One per subgroup.
 var<workgroup> largest: array<u32, MAX_SUBGROUPS>;
 var<workgroup> squares: array<f32, MAX_SUBGROUPS>;
 
-// All threads call it once, with what each has.
+// All threads must call it once.
 fn half_row(place: Place, own_most: u32, own_squares: f32) -> HalfRow {
     var most = subgroupMax(own_most);
     let sum_of_own = subgroupAdd(own_squares);
@@ -32,7 +32,7 @@ fn half_row(place: Place, own_most: u32, own_squares: f32) -> HalfRow {
         most = max(most, largest[s]);
         sum += squares[s];
     }
-    // 2^14 stands for the exponent of the largest. Rows below 2^-97 share the factor of 2^-111.
+    // Scales the largest to exponent 14. Rows below 2^-97 share the factor 2^-111.
     let exponent = max(most >> 23u, 30u);
     return HalfRow(bitcast<f32>((268u - exponent) << 23u), bitcast<f32>((exponent - 14u) << 23u), sum);
 }

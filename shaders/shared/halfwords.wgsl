@@ -1,5 +1,5 @@
-// Weights whose blocks start at any 16-bit word: 16 or 32 bits at index h, in 16-bit words.
-// Needs weight_word(i), 32-bit word i of the weights. Reads only words that hold wanted bits.
+// Unaligned loads for blocks that start at any half-word: 16 or 32 bits at half-word index h. Needs
+// weight_word(i), 32-bit word i of the weights. Reads only words that hold wanted bits.
 fn weight_u16(h: u32) -> u32 {
     return (weight_word(h >> 1u) >> ((h & 1u) * 16u)) & 0xffffu;
 }
@@ -18,7 +18,7 @@ fn weight_u64(h: u32) -> vec2<u32> {
     let odd = h & 1u;
     let a = weight_word(i);
     let b = weight_word(i + 1u);
-    // Where h is even the third word may lie outside, so the second is read again.
+    // If h is even the third word may be outside the buffer, so the second is read again.
     let c = weight_word(i + 1u + odd);
     return select(vec2(a, b), vec2((a >> 16u) | (b << 16u), (b >> 16u) | (c << 16u)), odd == 1u);
 }

@@ -1,19 +1,19 @@
-// What a workgroup stores, rounded for the products that follow as round_codes does it. Needs HANDED, the values that
-// it hands on at once: 32 neighbouring columns of a row after another, thread t has value t. All threads call hand_on.
-// A row of what is handed on has hand_words() words, of which hand_code places the codes; behind them, where
-// hand_factor says, are what a code of each 32 columns stands for, what their codes add up to times that, and where a
-// norm is in front of the products the sum of squares of each 32, by which those that read them find its factor.
-// hand_gain gives the weight of that norm, which attached_hand has from the attachment. Of HAND_TOGETHER rows that lie
-// together words are as many for each.
-// Why: a step of its own would read again what is at hand here, and whoever follows would wait for it.
-// wide: subgroups have at least 32 lanes, and neighbours of a workgroup are neighbours there, as for matvec_int8_*;
-// HAND_WHOLE: they have 32. Then reductions of whole numbers are an instruction each on devices that have one, where
-// exchanges wait for each other five times.
+// Quant epilogue (fused activation quantisation): rounds a workgroup's results for the next
+// products, as round_codes does. Needs HANDED, the values per call: 32 neighbouring columns of a
+// row after another, thread t has value t. All threads must call hand_on.
+// An output row has hand_words() words, with codes at hand_code. At hand_factor follow, per 32
+// columns: the scale, the sum of codes times it, and, if a norm comes before the products, the sum
+// of squares, from which they compute its factor. hand_gain gives the weight of that norm (from
+// attached_hand). HAND_TOGETHER interleaved rows have that multiple of the words.
+// Why: a separate launch would read the results again and delay the next product.
+// wide: subgroups have at least 32 lanes, in workgroup order as for matvec_int8_*. HAND_WHOLE: they
+// have exactly 32, so integer reductions may be one instruction, instead of five dependent
+// exchanges.
 #import rounding
 #import codes_place
 #import attached_hand
 
-// A value of a row, and the weight of the norm there.
+// A value of a row, and the norm's weight for its column.
 struct Handed {
     row: u32,
     column: u32,
@@ -38,7 +38,7 @@ fn hand_word(h: Handed, code: u32) {
 }
 
 #ifdef wide
-// What the codes of 16 neighbours add up to, and those of all 32.
+// The sum of codes of 16 neighbours, and of all 32.
 fn code_sums(h: Handed, code: i32) -> vec2<i32> {
     if (HAND_WHOLE) {
         let first = h.column % 32u < 16u;

@@ -1,6 +1,6 @@
-// The keys that token t sees: from x to below y. Needs Params, and SPANS: the binding behind those that are read,
-// and of attn_spread behind what it keeps to itself. Token t stands at past + t; with spans, at the last key of its
-// own.
+// The keys that token t attends to: from x to below y. Needs Params, and SPANS: the binding after
+// the other inputs (in attn_spread, after its scratch buffer). Token t is at position past + t;
+// with spans, at the last key of its span.
 #ifdef spans
 const OWN_READS: u32 = SPANS;
 

@@ -1,4 +1,4 @@
-// Keys and values by index, in Nums: f32, or with half_kv f16, two in a word. Needs nums.
+// Keys and values by index, in Nums: f32, or with half_kv two f16 per word. Needs nums.
 #ifdef half_kv
 #import half
 

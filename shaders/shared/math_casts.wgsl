@@ -1,5 +1,5 @@
 // f32 to i32 and u32: towards zero, saturating, NaN to 0.
-// Why: what a conversion does outside the range of the integers differs between targets.
+// Why: conversions outside the range of the integers differ between targets.
 fn cast_is_nan(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
 }

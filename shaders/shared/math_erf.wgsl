@@ -1,6 +1,6 @@
-// erf(x) and erfc(x) = 1 - erf(x). Below 1: the Maclaurin series. From 1: e^-x^2 times a polynomial in
-// t = 1 / (1 + x / 2), fitted to e^x^2 erfc(x) on 0.9 to 4.6 with a relative error below 4e-8.
-// Why: absolute errors stay near one rounding, and erfc keeps its digits for GELU of negative numbers.
+// erf(x) and erfc(x) = 1 - erf(x). Below 1: the Maclaurin series. From 1: e^-x^2 times a polynomial
+// in t = 1 / (1 + x / 2), fitted to e^x^2 erfc(x) on 0.9 to 4.6 with a relative error below 4e-8.
+// Why: absolute errors stay near one rounding, and erfc keeps its digits for GELU of negative x.
 fn erf_small(x: f32) -> f32 {
     let z = x * x;
     var s = 1.3122533e-8;
@@ -16,7 +16,7 @@ fn erf_small(x: f32) -> f32 {
     return 1.1283792 * (x + x * z * s);
 }
 
-// For x from 1.
+// For x >= 1.
 fn erfc_large(x: f32) -> f32 {
     let t = 1.0 / (1.0 + 0.5 * x);
     var p = 0.08936555;
@@ -29,7 +29,7 @@ fn erfc_large(x: f32) -> f32 {
     return exp(-x * x) * (t * p);
 }
 
-// select and not clamp where NaN must pass.
+// select instead of clamp, so that NaN passes through.
 fn erf_f32(x: f32) -> f32 {
     let size = abs(x);
     let large = 1.0 - erfc_large(select(select(size, 6.0, size > 6.0), 1.0, size < 1.0));

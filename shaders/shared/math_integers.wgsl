@@ -1,7 +1,7 @@
-// Quotient and remainder of integers: a / 0 = a and a % 0 = 0, and the same for the one quotient that
-// i32 cannot hold; a % b has the sign of a.
-// Why: compiled without checks, division by zero is undefined, and so is a remainder of negative numbers
-// on some targets.
+// Integer quotient and remainder: a / 0 = a and a % 0 = 0, and the same for the one quotient that
+// overflows i32; a % b has the sign of a.
+// Why: compiled without checks, division by zero is undefined, as is a negative remainder on some
+// targets.
 fn div_u32(a: u32, b: u32) -> u32 {
     return a / select(b, 1u, b == 0u);
 }

@@ -1,13 +1,14 @@
-// a^b by the rules of IEEE 754: 1 for b = 0 or a = 1, the sign of odd integer powers of a negative base, NaN
-// for its other powers.
-// Why: pow of a negative base is undefined in WGSL, so the magnitude is raised and the sign is put on.
+// a^b by the rules of IEEE 754: 1 for b = 0 or a = 1, the sign of odd integer powers of a negative
+// base, NaN for its other powers.
+// Why: pow of a negative base is undefined in WGSL, so the magnitude is raised and the sign applied
+// after.
 fn pow_f32(a: f32, b: f32) -> f32 {
     if (b == 0.0 || a == 1.0) {
         return 1.0;
     }
     let size = abs(a);
     var result = pow(size, b);
-    // Drivers compute 2^(b log2 a), where 0, 1 and infinities need care.
+    // Drivers compute 2^(b log2 a), which needs care for 0, 1 and infinities.
     if (size == 0.0) {
         result = select(1.0 / size, 0.0, b > 0.0);
     } else if (size == 1.0) {

@@ -1,7 +1,7 @@
-// Remainder of floats: a - b trunc(a / b), with the sign of a; a where |b| is infinite. Exact where the
+// Remainder of floats: a - b trunc(a / b), with the sign of a; a if |b| is infinite. Exact if the
 // quotient is below 2^24.
-// Why: a / b may round up to the next integer, so one step of b puts the result back into range; the
-// product is subtracted by halves of 12 bits that are exact, since not every target fuses fma.
+// Why: a / b may round up to the next integer, so one step of b corrects the range. The product is
+// subtracted in exact 12-bit parts, since not every target fuses fma.
 fn rem_f32(a: f32, b: f32) -> f32 {
     let x = abs(a);
     let d = abs(b);

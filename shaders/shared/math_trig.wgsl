@@ -1,6 +1,7 @@
-// sin and cos of x = high + low for |x| up to about 10^5: x = q pi/2 + r, then Taylor series in r.
-// Why: WGSL promises sin and cos only within pi, and drivers do lose digits beyond; positions reach
-// thousands of radians. pi/2 is split in parts of few bits, so that q times the first two is exact.
+// sin and cos of x = high + low for |x| up to about 10^5: x = q pi/2 + r (Cody-Waite reduction),
+// then Taylor series in r.
+// Why: WGSL promises accuracy only within pi, and drivers lose digits beyond it; positions reach
+// thousands of radians. pi/2 is split into short parts, so that q times the first two is exact.
 struct SinCos {
     sin: f32,
     cos: f32,

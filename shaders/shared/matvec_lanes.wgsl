@@ -1,11 +1,12 @@
-// The rest of matvec_int8_* with subgroups: a thread rounds the columns of its unit for ROWS rows of w; those that
-// share a block of 32 columns, 8 / RUN neighbours, find its largest number together.
-// Neighbours of a workgroup are neighbours of a subgroup, which WGSL leaves open and every driver met so far does for
-// workgroups of one dimension; `doctor` would find one that does not.
-// Why: no thread waits for another before it multiplies, and x stays in registers. PASSES is 1.
+// matvec_int8_* with subgroups: a thread rounds its unit's columns of x for ROWS rows of w; the
+// 8 / RUN neighbours that share a block of 32 columns find its maximum together.
+// Assumes that neighbours in a workgroup are neighbours in a subgroup: WGSL does not promise it,
+// but every tested driver does for one-dimensional workgroups, and `doctor` detects one that does
+// not.
+// Why: no barrier before the products, and x stays in registers. PASSES is 1.
 const_assert PASSES == 1u;
 
-// Largest of 32 columns, which 8 / RUN neighbouring threads hold.
+// The maximum of 32 columns, which 8 / RUN neighbouring threads hold.
 fn most_of_block(most: u32) -> u32 {
     var all = max(most, subgroupShuffleXor(most, 1u));
     if (RUN == 2u) {
@@ -15,7 +16,7 @@ fn most_of_block(most: u32) -> u32 {
 }
 
 fn code4(v: vec4<f32>, by: f32) -> u32 {
-    // The bits of 1.5 * 2^23 + n end in those of n.
+    // The low bits of 1.5 * 2^23 + n are those of n.
     return pack4xI8(bitcast<vec4<i32>>(v * by + vec4(12582912.0)));
 }
 
@@ -42,7 +43,7 @@ fn main(
     var squares$i = 0.0;
 #end
     let units = (params.k + UNIT_LEN - 1u) / UNIT_LEN;
-    // Weights never change, so those of the first AHEAD turns are on their way while what comes before still makes x.
+    // Weights are constant, so the loads of the first AHEAD turns overlap with the previous launch.
 #repeat s AHEAD
     let first_u$s = min($su * WG + place.lid, max(units, 1u) - 1u);
 #repeat r ROWS
@@ -56,7 +57,7 @@ fn main(
 #end
 #endif
 #end
-    // What becomes of a product of one row needs what segments read, which is asked for early.
+    // Epilogue operands of a one-row product are loaded early.
     let count = evaluations(task) * M;
     var fetched = Fetched();
     if (M == 1u && place.lid < count) {

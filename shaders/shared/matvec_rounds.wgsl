@@ -1,10 +1,10 @@
-// The rest of matvec_int8_* without subgroups: a workgroup rounds M rows of x into its memory, then makes PASSES
-// times ROWS rows of w.
+// matvec_int8_* without subgroups: a workgroup rounds M rows of x into its memory, then computes
+// PASSES times ROWS rows of w.
 // Why: more passes share the rounding.
-// Codes of x, and what one of each 32 stands for.
+// The codes of x, and the scale of each 32.
 var<workgroup> codes: array<u32, M * K / 4u>;
 var<workgroup> factors: array<f32, M * K / 32u>;
-// The largest of each 32, as bits.
+// The largest magnitude of each 32, as bits.
 var<workgroup> largest: array<atomic<u32>, M * K / 32u>;
 
 @compute @workgroup_size(WG)
@@ -21,7 +21,8 @@ fn main(
         atomicStore(&largest[b], 0u);
     }
     workgroupBarrier();
-    // Neighbouring threads take neighbouring columns, twice: to find the largest of each block, and to round.
+    // Neighbouring threads take neighbouring columns, twice: for the maximum of each block, and to
+    // round.
     let quads = params.k / 4u;
 #repeat i M
     let i$i = min(first_i + $iu, params.m - 1u);
@@ -58,15 +59,15 @@ fn main(
         if (!exists(task)) {
             return;
         }
-        // Everything below is spelled out: an array that a loop indexes may end up in slow memory. Rows
-        // past the end repeat the last one and are not stored.
+        // Unrolled: a dynamically indexed array may be placed in slow memory. Rows past the end
+        // repeat the last one and are not stored.
 #repeat r ROWS
         let start$r = row_start(row_of(task, $ru), params.k);
 #repeat i M
         var sum$r_$i = 0.0;
 #end
 #end
-        // What becomes of the first products of a thread needs what segments read, which is asked for early.
+        // Epilogue operands of a thread's first products are loaded early.
         let count = evaluations(task) * M;
         var fetched = Fetched();
         if (place.lid < count) {
@@ -140,7 +141,7 @@ fn main(
             }
             finish(task, o / M, first_i + o % M, total(o, place) * factor, second, fetched);
         }
-        // The sums of the next pass take the place of these.
+        // The next pass reuses the memory of these sums.
         workgroupBarrier();
     }
 }

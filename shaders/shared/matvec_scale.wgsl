@@ -1,5 +1,6 @@
-// How many sums a workgroup of matvec_* or matvec_int8_* makes of OUTPUTS products, and what scales those of row i of
-// x: with a norm the root of its mean square, whose sum is beside the products.
+// Number of sums per workgroup of matvec_* or matvec_int8_* for OUTPUTS products, and the scale of
+// row i of x: with a fused norm its inverse root mean square, from sums that follow the products;
+// else 1.
 #ifdef norm
 const SUMS: u32 = OUTPUTS + M;
 

@@ -1,9 +1,9 @@
-// The end of a matvec: total(o) = sum over the threads of a team of the value that each put for o, for SUMS of
-// them; those of team t are o = t * SUMS and up. Needs WG, TEAMS, which share the threads of the workgroup evenly,
-// SUMS and SUB; a barrier stands between put and settle, which all threads call before total.
-// Work split: a subgroup adds first where there are subgroups, then whoever wants a total adds what the
-// subgroups left; without them a tree over workgroup memory.
-// Why: one barrier with subgroups of any size from SUB; the tree handles all sums in each of its steps.
+// Reduction of a GEMV: total(o) = sum over a team's threads of the values that they put for o, SUMS
+// of them; team t has o = t * SUMS and up. Needs WG, TEAMS (equal shares of the threads), SUMS and
+// SUB. Between put and settle callers place a barrier; all threads call settle before total.
+// Work split: with subgroups, each adds its values first, and total adds the subgroups' sums; else
+// a tree in workgroup memory.
+// Why: one barrier with subgroups of any size from SUB; the tree reduces all sums in each step.
 const_assert WG >= 4u && WG <= 1024u && (WG & (WG - 1u)) == 0u;
 const_assert TEAMS >= 1u && (TEAMS & (TEAMS - 1u)) == 0u && WG / TEAMS >= 4u;
 
@@ -15,7 +15,7 @@ struct Place {
     @builtin(num_subgroups) subgroups: u32,
 }
 
-// Subgroups have at least 4 lanes, and no more than a team has threads where there are several.
+// Subgroups have at least 4 lanes and, if there are several teams, do not span two of them.
 const MAX_SUBGROUPS: u32 = WG / SUB;
 var<workgroup> partial: array<f32, MAX_SUBGROUPS * SUMS>;
 
@@ -43,7 +43,7 @@ struct Place {
     @builtin(local_invocation_index) lid: u32,
 }
 
-// 16 KiB are sure to exist.
+// Fits in 16 KiB, which every device has.
 const_assert WG * SUMS <= 4096u;
 var<workgroup> partial: array<f32, WG * SUMS>;
 

@@ -1,5 +1,5 @@
-// What a head is read in: a Num is one float, or a vec4 of them. Needs HEAD_DIM.
-// Why: reads of four words at a time take fewer instructions for the same bytes.
+// The unit in which a head is read: a Num is one float, or a vec4. Needs HEAD_DIM.
+// Why: loads of four words take fewer instructions for the same bytes.
 #ifdef vec4
 alias Num = vec4<f32>;
 const STEP: u32 = 4u;

@@ -1,6 +1,6 @@
-// The rest of round_codes without subgroups, or with smaller ones: a thread rounds a block.
-// Why: no thread needs another.
-// Rounds a block of a row; gives the sum of its squares before the norm's weight.
+// round_codes without subgroups, or with small ones: one thread per block.
+// Why: needs no exchange between threads.
+// Rounds a block of a row; returns its sum of squares before the norm's weight.
 fn round_block(row: u32, block: u32) -> f32 {
     let start = params.x_offset + row * params.x_stride;
     let words = row * row_words();

@@ -1,7 +1,7 @@
-// The rest of round_codes with subgroups of at least 8: eight neighbouring threads round a block together.
-// Neighbours of a workgroup are neighbours of a subgroup, as for matvec_int8_*.
-// Why: neighbours read and write neighbouring columns, and each keeps what it rounds in registers.
-// Four columns of a row: their place among all such fours, and whether they exist.
+// round_codes with subgroups of at least 8: eight neighbouring threads round a block together.
+// Neighbours in a workgroup must be neighbours in a subgroup, as for matvec_int8_*.
+// Why: accesses are coalesced, and rounded values stay in registers.
+// Four columns of a row: their index among all quads, and whether they exist.
 struct Quad {
     row: u32,
     at: u32,
@@ -16,7 +16,7 @@ fn quad_of(row: u32, at: u32, exists: bool) -> Quad {
     return Quad(row, at, exists, prologue4(row, column, x4));
 }
 
-// Largest of 32 columns, which eight neighbouring threads hold.
+// The maximum of 32 columns, which eight neighbouring threads hold.
 fn most_of_block(most: u32) -> u32 {
     let pair = max(most, subgroupShuffleXor(most, 1u));
     let four = max(pair, subgroupShuffleXor(pair, 2u));
@@ -56,7 +56,7 @@ fn main(
     if (group >= params.rows) {
         return;
     }
-    // Four at a time, so that they are asked for together.
+    // Four at a time, so that their loads overlap.
     var squares = 0.0;
     for (var base = place.lid; base < quads; base += 4u * WG) {
 #repeat t 4

@@ -1,12 +1,12 @@
-// Numbers rounded to 8 bits, as base::ComputeMode::Int8 says: of 32, d = largest / 127, and of each the nearest
-// whole number of d.
+// Rounding to 8 bits, as base::ComputeMode::Int8 defines: per 32 values d = largest / 127, and each
+// value becomes the nearest integer multiple of d.
 fn most_of(v: vec4<f32>) -> u32 {
-    // As bits, infinities and NaN are larger than any number.
+    // As bits, infinities and NaN compare above every number.
     let bits = bitcast<vec4<u32>>(v) & vec4(0x7fffffffu);
     return max(max(bits.x, bits.y), max(bits.z, bits.w));
 }
 
-// 127 / largest, and d; most is the largest as bits.
+// 127 / largest, and d; `most` is the largest magnitude as bits.
 fn rounding(most: u32) -> vec2<f32> {
     let largest = bitcast<f32>(most);
     if (most >= 0x7f800000u) {

@@ -1,8 +1,8 @@
-// The rest of scaled_rows where what it stores is handed on to products of halves: as halves and factors of rows, as
-// round_half makes them, with the norm in front of those products where there is one.
-// Work split: a workgroup a row, neighbouring threads neighbouring columns, K of them in TURNS turns, all in registers;
-// 32 neighbours, a block, are of one subgroup. Workgroups are folded over grid x and y.
-// Why: a launch of round_half would read again what is at hand here.
+// scaled_rows with a quant epilogue to f16: stores f16 and row factors as round_half does, with the
+// norm of the next products if there is one.
+// Work split: one workgroup per row, folded over the grid; neighbouring threads take neighbouring
+// columns, K of them in TURNS turns, all in registers. A block of 32 neighbours is in one subgroup.
+// Why: a launch of round_half would read the results again.
 #import half_row
 #import rounding
 #import attached_hand
@@ -10,7 +10,7 @@
 // Subgroups have at least 32 threads.
 const MAX_SUBGROUPS: u32 = (WG + 31u) / 32u;
 
-// Where two columns from an even one on go, in words.
+// Word index of two columns from an even one.
 fn pair_place(row: u32, column: u32) -> u32 {
     if (HAND_PLAIN) {
         return row * (params.hand_columns / 2u) + column / 2u;
@@ -18,7 +18,7 @@ fn pair_place(row: u32, column: u32) -> u32 {
     return (column / 32u * params.m + row) * 16u + column % 32u / 2u;
 }
 
-// The largest of a block as bits; where it is a subgroup, devices may have an instruction for it.
+// The maximum of a block as bits; if it is a subgroup, devices may have an instruction for it.
 fn most_of_block(v: f32) -> u32 {
     var most = bitcast<u32>(v) & 0x7fffffffu;
     if (SUB == 32u) {
@@ -63,7 +63,7 @@ fn main(
         }
 #end
     }
-    // Behind the last column there are zeros.
+    // Columns past the last are zero.
     var most = 0u;
     var own_squares = 0.0;
 #repeat t TURNS
@@ -80,7 +80,8 @@ fn main(
     if (place.lid == 0u) {
         hand_put(params.hand_factors + row, bitcast<u32>(whole.factor * scale));
     }
-    // A lane of a block finds what all of it round by in one turn: there are no more turns than lanes.
+    // Each lane computes a block's rounding factors for one turn: there are no more turns than
+    // lanes.
     let first_lane = place.lane / 32u * 32u;
     var block = 0u;
     if (HAND_ROUNDED) {

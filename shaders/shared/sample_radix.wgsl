@@ -1,5 +1,6 @@
-// The draw from a whole row: the place, best first, at which sums reach a goal, found digit by digit of the key and
-// then of the index. One search each for top-k, top-p and the draw itself.
+// Sampling from an entire row by radix select: the position, best first, at which sums reach a
+// goal, found digit by digit of the key, then of the index. One search each for top-k, top-p and
+// the draw.
 const DIGITS: u32 = 256u;
 
 const COUNT: u32 = 0u;
@@ -8,7 +9,7 @@ const DRAWN: u32 = 2u;
 
 // Sums by digit: low words, then high words.
 var<workgroup> by_digit: array<atomic<u32>, 512>;
-// What the search found: digit, and what is left of the goal behind the digits before it.
+// Search result: the digit, and the rest of the goal after the digits before it.
 var<workgroup> found: vec4<u32>;
 
 // The last element that is kept, as key and inverted index: larger ones come before it.
@@ -17,7 +18,7 @@ struct Cut {
     index: u32,
 }
 
-// What an element counts in a search.
+// The weight of an element in a search.
 fn measure(row: Row, kind: u32, key: u32) -> u32 {
     if (kind == COUNT) {
         return 1u;
@@ -32,7 +33,7 @@ fn measure(row: Row, kind: u32, key: u32) -> u32 {
     return weight(row.best, key, row.scale);
 }
 
-// The goal of a search, of the sum over what was kept before it: 1 to that sum.
+// The goal of a search, from the sum over the elements kept so far: 1 to that sum.
 fn goal_of(row: Row, kind: u32, total: vec2<u32>) -> vec2<u32> {
     if (kind == COUNT) {
         return vec2<u32>(min(row.top_k, total.x), 0u);
@@ -48,10 +49,10 @@ fn digit_of(place: Cut, digit: u32) -> u32 {
     return (word >> (24u - 8u * (digit % 4u))) & 0xffu;
 }
 
-// Whether all digits before this one are those of `place`.
+// Whether all digits before this one equal those of `place`.
 fn begins_like(place: Cut, key: u32, index: u32, digit: u32) -> bool {
     if (digit < 4u) {
-        // Shifts by 32 bits are none.
+        // A shift by 32 bits is undefined.
         return digit == 0u || (key >> (32u - 8u * digit)) == (place.key >> (32u - 8u * digit));
     }
     let low = digit - 4u;
@@ -59,7 +60,7 @@ fn begins_like(place: Cut, key: u32, index: u32, digit: u32) -> bool {
 }
 
 fn search(row: Row, kind: u32, cut: Cut, lid: u32) -> Cut {
-    // Digits where no index has anything are not looked at: its inverse has all there.
+    // Skips digits that no index uses: in the inverted index all bits are set there.
     let without = countLeadingZeros(params.cols - 1u) / 8u;
     var place = Cut(0u, select(0u, 0xffffffffu << (32u - 8u * without), without != 0u));
     var goal = vec2<u32>(0u);

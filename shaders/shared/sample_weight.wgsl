@@ -1,4 +1,4 @@
-// The whole numbers of src/draw: keys, weights, random words, sums of 64 bits as [low, high].
+// Integer arithmetic of src/draw: keys, weights, random words, 64-bit sums as [low, high].
 const ONE: u32 = 0x80000000u;
 // The key of minus infinity; all others are larger.
 const FORBIDDEN: u32 = 0x007fffffu;
@@ -10,7 +10,7 @@ fn has_no_key(bits: u32) -> u32 {
     return select(0u, 1u, (bits & 0x7fffffffu) > 0x7f800000u || bits == 0x7f800000u);
 }
 
-// Bits of a float to an integer of the same order; what is below the normal numbers is 0.
+// Maps the bits of a float to an integer of the same order; subnormals count as 0.
 fn ordered(bits: u32) -> u32 {
     let magnitude = bits & 0x7fffffffu;
     if (magnitude < 0x00800000u) {
@@ -28,7 +28,7 @@ fn bounded_scale(bits: u32) -> f32 {
     if (bits < 0x00800000u || bits > 0x7f800000u) {
         return 0.0;
     }
-    // As integers, which order positive floats: infinity is no number of WGSL.
+    // As integers, which order positive floats: WGSL has no infinity.
     return bitcast<f32>(min(bits, 0x5e800000u));
 }
 
@@ -54,7 +54,7 @@ fn weight(best: u32, key: u32, scale: f32) -> u32 {
     if (whole == 0u) {
         return fraction;
     }
-    // To the nearest.
+    // Rounds to nearest.
     return (fraction >> whole) + ((fraction >> (whole - 1u)) & 1u);
 }
 
@@ -86,7 +86,7 @@ fn high64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return add64(add64(multiply(a.y, b.y), vec2<u32>(middle.y, 0u)), vec2<u32>(other.y, 0u));
 }
 
-// The sum that top-p asks for, of a total: at least 1.
+// The goal of top-p for a total: at least 1.
 fn top_p_goal(total: vec2<u32>, share: u32) -> vec2<u32> {
     let goal = add64(multiply(total.y, share), vec2<u32>(multiply(total.x, share).y, 0u));
     return select(goal, vec2<u32>(1u, 0u), all(goal == vec2<u32>(0u)));

@@ -1,9 +1,10 @@
-// How many sums a team of matvec_codes_* or matvec_tiles_* makes of OUTPUTS products, and what scales those of row i of
-// x: with a norm in front of them the root of its mean square, whose sum is beside the products. Needs M.
+// Number of sums per team of matvec_codes_* or matvec_tiles_* for OUTPUTS products, and the scale
+// of row i of x: with a fused norm its inverse root mean square, from sums that follow the
+// products; else 1. Needs M.
 #ifdef scaled
 const SUMS: u32 = OUTPUTS + M;
 
-// All teams have the same: where a thread asks for two, they are one.
+// All teams hold the same sum, so two calls of a thread are one.
 fn scale(i: u32, place: Place) -> f32 {
     return inverseSqrt(total(OUTPUTS + i, place) / f32(params.k) + params.eps);
 }

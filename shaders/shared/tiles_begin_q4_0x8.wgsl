@@ -1,2 +1,2 @@
-// The beginning of a matvec_tiles_q4_0x8: groups are read as blocks of Q4_K are, header first. Part of its main.
+// Start of matvec_tiles_q4_0x8: groups are read as blocks of Q4_K, header first. Part of main.
 #import tiles_begin_q4_k

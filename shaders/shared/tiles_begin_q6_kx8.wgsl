@@ -1,6 +1,6 @@
-// The beginning of a matvec_tiles_q6_kx8, before anything is read but weights: those of the first turn. Part of its
-// main.
-// Chunks of 64 columns of the first half of 2,048 and 64 of the second: units n, n + 1, 32 + n and 33 + n, n even.
+// Start of matvec_tiles_q6_kx8: loads the first turn's weights before anything else. Part of main.
+// A chunk is 64 columns of the first half of 2,048 and 64 of the second: units n, n + 1, 32 + n and
+// 33 + n, n even.
 const CHUNKS: u32 = K / 128u;
 const TURNS: u32 = (CHUNKS + SUBGROUPS - 1u) / SUBGROUPS;
 let first = min(own_subgroup, CHUNKS - 1u);

@@ -1,9 +1,8 @@
-// The beginning of a matvec_tiles_q8_0x8, before anything is read but weights: those of the first turn. Part of its
-// main.
+// Start of matvec_tiles_q8_0x8: loads the first turn's weights before anything else. Part of main.
 const GROUPS_OF_ROW: u32 = K / 256u;
 const TURNS: u32 = (GROUPS_OF_ROW + SUBGROUPS - 1u) / SUBGROUPS;
 let first = min(own_subgroup, GROUPS_OF_ROW - 1u);
-// Unit of four that a lane reads of the even blocks and of the odd ones, as of Q4_K.
+// The unit of four that a lane reads of the even blocks and of the odd ones, as in Q4_K.
 let own_unit = (t & 1u) * 2u + (t >> 1u);
 let late = vec2((t & 1u) == 1u);
 #repeat r 2

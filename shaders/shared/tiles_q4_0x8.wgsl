@@ -1,6 +1,6 @@
-// The sums of a matvec_tiles_q4_0x8. Part of its main, behind tiles_begin_q4_0x8.
-// Work split: as of Q4_K. Codes of odd blocks stay where they are, 16 times as large; what is subtracted is 8 of what
-// codes of x add up to.
+// Inner loop of matvec_tiles_q4_0x8. Part of main, after tiles_begin_q4_0x8.
+// Work split: as in Q4_K. Codes of odd blocks stay in place, 16 times too large; the offset 8 is
+// subtracted through the sums of codes of x.
 for (var turn = 0u; turn < TURNS; turn++) {
     let wanted = turn * SUBGROUPS + own_subgroup;
     let block = min(wanted, BLOCKS - 1u);
@@ -10,7 +10,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
     let q$r_$h = next$r_$h;
 #end
 #end
-    // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
+    // After the last turn, reloads the last: compilers sink a conditional load to its use.
     let further = min(min(turn + 1u, TURNS - 1u) * SUBGROUPS + own_subgroup, BLOCKS - 1u);
 #repeat r 2
     let at$r = ((start$r + further) * 9u) & NEAR;
@@ -23,7 +23,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
     let by_at = (factors + block * 16u) & NEAR;
 #repeat h 2
     {
-        // What codes of four blocks stand for and add up to, of both rows of x.
+        // Scales and scaled sums of four blocks, of both rows of x.
         let by0 = bitcast<vec4<f32>>(x[by_at + 8u * $hu]);
         let by1 = bitcast<vec4<f32>>(x[by_at + 8u * $hu + 4u]);
         let all0 = bitcast<vec4<f32>>(x[by_at + sums_at + 8u * $hu]);

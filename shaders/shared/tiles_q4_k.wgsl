@@ -1,9 +1,9 @@
-// The sums of a matvec_tiles_q4_k. Part of its main, behind tiles_begin_q4_k.
-// Work split: a subgroup takes a block of 256 columns of 16 rows a turn, in four pairs of sub-blocks; a lane reads
-// units of 16 bytes whole and exchanges halves with its neighbour, so that it has eight columns of either sub-block of
-// every pair.
-// Why: lines of the nearest cache that are read count, and who reads four bytes at a time reads each four times. Codes
-// of odd sub-blocks stay where they are, 16 times as large, and what a block's scales stand for is taken at its end.
+// Inner loop of matvec_tiles_q4_k. Part of main, after tiles_begin_q4_k.
+// Work split: a subgroup takes a block of 256 columns of 16 rows per turn, in four pairs of
+// sub-blocks. A lane reads complete 16-byte units and exchanges halves with its neighbour, so that
+// it has eight columns of either sub-block of each pair.
+// Why: L1 throughput is per cache line, and 4-byte loads would read each line four times. Codes of
+// odd sub-blocks stay in place, 16 times too large; a block's scales are applied at its end.
 for (var turn = 0u; turn < TURNS; turn++) {
     let wanted = turn * SUBGROUPS + own_subgroup;
     let block = min(wanted, BLOCKS - 1u);
@@ -13,7 +13,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
     let q$r_$h = next$r_$h;
 #end
 #end
-    // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
+    // After the last turn, reloads the last: compilers sink a conditional load to its use.
     let further = min(min(turn + 1u, TURNS - 1u) * SUBGROUPS + own_subgroup, BLOCKS - 1u);
 #repeat r 2
     let at$r = ((start$r + further) * 9u) & NEAR;
@@ -41,7 +41,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
     let by_at = (factors + block * 16u) & NEAR;
 #repeat h 2
     {
-        // What codes of four sub-blocks stand for and add up to, of both rows of x.
+        // Scales and scaled sums of four sub-blocks, of both rows of x.
         let by0 = bitcast<vec4<f32>>(x[by_at + 8u * $hu]);
         let by1 = bitcast<vec4<f32>>(x[by_at + 8u * $hu + 4u]);
         let all0 = bitcast<vec4<f32>>(x[by_at + sums_at + 8u * $hu]);

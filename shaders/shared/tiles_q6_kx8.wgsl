@@ -1,6 +1,7 @@
-// The sums of a matvec_tiles_q6_kx8. Part of its main, behind tiles_begin_q6_kx8.
-// Work split: a subgroup takes a chunk of 128 columns of 16 rows a turn; a lane reads word t of each of four units, and
-// the low bits and scales of all. Of a block of 32 columns two units have 16 with a scale each, so tiles are of 16.
+// Inner loop of matvec_tiles_q6_kx8. Part of main, after tiles_begin_q6_kx8.
+// Work split: a subgroup takes a chunk of 128 columns of 16 rows per turn; a lane reads word t of
+// each of four units, and the low bits and scales of all. Scales are per 16 columns, so tiles are
+// 16 deep.
 for (var turn = 0u; turn < TURNS; turn++) {
     let wanted = turn * SUBGROUPS + own_subgroup;
     let chunk = min(wanted, CHUNKS - 1u);
@@ -14,7 +15,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
 #end
 #end
 #end
-    // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
+    // After the last turn, reloads the last: compilers sink a conditional load to its use.
     let further = min(min(turn + 1u, TURNS - 1u) * SUBGROUPS + own_subgroup, CHUNKS - 1u);
     let n = further % 16u * 2u;
 #repeat r 2
@@ -28,7 +29,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
 #end
 #end
 #end
-    // Of two neighbouring blocks of 32, and 1,024 columns further of two more.
+    // Of two neighbouring blocks of 32, and of two more 1,024 columns further.
     let pair = chunk / 16u * 32u + chunk % 16u;
     let codes_at = (codes + pair * 32u) & NEAR;
     let by_at = (factors + pair / 2u * 8u) & NEAR;

@@ -1,5 +1,5 @@
-// The sums of a matvec_tiles_q8_0x8. Part of its main, behind tiles_begin_q8_0x8.
-// Work split: as of Q4_K, of which even and odd blocks share bytes; here each have their own, signed.
+// Inner loop of matvec_tiles_q8_0x8. Part of main, after tiles_begin_q8_0x8.
+// Work split: as in Q4_K, except that even and odd blocks have bytes of their own, signed.
 for (var turn = 0u; turn < TURNS; turn++) {
     let wanted = turn * SUBGROUPS + own_subgroup;
     let block = min(wanted, GROUPS_OF_ROW - 1u);
@@ -10,7 +10,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
     let q$r_$h_1 = next_odd$r_$h;
 #end
 #end
-    // Behind the last one the last one again: compilers move what is asked for under a condition to where it is used.
+    // After the last turn, reloads the last: compilers sink a conditional load to its use.
     let further = min(min(turn + 1u, TURNS - 1u) * SUBGROUPS + own_subgroup, GROUPS_OF_ROW - 1u);
 #repeat r 2
     let at$r = ((start$r + further) * GROUP_WORDS) & NEAR;
@@ -24,7 +24,7 @@ for (var turn = 0u; turn < TURNS; turn++) {
     let by_at = (factors + block * 16u) & NEAR;
 #repeat h 2
     {
-        // What codes of four blocks stand for, of both rows of x.
+        // Scales of four blocks, of both rows of x.
         let by0 = bitcast<vec4<f32>>(x[by_at + 8u * $hu]);
         let by1 = bitcast<vec4<f32>>(x[by_at + 8u * $hu + 4u]);
         let c0 = x[codes_at + 64u * $hu];

@@ -1,10 +1,10 @@
-// What products of tiles are scaled by: with a norm in front of them the root of the mean of squares, of which those of
-// each 32 columns lie behind what codes stand for and their sums, alike; else nothing. Needs OUTPUTS, M and TEAM.
+// Scale of tile products: with a fused norm, from sums of squares of each 32 columns, which follow
+// x's scales and scaled sums in the same layout; else 1. Needs OUTPUTS, M and TEAM.
 #ifdef scaled
-// vec4s of the squares of eight rows, each of four blocks of one of them.
+// vec4s of the squares of eight rows, each of four blocks of one row.
 const SQUARES: u32 = (K + 127u) / 128u * 8u;
 
-// Each team sums all of them: vec4 q is of row q % 4 * 2 + q / 4 % 2.
+// Each team sums all of them: vec4 q belongs to row q % 4 * 2 + q / 4 % 2.
 fn put_squares(start: u32, place: Place) {
     var sum = 0.0;
     for (var q = place.lid % TEAM; q < SQUARES; q += TEAM) {

@@ -1,17 +1,17 @@
 //! The kernels of the crate: names, parameters, bindings, constants.
 //!
 //! All sizes, offsets and strides are in elements. A tensor `t` starts at `t_offset`; the last
-//! dimension always has stride 1 unless a stride is given. Parameters are `u32` words in this
-//! order, except those named in [`F32_PARAMS`], which are the bits of an `f32`. A dispatch may be
-//! larger than the work: every kernel compares its indices with the parameters. Work that needs
-//! more groups than one grid dimension holds is folded: group = `wid.y * num_workgroups.x + wid.x`.
+//! dimension has stride 1 unless a stride is given. Parameters are `u32` words in this order,
+//! except [`F32_PARAMS`], the bits of an `f32`. Dispatches may exceed the work: kernels compare
+//! indices with parameters. A long grid is folded: group = `wid.y * num_workgroups.x + wid.x`.
 //!
-//! Defines: `subgroup` needs the device feature, and makes no other demand but of `round_codes` and `round_half`, which want subgroups of at least 8. `vec4` promises that `k`
-//! (`head_dim` of attention) and every offset and stride of the f32 operands that are read, other
-//! than small vectors, is a multiple of 4 and that their bound ranges are multiples of 16 bytes.
+//! Defines: `subgroup` needs the feature (and for `round_codes` and `round_half` at least 8 lanes).
+//! `vec4` promises that `k` (`head_dim` of attention), offsets and strides of f32 inputs other
+//! than small vectors are multiples of 4, and bound ranges multiples of 16 bytes.
 //!
-//! Rules for constants: `WG` is a power of two from 4 to 256, of `matvec_codes_*` with subgroups, `matvec_tiles_*`, `attn_lanes` and `round_half` to 1,024; [`SUM_WORDS`], [`TILE_SUM`] and
-//! [`MAX_HEAD_DIM`] bound the others. A spec outside them fails to compile.
+//! Rules: `WG` is a power of two, 4 to 256; for `matvec_codes_*` with subgroups, `matvec_tiles_*`,
+//! `attn_lanes` and `round_half` to 1,024. [`SUM_WORDS`], [`TILE_SUM`], [`MAX_HEAD_DIM`] bound the
+//! rest. A spec outside them fails to compile.
 
 pub use super::entry::{has_units_of_32, reads_ahead, resident, subgroup_most, subgroup_needed};
 pub use super::find::{family_formats, family_name, find};
@@ -26,10 +26,10 @@ use super::spec::Access;
 
 /// Define of the attention kernels: keys and values are f16.
 pub const HALF_KV: &str = "half_kv";
-/// Define that only the CPU's functions know, of products, attention and reductions: the bits of a result depend on
-/// nothing but what it is made of. Others keep to that with equal constants.
+/// Define known only to the CPU's products, attention and reductions: result bits depend only on
+/// the inputs (fixed reduction order). Other kernels guarantee that for equal constants.
 pub const IN_ORDER: &str = "in_order";
-/// Define of argmax: the index is a token, and logits that give none say why.
+/// Define of argmax: the index is a token, and logits that give none encode the reason.
 pub const TOKEN: &str = "token";
 /// Parameters that are the bits of an `f32`.
 pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
@@ -37,9 +37,9 @@ pub const F32_PARAMS: [&str; 2] = ["eps", "scale"];
 /// One kernel.
 #[derive(Debug)]
 pub struct Entry {
-    /// The name everywhere; a `*` stands for the name of a weight format.
+    /// The name everywhere; `*` stands for a weight format.
     pub name: &'static str,
-    /// What it computes, on which shapes, and how the grid is cut.
+    /// What it computes, on which shapes, and its grid.
     pub doc: &'static str,
     /// Words of the parameter block.
     pub params: &'static [&'static str],
@@ -91,7 +91,7 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matvec_codes_*",
-        doc: "The product of matvec_* with rows of x as round_codes writes them or a kernel hands them on (kernel::attach), x_stride \
+        doc: "The product of matvec_* with rows of x as round_codes writes them or a kernel hands them on (kernel::fusion), x_stride \
               words each; weights of packed formats. scaled: with the norm that they were handed on for. TEAMS teams of threads, none smaller than a subgroup, make ROWS rows of w each; SUB is the \
               smallest subgroup. headers: of q4_k and q5_k, eights: of q6_kx8, trits: of tq2_0, blocks: of q4_0x8 and q8_0x8, \
               one row of x in planes of K columns, four of w (trits: eight), subgroups of 32. several: eight rows of x in \

@@ -1,17 +1,17 @@
-//! What a row of the catalogue says of its kernel.
+//! Properties of a catalogue row.
 
-use super::attach::{HandForm, Neighbours};
 use super::catalogue::{Entry, ROUND_THREADS, family_formats};
+use super::fusion::{Neighbours, OperandLayout};
 use super::spec::AssetSpec;
 use warploom_core::base::{ComputeMode, DType, Format};
 
-/// Ways of `matvec_codes_*` that know which of 32 lanes has what.
+/// Variants of `matvec_codes_*` that assume 32-lane subgroups.
 const WAYS_OF_32: [&str; 5] = ["headers", "eights", "trits", "blocks", "several"];
 
-/// The smallest subgroup that a kernel works with; 0 for any.
+/// The smallest subgroup size that a kernel supports; 0 for any.
 pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
     match asset.name.as_str() {
-        // So many round a block of what is handed on, or share headers.
+        // 32 lanes round a block of the quant epilogue, or share headers.
         _ if asset.hands_on_wide()
             || asset.defines.iter().any(|d| WAYS_OF_32.contains(&d.as_str())) =>
         {
@@ -26,7 +26,7 @@ pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
     }
 }
 
-/// The largest subgroup that a kernel works with.
+/// The largest subgroup size that a kernel supports.
 pub fn subgroup_most(asset: &AssetSpec) -> u32 {
     match asset.hands_on_by() {
         Some(Neighbours::Subgroup) => ComputeMode::BLOCK as u32,
@@ -34,8 +34,8 @@ pub fn subgroup_most(asset: &AssetSpec) -> u32 {
     }
 }
 
-/// Whether a kernel goes from barrier to barrier through many steps, each of which reads memory: then it counts that
-/// compilers may read for the next step before the barrier, and it takes long enough for a launch not to count.
+/// Whether a kernel runs many barrier-separated steps that each read memory. Then it gains from a
+/// compiler that moves loads of the next step above the barrier, and launch time is negligible.
 pub fn reads_ahead(asset: &AssetSpec) -> bool {
     let name = asset.name.as_str();
     // Products between activations are often small.
@@ -43,16 +43,16 @@ pub fn reads_ahead(asset: &AssetSpec) -> bool {
     product || matches!(name, "attn_prefill" | "attn_coop" | "product_tiles" | "product_coop")
 }
 
-/// Threads of a multiprocessor whose work is long enough to ask for far ahead: 128 registers each.
+/// Threads per multiprocessor that leave 128 registers each, enough for loads far ahead.
 pub const AHEAD_THREADS: u32 = 512;
-/// The same with several rows of x, each of which takes sums: 255 registers each.
+/// The same with several rows of x, whose sums need 255 registers per thread.
 const SEVERAL_THREADS: u32 = 256;
 /// Columns from which a subgroup takes many turns over a row.
 const LONG_ROW: u32 = 4096;
 
-/// Workgroups that a multiprocessor should have room for at once; 0 leaves it to the compiler. So many registers of a
-/// thread are given up for it. Where the compiler is told nothing it saves registers, and for that moves what a turn asks for
-/// ahead to where the next turn needs it: then nothing is ahead.
+/// Workgroups that should fit on a multiprocessor at once (occupancy), which limits registers per
+/// thread; 0 leaves it to the compiler. Without a bound, compilers save registers and sink
+/// prefetches to the turn that uses them, which loses the prefetch.
 pub fn resident(asset: &AssetSpec) -> u32 {
     let has = |define: &str| asset.defines.iter().any(|d| d == define);
     let is = |name: &str| asset.name.starts_with(name);
@@ -62,7 +62,7 @@ pub fn resident(asset: &AssetSpec) -> u32 {
         _ if is("matvec_codes_") && asset.get_u32("M").is_some_and(|m| m > 1) => {
             (SEVERAL_THREADS / threads).max(1)
         }
-        // Measured on an H200. Of Q8_0x8 and Q5_K a thread has eight vec4s of weights on their way.
+        // Measured on an H200. With Q8_0x8 and Q5_K a thread has eight vec4s of weights in flight.
         ..=512
             if (is("matvec_codes_q4_k") && has("headers")
                 || is("matvec_codes_q4_0x8") && has("blocks"))
@@ -84,7 +84,8 @@ pub fn resident(asset: &AssetSpec) -> u32 {
     }
 }
 
-/// Whether units of a format (`dequant_*`) are 32 weights, so that `half_weights_*` can decode it by units.
+/// Whether units of a format (`dequant_*`) are 32 weights, so that `half_weights_*` can decode by
+/// units.
 pub fn has_units_of_32(format: Format) -> bool {
     use Format as F;
     matches!(
@@ -103,9 +104,9 @@ pub fn has_units_of_32(format: Format) -> bool {
 }
 
 impl Entry {
-    /// Whether its text takes what is known of all launches: kernels of a token, whose steps are short, and those of
-    /// prompts that find many addresses.
-    pub fn settles(&self) -> bool {
+    /// Whether specialisation constants are compiled into its text: for decode kernels, which are
+    /// short, and for prefill kernels that compute many addresses.
+    pub fn is_specialized(&self) -> bool {
         let name = self.name.trim_end_matches("_spans");
         name.starts_with("matvec_")
             || matches!(
@@ -123,18 +124,18 @@ impl Entry {
             )
     }
 
-    /// Place of a parameter in the block.
+    /// Index of a parameter in the block.
     pub fn param(&self, name: &str) -> Option<usize> {
         self.params.iter().position(|p| *p == name)
     }
 
-    /// Whether it is a product with a weight matrix, whose attached segments say which rows they take.
+    /// Whether it is a product with a weight matrix, whose segments specify their rows.
     pub fn is_linear(&self) -> bool {
         self.name.starts_with("matvec_")
             || matches!(self.name, "matmul_*" | "matmul_coop_*" | "scaled_rows")
     }
 
-    /// Whether it is there for cooperative matrices, which few devices have.
+    /// Whether it needs cooperative matrices, which few devices have.
     pub fn is_cooperative(&self) -> bool {
         matches!(
             self.name,
@@ -142,12 +143,13 @@ impl Entry {
         )
     }
 
-    /// Whether what its segments read is fetched before the first product leaves, of several, or while it is summed.
+    /// Whether its epilogue operands are fetched before the first of several products is stored, or
+    /// while a product is summed.
     pub fn fetches(&self) -> bool {
         self.name.starts_with("matvec_") || self.name == "matmul_coop_*"
     }
 
-    /// Whether the CPU has a function for it: making operands apart from the product is for GPUs.
+    /// Whether the CPU has a function for it. Kernels that only prepare operands are for GPUs.
     pub fn is_on_cpu(&self) -> bool {
         let other = matches!(
             self.name,
@@ -165,15 +167,15 @@ impl Entry {
         !self.is_cooperative() && !other
     }
 
-    /// Whether it reads few rows at a time, each whole: only then it can normalise them.
+    /// Whether it reads a few complete rows at a time, which a fused norm requires.
     pub fn takes_norm(&self) -> bool {
         matches!(self.name, "matvec_*" | "matvec_int8_*" | "round_codes" | "round_half")
     }
 
-    /// Whether it can round what it stores for the products that follow, to this.
-    pub fn hands_on(&self, form: &HandForm) -> bool {
+    /// Whether it supports a quant epilogue with this operand layout.
+    pub fn hands_on(&self, form: &OperandLayout) -> bool {
         match form {
-            HandForm::Codes { .. } => matches!(
+            OperandLayout::Codes { .. } => matches!(
                 self.name.trim_end_matches("_spans"),
                 "matvec_codes_*"
                     | "matvec_tiles_*"
@@ -182,7 +184,7 @@ impl Entry {
                     | "attn_spread"
                     | "attn_combine"
             ),
-            HandForm::Halves(_) => self.name == "scaled_rows",
+            OperandLayout::Halves(_) => self.name == "scaled_rows",
         }
     }
 
@@ -200,7 +202,7 @@ impl Entry {
             })
     }
 
-    /// Bindings in front of the output, behind which those of an attachment follow.
+    /// Bindings before the output, which those of a fusion follow.
     pub fn before_output(&self) -> usize {
         self.bindings.len().saturating_sub(1)
     }

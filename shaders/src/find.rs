@@ -1,9 +1,9 @@
-//! Rows of the catalogue by the names of kernels.
+//! Catalogue rows by kernel name.
 
 use super::catalogue::{CATALOGUE, Entry};
 use warploom_core::base::Format;
 
-/// The weight formats that a kernel of a `*` family exists for.
+/// The weight formats that `*` families have kernels for.
 pub fn family_formats() -> impl Iterator<Item = Format> {
     Format::ALL.into_iter().chain(Format::KEPT)
 }
@@ -13,7 +13,7 @@ pub fn family_name(family: &str, format: Format) -> String {
     family.replace('*', format.name())
 }
 
-/// The row of a kernel, and its weight format where the row is a family.
+/// The row of a kernel, and its weight format if the row is a family.
 pub fn find(name: &str) -> Option<(&'static Entry, Option<Format>)> {
     CATALOGUE.iter().find_map(|entry| match entry.name.strip_suffix('*') {
         None => (entry.name == name).then_some((entry, None)),

@@ -1,27 +1,26 @@
 //! The typed body of a generated kernel: elementwise work and reductions along rows.
 //!
-//! A `FusedExpr` is evaluated over an index space. WGSL is one printing of it (`codegen`), the CPU
-//! provider's tiled loops another; both read tensors by the same rule, so a fusion means the same
+//! A `FusedExpr` is evaluated over an index space. `codegen` prints it as WGSL, the CPU provider
+//! runs it in tiled loops; both address tensors by the same rules, so a fusion has the same meaning
 //! on every device.
 //!
-//! A value is of an *element*, one for each index, or of a *row*, one for each index without the
-//! last dimension: constants and single elements are of either, what is read by `Row` is of a row,
-//! a reduction turns a value of an element into one of a row, and any other value is of a row where
-//! all its operands are.
+//! A value is per *element*, one for each index, or per *row*, one for each index without the last
+//! dimension. Constants and single elements are either; inputs read by `Row` are per row; a
+//! reduction turns an element value into a row value; any other value is per row if all its
+//! operands are.
 //!
-//! Parameters of a dispatch, 32-bit words in this order, padded to a multiple of 4 words:
-//! number of elements `n`; the `rank` sizes of the index space, outermost first; then for each
-//! input and each output, as its [`Addressing`] asks:
-//! `Flat` or `Single`: the offset; `Strided` or `Row`: the offset and `rank` strides. All in
-//! elements. A body with reductions writes a value of a row at index 0 of the last dimension, but
-//! by `Flat` for each element, and so is any value where there are none.
+//! Parameters of a dispatch, 32-bit words in this order, padded to a multiple of 4 words: number of
+//! elements `n`; the `rank` sizes of the index space, outermost first; then for each input and each
+//! output, by its [`Addressing`]: `Flat` or `Single`: the offset; `Strided` or `Row`: the offset
+//! and `rank` strides. All in elements. A body with reductions writes a row value at index 0 of the
+//! last dimension; with `Flat`, and in bodies without reductions, it is written for each element.
 //!
-//! Bindings: the buffers that are read, then those that are written; several operands may share
+//! Bindings: the buffers that are read, then those that are written. Several operands may share
 //! one, which keeps kernels within WebGPU's eight.
 //!
-//! A value of `f16` or `bf16` is its bits: it is read, written, selected and converted from and to
-//! `f32` (rounded to nearest, halves to even), and nothing else. In memory two share a word, the
-//! first in its low half; a write changes its own half alone, whatever the offset and the strides.
+//! A value of `f16` or `bf16` is its bits: it can be read, written, selected and converted from and
+//! to `f32` (round to nearest, ties to even), nothing else. In memory two share a word, the first
+//! in its low half; a write changes only its own half, for any offset and strides.
 
 use std::fmt;
 
@@ -32,22 +31,22 @@ use warploom_core::base::DType;
 use warploom_core::ir::ReduceOp;
 use warploom_core::ir::scalar::{BinaryOp, UnaryOp};
 
-/// The body of a generated kernel: a list of values, each from earlier ones.
+/// The body of a generated kernel: a list of values, each computed from earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FusedExpr {
     /// Dimensions of the index space, 0 to 6.
     pub rank: u32,
-    /// Tensors that are read.
+    /// Input tensors.
     pub inputs: Vec<Operand>,
     /// Values in order; an operand of a value is the index of an earlier one.
     pub values: Vec<Value>,
-    /// What is written; no two outputs write one element.
+    /// Outputs; no two write the same element.
     pub outputs: Vec<Output>,
-    /// How the work is cut.
+    /// How the work is split.
     pub schedule: Schedule,
 }
 
-/// How the work of a generated kernel is cut; the CPU cuts its own way.
+/// The work split of a generated kernel on GPUs; the CPU uses its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Schedule {
     /// Each thread makes `width` (1 or 4) neighbours of the last dimension. Without reductions.
@@ -55,12 +54,12 @@ pub enum Schedule {
     /// one, and that there are no `Strided` ones, unless their last stride is 0 and the last size a
     /// multiple of 4.
     Elements {
-        /// Neighbours a thread makes.
+        /// Neighbours per thread.
         width: u32,
     },
-    /// `threads` (a power of two up to 256) work on a row, `width` elements each in turn.
+    /// `threads` (a power of two up to 256) share a row, `width` elements each in turn.
     Rows {
-        /// Threads that share a row.
+        /// Threads per row.
         threads: u32,
         /// Elements that each thread keeps in registers: the row is at most `threads * held` long
         /// and is read once. 0: it is read again after each reduction.
@@ -69,42 +68,42 @@ pub enum Schedule {
         /// promises that every `Flat` operand starts at a multiple of 4 elements and that the last
         /// size is one.
         width: u32,
-        /// Whether the sums of a row go through subgroup operations.
+        /// Whether row reductions use subgroup operations.
         subgroup: bool,
     },
 }
 
-/// A tensor that a generated kernel reads or writes. Elements of two and of four bytes are never in
-/// one buffer.
+/// A tensor that a generated kernel reads or writes. 16-bit and 32-bit elements never share a
+/// buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Operand {
     /// Element type.
     pub dtype: DType,
-    /// How an index becomes an address.
+    /// How an index maps to an address.
     pub addressing: Addressing,
-    /// Which of the buffers that are read (written, for an output), from 0.
+    /// Index among the input (for an output, output) buffers.
     pub binding: u32,
 }
 
-/// A value that is written.
+/// An output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Output {
-    /// Where it goes.
+    /// Its destination.
     pub operand: Operand,
-    /// Which value.
+    /// Index of the value.
     pub value: u32,
 }
 
-/// How the index of an element becomes an address, so that the common cases cost nothing.
+/// How an element's index maps to an address; the common cases are cheap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Addressing {
-    /// `offset + i`, for tensors without gaps.
+    /// `offset + i`, for contiguous tensors.
     Flat,
     /// `offset`: one element for all.
     Single,
     /// `offset + sum of index * stride`.
     Strided,
-    /// As `Strided`, with the last stride 0: one element for each row. Of bodies with reductions.
+    /// As `Strided` with last stride 0: one element per row. For bodies with reductions.
     Row,
 }
 
@@ -113,7 +112,7 @@ pub enum Addressing {
 pub enum Value {
     /// The element of an input.
     Input(u32),
-    /// A number, by its bits.
+    /// A constant, by its bits.
     Constant(DType, u32),
     /// The flat index of the element, as `u32`.
     Index,
@@ -126,14 +125,14 @@ pub enum Value {
     /// Conversion; floats to integers truncate and saturate. `F16` and `BF16` from and to `F32`
     /// alone.
     Cast(DType, u32),
-    /// Over the last dimension of the index space, of `f32`.
+    /// Reduction over the last dimension of the index space, of `f32`.
     Reduce(ReduceOp, u32),
-    /// A number (`f32`) of the kernel that this body is fused into; see [`super::Attachment`].
+    /// A result (`f32`) of the kernel that this body is fused into; see [`super::KernelFusion`].
     Anchor(u32),
 }
 
 impl Value {
-    /// The values that it is made of.
+    /// Indices of its operands.
     pub fn operands(&self) -> impl Iterator<Item = u32> + use<> {
         let (list, count) = match *self {
             Value::Input(_) | Value::Constant(..) | Value::Index | Value::Anchor(_) => ([0; 3], 0),
@@ -165,17 +164,17 @@ impl FusedExpr {
         self.inputs.iter().chain(self.outputs.iter().map(|output| &output.operand))
     }
 
-    /// Buffers that are read.
+    /// Number of input buffers.
     pub fn reads(&self) -> u32 {
         self.inputs.iter().map(|operand| operand.binding + 1).max().unwrap_or(0)
     }
 
-    /// Buffers that are written.
+    /// Number of output buffers.
     pub fn writes(&self) -> u32 {
         self.outputs.iter().map(|output| output.operand.binding + 1).max().unwrap_or(0)
     }
 
-    /// How it meets its bindings.
+    /// Its binding interface.
     pub fn interface(&self) -> Interface {
         let mut bindings = vec![Access::Read; self.reads() as usize];
         bindings.resize((self.reads() + self.writes()) as usize, Access::ReadWrite);
@@ -187,7 +186,7 @@ impl FusedExpr {
         self.values.iter().any(|value| matches!(value, Value::Reduce(..)))
     }
 
-    /// Whether an output has one number for each row, not one for each element.
+    /// Whether an output has one value per row instead of per element.
     pub fn writes_rows(&self, output: usize) -> bool {
         self.has_reductions()
             && self.outputs.get(output).is_some_and(|output| {
@@ -196,8 +195,8 @@ impl FusedExpr {
             })
     }
 
-    /// For each value: after how many reductions, one behind the other, it can be known, and
-    /// whether it is of an element.
+    /// For each value: the length of the longest chain of reductions before it, and whether it is
+    /// per element.
     pub fn stages(&self) -> Vec<Stage> {
         let mut stages: Vec<Stage> = Vec::with_capacity(self.values.len());
         for value in &self.values {
@@ -240,12 +239,12 @@ impl FusedExpr {
     }
 }
 
-/// When a value of a body is known.
+/// The stage in which a value of a body is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// Reductions, one behind the other, before it.
+    /// Reductions in sequence before it.
     pub after: u32,
-    /// Whether it is of an element, not of a row.
+    /// Whether it is per element, not per row.
     pub element: bool,
 }
 
@@ -281,7 +280,7 @@ impl FusedExpr {
         self.call(name, v, value, f)
     }
 
-    /// A malformed body, whose value reads a later one, is printed as well: where it does.
+    /// A malformed body, in which a value reads a later one, is printed as well, up to that point.
     fn call(&self, name: &str, v: u32, value: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(name)?;
         for (i, operand) in value.operands().enumerate() {

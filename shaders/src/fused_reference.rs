@@ -1,8 +1,8 @@
-//! A plain evaluation of the bodies of generated kernels, for tests of what prints or runs them.
+//! A plain evaluation of generated kernels' bodies, for tests of their printers and runners.
 //!
-//! A body becomes a graph of one operation for each value, over the whole index space, and
-//! `reference` evaluates it in `f64`: the meaning of a kernel is that of its operations, read and
-//! written where its parameters say. How the work is cut does not enter.
+//! A body becomes a graph of one operation per value over the entire index space, which `reference`
+//! evaluates in `f64`, with operands read and written as the parameters specify. The schedule is
+//! ignored.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use warploom_core::error::{Error, Result};
 use warploom_core::ir::{Graph, NodeId, Op};
 use warploom_core::reference::{Data, Precision, Tensor, eval_with};
 
-/// What an output of a generated kernel writes.
+/// The elements that an output of a generated kernel writes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// Places in the buffer, in elements.
+    /// Indices in the buffer, in elements.
     pub places: Vec<usize>,
-    /// The number for each; floats in `f64`.
+    /// The value at each index; floats in `f64`.
     pub values: Tensor,
 }
 
-/// Evaluates a body with the words of its parameters (`kernel::fused` lays them out) and the
-/// 32-bit words of the buffers that it reads; what each output writes, in their order.
+/// Evaluates a body, given the words of its parameters (laid out by `kernel::fused`) and the 32-bit
+/// words of its input buffers. Returns the elements of each output in order.
 ///
 /// # Errors
-/// Invalid, for parameters that do not fit the body, an address outside of its buffer, and what the
-/// rules of the operations refuse; unsupported, for anchors.
+/// Invalid, for parameters that do not fit the body, an address outside its buffer, and violations
+/// of the operations' rules; unsupported, for anchors.
 pub fn evaluate(expr: &FusedExpr, params: &[u32], reads: &[Vec<u32>]) -> Result<Vec<Written>> {
     let mut words = params.iter().map(|word| *word as usize);
     let mut next = || words.next().ok_or_else(|| Error::invalid("a parameter is missing"));
@@ -72,7 +72,7 @@ fn node_of(nodes: &[NodeId], value: u32) -> Result<NodeId> {
         .ok_or_else(|| Error::invalid(format!("value {value} of {}", nodes.len())))
 }
 
-/// Where the elements of an operand lie: the offset, then the strides of a `Strided` one.
+/// The addresses of an operand: the offset, then the strides of a `Strided` one.
 struct Place {
     addressing: Addressing,
     words: Vec<usize>,
@@ -88,7 +88,7 @@ impl Place {
             Addressing::Strided | Addressing::Row => {
                 let (mut rest, mut sum) = (i, self.words[0]);
                 for (size, stride) in sizes.iter().zip(&self.words[1..]).rev() {
-                    // Negative strides wrap, as they do in the words of a device.
+                    // Negative strides wrap, as in the 32-bit words of a device.
                     let step = (rest % size).wrapping_mul(*stride);
                     sum = sum.wrapping_add(step) & u32::MAX as usize;
                     rest /= size;
@@ -100,7 +100,7 @@ impl Place {
     }
 }
 
-/// The graph in the making.
+/// The graph under construction.
 struct Body<'a> {
     expr: &'a FusedExpr,
     sizes: Vec<usize>,
@@ -150,7 +150,7 @@ impl Body<'_> {
         self.graph.add(op, &operands)
     }
 
-    /// The elements of an input over the index space; one for a `Single` input, or for each row.
+    /// The elements of an input over the index space; one for a `Single` input, or one per row.
     fn input(
         &mut self,
         i: u32,
@@ -203,7 +203,7 @@ impl Body<'_> {
         }
     }
 
-    /// The sizes of what output `i` writes: a row value has one number for each row.
+    /// The sizes of output `i`: a row value has one element per row.
     fn written(&self, i: usize) -> Vec<usize> {
         let mut sizes = self.sizes.clone();
         if let Some(last) = sizes.last_mut().filter(|_| self.expr.writes_rows(i)) {

@@ -1,11 +1,11 @@
-//! How kernels of every kind meet their bindings.
+//! Binding interfaces of all kinds of kernels.
 
 use super::catalogue::find;
 use super::spec::Access::{Read, ReadWrite};
 use super::spec::{Access, Interface, KernelSpec};
 use warploom_core::error::{Error, Result};
 
-/// How a kernel meets its bindings.
+/// The binding interface of a kernel.
 ///
 /// # Errors
 /// Unsupported, for a name that is not in the catalogue.

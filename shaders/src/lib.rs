@@ -1,14 +1,13 @@
-//! What kernels there are and how they are called, as data.
+//! The kernels of warploom as data: which exist, and how they are called.
 //!
-//! A kernel has one name everywhere: the WGSL asset, the CPU function, the row of the catalogue,
-//! the cases of the testkit and the label in a trace. `catalogue` says what parameters and
-//! bindings each has; `source` turns an asset with its variant into WGSL text; `fused` is the body
-//! of generated kernels; `attach` is what is fused into a kernel of the catalogue; `codes` is how
-//! rounded rows lie; `routine` are the calls of vendors' libraries.
+//! A kernel has one name everywhere: the WGSL asset, the CPU function, the catalogue row, the
+//! testkit cases and the trace label. `catalogue` lists the parameters and bindings of each;
+//! `source` turns an asset and its variant into WGSL text; `fused` is the body of generated
+//! kernels; `fusion` is the prologue and epilogue of a catalogue kernel; `codes` is the layout of
+//! quantised rows; `routine` describes vendor library calls.
 //!
-//! Absent on purpose: devices, and any choice between kernels (that is `engine`).
+//! Not here: devices, and any choice between kernels (`engine`).
 
-pub mod attach;
 pub mod catalogue;
 pub mod codegen;
 pub mod codes;
@@ -16,6 +15,7 @@ mod entry;
 mod find;
 pub mod fused;
 pub mod fused_reference;
+pub mod fusion;
 mod interface;
 #[cfg(feature = "packs")]
 pub mod pack;
@@ -24,12 +24,12 @@ mod routine;
 pub mod source;
 mod spec;
 
-pub use attach::{
-    Attachment, HalvesForm, HandForm, HandOn, MAX_ORDERS, MAX_SEGMENTS, Neighbours, SEGMENT_WORDS,
-    Segment,
-};
 pub use codes::CodeOrder;
 pub use entry::AHEAD_THREADS;
 pub use fused::{Addressing, FusedExpr, Operand, Output, Schedule, Stage, Value};
+pub use fusion::{
+    F16Layout, KernelFusion, MAX_ORDERS, MAX_SEGMENTS, Neighbours, OperandLayout, QuantEpilogue,
+    SEGMENT_WORDS, Segment,
+};
 pub use routine::{Epilogue, GEMM_PARAMS, Gemm, GemmCompute, Routine};
-pub use spec::{Access, AssetSpec, Constant, Interface, KernelSpec, Known, SourceSpec};
+pub use spec::{Access, AssetSpec, Constant, Interface, KernelSpec, SourceSpec, Specialization};

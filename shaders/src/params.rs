@@ -1,11 +1,11 @@
-//! Parameters and bindings that rows of the catalogue have in common.
+//! Parameters and bindings shared by catalogue rows.
 
 use super::spec::Access::{self, Read, ReadWrite};
 
-/// Most rows of x that a `matvec_*` takes (`M`); more are several grid layers, or `matmul_*`.
+/// Maximum rows of x of a `matvec_*` (`M`); more need several grid layers, or `matmul_*`.
 pub const MAX_MATVEC_ROWS: u32 = 8;
-/// Upper bound of `WG * ROWS * M` of a `matvec_*` without subgroups: words of workgroup memory. An
-/// attached norm needs `WG * M` more.
+/// Upper bound of `WG * ROWS * M` of a `matvec_*` without subgroups, in words of workgroup memory.
+/// A fused norm needs `WG * M` more.
 pub const SUM_WORDS: u32 = 4096;
 /// Neighbours of a subgroup that round a block of columns together in `round_codes`.
 pub const ROUND_THREADS: u32 = 8;
@@ -13,12 +13,12 @@ pub const ROUND_THREADS: u32 = 8;
 pub const TILE_SUM: u32 = 204;
 /// Largest `HEAD_DIM` of the attention kernels.
 pub const MAX_HEAD_DIM: u32 = 256;
-/// Most slices of the keys of `attn_spread`: whoever puts them together reads all of them at once.
+/// Maximum key slices of `attn_spread`: the merging workgroup reads all of them at once.
 pub const SPREAD_SPLITS: u32 = 16;
-/// Define of `attn_spread`: rows of keys and values before `past` are what earlier runs left there, so that they may be
-/// read before what was launched earlier is done.
+/// Define of `attn_spread`: rows of keys and values before `past` are from earlier runs, so they
+/// may be read before earlier launches complete.
 pub const SETTLED: &str = "settled";
-/// Most slices of the keys that `attn_combine` puts together.
+/// Maximum key slices that `attn_combine` merges.
 pub const MAX_SPLITS: u32 = 64;
 /// Tokens of one workgroup of `attn_prefill` and `attn_coop`.
 pub const PREFILL_TOKENS: u32 = 64;
@@ -51,7 +51,7 @@ pub(super) const BATCHED_PARAMS: &[&str] = &[
     "b_col_stride",
     "y_offset",
 ];
-/// Of products whose operands and result have rows without gaps in them.
+/// For products whose operands and result have contiguous rows.
 pub(super) const COOP_PARAMS: &[&str] = &[
     "batch",
     "m",
@@ -71,7 +71,7 @@ pub(super) const BATCHED_BINDINGS: &[(&str, Access)] =
     &[("a", Read), ("b", Read), ("y", ReadWrite)];
 pub(super) const LINEAR_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "y_offset", "y_stride"];
-/// Of products of codes: where row 0 of what they stand for begins, and the norm's epsilon.
+/// For quantised products: offset of row 0's factors, and the norm's epsilon.
 pub(super) const CODES_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "x_factors", "y_offset", "y_stride", "eps"];
 pub(super) const CODES_CONSTANTS: &[(&str, u32)] =
@@ -97,8 +97,8 @@ pub(super) const ROPE_PARAMS: &[&str] = &[
 pub(super) const ROPE_BINDINGS: &[(&str, Access)] =
     &[("x", Read), ("positions", Read), ("freqs", Read), ("y", ReadWrite)];
 
-/// Parameters of attention: sizes, where tokens stand among the keys, what `attn_split` is told
-/// beside, where heads lie, and the rest.
+/// Parameters of attention: sizes, token positions, extra words of `attn_split`, strides of heads,
+/// and the rest.
 macro_rules! attention_params {
     ($place:literal, [$($cut:literal),*], [$($rest:literal),*]) => {
         &[
@@ -135,7 +135,7 @@ macro_rules! combine_params {
     };
 }
 
-// `past`: tokens stand one after another from this key on; `spans_offset`: each at the end of its span.
+// `past`: tokens are consecutive from this key; `spans_offset`: each is at the end of its span.
 pub(super) const ATTN_PARAMS: &[&str] = attention_params!("past", [], ["y_offset", "scale"]);
 pub(super) const ATTN_SPANS_PARAMS: &[&str] =
     attention_params!("spans_offset", [], ["y_offset", "scale"]);

@@ -1,12 +1,12 @@
-//! Routines of vendors' libraries, as data: a closed list, each with a stated meaning.
+//! Vendor library routines, as data: a closed list, each with a defined meaning.
 //!
 //! A routine is a [`super::KernelSpec`] like any other: a plan holds it, a dispatch gives it
-//! parameters and buffers, and a device that has no such library says so before a plan commits to it
-//! ([`warploom_hal::support`]). What shapes the call is here; sizes are parameters of the dispatch,
-//! so that they may be symbols.
+//! parameters and buffers, and a device without the library reports so before a plan commits to it
+//! ([`warploom_hal::support`]). The shape of the call is here; sizes are parameters of the
+//! dispatch, so that they may be symbols.
 //!
-//! Absent on purpose: factors on the product and on what was in its place before (they are 1 and 0),
-//! and GELU as an epilogue, since libraries do not say which formula theirs is.
+//! Not supported: alpha and beta factors (they are 1 and 0), and GELU as an epilogue, since
+//! libraries do not document which formula they use.
 
 use std::fmt;
 
@@ -19,43 +19,43 @@ use warploom_core::base::DType;
 /// A routine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Routine {
-    /// A product of matrices.
+    /// A matrix product (GEMM).
     Gemm(Gemm),
 }
 
-/// `d[t, i, j] = epilogue(sum over l of a[t, i, l] * b[t, l, j])`, for `t < batch`, `i < m`, `j < n` and
-/// `l < k`; sums are `f32`.
+/// `d[t, i, j] = epilogue(sum over l of a[t, i, l] * b[t, l, j])`, for `t < batch`, `i < m`,
+/// `j < n` and `l < k`; sums are `f32`.
 ///
-/// Bindings: `a`, `b`, the bias `[n]` where the epilogue has one, `d`. Parameters, in elements, as
-/// [`GEMM_PARAMS`] names them: element (t, i, l) of `a` lies at
-/// `a_offset + t * a_batch + i * a_stride + l`, or at `.. + l * a_stride + i` where it is transposed;
-/// `b` and `d` alike. A distance of 0 from matrix to matrix repeats one.
+/// Bindings: `a`, `b`, the bias `[n]` if the epilogue has one, `d`. Parameters, in elements, as
+/// [`GEMM_PARAMS`] names them: element (t, i, l) of `a` is at
+/// `a_offset + t * a_batch + i * a_stride + l`, or at `.. + l * a_stride + i` if transposed; the
+/// same for `b` and `d`. A batch stride of 0 repeats one matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Gemm {
     /// Type of the elements of `a` and `b`: `f32`, `f16` or `bf16`.
     pub operands: DType,
     /// Type of the elements of `d`: that of the operands or `f32`.
     pub result: DType,
-    /// Whether `a` lies as `[k, m]`.
+    /// Whether `a` is stored as `[k, m]`.
     pub a_transposed: bool,
-    /// Whether `b` lies as `[n, k]`.
+    /// Whether `b` is stored as `[n, k]`.
     pub b_transposed: bool,
-    /// How it multiplies.
+    /// Precision of the products.
     pub compute: GemmCompute,
-    /// What is done with each sum before it is stored.
+    /// Applied to each sum before it is stored.
     pub epilogue: Epilogue,
 }
 
-/// How a [`Gemm`] multiplies.
+/// Precision of a [`Gemm`]'s products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GemmCompute {
     /// Operands as they are.
     F32,
-    /// Operands of `f32` rounded to 11 significant bits. No engine asks for it.
+    /// `f32` operands rounded to 11 significant bits (TF32). No engine uses it.
     Tf32,
 }
 
-/// What a [`Gemm`] does with each sum before it is rounded to the type of the result.
+/// Applied to each sum of a [`Gemm`] before rounding to the result type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Epilogue {
     /// Nothing.
@@ -68,9 +68,8 @@ pub enum Epilogue {
     BiasRelu,
 }
 
-/// The parameters of a [`Gemm`], each a word: sizes, then for `a`, `b` and `d` where the first element
-/// lies, how far it is from row to row (of what is stored) and from matrix to matrix; at last where
-/// the bias begins.
+/// The parameters of a [`Gemm`], one word each: sizes; for `a`, `b` and `d` the offset, the row
+/// stride (as stored) and the batch stride; the offset of the bias.
 pub const GEMM_PARAMS: [&str; 14] = [
     "batch",
     "m",
@@ -96,7 +95,7 @@ impl Epilogue {
 }
 
 impl Gemm {
-    /// The reason where it is not one that libraries have.
+    /// The reason why no library supports it, if so.
     pub fn fault(&self) -> Option<String> {
         let Gemm { operands, result, compute, epilogue, .. } = self;
         if !operands.is_float() {
@@ -112,7 +111,7 @@ impl Gemm {
             .then(|| format!("a bias before rounding to {}", result.name()))
     }
 
-    /// How it meets its bindings.
+    /// Its binding interface.
     pub fn interface(&self) -> Interface {
         let mut bindings = vec![Read; 2 + usize::from(self.epilogue.has_bias())];
         bindings.push(ReadWrite);
@@ -147,14 +146,14 @@ impl Routine {
         }
     }
 
-    /// The reason where no library has it.
+    /// The reason why no library supports it, if so.
     pub fn fault(&self) -> Option<String> {
         match self {
             Routine::Gemm(gemm) => gemm.fault(),
         }
     }
 
-    /// How it meets its bindings.
+    /// Its binding interface.
     pub fn interface(&self) -> Interface {
         match self {
             Routine::Gemm(gemm) => gemm.interface(),

@@ -1,29 +1,29 @@
-//! What to compile, as data.
+//! Kernel specs: what to compile, as data.
 //!
-//! A spec names a kernel completely: two equal specs are the same code on one device, so a
-//! device keys its cache by the spec. Numbers that shape the code are constants here; numbers
-//! that change from run to run are parameters of a dispatch.
+//! A spec identifies a kernel completely: two equal specs are the same code on one device, so a
+//! device keys its cache by the spec. Values that shape the code are constants here; values that
+//! change from run to run are parameters of a dispatch.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::attach::{Attachment, HandForm, Neighbours};
 use super::fused::FusedExpr;
+use super::fusion::{KernelFusion, Neighbours, OperandLayout};
 use super::routine::Routine;
 use warploom_core::ir::Twin;
 
-/// What to compile.
+/// A kernel to compile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KernelSpec {
-    /// A kernel of the catalogue.
+    /// A catalogue kernel.
     Asset(AssetSpec),
     /// A generated elementwise kernel.
     Fused(FusedExpr),
     /// WGSL from outside the catalogue.
     Source(SourceSpec),
-    /// A call of a vendor's library.
+    /// A vendor library call.
     Routine(Routine),
 }
 
@@ -32,34 +32,35 @@ pub enum KernelSpec {
 pub struct AssetSpec {
     /// Name in the catalogue, which is also the name of the CPU function and of the cases.
     pub name: String,
-    /// Names defined for the preprocessor, sorted: `subgroup`, `f16`.
+    /// Preprocessor defines, sorted: `subgroup`, `f16`.
     pub defines: Vec<String>,
-    /// Values in the place of the asset's `override` constants.
+    /// Values of the asset's `override` constants.
     pub constants: BTreeMap<String, Constant>,
-    /// What is fused into it.
+    /// The prologue and epilogue fused into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attached: Option<Box<Attachment>>,
-    /// What all its launches have in common.
+    pub attached: Option<Box<KernelFusion>>,
+    /// Specialisation shared by all its launches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub known: Option<Box<Known>>,
+    pub known: Option<Box<Specialization>>,
 }
 
-/// What is known of every launch of a kernel when it is compiled.
+/// Specialisation constants and launch properties that hold for every launch of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Known {
-    /// Words of the parameter block, by their place: constants in the text. The block holds them as well.
+pub struct Specialization {
+    /// Parameter words by index, compiled in as constants. The parameter block contains them too.
     pub words: BTreeMap<u32, u32>,
-    /// Places of the buffers that may be read before what was launched earlier is done: weights, which no kernel writes to
-    /// as long as work that reads them is in flight, and caches of which the kernel itself reads only rows of earlier runs
-    /// so early (`attn_spread` with `settled`).
+    /// Indices of buffers that may be read before earlier launches complete: weights, which no
+    /// kernel writes while work that reads them is in flight, and caches, if early reads touch only
+    /// rows of earlier runs (`attn_spread` with `settled`).
     pub steady: Vec<u32>,
-    /// Whether what is launched next is `beside`, and this lets it begin only when all that was launched before this is done.
+    /// Programmatic dependent launch: the next launch has `overlaps_previous`, and may start only
+    /// when every launch before this one is complete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub followed: bool,
-    /// Whether it neither reads what the launch before it writes nor writes what that one reads or writes, and that one is
-    /// `followed`: they may run at once, and it is done when both are.
+    pub allows_overlap: bool,
+    /// May overlap with the previous launch, which must have `allows_overlap`: neither accesses
+    /// what the other writes. It completes after both.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub beside: bool,
+    pub overlaps_previous: bool,
 }
 
 /// The value of an `override` constant.
@@ -69,12 +70,12 @@ pub enum Constant {
     U32(u32),
     /// A 32-bit float, by its bits so that specs can be compared.
     F32(u32),
-    /// A 64-bit float by its bits, which holds every number that a constant of a user's may be.
+    /// A 64-bit float by its bits, which holds every value of a user's constant.
     F64(u64),
 }
 
 impl Constant {
-    /// The number.
+    /// The value as `f64`.
     pub fn value(self) -> f64 {
         match self {
             Constant::U32(value) => value.into(),
@@ -93,14 +94,14 @@ pub struct SourceSpec {
     pub wgsl: String,
     /// Name of the compute entry point.
     pub entry: String,
-    /// What each storage binding is for; binding numbers start at 1.
+    /// Access of each storage binding; binding numbers start at 1.
     pub bindings: Vec<Access>,
-    /// Words of the parameter block at binding 0; none means that binding 0 is absent.
+    /// Words of the parameter block at binding 0; if 0, there is no such binding.
     pub param_words: u32,
-    /// Values in the place of `override` constants, by name or number.
+    /// Values of `override` constants, by name or number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub constants: BTreeMap<String, Constant>,
-    /// The same kernel in languages of providers: the text that those compile in the place of the translation.
+    /// Hand-written versions in providers' languages, compiled instead of the translation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub twins: Vec<Twin>,
 }
@@ -114,10 +115,10 @@ pub enum Access {
     ReadWrite,
 }
 
-/// How a kernel meets its bindings, the same for every kind of spec.
+/// The binding interface of a kernel, the same for every kind of spec.
 ///
-/// Group 0. Binding 0 is a uniform block of 32-bit words (absent where there are none), bindings
-/// 1 and up are storage buffers in this order.
+/// Group 0. Binding 0 is a uniform block of 32-bit words (absent if there are none); bindings from
+/// 1 are storage buffers in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Words in the uniform block.
@@ -127,7 +128,7 @@ pub struct Interface {
 }
 
 impl AssetSpec {
-    /// A catalogue kernel with no defines and the constants as written in the asset.
+    /// A catalogue kernel with no defines and the asset's default constants.
     pub fn new(name: impl Into<String>) -> AssetSpec {
         AssetSpec {
             name: name.into(),
@@ -152,29 +153,29 @@ impl AssetSpec {
         self
     }
 
-    /// How neighbours round what it hands on.
+    /// How neighbours exchange their maximum in its quant epilogue, if it has one.
     pub fn hands_on_by(&self) -> Option<Neighbours> {
-        let hand = self.attached.as_ref()?.hand_on.as_ref()?;
+        let hand = self.attached.as_ref()?.quant_epilogue.as_ref()?;
         Some(match hand.form {
-            HandForm::Codes { neighbours, .. } => neighbours,
-            HandForm::Halves(_) => Neighbours::Lanes,
+            OperandLayout::Codes { neighbours, .. } => neighbours,
+            OperandLayout::Halves(_) => Neighbours::Lanes,
         })
     }
 
-    /// Whether whole subgroups round what it hands on.
+    /// Whether its quant epilogue works in subgroups of at least 32 threads.
     pub fn hands_on_wide(&self) -> bool {
         self.hands_on_by().is_some_and(|by| by != Neighbours::Apart)
     }
 
-    /// Fuses work into it; an attachment without any is none.
-    pub fn attach(mut self, attachment: Attachment) -> AssetSpec {
-        self.attached = (attachment != Attachment::default()).then(|| Box::new(attachment));
+    /// Sets the fusion; an empty one is removed.
+    pub fn attach(mut self, attachment: KernelFusion) -> AssetSpec {
+        self.attached = (attachment != KernelFusion::default()).then(|| Box::new(attachment));
         self
     }
 
-    /// Says what all its launches have in common; nothing is nothing.
-    pub fn known(mut self, known: Known) -> AssetSpec {
-        self.known = (known != Known::default()).then(|| Box::new(known));
+    /// Sets the specialisation; an empty one is removed.
+    pub fn known(mut self, known: Specialization) -> AssetSpec {
+        self.known = (known != Specialization::default()).then(|| Box::new(known));
         self
     }
 
@@ -198,15 +199,15 @@ impl KernelSpec {
         }
     }
 
-    /// What is known of all its launches, where something is.
-    pub fn known(&self) -> Option<&Known> {
+    /// The specialisation, if any.
+    pub fn known(&self) -> Option<&Specialization> {
         match self {
             KernelSpec::Asset(asset) => asset.known.as_deref(),
             KernelSpec::Fused(_) | KernelSpec::Source(_) | KernelSpec::Routine(_) => None,
         }
     }
 
-    /// Name of the compute entry point in its WGSL, where it has any.
+    /// Name of the compute entry point in its WGSL, if it has WGSL.
     pub fn entry(&self) -> &str {
         match self {
             KernelSpec::Source(source) => &source.entry,
@@ -249,14 +250,16 @@ impl fmt::Display for KernelSpec {
                 for (i, segment) in attached.segments.iter().enumerate() {
                     write!(f, "{} {}", if i == 0 { " ->" } else { " |" }, segment.body)?;
                 }
-                let Some(hand) = &attached.hand_on else { return Ok(()) };
+                let Some(hand) = &attached.quant_epilogue else { return Ok(()) };
                 f.write_str(if hand.norm.is_some() { " norm, " } else { " " })?;
                 match &hand.form {
-                    HandForm::Codes { orders, .. } if orders.len() == 1 => f.write_str("rounded"),
-                    HandForm::Codes { orders, .. } => {
+                    OperandLayout::Codes { orders, .. } if orders.len() == 1 => {
+                        f.write_str("rounded")
+                    }
+                    OperandLayout::Codes { orders, .. } => {
                         write!(f, "rounded in {} orders", orders.len())
                     }
-                    HandForm::Halves(_) => f.write_str("halves"),
+                    OperandLayout::Halves(_) => f.write_str("halves"),
                 }
             }
             KernelSpec::Fused(expr) => write!(f, "fused({expr})"),

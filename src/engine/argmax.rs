@@ -1,17 +1,17 @@
-//! The largest of a long row, with the row spread over workgroups.
+//! Argmax of a long row in two stages, with the row split over workgroups.
 //!
 //! `argmax` finds the best of each slice of a row, `argmax_of` the best of these.
 
 use super::lowering::{Call, Lowering};
 use super::rows::row_sizes;
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query, ReductionOrder};
 use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::TOKEN;
 
-/// Most slices of a row, a power of two.
+/// Most slices of a row; a power of two.
 const MOST_SLICES: u64 = 64;
 /// Least columns of a slice.
 const LEAST_COLUMNS: u64 = 256;
@@ -29,7 +29,7 @@ impl SplitArgMax {
     }
 }
 
-/// Slices of a row, and columns of each, where a row of fixed length can be cut evenly.
+/// Slices of a row and columns of each, if the row has a fixed length that divides evenly.
 fn cut(query: &Query) -> Option<(u64, u64)> {
     let columns = query.operands.first()?.shape.dims().last()?.as_const()?;
     let columns = u64::try_from(columns).ok()?;
@@ -62,8 +62,8 @@ impl Engine for SplitArgMax {
         }
     }
 
-    fn order(&self, _query: &Query) -> Result<Order, String> {
-        Ok(Order::exact())
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
+        Ok(ReductionOrder::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {
@@ -99,7 +99,7 @@ impl Engine for SplitArgMax {
                 .grid(grid),
         )?;
         let grid = out.fold(rows.clone());
-        // The candidates are the same: what is not finite is larger than what is.
+        // The candidates are the same: a non-finite value ranks above any finite one.
         let mut last = AssetSpec::new("argmax_of");
         if matches!(query.op, Op::Greedy) {
             last = last.define(TOKEN);

@@ -1,7 +1,7 @@
-//! What a group of nodes computes in one pass over an index space, on views of memory.
+//! The computation of a group of nodes in one pass over an index space, on views of memory.
 //!
-//! The passes of `plan` make a [`Body`]; an engine turns it into a generated kernel
-//! ([`Body::launch`]), or fuses it into its own ([`super::around`]).
+//! The passes of `plan` build a [`Body`]. An engine turns it into a generated kernel
+//! ([`Body::launch`]), or fuses it into its own ([`super::fusion`]).
 
 use smallvec::SmallVec;
 
@@ -12,16 +12,17 @@ use crate::error::{Error, Result};
 use crate::kernel::{Access, Addressing, FusedExpr, KernelSpec, Operand, Output, Schedule, Value};
 use crate::provider::Word;
 
-/// Work on elements (and rows) of views over one index space.
+/// Work on the elements (and rows) of views over one index space.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Body {
     /// The index space; reductions go over its last dimension.
     pub space: Shape,
-    /// What is read, each a view with the shape of the space.
+    /// Views that are read, each with the shape of the space.
     pub inputs: Vec<View>,
     /// Values in order, as in a [`FusedExpr`].
     pub values: Vec<Value>,
-    /// What is written, each over the space; a value of a row has stride 0 in the last dimension.
+    /// Views that are written, each over the space; a value of a row has stride 0 in the last
+    /// dimension.
     pub outputs: Vec<(View, u32)>,
 }
 
@@ -35,8 +36,8 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// How each operand and extra layout is addressed; with `flat`, those that lie row-major are
-    /// read without strides. In `rows` the last dimension is a row.
+    /// Addressing of each operand and extra layout. With `flat`, row-major ones are read without
+    /// strides. With `rows`, the last dimension is a row.
     pub fn addressing(&self, flat: bool, rows: bool) -> SmallVec<[Addressing; 8]> {
         let contiguous = Layout::contiguous(&self.sizes.iter().cloned().collect());
         let one = |strides: &Vec<Dim>| match &strides[..] {
@@ -86,12 +87,12 @@ impl Body {
         self.space.dims().last().cloned().unwrap_or_else(|| Dim::new(1))
     }
 
-    /// Tensors that are read, each once, in order.
+    /// Tensors that are read, without duplicates, in order.
     pub fn reads(&self) -> SmallVec<[TensorId; 8]> {
         distinct(self.inputs.iter().map(|view| view.tensor))
     }
 
-    /// Tensors that are written, each once, in order.
+    /// Tensors that are written, without duplicates, in order.
     pub fn writes(&self) -> SmallVec<[TensorId; 8]> {
         distinct(self.outputs.iter().map(|(view, _)| view.tensor))
     }
@@ -101,8 +102,8 @@ impl Body {
         self.inputs.iter().chain(self.outputs.iter().map(|(view, _)| view))
     }
 
-    /// Drops dimensions of size 1 and merges neighbours that every operand, and every layout of
-    /// `extra`, walks in one step. A row stays a dimension of its own.
+    /// Drops dimensions of size 1 and merges neighbours that every operand and every layout of
+    /// `extra` traverses with one stride. A row stays a dimension of its own.
     pub fn merged(&self, extra: &[Layout]) -> Merged {
         let layouts: Vec<&Layout> = self.views().map(|v| &v.layout).chain(extra).collect();
         merge_dims(&self.space, &layouts, self.has_reductions())
@@ -150,10 +151,10 @@ impl Body {
         Ok((expr, words))
     }
 
-    /// Adds the body's launch as a generated kernel, cut by this schedule.
+    /// Adds a launch of the body as a generated kernel with this schedule.
     ///
     /// # Errors
-    /// Unsupported, where more than six dimensions do not merge.
+    /// Unsupported, if more than six dimensions do not merge.
     pub fn launch(&self, out: &mut Lowering, schedule: Schedule) -> Result<()> {
         let merged = self.merged(&[]);
         if merged.sizes.len() > MAX_RANK as usize {
@@ -165,7 +166,7 @@ impl Body {
         }
         let (reads, writes) = (self.reads(), self.writes());
         let (mut expr, operand_words) = self.expr(&merged, true, (&reads, &writes))?;
-        // One element at most: writing through `Single` or `Flat` is the same.
+        // With at most one element, writing through `Single` or `Flat` is the same.
         if !self.has_reductions() {
             for output in &mut expr.outputs {
                 if output.operand.addressing == Addressing::Single {
@@ -207,8 +208,9 @@ fn distinct(tensors: impl Iterator<Item = TensorId>) -> SmallVec<[TensorId; 8]> 
     list
 }
 
-/// Drops dimensions of size 1 and merges neighbours that every layout walks in one step: the
-/// remaining sizes, and each layout's strides over them. With `row`, the last dimension stays.
+/// Drops dimensions of size 1 and merges neighbours that every layout traverses with one stride.
+/// Returns the remaining sizes, and each layout's strides over them. With `row`, the last dimension
+/// stays.
 fn merge_dims(space: &Shape, layouts: &[&Layout], row: bool) -> Merged {
     let mut sizes: Vec<Dim> = Vec::new();
     let mut strides: Vec<Vec<Dim>> = vec![Vec::new(); layouts.len()];

@@ -1,71 +1,73 @@
-//! The choice among the engines that apply.
+//! Selection of an engine among those that apply: forced, preferred, tuned, or cheapest by
+//! estimate.
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Block, Engine, EngineId, Heuristic, KnobValues, Knobs, OTHER_OPERATION, Order, Query, Tuned,
+    Block, Engine, EngineId, Heuristic, KnobValues, Knobs, OTHER_OPERATION, Query, ReductionOrder,
+    Tuned,
 };
 use crate::error::{Error, Result};
 
-/// What a caller wants of a choice.
+/// The caller's constraints on a choice.
 pub struct Wishes<'a> {
     /// The ranking.
     pub heuristic: &'a dyn Heuristic,
-    /// Engines to take wherever they apply, whatever they cost.
+    /// Engines to prefer whenever they apply, at any cost.
     pub preferred: &'a [EngineId],
-    /// The only engine to take.
+    /// The only engine to use.
     pub forced: Option<&'a EngineId>,
-    /// Engines never to take.
+    /// Engines never to use.
     pub blocked: &'a [EngineId],
-    /// Engines that are known to be wrong, each on its device.
+    /// Known-bad engines (errata), each for its device.
     pub blocks: &'a [Block],
     /// Values of their knobs.
     pub knobs: &'a Knobs,
-    /// What was measured to be the best, to take where the caller wants nothing else.
+    /// The measured best choice, used unless the caller asks for something else.
     pub tuned: Option<&'a Tuned>,
 }
 
-/// Why an engine was chosen.
+/// The chosen engine, with the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The engine.
     pub engine: EngineId,
-    /// Estimated seconds; of a tuned choice, those of the engine that it was measured against.
+    /// Estimated seconds; for a tuned choice, those of the engine it was measured against.
     pub seconds: f64,
-    /// In words.
+    /// The reason in words.
     pub why: String,
-    /// The choice that was measured, where it was taken.
+    /// The measured choice, if it was used.
     pub tuned: Option<Tuned>,
-    /// Every engine that was meant for the operation, in the order of the registry.
+    /// Every engine meant for the operation, in registry order.
     pub candidates: Vec<Candidate>,
 }
 
-/// An engine that was looked at.
+/// An engine that was considered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// The engine.
     pub engine: EngineId,
-    /// What came of it.
+    /// The outcome.
     pub verdict: Verdict,
 }
 
-/// What came of looking at an engine.
+/// The outcome of considering an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It applies, and takes so many seconds by estimate.
+    /// It applies, with this estimate in seconds.
     Seconds(f64),
-    /// It does not apply, and why.
+    /// It does not apply, with the reason.
     Refused(String),
 }
 
-/// In deterministic mode only engines of one order are looked at: the first that any of them has, those that the
-/// caller prefers coming first. Of these, the forced engine; or else a preferred one that applies; or else the tuned one, where it still
-/// may be taken; or else the one that takes least by estimate.
+/// Chooses, in this order: the forced engine, a preferred engine that applies, the tuned one if it
+/// is still valid, the engine with the lowest estimate. In deterministic mode only engines of one
+/// reduction order are considered: the lowest-ranked order, preferred engines first.
 ///
 /// # Errors
-/// Unsupported, with each engine's reason, where none applies or the forced one does not; invalid,
-/// for a knob's value that an engine which applies does not take.
+/// Unsupported, with each engine's reason, if none applies or the forced one does not; invalid, for
+/// a knob value that an applicable engine does not accept.
 pub fn choose<'e>(
     engines: impl Iterator<Item = &'e dyn Engine>,
     wishes: &Wishes,
@@ -95,7 +97,7 @@ pub fn choose<'e>(
         };
         candidates.push(Candidate { engine: id.clone(), verdict });
     }
-    // In deterministic mode the order is chosen first, and only then by cost.
+    // Deterministic mode chooses the reduction order first, and only then by cost.
     let order = able.iter().map(|able| (!able.preferred, &able.order)).min();
     let order = order.and_then(|(_, order)| order.clone());
     able.retain(|able| able.order == order);
@@ -134,22 +136,22 @@ pub fn choose<'e>(
     Ok((engine, Choice { engine: engine_id, seconds, why, tuned: taken, candidates }))
 }
 
-/// An engine that may execute a piece.
+/// An engine that can execute the query.
 struct Able<'e> {
     engine: &'e dyn Engine,
     seconds: f64,
     preferred: bool,
-    /// In deterministic mode.
-    order: Option<Order>,
+    /// Set in deterministic mode.
+    order: Option<ReductionOrder>,
 }
 
-/// Whether a tuned choice may be taken for a piece, with the reason where not.
+/// Whether a tuned choice is valid for a query, or the reason why not.
 fn holds(
     engine: &dyn Engine,
     wishes: &Wishes,
     tuned: &Tuned,
     query: &Query,
-) -> Result<Option<Order>, String> {
+) -> Result<Option<ReductionOrder>, String> {
     if wishes.knobs.of(&tuned.engine) != KnobValues::NONE {
         return Err("the caller sets its knobs".into());
     }
@@ -158,8 +160,13 @@ fn holds(
     tuned.holds(engine, &query).map(|()| order)
 }
 
-/// Whether an engine may execute a piece, with the reason where not; in deterministic mode, in which order it does.
-fn can(engine: &dyn Engine, wishes: &Wishes, query: &Query) -> Result<Option<Order>, String> {
+/// Whether an engine can execute a query, with its reduction order in deterministic mode, or the
+/// reason why not.
+fn can(
+    engine: &dyn Engine,
+    wishes: &Wishes,
+    query: &Query,
+) -> Result<Option<ReductionOrder>, String> {
     engine.applies(query)?;
     if query.is_fused() {
         engine.fuses(query)?;
@@ -178,7 +185,7 @@ fn can(engine: &dyn Engine, wishes: &Wishes, query: &Query) -> Result<Option<Ord
     }
 }
 
-/// Why no engine was chosen.
+/// The error if no engine was chosen.
 fn none(wishes: &Wishes, query: &Query, candidates: &[Candidate]) -> Error {
     let shapes: Vec<String> = query.operands.iter().map(|v| v.shape.to_string()).collect();
     let mode = if query.deterministic { " in deterministic mode" } else { "" };

@@ -1,14 +1,14 @@
-//! Convolution and pooling over images.
+//! Direct convolution and pooling over images.
 
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query, ReductionOrder};
 use crate::base::{Dim, Format};
 use crate::error::{Error, Result};
 use crate::ir::{Op, PoolKind};
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::POINT_GROUP;
 
-/// `conv2d` and `pool2d_*`, one thread an output.
+/// `conv2d` and `pool2d_*`, one thread per output.
 pub(super) struct Conv {
     id: EngineId,
     pool: bool,
@@ -46,8 +46,8 @@ impl Engine for Conv {
         }
     }
 
-    fn order(&self, _query: &Query) -> Result<Order, String> {
-        Ok(Order::new(0, "taps in turn"))
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
+        Ok(ReductionOrder::new(0, "taps in turn"))
     }
 
     fn cost(&self, query: &Query) -> Cost {

@@ -1,20 +1,20 @@
-//! A user's kernel: its WGSL, launched on tensors without gaps.
+//! A user's kernel: WGSL of a pack, launched on contiguous tensors.
 //!
-//! A shader knows nothing of offsets and strides, so an operand that has any is copied first. Where
-//! it asks for the length of an array, the binding has exactly the bytes of the tensor.
+//! The shader has no parameters for offsets and strides, so an operand with gaps or an offset is
+//! copied first. `arrayLength` must be exact, so a binding has exactly the bytes of the tensor.
 
 use smallvec::SmallVec;
 
 use super::elementwise;
 use super::lowering::{Lowering, StepBinding, TensorId, View};
-use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Order, Query};
+use super::{Cost, Engine, EngineId, Notes, OTHER_OPERATION, Query, ReductionOrder};
 use crate::base::{DType, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::{self, CustomTensor, CustomWord, Op};
 use crate::kernel::{Access, Constant, KernelSpec, SourceSpec};
 use crate::provider::Word;
 
-/// Kernels of packs.
+/// The engine of pack kernels.
 pub(super) struct Custom {
     id: EngineId,
 }
@@ -32,7 +32,7 @@ impl Engine for Custom {
 
     fn notes(&self, query: &Query) -> Notes {
         Notes {
-            // Nobody knows in which order its threads add but who wrote it.
+            // Only the author knows the kernel's reduction order.
             deterministic: matches!(query.op, Op::Custom(custom) if custom.deterministic),
             sums: super::Sums::F32,
             needs_compiling: query.is_wgsl(),
@@ -63,9 +63,9 @@ impl Engine for Custom {
         Ok(())
     }
 
-    fn order(&self, query: &Query) -> Result<Order, String> {
+    fn order(&self, query: &Query) -> Result<ReductionOrder, String> {
         match query.op {
-            Op::Custom(custom) if custom.deterministic => Ok(Order::new(0, "its maker's")),
+            Op::Custom(custom) if custom.deterministic => Ok(ReductionOrder::new(0, "its maker's")),
             Op::Custom(custom) => Err(format!(
                 "the manifest of kernel {:?} has no `deterministic = true`, which says that the bits of \
                  an element depend on nothing but what it is made of",
@@ -140,7 +140,7 @@ impl Engine for Custom {
     }
 }
 
-/// The block of parameters, whole vectors of it.
+/// The parameter block, padded to whole vectors.
 fn words(custom: &ir::Custom) -> Result<Vec<Word>> {
     let mut words = Vec::with_capacity(custom.params.len());
     for word in &custom.params {
@@ -162,7 +162,8 @@ fn shape_of(custom: &ir::Custom, tensor: CustomTensor) -> &Shape {
     }
 }
 
-/// Where the node's result is computed: where it belongs, or apart where that is part of something.
+/// Where the kernel writes its result: the output itself, or a temporary if the output is part of a
+/// larger tensor.
 fn result(output: &View, out: &mut Lowering) -> Result<View> {
     match output.layout.offset.is(0) && output.is_contiguous() {
         true => Ok(output.clone()),
@@ -170,7 +171,7 @@ fn result(output: &View, out: &mut Lowering) -> Result<View> {
     }
 }
 
-/// The memory of a result: the node's, another node's, or some that nobody reads.
+/// Memory of one result: the node's, another node's, or a scratch tensor for an unused one.
 fn output_view(
     query: &Query,
     custom: &ir::Custom,
@@ -188,7 +189,7 @@ fn output_view(
     out.temp(format!("{}.{output}", out.label), shape, *dtype)
 }
 
-/// An operand from the first byte of its memory on, as plain elements without gaps.
+/// An operand as contiguous plain elements from the first byte of its memory.
 fn operand(view: &View, out: &mut Lowering) -> Result<View> {
     if view.format != Format::Plain(view.dtype) {
         let plain = out.temp(format!("{}.plain", out.label), &view.shape, view.dtype)?;
@@ -201,8 +202,7 @@ fn operand(view: &View, out: &mut Lowering) -> Result<View> {
     }
 }
 
-/// What is bound: the memory and its bytes. A tensor of no elements is some that nobody reads, as
-/// a binding holds one element at least.
+/// The bound range. An empty tensor gets a dummy element, since a binding is never empty.
 fn bound(
     view: &View,
     binding: &ir::CustomBinding,
@@ -217,7 +217,7 @@ fn bound(
         let empty = out.temp(name, &Shape::new([least.div_ceil(4)]), DType::U32)?;
         return Ok((empty.tensor, None));
     }
-    // Checked indices stay inside of what is bound, so no more is bound than there is.
+    // Index checks rely on the bound size, so no more is bound than there is.
     let exact = elements.saturating_mul(view.dtype.bytes()).max(least).max(4);
     Ok((view.tensor, fixed.then_some(exact)))
 }

@@ -1,12 +1,13 @@
-//! Loops: elementwise operations, reductions along rows, and copies, as generated kernels.
+//! Pointwise and row-reduction fusion: elementwise operations, reductions along rows, and copies,
+//! as generated kernels.
 //!
-//! The index space is that of the group. Dimensions that every tensor walks in one step are
-//! merged, so that most kernels have one dimension and read without a division.
+//! The index space is that of the group. Dimensions that every tensor traverses with one stride are
+//! merged, so most kernels have one dimension and need no division.
 
 use super::body::{Body, Merged};
 use super::knobs::{Knob, powers};
 use super::lowering::{Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query, ReductionOrder};
 use crate::base::{Dim, ShapeClass};
 use crate::codegen::{FUSED_WORKGROUP, MAX_HELD};
 use crate::error::{Error, Result};
@@ -29,7 +30,7 @@ fn body<'q>(query: &'q Query) -> Result<&'q Body, String> {
     query.body.ok_or_else(|| OTHER_OPERATION.into())
 }
 
-/// Bytes and operations of a body.
+/// Cost of a body: bytes and operations.
 fn work(query: &Query, body: &Body) -> Cost {
     let upper = |d: &Dim| query.upper(d).unwrap_or(1) as f64;
     let elements: f64 = body.space.dims().iter().map(upper).product();
@@ -58,8 +59,8 @@ impl Engine for Elementwise {
         Ok(())
     }
 
-    fn order(&self, _query: &Query) -> Result<Order, String> {
-        Ok(Order::exact())
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
+        Ok(ReductionOrder::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {
@@ -85,7 +86,7 @@ impl Engine for Elementwise {
     }
 }
 
-/// Neighbours that a thread makes: four where every operand allows it and there is work for a
+/// Neighbouring elements per thread: four if every operand allows it and there is enough work for a
 /// workgroup of such threads.
 fn width(class: &ShapeClass, body: &Body) -> Knob {
     const DOC: &str = "neighbouring elements that a thread makes";
@@ -93,7 +94,7 @@ fn width(class: &ShapeClass, body: &Body) -> Knob {
         false => Knob::new("width", DOC, [1], 1),
         true => {
             let most = class.upper(&body.space.elements()).unwrap_or(0);
-            // Who makes neighbours of two bytes writes whole words.
+            // Two-byte outputs need pairs, so that whole words are written.
             let halves = body.outputs.iter().any(|(view, _)| view.dtype.is_half());
             let usual = if halves || most >= u64::from(4 * FUSED_WORKGROUP) { 4 } else { 1 };
             Knob::new("width", DOC, [1, 4], usual)
@@ -101,7 +102,7 @@ fn width(class: &ShapeClass, body: &Body) -> Knob {
     }
 }
 
-/// A loop without knobs.
+/// A generated kernel with default knobs.
 fn plain(body: &Body, out: &mut Lowering) -> Result<()> {
     let width = match out.profile.kind {
         DeviceKind::Cpu => 1,
@@ -113,7 +114,7 @@ fn plain(body: &Body, out: &mut Lowering) -> Result<()> {
 /// Adds a copy of a view to another one of the same shape and type.
 ///
 /// # Errors
-/// Unsupported, where more than six dimensions do not merge.
+/// Unsupported, if more than six dimensions do not merge.
 pub fn copy(from: &View, to: &View, out: &mut Lowering) -> Result<()> {
     let mut body = Body::over(std::slice::from_ref(from), to);
     body.push(Value::Input(0));
@@ -131,21 +132,21 @@ pub(super) fn convert(from: &View, to: &View, out: &mut Lowering) -> Result<()> 
     plain(&body, out)
 }
 
-/// Fills a view with one number.
+/// Fills a view with one word.
 pub(super) fn fill(word: u32, to: &View, out: &mut Lowering) -> Result<()> {
     let mut body = Body::over(&[], to);
     body.push(Value::Constant(to.dtype, word));
     plain(&body, out)
 }
 
-/// How a group's rows are shared among threads.
+/// How a group's rows are distributed over threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Share {
-    /// A thread a row.
+    /// One thread per row.
     Thread,
-    /// A workgroup, or a part of one, a row.
+    /// One workgroup, or a part of one, per row.
     Group,
-    /// The same, summing by subgroups.
+    /// The same, with subgroup reductions.
     Subgroup,
 }
 
@@ -166,9 +167,9 @@ impl Rows {
     }
 }
 
-/// Elements of a row that is short enough to stay in a cache.
+/// Elements of a row that is short enough to stay in cache.
 const SHORT: f64 = 64.0;
-/// Most elements of a row that a thread keeps in registers, unless more are asked for.
+/// Most elements of a row that a thread keeps in registers, unless set otherwise.
 const MOST_HELD: u32 = 32;
 
 impl Engine for Rows {
@@ -193,7 +194,7 @@ impl Engine for Rows {
         Ok(())
     }
 
-    fn order(&self, _query: &Query) -> Result<Order, String> {
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
         Err("how rows are shared depends on where they lie and how many there are".into())
     }
 
@@ -208,36 +209,36 @@ impl Engine for Rows {
         let Some(body) = query.body else { return Cost::default() };
         let mut cost = work(query, body);
         if !query.is_wgsl() {
-            // Values go through tiles of memory, which kernels of one operation need not.
+            // Values go through workgroup memory, unlike in kernels of one operation.
             cost.efficiency = 0.5;
             return cost;
         }
         let rows = query.upper(&body.rows()).unwrap_or(1).max(1) as f64;
         let len = query.upper(&body.row_len()).unwrap_or(1).max(1) as f64;
         let [threads, width, held] = self.cut(query, body).map(|knob| knob.value(query.knobs));
-        // A row that is not held is read again behind each reduction, out of a cache if it is short.
+        // A row not held in registers is read again for each reduction, from cache if it is short.
         if held == 0 && len > SHORT {
             cost.bytes *= passes(body);
         }
         let software = query.profile.kind == DeviceKind::Software;
         let reach = match self.share {
-            // One lane of a vector after another: what is near is in a cache.
+            // Lanes run in turn: neighbouring elements are in cache.
             Share::Thread if software => 0.5,
             Share::Thread if coalesced(body) => 0.7,
             Share::Thread if len <= 8.0 => 0.5,
             Share::Thread => 0.1,
-            // Every barrier stops all lanes and starts them again.
+            // Every barrier stops and restarts all lanes.
             Share::Group | Share::Subgroup if software => 0.15,
-            // Neighbouring threads read elements that are not neighbours.
+            // Neighbouring threads read elements that are not neighbours (uncoalesced).
             Share::Group | Share::Subgroup if !along(body) => 0.1,
             Share::Group => 0.6,
             Share::Subgroup => 0.7,
         };
         let peaks = Peaks::of(query.profile);
-        // What a thread reads at once is under way at once.
+        // One access of a thread puts that many elements in flight.
         cost.efficiency = reach * peaks.share(rows * f64::from(threads * width).min(len));
         if self.share == Share::Thread && !software {
-            // A thread by itself waits for each of its elements in turn: some 40 ns.
+            // A single thread waits for each element in turn: some 40 ns.
             cost.dispatches += len * 0.02;
         }
         cost
@@ -254,16 +255,16 @@ impl Engine for Rows {
 }
 
 impl Rows {
-    /// Threads, width and held elements; the last two follow from those before.
+    /// Threads, width and held elements; each depends on those before.
     fn cut(&self, query: &Query, body: &Body) -> [Knob; 3] {
         let len = query.upper(&body.row_len()).unwrap_or(1);
         let most = query.profile.max_threads_per_workgroup.min(FUSED_WORKGROUP);
         let threads = "threads that share a row";
         let threads = match self.share {
             Share::Thread => Knob::new("threads", threads, [1], 1),
-            // At least four elements a thread, so that short rows share a workgroup. Where threads
-            // have subgroups of their own, those that get nothing are waited for all the same: 576
-            // elements on an H200 take 1.46 times as long with 256 threads as with 128.
+            // At least four elements per thread, so that short rows share a workgroup. With
+            // subgroups, idle threads still cost: 576 elements on an H200 take 1.46 times as long
+            // with 256 threads as with 128.
             _ => {
                 let quads = len.div_ceil(4);
                 let usual = match query.profile.kind {
@@ -292,7 +293,7 @@ impl Rows {
     }
 }
 
-/// Times that a body reads a row whose elements are not kept.
+/// Passes of a body over a row whose elements are not held.
 fn passes(body: &Body) -> f64 {
     let mut after: Vec<u32> = Vec::with_capacity(body.values.len());
     for value in &body.values {
@@ -305,20 +306,20 @@ fn passes(body: &Body) -> f64 {
     f64::from(after.iter().max().copied().unwrap_or(0) + u32::from(again))
 }
 
-/// Whether neighbouring rows are neighbours in memory in what is read most.
+/// Whether neighbouring rows are neighbours in memory for the largest input.
 fn coalesced(body: &Body) -> bool {
     let Some(lead) = body.space.rank().checked_sub(2) else { return false };
     let mut large = body.inputs.iter().filter(|view| !view.layout.strides[lead + 1].is(0));
     large.all(|view| view.layout.strides[lead].is(1))
 }
 
-/// Whether neighbours along a row are neighbours in memory in what is read most.
+/// Whether neighbours along a row are neighbours in memory for the largest input.
 fn along(body: &Body) -> bool {
     let mut last = body.inputs.iter().filter_map(|view| view.layout.strides.last());
     last.all(|stride| stride.is(0) || stride.is(1))
 }
 
-/// Whether every operand is one that a kernel for four neighbours at a time takes.
+/// Whether a kernel with four neighbours per thread supports every operand.
 fn wide(body: &Body, merged: &Merged) -> bool {
     let count = merged.sizes.iter().cloned().fold(Dim::new(1), |a, b| a * b);
     let last = merged.sizes.last().cloned().unwrap_or_else(|| Dim::new(1));
@@ -336,7 +337,7 @@ fn wide(body: &Body, merged: &Merged) -> bool {
         })
 }
 
-/// Whether four neighbours of a row may be read at once, where it is read without strides.
+/// Whether four neighbours of a row can be read in one access, if it is read without strides.
 fn quads(body: &Body) -> bool {
     let merged = body.merged(&[]);
     let kinds = merged.addressing(true, true);
@@ -344,7 +345,7 @@ fn quads(body: &Body) -> bool {
     body.row_len().is_multiple_of(4) && flat.all(|(view, _)| view.layout.offset.is_multiple_of(4))
 }
 
-/// The part of a view along one axis.
+/// The range of a view along one axis.
 pub(super) fn part(view: &View, axis: usize, start: &Dim, len: &Dim) -> View {
     let mut part = view.clone();
     part.shape = view

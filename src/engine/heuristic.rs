@@ -1,24 +1,24 @@
-//! What an engine takes by estimate, without running it.
+//! Cost estimates without running an engine: a roofline of bandwidth, arithmetic and launches.
 
 use super::Cost;
 use crate::provider::{DeviceKind, DeviceProfile};
 
-/// The speeds that estimates are made with: the profile's where it tells them, else round figures
-/// of its kind.
+/// Peak speeds behind estimates: the profile's if it reports them, else round figures of its kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peaks {
-    /// Bytes that device memory gives and takes, a second.
+    /// Memory bandwidth in bytes per second, reads and writes together.
     pub bytes_per_s: f64,
-    /// Floating-point operations a second.
+    /// Floating-point operations per second.
     pub flops_per_s: f64,
     /// Seconds of one kernel launch.
     pub launch_s: f64,
-    /// Threads (lanes of a software GPU, cores of a CPU) that must have work for those speeds.
+    /// Threads (lanes of a software GPU, cores of a CPU) that must be busy to reach those speeds
+    /// (occupancy).
     pub busy_threads: f64,
 }
 
 impl Peaks {
-    /// Those of a device.
+    /// The peaks of a device.
     pub fn of(profile: &DeviceProfile) -> Peaks {
         let units = f64::from(profile.compute_units);
         let told = |each: f64, otherwise: f64| if units > 0.0 { units * each } else { otherwise };
@@ -26,7 +26,7 @@ impl Peaks {
             DeviceKind::Discrete | DeviceKind::Null => {
                 (1e12, told(3e11, 3e13), 2e-6, told(512.0, 5e4))
             }
-            // What one unit is differs too much here: an Apple core has the lanes of 16 of Intel's.
+            // Compute units differ too much here: an Apple core has the lanes of 16 of Intel's.
             DeviceKind::Integrated => (1e11, 3e12, 5e-6, 8192.0),
             DeviceKind::Software => (1e10, 3e10, 5e-5, 64.0),
             DeviceKind::Cpu => (told(1e10, 4e10).min(2e11), told(3e10, 1e11), 2e-6, told(1.0, 4.0)),
@@ -38,27 +38,27 @@ impl Peaks {
         Peaks { bytes_per_s, flops_per_s, launch_s, busy_threads }
     }
 
-    /// The share of the device that this many threads keep busy, 0 to 1.
+    /// Share of the device that this many threads keep busy, 0 to 1.
     pub fn share(&self, threads: f64) -> f64 {
         (threads / self.busy_threads).min(1.0)
     }
 
-    /// The least seconds that work can take.
+    /// Lower bound in seconds for this work.
     pub fn floor(&self, cost: &Cost) -> f64 {
         (cost.bytes / self.bytes_per_s).max(cost.flops / self.flops_per_s)
     }
 }
 
-/// A ranking that needs no samples.
+/// A cost model that needs no measurements.
 pub trait Heuristic: Send + Sync {
-    /// Estimated seconds of an engine for a piece.
+    /// Estimated seconds of an engine with this cost.
     fn seconds(&self, profile: &DeviceProfile, cost: &Cost) -> f64;
 }
 
-/// Time = launches, and the longer of moving the bytes and doing the arithmetic, at the share of
-/// the device's speed that the engine reaches.
+/// Roofline: launches, plus the longer of memory traffic and arithmetic at the share of peak speed
+/// that the engine reaches.
 ///
-/// Where a profile does not tell a speed, a round figure of its kind stands in: rankings compare
+/// If a profile does not report a speed, a round figure of its kind stands in: rankings compare
 /// engines on one device, so only proportions matter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Roofline;

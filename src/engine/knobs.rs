@@ -1,4 +1,4 @@
-//! Numbers of an engine that a caller may set, and the values that are set.
+//! Knobs: tuning parameters of an engine that a caller or the tuner may set, and their values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use super::EngineId;
 use crate::error::{Error, Result};
 
-/// A number of an engine that may be set, such as the threads of a workgroup.
+/// A tuning parameter of an engine, such as the threads of a workgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Knob {
-    /// Its name, the same whatever the engine is asked to execute.
+    /// Its name, the same for every query.
     pub name: &'static str,
-    /// What it counts.
+    /// What it counts, for people.
     pub doc: &'static str,
-    /// What it may be for this piece, ascending, with the other knobs as they are set.
+    /// Allowed values for this query, ascending, given the values of the other knobs.
     pub values: Vec<u32>,
-    /// What it is where nothing is set.
+    /// The default value.
     pub default: u32,
 }
 
@@ -35,7 +35,7 @@ impl Knob {
         Knob { name, doc, values, default }
     }
 
-    /// Its value: what is set, or else the default.
+    /// The value that is set, or else the default.
     pub fn value(&self, set: &KnobValues) -> u32 {
         set.get(self.name).unwrap_or(self.default)
     }
@@ -49,29 +49,29 @@ impl fmt::Display for Knob {
     }
 }
 
-/// What is set for one engine, by the names of its knobs.
+/// Knob values of one engine, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KnobValues(BTreeMap<String, u32>);
 
 impl KnobValues {
-    /// Nothing is set.
+    /// No value is set.
     pub const NONE: &'static KnobValues = &KnobValues(BTreeMap::new());
 
-    /// The value of a knob, where it is set.
+    /// The value of a knob, if it is set.
     pub fn get(&self, name: &str) -> Option<u32> {
         self.0.get(name).copied()
     }
 
-    /// The same with this knob set.
+    /// The same values with this one set.
     pub fn with(mut self, name: impl Into<String>, value: u32) -> KnobValues {
         self.0.insert(name.into(), value);
         self
     }
 
-    /// Checks every value against the knobs of an engine for one piece.
+    /// Checks every value against the knobs of an engine for a query.
     ///
     /// # Errors
-    /// Invalid, naming engine, knob, value and what it may be; or what knobs there are.
+    /// Invalid, naming engine, knob, value and the allowed values; or the knobs that exist.
     pub(super) fn check(&self, engine: &EngineId, knobs: &[Knob]) -> Result<()> {
         for (name, value) in &self.0 {
             let Some(knob) = knobs.iter().find(|knob| knob.name == name) else {
@@ -104,24 +104,24 @@ impl fmt::Display for KnobValues {
     }
 }
 
-/// What is set for each engine.
+/// Knob values by engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Knobs(BTreeMap<EngineId, KnobValues>);
 
 impl Knobs {
-    /// Sets a knob of an engine. It is checked when a plan is made, against each piece that the
-    /// engine could execute.
+    /// Sets a knob of an engine. Planning checks it against each query that the engine could
+    /// execute.
     pub fn set(mut self, engine: EngineId, name: impl Into<String>, value: u32) -> Knobs {
         self.0.entry(engine).or_default().0.insert(name.into(), value);
         self
     }
 
-    /// What is set for an engine.
+    /// The values for an engine.
     pub fn of(&self, engine: &EngineId) -> &KnobValues {
         self.0.get(engine).unwrap_or(KnobValues::NONE)
     }
 
-    /// The engines that something is set for.
+    /// The engines with values.
     pub fn engines(&self) -> impl Iterator<Item = &EngineId> {
         self.0.keys()
     }

@@ -1,29 +1,29 @@
-//! What engines produce: steps on tensors, still without memory.
+//! Output of engines: steps (launches) on tensors that have no memory yet.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::around::Attached;
 use super::elementwise;
+use super::fusion::LoweredFusion;
 use super::{Cost, EngineId, Query};
 use crate::base::{DType, Dim, Format, Layout, Shape, ShapeClass};
 use crate::broken_invariant;
 use crate::error::{Error, Result};
-use crate::kernel::{Access, AssetSpec, KernelSpec, Known, catalogue};
+use crate::kernel::{Access, AssetSpec, KernelSpec, Specialization, catalogue};
 use crate::provider::{DeviceKind, DeviceProfile, GRANULE, Word};
 
-/// A piece of memory of a plan.
+/// Index of a tensor (a memory allocation) of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TensorId(pub u32);
 
 impl TensorId {
-    /// Place in the plan's list.
+    /// Index in the plan's list.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What a piece of memory is for, which decides where it lives.
+/// Purpose of a tensor, which decides where it is allocated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TensorRole {
     /// Lives from one step to another, in the arena.
@@ -32,28 +32,28 @@ pub enum TensorRole {
     Input(String),
     /// Bound once.
     Weight(String),
-    /// Several weights one after another, bound once.
+    /// Several weights concatenated, bound once.
     Merged(Vec<String>),
     /// Lives from run to run.
     State(String),
-    /// Numbers of the graph, as words.
+    /// Constants of the graph, as words.
     Constant(Vec<u32>),
-    /// Zero before a run, and left so by the kernels that count in it.
+    /// Zero before a run; the kernels that count in it reset it to zero.
     Counters,
 }
 
-/// A piece of memory.
+/// One memory allocation of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
-    /// What a person calls it.
+    /// Name for people.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub role: TensorRole,
-    /// Most bytes it takes in this class; a multiple of [`GRANULE`].
+    /// Upper bound in bytes in this class; a multiple of [`GRANULE`].
     pub bytes: u64,
 }
 
-/// A tensor as an operation sees it: part of a piece of memory, in some order.
+/// A tensor as an operation sees it: a strided part of an allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     /// The memory.
@@ -62,26 +62,26 @@ pub struct View {
     pub shape: Shape,
     /// Element type.
     pub dtype: DType,
-    /// How elements are stored; anything but the plain element type only for weights.
+    /// Storage format; only weights have one other than the plain element type.
     pub format: Format,
-    /// Where the elements lie.
+    /// Offset and strides.
     pub layout: Layout,
 }
 
 impl View {
-    /// The whole of a piece of memory, row-major.
+    /// All of an allocation, row-major.
     pub fn whole(tensor: TensorId, shape: Shape, dtype: DType, format: Format) -> View {
         let layout = Layout::contiguous(&shape);
         View { tensor, shape, dtype, format, layout }
     }
 
-    /// Whether its elements lie row-major with no gaps, wherever they start.
+    /// Whether its elements are row-major without gaps, at any offset.
     pub fn is_contiguous(&self) -> bool {
         self.layout.is_contiguous(&self.shape)
     }
 
-    /// As rows along the last axis, each without gaps: number of rows, length of a row, elements
-    /// from one row to the next. `None` where the rows do not lie at one distance.
+    /// The view as contiguous rows along the last axis: number of rows, row length, row stride.
+    /// `None` if the rows have no common stride.
     pub fn as_rows(&self) -> Option<(Dim, Dim, Dim)> {
         let Some(last) = self.shape.rank().checked_sub(1) else {
             return Some((Dim::new(1), Dim::new(1), Dim::new(1)));
@@ -115,7 +115,7 @@ pub struct StepBinding {
     pub tensor: TensorId,
     /// First byte in it; a multiple of the device's binding alignment.
     pub offset: u64,
-    /// Bytes from there; `None` is all to the end.
+    /// Length in bytes; `None` is all to the end.
     pub bytes: Option<u64>,
     /// Whether the kernel writes to it.
     pub access: Access,
@@ -124,9 +124,9 @@ pub struct StepBinding {
 /// One kernel launch of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Which engine made it.
+    /// The engine that emitted it.
     pub engine: EngineId,
-    /// What it executes, for people.
+    /// Label for people.
     pub label: String,
     /// What to launch.
     pub kernel: KernelSpec,
@@ -136,30 +136,30 @@ pub struct Step {
     pub bindings: SmallVec<[StepBinding; 4]>,
     /// Workgroups in x, y and z.
     pub grid: [Dim; 3],
-    /// What it moves and computes; the planner notes it after the engine has lowered.
+    /// Estimated traffic and arithmetic; the planner fills it in after lowering.
     pub estimate: Estimate,
 }
 
-/// What a step moves and computes at the upper ends of the class, by estimate.
+/// Estimated traffic and arithmetic of a step at the upper ends of the class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Operands and result of the piece: `f32[1, 576] q4_k[1536, 576] -> f32[1, 1536]`.
+    /// Operands and result of the query: `f32[1, 576] q4_k[1536, 576] -> f32[1, 1536]`.
     pub shapes: String,
-    /// Its part of the engine's cost.
+    /// Its share of the engine's cost.
     pub cost: Cost,
-    /// Seconds, by the ranking that chose the engine.
+    /// Seconds, by the heuristic that chose the engine.
     pub seconds: f64,
 }
 
-/// Where engines put their steps.
+/// Collects the steps of engines.
 pub struct Lowering<'a> {
     /// The device.
     pub profile: &'a DeviceProfile,
     /// The ranges of symbols.
     pub class: &'a ShapeClass,
-    /// The engine that is lowering.
+    /// The engine being lowered.
     pub engine: EngineId,
-    /// What is being lowered, for people.
+    /// Label of the query, for people.
     pub label: String,
     /// The plan's memory.
     pub tensors: &'a mut Vec<Tensor>,
@@ -168,11 +168,10 @@ pub struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// Bytes of the new memory that an engine asks for when it lowers a piece; its steps are
-    /// dropped.
+    /// Bytes of the temporaries that an engine requests for a query; the steps are dropped.
     ///
     /// # Errors
-    /// What `lower` says.
+    /// As `lower`.
     pub(super) fn on_paper(
         query: &Query,
         engine: &EngineId,
@@ -181,10 +180,10 @@ impl Lowering<'_> {
         let mut known: Vec<TensorId> = query.operands.iter().map(|view| view.tensor).collect();
         known.push(query.output.tensor);
         known.extend(query.body.iter().flat_map(|body| body.views()).map(|view| view.tensor));
-        known.extend(query.around.iter().flat_map(|a| a.reads().into_iter().chain(a.writes())));
+        known.extend(query.fusion.iter().flat_map(|a| a.reads().into_iter().chain(a.writes())));
         known.extend(query.given.map(|given| given.tensor()));
         let count = known.iter().map(|id| id.index() + 1).max().unwrap_or(0);
-        // Whatever is known by then has memory already, of any size.
+        // Existing tensors stand in with any size.
         let known = Tensor { name: String::new(), role: TensorRole::Intermediate, bytes: 0 };
         let (mut tensors, mut steps) = (vec![known; count], Vec::new());
         lower(&mut Lowering {
@@ -195,15 +194,15 @@ impl Lowering<'_> {
             tensors: &mut tensors,
             steps: &mut steps,
         })?;
-        // Counters live from run to run.
+        // Counters live across runs.
         let own = tensors[count..].iter().filter(|tensor| tensor.role != TensorRole::Counters);
         Ok(own.map(|tensor| tensor.bytes).sum())
     }
 
-    /// New memory for elements of a type.
+    /// A new temporary for elements of a type.
     ///
     /// # Errors
-    /// Invalid, when the size is not bounded or does not fit.
+    /// Invalid, if the size is unbounded or does not fit.
     pub fn temp(&mut self, name: String, shape: &Shape, dtype: DType) -> Result<View> {
         let bytes = tensor_bytes(self.class, shape, dtype)?;
         self.tensors.push(Tensor { name, role: TensorRole::Intermediate, bytes });
@@ -211,17 +210,17 @@ impl Lowering<'_> {
         Ok(View::whole(id, shape.clone(), dtype, Format::Plain(dtype)))
     }
 
-    /// New memory for so many words that are zero before a run; the kernels that write to them leave them so.
+    /// New counter words, zero before a run; the kernels that write them reset them.
     ///
     /// # Errors
-    /// Invalid, when the number is not bounded or does not fit.
+    /// Invalid, if the number is unbounded or does not fit.
     pub fn counters(&mut self, name: String, count: &Dim) -> Result<TensorId> {
         let bytes = tensor_bytes(self.class, &Shape::new([count.clone()]), DType::U32)?;
         self.tensors.push(Tensor { name, role: TensorRole::Counters, bytes });
         Ok(TensorId((self.tensors.len() - 1) as u32))
     }
 
-    /// The view itself where it has no gaps, else a copy that has none.
+    /// The view itself if it is contiguous, else a contiguous copy.
     ///
     /// # Errors
     /// As [`Lowering::temp`].
@@ -232,7 +231,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A copy of a view, without gaps, in memory of its own.
+    /// A contiguous copy of a view in a new temporary.
     ///
     /// # Errors
     /// As [`Lowering::temp`].
@@ -242,8 +241,8 @@ impl Lowering<'_> {
         Ok(copy)
     }
 
-    /// The view itself where its rows lie at one distance, else a copy without gaps; with its
-    /// rows, columns and row stride.
+    /// The view itself if its rows have a common stride, else a contiguous copy; with rows, columns
+    /// and row stride.
     ///
     /// # Errors
     /// As [`Lowering::temp`].
@@ -258,7 +257,7 @@ impl Lowering<'_> {
         Ok((copy, rows, cols, stride))
     }
 
-    /// Workgroups for `groups` groups, folded over x and y.
+    /// Grid for `groups` workgroups, folded over x and y.
     pub fn fold(&self, groups: Dim) -> [Dim; 3] {
         let most = Dim::from(self.profile.max_workgroups_per_dim);
         let y = groups.ceil_div(&most);
@@ -312,7 +311,7 @@ impl Lowering<'_> {
             params.extend(attached.words);
             params.resize(params.len().next_multiple_of(4), Word::Bits(0));
         }
-        let spec = match entry.settles() {
+        let spec = match entry.is_specialized() {
             true => {
                 let settled = call.spec.defines.iter().any(|name| name == catalogue::SETTLED);
                 let early = |place: u32| {
@@ -326,16 +325,16 @@ impl Lowering<'_> {
         self.step(KernelSpec::Asset(spec), params, bindings, call.grid)
     }
 
-    /// What all launches of a kernel have in common that is compiled for these: what it costs to compile kernels apart
-    /// that differ in sizes alone GPUs repay. `early` says of which places the kernel itself knows what it may read early.
+    /// Specialisation constants shared by all launches of a kernel. GPUs repay the compilation of
+    /// variants that differ in sizes only. `early`: bindings that the kernel itself may read early.
     fn known(
         &self,
         params: &[Word],
         bindings: &[StepBinding],
         early: impl Fn(u32) -> bool,
-    ) -> Known {
+    ) -> Specialization {
         if !matches!(self.profile.kind, DeviceKind::Discrete | DeviceKind::Integrated) {
-            return Known::default();
+            return Specialization::default();
         }
         let words = params.iter().enumerate().filter_map(|(place, word)| match word {
             Word::Bits(bits) => Some((place as u32, *bits)),
@@ -349,14 +348,14 @@ impl Lowering<'_> {
         let steady = places
             .filter(|(place, b)| b.access == Access::Read && (bound_once(b) || early(*place)));
         let steady = steady.map(|(place, _)| place).collect();
-        Known { words: words.collect(), steady, ..Known::default() }
+        Specialization { words: words.collect(), steady, ..Specialization::default() }
     }
 
     /// Adds the launch of any kernel.
     ///
     /// # Errors
-    /// Unsupported, where a tensor is larger than one binding of the device, or the launch has more workgroups
-    /// along an axis than the device.
+    /// Unsupported, if a tensor is larger than one binding of the device, or if the grid exceeds
+    /// the device's limit along an axis.
     pub fn step(
         &mut self,
         kernel: KernelSpec,
@@ -391,10 +390,10 @@ impl Lowering<'_> {
     }
 }
 
-/// Most bytes of a tensor in a class, a multiple of [`GRANULE`] that is not 0.
+/// Upper bound of a tensor's bytes in a class, a nonzero multiple of [`GRANULE`].
 ///
 /// # Errors
-/// Invalid, when the size is not bounded or does not fit 64 bits.
+/// Invalid, if the size is unbounded or does not fit 64 bits.
 pub fn tensor_bytes(class: &ShapeClass, shape: &Shape, dtype: DType) -> Result<u64> {
     let mut bytes = dtype.bytes();
     for dim in shape.dims() {
@@ -405,12 +404,12 @@ pub fn tensor_bytes(class: &ShapeClass, shape: &Shape, dtype: DType) -> Result<u
     Ok(bytes.max(1).next_multiple_of(GRANULE))
 }
 
-/// The launch of a catalogue kernel, put together by name.
+/// The launch of a catalogue kernel, with parameters by name.
 pub struct Call {
     spec: AssetSpec,
     params: Vec<(&'static str, Word)>,
     bindings: Vec<(TensorId, u64, Option<u64>)>,
-    attached: Option<Attached>,
+    attached: Option<LoweredFusion>,
     grid: [Dim; 3],
 }
 
@@ -424,7 +423,7 @@ impl Call {
     /// Sets a size.
     ///
     /// # Errors
-    /// Invalid, when it is a number that does not fit 32 bits.
+    /// Invalid, for a constant that does not fit 32 bits.
     pub fn dim(mut self, name: &'static str, value: &Dim) -> Result<Call> {
         self.params.push((name, Word::dim(value)?));
         Ok(self)
@@ -448,32 +447,32 @@ impl Call {
         self
     }
 
-    /// Binds part of the next tensor, in bytes.
+    /// Binds a byte range of a tensor.
     pub fn bind_part(mut self, tensor: TensorId, offset: u64, bytes: u64) -> Call {
         self.bindings.push((tensor, offset, Some(bytes)));
         self
     }
 
-    /// Fuses work into the kernel; the last tensor bound is its own output, which is left out where
-    /// the attachment writes others in its place.
-    pub fn around(mut self, attached: Attached) -> Call {
+    /// Fuses work into the kernel. The last tensor bound is the kernel's own output, which is
+    /// dropped if the attachment writes others instead.
+    pub fn fusion(mut self, attached: LoweredFusion) -> Call {
         self.spec = self.spec.attach(attached.attachment.clone());
         self.attached = Some(attached);
         self
     }
 
-    /// Fuses what a query asks for, which is nothing for most.
+    /// Fuses the query's fusion, if it has one.
     ///
     /// # Errors
-    /// As [`super::Around::attach`].
+    /// As [`super::Fusion::attach`].
     pub fn around_query(self, query: &Query) -> Result<Call> {
-        match query.around {
-            Some(around) if !around.is_empty() => Ok(self.around(around.attach(false)?)),
+        match query.fusion {
+            Some(fusion) if !fusion.is_empty() => Ok(self.fusion(fusion.attach(false)?)),
             _ => Ok(self),
         }
     }
 
-    /// Sets the workgroups.
+    /// Sets the grid in workgroups.
     pub fn grid(mut self, grid: [Dim; 3]) -> Call {
         self.grid = grid;
         self
@@ -481,8 +480,7 @@ impl Call {
 }
 
 impl Query<'_> {
-    /// Bytes of every operand and of the result at the upper ends of the class; weights as
-    /// stored.
+    /// Bytes of all operands and the result at the upper ends of the class; weights as stored.
     pub fn total_bytes(&self) -> f64 {
         let bytes = |view: &View| {
             let elements = view.shape.dims().iter().map(|d| self.upper(d).unwrap_or(1) as f64);

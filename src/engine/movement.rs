@@ -1,14 +1,15 @@
-//! Operations that move elements: gather, update of a state, scatter, concat, pad.
+//! Data movement: gather, state update, scatter, concat, pad.
 
 use super::elementwise::{self, part};
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query, linear};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query, ReductionOrder};
 use crate::base::{DType, Dim, Format};
+use crate::engine::gemm::quantized;
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::{AssetSpec, catalogue};
 
-/// Gather, as rows of a table of any format or along an axis of a plain tensor.
+/// Gather: rows of a table of any format, or along an axis of a plain tensor.
 pub(super) struct Gather {
     id: EngineId,
     rows: bool,
@@ -33,7 +34,7 @@ impl Engine for Gather {
             return Err(OTHER_OPERATION.into());
         };
         let table = *axis == 0 && x.shape.rank() == 2 && x.is_contiguous() && x.dtype.is_float();
-        match (self.rows, linear::is_packed(x)) {
+        match (self.rows, quantized::is_packed(x)) {
             (true, _) if x.format.is_kept() && !query.is_wgsl() => {
                 Err(format!("{} is how GPUs keep a table", x.format))
             }
@@ -46,8 +47,8 @@ impl Engine for Gather {
         }
     }
 
-    fn order(&self, _query: &Query) -> Result<Order, String> {
-        Ok(Order::exact())
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
+        Ok(ReductionOrder::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {
@@ -64,7 +65,7 @@ impl Engine for Gather {
         if !output.dtype.is_half() {
             return self.gather(query, *axis, &query.operands[0], output, out);
         }
-        // The kernels make f32: of halves read as a table, or of a copy.
+        // The kernels write f32: convert from an f16 table, or from a copy.
         let y = out.temp(format!("{}.f32", out.label), &output.shape, DType::F32)?;
         let mut x = query.operands[0].clone();
         if !self.rows {
@@ -129,7 +130,7 @@ impl Gather {
     }
 }
 
-/// Rows of a state by their numbers.
+/// Writes rows of a state by index.
 pub(super) struct Scatter {
     id: EngineId,
 }
@@ -140,7 +141,7 @@ impl Scatter {
     }
 }
 
-/// Elements of a row, behind the first axis.
+/// Elements of a row: all axes but the first.
 fn row_of(view: &View) -> Dim {
     view.shape.dims()[1..].iter().cloned().fold(Dim::new(1), |a, b| a * b)
 }
@@ -154,15 +155,15 @@ impl Engine for Scatter {
         let (Op::Scatter, [state, ..]) = (query.op, query.operands) else {
             return Err(OTHER_OPERATION.into());
         };
-        // Rows of halves are copied by words.
+        // f16 rows are copied as words.
         match state.dtype.is_half() && !row_of(state).is_multiple_of(2) {
             true => Err(format!("rows of {} elements of 2 bytes are no words", row_of(state))),
             false => Ok(()),
         }
     }
 
-    fn order(&self, _query: &Query) -> Result<Order, String> {
-        Ok(Order::exact())
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
+        Ok(ReductionOrder::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {
@@ -176,7 +177,7 @@ impl Engine for Scatter {
         let per_word = if src.dtype.is_half() { 2 } else { 1 };
         let words = |dim: &Dim| dim.floor_div(&Dim::new(per_word));
         let cols = row_of(src);
-        // Rows may lie apart, but what is in one is without gaps.
+        // Rows may be strided, but each is contiguous.
         let one = part(src, 0, &Dim::new(0), &Dim::new(1));
         let whole = one.shape.dims().iter().zip(&one.layout.strides).skip(1);
         let mut step = cols.clone();
@@ -234,8 +235,8 @@ impl Engine for CopyInto {
         }
     }
 
-    fn order(&self, _query: &Query) -> Result<Order, String> {
-        Ok(Order::exact())
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
+        Ok(ReductionOrder::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {

@@ -1,18 +1,18 @@
-//! A pack that executes a known operation, as an engine like any other.
+//! A pack that implements a built-in operation, as an engine.
 
 use std::sync::Arc;
 
 use super::custom::Custom;
-use super::{Cost, Engine, EngineId, Lowering, Notes, OTHER_OPERATION, Order, Query};
+use super::{Cost, Engine, EngineId, Lowering, Notes, OTHER_OPERATION, Query, ReductionOrder};
 use crate::base::{DType, Format, Shape};
 use crate::error::{Error, Result};
 use crate::ir::{self, Op};
 use crate::kernel::pack::{Pack, PackCost};
 
-/// What the interpreter of the CPU reaches of the device's speed.
+/// Share of the device's speed that the CPU interpreter reaches.
 const INTERPRETED: f64 = 1e-3;
 
-/// The engine `pack.` and the name of the pack, for the operation that its manifest `implements`.
+/// The engine `pack.<name>` for the operation that the pack's manifest `implements`.
 pub struct PackEngine {
     id: EngineId,
     pack: Pack,
@@ -24,7 +24,7 @@ impl PackEngine {
     /// The engine of a pack.
     ///
     /// # Errors
-    /// Invalid, where the manifest implements no operation.
+    /// Invalid, if the manifest implements no operation.
     pub fn new(pack: Pack) -> Result<Arc<PackEngine>> {
         if pack.operation().is_none() {
             return Err(Error::invalid(format!(
@@ -44,14 +44,14 @@ impl PackEngine {
         &self.pack
     }
 
-    /// The kernel for a query and its cost, or why there is none.
+    /// The kernel for a query and its cost, or the reason why there is none.
     fn call(&self, query: &Query) -> Result<(ir::Custom, PackCost), String> {
         if self.pack.operation() != Some(query.op.name()) {
             return Err(OTHER_OPERATION.into());
         }
         let names = self.pack.inputs().map(|spec| spec.name.to_string());
         for (view, name) in query.operands.iter().zip(names) {
-            // A pack reads numbers as they are; to unpack a weight for it at each run never pays.
+            // A pack reads plain elements; dequantising a weight for it at each run never pays.
             if view.format != Format::Plain(view.dtype) {
                 return Err(format!("{name} is stored as {}", view.format));
             }
@@ -69,7 +69,7 @@ impl Engine for PackEngine {
         &self.id
     }
 
-    /// Another text, of the manifest, the shader or a twin, is another version.
+    /// Any change of manifest, shader or twin is another version.
     fn version(&self) -> u32 {
         self.version
     }
@@ -84,7 +84,7 @@ impl Engine for PackEngine {
         self.launch.applies(&Query { op: &op, ..*query })
     }
 
-    fn order(&self, query: &Query) -> Result<Order, String> {
+    fn order(&self, query: &Query) -> Result<ReductionOrder, String> {
         if self.pack.is_conditional() {
             return Err("its `where` may not hold for another number of rows".into());
         }
@@ -99,7 +99,7 @@ impl Engine for PackEngine {
         cost.flops = said.flops.unwrap_or(cost.flops);
         cost.bytes = said.bytes.unwrap_or(cost.bytes);
         cost.efficiency = said.efficiency.unwrap_or(cost.efficiency);
-        // Zeros before it, and operands that have gaps, are launches of their own.
+        // Zero fills before it, and copies of operands with gaps, are separate launches.
         let gaps = |view: &&super::View| !(view.is_contiguous() && view.layout.offset.is(0));
         let copies = query.operands.iter().filter(gaps).count() + usize::from(!custom.writes_all);
         cost.dispatches += copies as f64;

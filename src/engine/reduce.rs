@@ -2,7 +2,7 @@
 
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering, View};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query, ReductionOrder};
 use crate::base::{DType, Dim};
 use crate::error::Result;
 use crate::ir::{Op, ReduceOp};
@@ -41,9 +41,9 @@ impl Engine for Reduce {
         }
     }
 
-    fn order(&self, query: &Query) -> Result<Order, String> {
+    fn order(&self, query: &Query) -> Result<ReductionOrder, String> {
         let threads = threads(query).value(query.knobs);
-        Order::of_workgroup(query, "reduce", threads, self.subgroup)
+        ReductionOrder::of_workgroup(query, "reduce", threads, self.subgroup)
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {
@@ -63,7 +63,7 @@ impl Engine for Reduce {
         let last = axes.last().is_some_and(|axis| axis + 1 == x.shape.rank());
         let reach = match (query.profile.kind, last, self.subgroup) {
             (DeviceKind::Software, ..) => 0.15,
-            // Neighbouring threads read elements that are not neighbours.
+            // Neighbouring threads read elements that are not neighbours (uncoalesced).
             (_, false, _) => 0.1,
             (_, true, true) => 0.6,
             (_, true, false) => 0.5,
@@ -120,7 +120,7 @@ fn threads(query: &Query) -> Knob {
     Knob::new("threads", "threads of a workgroup, which makes one result", powers(32, most), 128)
 }
 
-/// The view with the reduced axes side by side, last unless they already are, and where they are.
+/// The view with the reduced axes adjacent (moved last unless they already are), and their range.
 fn reduced_together(view: &View, axes: &[usize]) -> (View, std::ops::Range<usize>) {
     let first = axes.first().copied().unwrap_or(0);
     if axes.iter().enumerate().all(|(i, axis)| *axis == first + i) {

@@ -1,25 +1,25 @@
-//! Every engine there is, and how one is found.
+//! The registry of engines, and lookup by id.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::argmax::SplitArgMax;
-use super::attention::{Attention, Rope};
-use super::attention_coop::CoopAttention;
-use super::attention_lanes::LanesAttention;
-use super::attention_split::SplitAttention;
-use super::attention_spread::SpreadAttention;
+use super::attention::coop::CoopAttention;
+use super::attention::single_pass::{Attention, Rope};
+use super::attention::split_kv::SplitAttention;
+use super::attention::split_kv_fused::SpreadAttention;
+use super::attention::subgroup::LanesAttention;
 use super::conv::Conv;
 use super::custom::Custom;
 use super::elementwise::{self, Elementwise};
-use super::library::Library;
-use super::linear::Linear;
-use super::linear_codes::CodesLinear;
-use super::linear_coop::CoopLinear;
-use super::linear_tiles::TilesLinear;
-use super::matmul::{MatMul, Tiles};
+use super::gemm::batched::{MatMul, Tiles};
+use super::gemm::batched_coop::CoopProduct;
+use super::gemm::coop::CoopLinear;
+use super::gemm::mma::TilesLinear;
+use super::gemm::prequantized::CodesLinear;
+use super::gemm::quantized::Linear;
+use super::gemm::vendor::Library;
 use super::movement::{CopyInto, Gather, Scatter};
-use super::product_coop::CoopProduct;
 use super::reduce::Reduce;
 use super::rows::Rows;
 use super::sample::Sample;
@@ -27,10 +27,10 @@ use super::{Engine, EngineId};
 use crate::base::Format;
 use crate::error::{Error, Result};
 
-/// Ids that are offered in the place of one that does not exist.
+/// Most similar ids suggested for an unknown one.
 const MOST_NEAREST: usize = 8;
 
-/// A list of engines in which each id occurs once. Others' engines are added to it.
+/// A list of engines with unique ids. Third-party engines can be added.
 #[derive(Clone)]
 pub struct Registry {
     engines: Vec<Arc<dyn Engine>>,
@@ -77,7 +77,7 @@ impl Registry {
     /// Adds an engine.
     ///
     /// # Errors
-    /// Invalid, when its id is taken.
+    /// Invalid, if its id is taken.
     pub fn add(&mut self, engine: Arc<dyn Engine>) -> Result<()> {
         if self.get(engine.id()).is_some() {
             return Err(Error::invalid(format!("engine {} is there already", engine.id())));
@@ -86,24 +86,24 @@ impl Registry {
         Ok(())
     }
 
-    /// Every engine, in the order they were added.
+    /// Every engine, in order of addition.
     pub fn engines(&self) -> &[Arc<dyn Engine>] {
         &self.engines
     }
 
-    /// The engine of an id.
+    /// The engine with an id.
     pub fn get(&self, id: &EngineId) -> Option<&Arc<dyn Engine>> {
         self.engines.iter().find(|engine| engine.id() == id)
     }
 
-    /// The error for an id that no engine has, with those that begin most alike.
+    /// The error for an unknown id, with the ids that share the longest prefix.
     pub(crate) fn unknown(&self, id: &EngineId) -> Error {
         let id = id.as_str();
         let alike = |other: &str| id.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
         let ids = || self.engines.iter().map(|engine| engine.id().as_str());
         let most = ids().map(alike).max().unwrap_or(0);
         let mut text = format!("no engine {id:?} is registered");
-        // Fewer letters in common say nothing.
+        // A shorter common prefix says nothing.
         if most >= 3 {
             let mut nearest: Vec<&str> = ids().filter(|other| alike(other) == most).collect();
             let more = if nearest.len() > MOST_NEAREST { " ..." } else { "" };

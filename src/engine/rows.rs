@@ -1,8 +1,8 @@
-//! Operations along the last axis: norms, softmax, argmax. One workgroup for each row.
+//! Row kernels along the last axis: norms, softmax, argmax. One workgroup per row.
 
 use super::knobs::{Knob, powers};
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Peaks, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Peaks, Query, ReductionOrder};
 use crate::base::{DType, Dim};
 use crate::error::Result;
 use crate::ir::Op;
@@ -54,12 +54,12 @@ impl Engine for Rows {
         }
     }
 
-    fn order(&self, query: &Query) -> Result<Order, String> {
+    fn order(&self, query: &Query) -> Result<ReductionOrder, String> {
         match query.op {
-            Op::ArgMax | Op::Greedy => Ok(Order::exact()),
+            Op::ArgMax | Op::Greedy => Ok(ReductionOrder::exact()),
             _ => {
                 let threads = threads(query).value(query.knobs);
-                Order::of_workgroup(query, self.kernel, threads, self.subgroup)
+                ReductionOrder::of_workgroup(query, self.kernel, threads, self.subgroup)
             }
         }
     }
@@ -80,7 +80,7 @@ impl Engine for Rows {
                 (_, true) => 0.6,
                 (_, false) => 0.5,
             };
-            // Threads beyond the end of a row idle, and rows are read again behind each reduction.
+            // Threads beyond the end of a row are idle, and rows are read again for each reduction.
             cost.efficiency = reach * (len / threads).min(1.0) * peaks.share(rows * threads);
             cost.bytes *= match self.kernel {
                 "norm_layer" | "softmax" => 3.0,
@@ -122,7 +122,7 @@ impl Engine for Rows {
     }
 }
 
-/// Rows, and the length of one.
+/// Number of rows, and row length.
 pub(super) fn row_sizes(query: &Query) -> (f64, f64) {
     let Some((len, lead)) = query.operands.first().and_then(|x| x.shape.dims().split_last()) else {
         return (1.0, 1.0);
@@ -135,8 +135,8 @@ pub(super) fn row_sizes(query: &Query) -> (f64, f64) {
 fn threads(query: &Query) -> Knob {
     let (_, columns) = row_sizes(query);
     let most = query.profile.max_threads_per_workgroup.min(256);
-    // Measured on an H200: 5.0 us with 256 against 7.8 us with 128, for one row of 4,096.
-    // In deterministic mode the upper end of a class may not matter.
+    // Measured on an H200: 5.0 us with 256 against 7.8 us with 128, for one row of 4,096. In
+    // deterministic mode the upper end of a class may not matter.
     let exact = matches!(query.op, Op::ArgMax | Op::Greedy);
     let usual = if columns >= 1024.0 || query.deterministic || exact { 256 } else { 128 };
     let doc = "threads of a workgroup, which makes one row";

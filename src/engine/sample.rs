@@ -1,7 +1,7 @@
-//! The draw of a token from each row of logits: `sample`.
+//! On-device sampling of a token from each row of logits: `sample`.
 
 use super::lowering::{Call, Lowering};
-use super::{Cost, Engine, EngineId, OTHER_OPERATION, Order, Query};
+use super::{Cost, Engine, EngineId, OTHER_OPERATION, Query, ReductionOrder};
 use crate::base::DType;
 use crate::error::Result;
 use crate::ir::Op;
@@ -41,12 +41,12 @@ impl Engine for Sample {
         }
     }
 
-    fn order(&self, _query: &Query) -> Result<Order, String> {
-        Ok(Order::exact())
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
+        Ok(ReductionOrder::exact())
     }
 
     fn cost(&self, query: &Query) -> Cost {
-        // Logits are read twice, by one workgroup a row.
+        // One workgroup per row reads the logits twice.
         let bytes = 2.0 * query.total_bytes();
         let efficiency = match (query.is_wgsl(), query.profile.kind) {
             (false, _) => 0.6,

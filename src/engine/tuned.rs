@@ -1,8 +1,8 @@
-//! Choices that were measured on a device: what the tuner found, as plans use it.
+//! Tuned choices: what the tuner measured on a device, as plans use it.
 //!
-//! A choice is a hint. Whether its engine exists, applies, is in the same version and takes those
-//! values of its knobs is asked again for every piece of every plan, so a choice that is old, of
-//! another machine or damaged costs time at most.
+//! A choice is a hint. Planning checks for every query that its engine exists, applies, has the
+//! same version and accepts the knob values. So a choice that is stale, of another machine or
+//! damaged costs time at most.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{DriverKey, Engine, EngineId, KnobValues, Query};
 
-/// What a piece of a graph is, wherever in a graph it stands: 32 hexadecimal digits of a hash of
-/// its operation, shapes, types, layouts, what is fused with it, the class's ranges and the
-/// device's limits.
+/// Identity of a query independent of its place in a graph: 32 hexadecimal digits of a hash of its
+/// operation, shapes, types, layouts, fusion, the class's ranges and the device's limits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskKey(String);
 
 impl TaskKey {
-    /// The key of what a text describes.
+    /// The key of a textual description.
     pub(crate) fn of(text: &str) -> TaskKey {
         TaskKey(blake3::hash(text.as_bytes()).to_hex()[..32].to_string())
     }
@@ -28,25 +27,25 @@ impl TaskKey {
     }
 }
 
-/// The engine that was the fastest for a task, and how it was set.
+/// The fastest engine for a task, with its knobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuned {
     /// The engine.
     pub engine: EngineId,
-    /// [`Engine::version`] of it when it was measured.
+    /// Its [`Engine::version`] when it was measured.
     pub engine_version: u32,
-    /// Values of its knobs; those that are missing have their defaults.
+    /// Its knob values; missing ones are at their defaults.
     pub knobs: KnobValues,
     /// Median seconds.
     pub seconds: f64,
-    /// The engine that estimates would take.
+    /// The engine with the lowest estimate.
     pub against: EngineId,
-    /// Its median seconds, its knobs at their defaults, measured in turn with the other.
+    /// Its median seconds with default knobs, measured in alternation with the other.
     pub against_seconds: f64,
 }
 
 impl Tuned {
-    /// In words: `tuned: 12.3 us against 15.0 us of wgsl.matvec.q4_k`.
+    /// The reason in words: `tuned: 12.3 us against 15.0 us of wgsl.matvec.q4_k`.
     pub fn why(&self) -> String {
         let (own, other) = (self.seconds * 1e6, self.against_seconds * 1e6);
         match self.engine == self.against && self.knobs == *KnobValues::NONE {
@@ -55,10 +54,10 @@ impl Tuned {
         }
     }
 
-    /// Whether a plan may take it for this piece.
+    /// Whether a plan may use it for this query.
     ///
     /// # Errors
-    /// The reason where it may not.
+    /// The reason, if it may not.
     pub(super) fn holds(&self, engine: &dyn Engine, query: &Query) -> Result<(), String> {
         if engine.version() != self.engine_version {
             let (now, then) = (engine.version(), self.engine_version);
@@ -69,17 +68,17 @@ impl Tuned {
     }
 }
 
-/// What was measured on one device.
+/// Tuned choices of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TunedChoices {
-    /// The device; choices hold on no other.
+    /// The device; choices are valid on no other.
     pub device: DriverKey,
-    /// For each task the best.
+    /// The best choice by task.
     pub choices: BTreeMap<TaskKey, Tuned>,
 }
 
 impl TunedChoices {
-    /// None yet.
+    /// No choices yet.
     pub fn new(device: DriverKey) -> TunedChoices {
         TunedChoices { device, choices: BTreeMap::new() }
     }

@@ -1,20 +1,19 @@
-//! Buffers for tensors that live at different times, and their offsets in them.
+//! Arena allocation: buffers for tensors with disjoint lifetimes, and their offsets.
 //!
 //! A GPU interface tracks the use of whole buffers, and a dispatch may not read and write one
-//! buffer through different bindings. So tensors are spread over a few buffers, such that no step
-//! writes to a buffer that it reads, and those of one buffer are packed by lifetime. What that
-//! costs over one buffer for all depends on the spreading: the sum of the buffers' peaks is what
-//! [`arena`] makes small, down to [`peak`], below which nothing fits.
+//! buffer through different bindings. So tensors are distributed over a few buffers (buffer
+//! colouring) such that no step writes to a buffer that it reads, and each buffer is packed by
+//! lifetime. [`arena`] minimises the sum of the buffers' peaks; [`peak`] is a lower bound.
 
+use super::coloring::spread;
 use super::lifetime::Access;
-use super::spread::spread;
 
 /// A tensor to place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Size in bytes.
     pub bytes: u64,
-    /// First and last step that touches it.
+    /// Lifetime: first and last step that touches it.
     pub life: (usize, usize),
 }
 
@@ -24,10 +23,10 @@ impl Item {
     }
 }
 
-/// Where tensors lie.
+/// Places of all tensors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arena {
-    /// Buffer and first byte of each tensor; `None` where there was nothing to place.
+    /// Buffer and first byte of each tensor; `None` for an absent one.
     pub places: Vec<Option<(usize, u64)>>,
     /// Bytes of each buffer.
     pub buffers: Vec<u64>,
@@ -36,7 +35,7 @@ pub struct Arena {
 /// The largest sum of bytes, each rounded up to `align`, that are alive at one step.
 ///
 /// # Panics
-/// Where `align` is 0; it may where a life ends before it begins.
+/// If `align` is 0; possibly if a lifetime ends before it begins.
 pub fn peak(items: &[Option<Item>], align: u64) -> u64 {
     let end = items.iter().flatten().map(|item| item.life.1 + 1).max().unwrap_or(0);
     let mut live = vec![0u64; end];
@@ -51,7 +50,7 @@ pub fn peak(items: &[Option<Item>], align: u64) -> u64 {
 /// buffer that it reads, nor to one buffer twice. Equal arguments give equal arenas.
 ///
 /// # Panics
-/// Where `align` is 0; it may where a life ends before it begins.
+/// If `align` is 0; possibly if a lifetime ends before it begins.
 pub fn arena(steps: &[Access], items: &[Option<Item>], align: u64) -> Arena {
     let which: Vec<usize> = (0..items.len()).filter(|i| items[*i].is_some()).collect();
     let placed: Vec<Item> = items
@@ -63,7 +62,7 @@ pub fn arena(steps: &[Access], items: &[Option<Item>], align: u64) -> Arena {
     packed(&placed, &which, &buffers, items.len())
 }
 
-/// Every buffer packed by itself; `which` are the tensors that `placed` stands for, of `count`.
+/// Packs every buffer on its own; `which` are the indices of the `placed` tensors, of `count`.
 fn packed(placed: &[Item], which: &[usize], buffers: &[usize], count: usize) -> Arena {
     let mut arena = Arena { places: vec![None; count], buffers: Vec::new() };
     for number in 0..buffers.iter().max().map_or(0, |most| most + 1) {
@@ -82,7 +81,7 @@ fn packed(placed: &[Item], which: &[usize], buffers: &[usize], count: usize) -> 
     arena
 }
 
-/// An offset for each item and the size of the buffer: the best of a few orders of placing.
+/// An offset for each item and the size of the buffer: the best of a few placement orders.
 fn pack(items: &[Item]) -> (Vec<u64>, u64) {
     let length = |item: &Item| (item.life.1 - item.life.0) as u64 + 1;
     let keys: [&dyn Fn(&Item) -> u64; 4] = [
@@ -108,7 +107,7 @@ fn pack(items: &[Item]) -> (Vec<u64>, u64) {
     best.unwrap_or_default()
 }
 
-/// Each item in turn in the smallest gap that holds it among those it meets, else after them.
+/// Best fit: each item in turn in the smallest gap among overlapping lifetimes, else after them.
 fn pack_in(items: &[Item], order: &[usize]) -> (Vec<u64>, u64) {
     let mut offsets = vec![0; items.len()];
     let mut placed: Vec<usize> = Vec::with_capacity(items.len());

@@ -1,6 +1,6 @@
-//! When each tensor is needed, from what each step reads and writes.
+//! Lifetimes of tensors, from the reads and writes of each step.
 
-/// What one step touches: indices of tensors.
+/// Tensors that one step touches, by index.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// Tensors that it reads.
@@ -9,11 +9,11 @@ pub struct Access {
     pub writes: Vec<usize>,
 }
 
-/// First and last step that touches each of `count` tensors; `None` where none does. Tensors in
-/// `kept` live one step longer than the last.
+/// First and last step that touches each of `count` tensors; `None` if none does. Tensors in `kept`
+/// live one step past the last.
 ///
 /// # Panics
-/// Where a tensor in `steps` or `kept` is not below `count`.
+/// If a tensor in `steps` or `kept` is not below `count`.
 pub fn lifetimes(steps: &[Access], count: usize, kept: &[usize]) -> Vec<Option<(usize, usize)>> {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; count];
     let mut touch = |tensor: usize, at: usize| {

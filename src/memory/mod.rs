@@ -1,11 +1,12 @@
-//! Device memory: how intermediates share buffers, and buffers kept for reuse under a budget.
+//! Device memory: how intermediates share buffers, and a pool of reusable buffers under a budget.
 //!
-//! `lifetime`, `spread` and `arena` are pure: numbers in, offsets out. `pool` holds what a device gave.
-//! Absent on purpose: graphs and plans; a plan's pass asks these with step numbers and sizes.
+//! `lifetime`, `coloring` and `arena` are pure: numbers in, offsets out. `pool` holds device
+//! buffers. Absent on purpose: graphs and plans; a pass of `plan` calls these with step numbers and
+//! sizes.
 
 pub mod arena;
+mod coloring;
 pub mod lifetime;
 mod pool;
-mod spread;
 
 pub use pool::{Pool, PooledBuffer};

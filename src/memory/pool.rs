@@ -1,8 +1,8 @@
-//! Buffers kept for reuse.
+//! Buffer pool with a memory budget.
 //!
-//! Drivers take long to allocate and do not always say no in time, so freed buffers are kept by
-//! size class and handed out again, and a budget is checked before a driver is asked. When it
-//! would be passed, idle buffers go first; only then is the answer out of memory, with need and
+//! Drivers allocate slowly and do not always report failure in time, so freed buffers are kept by
+//! size class and reused, and a budget is checked before the driver is asked. If a request would
+//! exceed it, idle buffers are freed first. Only then is the error out of memory, with need and
 //! have, and the pool stays usable.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, Result};
 use crate::provider::{BufferId, BufferRange, Device, Resource, Usage};
 
-/// Buffers of one device, kept for reuse under a budget.
+/// Reusable buffers of one device, under a budget.
 #[derive(Clone)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ struct State {
     live_bytes: u64,
 }
 
-/// A buffer of a pool; back in it when dropped. Its contents are whatever was there before.
+/// A buffer of a pool, returned to it on drop. Its contents are undefined.
 pub struct PooledBuffer {
     shared: Arc<Shared>,
     id: BufferId,
@@ -43,23 +43,23 @@ pub struct PooledBuffer {
 
 crate::base::debug_as!(PooledBuffer, |this| id: this.id, bytes: this.bytes);
 
-/// Sizes that are kept apart: eighths of powers of two, so that a buffer is at most a seventh
-/// larger than asked (small ones 256 bytes). `None` above 2^63 bytes.
+/// Size classes: eighths of powers of two, so that a buffer is at most a seventh larger than
+/// requested (small ones 256 bytes). `None` above 2^63 bytes.
 fn size_class(bytes: u64) -> Option<u64> {
     let step = (bytes.max(1).checked_next_power_of_two()? / 8).max(256);
     bytes.max(1).checked_next_multiple_of(step)
 }
 
 impl Pool {
-    /// An empty pool; `budget` in bytes, `None` for what the device gives.
+    /// An empty pool; `budget` in bytes, `None` for the device's own limit.
     pub fn new(device: Arc<dyn Device>, budget: Option<u64>) -> Pool {
         Pool { shared: Arc::new(Shared { device, budget, state: Mutex::default() }) }
     }
 
-    /// A buffer of at least so many bytes.
+    /// A buffer of at least this many bytes.
     ///
     /// # Errors
-    /// Out of memory, with need and have, after every idle buffer was given up.
+    /// Out of memory, with need and have, after every idle buffer was freed.
     pub fn take(&self, bytes: u64, usage: Usage) -> Result<PooledBuffer> {
         let Some(class) = size_class(bytes) else {
             let have = self.shared.device.profile().memory_bytes;
@@ -79,17 +79,17 @@ impl Pool {
         Ok(PooledBuffer { shared: self.shared.clone(), id, class, bytes })
     }
 
-    /// Gives every idle buffer back to the device.
+    /// Frees every idle buffer.
     pub fn trim(&self) {
         self.shared.trim(&mut self.shared.state());
     }
 
-    /// Bytes that may be used; `None` for what the device gives.
+    /// The budget in bytes; `None` for the device's own limit.
     pub fn budget(&self) -> Option<u64> {
         self.shared.budget
     }
 
-    /// Bytes handed out, and bytes kept idle.
+    /// Bytes in use, and bytes kept idle.
     pub fn usage(&self) -> (u64, u64) {
         let state = self.shared.state();
         (state.live_bytes, state.idle_bytes)
@@ -135,7 +135,7 @@ impl Shared {
 }
 
 impl PooledBuffer {
-    /// The part that was asked for.
+    /// The requested part.
     pub fn range(&self) -> BufferRange {
         BufferRange { buffer: self.id, offset: 0, bytes: self.bytes }
     }
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(again.range().buffer, id);
         assert_eq!(device.counters().allocations, 1);
         drop(again);
-        // The idle kilobyte goes before the budget says no.
+        // The idle kilobyte is freed before the budget refuses.
         let large = pool.take(3500, Usage::Working).unwrap();
         assert_eq!(pool.usage().1, 0);
         let error = pool.take(1024, Usage::Working).err().unwrap();

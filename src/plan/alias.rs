@@ -1,14 +1,14 @@
-//! Memory for results, and none for views.
+//! Memory for results; views cost none.
 //!
-//! Every node that computes gets a tensor; reshapes, transposes, slices and expands become other
-//! strides over the tensor of their operand. A reshape whose operand has gaps cannot, and becomes
-//! a copy. The new part of a state is computed in the state itself.
+//! Every node that computes gets a tensor. Reshapes, transposes, slices and expands become strides
+//! over the tensor of their operand. A reshape whose strides cannot express it becomes a copy. The
+//! new part of a state is computed in the state itself.
 
 use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::draft::Draft;
+use super::builder::PlanBuilder;
 use crate::base::{Dim, Format, Layout, Shape};
 use crate::broken_invariant;
 use crate::engine::{Tensor, TensorId, TensorRole, View, tensor_bytes};
@@ -16,65 +16,65 @@ use crate::error::{Error, Result};
 use crate::ir::{Graph, Node, NodeId, Op, OpClass};
 use crate::provider::GRANULE;
 
-pub(super) fn alias(draft: &mut Draft) -> Result<()> {
+pub(super) fn alias(builder: &mut PlanBuilder) -> Result<()> {
     let mut states: HashMap<NodeId, View> = HashMap::new();
-    for id in draft.graph.ids().collect::<Vec<_>>() {
-        let node = draft.graph.node(id).clone();
+    for id in builder.graph.ids().collect::<Vec<_>>() {
+        let node = builder.graph.node(id).clone();
         if let Op::State { name } = &node.op {
-            let view = new_tensor(draft, id, &node, TensorRole::State(name.clone()))?;
+            let view = new_tensor(builder, id, &node, TensorRole::State(name.clone()))?;
             states.insert(id, view);
         }
     }
-    let written_in_place = updates_in_place(&draft.graph);
-    draft.absorbed = written_in_place.values().map(|update| update.update).collect();
-    let ids: Vec<NodeId> = draft.graph.ids().collect();
+    let written_in_place = updates_in_place(&builder.graph);
+    builder.absorbed = written_in_place.values().map(|update| update.update).collect();
+    let ids: Vec<NodeId> = builder.graph.ids().collect();
     for id in ids {
-        let node = draft.graph.node(id).clone();
+        let node = builder.graph.node(id).clone();
         let view = match &node.op {
             _ if written_in_place.contains_key(&id) => {
                 in_state(&states, &written_in_place[&id], &node)
             }
             Op::State { .. } => states[&id].clone(),
-            Op::Input { name } => new_tensor(draft, id, &node, TensorRole::Input(name.clone()))?,
+            Op::Input { name } => new_tensor(builder, id, &node, TensorRole::Input(name.clone()))?,
             Op::Weight { name, format } => {
-                weight(draft, &node, name.clone(), TensorRole::Weight(name.clone()), *format)?
+                weight(builder, &node, name.clone(), TensorRole::Weight(name.clone()), *format)?
             }
             Op::Merged { parts, format } => {
                 let names: Vec<String> = parts.iter().map(|part| part.name.clone()).collect();
-                weight(draft, &node, names.join("+"), TensorRole::Merged(names), *format)?
+                weight(builder, &node, names.join("+"), TensorRole::Merged(names), *format)?
             }
-            Op::Constant { words } => constant(draft, &node, words),
+            Op::Constant { words } => constant(builder, &node, words),
             Op::Update { .. } | Op::Scatter => {
-                let state = &draft.views[node.inputs[0].index()];
+                let state = &builder.views[node.inputs[0].index()];
                 let format = Format::Plain(node.dtype);
                 View::whole(state.tensor, node.shape.clone(), node.dtype, format)
             }
             Op::Reshape(_) | Op::Transpose(_) | Op::Slice { .. } | Op::Expand(_) => {
-                let operand = &draft.views[node.inputs[0].index()];
+                let operand = &builder.views[node.inputs[0].index()];
                 match seen_as(operand, &node) {
                     Some(view) => view,
                     None => {
-                        draft.copies.push(id);
-                        new_tensor(draft, id, &node, TensorRole::Intermediate)?
+                        builder.copies.push(id);
+                        new_tensor(builder, id, &node, TensorRole::Intermediate)?
                     }
                 }
             }
-            _ => new_tensor(draft, id, &node, TensorRole::Intermediate)?,
+            _ => new_tensor(builder, id, &node, TensorRole::Intermediate)?,
         };
-        draft.views.push(view);
+        builder.views.push(view);
     }
     Ok(())
 }
 
-/// An update of a state whose new part can be computed where it belongs.
+/// An update of a state whose new part can be computed in place.
 struct InPlace {
     state: NodeId,
     update: NodeId,
     at: Dim,
 }
 
-/// By the node that computes the new part: updates that then need no copy. The part, or a reshape
-/// of it, must have no other reader, and the old state none at all.
+/// Updates that need no copy, by the node that computes the new part. The part, or a reshape of it,
+/// must have no other reader, and the old state none at all.
 fn updates_in_place(graph: &Graph) -> HashMap<NodeId, InPlace> {
     let users = graph.users();
     let wanted = |id: NodeId| graph.outputs().iter().any(|(_, output)| *output == id);
@@ -106,40 +106,45 @@ fn in_state(states: &HashMap<NodeId, View>, to: &InPlace, node: &Node) -> View {
     view
 }
 
-fn add(draft: &mut Draft, tensor: Tensor) -> TensorId {
-    draft.tensors.push(tensor);
-    TensorId((draft.tensors.len() - 1) as u32)
+fn add(builder: &mut PlanBuilder, tensor: Tensor) -> TensorId {
+    builder.tensors.push(tensor);
+    TensorId((builder.tensors.len() - 1) as u32)
 }
 
-fn new_tensor(draft: &mut Draft, id: NodeId, node: &Node, role: TensorRole) -> Result<View> {
-    let bytes = tensor_bytes(draft.class, &node.shape, node.dtype)?;
+fn new_tensor(
+    builder: &mut PlanBuilder,
+    id: NodeId,
+    node: &Node,
+    role: TensorRole,
+) -> Result<View> {
+    let bytes = tensor_bytes(builder.class, &node.shape, node.dtype)?;
     let name = if node.label.is_empty() { id.to_string() } else { node.label.clone() };
-    let tensor = add(draft, Tensor { name, role, bytes });
+    let tensor = add(builder, Tensor { name, role, bytes });
     Ok(View::whole(tensor, node.shape.clone(), node.dtype, Format::Plain(node.dtype)))
 }
 
 fn weight(
-    draft: &mut Draft,
+    builder: &mut PlanBuilder,
     node: &Node,
     name: String,
     role: TensorRole,
     format: Format,
 ) -> Result<View> {
-    let elements = draft.class.upper(&node.shape.elements())?;
+    let elements = builder.class.upper(&node.shape.elements())?;
     let bytes = format.bytes(elements).ok_or_else(|| {
         let len = format.block_len();
         Error::invalid(format!("weight {name:?} of {elements} elements is not blocks of {len}"))
     })?;
     let bytes = bytes.max(1).next_multiple_of(GRANULE);
-    let tensor = add(draft, Tensor { name, role, bytes });
+    let tensor = add(builder, Tensor { name, role, bytes });
     Ok(View::whole(tensor, node.shape.clone(), node.dtype, format))
 }
 
-fn constant(draft: &mut Draft, node: &Node, words: &[u32]) -> View {
+fn constant(builder: &mut PlanBuilder, node: &Node, words: &[u32]) -> View {
     let bytes = (words.len().max(1) as u64 * 4).next_multiple_of(GRANULE);
     let role = TensorRole::Constant(words.to_vec());
     let name = if node.label.is_empty() { "constant".into() } else { node.label.clone() };
-    let tensor = add(draft, Tensor { name, role, bytes });
+    let tensor = add(builder, Tensor { name, role, bytes });
     let mut view = View::whole(tensor, node.shape.clone(), node.dtype, Format::Plain(node.dtype));
     if words.len() == 1 {
         view.layout.strides.iter_mut().for_each(|stride| *stride = Dim::new(0));
@@ -147,7 +152,7 @@ fn constant(draft: &mut Draft, node: &Node, words: &[u32]) -> View {
     view
 }
 
-/// The operand seen through an alias operation; `None` where strides cannot say it.
+/// The operand seen through an alias operation; `None` if strides cannot express it.
 pub(super) fn seen_as(operand: &View, node: &Node) -> Option<View> {
     let layout = match &node.op {
         Op::Transpose(perm) => Layout {
@@ -166,7 +171,7 @@ pub(super) fn seen_as(operand: &View, node: &Node) -> Option<View> {
         other => broken_invariant(format_args!("{} is no alias", other.name())),
     };
     let packed = operand.format != Format::Plain(operand.dtype);
-    // A packed weight has no elements to point at: only its whole may be renamed.
+    // A packed weight has no addressable elements: only the whole can be aliased.
     if packed && layout != Layout::contiguous(&node.shape) {
         return None;
     }
@@ -179,7 +184,7 @@ pub(super) fn reshaped(operand: &View, shape: &Shape) -> Option<Layout> {
         layout.offset = operand.layout.offset.clone();
         return Some(layout);
     }
-    // Adding, dropping or splitting dimensions of a tensor with gaps: match dimensions from the
+    // To add, drop or split dimensions of a tensor with gaps, match dimensions from the
     // innermost, each of the operand's against a run of the result's.
     let mut strides: SmallVec<[Dim; 4]> = SmallVec::new();
     let mut to = shape.dims().iter().rev().peekable();

@@ -1,4 +1,4 @@
-//! What was measured of a plan on a device, as data: `runtime` measures, `explain` tells.
+//! Measurements of a plan on a device, as data: `runtime` measures, `explain` reports.
 
 use serde::Serialize;
 
@@ -11,13 +11,13 @@ pub struct Analysis {
     pub clock: StepClock,
     /// Runs that were measured, after the warm-up.
     pub runs: usize,
-    /// Bytes a second that the device reads and writes together in a copy.
+    /// Bytes per second of a copy on the device, reads and writes together.
     pub bandwidth: u64,
     /// Each step of the plan.
     pub steps: Vec<Spread>,
-    /// Wall time of a whole run that is read, without timestamps in it.
+    /// Wall time of a whole run that is read back, without timestamps in it.
     pub run: Spread,
-    /// Part of it until the device has the work: arguments, encoding, submit.
+    /// Its host part, until the device has the work: arguments, encoding, submit.
     pub host: Spread,
     /// Kernel launches of one run.
     pub dispatches: u64,
@@ -25,8 +25,8 @@ pub struct Analysis {
     pub submits: u64,
     /// Waits of one run.
     pub waits: u64,
-    /// When each step of the last measured run began and ended, in seconds after its submit
-    /// began.
+    /// Start and end of each step of the last measured run, in seconds after the start of its
+    /// submit.
     pub spans: Vec<(f64, f64)>,
 }
 
@@ -34,14 +34,14 @@ pub struct Analysis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StepClock {
-    /// Timestamps that the device writes between steps, each of which is then a pass of its own.
+    /// Device timestamps between steps, each of which is then a pass of its own.
     Device,
-    /// The host's, around one step at a time: submit and wait are in it.
+    /// The host clock around one step at a time, submit and wait included.
     Host,
 }
 
 impl StepClock {
-    /// In words, as reports name it.
+    /// Its name in reports.
     pub fn describe(self) -> &'static str {
         match self {
             StepClock::Device => "device timestamps around each step",
@@ -50,19 +50,19 @@ impl StepClock {
     }
 }
 
-/// Seconds of something that was timed several times.
+/// Seconds of a repeated measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// The median.
     pub median: f64,
-    /// The fewest.
+    /// The minimum.
     pub min: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// That of these seconds; zeros where there are none.
+    /// The spread of these samples; zeros if there are none.
     pub fn of(mut seconds: Vec<f64>) -> Spread {
         seconds.sort_by(f64::total_cmp);
         let (Some(min), Some(max)) = (seconds.first(), seconds.last()) else {

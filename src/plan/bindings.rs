@@ -1,4 +1,4 @@
-//! What a plan is run with, checked against the plan: from names to slots.
+//! Arguments of a run, checked against the plan and resolved from names to slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,31 +7,31 @@ use crate::base::SymbolValues;
 use crate::error::{Error, Result};
 use crate::provider::{Args, BufferId, BufferRange};
 
-/// Numbers, bytes and buffers of one run, by name.
+/// Symbol values, input bytes and buffers of one run, by name.
 ///
-/// A buffer starts at a multiple of the device's binding alignment and holds at least the bytes
-/// of its slot ([`Plan::slot_bytes`]); elements lie row-major without gaps. What a run writes
-/// (outputs, states, workspace) shares no buffer with anything else of the run.
+/// A buffer starts at a multiple of the device's binding alignment and holds at least the bytes of
+/// its slot ([`Plan::slot_bytes`]); elements are row-major without gaps. A buffer that a run writes
+/// (outputs, states, workspace) overlaps no other buffer of the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bindings {
-    /// Every symbol of the plan.
+    /// A value for every symbol of the plan.
     pub symbols: SymbolValues,
     /// Bytes of each input that is uploaded.
     pub inputs: BTreeMap<String, Vec<u8>>,
-    /// Where bound inputs lie, and the weights and states of an instance without its own.
+    /// Buffers of bound inputs, and of the weights and states if the instance does not own them.
     pub buffers: BTreeMap<String, BufferRange>,
-    /// Where bound outputs go.
+    /// Buffers of bound outputs.
     pub outputs: BTreeMap<String, BufferRange>,
-    /// Memory for intermediates, one buffer for each number of [`Plan::workspace`], for an
-    /// instance without its own.
+    /// Memory for intermediates, one buffer for each size of [`Plan::workspace`], if the instance
+    /// does not own it.
     pub workspace: Vec<BufferRange>,
 }
 
 impl Bindings {
-    /// The arguments of a submit in which the slots `open` are given.
+    /// The arguments of a submit whose slots `open` are supplied.
     ///
     /// # Errors
-    /// Invalid, naming what is missing, too small, unknown or shared.
+    /// Invalid, naming what is missing, too small, unknown or overlapping.
     pub fn resolve(mut self, plan: &Plan, open: &[u32]) -> Result<Args> {
         self.resolve_inner(plan, open).map_err(|e| e.context(format_args!("plan {}", plan.name)))
     }
@@ -123,15 +123,15 @@ impl Plan {
             .map(String::as_str)
     }
 
-    /// Bytes of each buffer that intermediates need, in order.
+    /// Bytes of each workspace buffer for intermediates, in order.
     pub fn workspace(&self) -> Vec<u64> {
         let slots = self.slots.iter().zip(&self.recording.slots);
         let arena = slots.filter(|(role, _)| matches!(role, SlotRole::Arena(_)));
         arena.map(|(_, slot)| slot.bytes).collect()
     }
 
-    /// Bytes of the buffer for a bound input or output, a weight or a state; `None` where the
-    /// plan needs none of this role.
+    /// Bytes of the buffer for a bound input or output, a weight or a state; `None` if the plan has
+    /// no such slot.
     pub fn slot_bytes(&self, role: &SlotRole) -> Option<u64> {
         let place = self.slots.iter().position(|slot| slot == role)?;
         Some(self.recording.slots[place].bytes)
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Every slot but the one of uploads.
+    /// Every slot but that of uploads.
     fn open(plan: &Plan) -> Vec<u32> {
         let slots = plan.slots.iter().enumerate();
         slots.filter(|(_, r)| **r != SlotRole::Inputs).map(|(i, _)| i as u32).collect()

@@ -1,9 +1,9 @@
-//! Which engines could execute each piece of a graph, and what each of them offers.
+//! Candidate engines for each group of a graph, with cost, notes and knobs.
 
 use super::Options;
+use super::builder::{NodeChoice, PlanBuilder};
 use super::choose::{is_copy, operands, query};
-use super::draft::{Draft, NodeChoice};
-use super::group::Group;
+use super::fusion::Group;
 use crate::base::ShapeClass;
 use crate::broken_invariant;
 use crate::engine::{Cost, EngineId, Knob, Notes, Query, Verdict, WeightLayout};
@@ -11,46 +11,45 @@ use crate::error::Result;
 use crate::ir::{Graph, NodeId};
 use crate::provider::DeviceProfile;
 
-/// One piece of a graph, which becomes one engine's work, and the engines for it.
+/// One group of nodes, executed by one engine, and the engines for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidates {
-    /// The node that stands for the piece: the anchor, or the last.
+    /// The node that represents the group: the anchor, or the last.
     pub node: NodeId,
-    /// Every node of the piece.
+    /// All nodes of the group.
     pub nodes: Vec<NodeId>,
     /// Labels and operations, for people.
     pub label: String,
-    /// The engine that a plan takes; `None` for the copy that a view needs.
+    /// The engine that a plan chooses; `None` for the copy of a view.
     pub engine: Option<EngineId>,
-    /// Why that one, in words.
+    /// The reason in words.
     pub why: String,
-    /// Engines that can execute the piece, the best by estimate first.
+    /// Engines that can execute the group, the best by estimate first.
     pub can: Vec<Offer>,
-    /// Engines that are meant for the operation and cannot, with the reason.
+    /// Engines meant for the operation that cannot execute it, with the reason.
     pub cannot: Vec<(EngineId, String)>,
 }
 
-/// What an engine offers for a piece.
+/// What an engine offers for a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
     /// The engine.
     pub engine: EngineId,
     /// Estimated seconds.
     pub seconds: f64,
-    /// What the estimate is made from.
+    /// The cost behind the estimate.
     pub cost: Cost,
-    /// What one should know of it.
+    /// Its properties for this query.
     pub notes: Notes,
-    /// What can be set.
+    /// Its knobs.
     pub knobs: Vec<Knob>,
-    /// Bytes of memory that it needs for itself, part of the plan's workspace.
+    /// Bytes of its temporaries, part of the plan's workspace.
     pub workspace: u64,
-    /// In which layout it reads a weight.
+    /// The weight layout it reads.
     pub weight_layout: WeightLayout,
 }
 
-/// The pieces that a plan of this graph has, in the order in which they execute, and for each of
-/// them every engine that is meant for it.
+/// The groups of a plan of this graph in execution order, each with every engine meant for it.
 ///
 /// # Errors
 /// As [`super::Plan::new`].
@@ -60,16 +59,16 @@ pub fn candidates(
     profile: &DeviceProfile,
     options: &Options,
 ) -> Result<Vec<Candidates>> {
-    let draft = Draft::new(graph, class, profile, options).after("choose")?;
-    draft
+    let builder = PlanBuilder::new(graph, class, profile, options).after("choose")?;
+    builder
         .groups
         .iter()
-        .zip(&draft.choices)
-        .map(|(group, choice)| of(&draft, group, choice))
+        .zip(&builder.choices)
+        .map(|(group, choice)| of(&builder, group, choice))
         .collect()
 }
 
-fn of(draft: &Draft, group: &Group, choice: &NodeChoice) -> Result<Candidates> {
+fn of(builder: &PlanBuilder, group: &Group, choice: &NodeChoice) -> Result<Candidates> {
     let mut found = Candidates {
         node: choice.node,
         nodes: group.nodes.clone(),
@@ -79,21 +78,21 @@ fn of(draft: &Draft, group: &Group, choice: &NodeChoice) -> Result<Candidates> {
         can: Vec::new(),
         cannot: Vec::new(),
     };
-    if is_copy(draft, group) {
+    if is_copy(builder, group) {
         return Ok(found);
     }
-    let operands = operands(draft, group);
-    let query = query(draft, group, &choice.label, &operands);
+    let operands = operands(builder, group);
+    let query = query(builder, group, &choice.label, &operands);
     for candidate in &choice.candidates {
         let id = candidate.engine.clone();
         match &candidate.verdict {
             Verdict::Seconds(seconds) => {
                 let taken = choice.engine.as_ref() == Some(&id);
                 let knobs = match taken {
-                    true => choice.knobs(draft.options),
-                    false => draft.options.knobs.of(&id),
+                    true => choice.knobs(builder.options),
+                    false => builder.options.knobs.of(&id),
                 };
-                found.can.push(offer(draft, &Query { knobs, ..query }, id, *seconds)?);
+                found.can.push(offer(builder, &Query { knobs, ..query }, id, *seconds)?);
             }
             Verdict::Refused(reason) => found.cannot.push((id, reason.clone())),
         }
@@ -102,8 +101,8 @@ fn of(draft: &Draft, group: &Group, choice: &NodeChoice) -> Result<Candidates> {
     Ok(found)
 }
 
-fn offer(draft: &Draft, query: &Query, id: EngineId, seconds: f64) -> Result<Offer> {
-    let Some(engine) = draft.options.registry.get(&id) else {
+fn offer(builder: &PlanBuilder, query: &Query, id: EngineId, seconds: f64) -> Result<Offer> {
+    let Some(engine) = builder.options.registry.get(&id) else {
         broken_invariant(format_args!("engine {id} was looked at and is not registered"));
     };
     Ok(Offer {
@@ -123,7 +122,7 @@ mod tests {
     use crate::engine::{Registry, TensorRole};
     use crate::plan::PASSES;
 
-    /// What engines say they need is what they ask for as they lower, in every case of the table.
+    /// In every conformance case, the declared workspace is what lowering allocates.
     #[test]
     fn workspace_is_what_lowering_asks_for() {
         let registry = Registry::builtin();
@@ -133,24 +132,24 @@ mod tests {
             for name in ["nvidia-h200", "browser-floor", "cpu-avx512"] {
                 let profile = DeviceProfile::known(name).unwrap();
                 let options = Options::new(&registry);
-                let draft = Draft::new(&case.graph, &class, &profile, &options);
-                let Ok(mut draft) = draft.after("choose") else { continue };
-                let before = draft.tensors.len();
-                let groups = draft.groups.clone();
+                let builder = PlanBuilder::new(&case.graph, &class, &profile, &options);
+                let Ok(mut builder) = builder.after("choose") else { continue };
+                let before = builder.tensors.len();
+                let groups = builder.groups.clone();
                 let said: u64 = groups
                     .iter()
-                    .zip(&draft.choices)
+                    .zip(&builder.choices)
                     .filter_map(|(group, choice)| {
-                        let found = of(&draft, group, choice).unwrap();
+                        let found = of(&builder, group, choice).unwrap();
                         let taken =
                             found.can.iter().find(|o| Some(&o.engine) == choice.engine.as_ref());
                         taken.map(|offer| offer.workspace)
                     })
                     .sum();
-                draft.pass(PASSES.iter().find(|pass| pass.name == "lower").unwrap()).unwrap();
-                // Outputs with gaps are copied after every piece.
+                builder.pass(PASSES.iter().find(|pass| pass.name == "lower").unwrap()).unwrap();
+                // Outputs with gaps are copied after every group.
                 let is_own = |label: &str| !label.starts_with("output ");
-                let new = draft.tensors[before..].iter();
+                let new = builder.tensors[before..].iter();
                 let new = new.filter(|t| t.role == TensorRole::Intermediate && is_own(&t.name));
                 let asked: u64 = new.map(|tensor| tensor.bytes).sum();
                 assert_eq!(said, asked, "{} on {name}", case.name);

@@ -1,21 +1,21 @@
-//! What each step moves and computes, noted once its engine has lowered it.
+//! Estimated traffic and arithmetic of each step, noted after its engine has lowered it.
 
-use super::draft::Draft;
+use super::builder::PlanBuilder;
 use crate::engine::{Cost, Estimate, View};
 
-/// Share of a device's speed that a copy reaches.
+/// Share of a device's peak bandwidth that a copy reaches.
 const COPY_EFFICIENCY: f64 = 0.8;
 
-/// Notes on the steps from `first` on, which one piece gave, their shares of its cost: by the bytes
-/// that each of them binds. Without a cost they are copies of what they bind.
+/// Distributes the cost of one group over the steps from `first` on, in proportion to the bytes
+/// they bind. Without a cost they are copies of what they bind.
 pub(super) fn note(
-    draft: &mut Draft,
+    builder: &mut PlanBuilder,
     first: usize,
     operands: &[View],
     output: &View,
     cost: Option<Cost>,
 ) {
-    let Draft { steps, tensors, profile, options, .. } = draft;
+    let PlanBuilder { steps, tensors, profile, options, .. } = builder;
     let new = &mut steps[first..];
     let bound: Vec<f64> = new
         .iter()

@@ -1,4 +1,4 @@
-//! Plans as files: a line that says what it is, then JSON, trusted in nothing.
+//! Plan files: a header line with a checksum, then JSON, all of it untrusted.
 //!
 //! ```text
 //! warploom-plan 2 <blake3 of the rest, in hex> <bytes of the rest>
@@ -7,31 +7,31 @@
 //!
 //! The magic word of a plan over several devices is `warploom-partitioned-plan`.
 //!
-//! The checksum finds damage, not malice: a file from others is verified like any input. Every
-//! index, range and size that the host or a device's checks rely on is in bounds after
-//! [`Plan::load`]. The kernels themselves are programs, and a GPU runs them without bounds checks
-//! of its own: load plans from where you would load programs from.
+//! The checksum finds damage, not malice: a file is verified like any untrusted input. After
+//! [`Plan::load`] every index, range and size that the host or a device's checks rely on is in
+//! bounds. The kernels themselves are programs, which a GPU runs without bounds checks of its own:
+//! load plans only from sources whose programs you would run.
 
 use super::{PartitionedPlan, Plan};
-use crate::base::Sealed;
+use crate::base::Checksummed;
 use crate::error::Result;
 
-const PLAN: Sealed =
-    Sealed { magic: "warploom-plan", version: 12, what: "plan file", max_bytes: 256 << 20 };
-const PARTITIONED: Sealed = Sealed { magic: "warploom-partitioned-plan", ..PLAN };
+const PLAN: Checksummed =
+    Checksummed { magic: "warploom-plan", version: 12, what: "plan file", max_bytes: 256 << 20 };
+const PARTITIONED: Checksummed = Checksummed { magic: "warploom-partitioned-plan", ..PLAN };
 
 impl Plan {
-    /// The bytes of a plan file. One plan always gives the same bytes.
+    /// The bytes of a plan file. Equal plans give equal bytes.
     ///
     /// # Errors
-    /// Invalid where the plan is: only what can be loaded is saved.
+    /// Invalid if the plan is: only a loadable plan is saved.
     pub fn save(&self) -> Result<Vec<u8>> {
         self.verify()?;
         PLAN.write(self)
     }
 
-    /// The plan in the bytes of a file. A plan holds kernels, and those in the languages of providers (twins of packs)
-    /// run without checks of indices: load those of people you trust.
+    /// Loads a plan from the bytes of a file. Kernels in the languages of providers (twins of
+    /// packs) run without index checks: load plans only from people you trust.
     ///
     /// # Errors
     /// Bad file, saying what is wrong and where: not a plan file, another version, damaged, or a
@@ -53,7 +53,7 @@ impl PartitionedPlan {
         PARTITIONED.write(self)
     }
 
-    /// The plan in the bytes of a file.
+    /// Loads a plan from the bytes of a file.
     ///
     /// # Errors
     /// As [`Plan::load`].

@@ -1,64 +1,64 @@
-//! Steps for each node, by the engine that was chosen.
+//! Lowering: the steps of each group, by its chosen engine.
 
 use std::collections::HashMap;
 
+use super::builder::{NodeChoice, PlanBuilder};
 use super::choose::{operands, query};
-use super::draft::{Draft, NodeChoice};
 use super::estimate;
-use super::group::Group;
+use super::fusion::Group;
 use crate::broken_invariant;
 use crate::engine::{Cost, EngineId, Lowering, Query, TensorRole, View, copy, tensor_bytes};
 use crate::error::Result;
 use crate::ir::{NodeId, Op};
 
-pub(super) fn lower(draft: &mut Draft) -> Result<()> {
-    let siblings = siblings(draft);
-    for (choice, group) in draft.choices.clone().into_iter().zip(draft.groups.clone()) {
+pub(super) fn lower(builder: &mut PlanBuilder) -> Result<()> {
+    let siblings = siblings(builder);
+    for (choice, group) in builder.choices.clone().into_iter().zip(builder.groups.clone()) {
         let siblings = match siblings.get(&group.root) {
             Some(Sibling::First(others)) => others.as_slice(),
-            // Its steps are those of the first.
+            // The first sibling's launch covers it.
             Some(Sibling::Other) => continue,
             None => &[],
         };
-        let operands = operands(draft, &group);
-        let mut tensors = std::mem::take(&mut draft.tensors);
-        let mut steps = std::mem::take(&mut draft.steps);
+        let operands = operands(builder, &group);
+        let mut tensors = std::mem::take(&mut builder.tensors);
+        let mut steps = std::mem::take(&mut builder.steps);
         let first = steps.len();
         let mut out = Lowering {
-            profile: draft.profile,
-            class: draft.class,
+            profile: builder.profile,
+            class: builder.class,
             engine: choice.engine.clone().unwrap_or_else(|| EngineId::new("fused.copy")),
             label: choice.label.clone(),
             tensors: &mut tensors,
             steps: &mut steps,
         };
-        let cost = lower_group(draft, &group, &choice, (&operands, siblings), &mut out)?;
-        draft.tensors = tensors;
-        draft.steps = steps;
-        let output = draft.views[group.root.index()].clone();
-        estimate::note(draft, first, &operands, &output, cost);
+        let cost = lower_group(builder, &group, &choice, (&operands, siblings), &mut out)?;
+        builder.tensors = tensors;
+        builder.steps = steps;
+        let output = builder.views[group.root.index()].clone();
+        estimate::note(builder, first, &operands, &output, cost);
     }
-    outputs(draft)
+    outputs(builder)
 }
 
-/// What a node is among the results of one kernel.
+/// The role of a node among the results of one kernel.
 enum Sibling {
-    /// The one that launches it, and where the others go.
+    /// The node that launches it, and the destinations of the others.
     First(Vec<(u32, View)>),
     Other,
 }
 
-/// Results of one kernel of a user, which one launch makes.
-fn siblings(draft: &Draft) -> HashMap<NodeId, Sibling> {
+/// Results of one user kernel, produced by one launch.
+fn siblings(builder: &PlanBuilder) -> HashMap<NodeId, Sibling> {
     let mut found: HashMap<NodeId, Sibling> = HashMap::new();
     let mut firsts: Vec<NodeId> = Vec::new();
-    for (group, choice) in draft.groups.iter().zip(&draft.choices) {
-        let (id, node) = (group.root, draft.graph.node(group.root));
+    for (group, choice) in builder.groups.iter().zip(&builder.choices) {
+        let (id, node) = (group.root, builder.graph.node(group.root));
         let Op::Custom(custom) = &node.op else { continue };
-        let view = &draft.views[id.index()];
+        let view = &builder.views[id.index()];
         let alone = !view.layout.offset.is(0) || !view.is_contiguous();
         let first = firsts.iter().find(|first| {
-            let other = draft.graph.node(**first);
+            let other = builder.graph.node(**first);
             let Op::Custom(of) = &other.op else { return false };
             let taken = match found.get(first) {
                 Some(Sibling::First(others)) => others.iter().any(|(n, _)| *n == custom.output),
@@ -81,17 +81,17 @@ fn siblings(draft: &Draft) -> HashMap<NodeId, Sibling> {
 }
 
 fn lower_group(
-    draft: &Draft,
+    builder: &PlanBuilder,
     group: &Group,
     choice: &NodeChoice,
     (operands, siblings): (&[View], &[(u32, View)]),
     out: &mut Lowering,
 ) -> Result<Option<Cost>> {
-    let node = draft.graph.node(group.root);
-    let output = &draft.views[group.root.index()];
+    let node = builder.graph.node(group.root);
+    let output = &builder.views[group.root.index()];
     let Some(id) = &choice.engine else {
         let to = match &node.op {
-            // The elements in row-major order are the same: copy under the operand's shape.
+            // Row-major order is the same: copy under the operand's shape.
             Op::Reshape(_) => {
                 let shape = operands[0].shape.clone();
                 View::whole(output.tensor, shape, output.dtype, output.format)
@@ -100,32 +100,32 @@ fn lower_group(
         };
         return copy(&operands[0], &to, out).map(|()| None);
     };
-    let Some(engine) = draft.options.registry.get(id) else {
+    let Some(engine) = builder.options.registry.get(id) else {
         broken_invariant(format_args!("engine {id} was chosen and is not registered"));
     };
-    let query = query(draft, group, &choice.label, operands);
-    let query = Query { knobs: choice.knobs(draft.options), siblings, ..query };
+    let query = query(builder, group, &choice.label, operands);
+    let query = Query { knobs: choice.knobs(builder.options), siblings, ..query };
     engine.lower(&query, out).map_err(|e| e.context(&choice.label))?;
     Ok(Some(engine.cost(&query)))
 }
 
-/// Outputs are downloaded in one piece, so those with gaps are copied. One that is bound to a
-/// buffer is computed there, unless it is part of something else: then it is copied there.
-fn outputs(draft: &mut Draft) -> Result<()> {
-    let wanted = draft.graph.outputs().to_vec();
+/// Outputs are downloaded as one range, so those with gaps are copied. A bound output is computed
+/// in its buffer, unless it is part of something else: then it is copied there.
+fn outputs(builder: &mut PlanBuilder) -> Result<()> {
+    let wanted = builder.graph.outputs().to_vec();
     for (name, id) in wanted {
-        let view = draft.views[id.index()].clone();
+        let view = builder.views[id.index()].clone();
         let operand = view.clone();
-        let first = draft.steps.len();
-        let is_bound = draft.options.bound.outputs.contains(&name);
-        let whole = is_bound && is_whole(draft, &view)?;
+        let first = builder.steps.len();
+        let is_bound = builder.options.bound.outputs.contains(&name);
+        let whole = is_bound && is_whole(builder, &view)?;
         let mut out = Lowering {
-            profile: draft.profile,
-            class: draft.class,
+            profile: builder.profile,
+            class: builder.class,
             engine: EngineId::new("fused.copy"),
             label: format!("output {name}"),
-            tensors: &mut draft.tensors,
-            steps: &mut draft.steps,
+            tensors: &mut builder.tensors,
+            steps: &mut builder.steps,
         };
         if !is_bound {
             // A download begins at a whole word.
@@ -133,8 +133,8 @@ fn outputs(draft: &mut Draft) -> Result<()> {
                 true => out.copied(&view)?,
                 false => out.contiguous(&view)?,
             };
-            estimate::note(draft, first, &[operand], &view, None);
-            draft.output_views.push((name, view));
+            estimate::note(builder, first, &[operand], &view, None);
+            builder.output_views.push((name, view));
             continue;
         }
         let mut tensor = view.tensor;
@@ -142,20 +142,20 @@ fn outputs(draft: &mut Draft) -> Result<()> {
             let copied = out.temp(name.clone(), &view.shape, view.dtype)?;
             copy(&view, &copied, &mut out)?;
             tensor = copied.tensor;
-            estimate::note(draft, first, &[operand], &copied, None);
+            estimate::note(builder, first, &[operand], &copied, None);
         }
-        draft.bound_outputs.push((name, tensor));
+        builder.bound_outputs.push((name, tensor));
     }
     Ok(())
 }
 
-/// Whether a view is all of an intermediate, which is no other output.
-fn is_whole(draft: &Draft, view: &View) -> Result<bool> {
-    let tensor = &draft.tensors[view.tensor.index()];
-    let taken = draft.bound_outputs.iter().any(|(_, other)| *other == view.tensor);
+/// Whether a view covers an intermediate entirely, and is no other output.
+fn is_whole(builder: &PlanBuilder, view: &View) -> Result<bool> {
+    let tensor = &builder.tensors[view.tensor.index()];
+    let taken = builder.bound_outputs.iter().any(|(_, other)| *other == view.tensor);
     Ok(tensor.role == TensorRole::Intermediate
         && !taken
         && view.is_contiguous()
         && view.layout.offset.is(0)
-        && tensor.bytes == tensor_bytes(draft.class, &view.shape, view.dtype)?)
+        && tensor.bytes == tensor_bytes(builder.class, &view.shape, view.dtype)?)
 }

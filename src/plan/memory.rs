@@ -1,11 +1,12 @@
-//! Where every tensor lies.
+//! Memory planning: the place of every tensor.
 //!
-//! Intermediates live in a few arena buffers. A GPU interface tracks use by whole buffers, and a
-//! dispatch may not read and write one buffer through different bindings, so the tensor a step
-//! writes never shares a buffer with one it reads. The arithmetic is in `memory`.
+//! Intermediates share a few arena buffers (buffer colouring). A GPU interface tracks use by whole
+//! buffers, and a dispatch may not read and write one buffer through different bindings, so the
+//! tensor that a step writes never shares a buffer with one it reads. The algorithms are in
+//! `memory`.
 
 use super::SlotRole;
-use super::draft::{Draft, Place};
+use super::builder::{Place, PlanBuilder};
 use crate::broken_invariant;
 use crate::engine::{Step, TensorRole};
 use crate::error::{Error, Result};
@@ -13,15 +14,15 @@ use crate::kernel;
 use crate::memory::arena::{Item, arena};
 use crate::memory::lifetime::{Access, lifetimes};
 
-/// Offsets are multiples of this, which is WebGPU's own binding alignment.
+/// Alignment of offsets: WebGPU's binding alignment.
 pub(super) const ALIGN: u64 = 256;
 
-pub(super) fn memory(draft: &mut Draft) -> Result<()> {
-    let touched: Vec<Access> = draft.steps.iter().map(touched).collect();
-    let kept: Vec<usize> = draft.output_views.iter().map(|(_, v)| v.tensor.index()).collect();
-    let lives = lifetimes(&touched, draft.tensors.len(), &kept);
-    let is_bound = |i: usize| draft.bound_outputs.iter().any(|(_, tensor)| tensor.index() == i);
-    let items: Vec<Option<Item>> = draft
+pub(super) fn memory(builder: &mut PlanBuilder) -> Result<()> {
+    let touched: Vec<Access> = builder.steps.iter().map(touched).collect();
+    let kept: Vec<usize> = builder.output_views.iter().map(|(_, v)| v.tensor.index()).collect();
+    let lives = lifetimes(&touched, builder.tensors.len(), &kept);
+    let is_bound = |i: usize| builder.bound_outputs.iter().any(|(_, tensor)| tensor.index() == i);
+    let items: Vec<Option<Item>> = builder
         .tensors
         .iter()
         .zip(lives)
@@ -33,34 +34,34 @@ pub(super) fn memory(draft: &mut Draft) -> Result<()> {
             _ => None,
         })
         .collect();
-    let align = ALIGN.max(u64::from(draft.profile.binding_alignment));
+    let align = ALIGN.max(u64::from(builder.profile.binding_alignment));
     let sizes = items.iter().flatten().map(|item| item.bytes.checked_next_multiple_of(align));
     if sizes.into_iter().try_fold(0u64, |sum, bytes| sum.checked_add(bytes?)).is_none() {
         return Err(Error::invalid("the sizes of intermediates do not fit 64 bits"));
     }
     let arena = arena(&touched, &items, align);
-    let first = draft.slots.len() as u32;
+    let first = builder.slots.len() as u32;
     for (buffer, bytes) in arena.buffers.iter().enumerate() {
-        draft.slots.push(SlotRole::Arena(buffer as u32));
-        draft.recording.slot(format!("arena {buffer}"), *bytes);
+        builder.slots.push(SlotRole::Arena(buffer as u32));
+        builder.recording.slot(format!("arena {buffer}"), *bytes);
     }
     let mut places: Vec<Option<Place>> = arena
         .places
         .iter()
         .map(|place| place.map(|(buffer, offset)| Place { slot: first + buffer as u32, offset }))
         .collect();
-    for (name, tensor) in &draft.bound_outputs {
-        places[tensor.index()] = Some(Place { slot: draft.slots.len() as u32, offset: 0 });
-        draft.slots.push(SlotRole::Output(name.clone()));
-        draft.recording.slot(name.clone(), draft.tensors[tensor.index()].bytes);
+    for (name, tensor) in &builder.bound_outputs {
+        places[tensor.index()] = Some(Place { slot: builder.slots.len() as u32, offset: 0 });
+        builder.slots.push(SlotRole::Output(name.clone()));
+        builder.recording.slot(name.clone(), builder.tensors[tensor.index()].bytes);
     }
-    fixed(draft, align, &mut places);
-    draft.places = places
+    fixed(builder, align, &mut places);
+    builder.places = places
         .into_iter()
-        .zip(&draft.tensors)
+        .zip(&builder.tensors)
         .map(|(place, tensor)| match (place, &tensor.role) {
             (Some(place), _) => place,
-            // Made and never touched by a step: nothing will ask for it.
+            // Created, but touched by no step: it needs no memory.
             (None, TensorRole::Intermediate) => Place { slot: u32::MAX, offset: 0 },
             (None, role) => broken_invariant(format_args!("no place for {role:?}")),
         })
@@ -68,19 +69,19 @@ pub(super) fn memory(draft: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-/// Slots for uploaded inputs, constants and counters, one buffer each, and for weights, states and bound
-/// inputs, one each.
-fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
+/// Slots for uploaded inputs, constants and counters, one buffer each, and for weights, states and
+/// bound inputs, one buffer per tensor.
+fn fixed(builder: &mut PlanBuilder, align: u64, places: &mut [Option<Place>]) {
     let (mut inputs, mut counters, mut constants) = (0, 0, Vec::new());
     let mut input_places = Vec::new();
     let mut constant_places = Vec::new();
     let mut counter_places = Vec::new();
-    for (i, tensor) in draft.tensors.iter().enumerate() {
+    for (i, tensor) in builder.tensors.iter().enumerate() {
         match &tensor.role {
             TensorRole::Intermediate => {}
-            TensorRole::Input(name) if draft.options.bound.inputs.contains(name) => {
-                draft.slots.push(SlotRole::Input(name.clone()));
-                let slot = draft.recording.slot(name.clone(), tensor.bytes);
+            TensorRole::Input(name) if builder.options.bound.inputs.contains(name) => {
+                builder.slots.push(SlotRole::Input(name.clone()));
+                let slot = builder.recording.slot(name.clone(), tensor.bytes);
                 places[i] = Some(Place { slot, offset: 0 });
             }
             TensorRole::Input(_) => {
@@ -97,18 +98,18 @@ fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
                 constants.resize(constants.len().max(4).next_multiple_of(align as usize), 0);
             }
             TensorRole::Weight(name) => {
-                draft.slots.push(SlotRole::Weight(name.clone()));
-                let slot = draft.recording.slot(name.clone(), tensor.bytes);
+                builder.slots.push(SlotRole::Weight(name.clone()));
+                let slot = builder.recording.slot(name.clone(), tensor.bytes);
                 places[i] = Some(Place { slot, offset: 0 });
             }
             TensorRole::Merged(names) => {
-                draft.slots.push(SlotRole::Merged(names.clone()));
-                let slot = draft.recording.slot(tensor.name.clone(), tensor.bytes);
+                builder.slots.push(SlotRole::Merged(names.clone()));
+                let slot = builder.recording.slot(tensor.name.clone(), tensor.bytes);
                 places[i] = Some(Place { slot, offset: 0 });
             }
             TensorRole::State(name) => {
-                draft.slots.push(SlotRole::State(name.clone()));
-                let slot = draft.recording.slot(name.clone(), tensor.bytes);
+                builder.slots.push(SlotRole::State(name.clone()));
+                let slot = builder.recording.slot(name.clone(), tensor.bytes);
                 places[i] = Some(Place { slot, offset: 0 });
             }
         }
@@ -127,15 +128,15 @@ fn fixed(draft: &mut Draft, align: u64, places: &mut [Option<Place>]) {
         if members.is_empty() {
             continue;
         }
-        draft.slots.push(role);
-        let slot = draft.recording.slot(name, bytes);
+        builder.slots.push(role);
+        let slot = builder.recording.slot(name, bytes);
         for (i, offset) in members {
             places[i] = Some(Place { slot, offset });
         }
     }
 }
 
-/// What a step reads and writes.
+/// The tensors that a step reads and writes.
 fn touched(step: &Step) -> Access {
     let of = |access| {
         let bindings = step.bindings.iter().filter(move |b| b.access == access);

@@ -1,37 +1,37 @@
 //! From a graph to a plan: named passes in one list.
 //!
-//! A [`Plan`] is made for one graph, one [`ShapeClass`] and one [`DeviceProfile`], with no device
-//! in sight, and ends in a [`Recording`]: kernels, parameters, buffers by slot. It is built once
-//! for each class and replayed; from run to run only symbols, inputs and bound buffers change.
+//! A [`Plan`] is made for one graph, one [`ShapeClass`] (shape bucket) and one [`DeviceProfile`],
+//! without a device, and ends in a [`Recording`]: kernels, parameters, buffers by slot. It is built
+//! once per class and replayed; between runs only symbols, inputs and bound buffers change.
 //!
-//! Passes run in the order of [`PASSES`], each on the [`Draft`] that the one before left. Those
-//! marked optional can be switched off by name, with the same numbers in the end.
+//! Passes run in the order of [`PASSES`] on the [`PlanBuilder`]. Optional ones can be disabled by
+//! name without a change of the results.
 
 mod alias;
 mod analysis;
-mod beside;
 mod bindings;
+mod builder;
 mod candidates;
 mod choose;
-mod draft;
 mod estimate;
 mod explain;
 mod file;
-mod fold;
-mod group;
-mod handing;
+mod fused_quant;
+mod fusion;
+mod kv_readiness;
+mod legalize_f16;
 mod lower;
+mod measurement;
 mod memory;
+mod overlap;
 mod partition;
 mod pattern;
+mod perfetto;
+mod rules;
 mod schedule;
-mod settled;
 mod simplify;
-mod task;
-mod trace;
-mod trial;
+mod tuning_task;
 mod verify;
-mod widen;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -41,16 +41,16 @@ use serde::{Deserialize, Serialize};
 
 pub use analysis::{Analysis, Spread, StepClock};
 pub use bindings::Bindings;
+pub use builder::{NodeChoice, PlanBuilder};
 pub use candidates::{Candidates, Offer, candidates};
-pub use draft::{Draft, NodeChoice};
 pub use explain::{
     ArenaBuffer, EngineReport, Memory, Placed, Report, StepMeasure, StepReport, Target,
     TextOptions, Totals,
 };
+pub use measurement::{Content, Fill, Measurement};
 pub use partition::{Action, PartitionedPlan, Passed, Placement, Segment};
 pub use pattern::merged_weights;
-pub use task::{Task, tasks};
-pub use trial::{Content, Fill, Trial};
+pub use tuning_task::{Task, tasks};
 
 use crate::base::{DType, Shape, ShapeClass, SymbolValues};
 use crate::engine::{
@@ -63,13 +63,13 @@ use crate::provider::{DeviceProfile, Recording};
 /// One pass.
 #[derive(Debug)]
 pub struct Pass {
-    /// Its name, by which it can be dumped and switched off.
+    /// Its name, to dump or disable it by.
     pub name: &'static str,
     /// What it does, in one line.
     pub doc: &'static str,
-    /// Whether the plan is right without it.
+    /// Whether the plan is correct without it.
     pub optional: bool,
-    run: fn(&mut Draft) -> Result<()>,
+    run: fn(&mut PlanBuilder) -> Result<()>,
 }
 
 /// Every pass, in order.
@@ -84,7 +84,7 @@ pub static PASSES: &[Pass] = &[
         name: "widen",
         doc: "puts arithmetic on f16 and bf16 between conversions from and to f32",
         optional: false,
-        run: widen::widen,
+        run: legalize_f16::widen,
     },
     Pass {
         name: "simplify",
@@ -108,7 +108,7 @@ pub static PASSES: &[Pass] = &[
         name: "group",
         doc: "proposes which nodes become one kernel: loops, and what is fused around anchors",
         optional: true,
-        run: group::group,
+        run: fusion::group,
     },
     Pass {
         name: "choose",
@@ -132,7 +132,7 @@ pub static PASSES: &[Pass] = &[
         name: "beside",
         doc: "lets a step run beside the one before it, where they share nothing that either writes",
         optional: true,
-        run: beside::beside,
+        run: overlap::beside,
     },
     Pass {
         name: "schedule",
@@ -142,43 +142,45 @@ pub static PASSES: &[Pass] = &[
     },
 ];
 
-/// What a plan is made with, besides graph, class and profile.
+/// Options of planning, besides graph, class and profile.
 #[derive(Clone)]
 pub struct Options<'a> {
     /// The engines to choose from.
     pub registry: &'a Registry,
     /// The ranking.
     pub heuristic: &'a dyn Heuristic,
-    /// Engines to take wherever they apply, whatever they cost.
+    /// Engines to prefer whenever they apply, at any cost.
     pub preferred: Vec<EngineId>,
-    /// Engines that nodes must have. What is fused with such a node is cut off where its engine
-    /// cannot do that too; an engine that cannot do the node alone is an error with its reason.
+    /// Engines that nodes must have. Fusion with such a node is dropped if its engine cannot do it;
+    /// an engine that cannot execute the node alone is an error with its reason.
     pub force: Vec<(Selector, EngineId)>,
-    /// Engines never to take.
+    /// Engines never to use.
     pub block: Vec<EngineId>,
-    /// Engines that are known to be wrong on a device, and are never taken there.
+    /// Known-bad engines (errata) by device, never used there.
     pub known_wrong: Vec<Block>,
-    /// Values of engines' knobs.
+    /// Knob values of engines.
     pub knobs: Knobs,
-    /// What was measured, of each device that plans are made for: taken for a piece where nothing above
-    /// says otherwise.
+    /// Tuned choices of each device that plans are made for, used unless an option above says
+    /// otherwise.
     pub tuned: Vec<Arc<TunedChoices>>,
-    /// Names of optional passes to leave out.
+    /// Names of optional passes to disable.
     pub without: Vec<String>,
-    /// Whether the bits of a result may depend on nothing but what it is made of, as
-    /// [`crate::engine::Order`] says: an operation without an engine for that is an error.
+    /// Whether a result's bits may depend only on its own inputs, as
+    /// [`crate::engine::ReductionOrder`] defines: an operation without an engine for that is an
+    /// error.
     pub deterministic: bool,
-    /// Whether products of two matrices of `f16` with a result in `f16` may be summed in `f16`, where a device is faster
-    /// at that and `deterministic` is not set. A sum of `k` products is then off by up to `k / 16 * 2^-11` of the sum of
-    /// their absolute values where a device rounds to the nearest, and overflows where a part of it is beyond 65,504.
+    /// Whether products of two `f16` matrices with an `f16` result may be accumulated in `f16`, if
+    /// a device is faster at that and `deterministic` is not set. A sum of `k` products is then off
+    /// by up to `k / 16 * 2^-11` of the sum of their absolute values if the device rounds to
+    /// nearest, and overflows if a partial sum is beyond 65,504.
     pub half_sums: bool,
-    /// Which inputs and outputs are buffers on the device instead of bytes of the host.
+    /// Inputs and outputs that are device buffers instead of host bytes.
     pub bound: Bound,
 }
 
 crate::base::debug_as!(Options<'a>, |this| preferred: this.preferred, force: this.force, block: this.block);
 
-/// Inputs and outputs that each run binds to buffers on the device. All others are uploaded and
+/// Inputs and outputs that each run binds to device buffers. All others are uploaded and
 /// downloaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
@@ -186,8 +188,8 @@ pub struct Bound {
     pub inputs: BTreeSet<String>,
     /// Names of outputs.
     pub outputs: BTreeSet<String>,
-    /// Whether weights are bound at each run too, each to a buffer of its own: then none are read
-    /// as one.
+    /// Whether weights are bound at each run too, each to a buffer of its own: then none are
+    /// merged.
     pub weights: bool,
 }
 
@@ -204,7 +206,7 @@ impl Bound {
 }
 
 impl<'a> Options<'a> {
-    /// The usual ranking over these engines.
+    /// Default options with these engines.
     pub fn new(registry: &'a Registry) -> Options<'a> {
         Options {
             registry,
@@ -223,10 +225,10 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Which nodes of a plan's graph are meant.
+/// Selects nodes of a plan's graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// One node, by its place in the graph after the passes before `choose`, as [`candidates`] and
+    /// One node, by its index in the graph after the passes before `choose`, as [`candidates`] and
     /// reports name it.
     Node(NodeId),
     /// Every node with this label.
@@ -236,7 +238,7 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Whether a node of a graph is meant.
+    /// Whether it selects a node of a graph.
     pub fn selects(&self, graph: &Graph, id: NodeId) -> bool {
         let node = graph.node(id);
         match self {
@@ -257,50 +259,50 @@ impl fmt::Display for Selector {
     }
 }
 
-/// A graph made ready for one class of shapes on one kind of device.
+/// A graph compiled for one shape class on one kind of device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Name of the graph.
     pub name: String,
-    /// The ranges of symbols it is good for.
+    /// The ranges of symbols it is valid for.
     pub class: ShapeClass,
     /// The device it was made for.
     pub profile: DeviceProfile,
     /// Names of the passes that ran.
     pub passes: Vec<String>,
-    /// Whether bits depend on nothing but what they are made of: [`Options::deterministic`].
+    /// Whether results are batch invariant: [`Options::deterministic`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deterministic: bool,
-    /// Which engine each node got, and why.
+    /// The engine of each node, and why.
     pub choices: Vec<NodeChoice>,
-    /// Every piece of memory.
+    /// Every tensor.
     pub tensors: Vec<Tensor>,
     /// Every kernel launch, in order.
     pub steps: Vec<Step>,
-    /// What to tell a device.
+    /// The commands for a device.
     pub recording: Recording,
-    /// What each slot of the recording is.
+    /// The role of each slot of the recording.
     pub slots: Vec<SlotRole>,
-    /// What to give at each run, in the order of the recording's uploads.
+    /// Inputs of each run, in the order of the recording's uploads.
     pub inputs: Vec<PlanInput>,
-    /// What each run gives, in the order of the recording's downloads.
+    /// Outputs of each run, in the order of the recording's downloads.
     pub outputs: Vec<PlanOutput>,
 }
 
-/// What a slot of the recording is.
+/// Role of a slot of the recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlotRole {
-    /// One of the buffers of intermediates.
+    /// One of the arena buffers of intermediates.
     Arena(u32),
     /// Inputs, written at each run.
     Inputs,
-    /// Numbers of the graph, written once with these bytes.
+    /// Constants of the graph, written once with these bytes.
     Constants(Vec<u8>),
-    /// Words that are zero before a run and after it.
+    /// Counter words, zero before and after a run.
     Counters,
     /// A weight, by name.
     Weight(String),
-    /// Several weights one after another, by name.
+    /// Several weights concatenated, by name.
     Merged(Vec<String>),
     /// A state, by name.
     State(String),
@@ -310,7 +312,7 @@ pub enum SlotRole {
     Output(String),
 }
 
-/// A tensor that each run is given.
+/// An input tensor of each run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanInput {
     /// Name in the graph.
@@ -321,7 +323,7 @@ pub struct PlanInput {
     pub dtype: DType,
 }
 
-/// A tensor that each run gives.
+/// An output tensor of each run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanOutput {
     /// Name in the graph.
@@ -337,21 +339,21 @@ impl Plan {
     ///
     /// # Errors
     /// Invalid, for a graph that does not verify or a symbol that the class does not bound;
-    /// unsupported, naming the node, where no engine executes it on such a device.
+    /// unsupported, naming the node, if no engine executes it on such a device.
     pub fn new(
         graph: &Graph,
         class: &ShapeClass,
         profile: &DeviceProfile,
         options: &Options,
     ) -> Result<Plan> {
-        let mut draft = Draft::new(graph, class, profile, options);
+        let mut builder = PlanBuilder::new(graph, class, profile, options);
         for pass in PASSES {
-            draft.pass(pass)?;
+            builder.pass(pass)?;
         }
-        Ok(draft.finish())
+        Ok(builder.finish())
     }
 
-    /// The graph as a pass left it, with every pass before it run; to look at.
+    /// The graph after a pass and every pass before it, for inspection.
     ///
     /// # Errors
     /// As [`Plan::new`]; invalid, for a pass that does not exist.
@@ -362,12 +364,12 @@ impl Plan {
         options: &Options,
         pass: &str,
     ) -> Result<Graph> {
-        let draft = Draft::new(graph, class, profile, options);
-        draft.after(pass).map(|draft| draft.graph)
+        let builder = PlanBuilder::new(graph, class, profile, options);
+        builder.after(pass).map(|builder| builder.graph)
     }
 
-    /// Cuts what a run with these symbols downloaded to the bytes of its outputs: a download is of
-    /// whole words.
+    /// Trims the downloads of a run with these symbols to the bytes of its outputs: a download is
+    /// of whole words.
     ///
     /// # Errors
     /// Invalid, for a symbol without a value.
@@ -385,7 +387,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Bytes of the buffers of intermediates.
+    /// Bytes of the arena buffers.
     pub fn arena_bytes(&self) -> u64 {
         let slots = self.slots.iter().zip(&self.recording.slots);
         slots.filter(|(role, _)| matches!(role, SlotRole::Arena(_))).map(|(_, s)| s.bytes).sum()

@@ -2,29 +2,29 @@
 
 use std::collections::HashMap;
 
-use super::draft::Draft;
-use super::fold;
+use super::builder::PlanBuilder;
+use super::rules;
 use crate::base::Dim;
 use crate::error::Result;
 use crate::ir::{CommonKey, Graph, Node, NodeId, Op, common_key, live, rewrite, verify};
 
-/// Puts in the symbols that are numbers in this class, then verifies.
-pub(super) fn infer(draft: &mut Draft) -> Result<()> {
-    for (symbol, low, high) in draft.class.ranges() {
+/// Substitutes symbols that are constant in this class, then verifies.
+pub(super) fn infer(builder: &mut PlanBuilder) -> Result<()> {
+    for (symbol, low, high) in builder.class.ranges() {
         if low == high {
-            draft.graph = draft.graph.substitute(*symbol, &Dim::from(*low));
+            builder.graph = builder.graph.substitute(*symbol, &Dim::from(*low));
         }
     }
-    verify(&draft.graph)
+    verify(&builder.graph)
 }
 
-/// Merges equal nodes, folds those that do nothing or are constant, drops what nothing needs.
-pub(super) fn simplify(draft: &mut Draft) -> Result<()> {
-    draft.graph = simplified(&draft.graph)?;
+/// Common subexpression elimination, identities, constant folding, dead code elimination.
+pub(super) fn simplify(builder: &mut PlanBuilder) -> Result<()> {
+    builder.graph = simplified(&builder.graph)?;
     Ok(())
 }
 
-/// As the pass, on any graph.
+/// The pass on any graph.
 pub(super) fn simplified(graph: &Graph) -> Result<Graph> {
     let mut known: HashMap<CommonKey, NodeId> = HashMap::new();
     let new = rewrite(graph, |new, _, node, inputs| {
@@ -33,19 +33,19 @@ pub(super) fn simplified(graph: &Graph) -> Result<Graph> {
     Ok(live(&new))
 }
 
-/// A node of the new graph that is this one, the simplest there is.
+/// The simplest equivalent of this node in the new graph.
 fn simple(
     new: &mut Graph,
     known: &mut HashMap<CommonKey, NodeId>,
     mut node: Node,
 ) -> Result<NodeId> {
-    while let Some(shorter) = fold::shorter(new, &node)? {
+    while let Some(shorter) = rules::shorter(new, &node)? {
         node = shorter;
     }
-    if let Some(same) = fold::same(new, &node) {
+    if let Some(same) = rules::same(new, &node) {
         return Ok(same);
     }
-    if let Some(once) = fold::unexpanded(new, &node) {
+    if let Some(once) = rules::unexpanded(new, &node) {
         let all = once.shape == node.shape;
         let once = simple(new, known, once)?;
         let op = Op::Expand(node.shape.clone());

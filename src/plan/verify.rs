@@ -1,4 +1,4 @@
-//! Whether a plan can be trusted with memory, and with a device.
+//! Verification of a plan: memory safety of its indices and ranges, and fit to a device.
 
 use super::{Plan, SlotRole};
 use crate::base::{Dim, Symbol, SymbolValues};
@@ -11,24 +11,22 @@ use crate::provider::{
     support,
 };
 
-/// Bytes of a tensor or buffer; sums of a few fit 64 bits.
+/// Most bytes of a tensor or buffer; sums of a few fit 64 bits.
 const MAX_BYTES: u64 = 1 << 56;
-/// Operands of a body, values of one, and characters of one printed.
+/// Most operands of a body, values of one, and characters of a printed one.
 const MAX_OPERANDS: usize = 64;
 const MAX_VALUES: usize = 4096;
 const MAX_TREE: u64 = 1 << 16;
 const MAX_RANK: u32 = 6;
-/// Reasons that an error lists.
+/// Reasons listed in an error.
 const REASONS: usize = 4;
 
 impl Plan {
-    /// Whether every index, range, size and symbol of the plan is in bounds, and whether it fits the
-    /// device that it says it was made for. Plans that were made by [`Plan::new`] do; a file may
-    /// hold anything.
+    /// Checks that every index, range, size and symbol of the plan is in bounds, and that the plan
+    /// fits the device it names. Plans from [`Plan::new`] pass; a file may hold anything.
     ///
     /// # Errors
-    /// Invalid, naming what is wrong and its place; unsupported, where it does not fit its own
-    /// device.
+    /// Invalid, naming the fault and its place; unsupported, if it does not fit its own device.
     pub fn verify(&self) -> Result<()> {
         self.profile.check().map_err(|what| invalid(format!("profile: {what}")))?;
         let ranges = self.class.ranges();
@@ -58,7 +56,7 @@ impl Plan {
         self.fits(&self.profile)
     }
 
-    /// Whether a device has what the plan needs.
+    /// Checks that a device has what the plan needs.
     ///
     /// # Errors
     /// Unsupported, with the limits that are too small and the features that are missing.
@@ -253,7 +251,7 @@ impl Plan {
         Ok(())
     }
 
-    /// At both ends of the class; a device checks each run besides.
+    /// Checked at both ends of the class; a device checks each run as well.
     fn verify_range(&self, range: &SlotRange) -> Result<()> {
         let slot = self.recording.slots.get(range.slot as usize);
         let slot = slot.ok_or_else(|| invalid(format!("slot {} does not exist", range.slot)))?;
@@ -293,12 +291,12 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::invalid(what)
 }
 
-/// Why a spec cannot even be looked at.
+/// Why a spec cannot be examined at all.
 fn kernel_fault(spec: &KernelSpec) -> Option<String> {
     match spec {
         KernelSpec::Asset(asset) => {
             let attached = asset.attached.as_ref()?;
-            let gain = attached.hand_on.iter().filter_map(|hand| hand.norm);
+            let gain = attached.quant_epilogue.iter().filter_map(|hand| hand.norm);
             let wide =
                 attached.norm.into_iter().chain(gain).any(|norm| norm as usize >= MAX_OPERANDS);
             let prologue = attached.prologue.iter().map(|body| (body, 1));
@@ -326,7 +324,7 @@ fn kernel_fault(spec: &KernelSpec) -> Option<String> {
     }
 }
 
-/// Why the body of a generated kernel is not well formed.
+/// Why the body of a generated kernel is malformed.
 fn body_fault(body: &FusedExpr, anchors: u32) -> Option<String> {
     let (inputs, outputs, values) = (body.inputs.len(), body.outputs.len(), body.values.len());
     if body.rank > MAX_RANK || inputs.max(outputs) > MAX_OPERANDS {

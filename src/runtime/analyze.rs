@@ -1,10 +1,10 @@
-//! EXPLAIN ANALYZE: a plan run again and again on the device, and its steps timed.
+//! EXPLAIN ANALYZE: runs a plan repeatedly on the device and times its steps.
 
 use std::time::Duration;
 
 use super::Runtime;
+use super::device_tensors::DeviceTensors;
 use super::instance::{Extra, Instance, single_commands};
-use super::resident::Resident;
 use crate::base::SymbolValues;
 use crate::base::platform::Clock;
 use crate::error::{Error, Result};
@@ -13,12 +13,12 @@ use crate::provider::{
     Args, BufferRange, Command, Device, DeviceKind, PreparedId, Recording, Resource,
 };
 
-/// How to measure.
+/// Measurement options.
 #[derive(Clone, Copy, Debug)]
 pub struct AnalyzeOptions {
-    /// Runs that are measured; at least 1.
+    /// Number of measured runs; at least 1.
     pub runs: usize,
-    /// How long the device is kept busy first, so that a GPU's clock is up; there is one run at least.
+    /// Minimum time of warm-up runs, which raises a GPU's clock. There is at least one such run.
     pub warm_up: Duration,
 }
 
@@ -28,10 +28,10 @@ impl Default for AnalyzeOptions {
     }
 }
 
-/// Steps of one submit with timestamps: a device has a few thousand of them in one.
+/// Timed steps per submit: a device has a few thousand timestamps per submit.
 const STEPS: usize = 2000;
 
-/// What is run: prepared work of the device, given back when dropped.
+/// Prepared work, freed on drop.
 struct Piece<'a> {
     device: &'a dyn Device,
     prepared: PreparedId,
@@ -45,17 +45,17 @@ impl Drop for Piece<'_> {
 }
 
 impl Runtime {
-    /// Runs a plan on the device and times it: whole runs by the host's clock, and each step by
-    /// timestamps of the device, or by the host's clock one step at a time where it has none.
-    /// Inputs are in the order of [`Plan::inputs`]. Keeps the device busy for some seconds.
+    /// Runs a plan on the device and times it. Whole runs are timed by the host's clock. Steps are
+    /// timed by device timestamps or, without those, one by one by the host's clock. Inputs are in
+    /// the order of [`Plan::inputs`]. Keeps the device busy for some seconds.
     ///
     /// # Errors
-    /// Invalid, for symbols outside the plan's class or an input of the wrong size; unsupported,
-    /// on a device that executes nothing; what the device says.
+    /// Invalid for symbols outside the plan's shape class or an input of the wrong size;
+    /// unsupported on a device that executes nothing; any device error.
     pub async fn analyze(
         &self,
         plan: &Plan,
-        resident: &mut Resident,
+        resident: &mut DeviceTensors,
         symbols: &SymbolValues,
         inputs: &[Vec<u8>],
         options: &AnalyzeOptions,
@@ -74,7 +74,7 @@ impl Runtime {
             let pending = instance.record(symbols.clone(), inputs.to_vec())?;
             self.batcher().read(pending).await?;
             let elapsed = start.elapsed();
-            // A browser build has no clock: one run then.
+            // A browser build has no clock and does one run.
             if elapsed >= options.warm_up || elapsed == Duration::ZERO {
                 break;
             }
@@ -107,7 +107,7 @@ impl Runtime {
         }
         let mut steps: Vec<Vec<f64>> = vec![Vec::new(); plan.recording.dispatches()];
         let mut spans = Vec::new();
-        // The first run of new pieces meets what is not set up yet.
+        // The first run includes set-up costs and is discarded.
         for run in 0..=runs {
             spans = match clock {
                 StepClock::Device => stamped(&pieces, &args).await?,
@@ -133,7 +133,8 @@ impl Runtime {
     }
 }
 
-/// The recording with a timestamp before each dispatch and after the last, in pieces of so many.
+/// Splits the recording into parts of at most `most` dispatches, with a timestamp before each
+/// dispatch and after the last.
 fn timed(recording: &Recording, most: usize) -> Vec<Recording> {
     let mut pieces = vec![Vec::new()];
     let mut count = 0;
@@ -157,7 +158,7 @@ fn timed(recording: &Recording, most: usize) -> Vec<Recording> {
     pieces.into_iter().map(of).collect()
 }
 
-/// Begin and end of each step in seconds after the first began, by the device's clock.
+/// Begin and end of each step by the device's clock, in seconds since the first began.
 async fn stamped(pieces: &[Piece<'_>], args: &Args) -> Result<Vec<(f64, f64)>> {
     let mut spans = Vec::new();
     let mut origin = None;

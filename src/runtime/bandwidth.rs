@@ -1,4 +1,4 @@
-//! How fast the device's memory is, by measurement.
+//! Measures the bandwidth of device memory.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::provider::{
     Recording, Resource, Support, Usage, Word, support,
 };
 
-/// A GPU that idles lowers its clock, and it takes so long under load to bring it back.
+/// Time under load until an idle GPU reaches its full clock again.
 const WARM_UP: Duration = Duration::from_millis(500);
 const MEASURE: Duration = Duration::from_millis(300);
-/// Copies of one submit, so that waiting is a small part.
+/// Copies per submit, so that waiting is a small share.
 const COPIES: usize = 16;
 /// Workgroups of the copy kernel; each thread strides over the buffer.
 const GROUPS: i64 = 16_384;
 
-/// Four words a thread and turn: what reads fastest on GPUs.
+/// Four words per thread and iteration: the fastest read on GPUs.
 const COPY: &str = "
 @group(0) @binding(0) var<uniform> count: vec4<u32>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
@@ -39,11 +39,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 ";
 
 impl Runtime {
-    /// Bytes a second that the device reads and writes together when a kernel copies a buffer
-    /// much larger than its caches. Keeps the device busy for about a second.
+    /// Bandwidth of device memory in bytes per second: bytes read plus bytes written while a kernel
+    /// copies a buffer much larger than the caches. Keeps the device busy for about a second.
     ///
     /// # Errors
-    /// Out of memory, and what the device says.
+    /// Out of memory, and any device error.
     pub async fn measure_bandwidth(&self) -> Result<u64> {
         let device = self.device();
         let profile = device.profile();
@@ -61,7 +61,7 @@ impl Runtime {
         let buffers = [0, 1].map(|_| self.pool().take(bytes, Usage::Working));
         let [from, to] = buffers;
         let (from, to) = (from?, to?);
-        // Every copy of the recording goes from the first slot to the second.
+        // Every copy goes from the first slot to the second.
         let slots: Vec<Option<BufferRange>> = vec![Some(from.range()), Some(to.range())];
         let prepared = device.prepare(&recording, &slots)?;
         let copied = copies(&**device, prepared, MEASURE).await;
@@ -70,8 +70,8 @@ impl Runtime {
         Ok((2.0 * bytes as f64 * count as f64 / time.as_secs_f64().max(1e-9)) as u64)
     }
 
-    /// One copy, slot 0 to slot 1: by a kernel of its own where the device compiles WGSL, else by
-    /// the plan of an update.
+    /// A copy of slot 0 to slot 1: by a WGSL kernel if the device compiles WGSL, else by the plan
+    /// of an update.
     fn copy_recording(&self, bytes: u64) -> Result<Recording> {
         let profile = self.device().profile();
         let spec = KernelSpec::Source(SourceSpec {
@@ -83,7 +83,7 @@ impl Runtime {
             constants: Default::default(),
             twins: Vec::new(),
         });
-        // On the CPU WGSL is interpreted, which says nothing of its memory.
+        // The CPU provider interprets WGSL, which does not measure memory bandwidth.
         if profile.kind != DeviceKind::Cpu && support(profile, &spec) == Support::Yes {
             let mut recording = Recording { label: "bandwidth".into(), ..Recording::default() };
             let kernel = recording.kernel(spec);
@@ -111,7 +111,7 @@ impl Runtime {
     }
 }
 
-/// Copies to warm up, then for at least so long: how many, and how long it took.
+/// Copies for at least `least`; returns the number of copies and the time taken.
 async fn copies(
     device: &dyn Device,
     prepared: PreparedId,
@@ -125,7 +125,7 @@ async fn copies(
         device.wait(ticket).await?;
         count += COPIES;
         let elapsed = start.elapsed();
-        // A browser build has no clock: one round then.
+        // A browser build has no clock and does one round.
         if elapsed == Duration::ZERO || (warm && elapsed >= least) {
             return Ok((count, elapsed));
         }

@@ -1,8 +1,8 @@
 //! Gathers prepared work into submits.
 //!
-//! Each thread records into a queue of its own, so threads do not wait for each other. A queue is
-//! handed to the device when it holds enough dispatches, when a read needs it, or when another
-//! thread records work on a buffer that it writes: a reader never overtakes a writer's commands.
+//! Each thread records into its own queue, so threads do not wait for each other. A queue is
+//! submitted when it holds enough dispatches, when a read needs it, or when another thread records
+//! work on a buffer that it writes. So a reader never overtakes a writer's commands.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,33 +13,33 @@ use crate::base::platform::MaybeSend;
 use crate::error::{Error, Result};
 use crate::provider::{Args, BufferId, Completion, Device, PreparedId, Ticket};
 
-/// Dispatches after which a queue is handed over unless the environment says otherwise.
+/// Default number of dispatches after which a queue is submitted.
 pub(super) const DEFAULT_DISPATCHES: usize = 1024;
-/// Bytes of memory that a queue may hold on to before it is handed over: what is dropped after it
-/// was recorded can be used again only then.
+/// Bytes of memory that a queue may keep alive before it is submitted. Memory dropped after it was
+/// recorded is reusable only after the submit.
 const KEPT_BYTES: u64 = 256 << 20;
-/// Queues without work that are kept for the threads that had them, which may have ended.
+/// Limit of queues kept without work; their threads may have ended.
 const KEPT_QUEUES: usize = 64;
 
-/// What recorded work needs until it is submitted, and how many bytes of device memory that is.
+/// Resources that recorded work needs until it is submitted, and their device memory in bytes.
 #[derive(Clone, Default)]
 pub(super) struct Keep {
     /// Memory and prepared work.
     pub(super) things: Vec<Arc<dyn MaybeSend>>,
-    /// Bytes of it.
+    /// Their device memory in bytes.
     pub(super) bytes: u64,
 }
 
-/// Work of one kind that can be recorded again and again.
+/// A prepared recording that can be recorded repeatedly.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     /// The prepared recording.
     pub(super) prepared: PreparedId,
-    /// Its kernel launches.
+    /// Number of kernel launches.
     pub(super) dispatches: usize,
-    /// Its downloads.
+    /// Number of downloads.
     pub(super) downloads: usize,
-    /// Buffers that it touches; all are taken as written, which is never wrong.
+    /// Buffers that it accesses. All count as written, which is always safe.
     pub(super) buffers: Arc<[BufferId]>,
 }
 
@@ -55,9 +55,9 @@ crate::base::debug_as!(Batcher, |this| device: this.device.profile().id(), thres
 #[derive(Default)]
 struct State {
     queues: HashMap<ThreadId, Queue>,
-    /// Which thread's unsubmitted work touches a buffer.
+    /// The thread whose unsubmitted work accesses a buffer.
     touched: HashMap<BufferId, ThreadId>,
-    /// Submits of which no wait has told yet whether they went well.
+    /// Submits whose success no wait has confirmed yet.
     unconfirmed: Vec<(Ticket, Arc<Batch>)>,
 }
 
@@ -71,11 +71,11 @@ struct Queue {
     keep: Keep,
 }
 
-/// The work of one submit, shared by all who may read from it.
+/// The work of one submit, shared by all its readers.
 #[derive(Debug, Default)]
 struct Batch {
     progress: Mutex<Progress>,
-    /// Set where the device failed at it, or at anything that it may have read.
+    /// Set if the device failed at it, or at anything that it may have read.
     failure: OnceLock<Error>,
 }
 
@@ -84,23 +84,23 @@ enum Progress {
     #[default]
     Recorded,
     Submitted(Ticket),
-    /// One reader waits for the device, on behalf of all; whom to wake then.
+    /// One reader waits for the device on behalf of all; the wakers of the others.
     Waiting(Vec<Waker>),
     Done(Result<Completion>),
 }
 
-/// Whether work that was recorded went wrong, as far as is known.
+/// Failure status of recorded work.
 #[derive(Clone, Debug)]
 pub struct Receipt(Arc<Batch>);
 
 impl Receipt {
-    /// What went wrong, known after the next wait at the latest.
+    /// The failure, if known. It is known after the next wait at the latest.
     pub fn failure(&self) -> Option<Error> {
         self.0.failure.get().map(Error::duplicate)
     }
 }
 
-/// Of the one reader that waits: tells the others where it is given up.
+/// Guard of the waiting reader: if that future is dropped, the other readers fail.
 struct Waits<'a>(&'a Batch);
 
 impl Drop for Waits<'_> {
@@ -112,7 +112,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Recorded work whose downloads can be read once. Dropping it gives them up.
+/// Recorded work whose downloads can be read once. Dropping it discards them.
 #[derive(Debug)]
 #[must_use = "reading it is what makes its failures known"]
 pub struct Pending {
@@ -124,11 +124,11 @@ pub struct Pending {
 
 impl Batch {
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        // Only whole values are ever stored.
+        // Only complete values are stored, so a poisoned lock is safe.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the wait of one reader for all.
+    /// Ends the wait for all readers.
     fn finish(&self, result: Result<Completion>) {
         let before = std::mem::replace(&mut *self.progress(), Progress::Done(result));
         if let Progress::Waiting(wakers) = before {
@@ -137,27 +137,28 @@ impl Batch {
     }
 
     fn fail(&self, error: &Error) {
-        // The first failure is the one that others follow from.
+        // Later failures follow from the first.
         let _ = self.failure.set(error.duplicate());
     }
 }
 
 impl Batcher {
-    /// Hands work over after so many dispatches.
+    /// A batcher that submits a queue after `threshold` dispatches.
     pub fn new(device: Arc<dyn Device>, threshold: usize) -> Batcher {
         Batcher { device, threshold, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic between two updates can lose work, which its reader is then told.
+        // A panic between two updates can lose work; its reader then gets an error.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records work on this thread's queue, and holds on to `keep` until it is submitted: memory that
-    /// goes back to a pool earlier could be written before the work has read it. Nothing waits, but a full queue is handed over.
+    /// Records work on this thread's queue and keeps `keep` alive until the submit. Memory returned
+    /// to a pool earlier could be overwritten before the work reads it. Nothing waits, but a full
+    /// queue is submitted.
     ///
     /// # Errors
-    /// What the device says of a submit, when a queue had to be handed over.
+    /// The device's error, if a queue was submitted.
     pub(super) fn record(&self, work: &Work, args: Args, keep: Keep) -> Result<Pending> {
         let thread = std::thread::current().id();
         let mut state = self.state();
@@ -186,18 +187,18 @@ impl Batcher {
         Ok(pending)
     }
 
-    /// Hands this thread's work over. No GPU is waited for; a CPU computes here.
+    /// Submits this thread's work. Does not wait for a GPU; the CPU provider computes here.
     ///
     /// # Errors
-    /// What the device says of the submit.
+    /// The device's error, if the submit fails.
     pub fn flush(&self) -> Result<()> {
         self.flush_queue(&mut self.state(), std::thread::current().id())
     }
 
-    /// Hands the work of every thread over. No GPU is waited for; a CPU computes here.
+    /// Submits the work of every thread. Does not wait for a GPU; the CPU provider computes here.
     ///
     /// # Errors
-    /// What the device says of the first submit that it refuses.
+    /// The device's error for the first submit that fails.
     pub fn flush_all(&self) -> Result<()> {
         let mut state = self.state();
         let threads: Vec<ThreadId> = state.queues.keys().copied().collect();
@@ -224,7 +225,7 @@ impl Batcher {
         let (progress, result) = match result {
             Ok(ticket) => {
                 if state.unconfirmed.len() == state.unconfirmed.capacity() {
-                    // Who would be told has gone.
+                    // Batches without any reader or receipt left.
                     state.unconfirmed.retain(|(_, batch)| Arc::strong_count(batch) > 1);
                 }
                 state.unconfirmed.push((ticket, batch.clone()));
@@ -243,13 +244,13 @@ impl Batcher {
         result
     }
 
-    /// Hands over what `pending` belongs to, waits for it, and yields its downloads.
+    /// Submits the queue of `pending`, waits for it and returns its downloads.
     ///
     /// # Errors
-    /// Whatever went wrong since the last read: see [`Device::wait`].
+    /// Any failure since the last read: see [`Device::wait`].
     pub async fn read(&self, pending: Pending) -> Result<Vec<Vec<u8>>> {
         if matches!(*pending.batch.progress(), Progress::Recorded) {
-            // The failure is kept in the batch, where it is found below.
+            // The failure is stored in the batch and returned below.
             let _ = self.flush_queue(&mut self.state(), pending.thread);
         }
         let ticket = match &mut *pending.batch.progress() {
@@ -281,8 +282,8 @@ impl Batcher {
         pending.take()
     }
 
-    /// Takes note of what a wait said: it stands for everything that was submitted before. After
-    /// a failure nothing that is on its way can be trusted, since it may have read what failed.
+    /// Records the result of a wait, which covers everything submitted before. After a failure all
+    /// work in flight is marked as failed, since it may have read invalid data.
     fn confirm(&self, ticket: Ticket, result: &Result<Completion>) {
         let mut state = self.state();
         match result {
@@ -298,12 +299,12 @@ impl Batcher {
 }
 
 impl Pending {
-    /// What tells later whether the work went wrong.
+    /// Reports later whether the work failed.
     pub fn receipt(&self) -> Receipt {
         Receipt(self.batch.clone())
     }
 
-    /// Takes this work's downloads out of a finished batch.
+    /// Takes the downloads of this work from a finished batch.
     fn take(self) -> Result<Vec<Vec<u8>>> {
         match &mut *self.batch.progress() {
             Progress::Done(Ok(done)) => {
@@ -418,7 +419,7 @@ mod tests {
         let [first, second] =
             [(); 2].map(|()| batcher.record(&work, args(), Keep::default()).unwrap());
         batcher.flush().unwrap();
-        // As `read` leaves it while the device works.
+        // The state that `read` leaves while the device works.
         *first.batch.progress() = Progress::Waiting(Vec::new());
         let waits = Waits(&first.batch);
         struct Woken(std::sync::atomic::AtomicUsize);

@@ -1,10 +1,10 @@
-//! How a runtime is opened: what the caller says, else the environment, else what is found.
+//! Opens a runtime. Settings of the caller come first, then the environment, then detection.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::findings::doctor_by_env;
+use super::device_findings::doctor_by_env;
 use super::select::{Providers, providers};
 use super::{Detection, Runtime, Sync, TuneCache, TuneMode, bad_var, batcher, registry_of};
 use crate::config;
@@ -16,8 +16,9 @@ use crate::error::Result;
 use crate::kernel::pack::Pack;
 use crate::provider::{Device, OpenOptions, Provider};
 
-/// How to open a [`Runtime`]. What is not set comes from the environment, then from defaults. A setting
-/// made here overrides its variable, which is then not read, even if it is invalid.
+/// Builder of a [`Runtime`]. A setting that is not made comes from the environment, then from
+/// defaults. A setting made here overrides its environment variable, which is then not read, even
+/// if it is invalid.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeBuilder {
     device: Option<String>,
@@ -38,7 +39,7 @@ pub struct RuntimeBuilder {
     providers: Providers,
 }
 
-/// Engines of the caller.
+/// Engines added by the caller.
 #[derive(Clone, Default)]
 struct Engines(Vec<Arc<dyn Engine>>);
 
@@ -49,83 +50,87 @@ impl fmt::Debug for Engines {
 }
 
 impl RuntimeBuilder {
-    /// The device to use: `auto`, a provider such as `cpu`, or one device such as `webgpu:1`, for which no other provider is asked.
-    /// Providers of [`RuntimeBuilder::provider`] are named like those of the crate.
+    /// The device to use: `auto`, a provider such as `cpu`, or one device such as `webgpu:1`. For a
+    /// named device no other provider is queried. Providers added with [`RuntimeBuilder::provider`]
+    /// are named the same way.
     pub fn device(mut self, device: impl Into<String>) -> RuntimeBuilder {
         self.device = Some(device.into());
         self
     }
 
-    /// Bytes of device memory that may be used; `None` for what there is, whatever
-    /// `WARPLOOM_MEMORY_BUDGET` says.
+    /// Device memory limit in bytes; `None` for no limit. Overrides `WARPLOOM_MEMORY_BUDGET`.
     pub fn memory_budget(mut self, bytes: Option<u64>) -> RuntimeBuilder {
         self.memory_budget = Some(bytes);
         self
     }
 
-    /// Threads of the CPU provider; `None` for one a core, whatever `WARPLOOM_THREADS` says.
+    /// Threads of the CPU provider; `None` for one per core. Overrides `WARPLOOM_THREADS`.
     pub fn threads(mut self, threads: Option<usize>) -> RuntimeBuilder {
         self.threads = Some(threads);
         self
     }
 
-    /// Opens the device with WebGPU's guaranteed limits and no optional feature.
+    /// Opens the device with WebGPU's guaranteed limits and no optional features.
     pub fn floor(mut self, floor: bool) -> RuntimeBuilder {
         self.floor = floor;
         self
     }
 
-    /// When the host waits.
+    /// When the host waits for the device.
     pub fn sync(mut self, sync: Sync) -> RuntimeBuilder {
         self.sync = Some(sync);
         self
     }
 
-    /// Whether every plan is a deterministic one: [`Options::deterministic`](crate::plan::Options::deterministic).
+    /// Whether every plan is deterministic:
+    /// [`Options::deterministic`](crate::plan::Options::deterministic).
     pub fn deterministic(mut self, deterministic: bool) -> RuntimeBuilder {
         self.deterministic = Some(deterministic);
         self
     }
 
-    /// Whether products of `f16` may be summed in `f16`: [`Options::half_sums`](crate::plan::Options::half_sums).
+    /// Whether `f16` products may accumulate in `f16`:
+    /// [`Options::half_sums`](crate::plan::Options::half_sums).
     pub fn half_sums(mut self, half_sums: bool) -> RuntimeBuilder {
         self.half_sums = Some(half_sums);
         self
     }
 
-    /// Whether plans take every engine, also those that errata or examinations say are wrong on
-    /// this device: for examining them. `WARPLOOM_DOCTOR=off` is `true`.
+    /// Whether plans may use every engine, including those that errata or `doctor` findings list as
+    /// wrong on this device. Needed to test them. Same as `WARPLOOM_DOCTOR=off`.
     pub fn trusting(mut self, trusting: bool) -> RuntimeBuilder {
         self.trusting = Some(trusting);
         self
     }
 
-    /// What plans do with measurements, whatever `WARPLOOM_TUNE` says.
+    /// How plans use measurements. Overrides `WARPLOOM_TUNE`.
     pub fn tune(mut self, mode: TuneMode) -> RuntimeBuilder {
         self.tune = Some(mode);
         self
     }
 
-    /// Where measurements are kept, in the place of the user's cache.
+    /// Cache of measurements to use instead of the user's cache.
     pub fn tune_cache(mut self, cache: TuneCache) -> RuntimeBuilder {
         self.tune_cache = Some(cache);
         self
     }
 
-    /// A file of measurements to read besides those: one that an application brings. May be called
-    /// for several.
+    /// An additional file of measurements to read, such as one shipped with an application. Can be
+    /// called several times.
     pub fn tune_file(mut self, path: impl Into<PathBuf>) -> RuntimeBuilder {
         self.tune_files.push(path.into());
         self
     }
 
-    /// Dispatches gathered before a submit, at least one, whatever `WARPLOOM_DISPATCHES_PER_SUBMIT` says.
+    /// Dispatches gathered before a submit, at least one. Overrides
+    /// `WARPLOOM_DISPATCHES_PER_SUBMIT`.
     pub fn dispatches_per_submit(mut self, dispatches: usize) -> RuntimeBuilder {
         self.dispatches = Some(dispatches.max(1));
         self
     }
 
-    /// Engines that plans prefer where they apply, and engines that they never take, whatever `WARPLOOM_ENGINE` says.
+    /// Engines that plans prefer where they apply, and engines that they never use. Overrides
+    /// `WARPLOOM_ENGINE`.
     pub fn preferences(
         mut self,
         preferred: Vec<EngineId>,
@@ -135,31 +140,32 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Folders of packs that implement an operation, to register as engines, whatever `WARPLOOM_PACKS` says.
+    /// Folders of packs that implement an operation, to register as engines. Overrides
+    /// `WARPLOOM_PACKS`.
     pub fn pack_folders(mut self, folders: Vec<PathBuf>) -> RuntimeBuilder {
         self.pack_folders = Some(folders);
         self
     }
 
-    /// A provider of the caller's beside those of the crate; [`Arc`]s of providers are providers, for
-    /// who keeps one. May be called for several.
+    /// Adds a provider of the caller to the built-in ones. An [`Arc`] of a provider is a provider
+    /// too, so the caller can keep a handle. Can be called several times.
     ///
-    /// With `auto` its devices come before all others, whatever they are: who brings a provider means
-    /// it to be used. Among several the one that was given first comes first, and among the devices
-    /// of one the order in which it lists them. One of the kind [`DeviceKind::Null`] is taken only by
-    /// name, and any other than the first is asked for by name as well: `.device("mine:1")`, or
-    /// `WARPLOOM_DEVICE=mine:1`, which also asks for `cpu` in spite of this provider.
+    /// With `auto`, devices of added providers come before all others, in the order in which the
+    /// providers were added and list them: a provider is added to be used. A device of the kind
+    /// [`DeviceKind::Null`] is selected only by name. Devices other than the first are also
+    /// selected by name: `.device("mine:1")` or `WARPLOOM_DEVICE=mine:1`. `WARPLOOM_DEVICE=cpu`
+    /// still selects the built-in CPU provider.
     ///
-    /// A provider that cannot list its devices, and with `auto` a device that does not open, is told
-    /// in [`Runtime::startup_line`] and in [`Detection::failures`], and the next one is taken. A device
-    /// that was asked for by name is an error then.
+    /// If a provider cannot list its devices, or with `auto` a device does not open,
+    /// [`Runtime::startup_line`] and [`Detection::failures`] report it and the next device is
+    /// tried. For a device requested by name this is an error.
     ///
-    /// Its name is letters, digits, `-` and `_`, that of no other provider (also of those of this crate that
-    /// a build is without) and not `auto`, and its
-    /// profiles say that name and their place in its list. What plans take for a device follows from
-    /// its profile: Rust functions of `cpu` for [`DeviceKind::Cpu`] and WGSL for all others. Calls of
-    /// cuBLASLt, twins of a pack and errata go by the names `cuda`, `opencl` and `webgpu`, so a provider
-    /// around one of those has none of them.
+    /// The name consists of letters, digits, `-` and `_`. It must not be `auto` or the name of
+    /// another provider, including built-in ones that this build lacks. Each profile must carry
+    /// that name and its index in the list. Plans follow the profile: [`DeviceKind::Cpu`] runs the
+    /// Rust functions of `cpu`, all other kinds run WGSL. cuBLASLt calls, native kernels of packs
+    /// and errata are keyed by the names `cuda`, `opencl` and `webgpu`, so a provider that wraps
+    /// one of those gets none of them.
     ///
     /// [`DeviceKind::Null`]: crate::provider::DeviceKind::Null
     /// [`DeviceKind::Cpu`]: crate::provider::DeviceKind::Cpu
@@ -168,32 +174,32 @@ impl RuntimeBuilder {
         self
     }
 
-    /// An engine to register beside those of the crate. May be called for several.
+    /// Registers an additional engine. Can be called several times.
     pub fn engine(mut self, engine: Arc<dyn Engine>) -> RuntimeBuilder {
         self.engines.0.push(engine);
         self
     }
 
-    /// A pack to register as an engine, `pack.` and its name.
+    /// Registers a pack as an engine named `pack.` plus its name.
     ///
     /// # Errors
-    /// Invalid, where its manifest implements no operation.
+    /// Invalid if its manifest implements no operation.
     #[cfg(feature = "packs")]
     pub fn pack(self, pack: Pack) -> Result<RuntimeBuilder> {
         Ok(self.engine(PackEngine::new(pack)?))
     }
 
-    /// What there is and what would be opened, without opening it.
+    /// Detects the devices and selects one without opening it.
     ///
     /// # Errors
-    /// Invalid, with what there is, when the device asked for does not exist, and for a provider
-    /// whose name is taken or none.
+    /// Invalid if the requested device does not exist (the error lists the available ones), and for
+    /// a provider with an invalid or duplicate name.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn detect(&self) -> Result<Detection> {
         crate::base::platform::block_on(self.detect_async())
     }
 
-    /// As `detect`, as a future. On native builds it blocks the thread that polls it.
+    /// As `detect`, as a future. On native builds it blocks the polling thread.
     ///
     /// # Errors
     /// As `detect`.
@@ -201,7 +207,7 @@ impl RuntimeBuilder {
         Detection::among(&providers(&self.providers)?, &self.requested()).await
     }
 
-    /// The device that the caller asks for, or `WARPLOOM_DEVICE`.
+    /// The device requested by the caller, else by `WARPLOOM_DEVICE`.
     fn requested(&self) -> String {
         let requested = self.device.clone().or_else(|| config::var(&config::DEVICE));
         requested.unwrap_or_else(|| "auto".into())
@@ -210,19 +216,19 @@ impl RuntimeBuilder {
     /// Opens the device.
     ///
     /// # Errors
-    /// As [`RuntimeBuilder::detect`]; what the provider said, when the device does not open. A
-    /// device that was asked for is never replaced by another.
+    /// As [`RuntimeBuilder::detect`]; the provider's error if the device does not open. A device
+    /// requested by name is never replaced by another.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn build(self) -> Result<Runtime> {
         crate::base::platform::block_on(self.build_async())
     }
 
-    /// As `build`, as a future. On native builds it blocks the thread that polls it.
+    /// As `build`, as a future. On native builds it blocks the polling thread.
     ///
     /// # Errors
     /// As `build`.
     pub async fn build_async(self) -> Result<Runtime> {
-        // Before a driver wakes.
+        // Settings are checked before a driver is initialised.
         let decided = self.clone().decide()?;
         let options = OpenOptions {
             floor: self.floor,
@@ -238,11 +244,11 @@ impl RuntimeBuilder {
         Ok(runtime)
     }
 
-    /// On a device that is open already, such as an embedder's. What only opening needs is not looked at: the device's name,
-    /// threads, limits and providers.
+    /// A runtime on a device that is already open, such as an embedder's. Settings that only apply
+    /// to opening are not read: device name, threads, limits and providers.
     ///
     /// # Errors
-    /// Invalid, for an environment variable that is needed and cannot be read, or an engine that is there already.
+    /// Invalid for an unreadable environment variable that is needed, or a duplicate engine.
     pub fn build_on(self, device: Arc<dyn Device>) -> Result<Runtime> {
         Runtime::decided(device, self.decide()?)
     }
@@ -266,35 +272,35 @@ impl RuntimeBuilder {
     }
 }
 
-/// What a runtime is made with besides its device.
+/// Resolved settings of a runtime, without the device.
 pub(super) struct Decided {
     pub(super) sync: Sync,
     pub(super) budget: Option<u64>,
     pub(super) deterministic: bool,
     pub(super) half_sums: bool,
-    /// Whether what the device is known to get wrong is left out.
+    /// Whether plans avoid engines known to be wrong on the device.
     pub(super) doctor: bool,
     pub(super) dispatches: usize,
-    /// Engines that are preferred, and those that are blocked.
+    /// Preferred engines and blocked engines.
     pub(super) preferences: (Vec<EngineId>, Vec<EngineId>),
     pub(super) tune: (Option<TuneMode>, Option<TuneCache>, Vec<PathBuf>),
     pub(super) registry: Registry,
 }
 
-/// Whether `WARPLOOM_DETERMINISTIC` asks for plans that are deterministic ones.
+/// Whether `WARPLOOM_DETERMINISTIC` requests deterministic plans.
 ///
 /// # Errors
-/// Invalid, where it is neither 0 nor 1.
+/// Invalid if it is neither 0 nor 1.
 pub fn deterministic_by_env() -> Result<bool> {
     switch(&config::DETERMINISTIC)
 }
 
-/// Whether `WARPLOOM_HALF_SUMS` allows sums in `f16`.
+/// Whether `WARPLOOM_HALF_SUMS` allows `f16` accumulation.
 pub(super) fn half_sums_by_env() -> Result<bool> {
     switch(&config::HALF_SUMS)
 }
 
-/// A variable that is 0 or 1; 0 where it is not set.
+/// A variable that is 0 or 1; 0 if unset.
 fn switch(var: &'static config::Var) -> Result<bool> {
     match config::var(var).as_deref() {
         None | Some("0") => Ok(false),
@@ -303,11 +309,11 @@ fn switch(var: &'static config::Var) -> Result<bool> {
     }
 }
 
-/// The engines that `WARPLOOM_ENGINE` names: to prefer where they apply, and never to take. Whether they exist is asked when a
-/// plan is made, since engines can be added until then.
+/// The preferred and the blocked engines in `WARPLOOM_ENGINE`. Planning checks that they exist,
+/// since engines can be added until then.
 ///
 /// # Errors
-/// Invalid, for an empty name and for a beginning that no engine of this crate has.
+/// Invalid for an empty name and for a prefix that no built-in engine has.
 pub fn engines_by_env() -> Result<(Vec<EngineId>, Vec<EngineId>)> {
     let (mut preferred, mut blocked) = (Vec::new(), Vec::new());
     for name in config::var(&config::ENGINE).iter().flat_map(|list| list.split(',')) {
@@ -319,7 +325,7 @@ pub fn engines_by_env() -> Result<(Vec<EngineId>, Vec<EngineId>)> {
         match id.strip_suffix('*') {
             _ if id.is_empty() => return Err(bad_var(&config::ENGINE, name)),
             None => list.push(EngineId::new(id.to_string())),
-            // All of this crate that begin so.
+            // All built-in engines with this prefix.
             Some(begin) => {
                 let registry = Registry::builtin();
                 let ids = registry.engines().iter().map(|engine| engine.id().clone());

@@ -1,10 +1,10 @@
-//! A plan made ready on a device.
+//! A plan prepared on a device.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::batcher::{Batcher, Keep, Pending, Receipt, Work};
-use super::resident::{Held, Resident};
+use super::device_tensors::{DeviceTensors, Held};
 use super::{Runtime, Sync};
 use crate::base::SymbolValues;
 use crate::error::{Error, Result};
@@ -14,25 +14,25 @@ use crate::provider::{
     Args, BufferRange, Command, Device, PreparedId, Recording, Resource, SlotDecl, Usage,
 };
 
-/// What a run gives, by name: bytes, little-endian, row-major.
+/// Outputs of a run by name: bytes, little-endian, row-major.
 pub type Outputs = BTreeMap<String, Vec<u8>>;
 
-/// A plan with its memory, kernels and prepared commands, to be run again and again.
+/// A plan with its memory, compiled kernels and prepared commands. It can run repeatedly.
 pub struct Instance {
     plan: Plan,
     batcher: Arc<Batcher>,
     work: Work,
-    /// One command each, where the host waits after every dispatch.
+    /// One recording per command, if the host waits after every dispatch.
     stepwise: Option<Vec<(String, Work)>>,
-    /// Slots that are bound at each run.
+    /// Slots that are bound per run.
     open: Vec<u32>,
-    /// Also held by work that is recorded and not yet submitted.
+    /// Shared with work that is recorded but not yet submitted.
     owned: Arc<Owned>,
 }
 
 crate::base::debug_as!(Instance, |this| plan: this.plan.name, device: this.owned.device.profile().id());
 
-/// What goes with an instance and the work that was recorded of it, whichever is the last.
+/// Resources freed with the last of an instance and its recorded work.
 struct Owned {
     device: Arc<dyn Device>,
     prepared: Vec<PreparedId>,
@@ -50,19 +50,19 @@ impl Drop for Owned {
     }
 }
 
-/// Whose memory intermediates are in.
+/// Owner of the memory of intermediates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workspace {
-    /// The instance's own.
+    /// The instance.
     Own,
-    /// The caller's, given at each run.
-    Given,
+    /// The caller, which passes it at each run.
+    Bound,
 }
 
-/// Where an instance finds weights and states.
+/// Source of weights and states.
 enum Source<'a> {
-    Resident(&'a mut Resident),
-    /// Given at each run.
+    DeviceTensors(&'a mut DeviceTensors),
+    /// Bound at each run.
     Open(Workspace),
 }
 
@@ -71,7 +71,7 @@ impl Source<'_> {
         match role {
             SlotRole::Input(_) | SlotRole::Output(_) => true,
             SlotRole::Weight(_) | SlotRole::State(_) => matches!(self, Source::Open(_)),
-            SlotRole::Arena(_) => matches!(self, Source::Open(Workspace::Given)),
+            SlotRole::Arena(_) => matches!(self, Source::Open(Workspace::Bound)),
             SlotRole::Merged(_)
             | SlotRole::Inputs
             | SlotRole::Constants(_)
@@ -80,36 +80,40 @@ impl Source<'_> {
     }
 }
 
-/// Memory of a plan that is made for one instance, with room to look around it in tests.
+/// Memory options of a plan that is prepared for one instance; tests use them for checks.
 pub(super) struct Extra {
     /// Bytes before and after every buffer, filled with [`GUARD`].
     pub(super) guard: u64,
-    /// Fills intermediates with NaN at first.
+    /// Whether intermediates start as NaN.
     pub(super) poison: bool,
 }
 
-/// What guard zones and poisoned memory are filled with: as f32 a NaN.
+/// Fill byte of guard zones and poisoned memory: NaN as f32.
 pub(super) const GUARD: u8 = 0xFF;
 
 impl Instance {
-    /// Compiles the kernels, allocates, prepares. Weights and states are found by name; weights
-    /// that the plan reads as one and that do not lie so are copied on the device, once.
+    /// Compiles the kernels, allocates memory and prepares the commands. Weights and states are
+    /// found by name. Weights that the plan reads as one but that are not contiguous are copied
+    /// once on the device.
     ///
     /// # Errors
-    /// Compile errors naming the kernel; out of memory; invalid, where `resident` lacks a name or
-    /// holds too few bytes for it; unsupported, where the plan was made for a device that has more
-    /// than this one.
-    pub async fn new(runtime: &Runtime, plan: Plan, resident: &mut Resident) -> Result<Instance> {
+    /// Compile errors that name the kernel; out of memory; invalid if `resident` lacks a name or
+    /// has too few bytes for it; unsupported if the plan needs features that this device lacks.
+    pub async fn new(
+        runtime: &Runtime,
+        plan: Plan,
+        resident: &mut DeviceTensors,
+    ) -> Result<Instance> {
         let extra = Extra { guard: 0, poison: false };
         Instance::with(runtime, plan, resident, &extra).await.map(|(instance, _)| instance)
     }
 
-    /// As `new`, but weights and states are bound at each run, and with [`Workspace::Given`] the
-    /// memory of intermediates too: see [`Bindings`].
+    /// As `new`, but weights and states are bound at each run. With [`Workspace::Bound`]
+    /// the memory of intermediates is too; see [`Bindings`].
     ///
     /// # Errors
-    /// Compile errors naming the kernel; out of memory; invalid, for a plan that was made without
-    /// [`Bound::weights`](crate::plan::Bound) and reads several weights as one.
+    /// Compile errors that name the kernel; out of memory; invalid for a plan that reads several
+    /// weights as one and was made without [`Bound::weights`](crate::plan::Bound).
     pub async fn unbound(runtime: &Runtime, plan: Plan, workspace: Workspace) -> Result<Instance> {
         let extra = Extra { guard: 0, poison: false };
         let source = Source::Open(workspace);
@@ -119,11 +123,11 @@ impl Instance {
     pub(super) async fn with(
         runtime: &Runtime,
         plan: Plan,
-        resident: &mut Resident,
+        resident: &mut DeviceTensors,
         extra: &Extra,
     ) -> Result<(Instance, Vec<BufferRange>)> {
         let (instance, ranges) =
-            Instance::from_source(runtime, plan, Source::Resident(resident), extra).await?;
+            Instance::from_source(runtime, plan, Source::DeviceTensors(resident), extra).await?;
         Ok((instance, ranges.into_iter().flatten().collect()))
     }
 
@@ -138,7 +142,7 @@ impl Instance {
             plan.fits(device.profile())?;
         }
         tracing::debug!("{}", plan.explain());
-        // All are asked for before the first is waited for: some devices compile on threads.
+        // All kernels are requested before the first is awaited: some devices compile in parallel.
         let kernels = &plan.recording.kernels;
         let compiling: Vec<_> = kernels.iter().map(|spec| device.compile(spec)).collect();
         for (spec, compiled) in kernels.iter().zip(compiling) {
@@ -160,10 +164,11 @@ impl Instance {
             }
             let one = std::slice::from_ref::<String>;
             let range = match (role, &mut source) {
-                (SlotRole::Weight(name) | SlotRole::State(name), Source::Resident(resident)) => {
-                    owned.named(runtime, resident, one(name), slot)?
-                }
-                (SlotRole::Merged(names), Source::Resident(resident)) => {
+                (
+                    SlotRole::Weight(name) | SlotRole::State(name),
+                    Source::DeviceTensors(resident),
+                ) => owned.named(runtime, resident, one(name), slot)?,
+                (SlotRole::Merged(names), Source::DeviceTensors(resident)) => {
                     owned.named(runtime, resident, names, slot)?
                 }
                 (SlotRole::Merged(names), Source::Open(_)) => {
@@ -225,31 +230,31 @@ impl Instance {
         Ok((instance, ranges))
     }
 
-    /// The plan.
+    /// The prepared plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Records one run; `inputs` in the order of [`Plan::inputs`]. Nothing waits, except where
-    /// the host waits after every dispatch. Downloads are of whole words: behind an odd number of
-    /// elements of two bytes there are two bytes more.
+    /// Records one run; `inputs` in the order of [`Plan::inputs`]. Nothing waits, except in eager
+    /// mode. Downloads are whole words, so an odd number of two-byte elements is followed by two
+    /// bytes of padding.
     ///
     /// # Errors
-    /// Invalid, for symbols outside the plan's class or an input of the wrong size.
+    /// Invalid for symbols outside the plan's shape class or an input of the wrong size.
     pub fn record(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Pending> {
         self.check(&symbols, &inputs)?;
         let args = Args { symbols, uploads: inputs, buffers: Vec::new() };
         self.record_work(&self.work, args, Keep::default())
     }
 
-    /// Records work of this instance, which its memory outlives.
+    /// Records work of this instance and keeps the instance's memory alive for it.
     fn record_work(&self, work: &Work, args: Args, mut keep: Keep) -> Result<Pending> {
         keep.things.push(self.owned.clone());
         self.batcher.record(work, args, keep)
     }
 
-    /// Records one run. Nothing waits. The buffers must stay alive until the run is submitted,
-    /// which reading its result does.
+    /// Records one run without waiting. The bound buffers must stay alive until the run is
+    /// submitted, at the latest when its result is read.
     ///
     /// # Errors
     /// As [`Bindings::resolve`].
@@ -258,10 +263,10 @@ impl Instance {
         self.record_work(&touching(&self.work, &args), args, Keep::default())
     }
 
-    /// Records one run and waits for what it downloads, in the order of [`Plan::outputs`].
+    /// Records one run and waits for its downloads, in the order of [`Plan::outputs`].
     ///
     /// # Errors
-    /// As [`Bindings::resolve`], and whatever went wrong on the device.
+    /// As [`Bindings::resolve`], and any device error.
     pub async fn read_with(&self, bindings: Bindings) -> Result<Vec<Vec<u8>>> {
         let args = bindings.resolve(&self.plan, &self.open)?;
         let symbols = args.symbols.clone();
@@ -277,9 +282,8 @@ impl Instance {
         Ok(downloads)
     }
 
-    /// Runs with arguments that fit the plan. Where the host waits after every dispatch the run
-    /// is over then; else it is recorded, `keep` is held until it is submitted, and the receipt
-    /// tells how it went.
+    /// Runs with arguments that fit the plan. In eager mode the run is complete on return.
+    /// Otherwise it is recorded, `keep` is held until submission, and the receipt reports failures.
     pub(super) async fn run_args(&self, args: Args, keep: Keep) -> Result<Option<Receipt>> {
         if self.stepwise.is_some() {
             return self.read_stepwise(args).await.map(|_| None);
@@ -288,7 +292,7 @@ impl Instance {
         Ok(Some(self.record_work(&work, args, keep)?.receipt()))
     }
 
-    /// Whether symbols and inputs are those of the plan.
+    /// Checks symbols and inputs against the plan.
     fn check(&self, symbols: &SymbolValues, inputs: &[Vec<u8>]) -> Result<()> {
         if !self.plan.class.contains(symbols) {
             return Err(Error::invalid(format!(
@@ -317,19 +321,18 @@ impl Instance {
         Ok(())
     }
 
-    /// Records one run and waits for what it downloads, in the order of [`Plan::outputs`].
+    /// Records one run and waits for its downloads, in the order of [`Plan::outputs`].
     ///
     /// # Errors
-    /// As [`Instance::record`], and whatever went wrong on the device.
+    /// As [`Instance::record`], and any device error.
     pub async fn read(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         self.end(self.begin(symbols, inputs).await?).await
     }
 
-    /// Hands one run to the device, which works on it from now on. Nothing waits, except where the host
-    /// waits after every dispatch.
+    /// Submits one run to the device. Nothing waits, except in eager mode.
     ///
     /// # Errors
-    /// As [`Instance::record`], and what the device says of the submit.
+    /// As [`Instance::record`], and the device's error if the submit fails.
     pub async fn begin(&self, symbols: SymbolValues, inputs: Vec<Vec<u8>>) -> Result<Begun> {
         let stage = if self.stepwise.is_some() {
             self.check(&symbols, &inputs)?;
@@ -343,10 +346,11 @@ impl Instance {
         Ok(Begun { symbols, stage })
     }
 
-    /// Waits for a run of this instance, and gives what it downloads, in the order of [`Plan::outputs`].
+    /// Waits for a run of this instance and returns its downloads, in the order of
+    /// [`Plan::outputs`].
     ///
     /// # Errors
-    /// Whatever went wrong on the device.
+    /// Any device error.
     pub async fn end(&self, begun: Begun) -> Result<Vec<Vec<u8>>> {
         let mut downloads = match begun.stage {
             Stage::Running(pending) => self.batcher.read(pending).await?,
@@ -356,8 +360,8 @@ impl Instance {
         Ok(downloads)
     }
 
-    /// Several runs one after another: what each downloads, in their order. So many of them are under way
-    /// at once, at least one: while one is read, the device works on those behind it.
+    /// Executes several runs in order and returns the downloads of each. Keeps up to `at_once` runs
+    /// in flight, at least one, so that the device works while the host reads.
     ///
     /// # Errors
     /// As [`Instance::begin`] and [`Instance::end`].
@@ -382,7 +386,7 @@ impl Instance {
         Ok(all)
     }
 
-    /// One command after another, each waited for.
+    /// Runs the commands one by one and waits after each.
     async fn read_stepwise(&self, args: Args) -> Result<Vec<Vec<u8>>> {
         let mut downloads = Vec::new();
         for (label, work) in self.stepwise.iter().flatten() {
@@ -395,8 +399,8 @@ impl Instance {
     }
 }
 
-/// A run that was handed over with [`Instance::begin`], until [`Instance::end`] reads it. Dropping it gives
-/// up what it downloads.
+/// A run in flight from [`Instance::begin`] until [`Instance::end`] reads it. Dropping it discards
+/// its downloads.
 #[derive(Debug)]
 #[must_use = "reading it is what makes its failures known"]
 pub struct Begun {
@@ -407,11 +411,11 @@ pub struct Begun {
 #[derive(Debug)]
 enum Stage {
     Running(Pending),
-    /// Where the host waits after every dispatch.
+    /// In eager mode.
     Done(Vec<Vec<u8>>),
 }
 
-/// The work with the buffers that this run gives it.
+/// The work with the buffers bound in this run.
 fn touching(work: &Work, args: &Args) -> Work {
     let given = args.buffers.iter().map(|(_, range)| range.buffer);
     let mut buffers: Vec<_> = work.buffers.iter().copied().chain(given).collect();
@@ -421,11 +425,11 @@ fn touching(work: &Work, args: &Args) -> Work {
 }
 
 impl Owned {
-    /// Where weights or a state lie, which stay as long as this does.
+    /// The range of weights or a state; the buffer is kept alive by `self`.
     fn named(
         &mut self,
         runtime: &Runtime,
-        resident: &mut Resident,
+        resident: &mut DeviceTensors,
         names: &[String],
         slot: &SlotDecl,
     ) -> Result<BufferRange> {
@@ -442,7 +446,8 @@ impl Owned {
     }
 }
 
-/// A buffer with its guard zones; constants and counters written, intermediates poisoned where asked.
+/// Allocates a buffer with its guard zones. Constants are written and counters cleared; memory is
+/// poisoned if requested.
 fn guarded(
     pool: &Pool,
     device: &dyn Device,
@@ -462,14 +467,14 @@ fn guarded(
         device.write(range, words)?;
     }
     if *role == SlotRole::Counters {
-        // A pooled buffer holds whatever was there before.
+        // A pooled buffer keeps its previous contents.
         let range = BufferRange { offset: extra.guard, bytes, ..buffer.range() };
         device.write(range, &vec![0; bytes as usize])?;
     }
     Ok(buffer)
 }
 
-/// The recording cut into recordings of one command.
+/// Splits a recording into one recording per command.
 pub(super) fn single_commands(
     recording: &Recording,
 ) -> impl Iterator<Item = (String, Recording)> + '_ {

@@ -1,24 +1,23 @@
-//! Everything that meets a device: which one, what lives on it, and when work is handed over.
+//! Runtime: device selection, device memory and submission.
 //!
-//! `builder` opens a runtime; `select` finds providers and picks a device; `resident` keeps weights and states there;
-//! `instance` is a plan made ready on it, `partitioned` one over several devices; `batcher` gathers work into submits; `tensor` is the front
-//! end in which operations record and only a read runs; `tune` measures which engines are the fastest. The list of
-//! providers in `select` is the only place in the crate that names them.
+//! `builder` opens a runtime; `select` lists providers and selects a device; `device_tensors` keeps
+//! weights and states in device memory; `instance` is a plan prepared on one device, `partitioned`
+//! a plan over several; `batcher` gathers work into submits; `tensor` is the deferred tensor front
+//! end; `tune` measures engines. `select` is the only place in the crate that names the providers.
 //!
-//! Invariant: nothing here waits but reads ([`Instance::read`], [`tensor`]), except under
-//! `WARPLOOM_SYNC=eager`.
+//! Invariant: only reads wait ([`Instance::read`], [`tensor`]), except under `WARPLOOM_SYNC=eager`.
 
 mod analyze;
-#[cfg(not(target_arch = "wasm32"))]
-mod awake;
 mod bandwidth;
 mod batcher;
 mod builder;
-mod findings;
+mod cache_file;
+mod device_findings;
+mod device_tensors;
 mod instance;
-mod kept;
+#[cfg(not(target_arch = "wasm32"))]
+mod keep_alive;
 mod partitioned;
-mod resident;
 mod run;
 mod select;
 pub mod tensor;
@@ -28,14 +27,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use analyze::AnalyzeOptions;
-#[cfg(not(target_arch = "wasm32"))]
-pub use awake::Awake;
 pub use batcher::{Batcher, Pending, Receipt};
 pub use builder::{RuntimeBuilder, deterministic_by_env, engines_by_env};
-pub use findings::{Findings, Notebook, WrongEngine, known_wrong_on};
+pub use device_findings::{Findings, Notebook, WrongEngine, known_wrong_on};
+pub use device_tensors::{DeviceTensors, WeightSource};
 pub use instance::{Begun, Instance, Outputs, Workspace};
+#[cfg(not(target_arch = "wasm32"))]
+pub use keep_alive::KeepAlive;
 pub use partitioned::{PartitionedInstance, Transfers, run_partitioned};
-pub use resident::{Resident, WeightSource};
 pub use run::{RunOptions, run_graph, run_plan};
 pub use select::{DetectedDevice, Detection};
 pub use tune::{
@@ -57,7 +56,7 @@ use crate::memory::Pool;
 use crate::plan::Options;
 use crate::provider::{Device, DeviceProfile};
 
-/// An open device with what is shared by all that runs on it.
+/// An open device and the state shared by everything that runs on it.
 pub struct Runtime {
     device: Arc<dyn Device>,
     detection: Detection,
@@ -76,23 +75,23 @@ pub struct Runtime {
 
 crate::base::debug_as!(Runtime, |this| device: this.device.profile().id(), sync: this.sync, deterministic: this.deterministic);
 
-/// What a device is known to get wrong.
+/// Engines known to give wrong results on a device.
 #[derive(Default)]
 struct KnownWrong {
-    /// What examinations of it found.
+    /// Engines that `doctor` runs found wrong.
     found: Vec<Block>,
-    /// Why findings are ignored that are there.
+    /// Why existing findings are ignored.
     ignored: Option<String>,
-    /// Whether the errata hold.
+    /// Whether the errata apply.
     errata: bool,
 }
 
 impl KnownWrong {
-    /// What is kept about a device and what the errata say of it, or nothing.
+    /// Stored findings and errata of a device; empty unless `doctor` is set.
     fn on(profile: &DeviceProfile, doctor: bool) -> KnownWrong {
         match doctor {
             true => {
-                let (found, ignored) = findings::remembered(profile);
+                let (found, ignored) = device_findings::remembered(profile);
                 KnownWrong { found, ignored, errata: true }
             }
             false => KnownWrong::default(),
@@ -100,17 +99,17 @@ impl KnownWrong {
     }
 }
 
-/// When the host waits.
+/// When the host waits for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// At reads only.
+    /// Only at reads.
     Lazy,
-    /// After every dispatch, which errors then name.
+    /// After every dispatch, so that errors name the dispatch.
     Eager,
 }
 
 impl Runtime {
-    /// The best device of this machine, or the one that `WARPLOOM_DEVICE` names.
+    /// Opens the best device of this machine, or the one named by `WARPLOOM_DEVICE`.
     ///
     /// # Errors
     /// As [`RuntimeBuilder::build`].
@@ -119,15 +118,16 @@ impl Runtime {
         Runtime::builder().build().map(Arc::new)
     }
 
-    /// How to open one.
+    /// Returns a builder with default settings.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
     }
 
-    /// A runtime on a device that is open already, such as an embedder's; [`RuntimeBuilder::build_on`] has more settings.
+    /// A runtime on a device that is already open, such as an embedder's.
+    /// [`RuntimeBuilder::build_on`] has more settings.
     ///
     /// # Errors
-    /// Invalid, for an environment variable that cannot be read or an engine that is not there.
+    /// Invalid for an unreadable environment variable or an unknown engine.
     pub fn on(device: Arc<dyn Device>, sync: Sync, budget: Option<u64>) -> Result<Runtime> {
         Runtime::builder().sync(sync).memory_budget(budget).build_on(device)
     }
@@ -154,17 +154,18 @@ impl Runtime {
         })
     }
 
-    /// The device.
+    /// The open device.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// What was found, and why this device was selected.
+    /// The detected devices and the reason for the selection.
     pub fn detection(&self) -> &Detection {
         &self.detection
     }
 
-    /// What was asked for, found and selected, in one line, with what is known to be wrong here.
+    /// One line with the requested, detected and selected devices, and the engines known wrong
+    /// here.
     pub fn startup_line(&self) -> String {
         let mut line = self.detection.startup_line();
         let blocks = self.known_wrong();
@@ -196,24 +197,24 @@ impl Runtime {
         &self.registry
     }
 
-    /// The same, to add to.
+    /// The engine registry, mutable. Clears the cached tensor plans.
     pub fn registry_mut(&mut self) -> &mut Registry {
         self.tensors.clear();
         &mut self.registry
     }
 
-    /// Engines that plans take wherever they apply.
+    /// Engines that plans use wherever they apply.
     pub fn preferred(&self) -> &[EngineId] {
         &self.preferred
     }
 
-    /// Engines that plans never take.
+    /// Engines that plans never use.
     pub fn blocked(&self) -> &[EngineId] {
         &self.blocked
     }
 
-    /// Engines that plans leave out on this device because they are known to be wrong: by the
-    /// errata, and by examinations.
+    /// Engines that plans avoid on this device because errata or `doctor` findings list them as
+    /// wrong.
     pub fn known_wrong(&self) -> Vec<Block> {
         let mut blocks = self.known_wrong.found.clone();
         if self.known_wrong.errata {
@@ -222,32 +223,31 @@ impl Runtime {
         blocks
     }
 
-    /// Takes what an examination found in the place of what was found before; plans made from now
-    /// on keep to it.
+    /// Replaces the findings of earlier `doctor` runs. Applies to plans made from now on.
     pub fn set_findings(&mut self, findings: &Findings) {
         self.known_wrong.found = findings.blocks();
         self.known_wrong.ignored = None;
         self.tensors.clear();
     }
 
-    /// Keeps measurements elsewhere from now on, and takes what is kept there, as the mode says.
+    /// Replaces the tuning cache and loads its measurements as `mode` says.
     pub fn set_tuning(&mut self, mode: TuneMode, cache: TuneCache) {
         self.tuning = Tuning::of(self.device.profile(), mode, cache, &[]);
         self.tensors.clear();
     }
 
-    /// The measured choices that plans take.
+    /// The measured engine choices that plans use.
     pub fn tuned(&self) -> Arc<TunedChoices> {
         self.tuning.choices()
     }
 
-    /// Takes these in their place; plans made from now on keep to them.
+    /// Replaces the measured choices. Applies to plans made from now on.
     pub fn set_tuned(&self, choices: TunedChoices) {
         self.tuning.set(choices);
         self.tensors.clear();
     }
 
-    /// What plans for this device are made with, unless more is asked for.
+    /// Default planning options for this device.
     pub fn plan_options(&self) -> Options<'_> {
         let mut options = Options::new(&self.registry);
         options.preferred = self.preferred.clone();
@@ -259,27 +259,27 @@ impl Runtime {
         options
     }
 
-    /// Device memory.
+    /// The pool of device memory.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Where work is gathered.
+    /// The batcher that gathers work into submits.
     pub fn batcher(&self) -> &Arc<Batcher> {
         &self.batcher
     }
 
-    /// Whether every plan is a deterministic one: [`Options::deterministic`].
+    /// Whether every plan is deterministic: [`Options::deterministic`].
     pub fn deterministic(&self) -> bool {
         self.deterministic
     }
 
-    /// Whether products of `f16` may be summed in `f16`: [`Options::half_sums`].
+    /// Whether `f16` products may accumulate in `f16`: [`Options::half_sums`].
     pub fn half_sums(&self) -> bool {
         self.half_sums
     }
 
-    /// When the host waits.
+    /// When the host waits for the device.
     pub fn sync(&self) -> Sync {
         self.sync
     }
@@ -287,22 +287,23 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        // Work that waits in a queue holds on to what it needs, and so on to the queue itself.
+        // Queued work keeps its resources alive, and through them the queue itself.
         if let Err(error) = self.batcher.flush_all() {
             tracing::error!("work recorded last was not submitted: {error}");
         }
     }
 }
 
-/// The engines of the crate, and those of the packs that `WARPLOOM_PACKS` names: what a runtime begins with.
+/// The built-in engines and those of the packs named by `WARPLOOM_PACKS`: the initial registry of a
+/// runtime.
 ///
 /// # Errors
-/// That of a pack that cannot be loaded, with the variable's name.
+/// The error of a pack that does not load, with the variable's name.
 pub fn registry() -> Result<Registry> {
     registry_of(None)
 }
 
-/// As [`registry`], with the packs of these folders in the place of those that the variable names.
+/// As [`registry`], with packs from these folders instead of `WARPLOOM_PACKS`.
 fn registry_of(given: Option<Vec<PathBuf>>) -> Result<Registry> {
     let mut registry = Registry::builtin();
     if let Some(folders) = given {

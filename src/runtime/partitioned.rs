@@ -1,11 +1,11 @@
-//! A plan over several devices, run.
+//! Runs a plan partitioned over several devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use super::device_tensors::DeviceTensors;
 use super::instance::{Instance, Outputs};
-use super::resident::Resident;
 use super::run::{download, fill, unbound};
 use super::{Runtime, Sync};
 use crate::base::{ShapeClass, SymbolValues};
@@ -15,30 +15,30 @@ use crate::memory::PooledBuffer;
 use crate::plan::{Action, Bindings, PartitionedPlan, Placement, SlotRole};
 use crate::provider::{BufferRange, DeviceProfile, Usage};
 
-/// A partitioned plan made ready: an instance for each segment, on the device of its slot.
+/// A prepared partitioned plan: one instance per segment, on the device of its slot.
 pub struct PartitionedInstance {
     plan: PartitionedPlan,
     runtimes: Vec<Arc<Runtime>>,
     instances: Vec<Instance>,
-    /// For each passed tensor: its buffer on each of its slots.
+    /// For each transferred tensor: its buffer on each of its slots.
     buffers: Vec<Vec<(usize, PooledBuffer)>>,
     transfers: Vec<Transfers>,
 }
 
 crate::base::debug_as!(PartitionedInstance, |this| plan: this.plan.name, devices: this.plan.devices.len());
 
-/// Which way bytes went from one slot to another.
+/// Bytes transferred from one slot to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfers {
-    /// The slot where they were made.
+    /// Slot of the producer.
     pub from: usize,
-    /// The slot where they were needed.
+    /// Slot of the consumer.
     pub to: usize,
-    /// Bytes that one device copied from the other.
+    /// Bytes copied directly between the devices.
     pub direct_bytes: u64,
-    /// Bytes that went through the host.
+    /// Bytes copied through the host.
     pub host_bytes: u64,
-    /// Why they went through the host: what the device said.
+    /// Why the host was used: the device's error.
     pub reason: Option<String>,
 }
 
@@ -54,15 +54,15 @@ impl fmt::Display for Transfers {
 }
 
 impl PartitionedInstance {
-    /// Compiles and allocates on every device. `runtimes` and `residents` are by slot; each segment
-    /// finds its weights and states in the resident memory of its slot.
+    /// Compiles and allocates on every device. `runtimes` and `residents` are indexed by slot. Each
+    /// segment finds its weights and states in the device tensors of its slot.
     ///
     /// # Errors
-    /// Invalid, for another number of slots than the plan has; and as [`Instance::new`].
+    /// Invalid if the number of slots differs from the plan's, and as [`Instance::new`].
     pub async fn new(
         runtimes: &[Arc<Runtime>],
         plan: PartitionedPlan,
-        residents: &mut [Resident],
+        residents: &mut [DeviceTensors],
     ) -> Result<PartitionedInstance> {
         let slots = plan.devices.len();
         if runtimes.len() != slots || residents.len() != slots {
@@ -93,23 +93,22 @@ impl PartitionedInstance {
         Ok(PartitionedInstance { plan, runtimes, instances, buffers, transfers })
     }
 
-    /// The plan.
+    /// The partitioned plan.
     pub fn plan(&self) -> &PartitionedPlan {
         &self.plan
     }
 
-    /// What went between slots in all runs so far, and which way; a row for each pair of slots
-    /// that had to do with each other.
+    /// Transfers of all runs so far, one entry per pair of slots that exchanged data.
     pub fn transfers(&self) -> &[Transfers] {
         &self.transfers
     }
 
-    /// Runs once: segments in order, transfers between them, and reads of all outputs. `inputs`
+    /// Runs once: segments in order, transfers between them, then reads of all outputs. `inputs`
     /// are bytes by name.
     ///
     /// # Errors
-    /// Invalid, for an input that is missing or of the wrong size, or symbols outside the class;
-    /// and whatever went wrong on a device.
+    /// Invalid for an input that is missing or of the wrong size, or symbols outside the shape
+    /// class; any device error.
     pub async fn run(
         &mut self,
         symbols: &SymbolValues,
@@ -148,7 +147,7 @@ impl PartitionedInstance {
         Ok(outputs)
     }
 
-    /// Adds what a segment gave.
+    /// Adds the outputs of a segment.
     fn name(&self, segment: usize, bytes: Vec<Vec<u8>>, outputs: &mut Outputs) {
         let names = self.instances[segment].plan().outputs.iter();
         outputs.extend(names.map(|output| output.name.clone()).zip(bytes));
@@ -184,7 +183,7 @@ impl PartitionedInstance {
         Ok(bindings)
     }
 
-    /// The buffer of a passed tensor on a slot.
+    /// The buffer of a transferred tensor on a slot.
     fn buffer(&self, name: &str, slot: usize) -> Result<BufferRange> {
         let tensor = self.plan.passed.iter().position(|tensor| tensor.name == name);
         let buffers = tensor.map_or(&[][..], |tensor| &self.buffers[tensor]);
@@ -193,7 +192,7 @@ impl PartitionedInstance {
             .ok_or_else(|| Error::invalid(format!("{name:?} has no buffer on slot {slot}")))
     }
 
-    /// Copies a tensor to another slot: from device to device where they can, else through the host.
+    /// Copies a tensor to another slot: directly if the devices support it, else through the host.
     async fn transfer(&mut self, tensor: usize, to: usize, symbols: &SymbolValues) -> Result<()> {
         let passed = &self.plan.passed[tensor];
         let bytes = passed.shape.elements().eval_size(symbols)? * passed.dtype.bytes();
@@ -206,7 +205,7 @@ impl PartitionedInstance {
         let (source, target) = (BufferRange { bytes, ..source }, BufferRange { bytes, ..target });
         let (own, other) = (&self.runtimes[from], &self.runtimes[to]);
         own.batcher().flush()?;
-        // What was recorded before reads what was there before.
+        // Work recorded earlier must read the old contents.
         other.batcher().flush()?;
         let place = self.transfers.iter().position(|way| (way.from, way.to) == (from, to));
         let place = place.unwrap_or_else(|| {
@@ -219,7 +218,7 @@ impl PartitionedInstance {
         if way.reason.is_none() {
             match other.device().copy_from(target, &**own.device(), source) {
                 Ok(()) => way.direct_bytes += bytes,
-                // It is not asked again.
+                // A direct copy is not tried again.
                 Err(error) if error.is_unsupported() => way.reason = Some(error.to_string()),
                 Err(error) => return Err(error),
             }
@@ -236,12 +235,12 @@ impl PartitionedInstance {
     }
 }
 
-/// Runs a graph once over several devices, as [`run_graph`](super::run_graph) does on one; the
-/// runtimes are by slot.
+/// Runs a graph once over several devices, as [`run_graph`](super::run_graph) does on one. The
+/// runtimes are indexed by slot.
 ///
 /// # Errors
-/// As [`PartitionedPlan::new`] and [`PartitionedInstance::run`]; invalid, for a weight or an input
-/// that is not bound.
+/// As [`PartitionedPlan::new`] and [`PartitionedInstance::run`]; invalid for an unbound weight or
+/// input.
 pub async fn run_partitioned(
     runtimes: &[Arc<Runtime>],
     graph: &Graph,
@@ -260,7 +259,7 @@ pub async fn run_partitioned(
     options.known_wrong = runtimes.iter().flat_map(|runtime| runtime.known_wrong()).collect();
     options.tuned = runtimes.iter().map(|runtime| runtime.tuned()).collect();
     let plan = PartitionedPlan::new(graph, &class, &profiles, placement, &options)?;
-    let mut residents: Vec<Resident> = runtimes.iter().map(|_| Resident::new()).collect();
+    let mut residents: Vec<DeviceTensors> = runtimes.iter().map(|_| DeviceTensors::new()).collect();
     let mut states = Vec::new();
     for (slot, (runtime, resident)) in runtimes.iter().zip(&mut residents).enumerate() {
         let own = plan.segments.iter().filter(|segment| segment.slot == slot);

@@ -1,10 +1,10 @@
-//! One graph, run once: plan, instance, inputs, outputs and final states.
+//! Runs one graph once: plan, instance, inputs, outputs and final states.
 
 use std::collections::BTreeMap;
 
 use super::Runtime;
+use super::device_tensors::{DeviceTensors, WeightSource};
 use super::instance::{Extra, GUARD, Instance, Outputs};
-use super::resident::{Resident, WeightSource};
 use crate::base::Dim;
 use crate::base::{ShapeClass, SymbolValues};
 use crate::engine::{EngineId, Knobs};
@@ -13,35 +13,33 @@ use crate::ir::{Graph, Op};
 use crate::plan::{Plan, SlotRole};
 use crate::provider::{BufferRange, Command, Recording, SlotRange};
 
-/// How to run a graph once.
+/// Options for running a graph once.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// The class to plan for; `None` is exactly these symbols.
+    /// Shape class to plan for; `None` for exactly the given symbols.
     pub class: Option<ShapeClass>,
-    /// Surrounds memory with guard zones and fills it with NaN first; a zone that was written to
+    /// Surrounds buffers with guard zones and fills memory with NaN first. A write to a guard zone
     /// is an error that names the buffer.
     pub guard: bool,
-    /// Engines to take wherever they apply.
+    /// Engines to use wherever they apply.
     pub preferred: Vec<EngineId>,
-    /// Values of engines' knobs.
+    /// Values of engine knobs.
     pub knobs: Knobs,
-    /// Names of optional passes to leave out.
+    /// Optional passes to skip.
     pub without: Vec<String>,
-    /// Whether the plan is a deterministic one, also where the runtime's are not:
+    /// Whether the plan is deterministic even if the runtime's are not:
     /// [`crate::plan::Options::deterministic`].
     pub deterministic: bool,
-    /// Whether products may be summed in `f16`, also where the runtime's may not:
+    /// Whether `f16` accumulation is allowed even if the runtime forbids it:
     /// [`crate::plan::Options::half_sums`].
     pub half_sums: bool,
 }
 
-/// Runs a graph once. `bindings` are inputs, weights and states by name, as bytes (a state that
-/// is not given is zero); outputs come back under their names, and states as they are after
-/// under theirs.
+/// Runs a graph once. `bindings` holds inputs, weights and states by name, as bytes; a missing
+/// state is zero. Returns the outputs and the final states by name.
 ///
 /// # Errors
-/// Invalid, for a binding that is missing or of the wrong size, and whatever planning and the
-/// device say.
+/// Invalid for a binding that is missing or of the wrong size, and any planning or device error.
 pub async fn run_graph(
     runtime: &Runtime,
     graph: &Graph,
@@ -60,7 +58,7 @@ pub async fn run_graph(
     run_plan(runtime, graph, plan, symbols, bindings, options.guard).await
 }
 
-/// Runs a plan of a graph once, as [`run_graph`] does; `guard` is [`RunOptions::guard`].
+/// Runs the plan of a graph once, as [`run_graph`] does. `guard` is [`RunOptions::guard`].
 ///
 /// # Errors
 /// As [`run_graph`].
@@ -72,7 +70,7 @@ pub async fn run_plan(
     bindings: &BTreeMap<String, Vec<u8>>,
     guard: bool,
 ) -> Result<Outputs> {
-    let mut resident = Resident::new();
+    let mut resident = DeviceTensors::new();
     let states = fill(runtime, graph, symbols, bindings, &mut resident, &|_| true)?;
     let alignment = u64::from(runtime.device().profile().binding_alignment);
     let extra = Extra { guard: if guard { alignment.max(256) } else { 0 }, poison: guard };
@@ -104,14 +102,14 @@ pub async fn run_plan(
     Ok(outputs)
 }
 
-/// Uploads those weights and states of a graph that are `wanted`, by name; yields the states with
-/// their sizes in bytes.
+/// Uploads the `wanted` weights and states of a graph by name; returns the states with their sizes
+/// in bytes.
 pub(super) fn fill(
     runtime: &Runtime,
     graph: &Graph,
     symbols: &SymbolValues,
     bindings: &BTreeMap<String, Vec<u8>>,
-    resident: &mut Resident,
+    resident: &mut DeviceTensors,
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<(String, u64)>> {
     let (pool, device) = (runtime.pool(), &**runtime.device());
@@ -124,7 +122,7 @@ pub(super) fn fill(
             let is_state = matches!(node.op, Op::State { .. });
             let size = node.shape.elements().eval_size(symbols)? * node.dtype.bytes();
             match bindings.get(name) {
-                // A weight may be read alone and merged with others.
+                // A weight may be read both alone and merged with others.
                 Some(_) if resident.get(name).is_some() => {}
                 Some(bytes) => {
                     let source = [WeightSource { name, bytes }];
@@ -159,7 +157,7 @@ async fn check_guards(runtime: &Runtime, name: &str, range: BufferRange, guard: 
     Ok(())
 }
 
-/// Bytes of a device buffer; what is read is whole words.
+/// Reads bytes of a device buffer, in whole words.
 pub(super) async fn download(runtime: &Runtime, range: BufferRange) -> Result<Vec<u8>> {
     let mut recording = Recording { label: "download".into(), ..Recording::default() };
     let bytes = range.bytes.next_multiple_of(4);

@@ -1,5 +1,5 @@
-//! Which device: every provider is asked once, or that of a device which is to be opened by name, and the choice is told in
-//! one line.
+//! Device selection. Every provider is queried once, or only the provider of a device requested by
+//! name. One line reports the choice.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -7,33 +7,34 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::provider::{Device, DeviceKind, DeviceProfile, NullProvider, OpenOptions, Provider};
 
-/// A device that was found.
+/// A detected device.
 #[derive(Clone, Debug)]
 pub struct DetectedDevice {
-    /// What it is.
+    /// Its profile.
     pub profile: DeviceProfile,
-    /// Its place in the order of preference; lower is better. `None` is never taken by itself.
+    /// Preference rank; lower is better. `None` is never selected automatically.
     pub rank: Option<u32>,
-    /// Why it has that place, in words.
+    /// Reason of the rank, as text.
     pub reason: &'static str,
 }
 
-/// What was asked for, what there is, and what was selected.
+/// The requested device, the available devices and the selected one.
 #[derive(Clone, Debug)]
 pub struct Detection {
-    /// What was asked for: `auto`, a provider, or a device.
+    /// The request: `auto`, a provider, or a device.
     pub requested: String,
-    /// Every device, best first; of a runtime that was asked for a device by name, those of its provider.
+    /// Every device, best first. For a runtime requested by device name, only those of its
+    /// provider.
     pub devices: Vec<DetectedDevice>,
-    /// Providers of those that were asked which failed to list their devices, with what they said.
+    /// Queried providers that failed to list their devices, with the error.
     pub failures: Vec<(String, String)>,
-    /// Providers whose driver this machine does not have, with what was looked for.
+    /// Providers whose driver is missing on this machine, with the libraries searched.
     pub absent: Vec<(String, String)>,
-    /// Place of the selected device in `devices`.
+    /// Index of the selected device in `devices`.
     pub selected: usize,
 }
 
-/// Providers of the caller.
+/// Providers added by the caller.
 #[derive(Clone, Default)]
 pub(super) struct Providers(pub(super) Vec<Arc<dyn Provider>>);
 
@@ -43,19 +44,19 @@ impl fmt::Debug for Providers {
     }
 }
 
-/// A provider, and whether the caller brought it.
+/// A provider, and whether the caller added it.
 pub(super) struct Listed {
     provider: Arc<dyn Provider>,
     own: bool,
 }
 
-/// Names of providers of this crate, also of those that a build is without.
+/// Names of the built-in providers, including those that this build lacks.
 const NAMES: [&str; 5] = ["cuda", "webgpu", "opencl", "cpu", "null"];
 
-/// Every provider: the caller's, then those of this build, which are named here and nowhere else.
+/// Every provider: the caller's, then those of this build. The only list of them in the crate.
 ///
 /// # Errors
-/// Invalid, for a name of the caller's that is taken or cannot be asked for.
+/// Invalid for a caller's name that is duplicate or malformed.
 pub(super) fn providers(own: &Providers) -> Result<Vec<Listed>> {
     let builtin: Vec<Arc<dyn Provider>> = vec![
         #[cfg(all(feature = "cuda", not(target_arch = "wasm32")))]
@@ -89,7 +90,7 @@ pub(super) fn providers(own: &Providers) -> Result<Vec<Listed>> {
 }
 
 impl Listed {
-    /// What it lists. Devices of the caller's must answer to the names that are told.
+    /// Lists its devices. Profiles of a caller's provider must have the ids of their list index.
     async fn list(&self) -> Result<Vec<DetectedDevice>> {
         let profiles = self.provider.list().await?;
         let devices = profiles.into_iter().enumerate().map(|(index, profile)| {
@@ -105,7 +106,7 @@ impl Listed {
     }
 }
 
-/// The order of preference, and why.
+/// Preference rank and its reason.
 fn rank(profile: &DeviceProfile, own: bool) -> (Option<u32>, &'static str) {
     use DeviceKind::{Cpu, Discrete, Integrated, Null, Software};
     match (profile.kind, profile.provider.as_str()) {
@@ -122,17 +123,18 @@ fn rank(profile: &DeviceProfile, own: bool) -> (Option<u32>, &'static str) {
 }
 
 impl Detection {
-    /// Asks every provider of the crate, and selects.
-    /// [`RuntimeBuilder::detect_async`](super::RuntimeBuilder::detect_async) asks those of the caller as well.
+    /// Queries every built-in provider and selects a device.
+    /// [`RuntimeBuilder::detect_async`](super::RuntimeBuilder::detect_async) also queries the
+    /// caller's.
     ///
     /// # Errors
-    /// Invalid, with what there is, when no device answers to `requested`.
+    /// Invalid if no device matches `requested`; the error lists the available ones.
     pub async fn detect(requested: &str) -> Result<Detection> {
         Detection::among(&providers(&Providers::default())?, requested).await
     }
 
-    /// Selects what is to be opened. Of a device that is asked for by name its provider alone is asked: waking drivers takes
-    /// tenths of a second, and what nobody asked for may be broken.
+    /// Selects the device to open. For a device requested by name only its provider is queried:
+    /// driver initialisation takes tenths of a second, and other drivers may be broken.
     ///
     /// # Errors
     /// As `detect`.
@@ -144,11 +146,11 @@ impl Detection {
                 return found;
             }
         }
-        // Any will do, or there is none such: the error tells all that there is.
+        // `auto`, or no such device: then the error lists all devices.
         Detection::among(providers, requested).await
     }
 
-    /// Asks these providers, and selects.
+    /// Queries these providers and selects a device.
     ///
     /// # Errors
     /// As `detect`.
@@ -179,7 +181,7 @@ impl Detection {
         crate::base::platform::block_on(Detection::detect(requested))
     }
 
-    /// A device that the caller opened himself.
+    /// A detection of one device that the caller opened.
     pub(super) fn given(profile: &DeviceProfile) -> Detection {
         let (rank, _) = rank(profile, false);
         let device =
@@ -201,7 +203,7 @@ impl Detection {
         };
         let found = self.devices.iter().position(|device| matches(&device));
         found.ok_or_else(|| {
-            // One that executes nothing is for tests.
+            // A null device is only for tests.
             let real = |d: &&DetectedDevice| d.profile.kind != DeviceKind::Null;
             let ids: Vec<String> =
                 self.devices.iter().filter(real).map(|d| d.profile.id()).collect();
@@ -216,8 +218,8 @@ impl Detection {
         })
     }
 
-    /// Opens the selected device. With `auto`, one that fails to open is reported in the startup
-    /// line and the next one taken; one that was asked for is never replaced.
+    /// Opens the selected device. With `auto`, a device that fails to open is reported in the
+    /// startup line and the next one is tried. A device requested by name is never replaced.
     pub(super) async fn open(
         &mut self,
         providers: &[Listed],
@@ -321,7 +323,7 @@ mod tests {
         let error = detection.find("cuda").unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains("cuda is not here: no driver"));
         assert!(!detection.startup_line().contains("no driver"));
-        // The device of tests is taken where it is named, and not offered.
+        // The null device is selected by name and never listed as available.
         let error = detection.find("foo").unwrap_err().to_string();
         assert!(error.contains("cpu:0") && !error.contains("null:0"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Slots to buffers, ranges and grids to numbers, bindings to bind groups; each with its checks.
+//! Resolves slots to buffers, ranges and grids to values, and bindings to bind groups, with checks.
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Access;
 use crate::provider::{Binding, BufferRange, Recording};
 
-/// The slots of a recording with the buffers given for them.
+/// The slots of a recording with their bound buffers.
 pub(super) fn bind_slots(
     state: &State,
     work: &Recording,
@@ -31,7 +31,7 @@ pub(super) fn bind_slots(
         .collect()
 }
 
-/// The buffer for a slot of this name that needs so many bytes.
+/// The buffer for a slot of this name that needs `bytes`.
 pub(super) fn bind_slot(
     state: &State,
     name: &str,
@@ -48,16 +48,16 @@ pub(super) fn bind_slot(
     Ok(Bound { range, gpu: buffer.gpu.clone() })
 }
 
-/// The error of a slot number that the recording has not.
+/// The error of a slot number that the recording lacks.
 pub(super) fn no_slot(slot: u32, slots: &[Slot]) -> Error {
     Error::invalid(format!("slot {slot} is not among the {} of the recording", slots.len()))
 }
 
-/// Checks that a range is of whole words and within its slot; its offset and size in bytes.
+/// Checks that a range is whole words within its slot; returns its offset and size in bytes.
 pub(super) fn check_range(slots: &[Slot], range: Range, values: &[i64]) -> Result<(u64, u64)> {
     let slot = slots.get(range.slot as usize).ok_or_else(|| no_slot(range.slot, slots))?;
     let (offset, bytes) = (range.offset.get(values), range.bytes.get(values));
-    // The last word of a buffer is always whole.
+    // Buffers end on a whole word.
     let limit = slot.bytes.next_multiple_of(4);
     let fits = offset.checked_add(bytes).is_some_and(|end| end <= limit);
     if !fits || !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
@@ -69,7 +69,7 @@ pub(super) fn check_range(slots: &[Slot], range: Range, values: &[i64]) -> Resul
     Ok((offset, bytes))
 }
 
-/// Workgroups in x, y and z, each within the device's limit.
+/// Workgroup counts in x, y and z, each within the device limit.
 pub(super) fn eval_grid(sizes: &[Num; 3], values: &[i64], most: u32) -> Result<[u32; 3]> {
     let [x, y, z] = sizes.map(|size| size.get(values));
     let fits = |size: u64| u32::try_from(size).is_ok_and(|size| size <= most);
@@ -121,7 +121,8 @@ pub(super) fn bind_group<'b>(
     }))
 }
 
-/// One dispatch may not read and write one buffer through two bindings, nor write one place twice.
+/// A dispatch must not read and write one buffer through two bindings, nor write overlapping
+/// ranges.
 fn check_alias(
     before: &[(BufferRange, Access)],
     place: BufferRange,

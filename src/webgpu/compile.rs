@@ -1,4 +1,4 @@
-//! From a kernel spec to a pipeline with an explicit layout.
+//! Compiles a kernel spec to a pipeline with an explicit layout.
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
@@ -14,7 +14,7 @@ use crate::codegen::spec_wgsl;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Interface, KernelSpec, catalogue};
 #[cfg(not(target_arch = "wasm32"))]
-use crate::provider::background;
+use crate::provider::parallel_compile;
 use crate::provider::{DeviceProfile, Support, support};
 
 /// A compiled kernel.
@@ -24,29 +24,29 @@ pub(super) struct Kernel {
     pub(super) layout: Arc<Layout>,
 }
 
-/// How kernels of one interface are bound; kernels with equal interfaces share bind groups.
+/// Bind group layout of one kernel interface; kernels with equal interfaces share bind groups.
 pub(super) struct Layout {
-    /// Number of this layout on its device.
+    /// Index of this layout on its device.
     pub(super) id: usize,
     pub(super) interface: Interface,
     pub(super) group: wgpu::BindGroupLayout,
     pipeline: wgpu::PipelineLayout,
 }
 
-/// Words of the parameter block, and whether each storage buffer is written.
+/// Words of the parameter block, and per storage buffer whether it is written.
 pub(super) type LayoutKey = (u32, Vec<bool>);
 
-/// The WGSL text of a kernel, as this device's compiler takes it.
+/// The WGSL text of a kernel for this device's compiler.
 pub(super) fn wgsl_of<'a>(spec: &'a KernelSpec, profile: &DeviceProfile) -> Result<Cow<'a, str>> {
     let text = spec_wgsl(spec)?;
-    // naga has subgroups always in scope and rejects the line; a browser demands it.
+    // naga always enables subgroups and rejects the line; a browser requires it.
     if BROWSER && profile.has_subgroups && text.contains("subgroup") {
         return Ok(Cow::Owned(format!("enable subgroups;\n{text}")));
     }
     Ok(text)
 }
 
-/// What it takes to make a pipeline, wherever that is done.
+/// State needed to create a pipeline on any thread.
 struct Compiler {
     gpu: wgpu::Device,
     faults: Arc<Faults>,
@@ -54,10 +54,11 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// The pipeline of a kernel, after a wait for its errors: none on native builds.
+    /// Creates the pipeline of a kernel and awaits its errors, which are ready at once on native
+    /// builds.
     async fn compile(&self, spec: &KernelSpec, layout: &Layout) -> Result<wgpu::ComputePipeline> {
         let text = wgsl_of(spec, &self.profile)?;
-        // Nothing keeps what they read and write inside of its buffer.
+        // wgpu does not bounds-check cooperative matrix loads and stores.
         if matches!(spec, KernelSpec::Source(_)) && text.contains("wgpu_cooperative_matrix") {
             return Err(Error::unsupported(format!(
                 "kernel {spec}: cooperative matrices are for kernels of the crate alone"
@@ -80,7 +81,7 @@ impl Compiler {
                 }
             });
         }
-        // Some drivers say no by losing the device, with every scope left empty.
+        // Some drivers report a failure only as a lost device, with empty error scopes.
         let lost = self.faults.check_lost();
         lost.map_err(|e| e.context(format!("kernel {spec}, or one compiled beside it")))?;
         Ok(pipeline)
@@ -100,7 +101,7 @@ impl Compiler {
         };
         let module = if trusted {
             // SAFETY: kernels of the catalogue and of codegen compare every index with their
-            // parameters, end their loops and divide by no zero; their tests run them so.
+            // parameters, end their loops and never divide by zero; their tests run them this way.
             unsafe {
                 self.gpu.create_shader_module_trusted(
                     descriptor,
@@ -111,11 +112,11 @@ impl Compiler {
             self.gpu.create_shader_module(descriptor)
         };
         let constants: Vec<(&str, f64)> = match spec {
-            // They stand in the text where there is a parser for it.
+            // With a parser available, constants are substituted in the text.
             KernelSpec::Source(source) if cfg!(not(feature = "translate")) => {
                 source.constants.iter().map(|(name, value)| (&**name, value.value())).collect()
             }
-            // Those of the catalogue stand in the text.
+            // Catalogue kernels have them substituted in the text.
             KernelSpec::Source(_) => Vec::new(),
             KernelSpec::Asset(_) | KernelSpec::Fused(_) | KernelSpec::Routine(_) => Vec::new(),
         };
@@ -126,7 +127,7 @@ impl Compiler {
             entry_point: Some(spec.entry()),
             compilation_options: wgpu::PipelineCompilationOptions {
                 constants: &constants,
-                // Kernels of ours write workgroup memory before they read it.
+                // Built-in kernels write workgroup memory before they read it.
                 zero_initialize_workgroup_memory: !trusted,
             },
             cache: None,
@@ -136,8 +137,8 @@ impl Compiler {
 }
 
 impl WebGpuDevice {
-    /// Begins at once, on a thread: kernels that are asked for together are compiled together. A browser has its own
-    /// threads for that.
+    /// Starts at once on a thread, so kernels requested together compile in parallel. A browser
+    /// compiles on its own threads.
     pub(super) fn compile_kernel<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
         let layout = match self.asked(spec) {
             Ok(Some(layout)) => layout,
@@ -150,7 +151,7 @@ impl WebGpuDevice {
         #[cfg(not(target_arch = "wasm32"))]
         let pipeline = {
             let building =
-                background::build(spec, move |spec| block_on(compiler.compile(spec, &bound)));
+                parallel_compile::build(spec, move |spec| block_on(compiler.compile(spec, &bound)));
             async move { building?.wait() }
         };
         #[cfg(target_arch = "wasm32")]
@@ -166,7 +167,7 @@ impl WebGpuDevice {
         })
     }
 
-    /// How a kernel is bound that is yet to be compiled; nothing for one that is.
+    /// The layout of a kernel that is not compiled yet; `None` if it is.
     fn asked(&self, spec: &KernelSpec) -> Result<Option<Arc<Layout>>> {
         if self.state().kernels.contains_key(spec) {
             return Ok(None);

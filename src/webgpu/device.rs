@@ -1,4 +1,4 @@
-//! One open device: its tables, its memory, and the trait's methods as thin calls into the others.
+//! An open device: its tables, its memory, and the trait's methods as thin calls to other modules.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,14 +19,14 @@ use crate::provider::{
     OpenOptions, PreparedId, Recording, Resource, Ticket, Usage,
 };
 
-/// Where a `wgpu::Device` comes from.
+/// Origin of a `wgpu::Device`.
 #[derive(Default)]
 pub(super) struct Source {
-    /// Place in the provider's list.
+    /// Index in the provider's list.
     pub(super) index: usize,
-    /// The adapter's description; the device's own where absent.
+    /// The adapter's description; `None` uses the device's own.
     pub(super) info: Option<wgpu::AdapterInfo>,
-    /// Whether its matrices sum in f16 too; an embedder's device does not say.
+    /// Whether its cooperative matrices also accumulate in f16; unknown for an embedder's device.
     pub(super) half_sums: bool,
 }
 
@@ -35,9 +35,9 @@ pub(super) struct WebGpuDevice {
     pub(super) gpu: wgpu::Device,
     pub(super) queue: wgpu::Queue,
     pub(super) faults: Arc<Faults>,
-    /// Bytes that one uniform binding may cover.
+    /// Maximum bytes of one uniform binding.
     pub(super) max_uniform_bytes: u64,
-    /// Nanoseconds of one tick of the device's clock.
+    /// Nanoseconds per tick of the device's clock.
     pub(super) tick: f64,
     budget: Option<u64>,
     state: Mutex<State>,
@@ -51,7 +51,7 @@ pub(super) struct State {
     pub(super) layouts: BTreeMap<LayoutKey, Arc<Layout>>,
     pub(super) pending: VecDeque<Pending>,
     pub(super) tickets: u64,
-    /// Buffers freed so far: prepared work that has seen this number names live buffers only.
+    /// Number of buffers freed so far. Prepared work checked at this count has only live buffers.
     pub(super) freed: u64,
     pub(super) staging: Staging,
     pub(super) downloads: StagingPool,
@@ -60,15 +60,15 @@ pub(super) struct State {
     pub(super) counters: Counters,
 }
 
-/// Memory of the device.
+/// A device buffer.
 pub(super) struct Buffer {
     pub(super) gpu: wgpu::Buffer,
-    /// Bytes asked for; the memory is rounded up to a multiple of 4.
+    /// Bytes requested; the allocation is rounded up to a multiple of 4.
     pub(super) bytes: u64,
 }
 
 impl WebGpuDevice {
-    /// The device over a `wgpu::Device`, with its error callbacks installed.
+    /// Wraps a `wgpu::Device` and installs its error callbacks.
     #[allow(
         clippy::arc_with_non_send_sync,
         reason = "devices are handed out in an Arc everywhere; in a browser there is one thread"
@@ -99,11 +99,11 @@ impl WebGpuDevice {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // The tables stay whole when a thread panics between two calls of wgpu.
+        // The tables stay consistent if a thread panics between two wgpu calls.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether waiting for it by spinning takes nothing away from the work itself.
+    /// Whether a spinning wait takes no resources from the work itself.
     pub(super) fn is_hardware(&self) -> bool {
         matches!(self.profile.kind, DeviceKind::Discrete | DeviceKind::Integrated)
     }
@@ -137,7 +137,7 @@ impl WebGpuDevice {
                 | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
-        // In a browser the answer is a promise: a refusal reaches `wait` through the record.
+        // In a browser the answer is a promise: an error reaches `wait` through the record.
         if let Some(Some(error)) = scopes.and_then(|scopes| poll_once(scopes.close())) {
             let have = if left == u64::MAX { 0 } else { left };
             return Err(convert(error, &what(), Some((bytes, have))));
@@ -151,7 +151,7 @@ impl WebGpuDevice {
 }
 
 impl State {
-    /// The live buffer of a range that lies within it.
+    /// The live buffer of a range, which must lie within it.
     pub(super) fn buffer(&self, range: BufferRange) -> Result<&Buffer> {
         let BufferId { index, generation } = range.buffer;
         let buffer = self.buffers.get(index, generation);
@@ -202,8 +202,8 @@ impl Device for WebGpuDevice {
         match what {
             Resource::Buffer(BufferId { index, generation }) => {
                 if let Some(buffer) = state.buffers.remove(index, generation) {
-                    // Bind groups of prepared work hold the object; the memory must go all the
-                    // same. wgpu keeps it until submitted work is done with it.
+                    // Bind groups of prepared work hold the object, but the memory must be freed.
+                    // wgpu keeps it until submitted work is done with it.
                     buffer.gpu.destroy();
                     state.counters.allocated_bytes -= buffer.bytes;
                     state.freed += 1;

@@ -1,6 +1,6 @@
-//! Where wgpu's errors go: none panics, the first is kept until a `wait` returns it.
+//! Collects wgpu's errors: none panics, and the first is kept until a `wait` returns it.
 //!
-//! The callbacks may run inside any call of wgpu, so they touch nothing but this record.
+//! The callbacks may run inside any wgpu call, so they access only this record.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::base::platform::BoxFuture;
 use crate::error::{Error, Result};
 
-/// What went wrong outside of any call's own answer.
+/// Errors that no call returns itself.
 pub(super) struct Faults {
     device: String,
     record: Mutex<Record>,
@@ -22,7 +22,7 @@ struct Record {
 }
 
 impl Faults {
-    /// A record that the callbacks of this device write to. `device` is its id, for messages.
+    /// Installs callbacks that write to a new record. `device` is its id, for messages.
     pub(super) fn install(gpu: &wgpu::Device, device: String) -> Arc<Faults> {
         let faults = Arc::new(Faults { device, record: Mutex::default() });
         let uncaptured = Arc::clone(&faults);
@@ -38,18 +38,18 @@ impl Faults {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps an error that no call waits for; the first stays.
+    /// Records an error that no call waits for; the first one is kept.
     pub(super) fn note(&self, error: wgpu::Error) {
         let error = convert(error, &self.device, None);
         self.record().first.get_or_insert(error);
     }
 
-    /// Marks the device as gone for good; the first reason stays.
+    /// Marks the device as lost; the first reason is kept.
     pub(super) fn note_lost(&self, reason: &str) {
         self.record().lost.get_or_insert_with(|| reason.trim().to_owned());
     }
 
-    /// An error where the device is gone.
+    /// An error if the device is lost.
     pub(super) fn check_lost(&self) -> Result<()> {
         match &self.record().lost {
             Some(reason) => Err(Error::device_lost(format!("{} is lost: {reason}", self.device))),
@@ -57,7 +57,7 @@ impl Faults {
         }
     }
 
-    /// The loss of the device, each time; else the first error since the last call, once.
+    /// The device loss, on every call; else the first error since the last call, once.
     pub(super) fn take(&self) -> Result<()> {
         self.check_lost()?;
         match self.record().first.take() {
@@ -66,7 +66,7 @@ impl Faults {
         }
     }
 
-    /// Runs a call of wgpu that panics where the driver fails; a panic is the device's loss.
+    /// Runs a wgpu call that panics on driver failure; a panic counts as a lost device.
     pub(super) fn guard<T>(&self, what: &str, call: impl FnOnce() -> T) -> Result<T> {
         catch_unwind(AssertUnwindSafe(call)).or_else(|panic| {
             self.note_lost(&format!("{what} failed: {}", panic_text(&*panic)));
@@ -82,7 +82,7 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// wgpu's error as the crate's. `memory` is need and have in bytes, where the call knows them.
+/// Converts a wgpu error. `memory` is the needed and the available bytes, if known.
 pub(super) fn convert(error: wgpu::Error, what: &str, memory: Option<(u64, u64)>) -> Error {
     match error {
         wgpu::Error::OutOfMemory { .. } => match memory {
@@ -97,21 +97,21 @@ pub(super) fn convert(error: wgpu::Error, what: &str, memory: Option<(u64, u64)>
     }
 }
 
-/// wgpu's description without its heading and its blank lines.
+/// wgpu's description without its heading and blank lines.
 pub(super) fn tidy(description: &str) -> String {
     let body = description.trim_start_matches("Validation Error").trim_start();
     body.trim_start_matches("Caused by:").trim().to_owned()
 }
 
-/// Error scopes of all three kinds around some calls, on this thread.
+/// Error scopes of all three kinds around wgpu calls, on this thread.
 pub(super) struct Scopes {
-    // In reverse order of pushing, which is the order in which they must be dropped.
+    // In reverse order of pushing, since fields are dropped in this order.
     internal: wgpu::ErrorScopeGuard,
     memory: wgpu::ErrorScopeGuard,
     validation: wgpu::ErrorScopeGuard,
 }
 
-/// The first error of closed scopes: ready at once on native builds.
+/// The first error of the closed scopes; ready at once on native builds.
 pub(super) type ScopeFuture = BoxFuture<'static, Option<wgpu::Error>>;
 
 impl Scopes {
@@ -123,13 +123,13 @@ impl Scopes {
         Scopes { internal, memory, validation }
     }
 
-    /// Closes them; what is called after this is outside, awaited or not.
+    /// Closes the scopes. Later calls are outside, whether the future is awaited or not.
     pub(super) fn close(self) -> ScopeFuture {
         let internal = self.internal.pop();
         let memory = self.memory.pop();
         let validation = self.validation.pop();
         Box::pin(async move {
-            // All are awaited, so that no promise is left behind.
+            // All are awaited, so that no promise is left pending.
             let (validation, memory, internal) = (validation.await, memory.await, internal.await);
             memory.or(validation).or(internal)
         })

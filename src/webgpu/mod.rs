@@ -1,30 +1,31 @@
 //! GPUs through wgpu: Vulkan, Metal and DX12 natively, WebGPU in a browser.
 //!
-//! A recording is made ready once (`prepare`): pipelines found, bind groups built, parameters
-//! that never change written, sizes that change listed once each. A `submit` then evaluates those
-//! sizes and replays: one encoder, one compute pass over consecutive dispatches, one submit.
+//! `prepare` does everything that can be done once: it looks up pipelines, builds bind groups,
+//! writes constant parameters and lists each varying size once. `submit` evaluates those sizes and
+//! replays the recording: one encoder, one compute pass per run of consecutive dispatches, one
+//! submit.
 //!
 //! Invariants:
-//! - `submit` checks everything before it writes anything: an error leaves no half of the work.
-//! - wgpu puts `Queue::write_buffer` before *all* commands of the next submit. So only what no
-//!   earlier command of the same submit could have seen is written directly (uploads at the head
-//!   of the first work, parameters of a work's first occurrence); the rest goes through a staging
-//!   buffer and a copy at its place.
-//! - No error of wgpu panics. Those that no call answers for are recorded, and `wait` returns
-//!   them. Those of a submit are told by `submit`; in a browser, which tells them later, by the next
-//!   `wait` for it or for a later one. Downloads of such a submit are never returned.
-//! - An id of a freed buffer or of freed work is an error. A freed buffer's memory goes back when
-//!   the device is done with it, even while prepared work still names it.
-//! - The callbacks touch the error record only, never the device's state.
-//! - Kernels compile on threads, natively: wgpu's error scopes are of a thread, so each kernel has
-//!   its own errors.
+//! - `submit` checks everything before it writes anything, so an error leaves no partial work.
+//! - wgpu executes `Queue::write_buffer` before *all* commands of the next submit. So only data
+//!   that no earlier command of the submit reads is written directly (uploads at the start of the
+//!   first work, parameters of a work's first occurrence). Other data goes through a staging buffer
+//!   and a copy in command order.
+//! - No wgpu error panics. Errors that no call returns are recorded, and `wait` returns them.
+//!   `submit` returns its own errors; in a browser, which reports them later, the next `wait` for
+//!   it or for a later submit does. Downloads of a failed submit are never returned.
+//! - An id of a freed buffer or of freed work is an error. A freed buffer's memory is released when
+//!   the device is done with it, even if prepared work still names it.
+//! - The callbacks access only the error record, never the device's state.
+//! - On native builds kernels compile on threads. wgpu's error scopes are per thread, so each
+//!   kernel gets its own errors.
 //!
-//! WGSL of the catalogue and of `codegen` runs without bounds checks and with workgroup memory
-//! not cleared; a user's WGSL runs with all of wgpu's checks.
+//! WGSL of the catalogue and of `codegen` runs without bounds checks and without clearing of
+//! workgroup memory. User WGSL runs with all wgpu checks.
 //!
-//! Absent on purpose: any choice between kernels, a cache of pipelines on disk, subgroups in a
-//! browser (wgpu 30 does not pass them on), and mapping of device memory into the host. Memory that
-//! the provider takes for itself (parameters, staging) is not counted in the budget.
+//! Not implemented on purpose: selection between kernels, a pipeline cache on disk, subgroups in a
+//! browser (wgpu 30 does not expose them) and mapping of device memory. Memory of the provider
+//! itself (parameters, staging) does not count towards the budget.
 
 mod bind;
 mod compile;
@@ -47,7 +48,7 @@ use std::sync::{Mutex, PoisonError};
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use noop::noop_device;
-/// The version of wgpu whose devices [`Provider::from_device`] takes.
+/// The wgpu version whose devices [`Provider::from_device`] accepts.
 pub use wgpu;
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -57,19 +58,20 @@ use crate::error::{Error, Result};
 use crate::provider::{Device, DeviceProfile, OpenOptions};
 use device::{Source, WebGpuDevice};
 
-/// The provider of every device that wgpu finds.
+/// The provider of all wgpu devices.
 pub struct Provider {
-    /// Made by the first call that needs it: drivers take a tenth of a second to wake.
+    /// Created on first use: driver initialisation takes a tenth of a second.
     instance: OnceLock<wgpu::Instance>,
-    /// What was found, so that the list and `open` mean the same devices. Not kept in a browser,
-    /// where an adapter opens one device only.
+    /// The adapters found, so that indices of the list and of `open` agree. Not kept in a browser,
+    /// where an adapter opens only one device.
     found: OnceLock<Vec<wgpu::Adapter>>,
 }
 
 crate::base::debug_as!(Provider, |this| adapters: this.found.get().map(Vec::len));
 
 impl Provider {
-    /// Drivers are looked for when devices are listed. Finding none is no error: the list is empty then.
+    /// A provider that loads drivers when devices are listed. Without drivers the list is empty,
+    /// which is not an error.
     pub fn new() -> Provider {
         Provider { instance: OnceLock::new(), found: OnceLock::new() }
     }
@@ -78,13 +80,13 @@ impl Provider {
         let make = || {
             wgpu::Instance::new(wgpu::InstanceDescriptor {
                 backends: wgpu::Backends::PRIMARY,
-                // No debug layers: they cost time in every call and print on their own.
+                // No debug layers: they slow every call and print their own messages.
                 flags: wgpu::InstanceFlags::empty(),
                 ..wgpu::InstanceDescriptor::new_without_display_handle()
             })
         };
-        // One for the process, never dropped: with the last one a driver is unloaded, and a thread
-        // that had called it may crash at its end, in what the driver left there.
+        // One per process, never dropped: dropping the last instance unloads the driver, and a
+        // thread that had called it may crash in the driver's code when it ends.
         #[cfg(not(target_arch = "wasm32"))]
         let make = || {
             static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
@@ -94,11 +96,11 @@ impl Provider {
         self.instance.get_or_init(make)
     }
 
-    /// A device on a `wgpu::Device` that the caller has already, sharing its queue. Limits and
-    /// features are those it was made with; of `options` only the memory budget applies.
+    /// A device on an existing `wgpu::Device`; shares its queue. Limits and features are those of
+    /// that device. Of `options` only the memory budget applies.
     ///
-    /// The device's uncaptured-error and device-lost callbacks are replaced: errors of the
-    /// caller's own calls outside of error scopes surface at `wait` too.
+    /// Replaces the device's uncaptured-error and device-lost callbacks. Errors of the caller's own
+    /// calls outside of error scopes therefore also surface at `wait`.
     pub fn from_device(
         device: wgpu::Device,
         queue: wgpu::Queue,
@@ -109,7 +111,7 @@ impl Provider {
 
     async fn adapters(&self) -> Vec<wgpu::Adapter> {
         if BROWSER {
-            // A page is given one adapter, and none is not an error of ours.
+            // A page gets one adapter; none is not an error.
             let options = wgpu::RequestAdapterOptions {
                 power_preference: wgpu::PowerPreference::HighPerformance,
                 ..Default::default()
@@ -141,8 +143,9 @@ impl Provider {
             required_features,
             required_limits,
             experimental_features: match experimental {
-                // SAFETY: cooperative matrices are the only such feature that is asked for, and only
-                // kernels of the catalogue use them, with tiles and elements of the kind the adapter lists.
+                // SAFETY: cooperative matrices are the only experimental feature requested, and
+                // only catalogue kernels use them, with tile sizes and element types that the
+                // adapter lists.
                 true => unsafe { wgpu::ExperimentalFeatures::enabled() },
                 false => wgpu::ExperimentalFeatures::disabled(),
             },
@@ -159,19 +162,20 @@ impl Provider {
     }
 }
 
-/// What wgpu looks for on this system.
+/// The backends that wgpu uses on this system.
 const API: &str = match () {
     () if cfg!(target_vendor = "apple") => "Metal",
     () if cfg!(windows) => "DirectX 12 or Vulkan",
     () => "Vulkan",
 };
 
-/// Held by who looks for drivers or adapters or opens a device: NVIDIA's driver 580 for Vulkan crashed at times where one
-/// thread asked for an adapter's properties and another opened a device.
+/// Serialises driver loading, adapter listing and device opening: NVIDIA's Vulkan driver 580
+/// sometimes crashed when one thread queried an adapter's properties while another opened a device.
 #[cfg(not(target_arch = "wasm32"))]
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Calls wgpu in turn with other threads. Natively it works in the call, and the future is ready.
+/// Serialises wgpu calls between threads. On native builds the call does the work and the future is
+/// ready.
 #[cfg(not(target_arch = "wasm32"))]
 async fn in_turn<T, F: Future<Output = T>>(work: impl FnOnce() -> F) -> T {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

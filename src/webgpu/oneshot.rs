@@ -1,4 +1,4 @@
-//! A value handed once from a callback to a future, with no runtime.
+//! A one-shot channel from a callback to a future, independent of any async runtime.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,20 +17,20 @@ fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, Cell<T>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The end that a callback owns. Dropped unused, the receiver gets `None`.
+/// The callback's end. If it is dropped unused, the receiver gets `None`.
 pub(super) struct Sender<T>(Shared<T>);
 
 /// The end that a future awaits.
 pub(super) struct Receiver<T>(Shared<T>);
 
-/// A connected pair.
+/// Creates a connected pair.
 pub(super) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Mutex::new(Cell { value: None, closed: false, waker: None }));
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 
 impl<T> Sender<T> {
-    /// Hands the value over.
+    /// Sends the value.
     pub(super) fn send(self, value: T) {
         lock(&self.0).value = Some(value);
     }

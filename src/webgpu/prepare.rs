@@ -1,4 +1,4 @@
-//! From a recording to prepared work: all that can be done before the first submit.
+//! Prepares a recording: everything that can be done before the first submit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use crate::provider::{
     UploadSource, Word,
 };
 
-/// A recording with everything looked up, built and written that can be.
+/// A recording with its lookups, bind groups and constant parameters done.
 pub(super) struct Prepared {
     pub(super) label: String,
     pub(super) slots: Vec<Slot>,
-    /// Whether a slot is left to each submit.
+    /// Whether any slot is bound per submit.
     pub(super) open: bool,
     pub(super) steps: Vec<Step>,
-    /// Steps whose sizes change, checked at each submit.
+    /// Steps with varying sizes, checked at each submit.
     pub(super) changing: Vec<u32>,
     pub(super) kernels: Vec<Arc<Kernel>>,
     pub(super) groups: Vec<Group>,
-    /// Sizes that change from submit to submit, each once.
+    /// Sizes that vary between submits, without duplicates.
     pub(super) dims: Vec<Dim>,
-    /// Names of the dispatches whose grid changes.
+    /// Labels of dispatches with a varying grid.
     pub(super) labels: Vec<String>,
     pub(super) params: Option<ChangingParams>,
     pub(super) downloads: Vec<Range>,
     pub(super) timestamps: u32,
-    /// The device's count of freed buffers when the slots were last seen to be live.
+    /// The device's count of freed buffers when the slots were last checked as live.
     pub(super) freed: u64,
-    /// The ticket of the submit it was last resolved for.
+    /// Ticket of the last submit it was resolved for.
     pub(super) resolved_for: u64,
 }
 
@@ -66,20 +66,20 @@ pub(super) enum Step {
     Timestamp,
 }
 
-/// Workgroups of a dispatch.
+/// Workgroup counts of a dispatch.
 pub(super) enum Grid {
     Fixed([u32; 3]),
     Changing { sizes: [Num; 3], label: u32 },
 }
 
-/// A number, or the place of a size in [`Prepared::dims`].
+/// A constant, or the index of a size in [`Prepared::dims`].
 #[derive(Clone, Copy)]
 pub(super) enum Num {
     Is(u64),
     At(u32),
 }
 
-/// Part of a slot, in bytes.
+/// A range of a slot, in bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
     pub(super) slot: u32,
@@ -87,14 +87,14 @@ pub(super) struct Range {
     pub(super) bytes: Num,
 }
 
-/// What a dispatch binds.
+/// Bind group of a dispatch.
 pub(super) enum Group {
     Fixed(wgpu::BindGroup),
-    /// Built at submit; the number counts the open groups of the work.
+    /// Built per submit; the index counts the open groups of the work.
     Open(u32, Box<OpenGroup>),
 }
 
-/// A bind group over a slot that is left open, with the ones built for it lately.
+/// A bind group with a slot bound per submit, and the ones recently built for it.
 pub(super) struct OpenGroup {
     pub(super) kernel: Arc<Kernel>,
     pub(super) params: Option<ParamPlace>,
@@ -103,12 +103,12 @@ pub(super) struct OpenGroup {
     pub(super) built: Vec<(Vec<BufferRange>, wgpu::BindGroup)>,
 }
 
-/// Parameter blocks with sizes in them, in one buffer that is rewritten at each submit.
+/// Parameter blocks with varying sizes, in one buffer that is rewritten at each submit.
 pub(super) struct ChangingParams {
     pub(super) buffer: wgpu::Buffer,
-    /// The bytes of every block, with the words that do not change in place.
+    /// The bytes of every block, with the constant words filled in.
     pub(super) bytes: Vec<u8>,
-    /// Byte offset of a word, and the place of its size in [`Prepared::dims`].
+    /// Byte offset of a word, and the index of its size in [`Prepared::dims`].
     pub(super) words: Vec<(u32, u32)>,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct ParamPlace {
 }
 
 impl Num {
-    /// The number, with the changing sizes evaluated; [`Num::check`] comes before.
+    /// The value, with varying sizes evaluated; call [`Num::check`] first.
     pub(super) fn get(self, values: &[i64]) -> u64 {
         match self {
             Num::Is(value) => value,
@@ -129,7 +129,7 @@ impl Num {
         }
     }
 
-    /// An error where it is negative.
+    /// An error if it is negative.
     pub(super) fn check(self, work: &Prepared, values: &[i64]) -> Result<()> {
         let Num::At(place) = self else { return Ok(()) };
         match values.get(place as usize) {

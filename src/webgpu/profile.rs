@@ -1,8 +1,8 @@
-//! What wgpu says of an adapter or device, as a [`DeviceProfile`].
+//! Converts a wgpu adapter or device description to a [`DeviceProfile`].
 
 use crate::provider::{DeviceKind, DeviceProfile};
 
-/// The optional features that are used where an adapter has them.
+/// Optional features that are used if an adapter has them.
 fn wanted_features() -> wgpu::Features {
     wgpu::Features::SUBGROUP
         | wgpu::Features::SUBGROUP_BARRIER
@@ -12,8 +12,8 @@ fn wanted_features() -> wgpu::Features {
         | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
 }
 
-/// The wanted features that an adapter has. Cooperative matrices only where they are of the one kind that kernels
-/// here use, with halves in buffers beside them.
+/// The wanted features that an adapter has. Cooperative matrices are enabled only in the one
+/// configuration that the kernels use, and only if buffers support f16.
 pub(super) fn features_of(adapter: &wgpu::Adapter) -> wgpu::Features {
     let features = wanted_features() & adapter.features();
     let matrices = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
@@ -22,12 +22,12 @@ pub(super) fn features_of(adapter: &wgpu::Adapter) -> wgpu::Features {
     if usable { features } else { features - matrices }
 }
 
-/// Whether its matrices may sum in halves too.
+/// Whether its cooperative matrices also accumulate in f16.
 pub(super) fn has_half_sums(adapter: &wgpu::Adapter) -> bool {
     has_matrices(adapter, wgpu::CooperativeScalarType::F16)
 }
 
-/// Whether an adapter multiplies matrices of 16 x 16 halves with sums of a type.
+/// Whether an adapter supports cooperative matrices of 16 x 16 f16 with this accumulator type.
 fn has_matrices(adapter: &wgpu::Adapter, sums: wgpu::CooperativeScalarType) -> bool {
     let fits = |p: &wgpu::CooperativeMatrixProperties| {
         let types = (p.ab_type, p.cr_type);
@@ -48,7 +48,8 @@ pub(super) fn profile_of(
         (wgpu::Backend::Noop, _) => DeviceKind::Null,
         (_, wgpu::DeviceType::Cpu) => DeviceKind::Software,
         (_, wgpu::DeviceType::IntegratedGpu) => DeviceKind::Integrated,
-        // Browsers and virtual machines do not say; assuming transfers is right for all.
+        // Browsers and virtual machines do not report it; assuming that transfers are needed is
+        // safe.
         _ => DeviceKind::Discrete,
     };
     let has_subgroups = features.contains(wgpu::Features::SUBGROUP);
@@ -64,7 +65,7 @@ pub(super) fn profile_of(
         kind,
         shared_memory: matches!(kind, DeviceKind::Integrated | DeviceKind::Software),
         has_matrix_hw: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
-        // The adapter's properties say so, not a feature.
+        // Known from the adapter's properties, not from a feature.
         has_half_sums: false,
         has_subgroups,
         subgroup_min: if has_subgroups { info.subgroup_min_size } else { 0 },

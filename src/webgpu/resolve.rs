@@ -1,4 +1,4 @@
-//! The first half of a submit: what changes is evaluated and checked, and nothing is written.
+//! First phase of a submit: evaluates and checks what varies, and writes nothing.
 
 use super::bind::{bind_group, bind_slot, check_range, eval_grid};
 use super::device::{State, WebGpuDevice};
@@ -6,17 +6,17 @@ use super::prepare::{Bound, Grid, Group, Prepared, Range, Step};
 use crate::error::{Error, Result};
 use crate::provider::{Args, BufferRange, UploadSource};
 
-/// The changing parts of one submit of prepared work.
+/// The varying parts of one submit of prepared work.
 pub(super) struct Resolved {
     /// Values of [`Prepared::dims`].
     pub(super) values: Vec<i64>,
-    /// Buffers of the slots that were left open, at their slot's place; empty where none was.
+    /// Buffers of the slots bound per submit, by slot index; empty if there are none.
     pub(super) buffers: Vec<Option<Bound>>,
     /// Bind groups of the open groups.
     pub(super) groups: Vec<wgpu::BindGroup>,
-    /// Bytes of the parameter blocks that change.
+    /// Bytes of the varying parameter blocks.
     pub(super) params: Vec<u8>,
-    /// Whether the work was not resolved for this submit before.
+    /// Whether this is the work's first occurrence in the submit.
     pub(super) first: bool,
 }
 
@@ -59,7 +59,8 @@ impl WebGpuDevice {
         }
         let params = change_params(work, &values)?;
         let groups = self.open_groups(work, &buffers)?;
-        // A submit that fails later keeps this number: the next one then stages for nothing.
+        // A submit that fails later keeps this ticket number; the next one then only stages
+        // needlessly.
         let first = work.resolved_for != state.tickets + 1;
         work.resolved_for = state.tickets + 1;
         Ok(Resolved { values, buffers, groups, params, first })
@@ -131,13 +132,13 @@ impl WebGpuDevice {
         Ok(())
     }
 
-    /// The bind groups over open slots: the ones built lately, or new ones.
+    /// The bind groups with open slots: recently built ones, or new ones.
     fn open_groups(
         &self,
         work: &mut Prepared,
         buffers: &[Option<Bound>],
     ) -> Result<Vec<wgpu::BindGroup>> {
-        /// Bind groups kept for one dispatch: callers turn among few buffers.
+        /// Bind groups cached per dispatch: callers rotate among few buffers.
         const KEPT: usize = 8;
         if !work.open {
             return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! The second half of a submit: one encoder over all the work, which can no longer fail.
+//! Second phase of a submit: encodes all work with one encoder. It cannot fail any more.
 
 use super::device::{State, WebGpuDevice};
 use super::faults::{Scopes, convert};
@@ -58,11 +58,12 @@ impl WebGpuDevice {
             readback.map();
         }
         let mut errors = scopes.close();
-        // Natively wgpu knows by now; later submits, which may read what this one should have written, must not look right.
+        // On native builds wgpu knows by now. Later submits may read what this one should have
+        // written, so they must not appear successful.
         let errors = match poll_once(&mut errors) {
             Some(None) => None,
             Some(Some(error)) => {
-                // A device that was destroyed says so when it is asked.
+                // A destroyed device reports it when polled.
                 let _ = self.poll(wgpu::PollType::Poll)?;
                 self.faults.check_lost()?;
                 let id = self.profile.id();
@@ -80,7 +81,8 @@ impl WebGpuDevice {
     }
 
     fn resolve_all(&self, state: &mut State, work: &[(PreparedId, Args)]) -> Result<Vec<Resolved>> {
-        // Taken out for the while, so that the rest of the state can be read beside it.
+        // The table is moved out temporarily, so that the rest of the state can be borrowed with
+        // it.
         let mut table = std::mem::take(&mut state.prepared);
         let resolved = work.iter().map(|(id, args)| {
             let prepared = table.get_mut(id.index, id.generation).ok_or_else(|| {
@@ -94,7 +96,8 @@ impl WebGpuDevice {
         resolved
     }
 
-    /// Bytes of every download, then of the timestamps if there are any; and their number.
+    /// Bytes of every download, then of the timestamps if there are any; and the number of
+    /// timestamps.
     fn download_sizes(
         &self,
         state: &State,
@@ -123,16 +126,16 @@ impl WebGpuDevice {
 
 struct Encoder<'a> {
     device: &'a WebGpuDevice,
-    /// Kept open over consecutive dispatches: a pass each costs several times as much.
+    /// Kept open over consecutive dispatches: a pass per dispatch costs several times as much.
     pass: Option<wgpu::ComputePass<'static>>,
-    // What the open pass has set; compared, never followed.
+    // State set in the open pass; pointers are only compared, never dereferenced.
     kernel: *const wgpu::ComputePipeline,
     group: *const wgpu::BindGroup,
     encoder: wgpu::CommandEncoder,
     staging: &'a mut Staging,
     readback: Option<&'a Readback>,
     queries: Option<&'a Queries>,
-    /// Whether nothing was encoded yet, so that a direct write comes at its place.
+    /// Whether nothing is encoded yet, so that a direct write is still in order.
     fresh: bool,
     downloads: usize,
     timestamps: u32,
@@ -143,8 +146,8 @@ struct Encoder<'a> {
 impl Encoder<'_> {
     fn work(&mut self, work: &Prepared, resolved: &Resolved, args: &Args) {
         if let Some(params) = &work.params {
-            // The blocks belong to this work alone: no earlier command of the submit reads them,
-            // unless the work itself was encoded before.
+            // Only this work uses the blocks. No earlier command of the submit reads them, unless
+            // the same work was encoded before.
             if resolved.first {
                 self.device.queue.write_buffer(&params.buffer, 0, &resolved.params);
             } else {
@@ -208,7 +211,7 @@ impl Encoder<'_> {
         let [x, y, z] = match grid {
             Grid::Fixed(grid) => *grid,
             Grid::Changing { sizes, .. } => {
-                // Checked to fit when they were resolved.
+                // `resolve` checked that they fit.
                 sizes.map(|size| size.get(&resolved.values) as u32)
             }
         };
@@ -253,7 +256,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Puts bytes at their place among the commands.
+    /// Writes bytes in command order, through staging.
     fn stage(&mut self, bytes: &[u8], to: &wgpu::Buffer, offset: u64) {
         self.end_pass();
         let (from, from_offset) = self.staging.add(&self.device.gpu, bytes);
@@ -278,7 +281,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Ends the open pass, before any command that is not a dispatch.
+    /// Ends the open pass before a command that is not a dispatch.
     fn end_pass(&mut self) {
         self.fresh = false;
         self.pass = None;
@@ -298,7 +301,7 @@ impl Encoder<'_> {
     }
 }
 
-/// The buffer, offset and size of a range, in bytes; `None` where it is empty.
+/// The buffer, offset and size of a range in bytes; `None` if it is empty.
 fn place<'w>(
     work: &'w Prepared,
     resolved: &'w Resolved,

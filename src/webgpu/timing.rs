@@ -1,11 +1,11 @@
 //! Timestamps: one query set, resolved in the encoder that wrote it.
 //!
-//! Submits run in order on the one queue, so a set that was resolved in one submit is free for the
-//! next one without waiting.
+//! Submits run in order on one queue, so a set resolved in one submit is free for the next without
+//! waiting.
 
-/// Timestamps that one submit may write: the size of a query set.
+/// Maximum timestamps per submit: the size of a query set.
 pub(super) const MAX_TIMESTAMPS: u32 = wgpu::QUERY_SET_MAX_QUERIES;
-/// Bytes of one timestamp.
+/// Bytes per timestamp.
 pub(super) const TIMESTAMP_BYTES: u64 = wgpu::QUERY_SIZE as u64;
 
 /// The query set and the buffer that it is resolved into.
@@ -15,7 +15,7 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// Made at the first timestamp of a device.
+    /// Created at the first timestamp of a device.
     pub(super) fn new(gpu: &wgpu::Device) -> Queries {
         let set = gpu.create_query_set(&wgpu::QuerySetDescriptor {
             label: Some("warploom timestamps"),
@@ -31,7 +31,7 @@ impl Queries {
         Queries { set, resolved }
     }
 
-    /// Writes the device's clock as number `index` of this submit.
+    /// Writes the device's clock as timestamp `index` of this submit.
     pub(super) fn write(&self, encoder: &mut wgpu::CommandEncoder, index: u32) {
         encoder.write_timestamp(&self.set, index);
     }
@@ -50,7 +50,7 @@ impl Queries {
     }
 }
 
-/// Nanoseconds of resolved timestamps; `period` is the nanoseconds of one tick.
+/// Converts resolved timestamps to nanoseconds; `period` is nanoseconds per tick.
 pub(super) fn nanoseconds(bytes: &[u8], period: f64) -> Vec<u64> {
     let ticks = bytes.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok());
     ticks.map(|chunk| (u64::from_le_bytes(chunk) as f64 * period) as u64).collect()

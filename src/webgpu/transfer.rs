@@ -1,4 +1,5 @@
-//! Bytes between host and device: direct writes, staged uploads, and staging for downloads.
+//! Transfers between host and device: direct writes, staged uploads, and staging buffers for
+//! readback.
 
 use std::collections::VecDeque;
 
@@ -8,11 +9,11 @@ use crate::base::platform::BROWSER;
 use crate::error::{Error, Result};
 use crate::provider::BufferRange;
 
-/// Bytes of writes after which they are handed to the device, so that what wgpu keeps for them
-/// stays bounded; also the largest piece of one write.
+/// Bytes of writes after which they are flushed to the device, which bounds wgpu's staging memory.
+/// Also the largest single write.
 const FLUSH_BYTES: u64 = 64 << 20;
 
-/// Flushes of writes that are still in flight.
+/// Flushes of writes still in flight.
 #[derive(Default)]
 pub(super) struct Flushes {
     unflushed: u64,
@@ -20,8 +21,8 @@ pub(super) struct Flushes {
 }
 
 impl WebGpuDevice {
-    /// `Device::write`: after everything submitted before. A last word that is not whole is
-    /// filled with zeros.
+    /// `Device::write`: executes after everything submitted before. A partial last word is padded
+    /// with zeros.
     pub(super) fn write_bytes(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
         self.faults.check_lost()?;
         if bytes.len() as u64 != to.bytes || !to.offset.is_multiple_of(4) {
@@ -41,12 +42,12 @@ impl WebGpuDevice {
         }
         let counters = &mut self.state().counters;
         counters.uploaded_bytes += bytes.len() as u64;
-        // wgpu copies whatever it is given to write.
+        // wgpu stages a copy of every write.
         counters.staged_bytes += bytes.len() as u64;
         Ok(())
     }
 
-    /// Writes before the commands of the next submit; a last word that is not whole is filled.
+    /// Writes before the commands of the next submit; a partial last word is padded.
     pub(super) fn write_piece(&self, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) {
         let (words, rest) = bytes.split_at(bytes.len() - bytes.len() % 4);
         if !words.is_empty() {
@@ -59,7 +60,7 @@ impl WebGpuDevice {
         }
     }
 
-    /// Hands written bytes over from time to time. On native builds at most two flushes are in
+    /// Flushes writes when enough have accumulated. On native builds at most two flushes are in
     /// flight; a browser limits them itself.
     fn flush_when_full(&self, bytes: u64) -> Result<()> {
         let oldest = {
@@ -79,12 +80,12 @@ impl WebGpuDevice {
     }
 }
 
-/// Uploads that must happen at their place among the commands: gathered in blocks on the device,
-/// copied from there. Blocks are used again by every submit, since submits run in order.
+/// Staging for uploads in command order: data is gathered in device blocks and copied from there.
+/// Submits run in order, so each reuses the blocks.
 #[derive(Default)]
 pub(super) struct Staging {
     blocks: Vec<Block>,
-    /// For copies within one buffer, which wgpu does not do directly.
+    /// For copies within one buffer, which wgpu does not support directly.
     bounce: Option<wgpu::Buffer>,
 }
 
@@ -95,12 +96,12 @@ struct Block {
 }
 
 impl Staging {
-    /// Bytes of a block, unless one upload is larger.
+    /// Block size in bytes; a larger upload gets a larger block.
     const BLOCK: u64 = 1 << 20;
-    /// Bytes kept from submit to submit.
+    /// Bytes of blocks kept between submits.
     const KEPT: u64 = 8 << 20;
 
-    /// Puts bytes aside for the submit being encoded; the buffer and offset to copy from.
+    /// Adds bytes for the submit being encoded; returns the buffer and offset to copy from.
     pub(super) fn add(&mut self, gpu: &wgpu::Device, bytes: &[u8]) -> (wgpu::Buffer, u64) {
         let need = (bytes.len() as u64).next_multiple_of(4);
         let room = |block: &Block| block.capacity - block.bytes.len() as u64 >= need;
@@ -122,7 +123,7 @@ impl Staging {
         (block.buffer.clone(), offset)
     }
 
-    /// Writes what was put aside; called before the submit that copies it.
+    /// Writes the staged bytes; called before the submit that copies them.
     pub(super) fn flush(&mut self, queue: &wgpu::Queue) {
         let mut kept = 0;
         self.blocks.retain_mut(|block| {
@@ -135,7 +136,7 @@ impl Staging {
         });
     }
 
-    /// A buffer of at least so many bytes for a copy within one buffer.
+    /// A buffer of at least `bytes` for a copy within one buffer.
     pub(super) fn bounce(&mut self, gpu: &wgpu::Device, bytes: u64) -> wgpu::Buffer {
         match &self.bounce {
             Some(buffer) if buffer.size() >= bytes => buffer.clone(),
@@ -153,16 +154,16 @@ impl Staging {
     }
 }
 
-/// Mappable buffers that are used again from download to download.
+/// A pool of mappable buffers reused between downloads.
 #[derive(Default)]
 pub(super) struct StagingPool {
     free: Vec<wgpu::Buffer>,
 }
 
 impl StagingPool {
-    /// Buffers kept.
+    /// Maximum buffers kept.
     const KEPT: usize = 8;
-    /// Bytes of the largest buffer kept.
+    /// Largest buffer kept, in bytes.
     const LARGEST: u64 = 64 << 20;
 
     fn take(&mut self, gpu: &wgpu::Device, bytes: u64, most: u64) -> wgpu::Buffer {
@@ -186,10 +187,10 @@ impl StagingPool {
     }
 }
 
-/// What one submit brings back: its downloads packed in few mappable buffers.
+/// Readback of one submit: its downloads, packed into few mappable buffers.
 pub(super) struct Readback {
     parts: Vec<Part>,
-    /// Part, offset and size of each download, in bytes.
+    /// Buffer index, offset and size of each download, in bytes.
     places: Vec<(usize, u64, u64)>,
 }
 
@@ -200,7 +201,7 @@ struct Part {
 }
 
 impl Readback {
-    /// Room for downloads of these sizes, where no buffer may be larger than `most` bytes.
+    /// Allocates buffers of at most `most` bytes for downloads of these sizes.
     pub(super) fn new(
         pool: &mut StagingPool,
         gpu: &wgpu::Device,
@@ -223,13 +224,13 @@ impl Readback {
         Readback { parts: used.into_iter().map(part).collect(), places }
     }
 
-    /// Where download number `index` goes.
+    /// Destination of download `index`.
     pub(super) fn place(&self, index: usize) -> Option<(&wgpu::Buffer, u64)> {
         let (part, offset, _) = self.places.get(index)?;
         Some((&self.parts.get(*part)?.buffer, *offset))
     }
 
-    /// Asks for the mapping; called after the submit.
+    /// Requests the mappings; called after the submit.
     pub(super) fn map(&mut self) {
         for part in self.parts.iter_mut().filter(|part| part.used > 0) {
             let (sender, receiver) = oneshot::channel();
@@ -239,7 +240,7 @@ impl Readback {
         }
     }
 
-    /// Whether every mapping was answered.
+    /// Whether every mapping has completed.
     pub(super) fn is_ready(&self) -> bool {
         self.parts.iter().all(|part| part.mapped.as_ref().is_none_or(Receiver::is_ready))
     }
@@ -255,7 +256,7 @@ impl Readback {
         all
     }
 
-    /// The bytes of every download; the buffers go back to the pool.
+    /// The bytes of every download; the buffers return to the pool.
     pub(super) fn finish(self, pool: &mut StagingPool) -> Result<Vec<Vec<u8>>> {
         let failed = |what: &dyn std::fmt::Display| Error::device(format!("a download: {what}"));
         let mut out = Vec::with_capacity(self.places.len());
@@ -265,7 +266,7 @@ impl Readback {
                 continue;
             }
             let part = self.parts.get(part).ok_or_else(|| failed(&"no staging buffer"))?;
-            // Whole words were copied; mappings are read in words too.
+            // Copies and mappings are in whole words.
             let range = offset..offset + bytes.next_multiple_of(4);
             let view = part.buffer.get_mapped_range(range).map_err(|e| failed(&e))?;
             let bytes = view.get(..bytes as usize).ok_or_else(|| failed(&"the view is short"))?;

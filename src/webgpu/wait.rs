@@ -1,4 +1,4 @@
-//! Waiting for a submit: a short spin and a blocking poll natively, promises in a browser.
+//! Waits for a submit: a short spin and a blocking poll on native builds, promises in a browser.
 
 use std::time::{Duration, Instant};
 
@@ -11,25 +11,25 @@ use crate::base::platform::BROWSER;
 use crate::error::{Error, Result};
 use crate::provider::{Completion, Ticket};
 
-/// A submit that was not waited for yet.
+/// A submit that has not been waited for.
 pub(super) struct Pending {
     pub(super) ticket: u64,
     pub(super) index: wgpu::SubmissionIndex,
-    /// Its errors, where they were not known as it was submitted: in browsers.
+    /// Its errors, if unknown at submit: in browsers.
     pub(super) errors: Option<ScopeFuture>,
     pub(super) readback: Option<Readback>,
-    /// Whether the last download is the timestamps, in ticks.
+    /// Whether the last download holds the timestamps, in ticks.
     pub(super) timestamps: bool,
 }
 
-/// Submits that nobody waited for are forgotten beyond this number, the oldest first.
+/// Maximum submits kept without a wait; beyond it the oldest are dropped.
 const KEPT: usize = 1 << 16;
-/// How long a wait spins before it blocks, where the device is not the CPU itself. A blocking
-/// wait costs some 20 us more, which is much for the short submits of decoding.
+/// Spin time of a wait before it blocks, unless the device is the CPU. A blocking wait costs about
+/// 20 us more, which is much for the short submits of decoding.
 const SPIN: Duration = Duration::from_micros(200);
 
 impl State {
-    /// Keeps a submit until it is waited for, and gives the one that is forgotten for it, if any.
+    /// Keeps a submit until it is waited for; returns the one evicted for it, if any.
     pub(super) fn keep(&mut self, pending: Pending) -> Option<Pending> {
         let full = self.pending.len() == KEPT;
         self.pending.push_back(pending);
@@ -39,7 +39,7 @@ impl State {
 
 impl WebGpuDevice {
     pub(super) async fn wait_for(&self, ticket: Ticket) -> Result<Completion> {
-        // An error of some other call comes first and leaves the ticket for another wait.
+        // An error of another call is returned first and leaves the ticket for another wait.
         self.faults.take()?;
         self.check_earlier(ticket).await?;
         let pending = self.take_pending(ticket)?;
@@ -70,7 +70,7 @@ impl WebGpuDevice {
         Ok(completion)
     }
 
-    /// What went wrong in a submit; the device's loss.
+    /// The errors of a submit, or the device loss.
     async fn check_errors(&self, ticket: u64, errors: Option<ScopeFuture>) -> Result<()> {
         let error = match errors {
             Some(errors) => errors.await,
@@ -86,8 +86,8 @@ impl WebGpuDevice {
         }
     }
 
-    /// What went wrong in submits that nobody waited for yet: this one may have read what they should have written. A submit
-    /// that failed has nothing to give, and is forgotten.
+    /// Errors of earlier submits without a wait: this one may have read what they should have
+    /// written. A failed submit has no downloads and is dropped.
     async fn check_earlier(&self, ticket: Ticket) -> Result<()> {
         loop {
             let open = self.state().pending.iter_mut().find_map(|pending| {
@@ -114,7 +114,7 @@ impl WebGpuDevice {
         })
     }
 
-    /// In a browser: until everything submitted so far is done.
+    /// In a browser: waits until everything submitted so far is done.
     async fn work_done(&self) {
         let (sender, receiver) = oneshot::channel();
         self.queue.on_submitted_work_done(move || sender.send(()));
@@ -146,17 +146,17 @@ impl WebGpuDevice {
             let submission_index = Some(index.clone());
             let wait = wgpu::PollType::Wait { submission_index, timeout: None };
             match self.poll(wait)? {
-                // Some drivers limit how long one wait may last.
+                // Some drivers limit the duration of one wait.
                 Err(wgpu::PollError::Timeout) => self.faults.check_lost()?,
-                // The submit itself failed: its error scopes, or the loss, say why.
+                // The submit itself failed: its error scopes, or the device loss, give the reason.
                 Ok(_) | Err(wgpu::PollError::WrongSubmissionIndex(..)) => break,
             }
         }
-        // One more look: a device that was destroyed says so once its queue is empty.
+        // Polls once more: a destroyed device reports it once its queue is empty.
         self.poll(wgpu::PollType::Poll).map(|_| ())
     }
 
-    /// wgpu panics in `poll` when the driver fails there.
+    /// wgpu panics in `poll` if the driver fails there.
     pub(super) fn poll(
         &self,
         kind: wgpu::PollType,

@@ -7,7 +7,7 @@ use warploom::base::platform::block_on;
 use warploom::engine::Registry;
 use warploom::plan::{Analysis, Options, Plan, Spread, StepClock, TextOptions};
 use warploom::provider::{NullProvider, OpenOptions};
-use warploom::runtime::{AnalyzeOptions, Resident, Runtime, Sync};
+use warploom::runtime::{AnalyzeOptions, DeviceTensors, Runtime, Sync};
 use warploom_llm::{PAST, SEQ, Wanted, class_of};
 
 use crate::devices;
@@ -22,7 +22,7 @@ fn analyze(runtime: &Runtime) -> warploom::Result<(Plan, Analysis)> {
     let class = class_of(1, CONTEXT)?;
     let profile = runtime.device().profile();
     let plan = Plan::new(&graph, &class, profile, &Options::new(&registry))?;
-    let mut resident = Resident::zeros(runtime.pool(), &**runtime.device(), &plan)?;
+    let mut resident = DeviceTensors::zeros(runtime.pool(), &**runtime.device(), &plan)?;
     let symbols = SymbolValues::new().with(SEQ, 1).with(PAST, CONTEXT as u64 - 1);
     let inputs = [vec![0; 4], vec![0; 4]];
     let options = AnalyzeOptions { runs: RUNS, warm_up: Duration::ZERO };

@@ -2,8 +2,8 @@
 
 use warploom::base::{DType, Dim, Format};
 use warploom::cpu;
-use warploom::kernel::attach::{attach_groups, supports};
-use warploom::kernel::{AssetSpec, Attachment, Segment};
+use warploom::kernel::fusion::{attach_groups, supports};
+use warploom::kernel::{AssetSpec, KernelFusion, Segment};
 use warploom::provider::OpenOptions;
 use warploom::quant;
 
@@ -32,7 +32,7 @@ fn product(
     format: Format,
     [m, k]: [usize; 2],
     constants: &[(&str, u32)],
-    (name, attachment): (&str, Attachment),
+    (name, attachment): (&str, KernelFusion),
 ) -> Job {
     let n = 40;
     let mut random = Random(k as u64);
@@ -152,11 +152,11 @@ fn other(
     made: [usize; 3],
     grid: [u32; 3],
 ) -> Vec<Job> {
-    let just = |segment| Attachment { segments: vec![segment], ..Default::default() };
-    let before = Attachment { prologue: Some(prologue(0)), ..Default::default() };
-    let both = Attachment { prologue: Some(prologue(1)), ..just(residual(0)) };
+    let just = |segment| KernelFusion { segments: vec![segment], ..Default::default() };
+    let before = KernelFusion { prologue: Some(prologue(0)), ..Default::default() };
+    let both = KernelFusion { prologue: Some(prologue(1)), ..just(residual(0)) };
     let all = [("before", before), ("both", both), ("odd", just(odd(0, 0)))];
-    let takes = |a: &Attachment| supports(&plain.name, a).is_ok();
+    let takes = |a: &KernelFusion| supports(&plain.name, a).is_ok();
     let attachments = all.into_iter().chain([("after", just(residual(0)))]);
     attachments
         .filter(|(_, attachment)| takes(attachment))

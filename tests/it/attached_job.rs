@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim};
-use warploom::kernel::attach::supports;
+use warploom::kernel::fusion::supports;
 use warploom::kernel::{
-    Access, Addressing, AssetSpec, Attachment, FusedExpr, KernelSpec, Operand, Output, Value,
+    Access, Addressing, AssetSpec, FusedExpr, KernelFusion, KernelSpec, Operand, Output, Value,
     catalogue,
 };
 use warploom::provider::{
@@ -46,7 +46,7 @@ pub(crate) struct Job {
     pub(crate) x: (usize, [usize; 2], [usize; 2]),
     /// The three dimensions of what it makes.
     pub(crate) made: [usize; 3],
-    pub(crate) attachment: Attachment,
+    pub(crate) attachment: KernelFusion,
     /// First row, sizes, strides and distance of each segment; none for kernels without rows.
     pub(crate) tables: Vec<[u32; 6]>,
     pub(crate) attached_grid: [u32; 3],
@@ -54,7 +54,7 @@ pub(crate) struct Job {
 
 /// What an attachment is given.
 #[derive(Default)]
-struct Given {
+struct PreparedOperand {
     words: Vec<u32>,
     reads: Vec<Vec<u32>>,
     writes: Vec<Vec<u32>>,
@@ -73,12 +73,12 @@ impl Job {
     }
 
     /// Memory for every operand, with gaps, and its words.
-    fn given(&self, random: &mut Random) -> Given {
+    fn given(&self, random: &mut Random) -> PreparedOperand {
         let attached = &self.attachment;
-        let mut given = Given {
+        let mut given = PreparedOperand {
             reads: vec![vec![]; attached.reads() as usize],
             writes: vec![vec![]; attached.writes() as usize],
-            ..Given::default()
+            ..PreparedOperand::default()
         };
         if let Some(binding) = attached.norm {
             let weight = random.floats(self.x.1[1]);
@@ -106,7 +106,7 @@ impl Job {
     }
 
     /// The operands with what happens to the first one as it is read.
-    fn prepared(&self, given: &Given) -> Vec<Vec<u32>> {
+    fn prepared(&self, given: &PreparedOperand) -> Vec<Vec<u32>> {
         let (which, [rows, columns], [first, stride]) = self.x;
         let mut all = self.operands.clone();
         let x = &mut all[which];
@@ -139,7 +139,7 @@ impl Job {
 
     /// Puts what the segments should write, from what the plain kernel made; the types of the
     /// words that they write.
-    fn expect(&self, made: &[f32], given: &mut Given) -> Vec<Vec<Option<DType>>> {
+    fn expect(&self, made: &[f32], given: &mut PreparedOperand) -> Vec<Vec<Option<DType>>> {
         let mut types: Vec<_> = given.writes.iter().map(|b| vec![None; b.len()]).collect();
         for (i, segment) in self.attachment.segments.iter().enumerate() {
             let sizes = self.sizes(i);
@@ -222,7 +222,12 @@ impl Job {
 }
 
 /// A region for each operand of a body, behind what is there; its words.
-fn operands(body: &FusedExpr, sizes: &[usize], given: &mut Given, random: &mut Random) -> Vec<u32> {
+fn operands(
+    body: &FusedExpr,
+    sizes: &[usize],
+    given: &mut PreparedOperand,
+    random: &mut Random,
+) -> Vec<u32> {
     let mut words = Vec::new();
     let inputs = body.inputs.len();
     for (i, operand) in body.operands().enumerate() {

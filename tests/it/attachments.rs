@@ -3,7 +3,7 @@
 use warploom::base::DType;
 use warploom::ir::scalar::{BinaryOp, UnaryOp};
 use warploom::kernel::{
-    Addressing, Attachment, FusedExpr, Operand, Output, Schedule, Segment, Value,
+    Addressing, FusedExpr, KernelFusion, Operand, Output, Schedule, Segment, Value,
 };
 
 pub(crate) fn f32_at(binding: u32) -> Operand {
@@ -106,8 +106,8 @@ pub(crate) fn prologue(from: u32) -> FusedExpr {
 }
 
 /// Every kind of attachment of a product with a weight matrix, by name.
-pub(crate) fn of_products(norm: bool) -> Vec<(&'static str, Attachment)> {
-    let just = |segments: Vec<Segment>| Attachment { segments, ..Attachment::default() };
+pub(crate) fn of_products(norm: bool) -> Vec<(&'static str, KernelFusion)> {
+    let just = |segments: Vec<Segment>| KernelFusion { segments, ..KernelFusion::default() };
     let qkv = |base| vec![rotated(base, base + 1, 0), rotated(base, base + 1, 1), store(2)];
     let mut all = vec![
         ("residual", just(vec![residual(0)])),
@@ -115,18 +115,18 @@ pub(crate) fn of_products(norm: bool) -> Vec<(&'static str, Attachment)> {
         ("qkv", just(qkv(0))),
         ("odd", just(vec![odd(0, 0), store(1)])),
         ("four", just(vec![store(0), gated(), residual(0), store(0)])),
-        ("prologue", Attachment { prologue: Some(prologue(0)), ..Attachment::default() }),
-        ("both ends", Attachment { prologue: Some(prologue(1)), ..just(vec![residual(0)]) }),
+        ("prologue", KernelFusion { prologue: Some(prologue(0)), ..KernelFusion::default() }),
+        ("both ends", KernelFusion { prologue: Some(prologue(1)), ..just(vec![residual(0)]) }),
     ];
     if norm {
-        let normed = |segments| Attachment { norm: Some(0), ..just(segments) };
+        let normed = |segments| KernelFusion { norm: Some(0), ..just(segments) };
         all.push(("norm", normed(vec![])));
         all.push(("norm gated", normed(vec![gated()])));
         all.push(("norm qkv", normed(qkv(1))));
         // The norm's weight shares a buffer with an operand, of its type and of others.
         all.push(("norm residual", normed(vec![residual(0)])));
         all.push(("norm odd", normed(vec![odd(0, 0)])));
-        all.push(("norm prologue", Attachment { prologue: Some(prologue(1)), ..normed(vec![]) }));
+        all.push(("norm prologue", KernelFusion { prologue: Some(prologue(1)), ..normed(vec![]) }));
     }
     all
 }

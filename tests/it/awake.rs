@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use warploom::provider::{Device, OpenOptions};
 use warploom::runtime::tensor::Tensor;
-use warploom::runtime::{Awake, Runtime, Sync};
+use warploom::runtime::{KeepAlive, Runtime, Sync};
 
 use crate::webgpu_host::on_each;
 
@@ -30,7 +30,7 @@ fn assert_rests(device: &Arc<dyn Device>, what: &str) {
 fn a_device_is_busy_while_it_is_held() {
     on_each(OpenOptions::default(), |device| {
         let before = device.counters().allocated_bytes;
-        let awake = Awake::new(device.clone());
+        let awake = KeepAlive::new(device.clone());
         assert_rests(&device, "before it is held");
         awake.hold(Duration::from_secs(600));
         until(&device, 20);

@@ -6,7 +6,7 @@ use warploom::engine::{EngineId, Registry};
 use warploom::ir::{BinaryOp, Graph, Op};
 use warploom::plan::{Options, Plan};
 use warploom::provider::DeviceProfile;
-use warploom::runtime::{Instance, Resident, Runtime, WeightSource};
+use warploom::runtime::{DeviceTensors, Instance, Runtime, WeightSource};
 
 use crate::{devices, tell};
 
@@ -53,7 +53,7 @@ fn plan_of(graph: &Graph, profile: &DeviceProfile, without: &[&str]) -> Plan {
 
 fn beside(plan: &Plan) -> usize {
     let known = plan.steps.iter().filter_map(|step| step.kernel.known());
-    known.filter(|known| known.beside).count()
+    known.filter(|known| known.overlaps_previous).count()
 }
 
 /// Numbers between -1 and 1 that repeat after more than there are.
@@ -62,9 +62,9 @@ fn numbers(count: u64, seed: u64) -> Vec<f32> {
     (0..count).map(|i| number(i * i + i) as f32 / 32_768.0 - 1.0).collect()
 }
 
-fn instance(runtime: &Runtime, plan: Plan) -> (Instance, Resident) {
+fn instance(runtime: &Runtime, plan: Plan) -> (Instance, DeviceTensors) {
     let (pool, device) = (runtime.pool(), &**runtime.device());
-    let mut resident = Resident::new();
+    let mut resident = DeviceTensors::new();
     let mut upload = |name: &str, format: Format, values: &[f32]| {
         let bytes = warploom::quant::encode(format, values).unwrap();
         let source = WeightSource { name, bytes: &bytes };
@@ -115,7 +115,11 @@ fn products_of_what_was_handed_on_run_at_once() {
     let [.., q, v] = &plan.steps[..] else { panic!("{}", plan.outline()) };
     let known = [q, v].map(|step| step.kernel.known().cloned().unwrap_or_default());
     let products = [q, v].iter().all(|step| step.kernel.name().starts_with("matvec_codes_"));
-    assert!(products && known[0].followed && known[1].beside, "{}", plan.outline());
+    assert!(
+        products && known[0].allows_overlap && known[1].overlaps_previous,
+        "{}",
+        plan.outline()
+    );
 }
 
 #[test]
@@ -138,6 +142,6 @@ fn two_at_once_give_the_bits_of_one_after_the_other() {
             assert!(got == want, "{label}: run {run} differs");
         }
         let pairs = beside(together.plan());
-        tell(&format!("beside: {label}, {pairs} pairs in each of {runs} runs"));
+        tell(&format!("overlapping launches: {label}, {pairs} pairs in each of {runs} runs"));
     }
 }

@@ -8,7 +8,7 @@ use warploom::engine::{EngineId, Registry, TensorRole};
 use warploom::ir::{Graph, Op};
 use warploom::plan::{Options, Plan, SlotRole, tasks};
 use warploom::provider::DeviceProfile;
-use warploom::runtime::{Instance, Resident, Runtime, Sync, TuneCache, TuneMode, TuneOptions};
+use warploom::runtime::{DeviceTensors, Instance, Runtime, Sync, TuneCache, TuneMode, TuneOptions};
 
 use crate::interpret_device::Checked;
 use crate::tune::quick;
@@ -49,7 +49,7 @@ fn check(label: &str, runtime: &Runtime) -> bool {
     let profile = runtime.device().profile();
     let instance = |engine| {
         let plan = plan(profile, engine);
-        block_on(Instance::new(runtime, plan, &mut Resident::new())).unwrap()
+        block_on(Instance::new(runtime, plan, &mut DeviceTensors::new())).unwrap()
     };
     let spread = instance("wgsl.attn_spread");
     let steps = &spread.plan().steps;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
 use warploom::engine::{
-    Cost, DriverKey, Engine, EngineId, KnobValues, Lowering, OTHER_OPERATION, Order, Query,
-    Registry, StepBinding, Tuned, TunedChoices,
+    Cost, DriverKey, Engine, EngineId, KnobValues, Lowering, OTHER_OPERATION, Query,
+    ReductionOrder, Registry, StepBinding, Tuned, TunedChoices,
 };
 use warploom::ir::{Graph, Op, ReduceOp};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
@@ -54,10 +54,10 @@ impl Engine for SplitByRows {
         }
     }
 
-    fn order(&self, _query: &Query) -> Result<Order, String> {
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
         match self.honest {
             true => Err("lanes follow from the number of rows".into()),
-            false => Ok(Order::new(0, "a lie")),
+            false => Ok(ReductionOrder::new(0, "a lie")),
         }
     }
 

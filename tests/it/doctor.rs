@@ -96,11 +96,14 @@ fn a_broken_engine_is_found_left_out_and_comes_back_mended() {
 
         let found = examined(&runtime, &cases, &limits);
         let sick = finding(&found, TWIN);
-        let Finding::Wrong { case, index, expected, got, what, beside, .. } = sick else {
+        let Finding::Wrong { case, index, expected, got, what, other_engines, .. } = sick else {
             panic!("{label}: {sick:?}");
         };
         let (index, expected, got) = (index.unwrap(), expected.unwrap(), got.unwrap());
-        assert!(case.starts_with("rms_norm/") && beside.is_empty(), "{label}: {case} {beside:?}");
+        assert!(
+            case.starts_with("rms_norm/") && other_engines.is_empty(),
+            "{label}: {case} {other_engines:?}"
+        );
         assert!(got.abs() < expected.abs(), "{label}: {got} for {expected}");
         for part in [format!("element {index} "), format!("{expected:?}"), format!("{got:?}")] {
             assert!(what.contains(&part), "{label}: {part:?} in {what}");

@@ -14,7 +14,7 @@ use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
 use warploom::plan::{Options, Plan, Selector, candidates};
 use warploom::provider::{DeviceProfile, Word};
-use warploom::runtime::{Instance, Resident};
+use warploom::runtime::{DeviceTensors, Instance};
 use warploom::{Error, Result};
 
 use crate::devices;
@@ -388,7 +388,7 @@ fn an_engine_from_outside_runs() {
             }
             let plan = plan.unwrap();
             assert!(engines(&plan).contains(&Silu::NAME), "{label}");
-            let mut resident = Resident::new();
+            let mut resident = DeviceTensors::new();
             let instance = block_on(Instance::new(&runtime, plan, &mut resident)).unwrap();
             let x = numbers();
             let got = block_on(instance.read(SymbolValues::new(), vec![bytes(&x)])).unwrap();

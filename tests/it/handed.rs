@@ -5,7 +5,7 @@ use std::sync::Arc;
 use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass};
 use warploom::engine::{DriverKey, EngineId, KnobValues, Registry, Tuned, TunedChoices};
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
-use warploom::kernel::{AssetSpec, HandOn, KernelSpec};
+use warploom::kernel::{AssetSpec, KernelSpec, QuantEpilogue};
 use warploom::plan::{Options, Plan, tasks};
 use warploom::provider::DeviceProfile;
 
@@ -46,8 +46,8 @@ fn assets(plan: &Plan) -> Vec<&AssetSpec> {
     assets.collect()
 }
 
-fn handed(asset: &AssetSpec) -> Option<&HandOn> {
-    asset.attached.as_ref()?.hand_on.as_ref()
+fn handed(asset: &AssetSpec) -> Option<&QuantEpilogue> {
+    asset.attached.as_ref()?.quant_epilogue.as_ref()
 }
 
 /// The steps, and how rows are handed on.
@@ -61,7 +61,7 @@ fn steps(plan: &Plan) -> Vec<String> {
 
 #[test]
 fn rows_between_products_of_halves_are_handed_on_as_halves() {
-    let handed = "scaled_rows Halves(HalvesForm { rounded: false, plain: false }) kept: ";
+    let handed = "scaled_rows Halves(F16Layout { rounded: false, plain: false }) kept: ";
     // Where nothing else reads them they are not stored themselves.
     for (read, kept) in [(false, "false"), (true, "true")] {
         let found = steps(&plan(&gated(ComputeMode::F16, 512, read), Vec::new()));

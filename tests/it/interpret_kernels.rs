@@ -10,7 +10,7 @@ use warploom::engine::{EngineId, Knobs};
 use warploom::interpret::Program;
 use warploom::kernel::catalogue::interface;
 use warploom::kernel::source::{asset_wgsl, cooperative_variants, variants};
-use warploom::kernel::{AssetSpec, HandForm, KernelSpec, Neighbours, Schedule};
+use warploom::kernel::{AssetSpec, KernelSpec, Neighbours, OperandLayout, Schedule};
 use warploom::runtime::{RunOptions, Runtime, Sync, run_graph};
 use warploom_testkit::{self, Case, Outcome};
 
@@ -154,12 +154,14 @@ fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     let ran = matrices.ran().into_iter().chain(library.ran());
     let handed = ran.filter_map(|spec| match spec {
-        KernelSpec::Asset(asset) => asset.attached?.hand_on,
+        KernelSpec::Asset(asset) => asset.attached?.quant_epilogue,
         _ => None,
     });
     let ways = handed.filter_map(|hand| match hand.form {
-        HandForm::Halves(form) => Some((hand.norm.is_some(), form.rounded, form.plain, hand.kept)),
-        HandForm::Codes { .. } => None,
+        OperandLayout::Halves(form) => {
+            Some((hand.norm.is_some(), form.rounded, form.plain, hand.kept))
+        }
+        OperandLayout::Codes { .. } => None,
     });
     let ways: BTreeSet<_> = ways.collect();
     // Behind a norm or not, rounded or not, for tiles or a library, read by others as well or not.

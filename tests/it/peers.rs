@@ -19,7 +19,7 @@ use warploom::provider::{
     PreparedId, Provider, Recording, Resource, Ticket, Usage, Word,
 };
 use warploom::runtime::{
-    PartitionedInstance, Resident, RunOptions, Runtime, Sync, run_graph, run_partitioned,
+    DeviceTensors, PartitionedInstance, RunOptions, Runtime, Sync, run_graph, run_partitioned,
 };
 use warploom::{Result, cpu};
 use warploom_testkit::{Outcome, RandomLimits, random_case, run_case};
@@ -237,7 +237,7 @@ fn instance(runtimes: &[Arc<Runtime>], graph: &Graph, place: &Placement) -> Part
     let class = ShapeClass::exact(&SymbolValues::new());
     let options = runtimes[0].plan_options();
     let plan = PartitionedPlan::new(graph, &class, &profiles, place, &options).unwrap();
-    let mut residents = [Resident::new(), Resident::new()];
+    let mut residents = [DeviceTensors::new(), DeviceTensors::new()];
     block_on(PartitionedInstance::new(runtimes, plan, &mut residents)).unwrap()
 }
 

@@ -11,7 +11,7 @@ use warploom::ir::{BinaryOp, Graph, Op, UnaryOp};
 use warploom::plan::{Options, Plan};
 use warploom::provider::DeviceProfile;
 use warploom::reference::{self, Tensor};
-use warploom::runtime::{Instance, Resident, Runtime, WeightSource};
+use warploom::runtime::{DeviceTensors, Instance, Runtime, WeightSource};
 
 use crate::plans;
 use crate::tell;
@@ -222,7 +222,7 @@ fn runs(runtime: &Runtime, plan: Plan) -> Result<(), Error> {
         }
         inputs.push(vec![0; bytes as usize]);
     }
-    let mut resident = Resident::zeros(runtime.pool(), &**runtime.device(), &plan)?;
+    let mut resident = DeviceTensors::zeros(runtime.pool(), &**runtime.device(), &plan)?;
     let instance = block_on(Instance::new(runtime, plan, &mut resident))?;
     block_on(instance.read(symbols, inputs)).map(|_| ())
 }
@@ -266,7 +266,7 @@ fn a_plan_built_ahead_runs_on_such_a_device() {
         let ahead = small(&DeviceProfile::known(name).unwrap());
         let plan = Plan::load(&ahead.save().unwrap()).unwrap();
         let (pool, device) = (runtime.pool(), &**runtime.device());
-        let mut resident = Resident::new();
+        let mut resident = DeviceTensors::new();
         let source = WeightSource { name: "w", bytes: &weight };
         resident.upload(pool, device, &[source], &mut |_| {}).unwrap();
         resident.state(pool, device, "s", 16 * 32 * 4).unwrap();
@@ -300,6 +300,6 @@ fn a_device_that_lacks_what_a_plan_needs_is_named_with_its_limits() {
     let mut plan = small(&DeviceProfile::known("cpu-avx512").unwrap());
     let spec = warploom::kernel::AssetSpec::new("softmax").define("subgroup");
     plan.recording.kernels.push(warploom::kernel::KernelSpec::Asset(spec));
-    let error = block_on(Instance::new(&cpu, plan, &mut Resident::new())).err().unwrap();
+    let error = block_on(Instance::new(&cpu, plan, &mut DeviceTensors::new())).err().unwrap();
     assert!(error.is_unsupported() && error.to_string().contains("does not fit cpu:0"), "{error}");
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use warploom::base::{DType, Format};
 use warploom::engine::Registry;
 use warploom::ir::Graph;
-use warploom::kernel::Known;
+use warploom::kernel::Specialization;
 use warploom::plan::{Options, Plan, TextOptions};
 use warploom::provider::{DeviceKind, DeviceProfile, Support, support};
 use warploom_llm::config::Config;
@@ -149,10 +149,10 @@ fn values_are_computed_beside_queries_and_keys() {
         for (phase, tokens) in PHASES {
             let plan = plan_of(&graph, context, tokens, &cuda);
             plan.verify().unwrap();
-            let says = |i: usize, what: fn(&Known) -> bool| {
+            let says = |i: usize, what: fn(&Specialization) -> bool| {
                 plan.steps.get(i).and_then(|step| step.kernel.known()).is_some_and(what)
             };
-            let beside = |i: &usize| says(*i, |known| known.beside);
+            let beside = |i: &usize| says(*i, |known| known.overlaps_previous);
             let found: Vec<usize> = (0..plan.steps.len()).filter(beside).collect();
             let labels: Vec<&str> = found.iter().map(|i| plan.steps[*i].label.as_str()).collect();
             // Its files mix formats; the others have one.
@@ -161,7 +161,7 @@ fn values_are_computed_beside_queries_and_keys() {
                 layers.iter().map(|n| format!("blk.{n}.attn_norm + blk.{n}.attn_v")).collect();
             assert!(phase != "decode" || labels == expected, "{name}: {labels:?}");
             assert!(labels.iter().all(|label| label.contains("attn_v")), "{name}: {labels:?}");
-            assert!(found.iter().all(|i| says(*i - 1, |known| known.followed)));
+            assert!(found.iter().all(|i| says(*i - 1, |known| known.allows_overlap)));
         }
     }
     // Where barriers are those of whole buffers, there is none between them either.

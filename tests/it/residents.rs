@@ -5,7 +5,7 @@ use warploom::base::{DType, Format, Shape, ShapeClass, SymbolValues};
 use warploom::ir::{BinaryOp, Graph, Op};
 use warploom::plan::Plan;
 use warploom::provider::Usage;
-use warploom::runtime::{Instance, Resident, Runtime, WeightSource};
+use warploom::runtime::{DeviceTensors, Instance, Runtime, WeightSource};
 
 const COUNT: u64 = 1024;
 
@@ -18,7 +18,7 @@ fn bytes(value: f32) -> Vec<u8> {
 }
 
 /// `y = x + w`.
-fn instance(runtime: &Runtime, resident: &mut Resident) -> Instance {
+fn instance(runtime: &Runtime, resident: &mut DeviceTensors) -> Instance {
     let mut g = Graph::new("sum");
     let x = g.input("x", Shape::new([COUNT]), DType::F32);
     let w = g.weight("w", Shape::new([COUNT]), Format::F32);
@@ -29,8 +29,8 @@ fn instance(runtime: &Runtime, resident: &mut Resident) -> Instance {
     block_on(Instance::new(runtime, plan, resident)).unwrap()
 }
 
-fn resident(runtime: &Runtime) -> Resident {
-    let mut resident = Resident::new();
+fn resident(runtime: &Runtime) -> DeviceTensors {
+    let mut resident = DeviceTensors::new();
     let weights = [WeightSource { name: "w", bytes: &bytes(2.0) }];
     resident.upload(runtime.pool(), &**runtime.device(), &weights, &mut |_| {}).unwrap();
     resident

@@ -3,9 +3,9 @@
 
 use naga::valid::Capabilities;
 use warploom::codegen::kernel_wgsl;
-use warploom::kernel::attach::supports;
+use warploom::kernel::fusion::supports;
 use warploom::kernel::{
-    Access, Addressing, AssetSpec, Attachment, FusedExpr, KernelSpec, catalogue,
+    Access, Addressing, AssetSpec, FusedExpr, KernelFusion, KernelSpec, catalogue,
 };
 
 use crate::attachments::{body, f32_at, odd, of_products, prologue, residual, store};
@@ -47,9 +47,9 @@ fn specs() -> Vec<AssetSpec> {
             all.push(spec);
         }
     }
-    let just = |segment| Attachment { segments: vec![segment], ..Default::default() };
-    let before = Attachment { prologue: Some(prologue(0)), ..Default::default() };
-    let both = Attachment { prologue: Some(prologue(1)), ..just(residual(0)) };
+    let just = |segment| KernelFusion { segments: vec![segment], ..Default::default() };
+    let before = KernelFusion { prologue: Some(prologue(0)), ..Default::default() };
+    let both = KernelFusion { prologue: Some(prologue(1)), ..just(residual(0)) };
     for name in ["matmul_batched", "conv2d"] {
         for attachment in [before.clone(), both.clone(), just(odd(0, 0))] {
             all.push(AssetSpec::new(name).attach(attachment));
@@ -67,7 +67,7 @@ fn specs() -> Vec<AssetSpec> {
     all
 }
 
-/// The fields of the parameter block, by the contract of `kernel::attach`.
+/// The fields of the parameter block, by the contract of `kernel::fusion`.
 fn fields(spec: &AssetSpec) -> Vec<String> {
     let (entry, _) = catalogue::find(&spec.name).unwrap();
     let mut names: Vec<String> = entry.params.iter().map(|p| p.to_string()).collect();
@@ -147,9 +147,9 @@ fn attached_kernels_pass_tint_where_it_is_installed() {
 
 #[test]
 fn attachments_that_a_kernel_does_not_take_are_refused() {
-    let just = |segments: Vec<_>| Attachment { segments, ..Default::default() };
-    let norm = Attachment { norm: Some(0), ..Default::default() };
-    let before = Attachment { prologue: Some(prologue(0)), ..Default::default() };
+    let just = |segments: Vec<_>| KernelFusion { segments, ..Default::default() };
+    let norm = KernelFusion { norm: Some(0), ..Default::default() };
+    let before = KernelFusion { prologue: Some(prologue(0)), ..Default::default() };
     let gated = || crate::attachments::gated();
     for (name, attachment, what) in [
         ("matmul_q4_0", norm, "does not normalise"),
@@ -175,7 +175,7 @@ fn attachments_that_a_kernel_does_not_take_are_refused() {
         assert!(error.is_invalid() && error.to_string().contains(what), "{error}");
     }
     let empty =
-        Attachment { prologue: Some(body(2, vec![f32_at(0)], &[], &[])), ..Default::default() };
+        KernelFusion { prologue: Some(body(2, vec![f32_at(0)], &[], &[])), ..Default::default() };
     assert!(kernel_wgsl(&AssetSpec::new("matvec_f32").attach(empty)).unwrap_err().is_invalid());
     // Two anchors need an even number of rows in a workgroup.
     let odd = AssetSpec::new("matvec_f32").constant("ROWS", 3).attach(just(vec![gated()]));

@@ -314,7 +314,7 @@ fn a_plan_runs_with_the_callers_buffers() {
         let options = Options { bound, ..Options::new(rt.registry()) };
         let profile = rt.device().profile();
         let plan = Plan::new(&graph, &ShapeClass::new(), profile, &options).unwrap();
-        let instance = block_on(Instance::unbound(rt, plan, Workspace::Given)).unwrap();
+        let instance = block_on(Instance::unbound(rt, plan, Workspace::Bound)).unwrap();
         let take = |size: u64| rt.pool().take(size, Usage::Working).unwrap();
         let filled = |values: &[f32]| {
             let buffer = take(values.len() as u64 * 4);

@@ -290,9 +290,10 @@ fn nvrtc_takes_kernels_that_run_beside_others() {
     for spec in names.map(subgroup).into_iter().chain([AssetSpec::new("attn_split")]) {
         let wgsl = asset_wgsl(&spec).unwrap();
         let steady = Options { steady: vec![1], ..base.clone() };
-        for options in
-            [Options { followed: true, ..steady.clone() }, Options { beside: true, ..steady }]
-        {
+        for options in [
+            Options { allows_overlap: true, ..steady.clone() },
+            Options { overlaps_previous: true, ..steady },
+        ] {
             let work = cuda(&spec.name, &wgsl, &options);
             for architecture in ARCHITECTURES {
                 let compiled = nvrtc.compile(&work.text, architecture);

@@ -1,4 +1,4 @@
-//! What a case is, and how the table writes one.
+//! Conformance cases, and the builder for the table.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,35 +15,35 @@ use warploom_core::quant;
 use warploom_core::reference::{Data, Tensor};
 use warploom_hal::{DeviceKind, DeviceProfile};
 
-/// One row of the table: a graph, what it is run with, and how close the answer must be.
+/// One row of the table: a graph, its inputs, and the tolerance of its results.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Unique, family first: `linear/q4_k/m5`.
     pub name: String,
     /// The graph, which has at least one output or update.
     pub graph: Graph,
-    /// Every symbol that the graph has.
+    /// Values of every symbol in the graph.
     pub symbols: SymbolValues,
-    /// Every input and weight by name, and the states that do not begin as zeros.
+    /// Every input and weight by name, and the states that are not initially zero.
     pub bindings: BTreeMap<String, Binding>,
-    /// How close every output must be.
+    /// Tolerance of every output.
     pub tolerance: Tolerance,
-    /// What the row is there for, where its name does not say it.
+    /// Purpose of the case, unless its name states it.
     pub note: &'static str,
 }
 
-/// What an input, weight or state is bound to.
+/// The value bound to an input, weight or state.
 #[derive(Clone, Debug)]
 pub struct Binding {
     /// Its bytes in device memory, little-endian; a weight in its storage format.
     pub bytes: Vec<u8>,
-    /// The numbers that the bytes mean.
+    /// The decoded numbers.
     pub tensor: Tensor,
 }
 
 impl Case {
-    /// The row as a device of this profile is held to it. Where a device has matrix hardware, products and
-    /// attention that round may take their operands as halves (`ComputeMode::Int8` and `F16` say so).
+    /// The case with the tolerance for a device. On tensor cores, products and attention with a
+    /// rounding mode may convert their operands to f16 (see `ComputeMode::Int8` and `F16`).
     pub fn on(&self, profile: &DeviceProfile) -> Cow<'_, Case> {
         let rounds = |op: &Op| op.mode().is_some_and(|mode| mode != ComputeMode::F32);
         match profile.has_matrix_hw && self.graph.nodes().iter().any(|node| rounds(&node.op)) {
@@ -52,8 +52,9 @@ impl Case {
         }
     }
 
-    /// The row as plans are held to it that may sum in halves ([`half_sums`](warploom::plan::Options::half_sums)): as it is
-    /// where nothing is computed in `f16`.
+    /// The case with the tolerance for f16 sums
+    /// ([`half_sums`](warploom::plan::Options::half_sums)); unchanged if nothing is computed in
+    /// `f16`.
     pub fn with_half_sums(&self) -> Case {
         let is_half = |node: &Node| node.dtype == DType::F16 && !node.inputs.is_empty();
         if !self.graph.nodes().iter().any(is_half) {
@@ -71,24 +72,24 @@ impl Case {
         }
     }
 
-    /// Whether a device of this kind can be asked: no CPU takes weights as GPUs keep them.
+    /// Whether the case applies to this kind of device: a CPU does not read GPU weight layouts.
     pub fn is_for(&self, kind: DeviceKind) -> bool {
         let kept = |op: &Op| op.stored().is_some_and(Format::is_kept);
         kind != DeviceKind::Cpu || !self.graph.nodes().iter().any(|node| kept(&node.op))
     }
 
-    /// The bytes of every binding, as a device is given them.
+    /// The bytes of every binding, for a device.
     pub fn bytes(&self) -> NamedBytes {
         self.bindings.iter().map(|(name, b)| (name.clone(), b.bytes.clone())).collect()
     }
 
-    /// The numbers of every binding, as the reference is given them.
+    /// The numbers of every binding, for the reference.
     pub fn tensors(&self) -> BTreeMap<String, Tensor> {
         self.bindings.iter().map(|(name, b)| (name.clone(), b.tensor.clone())).collect()
     }
 }
 
-/// Numbers rounded to a type; `f32` for all that have four bytes.
+/// Numbers rounded to a 2-byte type; `f32` for 4-byte types.
 pub(super) fn halves(dtype: DType, values: &[f32]) -> Data {
     match dtype {
         DType::F16 => Data::F16(values.iter().map(|v| f16::from_f32(*v)).collect()),
@@ -97,13 +98,13 @@ pub(super) fn halves(dtype: DType, values: &[f32]) -> Data {
     }
 }
 
-/// A case in the making. A row that makes no graph is a mistake in the table, and panics.
+/// Builds a case. Panics on an invalid graph, which is a mistake in the table.
 pub(super) struct Build {
     case: Case,
 }
 
 impl Build {
-    /// A case that must be exact, until [`Build::within`] says otherwise.
+    /// Starts a case with exact tolerance; see [`Build::within`].
     pub(super) fn new(name: impl Into<String>) -> Build {
         let name = name.into();
         let graph = Graph::new(name.clone());
@@ -129,14 +130,14 @@ impl Build {
         self
     }
 
-    /// Binds a symbol and returns it as a size. Before the shapes that it is in.
+    /// Binds a symbol and returns it as a size. Call it before using the size in shapes.
     pub(super) fn symbol(&mut self, name: &str, value: u64) -> Dim {
         let symbol = Symbol::parse(name).unwrap_or_else(|e| self.wrong(e));
         self.case.symbols.set(symbol, value);
         Dim::symbol(symbol)
     }
 
-    /// A generator whose numbers belong to this tensor of this case.
+    /// A random generator seeded by the names of case and tensor.
     pub(super) fn random(&self, tensor: &str) -> Random {
         Random::new(&[&self.case.name, tensor])
     }
@@ -152,7 +153,7 @@ impl Build {
         self.input(name, shape, Data::F32(values))
     }
 
-    /// An input of [`Random::shaped`] numbers, rounded to a type of two bytes.
+    /// An input of [`Random::shaped`] numbers, rounded to a 2-byte type.
     pub(super) fn half<D: Into<Dim>>(
         &mut self,
         dtype: DType,
@@ -164,18 +165,18 @@ impl Build {
         self.input(name, shape, halves(dtype, &values))
     }
 
-    /// A state of a type of two bytes that begins as [`Random::shaped`] numbers.
+    /// A state of a 2-byte type, initialised with [`Random::shaped`] numbers.
     pub(super) fn half_state(&mut self, dtype: DType, name: &str, dims: &[u64]) -> NodeId {
         let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
         self.state_with(name, dims, halves(dtype, &values))
     }
 
-    /// An `f32` input of one dimension with these numbers.
+    /// A one-dimensional `f32` input with these numbers.
     pub(super) fn f32_row(&mut self, name: &str, values: &[f32]) -> NodeId {
         self.input(name, Shape::new([values.len()]), Data::F32(values.to_vec()))
     }
 
-    /// An `i32` input of one dimension with these numbers.
+    /// A one-dimensional `i32` input with these numbers.
     pub(super) fn i32_row(&mut self, name: &str, values: &[i32]) -> NodeId {
         self.input(name, Shape::new([values.len()]), Data::I32(values.to_vec()))
     }
@@ -207,7 +208,7 @@ impl Build {
         self.case.graph.weight(name, shape, format)
     }
 
-    /// Weights of these rows as one leaf, each of [`Random::shaped`] numbers rounded to the format.
+    /// Merged weights with these rows, each of [`Random::shaped`] numbers rounded to the format.
     pub(super) fn merged(&mut self, parts: &[(&str, u64)], k: u64, format: Format) -> NodeId {
         let rows = parts.iter().map(|(_, rows)| rows).sum();
         let part = |(name, rows): &(&str, u64)| {
@@ -219,7 +220,7 @@ impl Build {
         self.leaf(op, &[rows, k])
     }
 
-    /// A leaf whose name is bound already.
+    /// A leaf whose name is already bound.
     pub(super) fn leaf(&mut self, op: Op, dims: &[u64]) -> NodeId {
         let shape = Shape::new(dims.iter().copied());
         let (inputs, label) = (Default::default(), String::new());
@@ -233,28 +234,28 @@ impl Build {
         self.bind(name, Binding { bytes, tensor });
     }
 
-    /// A state that begins as zeros.
+    /// A state initialised with zeros.
     pub(super) fn zero_state(&mut self, name: &str, dims: &[u64]) -> NodeId {
         self.zero_state_of(DType::F32, name, dims)
     }
 
-    /// A state of a type that begins as zeros.
+    /// A state of a given type, initialised with zeros.
     pub(super) fn zero_state_of(&mut self, dtype: DType, name: &str, dims: &[u64]) -> NodeId {
         self.case.graph.state(name, Shape::new(dims.iter().copied()), dtype)
     }
 
-    /// A state that begins as [`Random::shaped`] numbers.
+    /// A state initialised with [`Random::shaped`] numbers.
     pub(super) fn state(&mut self, name: &str, dims: &[u64]) -> NodeId {
         let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
         self.state_of(name, dims, values)
     }
 
-    /// A state that begins as these numbers.
+    /// A state initialised with these numbers.
     pub(super) fn state_of(&mut self, name: &str, dims: &[u64], values: Vec<f32>) -> NodeId {
         self.state_with(name, dims, Data::F32(values))
     }
 
-    /// A state of any type that begins as these numbers.
+    /// A state of any type, initialised with these numbers.
     pub(super) fn state_with(&mut self, name: &str, dims: &[u64], data: Data) -> NodeId {
         let shape = Shape::new(dims.iter().copied());
         let tensor = self.tensor(&shape, data);
@@ -263,7 +264,7 @@ impl Build {
         self.case.graph.state(name, shape, dtype)
     }
 
-    /// A number, or several, written in the graph.
+    /// A constant of one number, or of several.
     pub(super) fn constant(&mut self, dims: &[u64], values: &[f32]) -> NodeId {
         self.case.graph.constant_f32(Shape::new(dims.iter().copied()), values)
     }
@@ -296,7 +297,7 @@ impl Build {
         &self.case.graph
     }
 
-    /// The sizes of a node.
+    /// The shape of a node.
     pub(super) fn shape(&self, id: NodeId) -> Shape {
         self.case.graph.node(id).shape.clone()
     }
@@ -305,18 +306,18 @@ impl Build {
         self.case.graph.output(name, id).unwrap_or_else(|e| self.wrong(e));
     }
 
-    /// The case with one output, `y`.
+    /// Finishes the case with one output, `y`.
     pub(super) fn done(mut self, y: NodeId) -> Case {
         self.output("y", y);
         self.case
     }
 
-    /// The case with the outputs that it has.
+    /// Finishes the case with the outputs added so far.
     pub(super) fn finish(self) -> Case {
         self.case
     }
 
-    /// Elements of a shape in this run.
+    /// Number of elements of a shape in this run.
     pub(super) fn count(&self, shape: &Shape) -> usize {
         let sizes = shape.eval(&self.case.symbols).unwrap_or_else(|e| self.wrong(e));
         sizes.iter().product::<u64>() as usize

@@ -1,4 +1,4 @@
-//! Whether an answer is right, and if not, where.
+//! Compares results with the reference and locates errors.
 
 use std::fmt;
 
@@ -6,48 +6,49 @@ use serde::Serialize;
 
 use warploom_core::reference::{Data, Tensor};
 
-/// How far from the reference a number may be. All limits hold at once; all are inclusive.
+/// Allowed deviation from the reference. All limits apply together and are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerance {
-    /// Error that is always allowed.
+    /// Absolute error that is always allowed.
     pub atol: f64,
-    /// Allowed error as a share of the expected number.
+    /// Allowed error relative to the expected number.
     pub rtol: f64,
-    /// For sums of products: how many times `f32::EPSILON * (|A|.|B|)` is allowed besides.
+    /// For sums of products: additional allowed error in units of `f32::EPSILON * (|A|.|B|)`.
     pub eps_count: f64,
-    /// Limit of the sum of squared errors over the sum of squared expected numbers.
+    /// Limit of the normalised squared error: sum of squared errors over sum of squared expected
+    /// numbers.
     pub nmse: f64,
 }
 
 impl Tolerance {
-    /// The very number. The two zeros are equal.
+    /// Exact equality; the two zeros are equal.
     pub const EXACT: Tolerance = Tolerance { atol: 0.0, rtol: 0.0, eps_count: 0.0, nmse: 0.0 };
 
-    /// A share of each number, and the smallest normal number, since devices may flush the rest.
+    /// A relative error, plus the smallest normal number, since devices may flush subnormals.
     pub const fn relative(rtol: f64) -> Tolerance {
         Tolerance { atol: f32::MIN_POSITIVE as f64, rtol, eps_count: 0.0, nmse: 1e-7 }
     }
 
-    /// An error whatever the size of a number, for functions that cross zero.
+    /// An absolute error, for functions that cross zero.
     pub const fn absolute(atol: f64) -> Tolerance {
         Tolerance { atol, rtol: 0.0, eps_count: 0.0, nmse: 1e-7 }
     }
 
     /// For sums of `k` products in `f32`.
     ///
-    /// Rounding errors of a sum grow like the root of its length; a packed format adds a few
+    /// Rounding errors of a sum grow like the square root of its length. A packed format adds a few
     /// roundings for scale and minimum, whose products may be larger than their difference.
     pub fn product(k: u64) -> Tolerance {
         let eps_count = 16.0 + (k as f64).sqrt();
         Tolerance { atol: f32::MIN_POSITIVE.into(), rtol: 0.0, eps_count, nmse: 1e-6 }
     }
 
-    /// The same where the operands of products are halves besides, each good to 11 bits.
+    /// The same if the operands of products are also rounded to f16 (11 significant bits).
     pub fn of_halves(self) -> Tolerance {
         // 2^-11 of each of two operands, in multiples of 2^-23.
         let eps_count = self.eps_count + 8192.0;
-        // What is made of products has no such measure: a small number may be a large one times the error of
-        // another. The sum of squares holds these.
+        // Values derived from products have no such measure: a small number may be a large one
+        // times the error of another. The limit on the squared error covers them.
         let (atol, rtol) = match self.eps_count {
             0.0 => (512.0 * self.atol, self.rtol + 1e-2),
             _ => (self.atol, self.rtol),
@@ -55,9 +56,10 @@ impl Tolerance {
         Tolerance { atol, rtol, eps_count, nmse: self.nmse + 1e-6 }
     }
 
-    /// The same where sums of `k` products are halves besides, rounded behind every 16 products.
+    /// The same if sums of `k` products are also rounded to f16 after every 16 products.
     pub fn of_half_sums(self, k: u64) -> Tolerance {
-        // 2^-11 for each rounding, in multiples of 2^-23, and as in `product` like the root of their number.
+        // 2^-11 per rounding, in multiples of 2^-23; grows like the square root of their number, as
+        // in `product`.
         let eps_count = self.eps_count + 4096.0 * (1.0 + (k as f64 / 16.0).sqrt());
         Tolerance { eps_count, nmse: self.nmse + 1e-4, ..self }
     }
@@ -67,29 +69,29 @@ impl Tolerance {
     }
 }
 
-/// How close an answer was that passed.
+/// Accuracy of a correct result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
-    /// Numbers compared.
+    /// Number of compared elements.
     pub elements: usize,
-    /// The largest error.
+    /// The largest absolute error.
     pub max_error: f64,
-    /// The largest share of its limit that an error reached; at most 1.
+    /// The largest ratio of an error to its limit; at most 1.
     pub worst_share: f64,
-    /// Sum of squared errors over the sum of squared expected numbers.
+    /// Sum of squared errors over sum of squared expected numbers.
     pub nmse: f64,
 }
 
-/// Why an answer is wrong.
+/// Description of a wrong result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mismatch {
-    /// The first element that is wrong, where it is one of them.
+    /// The first wrong element; `None` if the error is not in one element.
     pub first_bad: Option<usize>,
-    /// What that element should be, and what it is.
+    /// Expected and actual value of that element.
     pub values: Option<[f64; 2]>,
-    /// How many elements are wrong.
+    /// Number of wrong elements.
     pub bad: usize,
-    /// In words, with both values.
+    /// The message, with both values.
     pub message: String,
 }
 
@@ -107,11 +109,10 @@ impl Mismatch {
     }
 }
 
-/// Compares an answer with the reference; integers and `bool` must be equal whatever the tolerance.
+/// Compares a result with the reference; integers and `bool` must be equal for any tolerance.
 ///
 /// # Errors
-/// The first element that is wrong, with both values; or that shape, type or number of elements
-/// differ.
+/// The first wrong element with both values, or a difference in shape, type or element count.
 pub fn compare(
     expected: &Tensor,
     actual: &Tensor,
@@ -120,11 +121,11 @@ pub fn compare(
     compare_product(expected, actual, None, tolerance)
 }
 
-/// [`compare`] for a sum of products, whose error is measured by `magnitude`: the same sum of
+/// [`compare`] for a sum of products, whose error is relative to `magnitude`: the same sum over
 /// absolute values (`reference::magnitude`).
 ///
 /// # Errors
-/// Those of [`compare`], and a magnitude of another length.
+/// Those of [`compare`], and a magnitude of different length.
 pub fn compare_product(
     expected: &Tensor,
     actual: &Tensor,
@@ -163,7 +164,7 @@ fn compare_numbers(
     let (mut squares, mut square_errors) = (0.0, 0.0);
     let (mut first, mut bad) = (None, 0);
     for (i, (want, have)) in expected.iter().zip(actual).enumerate() {
-        // Equal infinities have no difference that could be small.
+        // The difference of equal infinities is NaN, not 0.
         if want == have {
             squares += if want.is_finite() { want * want } else { 0.0 };
             continue;
@@ -173,8 +174,8 @@ fn compare_numbers(
             + tolerance.rtol * want.abs()
             + tolerance.eps_count * f64::from(f32::EPSILON) * magnitude;
         let error = (have - want).abs();
-        // Written so that a NaN, which is not below anything, is wrong; an infinite number is
-        // wrong too, whatever its limit.
+        // Written so that NaN, for which all comparisons are false, is wrong. An infinite error is
+        // wrong for any limit.
         let right = !tolerance.is_exact() && error <= limit && error.is_finite();
         if !right {
             first = first.or(Some((i, *want, *have, error, limit)));
@@ -199,7 +200,7 @@ fn compare_numbers(
             ),
         });
     }
-    // Where all of the expected numbers are zero, the limit on each is all there is to hold to.
+    // If all expected numbers are zero, only the per-element limits apply.
     report.nmse = if squares > 0.0 { square_errors / squares } else { 0.0 };
     let close = report.nmse <= tolerance.nmse;
     if !close {
@@ -212,7 +213,7 @@ fn compare_numbers(
     Ok(report)
 }
 
-/// The index on each axis of an element.
+/// The index of an element along each axis.
 fn place(mut element: usize, shape: &[u64]) -> Vec<usize> {
     let mut index: Vec<usize> = shape
         .iter()
@@ -305,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_mean_is_checked_as_well() {
-        // Each element is within a loose limit of its own, and all are wrong in the same way.
+        // Each element is within its loose limit, but all have the same error.
         let loose = Tolerance { atol: 0.1, rtol: 0.0, eps_count: 0.0, nmse: 1e-7 };
         let off: Vec<f32> = numbers().iter().map(|x| x + 0.05).collect();
         let mismatch = compare(&tensor(&numbers()), &tensor(&off), &loose).unwrap_err();

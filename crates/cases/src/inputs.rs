@@ -1,16 +1,16 @@
-//! Deterministic numbers, shaped so that a wrong kernel shows.
+//! Deterministic random numbers, chosen so that wrong kernels are detected.
 //!
-//! Even noise around zero hides errors: sums of it are small whatever is left out, and a mean of
-//! the wrong elements looks like a mean of the right ones. So there is a bias, a slope along the
-//! tensor, and now and then a number several times as large.
+//! Uniform noise around zero hides errors: its sums are small whichever terms are missing, and the
+//! mean of wrong elements resembles the mean of the right ones. So the numbers have a bias, a slope
+//! along the tensor, and occasional outliers.
 
-/// A small generator, xorshift with a multiplication; the same numbers on every machine.
+/// A small generator, xorshift with a multiplication; machine-independent.
 pub(super) struct Random(u64);
 
 impl Random {
-    /// A generator whose numbers depend on these words, such as the names of case and tensor.
+    /// A generator seeded by these words, such as the names of case and tensor.
     pub(super) fn new(words: &[&str]) -> Random {
-        // FNV-1a; zero would be the one state that xorshift never leaves.
+        // FNV-1a; avoids zero, the fixed point of xorshift.
         let hash = words
             .iter()
             .flat_map(|w| w.bytes().chain([0]))
@@ -28,18 +28,18 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
     }
 
-    /// A number at least `low` and below `high`.
+    /// A number in `low..high`.
     pub(super) fn between(&mut self, low: f32, high: f32) -> f32 {
         let unit = f64::from(self.bits()) / 4_294_967_296.0;
         (f64::from(low) + unit * (f64::from(high) - f64::from(low))) as f32
     }
 
-    /// A whole number below `end`, which is not 0.
+    /// An integer below `end`, which must not be 0.
     pub(super) fn below(&mut self, end: u32) -> u32 {
         self.bits() % end
     }
 
-    /// Numbers of size 1: noise, a bias of 0.2, a slope, and every 17th four times as large.
+    /// Numbers of magnitude 1: noise, a bias of 0.2, a slope, and every 17th four times as large.
     pub(super) fn shaped(&mut self, count: usize) -> Vec<f32> {
         (0..count)
             .map(|i| {
@@ -50,7 +50,7 @@ impl Random {
             .collect()
     }
 
-    /// Evenly distributed numbers.
+    /// Uniformly distributed numbers.
     pub(super) fn evenly(&mut self, count: usize, low: f32, high: f32) -> Vec<f32> {
         (0..count).map(|_| self.between(low, high)).collect()
     }

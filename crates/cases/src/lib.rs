@@ -1,7 +1,7 @@
-//! The table of conformance cases, random graphs, and the comparators that judge their results.
+//! The table of conformance cases, random graphs, and comparison with the reference.
 //!
-//! Below the engine, so that unit tests of every crate can use it; `warploom-testkit` runs it on
-//! devices. Not a stable interface: depend on `warploom-testkit`.
+//! Below the engine crates, so that unit tests of every crate can use it; `warploom-testkit` runs
+//! it on devices. Not a stable interface: depend on `warploom-testkit`.
 
 mod build;
 mod compare;

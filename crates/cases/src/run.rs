@@ -1,4 +1,4 @@
-//! Runs a case through the reference and through something else, and compares.
+//! Runs a case with the reference and with an implementation, and compares.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,40 +12,41 @@ use warploom_core::error::{Error, Result};
 use warploom_core::ir::{Graph, NodeId};
 use warploom_core::reference::{self, Evaluation, Tensor};
 
-/// Bytes of tensors by name, little-endian, as they lie in device memory.
+/// Tensor bytes by name, little-endian, as in device memory.
 pub type NamedBytes = BTreeMap<String, Vec<u8>>;
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Every output and state is right; the worst numbers of them.
+    /// Every output and state is correct; the worst deviations.
     Pass(Report),
-    /// Something is wrong.
+    /// An output or state is wrong, or the run failed.
     Fail(Failure),
-    /// Whatever runs the case says that it cannot, and why.
+    /// The implementation does not support the case, with the reason.
     Unsupported(String),
-    /// Wrong, as it is declared to be, for this reason.
+    /// Fails as declared, for this reason.
     KnownToFail(String),
 }
 
-/// What is wrong with an answer, or why there is none.
+/// Description of a failure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Failure {
-    /// The output or state that is wrong; `None` where there is no answer.
+    /// The wrong output or state; `None` if the run failed.
     pub tensor: Option<String>,
-    /// The first element that is wrong; `None` where it is the tensor as a whole.
+    /// The first wrong element; `None` if the tensor as a whole is wrong.
     pub index: Option<usize>,
-    /// What that element should be; `null` in JSON where it is not finite, which `what` tells.
+    /// The expected value; `null` in JSON if not finite (`what` contains it).
     pub expected: Option<f64>,
-    /// What it is; likewise.
+    /// The actual value; likewise.
     pub got: Option<f64>,
-    /// In words, with the case: index on each axis, both values, error, limit, how many are wrong.
+    /// The message, with the case, the index along each axis, both values, error, limit and number
+    /// of wrong elements.
     pub what: String,
 }
 
 impl Failure {
-    /// A failure without a number.
+    /// A failure without values.
     pub fn new(what: impl Into<String>) -> Failure {
         Failure { what: what.into(), ..Failure::default() }
     }
@@ -71,9 +72,9 @@ impl fmt::Display for Failure {
 
 /// Runs one case.
 ///
-/// `run` gets the graph, its symbols and the bytes of its inputs, weights and of the states that
-/// do not begin as zeros, all by name. It returns the bytes of every output by name and of every
-/// state, as it is after the run, under the name of the state. What it returns besides is ignored.
+/// `run` receives the graph, its symbols, and by name the bytes of its inputs, weights and
+/// initially non-zero states. It returns the bytes of every output by name and of every state after
+/// the run, under the state's name. Other entries are ignored.
 pub fn run_case(
     case: &Case,
     run: &dyn Fn(&Graph, &SymbolValues, &NamedBytes) -> Result<NamedBytes>,
@@ -85,7 +86,7 @@ pub fn run_case(
     }
 }
 
-/// What an answer is worth.
+/// Evaluates a result against the reference.
 pub fn judge(case: &Case, expected: &Evaluation<'_>, actual: Result<NamedBytes>) -> Outcome {
     let actual = match actual {
         Ok(actual) => actual,
@@ -98,12 +99,12 @@ pub fn judge(case: &Case, expected: &Evaluation<'_>, actual: Result<NamedBytes>)
     }
 }
 
-/// What is wrong with the answer to a case.
+/// A wrong output or state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wrong {
     /// Name of the output or state.
     pub tensor: String,
-    /// How it differs from the reference.
+    /// Difference from the reference.
     pub mismatch: Mismatch,
 }
 
@@ -113,10 +114,10 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Holds every output and state of an answer to the reference; the worst numbers of them.
+/// Compares every output and state with the reference; returns the worst deviations.
 ///
 /// # Errors
-/// The first of them that is wrong.
+/// The first wrong output or state.
 pub fn agree(case: &Case, expected: &Evaluation<'_>, actual: &NamedBytes) -> Result<Report, Wrong> {
     let mut worst = Report::default();
     let outputs = case
@@ -147,7 +148,7 @@ fn magnitude(case: &Case, id: NodeId, expected: &Evaluation<'_>) -> Result<Optio
     reference::magnitude(&case.graph, id, expected, &case.symbols)
 }
 
-/// The worse of two reports, number by number.
+/// The element-wise maximum of two reports.
 pub fn worse(a: Report, b: Report) -> Report {
     Report {
         elements: a.elements + b.elements,
@@ -157,21 +158,21 @@ pub fn worse(a: Report, b: Report) -> Report {
     }
 }
 
-/// A case that a device is known to get wrong.
+/// A case that is known to fail on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownFailure {
-    /// A part of the device's name; empty is every device.
+    /// Part of the device name; empty matches every device.
     pub device: &'static str,
-    /// A part of the driver's name or version; empty is every driver.
+    /// Part of the driver name or version; empty matches every driver.
     pub driver: &'static str,
-    /// The beginning of the names of the cases.
+    /// Prefix of the case names.
     pub case: &'static str,
-    /// Why it is not our mistake, with a link where there is one.
+    /// Why the fault is not ours, with a link if there is one.
     pub reason: &'static str,
 }
 
-/// The outcome in the light of what is declared: a failure that is declared is
-/// [`Outcome::KnownToFail`], and a declared case that passes is a failure.
+/// Applies declared failures: a declared failure becomes [`Outcome::KnownToFail`], and a declared
+/// case that passes becomes a failure.
 pub fn declared(
     table: &[KnownFailure],
     device: &str,
@@ -203,7 +204,7 @@ mod tests {
     use warploom_core::base::{Dim, Format};
     use warploom_core::ir::{BinaryOp, Op};
 
-    /// A product that is written into a state.
+    /// A product written into a state.
     fn case() -> Case {
         let mut b = Build::new("test/product").within(Tolerance::product(64));
         let x = b.f32("x", [3, 64]);
@@ -214,7 +215,7 @@ mod tests {
         b.done(y)
     }
 
-    /// The reference itself, with a change made to its answer.
+    /// The reference with a modified result.
     fn run(case: &Case, change: impl Fn(&mut NamedBytes)) -> Outcome {
         run_case(case, &|graph, symbols, _| -> Result<NamedBytes> {
             let tensors = case.tensors();

@@ -1,14 +1,14 @@
 //! Every environment variable that warploom reads, in one table.
 //!
-//! A variable is read through [`var`] with a row of [`ALL`] and nowhere else; a test holds the
-//! README's table and this one together. Builders and command-line options win over variables.
+//! Variables are read only through [`var`] with a row of [`ALL`]; a test keeps the README's table
+//! equal to this one. Builders and command-line options take precedence over variables.
 
 /// One environment variable.
 #[derive(Debug)]
 pub struct Var {
     /// Its name.
     pub name: &'static str,
-    /// What it takes, and what it does, in one line.
+    /// Accepted values and effect, in one line.
     pub help: &'static str,
 }
 
@@ -22,17 +22,17 @@ pub static SYNC: Var = Var {
     name: "WARPLOOM_SYNC",
     help: "`eager` waits after every dispatch and names it in errors; `lazy` is the default",
 };
-/// How much the runtime tells.
+/// Verbosity of the runtime's log.
 pub static DEBUG: Var = Var {
     name: "WARPLOOM_DEBUG",
     help: "the command tells more: 1 devices, 2 to 4 also each plan, 5 also graphs and sources",
 };
-/// Dispatches gathered before a submit.
+/// Number of dispatches batched into one submit.
 pub static DISPATCHES_PER_SUBMIT: Var = Var {
     name: "WARPLOOM_DISPATCHES_PER_SUBMIT",
     help: "dispatches gathered before a submit (default: 1024)",
 };
-/// Bytes of device memory that may be used.
+/// Limit on device memory in bytes.
 pub static MEMORY_BUDGET: Var = Var {
     name: "WARPLOOM_MEMORY_BUDGET",
     help: "bytes of device memory that may be used, with K, M or G (default: what the device has)",
@@ -42,17 +42,17 @@ pub static THREADS: Var = Var {
     name: "WARPLOOM_THREADS",
     help: "threads of the CPU provider (default: one for each core)",
 };
-/// Whether a result's bits depend only on its inputs.
+/// Whether the bits of a result depend only on the inputs.
 pub static DETERMINISTIC: Var = Var {
     name: "WARPLOOM_DETERMINISTIC",
     help: "`1`: the same bits on the same device whatever the batch, the threads or the run; an operation that cannot be made deterministic is an error (default: `0`)",
 };
-/// Whether products of halves may be summed in halves.
+/// Whether f16 products may use f16 sums.
 pub static HALF_SUMS: Var = Var {
     name: "WARPLOOM_HALF_SUMS",
     help: "`1`: products of `f16` matrices with a result in `f16` may be summed in `f16`, faster and less exact (default: `0`)",
 };
-/// Forces an engine.
+/// Forces one engine.
 pub static ENGINE: Var = Var {
     name: "WARPLOOM_ENGINE",
     help: "engine ids to prefer where they apply, separated by commas; -ID: never to take; `NAME*` means every built-in engine whose id starts with NAME",
@@ -62,61 +62,61 @@ pub static PACKS: Var = Var {
     name: "WARPLOOM_PACKS",
     help: "folders of packs that implement an operation, to register as engines, separated as in `PATH`",
 };
-/// The hub's folder.
+/// The folder of the Hugging Face hub's files.
 pub static HF_HOME: Var = Var {
     name: "HF_HOME",
     help: "folder of Hugging Face's clients (default: `huggingface` in the cache folder)",
 };
-/// The folder of models from the hub.
+/// The cache folder of the hub's models.
 pub static HF_HUB_CACHE: Var = Var {
     name: "HF_HUB_CACHE",
     help: "folder of downloaded models, shared with those clients (default: `hub` in `HF_HOME`)",
 };
-/// Whether the hub may be asked.
+/// Whether network access to the hub is disabled.
 pub static HF_HUB_OFFLINE: Var = Var {
     name: "HF_HUB_OFFLINE",
     help: "1: models come from the cache alone, and no server is asked",
 };
-/// Access to private models.
+/// Access token for private models.
 pub static HF_TOKEN: Var =
     Var { name: "HF_TOKEN", help: "token for private and gated models; sent to the hub alone" };
-/// The hub.
+/// Address of the hub.
 pub static HF_ENDPOINT: Var =
     Var { name: "HF_ENDPOINT", help: "address of the hub (default: `https://huggingface.co`)" };
-/// The folder of caches.
+/// The cache folder.
 pub static XDG_CACHE_HOME: Var =
     Var { name: "XDG_CACHE_HOME", help: "the cache folder (default: `.cache` in the home folder)" };
-/// Where compiled kernels are kept.
+/// Folder of compiled kernels.
 pub static CACHE: Var = Var {
     name: "WARPLOOM_CACHE",
     help: "folder for compiled kernels, findings of `doctor` and of `tune`, or `off` (default: `warploom` in the user's cache folder)",
 };
-/// Whether plans leave out what was found wrong.
+/// Whether plans avoid the engines that `doctor` found wrong.
 pub static DOCTOR: Var = Var {
     name: "WARPLOOM_DOCTOR",
     help: "`off`: plans take engines that `doctor` or the errata say are wrong (default: `on`)",
 };
-/// Whether plans take what was measured.
+/// Whether plans use measured timings.
 pub static TUNE: Var = Var {
     name: "WARPLOOM_TUNE",
     help: "`off`: plans go by estimates alone; `cached` (the default): they take what `tune` measured; `search`: a session measures first what it needs",
 };
-/// Measurements that an application brings.
+/// Timings shipped with an application.
 pub static TUNE_CACHE: Var = Var {
     name: "WARPLOOM_TUNE_CACHE",
     help: "files of `warploom tune --output` to read besides the cache, separated as in `PATH`",
 };
-/// Where NVRTC is.
+/// Path of NVRTC.
 pub static NVRTC: Var = Var {
     name: "WARPLOOM_NVRTC",
     help: "folder of NVIDIA's run-time compiler, looked into before CUDA's own folders",
 };
-/// The key of the server.
+/// API key of the server.
 pub static API_KEY: Var = Var {
     name: "WARPLOOM_API_KEY",
     help: "what clients of `warploom serve` must send as a bearer token",
 };
-/// The table, in the order of the README.
+/// All variables, in the order of the README.
 pub static ALL: &[&Var] = &[
     &DEVICE,
     &SYNC,
@@ -142,13 +142,13 @@ pub static ALL: &[&Var] = &[
     &API_KEY,
 ];
 
-/// The value of a variable, if it is set, not empty and valid Unicode.
+/// The value of a variable, or `None` if it is unset, empty or not valid Unicode.
 pub fn var(var: &Var) -> Option<String> {
     std::env::var(var.name).ok().filter(|value| !value.is_empty())
 }
 
-/// The value of a variable that other programs set and that says where their files are: `CUDA_PATH`,
-/// `CUDA_HOME`, `VIRTUAL_ENV`.
+/// The value of a variable of another program that locates its files: `CUDA_PATH`, `CUDA_HOME`,
+/// `VIRTUAL_ENV`.
 pub fn system(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -1,15 +1,15 @@
-//! The one error type of the crate.
+//! The error type of all crates.
 //!
-//! A caller rarely matches on more than "is it the file, the memory, the device, or me", so
-//! there is one opaque type with predicates, and every message says what, where and the numbers.
-//! A broken invariant of our own is not an error: it panics through [`broken_invariant`].
+//! A caller rarely distinguishes more than file, memory, device and its own input. So there is one
+//! opaque type with predicates, and every message names the operation, the location and the
+//! numbers. A broken internal invariant is not an error: it panics through [`broken_invariant`].
 
 use std::fmt;
 
 /// `std::result::Result` with the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, in words that name the file, field, offset, shape, node or device.
+/// An error whose message names the file, field, offset, shape, node or device.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -40,17 +40,17 @@ impl Error {
         Error::new(Kind::Invalid, message)
     }
 
-    /// A file that is truncated, hostile or not of the format.
+    /// A file that is truncated, malicious or of another format.
     pub fn bad_file(message: impl Into<String>) -> Error {
         Error::new(Kind::BadFile, message)
     }
 
-    /// Something the system refused: opening, reading, writing.
+    /// A failed system operation: opening, reading, writing.
     pub fn io(message: impl Into<String>, source: std::io::Error) -> Error {
         Error::new(Kind::Io, message).with_source(source)
     }
 
-    /// Memory: what was needed and what there is, both in bytes.
+    /// Not enough memory: needed and available, both in bytes.
     pub fn out_of_memory(what: impl fmt::Display, need: u64, have: u64) -> Error {
         Error::new(
             Kind::OutOfMemory,
@@ -68,7 +68,7 @@ impl Error {
         Error::new(Kind::Device, message)
     }
 
-    /// Valid, but not something this build, device or engine can do.
+    /// Valid, but not supported by this build, device or engine.
     pub fn unsupported(message: impl Into<String>) -> Error {
         Error::new(Kind::Unsupported, message)
     }
@@ -78,7 +78,7 @@ impl Error {
         Error::new(Kind::Compile, message)
     }
 
-    /// Adds the error below this one.
+    /// Adds the underlying error.
     pub fn with_source(
         mut self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -87,13 +87,13 @@ impl Error {
         self
     }
 
-    /// Puts where it happened before the message: `context: message`. The kind stays.
+    /// Prefixes the message with its location: `context: message`. The kind is unchanged.
     pub fn context(mut self, context: impl fmt::Display) -> Error {
         self.0.message = format!("{context}: {}", self.0.message);
         self
     }
 
-    /// A copy for a second reader: kind and message, and the source as text.
+    /// A copy with the same kind and message; the source becomes text.
     pub fn duplicate(&self) -> Error {
         let message = match &self.0.source {
             Some(source) => format!("{}: {source}", self.0.message),
@@ -102,22 +102,22 @@ impl Error {
         Error::new(self.0.kind, message)
     }
 
-    /// Whether memory, or a budget set on it, was not enough.
+    /// Whether memory, or a memory budget, was exhausted.
     pub fn is_out_of_memory(&self) -> bool {
         self.0.kind == Kind::OutOfMemory
     }
 
-    /// Whether the device is gone and must be opened again.
+    /// Whether the device is lost and must be reopened.
     pub fn is_device_lost(&self) -> bool {
         self.0.kind == Kind::DeviceLost
     }
 
-    /// Whether it is valid but not supported here.
+    /// Whether the request is valid but not supported here.
     pub fn is_unsupported(&self) -> bool {
         self.0.kind == Kind::Unsupported
     }
 
-    /// Whether a file is to blame: truncated, hostile, or not of its format.
+    /// Whether a file is invalid: truncated, malicious, or of another format.
     pub fn is_bad_file(&self) -> bool {
         self.0.kind == Kind::BadFile
     }
@@ -127,17 +127,17 @@ impl Error {
         self.0.kind == Kind::Compile
     }
 
-    /// Whether the system could not read or write, or a peer could not be reached.
+    /// Whether the system could not read or write, or a peer was unreachable.
     pub fn is_io(&self) -> bool {
         self.0.kind == Kind::Io
     }
 
-    /// Whether a device failed in another way than by running out of memory or being lost.
+    /// Whether a device failed other than by running out of memory or being lost.
     pub fn is_device(&self) -> bool {
         self.0.kind == Kind::Device
     }
 
-    /// Whether the caller's input is to blame.
+    /// Whether the caller's input is invalid.
     pub fn is_invalid(&self) -> bool {
         self.0.kind == Kind::Invalid
     }
@@ -161,7 +161,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Stops at a broken invariant of this crate, which no input may cause.
+/// Panics on a broken invariant of this crate, which no input may cause.
 #[cold]
 #[track_caller]
 pub fn broken_invariant(what: impl fmt::Display) -> ! {

@@ -1,8 +1,8 @@
-//! Internals of warploom: what a graph is and means, without any device.
+//! Internals of warploom: the graph and its semantics, independent of any device.
 //!
 //! `base` holds sizes, shapes and element types, `quant` the storage formats of weights, `ir` the
-//! graph, `reference` the meaning of every operation in plain loops, `draw` the random choice of a
-//! token, `config` the environment variables. Not a stable interface: depend on `warploom`.
+//! graph, `reference` the semantics of every operation in plain loops, `draw` the random sampling
+//! of a token, `config` the environment variables. Not a stable interface: depend on `warploom`.
 
 pub mod base;
 pub mod config;

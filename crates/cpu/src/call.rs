@@ -1,23 +1,23 @@
-//! What a kernel is given: parameters, ranges of memory, threads and vector functions.
+//! The arguments of a kernel: parameters, memory ranges, threads and vector functions.
 //!
-//! Bindings are raw ranges, since a dispatch may bind one buffer several times. A kernel asks
-//! first for its output, then for its inputs, both checked against the binding. The output is
-//! only ever written through a raw pointer ([`Out`]); an input is a slice where it shares no byte
-//! with an output, and a copy made before the first write where it does. So a kernel always
-//! reads its inputs as they were before it, and no reference overlaps memory that is written.
+//! Bindings are raw ranges, since a dispatch may bind one buffer several times. A kernel requests
+//! its output first, then its inputs; both are checked against the binding. The output is only
+//! written through a raw pointer ([`Out`]). An input is a slice if it shares no byte with an
+//! output, otherwise a copy made before the first write. So a kernel reads its inputs as they were
+//! before the launch, and no reference overlaps memory that is written.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::arch::Arch;
 use super::arch::int8::Int8;
-use super::attached::Attached;
+use super::epilogue::Epilogue;
 use super::pool::Pool;
 use warploom_core::base::Format;
 use warploom_core::error::{Error, Result};
 
-/// A checked range of a buffer. The device is locked while a call lives, so that the memory
-/// stays allocated and nobody else touches it.
+/// A checked range of a buffer. The device is locked while a call lives, so the memory stays
+/// allocated and nothing else accesses it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     /// First byte; a multiple of 4.
@@ -43,20 +43,20 @@ pub(super) struct Context {
 pub(super) struct Call<'a> {
     pub(super) params: &'a [u32],
     pub(super) spans: &'a [Span],
-    /// Format of the weights, for kernels of a family, or of keys and values.
+    /// Format of the weights, for a kernel family, or of keys and values.
     pub(super) format: Format,
     /// Names of the bindings, for messages.
     pub(super) names: &'a [(&'static str, warploom_kernels::Access)],
-    /// Whether bits may depend on nothing but what they are made of: `catalogue::IN_ORDER`.
+    /// Whether results must be bit-reproducible: `catalogue::IN_ORDER`.
     pub(super) in_order: bool,
     /// Whether an index is a token: `catalogue::TOKEN`.
     pub(super) token: bool,
-    /// What is fused into the kernel.
-    pub(super) attached: Option<&'a Attached>,
+    /// The epilogue and prologue fused into the kernel.
+    pub(super) attached: Option<&'a Epilogue>,
     pub(super) context: &'a Context,
 }
 
-/// Types of 4 or 2 bytes, or raw bytes, for which every pattern of bits is a value.
+/// Types of 4 or 2 bytes, or raw bytes, for which every bit pattern is valid.
 pub(super) trait Element: Copy + Send + Sync {}
 impl Element for f32 {}
 impl Element for u32 {}
@@ -64,7 +64,7 @@ impl Element for i32 {}
 impl Element for u16 {}
 impl Element for u8 {}
 
-/// Memory that a kernel writes: a raw pointer that threads may share, each for its own elements.
+/// Memory that a kernel writes: a raw pointer shared by threads, each writing its own elements.
 #[derive(Clone, Copy)]
 pub(super) struct Out<'a> {
     ptr: *mut f32,
@@ -78,7 +78,7 @@ unsafe impl Send for Out<'_> {}
 unsafe impl Sync for Out<'_> {}
 
 impl<'a> Out<'a> {
-    /// Memory of the host.
+    /// An output in host memory.
     pub(super) fn of(memory: &'a mut [f32]) -> Out<'a> {
         Out { ptr: memory.as_mut_ptr(), len: memory.len(), memory: PhantomData }
     }
@@ -114,7 +114,7 @@ impl<'a> Out<'a> {
 pub(super) enum Input<'a, T> {
     /// In the buffer.
     Borrowed(&'a [T]),
-    /// A copy, since the kernel writes to part of them.
+    /// A copy, because the kernel writes to part of them.
     Copied(Vec<T>),
 }
 
@@ -170,10 +170,10 @@ impl<'a> Call<'a> {
         Ok((ptr, len as usize))
     }
 
-    /// The last binding, from element `offset`, to write.
+    /// The last binding, from element `offset` on, to write.
     ///
     /// # Errors
-    /// Invalid, where the elements pass the binding.
+    /// Invalid if the elements exceed the binding.
     pub(super) fn output(&self, offset: usize, len: u64) -> Result<Out<'a>> {
         self.output_of(self.names.len() - 1, offset, len)
     }
@@ -181,25 +181,25 @@ impl<'a> Call<'a> {
     /// Elements of any binding to write.
     ///
     /// # Errors
-    /// Invalid, where the elements pass the binding.
+    /// Invalid if the elements exceed the binding.
     pub(super) fn output_of(&self, binding: usize, offset: usize, len: u64) -> Result<Out<'a>> {
         let (ptr, len) = self.range::<f32>(binding, offset, len)?;
         Ok(Out { ptr, len, memory: PhantomData })
     }
 
-    /// The same for elements of two bytes: words that hold them all, from the first one's address.
+    /// The same for elements of two bytes: the words that hold them, from the address of the first.
     ///
     /// # Errors
-    /// Invalid, where the elements pass the binding.
+    /// Invalid if the elements exceed the binding.
     pub(super) fn halves_of(&self, binding: usize, offset: usize, len: u64) -> Result<Out<'a>> {
         let (ptr, len) = self.range::<u16>(binding, offset, len)?;
         Ok(Out { ptr: ptr.cast(), len: len.div_ceil(2), memory: PhantomData })
     }
 
-    /// Elements of a binding to read, unchanged by what goes to `out`.
+    /// Elements of a binding to read; writes to `out` do not change them.
     ///
     /// # Errors
-    /// Invalid, where the elements pass the binding.
+    /// Invalid if the elements exceed the binding.
     pub(super) fn input<T: Element>(
         &self,
         binding: usize,
@@ -210,10 +210,10 @@ impl<'a> Call<'a> {
         self.input_apart(binding, offset, len, std::slice::from_ref(out))
     }
 
-    /// Elements of a binding to read, unchanged by what goes to any of `outs`.
+    /// Elements of a binding to read; writes to `outs` do not change them.
     ///
     /// # Errors
-    /// Invalid, where the elements pass the binding.
+    /// Invalid if the elements exceed the binding.
     pub(super) fn input_apart<T: Element>(
         &self,
         binding: usize,
@@ -254,8 +254,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Elements from the first to the last of a tensor of these (size, stride) pairs; 0 where it is
-/// empty. Saturates, which every range check then refuses.
+/// Elements from the first to the last of a tensor of these (size, stride) pairs; 0 if it is empty.
+/// Saturates, so that every range check refuses an overflow.
 pub(super) fn extent(dims: &[(usize, usize)]) -> u64 {
     if dims.iter().any(|(size, _)| *size == 0) {
         return 0;
@@ -265,13 +265,13 @@ pub(super) fn extent(dims: &[(usize, usize)]) -> u64 {
     })
 }
 
-/// The number of elements of a tensor without gaps; saturates.
+/// Number of elements of a contiguous tensor; saturates.
 pub(super) fn volume(sizes: &[usize]) -> u64 {
     sizes.iter().fold(1u64, |product, size| product.saturating_mul(*size as u64))
 }
 
-/// Stops where a slice does not hold a tensor of these (size, stride) pairs: a kernel's own
-/// mistake, since it checked its bindings.
+/// Panics if a slice does not hold a tensor of these (size, stride) pairs: a bug of the kernel,
+/// which has checked its bindings.
 pub(super) fn assert_holds(len: usize, dims: &[(usize, usize)]) {
     let need = extent(dims);
     if need > len as u64 {

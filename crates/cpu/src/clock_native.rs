@@ -5,7 +5,7 @@ use std::time::Instant;
 /// Whether there is one.
 pub(super) const AVAILABLE: bool = true;
 
-/// Counts from when the device was opened.
+/// Counts from the opening of the device.
 pub(super) struct Clock(Instant);
 
 impl Clock {
@@ -13,7 +13,7 @@ impl Clock {
         Clock(Instant::now())
     }
 
-    /// Nanoseconds since then.
+    /// Nanoseconds since the device was opened.
     pub(super) fn nanoseconds(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }

@@ -1,10 +1,10 @@
-//! No clock: the standard one panics in a browser, so the profile says that there is none, and
-//! `prepare` refuses timestamps.
+//! No clock: the standard one panics in a browser. The profile reports none, and `prepare` refuses
+//! timestamps.
 
 /// Whether there is one.
 pub(super) const AVAILABLE: bool = false;
 
-/// Stands still.
+/// A stub that stands still.
 pub(super) struct Clock;
 
 impl Clock {
@@ -12,7 +12,7 @@ impl Clock {
         Clock
     }
 
-    /// Always 0; never asked for, since `prepare` refuses.
+    /// Always 0; unreachable, since `prepare` refuses timestamps.
     pub(super) fn nanoseconds(&self) -> u64 {
         0
     }

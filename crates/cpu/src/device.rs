@@ -19,10 +19,10 @@ use warploom_hal::{
 };
 use warploom_kernels::KernelSpec;
 
-/// Results and failures that nobody waited for are forgotten beyond this number, the oldest first.
+/// Maximum number of results and failures kept for `wait`; older ones are dropped.
 const KEPT: usize = 1 << 16;
 
-/// `cpu:0`, open.
+/// The open device `cpu:0`.
 pub(super) struct CpuDevice {
     profile: DeviceProfile,
     context: Context,
@@ -37,18 +37,18 @@ struct State {
     free: Vec<u32>,
     /// Submits so far.
     submits: u64,
-    /// What nobody has waited for yet: results, and failures.
+    /// Results and failures not yet waited for.
     finished: VecDeque<(Ticket, Result<Completion>)>,
     counters: Counters,
     scratch: Scratch,
-    /// The work of the submit at hand.
+    /// The work of the current submit.
     work: Vec<Arc<Prepared>>,
 }
 
 impl CpuDevice {
-    /// Opens it with an instruction set.
+    /// Opens the device with an instruction set.
     pub(super) fn new(arch: &'static Arch, options: &OpenOptions) -> CpuDevice {
-        // More threads than any machine has cores would only be in each other's way.
+        // More threads than any machine has cores would only contend.
         let pool = Pool::new(options.threads.unwrap_or_else(system::cores).clamp(1, 1024));
         let profile = system::profile(arch, pool.threads());
         let known = (profile.memory_bytes > 0).then_some(profile.memory_bytes);
@@ -72,7 +72,7 @@ impl CpuDevice {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves whole tables behind: each is changed in one step.
+        // A poisoned lock is safe: each table is changed in one step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,7 +100,7 @@ impl State {
         Ok(())
     }
 
-    /// Keeps what a submit made until it is waited for.
+    /// Keeps the results of a submit until they are waited for.
     fn keep(&mut self, ticket: Ticket, done: Result<Completion>) {
         if self.finished.len() == KEPT {
             self.finished.pop_front();
@@ -112,7 +112,7 @@ impl State {
         if ticket.0 >> 1 == 0 || ticket.0 >> 1 > self.submits {
             return Err(Error::invalid(format!("{ticket:?} was never given")));
         }
-        // A failure up to this ticket is told first, once.
+        // A failure up to this ticket is reported first, and once.
         let failed = |(t, done): &(Ticket, Result<Completion>)| *t <= ticket && done.is_err();
         let own = |(t, _): &(Ticket, Result<Completion>)| *t == ticket;
         let place = self.finished.iter().position(failed);
@@ -137,7 +137,7 @@ impl Device for CpuDevice {
         if state.kernels.contains_key(spec) {
             return ready(Ok(()));
         }
-        // Looked up first: what it finds malformed must not be printed by `support`.
+        // Validated first: `support` must not print a malformed spec.
         let kernel = Kernel::new(spec).and_then(|kernel| match support(&self.profile, spec) {
             Support::Yes => Ok(kernel),
             Support::No(reason) => Err(Error::unsupported(reason)),
@@ -206,8 +206,7 @@ impl Device for CpuDevice {
         let has_results = state.work.iter().any(|prepared| prepared.has_results);
         state.submits += 1;
         state.counters.submits += 1;
-        // The lowest bit says whether there is something to take, so that submits without
-        // results need not be remembered.
+        // The lowest bit marks submits with results, so that the others need not be remembered.
         let ticket = Ticket(state.submits << 1 | u64::from(has_results));
         match result {
             Err(error) => state.keep(ticket, Err(error)),

@@ -1,30 +1,30 @@
 //! The CPU as a device: every catalogue kernel as a Rust function, fused kernels by tiles.
 //!
-//! Work is executed at once, in `submit`, by the calling thread and the device's own threads
-//! (`OpenOptions::threads`, one for each core by default, the calling thread included); `wait`
-//! only hands over what is there. Everything is resolved in `prepare`, so that a submit in the
-//! steady state allocates nothing but its downloads and what `gemm` packs into. Products are exact
-//! in f32 on the weights as they decode, with the best instruction set, chosen once. A user's WGSL
-//! is run by the interpreter: the same numbers as on a GPU, slowly.
+//! `submit` executes work synchronously, on the calling thread and the device's own threads
+//! (`OpenOptions::threads`, one for each core by default, including the calling thread); `wait`
+//! only returns the results. Everything is resolved in `prepare`, so a submit in the steady state
+//! allocates nothing but its downloads and the packing buffers of `gemm`. Products are exact in f32
+//! on the decoded weights, with the best instruction set, chosen once. A user's WGSL runs in the
+//! interpreter: slow, with the same results as on a GPU.
 //!
 //! Invariants:
-//! - Buffers are touched only under the device's lock: by `write`, and by kernels inside `submit`.
-//!   Kernels see raw ranges that were checked, and share them by the rules of `call`.
-//! - A kernel checks its parameters against its bindings before it works: bad ones are an error
-//!   at `wait`, never a panic and never another buffer's memory.
-//! - Only WGSL depends on the grid of a dispatch; for other kernels an empty one launches nothing,
-//!   and that is all.
+//! - Buffers are accessed only under the device's lock: by `write`, and by kernels inside `submit`.
+//!   Kernels receive checked raw ranges, and share them by the rules of `call`.
+//! - A kernel checks its parameters against its bindings before it works: bad ones are an error at
+//!   `wait`, never a panic and never an access to another buffer.
+//! - Only WGSL depends on the grid of a dispatch; for other kernels an empty grid launches nothing,
+//!   and any other grid is equivalent.
 //!
-//! In a browser there are no threads, no clock and no `gemm`; the files for it are chosen on the
-//! `mod` lines below.
+//! In a browser there are no threads, no clock and no `gemm`; the `mod` lines below select the
+//! files for it.
 
 mod arch;
-mod attached;
 mod call;
 #[cfg_attr(not(target_arch = "wasm32"), path = "clock_native.rs")]
 #[cfg_attr(target_arch = "wasm32", path = "clock_none.rs")]
 mod clock;
 mod device;
+mod epilogue;
 mod fused;
 mod kernels;
 mod memory;
@@ -50,29 +50,29 @@ use warploom_hal::{Device, DeviceProfile, OpenOptions};
 pub struct Provider;
 
 impl Provider {
-    /// The profile of its device with a thread for each core.
+    /// The device profile with one thread for each core.
     pub fn profile() -> DeviceProfile {
         system::profile(arch::choose(), system::cores())
     }
 
-    /// Its device, without the future.
+    /// Opens the device synchronously.
     ///
-    /// `memory_budget` defaults to the machine's memory (no limit where that is unknown),
-    /// `threads` to one for each core; the calling thread is one of them. `floor` changes
-    /// nothing: kernels here have no variants.
+    /// `memory_budget` defaults to the machine's memory (no limit if that is unknown), `threads` to
+    /// one for each core, including the calling thread. `floor` has no effect: kernels here have no
+    /// variants.
     pub fn device(options: &OpenOptions) -> Arc<dyn Device> {
         Arc::new(device::CpuDevice::new(arch::choose(), options))
     }
 
-    /// Names of the instruction sets that this machine has, the one in use first.
+    /// Names of the instruction sets of this machine, the one in use first.
     pub fn instruction_sets() -> Vec<&'static str> {
         arch::available().into_iter().map(|arch| arch.name).collect()
     }
 
-    /// The device with another instruction set than the best; for tests and measurements.
+    /// Opens the device with a given instruction set, for tests and measurements.
     ///
     /// # Errors
-    /// Unsupported, where the machine has no instruction set of that name.
+    /// Unsupported if the machine has no instruction set of that name.
     pub fn device_with(instruction_set: &str, options: &OpenOptions) -> Result<Arc<dyn Device>> {
         let arch = arch::available().into_iter().find(|arch| arch.name == instruction_set);
         let arch = arch.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Buffers: aligned, zeroed, counted against a budget, named by index and generation.
+//! Buffers: aligned, zeroed, counted against a budget, identified by index and generation.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -17,19 +17,18 @@ struct Block {
     owner: Owner,
 }
 
-/// Whose the memory is.
+/// Owner of the memory.
 enum Owner {
     Heap(Layout),
-    /// Pages of their own, large ones where the system has them: weights are read from one end to
-    /// the other, and a look for the place of each small page would cost more than the read. It is
-    /// held to be dropped.
+    /// A mapping of its own, with huge pages if the system has them: weights are read sequentially,
+    /// and TLB misses on small pages would cost more than the reads. Held only to be dropped.
     #[cfg(target_os = "linux")]
     Pages {
         _pages: memmap2::MmapMut,
     },
 }
 
-/// Bytes from which a block has pages of its own: two large ones.
+/// Size from which a block gets its own mapping, in bytes: two huge pages.
 #[cfg(target_os = "linux")]
 const PAGES_FROM: u64 = 4 << 20;
 
@@ -42,7 +41,7 @@ impl Block {
         #[cfg(target_os = "linux")]
         if bytes >= PAGES_FROM {
             let mut pages = memmap2::MmapMut::map_anon(size).ok()?;
-            // A wish: where it is refused, pages are small and all else is the same.
+            // Advisory: if it is refused, pages are small and the result is the same.
             let _ = pages.advise(memmap2::Advice::HugePage);
             let ptr = NonNull::new(pages.as_mut_ptr())?;
             return Some(Block { ptr, bytes, owner: Owner::Pages { _pages: pages } });
@@ -70,7 +69,7 @@ pub(super) struct Memory {
     slots: Vec<(u32, Option<Block>)>,
     free: Vec<u32>,
     budget: u64,
-    /// Bytes allocated now.
+    /// Bytes currently allocated.
     pub(super) used: u64,
 }
 
@@ -82,7 +81,7 @@ impl Memory {
     /// A zeroed buffer.
     ///
     /// # Errors
-    /// Invalid for no bytes; out of memory where the budget or the system refuses.
+    /// Invalid for zero bytes; out of memory if the budget or the system refuses.
     pub(super) fn alloc(&mut self, bytes: u64, usage: Usage) -> Result<BufferId> {
         if bytes == 0 {
             return Err(Error::invalid("a buffer of 0 bytes"));
@@ -106,7 +105,7 @@ impl Memory {
         Ok(BufferId { index, generation: slot.0 })
     }
 
-    /// Gives a buffer back; an id that is not live is left alone.
+    /// Frees a buffer; an id that is not live is ignored.
     pub(super) fn free(&mut self, id: BufferId) {
         let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
         if slot.0 != id.generation {
@@ -122,7 +121,7 @@ impl Memory {
     /// The memory of a range, which stays valid until the buffer is freed.
     ///
     /// # Errors
-    /// Invalid, where the buffer is not live or the range passes its end.
+    /// Invalid if the buffer is not live or the range exceeds it.
     pub(super) fn span(&self, range: BufferRange) -> Result<Span> {
         let id = range.buffer;
         let block = match self.slots.get(id.index as usize) {

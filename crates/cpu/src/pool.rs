@@ -1,13 +1,12 @@
-//! Threads that share one job at a time.
+//! A thread pool that runs one job at a time.
 //!
-//! A token is some two hundred products of 0.1 to 0.5 ms, so what counts is how soon the other
-//! threads join and how soon the caller may go on. Work is cut into numbered chunks that threads
-//! claim one by one; a thread that comes late finds none and holds nobody up. Workers spin for a
-//! while before they sleep. The calling thread works too: a pool of one thread starts none, which
-//! is also how a browser runs it.
+//! A token is about two hundred products of 0.1 to 0.5 ms, so the latency of starting and ending a
+//! job dominates. Work is split into numbered chunks that threads claim one by one; a late thread
+//! finds none and delays no other. Workers spin for a while before they sleep. The calling thread
+//! works too: a pool of one thread starts none, which is how a browser runs it.
 //!
-//! The pool is not rayon's, because a caller that waits inside a rayon pool may be handed foreign
-//! work, which could submit to the device that it holds locked.
+//! Not rayon: a caller that waits inside a rayon pool may be given unrelated work, which could
+//! submit to the device that it holds locked.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
-/// Rounds of waiting for work before a worker sleeps; some tens of microseconds.
+/// Spin iterations before a worker sleeps; some tens of microseconds.
 const SPINS: u32 = 2_000;
 
-/// `state` holds the job's number in the upper half, OPEN, and how many workers are inside.
+/// `state` holds the job number in the upper half, OPEN, and the number of workers inside.
 const OPEN: u64 = 1 << 31;
 const NUMBER: u64 = 1 << 32;
 const INSIDE: u64 = OPEN - 1;
@@ -28,8 +27,8 @@ type Work<'a> = dyn Fn(usize) + Sync + 'a;
 struct Shared {
     state: AtomicU64,
     next: AtomicUsize,
-    /// The open job: its closure and its number of chunks. Written only while no job is open and
-    /// no worker is inside.
+    /// The open job: its closure and its number of chunks. Written only while no job is open and no
+    /// worker is inside.
     job: std::cell::UnsafeCell<Option<(*const Work<'static>, usize)>>,
     asleep: AtomicUsize,
     stop: AtomicBool,
@@ -51,8 +50,8 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` threads, the calling one included. Starts fewer where the system
-    /// refuses more.
+    /// A pool of `threads` threads, including the calling one. Starts fewer if the system refuses
+    /// more.
     pub(super) fn new(threads: usize) -> Pool {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
@@ -78,14 +77,14 @@ impl Pool {
         Pool { shared, workers, sleepers, busy: AtomicBool::new(false) }
     }
 
-    /// Threads, the calling one included.
+    /// Number of threads, including the calling one.
     pub(super) fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Calls `work` once for every chunk below `chunks`, on all threads; returns when all are
-    /// done. A call from inside a chunk, or while another thread uses the pool, runs on the
-    /// calling thread alone.
+    /// Calls `work` once for every chunk below `chunks`, on all threads; returns when all are done.
+    /// A call from inside a chunk, or while another thread uses the pool, runs on the calling
+    /// thread only.
     pub(super) fn run(&self, chunks: usize, work: &Work<'_>) {
         if chunks <= 1 || self.workers.is_empty() || self.busy.swap(true, Ordering::Acquire) {
             (0..chunks).for_each(work);
@@ -95,7 +94,7 @@ impl Pool {
         // SAFETY: the lifetime is erased only in the pointer's type: the job is closed, and all
         // workers have left, before this function returns or unwinds.
         let erased = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
-        // SAFETY: `busy` is ours, the job before is closed and nobody is inside.
+        // SAFETY: `busy` is ours, the previous job is closed and no worker is inside.
         unsafe { *shared.job.get() = Some((erased, chunks)) };
         shared.next.store(0, Ordering::Relaxed);
         let number = shared.state.load(Ordering::Relaxed) & !(NUMBER - 1);
@@ -112,7 +111,7 @@ impl Pool {
         }
     }
 
-    /// Cuts `items` into ranges of at least `grain` and calls `work` for each, on all threads.
+    /// Splits `items` into ranges of at least `grain` and calls `work` for each, on all threads.
     /// Ranges start at multiples of `step`.
     pub(super) fn split(
         &self,
@@ -121,7 +120,7 @@ impl Pool {
         step: usize,
         work: impl Fn(std::ops::Range<usize>) + Sync,
     ) {
-        // A few chunks for each thread, so that one that was held up takes fewer.
+        // A few chunks for each thread, so that a delayed thread takes fewer.
         let size = items.div_ceil(self.threads() * 4).max(grain).next_multiple_of(step.max(1));
         if self.threads() == 1 || size >= items {
             if items > 0 {
@@ -146,14 +145,14 @@ impl Shared {
         }
     }
 
-    /// Lets no more workers in and waits until those inside have left.
+    /// Admits no more workers and waits until those inside have left.
     fn close(&self) {
         self.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0u32;
         while self.state.load(Ordering::Acquire) & INSIDE != 0 {
             spins += 1;
             if spins.is_multiple_of(64) {
-                // The worker may have been put aside by the system: let it have this core.
+                // The worker may be descheduled: yield this core to it.
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
@@ -217,7 +216,7 @@ impl Drop for Pool {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.sleepers.iter().for_each(Thread::unpark);
         for worker in self.workers.drain(..) {
-            // A worker's panic was handed to a caller of `run` already.
+            // A worker's panic was already propagated to a caller of `run`.
             drop(worker.join());
         }
     }

@@ -1,10 +1,10 @@
-//! From a recording to steps with everything resolved that does not change from run to run.
+//! Resolves a recording into steps: everything that does not change from run to run.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::attached::Attached;
+use super::epilogue::Epilogue;
 use super::kernels::{self, KernelFn};
 use super::memory::{ALIGNMENT, Memory};
 use super::source::Source;
@@ -16,23 +16,23 @@ use warploom_hal::{
 };
 use warploom_kernels::{Access, KernelSpec, catalogue};
 
-/// A kernel that is ready to be called.
+/// A kernel ready to be called.
 pub(super) struct Kernel {
     pub(super) body: Body,
-    /// What is fused into it.
-    pub(super) attached: Option<Attached>,
+    /// Its fused prologue and epilogues.
+    pub(super) attached: Option<Epilogue>,
     pub(super) format: Format,
-    /// Whether it was asked for [`catalogue::IN_ORDER`].
+    /// Whether [`catalogue::IN_ORDER`] is requested.
     pub(super) in_order: bool,
-    /// Whether it was asked for [`catalogue::TOKEN`].
+    /// Whether [`catalogue::TOKEN`] is requested.
     pub(super) token: bool,
     /// Names and accesses of its bindings.
     pub(super) bindings: Vec<(&'static str, Access)>,
-    /// Words of its parameters, without padding.
+    /// Number of its parameter words, without padding.
     pub(super) words: usize,
 }
 
-/// What a call does.
+/// The implementation of a kernel.
 pub(super) enum Body {
     /// A function of `kernels`.
     Function(KernelFn),
@@ -46,8 +46,8 @@ impl Kernel {
     /// Looks a kernel up or translates it.
     ///
     /// # Errors
-    /// Compile, for WGSL that is not valid; unsupported, for names that are not in the catalogue and for operations that
-    /// have no meaning for their types; invalid, for a malformed expression.
+    /// Compile for WGSL that is not valid; unsupported for names that are not in the catalogue and
+    /// for operations without a meaning for their types; invalid for a malformed expression.
     pub(super) fn new(spec: &KernelSpec) -> Result<Kernel> {
         match spec {
             KernelSpec::Asset(asset) => {
@@ -60,8 +60,8 @@ impl Kernel {
                 let (mut bindings, mut words) = (entry.bindings.to_vec(), entry.params.len());
                 let mut attached = None;
                 if let Some(attachment) = &asset.attached {
-                    let with = Attached::new(&asset.name, entry, attachment);
-                    // By name alone: a malformed body must not be printed.
+                    let with = Epilogue::new(&asset.name, entry, attachment);
+                    // By name only: a malformed body must not be printed.
                     let with = with.map_err(|e| e.context(format!("kernel {:?}", asset.name)))?;
                     bindings = with.bindings(entry, attachment);
                     words += attachment.words(entry.is_linear()) as usize;
@@ -93,30 +93,30 @@ impl Kernel {
         }
     }
 
-    /// A kernel that is not of the catalogue.
+    /// A kernel outside the catalogue.
     fn plain(body: Body, bindings: Vec<(&'static str, Access)>, words: usize) -> Kernel {
         let (attached, format) = (None, Format::F32);
         Kernel { body, attached, format, in_order: false, token: false, bindings, words }
     }
 }
 
-/// A recording made ready.
+/// A prepared recording.
 pub(super) struct Prepared {
     pub(super) label: String,
     pub(super) slots: Vec<Slot>,
-    /// Every parameter block, one after another; words that change are 0.
+    /// Every parameter block, contiguous; words that change are 0.
     pub(super) words: Vec<u32>,
-    /// Words that change: place and expression.
+    /// Words that change: index and expression.
     pub(super) changing: Vec<(usize, Word)>,
     pub(super) steps: Vec<Step>,
-    /// Whether it downloads or takes times.
+    /// Whether it downloads or takes timestamps.
     pub(super) has_results: bool,
 }
 
-/// A buffer that a recording needs.
+/// A buffer of a recording.
 pub(super) struct Slot {
     pub(super) decl: SlotDecl,
-    /// The buffer, where it is known already.
+    /// The buffer, if it is already known.
     pub(super) fixed: Option<BufferRange>,
 }
 
@@ -142,7 +142,7 @@ impl Size {
     }
 }
 
-/// Part of a slot.
+/// A range of a slot.
 pub(super) struct Place {
     pub(super) slot: usize,
     pub(super) offset: Size,
@@ -176,10 +176,10 @@ pub(super) enum Step {
     Timestamp,
 }
 
-/// Resolves a recording. `find` yields compiled kernels.
+/// Resolves a recording. `find` returns compiled kernels.
 ///
 /// # Errors
-/// Invalid, naming the command, where something refers to what is not there or passes its end.
+/// Invalid, naming the command, if it refers to a missing object or exceeds one.
 pub(super) fn prepare(
     work: &Recording,
     slots: &[Option<BufferRange>],
@@ -230,7 +230,7 @@ pub(super) fn prepare(
     Ok(Prepared { label, slots: resolved, words, changing, steps, has_results })
 }
 
-/// Whether a buffer is large enough for a slot and starts where one may.
+/// Checks that a buffer is large enough for a slot and is aligned.
 pub(super) fn fits(decl: &SlotDecl, range: BufferRange) -> Result<()> {
     if range.bytes < decl.bytes {
         return Err(Error::invalid(format!(
@@ -254,7 +254,7 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// The step of a command; none where it does nothing.
+    /// The step of a command; `None` if it has no effect.
     fn step(&self, command: &Command) -> Result<Option<Step>> {
         Ok(Some(match command {
             Command::Dispatch(dispatch) => return self.dispatch(dispatch),

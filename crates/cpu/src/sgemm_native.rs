@@ -1,4 +1,4 @@
-//! Products of float matrices with free strides, by the `gemm` crate.
+//! Strided f32 matrix products, by the `gemm` crate.
 
 /// A matrix to read.
 pub(super) struct Matrix<'a> {
@@ -8,7 +8,7 @@ pub(super) struct Matrix<'a> {
     pub(super) col_stride: usize,
 }
 
-/// `y = a b` on this thread; a is `[m, k]`, b `[k, n]`, y `[m, n]` without gaps.
+/// `y = a b` on this thread; a is `[m, k]`, b `[k, n]`, y `[m, n]`, contiguous.
 pub(super) fn sgemm(m: usize, n: usize, k: usize, a: &Matrix<'_>, b: &Matrix<'_>, y: &mut [f32]) {
     super::call::assert_holds(a.data.len(), &[(m, a.row_stride), (k, a.col_stride)]);
     super::call::assert_holds(b.data.len(), &[(k, b.row_stride), (n, b.col_stride)]);

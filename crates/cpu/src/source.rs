@@ -1,4 +1,4 @@
-//! A user's WGSL, by the interpreter: slow, and the same numbers as elsewhere.
+//! A user's WGSL, run by the interpreter: slow, with the same results as elsewhere.
 
 use std::sync::atomic::AtomicU32;
 
@@ -7,17 +7,17 @@ use warploom_core::error::{Error, Result};
 use warploom_kernels::{Access, SourceSpec};
 use warploom_wgsl::interpret::{Argument, Options, Program};
 
-/// Steps of one invocation: a loop that takes more is taken for endless, and is an error at `wait`.
+/// Step limit of one invocation: a loop that exceeds it counts as endless, an error at `wait`.
 const MAX_STEPS: u64 = 1 << 28;
 
-/// WGSL made ready.
+/// Prepared WGSL.
 pub(super) struct Source(Program);
 
 impl Source {
     /// Checks a kernel's text against its declared interface.
     ///
     /// # Errors
-    /// Compile, with the line of the text, or naming the binding that is not as it is declared.
+    /// Compile, with the source line, or naming the binding that differs from its declaration.
     pub(super) fn new(spec: &SourceSpec) -> Result<Source> {
         let constants: Vec<(String, f64)> =
             spec.constants.iter().map(|(name, value)| (name.clone(), value.value())).collect();
@@ -51,8 +51,8 @@ impl Source {
     /// Runs workgroups on the bound memory.
     ///
     /// # Errors
-    /// Invalid, with the line of the text, for a loop without an end or barriers that do not meet;
-    /// for too many workgroups or a binding that is too small.
+    /// Invalid, with the source line, for an endless loop or divergent barriers; for too many
+    /// workgroups or a binding that is too small.
     pub(super) fn run(&self, call: &Call, groups: [u64; 3]) -> Result<()> {
         let mut grid = [0; 3];
         for (grid, groups) in grid.iter_mut().zip(groups) {

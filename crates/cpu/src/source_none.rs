@@ -1,10 +1,10 @@
-//! A user's WGSL in a build without the feature `translate`, which the interpreter is part of.
+//! A user's WGSL in a build without the feature `translate`, which contains the interpreter.
 
 use super::call::Call;
 use warploom_core::error::{Error, Result};
 use warploom_kernels::SourceSpec;
 
-/// WGSL, which this build does not run.
+/// WGSL, which this build cannot run.
 pub(super) enum Source {}
 
 impl Source {
@@ -19,7 +19,7 @@ impl Source {
         )))
     }
 
-    /// There is none to run.
+    /// Unreachable: no value exists.
     pub(super) fn run(&self, _call: &Call, _groups: [u64; 3]) -> Result<()> {
         match *self {}
     }

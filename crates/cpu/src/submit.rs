@@ -1,4 +1,4 @@
-//! Prepared work, executed: first all that can be known to be wrong, then the steps in order.
+//! Execution of prepared work: first all checks, then the steps in order.
 
 use smallvec::SmallVec;
 
@@ -9,12 +9,12 @@ use super::prepare::{Body, Place, Prepared, Step, fits};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Args, Completion, Counters, UploadSource};
 
-/// Resolved slots and parameters of the work at hand; kept, so that a submit allocates nothing.
+/// Resolved slots and parameters of the current work; reused, so that a submit allocates nothing.
 #[derive(Default)]
 pub(super) struct Scratch {
     spans: Vec<Span>,
     words: Vec<u32>,
-    /// Where each piece of work starts in the two.
+    /// Start of each work item in both tables.
     starts: Vec<(usize, usize)>,
 }
 
@@ -25,11 +25,11 @@ impl Scratch {
         self.starts.clear();
     }
 
-    /// Resolves the slots and parameters of one more piece of work.
+    /// Resolves the slots and parameters of one more work item.
     ///
     /// # Errors
-    /// Invalid, where a slot has no buffer, a buffer is not live or too small, or a symbol is
-    /// not bound.
+    /// Invalid if a slot has no buffer, a buffer is not live or too small, or a symbol is not
+    /// bound.
     pub(super) fn resolve(&mut self, work: &Prepared, args: &Args, memory: &Memory) -> Result<()> {
         self.resolve_inner(work, args, memory)
             .map_err(|e| e.context(format!("recording {:?}", work.label)))
@@ -62,10 +62,10 @@ impl Scratch {
         Ok(())
     }
 
-    /// Executes one piece of work.
+    /// Executes one work item.
     ///
     /// # Errors
-    /// Invalid, naming the step, where what it does passes its buffers; later steps are left out.
+    /// Invalid, naming the step, if an access exceeds its buffer; later steps are skipped.
     pub(super) fn run(
         &self,
         index: usize,
@@ -96,7 +96,7 @@ impl Scratch {
     }
 }
 
-/// What executes.
+/// The executing state.
 pub(super) struct Machine<'a> {
     pub(super) context: &'a Context,
     pub(super) clock: &'a Clock,
@@ -191,7 +191,7 @@ impl Run<'_> {
             }
         };
         let to = self.place(to)?;
-        // Ranges are whole words, bytes need not be.
+        // Ranges are whole words; the bytes need not be.
         if (bytes.len() as u64).checked_next_multiple_of(4) != Some(to.bytes) {
             let have = bytes.len();
             return Err(Error::invalid(format!("an upload of {have} bytes to {} bytes", to.bytes)));

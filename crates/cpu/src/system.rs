@@ -1,9 +1,9 @@
-//! What the machine says of itself.
+//! Properties of the machine.
 
 use super::arch::Arch;
 use warploom_hal::{DeviceKind, DeviceProfile};
 
-/// Cores, as far as the system tells and allows; at least 1.
+/// Number of cores available to the process; at least 1.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
@@ -76,7 +76,7 @@ fn identity() -> (String, String) {
     }
 }
 
-/// Bytes of memory, or what a control group leaves of them; 0 where the system does not tell.
+/// Bytes of memory, or of the control group's limit; 0 if unknown.
 fn memory_bytes() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = info.lines().find_map(|line| {

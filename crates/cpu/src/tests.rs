@@ -1,4 +1,4 @@
-//! The device as a whole, and the harness of the kernels' tests.
+//! Tests of the whole device, and the harness of the kernel tests.
 
 use super::*;
 use warploom_core::base::platform::block_on;
@@ -9,7 +9,7 @@ use warploom_kernels::{Access, AssetSpec, KernelSpec, catalogue};
 /// Bits of an element that no kernel wrote.
 pub(super) const POISON: u32 = 0x7fc0_dead;
 
-/// Every instruction set of this machine, alone and with three threads.
+/// Every instruction set of this machine, with one and with three threads.
 pub(super) fn devices() -> Vec<Arc<dyn Device>> {
     let sets = super::Provider::instruction_sets();
     let with = |set: &str, threads| {
@@ -19,8 +19,8 @@ pub(super) fn devices() -> Vec<Arc<dyn Device>> {
     sets.iter().flat_map(|set| [with(set, 1), with(set, 3)]).collect()
 }
 
-/// One launch: `inputs` are the bytes of the read bindings, the output has `out` elements that
-/// start as poison. Yields the bits of the output.
+/// One launch: `inputs` are the bytes of the read bindings; the output has `out` elements that
+/// start as poison. Returns the bits of the output.
 pub(super) fn launch(
     device: &dyn Device,
     spec: &KernelSpec,
@@ -75,8 +75,8 @@ pub(super) fn launch_many(
     Ok(done?.downloads.iter().map(words).collect())
 }
 
-/// Launches on every device and compares: `want[i]` is a number within `tolerance`, or `None`
-/// where nothing may be written.
+/// Launches on every device and compares: `want[i]` is a number within `tolerance`, or `None` for
+/// an element that must not be written.
 pub(super) fn check(
     name: &str,
     params: &[u32],
@@ -102,7 +102,7 @@ pub(super) fn check(
     }
 }
 
-/// Numbers in -1..1 that look random and are always the same.
+/// Deterministic pseudo-random numbers in -1..1.
 pub(super) fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -290,7 +290,7 @@ fn a_failure_is_told_once_and_the_device_goes_on() {
 
 #[test]
 fn parameters_that_pass_a_binding_are_errors_for_every_kernel() {
-    // Small inputs and sizes that reach far beyond them, in every kernel and at every place.
+    // Small inputs with sizes far beyond them, in every kernel and at every parameter.
     let device = open(1 << 32);
     for entry in catalogue::CATALOGUE.iter().filter(|entry| entry.is_on_cpu()) {
         for format in entry.formats().filter(|format| !format.is_kept()) {
@@ -301,7 +301,7 @@ fn parameters_that_pass_a_binding_are_errors_for_every_kernel() {
                 for value in [u32::MAX, 1 << 20, 0, 7] {
                     let mut params = vec![1; entry.params.len()];
                     params[place] = value;
-                    // Whatever it says, it comes back and stays inside.
+                    // Any parameters return, and no access leaves the bindings.
                     let result = launch(&*device, &spec, &params, &inputs, 4);
                     if let Err(error) = result {
                         assert!(error.is_invalid(), "{} {params:?}: {error}", entry.name);
@@ -315,7 +315,7 @@ fn parameters_that_pass_a_binding_are_errors_for_every_kernel() {
     }
 }
 
-/// Launches with one buffer bound everywhere; yields it.
+/// Launches with one buffer bound everywhere and returns it.
 pub(super) fn launch_within(
     device: &dyn Device,
     spec: &KernelSpec,
@@ -364,7 +364,7 @@ fn a_kernel_reads_its_inputs_as_they_were_before_it() {
     let n = 50_000;
     let data = numbers(n + 1, 40);
     for device in devices() {
-        // In place, then one element on, then one element back.
+        // In place, then one element forward, then one element back.
         for (from, to) in [(0, 0), (0, 1), (1, 0)] {
             let params = [n as u32, n as u32, from, to];
             let got = launch_within(&*device, &double, &params, &data);

@@ -1,26 +1,27 @@
-//! The seam between plans and hardware: two traits, and data across them.
+//! The interface between plans and hardware: two traits, and the data that crosses them.
 //!
-//! A [`Provider`] is a family of devices (`webgpu`, `cuda`, `cpu`, `null`); it lists them without opening
-//! and opens one. A [`Device`] compiles [`KernelSpec`]s and executes [`Recording`]s. Neither knows
-//! an operation of the graph, a plan or a model: capability is asked first, with [`support`],
-//! work crosses as data, and what can be handled without a device is handled above.
+//! A [`Provider`] is a family of devices (`webgpu`, `cuda`, `cpu`, `null`): it lists devices
+//! without opening them, and opens one. A [`Device`] compiles [`KernelSpec`]s and executes
+//! [`Recording`]s. Neither knows graph operations, plans or models. Capabilities are queried in
+//! advance with [`support`], work crosses as data, and everything that needs no device is handled
+//! above.
 //!
 //! Invariants:
-//! - Only `wait` waits for work. `submit` enqueues it, or computes on the CPU provider; what goes
-//!   wrong later surfaces at the next `wait`, never as zeros in a result.
+//! - Only `wait` blocks. `submit` enqueues work (the CPU provider may compute in it). A later
+//!   failure surfaces at the next `wait`, never as zeros in a result.
 //! - Futures are `Send` on native builds only, because a browser's GPU belongs to one thread.
-//! - A device outlives its errors: after a failure that is not a loss it takes new work.
-//! - `null` executes nothing and is never selected by itself.
+//! - A device survives its errors: after any failure other than device loss it accepts new work.
+//! - `null` executes nothing and is never selected automatically.
 
-#[cfg(not(target_arch = "wasm32"))]
-pub mod background;
-mod known;
+mod builtin_profiles;
 mod null;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod parallel_compile;
 mod profile;
 mod recording;
+mod slot_map;
 #[cfg(test)]
 mod support_tests;
-mod table;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub use recording::{
     Args, Binding, Command, Dispatch, ParamBlock, Recording, SlotDecl, SlotRange, UploadSource,
     Word,
 };
-pub use table::Table;
+pub use slot_map::Table;
 
 use warploom_core::base::platform::{BoxFuture, MaybeSend};
 use warploom_core::error::{Error, Result};
@@ -41,21 +42,21 @@ use warploom_kernels::{KernelSpec, Schedule};
 
 /// A family of devices.
 pub trait Provider: MaybeSend {
-    /// `webgpu`, `cuda`, `opencl`, `cpu`, `null`, or one of its own: also the first part of a
-    /// device's id.
+    /// `webgpu`, `cuda`, `opencl`, `cpu`, `null`, or an application's own name. It is the first
+    /// part of a device id.
     fn name(&self) -> &'static str;
-    /// Profiles of every device, without opening one. None is an empty list, not an error.
+    /// Profiles of every device, without opening one. No device gives an empty list, not an error.
     fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>>;
-    /// Why the list is empty, in words: the library that the machine does not have. Nothing that
-    /// anybody must mend, so it is told to who asks for the devices, and at no start.
+    /// Why the list is empty, for example a missing library. Not an error: shown by device
+    /// listings, never logged at startup.
     fn absence(&self) -> Option<String> {
         None
     }
-    /// Opens the device at this place in the list.
+    /// Opens the device at this index of the list.
     fn open(&self, index: usize, options: OpenOptions) -> BoxFuture<'_, Result<Arc<dyn Device>>>;
 }
 
-/// For who gives a provider away and keeps it.
+/// Lets a caller register a provider and keep a handle to it.
 impl<P: Provider + ?Sized> Provider for Arc<P>
 where
     Arc<P>: MaybeSend,
@@ -80,101 +81,101 @@ where
 /// How to open a device.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// Open with the limits that WebGPU guarantees and no optional feature, as the poorest
-    /// browser would; for tests of the floor.
+    /// Open with the limits that WebGPU guarantees and no optional feature. For tests of the
+    /// minimum.
     pub floor: bool,
-    /// Bytes that may be allocated; `None` is what the device says it has.
+    /// Allocation limit in bytes; `None` is the memory that the device reports.
     pub memory_budget: Option<u64>,
-    /// Threads of the CPU provider; `None` is one for each core.
+    /// Threads of the CPU provider; `None` is one per core.
     pub threads: Option<usize>,
 }
 
-/// One open device. `Any`, so that two of one provider know each other in [`Device::copy_from`].
+/// One open device. `Any` lets [`Device::copy_from`] recognise devices of its own provider.
 pub trait Device: MaybeSend + Any {
-    /// What it is.
+    /// The profile of the device.
     fn profile(&self) -> &DeviceProfile;
 
-    /// Makes a kernel ready; at once where an equal spec is ready already.
+    /// Compiles a kernel. Completes at once if an equal spec is already compiled.
     ///
     /// # Errors
     /// The compiler's message with the line of the source, or unsupported with the reason.
     fn compile<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>>;
 
-    /// Allocates zeroed memory of at least one byte. In a browser a refusal surfaces at the
-    /// next wait.
+    /// Allocates zeroed memory of at least one byte. In a browser an allocation failure surfaces at
+    /// the next wait.
     ///
     /// # Errors
-    /// Out of memory with need and have, when the budget or the device refuses; the device
-    /// stays usable.
+    /// Out of memory, with the bytes needed and available, if the budget or the device refuses. The
+    /// device stays usable.
     fn alloc(&self, bytes: u64, usage: Usage) -> Result<BufferId>;
 
     /// Copies host bytes into a buffer, after everything submitted before. Length and offset are
-    /// multiples of 4 (the last piece of an upload may be shorter).
+    /// multiples of 4 bytes, except that the last chunk of an upload may be shorter.
     fn write(&self, to: BufferRange, bytes: &[u8]) -> Result<()>;
 
-    /// Copies from a buffer of another open device, without the host: after everything submitted to
-    /// either before, and before everything submitted to either later. Nothing waits. Both ranges
-    /// have the same size, and it and the offsets are multiples of 4.
+    /// Copies from a buffer of another open device without a copy through the host. Ordered after
+    /// everything submitted earlier to either device, and before everything submitted later. Does
+    /// not block. Both ranges have the same size; sizes and offsets are multiples of 4 bytes.
     ///
     /// # Errors
-    /// Unsupported, with the reason and nothing done, where there is no way from that device to
-    /// this one but through the host; invalid, for ranges that do not fit.
+    /// Unsupported, with the reason and without side effects, if the only path between the devices
+    /// is through the host. Invalid if the ranges do not fit.
     fn copy_from(&self, to: BufferRange, source: &dyn Device, from: BufferRange) -> Result<()> {
         let _ = (to, from);
         let (own, other) = (self.profile().id(), source.profile().id());
         Err(Error::unsupported(format!("{own} takes no copies from {other}")))
     }
 
-    /// Makes a recording ready to be submitted many times. `slots[i]` is the buffer of slot `i`;
-    /// `None` is left to [`Args::buffers`]. Its kernels must be compiled.
+    /// Prepares a recording that can be submitted many times. `slots[i]` is the buffer of slot `i`;
+    /// `None` leaves it to [`Args::buffers`]. Its kernels must be compiled.
     fn prepare(&self, work: &Recording, slots: &[Option<BufferRange>]) -> Result<PreparedId>;
 
-    /// Enqueues prepared work in order, in one submit. A CPU provider may compute here.
+    /// Enqueues prepared work in order, in one submit. The CPU provider may compute here.
     fn submit(&self, work: &[(PreparedId, Args)]) -> Result<Ticket>;
 
-    /// Waits for a submit and yields what it downloads. A failure since the last wait, of
-    /// whatever call, is returned here once. On native builds of this crate's providers the
-    /// future blocks the thread that polls it; only in a browser does it yield.
+    /// Waits for a submit and returns its downloads. A failure of any call since the last wait is
+    /// returned here once. On native builds the future of a built-in provider blocks the thread
+    /// that polls it; it yields only in a browser.
     fn wait(&self, ticket: Ticket) -> BoxFuture<'_, Result<Completion>>;
 
-    /// Gives up a buffer, a kernel or prepared work; deferred while it is in flight.
+    /// Releases a buffer, a kernel or prepared work; deferred while it is in flight.
     fn free(&self, what: Resource);
 
-    /// What has been done since the device was opened.
+    /// Counters since the device was opened.
     fn counters(&self) -> Counters;
 }
 
 /// Whether a device of this profile can execute a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It can.
+    /// Supported.
     Yes,
-    /// It cannot, and why.
+    /// Not supported, with the reason.
     No(String),
 }
 
-/// What a buffer is for. It changes no behaviour; it names the memory in reports.
+/// Purpose of a buffer. Does not change behaviour; names the memory in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Usage {
-    /// Weights of a model: written once.
+    /// Weights of a model, written once.
     Weights,
-    /// State that lives from run to run, such as a KV cache.
+    /// State that persists from run to run, such as a KV cache.
     State,
-    /// Intermediates of a plan, inputs and outputs.
+    /// Intermediates, inputs and outputs of a plan.
     Working,
 }
 
-/// A buffer of one device. The generation makes a freed id an error, never another buffer.
+/// A buffer of one device. The generation makes use of a freed id an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BufferId {
-    /// Place in the device's table.
+    /// Index in the device's table.
     pub index: u32,
-    /// How often that place was used before.
+    /// Number of earlier uses of the table row.
     pub generation: u32,
 }
 
 /// Sizes of tensors in device memory are rounded up to this many bytes, so that kernels may read
-/// four words at once.
+/// four words (16 bytes) at once.
 pub const GRANULE: u64 = 16;
 
 /// Part of a buffer, in bytes.
@@ -191,9 +192,9 @@ pub struct BufferRange {
 /// Prepared work of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PreparedId {
-    /// Place in the device's table.
+    /// Index in the device's table.
     pub index: u32,
-    /// How often that place was used before.
+    /// Number of earlier uses of the table row.
     pub generation: u32,
 }
 
@@ -201,7 +202,7 @@ pub struct PreparedId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Something that a device can give up.
+/// A resource that a device can release.
 #[derive(Clone, Debug)]
 pub enum Resource {
     /// Memory.
@@ -212,22 +213,21 @@ pub enum Resource {
     Kernel(KernelSpec),
 }
 
-/// What a finished submit brings.
+/// Results of a finished submit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// Bytes of every download command, in order of the work list and of its commands.
+    /// Bytes of every download command, in the order of the work list and of its commands.
     pub downloads: Vec<Vec<u8>>,
-    /// Nanoseconds of every timestamp command, in the same order; only differences mean
-    /// something.
+    /// Nanoseconds of every timestamp command, in the same order. Only differences are meaningful.
     pub timestamps: Vec<u64>,
 }
 
-/// What a device has done since it was opened.
+/// Counters of a device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Calls of `alloc` that succeeded.
+    /// Number of successful `alloc` calls.
     pub allocations: u64,
-    /// Bytes allocated now.
+    /// Bytes currently allocated.
     pub allocated_bytes: u64,
     /// Kernel launches.
     pub dispatches: u64,
@@ -237,19 +237,19 @@ pub struct Counters {
     pub waits: u64,
     /// Kernels compiled.
     pub compiles: u64,
-    /// Bytes copied from host to device.
+    /// Bytes copied from the host to the device.
     pub uploaded_bytes: u64,
-    /// Bytes of these that were first copied to other memory of the host.
+    /// Uploaded bytes that were first copied to a staging buffer.
     pub staged_bytes: u64,
-    /// Bytes copied from device to host.
+    /// Bytes copied from the device to the host.
     pub downloaded_bytes: u64,
-    /// Bytes copied to it from other devices, without the host.
+    /// Bytes copied from other devices, not through the host.
     pub peer_bytes: u64,
 }
 
 /// Whether a device of this profile can execute a kernel. Pure: planning needs no device.
 pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
-    use warploom_kernels::{attach, catalogue};
+    use warploom_kernels::{catalogue, fusion};
     let interface = match catalogue::interface(spec) {
         Ok(interface) => interface,
         Err(error) => return Support::No(error.to_string()),
@@ -274,7 +274,7 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
         return Support::No(format!("{spec} needs subgroups"));
     }
     if let KernelSpec::Asset(asset) = spec {
-        let fused = asset.attached.as_deref().map(|a| attach::supports(&asset.name, a));
+        let fused = asset.attached.as_deref().map(|a| fusion::supports(&asset.name, a));
         if let Some(Err(reason)) = fused {
             return Support::No(format!("{spec}: {reason}"));
         }

@@ -1,8 +1,7 @@
-//! The device that does nothing: it checks that it is used rightly, and counts.
+//! A device that executes nothing: it validates its use, and counts.
 //!
-//! For tests of what is submitted, waited for and allocated, without hardware and without
-//! numbers. Never selected unless asked for by name: downloads are refused to look like results
-//! by being filled with 0xFF.
+//! For tests of submits, waits and allocations without hardware or results. Selected only by name.
+//! Downloads hold NaN, so that they are not mistaken for results.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +19,7 @@ use warploom_kernels::KernelSpec;
 pub struct NullProvider;
 
 impl NullProvider {
-    /// The profile of its device: the floor of WebGPU with 16 GiB of memory.
+    /// The profile of the null device: the minimum of WebGPU with 16 GiB of memory.
     pub fn profile() -> DeviceProfile {
         DeviceProfile {
             provider: "null".into(),
@@ -32,7 +31,7 @@ impl NullProvider {
         }
     }
 
-    /// Its device, without the future.
+    /// Opens the null device synchronously.
     pub fn device(options: &OpenOptions) -> Arc<dyn Device> {
         let profile = NullProvider::profile();
         let budget = options.memory_budget.unwrap_or(profile.memory_bytes);
@@ -75,7 +74,7 @@ struct State {
 
 impl NullDevice {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves plain counters behind, which stay usable.
+        // After a panic elsewhere the plain counters are still usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -108,7 +107,7 @@ impl State {
                 Command::Download { from } => {
                     let bytes = from.bytes.eval_size(&args.symbols)?;
                     self.counters.downloaded_bytes += bytes;
-                    out.downloads.push(vec![0xFF; bytes as usize]);
+                    out.downloads.push(undefined(bytes));
                 }
                 Command::Timestamp => out.timestamps.push(self.tickets),
                 Command::Copy { .. } | Command::Clear { .. } => {}
@@ -212,4 +211,10 @@ impl Device for NullDevice {
     fn counters(&self) -> Counters {
         self.state().counters
     }
+}
+
+/// The content of a download. Each 32-bit float in it is NaN, and each 32-bit integer is a positive
+/// number beyond every index.
+fn undefined(bytes: u64) -> Vec<u8> {
+    (0..bytes).map(|at| if at % 4 == 3 { 0x7F } else { 0xFF }).collect()
 }

@@ -1,53 +1,53 @@
-//! What a device is, in numbers that mean the same for every vendor.
+//! Device properties, in units that mean the same for every vendor.
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of hardware stands behind a device.
+/// Kind of hardware behind a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
-    /// A GPU with memory of its own.
+    /// A GPU with its own memory.
     Discrete,
-    /// A GPU that shares the host's memory.
+    /// A GPU that shares the memory of the host.
     Integrated,
-    /// A GPU interface executed by the CPU: lavapipe, SwiftShader, PoCL.
+    /// A GPU API implemented on the CPU: lavapipe, SwiftShader, PoCL.
     Software,
-    /// The CPU itself, by the Rust functions of the catalogue: a device of this kind gets no WGSL.
+    /// The CPU, through the Rust functions of the catalogue; it receives no WGSL.
     Cpu,
-    /// Executes nothing; for tests, never selected.
+    /// Executes nothing. For tests; never selected automatically.
     Null,
 }
 
-/// What a device is. Fields are only ever added; a plan can be made from a saved profile with
-/// no device present.
+/// Properties of a device. Fields are only ever added. A plan can be made from a saved profile
+/// without the device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceProfile {
-    /// Provider that lists it: `webgpu`, `cuda`, `opencl`, `cpu`, `null`, or one of an application.
+    /// Provider of the device: `webgpu`, `cuda`, `opencl`, `cpu`, `null`, or an application's own.
     pub provider: String,
     /// Position in the provider's list.
     pub index: usize,
-    /// Maker, as far as the driver tells.
+    /// Vendor, as the driver reports it.
     pub vendor: String,
-    /// Name, as the driver tells it.
+    /// Name, as the driver reports it.
     pub name: String,
     /// Driver and its version, or the instruction set of a CPU.
     pub driver: String,
-    /// What stands behind it.
+    /// Kind of hardware.
     pub kind: DeviceKind,
-    /// Whether host and device share one memory: zero copy or transfer.
+    /// Whether host and device share memory, so that no transfer is needed.
     pub shared_memory: bool,
-    /// Device memory in bytes, where the system tells; 0 where it does not.
+    /// Device memory in bytes; 0 if the system does not report it.
     pub memory_bytes: u64,
-    /// Reading speed of device memory in bytes/s; 0 until measured.
+    /// Read bandwidth of device memory in bytes/s; 0 until measured.
     pub local_bandwidth: u64,
-    /// Host-to-device speed in bytes/s; 0 until measured.
+    /// Host-to-device bandwidth in bytes/s; 0 until measured.
     pub transfer_bandwidth: u64,
-    /// Whether kernels may use cooperative matrices: 16 x 16 x 16 of f16 with sums in f32.
+    /// Whether kernels may use cooperative matrices: 16 x 16 x 16, f16 operands, f32 sums.
     pub has_matrix_hw: bool,
-    /// Whether these may sum in f16 besides: [`warploom::plan::Options::half_sums`].
+    /// Whether these also support f16 sums: [`warploom::plan::Options::half_sums`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_half_sums: bool,
-    /// Whether products may be calls of a vendor's library ([`warploom_kernels::Routine`]).
+    /// Whether products may call a vendor's GEMM library ([`warploom_kernels::Routine`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_gemm_library: bool,
     /// Whether kernels may use subgroup operations.
@@ -60,36 +60,36 @@ pub struct DeviceProfile {
     pub has_f16: bool,
     /// Whether prepared work can write timestamps.
     pub has_timestamps: bool,
-    /// Multiprocessors, or cores of a CPU; 0 where not told.
+    /// Multiprocessors, or cores of a CPU; 0 if unknown.
     pub compute_units: u32,
-    /// Threads in a workgroup.
+    /// Largest number of threads in a workgroup.
     pub max_threads_per_workgroup: u32,
-    /// Memory of a workgroup, in bytes.
+    /// Workgroup memory in bytes.
     pub workgroup_memory_bytes: u32,
-    /// Workgroups in one dimension of a dispatch.
+    /// Largest number of workgroups in one dimension of a dispatch.
     pub max_workgroups_per_dim: u32,
-    /// Storage buffers that one kernel may bind.
+    /// Largest number of storage buffers that one kernel may bind.
     pub max_storage_buffers: u32,
-    /// Bytes that one binding may cover.
+    /// Largest size of one binding in bytes.
     pub max_binding_bytes: u64,
-    /// Bytes of one buffer.
+    /// Largest size of one buffer in bytes.
     pub max_buffer_bytes: u64,
-    /// What the offset of a binding must be a multiple of, in bytes.
+    /// Required alignment of a binding's offset, in bytes.
     pub binding_alignment: u32,
 }
 
 impl DeviceProfile {
-    /// `provider:index`, the name by which the device can be asked for.
+    /// `provider:index`, the name that selects the device.
     pub fn id(&self) -> String {
         format!("{}:{}", self.provider, self.index)
     }
 
-    /// The name by which what is the fastest on such devices is kept in the folder of a pack.
+    /// The key of the tuning results for such devices in the folder of a pack.
     pub fn tuned_name(&self) -> String {
         format!("{} {}", self.provider, self.name)
     }
 
-    /// A device that offers what WebGPU guarantees everywhere, and no more.
+    /// A device with exactly the limits that WebGPU guarantees.
     pub fn webgpu_floor(name: &str) -> DeviceProfile {
         DeviceProfile {
             provider: "webgpu".into(),

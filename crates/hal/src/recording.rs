@@ -1,7 +1,7 @@
-//! Commands as data: what a plan becomes, and all that a device is ever told to do.
+//! Commands as data: the result of a plan, and the only input of a device.
 //!
-//! A [`Recording`] names its buffers by slot and its changing numbers by symbol, so it can be
-//! written to disk, made ready once on a device and submitted again and again with new [`Args`].
+//! A [`Recording`] refers to buffers by slot and to varying sizes by symbol. It can be serialised,
+//! prepared once on a device and submitted repeatedly with new [`Args`].
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ use warploom_core::base::{Dim, SymbolValues};
 use warploom_core::error::{Error, Result};
 use warploom_kernels::{Access, KernelSpec};
 
-/// Commands in order, with everything they refer to.
+/// Commands in order, with everything that they refer to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
     /// Name for messages and traces.
@@ -22,7 +22,7 @@ pub struct Recording {
     pub slots: Vec<SlotDecl>,
     /// Parameter blocks that dispatches refer to; equal blocks are shared.
     pub params: Vec<ParamBlock>,
-    /// What to do, in order.
+    /// The commands, in order.
     pub commands: Vec<Command>,
 }
 
@@ -31,7 +31,7 @@ pub struct Recording {
 pub struct SlotDecl {
     /// Name for messages.
     pub name: String,
-    /// Bytes that commands may touch.
+    /// Size in bytes of the accessible range.
     pub bytes: u64,
 }
 
@@ -44,12 +44,12 @@ pub struct ParamBlock(pub Vec<Word>);
 pub enum Word {
     /// A number or the bits of a float.
     Bits(u32),
-    /// A size that is evaluated at each submit.
+    /// A size, evaluated at each submit.
     Dim(Dim),
 }
 
 impl Word {
-    /// A size: bits where it is a number already.
+    /// A size; constant sizes become bits.
     pub fn dim(dim: &Dim) -> Result<Word> {
         match dim.as_const() {
             Some(value) => Ok(Word::Bits(word_from(value, dim)?)),
@@ -62,7 +62,7 @@ impl Word {
         Word::Bits(value.to_bits())
     }
 
-    /// The bits under these bindings; an error where a size does not fit 32 bits.
+    /// The bits under these bindings; an error if a size does not fit 32 bits.
     pub fn eval(&self, values: &SymbolValues) -> Result<u32> {
         match self {
             Word::Bits(bits) => Ok(*bits),
@@ -77,12 +77,12 @@ fn word_from(value: i64, dim: &Dim) -> Result<u32> {
 }
 
 impl ParamBlock {
-    /// Whether no word changes from submit to submit.
+    /// Whether the block is the same for every submit.
     pub fn is_static(&self) -> bool {
         self.0.iter().all(|word| matches!(word, Word::Bits(_)))
     }
 
-    /// Every word under these bindings, appended to `out` as little-endian bytes.
+    /// Appends every word under these bindings to `out`, as little-endian bytes.
     pub fn eval_into(&self, values: &SymbolValues, out: &mut Vec<u8>) -> Result<()> {
         for word in &self.0 {
             out.extend_from_slice(&word.eval(values)?.to_le_bytes());
@@ -94,42 +94,42 @@ impl ParamBlock {
 /// One command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
-    /// Bytes from the host into a buffer.
+    /// Copies bytes from the host into a buffer.
     Upload {
-        /// Where to.
+        /// Destination.
         to: SlotRange,
-        /// Which bytes.
+        /// Source.
         source: UploadSource,
     },
     /// One kernel launch.
     Dispatch(Dispatch),
-    /// Bytes from one buffer to another; the ranges have equal sizes and do not overlap.
+    /// Copies between buffers; the ranges have equal sizes and do not overlap.
     Copy {
-        /// Where from.
+        /// Source.
         from: SlotRange,
-        /// Where to.
+        /// Destination.
         to: SlotRange,
     },
-    /// Zeros.
+    /// Fills a range with zeros.
     Clear {
-        /// What to clear.
+        /// The range.
         range: SlotRange,
     },
-    /// Bytes to the host; `wait` yields them in the order of the commands.
+    /// Copies bytes to the host; `wait` returns them in the order of the commands.
     Download {
-        /// Where from.
+        /// Source.
         from: SlotRange,
     },
-    /// The device's clock; `wait` yields nanoseconds in the order of the commands.
+    /// Reads the device's clock; `wait` returns nanoseconds in the order of the commands.
     Timestamp,
 }
 
-/// Which bytes an upload takes.
+/// Source of an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UploadSource {
     /// [`Args::uploads`] at this index.
     Arg(u32),
-    /// Bytes that never change.
+    /// Constant bytes.
     Data(Vec<u8>),
 }
 
@@ -155,12 +155,12 @@ pub struct Dispatch {
     pub bindings: SmallVec<[Binding; 8]>,
     /// Workgroups in x, y and z. Zero in any of them launches nothing.
     pub grid: [Dim; 3],
-    /// The step of the plan, for messages and traces.
+    /// The plan step, for messages and traces.
     pub label: String,
 }
 
-/// A buffer bound to a kernel. Offsets are fixed, so that what a device builds for a binding can
-/// be kept; offsets that change from run to run are parameters.
+/// A buffer bound to a kernel. Offsets are constant, so that a device can cache its binding
+/// objects; offsets that vary from run to run are parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
     /// Index in [`Recording::slots`].
@@ -169,28 +169,28 @@ pub struct Binding {
     pub offset: u64,
     /// Number of bytes; a multiple of 4.
     pub bytes: u64,
-    /// Whether the kernel writes to it.
+    /// Access of the kernel.
     pub access: Access,
 }
 
-/// What changes from one submit of prepared work to the next.
+/// Values that change from one submit of prepared work to the next.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Args {
     /// Values of every symbol in the recording.
     pub symbols: SymbolValues,
     /// Bytes for [`UploadSource::Arg`].
     pub uploads: Vec<Vec<u8>>,
-    /// Buffers for slots that were left open in `prepare`.
+    /// Buffers for the slots that `prepare` left open.
     pub buffers: Vec<(u32, BufferRange)>,
 }
 
 impl Recording {
-    /// Adds a kernel or finds the equal one.
+    /// Adds a kernel, or finds an equal one.
     pub fn kernel(&mut self, spec: KernelSpec) -> u32 {
         intern(&mut self.kernels, spec)
     }
 
-    /// Adds a parameter block or finds the equal one.
+    /// Adds a parameter block, or finds an equal one.
     pub fn param_block(&mut self, block: ParamBlock) -> u32 {
         intern(&mut self.params, block)
     }

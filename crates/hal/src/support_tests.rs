@@ -1,4 +1,4 @@
-//! What `support` refuses, and in which words.
+//! Tests of the cases that `support` refuses, and of its messages.
 
 use crate::{DeviceProfile, Support, support};
 use warploom_core::base::DType;

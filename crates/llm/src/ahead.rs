@@ -1,5 +1,5 @@
-//! Tokens without the host: each run takes the token that the one before chose from the device's
-//! memory, so several are under way at once: the device works on the next ones while the host reads one.
+//! Run-ahead decoding: each run reads the token chosen by the previous run from device memory, so
+//! several runs are in flight and the device computes the next tokens while the host reads one.
 
 use std::collections::VecDeque;
 
@@ -10,22 +10,22 @@ use warploom::error::{Error, Result};
 use warploom::provider::DeviceKind;
 use warploom::runtime::Begun;
 
-/// Runs under way on a GPU. What the host does for one, and its waking up, hides behind three of them;
-/// at the end of a text the others were run for nothing.
+/// Runs in flight on a GPU. Three hide the host's work and wake-up latency for one; at the end of a
+/// text the others are wasted.
 const RUNS_AHEAD: usize = 4;
 
 impl Session {
-    /// Goes on from the token that the last run of a sequence chose: so many of the best tokens, one
-    /// after another. That last run gave a token, best or drawn, or was one of these.
+    /// Continues from the token chosen by the last run of a sequence: `count` best tokens in
+    /// sequence. That last run must have chosen a token, best or sampled.
     ///
     /// # Errors
-    /// Invalid, where the last run chose no token, `count` more positions do not fit the context, or one of these
-    /// runs has no token to choose (the cache then is as before); what planning and the device say.
+    /// Invalid, if the last run chose no token, `count` more positions exceed the context, or a run
+    /// has no token to choose (the cache is then unchanged); errors of planning and of the device.
     pub async fn run_ahead(&mut self, sequence: usize, count: usize) -> Result<Vec<u32>> {
         self.go_on(sequence, Wanted::Token, vec![Vec::new(); count]).await
     }
 
-    /// As [`Session::run_ahead`], but a token for each draw.
+    /// As [`Session::run_ahead`], but samples one token per draw.
     ///
     /// # Errors
     /// As [`Session::run_ahead`].
@@ -34,7 +34,7 @@ impl Session {
             .await
     }
 
-    /// A run for each list of further inputs.
+    /// One run per list of further inputs.
     async fn go_on(
         &mut self,
         sequence: usize,
@@ -53,7 +53,7 @@ impl Session {
         tokens
     }
 
-    /// Runs of a sequence that go on from the token of its last one.
+    /// Runs of a sequence that continue from the token of its last one.
     pub(super) fn ahead(&mut self, sequence: usize, wanted: Wanted) -> Result<Ahead<'_>> {
         self.check_sequence(sequence)?;
         if !self.chosen[sequence] {
@@ -65,8 +65,8 @@ impl Session {
         Ok(Ahead { session: self, sequence, wanted, most, running: VecDeque::new() })
     }
 
-    /// Runs that are under way on the device at once, where it chooses the tokens. On a CPU nothing waits
-    /// that could be spared, and what comes after the end of the text would be run for nothing.
+    /// Runs in flight at once if the device chooses the tokens. On a CPU there is no wait to hide,
+    /// and runs after the end of the text would be wasted.
     pub fn tokens_ahead(&self) -> usize {
         match self.device().profile().kind {
             DeviceKind::Cpu => 1,
@@ -93,29 +93,29 @@ impl Session {
     }
 }
 
-/// Runs of one sequence of which each goes on from the token that the one before chose on the device.
-/// Those that were not read when it is dropped are forgotten.
+/// Runs of one sequence, each continuing from the token that the previous one chose on the device.
+/// Runs not read when it is dropped are discarded.
 pub(super) struct Ahead<'s> {
     session: &'s mut Session,
     sequence: usize,
     wanted: Wanted,
-    /// Runs under way at once.
+    /// Maximum runs in flight.
     most: usize,
     running: VecDeque<Begun>,
 }
 
 impl Ahead<'_> {
-    /// Whether a run has to be read before another begins.
+    /// Whether a run must be read before another begins.
     pub(super) fn is_full(&self) -> bool {
         self.running.len() >= self.most
     }
 
-    /// Runs that were begun and not read.
+    /// Runs begun and not read.
     pub(super) fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// Positions of the context that no run has filled or is about to.
+    /// Free positions of the context after the runs in flight.
     pub(super) fn room(&self) -> usize {
         self.session.context() - self.session.past[self.sequence] - self.running.len()
     }
@@ -134,7 +134,7 @@ impl Ahead<'_> {
         Kind { run: Run::Ahead, class: 0, wanted: self.wanted }
     }
 
-    /// Hands the next run to the device, with its inputs but the position.
+    /// Submits the next run, with all its inputs but the position.
     pub(super) async fn begin(&mut self, mut inputs: Vec<Vec<u8>>) -> Result<()> {
         self.check_room(1)?;
         let position = self.session.past[self.sequence] + self.running.len();
@@ -148,14 +148,14 @@ impl Ahead<'_> {
         Ok(())
     }
 
-    /// The token of the oldest run that was not read; `None` where there is none.
+    /// The token of the oldest unread run; `None` if there is none.
     pub(super) async fn next(&mut self) -> Result<Option<u32>> {
         let Some(begun) = self.running.pop_front() else { return Ok(None) };
         let kind = self.kind();
         let outputs = self.session.instance(kind).await?.end(begun).await?;
         let word = outputs.first().and_then(|bytes| bytes.first_chunk::<4>());
         let word = word.ok_or_else(|| Error::device("a run gave no token"))?;
-        // The runs that went on from a word that is no token read the embedding of no token, zeros, and are dropped.
+        // Runs that continued from an invalid token read a zero embedding, and are dropped.
         let position = self.session.past[self.sequence] + 1;
         let token = NoToken::check(u32::from_le_bytes(*word))
             .map_err(|why| self.session.no_token(self.sequence, position, why))?;
@@ -164,7 +164,7 @@ impl Ahead<'_> {
         Ok(Some(token))
     }
 
-    /// A run for each list of further inputs: their tokens.
+    /// The tokens of one run per list of further inputs.
     async fn all(&mut self, inputs: Vec<Vec<Vec<u8>>>) -> Result<Vec<u32>> {
         let mut tokens = Vec::with_capacity(inputs.len());
         for inputs in inputs {
@@ -179,7 +179,7 @@ impl Ahead<'_> {
         Ok(tokens)
     }
 
-    /// Waits for the runs that nobody wants any more, so that none of their failures is lost.
+    /// Waits for the remaining runs, so that none of their failures is lost.
     pub(super) async fn finish(mut self) -> Result<()> {
         let kind = self.kind();
         while let Some(begun) = self.running.pop_front() {

@@ -1,14 +1,14 @@
-//! What differs between the architectures that can be run: one decoder, a row for each.
+//! The differences between the supported architectures: one decoder, one row for each.
 //!
 //! A new architecture is a row here, one in `huggingface/names` and a model in
-//! `tests/golden/architectures`. Tensors and keys have the names that GGUF files give them.
+//! `tests/golden/architectures`. Tensors and keys have their GGUF names.
 
 use warploom::ir::RopePairs;
 
-/// One architecture, as far as its forward pass differs from the others'.
+/// One architecture: how its forward pass differs from the others'.
 #[derive(Debug, PartialEq)]
 pub struct Architecture {
-    /// `general.architecture`, and what its keys begin with.
+    /// `general.architecture`, and the prefix of its keys.
     pub name: &'static str,
     /// Which elements of a head rotate together.
     pub rope: RopePairs,
@@ -18,49 +18,49 @@ pub struct Architecture {
     pub biases: &'static [&'static str],
     /// Whether each head of q and k is normalised before it rotates: `attn_q_norm`, `attn_k_norm`.
     pub head_norms: bool,
-    /// Whether what `attn_output` and `ffn_down` read is normalised: `attn_sub_norm`,
+    /// Whether the inputs of `attn_output` and `ffn_down` are normalised: `attn_sub_norm`,
     /// `ffn_sub_norm`.
     pub sub_norms: bool,
-    /// Whether what the two halves of a layer give is normalised before it is added to the hidden
-    /// state: `post_attention_norm`, `post_ffw_norm`.
+    /// Whether the outputs of attention and feed-forward are normalised before they are added to
+    /// the hidden state: `post_attention_norm`, `post_ffw_norm`.
     pub post_norms: bool,
-    /// The function of the gate.
+    /// The activation function of the gate.
     pub activation: Activation,
-    /// Whether embeddings are multiplied by the root of the width.
+    /// Whether embeddings are multiplied by the square root of the width.
     pub scales_embedding: bool,
-    /// Which layers see a window of keys only.
+    /// Which layers use sliding-window attention.
     pub windows: Windows,
-    /// Base of the rotary frequencies of layers with a window, where it is another one and the
-    /// file does not say.
+    /// Base of the rotary frequencies of sliding-window layers, if different and absent from the
+    /// file.
     pub local_rope_base: Option<f64>,
-    /// Layers of the one size of model whose scores are scaled by `width / heads` rather than by
-    /// the size of a head, which files do not say.
+    /// Layer count of the one model size whose scores are scaled by `width / heads` instead of the
+    /// head size, which files do not say.
     pub scales_by_width: Option<usize>,
 }
 
-/// The function of the gate of the feed-forward part.
+/// The activation function of the feed-forward gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// `x * sigmoid(x)`.
     Silu,
-    /// GELU by its approximation through tanh.
+    /// GELU in its tanh approximation.
     GeluTanh,
     /// `max(x, 0)^2`.
     ReluSquared,
 }
 
-/// Which layers see a window of keys only, where the file gives the window's size.
+/// Which layers use sliding-window attention, if the file has a window size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Windows {
     /// None: a file with a window is refused.
     None,
     /// Every layer.
     Every,
-    /// All but each layer of this number, counted from 1, unless the file gives another number.
+    /// All but every n-th layer, counted from 1, unless the file gives another period.
     AllBut(usize),
 }
 
-/// What most have in common.
+/// The defaults, shared by most.
 const PLAIN: Architecture = Architecture {
     name: "",
     rope: RopePairs::Half,
@@ -76,7 +76,7 @@ const PLAIN: Architecture = Architecture {
     scales_by_width: None,
 };
 
-/// Every architecture that can be run.
+/// Every supported architecture.
 static ALL: [Architecture; 7] = [
     Architecture::LLAMA,
     Architecture { name: "qwen2", biases: &["attn_q", "attn_k", "attn_v"], ..PLAIN },
@@ -89,7 +89,7 @@ static ALL: [Architecture; 7] = [
         scales_embedding: true,
         windows: Windows::AllBut(6),
         local_rope_base: Some(10_000.0),
-        // The model of 27 billion weights.
+        // The 27-billion-parameter model.
         scales_by_width: Some(62),
         ..PLAIN
     },
@@ -104,7 +104,7 @@ static ALL: [Architecture; 7] = [
 ];
 
 impl Architecture {
-    /// Llama 1 to 3, and all that went by their form, Mistral too: some of those have a window.
+    /// Llama 1 to 3 and models of the same form, including Mistral; some of those have a window.
     pub const LLAMA: Architecture = Architecture {
         name: "llama",
         rope: RopePairs::Interleaved,
@@ -112,12 +112,12 @@ impl Architecture {
         ..PLAIN
     };
 
-    /// The architecture of a name; none where it is not known.
+    /// The architecture of a name, if supported.
     pub fn of(name: &str) -> Option<&'static Architecture> {
         ALL.iter().find(|row| row.name == name)
     }
 
-    /// The names that are known.
+    /// The supported names.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ALL.iter().map(|row| row.name)
     }

@@ -1,7 +1,7 @@
-//! A token of each of several sequences in one run, over a cache that holds them all.
+//! Batched decoding: one token of each of several sequences in one run, over a shared KV cache.
 //!
-//! Sequence `i` has rows `i * context ..` of the cache. Each token says which row it is written to
-//! and which rows it sees, so lengths may differ.
+//! Sequence `i` has rows `i * context ..` of the cache. Each token has the row it is written to and
+//! the span of rows it sees, so lengths may differ.
 
 use super::decoder::{Run, SEQ, Wanted};
 use super::draws::check_undrawn;
@@ -10,13 +10,13 @@ use warploom::base::{ShapeClass, SymbolValues};
 use warploom::draw::Draw;
 use warploom::error::{Error, Result};
 
-/// Inputs of a run that say where its tokens stand: positions, rows and spans.
+/// Inputs that place the tokens of a run: positions, rows and spans.
 const PLACES: usize = 3;
 
-/// Most sequences of a run, by class.
+/// Maximum sequences of a run, by shape bucket.
 const CLASSES: [usize; 3] = [8, 16, MAX_SEQUENCES];
 
-/// The classes of numbers of sequences.
+/// The shape buckets for numbers of sequences.
 pub(super) fn classes() -> [ShapeClass; 3] {
     let mut least = 1;
     CLASSES.map(|most| {
@@ -26,10 +26,10 @@ pub(super) fn classes() -> [ShapeClass; 3] {
     })
 }
 
-/// The class of a run of one token of each of `sequences` sequences.
+/// The shape bucket of a run of one token of each of `sequences` sequences.
 ///
 /// # Errors
-/// Invalid, for none or more than the largest class has.
+/// Invalid, for none or more than the largest bucket holds.
 pub fn class_of_each(sequences: usize) -> Result<ShapeClass> {
     let found = CLASSES.iter().position(|most| (1..=*most).contains(&sequences));
     let found = found.ok_or_else(|| {
@@ -39,12 +39,12 @@ pub fn class_of_each(sequences: usize) -> Result<ShapeClass> {
 }
 
 impl Session {
-    /// Runs one token of each of several sequences at once, and gives what is wanted of each, in
-    /// their order: nothing, logits `[n, v]` f32 or tokens `[n]` u32, as little-endian bytes.
+    /// Runs one token of each of several sequences at once and returns the requested output of
+    /// each, in order: nothing, logits `[n, v]` f32 or tokens `[n]` u32, as little-endian bytes.
     ///
     /// # Errors
-    /// As [`Session::run_sequence`], where one sequence has no token to choose that of all: [`Session::best_each`]
-    /// says which. Invalid also where a sequence comes twice.
+    /// As [`Session::run_sequence`]; if one sequence has no token to choose, the whole run
+    /// fails ([`Session::best_each`] names it). Invalid also if a sequence is given twice.
     pub async fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>> {
         check_undrawn(wanted)?;
         let bytes = self.run_rows(tokens, wanted, &[]).await?;
@@ -55,7 +55,7 @@ impl Session {
         Ok(bytes)
     }
 
-    /// As [`Session::run_each`]; `draws` has one for each where [`Wanted::Drawn`] asks for them.
+    /// As [`Session::run_each`]; `draws` holds one entry per sequence for [`Wanted::Drawn`].
     pub(super) async fn run_rows(
         &mut self,
         tokens: &[(usize, u32)],
@@ -108,8 +108,8 @@ impl Session {
         warploom::base::platform::block_on(self.run_each(tokens, wanted))
     }
 
-    /// What a run of a token of each sequence, which gives tokens, reads where each is at the last position
-    /// of its context, for reports: the longest such run.
+    /// The inputs of a token-choosing run of one token of each sequence, all at the last position
+    /// of their context, which is the longest such run. For reports.
     pub fn inputs_of_full_sequences(&self) -> Vec<Vec<u8>> {
         let last = self.context() - 1;
         let each: Vec<_> = (0..self.sequences()).map(|sequence| (sequence, last)).collect();
@@ -118,7 +118,7 @@ impl Session {
         inputs
     }
 
-    /// Where the next token of each sequence stands, `run` runs from now.
+    /// The inputs that place the next token of each sequence, `run` runs from now.
     pub(super) fn places_of_each(
         &self,
         sequences: &[usize],
@@ -129,8 +129,8 @@ impl Session {
         self.places(&each, chooses)
     }
 
-    /// The sequences, where tokens are chosen; positions, rows of the cache and spans of rows, as bytes; of
-    /// each sequence, its number and the positions that are filled.
+    /// The sequences, if tokens are chosen; positions, cache rows and spans, as bytes. `each` holds
+    /// a sequence and its filled positions.
     fn places(&self, each: &[(usize, usize)], chooses: bool) -> Vec<Vec<u8>> {
         let base = |sequence: usize| (sequence * self.context()) as i32;
         let slots: Vec<i32> = each.iter().map(|(s, _)| *s as i32).collect();
@@ -149,13 +149,13 @@ impl Session {
     }
 }
 
-/// Draws as a run reads them.
+/// Sampling parameters in the format of a run's input.
 pub(super) fn words_of(draws: &[Draw]) -> Vec<u8> {
     let words: Vec<u32> = draws.iter().flat_map(Draw::words).collect();
     bytemuck::cast_slice(&words).to_vec()
 }
 
-/// Place in the classes of a run of so many sequences.
+/// The index of the shape bucket of a run of `sequences` sequences.
 pub(super) fn class_index(sequences: usize) -> usize {
     CLASSES.iter().position(|most| sequences <= *most).unwrap_or(CLASSES.len() - 1)
 }

@@ -1,4 +1,4 @@
-//! Several sequences without the host: as `ahead`, with a token of each in every run.
+//! Run-ahead decoding of several sequences: as `ahead`, with one token of each in every run.
 
 use super::batch::{class_index, words_of};
 use super::decoder::{Run, SEQ, Wanted};
@@ -9,14 +9,14 @@ use warploom::draw::{Draw, NoToken};
 use warploom::error::{Error, Result};
 
 impl Session {
-    /// Goes on from the tokens that the last runs of several sequences chose: so many of the best tokens of
-    /// each, by runs, in the order of the sequences. The last run of each gave a token, best or drawn, or
-    /// was one of these.
+    /// Continues from the tokens chosen by the last runs of several sequences: `count` best tokens
+    /// of each, by runs, in the order of the sequences. The last run of each must have chosen a
+    /// token, best or sampled.
     ///
     /// # Errors
-    /// Invalid, where there is no sequence, one comes twice or its last run chose no token, `count` more positions
-    /// do not fit the context, or one has no token to choose (the cache then is as before); what planning and the
-    /// device say.
+    /// Invalid, for no sequence, a sequence given twice or without a chosen token, `count` more
+    /// positions than the context has room for, or no token to choose (the cache is then
+    /// unchanged); errors of planning and of the device.
     pub async fn run_each_ahead(
         &mut self,
         sequences: &[usize],
@@ -25,10 +25,10 @@ impl Session {
         self.each_goes_on(sequences, Wanted::Token, &vec![Vec::new(); count]).await
     }
 
-    /// As [`Session::run_each_ahead`], but a run for each list of draws, one draw for each sequence.
+    /// As [`Session::run_each_ahead`], but one run per list of draws, one draw per sequence.
     ///
     /// # Errors
-    /// As [`Session::run_each_ahead`]; invalid, where a list has another length.
+    /// As [`Session::run_each_ahead`]; invalid, if a list has another length.
     pub async fn draw_each_ahead(
         &mut self,
         sequences: &[usize],

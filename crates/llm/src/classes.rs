@@ -1,4 +1,4 @@
-//! The classes of lengths for which a session makes plans.
+//! The shape buckets of a session's plans.
 
 use super::batch;
 use super::decoder::{BASE, CacheShape, PAST, Run, SEQ};
@@ -6,10 +6,10 @@ use super::session::Kind;
 use warploom::base::ShapeClass;
 use warploom::error::{Error, Result};
 
-/// Tokens of a run, by class: both ends.
+/// Tokens of a run, by shape bucket: first and last.
 pub(super) const CLASSES: [(usize, usize); 4] = [(1, 1), (2, 8), (9, 64), (65, 512)];
 
-/// The classes of lengths that a session makes plans for, with a cache of `context` positions.
+/// The shape buckets of a session's plans, with a cache of `context` positions.
 pub fn classes(context: usize) -> [ShapeClass; 4] {
     CLASSES.map(|(low, high)| {
         let class = ShapeClass::new().with(SEQ, low as u64, high.min(context) as u64);
@@ -17,11 +17,11 @@ pub fn classes(context: usize) -> [ShapeClass; 4] {
     })
 }
 
-/// The class of a run of `tokens` tokens over a cache of `context` positions. A plan made for it is
-/// good for every run of that class.
+/// The shape bucket of a run of `tokens` tokens over a cache of `context` positions. A plan made
+/// for it serves every run of that bucket.
 ///
 /// # Errors
-/// Invalid, for no tokens or more than the largest class has.
+/// Invalid, for no tokens or more than the largest bucket holds.
 pub fn class_of(tokens: usize, context: usize) -> Result<ShapeClass> {
     Ok(classes(context)[class_index(tokens)?].clone())
 }
@@ -33,7 +33,7 @@ pub(super) fn class_index(tokens: usize) -> Result<usize> {
     })
 }
 
-/// Lengths that a plan of a kind is for.
+/// The shape bucket of a kind of plan.
 pub(super) fn class_of_kind(kind: Kind, cache: CacheShape) -> ShapeClass {
     match kind.run {
         Run::One | Run::Ahead => {

@@ -1,7 +1,7 @@
-//! The numbers of a model, read from a GGUF file and checked before anything is built on them.
+//! The hyperparameters of a model, read from a GGUF file and checked before use.
 //!
-//! Every number here decides the size of a tensor or a loop. Whoever holds a [`Config`] may
-//! multiply its fields without a check: all lie within the limits below.
+//! Every field decides the size of a tensor or a loop. All lie within the limits below, so the
+//! fields of a [`Config`] may be multiplied without overflow checks.
 
 use warploom::error::{Error, Result};
 use warploom_models::gguf::Gguf;
@@ -19,10 +19,10 @@ pub(super) const MAX_CONTEXT: u64 = 1 << 27;
 /// Tokens.
 const MAX_VOCABULARY: u64 = 1 << 22;
 
-/// The numbers of a model.
+/// The hyperparameters of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// What its forward pass is like.
+    /// The architecture of its forward pass.
     pub architecture: &'static Architecture,
     /// Transformer blocks.
     pub layers: usize,
@@ -36,23 +36,23 @@ pub struct Config {
     pub head_dim: usize,
     /// Inner size of the feed-forward part, elements.
     pub feed_forward: usize,
-    /// Positions that the model was trained for.
+    /// Positions of the training context.
     pub context: usize,
     /// Tokens: rows of the embedding.
     pub vocabulary: usize,
     /// Added to the mean square under the root of RMSNorm.
     pub norm_epsilon: f32,
-    /// Factor on the scores of attention, but for what YaRN adds: [`Config::scale`] has both.
+    /// Scale of the attention scores without YaRN's part; [`Config::scale`] includes both.
     pub attention_scale: f32,
-    /// The layers that see a part of the keys only.
+    /// Sliding-window attention, if any.
     pub window: Option<Window>,
     /// Base of the rotary frequencies.
     pub rope_base: f64,
-    /// Base of those of layers with a window, where they have their own; these are not scaled.
+    /// Base of those of sliding-window layers, if separate; these are not scaled.
     pub local_rope_base: Option<f64>,
     /// Elements of a head that are rotated, from the front; even, at most `head_dim`.
     pub rope_dim: usize,
-    /// How the rotary frequencies were stretched for longer contexts.
+    /// Scaling of the rotary frequencies for longer contexts.
     pub rope_scaling: RopeScaling,
     /// Whether the file holds divisors of the frequencies, in the tensor [`ROPE_FACTORS`]:
     /// `[rope_dim / 2]`, f32.
@@ -64,19 +64,19 @@ pub struct Config {
 /// Name of the tensor that holds divisors of the rotary frequencies (Llama 3.1 and later).
 pub const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-/// The layers that see a part of the keys only.
+/// The layers with sliding-window attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Keys that a token sees, its own the last.
+    /// Keys that a token sees, including its own, which is the last.
     pub size: u32,
     /// Layers `period`, `2 * period`, .. (counted from 1) see all keys; `None`: no layer does.
     pub period: Option<usize>,
 }
 
-/// Name of the tensor of longrope, which is not done.
+/// Name of the tensor of longrope, which is not supported.
 const LONG_ROPE_FACTORS: &str = "rope_factors_long.weight";
 
-/// How rotary frequencies were stretched for longer contexts.
+/// Scaling of rotary frequencies for longer contexts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
     /// Not at all, or by [`ROPE_FACTORS`] alone.
@@ -90,11 +90,11 @@ pub enum RopeScaling {
     Llama3 {
         /// The factor, above 0.
         factor: f64,
-        /// Waves longer than `original_context / low` are low.
+        /// Wavelengths above `original_context / low` are low frequencies.
         low: f64,
-        /// Waves shorter than `original_context / high` are high; above `low`.
+        /// Wavelengths below `original_context / high` are high frequencies; above `low`.
         high: f64,
-        /// Positions of the model before it was stretched.
+        /// Context of the model before scaling.
         original_context: f64,
     },
     /// YaRN.
@@ -102,11 +102,11 @@ pub enum RopeScaling {
 }
 
 impl Config {
-    /// Reads and checks the numbers of a file.
+    /// Reads and checks the hyperparameters of a file.
     ///
     /// # Errors
-    /// Unsupported, for an architecture or a scaling that is not known; bad file, naming file and
-    /// key, for a number that is missing, out of range or contradicts another.
+    /// Unsupported, for an unknown architecture or scaling; bad file, naming file and key, for a
+    /// number that is missing, out of range or inconsistent with another.
     pub fn from_gguf(file: &Gguf) -> Result<Config> {
         let name = file.architecture()?;
         let architecture = Architecture::of(name).ok_or_else(|| {
@@ -168,15 +168,15 @@ impl Config {
         Ok(config)
     }
 
-    /// Keys that a token of this layer sees, its own the last; all, where there is no window.
+    /// Keys that a token of this layer sees, including its own; `None` without a window.
     pub fn window(&self, layer: usize) -> Option<u32> {
         let Window { size, period } = self.window?;
         let sees_all = period.is_some_and(|period| (layer + 1).is_multiple_of(period));
         (!sees_all).then_some(size)
     }
 
-    /// Factor on the scores of attention in this layer. What YaRN makes queries and keys larger by
-    /// is in it.
+    /// Scale of the attention scores in this layer, including YaRN's magnitude factor on queries
+    /// and keys.
     pub fn scale(&self, layer: usize) -> f32 {
         match self.rope_scaling {
             RopeScaling::Yarn(yarn) if !self.is_local(layer) => {
@@ -200,7 +200,7 @@ impl Config {
     /// `[rope_dim / 2]`. `factors`, the values of [`ROPE_FACTORS`], divide them.
     ///
     /// # Errors
-    /// Bad file, where `factors` has another length or holds a number that is not above 0.
+    /// Bad file, if `factors` has another length or holds a number that is not above 0.
     pub fn rope_frequencies(&self, factors: Option<&[f32]>) -> Result<Vec<f32>> {
         let half = self.rope_dim / 2;
         if let Some(factors) = factors {
@@ -224,8 +224,8 @@ impl Config {
         Ok((0..half).map(frequency).collect())
     }
 
-    /// As [`Config::rope_frequencies`], for layers of which [`Config::is_local`] is true; none
-    /// where no layer has frequencies of its own.
+    /// As [`Config::rope_frequencies`], for layers of which [`Config::is_local`] is true; `None` if
+    /// no layer has separate frequencies.
     pub fn local_rope_frequencies(&self) -> Option<Vec<f32>> {
         let base = self.local_rope_base?;
         Some((0..self.rope_dim / 2).map(|i| self.plain_frequency(base, i) as f32).collect())
@@ -243,8 +243,8 @@ impl RopeScaling {
             RopeScaling::None | RopeScaling::Yarn(_) => frequency,
             RopeScaling::Linear { factor } => frequency / factor,
             RopeScaling::Llama3 { factor, low, high, original_context } => {
-                // Turns that a wave makes within the original context; the published formula
-                // compares wavelengths, which is the same.
+                // Turns within the original context; the published formula compares wavelengths,
+                // which is equivalent.
                 let turns = original_context * frequency / std::f64::consts::TAU;
                 let smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0);
                 (1.0 - smooth) * frequency / factor + smooth * frequency
@@ -303,7 +303,7 @@ impl Keys<'_> {
         }
     }
 
-    /// The size of a head. Keys and values may say it apart, but only the same.
+    /// The size of a head. Keys and values may have their own keys in the file, but must agree.
     fn head_dim(&self, width: usize, heads: usize) -> Result<usize> {
         let most = MAX_WIDTH / heads as u64;
         let head_dim = match self.find_count("attention.key_length", most)? {
@@ -327,7 +327,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Rows of the embedding, which the metadata must not contradict.
+    /// Rows of the embedding; the metadata must agree.
     fn vocabulary(&self, width: usize) -> Result<usize> {
         let file = self.file.name();
         let info = self.file.tensor("token_embd.weight")?;
@@ -359,7 +359,7 @@ impl Keys<'_> {
         let name = "rope.scaling.type";
         let factor = || self.number("rope.scaling.factor", None, 0.0, 1e6);
         match self.file.find_str(&self.key(name))? {
-            // Files from before the type was written hold the linear factor alone.
+            // Files older than the type key have the linear factor alone.
             None => match self.file.find_f32(&self.key("rope.scale_linear"))? {
                 None => Ok(RopeScaling::None),
                 Some(_) => {
@@ -403,10 +403,10 @@ impl Keys<'_> {
         Ok(true)
     }
 
-    /// The window, of architectures that have one. One as long as the context hides nothing.
+    /// The window, if the architecture has one. A window as long as the context has no effect.
     fn window(&self, context: usize) -> Result<Option<Window>> {
         let name = "attention.sliding_window";
-        // Files without a window say 0, or nothing.
+        // Files without a window have 0 or no key.
         let size = match self.file.find_u64(&self.key(name))? {
             None | Some(0) => return Ok(None),
             Some(_) => self.count(name, MAX_CONTEXT)?,
@@ -432,7 +432,7 @@ impl Keys<'_> {
         Error::unsupported(format!("{file}: {}: {what} is not supported", self.key(name)))
     }
 
-    /// What models of these names may have, but is another network.
+    /// Refuses variants of these architectures that are a different network.
     fn refuse_what_is_not_done(&self) -> Result<()> {
         let name = "expert_count";
         match self.file.find_u64(&self.key(name))? {
@@ -441,7 +441,7 @@ impl Keys<'_> {
             }
             _ => {}
         }
-        // What is 0 or 1 changes nothing.
+        // Values of 0 or 1 that have no effect.
         let neutral = [
             ("final_logit_softcapping", 0.0, "a soft cap of logits"),
             ("attn_logit_softcapping", 0.0, "a soft cap of scores"),

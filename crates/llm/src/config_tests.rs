@@ -29,7 +29,7 @@ fn config(changes: &[(&'static str, Option<Entry>)], tensors: &[(&str, &[u64])])
     Config::from_gguf(&gguf(&keys, tensors))
 }
 
-/// The same model under the name of another architecture, with more keys of it.
+/// The same model under another architecture's name, with more of its keys.
 fn config_of(architecture: &'static str, more: &[(&str, Entry)]) -> Result<Config> {
     let key = |key: &str| match key.strip_prefix("llama.") {
         Some(rest) => format!("{architecture}.{rest}"),
@@ -83,7 +83,7 @@ fn windows_and_bases_are_those_of_the_layer() {
     let phi = config_of("phi3", &[("attention.sliding_window", Integer(16))]).unwrap();
     assert_eq!([0, 1, 5].map(|layer| phi.window(layer)), [Some(16); 3]);
     assert!(!phi.is_local(0) && phi.local_rope_frequencies().is_none());
-    // A window as long as the context hides nothing.
+    // A window as long as the context has no effect.
     for size in [0, 128, 1 << 20] {
         let phi = config_of("phi3", &[("attention.sliding_window", Integer(size))]).unwrap();
         assert_eq!(phi.window, None, "{size}");
@@ -259,7 +259,7 @@ fn wrong_tensors_are_refused() {
 fn what_is_not_known_is_unsupported_and_the_known_is_listed() {
     let rows = [
         ("general.architecture", Text("mamba"), "known: llama, qwen2, qwen3, gemma3, phi3, bitnet"),
-        ("llama.rope.scaling.type", Text("yarn"), "known: none, linear, llama3"),
+        ("llama.rope.scaling.type", Text("longrope"), "known: none, linear, llama3, yarn"),
         ("llama.expert_count", Integer(8), "8 experts"),
     ];
     for (key, value, words) in rows {
@@ -287,7 +287,7 @@ fn plain_frequencies_are_powers_of_the_base() {
 }
 
 /// Llama 3.1 8B: base 500000, heads of 128, factor 8, low 1, high 4, 8192 positions. Expected
-/// values are the published Python, run in float64.
+/// values come from the published Python code, run in float64.
 #[test]
 fn llama3_scaling_is_the_published_one() {
     let changes = [

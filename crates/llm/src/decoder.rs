@@ -1,8 +1,9 @@
-//! The forward pass of a model as a graph: one for all architectures, whose row says what differs.
+//! The forward pass of a model as a graph, shared by all architectures; the architecture's row
+//! holds the differences.
 //!
-//! Letters in the shapes: `s` tokens of this run (`seq`), `p` positions in the cache before them
-//! (`past`), `c` positions that the cache holds of a sequence, `n` rows of the cache, `d` width, `h` heads, `g` key and value heads,
-//! `e` head size, `f` feed-forward width, `v` vocabulary.
+//! Letters in the shapes: `s` tokens of this run (`seq`), `p` cached positions before them
+//! (`past`), `c` positions of the cache per sequence, `n` rows of the cache, `d` width, `h` heads,
+//! `g` key and value heads, `e` head size, `f` feed-forward width, `v` vocabulary.
 
 use super::config::{Activation, Architecture, Config};
 use super::weights::{self, LOCAL_ROPE_FREQUENCIES, Need, ROPE_FREQUENCIES, Weight};
@@ -15,17 +16,17 @@ use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
 pub const SEQ: Symbol = Symbol::new("seq");
 /// Positions in the cache before them.
 pub const PAST: Symbol = Symbol::new("past");
-/// First row of the cache that is the sequence's, where the cache holds several.
+/// First row of the sequence in a cache of several sequences.
 pub const BASE: Symbol = Symbol::new("base");
 
-/// The keys and values that a decoder keeps: `sequences * context` rows in each layer.
+/// The KV cache of a decoder: `sequences * context` rows in each layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheShape {
     /// Sequences.
     pub sequences: usize,
-    /// Positions of each.
+    /// Positions of each sequence.
     pub context: usize,
-    /// Type of the elements: f32, or f16 in half the bytes.
+    /// Element type: f32, or f16 in half the bytes.
     pub dtype: DType,
 }
 
@@ -36,36 +37,36 @@ impl CacheShape {
     }
 }
 
-/// Whose tokens a run has.
+/// The sequences that the tokens of a run belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Run {
-    /// Of one sequence, one after another.
+    /// Consecutive tokens of one sequence.
     One,
-    /// Of one sequence, the one that its run before chose, which the device still holds: no host is
-    /// needed between such runs.
+    /// One sequence; the token is the one chosen by its previous run, still on the device. Such
+    /// runs need no host round trip.
     Ahead,
-    /// One of each of several sequences.
+    /// One token of each of several sequences.
     Each,
-    /// The same, the ones that the run before chose.
+    /// The same, with the tokens chosen by the previous run.
     EachAhead,
 }
 
 impl Run {
-    /// Whether it is of several sequences.
+    /// Whether the run has several sequences.
     pub fn is_of_each(self) -> bool {
         matches!(self, Run::Each | Run::EachAhead)
     }
 
-    /// Whether its tokens are those that the run before chose.
+    /// Whether the tokens are those chosen by the previous run.
     pub fn is_ahead(self) -> bool {
         matches!(self, Run::Ahead | Run::EachAhead)
     }
 }
 
-/// What a run of the decoder is to give; of each sequence, where it has several.
+/// The output of a decoder run, per sequence if it has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wanted {
-    /// Nothing: it only fills the cache.
+    /// Nothing: the run only fills the KV cache.
     Cache,
     /// The logits after the last token: `[1, v]`, f32.
     Logits,
@@ -73,8 +74,8 @@ pub enum Wanted {
     AllLogits,
     /// The id of the largest logit after the last token ([`Op::Greedy`]): `[1]`, u32.
     Token,
-    /// A token drawn from the logits after the last token, as the last input, `draws` `[1, 7]` u32, says
-    /// ([`warploom::draw::Draw`]): `[1]`, u32.
+    /// A token sampled from the logits after the last token, with the parameters in the last input,
+    /// `draws` `[1, 7]` u32 ([`warploom::draw::Draw`]): `[1]`, u32.
     Drawn,
 }
 
@@ -85,18 +86,18 @@ impl Wanted {
     }
 }
 
-/// Name of the state that holds the keys (`k`) or values (`v`) of a layer.
+/// Name of the state with the keys (`k`) or values (`v`) of a layer.
 pub(super) fn cache_name(kind: char, layer: usize) -> String {
     format!("cache.{layer}.{kind}")
 }
 
-/// Name of the state that holds the token which the last run of each sequence chose.
+/// Name of the state with the token chosen by the last run of each sequence.
 pub(super) const CHOSEN: &str = "chosen";
 
-/// The forward pass over a cache. Inputs: `tokens` (not ahead) and `positions`, `[s]` i32; for a token of
-/// each sequence also `rows` `[s]`, those of the cache that are written, `spans` `[s, 2]`, first and one
-/// past the last row that each token sees, and, first of all, `slots` `[s]`, the sequences, where tokens
-/// are chosen; for [`Wanted::Drawn`] also `draws`.
+/// The forward pass over a KV cache. Inputs: `tokens` (not ahead) and `positions`, `[s]` i32. For
+/// one token of each sequence also `rows` `[s]`, the cache rows written, `spans` `[s, 2]`, the
+/// first row and one past the last row that each token sees, and, as the first input, `slots`
+/// `[s]`, the sequences, if tokens are chosen. For [`Wanted::Drawn`] also `draws`.
 pub(super) fn decoder(
     config: &Config,
     weights: &[Weight],
@@ -161,7 +162,7 @@ pub(super) fn decoder(
         return Ok(b.graph);
     }
 
-    // From here on a row for each sequence, or for each token.
+    // From here on, one row per sequence or per token.
     if !run.is_of_each() && wanted != Wanted::AllLogits {
         let last = Op::Slice { axis: 0, start: s - Dim::new(1), len: Dim::new(1), step: 1 };
         x = b.add("last", last, &[x])?; // [1, d]
@@ -192,22 +193,22 @@ pub(super) fn decoder(
     Ok(b.graph)
 }
 
-/// The place of a sequence's token among those that runs chose.
+/// The slot of a sequence's token in the state of chosen tokens.
 struct Chosen {
     /// `[sequences]` u32.
     state: NodeId,
     at: At,
 }
 
-/// Which of them.
+/// The slots.
 enum At {
     Row(Dim),
-    /// Those of `[s]` sequences.
+    /// The slots of `[s]` sequences.
     Slots(NodeId),
 }
 
 impl Chosen {
-    /// Where a run chooses tokens.
+    /// For runs that choose tokens.
     fn new(
         graph: &mut Graph,
         cache: CacheShape,
@@ -226,7 +227,7 @@ impl Chosen {
         Some(Chosen { state, at })
     }
 
-    /// Writes down the tokens that were chosen, and gives them: `[1]`, or `[s]`.
+    /// Stores the chosen tokens and returns them: `[1]`, or `[s]`.
     fn keep(&self, b: &mut Builder<'_>, token: NodeId) -> Result<NodeId> {
         match &self.at {
             At::Row(at) => {
@@ -234,7 +235,7 @@ impl Chosen {
                 let state = b.add(CHOSEN, op, &[self.state, token])?; // [sequences]
                 self.read(&mut b.graph, state)
             }
-            // What is written is not read again: a step less.
+            // The stored state is not read again, which saves a step.
             At::Slots(slots) => {
                 b.add(CHOSEN, Op::Scatter, &[self.state, token, *slots])?; // [sequences]
                 Ok(token)
@@ -255,11 +256,11 @@ impl Chosen {
 }
 
 impl Config {
-    /// The forward pass of a model of these numbers whose matrices are all stored in one format,
-    /// over a cache of `context` positions: for plans of models that are not here.
+    /// The forward pass of a model with these hyperparameters whose matrices all have one format,
+    /// over a cache of `context` positions: for plans without a model file.
     ///
     /// # Errors
-    /// Invalid, naming the weight, where a size is not whole blocks of the format.
+    /// Invalid, naming the weight, if a size is not a multiple of the format's block.
     pub fn graph(&self, format: Format, context: usize, wanted: Wanted) -> Result<Graph> {
         let stored = |_: &str, _: &[u64], need| Ok((need == Need::Required).then_some(format));
         let cache = CacheShape { sequences: 1, context, dtype: DType::F32 };
@@ -278,12 +279,12 @@ struct Builder<'a> {
     tokens: Dim,
 }
 
-/// Where the tokens of a run lie in the cache.
+/// The cache rows of a run's tokens.
 #[derive(Clone)]
 enum Place {
-    /// One after another behind `p` positions of the sequence that begins at this row.
+    /// Consecutive, after `p` positions of the sequence that begins at this row.
     From(Dim),
-    /// Each in a row of its own, seeing a span of rows.
+    /// Each in its own row, with a span of visible rows.
     Rows { rows: NodeId, spans: NodeId },
 }
 
@@ -315,7 +316,7 @@ impl Builder<'_> {
         self.product(&format!("blk.{layer}.{name}"), x)
     }
 
-    /// The product with a matrix, and the factor and the bias that stand beside it if they do.
+    /// The product with a matrix, with its factor and bias if they exist.
     fn product(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let weight = self.weight(&format!("{name}.weight"))?;
         let mut y = self.add(name, Op::linear(), &[x, weight])?;
@@ -351,8 +352,8 @@ impl Builder<'_> {
         self.add("", Op::Reshape(Shape::new(shape)), &[x])
     }
 
-    /// The cache of a layer with `x` `[s, g, e]` written: what is filled of the sequence,
-    /// `[p + s, g, e]`, or all of it, `[n, g, e]`.
+    /// The KV cache of a layer with `x` `[s, g, e]` written: the filled rows of the sequence, `[p +
+    /// s, g, e]`, or all rows, `[n, g, e]`.
     fn cached(&mut self, layer: usize, kind: char, x: NodeId) -> Result<NodeId> {
         let name = cache_name(kind, layer);
         let shape = Shape::new([self.cache.rows(), self.config.kv_heads, self.config.head_dim]);
@@ -387,8 +388,8 @@ impl Builder<'_> {
         Ok([self.columns(all, 0, q)?, k, v])
     }
 
-    /// Heads `x` `[s, heads * e]` as they are compared, `[s, heads, e]`: normalised where the
-    /// architecture does so, and turned by their positions.
+    /// Heads `x` `[s, heads * e]` ready for attention, `[s, heads, e]`: normalised if the
+    /// architecture does so, and rotated by their positions.
     fn turned(
         &mut self,
         layer: usize,

@@ -1,4 +1,4 @@
-//! Tokens that are chosen where the logits are: what comes back is 4 bytes for each, a token or why there is none.
+//! On-device sampling: the readback is 4 bytes per token, a token or the reason for its absence.
 
 use super::decoder::Wanted;
 use super::sampler::{Sampler, Sampling};
@@ -7,8 +7,9 @@ use warploom::draw::{Draw, NoToken};
 use warploom::error::{Error, Result};
 
 impl Session {
-    /// Runs tokens of a sequence as [`Session::run_sequence`] does, and gives the best token after the last, or why
-    /// there is none: then nothing can go on from it, but the cache holds what was run.
+    /// Runs tokens of a sequence as [`Session::run_sequence`] does, and returns the best token
+    /// after the last, or the reason for its absence: no run can then continue from it, but the
+    /// cache holds the tokens of this run.
     ///
     /// # Errors
     /// As [`Session::run_sequence`].
@@ -21,8 +22,7 @@ impl Session {
         self.one_chosen(sequence, &bytes)
     }
 
-    /// Runs tokens of a sequence as [`Session::run_sequence`] does, and draws the one after the last: as
-    /// [`Session::best_sequence`].
+    /// As [`Session::best_sequence`], but samples the token after the last.
     ///
     /// # Errors
     /// As [`Session::run_sequence`].
@@ -36,8 +36,9 @@ impl Session {
         self.one_chosen(sequence, &bytes)
     }
 
-    /// Runs one token of each of several sequences at once as [`Session::run_each`] does, and gives the best
-    /// next one of each, in their order, or why there is none: that of one sequence leaves the others as they are.
+    /// Runs one token of each of several sequences at once as [`Session::run_each`] does, and
+    /// returns the best next token of each, in order, or the reason for its absence, which does not
+    /// affect the other sequences.
     ///
     /// # Errors
     /// As [`Session::run_each`].
@@ -50,7 +51,7 @@ impl Session {
         self.each_chosen(&sequences, &bytes)
     }
 
-    /// As [`Session::best_each`], but draws the next token of each.
+    /// As [`Session::best_each`], but samples the next token of each.
     ///
     /// # Errors
     /// As [`Session::run_each`].
@@ -70,7 +71,7 @@ impl Session {
         chosen.first().copied().ok_or_else(|| Error::device("a run gave no token"))
     }
 
-    /// The tokens of a run of these sequences. Where there is none, nothing can go on from it.
+    /// The tokens of a run of these sequences. A sequence without one cannot continue.
     fn each_chosen(
         &mut self,
         sequences: &[usize],
@@ -85,8 +86,8 @@ impl Session {
         Ok(chosen.collect())
     }
 
-    /// Refuses a run of `count` tokens of each of these sequences that chose no token for one of them; the cache
-    /// then is as before.
+    /// Refuses a run of `count` tokens of each of these sequences if one of them has no chosen
+    /// token; the cache is then unchanged.
     pub(super) fn check_chosen(
         &mut self,
         sequences: &[usize],
@@ -103,7 +104,7 @@ impl Session {
         Err(error)
     }
 
-    /// The error of a sequence that has no token at a position.
+    /// The error of a sequence without a token at a position.
     pub(super) fn no_token(&self, sequence: usize, position: usize, why: NoToken) -> Error {
         match self.sequences() {
             1 => why.at(position),
@@ -111,8 +112,8 @@ impl Session {
         }
     }
 
-    /// Runs tokens of the first sequence and chooses the one after the last, on the device where that
-    /// needs nothing from the host. `seen` is the text with those tokens.
+    /// Runs tokens of the first sequence and chooses the next one, on the device unless that needs
+    /// the host. `seen` is the text with those tokens.
     pub(super) async fn choose_next(
         &mut self,
         sampler: &mut Sampler,
@@ -187,8 +188,8 @@ impl Session {
 }
 
 impl Sampling {
-    /// What a run has to give for the next token to be chosen: the token itself wherever the device
-    /// can do that, which then sends 4 bytes.
+    /// The output a run needs for choosing the next token: the token itself if the device can
+    /// choose it, which is a readback of 4 bytes.
     pub fn wanted(&self) -> Wanted {
         match (self.is_argmax(), self.penalises()) {
             (true, _) => Wanted::Token,
@@ -198,7 +199,7 @@ impl Sampling {
     }
 }
 
-/// The words that a run of so many sequences chose.
+/// The words chosen by a run of `sequences` sequences.
 pub(super) fn words_of_run(sequences: usize, bytes: &[u8]) -> Result<Vec<u32>> {
     let words: Vec<u32> = bytemuck::pod_collect_to_vec(bytes);
     match words.len() == sequences {
@@ -210,7 +211,7 @@ pub(super) fn words_of_run(sequences: usize, bytes: &[u8]) -> Result<Vec<u32>> {
     }
 }
 
-/// Refuses what needs to be told how to draw.
+/// Refuses an output that needs sampling parameters.
 pub(super) fn check_undrawn(wanted: Wanted) -> Result<()> {
     match wanted {
         Wanted::Drawn => {

@@ -1,10 +1,10 @@
-//! Where an answer ends: the tokens at which generation stops.
+//! The tokens at which generation stops.
 //!
-//! A file names them by role (`eos_token_id` and others), and often not all of them, or with a token
-//! type that makes them text. So tokens of the names by which models end a turn or a text are ends as
-//! well, and control tokens, whatever their type in the file: they are never shown, found in a prompt
-//! only where control tokens are, and never in what a message says. The names are those for which
-//! llama.cpp does so.
+//! A file names them by role (`eos_token_id` and others), often incompletely, or with a token type
+//! that makes them text. So tokens with a known end-of-turn or end-of-text name are ends as well,
+//! and become control tokens whatever their type in the file: they are never shown, found in a
+//! prompt only where control tokens are, and never in message text. The names are those of
+//! llama.cpp.
 
 use std::collections::HashSet;
 
@@ -38,7 +38,7 @@ const NAMES: [&str; 23] = [
     "\u{2581}<EOT>",
 ];
 
-/// Names of tokens that stand between files and repositories: an answer does not go on behind one.
+/// Names of tokens between files and repositories: an answer does not continue after one.
 const BETWEEN_FILES: [&str; 11] = [
     "<PAD>",
     "<REPO>",
@@ -53,7 +53,7 @@ const BETWEEN_FILES: [&str; 11] = [
     "[PAD]",
 ];
 
-/// Where a vocabulary has both, `<|end|>` closes a part of an answer and not the answer.
+/// If a vocabulary has both, `<|end|>` closes a part of an answer, not the answer.
 const ENDS_PARTS: [[&str; 2]; 2] = [["<|return|>", "<|call|>"], ["<|calls|>", "<|flush|>"]];
 const END_OF_PART: &str = "<|end|>";
 
@@ -63,16 +63,16 @@ fn named(spec: &TokenizerSpec) -> impl Iterator<Item = (u32, &str)> {
     tokens.filter(|(_, token)| NAMES.contains(token) || BETWEEN_FILES.contains(token))
 }
 
-/// The ids that the file gives, with the names of the keys.
+/// The ids given by the file, with the names of the keys.
 fn by_role(spec: &TokenizerSpec) -> [(&'static str, Option<u32>); 3] {
     [("eos_token_id", spec.eos), ("eot_token_id", spec.eot), ("eom_token_id", spec.eom)]
 }
 
-/// Makes the tokens that end an answer control tokens.
+/// Turns the tokens that end an answer into control tokens.
 pub(super) fn retype(spec: &mut TokenizerSpec) {
     let by_name: Vec<usize> = named(spec).map(|(id, _)| id as usize).collect();
     let by_role = by_role(spec).into_iter().filter_map(|(_, id)| id).chain(spec.ends.clone());
-    // A token that is text may be what other text is made of, so it stays text.
+    // A text token may be part of other text, so it stays text.
     let by_role: Vec<usize> = by_role
         .map(|id| id as usize)
         .filter(|id| spec.token_types.get(*id) == Some(&USER_DEFINED))
@@ -149,7 +149,7 @@ mod tests {
         (spec.eos, spec.eot, spec.eom, spec.ends) = (Some(0), Some(1), Some(2), vec![3, 4]);
         retype(&mut spec);
         assert_eq!(of(&spec).unwrap(), HashSet::from([0, 1, 2, 3, 4]));
-        // What is text stays text; what was found everywhere is found where control tokens are.
+        // Text stays text; a user-defined token becomes a control token.
         assert_eq!(spec.token_types, [1, 3, 3, 1, 3, 4]);
         spec.ends = vec![9];
         let error = of(&spec).unwrap_err().to_string();
@@ -164,7 +164,7 @@ mod tests {
         }
         let phi = spec(&[END_OF_PART, "<|return|>", "x"], &types);
         assert_eq!(of(&phi).unwrap(), HashSet::from([0, 1]));
-        // Unless the file says that it is one.
+        // Unless the file says that it is an end.
         let said = TokenizerSpec {
             eos: Some(0),
             ..spec(&[END_OF_PART, "<|return|>", "<|call|>"], &types)

@@ -1,4 +1,4 @@
-//! Plans of a text that is about to be written, made and compiled on a thread while weights are uploaded.
+//! Prewarming: plans of the first text, made and compiled on a thread while weights are uploaded.
 
 use super::classes::{CLASSES, class_index, class_of_kind};
 use super::decoder::{CacheShape, Run, Wanted};
@@ -12,18 +12,19 @@ use warploom::plan::Plan;
 use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::runtime::Runtime;
 
-/// A text that a new session will write first. What it says changes no result: where it is right, the first token comes
-/// sooner.
+/// The shape of the first text of a new session. It changes no result: if correct, the first token
+/// comes sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// Tokens of its prompt.
     pub tokens: usize,
-    /// What is wanted after the prompt and after each token behind it: [`Sampling::wanted`](super::Sampling::wanted).
+    /// The output after the prompt and after each later token:
+    /// [`Sampling::wanted`](super::Sampling::wanted).
     pub wanted: Wanted,
 }
 
 impl Expected {
-    /// The plans that such a text takes: of its prompt, and of the tokens behind it where that is another.
+    /// The plans of such a text: for its prompt, and for later tokens if that is a different plan.
     fn kinds(&self, profile: &DeviceProfile) -> (Vec<Kind>, Option<Kind>) {
         let one = |tokens: usize, wanted| {
             let class = class_index(tokens).ok()?;
@@ -42,7 +43,7 @@ impl Expected {
     }
 }
 
-/// What the plans of a session are made from.
+/// The inputs from which the plans of a session are made.
 pub(super) struct Planner<'a> {
     pub(super) runtime: &'a Runtime,
     pub(super) model: &'a Model,
@@ -52,7 +53,7 @@ pub(super) struct Planner<'a> {
     pub(super) deterministic: bool,
 }
 
-/// A plan of a kind, and the graph that it is of.
+/// A plan of a kind, and its graph.
 pub(super) struct Ready {
     pub(super) kind: Kind,
     pub(super) graph: Graph,
@@ -65,22 +66,22 @@ impl Planner<'_> {
         computing_in(&self.model.graph_with(self.weights, self.cache, run, wanted)?, self.mode)
     }
 
-    /// Its plan for lengths of a class.
+    /// Its plan for a shape bucket.
     pub(super) fn plan(&self, graph: &Graph, class: &ShapeClass) -> Result<Plan> {
         let mut options = self.runtime.plan_options();
         options.deterministic |= self.deterministic;
         Plan::new(graph, class, self.runtime.device().profile(), &options)
     }
 
-    /// Does `work` on this thread and plans for what is expected on another, whose kernels are compiled then, too. What goes
-    /// wrong there is told when it is needed: it is tried again.
+    /// Does `work` on this thread, and on another makes plans for the expected text and compiles
+    /// their kernels. Errors there are ignored: the plan is made again on first use.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) fn beside<T>(
         &self,
         expected: Option<Expected>,
         work: impl FnOnce() -> T,
     ) -> (T, Vec<Ready>) {
-        // A search measures on the device, by itself.
+        // A search must have the device to itself for its measurements.
         let expected = expected.filter(|_| !self.runtime.searches_at_first_use());
         let Some(expected) = expected else { return (work(), Vec::new()) };
         std::thread::scope(|scope| {
@@ -93,7 +94,7 @@ impl Planner<'_> {
         })
     }
 
-    /// A page has one thread.
+    /// A browser page has one thread.
     #[cfg(target_arch = "wasm32")]
     pub(super) fn beside<T>(
         &self,
@@ -113,7 +114,7 @@ impl Planner<'_> {
             Ok(Ready { kind, graph, plan })
         };
         let mut ready: Vec<Ready> = prompt.into_iter().flat_map(made).collect();
-        // Those of the first token alone: with empty caches it would wait for the others, too.
+        // Only the kernels of the first token: with cold caches it would wait for the others, too.
         let kernels = ready.iter().flat_map(|ready| ready.plan.recording.kernels.clone());
         let kernels: Vec<_> = kernels.collect();
         let compiling: Vec<_> = kernels.iter().map(|kernel| device.compile(kernel)).collect();
@@ -152,7 +153,7 @@ mod tests {
             kinds(1, Wanted::Token, &gpu),
             [(Run::One, 0, Wanted::Token), ahead(Wanted::Token)]
         );
-        // Where the host chooses, and where nothing runs ahead, one plan serves both.
+        // If the host chooses, or nothing runs ahead, one plan serves both.
         assert_eq!(kinds(1, Wanted::Logits, &gpu), [(Run::One, 0, Wanted::Logits)]);
         assert_eq!(kinds(1, Wanted::Token, &cpu), [(Run::One, 0, Wanted::Token)]);
         assert_eq!(

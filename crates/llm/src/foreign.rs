@@ -1,9 +1,9 @@
-//! GGUF files that hold no model: adapters, projectors, vocabularies and the like.
+//! GGUF files without a model: adapters, projectors, vocabularies and others.
 
 use warploom::error::{Error, Result};
 use warploom_models::gguf::{Gguf, Value};
 
-/// A text of the metadata; none also where it is of another type, which is no concern here.
+/// A metadata text; `None` also for another type, which other checks report.
 fn text<'a>(file: &'a Gguf, key: &str) -> Option<&'a str> {
     match file.value(key) {
         Some(Value::String(text)) => Some(text),
@@ -11,11 +11,11 @@ fn text<'a>(file: &'a Gguf, key: &str) -> Option<&'a str> {
     }
 }
 
-/// Refuses what is a GGUF file and no model, by its `general.type`, its architecture, or what it
-/// lacks.
+/// Refuses a GGUF file that is not a model, by its `general.type`, its architecture, or missing
+/// parts.
 ///
 /// # Errors
-/// Unsupported, naming the key, what the file is, and what to do.
+/// Unsupported, naming the key, the kind of file, and what to do.
 pub(crate) fn refuse_no_model(file: &Gguf) -> Result<()> {
     let refuse = |key: &str, what: &str, advice: &str| {
         Err(Error::unsupported(format!("{}: {key}: {what}, not a model: {advice}", file.name())))
@@ -128,7 +128,7 @@ mod tests {
                 "{words}: {error}"
             );
             assert!(error.to_string().starts_with("test.gguf: "), "{error}");
-            // Whoever opens a model hears of it.
+            // Opening a model reports it.
             let opened = crate::Model::from_gguf(file).unwrap_err();
             assert_eq!(opened.to_string(), error.to_string());
         }

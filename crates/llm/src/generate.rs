@@ -1,4 +1,4 @@
-//! From a prompt to text, a token at a time.
+//! From a prompt to text, one token at a time.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use super::utf8::Utf8Stream;
 use warploom::base::platform::Clock;
 use warploom::error::{Error, Result};
 
-/// What to write and how.
+/// Generation settings.
 #[derive(Clone, Debug)]
 pub struct GenerateOptions {
-    /// Most tokens to write.
+    /// Maximum tokens to generate.
     pub max_tokens: usize,
     /// How the next token is chosen.
     pub sampling: Sampling,
-    /// Takes the names of control tokens in the prompt as these tokens.
+    /// Parses the names of control tokens in the prompt as these tokens.
     pub parse_special: bool,
-    /// Goes on after the model's end tokens.
+    /// Continues after the model's end tokens.
     pub ignore_stop: bool,
 }
 
-/// At most 256 tokens, sampled by default; the prompt is plain text, and an end token ends it.
+/// At most 256 tokens with default sampling; the prompt is plain text, and an end token stops.
 impl Default for GenerateOptions {
     fn default() -> GenerateOptions {
         GenerateOptions {
@@ -35,36 +35,37 @@ impl Default for GenerateOptions {
     }
 }
 
-/// What happens while text is written.
+/// Events during generation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// The prompt has been read; so many tokens.
+    /// The prompt has been read; its number of tokens.
     Prompt(usize),
-    /// More text; whole characters only.
+    /// More text, in whole characters.
     Text(&'a str),
 }
 
-/// Who is told of events, and says whether to go on. `Send` on native builds, as the futures are that call it.
+/// Event callback, which returns whether to continue. `Send` on native builds, as the calling
+/// futures are.
 #[cfg(not(target_arch = "wasm32"))]
 pub type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + Send + 'a;
-/// Who is told of events, and says whether to go on.
+/// Event callback, which returns whether to continue.
 #[cfg(target_arch = "wasm32")]
 pub type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 
-/// Why writing ended.
+/// The reason generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// The model wrote an end token.
+    /// The model generated an end token.
     Stop,
-    /// As many tokens as were asked for.
+    /// The maximum number of tokens was reached.
     Length,
     /// The context is full.
     Context,
-    /// The caller broke it off.
+    /// The caller interrupted it.
     Interrupted,
 }
 
-/// What was written, and how long it took.
+/// The generated text and its timing.
 #[derive(Clone, Debug)]
 pub struct Generated {
     /// The text, without the prompt.
@@ -75,30 +76,30 @@ pub struct Generated {
     pub prompt_tokens: usize,
     /// Why it ended.
     pub finish: Finish,
-    /// From the start to the first token.
+    /// Time from the start to the first token.
     pub first_token: Duration,
-    /// From the first token to the last.
+    /// Time from the first token to the last.
     pub decode: Duration,
 }
 
 impl Generated {
-    /// Tokens of the prompt a second, the first plan included.
+    /// Prompt tokens per second, including the first plan.
     pub fn prefill_rate(&self) -> f64 {
         self.prompt_tokens as f64 / self.first_token.as_secs_f64().max(1e-9)
     }
 
-    /// Tokens a second after the first one.
+    /// Tokens per second after the first one.
     pub fn decode_rate(&self) -> f64 {
         self.tokens.len().saturating_sub(1) as f64 / self.decode.as_secs_f64().max(1e-9)
     }
 }
 
 impl Session {
-    /// Reads a prompt and writes on, telling `on_event` each piece of text. On native builds this
-    /// and the other futures of a session block the thread that polls them.
+    /// Reads a prompt and generates text, passing each part to `on_event`. On native builds this
+    /// and the other futures of a session block the polling thread.
     ///
     /// # Errors
-    /// Invalid, where the prompt is empty or does not fit the context; what the device says.
+    /// Invalid, if the prompt is empty or does not fit the context; device errors.
     pub async fn generate(
         &mut self,
         prompt: &str,
@@ -112,8 +113,8 @@ impl Session {
         self.generate_tokens(&prompt_tokens, &[], options, on_event).await
     }
 
-    /// As [`Session::generate`], from the tokens of a prompt. `before` is what the cache holds
-    /// already, which the repetition penalty looks at.
+    /// As [`Session::generate`], from the tokens of a prompt. `before` is the text already in the
+    /// cache, for the repetition penalty.
     ///
     /// # Errors
     /// As [`Session::generate`].
@@ -156,7 +157,7 @@ impl Session {
         Ok(writer.end(ended, first))
     }
 
-    /// Writes on with the host between the tokens.
+    /// Generates with a host round trip between the tokens.
     async fn write_on(&mut self, writer: &mut Writer<'_>, sampler: &mut Sampler) -> Result<Finish> {
         loop {
             if writer.left() == 0 {
@@ -173,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Writes on where the device chooses the tokens, which runs ahead of the host.
+    /// Generates with on-device sampling, run ahead of the host.
     async fn write_ahead(&mut self, writer: &mut Writer<'_>) -> Result<Finish> {
         let sampling = &writer.options.sampling;
         let mut ahead = self.ahead(0, sampling.wanted())?;
@@ -194,7 +195,7 @@ impl Session {
                 break finish;
             }
         };
-        // What was run for nothing is forgotten.
+        // Drops the unused runs.
         ahead.finish().await?;
         Ok(finish)
     }
@@ -214,12 +215,12 @@ impl Session {
     }
 }
 
-/// The text so far, and who is told of it.
+/// The text so far and its event callback.
 struct Writer<'a> {
     tokenizer: &'a Tokenizer,
     options: &'a GenerateOptions,
     on_event: &'a mut OnEvent<'a>,
-    /// The prompt and what came before and after it.
+    /// The prompt with the text before and after it.
     seen: Vec<u32>,
     stream: Utf8Stream,
     out: Generated,
@@ -245,7 +246,7 @@ impl<'a> Writer<'a> {
         Writer { tokenizer, options, on_event, seen, stream: Utf8Stream::new(), out }
     }
 
-    /// Tokens that may still be written.
+    /// Tokens that may still be generated.
     fn left(&self) -> usize {
         self.options.max_tokens.saturating_sub(self.out.tokens.len())
     }
@@ -258,7 +259,7 @@ impl<'a> Writer<'a> {
         self.take(token)
     }
 
-    /// The next token; why writing ends, if it does.
+    /// Takes the next token; returns the reason generation ends, if it does.
     fn take(&mut self, token: u32) -> Result<Option<Finish>> {
         if self.tokenizer.is_stop(token) && !self.options.ignore_stop {
             return Ok(Some(Finish::Stop));
@@ -271,7 +272,7 @@ impl<'a> Writer<'a> {
         Ok((!told).then_some(Finish::Interrupted))
     }
 
-    /// What was written since `first`, the time of the first token.
+    /// The result; `first` is the time of the first token.
     fn end(mut self, finish: Finish, first: Clock) -> Generated {
         self.out.finish = finish;
         self.out.decode = first.elapsed();

@@ -1,14 +1,14 @@
 //! Language models: from a GGUF file to text.
 //!
-//! The text side knows no device: `tokenizer` and `utf8` turn text into ids and back, `config`
-//! reads a model's numbers, `sampler` picks the next id from logits. `architecture` is the table
-//! of what differs between models, `weights` finds the tensors, `decoder` is the forward pass as
-//! a graph, `session` holds both on a device and replays a plan for each token, `batch` runs several
-//! sequences of one at once, `draws` chooses tokens on the device, `ahead` several without the host between them, `generate` goes
-//! from a prompt to text, `chat` from messages to an answer, `perplexity`
-//! tells how well a text was foreseen.
-//! `huggingface` tells a folder of safetensors as the GGUF file that it would be, and `quantize`
-//! writes one with smaller weights.
+//! The text side is independent of the device: `tokenizer` and `utf8` convert text to ids and back,
+//! `config` reads a model's hyperparameters, `sampler` picks the next id from logits.
+//! `architecture` is the table of differences between models, `weights` finds the tensors,
+//! `decoder` builds the forward pass as a graph, `session` keeps weights and KV cache on a device
+//! and replays a plan for each token, `batch` decodes several sequences at once, `draws` samples on
+//! the device, `ahead` is run-ahead decoding (several tokens without a host round trip), `generate`
+//! goes from a prompt to text, `chat` from messages to an answer, `perplexity` measures how well
+//! the model predicts a text. `huggingface` presents a folder of safetensors as a GGUF file, and
+//! `quantize` writes one with smaller weights.
 
 mod ahead;
 mod architecture;

@@ -1,4 +1,4 @@
-//! A model file that has been read and checked: config, tokenizer, tensors.
+//! A model file, read and checked: config, tokenizer, tensors.
 
 use std::sync::Arc;
 
@@ -14,11 +14,12 @@ use warploom::ir::Graph;
 use warploom::provider::DeviceKind;
 use warploom_models::gguf::Gguf;
 
-/// Width from which on GPUs keep weights in groups ([`Format::kept`](warploom::base::Format::kept)). Measured on an H200: Qwen2.5-0.5B,
-/// of width 896 with rows of 4,864 for `down`, lost 4 % through Vulkan and 10 % through CUDA with those.
+/// Width from which GPUs keep weights in groups ([`Format::kept`](warploom::base::Format::kept)).
+/// Measured on an H200: groups made Qwen2.5-0.5B (width 896, rows of 4,864 for `down`) 4 % slower
+/// through Vulkan and 10 % through CUDA.
 const GROUPED: usize = 2048;
 
-/// A model, ready to be put on a device.
+/// A model, ready for a device.
 pub struct Model {
     file: Gguf,
     config: Config,
@@ -29,11 +30,11 @@ pub struct Model {
 warploom::base::debug_as!(Model, |this| file: this.file.name(), weights: this.weights.len());
 
 impl Model {
-    /// Opens a GGUF file, or a folder of Hugging Face's (or a file in one), whose weights are then
-    /// copied into memory.
+    /// Opens a GGUF file, or a Hugging Face folder (or a file in one), whose weights are copied
+    /// into memory.
     ///
     /// # Errors
-    /// What the file lacks or gets wrong, naming file, field and offset.
+    /// Missing or wrong contents of the file, naming file, field and offset.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn open(
         path: impl AsRef<std::path::Path>,
@@ -45,10 +46,10 @@ impl Model {
         }
     }
 
-    /// The small trained model that comes with the crate: 7.3 M parameters, Q4_K, short stories.
+    /// The small trained model embedded in the crate: 7.3 M parameters, Q4_K, short stories.
     ///
     /// # Errors
-    /// None, while the crate's tests pass.
+    /// None, as the crate's tests check.
     #[cfg(feature = "embedded-model")]
     pub fn embedded() -> Result<Arc<Model>> {
         Model::from_gguf(Gguf::from_bytes(
@@ -57,10 +58,10 @@ impl Model {
         )?)
     }
 
-    /// A model of an open file.
+    /// The model of an open file.
     ///
     /// # Errors
-    /// What the file lacks or gets wrong, naming file, field and offset.
+    /// Missing or wrong contents of the file, naming file, field and offset.
     pub fn from_gguf(file: Gguf) -> Result<Arc<Model>> {
         if !file.is_whole()? {
             return Err(Error::bad_file(format!(
@@ -72,7 +73,7 @@ impl Model {
         super::foreign::refuse_no_model(&file)?;
         let config = Config::from_gguf(&file)?;
         let weights = weights::of_file(&file, &config)?;
-        // Ids without a row, before a tokenizer is built that could give them.
+        // Refuses ids without an embedding row before building a tokenizer that could return them.
         let tokens = file.strings("tokenizer.ggml.tokens")?.count();
         if tokens > config.vocabulary {
             return Err(Error::bad_file(format!(
@@ -91,7 +92,7 @@ impl Model {
         &self.file
     }
 
-    /// Its numbers.
+    /// Its hyperparameters.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -105,17 +106,17 @@ impl Model {
     /// `positions`, `[seq]` i32; symbols [`SEQ`](super::SEQ) and [`PAST`](super::PAST).
     ///
     /// # Errors
-    /// None for a model that opened; what graph building says otherwise.
+    /// None for a model that opened; otherwise errors of graph building.
     pub fn graph(&self, context: usize, wanted: Wanted) -> Result<Graph> {
         let cache = CacheShape { sequences: 1, context, dtype: DType::F32 };
         self.graph_with(&self.weights, cache, Run::One, wanted)
     }
 
-    /// The forward pass over the cache of several sequences, of tokens of one of them or of a token
-    /// of each, as a session runs it on a device of this kind: weights have the formats in which it
-    /// keeps them, on a CPU those of the file. To the inputs of [`Model::graph`] come for a token of
-    /// each `rows` `[seq]` and `spans` `[seq, 2]`, i32; to its symbols for one sequence of several
-    /// [`BASE`](super::BASE).
+    /// The forward pass over the KV cache of several sequences, for tokens of one of them or one
+    /// token of each, as a session runs it on a device of this kind. Weights have the formats that
+    /// the device keeps; on a CPU, those of the file. For one token of each, the inputs of
+    /// [`Model::graph`] are followed by `rows` `[seq]` and `spans` `[seq, 2]`, i32; for one
+    /// sequence of several there is one more symbol, [`BASE`](super::BASE).
     ///
     /// # Errors
     /// As [`Model::graph`].
@@ -129,7 +130,7 @@ impl Model {
         self.graph_with(&self.weights_on(kind), cache, run, wanted)
     }
 
-    /// The same over weights in these formats.
+    /// The same, with weights in these formats.
     pub(super) fn graph_with(
         &self,
         weights: &[Weight],
@@ -140,7 +141,7 @@ impl Model {
         decoder::decoder(&self.config, weights, cache, run, wanted)
     }
 
-    /// The weights in the formats in which a device keeps them: a CPU those of the file.
+    /// The weights in the formats that a device keeps; on a CPU, those of the file.
     pub(super) fn weights_on(&self, kind: DeviceKind) -> Vec<Weight> {
         let grouped = self.config.width >= GROUPED;
         let kept = |weight: &Weight| match (kind, weight.shape.last()) {
@@ -152,19 +153,19 @@ impl Model {
         self.weights.iter().map(kept).collect()
     }
 
-    /// Bytes of every weight on a device.
+    /// Bytes of all weights on a device.
     pub fn weight_bytes(&self) -> u64 {
         self.weights.iter().filter_map(stored_bytes).sum()
     }
 
-    /// Bytes of weights that one token reads: all but the embedding, of which it reads a row,
-    /// unless that is the output matrix too.
+    /// Weight bytes read per token: all but the embedding, of which only one row is read, unless it
+    /// is also the output matrix.
     pub fn bytes_per_token(&self) -> u64 {
         let read = |weight: &&Weight| weight.name != "token_embd.weight" || self.config.tied_output;
         self.weights.iter().filter(read).filter_map(stored_bytes).sum()
     }
 
-    /// Bytes of keys and values of one position, in all layers, of elements of this type.
+    /// KV cache bytes of one position, in all layers, for this element type.
     pub fn cache_bytes_per_token(&self, dtype: DType) -> u64 {
         (self.config.layers * 2 * self.config.kv_width()) as u64 * dtype.bytes()
     }

@@ -1,9 +1,8 @@
-//! How well a model foresees a text: the mean negative log-likelihood of its tokens, and what that
-//! is as a perplexity.
+//! Measures how well a model predicts a text: the mean negative log-likelihood of its tokens, and
+//! the perplexity.
 //!
-//! The text is cut into windows that know nothing of each other, each read after a begin token of
-//! its own where the model has texts begin with one. Logits come back in small runs and are summed
-//! in f64; nothing is kept of them.
+//! The text is split into independent windows. Each starts with its own begin token if the model's
+//! texts begin with one. Logits are read back in small runs, summed in f64 and dropped.
 
 use std::ops::ControlFlow;
 
@@ -11,28 +10,29 @@ use super::decoder::Wanted;
 use super::session::Session;
 use warploom::error::{Error, Result};
 
-/// How a text is measured.
+/// Settings of the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerplexityOptions {
-    /// Tokens of a window, without the begin token; `None` is as many as the context holds.
+    /// Tokens of a window, without the begin token; `None` fills the context.
     pub window: Option<usize>,
-    /// Tokens at the beginning of each window that are read and not counted.
+    /// Tokens at the start of each window that are read but not counted.
     pub skip: usize,
 }
 
-/// Who is told what was measured so far and how many tokens there are, and says whether to go on. `Send` on native builds.
+/// Progress callback: the result so far and the total tokens; returns whether to continue. `Send`
+/// on native builds.
 #[cfg(not(target_arch = "wasm32"))]
 pub type OnWindow<'a> = dyn FnMut(&Perplexity, usize) -> ControlFlow<()> + Send + 'a;
-/// Who is told what was measured so far and how many tokens there are, and says whether to go on.
+/// Progress callback: the result so far and the total tokens; returns whether to continue.
 #[cfg(target_arch = "wasm32")]
 pub type OnWindow<'a> = dyn FnMut(&Perplexity, usize) -> ControlFlow<()> + 'a;
 
-/// What was measured, of a text or of its part up to now.
+/// The result for a text, or for its part up to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Perplexity {
-    /// Tokens that were foreseen, well or badly.
+    /// Counted tokens.
     pub tokens: usize,
-    /// Windows that were begun.
+    /// Windows begun.
     pub windows: usize,
     /// Sum of `-ln p(token)`, in nats.
     sum: f64,
@@ -63,7 +63,7 @@ impl Perplexity {
         self.value() * self.mean_error()
     }
 
-    /// Counts a token of which the logits `[v]` foretold something.
+    /// Counts a token that the logits `[v]` predict.
     fn add(&mut self, logits: &[f32], token: u32) {
         let most = logits.iter().fold(f32::NEG_INFINITY, |most, v| most.max(*v));
         let sum: f64 = logits.iter().map(|v| f64::from(v - most).exp()).sum();
@@ -77,17 +77,17 @@ impl Perplexity {
     }
 }
 
-/// Positions of a run: logits of so many are in memory together.
+/// Positions of a run, whose logits are in memory together.
 const RUN: usize = 64;
 
 impl Session {
-    /// Perplexity of the model on a text, as tokens without a begin token. What the cache holds of
-    /// the first sequence is forgotten. `progress` is told what is measured so far, and how many
-    /// tokens will count; a break ends it there.
+    /// Perplexity of the model on a text, as tokens without a begin token. Drops the cache of the
+    /// first sequence. `progress` receives the result so far and the total of counted tokens; a
+    /// break ends the measurement.
     ///
     /// # Errors
-    /// Invalid, where no token would count, a window is larger than the context, or one of the
-    /// tokens is none; device, for logits that are not numbers; what running says.
+    /// Invalid, if no token would count, a window is larger than the context, or a token is outside
+    /// the vocabulary; device, for NaN or infinite logits; errors of the run.
     pub async fn perplexity(
         &mut self,
         tokens: &[u32],
@@ -100,7 +100,7 @@ impl Session {
         if let Some(id) = tokens.iter().find(|id| **id as usize >= vocabulary) {
             return Err(Error::invalid(format!("token {id} of a vocabulary of {vocabulary}")));
         }
-        // The last token of a window is foreseen and not read, which leaves room for the first.
+        // The last token of a window is predicted but not read, which leaves room for the first.
         let room = self.context() + usize::from(begin.is_none());
         let window = options.window.unwrap_or(room);
         if window == 0 || window > room {
@@ -109,7 +109,7 @@ impl Session {
                 self.context()
             )));
         }
-        // Without a begin token nothing foretells the first one.
+        // Without a begin token, nothing predicts the first one.
         let skip = options.skip.max(usize::from(begin.is_none()));
         let counted = |len: usize| len.saturating_sub(skip);
         let total = tokens.chunks(window).map(|w| counted(w.len())).sum();
@@ -124,13 +124,13 @@ impl Session {
         for part in tokens.chunks(window).filter(|part| counted(part.len()) > 0) {
             self.truncate(0)?;
             done.windows += 1;
-            // Token `i` of these is foretold by the logits after token `i - 1`.
+            // Token `i` of these is predicted by the logits after token `i - 1`.
             let read: Vec<u32> = begin.into_iter().chain(part.iter().copied()).collect();
             let first = read.len() - counted(part.len());
             let mut at = 0;
             while at + 1 < read.len() {
                 let end = (at + RUN).min(read.len() - 1);
-                // What comes before the first that counts only fills the cache.
+                // Tokens before the first counted one only fill the cache.
                 if end < first {
                     self.run(&read[at..end], Wanted::Cache).await?;
                 } else {
@@ -180,7 +180,7 @@ mod tests {
             got.add(&[3.5; 8], token);
         }
         assert!((got.value() - 8.0).abs() < 1e-12 && got.error().abs() < 1e-6, "{got:?}");
-        // A token that is not there must not pass for a number.
+        // A token outside the logits must not count.
         got.add(&[3.5; 8], 8);
         assert!(got.value().is_nan());
     }
@@ -189,7 +189,7 @@ mod tests {
     fn the_error_is_that_of_a_mean() {
         let mut got = Perplexity::default();
         assert!(got.mean().is_nan() && got.mean_error().is_nan());
-        // Of two tokens, the first as 1 to 3, then as 3 to 1: ln 4 and ln 4/3.
+        // Two tokens, the first at 1 to 3, then 3 to 1: ln 4 and ln 4/3.
         got.add(&[0.0, 3f32.ln()], 0);
         assert!(got.mean_error().is_nan());
         got.add(&[0.0, 3f32.ln()], 1);

@@ -1,45 +1,45 @@
-//! How text is cut into words before byte-level BPE merges inside each: `tokenizer.ggml.pre`.
+//! Splits text into words before byte-level BPE merges inside each: `tokenizer.ggml.pre`.
 //!
-//! A name stands for one or more patterns. They are applied in turn, each to the pieces of the
-//! one before; what a pattern leaves between its matches is a piece too. The patterns are those
-//! that the models were trained with: changing a character changes ids.
+//! A name stands for one or more patterns, applied in turn, each to the parts left by the one
+//! before; text between the matches of a pattern is a part too. The patterns are those of the
+//! models' training: changing a character changes ids.
 
 use warploom::error::{Error, Result};
 
 /// GPT-2's words: contractions, letters, numbers, other signs, each with one leading space.
 pub(super) const GPT2: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Llama 3's: numbers in threes, line ends kept with the signs before them.
+/// Llama 3's: numbers in groups of three, line ends kept with the signs before them.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Qwen 2's: the same with single digits.
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Qwen 3.5's: the same with marks among the letters.
 const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// GPT-4o's: words are cut where capitals begin, contractions stay with the word.
+/// GPT-4o's: words are split at capitals, contractions stay with the word.
 const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Mistral's Tekken: the same without contractions, single digits.
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// DeepSeek V3's last step: a sign keeps the Latin letters behind it.
+/// DeepSeek V3's last step: a sign keeps the Latin letters after it.
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
-/// Seed-Coder's: line ends apart from the signs before them.
+/// Seed-Coder's: line ends separate from the signs before them.
 const SEED: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Ling's.
 const BAILING: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
-/// BLOOM's: whatever is no space, bracket or sign of the end of a phrase.
+/// BLOOM's: anything but a space, bracket or end-of-phrase sign.
 const BLOOM: &str = " ?[^(\\s|.,!?\u{2026}\u{3002}\u{ff0c}\u{3001}\u{964}\u{6d4}\u{60c})]+";
 /// Each digit alone.
 pub(super) const DIGIT: &str = r"\p{N}";
 
-/// One way to cut text.
+/// A pre-tokenizer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PreTokenizer {
-    /// Values of `tokenizer.ggml.pre` that mean it.
+    /// Its values of `tokenizer.ggml.pre`.
     pub(super) names: &'static [&'static str],
     /// Applied in this order.
     pub(super) patterns: &'static [&'static str],
-    /// A word that is a token as a whole is taken as such, whatever the merges say.
+    /// A word that is a token as a whole becomes that token, whatever the merges.
     pub(super) ignore_merges: bool,
-    /// Whether text begins with the begin token where the file does not say.
+    /// Whether text gets the begin token by default.
     pub(super) add_bos: bool,
 }
 
@@ -61,7 +61,7 @@ impl PreTokenizer {
     }
 }
 
-/// Every pre-tokenizer that is known.
+/// Every supported pre-tokenizer.
 pub(super) static ALL: [PreTokenizer; 16] = [
     PreTokenizer::new(
         &[
@@ -135,7 +135,7 @@ pub(super) static ALL: [PreTokenizer; 16] = [
     PreTokenizer::new(&["default"], &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]),
 ];
 
-/// The pre-tokenizer of a name; an empty name is `default`, as files without the key are.
+/// The pre-tokenizer of a name; an empty name is `default`, as in files without the key.
 pub(super) fn by_name(pre: &str) -> Result<&'static PreTokenizer> {
     let name = if pre.is_empty() { "default" } else { pre };
     ALL.iter().find(|p| p.names.contains(&name)).ok_or_else(|| {

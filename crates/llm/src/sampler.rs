@@ -1,9 +1,9 @@
 //! The next token from the logits: penalty, top-k, top-p, min-p, temperature, draw.
 //!
-//! The steps come in that order, which is llama.cpp's: the filters see the probabilities at
-//! temperature 1, and the temperature only shapes the draw among what they leave. All but the
-//! penalty is `warploom::draw`, in whole numbers and with a random number for each position, which
-//! devices do as well: a seed gives the same text wherever the logits are the same.
+//! The steps run in that order, which is llama.cpp's: the filters see the probabilities at
+//! temperature 1, and the temperature only shapes the draw among the remaining tokens. All but the
+//! penalty is `warploom::draw`, in integer arithmetic with one random number per position, which
+//! devices implement too: a seed gives the same text wherever the logits are the same.
 
 use warploom::draw::{Choice, Draw, NoToken, choose};
 use warploom::error::{Error, Result};
@@ -25,9 +25,9 @@ pub struct Sampling {
     /// Positive logits of recent tokens are divided by this and negative ones multiplied; 1 is
     /// off. Default 1.
     pub repetition_penalty: f32,
-    /// How many of the last tokens the penalty looks at. Default 64.
+    /// Window of the repetition penalty, in tokens. Default 64.
     pub repeat_last_n: usize,
-    /// Which random numbers are drawn, one for each position. Default 0.
+    /// Random seed; each position has its own random number. Default 0.
     pub seed: u64,
 }
 
@@ -56,20 +56,20 @@ impl Sampling {
         self.temperature == 0.0 && !self.penalises()
     }
 
-    /// Whether recent tokens change the logits, which only the host knows to do: else
-    /// [`Sampling::draw`] says all that a device needs.
+    /// Whether recent tokens change the logits, which only the host implements. If not,
+    /// [`Sampling::draw`] is all that a device needs.
     pub fn penalises(&self) -> bool {
         self.repetition_penalty != 1.0 && self.repeat_last_n > 0
     }
 
-    /// How the token behind `position` others is drawn once penalties are done.
+    /// The sampling parameters of the token after `position` others, with penalties applied.
     pub fn draw(&self, position: usize) -> Draw {
         let greedy = self.temperature == 0.0;
         let natural = std::f64::consts::LOG2_E / f64::from(self.temperature);
         let fixed = |share: f32, units: u64| (f64::from(share) * units as f64) as u32;
         Draw {
             scale: if greedy { 0.0 } else { natural as f32 },
-            // What does not fit is no limit.
+            // A value that does not fit means no limit.
             top_k: if greedy { 1 } else { u32::try_from(self.top_k).unwrap_or(0) },
             top_p: if self.top_p < 1.0 { fixed(self.top_p, 1 << 32) } else { u32::MAX },
             min_p: fixed(self.min_p, 1 << 31),
@@ -103,7 +103,7 @@ impl Sampling {
     }
 }
 
-/// Chooses tokens on the host; keeps its buffers from token to token.
+/// Samples tokens on the host; reuses its buffers from token to token.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     sampling: Sampling,
@@ -122,14 +122,14 @@ impl Sampler {
         Ok(Sampler { sampling, choice: Choice::default(), penalised: Vec::new() })
     }
 
-    /// What it was made with.
+    /// Its settings.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }
 
     /// The next token id. `logits` is `[vocabulary]`, changed by the penalty; minus infinity
-    /// forbids a token. `recent` is the text so far, oldest first: its length is the position, to
-    /// which the random number belongs.
+    /// forbids a token. `recent` is the text so far, oldest first: its length is the position that
+    /// selects the random number.
     ///
     /// # Errors
     /// Invalid: no logits, a NaN or plus infinity (with its index), every token forbidden, or a
@@ -189,12 +189,12 @@ fn check_numbers(logits: &[f32]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Nothing filtered: the bare softmax.
+    /// No filters: the plain softmax.
     fn plain(seed: u64) -> Sampling {
         Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Default::default() }
     }
 
-    /// How often each id comes in `n` draws.
+    /// The count of each id in `n` draws.
     fn counts(sampling: Sampling, logits: &[f32], n: usize) -> Vec<usize> {
         let mut sampler = Sampler::new(sampling).unwrap();
         let mut counts = vec![0; logits.len()];
@@ -243,9 +243,9 @@ mod tests {
         assert_eq!(kept(Sampling { top_p: 0.81, ..plain(3) }), [0, 1, 3]);
         assert_eq!(kept(Sampling { min_p: 0.25, ..plain(3) }), [0, 1, 3]);
         assert_eq!(kept(Sampling { min_p: 1.0, ..plain(3) }), [1]);
-        // Top-p counts shares of what top-k left: 0.5 of 0.8 is 0.625.
+        // Top-p counts shares of the tokens left by top-k: 0.5 of 0.8 is 0.625.
         assert_eq!(kept(Sampling { top_k: 2, top_p: 0.6, ..plain(3) }), [1]);
-        // Min-p takes nothing from what top-p counts in.
+        // Min-p does not change the total of top-p.
         assert_eq!(kept(Sampling { top_p: 0.9, min_p: 0.5, ..plain(3) }), [1, 3]);
     }
 
@@ -262,7 +262,7 @@ mod tests {
         let sampling = Sampling { repetition_penalty: 2.0, repeat_last_n: 3, ..Sampling::greedy() };
         let mut sampler = Sampler::new(sampling).unwrap();
         let mut logits = [4.0, 3.0, -1.0, 2.5, f32::NEG_INFINITY];
-        // 3 lies outside the window of three, 0 counts once.
+        // 3 is outside the window of three; 0 counts once.
         assert_eq!(sampler.sample(&mut logits, &[3, 0, 0, 2]).unwrap(), 1);
         assert_eq!(logits[..4], [2.0, 3.0, -2.0, 2.5]);
         let error = sampler.sample(&mut logits, &[5]).unwrap_err();

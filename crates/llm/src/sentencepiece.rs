@@ -1,6 +1,6 @@
-//! Vocabularies of SentencePiece's kind (`tokenizer.ggml.model` is `llama`): a text is one word,
-//! spaces are U+2581, pairs merge by the score of what they make, and bytes stand for characters
-//! that have no token.
+//! SentencePiece vocabularies (`tokenizer.ggml.model` is `llama`): a text is one word, spaces are
+//! U+2581, pairs merge by the score of the result, and byte tokens replace characters without a
+//! token.
 
 use std::collections::HashMap;
 
@@ -9,27 +9,27 @@ use tokenizers::models::bpe::Merges;
 use super::vocabulary::{NORMAL, TokenizerSpec, type_of};
 use warploom::error::{Error, Result};
 
-/// What stands for a space in tokens.
+/// The space character in tokens.
 const SPACE: char = '\u{2581}';
-/// The same as a text.
+/// The same as a string.
 pub(super) const SPACE_TEXT: &str = "\u{2581}";
 
-/// Bytes of a token that others may make; those in use have less than 100. Each is cut at every
-/// place, which takes the square of its length.
+/// Maximum bytes of a merged token; those in use have less than 100. Each is split at every
+/// position, so the cost is quadratic in its length.
 const MAX_PIECE_BYTES: usize = 256;
 
-/// A text as its tokens spell it; `prefix` puts a space before it.
+/// A text in the spelling of its tokens; `prefix` puts a space before it.
 pub(super) fn spelled(text: &str, prefix: bool) -> String {
     let space = if prefix { SPACE_TEXT } else { "" };
     space.to_owned() + &text.replace(' ', SPACE_TEXT)
 }
 
-/// The text that tokens spell so.
+/// The text of a token spelling.
 pub(super) fn plain(spelled: &str) -> String {
     spelled.replace(SPACE, " ")
 }
 
-/// Where in `text` byte `at` of its plain spelling comes from: U+2581 is there a space.
+/// The offset in `text` of byte `at` of its plain form, in which U+2581 is a space.
 pub(super) fn origin(text: &str, at: usize) -> usize {
     let mut plain = 0;
     for (offset, c) in text.char_indices() {
@@ -42,7 +42,7 @@ pub(super) fn origin(text: &str, at: usize) -> usize {
     text.len()
 }
 
-/// The byte that a token stands for, `<0x00>` to `<0xFF>`.
+/// The byte of a byte token, `<0x00>` to `<0xFF>`.
 ///
 /// # Errors
 /// Bad file, naming the element, for another text.
@@ -61,10 +61,10 @@ pub(super) fn byte(index: usize, token: &str) -> Result<u8> {
     })
 }
 
-/// The pairs that scores say, best first: every two tokens whose texts together are a third's.
+/// The merges implied by the scores, best first: all pairs whose joined text is a token.
 ///
 /// # Errors
-/// Bad file, naming the element, where scores are missing or no numbers, or a token is too long.
+/// Bad file, naming the element, if scores are missing or NaN, or a token is too long.
 pub(super) fn merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Result<Merges> {
     let (tokens, scores) = (spec.tokens.len(), spec.scores.len());
     if scores != tokens {

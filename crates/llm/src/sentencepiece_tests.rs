@@ -1,5 +1,5 @@
-//! A small vocabulary that the Python package trained, its ids of awkward strings, and what is
-//! refused.
+//! A small vocabulary trained by the Python package: its ids of unusual strings, and refused
+//! variants.
 
 use serde_json::Value as Json;
 
@@ -18,7 +18,7 @@ fn list<T: serde::de::DeserializeOwned>(json: &Json) -> Vec<T> {
     serde_json::from_value(json.clone()).unwrap()
 }
 
-/// What a file of this vocabulary says.
+/// The spec of this vocabulary.
 fn spec(prefix: bool) -> TokenizerSpec {
     let golden = golden();
     TokenizerSpec {
@@ -38,7 +38,7 @@ fn ids_are_those_of_the_python_package() {
     let golden = golden();
     for (prefix, key) in [(true, "with_prefix"), (false, "without")] {
         let by_scores = Tokenizer::new(spec(prefix)).unwrap();
-        // Merges say the same, where a file has them.
+        // Merges in a file give the same result.
         let merges = list(&golden["merges"]);
         let by_merges =
             Tokenizer::new(TokenizerSpec { merges, scores: Vec::new(), ..spec(prefix) }).unwrap();
@@ -46,7 +46,7 @@ fn ids_are_those_of_the_python_package() {
         assert!(strings.len() > 60);
         for (text, want) in strings.iter().zip(golden[key].as_array().unwrap()) {
             let want: Vec<u32> = list(want);
-            // With a prefix this package puts none after a token that users defined, llama.cpp does.
+            // With a prefix this package adds none after a user-defined token; llama.cpp does.
             let user_defined = want.iter().skip(1).any(|id| [3, 4].contains(id));
             if prefix && user_defined {
                 continue;
@@ -54,7 +54,7 @@ fn ids_are_those_of_the_python_package() {
             for tokenizer in [&by_scores, &by_merges] {
                 let got = tokenizer.encode(text, TEXT).unwrap();
                 assert_eq!(got, want, "{key}: {text:?}");
-                // Its sign for a space is a space.
+                // U+2581 decodes to a space.
                 let back = text.replace(SPACE, " ");
                 assert_eq!(tokenizer.decode(&got).unwrap(), back, "{key}: {text:?}");
             }
@@ -73,15 +73,15 @@ fn control_tokens_bytes_and_prefixes_are_told_apart() {
     let ids = tokenizer.encode("it</s>it", chat).unwrap();
     let it = tokenizer.encode("it", TEXT).unwrap();
     assert_eq!(ids, [&[1], &it[..], &[2], &it[..]].concat());
-    // A space before each piece of text, which `decode` leaves out at the start alone.
+    // Each part of text has a space prefix, which `decode` removes at the start only.
     assert_eq!(tokenizer.token_bytes(it[0]).unwrap()[0], b' ');
     assert_eq!(tokenizer.decode(&ids).unwrap(), "it it");
-    // One character in four bytes, and the first two of them.
+    // One character in four bytes, and its first two.
     let ids = tokenizer.encode("\u{1f600}", TEXT).unwrap();
     assert_eq!(ids.len(), 5);
     assert_eq!(tokenizer.token_bytes(ids[1]).unwrap(), [0xf0]);
     assert_eq!(tokenizer.decode(&ids[..3]).unwrap(), "\u{fffd}");
-    // A name in the text is no byte.
+    // The name of a byte token in text is not a byte.
     let ids = tokenizer.encode("<0x41>", TEXT).unwrap();
     assert_eq!(tokenizer.decode(&ids).unwrap(), "<0x41>");
     let long = "word ".repeat(1 << 14);
@@ -91,7 +91,7 @@ fn control_tokens_bytes_and_prefixes_are_told_apart() {
 #[test]
 fn a_text_without_tokens_for_it_is_an_error_that_says_where() {
     let mut lacking = spec(true);
-    // No bytes to fall back on.
+    // No byte fallback.
     for kind in lacking.token_types.iter_mut().filter(|kind| **kind == 6) {
         *kind = 3;
     }

@@ -1,6 +1,6 @@
-//! A model on a device: weights, cache, and the plans that run it.
+//! A model on a device: weights, KV cache, and the plans that run it.
 //!
-//! A plan is made the first time a class of lengths is met and kept. A steady token is one
+//! Each plan is made on first use of a shape bucket and kept. A steady decode step is one
 //! recording, one submit and one wait, and allocates no device memory.
 
 use std::collections::HashMap;
@@ -19,50 +19,49 @@ use warploom::error::{Error, Result};
 use warploom::ir::Graph;
 use warploom::plan::{Plan, merged_weights};
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
-use warploom::runtime::{Instance, Resident, Runtime, WeightSource};
+use warploom::runtime::{DeviceTensors, Instance, Runtime, WeightSource};
 
-/// How to put a model on a device.
+/// Options of a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionOptions {
-    /// Positions that the cache holds of each sequence; `None` is what the model was trained for, at
-    /// most 4,096.
+    /// Positions of the KV cache per sequence; `None` is the model's training context, at most
+    /// 4,096.
     pub context: Option<usize>,
-    /// Sequences that the cache holds, 1 to [`MAX_SEQUENCES`]; `None` is one.
+    /// Sequences of the KV cache, 1 to [`MAX_SEQUENCES`]; `None` is one.
     pub sequences: Option<usize>,
-    /// How exactly weights that are packed, or of two bytes, are multiplied (`ir::computing_in`), and attention beside a
-    /// cache of f16; `None` is [`Session::default_mode`].
+    /// Precision of products with packed or 2-byte weights (`ir::computing_in`), and of attention
+    /// over an f16 cache; `None` is [`Session::default_mode`].
     pub compute: Option<ComputeMode>,
-    /// Type of the keys and values in the cache, f32 or f16; `None` is
-    /// [`Session::default_cache`].
+    /// Element type of the KV cache, f32 or f16; `None` is [`Session::default_cache`].
     pub cache: Option<DType>,
-    /// Whether plans are deterministic ones, also where the runtime's are not: the same tokens give the same
-    /// logits, bit for bit, whether they come one by one, in pieces or in a batch.
+    /// Makes plans deterministic even if the runtime's are not: the same tokens give the same
+    /// logits, bit for bit, one by one, in chunks or in a batch.
     pub deterministic: bool,
-    /// The text that it will write first, where that is known.
+    /// The shape of the first text, if known: its plans are prewarmed.
     pub expected: Option<Expected>,
 }
 
-/// Positions of the cache unless the caller says otherwise.
+/// Default limit of the context, in positions.
 const DEFAULT_CONTEXT: usize = 4096;
 
-/// Most sequences of a session.
+/// Maximum sequences of a session.
 pub const MAX_SEQUENCES: usize = 64;
 
 /// A model on a device.
 pub struct Session {
     runtime: Arc<Runtime>,
     model: Arc<Model>,
-    /// As the device keeps them.
+    /// In the formats that the device keeps.
     weights: Vec<Weight>,
-    resident: Resident,
+    resident: DeviceTensors,
     graphs: HashMap<(Run, Wanted), Graph>,
-    /// Plans that were made before they were needed.
+    /// Plans prewarmed before their first use.
     ready: HashMap<Kind, Plan>,
     instances: HashMap<Kind, Instance>,
     cache: CacheShape,
     mode: ComputeMode,
     deterministic: bool,
-    /// Positions that are filled, of each sequence.
+    /// Filled positions of each sequence.
     pub(super) past: Vec<usize>,
     /// Whether the device holds the token that follows them.
     pub(super) chosen: Vec<bool>,
@@ -70,22 +69,22 @@ pub struct Session {
 
 warploom::base::debug_as!(Session, |this| model: this.model, device: this.device().profile().id(), past: this.past);
 
-/// What a plan is for.
+/// The use of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kind {
     pub(super) run: Run,
-    /// Place in the classes of the run.
+    /// Index into the shape buckets of the run.
     pub(super) class: usize,
     pub(super) wanted: Wanted,
 }
 
 impl Session {
-    /// Uploads the weights and makes room for the cache. `progress` is told bytes of weights
-    /// that went to the device, and how many there are.
+    /// Uploads the weights and allocates the KV cache. `progress` receives the bytes uploaded so
+    /// far and the total.
     ///
     /// # Errors
-    /// Out of memory, before anything is uploaded, where weights and cache do not fit the budget;
-    /// invalid, for a context of 0 or beyond the model's, or a number of sequences out of range.
+    /// Out of memory, before any upload, if weights and cache exceed the budget; invalid, for a
+    /// context of 0 or beyond the model's, or a number of sequences out of range.
     pub fn new(
         runtime: Arc<Runtime>,
         model: Arc<Model>,
@@ -118,7 +117,7 @@ impl Session {
             runtime,
             model,
             weights,
-            resident: Resident::new(),
+            resident: DeviceTensors::new(),
             graphs: HashMap::new(),
             ready: HashMap::new(),
             instances: HashMap::new(),
@@ -147,9 +146,9 @@ impl Session {
         Ok(session)
     }
 
-    /// How exactly packed weights are multiplied unless the caller says otherwise: in `Int8`, as
-    /// llama.cpp does; in `F32` on GPUs in software, which gain nothing by it, and in browsers, of which
-    /// some have no products of packed 8-bit numbers.
+    /// Default precision of products with packed weights: `Int8`, as in llama.cpp; `F32` on
+    /// software GPUs, which gain nothing from it, and in browsers, some of which lack packed 8-bit
+    /// dot products.
     pub fn default_mode(profile: &DeviceProfile) -> ComputeMode {
         match profile.kind {
             _ if cfg!(target_arch = "wasm32") => ComputeMode::F32,
@@ -158,8 +157,8 @@ impl Session {
         }
     }
 
-    /// Type of the keys and values in the cache unless the caller says otherwise: f32 in `F32`, which is
-    /// exact; otherwise f16, as in llama.cpp, since it halves what a long context reads.
+    /// Default element type of the KV cache: f32 in `F32`, which is exact; otherwise f16, as in
+    /// llama.cpp, because it halves the memory traffic of a long context.
     pub fn default_cache(mode: ComputeMode) -> DType {
         match mode {
             ComputeMode::F32 => DType::F32,
@@ -167,12 +166,12 @@ impl Session {
         }
     }
 
-    /// Type of the keys and values in the cache.
+    /// Element type of the KV cache.
     pub fn cache_type(&self) -> DType {
         self.cache.dtype
     }
 
-    /// How exactly packed weights are multiplied.
+    /// Precision of products with packed weights.
     pub fn mode(&self) -> ComputeMode {
         self.mode
     }
@@ -206,7 +205,7 @@ impl Session {
         self.resident.states(pool, device, &states)
     }
 
-    /// Every weight; those together that plans read as one.
+    /// Every weight; weights that plans read as one are grouped.
     fn groups(&self) -> Result<Vec<Vec<Weight>>> {
         let graph = self.model.graph_with(&self.weights, self.cache, Run::One, Wanted::Logits)?;
         let merged = merged_weights(&graph, self.runtime.device().profile())?;
@@ -215,7 +214,7 @@ impl Session {
             let find = |names: &&Vec<String>| names.contains(&weight.name);
             match merged.iter().find(find) {
                 None => groups.push(vec![weight.clone()]),
-                // The whole group goes where its first one stands.
+                // The whole group goes to the position of its first weight.
                 Some(names) if groups.iter().flatten().any(|w| names.contains(&w.name)) => {}
                 Some(names) => {
                     let weights = self.weights.iter();
@@ -237,43 +236,43 @@ impl Session {
         self.runtime.device()
     }
 
-    /// Positions that the cache holds of each sequence.
+    /// Positions of the KV cache per sequence.
     pub fn context(&self) -> usize {
         self.cache.context
     }
 
-    /// Sequences that the cache holds.
+    /// Sequences of the KV cache.
     pub fn sequences(&self) -> usize {
         self.cache.sequences
     }
 
-    /// Plans that were made so far: one for each class of lengths and what is wanted of it.
+    /// Plans made so far: one for each shape bucket and requested output.
     pub fn plans(&self) -> usize {
         self.instances.len()
     }
 
-    /// Positions that are filled, of the first sequence.
+    /// Filled positions of the first sequence.
     pub fn past(&self) -> usize {
         self.past_of(0)
     }
 
-    /// Positions that are filled of a sequence; 0 for one that there is not.
+    /// Filled positions of a sequence; 0 for an unknown sequence.
     pub fn past_of(&self, sequence: usize) -> usize {
         self.past.get(sequence).copied().unwrap_or(0)
     }
 
-    /// Forgets positions of the first sequence from `past` on.
+    /// Drops positions of the first sequence from `past` on.
     ///
     /// # Errors
-    /// Invalid, when fewer are filled.
+    /// Invalid, if fewer are filled.
     pub fn truncate(&mut self, past: usize) -> Result<()> {
         self.truncate_sequence(0, past)
     }
 
-    /// Forgets positions of a sequence from `past` on.
+    /// Drops positions of a sequence from `past` on.
     ///
     /// # Errors
-    /// Invalid, when fewer are filled, or there is no such sequence.
+    /// Invalid, if fewer are filled, or for an unknown sequence.
     pub fn truncate_sequence(&mut self, sequence: usize, past: usize) -> Result<()> {
         self.check_sequence(sequence)?;
         let filled = self.past_of(sequence);
@@ -311,14 +310,14 @@ impl Session {
         warploom::base::platform::block_on(self.run(tokens, wanted))
     }
 
-    /// Runs tokens of a sequence after those that the cache holds of it, and gives what is wanted
-    /// after the last: nothing, logits `[v]` f32 or a token `[1]` u32, as little-endian bytes; or
-    /// logits after every one, `[tokens, v]`. Long runs are cut in pieces.
+    /// Runs tokens of a sequence after its cached positions and returns the requested output after
+    /// the last: nothing, logits `[v]` f32 or a token `[1]` u32, as little-endian bytes; or logits
+    /// after every one, `[tokens, v]`. Long runs are split into chunks.
     ///
     /// # Errors
-    /// Invalid, for no such sequence, no tokens, an id outside the vocabulary, more than the
-    /// context holds or no token to choose (the cache then is as before), and for [`Wanted::Drawn`], which
-    /// is for [`Session::draw_sequence`]; what planning and the device say.
+    /// Invalid, for an unknown sequence, no tokens, an id outside the vocabulary, more tokens than
+    /// the context has room for, no token to choose (the cache is then unchanged), and for
+    /// [`Wanted::Drawn`] (use [`Session::draw_sequence`]); errors of planning and of the device.
     pub async fn run_sequence(
         &mut self,
         sequence: usize,
@@ -333,7 +332,7 @@ impl Session {
         Ok(bytes)
     }
 
-    /// As [`Session::run_sequence`]; `draw` is what [`Wanted::Drawn`] asks for.
+    /// As [`Session::run_sequence`]; `draw` holds the parameters of [`Wanted::Drawn`].
     pub(super) async fn run_pieces(
         &mut self,
         sequence: usize,
@@ -343,7 +342,7 @@ impl Session {
     ) -> Result<Vec<u8>> {
         self.check_sequence(sequence)?;
         self.check_tokens(sequence, tokens)?;
-        // Logits of many tokens are large: fewer are on the device together.
+        // Logits of many tokens are large, so fewer stay on the device at once.
         let (most, early) = match wanted {
             Wanted::AllLogits => (CLASSES[2].1, wanted),
             _ => (CLASSES[3].1, Wanted::Cache),
@@ -411,7 +410,7 @@ impl Session {
         Ok(outputs.into_iter().next().unwrap_or_default())
     }
 
-    /// What a run of a sequence begins with.
+    /// The symbol values of a run of a sequence.
     pub(super) fn symbols(&self, sequence: usize, past: usize) -> SymbolValues {
         let symbols = SymbolValues::new().with(PAST, past as u64);
         match self.cache.sequences {
@@ -420,7 +419,7 @@ impl Session {
         }
     }
 
-    /// The plan of a kind, made the first time.
+    /// The plan of a kind, made on first use.
     pub(super) async fn instance(&mut self, kind: Kind) -> Result<&Instance> {
         if !self.instances.contains_key(&kind) {
             let plan = match self.ready.remove(&kind) {
@@ -459,7 +458,7 @@ impl Session {
     /// The plan that runs one token and gives `wanted`, for reports.
     ///
     /// # Errors
-    /// What planning says.
+    /// Errors of planning.
     pub fn decode_plan(&mut self, wanted: Wanted) -> Result<Plan> {
         let kind = Kind { run: Run::One, class: 0, wanted };
         match self.instances.get(&kind) {
@@ -468,10 +467,11 @@ impl Session {
         }
     }
 
-    /// A plan of a run of the first sequence for these lengths alone, for reports, and the values of its symbols.
+    /// A plan for exactly these lengths of the first sequence, for reports, and the values of its
+    /// symbols.
     ///
     /// # Errors
-    /// What planning says.
+    /// Errors of planning.
     pub fn plan_for(
         &mut self,
         tokens: usize,
@@ -486,12 +486,12 @@ impl Session {
         Ok((self.plan_in(&class, Run::One, wanted)?, symbols))
     }
 
-    /// Weights and cache, to run other plans over them.
-    pub fn resident(&mut self) -> &mut Resident {
+    /// Weights and KV cache, to run other plans over them.
+    pub fn resident(&mut self) -> &mut DeviceTensors {
         &mut self.resident
     }
 
-    /// Bytes of weights and cache on the device.
+    /// Bytes of weights and KV cache on the device.
     pub fn resident_bytes(&self) -> u64 {
         self.resident.bytes()
     }

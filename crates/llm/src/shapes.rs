@@ -1,4 +1,4 @@
-//! The numbers of real models, for plans that are made without their files.
+//! Hyperparameters of real models, for plans without their files.
 
 use crate::config::{Architecture, Config, RopeScaling, Window};
 
@@ -26,8 +26,8 @@ pub fn smollm2_135m() -> Config {
     }
 }
 
-/// Qwen2.5-0.5B: 24 layers, 14 query and 2 key heads, biases on q, k and v, and an output matrix
-/// of its own as the Coder files have it. None where the architecture is not known.
+/// Qwen2.5-0.5B: 24 layers, 14 query and 2 key heads, biases on q, k and v, and a separate output
+/// matrix as in the Coder files. `None` if the architecture is not supported.
 pub fn qwen2_5_0_5b() -> Option<Config> {
     Some(Config {
         architecture: Architecture::of("qwen2")?,
@@ -46,7 +46,7 @@ pub fn qwen2_5_0_5b() -> Option<Config> {
 }
 
 /// Gemma 3 270M: 18 layers, 4 query heads of 256 and one key head, windows of 512 keys in five of
-/// six layers. None where the architecture is not known.
+/// six layers. `None` if the architecture is not supported.
 pub fn gemma3_270m() -> Option<Config> {
     Some(Config {
         architecture: Architecture::of("gemma3")?,

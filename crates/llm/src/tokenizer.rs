@@ -1,10 +1,10 @@
-//! Text to token ids and back: BPE as GGUF files describe it, of bytes or of SentencePiece's kind.
+//! Text to token ids and back: the BPE of GGUF files, on bytes or in SentencePiece form.
 //!
-//! Where a file carries a whole tokenizer.json, that is what is done (`tokenizer_json`). Otherwise
-//! the merge loop is the crate `tokenizers`'; around it stands what a file needs: checks of a
-//! vocabulary that nobody vouches for (`vocabulary`), control tokens found in text or left as text
-//! as the caller wants, and bytes of a token without a copy. Nothing is dropped: where a vocabulary
-//! lacks a byte of the text, that is an error. Text is taken as it is, without normalisation.
+//! If a file carries a whole tokenizer.json, that pipeline runs (`tokenizer_json`). Otherwise the
+//! merge loop is that of the crate `tokenizers`, with checks of an untrusted vocabulary
+//! (`vocabulary`), control tokens parsed or left as text by option, and bytes of a token without a
+//! copy. Encoding is lossless: a byte missing from the vocabulary is an error. Text is not
+//! normalised.
 
 use super::tokenizer_json::{self, Guard, Pipeline};
 use super::vocabulary::{
@@ -25,43 +25,43 @@ use warploom_models::gguf::Gguf;
 
 pub use super::vocabulary::TokenizerSpec;
 
-/// How a text is encoded.
+/// Encoding options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Begins with what the file puts before a text, if the text does not begin so, and, where the
-    /// whole text is encoded, ends with what it puts behind one.
+    /// Puts the file's prefix tokens before the text, unless it begins with them, and, if the whole
+    /// text is encoded, the suffix tokens after it.
     pub add_bos: bool,
-    /// Takes the names of control tokens in the text as these tokens, as a chat template needs;
-    /// otherwise they are text like any other.
+    /// Parses the names of control tokens in the text as these tokens, as a chat template needs;
+    /// otherwise they are plain text.
     pub parse_special: bool,
 }
 
-/// A tokenizer, ready for any number of threads.
+/// A tokenizer; can be shared by any number of threads.
 pub struct Tokenizer {
     kind: Kind,
-    /// Text of every token, one after the other.
+    /// Text of all tokens, concatenated.
     bytes: Vec<u8>,
-    /// Where each token's text ends in `bytes`.
+    /// End of each token's text in `bytes`.
     ends: Vec<usize>,
     stops: HashSet<u32>,
     bos: Option<u32>,
-    /// What stands before a text.
+    /// Tokens before a text.
     prefix: Vec<u32>,
-    /// What stands behind a whole text.
+    /// Tokens after a whole text.
     suffix: Vec<u32>,
 }
 
-/// How text becomes tokens.
+/// The encoding algorithm.
 enum Kind {
-    /// By GGUF's own keys.
+    /// From GGUF's own keys.
     Vocabulary {
         inner: Box<tokenizers::Tokenizer>,
         /// By first byte, in the order of [`find_specials`].
         specials: HashMap<u8, Vec<Special>>,
-        /// Of pieces: whether text begins with a space that is not there.
+        /// SentencePiece only: whether a space is put before the text.
         pieces: Option<bool>,
     },
-    /// By the tokenizer.json that the file carries.
+    /// From the tokenizer.json in the file.
     Json(Box<Pipeline>),
 }
 
@@ -85,8 +85,8 @@ impl Tokenizer {
         .map_err(|e| e.context(file.name()))
     }
 
-    /// Builds the tokenizer of a tokenizer.json that stands beside `spec`, which says how many
-    /// tokens there are, which end a text, and what stands around one where the file does not.
+    /// Builds the tokenizer of a tokenizer.json; `spec` gives the number of tokens, the ends of a
+    /// text, and the prefix and suffix if the JSON does not.
     fn from_json(spec: &TokenizerSpec, json: &str) -> Result<Tokenizer> {
         let named = |e: Error| e.context(tokenizer_json::KEY);
         let count = spec.tokens.len();
@@ -110,8 +110,8 @@ impl Tokenizer {
     /// Builds the tokenizer that `spec` describes.
     ///
     /// # Errors
-    /// Unsupported, for a model or pre-tokenizer that is not known; bad file, naming the field
-    /// and the element, for a vocabulary that contradicts itself.
+    /// Unsupported, for an unknown model or pre-tokenizer; bad file, naming the field and the
+    /// element, for an inconsistent vocabulary.
     pub fn new(mut spec: TokenizerSpec) -> Result<Tokenizer> {
         ends::retype(&mut spec);
         let pre = match spec.model.as_str() {
@@ -171,16 +171,16 @@ impl Tokenizer {
         self.bos.is_some() && self.prefix.first() == self.bos.as_ref()
     }
 
-    /// Whether generation ends at this token: end of text or of a turn.
+    /// Whether generation ends at this token: end of text or of turn.
     pub fn is_stop(&self, id: u32) -> bool {
         self.stops.contains(&id)
     }
 
-    /// The bytes that a token writes; often no whole characters. Control and unknown tokens
-    /// write nothing.
+    /// The bytes that a token writes, often incomplete characters. Control and unknown tokens write
+    /// nothing.
     ///
     /// # Errors
-    /// Invalid, where the vocabulary has no such id.
+    /// Invalid, if the vocabulary has no such id.
     pub fn token_bytes(&self, id: u32) -> Result<&[u8]> {
         let index = id as usize;
         let Some(end) = self.ends.get(index) else {
@@ -191,11 +191,11 @@ impl Tokenizer {
         Ok(&self.bytes[start..*end])
     }
 
-    /// The text of tokens; what is not UTF-8 becomes U+FFFD. Where text is encoded with a space
-    /// before it, that space is not told.
+    /// The text of tokens; invalid UTF-8 becomes U+FFFD. A space prefix added by encoding is
+    /// removed.
     ///
     /// # Errors
-    /// Invalid, where the vocabulary lacks one of the ids.
+    /// Invalid, if the vocabulary lacks one of the ids.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         let mut bytes = Vec::new();
         for id in ids {
@@ -223,8 +223,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// As [`Tokenizer::encode`] without what stands behind a text, where no control token may begin
-    /// at one of `marks` or span it: offsets in `text`, growing.
+    /// As [`Tokenizer::encode`] without the suffix; no control token may begin at one of `marks` or
+    /// span it. `marks` are ascending offsets in `text`.
     ///
     /// # Errors
     /// Those of [`Tokenizer::encode`].
@@ -241,8 +241,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The ids of a text from byte `from` on, where the tokens of what is before it end with
-    /// `before`. Nothing is put before or behind it.
+    /// The ids of a text from byte `from` on; `before` is the last token of the text before it.
+    /// Adds no prefix or suffix.
     pub(super) fn encode_from(
         &self,
         text: &str,
@@ -277,7 +277,7 @@ impl Tokenizer {
         let mut ids = Vec::new();
         let (mut plain, mut at) = (from, from);
         while at < text.len() {
-            // Bytes up to which a control token may reach from here.
+            // End of the range that a control token from here may cover.
             let next = marks.get(marks.partition_point(|mark| *mark < at));
             let reach = if parse_special { next.map_or(usize::MAX, |m| m - at) } else { 0 };
             match self.special_at(&text.as_bytes()[at..], reach) {
@@ -308,7 +308,7 @@ impl Tokenizer {
         }
     }
 
-    /// Whether other texts than their names can become control tokens.
+    /// Whether text other than their names can become control tokens.
     pub(super) fn names_vary(&self) -> bool {
         matches!(&self.kind, Kind::Json(pipeline) if pipeline.names_vary())
     }
@@ -320,7 +320,7 @@ impl Tokenizer {
         longest_special(specials.get(rest.first()?)?, rest, may)
     }
 
-    /// Appends the ids of a part of `text` that holds no special token.
+    /// Appends the ids of a part of `text` without special tokens.
     fn encode_plain(
         &self,
         text: &str,
@@ -329,7 +329,7 @@ impl Tokenizer {
     ) -> Result<()> {
         let offset = part.start;
         let Kind::Vocabulary { inner, pieces, .. } = &self.kind else { return Ok(()) };
-        // Special tokens are whole UTF-8 strings, so what lies between them is too.
+        // Special tokens are valid UTF-8, so the text between them is too.
         let Some(part) = text.get(part).filter(|p| !p.is_empty()) else { return Ok(()) };
         let (spelled, plain) = match *pieces {
             None => (Cow::Borrowed(part), Cow::Borrowed(part)),
@@ -344,7 +344,7 @@ impl Tokenizer {
             .map_err(|e| Error::invalid("text cannot be encoded").with_source(e))?;
         let from = ids.len();
         ids.extend_from_slice(encoding.get_ids());
-        // The BPE drops what it has no token for. Ids must give back every byte, in order.
+        // The BPE drops text without a token. The ids must reproduce every byte, in order.
         let mut rest = plain.as_bytes();
         for id in &ids[from..] {
             match rest.strip_prefix(self.token_bytes(*id)?) {
@@ -367,13 +367,13 @@ impl Tokenizer {
     }
 }
 
-/// Where the white space ends that begins at a byte: that of llama.cpp, which strips by C's rule.
+/// The end of the white space from a byte on, by C's rule as in llama.cpp.
 fn behind_space(text: &str, at: usize) -> usize {
     let space = |byte: &&u8| matches!(byte, b' ' | b'\t'..=b'\r');
     at + text.as_bytes().get(at..).unwrap_or_default().iter().take_while(space).count()
 }
 
-/// The tokens that the metadata puts before a text and behind it.
+/// The prefix and suffix tokens of the metadata.
 fn edges(spec: &TokenizerSpec) -> Result<(Vec<u32>, Vec<u32>)> {
     let edge = |field: &str, id: Option<u32>, adds: Option<bool>| {
         let id = check_id(spec, &format!("{field}_token_id"), id)?;
@@ -388,7 +388,7 @@ fn edges(spec: &TokenizerSpec) -> Result<(Vec<u32>, Vec<u32>)> {
     Ok((edge("bos", spec.bos, spec.add_bos)?, edge("eos", spec.eos, spec.add_eos)?))
 }
 
-/// How a text is cut into words, which are then told in the alphabet of bytes.
+/// Splits a text into words and maps them to the byte alphabet.
 fn words(pre: &pretokenizer::PreTokenizer) -> Result<Sequence> {
     let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
     for pattern in pre.patterns {

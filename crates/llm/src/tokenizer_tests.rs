@@ -1,4 +1,4 @@
-//! Real vocabularies against their golden ids, and vocabularies with one fault each.
+//! Real vocabularies compared with golden ids, and vocabularies with one error each.
 
 use super::*;
 use crate::test_file::{Entry, gguf};
@@ -31,7 +31,7 @@ fn tiny() -> Tokenizer {
     open(&root("models/warploom-tiny-llama-Q4_K_M.gguf"))
 }
 
-/// The 256 bytes in GPT-2's order of characters, without tokens that merges make.
+/// The 256 bytes in GPT-2's order of characters, without merged tokens.
 fn byte_tokens() -> Vec<String> {
     let mut all: Vec<char> = (0..324).filter_map(char::from_u32).collect();
     all.retain(|c| byte_of(*c).is_some());
@@ -93,7 +93,7 @@ fn the_small_model_gives_its_golden_ids() {
         let text = text.as_str().unwrap();
         assert_eq!(tokenizer.encode(text, CHAT).unwrap(), ids(&result["tokens"]), "{text:?}");
         let greedy = ids(&result["greedy"]);
-        // The golden text spells control tokens out; here they write nothing.
+        // The golden text spells out control tokens; here they write nothing.
         let mut want = result["text"].as_str().unwrap().to_owned();
         for name in ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] {
             want = want.replace(name, "");
@@ -104,12 +104,12 @@ fn the_small_model_gives_its_golden_ids() {
     assert_eq!([0, 1, 2, 3].map(|id| tokenizer.is_stop(id)), [true, false, true, false]);
 }
 
-/// The tokenizer of a real model, held to its golden ids; none where it is not here.
+/// The tokenizer of a real model, checked against golden ids; `None` if the file is absent.
 fn real(name: &str, key: &str) -> Option<Tokenizer> {
     let folders = std::env::var_os("WARPLOOM_TEST_MODELS");
     let found = folders.iter().flat_map(std::env::split_paths).map(|f| f.join(name));
     let Some(path) = found.into_iter().find(|path| path.is_file()) else {
-        // libtest swallows what is printed with macros.
+        // libtest captures the output of print macros.
         use std::io::Write;
         let (thread, why) = (std::thread::current(), "is not in WARPLOOM_TEST_MODELS");
         let test = thread.name().unwrap_or_default();
@@ -136,7 +136,7 @@ fn qwen_gives_the_ids_of_the_python_package() {
     // Every byte has a token.
     let text = "\0\u{4}\u{7f}\u{e9}\u{1f600}";
     assert_eq!(tokenizer.decode(&tokenizer.encode(text, TEXT).unwrap()).unwrap(), text);
-    // Half a character is told as such.
+    // An incomplete character is reported as such.
     let ids = tokenizer.encode("\u{10ffff}", TEXT).unwrap();
     assert!(ids.len() > 1);
     assert_eq!(tokenizer.decode(&ids[..1]).unwrap(), "\u{fffd}");
@@ -145,7 +145,7 @@ fn qwen_gives_the_ids_of_the_python_package() {
 #[test]
 fn smollm2_gives_the_ids_of_the_python_package() {
     let Some(tokenizer) = real("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2") else { return };
-    // This vocabulary lacks 21 bytes; the package drops them, we say so.
+    // This vocabulary lacks 21 bytes; the package drops them, here they are an error.
     let error = tokenizer.encode("ok \u{4}", TEXT).unwrap_err();
     assert!(error.is_invalid(), "{error}");
     assert!(error.to_string().contains("byte 0x04 at offset 3"), "{error}");
@@ -165,7 +165,7 @@ fn words_are_cut_as_the_python_package_cuts_them() {
             let want: Vec<&str> =
                 want.as_array().unwrap().iter().map(|w| w.as_str().unwrap()).collect();
             assert_eq!(got, want, "{pre}: {text:?}");
-            // Whatever the words, nothing is lost.
+            // Encoding is lossless for any splitting.
             let ids = tokenizer.encode(text, TEXT).unwrap();
             assert_eq!(tokenizer.token_text(&ids), text.as_bytes(), "{pre}: {text:?}");
         }
@@ -173,7 +173,7 @@ fn words_are_cut_as_the_python_package_cuts_them() {
 }
 
 impl Tokenizer {
-    /// The words that the BPE sees, in the byte alphabet.
+    /// The words passed to the BPE, in the byte alphabet.
     fn words(&self, text: &str) -> Vec<String> {
         let mut cut = PreTokenizedString::from(text);
         let Kind::Vocabulary { inner, .. } = &self.kind else { panic!("no vocabulary") };
@@ -207,10 +207,10 @@ fn special_tokens_are_found_as_asked() {
     let plain = with("ab<|im_end|>ab", false);
     assert!(!plain.contains(&259) && plain.len() > 3);
     assert_eq!(tokenizer.decode(&plain).unwrap(), "ab<|im_end|>ab");
-    // User-defined tokens are found always, the longest first, and write their text.
+    // User-defined tokens are always found, the longest first, and write their text.
     assert_eq!(with("<u>>ab<u>", false), [261, 256, 260]);
     assert_eq!(tokenizer.decode(&[261, 259, 260]).unwrap(), "<u>><u>");
-    // The begin token comes once.
+    // The begin token is added only once.
     assert_eq!(tokenizer.encode("ab", CHAT).unwrap(), [0, 256]);
     let first = TokenizerSpec { bos: Some(259), ..spec() };
     let first = Tokenizer::new(first).unwrap();
@@ -218,7 +218,7 @@ fn special_tokens_are_found_as_asked() {
     assert_eq!(first.encode("<|im_end|>ab", TEXT).unwrap().first(), Some(&27));
 }
 
-/// What stands in the text is the first of the longest, as looking at each of them finds it.
+/// The search gives the first of the longest tokens, as comparing each of them does.
 #[test]
 fn the_longest_special_token_is_found_among_many() {
     let texts = ["<", "<a", "<a>", "<aa", "<a>", "<a>b", "<b", "<b>", "<b>", "<|", "<|a|>", "<|a|"];
@@ -271,7 +271,7 @@ fn long_runs_are_cut_like_short_ones() {
     for pre in ["gpt-2", "smollm", "llama-bpe", "qwen2", "default"] {
         let tokenizer = Tokenizer::new(TokenizerSpec { pre: pre.into(), ..spec() }).unwrap();
         for run in [" ", "\n", "x", "7", "!", "\u{65e5}"] {
-            // An engine that gives up silently would leave it all in one word.
+            // A regex engine that gives up silently would leave one word.
             let text = run.repeat(n) + " ab";
             let words = tokenizer.words(&text);
             assert!(words.len() > 1, "{pre}: {run:?}");
@@ -335,7 +335,7 @@ fn a_spec_is_read_from_metadata() {
         let error = TokenizerSpec::from_gguf(&gguf(&keys, &[])).unwrap_err();
         assert!(error.is_bad_file() && error.to_string().contains(key), "{error}");
     }
-    // The file is named where the vocabulary itself is at fault.
+    // An error of the vocabulary names the file.
     let mut keys = keys;
     keys[5].1 = Entry::Integer(999);
     let error = Tokenizer::from_gguf(&gguf(&keys, &[])).unwrap_err();

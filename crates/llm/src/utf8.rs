@@ -1,12 +1,12 @@
-//! Bytes of tokens to text while they arrive.
+//! Incremental conversion of token bytes to text.
 //!
-//! A token is a run of bytes, not of characters: an emoji or a CJK sign is often spread over
-//! two to four tokens. A stream gives out what is certain and holds the rest back.
+//! A token is a run of bytes, not of characters: an emoji or a CJK sign is often spread over two to
+//! four tokens. A stream returns complete characters and holds the rest back.
 
-/// Turns pieces of UTF-8 into text, holding back an unfinished character.
+/// Converts chunks of UTF-8 to text, holding back an unfinished character.
 ///
-/// What can never become valid is given as U+FFFD, one for each maximal invalid part, as
-/// [`String::from_utf8_lossy`] does: the text of a stream is that of all its bytes at once.
+/// Each maximal invalid part becomes one U+FFFD, as in [`String::from_utf8_lossy`]: the text of a
+/// stream equals that of all its bytes at once.
 #[derive(Clone, Debug, Default)]
 pub struct Utf8Stream {
     /// The start of a character, at most 3 bytes.
@@ -19,7 +19,7 @@ impl Utf8Stream {
         Utf8Stream::default()
     }
 
-    /// Takes bytes, and returns the text that is now certain; often empty.
+    /// Takes bytes, and returns the completed text; often empty.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.held.extend_from_slice(bytes);
         let mut text = String::new();
@@ -47,7 +47,7 @@ impl Utf8Stream {
         text
     }
 
-    /// Ends the stream: what is still held back becomes one U+FFFD.
+    /// Ends the stream: bytes still held back become one U+FFFD.
     pub fn finish(&mut self) -> String {
         let text = String::from_utf8_lossy(&self.held).into_owned();
         self.held.clear();
@@ -64,7 +64,7 @@ impl Utf8Stream {
 mod tests {
     use super::*;
 
-    /// The text that comes out when `bytes` go in, `step` at a time.
+    /// The output for `bytes`, pushed `step` at a time.
     fn streamed(bytes: &[u8], step: usize) -> String {
         let mut stream = Utf8Stream::new();
         let mut text = String::new();

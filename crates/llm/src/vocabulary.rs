@@ -1,5 +1,4 @@
-//! What a file says of its tokenizer, as plain data, and the checks of a vocabulary that nobody
-//! vouches for.
+//! The tokenizer metadata of a file as plain data, and the checks of an untrusted vocabulary.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,49 +10,49 @@ use warploom_models::gguf::Gguf;
 
 /// Entries of a vocabulary; the largest in use has about 262,000.
 pub(super) const MAX_TOKENS: usize = 1 << 22;
-/// Bytes of one entry as it stands in the file; the longest in use are runs of spaces.
+/// Bytes of one entry as stored in the file; the longest in use are runs of spaces.
 const MAX_TOKEN_BYTES: usize = 1 << 16;
-/// Entries that are looked for in text; every position of a text is compared with them.
+/// Entries searched for in text; every position of a text is compared with them.
 pub(super) const MAX_SPECIALS: usize = 1 << 16;
 
 /// `tokenizer.ggml.token_type`: text.
 pub(super) const NORMAL: i32 = 1;
-/// `tokenizer.ggml.token_type`: stands for what has no token.
+/// `tokenizer.ggml.token_type`: replaces text without a token.
 pub(super) const UNKNOWN: i32 = 2;
-/// `tokenizer.ggml.token_type`: steers the model and is no text.
+/// `tokenizer.ggml.token_type`: controls the model and is not text.
 pub(super) const CONTROL: i32 = 3;
-/// `tokenizer.ggml.token_type`: text that is one token wherever it stands.
+/// `tokenizer.ggml.token_type`: text that is always one token.
 pub(super) const USER_DEFINED: i32 = 4;
 /// `tokenizer.ggml.token_type`: has no text.
 pub(super) const UNUSED: i32 = 5;
-/// `tokenizer.ggml.token_type`: `<0x00>` to `<0xFF>`, one byte of what has no token.
+/// `tokenizer.ggml.token_type`: `<0x00>` to `<0xFF>`, byte fallback for text without a token.
 pub(super) const BYTE: i32 = 6;
 
-/// Key of an array of ids that end an answer, for models with more of them than the three keys of
-/// GGUF hold.
+/// Key of an array of ids that end an answer, for models with more of them than GGUF's three keys
+/// hold.
 pub(super) const END_TOKENS: &str = "tokenizer.warploom.end_token_ids";
 
-/// Special tokens of Phi-3 behind which white space stays.
+/// Special tokens of Phi-3 that keep the white space after them.
 const KEEP_SPACE: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
-/// Parts of `general.name` by which llama.cpp knows Phi-3: GGUF has no key for what a token takes
-/// with it.
+/// Parts of `general.name` by which llama.cpp recognises Phi-3: GGUF has no key for the white space
+/// that a token strips.
 const PHI3_NAMES: [&str; 2] = ["phi-3", "phi3"];
 
-/// What a file says of its tokenizer, as plain data.
+/// The tokenizer metadata of a file, as plain data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenizerSpec {
     /// `tokenizer.ggml.model`: `gpt2` is byte-level BPE, `llama` SentencePiece's.
     pub model: String,
-    /// `tokenizer.ggml.pre`: how text is cut into words; empty where the file does not say.
+    /// `tokenizer.ggml.pre`: how text is split into words; empty if the file has no such key.
     pub pre: String,
     /// `tokenizer.ggml.tokens`: the text of each id; of `gpt2` in its alphabet of bytes, of `llama`
     /// with U+2581 for spaces.
     pub tokens: Vec<String>,
-    /// `tokenizer.ggml.merges`: pairs `a b`, best first. May be absent for `llama`, where the
-    /// scores then say which.
+    /// `tokenizer.ggml.merges`: pairs `a b`, best first. May be absent for `llama`; the scores then
+    /// give the order.
     pub merges: Vec<String>,
-    /// `tokenizer.ggml.scores` of `llama`, one for each token: pairs whose token has a higher one
-    /// are merged first.
+    /// `tokenizer.ggml.scores` of `llama`, one for each token: pairs with a higher-scored result
+    /// merge first.
     pub scores: Vec<f32>,
     /// `tokenizer.ggml.token_type`, one for each token, or none at all: 1 normal, 2 unknown,
     /// 3 control, 4 user-defined, 5 unused, 6 byte.
@@ -64,33 +63,32 @@ pub struct TokenizerSpec {
     pub eos: Option<u32>,
     /// `tokenizer.ggml.eot_token_id`: ends a turn.
     pub eot: Option<u32>,
-    /// `tokenizer.ggml.eom_token_id`: ends a message that a call of a tool follows.
+    /// `tokenizer.ggml.eom_token_id`: ends a message that a tool call follows.
     pub eom: Option<u32>,
-    /// `tokenizer.warploom.end_token_ids`: every id that ends an answer, where these are
-    /// more than the keys above hold.
+    /// `tokenizer.warploom.end_token_ids`: every id that ends an answer, if there are more than the
+    /// keys above hold.
     pub ends: Vec<u32>,
-    /// `tokenizer.ggml.add_bos_token`; where it is absent the pre-tokenizer decides, and `llama`
-    /// adds it.
+    /// `tokenizer.ggml.add_bos_token`; if absent, the pre-tokenizer decides, and `llama` adds it.
     pub add_bos: Option<bool>,
     /// `tokenizer.ggml.add_eos_token`: whether a text ends with the end token.
     pub add_eos: Option<bool>,
-    /// Whether special tokens take the white space behind them, as those of Phi-3 do.
+    /// Whether special tokens strip the white space after them, as those of Phi-3 do.
     pub strips: bool,
-    /// `tokenizer.ggml.add_space_prefix` of `llama`: whether text begins with a space that is not
-    /// there; it does where this is absent.
+    /// `tokenizer.ggml.add_space_prefix` of `llama`: whether a space is put before the text; true
+    /// if absent.
     pub add_space_prefix: Option<bool>,
 }
 
 impl TokenizerSpec {
-    /// Whether tokens are pieces of text rather than of bytes.
+    /// Whether tokens are text (SentencePiece) rather than bytes.
     pub(super) fn is_pieces(&self) -> bool {
         self.model == "llama"
     }
 
-    /// What a file's metadata says.
+    /// Reads a file's metadata.
     ///
     /// # Errors
-    /// Bad file, naming file and key, where one is missing or of the wrong type.
+    /// Bad file, naming file and key, if one is missing or of the wrong type.
     pub fn from_gguf(file: &Gguf) -> Result<TokenizerSpec> {
         let key = |name: &str| format!("tokenizer.ggml.{name}");
         let strings = |name: &str| -> Result<Vec<String>> {
@@ -98,7 +96,7 @@ impl TokenizerSpec {
         };
         let id = |name: &str| file.find_u32(&key(name));
         let model = file.get_str(&key("model"))?.to_owned();
-        // Only this model cannot do without.
+        // Required by this model only.
         let merges = match model == "gpt2" || file.find_strings(&key("merges"))?.is_some() {
             true => strings("merges")?,
             false => Vec::new(),
@@ -111,7 +109,7 @@ impl TokenizerSpec {
             tokens: strings("tokens")?,
             merges,
             scores,
-            // A type outside i32 is as wrong as any other that is not known.
+            // A type outside i32 is as invalid as any other unknown type.
             token_types: types.map_or(Vec::new(), |types| {
                 types.map(|t| i32::try_from(t).unwrap_or(i32::MAX)).collect()
             }),
@@ -120,7 +118,7 @@ impl TokenizerSpec {
             eot: id("eot_token_id")?,
             eom: id("eom_token_id")?,
             ends: match file.find_integers(END_TOKENS)? {
-                // An id outside u32 is as wrong as any other outside of the vocabulary.
+                // An id outside u32 is as invalid as any other outside the vocabulary.
                 Some(ids) => ids.map(|id| u32::try_from(id).unwrap_or(u32::MAX)).collect(),
                 None => Vec::new(),
             },
@@ -138,23 +136,23 @@ pub(super) fn is_phi3(name: &str) -> bool {
     PHI3_NAMES.iter().any(|part| name.contains(part))
 }
 
-/// A token that is found in text before the words are cut.
+/// A token that is found in text before it is split into words.
 #[derive(Debug)]
 pub(super) struct Special {
     pub(super) text: String,
     pub(super) id: u32,
-    /// Found even where control tokens are not parsed.
+    /// Found even if control tokens are not parsed.
     pub(super) always: bool,
-    /// White space before it is its own.
+    /// Takes the white space before it.
     pub(super) lstrip: bool,
-    /// White space behind it is its own.
+    /// Takes the white space after it.
     pub(super) rstrip: bool,
     /// Not found within a word.
     pub(super) single_word: bool,
 }
 
-/// The byte that a character of GPT-2's alphabet stands for: printable Latin-1 for itself, the
-/// other 68 bytes, in order, for the characters from U+0100 on.
+/// The byte of a character of GPT-2's alphabet: printable Latin-1 stands for itself, the characters
+/// from U+0100 on for the other 68 bytes in order.
 pub(super) fn byte_of(c: char) -> Option<u8> {
     match u32::from(c) {
         n @ (33..=126 | 161..=172 | 174..=255) => Some(n as u8),
@@ -170,7 +168,7 @@ pub(super) fn type_of(spec: &TokenizerSpec, index: usize) -> i32 {
     spec.token_types.get(index).copied().unwrap_or(1)
 }
 
-/// Whether a token is text. The name of a control token is never a word, not even as a whole.
+/// Whether a token is text. The name of a control token never becomes a word.
 pub(super) fn writes(spec: &TokenizerSpec, index: usize) -> bool {
     !matches!(type_of(spec, index), UNKNOWN | CONTROL)
 }
@@ -237,7 +235,7 @@ pub(super) fn check_merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Re
         };
         let pair = (text_token(a)?, text_token(b)?);
         text_token(&joined)?;
-        // Of equal merges the first, which is the better one, holds.
+        // Of equal merges the first, which ranks higher, is kept.
         if seen.insert(pair) {
             merges.push((a.to_owned(), b.to_owned()));
         }
@@ -245,10 +243,10 @@ pub(super) fn check_merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Re
     Ok(merges)
 }
 
-/// The bytes of all tokens, and where each ends.
+/// The bytes of all tokens, and the end of each.
 ///
 /// # Errors
-/// Bad file, naming the element, for a byte token that is none.
+/// Bad file, naming the element, for an invalid byte token.
 pub(super) fn texts(spec: &TokenizerSpec) -> Result<(Vec<u8>, Vec<usize>)> {
     let mut bytes = Vec::new();
     let mut ends = Vec::with_capacity(spec.tokens.len());
@@ -266,7 +264,7 @@ pub(super) fn texts(spec: &TokenizerSpec) -> Result<(Vec<u8>, Vec<usize>)> {
                     match byte_of(c) {
                         Some(byte) => bytes.push(byte),
                         None => {
-                            // Not in the byte alphabet: the token stands for its own text.
+                            // Not in the byte alphabet: the token's bytes are its own text.
                             bytes.truncate(from);
                             bytes.extend_from_slice(token.as_bytes());
                             break;
@@ -280,8 +278,8 @@ pub(super) fn texts(spec: &TokenizerSpec) -> Result<(Vec<u8>, Vec<usize>)> {
     Ok((bytes, ends))
 }
 
-/// Tokens that are found in text before the words are cut: by first byte, in the order of their texts,
-/// and of several that have the same the first one last.
+/// Tokens that are found in text before it is split into words: by first byte, ordered by text; of
+/// several with the same text, the first comes last.
 pub(super) fn find_specials(spec: &TokenizerSpec) -> Result<HashMap<u8, Vec<Special>>> {
     let mut specials: HashMap<u8, Vec<Special>> = HashMap::new();
     let mut n = 0;
@@ -290,7 +288,7 @@ pub(super) fn find_specials(spec: &TokenizerSpec) -> Result<HashMap<u8, Vec<Spec
         if !matches!(kind, UNKNOWN | CONTROL | USER_DEFINED) {
             continue;
         }
-        // Files differ in how such a token of spaces is spelled; in text they are spaces.
+        // Files spell such tokens with U+2581 or spaces; text has spaces.
         let text = match kind == USER_DEFINED && spec.is_pieces() {
             true => sentencepiece::plain(token),
             false => token.clone(),
@@ -315,21 +313,21 @@ pub(super) fn find_specials(spec: &TokenizerSpec) -> Result<HashMap<u8, Vec<Spec
     Ok(specials)
 }
 
-/// The longest of tokens in the order of [`find_specials`] that `rest` begins with, of those that
-/// may be found there.
+/// The longest token that `rest` begins with, among those allowed there; `list` is in the order of
+/// [`find_specials`].
 pub(super) fn longest_special<'a>(
     mut list: &'a [Special],
     mut rest: &[u8],
     may: impl Fn(&Special) -> bool,
 ) -> Option<&'a Special> {
     loop {
-        // What `rest` begins with is not behind it, and the longest of that comes last.
+        // Prefixes of `rest` sort no later than `rest`, the longest last.
         list = &list[..list.partition_point(|special| special.text.as_bytes() <= rest)];
         let (last, before) = list.split_last()?;
         let text = last.text.as_bytes();
         let common = text.iter().zip(rest).take_while(|(a, b)| a == b).count();
         if common < text.len() {
-            // `last` begins with all that `rest` does: nothing of that is longer than this.
+            // `last` shares `common` bytes with `rest`: no other prefix is longer.
             rest = &rest[..common];
         } else if may(last) {
             return Some(last);
@@ -338,7 +336,7 @@ pub(super) fn longest_special<'a>(
     }
 }
 
-/// An id of the metadata, if it lies in the vocabulary.
+/// An id of the metadata, checked against the vocabulary.
 pub(super) fn check_id(spec: &TokenizerSpec, field: &str, id: Option<u32>) -> Result<Option<u32>> {
     match id {
         Some(id) if id as usize >= spec.tokens.len() => {

@@ -1,4 +1,4 @@
-//! The tensors of a model: names, shapes, and the form in which they go to a device.
+//! The tensors of a model: names, shapes, and their formats on a device.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,9 +12,9 @@ use warploom::quant;
 use warploom::runtime::Runtime;
 use warploom_models::gguf::Gguf;
 
-/// Name under which the rotary frequencies are bound: computed here, in no file.
+/// Name of the bound rotary frequencies, which are computed and not in the file.
 pub(super) const ROPE_FREQUENCIES: &str = "rope.frequencies";
-/// The same for layers that have their own.
+/// The same for sliding-window layers with separate frequencies.
 pub(super) const LOCAL_ROPE_FREQUENCIES: &str = "rope.frequencies.local";
 
 /// A tensor that the decoder reads.
@@ -24,15 +24,15 @@ pub(super) struct Weight {
     pub(super) name: String,
     /// Sizes, outermost first.
     pub(super) shape: Vec<u64>,
-    /// Form in which it goes to a device.
+    /// Its format on a device.
     pub(super) format: Format,
 }
 
 /// Every tensor that the decoder reads, found in the file and checked against the config.
 ///
 /// # Errors
-/// Bad file, for a tensor that is missing or has another shape or type; unsupported, for one that
-/// nothing reads: what it is for would be left out of the result.
+/// Bad file, for a tensor that is missing or has another shape or type; unsupported, for an unknown
+/// tensor, because ignoring it would give wrong results.
 pub(super) fn of_file(file: &Gguf, config: &Config) -> Result<Vec<Weight>> {
     let table = table(config, |name, shape, need| match need {
         Need::Optional if file.find_tensor(name).is_none() => Ok(None),
@@ -40,7 +40,7 @@ pub(super) fn of_file(file: &Gguf, config: &Config) -> Result<Vec<Weight>> {
     })?;
     let known: HashSet<&str> = table.iter().map(|weight| weight.name.as_str()).collect();
     let unread = |name: &str| {
-        // Frequencies that old files repeat are computed from the config.
+        // Frequencies stored by old files are computed from the config instead.
         !known.contains(name) && name != ROPE_FACTORS && !name.ends_with("attn_rot_embd.weight")
     };
     match file.tensors().find(|info| unread(info.name())) {
@@ -62,8 +62,8 @@ pub(super) enum Need {
     Optional,
 }
 
-/// Every tensor that the decoder reads; `stored` says how the one of a name and sizes is stored,
-/// and nothing where it is absent and may be.
+/// Every tensor that the decoder reads; `stored` returns the format of a tensor of this name and
+/// shape, or `None` for an absent optional one.
 pub(super) fn table(
     config: &Config,
     stored: impl Fn(&str, &[u64], Need) -> Result<Option<Format>>,
@@ -137,7 +137,7 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
         Ok(())
     }
 
-    /// Vectors are small and read by many kernels: they go to the device as f32.
+    /// Vectors are small and read by many kernels, so they are stored as f32.
     fn vector(&mut self, name: &str, len: u64, need: Need) -> Result<()> {
         if (self.stored)(name, &[len], need)?.is_some() {
             let (name, shape) = (name.to_owned(), vec![len]);
@@ -146,7 +146,7 @@ impl<F: Fn(&str, &[u64], Need) -> Result<Option<Format>>> Table<'_, F> {
         Ok(())
     }
 
-    /// A matrix with what may stand beside it: one factor for all results, and a bias.
+    /// A matrix with its optional parts: one factor for all results, and a bias.
     fn product(&mut self, name: &str, shape: [u64; 2]) -> Result<()> {
         self.matrix(name, shape)?;
         self.vector(&format!("{name}.scale"), 1, Need::Optional)?;
@@ -178,7 +178,7 @@ fn checked(file: &Gguf, name: &str, shape: &[u64]) -> Result<Format> {
     }
 }
 
-/// The bytes of a weight as they go to a device: those of the file where the form is the same.
+/// The bytes of a weight for a device: the file's own if the format is the same.
 pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Result<Cow<'a, [u8]>> {
     if weight.name == ROPE_FREQUENCIES {
         let factors = match config.has_rope_factors {
@@ -205,11 +205,11 @@ pub(super) fn bytes<'a>(file: &'a Gguf, config: &Config, weight: &Weight) -> Res
     Ok(Cow::Owned(bytemuck::cast_slice(&decoded(file, &weight.name)?).to_vec()))
 }
 
-/// A tensor's numbers.
+/// The values of a tensor as f32.
 fn decoded(file: &Gguf, name: &str) -> Result<Vec<f32>> {
     let info = file.tensor(name)?;
     let bytes = file.weights(&info)?;
-    // Not larger than 32 times the bytes that are there.
+    // At most 32 times the bytes of the file.
     let mut values = vec![0.0; info.elements() as usize];
     quant::decode(info.format()?, &bytes, &mut values)
         .map_err(|e| e.context(format_args!("{}: tensor {name:?}", file.name())))?;
@@ -220,7 +220,7 @@ fn decoded(file: &Gguf, name: &str) -> Result<Vec<f32>> {
 #[path = "weights_tests.rs"]
 mod tests;
 
-/// Refuses a model that cannot fit before a byte is uploaded.
+/// Refuses a model that cannot fit, before any upload.
 pub(super) fn check_memory(runtime: &Runtime, model: &Model, cache: CacheShape) -> Result<()> {
     let each = model.cache_bytes_per_token(cache.dtype);
     let need = model.weight_bytes() + each * cache.rows() as u64;

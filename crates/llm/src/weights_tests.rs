@@ -1,9 +1,9 @@
-//! Files that lack a tensor, have one too many, or one of another shape.
+//! Files with a missing or extra tensor, or one of another shape.
 
 use super::*;
 use crate::test_file::{Entry, gguf};
 
-/// A small model of an architecture, and every tensor that it must have.
+/// A small model of an architecture, and all its required tensors.
 fn small(architecture: &'static str) -> (Config, Vec<(String, Vec<u64>)>) {
     let architecture = crate::config::Architecture::of(architecture).unwrap();
     let config = Config {

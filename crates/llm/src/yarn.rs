@@ -1,35 +1,35 @@
-//! YaRN: rotary frequencies stretched for longer contexts, the low ones by a factor, the high ones not
-//! at all, and queries and keys made larger by what that costs.
+//! YaRN: rotary frequencies scaled for longer contexts, the low ones by a factor, the high ones not
+//! at all, with queries and keys enlarged to compensate.
 
 use super::config::{Keys, MAX_CONTEXT};
 use warploom::error::Result;
 
-/// What a file says of it.
+/// The YaRN parameters of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Yarn {
-    /// How much longer the context became; above 0.
+    /// Ratio of the new context to the original; above 0.
     pub factor: f64,
-    /// Positions of the model before it was stretched.
+    /// Context of the model before scaling.
     pub original_context: f64,
-    /// Waves that turn more often in the original context keep their frequency.
+    /// Frequencies with more turns in the original context are kept.
     pub beta_fast: f64,
-    /// Waves that turn less often are divided by `factor`.
+    /// Frequencies with fewer turns are divided by `factor`.
     pub beta_slow: f64,
-    /// Share of the original frequency in those that keep it, 0 to 1.
+    /// Share of the original frequency in the kept ones, 0 to 1.
     pub extrapolation: f64,
     /// Factor on rotated queries, and on rotated keys.
     pub attention: f64,
-    /// Whether the borders between the waves are whole numbers.
+    /// Whether the borders between the frequency ranges are rounded to integers.
     pub truncate: bool,
 }
 
-/// What stretching by a factor costs, as the method's authors measured it.
+/// The magnitude correction for a scaling factor, as measured by the method's authors.
 pub(super) fn magnitude(factor: f64, by: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 }
 }
 
 impl Yarn {
-    /// The frequency of pair `pair` of `dim / 2`, which is `plain` without it.
+    /// The scaled frequency of pair `pair` of `dim / 2`; `plain` is the unscaled one.
     pub(super) fn apply(&self, base: f64, dim: usize, pair: usize, plain: f64) -> f64 {
         let [low, high] = self.borders(base, dim);
         let ramp = ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
@@ -37,7 +37,7 @@ impl Yarn {
         plain / self.factor * (1.0 - kept) + plain * kept
     }
 
-    /// The pairs between which frequencies go over from kept to divided.
+    /// The pairs between which frequencies change from kept to divided.
     fn borders(&self, base: f64, dim: usize) -> [f64; 2] {
         let dim = dim as f64;
         let pair = |turns: f64| {
@@ -50,7 +50,7 @@ impl Yarn {
     }
 }
 
-/// YaRN by llama.cpp's keys; `yarn_truncate` is our own, which it does not know.
+/// YaRN from llama.cpp's keys; `yarn_truncate` is our own extension.
 pub(super) fn read(
     keys: &Keys<'_>,
     context: usize,
@@ -61,7 +61,7 @@ pub(super) fn read(
     let number = |name: &str, default: f64, low: f64, high: f64| {
         keys.number(&format!("rope.scaling.{name}"), Some(default), low, high)
     };
-    // Of this one, 0 says that there is none.
+    // Here 0 means absent.
     let or_zero = |name: &str, default: f64, high: f64| {
         let key = keys.key(&format!("rope.scaling.{name}"));
         match keys.file.find_f32(&key)? {
@@ -110,7 +110,7 @@ mod tests {
 
     const SHAPES: [(&str, &[u64]); 1] = [("token_embd.weight", &[8, 64])];
 
-    /// A model of llama's architecture with heads of 32 and these keys.
+    /// A model of the llama architecture with heads of 32 and these keys.
     fn config(keys: &[(&'static str, Entry)]) -> Result<Config> {
         let mut all = vec![
             ("general.architecture", Entry::Text("llama")),
@@ -126,11 +126,11 @@ mod tests {
         Config::from_gguf(&gguf(&all, &SHAPES))
     }
 
-    /// Frequencies and factors of `transformers` (`tests/golden/rope`), by the keys that a folder's
-    /// config becomes.
+    /// Frequencies and factors of `transformers` (`tests/golden/rope`), by the keys converted from
+    /// a folder's config.
     #[test]
     fn frequencies_are_those_of_the_library() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rope/yarn.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/rope/yarn.json");
         let golden: Json = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let rows = golden.as_array().unwrap();
         assert!(rows.len() >= 8);
@@ -192,7 +192,7 @@ mod tests {
         let by = ("llama.rope.scaling.yarn_log_multiplier", Entry::Float(0.5));
         near(attention(&[by]), plain / (1.0 + 0.05 * 4f64.ln()));
         near(attention(&[("llama.rope.scaling.yarn_ext_factor", Entry::Float(0.0))]), 1.0);
-        // Without a share of the original frequencies all are divided.
+        // With extrapolation 0, all frequencies are divided.
         let keys = [
             ("llama.rope.scaling.factor", Entry::Float(4.0)),
             ("llama.rope.scaling.yarn_ext_factor", Entry::Float(0.0)),

@@ -1,9 +1,9 @@
-//! Reads safetensors files: a header of JSON, then the bytes of the tensors.
+//! Reads safetensors files: a JSON header, then the bytes of the tensors.
 //!
-//! A file is hostile until proven otherwise, as in `gguf`: lengths are checked against the file
-//! before they are used, every tensor's bytes against its type and sizes, the end, and each other.
-//! Only tensors of types that weights come in can be read; of others the name is known. (The crate
-//! of the same name adds offsets from the header without a check, and tells no byte of a fault.)
+//! Files are untrusted, as in `gguf`: lengths are checked against the file before use, every
+//! tensor's range against its type and shape, the end, and the other tensors. Only tensors of
+//! weight types can be read; of others only the name is known. (The `safetensors` crate adds
+//! offsets from the header unchecked, and its errors name no byte offset.)
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -15,11 +15,11 @@ use smallvec::SmallVec;
 use warploom_core::base::{DType, Format};
 use warploom_core::error::{Error, Result};
 
-/// Bytes of the length before the header.
+/// Bytes of the length field before the header.
 const LENGTH: usize = 8;
-/// Largest header, bytes, as in the format's own library.
+/// Largest header in bytes, as in the format's own library.
 const MAX_HEADER: u64 = 100_000_000;
-/// Most dimensions of a tensor.
+/// Largest rank of a tensor.
 const MAX_DIMS: usize = 8;
 
 /// An open file.
@@ -29,12 +29,12 @@ pub struct Safetensors {
     tensors: BTreeMap<String, TensorInfo>,
 }
 
-/// A tensor: its sizes and type, and where its bytes are.
+/// A tensor: shape, type, and location of its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
     shape: SmallVec<[u64; MAX_DIMS]>,
     dtype: String,
-    /// From the file's start, bytes.
+    /// File offset in bytes.
     start: usize,
     end: usize,
 }
@@ -47,7 +47,7 @@ struct Entry {
     data_offsets: [u64; 2],
 }
 
-/// Sizes of a tensor; more than there may be are refused before they are kept.
+/// Sizes of a tensor; excess dimensions are rejected before they are stored.
 struct Sizes(SmallVec<[u64; MAX_DIMS]>);
 
 impl<'de> Deserialize<'de> for Sizes {
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for Sizes {
     }
 }
 
-/// The header: entries by name, without what else is told.
+/// The header: entries by name, without the `__metadata__`.
 struct Header(BTreeMap<String, Entry>);
 
 impl<'de> Deserialize<'de> for Header {
@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for Header {
 }
 
 impl TensorInfo {
-    /// Its sizes, outermost first.
+    /// Its shape, outermost first.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
@@ -117,7 +117,7 @@ impl TensorInfo {
         &self.dtype
     }
 
-    /// The format of its numbers, where they can be weights.
+    /// The weight format of its numbers, if they can be weights.
     pub fn format(&self) -> Option<Format> {
         match self.dtype.as_str() {
             "F32" => Some(Format::F32),
@@ -140,7 +140,7 @@ fn element_bytes(dtype: &str) -> Option<u64> {
 }
 
 impl Safetensors {
-    /// Reads a file that is in memory, or mapped. `name` stands for it in errors.
+    /// Reads a file from memory or a mapping. `name` is the file name in errors.
     ///
     /// # Errors
     /// Bad file, naming field and byte offset, if it is not valid.
@@ -152,15 +152,15 @@ impl Safetensors {
         Ok(Safetensors { name: name.to_owned(), data: Box::new(data), tensors })
     }
 
-    /// Maps a file; it must not change while it is open (`gguf::Access::Mmap` says what happens).
+    /// Maps a file, which must not change while open (see `gguf::Access::Mmap`).
     ///
     /// # Errors
-    /// Io, if it cannot be opened; as [`Safetensors::from_bytes`].
+    /// Io if it cannot be opened, and those of [`Safetensors::from_bytes`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn open(path: &std::path::Path) -> Result<Safetensors> {
         let name = path.display().to_string();
         let io = |action: &str, e| Error::io(format!("{name}: cannot {action} it"), e);
-        // Asked before opening: opening a pipe would wait for its other end.
+        // Checked before opening, because opening a pipe would block.
         if !std::fs::metadata(path).map_err(|e| io("find", e))?.is_file() {
             return Err(Error::bad_file(format!("{name}: not a regular file")));
         }
@@ -171,7 +171,7 @@ impl Safetensors {
         Safetensors::from_bytes(map, &name)
     }
 
-    /// The file's name, as errors give it.
+    /// The file name used in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -184,7 +184,7 @@ impl Safetensors {
     /// The bytes of a tensor, little endian, row by row.
     ///
     /// # Errors
-    /// Bad file, if there is none of this name, or the file became shorter.
+    /// Bad file if no tensor has this name, or if the file was truncated.
     pub fn bytes(&self, name: &str) -> Result<&[u8]> {
         let info = self.tensors.get(name);
         let bytes = info.and_then(|t| (*self.data).as_ref().get(t.start..t.end));
@@ -213,7 +213,7 @@ fn parse(bytes: &[u8]) -> Result<BTreeMap<String, TensorInfo>> {
     };
     let text = std::str::from_utf8(header)
         .map_err(|e| bad(format!("header at byte {}: not UTF-8", LENGTH + e.valid_up_to())))?;
-    // The message says line and column.
+    // The message contains line and column.
     let Header(entries) =
         serde_json::from_str(text).map_err(|e| bad(format!("header at byte {LENGTH}: {e}")))?;
     let data = LENGTH + header.len();
@@ -233,7 +233,7 @@ fn parse(bytes: &[u8]) -> Result<BTreeMap<String, TensorInfo>> {
     }
 }
 
-/// An entry held against the type's size and the file's end; offsets count from byte `data`.
+/// Checks an entry against the type's size and the file's end; offsets are relative to `data`.
 fn entry_of(name: &str, entry: Entry, data: usize, file_bytes: usize) -> Result<TensorInfo> {
     let bad = |what: String| Error::bad_file(format!("header at byte {LENGTH}: `{name}`: {what}"));
     let Entry { dtype, shape: Sizes(shape), data_offsets: [start, end] } = entry;
@@ -246,7 +246,7 @@ fn entry_of(name: &str, entry: Entry, data: usize, file_bytes: usize) -> Result<
             "data_offsets: {start} to {end} from byte {data} are not in a file of {file_bytes} bytes"
         )));
     }
-    // Of a type that is not known only the place can be checked.
+    // For an unknown type only the range can be checked.
     if let Some(each) = element_bytes(&dtype) {
         let need = shape.iter().try_fold(each, |n, size| n.checked_mul(*size));
         if need != Some(end - start) {
@@ -340,7 +340,7 @@ mod tests {
             let error = Safetensors::from_bytes(bytes, "long").unwrap_err();
             assert!(error.to_string().contains("header length at byte 0"), "{error}");
         }
-        // Nesting is bounded by the JSON reader.
+        // The JSON reader limits the nesting.
         let deep = format!(r#"{{"t":{}}}"#, "[".repeat(100_000));
         assert!(open(&deep, 0).unwrap_err().is_bad_file());
     }

@@ -1,17 +1,17 @@
-//! Answers as JSON, in the shapes of OpenAI's two interfaces.
+//! Answers as JSON, in the formats of OpenAI's two interfaces.
 
 use serde_json::{Value, json};
 
 use super::queue::{Done, Ended};
 
-/// Which interface was asked.
+/// The requested interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Chat,
     Completion,
 }
 
-/// What every object of an answer has.
+/// Fields shared by all objects of an answer.
 pub(super) struct Answer<'a> {
     pub(super) kind: Kind,
     pub(super) id: String,
@@ -81,7 +81,7 @@ impl Answer<'_> {
         chunk
     }
 
-    /// What a stream begins with: who speaks. A completion begins with text.
+    /// The first object of a stream, with the role. A completion begins with text.
     pub(super) fn first(&self) -> Option<Value> {
         let delta = json!({ "role": "assistant", "content": "" });
         let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": null });
@@ -100,7 +100,7 @@ impl Answer<'_> {
         self.chunk(json!([choice]))
     }
 
-    /// What a stream ends with.
+    /// The last objects of a stream.
     pub(super) fn last(&self, done: &Done) -> Vec<Value> {
         let mut choice = match self.kind {
             Kind::Chat => json!({ "delta": {} }),

@@ -1,7 +1,7 @@
-//! One connection: HTTP/1.1 requests in, bytes out, each within its time and size.
+//! One connection: HTTP/1.1 requests in, bytes out, with limits on time and size.
 //!
-//! `httparse` reads the head; around it stand the limits. Nothing is read into memory beyond
-//! [`Limits`], and no client, however slow, holds a thread for longer than they say.
+//! `httparse` parses the head; this module applies the limits. Nothing beyond [`Limits`] is read
+//! into memory, and no client, however slow, holds a thread longer than they allow.
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,31 +11,31 @@ use super::after;
 use super::error::ApiError;
 use super::inflate::{Coding, coding};
 
-/// Fields that a head may have.
+/// Maximum fields of a head.
 const MAX_FIELDS: usize = 64;
-/// Bytes of a line that says how long a chunk is, and of the fields behind the last chunk.
+/// Maximum bytes of a chunk size line, and of the fields after the last chunk.
 const MAX_CHUNK_LINE: usize = 1024;
-/// Bytes of the names of fields that a page may send along.
+/// Maximum bytes of the names of fields that a page may send.
 const MAX_ALLOWED: usize = 2048;
-/// A connection that waits looks this often whether the server ends.
+/// How often a waiting connection checks whether the server is stopping.
 const SLICE: Duration = Duration::from_millis(200);
-/// Bytes and time that a client may still send after an answer that ends a connection.
+/// Bytes and time allowed to a client after an answer that ends a connection.
 const LINGER: (usize, Duration) = (1 << 20, Duration::from_secs(1));
 
-/// Bounds on what one client may take.
+/// Limits on one client.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of a request's head. Default 16 KiB.
     pub head: usize,
-    /// Bytes of a request's body, as it comes and inflated. Default 1 MiB.
+    /// Bytes of a request's body, both as received and inflated. Default 1 MiB.
     pub body: usize,
     /// Time to send a request. Default 20 seconds.
     pub read: Duration,
     /// Time between two requests of a connection. Default 30 seconds.
     pub idle: Duration,
-    /// Time without a byte taken of an answer. Default 20 seconds.
+    /// Time without progress in sending an answer. Default 20 seconds.
     pub write: Duration,
-    /// Connections at a time. Default 256.
+    /// Concurrent connections. Default 256.
     pub connections: usize,
 }
 
@@ -52,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// How long a body is.
+/// The length of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     Bytes(usize),
@@ -63,24 +63,24 @@ enum Length {
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) method: String,
-    /// Without what follows a question mark.
+    /// Without the query string.
     pub(super) path: String,
-    /// Whether chunks may be sent back.
+    /// Whether chunked answers are allowed.
     pub(super) is_1_1: bool,
     pub(super) keep_alive: bool,
     pub(super) authorization: Option<String>,
     pub(super) content_type: Option<String>,
-    /// How the body is coded, or why that is not read.
+    /// The content coding of the body, or its error.
     pub(super) coding: Result<Coding, ApiError>,
-    /// What a browser wants to send along, as it says before a request.
+    /// Fields that a browser wants to send, from its preflight request.
     wanted_fields: Option<String>,
     length: Length,
     expects_continue: bool,
 }
 
 impl Head {
-    /// Fields that a page may send along: those that matter here, and what its client asks for
-    /// besides, which nobody reads, as far as it is names of fields in not too many bytes.
+    /// Fields that a page may send: those used here, and those its client asks for, which are
+    /// ignored, if they are valid names within the size limit.
     pub(super) fn allowed_fields(&self) -> String {
         let mut fields = "authorization, content-type".to_owned();
         let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
@@ -96,12 +96,12 @@ impl Head {
     }
 }
 
-/// Why there is no request.
+/// Why no request was read.
 #[derive(Debug)]
 pub(super) enum NoRequest {
-    /// The client has gone, or asked nothing for long: there is nobody to tell.
+    /// The client has closed the connection or timed out idle: no answer is sent.
     Ended,
-    /// It is told what is wrong, and the connection ends.
+    /// The client receives this error, and the connection ends.
     Refused(ApiError),
 }
 
@@ -114,17 +114,17 @@ impl From<ApiError> for NoRequest {
 /// A client.
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Bytes that were read and not used yet.
+    /// Bytes read and not used yet.
     buffer: Vec<u8>,
     limits: Limits,
-    /// When the request that is read now must be whole.
+    /// Deadline for the request being read.
     due: Instant,
     asked: usize,
 }
 
 impl Connection {
     /// # Errors
-    /// Where the system refuses options of the socket.
+    /// If the system refuses options of the socket.
     pub(super) fn new(stream: TcpStream, limits: Limits) -> std::io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(limits.write))?;
@@ -132,7 +132,7 @@ impl Connection {
         Ok(Connection { stream, buffer: Vec::new(), limits, due, asked: 0 })
     }
 
-    /// The head of the next request. `stopping` ends the wait for one.
+    /// The head of the next request. The wait ends if `stopping` returns true.
     pub(super) fn head(&mut self, stopping: &dyn Fn() -> bool) -> Result<Head, NoRequest> {
         if self.buffer.is_empty() {
             self.first_byte(stopping)?;
@@ -141,7 +141,7 @@ impl Connection {
         self.due = after(Instant::now(), self.limits.read);
         let mut looked = 0;
         loop {
-            // Only a line that ended can end a head.
+            // Only the end of a line can end a head.
             if self.buffer[looked..].contains(&b'\n') {
                 looked = self.buffer.len();
                 if let Some((head, length)) = parse(&self.buffer, self.limits.body)? {
@@ -209,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// The body that follows a head.
+    /// The body of a request.
     pub(super) fn body(&mut self, head: &Head) -> Result<Vec<u8>, NoRequest> {
         if head.expects_continue && self.buffer.is_empty() && head.length != Length::Bytes(0) {
             let sent = self.send(b"HTTP/1.1 100 Continue\r\n\r\n", self.due);
@@ -238,7 +238,7 @@ impl Connection {
                 _ => return Err(ApiError::new(400, "a chunk without its length").into()),
             };
             if size == 0 {
-                // Fields may follow; nothing of them is used.
+                // Trailer fields may follow; they are ignored.
                 let mut bytes = 0;
                 loop {
                     let line = self.line()?;
@@ -261,7 +261,7 @@ impl Connection {
         }
     }
 
-    /// A line with its end.
+    /// A line including its end.
     fn line(&mut self) -> Result<Vec<u8>, NoRequest> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -274,8 +274,8 @@ impl Connection {
         }
     }
 
-    /// Whether the client has closed its side: nobody reads an answer. Bytes that it sends ahead
-    /// do not count.
+    /// Whether the client has closed its side, so that no answer is needed. Pipelined bytes do not
+    /// count.
     pub(super) fn is_gone(&self) -> bool {
         if self.stream.set_nonblocking(true).is_err() {
             return true;
@@ -291,8 +291,8 @@ impl Connection {
     /// Sends bytes.
     ///
     /// # Errors
-    /// What the system says; timed out, where the client takes nothing for long, or not all of it
-    /// by `due`.
+    /// System errors; timed out, if the client accepts nothing for the write limit, or not all of
+    /// it by `due`.
     pub(super) fn send(&mut self, mut bytes: &[u8], due: Instant) -> std::io::Result<()> {
         while !bytes.is_empty() {
             if Instant::now() >= due {
@@ -308,8 +308,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection. What the client still sends is taken for a moment: a system that
-    /// closes with bytes unread makes the other side lose the answer.
+    /// Ends the connection. Reads what the client still sends for a moment: closing with unread
+    /// bytes makes the system reset the connection, and the client loses the answer.
     pub(super) fn close(mut self) {
         if self.stream.shutdown(Shutdown::Write).is_err() {
             return;
@@ -342,7 +342,7 @@ fn too_large(limit: usize) -> ApiError {
     ApiError::new(413, format!("the body has more than {limit} bytes"))
 }
 
-/// The head at the start of `bytes` and its length; none where it goes on.
+/// The head at the start of `bytes` and its length; `None` if it is incomplete.
 fn parse(bytes: &[u8], max_body: usize) -> Result<Option<(Head, usize)>, ApiError> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
@@ -371,12 +371,12 @@ fn parse(bytes: &[u8], max_body: usize) -> Result<Option<(Head, usize)>, ApiErro
     let mut length: Option<usize> = None;
     let mut codings: Vec<String> = Vec::new();
     for field in request.headers.iter() {
-        // Only these matter, and they are ASCII; others may hold what they like.
+        // Only these fields are used, and they are ASCII; others may contain any bytes.
         let value = String::from_utf8_lossy(field.value).trim().to_owned();
         match field.name.to_ascii_lowercase().as_str() {
             "content-length" => {
                 let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
-                // More digits than a number holds are more bytes than any limit.
+                // More digits than the type holds exceed any limit.
                 let bytes = match digits {
                     true => value.parse().unwrap_or(usize::MAX),
                     false => return Err(ApiError::new(400, format!("content-length: {value:?}"))),
@@ -406,7 +406,7 @@ fn parse(bytes: &[u8], max_body: usize) -> Result<Option<(Head, usize)>, ApiErro
             "expect" => return Err(ApiError::new(417, format!("expect: {value:?}"))),
             "authorization" => head.authorization = Some(value),
             "content-type" => head.content_type = Some(value),
-            // Several fields are one list.
+            // Several fields form one list.
             "content-encoding" => {
                 codings.push(value);
                 head.coding = coding(&codings.join(", "));
@@ -416,7 +416,7 @@ fn parse(bytes: &[u8], max_body: usize) -> Result<Option<(Head, usize)>, ApiErro
         }
     }
     match length {
-        // Two lengths are how a request hides another.
+        // Two lengths allow request smuggling.
         Some(_) if head.length == Length::Chunked => {
             return Err(ApiError::new(400, "both content-length and transfer-encoding"));
         }

@@ -1,4 +1,4 @@
-//! Errors as OpenAI's clients read them.
+//! Errors in the format of OpenAI's clients.
 
 use serde_json::{Value, json};
 
@@ -6,15 +6,15 @@ use super::queue::Failure;
 use warploom::error::Error;
 use warploom_llm::chat::Message;
 
-/// What a client is told instead of an answer.
+/// An error answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ApiError {
     pub(super) status: u16,
     pub(super) message: String,
-    /// The field of the request that is to blame.
+    /// The invalid field of the request.
     pub(super) param: Option<String>,
     pub(super) code: Option<&'static str>,
-    /// The method that would be right, where one is wrong.
+    /// The allowed method, if the request's is wrong.
     pub(super) allow: Option<&'static str>,
 }
 
@@ -23,20 +23,20 @@ impl ApiError {
         ApiError { status, message: message.into(), param: None, code: None, allow: None }
     }
 
-    /// 400, by a field of the request.
+    /// 400, for a field of the request.
     pub(super) fn field(param: impl Into<String>, message: impl Into<String>) -> ApiError {
         let param = param.into();
         let message = format!("{param}: {}", message.into());
         ApiError { status: 400, message, param: Some(param), code: None, allow: None }
     }
 
-    /// With a word that programs know.
+    /// With a machine-readable code.
     pub(super) fn code(mut self, code: &'static str) -> ApiError {
         self.code = Some(code);
         self
     }
 
-    /// The family that OpenAI's clients tell apart.
+    /// The error type of OpenAI's interface.
     fn kind(&self) -> &'static str {
         match self.status {
             429 => "rate_limit_error",
@@ -73,7 +73,7 @@ impl From<Failure> for ApiError {
     }
 }
 
-/// Why a conversation cannot be written down, by the field that is to blame.
+/// The error of a conversation that cannot be rendered, with the invalid field.
 pub(super) fn refused(messages: &[Message], error: &Error) -> ApiError {
     let calls = messages.iter().position(|message| !message.tool_calls.is_empty());
     match calls.filter(|_| error.is_unsupported()) {
@@ -90,13 +90,13 @@ pub(super) fn no_model(id: &str) -> ApiError {
     ApiError::new(404, format!("there is no model {id:?} here")).code("model_not_found")
 }
 
-/// A text that is longer than the context.
+/// A text longer than the context.
 pub(super) fn too_long(field: &str, what: &str, context: usize) -> ApiError {
     let text = format!("{what} do not fit the context of {context} positions");
     ApiError::field(field, text).code("context_length_exceeded")
 }
 
-/// What a status is called.
+/// The reason phrase of a status.
 pub(super) fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

@@ -1,19 +1,19 @@
-//! The fields of a JSON object, each taken once and checked; what is left over is refused.
+//! The fields of a JSON object, each taken once and checked; remaining fields are refused.
 
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 
-/// An object of a request. `null` is the same as absent, as OpenAI has it.
+/// An object of a request. `null` means absent, as in OpenAI's interface.
 pub(super) struct Fields {
     map: Map<String, Value>,
-    /// What it is called in errors: empty, or `messages[2]`.
+    /// Its path in errors: empty, or `messages[2]`.
     path: String,
 }
 
 impl Fields {
     /// # Errors
-    /// 400, where `value` is no object.
+    /// 400, if `value` is no object.
     pub(super) fn new(value: Value, path: impl Into<String>) -> Result<Fields, ApiError> {
         let path = path.into();
         match value {
@@ -28,7 +28,7 @@ impl Fields {
         }
     }
 
-    /// The whole name of a field.
+    /// The full path of a field.
     pub(super) fn name(&self, name: &str) -> String {
         match self.path.is_empty() {
             true => name.to_owned(),
@@ -77,7 +77,7 @@ impl Fields {
         }
     }
 
-    /// A whole number from `low` on; larger ones than memory has are as the largest.
+    /// An integer from `low` on; values beyond `usize` saturate.
     pub(super) fn count(&mut self, name: &str, low: usize) -> Result<Option<usize>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match value.as_u64() {
@@ -88,7 +88,7 @@ impl Fields {
         }
     }
 
-    /// A whole number from `low` on, or -1, which is no limit and given as none.
+    /// An integer from `low` on, or -1 for no limit, returned as `None`.
     pub(super) fn limit(
         &mut self,
         name: &str,
@@ -107,8 +107,7 @@ impl Fields {
         }
     }
 
-    /// Any whole number of 64 bits, with a sign or without; -1 is as absent, as other servers have
-    /// it.
+    /// Any 64-bit integer, signed or unsigned; -1 means absent, as in other servers.
     pub(super) fn seed(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match (value.as_u64(), value.as_i64()) {
@@ -119,10 +118,10 @@ impl Fields {
         }
     }
 
-    /// A field that is not supported: only the values that change nothing are taken.
+    /// An unsupported field: only values without effect are accepted.
     pub(super) fn only(&mut self, name: &str, fine: &[Value]) -> Result<(), ApiError> {
         let Some(value) = self.take(name) else { return Ok(()) };
-        // 0 and 0.0 are one number to a client.
+        // 0 and 0.0 are the same number to a client.
         let same = |a: &Value| *a == value || (a.is_number() && a.as_f64() == value.as_f64());
         match fine.iter().any(same) {
             true => Ok(()),
@@ -130,7 +129,7 @@ impl Fields {
         }
     }
 
-    /// Fields that say nothing about the answer.
+    /// Fields without effect on the answer.
     pub(super) fn ignore(&mut self, names: &[&str]) {
         for name in names {
             self.map.remove(*name);
@@ -138,7 +137,7 @@ impl Fields {
     }
 
     /// # Errors
-    /// 400, where a field is left: what it asks for would not be done.
+    /// 400, if a field is left, because it would be ignored silently.
     pub(super) fn end(self) -> Result<(), ApiError> {
         match self.map.keys().next() {
             None => Ok(()),
@@ -148,7 +147,7 @@ impl Fields {
     }
 }
 
-/// Whether a value holds nothing: it asks for nothing that would not be done.
+/// Whether a value is empty, so that ignoring it has no effect.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -159,7 +158,7 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// A value in a few words.
+/// A short description of a value.
 fn kind(value: &Value) -> String {
     match value {
         Value::Null => "null".into(),

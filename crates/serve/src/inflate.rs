@@ -1,4 +1,4 @@
-//! Bodies that clients send compressed.
+//! Compressed request bodies.
 
 use std::io::Read;
 
@@ -6,14 +6,14 @@ use flate2::read::MultiGzDecoder;
 
 use super::error::ApiError;
 
-/// How a body is coded.
+/// The content coding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Plain,
     Gzip,
 }
 
-/// The coding that a field `content-encoding` names.
+/// The coding named by a `content-encoding` field.
 ///
 /// # Errors
 /// 415, naming it, for any but gzip.
@@ -34,10 +34,10 @@ pub(super) fn coding(field: &str) -> Result<Coding, ApiError> {
     Ok(coding)
 }
 
-/// The bytes of a body, at most `limit`: more are not inflated.
+/// The bytes of a body. Stops inflating at `limit`.
 ///
 /// # Errors
-/// 400, where the body is not what its coding says; 413, where it is longer.
+/// 400, if the body does not match its coding; 413, if it is longer than `limit`.
 pub(super) fn inflated(coding: Coding, body: Vec<u8>, limit: usize) -> Result<Vec<u8>, ApiError> {
     if coding == Coding::Plain {
         return Ok(body);
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(inflated(Coding::Plain, packed.clone(), 9).unwrap(), packed);
         assert_eq!(inflated(Coding::Gzip, packed.clone(), 800).unwrap(), text);
         assert_eq!(inflated(Coding::Gzip, packed.clone(), 799).unwrap_err().status, 413);
-        // Several members are one body.
+        // Several gzip members form one body.
         let (a, b) = (gzip(&text[..9]), gzip(&text[9..]));
         assert_eq!(inflated(Coding::Gzip, [a, b].concat(), 800).unwrap(), text);
         for end in 0..packed.len() {
@@ -106,7 +106,7 @@ mod tests {
         wrong[packed.len() - 6] ^= 1;
         assert_eq!(inflated(Coding::Gzip, wrong, 800).unwrap_err().status, 400, "a wrong checksum");
         assert_eq!(inflated(Coding::Gzip, text.clone(), 800).unwrap_err().status, 400);
-        // A small body that becomes a large one.
+        // A decompression bomb.
         let bomb = gzip(&vec![0; 64 << 20]);
         assert!(bomb.len() < 100_000);
         let error = inflated(Coding::Gzip, bomb, 1 << 20).unwrap_err();

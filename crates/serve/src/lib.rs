@@ -1,12 +1,12 @@
-//! An HTTP endpoint that OpenAI's clients understand, over the sequences of one session.
+//! An OpenAI-compatible HTTP endpoint over the sequences of one session.
 //!
-//! `connection` reads requests within their limits, `request` checks what they ask for, `routes`
-//! answers them, each connection on a thread of its own. `queue` carries jobs to the one thread
-//! of the `scheduler`, which knows nothing of HTTP and may be driven without it.
+//! `connection` reads requests within their limits, `request` checks them, `routes` answers them,
+//! each connection on its own thread. `queue` passes jobs to the single thread of the `scheduler`,
+//! which is independent of HTTP and can be used without it.
 //!
-//! Nobody is trusted: sizes, times, connections and the queue are bounded, a text that cannot fit
-//! the context is refused before it is encoded, and the JSON of one request at a time is in memory.
-//! There is no TLS and no user but the one of the key: what else is needed stands in front.
+//! Clients are untrusted: sizes, times, connections and the queue are bounded, a text that cannot
+//! fit the context is refused before it is encoded, and the JSON of only one request is in memory
+//! at a time. There is no TLS, and no authentication beyond one key: use a reverse proxy for more.
 
 mod answer;
 mod connection;
@@ -36,35 +36,36 @@ pub use scheduler::Scheduler;
 pub use sequences::{Chosen, Sequences};
 
 use warploom::error::{Error, Result};
-use warploom::runtime::Awake;
+use warploom::runtime::KeepAlive;
 use warploom_llm::chat::Template;
 use warploom_llm::{Model, Sampling, Session};
 
-/// How to serve.
+/// Server settings.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// Where to listen; port 0 takes a free one. Default `127.0.0.1:8080`.
+    /// Address to listen on; port 0 picks a free one. Default `127.0.0.1:8080`.
     pub address: SocketAddr,
-    /// What the model is called; none is the name of its file without folder and ending.
+    /// Model name; `None` uses the file's name without folder and extension.
     pub model: Option<String>,
-    /// What clients must send as `Authorization: Bearer`; none lets everybody in.
+    /// Key that clients must send as `Authorization: Bearer`; `None` disables authentication.
     pub api_key: Option<String>,
-    /// The origin whose pages may read answers, or `*`; none sends no header about that.
+    /// The origin whose pages may read answers, or `*`; `None` sends no CORS header.
     pub cors_origin: Option<String>,
-    /// How tokens are chosen where a request does not say; for its seed there is `seed`.
+    /// Default sampling of requests. The default seed is `seed`.
     pub sampling: Sampling,
-    /// The seed of requests that name none; none is another one each time.
+    /// Default seed of requests; `None` uses a random one per request.
     pub seed: Option<u64>,
     /// Requests that may wait for a sequence. Default 128.
     pub queue: usize,
-    /// Most tokens of a prompt that are read between two tokens of other answers. Default 256.
+    /// Maximum prompt tokens read between two tokens of other answers. Default 256.
     pub piece: usize,
-    /// Time for one answer, with the wait before it; [`Duration::MAX`] is no bound. Default 10 minutes.
+    /// Time limit of one answer, including its wait; [`Duration::MAX`] is no limit. Default 10
+    /// minutes.
     pub time: Duration,
-    /// How long a GPU that would lower its clock is kept awake while nobody asks anything ([`Awake`]); zero for never.
-    /// Default 2 minutes.
+    /// How long an idle server keeps the GPU clock up after the last answer ([`KeepAlive`]); zero
+    /// disables it. Default 2 minutes.
     pub keep_awake: Duration,
-    /// Bounds on clients.
+    /// Limits on clients.
     pub limits: Limits,
 }
 
@@ -86,39 +87,39 @@ impl Default for ServeOptions {
     }
 }
 
-/// Some years, which every clock can tell.
+/// About 17 years, which fits every clock.
 const LONGEST: Duration = Duration::from_secs(1 << 29);
 
-/// So long after `begin`; what is longer than any server runs is not added in full.
+/// `begin + time`, with `time` clamped so that it cannot overflow.
 fn after(begin: Instant, time: Duration) -> Instant {
     begin + time.min(LONGEST)
 }
 
-/// Time that clients have to take what was written when the server ends, beyond that for writing.
+/// Extra time for clients to read answers when the server stops, beyond the write limit.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// What all connections see.
+/// State shared by all connections.
 struct Shared {
     options: ServeOptions,
     model: Arc<Model>,
-    /// What the model is called.
+    /// Name of the model.
     name: String,
-    /// Why the model cannot chat, where it cannot.
+    /// The chat template, or why the model cannot chat.
     template: Result<Template, String>,
     /// Positions of each sequence.
     context: usize,
     sequences: usize,
-    /// Bytes of the longest text that one token can stand for.
+    /// Bytes of the longest token text.
     longest_token: usize,
     queue: Arc<Queue>,
-    /// Held while a request is read and encoded: that is when it takes most memory.
+    /// Held while a request is read and encoded, its peak of memory.
     reading: Mutex<()>,
     stopping: AtomicBool,
     connections: Mutex<usize>,
     closed: Condvar,
-    /// Seconds since 1970 at the start.
+    /// Start time, in seconds since 1970.
     since: u64,
-    /// Numbers of answers, from a start that is another one each time.
+    /// Ids of answers, from a random start.
     answers: AtomicU64,
 }
 
@@ -132,7 +133,7 @@ impl Shared {
     }
 }
 
-/// A place among the connections, given back when it is dropped.
+/// A connection slot, released on drop.
 struct Place(Arc<Shared>);
 
 impl Place {
@@ -153,7 +154,7 @@ impl Drop for Place {
     }
 }
 
-/// A server that runs on threads of its own.
+/// A server that runs on its own threads.
 pub struct Server {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -163,10 +164,10 @@ pub struct Server {
 warploom::base::debug_as!(Server, |this| address: this.address());
 
 impl Server {
-    /// Listens, and answers with the model of `session`, all its sequences at once.
+    /// Listens, and answers with the model of `session`, using all its sequences.
     ///
     /// # Errors
-    /// Io, where the address cannot be listened on; invalid, for options out of range.
+    /// Io, if the address cannot be listened on; invalid, for options out of range.
     pub fn start(session: Session, options: ServeOptions) -> Result<Server> {
         warploom_llm::Sampler::new(options.sampling.clone())?;
         let bad_key = |key: &String| key.is_empty() || !key.bytes().all(|b| b.is_ascii_graphic());
@@ -181,12 +182,13 @@ impl Server {
         let address = listener.local_addr().map_err(listen)?;
         let shared = Arc::new(shared(&session, options)?);
         let awake_for = shared.options.keep_awake;
-        let awake = (!awake_for.is_zero()).then(|| Awake::if_needed(session.device())).flatten();
+        let awake =
+            (!awake_for.is_zero()).then(|| KeepAlive::if_needed(session.device())).flatten();
         let mut scheduler = Scheduler::new(session, shared.queue.clone(), shared.options.piece)
             .keep_awake(awake, awake_for);
         let queue = shared.queue.clone();
         let run = move || {
-            // If it should panic, nobody may wait for it.
+            // After a panic, no request must wait for the scheduler.
             let _closed = CloseOnDrop(queue);
             scheduler.run();
         };
@@ -196,31 +198,31 @@ impl Server {
         Ok(Server { address, shared, threads })
     }
 
-    /// Where it listens.
+    /// The listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the model is called.
+    /// The model's name.
     pub fn model(&self) -> &str {
         &self.shared.name
     }
 
-    /// Whether its threads are all there; if not, it answers no more.
+    /// Whether all its threads run; if not, it no longer answers.
     pub fn is_alive(&self) -> bool {
         self.threads.iter().all(|thread| !thread.is_finished())
     }
 
-    /// The requests that wait and run.
+    /// The queue of waiting and running requests.
     pub fn queue(&self) -> &Arc<Queue> {
         &self.shared.queue
     }
 
-    /// Ends: nothing new is taken, what runs has `grace` to end and is broken off then. A server
-    /// that is dropped ends with no grace, and is not waited for.
+    /// Stops: refuses new requests, and aborts running ones after `grace`. Dropping a server stops
+    /// it without grace and without waiting.
     ///
     /// # Errors
-    /// Device, where that is not over some seconds later because the device does not answer.
+    /// Device, if it has not stopped some seconds later because the device does not answer.
     pub fn stop(self, grace: Duration) -> Result<()> {
         let until = after(Instant::now(), grace);
         self.begin_stop(until);
@@ -248,12 +250,12 @@ impl Server {
     fn begin_stop(&self, until: Instant) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         self.shared.queue.stop(until);
-        // `accept` waits for a connection, so it gets one.
+        // `accept` blocks until a connection arrives, so connect once.
         let _ = TcpStream::connect_timeout(&reachable(self.address), Duration::from_secs(1));
     }
 }
 
-/// Ends without waiting.
+/// Stops without waiting.
 impl Drop for Server {
     fn drop(&mut self) {
         if !self.shared.is_stopping() {
@@ -270,7 +272,7 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// An address that reaches a listener of this machine: one of no host is that of any.
+/// An address that reaches a listener of this machine: an unspecified address becomes loopback.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         match address {
@@ -327,7 +329,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let stream = match stream {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // No descriptor is free, say: that passes.
+                // For example no free descriptor, which is temporary.
                 tracing::warn!(%error, "cannot accept a connection");
                 std::thread::sleep(Duration::from_millis(50));
                 continue;

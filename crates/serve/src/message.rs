@@ -1,10 +1,10 @@
-//! The messages of a conversation, as clients send and send back them.
+//! The messages of a conversation, as clients send them and send them back.
 //!
-//! The rule for their fields: `role`, `content` and `tool_calls` are read, of a tool's message also
-//! `tool_call_id` and `name`. A field that would give the model more to read (`images`, `audio`) or
-//! ask for something (`prefix`) is refused by name unless it is empty. All others say something to
-//! other programs (`id`, `reasoning_content`, `cache_control`, `annotations`) and are ignored; so are
-//! those of parts of a content.
+//! The rule for their fields: `role`, `content` and `tool_calls` are read, in a tool's message also
+//! `tool_call_id` and `name`. A field with more input for the model (`images`, `audio`) or a
+//! request (`prefix`) is refused by name unless it is empty. All others concern other programs
+//! (`id`, `reasoning_content`, `cache_control`, `annotations`) and are ignored. The same holds for
+//! the parts of a content.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::fields::{Fields, is_empty};
 use warploom_llm::chat::{Message, Role, ToolCall};
 
-/// What a model would have to read besides, or what a client wants done.
+/// Fields with more input for the model, or with a request.
 const REFUSED: [&str; 14] = [
     "audio",
     "attachments",
@@ -29,7 +29,7 @@ const REFUSED: [&str; 14] = [
     "prefix",
     "videos",
 ];
-/// Calls of one message, and bytes of a name.
+/// Maximum calls of one message.
 const MAX_CALLS: usize = 128;
 const MAX_NAME: usize = 256;
 
@@ -41,7 +41,7 @@ pub(super) fn message(index: usize, value: Value) -> Result<Message, ApiError> {
     let path = format!("messages[{index}]");
     let mut fields = Fields::new(value, path.as_str())?;
     let role = match fields.text("role")?.as_deref() {
-        // What newer models call the system.
+        // Newer models' name for the system role.
         Some("system" | "developer") => Role::System,
         Some("user") => Role::User,
         Some("assistant") => Role::Assistant,
@@ -64,7 +64,7 @@ pub(super) fn message(index: usize, value: Value) -> Result<Message, ApiError> {
         value => calls(&fields.name("tool_calls"), value)?,
     };
     let content = match fields.take("content") {
-        // An assistant may call tools and say nothing, or refuse, or have said nothing at all.
+        // An assistant message may have calls only, a refusal, or no content.
         None if role == Role::Assistant => fields.text("refusal")?.unwrap_or_default(),
         value => content(&path, role, value)?,
     };
@@ -81,7 +81,7 @@ fn unsupported(name: String) -> ApiError {
     ApiError::field(name, "is not supported").code("unsupported")
 }
 
-/// A string, or parts of text, which become lines.
+/// A string, or text parts, which become lines.
 fn content(path: &str, role: Role, value: Option<Value>) -> Result<String, ApiError> {
     let parts = match value {
         Some(Value::String(text)) => return Ok(text),
@@ -107,7 +107,7 @@ fn content(path: &str, role: Role, value: Option<Value>) -> Result<String, ApiEr
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
-/// The calls that an assistant made, as OpenAI has them.
+/// The calls that an assistant made, in OpenAI's format.
 fn calls(path: &str, value: Option<Value>) -> Result<Vec<ToolCall>, ApiError> {
     let list = match value {
         None => return Ok(Vec::new()),
@@ -137,7 +137,7 @@ fn calls(path: &str, value: Option<Value>) -> Result<Vec<ToolCall>, ApiError> {
         let arguments = match function.take("arguments") {
             None => "{}".to_owned(),
             Some(Value::String(text)) => text,
-            // Some clients send back what they parsed.
+            // Some clients send back the parsed object.
             Some(value @ Value::Object(_)) => value.to_string(),
             Some(_) => {
                 let text = "must be a string with JSON";

@@ -1,4 +1,4 @@
-//! Requests on their way to the scheduler, and answers on their way back.
+//! Requests to the scheduler, and their answers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 use warploom::error::Error;
 use warploom_llm::Sampling;
 
-/// What is to be written.
+/// A generation job.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The tokens to go on from.
+    /// The tokens of the prompt.
     pub prompt: Vec<u32>,
-    /// Most tokens to write.
+    /// Maximum tokens to generate.
     pub max_tokens: usize,
     /// How the next token is chosen.
     pub sampling: Sampling,
     /// Strings that end the answer, none of them empty; they are not part of it.
     pub stop: Vec<String>,
-    /// When nobody waits for it any more.
+    /// Deadline of the answer.
     pub deadline: Instant,
 }
 
-/// Why an answer ended.
+/// The reason an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// By an end token of the model or a stop string.
@@ -33,33 +33,33 @@ pub enum Ended {
     Length,
 }
 
-/// What an answer took.
+/// Usage of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Why it ended.
     pub ended: Ended,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt that a cache held already.
+    /// Tokens of the prompt that a cache already held.
     pub cached_tokens: usize,
-    /// Tokens that were written, an end token included.
+    /// Generated tokens, including an end token.
     pub completion_tokens: usize,
 }
 
-/// Why there is no answer, or no more of it.
+/// Why an answer is missing or incomplete.
 #[derive(Debug)]
 pub enum Failure {
-    /// As many requests wait as may: this many.
+    /// The queue is full; its limit.
     Full(usize),
     /// The deadline passed.
     Late,
-    /// The server ends.
+    /// The server is stopping.
     Stopping,
-    /// The request is to blame.
+    /// The request is invalid.
     Request(Error),
-    /// The model's numbers, which give no next token.
+    /// The model's logits give no next token.
     Model(Error),
-    /// The device, or what drives it.
+    /// An error of the device or its runtime.
     Device(Error),
 }
 
@@ -76,7 +76,7 @@ pub enum Piece {
     Failed(Failure),
 }
 
-/// A job and where its answer goes. Dropping it ends the answer.
+/// A job with the sender of its answer. Dropping it ends the answer.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) job: Job,
@@ -85,18 +85,18 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Whether nobody waits for the answer.
+    /// Whether the reader of the answer has gone.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// A reader that has gone is seen by [`Pending::is_gone`].
+    /// Errors are ignored: [`Pending::is_gone`] detects a dropped reader.
     pub(super) fn send(&self, piece: Piece) {
         let _ = self.out.send(piece);
     }
 }
 
-/// The reader of an answer. Dropping it cancels the job: its place is free at the next turn.
+/// The reader of an answer. Dropping it cancels the job, which frees its sequence at the next turn.
 #[derive(Debug)]
 pub struct Ticket {
     pieces: Receiver<Piece>,
@@ -104,8 +104,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The next part, or none within `wait`. After [`Piece::Done`] and [`Piece::Failed`] there is
-    /// none.
+    /// The next part, or `None` after `wait`. Nothing follows [`Piece::Done`] or [`Piece::Failed`].
     pub fn next(&self, wait: Duration) -> Option<Piece> {
         match self.pieces.recv_timeout(wait) {
             Ok(piece) => Some(piece),
@@ -127,11 +126,11 @@ impl Drop for Ticket {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Pending>,
-    /// Set when the server ends: until when running answers may go on.
+    /// Set when the server stops: the deadline of running answers.
     until: Option<Instant>,
 }
 
-/// A bounded queue between those who ask and the scheduler.
+/// A bounded queue between clients and the scheduler.
 #[derive(Debug)]
 pub struct Queue {
     state: Mutex<State>,
@@ -142,7 +141,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue in which at most `limit` jobs wait.
+    /// A queue for at most `limit` waiting jobs.
     pub fn new(limit: usize) -> Queue {
         Queue {
             state: Mutex::default(),
@@ -154,11 +153,11 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held; what it guards is whole at every line.
+        // No code panics while the lock is held, so the state is always consistent.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Puts a job in line.
+    /// Enqueues a job.
     ///
     /// # Errors
     /// [`Failure::Full`] and [`Failure::Stopping`].
@@ -181,7 +180,7 @@ impl Queue {
         Ok(Ticket { pieces, gone })
     }
 
-    /// Takes no more jobs, and fails those that wait; those that run have until `until`.
+    /// Refuses new jobs and fails waiting ones; running ones may continue until `until`.
     pub fn stop(&self, until: Instant) {
         let mut state = self.state();
         state.until = Some(until);
@@ -193,17 +192,17 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Until when running answers may go on, once [`Queue::stop`] was called.
+    /// The deadline of running answers, after [`Queue::stop`].
     pub(super) fn until(&self) -> Option<Instant> {
         self.state().until
     }
 
-    /// Jobs that wait.
+    /// Number of waiting jobs.
     pub fn waiting(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// Jobs that run.
+    /// Number of running jobs.
     pub fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
@@ -212,7 +211,7 @@ impl Queue {
         self.running.store(count, Ordering::Relaxed);
     }
 
-    /// Whether the last thing that the device did was to fail.
+    /// Whether the last device operation failed.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
     }
@@ -221,7 +220,7 @@ impl Queue {
         self.failing.store(failing, Ordering::Relaxed);
     }
 
-    /// The job that has waited longest; those that nobody waits for or that are late go.
+    /// The job that has waited longest; drops cancelled and late ones.
     pub(super) fn take(&self) -> Option<Pending> {
         let mut state = self.state();
         while let Some(pending) = state.waiting.pop_front() {
@@ -237,7 +236,7 @@ impl Queue {
         None
     }
 
-    /// Ends those that are late, wherever in the line they stand.
+    /// Fails late jobs anywhere in the queue.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
         self.state().waiting.retain(|pending| {
@@ -248,7 +247,7 @@ impl Queue {
         });
     }
 
-    /// Waits until there is a job or the queue stops, at most `wait`.
+    /// Waits for a job or the stop, at most `wait`.
     pub(super) fn wait(&self, wait: Duration) {
         let state = self.state();
         if state.waiting.is_empty() && state.until.is_none() {

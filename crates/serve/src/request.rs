@@ -1,4 +1,4 @@
-//! What a client asks for, from the JSON of its request.
+//! Parses the JSON of requests.
 
 use serde_json::{Value, json};
 
@@ -9,16 +9,16 @@ use super::message::message;
 use warploom_llm::Sampling;
 use warploom_llm::chat::Message;
 
-/// Bytes of all stop strings of a request together.
+/// Maximum bytes of all stop strings of a request.
 const MAX_STOPS: usize = 16 << 10;
-/// Tokens that a completion has unless it says otherwise, as OpenAI has it.
+/// Default maximum tokens of a completion, as in OpenAI's interface.
 const COMPLETION_TOKENS: usize = 16;
 
-/// What both kinds of requests have.
+/// Fields of both kinds of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Asked {
     pub(super) model: Option<String>,
-    /// What was asked for, where it was; no number is what the context has room for.
+    /// The requested maximum, if given; `Some(None)` means the rest of the context.
     pub(super) max_tokens: Option<Option<usize>>,
     pub(super) sampling: Sampling,
     pub(super) stop: Vec<String>,
@@ -26,7 +26,7 @@ pub(super) struct Asked {
     pub(super) include_usage: bool,
 }
 
-/// What a completion goes on from.
+/// The prompt of a completion.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Text {
     Text(String),
@@ -36,7 +36,7 @@ pub(super) enum Text {
 /// The object of a body.
 ///
 /// # Errors
-/// 400, with line and column, where the body is no JSON.
+/// 400, with line and column, if the body is no JSON.
 fn object(body: &[u8]) -> Result<Fields, ApiError> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| ApiError::new(400, format!("the body is no JSON: {error}")))?;
@@ -108,7 +108,7 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
                 let text = format!("is {b}, but max_tokens is {a}");
                 return Err(ApiError::field("max_completion_tokens", text));
             }
-            // Of two the one that is a number.
+            // Of two values, the one that is a number.
             (a @ Some(Some(_)), _) | (a, None) => a,
             (_, b) => b,
         };
@@ -130,7 +130,7 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
     let sampling = Sampling {
         temperature: fields.number("temperature", 0.0, 2.0)?.unwrap_or(base.temperature),
         top_p: fields.number("top_p", 0.0, 1.0)?.unwrap_or(base.top_p),
-        // No limit is 0 here.
+        // Here 0 means no limit.
         top_k: fields.limit("top_k", 0)?.map_or(base.top_k, Option::unwrap_or_default),
         min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(base.min_p),
         repetition_penalty: fields
@@ -160,7 +160,7 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
     Ok(Asked { model, max_tokens, sampling, stop, stream, include_usage })
 }
 
-/// Different each time; 32 bits, as those that the command tells.
+/// A random seed of 32 bits, like those printed by the command.
 fn another_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(()) & 0xffff_ffff
@@ -190,7 +190,7 @@ fn stop(value: Option<Value>) -> Result<Vec<String>, ApiError> {
     each.collect()
 }
 
-/// A string, tokens, or a list with one of them.
+/// A string, tokens, or a list of one of them.
 fn prompt(value: Option<Value>) -> Result<Text, ApiError> {
     let wrong = || {
         ApiError::field("prompt", "must be a string or a list of tokens; several are not supported")
@@ -199,7 +199,7 @@ fn prompt(value: Option<Value>) -> Result<Text, ApiError> {
         Some(Value::String(text)) => Ok(Text::Text(text)),
         Some(Value::Array(list)) => match list.as_slice() {
             [one @ (Value::String(_) | Value::Array(_))] => match one {
-                // One level only: a list in a list in a list is no prompt.
+                // One level of nesting only.
                 Value::Array(inner) => tokens(inner).map(Text::Tokens).ok_or_else(wrong),
                 other => prompt(Some(other.clone())),
             },
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(tokens("\"max_tokens\":7,\"max_completion_tokens\":-1"), seven);
         let sampling = |fields: &str| chat(with(fields).as_bytes(), &base).unwrap().1.sampling;
         assert_eq!(sampling("\"top_k\":-1").top_k, 0);
-        // Another seed each time.
+        // A new seed for each request.
         assert_ne!(sampling("\"seed\":-1").seed, sampling("\"seed\":-1").seed);
         assert!(sampling("\"seed\":-1").seed <= 0xffff_ffff);
     }

@@ -1,4 +1,4 @@
-//! What is asked of a connection, and the answers.
+//! Routes requests of a connection to their answers.
 
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -18,16 +18,16 @@ use super::{Shared, after};
 use warploom_llm::chat::Message;
 use warploom_llm::tokenizer::EncodeOptions;
 
-/// How often a client that waits for an answer is looked for.
+/// How often a waiting request checks whether its client is still connected.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a request is for.
+/// The endpoint of a request.
 enum Route {
     Health,
     Models,
     Model(String),
     Text(Kind),
-    /// What a browser asks before a request.
+    /// A browser's CORS preflight.
     Preflight,
 }
 
@@ -50,14 +50,14 @@ pub(super) fn serve(shared: &Shared, stream: TcpStream) {
                 tracing::debug!(method, path, seconds = begin.elapsed().as_secs_f32(), "answered");
             }
             Err(Broken::Refused(reason)) => return client.refuse(reason),
-            // There is nobody to tell.
+            // The client has closed the connection.
             Err(Broken::Gone) => return,
         }
     }
     client.connection.close();
 }
 
-/// Tells a client that there are too many of them. It is not waited for.
+/// Answers that there are too many connections, without waiting for the client.
 pub(super) fn turn_away(stream: TcpStream, shared: &Shared) {
     let limits = Limits { write: Duration::from_millis(100), ..shared.options.limits.clone() };
     let most = limits.connections;
@@ -67,7 +67,7 @@ pub(super) fn turn_away(stream: TcpStream, shared: &Shared) {
     let _ = client.error(&error.code("too_many_connections"));
 }
 
-/// Why a connection cannot go on.
+/// Why a connection ends.
 enum Broken {
     Gone,
     Refused(NoRequest),
@@ -90,7 +90,7 @@ struct Client<'a> {
     connection: Connection,
     keep_alive: bool,
     is_1_1: bool,
-    /// Whether only the heads of answers are asked for.
+    /// Whether the request is a HEAD request.
     is_head: bool,
 }
 
@@ -106,7 +106,7 @@ impl Client<'_> {
 
     fn request(&mut self, head: &Head) -> Result<(), Broken> {
         let begin = Instant::now();
-        // What is wrong with the head is told without its body, which nobody reads then.
+        // Errors of the head are answered without reading the body.
         let route = self.route(head).map_err(NoRequest::Refused)?;
         let body = self.connection.body(head)?;
         match route {
@@ -162,13 +162,13 @@ impl Client<'_> {
             let allow = if want == "GET" { "GET, HEAD" } else { want };
             return Err(ApiError { allow: Some(allow), ..error });
         }
-        // A page of another origin may send a form or plain text without being asked for leave.
+        // A page of another origin may send a form or plain text without a preflight.
         let kind = head.content_type.as_deref().unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if want == "POST" && !kind.eq_ignore_ascii_case("application/json") {
             return Err(ApiError::new(415, "content-type: must be application/json"));
         }
-        // Told before the body is read.
+        // Answered before the body is read.
         head.coding.clone()?;
         Ok(route)
     }
@@ -177,7 +177,7 @@ impl Client<'_> {
         let Some(key) = &self.shared.options.api_key else { return Ok(()) };
         let given = head.authorization.as_deref().unwrap_or_default();
         let (scheme, given) = given.split_once(' ').unwrap_or_default();
-        // Hashes compare in constant time, and tell nothing of lengths.
+        // Comparing hashes takes constant time and reveals no length.
         let same = blake3::hash(key.as_bytes()) == blake3::hash(given.trim().as_bytes());
         match same && scheme.eq_ignore_ascii_case("bearer") {
             true => Ok(()),
@@ -210,7 +210,7 @@ impl Client<'_> {
         })
     }
 
-    /// What the scheduler is to do.
+    /// The job for the scheduler.
     fn job(
         &self,
         kind: Kind,
@@ -263,7 +263,7 @@ impl Client<'_> {
         let template = shared.template.as_ref();
         let template =
             template.map_err(|text| ApiError::new(400, text.as_str()).code("no_chat"))?;
-        // Before the template is run over it.
+        // Checked before the template is rendered.
         self.check_size("messages", messages.iter().map(Message::bytes).sum())?;
         let tokenizer = shared.model.tokenizer();
         let prompt = template.render(messages, true, tokenizer, Some(SystemTime::now()));
@@ -295,7 +295,7 @@ impl Client<'_> {
         }
     }
 
-    /// Refuses a text that is longer than the longest tokens could make it.
+    /// Refuses a text that even the longest tokens could not fit into the context.
     fn check_size(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
         let shared = self.shared;
         match bytes / shared.longest_token > shared.context {
@@ -329,7 +329,7 @@ impl Client<'_> {
     /// The next part of an answer.
     ///
     /// # Errors
-    /// Where the client has gone.
+    /// If the client has gone.
     fn piece(&self, ticket: &Ticket, looked: &mut Instant) -> std::io::Result<Piece> {
         loop {
             let piece = ticket.next(LOOK);
@@ -358,8 +358,8 @@ impl Client<'_> {
         }
     }
 
-    /// Sends an answer as it is written. Its head goes with the first token, so that what fails
-    /// before has a status of its own.
+    /// Streams an answer. Its head is sent with the first token, so that an earlier failure has its
+    /// own status.
     fn stream(
         &mut self,
         answer: &Answer<'_>,
@@ -371,7 +371,7 @@ impl Client<'_> {
             Piece::Failed(failure) => return self.error(&failure.into()),
             Piece::Started | Piece::Text(_) | Piece::Done(_) => {}
         }
-        // Without chunks the end of the connection is the end of the answer.
+        // Without chunks, the end of the connection marks the end of the answer.
         self.keep_alive &= self.is_1_1;
         let mut head = self.head(200, "text/event-stream");
         head.push_str("cache-control: no-cache\r\n");
@@ -456,7 +456,7 @@ impl Client<'_> {
         self.connection.send(text.as_bytes(), due)
     }
 
-    /// The head of an answer, without the empty line at its end.
+    /// The head of an answer, without the final empty line.
     fn head(&self, status: u16, kind: &str) -> String {
         let mut head = format!(
             "HTTP/1.1 {status} {}\r\ndate: {}\r\ncontent-type: {kind}\r\n",
@@ -475,7 +475,7 @@ impl Client<'_> {
     }
 }
 
-/// A part of a path, with the bytes that `%20` and the like stand for.
+/// A part of a path, with percent escapes decoded.
 fn unescaped(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

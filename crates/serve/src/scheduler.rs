@@ -1,9 +1,8 @@
-//! Many requests over the sequences of one session.
+//! Continuous batching: many requests over the sequences of one session.
 //!
-//! A turn reads at most one piece of one prompt and then writes one token of every answer that is
-//! being written, all in one run: a long prompt holds nobody up for longer than its piece takes.
-//! Requests begin in the order in which they came. A sequence keeps what it ran last, so that a
-//! request which begins like an earlier one goes on from there.
+//! A turn reads at most one chunk of one prompt, then generates one token of every running answer
+//! in one run, so a long prompt delays the others by one chunk at most. Requests start in order of
+//! arrival. A sequence keeps its KV cache, so that a later request with the same prefix reuses it.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,22 +13,22 @@ use super::sequences::{Chosen, Sequences};
 use super::stop::StopStrings;
 use warploom::draw::Draw;
 use warploom::error::{Error, Result};
-use warploom::runtime::Awake;
+use warploom::runtime::KeepAlive;
 use warploom_llm::utf8::Utf8Stream;
 use warploom_llm::{Sampler, Wanted};
 
-/// Longest that an idle scheduler sleeps: jobs behind others are looked at so often.
+/// Maximum sleep of an idle scheduler: the interval at which waiting jobs are checked.
 const NAP: Duration = Duration::from_millis(500);
 
-/// A request that has a sequence.
+/// A request with a sequence.
 struct Running {
     pending: Pending,
     sampler: Sampler,
     text: Utf8Stream,
     stops: StopStrings,
-    /// Tokens of the prompt that were in the cache.
+    /// Prompt tokens found in the cache.
     cached: usize,
-    /// Tokens that were written.
+    /// Generated tokens.
     written: usize,
 }
 
@@ -39,21 +38,21 @@ impl Running {
     }
 }
 
-/// What a run gave of one sequence.
+/// The output of a run for one sequence.
 enum Given<'a> {
-    /// The token that the device chose, if it could.
+    /// The token chosen by the device, or why there is none.
     Token(Chosen),
     /// Logits.
     Logits(&'a [u8]),
 }
 
-/// A sequence: what it holds, and who has it.
+/// A sequence: its contents and its current request.
 #[derive(Default)]
 struct Slot {
-    /// The tokens in the cache, and behind them those that are still to run.
+    /// The tokens in the cache, followed by those still to run.
     tokens: Vec<u32>,
     running: Option<Running>,
-    /// When it was last given away.
+    /// When it was last assigned.
     used: u64,
 }
 
@@ -62,13 +61,13 @@ pub struct Scheduler<S> {
     pub(super) steps: S,
     queue: Arc<Queue>,
     slots: Vec<Slot>,
-    /// Most tokens of a prompt in one turn.
+    /// Maximum prompt tokens of one turn.
     piece: usize,
     /// The sequence whose prompt was read last.
     reader: usize,
     given: u64,
-    /// What keeps the device awake, and how long after the last answer.
-    awake: Option<(Awake, Duration)>,
+    /// The keep-alive of the device, and its duration after the last answer.
+    awake: Option<(KeepAlive, Duration)>,
 }
 
 impl<S: Sequences> Scheduler<S> {
@@ -78,17 +77,18 @@ impl<S: Sequences> Scheduler<S> {
         Scheduler { steps, queue, slots, piece: piece.max(1), reader: 0, given: 0, awake: None }
     }
 
-    /// [`Scheduler::run`] keeps the device awake for so long from its start and from each time that nothing is left to do.
-    pub fn keep_awake(self, awake: Option<Awake>, time: Duration) -> Scheduler<S> {
+    /// [`Scheduler::run`] keeps the GPU clock up for `time` from its start and whenever it becomes
+    /// idle.
+    pub fn keep_awake(self, awake: Option<KeepAlive>, time: Duration) -> Scheduler<S> {
         Scheduler { awake: awake.map(|awake| (awake, time)), ..self }
     }
 
-    /// What it drives.
+    /// The sequences it drives.
     pub fn steps(&self) -> &S {
         &self.steps
     }
 
-    /// Works until the queue is stopped and what runs has ended.
+    /// Runs until the queue is stopped and running answers have ended.
     pub fn run(&mut self) {
         let mut idle = false;
         loop {
@@ -107,7 +107,7 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// One turn; false where there was nothing to do.
+    /// One turn; false if it was idle.
     pub fn turn(&mut self) -> bool {
         self.end_unwanted();
         self.admit();
@@ -116,7 +116,7 @@ impl<S: Sequences> Scheduler<S> {
         read || written
     }
 
-    /// Frees the sequences of those who have gone, are late, or are not done when the server ends.
+    /// Frees the sequences of cancelled and late requests, and of all at the stop deadline.
     fn end_unwanted(&mut self) {
         self.queue.sweep();
         let (now, until) = (Instant::now(), self.queue.until());
@@ -132,7 +132,7 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// Gives free sequences to those who wait.
+    /// Assigns free sequences to waiting jobs.
     fn admit(&mut self) {
         while self.slots.iter().any(|slot| slot.running.is_none()) {
             let Some(pending) = self.queue.take() else { return };
@@ -143,8 +143,8 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// The free sequence that holds the longest beginning of the prompt, among equals the one that
-    /// was not used for longest; how many tokens of it are kept, and what chooses the next ones.
+    /// The free sequence with the longest common prefix of the prompt, among equals the least
+    /// recently used; the number of tokens kept, and the sampler.
     fn place(&mut self, job: &Job) -> Result<(usize, usize, Sampler)> {
         let (context, prompt) = (self.steps.context(), &job.prompt);
         if prompt.is_empty() || prompt.len() > context {
@@ -160,7 +160,7 @@ impl<S: Sequences> Scheduler<S> {
         let Some((shared, _, Reverse(index))) = best.max() else {
             return Err(Error::invalid("there is no free sequence"));
         };
-        // At least one token is run: a cache holds no logits.
+        // At least one token is run, because a cache holds no logits.
         let cached = shared.min(prompt.len() - 1);
         self.steps.truncate(index, cached)?;
         Ok((index, cached, sampler))
@@ -190,17 +190,17 @@ impl<S: Sequences> Scheduler<S> {
         self.queue.set_running(self.slots.iter().filter(|slot| slot.running.is_some()).count());
     }
 
-    /// Tokens of a running sequence that are still to run; 0 where nothing runs.
+    /// Tokens of a running sequence still to run; 0 for a free one.
     fn left(&self, index: usize) -> usize {
         let slot = &self.slots[index];
         slot.running.as_ref().map_or(0, |_| slot.tokens.len() - self.steps.past_of(index))
     }
 
-    /// Reads a piece of the next prompt in the round; false where none is to be read.
+    /// Reads a chunk of the next prompt, round-robin; false if there is none.
     fn read_piece(&mut self) -> bool {
         let count = self.slots.len();
         let round = (1..=count).map(|step| (self.reader + step) % count);
-        // What has one token left is run with those that are written.
+        // A prompt with one token left joins the batched decode run.
         let Some(index) = round.into_iter().find(|index| self.left(*index) > 1) else {
             return false;
         };
@@ -233,7 +233,7 @@ impl<S: Sequences> Scheduler<S> {
         true
     }
 
-    /// Runs the last token of every answer that is being written, and chooses the next.
+    /// Runs the last token of every decoding answer, and chooses the next.
     fn write_tokens(&mut self) -> bool {
         let writing: Vec<usize> = (0..self.slots.len()).filter(|i| self.left(*i) == 1).collect();
         let last = |index: &usize| Some((*index, *self.slots[*index].tokens.last()?));
@@ -270,7 +270,7 @@ impl<S: Sequences> Scheduler<S> {
         true
     }
 
-    /// Runs a token of each and draws what comes next.
+    /// Runs one token of each and samples the next ones.
     fn draw_tokens(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<Chosen>> {
         let draw = |(index, token): &(usize, u32)| {
             let slot = &self.slots[*index];
@@ -281,13 +281,13 @@ impl<S: Sequences> Scheduler<S> {
         self.steps.draw_each(&tokens)
     }
 
-    /// What a run gave; where the device failed, nothing that it holds is trusted.
+    /// The result of a run; after a device error all caches are dropped.
     fn done<T>(&mut self, result: Result<T>) -> Option<T> {
         self.queue.set_failing(result.is_err());
         result.inspect_err(|error| self.fail_all(error)).ok()
     }
 
-    /// Takes the next token of an answer from what a run gave.
+    /// Takes the next token of an answer from the output of a run.
     fn choose(&mut self, index: usize, given: Given<'_>) {
         let slot = &mut self.slots[index];
         let Some(running) = &mut slot.running else { return };
@@ -313,7 +313,7 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// Appends a token to an answer, and ends it where that is due.
+    /// Appends a token to an answer, and ends the answer if due.
     fn append(&mut self, index: usize, token: u32) -> Result<()> {
         let slot = &mut self.slots[index];
         let Some(running) = &mut slot.running else { return Ok(()) };
@@ -340,7 +340,7 @@ impl<S: Sequences> Scheduler<S> {
         Ok(())
     }
 
-    /// Ends an answer with what was held back of it.
+    /// Ends an answer and sends the text held back.
     fn finish(&mut self, index: usize, ended: Ended) {
         let Some(running) = &mut self.slots[index].running else { return };
         let (mut rest, stopped) = running.stops.push(&running.text.finish());
@@ -364,12 +364,12 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// Takes a sequence back; what its cache holds stays for a later request.
+    /// Frees a sequence; its cache stays for a later request.
     fn free(&mut self, index: usize) -> Option<Running> {
         let slot = &mut self.slots[index];
         slot.tokens.truncate(self.steps.past_of(index));
         let running = slot.running.take();
-        // Before its end is told: who has an answer is not counted any more.
+        // Before the end is sent, so that a client with an answer is no longer counted.
         self.tell_running();
         running
     }
@@ -380,7 +380,7 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// After an error of the device no cache is trusted.
+    /// After a device error no cache is valid.
     fn fail_all(&mut self, error: &Error) {
         for index in 0..self.slots.len() {
             self.fail(index, Failure::Device(error.duplicate()));
@@ -388,9 +388,9 @@ impl<S: Sequences> Scheduler<S> {
         }
     }
 
-    /// Keeps nothing of what the cache holds of a sequence.
+    /// Drops the cache of a sequence.
     fn forget(&mut self, index: usize) {
-        // Nothing is kept, so what it says to that does not matter.
+        // The cache is not used again, so an error does not matter.
         let _ = self.steps.truncate(index, 0);
         self.slots[index].tokens.clear();
     }

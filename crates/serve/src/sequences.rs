@@ -1,4 +1,4 @@
-//! What a scheduler drives: a session, or what stands for one in a test.
+//! The interface that a scheduler drives: a session, or a test double.
 
 use warploom::draw::{Draw, NoToken};
 use warploom::error::Result;
@@ -7,61 +7,61 @@ use warploom_llm::{Session, Wanted};
 /// The token of a sequence, or why it has none.
 pub type Chosen = Result<u32, NoToken>;
 
-/// What a scheduler drives: sequences of tokens, each with a cache of its own.
+/// Sequences of tokens, each with its own KV cache, driven by a scheduler.
 pub trait Sequences {
-    /// How many there are.
+    /// Number of sequences.
     fn sequences(&self) -> usize;
 
-    /// Positions of each.
+    /// Positions of each sequence.
     fn context(&self) -> usize;
 
-    /// Positions of one that are filled.
+    /// Filled positions of a sequence.
     fn past_of(&self, sequence: usize) -> usize;
 
-    /// Forgets positions of one from `past` on.
+    /// Drops positions of a sequence from `past` on.
     ///
     /// # Errors
-    /// Invalid, when fewer are filled.
+    /// Invalid, if fewer are filled.
     fn truncate(&mut self, sequence: usize, past: usize) -> Result<()>;
 
-    /// Appends tokens to one, and gives what is wanted after the last: nothing or logits `[v]` f32, as
-    /// little-endian bytes.
+    /// Appends tokens to a sequence and returns the requested output after the last: nothing or
+    /// logits `[v]` f32, as little-endian bytes.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     fn run_one(&mut self, sequence: usize, tokens: &[u32], wanted: Wanted) -> Result<Vec<u8>>;
 
     /// Appends a token to each of several: logits `[n, v]` f32.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     fn run_each(&mut self, tokens: &[(usize, u32)], wanted: Wanted) -> Result<Vec<u8>>;
 
-    /// As [`Sequences::run_one`], and gives the best next token, or why there is none.
+    /// As [`Sequences::run_one`], but returns the best next token, or why there is none.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     fn best_one(&mut self, sequence: usize, tokens: &[u32]) -> Result<Chosen>;
 
-    /// As [`Sequences::run_each`], and gives the best next token of each.
+    /// As [`Sequences::run_each`], but returns the best next token of each.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     fn best_each(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<Chosen>>;
 
-    /// As [`Sequences::run_one`], and draws the next token.
+    /// As [`Sequences::run_one`], but samples the next token.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Chosen>;
 
-    /// As [`Sequences::run_each`], and draws the next token of each.
+    /// As [`Sequences::run_each`], but samples the next token of each.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     fn draw_each(&mut self, tokens: &[(usize, u32, Draw)]) -> Result<Vec<Chosen>>;
 
-    /// The bytes that a token stands for.
+    /// The bytes of a token.
     ///
     /// # Errors
     /// Invalid, for an id outside the vocabulary.

@@ -1,30 +1,30 @@
-//! Strings that end an answer, found across the borders of tokens.
+//! Stop strings, found across token boundaries.
 
 use std::collections::{HashMap, VecDeque};
 
-/// A place in the tree of all stop strings: what was read last and may be the beginning of one.
+/// A state of the automaton: the read bytes that may begin a stop string.
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     /// Its bytes, from the root.
     depth: usize,
-    /// The node of the longest proper end of those bytes that is in the tree.
+    /// The node of their longest proper suffix in the tree.
     fallback: usize,
-    /// Bytes of the longest stop string that those bytes end with; 0 for none.
+    /// Bytes of the longest stop string that they end with; 0 for none.
     stop: usize,
 }
 
-/// Gives out text that is certain to stand before any stop string, and holds the rest back.
+/// Releases text that cannot be part of a stop string, and holds the rest back.
 ///
-/// The match that ends first counts, and of those that end together the one that begins first:
-/// so the text is the same however tokens cut it. The strings are one automaton (Aho and Corasick's),
-/// so that a byte costs the same however many there are.
+/// The match that ends first counts, and of those that end together the longest, so the result is
+/// independent of token boundaries. The strings form one Aho-Corasick automaton, so the cost of a
+/// byte is independent of their number.
 #[derive(Debug)]
 pub(super) struct StopStrings {
     nodes: Vec<Node>,
     children: HashMap<(usize, u8), usize>,
-    /// Where in the tree the text has come to.
+    /// The current node.
     state: usize,
-    /// Text that may be the beginning of a stop string: as many bytes as `state` is deep.
+    /// Text that may begin a stop string: as many bytes as the depth of `state`.
     held: String,
 }
 
@@ -53,7 +53,7 @@ impl StopStrings {
         self.nodes[at].stop = stop.len();
     }
 
-    /// Sets where each node falls back to; shorter ones first, as longer ones need theirs.
+    /// Sets the fallback of each node; shorter ones first, because longer ones need theirs.
     fn link(&mut self) {
         let mut below: HashMap<usize, Vec<(u8, usize)>> = HashMap::new();
         for ((parent, byte), child) in &self.children {
@@ -75,7 +75,7 @@ impl StopStrings {
         }
     }
 
-    /// The node behind a byte more.
+    /// The node after one more byte.
     fn step(&self, mut at: usize, byte: u8) -> usize {
         loop {
             match self.children.get(&(at, byte)) {
@@ -86,7 +86,7 @@ impl StopStrings {
         }
     }
 
-    /// Takes text; returns what is certain now, and whether a stop string follows it.
+    /// Takes text; returns the released text, and whether a stop string follows it.
     pub(super) fn push(&mut self, text: &str) -> (String, bool) {
         let from = self.held.len();
         self.held.push_str(text);
@@ -100,13 +100,13 @@ impl StopStrings {
                 return (text, true);
             }
         }
-        // A stop string begins with a whole character, so this is the border of one.
+        // A stop string begins with a whole character, so this is a character boundary.
         let certain = self.held.len() - self.nodes[self.state].depth;
         let rest = self.held.split_off(certain);
         (std::mem::replace(&mut self.held, rest), false)
     }
 
-    /// Ends the text: what is still held back.
+    /// Ends the text; returns what is held back.
     pub(super) fn finish(&mut self) -> String {
         self.state = 0;
         std::mem::take(&mut self.held)
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(strings.finish(), "");
     }
 
-    /// The same by its definition: the first end of any, and the longest that ends there.
+    /// Reference implementation: the first end of any, and the longest that ends there.
     fn slow(stops: &[String], text: &str) -> (String, bool) {
         let ends = (1..=text.len()).filter(|end| text.is_char_boundary(*end));
         for end in ends {
@@ -211,7 +211,7 @@ mod tests {
         let text = "a1234 0000 3999y".repeat(2000);
         assert_eq!(cut(&refs, &[&text]), (text.clone(), false));
         assert_eq!(cut(&refs, &[&text, "b39", "99xz"]), (format!("{text}b"), true));
-        // One long string, whose beginning comes again and again.
+        // One long string with a repetitive beginning.
         let long = "a".repeat(16 << 10);
         let text = "a".repeat((16 << 10) - 1) + "b";
         let begin = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The scheduler over a model that counts: after a token comes the next letter.
+//! The scheduler over a counting model: each token is followed by the next letter.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const BROKEN: u8 = b'#';
 /// One past the last token.
 const VOCABULARY: u32 = 256;
 
-/// What a run was.
+/// The kind of a run.
 #[derive(Clone, Debug, PartialEq)]
 enum Call {
     /// Sequence, tokens.
@@ -36,7 +36,7 @@ impl Counting {
     fn next(last: u32) -> u32 {
         match last {
             0x7a => END,
-            // The bytes of a character that is three of them.
+            // The bytes of a three-byte character.
             0xe2 => 0x82,
             0x82 => 0xac,
             0xac => u32::from(b'a'),
@@ -50,7 +50,7 @@ impl Counting {
             Wanted::Cache => Vec::new(),
             Wanted::Logits => (0..VOCABULARY)
                 .map(|id| match id == next {
-                    // After this one there is no token.
+                    // No token follows this one.
                     true if last == u32::from(BROKEN) => f32::NAN,
                     true => 20.0,
                     false => 0.0,
@@ -124,7 +124,7 @@ impl Sequences for Counting {
 
     fn draw_one(&mut self, sequence: usize, tokens: &[u32], draw: &Draw) -> Result<Chosen> {
         let chosen = self.best_one(sequence, tokens)?;
-        // What is drawn is said by the text so far, the new tokens included.
+        // Sampling depends on the text so far, including the new tokens.
         assert_eq!(draw.position as usize, self.held[sequence].len());
         Ok(chosen)
     }
@@ -162,7 +162,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// So many sequences, a queue of 8, pieces of 4 tokens, a context of 32.
+    /// `sequences` sequences, a queue of 8, chunks of 4 tokens, a context of 32.
     fn new(sequences: usize) -> Rig {
         let queue = Arc::new(Queue::new(8));
         let held = vec![Vec::new(); sequences];
@@ -218,7 +218,7 @@ fn done(ticket: &Ticket) -> (String, Done) {
 
 #[test]
 fn answers_of_many_do_not_mix() {
-    // The one token that min-p leaves: the device draws; with a penalty the host does, from logits.
+    // Min-p leaves one token: the device samples; with a penalty the host does, from logits.
     let drawn = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
     let penalised = Sampling { repetition_penalty: 1.01, ..drawn.clone() };
     let all = [Sampling::greedy(), drawn, penalised];
@@ -257,7 +257,7 @@ fn a_token_that_cannot_be_chosen_is_that_requests_alone() {
             other => panic!("{other:?}"),
         }
         assert_eq!(done(&tickets[1]).0, "nopq");
-        // What its cache holds is not trusted, and the prompt itself may end before a token.
+        // Its cache is dropped, and the prompt itself may end before a token.
         assert_eq!(done_of(&mut rig, job(b"a\"", 1)).cached_tokens, 0);
         let ticket = rig.ask(Job { sampling: all[one].clone(), ..job(b"a#", 4) });
         rig.turns();
@@ -279,7 +279,7 @@ fn prompts_are_read_in_pieces_between_tokens() {
     rig.scheduler.turn();
     let long = [rig.ask(job(&[b'b'; 10], 2)), rig.ask(job(&[b'c'; 10], 2))];
     rig.turns();
-    // Pieces of the two take turns, and each is followed by a token of the first.
+    // Chunks of the two alternate, each followed by a token of the first.
     let calls = &rig.scheduler.steps().calls;
     let want = [
         Call::Each(vec![0]),
@@ -316,7 +316,7 @@ fn who_came_first_begins_first_and_a_full_queue_refuses() {
             }
         }
     }
-    // A place in the line of one who has gone is free.
+    // The queue place of a cancelled request is free.
     let mut tickets: Vec<Ticket> = (0..8).map(|_| rig.ask(job(b"q", 1))).collect();
     tickets.pop();
     tickets.push(rig.ask(job(b"q", 1)));
@@ -348,20 +348,20 @@ fn a_common_beginning_is_not_read_again() {
     let mut rig = Rig::new(2);
     assert_eq!(done_of(&mut rig, job(b"the cat", 2)).cached_tokens, 0);
     assert_eq!(done_of(&mut rig, job(b"another", 2)).cached_tokens, 0);
-    // What was written is in the cache as well, but for its last token, which never ran.
+    // The generated tokens are in the cache as well, except the last, which never ran.
     let again = done_of(&mut rig, job(b"the catuv!", 2));
     assert_eq!(again.cached_tokens, 8);
     assert_eq!(done_of(&mut rig, job(b"anode", 2)).cached_tokens, 3);
-    // The whole prompt is there: its last token runs again.
+    // The whole prompt is cached: its last token runs again.
     assert_eq!(done_of(&mut rig, job(b"anode", 2)).cached_tokens, 4);
-    // Nothing in common: the sequence that was not used for longest is taken, and "anode" stays.
+    // Nothing in common: the least recently used sequence is taken, and "anode" stays.
     assert_eq!(done_of(&mut rig, job(b"xyz", 2)).cached_tokens, 0);
     assert_eq!(done_of(&mut rig, job(b"anode", 2)).cached_tokens, 4);
 }
 
 #[test]
 fn stop_strings_and_limits_end_answers() {
-    /// Prompt, most tokens, stop strings; text and end.
+    /// Prompt, maximum tokens, stop strings; text and end.
     type Row<'a> = (&'a [u8], usize, &'a [&'a str], &'a str, Ended);
     let rows: [Row<'_>; 7] = [
         (b"a", 9, &["de"], "bc", Ended::Stop),
@@ -384,7 +384,7 @@ fn stop_strings_and_limits_end_answers() {
 
 #[test]
 fn characters_are_whole_and_stops_stand_across_them() {
-    // After `a` with the right bytes before comes the euro sign: 0xe2 is written by nobody, so
+    // After `a` with the right bytes before comes the euro sign. The model never generates 0xe2, so
     // the prompt ends in the byte before it.
     let mut rig = Rig::new(1);
     let ticket = rig.ask(job(b"\xe1", 4));
@@ -425,7 +425,7 @@ fn a_device_error_fails_what_runs_and_nothing_else() {
         }
         assert_eq!(done(&waiting).0, "rs");
         assert!(!rig.queue.is_failing());
-        // No cache is trusted after it.
+        // No cache is valid after it.
         assert_eq!(done_of(&mut rig, job(&[b'a'; 6], 2)).cached_tokens, 0);
     }
 }

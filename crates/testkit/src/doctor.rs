@@ -1,12 +1,12 @@
-//! An examination of a device: every engine against the reference, on this very driver.
+//! Tests a device: every engine against the reference, on the installed driver.
 //!
-//! Cases are rows of the table of the conformance tests. An engine gets those in which a plan for
-//! the device could take it ([`candidates`]), is forced in them, and runs with its memory
-//! poisoned and guard zones around it. Each engine is met once before any is met twice, those that
-//! estimates take for a case before the others; more cases follow until the time is up. On a GPU in
-//! software, which compiles for seconds, it may be up before the last was met: those are told. Where a case has nothing in it but the engine, it comes first; where
-//! there are others, engines that were found wrong before are not among them, so that what is wrong
-//! is put down to the right one.
+//! Cases are rows of the conformance table. An engine gets the cases in which a plan for the device
+//! could use it ([`candidates`]). It is forced in them and runs with poisoned memory and guard
+//! zones. Each engine is tested once before any is tested twice, starting with those that estimates
+//! choose for a case. More cases follow until the time limit. On a software GPU, which compiles for
+//! seconds, the limit may pass before every engine was tested; the rest is reported. Cases that use
+//! only the engine under test run first. Other cases exclude engines already found wrong, so that
+//! an error is attributed to the right engine.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,18 +23,18 @@ use warploom::reference;
 use warploom::runtime::{Findings, Runtime, WrongEngine, run_plan};
 use warploom_cases::{Case, NamedBytes, Report, agree, worse};
 
-/// Multiplications, roughly, above which a case takes the reference too long.
+/// Approximate number of multiplications above which the reference takes too long.
 const MOST_WORK: u64 = 1 << 20;
 
-/// How long an examination goes on.
+/// Time limits of a test run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Seconds after which no engine gets another case.
     pub seconds: f64,
-    /// Seconds after which none gets its first either, where that is later: those are then told as
-    /// left out, and they are such as plans take last.
+    /// Seconds, if later, after which no engine gets its first case. The remaining engines are
+    /// reported as skipped; they are those that plans choose last.
     pub first_seconds: f64,
-    /// Cases of one engine, at most; one at least.
+    /// Maximum cases per engine, at least one.
     pub cases: usize,
 }
 
@@ -44,75 +44,75 @@ impl Default for Limits {
     }
 }
 
-/// What an examination found.
+/// Results of testing a device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Examination {
     /// The device.
     pub device: DriverKey,
-    /// Every engine of the registry, in its order.
+    /// Every engine of the registry, in order.
     pub engines: Vec<Examined>,
-    /// Those that had no case before the time was up; nothing is known of them.
+    /// Engines without a case before the time limit; nothing is known about them.
     pub left_out: Vec<EngineId>,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// An engine and what came of it.
+/// An engine and its finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Examined {
     /// The engine.
     pub engine: EngineId,
-    /// What came of it.
+    /// The finding.
     #[serde(flatten)]
     pub finding: Finding,
 }
 
-/// What came of an engine.
+/// Result for one engine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
-    /// Every number of every case is within its limit.
+    /// Every value of every case is within its limit.
     Right {
-        /// Cases.
+        /// Number of cases.
         cases: usize,
-        /// Numbers compared.
+        /// Number of values compared.
         elements: usize,
-        /// The largest share of its limit that an error reached, 0 to 1.
+        /// The largest error as a share of its limit, 0 to 1.
         worst_share: f64,
     },
-    /// A number is wrong.
+    /// A value is wrong.
     Wrong {
-        /// The case, by its name in the table.
+        /// Name of the case in the table.
         case: String,
         /// The output or state.
         tensor: String,
-        /// The first element that is wrong; `None` where it is the tensor as a whole.
+        /// The first wrong element; `None` if the tensor as a whole is wrong.
         index: Option<usize>,
-        /// What it should be; `null` in JSON where it is not finite, which `what` tells.
+        /// Expected value; `null` in JSON if not finite, then only in `what`.
         expected: Option<f64>,
-        /// What it is; likewise.
+        /// Actual value; likewise.
         got: Option<f64>,
-        /// In words: index on each axis, both values, error, limit, how many are wrong.
+        /// Description: index on each axis, both values, error, limit, number of wrong values.
         what: String,
-        /// Other engines of that plan; none of them had been found wrong before.
-        beside: Vec<EngineId>,
+        /// Other engines in that plan; none of them had been found wrong before.
+        other_engines: Vec<EngineId>,
     },
-    /// It did not run: a kernel that the driver does not compile, a write outside of a buffer.
+    /// It did not run: the driver rejects a kernel, or it writes outside of a buffer.
     Failed {
-        /// The case, by its name in the table.
+        /// Name of the case in the table.
         case: String,
-        /// What the driver or the guard zones say.
+        /// The driver's error, or that of the guard zones.
         what: String,
     },
-    /// Nothing is known of it on this device.
+    /// Not tested on this device.
     NotExamined {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
 impl Finding {
-    /// What is wrong, in words with the case; `None` where nothing is known to be.
+    /// Description of the error with its case; `None` if none is known.
     pub fn complaint(&self) -> Option<String> {
         match self {
             Finding::Wrong { case, tensor, what, .. } => {
@@ -125,8 +125,7 @@ impl Finding {
 }
 
 impl Examination {
-    /// What to keep: the engines that are wrong. What was known of those that were not examined
-    /// stays as it was.
+    /// Findings to store: the wrong engines. Earlier findings on untested engines are kept.
     pub fn findings(&self, before: Option<&Findings>) -> Findings {
         let known = before.map(|before| before.wrong.as_slice()).unwrap_or_default();
         let wrong = self.engines.iter().filter_map(|examined| match &examined.finding {
@@ -141,34 +140,34 @@ impl Examination {
     }
 }
 
-/// A case in which an engine can be met.
+/// A case that can test an engine.
 struct Meeting {
     case: usize,
     node: NodeId,
     alone: bool,
     work: u64,
-    /// Whether the engine sums in halves.
+    /// Whether the engine accumulates in f16.
     half_sums: bool,
 }
 
-/// An engine in the course of an examination.
+/// An engine under test.
 struct Patient {
     engine: EngineId,
     meetings: Vec<Meeting>,
     /// Whether it is the best by estimate in any case.
     wanted: bool,
-    /// Why it was not met, as far as is known.
+    /// Why it was not tested, if known.
     refused: String,
     passed: usize,
     report: Report,
     wrong: Option<Finding>,
 }
 
-/// Examines every engine of a runtime on its device. `progress` is told how many of the engines
-/// have been met at least once, how many can be, and which comes next.
+/// Tests every engine of a runtime on its device. `progress` gets the number of engines tested at
+/// least once, the number that can be tested, and the next engine.
 ///
 /// # Errors
-/// Invalid, for a case that cannot be planned. What an engine or the driver does wrong is a finding.
+/// Invalid for a case that cannot be planned. Errors of an engine or the driver are findings.
 pub async fn examine(
     runtime: &Runtime,
     cases: &[Case],
@@ -182,7 +181,7 @@ pub async fn examine(
     let total = patients.iter().filter(|patient| !patient.meetings.is_empty()).count();
     let (mut known, mut met, mut left_out) = (Vec::new(), 0, Vec::new());
     let first_seconds = limits.first_seconds.max(limits.seconds);
-    // Beyond the cases of the engine that has the most, a round would meet nobody.
+    // No engine has cases for more rounds than this.
     let rounds = patients.iter().map(|patient| patient.meetings.len()).max().unwrap_or(0);
     'all: for round in 0..rounds.min(limits.cases.max(1)) {
         for i in &order {
@@ -216,9 +215,9 @@ pub async fn examine(
     Ok(Examination { device, engines, left_out, seconds: clock.elapsed().as_secs_f64() })
 }
 
-/// In which order engines are met: where nothing else is in a case first, then what plans take, and of
-/// these one of each family before the second of any, so that whatever is done in time says something
-/// of every kind of work.
+/// Order of testing: first engines with a case of their own, then those that plans use. Within
+/// these, one engine of each family comes before the second of any, so that an early stop still
+/// covers every kind of operation.
 fn order(patients: &[Patient]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..patients.len()).collect();
     let first = |i: usize| {
@@ -238,7 +237,7 @@ fn order(patients: &[Patient]) -> Vec<usize> {
     order
 }
 
-/// Every engine of the registry with the cases in which it can be met, in the order to meet them.
+/// Every engine of the registry with the cases that can test it, in test order.
 fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
     let profile = runtime.device().profile();
     let options = Options { half_sums: true, ..Options::new(runtime.registry()) };
@@ -253,20 +252,20 @@ fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
         let class = ShapeClass::exact(&case.symbols);
         let pieces = match candidates(&case.graph, &class, profile, &options) {
             Ok(pieces) => pieces,
-            // Too much for this device, or for these engines.
+            // Too large for this device, or for these engines.
             Err(error) if error.is_unsupported() => continue,
             Err(error) => return Err(error.context(&case.name)),
         };
         let alone = pieces.len() == 1;
         for piece in pieces {
-            // The best of those that plans take unasked.
+            // The best engine among those that plans use by default.
             let best = piece.can.iter().find(|offer| !sums_in_halves(offer));
             if let Some(best) = best.and_then(|b| patients.get_mut(&b.engine)) {
                 best.wanted = true;
             }
             for offer in &piece.can {
                 let Some(patient) = patients.get_mut(&offer.engine) else { continue };
-                // One piece of a case is enough.
+                // One group per case is enough.
                 if patient.meetings.last().is_none_or(|last| last.case != number) {
                     let node = piece.node;
                     let half_sums = sums_in_halves(offer);
@@ -288,7 +287,7 @@ fn sums_in_halves(offer: &Offer) -> bool {
     offer.notes.sums == Sums::F16
 }
 
-/// Multiplications of a case, roughly; 0 where there is no number to compare.
+/// Approximate multiplications of a case; 0 if it has no values to compare.
 fn work(case: &Case) -> Result<u64> {
     let (graph, symbols) = (&case.graph, &case.symbols);
     let elements = |id: &NodeId| graph.node(*id).shape.elements().eval_size(symbols);
@@ -318,8 +317,8 @@ impl Patient {
         }
     }
 
-    /// Cases with nothing else in them first, and of these first one of middle size, then such that
-    /// any number of them is spread over all sizes.
+    /// Orders cases: first those that use only this engine, starting with one of middle size, then
+    /// so that any prefix covers all sizes.
     fn sorted(mut self) -> Patient {
         self.meetings.sort_by_key(|m| (!m.alone, m.work));
         let alone = self.meetings.iter().take_while(|m| m.alone).count();
@@ -328,7 +327,7 @@ impl Patient {
         self
     }
 
-    /// Meets the engine in one of its cases; whether the device is lost after it.
+    /// Tests the engine in one of its cases; returns whether the device was lost.
     async fn meet(
         &mut self,
         runtime: &Runtime,
@@ -338,7 +337,7 @@ impl Patient {
     ) -> bool {
         let meeting = &self.meetings[round];
         let case = &cases[meeting.case];
-        let (beside, run) = match self.run(runtime, case, meeting, known).await {
+        let (other_engines, run) = match self.run(runtime, case, meeting, known).await {
             Ok(Some(run)) => run,
             Ok(None) => {
                 self.refused = "plans leave it out although it is forced".into();
@@ -351,7 +350,7 @@ impl Patient {
         };
         let outputs = match run {
             Ok(outputs) => outputs,
-            // Too much at this time is no fault of the engine.
+            // Out of memory at this time is not the engine's fault.
             Err(error) if error.is_out_of_memory() => {
                 self.refused = error.to_string();
                 return false;
@@ -383,7 +382,7 @@ impl Patient {
                             expected: wrong.mismatch.values.map(|values| values[0]),
                             got: wrong.mismatch.values.map(|values| values[1]),
                             what: wrong.mismatch.message,
-                            beside,
+                            other_engines,
                         });
                     }
                 }
@@ -392,8 +391,8 @@ impl Patient {
         false
     }
 
-    /// Runs a case with the engine in it: the other engines, and what came of it. `None` where the
-    /// engine is not in the plan after all.
+    /// Runs a case with the engine in it; returns the other engines and the outcome. `None` if the
+    /// plan does not contain the engine after all.
     async fn run(
         &self,
         runtime: &Runtime,
@@ -411,20 +410,20 @@ impl Patient {
         let profile = runtime.device().profile();
         let plan = match Plan::new(&case.graph, &class, profile, &options) {
             Ok(plan) => plan,
-            // Among engines that are known to be wrong there is no place for this one.
+            // No plan has this engine without known-wrong ones.
             Err(error) if error.is_unsupported() => return Err(error),
             Err(error) => return Ok(Some((Vec::new(), Err(error)))),
         };
         let engines = plan.choices.iter().filter_map(|choice| choice.engine.as_ref());
-        let (own, mut beside): (Vec<EngineId>, Vec<EngineId>) =
+        let (own, mut other_engines): (Vec<EngineId>, Vec<EngineId>) =
             engines.cloned().partition(|engine| *engine == self.engine);
         if own.is_empty() {
             return Ok(None);
         }
-        beside.dedup();
+        other_engines.dedup();
         let outputs =
             run_plan(runtime, &case.graph, plan, &case.symbols, &case.bytes(), true).await;
-        Ok(Some((beside, outputs)))
+        Ok(Some((other_engines, outputs)))
     }
 
     fn discharged(self) -> Examined {
@@ -438,7 +437,7 @@ impl Patient {
     }
 }
 
-/// The middle of a list, then the middles of its halves, and so on.
+/// The middle of a list, then the middles of both parts, and so on.
 fn spread<T>(list: Vec<T>) -> Vec<T> {
     let count = list.len();
     let mut list: Vec<Option<T>> = list.into_iter().map(Some).collect();

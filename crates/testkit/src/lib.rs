@@ -1,13 +1,14 @@
 //! The conformance kit: one table of cases, comparators that can fail, and a runner.
 //!
-//! Whatever runs graphs (a provider, an engine, a pack of somebody else's) is held to `reference`
-//! by the same rows: [`Conformance`] runs them on a device or on all of a provider's, through engines of one's own where
-//! asked, and reports ([`conformance`] is the page to begin with). [`cases()`] has the rows; [`run_case`] evaluates one in
-//! the reference and through a closure, and compares. An answer passes only where an error is provably small:
-//! `err <= limit`, so that a NaN fails.
+//! Anything that runs graphs (a provider, an engine, a third-party pack) is tested against
+//! `reference` with the same rows. [`Conformance`] runs them on one device or on all devices of a
+//! provider, optionally through given engines, and reports; start with [`conformance`]. [`cases()`]
+//! lists the rows. [`run_case`] evaluates one in the reference and through a closure, and compares.
+//! The test is `err <= limit`, so a NaN fails.
 //!
-//! A device that is known to be wrong is declared in a table with its reason ([`KnownFailure`]); a
-//! declaration fails as soon as the device is right. [`faults`] are wrong on purpose: they show that the suite fails.
+//! Known errors of a device are declared in a table with a reason ([`KnownFailure`]); a declaration
+//! fails as soon as the device is right. [`faults`] are deliberate errors that show that the suite
+//! can fail.
 
 pub mod conformance;
 pub mod doctor;

@@ -1,5 +1,5 @@
-//! Whether a plan's memory is right, and how far it is from the least that is possible; computed
-//! from the plan alone, by other means than those that made it.
+//! Checks a plan's memory, and compares its size with the lower bound. Computed from the plan
+//! alone, independently of the planner.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +12,40 @@ use warploom::provider::Command;
 /// Offsets are multiples of this on every device.
 const ALIGN: u64 = 256;
 
-/// What the intermediates of a plan take.
+/// Memory of a plan's intermediates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Bytes of all arena buffers.
     pub arena: u64,
-    /// The largest sum of bytes of intermediates alive at one step, each rounded up to the
-    /// alignment of offsets: no arena is smaller.
+    /// The largest sum of the sizes of intermediates alive at one step, in bytes, each rounded up
+    /// to the offset alignment. A lower bound of any arena.
     pub live: u64,
 }
 
 /// An intermediate of a plan.
 #[derive(Clone, Debug)]
 pub struct Intermediate {
-    /// Its place in the plan's tensors.
+    /// Index in the plan's tensors.
     pub tensor: usize,
-    /// What a person calls it.
+    /// Readable name.
     pub name: String,
-    /// The slot of the recording that it lies in.
+    /// Slot of the recording that holds it.
     pub slot: u32,
     /// First byte in the slot.
     pub start: u64,
     /// One past its last byte.
     pub end: u64,
-    /// First and last step that touches it; what is downloaded lives one step longer than all.
+    /// Lifetime: first and last step that accesses it. A downloaded one lives one step past the
+    /// last.
     pub life: (usize, usize),
 }
 
-/// The intermediates of a plan that steps touch, and [`memory_use`] of them. Checks that no two intermediates that are alive at one step overlap, that none leaves its
-/// buffer, and that no dispatch reads and writes one arena buffer.
+/// The intermediates of a plan that steps access, and their [`memory_use`]. Checks that no two with
+/// overlapping lifetimes overlap in memory, that each lies within its buffer, and that no dispatch
+/// reads and writes one arena buffer.
 ///
 /// # Errors
-/// Invalid, naming the tensors and steps, where one of these does not hold.
+/// Invalid, naming the tensors and steps, if one of these checks fails.
 pub fn intermediates(plan: &Plan) -> Result<(Vec<Intermediate>, MemoryUse)> {
     let align = ALIGN.max(u64::from(plan.profile.binding_alignment));
     let dispatches = plan.recording.commands.iter().filter_map(|command| match command {
@@ -59,7 +61,7 @@ pub fn intermediates(plan: &Plan) -> Result<(Vec<Intermediate>, MemoryUse)> {
                 continue;
             }
             if !is_arena(bound.slot) {
-                // An output that its caller binds.
+                // An output bound by the caller.
                 continue;
             }
             let start = bound.offset - of.offset;
@@ -99,20 +101,20 @@ pub fn intermediates(plan: &Plan) -> Result<(Vec<Intermediate>, MemoryUse)> {
     Ok((pieces, MemoryUse { arena: plan.arena_bytes(), live }))
 }
 
-/// What the intermediates of a plan take.
+/// Memory of a plan's intermediates.
 ///
 /// # Errors
-/// Those of [`intermediates`].
+/// As [`intermediates`].
 pub fn memory_use(plan: &Plan) -> Result<MemoryUse> {
     intermediates(plan).map(|(_, memory)| memory)
 }
 
-/// What is downloaded lives until after the last step.
+/// Extends the lifetime of downloaded intermediates past the last step.
 fn keep_outputs(plan: &Plan, pieces: &mut BTreeMap<usize, Intermediate>) {
     for command in &plan.recording.commands {
         let Command::Download { from } = command else { continue };
         let offset = plan.class.upper(&from.offset).unwrap_or(0);
-        // Of those that lie there, the one that is written last is what is left.
+        // Of several intermediates at that place, the last one written remains.
         let there = pieces
             .values_mut()
             .filter(|p| p.slot == from.slot && (p.start..p.end).contains(&offset))

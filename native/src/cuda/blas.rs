@@ -1,17 +1,17 @@
-//! Products by cuBLASLt: one handle and one workspace for a device, and plans that are kept.
+//! GEMM by cuBLASLt: one handle and one workspace for each device, and cached plans.
 //!
-//! A plan is what the library needs for one product of these sizes: its description, layouts and the
-//! algorithm that its heuristic names, which takes tens of microseconds to ask for and so is asked
-//! once. The workspace is memory that algorithms share; calls follow each other in the device's
-//! stream, so one is enough. Where there is no room for it, algorithms that need none are taken.
+//! A plan is the library's state for one product of given sizes: its description, layouts and the
+//! algorithm chosen by the heuristic. The heuristic takes tens of microseconds, so it is queried
+//! once. Algorithms share the workspace; calls are ordered in the device's stream, so one is
+//! enough. If there is no memory for it, only algorithms without a workspace are used.
 //!
-//! Sums are `f32`: where results have two bytes, ways that add parts of sums in the result's type are
-//! left out. `f32` is multiplied as it is; TF32 only where a spec names it.
+//! Sums are `f32`: if results have two bytes, split-K algorithms that reduce in the result's type
+//! are excluded. `f32` operands are multiplied exactly; TF32 only if a spec requests it.
 //!
-//! Calls are no part of CUDA graphs. A captured call would fix pointers and algorithm, which both change
-//! with symbolic sizes, so that each change meant capturing and instantiating anew; and a product for
-//! which the library is chosen takes far longer than the launch that a graph would save. What is
-//! before and behind a call still becomes graphs.
+//! Calls are not part of CUDA graphs. A captured call would fix pointers and algorithm. Both change
+//! with symbolic sizes, so each change would require a new capture and instantiation. A product
+//! large enough to choose the library takes far longer than the launch that a graph would save. The
+//! launches before and after a call still become graphs.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -28,13 +28,13 @@ use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 use warploom_kernels::{Epilogue, Gemm, GemmCompute};
 
-/// Bytes of the workspace: what NVIDIA advises for its newer GPUs.
+/// Bytes of the workspace: NVIDIA's recommendation for newer GPUs.
 pub(super) const WORKSPACE: u64 = 32 << 20;
-/// Plans that are kept; sizes change with every prompt.
+/// Maximum number of cached plans; sizes change with every prompt.
 const MOST_PLANS: usize = 1024;
-/// Rows and columns of the product by which the library is woken.
+/// Rows and columns of the warm-up product.
 const WARM_SIZE: u64 = 64;
-/// The alignment from which on no algorithm asks for more.
+/// The largest alignment that any algorithm requires, in bytes.
 const MOST_ALIGNMENT: u32 = 256;
 
 /// The library on one device.
@@ -50,13 +50,13 @@ unsafe impl Send for Blas {}
 // SAFETY: as above.
 unsafe impl Sync for Blas {}
 
-/// What a plan is for.
+/// Cache key of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) gemm: Gemm,
     pub(super) columns: Columns,
-    /// What the addresses of the first and the second operand and of the result are multiples of. That of a bias is
-    /// one of 16 always (`Numbers::columns`).
+    /// Alignment of the addresses of the first operand, the second operand and the result. The bias
+    /// is always aligned to 16 bytes (`Numbers::columns`).
     pub(super) alignments: [u32; 3],
 }
 
@@ -70,14 +70,14 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// What each is a multiple of, as far as that matters.
+    /// Alignment of each address, up to [`MOST_ALIGNMENT`].
     pub(super) fn alignments(&self) -> [u32; 3] {
         [self.first, self.second, self.out]
             .map(|at| 1 << at.trailing_zeros().min(MOST_ALIGNMENT.trailing_zeros()))
     }
 }
 
-/// One product, ready to be called.
+/// A product ready to be called.
 pub(super) struct Plan {
     description: Description,
     first: Layout,
@@ -92,11 +92,11 @@ unsafe impl Send for Plan {}
 unsafe impl Sync for Plan {}
 
 impl Blas {
-    /// Takes handle and workspace, for which there may be no `room`; the context is the thread's current
-    /// one.
+    /// Creates the handle and the workspace; the latter is skipped if there is no `room`. The
+    /// context is current on this thread.
     ///
     /// # Errors
-    /// Unsupported, where there is no library; what the library says; the device's loss.
+    /// Unsupported if there is no library; errors of the library; loss of the device.
     pub(super) fn new(gpu: &Arc<Gpu>, room: Result<()>) -> Result<Blas> {
         lt().map_err(|why| Error::unsupported(why.clone()))?;
         let what = format!("the workspace of cuBLASLt on {}", gpu.id);
@@ -113,10 +113,10 @@ impl Blas {
         Ok(Blas { gpu, handle, workspace, plans })
     }
 
-    /// The plan for a product, which is made where it is not known.
+    /// The plan for a product, created on first use.
     ///
     /// # Errors
-    /// Unsupported, where the library has no algorithm for it; what it says otherwise.
+    /// Unsupported if the library has no algorithm for it; other errors of the library.
     pub(super) fn plan(&self, key: &Key, addresses: &Addresses) -> Result<Arc<Plan>> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = plans.get(key) {
@@ -130,8 +130,8 @@ impl Blas {
         Ok(plan)
     }
 
-    /// Asks for an algorithm of such products once: for the first one the library reads what it knows, which takes it a
-    /// twentieth of a second.
+    /// Queries an algorithm for such products once: on its first query the library loads its
+    /// tables, which takes 50 ms.
     pub(super) fn warm(&self, gemm: &Gemm) {
         let square = |transposed| Matrix {
             rows: WARM_SIZE,
@@ -146,7 +146,7 @@ impl Blas {
             second: square(gemm.a_transposed),
             out: square(false),
         };
-        // Never called, so that nothing need lie there.
+        // Never called, so the addresses need not be valid.
         let at = u64::from(MOST_ALIGNMENT);
         let addresses = Addresses { first: at, second: at, out: at, bias: at };
         let key = Key { gemm: *gemm, columns, alignments: addresses.alignments() };
@@ -188,7 +188,7 @@ impl Blas {
     /// Enqueues a product.
     ///
     /// # Errors
-    /// What the library says.
+    /// Errors of the library.
     pub(super) fn call(&self, key: &Key, plan: &Plan, addresses: &Addresses) -> Result<()> {
         plan.description.point(&key.gemm, addresses)?;
         let (one, zero) = (1.0f32, 0.0f32);
@@ -228,7 +228,7 @@ impl Drop for Blas {
     }
 }
 
-/// What to multiply and how.
+/// The operation: types, transposes, epilogue.
 struct Description(sys::cublasLtMatmulDesc_t);
 
 impl Description {
@@ -259,7 +259,7 @@ impl Description {
         Ok(made)
     }
 
-    /// The one address that is part of it.
+    /// Sets the bias pointer, the only address in a description.
     fn point(&self, gemm: &Gemm, addresses: &Addresses) -> Result<()> {
         match gemm.epilogue.has_bias() {
             true => self.set(
@@ -272,8 +272,8 @@ impl Description {
 
     fn set<T>(&self, which: sys::cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
         let (at, size) = (std::ptr::from_ref(value).cast(), size_of::<T>());
-        // SAFETY: the description lives, and the library copies so many bytes or says that they are
-        // not what the attribute has.
+        // SAFETY: the description lives, and the library copies `size` bytes or rejects a size that
+        // is not the attribute's.
         let set = unsafe { result::set_matmul_desc_attribute(self.0, which, at, size) };
         named("a description", set)
     }
@@ -286,7 +286,7 @@ impl Drop for Description {
     }
 }
 
-/// How a matrix lies.
+/// The layout of a matrix.
 struct Layout(sys::cublasLtMatrixLayout_t);
 
 impl Layout {
@@ -295,7 +295,7 @@ impl Layout {
         let dtype = match dtype {
             DType::F16 => sys::cudaDataType_t::CUDA_R_16F,
             DType::BF16 => sys::cudaDataType_t::CUDA_R_16BF,
-            // `Gemm::fault` saw to it that there is no other.
+            // `Gemm::fault` excludes all other types.
             _ => sys::cudaDataType_t::CUDA_R_32F,
         };
         let Matrix { rows, columns, stride, batch: distance, .. } = *matrix;
@@ -323,7 +323,7 @@ impl Drop for Layout {
     }
 }
 
-/// Which algorithms may be chosen.
+/// Constraints on the choice of an algorithm.
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Preference {
@@ -365,7 +365,7 @@ impl Drop for Preference {
     }
 }
 
-/// The crate's error of what the library answers.
+/// Converts an error of the library.
 fn named<T>(what: &str, answer: Result<T, result::CublasError>) -> Result<T> {
     use sys::cublasStatus_t::{CUBLAS_STATUS_ALLOC_FAILED, CUBLAS_STATUS_NOT_SUPPORTED};
     answer.map_err(|error| {
@@ -385,7 +385,7 @@ mod tests {
     use super::*;
     use warploom_kernels::Gemm;
 
-    /// Descriptions need the library and no device: it says which attributes it does not take.
+    /// Descriptions need the library but no device: the library reports attributes that it rejects.
     #[test]
     fn the_library_takes_every_description() {
         if let Err(why) = lt() {
@@ -422,7 +422,7 @@ mod tests {
             let matrix = Matrix { rows, columns, stride, batch, transposed: false };
             Layout::new(&matrix, operands, 3).unwrap();
         }
-        // A size that is none is said to be wrong, by the call's name.
+        // An invalid size is reported with the name of the call.
         let none = Preference::new(
             &Gemm {
                 operands: DType::F32,

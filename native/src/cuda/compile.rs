@@ -1,4 +1,4 @@
-//! From a kernel's spec to a function of a loaded module.
+//! Compiles a kernel's spec to a function of a loaded module.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::{BlobCache, Callee, Program, Target};
 use warploom_core::base::platform::{BoxFuture, ready};
 use warploom_core::error::{Error, Result};
 use warploom_hal::DeviceProfile;
-use warploom_hal::background;
-use warploom_kernels::{Interface, KernelSpec, Known};
+use warploom_hal::parallel_compile;
+use warploom_kernels::{Interface, KernelSpec, Specialization};
 use warploom_wgsl::translate::CUDA_BEGIN;
 
-/// What a launch calls.
+/// The target of a launch.
 pub(super) enum Kernel {
     /// A function of a module.
     Compiled(Box<Compiled>),
@@ -54,7 +54,7 @@ pub(super) struct Compiled {
     gpu: Arc<Gpu>,
     pub(super) program: Program,
     pub(super) function: sys::CUfunction,
-    /// How it meets what is launched before and after it.
+    /// Its programmatic dependent launch behaviour.
     pub(super) turn: Turn,
     module: sys::CUmodule,
 }
@@ -73,7 +73,7 @@ impl Drop for Compiled {
     }
 }
 
-/// What compiles, on threads of its own.
+/// The compiler, which runs on its own threads.
 pub(super) struct Compiler {
     gpu: Arc<Gpu>,
     nvrtc: &'static Nvrtc,
@@ -130,25 +130,26 @@ impl Compiler {
         program: Program,
         (module, function): (sys::CUmodule, sys::CUfunction),
     ) -> Compiled {
-        // A text of a user does not, nor does a kernel that reads ahead; older instruction sets have nothing for it.
+        // User text and kernels that read ahead do not wait, nor do older architectures.
         let version = self.architecture.rsplit('_').next().and_then(|n| n.parse::<i32>().ok());
         let waits = version.is_some_and(|version| version >= WAITING_CAPABILITY)
             && program.translated.text.contains(CUDA_BEGIN);
-        let of = |which: fn(&Known) -> bool| spec.known().is_some_and(which);
-        let (followed, beside) = (of(|known| known.followed), of(|known| known.beside));
-        let turn = Turn { waits, followed, beside };
+        let of = |which: fn(&Specialization) -> bool| spec.known().is_some_and(which);
+        let (allows_overlap, overlaps_previous) =
+            (of(|known| known.allows_overlap), of(|known| known.overlaps_previous));
+        let turn = Turn { waits, allows_overlap, overlaps_previous };
         Compiled { gpu: Arc::clone(&self.gpu), program, function, turn, module }
     }
 
     fn load(&self, image: &[u8], entry: &str) -> Result<(sys::CUmodule, sys::CUfunction)> {
         let _current = self.gpu.enter()?;
         let name = std::ffi::CString::new(entry).map_err(|e| Error::compile(e.to_string()))?;
-        // Text must end in a zero, which machine code does not mind.
+        // Text must end in a zero; machine code is unaffected by it.
         let image = [image, &[0]].concat();
         // SAFETY: machine code or text that ends in a zero, in memory that lives.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) };
         let refused = |error| {
-            // A loss is noted; anything else is the kernel's fault.
+            // A device loss is recorded; any other error is the kernel's.
             match self.gpu.check::<()>("loading a kernel", Err(error)) {
                 Err(lost) if lost.is_device_lost() => lost,
                 _ => Error::compile(format!("the driver does not load it: {}", words(error))),
@@ -166,7 +167,7 @@ impl Compiler {
 }
 
 impl CudaDevice {
-    /// Begins at once, on a thread: compiles that are asked for together run together.
+    /// Starts at once, on a thread: compilations requested together run in parallel.
     pub(super) fn compile_kernel<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
         if let Err(error) = self.gpu.check_lost() {
             return ready(Err(error));
@@ -179,7 +180,7 @@ impl CudaDevice {
             return ready(routine.map(|routine| self.keep_kernel(spec, Kernel::Routine(routine))));
         }
         let compiler = Arc::clone(&self.compiler);
-        let building = background::build(spec, move |spec| compiler.build(spec));
+        let building = parallel_compile::build(spec, move |spec| compiler.build(spec));
         Box::pin(async move {
             let kernel = building?.wait()?;
             self.keep_kernel(spec, Kernel::Compiled(Box::new(kernel)));

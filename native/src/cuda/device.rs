@@ -1,4 +1,5 @@
-//! One open device: its tables, its memory, and the trait's methods as thin calls into the others.
+//! One open device: its tables, its memory, and the trait's methods, which delegate to other
+//! modules.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,30 +26,30 @@ pub(super) struct CudaDevice {
     pub(super) profile: DeviceProfile,
     pub(super) compiler: Arc<Compiler>,
     state: Mutex<State>,
-    /// The library of products, once a kernel needs it. Who holds this may take the state, never the
-    /// other way round.
+    /// The GEMM library, created for the first kernel that needs it. Lock order: a holder of this
+    /// lock may take the state lock, never the reverse.
     pub(super) blas: Mutex<Option<Arc<Blas>>>,
-    // After the state and the library, whose memory is freed in its stream.
+    // Dropped after the state and the library, whose memory is freed in its stream.
     pub(super) gpu: Arc<Gpu>,
 }
 
 pub(super) struct State {
     pub(super) buffers: Buffers<Memory>,
-    // What was given up while it may still run, with the last submit that may use it.
+    // Objects dropped while possibly in use, with the last submit that may use each.
     pub(super) retired: Vec<(u64, Box<dyn Send>)>,
     pub(super) prepared: Table<Prepared>,
     pub(super) kernels: HashMap<KernelSpec, Arc<Kernel>>,
     pub(super) pending: VecDeque<Pending>,
     pub(super) tickets: u64,
-    /// The last submit that is known to be done.
+    /// The last submit known to be complete.
     pub(super) done: u64,
     pub(super) staging: Staging,
     pub(super) downloads: PinnedPool,
-    /// Events to use again.
+    /// Events for reuse.
     pub(super) events: Vec<Event>,
-    /// Behind the last copy from or to another device.
+    /// Recorded after the last copy from or to another device.
     pub(super) peer: Option<Arc<Event>>,
-    /// Where timestamps count from.
+    /// Time origin of timestamps.
     pub(super) epoch: Option<Event>,
     pub(super) counters: Counters,
 }
@@ -83,7 +84,7 @@ impl CudaDevice {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // The tables stay whole when a thread panics between two calls of the driver.
+        // A poisoned lock is safe: the tables are consistent between driver calls.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,7 +143,7 @@ impl Device for CudaDevice {
     }
 
     fn free(&self, what: Resource) {
-        // Fails where the device is lost, which is no reason to keep what is given up.
+        // Fails if the device is lost, which does not prevent releasing the objects.
         let _current = self.gpu.enter();
         let mut state = self.state();
         match what {

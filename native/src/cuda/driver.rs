@@ -1,4 +1,4 @@
-//! CUDA's driver: whether it is there, and what its errors mean.
+//! CUDA's driver: detection, and the meaning of its errors.
 
 use std::sync::OnceLock;
 
@@ -9,16 +9,16 @@ use warploom_core::error::{Error, Result};
 /// The driver that was found.
 #[derive(Debug)]
 pub(super) struct Driver {
-    /// CUDA's version of it: 1000 * major + 10 * minor.
+    /// CUDA version of the driver: 1000 * major + 10 * minor.
     pub(super) version: i32,
     /// Number of devices.
     pub(super) devices: usize,
 }
 
-/// Every symbol that is called is in drivers from CUDA 12.8 on; a missing one would panic.
+/// Drivers from CUDA 12.8 on have every symbol that is called; a missing one would panic.
 const LEAST: i32 = 12_080;
 
-/// The driver, initialised once; else why there is none, in words.
+/// The driver, initialised once, or the reason for its absence.
 pub(super) fn driver() -> Result<&'static Driver, &'static String> {
     static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
     DRIVER.get_or_init(probe).as_ref()
@@ -54,7 +54,7 @@ pub(super) fn told(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// `CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)`.
+/// Formats `CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)`.
 pub(super) fn words(error: DriverError) -> String {
     let text = |name: Result<&std::ffi::CStr, DriverError>| {
         name.map_or_else(|_| "?".into(), |name| name.to_string_lossy().into_owned())
@@ -62,7 +62,7 @@ pub(super) fn words(error: DriverError) -> String {
     format!("{} ({})", text(error.error_name()), text(error.error_string()))
 }
 
-/// The crate's error. Out of memory comes without sizes: who knows them says so.
+/// Converts a driver error. Out of memory has no sizes here; callers that know them add them.
 pub(super) fn convert(what: &str, error: DriverError) -> Error {
     match error.0 {
         sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::out_of_memory(what, 0, 0),
@@ -70,7 +70,7 @@ pub(super) fn convert(what: &str, error: DriverError) -> Error {
     }
 }
 
-/// Whether CUDA answers every later call of the process with this error.
+/// Whether CUDA returns this error for every later call of the process.
 pub(super) fn is_loss(error: DriverError) -> bool {
     use sys::CUresult::*;
     matches!(

@@ -1,19 +1,19 @@
-//! The numbers of a product: checked against the buffers, and as the library counts them.
+//! GEMM parameters: checked against the buffers, and converted to the library's convention.
 //!
-//! The library's matrices lie column by column. A matrix of rows is the transpose of the same memory
-//! read by columns, so `d = a * b` is asked for as `d^T = b^T * a^T`: the operands change places and
-//! nothing moves.
+//! The library's matrices are column-major. A row-major matrix is the transpose of the same memory
+//! read by columns, so `d = a * b` is computed as `d^T = b^T * a^T`: the operands are swapped and
+//! no data moves.
 //!
-//! Absent on purpose: calls. All of this is tested without a device.
+//! Calls are elsewhere on purpose: everything here is tested without a device.
 
 use warploom_core::error::{Error, Result};
 use warploom_kernels::{GEMM_PARAMS, Gemm};
 
-/// What a bias begins at a multiple of, in elements. Bindings begin at multiples of 64 bytes, so its address is one of
-/// 16, whatever the plan that a call takes was made with: the bias is no part of what a plan is kept by.
+/// Alignment of a bias, in elements. Bindings are aligned to 64 bytes, so the bias address is
+/// aligned to 16 bytes for every plan: the bias is not part of a plan's cache key.
 const BIAS_STEP: u64 = 4;
 
-/// Largest size, which the library counts with 32 bits and a sign.
+/// Largest size: the library uses signed 32-bit integers.
 const MOST: u64 = i32::MAX as u64;
 
 /// The parameters of a dispatch.
@@ -26,21 +26,21 @@ pub(super) struct Numbers {
     pub(super) a: Place,
     pub(super) b: Place,
     pub(super) d: Place,
-    /// Where the bias begins.
+    /// Element offset of the bias.
     pub(super) bias: u64,
 }
 
-/// Where a matrix lies, in elements.
+/// Location of a matrix, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) offset: u64,
-    /// From one stored row to the next.
+    /// Row stride.
     pub(super) stride: u64,
-    /// From one matrix to the next.
+    /// Batch stride.
     pub(super) batch: u64,
 }
 
-/// A product as the library takes it: `out = first * second`, all column by column.
+/// A product in the library's convention: `out = first * second`, all column-major.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Columns {
     pub(super) batch: i32,
@@ -49,29 +49,29 @@ pub(super) struct Columns {
     pub(super) out: Matrix,
 }
 
-/// A matrix as it lies, column by column.
+/// A column-major matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Matrix {
     pub(super) rows: u64,
     pub(super) columns: u64,
-    /// Elements from one column to the next; at least `rows`.
+    /// Column stride in elements; at least `rows`.
     pub(super) stride: i64,
-    /// Elements from one matrix to the next.
+    /// Batch stride in elements.
     pub(super) batch: i64,
-    /// Whether its transpose is multiplied.
+    /// Whether it is transposed before the product.
     pub(super) transposed: bool,
 }
 
 impl Matrix {
-    /// That of `rows` stored rows of so many elements, of which each is a column here.
+    /// The matrix of `rows` stored rows of `each` elements; each row is a column here.
     fn of(place: &Place, [rows, each]: [u64; 2], transposed: bool) -> Matrix {
-        // The distance to a next row that is not there means nothing.
+        // The stride of a single row is meaningless and may be too small for the library.
         let stride = if rows <= 1 { place.stride.max(each) } else { place.stride };
         let (stride, batch) = (stride.max(1) as i64, place.batch as i64);
         Matrix { rows: each, columns: rows, stride, batch, transposed }
     }
 
-    /// Elements from the first to behind the last.
+    /// Elements from the first to one past the last.
     fn extent(&self, batch: u64) -> u128 {
         let far = |count: u64, step: i64| u128::from(count.saturating_sub(1)) * step as u128;
         far(batch, self.batch) + far(self.columns, self.stride) + u128::from(self.rows)
@@ -79,10 +79,10 @@ impl Matrix {
 }
 
 impl Numbers {
-    /// Those of [`GEMM_PARAMS`], in its order.
+    /// Reads the words of [`GEMM_PARAMS`], in its order.
     ///
     /// # Errors
-    /// Invalid, where words are missing.
+    /// Invalid if words are missing.
     pub(super) fn read(words: &[u32]) -> Result<Numbers> {
         let numbers = words.get(..GEMM_PARAMS.len()).map(|w| (w, |i: usize| u64::from(w[i])));
         let Some((_, at)) = numbers else {
@@ -102,13 +102,14 @@ impl Numbers {
         })
     }
 
-    /// Whether there is no element to make.
+    /// Whether the result is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.batch == 0 || self.m == 0 || self.n == 0
     }
 
-    /// The call, checked: sizes that the library counts, rows that do not overlap, a bias at a multiple of
-    /// [`BIAS_STEP`], and every element inside of what is bound (`bytes`, in the order of the bindings).
+    /// The checked call: sizes within the library's range, rows that do not overlap, a bias at a
+    /// multiple of [`BIAS_STEP`], and every element within its binding (`bytes`, in the order of
+    /// the bindings).
     ///
     /// # Errors
     /// Invalid, with the numbers.
@@ -139,7 +140,8 @@ impl Numbers {
             }
         }
         if with_bias {
-            // The engine takes no other: `engine::library` leaves such a sum to a launch of its own.
+            // The engine guarantees it: `engine::library` leaves any other bias to a separate
+            // launch.
             if !self.bias.is_multiple_of(BIAS_STEP) {
                 let at = self.bias;
                 return Err(wrong(format!("the bias begins at {at}, no multiple of {BIAS_STEP}")));
@@ -178,7 +180,7 @@ mod tests {
         Gemm { operands, result: operands, a_transposed, b_transposed, compute, epilogue }
     }
 
-    /// What the library does, on the host.
+    /// Host emulation of the library.
     fn call(columns: &Columns, first: &[f32], second: &[f32], out: &mut [f32]) {
         let at = |x: &[f32], m: &Matrix, t: usize, row: u64, column: u64| {
             let (row, column) = if m.transposed { (column, row) } else { (row, column) };
@@ -198,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Numbers that are all different and small.
+    /// Distinct small numbers.
     fn filled(count: u64, seed: u64) -> Vec<f32> {
         (0..count).map(|i| ((i * 7 + seed * 13) % 23) as f32 - 11.0).collect()
     }
@@ -294,7 +296,7 @@ mod tests {
             assert!(numbers.columns(&plain, &bytes).is_ok(), "without a bias it means nothing");
         }
         assert!(Numbers::read(&[0; 13]).unwrap_err().to_string().contains("13 of 14"));
-        // One row, whatever is said of the distance to the next.
+        // A single row: its stride is ignored.
         let row = Numbers { batch: 1, m: 1, a: place(0, 0), d: place(0, 0), ..good };
         assert!(row.columns(&plain, &bytes).is_ok());
     }

@@ -1,4 +1,4 @@
-//! One GPU: its primary context, the stream that everything runs on, and whether it is lost.
+//! One GPU: its primary context, its single stream, and whether it is lost.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use super::memory::Event;
 use super::profile::capability;
 use warploom_core::error::{Error, Result};
 
-/// Handles of one GPU. CUDA's handles may be used by any thread that entered the context.
+/// Handles of one GPU. Any thread that has entered the context may use CUDA's handles.
 pub(super) struct Gpu {
     /// The device's id, for messages.
     pub(super) id: String,
@@ -18,10 +18,10 @@ pub(super) struct Gpu {
     /// 10 * major + minor of its compute capability.
     pub(super) capability: i32,
     pub(super) stream: sys::CUstream,
-    /// Where memory comes from; `None` on devices that have no pools.
+    /// The memory pool; `None` on devices without pools.
     pub(super) pool: Option<sys::CUmemoryPool>,
     pub(super) context: sys::CUcontext,
-    /// Other GPUs that may read the memory of this one.
+    /// Other GPUs with access to this GPU's memory.
     pub(super) readers: Mutex<Vec<sys::CUdevice>>,
     lost: Mutex<Option<String>>,
 }
@@ -31,11 +31,11 @@ unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}
 
-/// The context is the thread's current one as long as this lives.
+/// Keeps the context current on this thread while it lives.
 pub(super) struct Current(PhantomData<*const ()>);
 
 impl Gpu {
-    /// Retains the primary context of a device and makes a stream and a memory pool of our own.
+    /// Retains the primary context of a device and creates a stream and a memory pool.
     pub(super) fn open(index: usize) -> Result<Arc<Gpu>> {
         let id = format!("cuda:{index}");
         let wrong = |error| Error::device(format!("{id} cannot be opened: {}", words(error)));
@@ -56,7 +56,7 @@ impl Gpu {
         Ok(Arc::new(gpu))
     }
 
-    /// A number that the driver tells of a device.
+    /// A device attribute.
     pub(super) fn attribute(
         device: sys::CUdevice,
         which: sys::CUdevice_attribute,
@@ -65,7 +65,7 @@ impl Gpu {
         unsafe { result::device::get_attribute(device, which) }
     }
 
-    /// A pool that keeps what is freed for the next allocation.
+    /// A pool that retains freed memory for the next allocation.
     fn make_pool(&self) -> Result<Option<sys::CUmemoryPool>> {
         let which = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
         if self.check("memory pools", Gpu::attribute(self.device, which))? == 0 {
@@ -87,7 +87,7 @@ impl Gpu {
         Ok(Some(pool))
     }
 
-    /// Makes the context the thread's current one until the value is dropped.
+    /// Makes the context current on this thread until the value is dropped.
     pub(super) fn enter(&self) -> Result<Current> {
         // SAFETY: a context that is retained.
         let pushed = unsafe { sys::cuCtxPushCurrent_v2(self.context) }.result();
@@ -95,7 +95,7 @@ impl Gpu {
         Ok(Current(PhantomData))
     }
 
-    /// The answer of a call, with a loss noted. `what` is what the call was for.
+    /// Converts the result of a call and records a loss. `what` is the purpose of the call.
     pub(super) fn check<T>(&self, what: &str, answer: Result<T, DriverError>) -> Result<T> {
         answer.map_err(|error| {
             if is_loss(error) {
@@ -107,7 +107,7 @@ impl Gpu {
         })
     }
 
-    /// An error where the device is gone for good.
+    /// An error if the device is permanently lost.
     pub(super) fn check_lost(&self) -> Result<()> {
         match &*self.lost() {
             Some(reason) => Err(Error::device_lost(format!("{} is lost: {reason}", self.id))),
@@ -119,7 +119,7 @@ impl Gpu {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds what comes later in the stream until an event is passed, here or on another GPU.
+    /// Delays later work in the stream until an event completes, on this or another GPU.
     pub(super) fn wait_for(&self, event: &Event) -> Result<()> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: stream and event live; the driver remembers what the event stands for now.

@@ -1,4 +1,4 @@
-//! Stretches of launches as CUDA graphs, and single launches.
+//! Single launches, and sequences of launches as CUDA graphs.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,41 +10,41 @@ use smallvec::SmallVec;
 use super::gpu::Gpu;
 use warploom_core::error::Result;
 
-/// A launch with the addresses that it passes.
+/// A launch with its buffer addresses.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) function: sys::CUfunction,
     pub(super) block: [u32; 3],
-    /// Where each buffer begins.
+    /// Base address of each buffer.
     pub(super) pointers: SmallVec<[sys::CUdeviceptr; 8]>,
-    /// The struct behind the pointers; none where it is empty.
+    /// The array-length struct after the pointers; absent if it is empty.
     pub(super) lengths: SmallVec<[u32; 8]>,
     pub(super) turn: Turn,
 }
 
-/// How a kernel meets what is launched before and after it.
+/// Behaviour of a kernel in overlapping launches (programmatic dependent launch).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Turn {
-    /// Whether it waits itself for what was launched before it.
+    /// Whether it waits for previous launches by itself.
     pub(super) waits: bool,
-    /// Whether it lets the next one begin only when all before it is done.
-    pub(super) followed: bool,
-    /// Whether it waits only where it ends.
-    pub(super) beside: bool,
+    /// Whether it lets the next launch start only when all previous ones are complete.
+    pub(super) allows_overlap: bool,
+    /// Whether it waits only at its end.
+    pub(super) overlaps_previous: bool,
 }
 
 impl Turn {
-    /// Whether it may be on the device before the one before it is done. Who waits only where it ends counts on that one to
-    /// have waited for all others.
+    /// Whether it may start before the previous launch is complete. A kernel that waits only at its
+    /// end requires that the previous launch has waited for all earlier ones.
     fn may_overlap(self, before: Turn) -> bool {
-        self.waits && (!self.beside || before.followed)
+        self.waits && (!self.overlaps_previous || before.allows_overlap)
     }
 }
 
-/// The compute capability from which kernels can wait for others.
+/// The compute capability from which kernels can wait for previous launches.
 pub(super) const WAITING_CAPABILITY: i32 = 90;
-/// An edge to a kernel that waits itself: it is put on the device when all workgroups of the one before are there or, where
-/// that one does not let others begin, are done.
+/// An edge to a kernel that waits by itself: it starts when all workgroups of the previous kernel
+/// have started or, if that kernel does not allow overlap, have completed.
 const OVERLAPPING: sys::CUgraphEdgeData = sys::CUgraphEdgeData_st {
     from_port: sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8,
     to_port: 0,
@@ -56,14 +56,14 @@ const OVERLAPPING: sys::CUgraphEdgeData = sys::CUgraphEdgeData_st {
 unsafe impl Send for Call {}
 
 impl Call {
-    /// Where each argument of the kernel lies.
+    /// Address of each kernel argument.
     fn arguments(&self) -> SmallVec<[*mut c_void; 12]> {
         let pointers = self.pointers.iter().map(|pointer| ptr::from_ref(pointer).cast_mut().cast());
         let lengths = (!self.lengths.is_empty()).then(|| self.lengths.as_ptr().cast_mut().cast());
         pointers.chain(lengths).collect()
     }
 
-    /// Enqueues it over this grid, none of whose sizes is zero.
+    /// Enqueues the launch with this grid, which has no zero size.
     pub(super) fn launch(&self, gpu: &Gpu, grid: [u32; 3]) -> Result<()> {
         let mut arguments = self.arguments();
         let ([x, y, z], [bx, by, bz]) = (grid, self.block);
@@ -75,9 +75,9 @@ impl Call {
         gpu.check("a launch", launched)
     }
 
-    /// Its node of a graph; the arguments are where `arguments` says.
+    /// Its graph node; `arguments` receives the argument addresses.
     fn node(&self, grid: [u32; 3], arguments: &mut [*mut c_void]) -> sys::CUDA_KERNEL_NODE_PARAMS {
-        // Launches of nothing are switched off; a node must have a grid all the same.
+        // Empty launches are disabled, but a node must have a valid grid.
         let [x, y, z] = if grid.contains(&0) { [1; 3] } else { grid };
         sys::CUDA_KERNEL_NODE_PARAMS {
             func: self.function,
@@ -96,11 +96,11 @@ impl Call {
     }
 }
 
-/// Launches one after another, as one thing to enqueue.
+/// A sequence of launches that is enqueued as one unit.
 pub(super) struct Graph {
     gpu: Arc<Gpu>,
-    /// Whether launches overlap the end of those before them. What a launch that is switched off hands on is not
-    /// told, so then it has none of that kind.
+    /// Whether launches overlap the end of previous ones. The dependency that a disabled launch
+    /// passes on is unspecified, so `apart` is used then.
     overlaps: bool,
     /// The same launches without overlap.
     apart: Option<Box<Graph>>,
@@ -109,10 +109,10 @@ pub(super) struct Graph {
     nodes: Vec<Node>,
 }
 
-// SAFETY: handles of the driver; a graph is used by who holds the device's lock.
+// SAFETY: handles of the driver; a graph is only used under the device's lock.
 unsafe impl Send for Graph {}
 
-/// A launch of a graph, and with what it was set last.
+/// A launch of a graph, with its last parameters.
 struct Node {
     node: sys::CUgraphNode,
     grid: [u32; 3],
@@ -121,7 +121,7 @@ struct Node {
 }
 
 impl Graph {
-    /// A graph of these calls over these grids, each after the one before.
+    /// A graph of these calls with these grids, each after the previous one.
     pub(super) fn new(gpu: &Arc<Gpu>, calls: &[Call], grids: &[[u32; 3]]) -> Result<Graph> {
         let mut handle = ptr::null_mut();
         // SAFETY: makes a handle, which is destroyed when the value is dropped.
@@ -160,7 +160,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Sets what is not as it was, and enqueues all of it.
+    /// Updates the nodes that changed, and enqueues the graph.
     pub(super) fn launch(&mut self, calls: &[Call], grids: &[[u32; 3]]) -> Result<()> {
         let gpu = &self.gpu;
         if self.overlaps && has_nothing(grids) {
@@ -176,7 +176,8 @@ impl Graph {
             }
             let mut arguments = call.arguments();
             let params = call.node(*grid, &mut arguments);
-            // SAFETY: a node of the graph that this was made from; runs in flight keep what they had.
+            // SAFETY: a node of the graph that this was made from; runs in flight keep what they
+            // had.
             let set =
                 unsafe { sys::cuGraphExecKernelNodeSetParams_v2(self.exec, node.node, &params) };
             gpu.check("a graph", set.result())?;
@@ -190,7 +191,7 @@ impl Graph {
     }
 }
 
-/// Whether one of these launches nothing.
+/// Whether one of these launches is empty.
 fn has_nothing(grids: &[[u32; 3]]) -> bool {
     grids.iter().any(|grid| grid.contains(&0))
 }
@@ -227,8 +228,8 @@ mod tests {
     #[test]
     fn who_waits_at_its_end_follows_one_that_waited_for_all_others() {
         let waits = Turn { waits: true, ..Turn::default() };
-        let beside = Turn { beside: true, ..waits };
-        let followed = Turn { followed: true, ..waits };
+        let beside = Turn { overlaps_previous: true, ..waits };
+        let followed = Turn { allows_overlap: true, ..waits };
         assert!(beside.may_overlap(followed) && waits.may_overlap(followed));
         assert!(waits.may_overlap(waits) && waits.may_overlap(beside));
         assert!(!beside.may_overlap(waits) && !beside.may_overlap(beside));

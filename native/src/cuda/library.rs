@@ -8,16 +8,16 @@ use libloading::Library;
 
 use super::nvrtc::folders;
 
-/// The library that was found.
+/// The loaded library.
 pub(super) struct Lt {
     /// Its version, such as `13.1`.
     pub(super) version: String,
-    // Never closed. The bindings open it once more, by names of their own: `open` sees to it that what they find is
-    // the same.
+    // Never closed. The bindings open the library again, by their own list of names: `open` checks
+    // that they find the same one.
     _library: Library,
 }
 
-/// All that is called of it: a symbol that is missing would panic at its first call.
+/// Every symbol that is called: a missing one would panic at its first call.
 const SYMBOLS: [&str; 14] = [
     "cublasLtCreate",
     "cublasLtDestroy",
@@ -35,7 +35,7 @@ const SYMBOLS: [&str; 14] = [
     "cublasLtMatrixLayoutSetAttribute",
 ];
 
-/// The names that are looked for, newest first. The bindings begin with the one that has no number.
+/// File names to try, newest first. The bindings start with the unversioned name.
 const NAMES: [&str; 5] = [
     "libcublasLt.so.13",
     "libcublasLt.so.12",
@@ -44,7 +44,7 @@ const NAMES: [&str; 5] = [
     "cublasLt64_12.dll",
 ];
 
-/// The library, which is looked for once in a process; else why there is none, in words.
+/// The library, searched once per process, or the reason for its absence.
 pub(super) fn lt() -> Result<&'static Lt, &'static String> {
     static FOUND: OnceLock<Result<Lt, String>> = OnceLock::new();
     let find = || find().inspect_err(|why| tracing::debug!("{why}"));
@@ -54,7 +54,7 @@ pub(super) fn lt() -> Result<&'static Lt, &'static String> {
 fn find() -> Result<Lt, String> {
     let folders = folders();
     let mut tried = Vec::new();
-    // What is there and cannot be used is worth a word, also where another can.
+    // A library that exists but is unusable is logged, even if another is usable.
     let mut unusable = |why: String| {
         tracing::warn!("cuBLASLt: {why}");
         tried.push(why);
@@ -82,7 +82,7 @@ fn find() -> Result<Lt, String> {
     Err(text)
 }
 
-/// Why a file is not the library.
+/// Why a file is rejected.
 enum Refusal {
     Absent(String),
     Unusable(String),
@@ -123,7 +123,8 @@ fn open(path: &Path) -> Result<Lt, Refusal> {
     Ok(Lt { version: one_version(own, called).map_err(Refusal::Unusable)?, _library: library })
 }
 
-/// The version of the file that was found, which must be that of the one that is called: both may be installed.
+/// The version of the opened file. It must equal that of the bindings' library: both may be
+/// installed.
 fn one_version(own: usize, called: usize) -> Result<String, String> {
     let told = |version: usize| format!("{}.{}", version / 10_000, version / 100 % 100);
     match own == called {

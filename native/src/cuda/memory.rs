@@ -1,4 +1,4 @@
-//! Memory of the device, pinned memory of the host, and events, each freed when dropped.
+//! Device memory, pinned host memory, and events, each freed when dropped.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use super::driver::is_loss;
 use super::gpu::Gpu;
 use warploom_core::error::{Error, Result};
 
-/// Device memory, freed in the stream's order.
+/// Device memory, freed in stream order.
 pub(super) struct Memory {
     gpu: Arc<Gpu>,
-    /// Where it begins, on the device.
+    /// Device address.
     pub(super) address: sys::CUdeviceptr,
 }
 
 impl Memory {
-    /// So many zeros, rounded up to 16 bytes. Where the driver refuses, memory that the pool keeps
-    /// is given back and the driver asked again.
+    /// Zeroed memory, rounded up to 16 bytes. If the driver refuses, the pool's retained memory is
+    /// released and the allocation retried.
     ///
     /// # Errors
-    /// Out of memory for `what`, with what the driver says is free.
+    /// Out of memory for `what`, with the free bytes that the driver reports.
     pub(super) fn zeroed(gpu: &Arc<Gpu>, bytes: u64, what: &str) -> Result<Memory> {
         let refused = || {
             let have = result::mem_get_info().map_or(0, |(free, _)| free as u64);
@@ -78,11 +78,11 @@ impl Drop for Memory {
     }
 }
 
-/// Memory of the host that the device copies from and to by itself.
+/// Pinned host memory, which the device copies from and to directly.
 pub(super) struct Pinned {
     gpu: Arc<Gpu>,
     at: *mut u8,
-    /// Its size.
+    /// Size in bytes.
     pub(super) bytes: usize,
 }
 
@@ -92,29 +92,29 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// So many bytes, at least one. They are zeros, so that reading them is always sound.
+    /// Pinned memory, at least one byte. Zeroed, so that reads are always sound.
     pub(super) fn new(gpu: &Arc<Gpu>, bytes: usize) -> Result<Pinned> {
         // SAFETY: no flags: memory that is cached, since it is read as well.
         let at = unsafe { result::malloc_host(bytes, 0) };
         let at = gpu.check("pinned memory", at)?.cast::<u8>();
-        // SAFETY: the allocation has so many bytes.
+        // SAFETY: the allocation has `bytes` bytes.
         unsafe { at.write_bytes(0, bytes) };
         Ok(Pinned { gpu: Arc::clone(gpu), at, bytes })
     }
 
-    /// The bytes; the device must be done with them.
+    /// The bytes; the device must not be using them.
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: allocated and initialised.
         unsafe { std::slice::from_raw_parts(self.at, self.bytes) }
     }
 
-    /// The bytes; the device must be done with them.
+    /// The bytes; the device must not be using them.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: allocated, initialised, and borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
     }
 
-    /// Where a byte of it lies, for the device's copies.
+    /// Address of a byte, for device copies.
     pub(super) fn at(&self, offset: usize) -> *mut std::ffi::c_void {
         self.at.wrapping_add(offset).cast()
     }
@@ -129,8 +129,8 @@ impl Drop for Pinned {
     }
 }
 
-/// Memory of the host that CUDA's devices read by themselves: bytes written from it to a device with nothing else
-/// to do are not copied on the host ([`Device::write`](warploom_hal::Device::write)). At first zeros.
+/// Pinned host memory of CUDA devices, initially zero. A write from it to an idle device is not
+/// copied on the host ([`Device::write`](warploom_hal::Device::write)).
 pub struct PinnedBytes(pub(super) Pinned);
 
 warploom_core::base::debug_as!(PinnedBytes, |this| bytes: this.0.bytes().len());
@@ -149,7 +149,7 @@ impl std::ops::DerefMut for PinnedBytes {
     }
 }
 
-/// Whether the driver knows these bytes as memory that devices read by themselves, of whoever made it so. A context is
+/// Whether the driver knows these bytes as pinned memory, regardless of the allocator. A context is
 /// current.
 pub(super) fn is_pinned(bytes: &[u8]) -> bool {
     let known = |byte: Option<&u8>| {
@@ -157,14 +157,15 @@ pub(super) fn is_pinned(bytes: &[u8]) -> bool {
         let mut kind = 0u32;
         let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
         let address = std::ptr::from_ref(byte).addr() as sys::CUdeviceptr;
-        // SAFETY: this attribute is a number of 32 bits; an address that the driver does not know is an error.
+        // SAFETY: this attribute is a number of 32 bits; an address that the driver does not know
+        // is an error.
         let asked = unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), which, address) };
         asked == sys::CUresult::CUDA_SUCCESS && kind == sys::CUmemorytype::CU_MEMORYTYPE_HOST as u32
     };
     known(bytes.first()) && known(bytes.last())
 }
 
-/// A place in the stream that can be waited for.
+/// A point in the stream that can be waited for.
 pub(super) struct Event {
     gpu: Arc<Gpu>,
     event: sys::CUevent,
@@ -176,7 +177,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event to wait for; with `timed` one that keeps the device's time.
+    /// An event to wait for; if `timed`, it records the device's time.
     pub(super) fn new(gpu: &Arc<Gpu>, timed: bool) -> Result<Event> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DEFAULT};
         let flags = if timed { CU_EVENT_DEFAULT } else { CU_EVENT_BLOCKING_SYNC };
@@ -184,19 +185,19 @@ impl Event {
         Ok(Event { gpu: Arc::clone(gpu), event })
     }
 
-    /// For calls of the driver.
+    /// The handle, for driver calls.
     pub(super) fn raw(&self) -> sys::CUevent {
         self.event
     }
 
-    /// Puts it behind everything in the stream.
+    /// Records the event after everything in the stream.
     pub(super) fn record(&self) -> Result<()> {
         // SAFETY: event and stream live.
         let recorded = unsafe { result::event::record(self.event, self.gpu.stream) };
         self.gpu.check("an event", recorded)
     }
 
-    /// Whether the stream has passed it.
+    /// Whether the stream has reached it.
     pub(super) fn is_done(&self) -> Result<bool> {
         // SAFETY: an event that lives.
         match unsafe { result::event::query(self.event) } {
@@ -205,13 +206,13 @@ impl Event {
         }
     }
 
-    /// Waits until the stream has passed it.
+    /// Waits until the stream has reached it.
     pub(super) fn wait(&self) -> Result<()> {
         // SAFETY: an event that lives.
         self.gpu.check("waiting", unsafe { result::event::synchronize(self.event) })
     }
 
-    /// Nanoseconds from another event, which came earlier, to this one; both are timed and done.
+    /// Nanoseconds from an earlier event to this one; both are timed and complete.
     pub(super) fn nanoseconds_since(&self, earlier: &Event) -> Result<u64> {
         // SAFETY: events that live.
         let elapsed = unsafe { result::event::elapsed(earlier.event, self.event) };

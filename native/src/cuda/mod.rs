@@ -1,31 +1,31 @@
 //! NVIDIA GPUs through CUDA's driver API, with kernels compiled by NVRTC.
 //!
-//! Nothing of CUDA is needed to build or to start: the driver is opened by name, and so is NVRTC,
-//! from `WARPLOOM_NVRTC`, `CUDA_PATH`, `/usr/local/cuda`, a virtual environment or the system. No
-//! driver is no device; a driver without NVRTC is an error of `list`, which is reported while the
-//! next provider is taken.
+//! No part of CUDA is needed to build or to start: the driver and NVRTC are opened by name at run
+//! time, NVRTC from `WARPLOOM_NVRTC`, `CUDA_PATH`, `/usr/local/cuda`, a virtual environment or the
+//! system. Without a driver there is no device. A driver without NVRTC is an error of `list`, which
+//! is reported before the next provider is tried.
 //!
-//! A device is one stream of the GPU's primary context. Everything runs in its order, so copies,
-//! launches, and memory that comes and goes need no waiting; a thread enters the context for each
-//! call and leaves what it had before. Uploads go through a ring of pinned memory, or from where they
-//! are if that is pinned and nothing that takes long is in the stream; downloads to pinned memory that
-//! `wait` reads.
+//! A device is one stream of the GPU's primary context. Everything runs in stream order, so copies,
+//! launches, allocations and frees need no waiting. A thread enters the context for each call and
+//! then restores its previous one. Uploads go through a ring of pinned memory, or directly from the
+//! source if that is pinned and nothing long-running is in the stream. Downloads go to pinned
+//! memory, which `wait` reads.
 //!
-//! Prepared work is launched kernel by kernel the first time. Where it comes again, each stretch of
-//! launches becomes a CUDA graph: parameters lie in device memory and are rewritten by one small
-//! copy in front, a grid or a buffer that changed is set in the graph's node.
+//! Prepared work is launched kernel by kernel the first time. If it is submitted again, each
+//! sequence of launches becomes a CUDA graph: parameters are in device memory and are rewritten by
+//! one small copy before it, and a changed grid or buffer is set in its graph node.
 //!
-//! Products may be calls of cuBLASLt, which is looked for as NVRTC is (`library`). Without it all else
-//! works, and `DeviceProfile::has_gemm_library` is false. `blas` says how it is called.
+//! Products may be calls of cuBLASLt, which is located like NVRTC (`library`). It is optional:
+//! without it, `DeviceProfile::has_gemm_library` is false. `blas` describes the calls.
 //!
 //! Invariants:
 //! - `submit` checks everything before it enqueues anything.
-//! - Kernels and graphs are destroyed when no submit that uses them runs; memory is freed in the
-//!   stream's order.
-//! - An error that CUDA never recovers from, such as an illegal address, is the device's loss, and
-//!   each later call says so. Memory that the driver refuses leaves the device as it was.
+//! - Kernels and graphs are destroyed when no submit that uses them runs; memory is freed in stream
+//!   order.
+//! - An error from which CUDA cannot recover, such as an illegal address, is a device loss, and
+//!   each later call reports it. A refused allocation leaves the device unchanged.
 //!
-//! From one GPU to another bytes go without the host (`peer`), with events that order both streams.
+//! Copies between GPUs do not pass through the host (`peer`); events order both streams.
 //!
 //! Absent on purpose: managed memory, and several streams.
 
@@ -57,21 +57,21 @@ use warploom_core::base::platform::{BoxFuture, ready};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Device, DeviceProfile, OpenOptions};
 
-/// The provider of every GPU that CUDA's driver finds.
+/// The provider of every GPU that CUDA's driver reports.
 #[derive(Debug, Default)]
 pub struct Provider;
 
 impl Provider {
-    /// The driver is looked for when devices are listed.
+    /// Creates the provider; the driver is loaded when devices are listed.
     pub fn new() -> Provider {
         Provider
     }
 
-    /// Memory of the host, so many zeros, that CUDA's devices read by themselves. `index` is that of a device, which may be
-    /// any: its driver gives the memory, and every other knows it.
+    /// Allocates zeroed pinned host memory. `index` is that of any device: its driver allocates the
+    /// memory, and every other device can read it too.
     ///
     /// # Errors
-    /// Invalid, for no bytes; out of memory, or what the driver says.
+    /// Invalid for zero bytes; out of memory; other errors of the driver.
     pub fn pinned(&self, index: usize, bytes: usize) -> Result<PinnedBytes> {
         driver::driver().map_err(|why| Error::device(why.clone()))?;
         if bytes == 0 {

@@ -1,5 +1,5 @@
-//! Bytes from one GPU to another: over what connects them where the driver says so, else through
-//! memory of the driver's own.
+//! Copies from one GPU to another: over a direct link if the driver reports one, else through the
+//! driver's staging buffer.
 
 use std::any::Any;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use warploom_hal::{BufferRange, Device};
 
 impl CudaDevice {
     /// `Device::copy_from`. The copy is in this device's stream, between two events: this stream
-    /// waits for what the other has been given, and the other for the copy, so that neither what
-    /// is written nor what is freed later can come before it.
+    /// waits for the other's earlier work, and the other stream for the copy, so that the source is
+    /// written before it and freed after it.
     pub(super) fn copy_from_device(
         &self,
         to: BufferRange,
@@ -28,7 +28,7 @@ impl CudaDevice {
             return Err(Error::unsupported(format!("{own} takes no copies from {other}")));
         };
         if std::ptr::eq(self, source) {
-            // Both locks would be one; within a device, recordings copy.
+            // Both locks would be the same one; within a device, recordings copy.
             return Err(Error::unsupported(format!("{own} is the source and the target")));
         }
         let whole = [from.offset, from.bytes, to.offset].iter().all(|n| n.is_multiple_of(4));
@@ -59,7 +59,7 @@ impl CudaDevice {
         };
         let after = {
             let _current = self.gpu.enter()?;
-            // Its own, since both devices remember it.
+            // Not from the pool of events, since both devices keep it.
             let after = Event::new(&self.gpu, false)?;
             self.gpu.wait_for(&before)?;
             let (gpu, bytes) = (&self.gpu, to.bytes as usize);
@@ -76,7 +76,7 @@ impl CudaDevice {
             };
             gpu.check(&format!("a copy from {other}"), copied)?;
             after.record().inspect_err(|_| {
-                // Nothing would keep the other from writing into what is being read.
+                // Otherwise the other device could write to the memory that is being read.
                 let _ = gpu.synchronize();
             })?;
             after
@@ -87,7 +87,7 @@ impl CudaDevice {
             let _ = self.gpu.synchronize();
         })?;
         here.counters.peer_bytes += to.bytes;
-        // A wait that is enqueued does not look at its event again.
+        // An enqueued wait does not read its event again.
         there.events.push(before);
         let after = Arc::new(after);
         there.peer = Some(Arc::clone(&after));
@@ -96,7 +96,7 @@ impl CudaDevice {
     }
 }
 
-/// The tables of two devices, locked in the same order by all.
+/// Locks the tables of two devices, in a global order that prevents deadlock.
 fn lock_both<'a>(
     a: &'a CudaDevice,
     b: &'a CudaDevice,
@@ -112,7 +112,7 @@ fn lock_both<'a>(
 }
 
 impl Gpu {
-    /// Lets this GPU read the memory of another, where they are connected; once for each.
+    /// Gives this GPU access to another's memory if they are connected; once per pair.
     fn reach(&self, source: &Gpu) -> Result<()> {
         let mut readers = source.readers.lock().unwrap_or_else(PoisonError::into_inner);
         if self.device == source.device || readers.contains(&self.device) {
@@ -138,7 +138,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Memory of a pool is seen by other devices where the pool says so.
+    /// Memory of a pool is accessible to other devices that the pool lists.
     fn grant(&self, pool: sys::CUmemoryPool) -> Result<(), DriverError> {
         let access = sys::CUmemAccessDesc {
             location: sys::CUmemLocation {
@@ -151,7 +151,7 @@ impl Gpu {
         unsafe { sys::cuMemPoolSetAccess(pool, &access, 1) }.result()
     }
 
-    /// Memory that comes from no pool is seen by contexts that say so: the current one, our own.
+    /// Memory outside a pool is accessible to contexts that enable it: the current one, our own.
     fn enable(&self, source: &Gpu) -> Result<(), DriverError> {
         // SAFETY: both contexts are retained.
         match unsafe { sys::cuCtxEnablePeerAccess(source.context, 0) } {

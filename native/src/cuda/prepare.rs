@@ -1,4 +1,4 @@
-//! Prepared work: checked steps, parameters on the device, and the calls that need no more looking.
+//! Prepared work: checked steps, parameters on the device, and fully resolved calls.
 
 use std::sync::Arc;
 
@@ -11,36 +11,35 @@ use crate::{Argument, Buffers, Launch, Run, Work};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{BufferRange, PreparedId, Recording};
 
-/// A recording with everything looked up and written that can be.
+/// A recording with everything resolved and uploaded in advance.
 pub(super) struct Prepared {
-    // Before the kernels, whose functions it names: dropped in this order.
+    // Dropped before the kernels, whose functions it refers to.
     pub(super) graphs: Vec<Option<Graph>>,
     pub(super) work: Work,
     pub(super) kernels: Vec<Arc<Kernel>>,
     /// The parameter blocks.
     pub(super) params: Option<Memory>,
-    /// What each launch is, by its index.
+    /// The location of each launch, by its index.
     pub(super) places: Vec<Place>,
-    /// What kernels are passed, in order.
+    /// Kernel launches, in order.
     pub(super) calls: Vec<Call>,
-    /// Calls of a library, in order.
+    /// Library calls, in order.
     pub(super) products: Vec<Product>,
     /// Submits so far.
     pub(super) submits: u64,
 }
 
-/// Where what a launch needs is found.
+/// Location of a launch's data.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
-    /// A kernel, among the calls.
+    /// A kernel: index in the calls.
     Call(usize),
-    /// A routine, among the products.
+    /// A library routine: index in the products.
     Product(usize),
 }
 
 impl Prepared {
-    /// The calls of a library that a submit makes, with all found that each needs; `None` for one that
-    /// has nothing to do.
+    /// The library calls of a submit, fully resolved; `None` for one with an empty result.
     ///
     /// # Errors
     /// As [`Product::ready`].
@@ -110,7 +109,7 @@ impl CudaDevice {
                 let memory = buffers.memory(range.buffer).ok()?;
                 Some(memory.address + range.offset + binding.offset)
             };
-            // Those of slots that are left open are set at each submit.
+            // Addresses of open slots are set at each submit.
             let pointers = kernel.program.arguments.iter().map(|argument| match argument {
                 Argument::Params => params_at + launch.params.unwrap_or(0),
                 Argument::Storage(i) => bound(*i).unwrap_or(0),

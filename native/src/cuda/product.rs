@@ -1,9 +1,10 @@
-//! Products of prepared work: from a launch of a routine to a call of the library.
+//! Library products of prepared work: from a routine launch to a call of the library.
 //!
-//! Whether the library has an algorithm follows from a call's sizes, distances and addresses, which a
-//! recording leaves open until it is submitted; and it may have one for the largest sizes of a class and
-//! none for those within. So it is asked at the submit, once for each, before anything of it is
-//! enqueued: a submit that fails here has changed nothing, and the error says how to plan without calls.
+//! Whether the library has an algorithm depends on a call's sizes, strides and addresses, which a
+//! recording leaves open until the submit. It may have one for the largest sizes of a shape bucket
+//! and none for smaller ones. So it is queried at the submit, once for each call, before anything
+//! is enqueued: a submit that fails here has no effect, and the error says how to plan without
+//! calls.
 
 use std::sync::{Arc, PoisonError};
 
@@ -17,10 +18,10 @@ use warploom_core::error::{Error, Result};
 use warploom_hal::{Support, Usage, support};
 use warploom_kernels::{GEMM_PARAMS, Gemm, Interface, KernelSpec};
 
-/// The engines that plan calls, not to be taken.
+/// Exclusion pattern of the engines that plan library calls.
 const WITHOUT: &str = "-cuda.cublaslt.*";
 
-/// A routine that work may call.
+/// A callable library routine.
 pub(super) struct Routine {
     blas: Arc<Blas>,
     gemm: Gemm,
@@ -42,13 +43,13 @@ impl Callee for Routine {
     }
 }
 
-/// A call of prepared work, with the plan that it took last: most submits take it again.
+/// A call of prepared work, with its last plan, which most submits reuse.
 #[derive(Default)]
 pub(super) struct Product {
     last: Option<(Key, Arc<Plan>)>,
 }
 
-/// A call with everything found that it needs.
+/// A fully resolved call.
 pub(super) struct Ready {
     blas: Arc<Blas>,
     key: Key,
@@ -58,10 +59,10 @@ pub(super) struct Ready {
 }
 
 impl Product {
-    /// Finds what a submit needs; `None` where there is nothing to do.
+    /// Resolves the call for a submit; `None` if the result is empty.
     ///
     /// # Errors
-    /// Invalid, for sizes that do not fit the buffers; what the library says. All name the node and
+    /// Invalid for sizes that do not fit the buffers; errors of the library. All name the node and
     /// the sizes.
     pub(super) fn ready(
         &mut self,
@@ -107,18 +108,18 @@ impl Product {
 }
 
 impl Ready {
-    /// Enqueues it.
+    /// Enqueues the call.
     ///
     /// # Errors
-    /// What the library says, naming node and sizes.
+    /// Errors of the library, naming node and sizes.
     pub(super) fn call(&self, launch: &Launch) -> Result<()> {
         let called = self.blas.call(&self.key, &self.plan, &self.addresses);
         called.map_err(|error| told(error, &self.key.gemm, &self.numbers).context(dispatch(launch)))
     }
 }
 
-/// What the library says, with the product that it is about; where it has no algorithm, with what goes
-/// without it.
+/// Adds the product to an error of the library; if it has no algorithm, also the setting that
+/// avoids the call.
 fn told(error: Error, gemm: &Gemm, numbers: &Numbers) -> Error {
     let product = format!("{gemm} of {numbers}");
     match error.is_unsupported() {
@@ -136,7 +137,7 @@ fn dispatch(launch: &Launch) -> String {
 }
 
 impl CudaDevice {
-    /// Makes a routine callable; the first one takes the library's handle and workspace.
+    /// Makes a routine callable; the first one creates the library's handle and workspace.
     pub(super) fn routine(&self, spec: &KernelSpec, gemm: Gemm) -> Result<Routine> {
         if let Support::No(reason) = support(&self.profile, spec) {
             return Err(Error::unsupported(reason));
@@ -145,15 +146,15 @@ impl CudaDevice {
         Ok(Routine { blas, gemm, interface: gemm.interface(), name: spec.name().to_owned() })
     }
 
-    /// The library, which is made once. That takes it a good part of a second, in which nobody waits but
-    /// those who want it as well: the device's own lock is held for the budget alone.
+    /// The library, created once. Creation takes a good part of a second and blocks only other
+    /// users of the library: the device's own lock is held only to reserve the budget.
     fn blas(&self, gemm: &Gemm) -> Result<Arc<Blas>> {
         let mut made = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(blas) = &*made {
             return Ok(Arc::clone(blas));
         }
         let _current = self.gpu.enter()?;
-        // Before it is allocated, so that nothing else takes the same room meanwhile.
+        // Reserved before the allocation, so that no other allocation takes the memory.
         let room = self.state().buffers.reserve(WORKSPACE, Usage::Working);
         let reserved = if room.is_ok() { WORKSPACE } else { 0 };
         let blas = Blas::new(&self.gpu, room).inspect(|blas| blas.warm(gemm));
@@ -188,7 +189,7 @@ mod tests {
         for part in ["of 1 x [3, 7] x [7, 5]", "WARPLOOM_ENGINE=-cuda.cublaslt.*"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        // What another engine would not mend says nothing of one.
+        // An error that another engine would not avoid suggests none.
         let short = told(Error::out_of_memory("cuBLASLt, a call", 0, 0), &gemm, &numbers);
         assert!(short.is_out_of_memory() && !short.to_string().contains("WARPLOOM_ENGINE"));
     }

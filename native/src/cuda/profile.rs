@@ -1,4 +1,4 @@
-//! What the driver tells of a device.
+//! Device profiles, from the driver's attributes.
 
 use cudarc::driver::{result, sys};
 
@@ -9,16 +9,16 @@ use super::nvrtc::Nvrtc;
 use warploom_core::error::Result;
 use warploom_hal::{DeviceKind, DeviceProfile};
 
-/// Kernels take 4 KiB of arguments: pointers, and a word for the length of each array.
+/// Kernels take 4 KiB of arguments: pointers, and one word for the length of each array.
 const MAX_STORAGE_BUFFERS: u32 = 256;
-/// What a kernel can index with 32 bits in bytes, rounded down.
+/// The range that a kernel can index with 32-bit byte offsets, rounded down.
 const MAX_BINDING_BYTES: u64 = (1 << 32) - 64;
-/// CUDA's grids are larger in x only.
+/// CUDA allows larger grids in x only.
 const MAX_WORKGROUPS: u32 = 65_535;
-/// Pointers of kernels need 16 bytes; tensors that begin with a sector of the cache read better.
+/// Kernel pointers need 16 bytes; alignment to cache sectors reads faster.
 const BINDING_ALIGNMENT: u32 = 64;
 
-/// The compute capability from which warps multiply matrices of halves with sums in f32.
+/// The compute capability from which tensor cores multiply f16 matrices with f32 sums.
 const MATRIX_CAPABILITY: i32 = 75;
 
 /// 10 * major + minor of the compute capability.
@@ -71,7 +71,7 @@ pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result
         has_subgroups: true,
         subgroup_min: warp,
         subgroup_max: warp,
-        // Halves are two bytes in memory and f32 in registers, on every device.
+        // f16 is two bytes in memory and f32 in registers, on every device.
         has_f16: true,
         has_timestamps: true,
         compute_units: number(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
@@ -85,7 +85,7 @@ pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result
     })
 }
 
-/// The same device at the limits that WebGPU guarantees, without an optional feature.
+/// The same device at WebGPU's guaranteed limits, without optional features.
 pub(super) fn at_floor(profile: DeviceProfile) -> DeviceProfile {
     let floor = DeviceProfile::webgpu_floor(&profile.name);
     DeviceProfile {

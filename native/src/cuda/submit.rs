@@ -1,4 +1,4 @@
-//! A submit: everything is checked, then everything enqueued.
+//! A submit: all checks first, then everything is enqueued.
 
 use super::compile::Kernel;
 use super::device::{CudaDevice, State};
@@ -16,7 +16,7 @@ use warploom_hal::{Args, BufferRange, Counters, PreparedId, Ticket};
 
 use super::gpu::Gpu;
 
-/// Launches from which on a stretch is worth a graph: making one takes as long as some launches.
+/// Minimum number of launches for a graph: creating one costs as much as several launches.
 const LEAST_OF_A_GRAPH: usize = 4;
 
 impl CudaDevice {
@@ -72,9 +72,9 @@ impl CudaDevice {
         }
         let stamps = queue.stamps;
         if let Err(error) = enqueued.and_then(|()| done.record()) {
-            // What was enqueued may still write to the pinned memory that is given up here.
+            // Enqueued work may still write to the pinned memory that is released here.
             let _ = self.gpu.synchronize();
-            // A library says less than the device where that is lost.
+            // If the device is lost, that error is more informative than the library's.
             self.gpu.check_lost()?;
             return Err(error);
         }
@@ -112,7 +112,7 @@ impl Queue<'_> {
         let again = prepared.submits > 0;
         prepared.submits += 1;
         let Prepared { work, calls, places, graphs, .. } = prepared;
-        // Launches of kernels are gathered until another command comes.
+        // Kernel launches are collected until another command comes.
         let mut grids: Vec<[u32; 3]> = Vec::new();
         let (mut first, mut stretch) = (0, 0);
         for todo in work.commands(run, args) {
@@ -145,7 +145,7 @@ impl Queue<'_> {
         self.flush(&calls[first..first + grids.len()], &grids, again, graphs, &mut stretch)
     }
 
-    /// The addresses of open slots.
+    /// Sets the addresses of open slots.
     fn point(&mut self, prepared: &mut Prepared, run: &Run) -> Result<()> {
         let Prepared { work, calls, places, kernels, .. } = prepared;
         for launch in work.launches().filter(|launch| launch.is_open()) {

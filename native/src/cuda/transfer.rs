@@ -1,4 +1,4 @@
-//! Bytes between host and device: a ring of pinned memory up, pinned memory of each submit down.
+//! Host-device transfers: uploads through a ring of pinned memory, downloads into pinned memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,33 +10,33 @@ use super::memory::{Event, Pinned, is_pinned};
 use warploom_core::error::{Error, Result};
 use warploom_hal::BufferRange;
 
-/// Where pieces begin, so that the device's copies are aligned.
+/// Alignment of staged uploads, for the device's copies.
 const STEP: usize = 64;
-/// Segments of a ring: while one is copied by the device, another is filled.
+/// Segments of a ring: one is filled while the device copies another.
 const SEGMENTS: usize = 4;
-/// Bytes from which on an upload goes through larger segments, filled by several threads.
+/// Bytes from which an upload uses larger segments, filled by several threads.
 const BULK: usize = 1 << 20;
 
-/// Pinned memory that uploads pass through.
+/// Pinned staging buffers of uploads.
 pub(super) struct Staging {
     small: Ring,
     bulk: Ring,
     threads: usize,
 }
 
-/// Pinned memory that is used again and again, a segment at a time.
+/// A ring of pinned memory, reused by segments.
 struct Ring {
-    /// Bytes of a segment, which is the largest piece of an upload.
+    /// Bytes of a segment: the maximum of one copy.
     bytes: usize,
     segments: Vec<Segment>,
-    /// Which one is being filled.
+    /// The segment being filled.
     current: usize,
 }
 
 struct Segment {
     memory: Pinned,
     used: usize,
-    /// Behind the last copy from it, once it was full.
+    /// Recorded after the last copy from the segment, once it is full.
     done: Event,
     full: bool,
 }
@@ -44,13 +44,13 @@ struct Segment {
 impl Staging {
     pub(super) fn new() -> Staging {
         let ring = |bytes| Ring { bytes, segments: Vec::new(), current: 0 };
-        // A thread copies some 10 GB/s; four come near to what the bus takes.
+        // A thread copies about 10 GB/s; four approach the bus bandwidth.
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(4));
         Staging { small: ring(BULK), bulk: ring(16 << 20), threads }
     }
 
-    /// Enqueues a copy of bytes to the device, which need not outlive the call. A last word that is
-    /// not whole is filled with zeros.
+    /// Enqueues a copy of bytes to the device; they need not outlive the call. An incomplete last
+    /// word is padded with zeros.
     pub(super) fn upload(
         &mut self,
         gpu: &Arc<Gpu>,
@@ -74,7 +74,7 @@ impl Staging {
     }
 }
 
-/// Copies on so many threads, or on fewer where the system has no more.
+/// Copies on this number of threads, or on fewer if the system refuses more.
 fn fill(to: &mut [u8], from: &[u8], threads: usize) {
     const SHARE: usize = 1 << 20;
     let parts = Mutex::new(to.chunks_mut(SHARE).zip(from.chunks(SHARE)));
@@ -86,7 +86,7 @@ fn fill(to: &mut [u8], from: &[u8], threads: usize) {
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // Without it the others do its part.
+            // If the thread cannot start, the others do its part.
             let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
@@ -94,7 +94,7 @@ fn fill(to: &mut [u8], from: &[u8], threads: usize) {
 }
 
 impl Ring {
-    /// The next so many bytes to fill.
+    /// The next bytes of the ring to fill.
     fn room(&mut self, gpu: &Arc<Gpu>, bytes: usize) -> Result<&mut [u8]> {
         if let Some(segment) = self.segments.get_mut(self.current) {
             segment.used = segment.used.next_multiple_of(STEP);
@@ -121,7 +121,7 @@ impl Ring {
 }
 
 impl CudaDevice {
-    /// `Device::write`: after everything submitted before, and copied when it returns.
+    /// `Device::write`: ordered after earlier submits; the copy is complete when it returns.
     pub(super) fn write_bytes(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
         self.gpu.check_lost()?;
         let _current = self.gpu.enter()?;
@@ -132,7 +132,7 @@ impl CudaDevice {
             // SAFETY: the range was checked; the bytes are the caller's until they are read.
             let copied = unsafe { result::memcpy_htod_async(address, bytes, self.gpu.stream) };
             let copied = self.gpu.check("an upload", copied);
-            // Waits also where the copy failed: some of it may be on its way.
+            // Waits even if the copy failed: part of it may be in flight.
             self.gpu.synchronize().and(copied)?;
         } else {
             state.staging.upload(&self.gpu, address, bytes)?;
@@ -143,16 +143,16 @@ impl CudaDevice {
     }
 }
 
-/// Pinned memory that is used again from download to download.
+/// Pinned memory reused between downloads.
 #[derive(Default)]
 pub(super) struct PinnedPool {
     free: Vec<Pinned>,
 }
 
 impl PinnedPool {
-    /// Pieces kept.
+    /// Number of blocks kept.
     const KEPT: usize = 8;
-    /// Bytes of the largest piece kept.
+    /// Maximum size of a block kept, in bytes.
     const LARGEST: usize = 64 << 20;
 
     fn take(&mut self, gpu: &Arc<Gpu>, bytes: usize) -> Result<Pinned> {
@@ -171,7 +171,7 @@ impl PinnedPool {
     }
 }
 
-/// What one submit brings back: its downloads in one piece of pinned memory.
+/// The downloads of one submit, in one block of pinned memory.
 pub(super) struct Readback {
     memory: Pinned,
     /// Offset and size of each download, in bytes.
@@ -179,7 +179,7 @@ pub(super) struct Readback {
 }
 
 impl Readback {
-    /// Room for downloads of these sizes.
+    /// Allocates for downloads of these sizes.
     pub(super) fn new(pool: &mut PinnedPool, gpu: &Arc<Gpu>, sizes: &[u64]) -> Result<Readback> {
         let mut used = 0usize;
         let mut places = Vec::with_capacity(sizes.len());
@@ -204,7 +204,8 @@ impl Readback {
         gpu.check("a download", copied.result())
     }
 
-    /// The bytes of every download, once the stream has passed them; the memory goes back.
+    /// The bytes of every download, once the stream has passed them; the memory returns to the
+    /// pool.
     pub(super) fn finish(self, pool: &mut PinnedPool) -> Vec<Vec<u8>> {
         let bytes = self.memory.bytes();
         let downloads =

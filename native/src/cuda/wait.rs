@@ -1,4 +1,4 @@
-//! Waiting for a submit: a short spin, then a wait that leaves the processor to others.
+//! Waiting for a submit: a short spin, then a blocking wait.
 
 use std::time::{Duration, Instant};
 
@@ -8,18 +8,18 @@ use super::transfer::Readback;
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Completion, Ticket};
 
-/// A submit that was not waited for yet.
+/// A submit not yet waited for.
 pub(super) struct Pending {
     pub(super) ticket: u64,
-    /// Behind all of it.
+    /// Recorded after all of its work.
     pub(super) done: Event,
     pub(super) readback: Option<Readback>,
     pub(super) stamps: Vec<Event>,
 }
 
-/// Submits that nobody waited for are forgotten beyond this number, the oldest first.
+/// Maximum number of pending submits; older ones are dropped.
 const KEPT: usize = 1 << 16;
-/// How long a wait spins before it blocks, which costs some 20 us more.
+/// Time that a wait spins before it blocks; blocking costs 20 us more.
 const SPIN: Duration = Duration::from_micros(200);
 
 impl State {
@@ -36,21 +36,21 @@ impl State {
         Ok(())
     }
 
-    /// Drops what was given up while submits up to this one were in flight.
+    /// Drops retired objects whose last submit is this one or earlier.
     fn passed(&mut self, ticket: u64) {
         self.done = self.done.max(ticket);
         let done = self.done;
         self.retired.retain(|(ticket, _)| *ticket > done);
     }
 
-    /// Whether nothing is in the stream but uploads: what was submitted is done, and no copy from
-    /// or to another device holds it.
+    /// Whether the stream holds only uploads: all submits are complete, and no peer copy is
+    /// pending.
     pub(super) fn is_idle(&self) -> bool {
         let done = |event: &Event| event.is_done().unwrap_or(false);
         self.is_through() && self.peer.as_deref().is_none_or(done)
     }
 
-    /// Whether all submits are known to be done. One that a thread waits for is no longer among those pending.
+    /// Whether all submits are complete. One that a thread is waiting for is no longer pending.
     fn is_through(&self) -> bool {
         match self.pending.back() {
             Some(last) if last.ticket == self.tickets => last.done.is_done().unwrap_or(false),
@@ -58,7 +58,7 @@ impl State {
         }
     }
 
-    /// Drops something that submits in flight may use, when they are done.
+    /// Keeps an object that submits in flight may use, and drops it when they complete.
     pub(super) fn retire(&mut self, what: Box<dyn Send>) {
         if self.is_through() {
             let tickets = self.tickets;
@@ -87,7 +87,8 @@ impl CudaDevice {
             completion.downloads = readback.finish(&mut state.downloads);
         }
         if let (Some(first), Some(epoch)) = (stamps.first(), &state.epoch) {
-            // From the first of the submit on, since long times are told coarsely. Never zero.
+            // Relative to the submit's first timestamp, since long intervals have low resolution.
+            // Never zero.
             let begin = 1 + first.nanoseconds_since(epoch)?;
             for stamp in &stamps {
                 completion.timestamps.push(begin + stamp.nanoseconds_since(first)?);

@@ -1,17 +1,18 @@
-//! From the text of a program to a built one, with what a refusing compiler said.
+//! Builds programs from source text, and reports compiler errors.
 
 use std::fmt::Write;
 
 use super::cl::{Code, Context, DeviceId, Program};
-use crate::twin::own_text;
+use crate::native_source::own_text;
 
-/// Lines of a compiler's log that an error tells.
+/// Maximum number of compiler log lines in an error.
 const LOG_LINES: usize = 24;
 
-/// Builds a program from its text; `twin` is the file of a user's text in it, whose lines the compiler means.
+/// Builds a program from its text; `twin` is the file name of a user's text, which line numbers
+/// refer to.
 ///
 /// # Errors
-/// What the compiler said, with the line of the text that it means.
+/// The compiler's message, with the source line it refers to.
 pub(super) fn from_text(
     context: &Context,
     device: DeviceId,
@@ -26,8 +27,7 @@ pub(super) fn from_text(
     }
 }
 
-/// Builds a program from what [`Program::binary`] gave on some earlier day; none where the driver
-/// does not take it any more.
+/// Builds a program from an earlier [`Program::binary`]; `None` if the driver no longer accepts it.
 pub(super) fn from_binary(
     context: &Context,
     device: DeviceId,
@@ -39,7 +39,7 @@ pub(super) fn from_binary(
     Some(program)
 }
 
-/// What a compiler said, and the line of the text at its first error.
+/// The compiler's message, and the source line of its first error.
 fn refusal(code: Code, log: &str, text: &str, twin: Option<&str>) -> String {
     let (file, text) = match twin {
         Some(file) => (file, own_text(text, file)),
@@ -61,12 +61,12 @@ fn refusal(code: Code, log: &str, text: &str, twin: Option<&str>) -> String {
     said
 }
 
-/// The number of the line that a log's first error names, as in `<kernel>:12:5: error: ...` or
-/// `error: /tmp/x.cl:12:5: ...`.
+/// The line number in a log's first error, as in `<kernel>:12:5: error: ...` or `error:
+/// /tmp/x.cl:12:5: ...`.
 fn first_error(log: &str) -> Option<usize> {
     let line = log.lines().find(|line| line.contains("error"))?;
     let parts: Vec<Option<usize>> = line.split(':').map(|part| part.trim().parse().ok()).collect();
-    // A line and a column; a line alone where there is no column.
+    // A line and a column; a line only if there is no column.
     let both = parts.windows(2).find_map(|pair| pair[0].filter(|_| pair[1].is_some()));
     both.or_else(|| parts.iter().copied().flatten().next())
 }

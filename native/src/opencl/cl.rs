@@ -1,7 +1,7 @@
-//! The calls of OpenCL that the provider makes: owned handles, errors by name.
+//! The OpenCL calls of the provider: owned handles, named errors.
 //!
-//! On `cl3` itself: the objects of `opencl3` panic where a release fails, as it does once a device
-//! is lost. A release that fails here leaves the object to the driver.
+//! Based on `cl3`: objects of `opencl3` panic if a release fails, as it does once a device is lost.
+//! A release that fails here leaks the object to the driver.
 
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
@@ -12,7 +12,7 @@ use cl3::error_codes::error_text;
 use cl3::types::{CL_FALSE, CL_TRUE, cl_bool, cl_device_id, cl_int, cl_mem, cl_ulong};
 use cl3::{context, event, kernel, memory, program};
 
-/// An error of OpenCL, by its number.
+/// An OpenCL error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Code(pub(super) cl_int);
 
@@ -28,7 +28,7 @@ impl From<cl_int> for Code {
     }
 }
 
-/// What a call yields.
+/// The result of a call.
 pub(super) type Cl<T> = Result<T, Code>;
 
 /// The driver's name of a device.
@@ -61,12 +61,12 @@ macro_rules! handle {
 }
 
 handle!(
-    /// Devices, and what is made for them.
+    /// A context of one device.
     Context,
     context::release_context
 );
 handle!(
-    /// An in-order queue that keeps the times of its commands.
+    /// An in-order queue with profiling enabled.
     Queue,
     queue::release_command_queue
 );
@@ -86,7 +86,7 @@ handle!(
     kernel::release_kernel
 );
 handle!(
-    /// The end of a command.
+    /// Completion of a command.
     Event,
     event::release_event
 );
@@ -98,7 +98,7 @@ impl Context {
         Ok(Context(made?))
     }
 
-    /// A queue of the device of this context.
+    /// A queue of this context's device.
     #[allow(deprecated, reason = "its successor is missing before OpenCL 2.0")]
     pub(super) fn queue(&self, device: DeviceId) -> Cl<Queue> {
         // SAFETY: the context was made for this device.
@@ -108,8 +108,7 @@ impl Context {
         Ok(Queue(made?))
     }
 
-    /// Memory of so many bytes, not cleared. `shared` asks for memory that the host maps without
-    /// a copy.
+    /// Allocates memory, not cleared. `shared` requests memory that the host maps without a copy.
     pub(super) fn memory(&self, bytes: u64, shared: bool) -> Cl<Memory> {
         let place = if shared { memory::CL_MEM_ALLOC_HOST_PTR } else { 0 };
         let flags = memory::CL_MEM_READ_WRITE | place;
@@ -123,7 +122,7 @@ impl Context {
         Ok(Program(program::create_program_with_source(self.0, &[text])?))
     }
 
-    /// A program from what [`Program::binary`] gave for this device, not built.
+    /// A program from a [`Program::binary`] of this device, not built.
     pub(super) fn program_from(&self, device: DeviceId, binary: &[u8]) -> Cl<Program> {
         // SAFETY: the context was made for this device.
         let made = unsafe { program::create_program_with_binary(self.0, &[device.0], &[binary]) };
@@ -132,7 +131,7 @@ impl Context {
 }
 
 impl Program {
-    /// Builds it; the compiler's log where it refuses.
+    /// Builds the program; the error has the compiler's log.
     pub(super) fn build(&self, device: DeviceId, options: &str) -> Result<(), (Code, String)> {
         let none = |code: cl_int| (Code(code), String::new());
         let text = CString::new(options).map_err(|_| none(cl3::error_codes::CL_INVALID_VALUE))?;
@@ -145,7 +144,7 @@ impl Program {
         })
     }
 
-    /// What the driver made of it.
+    /// The compiled binary.
     pub(super) fn binary(&self) -> Option<Vec<u8>> {
         let binaries = program::get_program_info(self.0, program::CL_PROGRAM_BINARIES).ok()?;
         match binaries {
@@ -154,27 +153,27 @@ impl Program {
         }
     }
 
-    /// A kernel of it, with no arguments yet.
+    /// A kernel of the program, with no arguments set.
     pub(super) fn kernel(&self, name: &CStr) -> Cl<Kernel> {
         Ok(Kernel(kernel::create_kernel(self.0, name)?))
     }
 }
 
 impl Kernel {
-    /// Threads that a workgroup of it may have.
+    /// Maximum number of threads of its workgroup.
     pub(super) fn max_threads(&self, device: DeviceId) -> Cl<u64> {
         let asked = kernel::CL_KERNEL_WORK_GROUP_SIZE;
         let bytes = kernel::get_kernel_work_group_data(self.0, device.0, asked)?;
         Ok(number(&bytes))
     }
 
-    /// Arguments that it takes.
+    /// Number of its arguments.
     pub(super) fn arguments(&self) -> Cl<usize> {
         let bytes = kernel::get_kernel_data(self.0, kernel::CL_KERNEL_NUM_ARGS)?;
         Ok(number(&bytes) as usize)
     }
 
-    /// Threads of a sub-group, in workgroups of so many in one dimension.
+    /// Sub-group size in one-dimensional workgroups of this number of threads.
     pub(super) fn subgroup_size(&self, device: DeviceId, threads: usize) -> Cl<u64> {
         let asked = cl3::ext::CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE_KHR;
         let (bytes, input) = (size_of::<usize>(), (&raw const threads).cast());
@@ -196,7 +195,7 @@ impl Kernel {
     /// Sets a `ulong`.
     ///
     /// # Safety
-    /// The kernel takes one there.
+    /// The kernel takes a `ulong` there.
     pub(super) unsafe fn set_ulong(&mut self, index: u32, value: cl_ulong) -> Cl<()> {
         let value = (&raw const value).cast();
         // SAFETY: the caller's promise; the value is copied by the call.
@@ -207,7 +206,7 @@ impl Kernel {
     /// Sets a struct of words.
     ///
     /// # Safety
-    /// The kernel takes a struct of so many words there.
+    /// The kernel takes a struct of this number of words there.
     pub(super) unsafe fn set_words(&mut self, index: u32, words: &[u32]) -> Cl<()> {
         let (bytes, value) = (size_of_val(words), words.as_ptr().cast());
         // SAFETY: the caller's promise; the value is copied by the call.
@@ -226,9 +225,9 @@ impl Event {
         }
     }
 
-    /// Whether the command has ended, well or not.
+    /// Whether the command has ended, with or without an error.
     pub(super) fn is_done(&self) -> bool {
-        // Where the driver does not even answer, nothing will come any more.
+        // If the driver cannot answer, no completion will follow.
         self.status().map_or(true, |code| code <= 0)
     }
 
@@ -239,7 +238,7 @@ impl Event {
         Ok(cl_int::from_ne_bytes(bytes))
     }
 
-    /// The device's clock at the end of the command, in nanoseconds.
+    /// The device time at the end of the command, in nanoseconds.
     pub(super) fn end_nanoseconds(&self) -> Cl<cl_ulong> {
         let bytes = event::get_event_profiling_data(self.0, event::CL_PROFILING_COMMAND_END)?;
         Ok(number(&bytes))
@@ -247,7 +246,7 @@ impl Event {
 }
 
 impl Queue {
-    /// Enqueues a launch of so many workgroups.
+    /// Enqueues a launch of this number of workgroups.
     ///
     /// # Safety
     /// Every argument of the kernel is set, to memory that lives until the launch is done.
@@ -270,7 +269,7 @@ impl Queue {
         Ok(Event(done?))
     }
 
-    /// Enqueues a write, and waits for it where `wait` says so.
+    /// Enqueues a write, and waits for it if `wait` is set.
     ///
     /// # Safety
     /// The range lies in the memory. Without `wait`, the bytes live until the event is done.
@@ -293,8 +292,7 @@ impl Queue {
     /// Enqueues a read.
     ///
     /// # Safety
-    /// The range lies in the memory; the bytes live, and nobody looks at them, until the event is
-    /// done.
+    /// The range lies in the memory; the bytes live, and are not accessed, until the event is done.
     pub(super) unsafe fn read(&self, from: &Memory, offset: u64, bytes: &mut [u8]) -> Cl<Event> {
         let (offset, to, none) = (size(offset)?, bytes.as_mut_ptr().cast(), ptr::null());
         // SAFETY: the caller's promise.
@@ -304,8 +302,7 @@ impl Queue {
         Ok(Event(done?))
     }
 
-    /// Enqueues a copy from one memory to another, or to a place of the same that it does not
-    /// overlap.
+    /// Enqueues a copy between two memories, or between ranges of one that do not overlap.
     ///
     /// # Safety
     /// Both ranges lie in their memory.
@@ -323,7 +320,7 @@ impl Queue {
         Ok(Event(done?))
     }
 
-    /// Enqueues zeros; offset and size are multiples of 4.
+    /// Enqueues a clear to zero; offset and size are multiples of 4.
     ///
     /// # Safety
     /// The range lies in the memory.
@@ -338,15 +335,14 @@ impl Queue {
         Ok(Event(done?))
     }
 
-    /// Enqueues a marker, done when all before it is.
+    /// Enqueues a marker that completes after all earlier commands.
     pub(super) fn marker(&self) -> Cl<Event> {
         // SAFETY: there is no list of events to wait for.
         let done = unsafe { queue::enqueue_marker_with_wait_list(self.0, 0, ptr::null()) };
         Ok(Event(done?))
     }
 
-    /// Waits until the host sees a range, whose former bytes are lost, hands it out, and gives it
-    /// back to the device.
+    /// Maps a range, whose previous bytes are lost, writes it and unmaps it; waits for the mapping.
     ///
     /// # Safety
     /// The range lies in the memory, `bytes` long.
@@ -361,26 +357,26 @@ impl Queue {
             )
         };
         drop(Event(mapped?));
-        // SAFETY: a blocking map has made `length` bytes at `place` the host's, who knows of no
-        // other pointer to them.
+        // SAFETY: a blocking map has made `length` bytes at `place` the host's, and no other
+        // pointer to them exists.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast(), length) };
         // SAFETY: it was mapped above, and the pointer is not used after this.
         let done = unsafe { queue::enqueue_unmap_mem_object(self.0, to.0, place, 0, none) };
         Ok(Event(done?))
     }
 
-    /// Hands what is enqueued to the device.
+    /// Submits enqueued commands to the device.
     pub(super) fn flush(&self) -> Cl<()> {
         Ok(queue::flush(self.0)?)
     }
 
-    /// Waits for all of it.
+    /// Waits for all commands.
     pub(super) fn finish(&self) -> Cl<()> {
         Ok(queue::finish(self.0)?)
     }
 }
 
-/// A number that a driver gives as 4 or 8 bytes; 0 for none.
+/// A 4- or 8-byte number from a driver; 0 for any other length.
 pub(super) fn number(bytes: &[u8]) -> u64 {
     match (bytes.first_chunk::<8>(), bytes.first_chunk::<4>()) {
         (Some(eight), _) => u64::from_ne_bytes(*eight),

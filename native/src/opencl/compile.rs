@@ -1,4 +1,4 @@
-//! From a kernel's spec to a built program, through the cache on disk.
+//! Builds a kernel's spec to a program, through the on-disk cache.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::{BlobCache, Program, Target};
 use warploom_core::base::platform::{BoxFuture, ready};
 use warploom_core::error::{Error, Result};
 use warploom_hal::DeviceProfile;
-use warploom_hal::background;
+use warploom_hal::parallel_compile;
 use warploom_kernels::KernelSpec;
 use warploom_wgsl::translate::{OPENCL_FLAGS, OPENCL_SUBGROUP_FLAGS, Subgroups, Translated};
 
-/// Drivers that want other options than the rest: a part of the driver's text, options.
+/// Driver errata: a substring of the driver's version, and the build options it needs.
 ///
-/// PoCL drops the check of the last of four unrolled rows in `attn_prefill`, which then stores past
-/// its buffer (3.1 with LLVM 15 and 6.0 with LLVM 19), and 6.0 ends the process at an assertion on
-/// phi nodes; not so without optimisation before its own.
+/// PoCL drops the bounds check of the last of four unrolled rows in `attn_prefill`, which then
+/// stores past its buffer (3.1 with LLVM 15 and 6.0 with LLVM 19), and 6.0 aborts at an assertion
+/// on phi nodes. Neither happens without PoCL's own optimisation passes.
 const QUIRKS: [(&str, &str); 1] = [("PoCL", "-cl-opt-disable")];
 
 /// A built kernel.
@@ -30,13 +30,13 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// One with arguments of its own.
+    /// A new instance with its own arguments.
     pub(super) fn instance(&self) -> Cl<Handle> {
         self.built.kernel(&self.entry)
     }
 }
 
-/// What builds, on threads of its own.
+/// The compiler, which runs on its own threads.
 pub(super) struct Compiler {
     pub(super) context: Context,
     pub(super) device: DeviceId,
@@ -46,7 +46,7 @@ pub(super) struct Compiler {
 }
 
 impl OpenClDevice {
-    /// Begins at once, on a thread: kernels that are asked for together are built together.
+    /// Starts at once, on a thread: kernels requested together are built in parallel.
     pub(super) fn compile_kernel<'a>(&'a self, spec: &'a KernelSpec) -> BoxFuture<'a, Result<()>> {
         if let Err(error) = self.faults.check_lost() {
             return ready(Err(error));
@@ -55,7 +55,7 @@ impl OpenClDevice {
             return ready(Ok(()));
         }
         let compiler = Arc::clone(&self.compiler);
-        let building = background::build(spec, move |spec| compiler.compile(spec));
+        let building = parallel_compile::build(spec, move |spec| compiler.compile(spec));
         Box::pin(async move {
             let kernel = building?.wait()?;
             let mut state = self.state();
@@ -95,7 +95,7 @@ impl Compiler {
         if kernel.program.twin.is_some() {
             let count = kernel.instance().and_then(|kernel| kernel.arguments());
             let count = count.map_err(|code| Error::compile(code.to_string()))?;
-            // Each buffer with where it starts.
+            // Each buffer has an offset argument.
             if count != 2 * kernel.program.arguments.len() {
                 let wanted = target.wanted(&kernel.program.arguments);
                 return Err(Error::compile(format!("kernel_main takes {count}, not {wanted}")));
@@ -109,7 +109,7 @@ impl Compiler {
         Ok(kernel)
     }
 
-    /// The program, from the cache where the driver takes what is kept.
+    /// The program, from the cache if the driver accepts the binary.
     fn built(&self, program: &Program) -> Result<Built> {
         let translated = &program.translated;
         let DeviceProfile { vendor, name, driver, .. } = &self.profile;
@@ -146,7 +146,7 @@ fn flags(translated: &Translated, driver: &str) -> String {
     flags
 }
 
-/// The sub-group functions that kernels are translated to.
+/// A test kernel with the sub-group functions that the translation uses.
 const PROBE: &str = "\
 #pragma OPENCL EXTENSION cl_khr_subgroups : enable
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void probe(__global float* x) {
@@ -157,8 +157,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void probe(__global flo
 }
 ";
 
-/// Whether the compiler takes sub-groups, and makes them of a size that the profile tells; why not
-/// otherwise.
+/// Checks that the compiler accepts sub-groups, with a size that the profile reports; the error is
+/// the reason.
 pub(super) fn probe_subgroups(
     context: &Context,
     device: DeviceId,

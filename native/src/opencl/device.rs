@@ -1,4 +1,5 @@
-//! One open device: its tables, its memory, and the trait's methods as thin calls into the others.
+//! One open device: its tables, its memory, and the trait's methods, which delegate to other
+//! modules.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,7 @@ use warploom_kernels::KernelSpec;
 pub(super) struct OpenClDevice {
     pub(super) profile: DeviceProfile,
     pub(super) faults: Faults,
-    // Given up in this order: what is made for a context goes before it.
+    // Dropped in this order: the objects of a context before the context.
     state: Mutex<State>,
     pub(super) queue: Queue,
     pub(super) compiler: Arc<Compiler>,
@@ -30,7 +31,7 @@ pub(super) struct OpenClDevice {
 
 pub(super) struct State {
     pub(super) pending: VecDeque<Pending>,
-    /// The end of the last submit.
+    /// Completion of the last submit.
     pub(super) last: Option<Arc<Event>>,
     pub(super) staged: Staged,
     pub(super) prepared: Table<Prepared>,
@@ -41,7 +42,7 @@ pub(super) struct State {
 }
 
 impl OpenClDevice {
-    /// Opens a device, and asks its compiler for what the profile promises.
+    /// Opens a device and verifies the profile's features with its compiler.
     pub(super) fn open(found: &Found, options: &OpenOptions) -> Result<OpenClDevice> {
         let told = |code| {
             let Found { profile, .. } = found;
@@ -92,7 +93,7 @@ impl OpenClDevice {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // The tables stay whole when a thread panics between two calls of the driver.
+        // A poisoned lock is safe: the tables are consistent between driver calls.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,7 +148,7 @@ impl Device for OpenClDevice {
 
     fn free(&self, what: Resource) {
         let mut state = self.state();
-        // The driver keeps what enqueued commands use until they are done.
+        // The driver retains objects that enqueued commands use.
         match what {
             Resource::Buffer(id) => drop(state.buffers.remove(id)),
             Resource::Prepared(PreparedId { index, generation }) => {

@@ -1,5 +1,4 @@
-//! What an error of OpenCL means: memory that is not there, a device that is gone, or just an
-//! error.
+//! Classification of OpenCL errors: out of memory, device loss, or other.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,19 +7,19 @@ use cl3::error_codes as codes;
 use super::cl::{Code, Queue};
 use warploom_core::error::{Error, Result};
 
-/// Whether the device is gone, and why.
+/// The lost state of a device, and the reason.
 pub(super) struct Faults {
     device: String,
     lost: Mutex<Option<String>>,
 }
 
 impl Faults {
-    /// A record for the device with this id.
+    /// The state of the device with this id.
     pub(super) fn new(device: String) -> Faults {
         Faults { device, lost: Mutex::default() }
     }
 
-    /// An error where the device is gone.
+    /// An error if the device is lost.
     pub(super) fn check_lost(&self) -> Result<()> {
         match &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(reason) => Err(Error::device_lost(format!("{} is lost: {reason}", self.device))),
@@ -28,8 +27,8 @@ impl Faults {
         }
     }
 
-    /// The crate's error for one of OpenCL, told by a call that did `what`. A device that then
-    /// refuses the least of commands is lost.
+    /// Converts an OpenCL error of a call with the purpose `what`. A device that then refuses even
+    /// a trivial command is lost.
     pub(super) fn convert(&self, code: Code, queue: &Queue, what: &str) -> Error {
         if is_loss(code) || queue.marker().and_then(|marker| marker.wait()).is_err() {
             let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,12 +40,12 @@ impl Faults {
     }
 }
 
-/// The error of a driver that has no memory left and does not say how much there is.
+/// The out-of-memory error of a driver, which does not report the free bytes.
 fn refused(what: &str) -> Error {
     Error::out_of_memory(format!("{what} (the driver refused, sizes unknown)"), 0, 0)
 }
 
-/// Whether a driver says by this that memory is not enough.
+/// Whether the code means out of memory.
 pub(super) fn is_memory(code: Code) -> bool {
     matches!(
         code.0,
@@ -56,7 +55,7 @@ pub(super) fn is_memory(code: Code) -> bool {
     )
 }
 
-/// Whether a driver says by this that nothing works any more.
+/// Whether the code means that the device is unusable.
 fn is_loss(code: Code) -> bool {
     matches!(
         code.0,

@@ -1,11 +1,10 @@
-//! Buffers, and bytes on their way to the device.
+//! Buffers, and uploads in flight.
 
 use std::collections::VecDeque;
 
 use super::cl::{Cl, Context, Event, Memory, Queue};
 
-/// Memory is made in whole multiples of this many bytes, so that kernels may read four words at
-/// once.
+/// Allocations are rounded up to this many bytes, so that kernels may read four words at once.
 const GRANULE: u64 = warploom_hal::GRANULE;
 
 /// A buffer of the device.
@@ -14,7 +13,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Memory that holds zeros once the queue gets there.
+    /// Memory that is zero once the queue reaches the clear.
     pub(super) fn new(context: &Context, queue: &Queue, bytes: u64, shared: bool) -> Cl<Buffer> {
         let bytes = bytes.next_multiple_of(GRANULE);
         let whole = context.memory(bytes, shared)?;
@@ -23,7 +22,7 @@ impl Buffer {
         Ok(Buffer { whole })
     }
 
-    /// All of it.
+    /// The whole memory.
     pub(super) fn whole(&self) -> &Memory {
         &self.whole
     }
@@ -37,11 +36,10 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    /// Bytes that may be on their way at once.
+    /// Maximum number of bytes in flight.
     const MOST: u64 = 128 << 20;
 
-    /// Enqueues a copy of `bytes`, filled up with zeros to whole words, to a range that lies in
-    /// the memory.
+    /// Enqueues a copy of `bytes`, padded with zeros to whole words, to a range within the memory.
     pub(super) fn write(
         &mut self,
         queue: &Queue,
@@ -59,10 +57,10 @@ impl Staged {
         self.forget()
     }
 
-    /// Gives up what the device has read. Waits for the oldest where too much is on its way.
+    /// Frees copies that the device has read. Waits for the oldest if too many bytes are in flight.
     ///
     /// # Errors
-    /// That of a write which failed.
+    /// Those of a failed write.
     fn forget(&mut self) -> Cl<()> {
         while let Some((done, copy)) = self.running.front() {
             if self.bytes <= Self::MOST && !done.is_done() {

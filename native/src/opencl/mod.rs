@@ -1,27 +1,27 @@
-//! Any vendor's GPU that has an OpenCL driver, found at run time.
+//! Devices of any vendor with an OpenCL driver, found at run time.
 //!
-//! Kernels are WGSL translated to OpenCL C and built by the driver; what it made of them is kept on
-//! disk. Halves are loaded and stored by functions of the core, so no extension is asked for. All
-//! commands go to one queue that runs in order, and each submit ends with a marker whose event
-//! `wait` waits for.
+//! Kernels are WGSL translated to OpenCL C and built by the driver; the binaries are cached on
+//! disk. f16 values are loaded and stored by core functions, so no extension is required. All
+//! commands go to one in-order queue, and each submit ends with a marker whose event `wait` waits
+//! for.
 //!
 //! Invariants:
-//! - A machine without a loader, a driver or a device is told of in words; nothing panics. OpenCL's
+//! - A missing loader, driver or device is reported with its reason; nothing panics. The OpenCL
 //!   library is opened when devices are first listed, and never linked.
-//! - `submit` checks everything before it enqueues anything. Where the driver then refuses a
-//!   command, what came before it runs, and the caller gets the error in place of a ticket.
-//! - Prepared work has kernels of its own, with their arguments set where no slot is open. They name
-//!   memory that may have been freed, and are not launched then: freed ids are errors.
-//! - Host memory that the device reads or writes lives until the event that says it is done.
-//! - Sub-groups are used where the device tells their size and its compiler takes them.
+//! - `submit` checks everything before it enqueues anything. If the driver then refuses a command,
+//!   the earlier commands run, and the caller gets an error instead of a ticket.
+//! - Prepared work has its own kernel objects, with arguments set unless a slot is open. They may
+//!   refer to freed memory and are not launched then: freed ids are errors.
+//! - Host memory that the device reads or writes lives until the event of its completion.
+//! - Sub-groups are used if the device reports their size and its compiler accepts them.
 //!
-//! Uploads: bytes on their way to an idle queue are written straight from the caller's memory,
-//! through a mapping where the device shares the host's memory; only what must wait its turn is
-//! copied aside first ([`Counters::staged_bytes`]). Downloads are read into the memory that is
-//! handed to the caller.
+//! Uploads: if the queue is idle, bytes are written directly from the caller's memory, through a
+//! mapping if the device shares the host's memory; otherwise they are first copied to a staging
+//! buffer ([`Counters::staged_bytes`]). Downloads are read into the memory that the caller
+//! receives.
 //!
-//! Absent on purpose: SPIR-V (naga's is Vulkan's), SVM, several queues, and command buffers, which
-//! drivers still lack.
+//! Absent on purpose: SPIR-V (naga's is for Vulkan), SVM, several queues, and command buffers,
+//! which drivers still lack.
 //!
 //! [`Counters::staged_bytes`]: warploom_hal::Counters::staged_bytes
 
@@ -44,13 +44,13 @@ use warploom_core::base::platform::{BoxFuture, ready};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Device, DeviceProfile, OpenOptions};
 
-/// The provider of every device that an OpenCL driver offers.
+/// The provider of every device that OpenCL drivers report.
 #[derive(Debug, Default)]
 pub struct Provider;
 
 impl Provider {
-    /// What was found: by one thread and once, because drivers are not ready for two that ask
-    /// first, and so that the list and `open` mean the same devices.
+    /// The devices, searched once and by one thread: drivers have races in concurrent
+    /// initialisation, and the list and `open` must refer to the same devices.
     fn found(&self) -> Result<&'static [Found]> {
         static FOUND: OnceLock<Result<Vec<Found>>> = OnceLock::new();
         match FOUND.get_or_init(profile::find) {
@@ -77,7 +77,7 @@ impl warploom_hal::Provider for Provider {
     fn list(&self) -> BoxFuture<'_, Result<Vec<DeviceProfile>>> {
         ready(match self.found() {
             Ok(found) => Ok(found.iter().map(|device| device.profile.clone()).collect()),
-            // Told by `absence`.
+            // Reported by `absence`.
             Err(error) if error.is_unsupported() => Ok(Vec::new()),
             Err(error) => Err(error),
         })

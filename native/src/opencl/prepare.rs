@@ -1,4 +1,4 @@
-//! Recordings made ready: checked, with a kernel and its arguments for each launch.
+//! Prepared recordings: checked, with a kernel instance and its arguments for each launch.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::{Argument, Buffers, Launch, Program, Work};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Binding, BufferRange, PreparedId, Recording};
 
-/// A recording with everything looked up, built and set that can be.
+/// A recording with everything resolved, built and set in advance.
 pub(super) struct Prepared {
     pub(super) work: Work,
-    /// The recording's kernels, which may be freed meanwhile.
+    /// The recording's kernels, which may be freed before it.
     pub(super) kernels: Vec<Arc<Kernel>>,
-    /// A kernel with its arguments for each launch.
+    /// A kernel instance with its arguments for each launch.
     pub(super) launches: Vec<Handle>,
-    /// The parameter blocks; absent where there are none.
+    /// The parameter blocks; absent if there are none.
     pub(super) params: Option<Buffer>,
 }
 
@@ -64,7 +64,7 @@ impl OpenClDevice {
             let instance = kernel.instance();
             let mut handle = instance.map_err(|code| named(self.fault(code, &launch.label)))?;
             if !launch.is_open() {
-                // No slot of it is open.
+                // None of its slots is open.
                 let range = |binding: &Binding| work.fixed_range(binding);
                 let set = Setting { kernel, launch, params: params.as_ref(), buffers };
                 self.set_arguments(&mut handle, &set, range).map_err(named)?;
@@ -74,7 +74,7 @@ impl OpenClDevice {
         Ok(Prepared { work, kernels, launches, params })
     }
 
-    /// Sets all arguments of a launch; `range` yields what a binding stands for.
+    /// Sets all arguments of a launch; `range` resolves a binding.
     pub(super) fn set_arguments(
         &self,
         handle: &mut Handle,
@@ -92,7 +92,7 @@ impl OpenClDevice {
                     None => None,
                 },
             };
-            // Checked when the work was: each argument has its block or its buffer.
+            // Checked with the work: each argument has its block or its buffer.
             let (buffer, at) = place.ok_or_else(|| {
                 let label = &launch.label;
                 Error::invalid(format!("{label:?}: argument {index} stands for no buffer"))
@@ -113,7 +113,7 @@ impl OpenClDevice {
     }
 }
 
-/// What arguments are set from.
+/// Sources of the arguments.
 pub(super) struct Setting<'a> {
     pub(super) kernel: &'a Kernel,
     pub(super) launch: &'a Launch,

@@ -1,4 +1,4 @@
-//! What drivers say of their devices, as [`DeviceProfile`]s.
+//! Device profiles, from the drivers' queries.
 
 use cl3::device as info;
 use cl3::types::cl_device_id;
@@ -8,17 +8,17 @@ use super::cl::{Cl, Code, DeviceId, number};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{DeviceKind, DeviceProfile};
 
-/// Bytes of a kernel's arguments for a buffer: itself, where it starts, the elements of its array.
+/// Bytes of a kernel's arguments per buffer: the pointer, the offset, the array length.
 const BUFFER_ARGUMENTS: u64 = 8 + 8 + 4;
-/// Where bindings begin, in bytes: kernels read 16 at once, and tensors that begin with a line of
-/// the cache read better. What the device asks for is for sub-buffers, of which there are none.
+/// Alignment of bindings, in bytes: kernels read 16 at once, and cache-line alignment reads faster.
+/// The device's own requirement is for sub-buffers, which are not used.
 const BINDING_ALIGNMENT: u32 = 64;
-/// More storage buffers than any kernel asks for.
+/// More storage buffers than any kernel uses.
 const MAX_BUFFERS: u64 = 64;
 /// Query of `cl_intel_required_subgroup_size`, which `cl3` does not name: a list of `size_t`.
 const SUB_GROUP_SIZES_INTEL: info::cl_device_info = 0x4108;
-/// Workgroups in a dimension: what WebGPU guarantees. OpenCL has no limit but its compilers'
-/// and drivers' own, which it does not tell.
+/// Workgroups in a dimension: WebGPU's guarantee. OpenCL has no limit itself, and its drivers do
+/// not report theirs.
 const MAX_GROUPS: u32 = 65_535;
 
 /// A device of some platform.
@@ -30,12 +30,11 @@ pub(super) struct Found {
     pub(super) extensions: String,
 }
 
-/// Every device of every platform that can compile and execute kernels, in the order in which the
-/// loader tells them.
+/// Every device of every platform that can compile and execute kernels, in the loader's order.
 ///
 /// # Errors
-/// Unsupported, with the reason, where there is no OpenCL on this machine; device, where there is
-/// and it fails.
+/// Unsupported, with the reason, if there is no OpenCL on this machine; device if there is and it
+/// fails.
 pub(super) fn find() -> Result<Vec<Found>> {
     let platforms = match platform::get_platform_ids() {
         Ok(platforms) => platforms,
@@ -47,7 +46,7 @@ pub(super) fn find() -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for platform in platforms {
         let asked = info::CL_DEVICE_TYPE_ALL;
-        // A platform without a device says so by an error.
+        // A platform without devices returns an error.
         for id in device::get_device_ids(platform, asked).unwrap_or_default() {
             match read(id, found.len()) {
                 Ok(Some(device)) => found.push(device),
@@ -82,7 +81,7 @@ fn value(id: cl_device_id, what: info::cl_device_info) -> Cl<u64> {
     Ok(number(&device::get_device_data(id, what)?))
 }
 
-/// The device with this id, or none where it is of no use.
+/// The device with this id, or `None` if it is unusable.
 fn read(id: cl_device_id, index: usize) -> Cl<Option<Found>> {
     let works = value(id, info::CL_DEVICE_AVAILABLE)? != 0
         && value(id, info::CL_DEVICE_COMPILER_AVAILABLE)? != 0
@@ -117,7 +116,7 @@ fn read(id: cl_device_id, index: usize) -> Cl<Option<Found>> {
         has_subgroups: subgroups.is_some(),
         subgroup_min: subgroups.map_or(0, |(least, _)| least),
         subgroup_max: subgroups.map_or(0, |(_, most)| most),
-        // Halves are loaded and stored by functions of the core, and computed with in `f32`.
+        // f16 values are loaded and stored by core functions, and computed in `f32`.
         has_f16: true,
         has_timestamps: true,
         compute_units: whole(value(id, info::CL_DEVICE_MAX_COMPUTE_UNITS)?),
@@ -133,7 +132,7 @@ fn read(id: cl_device_id, index: usize) -> Cl<Option<Found>> {
     Ok(Some(Found { id: DeviceId(id), profile, extensions }))
 }
 
-/// The same device with what WebGPU guarantees and no more.
+/// The same device at WebGPU's guaranteed limits, without optional features.
 pub(super) fn at_floor(profile: &DeviceProfile) -> DeviceProfile {
     let floor = DeviceProfile::webgpu_floor("");
     DeviceProfile {
@@ -155,14 +154,14 @@ fn whole(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// Kernels put all their threads in one dimension, so that the first dimension's limit counts too.
+/// Kernels use one dimension for all threads, so the limit of the first dimension applies too.
 fn max_threads(group: u64, dimensions: &[u8]) -> u32 {
     let first = number(dimensions.get(..size_of::<usize>()).unwrap_or_default());
     whole(group.min(first.max(1)))
 }
 
 fn storage_buffers(argument_bytes: u64) -> u32 {
-    // The parameter block takes the place of one.
+    // The parameter block uses one of them.
     whole((argument_bytes / BUFFER_ARGUMENTS).saturating_sub(1).clamp(8, MAX_BUFFERS))
 }
 
@@ -180,13 +179,14 @@ fn vendor(told: &str) -> String {
     known.map_or_else(|| told.to_owned(), |(_, name)| (*name).to_owned())
 }
 
-/// `OpenCL 3.0 PoCL HSTR: ..., 3.1+debian`: the version with what the driver adds, and its own.
+/// `OpenCL 3.0 PoCL HSTR: ..., 3.1+debian`: the version with the driver's suffix, and the driver's
+/// own.
 fn driver(id: cl_device_id) -> Cl<String> {
     let parts = [text(id, info::CL_DEVICE_VERSION)?, text(id, info::CL_DRIVER_VERSION)?];
     Ok(parts.join(", "))
 }
 
-/// Least and most threads of a sub-group, where the device has them, with shuffles as WGSL has, and tells their sizes.
+/// Minimum and maximum sub-group size, if the device has WGSL's shuffles and reports its sizes.
 fn subgroups(id: cl_device_id, extensions: &str) -> Option<(u32, u32)> {
     let needed = ["cl_khr_subgroups", "cl_khr_subgroup_shuffle"];
     if !needed.into_iter().all(|name| has_extension(extensions, name)) {
@@ -201,12 +201,12 @@ fn subgroups(id: cl_device_id, extensions: &str) -> Option<(u32, u32)> {
     let told = list()
         .or_else(|| one(info::CL_DEVICE_WAVEFRONT_WIDTH_AMD))
         .or_else(|| one(info::CL_DEVICE_WARP_SIZE_NV));
-    // What a single vendor's query tells is wrong where another vendor gives it another meaning.
+    // A vendor's query returns garbage if another vendor reuses its number.
     told.filter(|(least, most)| (4..=128).contains(least) && (4..=128).contains(most))
         .map(|(least, most)| (whole(least), whole(most)))
 }
 
-/// Whether a list of extensions has this one.
+/// Whether a list of extensions contains this one.
 pub(super) fn has_extension(extensions: &str, name: &str) -> bool {
     extensions.split_whitespace().any(|has| has == name)
 }
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn limits_are_those_of_the_driver_within_what_kernels_need() {
-        // 1,024 bytes of arguments are what OpenCL guarantees.
+        // OpenCL guarantees 1,024 bytes of arguments.
         assert_eq!(storage_buffers(1024), 50);
         assert_eq!(storage_buffers(4352), 64);
         assert_eq!(storage_buffers(128), 8);

@@ -1,4 +1,4 @@
-//! Bytes to the device, and the commands of a submit in the queue.
+//! Uploads, and enqueuing the commands of a submit.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::{Buffers, Run, Todo};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Args, BufferRange, Counters, PreparedId, Ticket};
 
-/// Uploads of fewer bytes are cheaper copied aside than waited for.
+/// Smaller uploads, in bytes, are cheaper to copy than to wait for.
 const SMALL: usize = 64 << 10;
 
 impl State {
-    /// Whether all that was submitted is done.
+    /// Whether all submits are complete.
     fn is_idle(&self) -> bool {
         self.last.as_ref().is_none_or(|last| last.is_done())
     }
 }
 
 impl OpenClDevice {
-    /// `Device::write`: after everything submitted before. A last word that is not whole is filled
-    /// with zeros.
+    /// `Device::write`: ordered after earlier submits. An incomplete last word is padded with
+    /// zeros.
     pub(super) fn write_bytes(&self, to: BufferRange, bytes: &[u8]) -> Result<()> {
         self.faults.check_lost()?;
         let mut guard = self.state();
@@ -75,7 +75,7 @@ impl OpenClDevice {
         };
         let last = done.and_then(|()| last().map_err(|code| self.fault(code, "a submit")));
         let last = last.inspect_err(|_| {
-            // The device may be writing to the downloads, which go now.
+            // The device may still write to the downloads, which are dropped now.
             let _ = self.queue.finish();
         })?;
         state.counters.submits += 1;
@@ -86,13 +86,13 @@ impl OpenClDevice {
         Ok(Ticket(ticket))
     }
 
-    /// The crate's error for one of a call that did `what`.
+    /// Converts the error of a call with the purpose `what`.
     pub(super) fn fault(&self, code: Code, what: &str) -> Error {
         self.faults.convert(code, &self.queue, what)
     }
 }
 
-/// Where bytes for the device go through.
+/// The upload path.
 struct Upload<'a> {
     device: &'a OpenClDevice,
     staged: &'a mut Staged,
@@ -100,9 +100,9 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Writes bytes to a place of the memory, a whole word, in the order of the queue; a last word
-    /// that is not whole is filled with zeros. With nothing in the queue that takes long, they are
-    /// written from where they are.
+    /// Writes bytes to whole words of the memory, in queue order; an incomplete last word is padded
+    /// with zeros. If nothing long-running is in the queue, they are written directly from the
+    /// source.
     fn put(&mut self, to: &Memory, offset: u64, bytes: &[u8], idle: bool) -> Cl<()> {
         self.counters.uploaded_bytes += bytes.len() as u64;
         let queue = &self.device.queue;
@@ -128,7 +128,7 @@ impl Upload<'_> {
 struct Submit<'a> {
     upload: Upload<'a>,
     buffers: &'a Buffers<Buffer>,
-    /// Whether nothing is in the queue but uploads.
+    /// Whether the queue holds only uploads.
     idle: bool,
     downloads: Vec<Vec<u8>>,
     timestamps: Vec<Event>,
@@ -174,7 +174,7 @@ impl Submit<'_> {
         Ok(())
     }
 
-    /// Enqueues what is not a launch.
+    /// Enqueues a command other than a launch.
     fn transfer(&mut self, todo: &Todo<'_>) -> Result<()> {
         let (device, buffers) = (self.upload.device, self.buffers);
         let queue = &device.queue;

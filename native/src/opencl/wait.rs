@@ -7,22 +7,22 @@ use super::device::{OpenClDevice, State};
 use warploom_core::error::{Error, Result};
 use warploom_hal::{Completion, Ticket};
 
-/// A submit that was not waited for yet.
+/// A submit not yet waited for.
 pub(super) struct Pending {
     pub(super) ticket: u64,
-    /// Done when all of the submit is.
+    /// Completes after all of the submit.
     pub(super) done: Arc<Event>,
     /// The device writes to these until then.
     pub(super) downloads: Vec<Vec<u8>>,
     pub(super) timestamps: Vec<Event>,
 }
 
-/// Submits that nobody waited for are forgotten beyond this number, the oldest first.
+/// Maximum number of pending submits; older ones are dropped.
 const KEPT: usize = 1 << 16;
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // At once, for a submit that was waited for. An error is not this one's to tell.
+        // Immediate for a submit that was waited for. An error is reported elsewhere.
         let _ = self.done.wait();
     }
 }
@@ -43,7 +43,7 @@ impl OpenClDevice {
         let what = || format!("submit {}", ticket.0);
         let fault = |code| self.fault(code, &what());
         pending.done.wait().map_err(fault)?;
-        // A loss that another call was told of is this submit's too.
+        // A loss reported by another call affects this submit too.
         self.faults.check_lost()?;
         let timestamps = pending.timestamps.iter().map(Event::end_nanoseconds);
         let timestamps = timestamps.collect::<Cl<Vec<u64>>>().map_err(fault)?;

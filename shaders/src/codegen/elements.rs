@@ -1,4 +1,4 @@
-//! Elementwise kernels: a thread makes one element, or four neighbours.
+//! Elementwise kernels: each thread computes one element, or four neighbours.
 
 use std::fmt::Write;
 

@@ -1,19 +1,19 @@
 //! Fused expressions as WGSL text.
 //!
-//! A thread makes one element or some neighbours ([`Schedule::Elements`]), or it works on a row by
-//! itself or with others ([`Schedule::Rows`]). What it makes at once are its *slots*: values of
-//! elements are printed for each, as variables of their own and never as arrays, so that they stay
-//! in registers and reads go out together.
+//! A thread computes one element or some neighbours ([`Schedule::Elements`]), or works on a row
+//! alone or with others ([`Schedule::Rows`]). The elements that it computes at once are its
+//! *slots*: element values are printed per slot, as separate variables and never as arrays, so that
+//! they stay in registers and their loads overlap.
 //!
-//! What WGSL leaves open (division by zero, conversions out of range, powers of negative numbers,
-//! accuracy of `tanh` or of `sin` far out) is spelled out by functions of
-//! `shaders/shared/math_*.wgsl`, so that every device computes what `ir::scalar` says. Equal
-//! expressions give equal text.
+//! Functions of `shaders/shared/math_*.wgsl` define what WGSL leaves open (division by zero,
+//! conversions out of range, powers of negative numbers, accuracy of `tanh`, or of `sin` for large
+//! arguments), so that every device computes what `ir::scalar` specifies. Equal expressions give
+//! equal text.
 //!
-//! Absent on purpose: what to fuse (that is `plan`), and any knowledge of a device.
+//! Not here: the choice of fusions (`plan`), and any knowledge of a device.
 
-mod attach;
 mod elements;
+mod fusion;
 mod ops;
 mod printer;
 mod rows;
@@ -22,7 +22,7 @@ mod tasks;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-pub use attach::kernel_wgsl;
+pub use fusion::kernel_wgsl;
 use printer::Printer;
 
 use crate::{Addressing, FusedExpr, KernelSpec, Operand, Schedule, source};
@@ -33,13 +33,13 @@ use warploom_core::error::{Error, Result};
 /// and y.
 pub const FUSED_WORKGROUP: u32 = 256;
 
-/// Least threads of a workgroup of a fused kernel with reductions: short rows share one.
+/// Minimum threads of a workgroup of a fused kernel with reductions: short rows share one.
 pub const ROWS_WORKGROUP: u32 = 64;
 
 /// Largest rank of an index space.
 pub const MAX_RANK: u32 = 6;
 
-/// Most elements of a row that a thread keeps in registers.
+/// Maximum elements of a row that a thread keeps in registers.
 pub const MAX_HELD: u32 = 64;
 
 /// Bytes of workgroup memory that every device has.
@@ -53,8 +53,8 @@ pub fn workgroup(schedule: &Schedule) -> u32 {
     }
 }
 
-/// What one workgroup makes: elements, or rows for a schedule of rows. A dispatch takes their
-/// number by this, rounded up, workgroups.
+/// Elements per workgroup, or rows for a schedule of rows. A dispatch launches the total divided by
+/// this, rounded up.
 pub fn group_work(schedule: &Schedule) -> u32 {
     match *schedule {
         Schedule::Elements { width } => FUSED_WORKGROUP * width,
@@ -91,14 +91,14 @@ pub fn spec_wgsl(spec: &KernelSpec) -> Result<Cow<'_, str>> {
     })
 }
 
-/// The WGSL text of a fused expression. Entry point `main`, parameters as `kernel::fused` lays
-/// them out, the buffers that are read `in0`, `in1`.., those that are written `out0`, `out1`...
+/// The WGSL text of a fused expression, with entry point `main` and parameters as `kernel::fused`
+/// lays them out. Input buffers are `in0`, `in1`.., output buffers `out0`, `out1`...
 ///
 /// # Errors
-/// Invalid, for an expression that is not well formed: an operand that is not an earlier value,
-/// a type that an operation does not take, a result of another type than the output, a schedule
-/// that does not fit, elements of two bytes and of four in one buffer. Unsupported, for ranks above
-/// [`MAX_RANK`], and more reductions than workgroup memory holds.
+/// Invalid, for a malformed expression: an operand that is not an earlier value, a type that an
+/// operation does not take, a result of another type than the output, a schedule that does not fit,
+/// 16-bit and 32-bit elements in one buffer. Unsupported, for ranks above [`MAX_RANK`], and for
+/// more reductions than fit in workgroup memory.
 pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
     let fail = |what: String| Error::invalid(format!("fused kernel: {what}"));
     let unsupported = |what: String| Error::unsupported(format!("fused kernel: {what}"));
@@ -139,7 +139,7 @@ pub fn fused_wgsl(expr: &FusedExpr) -> Result<String> {
     Ok(text)
 }
 
-/// The reason where the schedule does not fit the expression.
+/// The reason why the schedule does not fit the expression, if so.
 fn check_schedule(expr: &FusedExpr) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("{:?}: {what}", expr.schedule));
     match expr.schedule {
@@ -214,18 +214,18 @@ fn operands(expr: &FusedExpr) -> impl Iterator<Item = (String, &Operand)> {
 struct Buffer {
     name: String,
     access: &'static str,
-    /// Type of its elements; operands of several types share one of words.
+    /// Type of its elements; operands of several types share a buffer of words.
     element: &'static str,
     /// Whether it is bound as vectors of four elements.
     wide: bool,
     /// Whether two elements share a word.
     halves: bool,
-    /// Whether threads write parts of a word: they do so by atomic operations.
+    /// Whether threads write parts of a word, by atomic operations.
     atomic: bool,
 }
 
 impl Buffer {
-    /// What it is an array of.
+    /// The element type of its array.
     fn item(&self) -> String {
         match (self.atomic, self.wide, self.halves) {
             (true, ..) => format!("atomic<{}>", self.element),
@@ -243,7 +243,7 @@ fn width(schedule: &Schedule) -> u32 {
     }
 }
 
-/// The buffers that are read, then those that are written.
+/// The input buffers, then the output buffers.
 fn buffers(expr: &FusedExpr) -> Vec<Buffer> {
     let buffer = |name: &str, access, binding: u32, operands: &[&Operand]| {
         let mine = || operands.iter().filter(|o| o.binding == binding);

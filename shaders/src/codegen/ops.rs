@@ -1,4 +1,4 @@
-//! The values of a fused expression as WGSL, with the types checked.
+//! The values of a fused expression as WGSL, with their types checked.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::{FusedExpr, Value};
 use warploom_core::base::DType;
 use warploom_core::ir::scalar::{BinaryOp, UnaryOp};
 
-/// An expression whose types fit, and what the text of its values needs besides.
+/// A type-checked expression, and the declarations that its values need.
 pub(super) struct Body<'a> {
     expr: &'a FusedExpr,
     types: Vec<DType>,
@@ -16,7 +16,7 @@ pub(super) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Checks every value. `anchors`: the numbers that another kernel gives.
+    /// Checks every value. `anchors`: the number of results from the anchor kernel.
     pub(super) fn new(expr: &'a FusedExpr, anchors: u32) -> Result<Body<'a>, String> {
         let (declarations, imports) = Default::default();
         let mut body = Body { expr, types: Vec::new(), declarations, imports };
@@ -27,7 +27,7 @@ impl<'a> Body<'a> {
         Ok(body)
     }
 
-    /// Module-scope variables, a line each.
+    /// Module-scope variables, one per line.
     pub(super) fn declarations(&self) -> String {
         self.declarations.iter().map(|line| format!("{line}\n")).collect()
     }
@@ -106,8 +106,8 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The text of a value over the names of its operands; `None` for those that have none of their
-    /// own: inputs, the index, anchors and reductions.
+    /// The text of a value, given the names of its operands; `None` for those without an
+    /// expression: inputs, the index, anchors and reductions.
     pub(super) fn text(&mut self, value: u32, name: impl Fn(u32) -> String) -> Option<String> {
         Some(match self.expr.values[value as usize] {
             Value::Input(_) | Value::Index | Value::Anchor(_) | Value::Reduce(..) => return None,
@@ -152,7 +152,7 @@ impl<'a> Body<'a> {
 
     fn unary(&mut self, op: UnaryOp, dtype: DType, a: &str) -> String {
         match op {
-            // Not -x, which some targets turn into 0 - x and lose the sign of zero.
+            // Not -x: some targets turn it into 0 - x and lose the sign of zero.
             UnaryOp::Neg if dtype == DType::F32 => {
                 format!("bitcast<f32>(bitcast<u32>({a}) ^ 0x80000000u)")
             }
@@ -177,7 +177,7 @@ impl<'a> Body<'a> {
                 format!("0.5 * {a} * {erfc}")
             }
             UnaryOp::GeluTanh => {
-                // (1 + tanh u) / 2 = sigmoid(2 u), which keeps its digits where u is negative.
+                // (1 + tanh u) / 2 = sigmoid(2 u), which keeps its digits for negative u.
                 let u = format!("1.5957691 * {a} * (1.0 + 0.044715 * {a} * {a})");
                 format!("{a} * {}", self.call("math_sigmoid", "sigmoid", &u))
             }
@@ -234,7 +234,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// A power by a constant that products or roots give better, as text over `a`.
+/// A constant power that products or roots compute better, as text over `a`.
 fn small_power(expr: &FusedExpr, op: BinaryOp, b: u32) -> Option<&'static str> {
     let Value::Constant(DType::F32, bits) = expr.values.get(b as usize)? else {
         return None;

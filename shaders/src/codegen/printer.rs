@@ -7,11 +7,11 @@ use super::{Buffer, address, buffers, line, stored, width};
 use crate::{Addressing, FusedExpr, Operand, Schedule, Value};
 use warploom_core::base::DType;
 
-/// Text of an entry point in the making.
+/// The text of an entry point under construction.
 ///
-/// The entry declares what addresses are made of: for elements `i`, the first element of the
-/// thread, and its coordinates `c0`, `c1`..; for rows `first`, the row's first element, `x0_row`
-/// and so on for each operand, and the columns `col0`, `col1`.. that slots begin at, `width` each.
+/// The entry declares the inputs of addresses: for elements `i`, the first element of the thread,
+/// and its coordinates `c0`, `c1`..; for rows `first`, the row's first element, `x0_row` and so on
+/// for each operand, and `col0`, `col1`.., the first columns of slots, `width` each.
 pub(super) struct Printer<'a> {
     pub(super) expr: &'a FusedExpr,
     pub(super) body: Body<'a>,
@@ -21,7 +21,7 @@ pub(super) struct Printer<'a> {
     buffers: Vec<Buffer>,
     width: u32,
     rows: bool,
-    /// Values that each slot has for itself.
+    /// Values that each slot has its own copy of.
     own: Vec<bool>,
 }
 
@@ -48,12 +48,12 @@ impl<'a> Printer<'a> {
         Printer { expr, body, text: String::new(), scratch: 0, buffers, width, rows, own }
     }
 
-    /// The text, what it needs, and words of workgroup memory.
+    /// The text, its declarations, and its words of workgroup memory.
     pub(super) fn finish(self) -> (String, Body<'a>, u32) {
         (self.text, self.body, self.scratch)
     }
 
-    /// Whether each slot has this value for itself.
+    /// Whether each slot has its own copy of this value.
     pub(super) fn is_own(&self, value: u32) -> bool {
         self.own[value as usize]
     }
@@ -68,7 +68,7 @@ impl<'a> Printer<'a> {
 
     /// The coordinates of `index` over the first `rank` dimensions, as `c0`, `c1`...
     pub(super) fn coordinates(&mut self, index: &str, rank: u32) {
-        // Innermost first; what is left for the outermost needs no remainder.
+        // Innermost first; the remaining outermost needs no remainder.
         let mut rest = index.to_string();
         for d in (1..rank).rev() {
             line!(self.text, "    let c{d} = {rest} % params.size{d};");
@@ -80,7 +80,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The address of the element of an operand that a slot meets.
+    /// The address of an operand's element for a slot.
     fn address(&self, name: &str, operand: &Operand, slot: u32) -> String {
         if !self.rows || operand.addressing == Addressing::Single {
             return address(name, operand, self.expr.rank);
@@ -100,7 +100,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints values, in order, for this many slots.
+    /// Prints values, in order, for the given number of slots.
     pub(super) fn values(&mut self, values: &[u32], slots: u32, indent: &str) {
         for value in values {
             let slots = if self.is_own(*value) { slots } else { 1 };
@@ -163,7 +163,7 @@ impl<'a> Printer<'a> {
         if operand.dtype == DType::Bool { format!("{load} != 0u") } else { load }
     }
 
-    /// Stores an output: the `width` slots from `slot` on.
+    /// Stores an output: the `width` slots from `slot`.
     pub(super) fn store(&mut self, output: usize, slot: u32, indent: &str) {
         let (name, operand) = (format!("y{output}"), self.expr.outputs[output].operand);
         let buffer = &self.buffers[(self.expr.reads() + operand.binding) as usize];
@@ -189,7 +189,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Stores an output that has one number for each row.
+    /// Stores an output that has one value per row.
     pub(super) fn store_row(&mut self, output: usize, indent: &str) {
         let operand = self.expr.outputs[output].operand;
         let buffer = &self.buffers[(self.expr.reads() + operand.binding) as usize];
@@ -209,7 +209,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The element at an address, or the word of one of two bytes.
+    /// The element at an address, or the word that contains a 16-bit one.
     fn place(&self, buffer: &Buffer, at: &str) -> String {
         let name = &buffer.name;
         match (buffer.wide, buffer.halves) {
@@ -220,7 +220,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The value of an output as it lies in memory.
+    /// The value of an output in its memory encoding.
     fn encoded(&self, output: usize, element: &str, slot: u32) -> String {
         let output = &self.expr.outputs[output];
         let value = self.name(output.value, slot);
@@ -235,8 +235,8 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Stores one element of two bytes: half a word is changed by what it differs in, so that who writes
-/// the other half at the same time leaves this one alone.
+/// Stores a 16-bit element by atomically xoring its half of the word with the difference, so that a
+/// concurrent write of the other half is preserved.
 pub(super) fn half_assign(buffer: &str, at: &str, value: &str, indent: &str) -> String {
     let word = format!("&{buffer}[at >> 1u]");
     format!(

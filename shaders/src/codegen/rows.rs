@@ -1,10 +1,10 @@
 //! Kernels with reductions along rows.
 //!
 //! The threads of a row take its columns in turn: thread `lane` has column `lane`, `lane + threads`
-//! and so on (each time `width` neighbours). A stage computes what is known by then and folds it
-//! within each thread, then over the threads of the row through workgroup memory, all reductions of
-//! a stage between the same barriers. Elements that are held are computed once; else each stage
-//! walks over the row again and computes anew what it needs.
+//! and so on (each time `width` neighbours). A stage computes the values available by then and
+//! reduces them per thread, then over the threads of the row through workgroup memory; all
+//! reductions of a stage share the same barriers. Held elements are computed once; otherwise each
+//! stage walks over the row again and recomputes the values that it needs.
 //!
 //! All threads reach every barrier: in a workgroup of several rows, those past the last row repeat
 //! it and store nothing.
@@ -16,14 +16,14 @@ use super::{group_work, line, operands, width, workgroup};
 use crate::{Addressing, Operand, Value};
 use warploom_core::ir::ReduceOp;
 
-/// Reads that one turn of a loop over a row has in flight, in units of the width.
+/// Loads in flight per turn of a loop over a row, in units of the width.
 const LOOP_READS: [u32; 2] = [4, 2];
-/// Partial results that every thread folds for itself; more of them take a round before.
+/// Partial results that every thread reduces for itself; more of them take a round before.
 const LAST_ROUND: u32 = 16;
-/// Partial results that a thread folds in a round.
+/// Partial results that a thread reduces per round.
 const ROUND: u32 = 8;
 
-/// The numbers of [`crate::Schedule::Rows`].
+/// The fields of [`crate::Schedule::Rows`].
 #[derive(Clone, Copy)]
 pub(super) struct Cut {
     pub(super) threads: u32,
@@ -31,7 +31,7 @@ pub(super) struct Cut {
     pub(super) subgroup: bool,
 }
 
-/// A reduction that an output needs: its value, and the one that it reduces.
+/// A reduction that an output needs: its value, and its operand.
 #[derive(Clone, Copy)]
 struct Reduction {
     value: u32,
@@ -68,7 +68,7 @@ pub(super) fn entry(printer: &mut Printer, cut: Cut) {
     printer.text.push_str("}\n");
 }
 
-/// These values and those that they are made of, as far as `through` goes; ascending.
+/// These values and their transitive operands, as far as `through` accepts; ascending.
 fn needed(
     printer: &Printer,
     roots: impl Iterator<Item = u32>,
@@ -99,12 +99,12 @@ struct Walk {
 
 impl Walk {
     fn has_subgroups(&self) -> bool {
-        // The lanes of a subgroup may lie anywhere in a workgroup: only sums over all of it can be
-        // made of sums over subgroups.
+        // WGSL does not define how subgroups map to a workgroup, so only sums over an entire
+        // workgroup can be composed of subgroup sums.
         self.cut.subgroup && self.cut.threads == self.group
     }
 
-    /// The row and the lane of this thread, and where the operands of the row begin.
+    /// The row and the lane of this thread, and the row offsets of operands.
     fn prelude(&self, printer: &mut Printer) {
         let (expr, cut, group) = (printer.expr, self.cut, self.group);
         let (last, at_once) = (expr.rank - 1, group_work(&expr.schedule));
@@ -152,7 +152,7 @@ impl Walk {
                     }
                 }
             }
-            // Held columns are read even of an empty row: some element that is there.
+            // Held columns are read even of an empty row: from an element that exists.
             if i < inputs && cut.held > 0 && operand.addressing != Addressing::Row {
                 start = format!("select({start}, 0u, len == 0u)");
             }
@@ -165,13 +165,13 @@ impl Walk {
         }
     }
 
-    /// The column that a read begins at, and whether the row has it.
+    /// The first column of a load, and whether the row contains it.
     fn column(&self, printer: &mut Printer, read: u32, at: &str, indent: &str) {
         line!(printer.text, "{indent}let ok{read} = {at} < len;");
         line!(printer.text, "{indent}let col{read} = min({at}, top);");
     }
 
-    /// Opens a loop over the row; the slots of a turn.
+    /// Opens a loop over the row; returns the slots per turn.
     fn open(&self, printer: &mut Printer) -> u32 {
         let reads = LOOP_READS[usize::from(self.width == 4)];
         let each = self.cut.threads * self.width;
@@ -183,7 +183,7 @@ impl Walk {
         reads * self.width
     }
 
-    /// `r` of each reduction: over the columns of this thread.
+    /// Computes `r` of each reduction over the columns of this thread.
     fn fold(&self, printer: &mut Printer, reductions: &[Reduction]) {
         if reductions.is_empty() {
             return;
@@ -228,7 +228,7 @@ impl Walk {
         printer.text.push_str("    }\n");
     }
 
-    /// The values of reductions: `r` over the threads of the row.
+    /// The results of reductions: `r` over the threads of the row.
     fn share(&self, printer: &mut Printer, reductions: &[Reduction]) {
         if self.cut.threads > 1 && !reductions.is_empty() {
             let words = if self.has_subgroups() { self.group / 4 } else { self.group };
@@ -259,7 +259,7 @@ impl Walk {
         }
     }
 
-    /// One partial result for each subgroup; their number.
+    /// One partial result per subgroup; returns their number.
     fn by_subgroups(&self, text: &mut String, shared: &[(Reduction, u32)]) -> String {
         for (Reduction { value, op, .. }, _) in shared {
             let function = match op {
@@ -278,7 +278,7 @@ impl Walk {
         format!("min(subs, {}u)", self.group / 4)
     }
 
-    /// A partial result for each thread, then for fewer; how many are left.
+    /// One partial result per thread, then fewer; returns how many remain.
     fn by_rounds(&self, text: &mut String, shared: &[(Reduction, u32)]) -> String {
         for (Reduction { value, .. }, place) in shared {
             line!(text, "    scratch[{place}u + lid] = r{value};");
@@ -299,7 +299,7 @@ impl Walk {
         format!("{parts}u")
     }
 
-    /// Stores of elements, then of rows.
+    /// Stores element outputs, then row outputs.
     fn outputs(&self, printer: &mut Printer) {
         let expr = printer.expr;
         let (of_rows, of_elements): (Vec<usize>, Vec<usize>) =
@@ -345,7 +345,7 @@ fn combine(op: ReduceOp, a: &str, b: &str) -> String {
     }
 }
 
-/// All terms in pairs of pairs, so that none waits for all before it.
+/// Combines all terms as a balanced tree, which shortens the dependency chain.
 fn balanced(op: ReduceOp, terms: &[String]) -> String {
     match terms {
         [] => String::new(),

@@ -1,12 +1,13 @@
-//! Attachments of products with a weight matrix as WGSL: which products a workgroup makes, and where what is handed on goes.
+//! Epilogues of products with a weight matrix as WGSL: the products of a workgroup, and the
+//! destination of quantised rows.
 
 use std::fmt::Write;
 
 use super::line;
-use crate::{CodeOrder, HalvesForm, HandForm, HandOn, Neighbours, Segment, codes};
+use crate::{CodeOrder, F16Layout, Neighbours, OperandLayout, QuantEpilogue, Segment, codes};
 
-/// Which segment and evaluations a workgroup takes, and the rows of w of its products; a workgroup
-/// makes evaluations of one segment.
+/// The segment and evaluations of a workgroup, and the rows of w of its products. A workgroup makes
+/// evaluations of one segment.
 pub(super) fn tasks(segments: &[Segment], anchors: u32, early: bool, gives: &str) -> String {
     let mut text = format!("const ANCHORS: u32 = {anchors}u;\n");
     text.push_str(
@@ -30,8 +31,8 @@ fn task_of(group: u32) -> Task {
     );
     for (i, segment) in segments.iter().enumerate() {
         let s = format!("params.s{i}");
-        // What is past the end is the last one's, whose evaluations do not exist: so a compiler knows all of a task but
-        // its first where there is one segment.
+        // Indices past the end belong to the last segment, whose evaluations do not exist. So with
+        // one segment a compiler knows all of a task except its first.
         let last = i + 1 == segments.len();
         let (indent, close) = if last { ("", "") } else { ("    ", "\n    }") };
         line!(text, "    let most{i} = TASK_ROWS / {}u;", segment.anchors);
@@ -108,7 +109,7 @@ fn row_of(task: Task, r: u32) -> u32 {
     text
 }
 
-/// What segments read for an evaluation; those past the end read what the last one does.
+/// The epilogue operands of an evaluation; those past the end read the last one's.
 pub(super) const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched {
     let at = min(task.first + e, task.count - 1u);
     let row = min(i, params.m - 1u);
@@ -117,8 +118,8 @@ pub(super) const FETCH: &str = "fn fetch(task: Task, e: u32, i: u32) -> Fetched 
     switch (task.segment) {
 ";
 
-/// Where what is handed on goes.
-pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
+/// The destination of quantised rows.
+pub(super) fn handed(hand: &QuantEpilogue, binding: u32) -> String {
     let mut text = String::new();
     line!(text, "const HAND_NORM: bool = {};\n", hand.norm.is_some());
     line!(text, "fn hand_put(at: u32, word: u32) {{\n    out{binding}[at] = word;\n}}\n");
@@ -130,12 +131,12 @@ pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
         None => text.push_str("    return 1.0;\n}\n\n"),
     }
     match &hand.form {
-        HandForm::Codes { orders, neighbours } => {
+        OperandLayout::Codes { orders, neighbours } => {
             let whole = *neighbours == Neighbours::Subgroup;
             line!(text, "const HAND_WHOLE: bool = {whole};\n");
             text.push_str(&handed_codes(orders, hand.norm.is_some()));
         }
-        HandForm::Halves(HalvesForm { rounded, plain }) => {
+        OperandLayout::Halves(F16Layout { rounded, plain }) => {
             line!(text, "const HAND_ROUNDED: bool = {rounded};");
             line!(text, "const HAND_PLAIN: bool = {plain};");
         }
@@ -143,10 +144,10 @@ pub(super) fn handed(hand: &HandOn, binding: u32) -> String {
     text
 }
 
-/// Where codes go, in each order, and what goes along with all of them.
+/// The destination of codes, in each order, and of the factors common to all.
 fn handed_codes(orders: &[CodeOrder], norm: bool) -> String {
     let rest = codes::factor_words(1, norm);
-    // They lie together in all orders or in none.
+    // Rows are interleaved in all orders or in none.
     let together = orders.first().map_or(1, |order| order.rows());
     let words = orders.iter().map(|order| match order.goes_along() {
         true => "plane_words(params.hand_columns)",
@@ -192,7 +193,7 @@ fn handed_codes(orders: &[CodeOrder], norm: bool) -> String {
     text
 }
 
-/// What goes along with planes for half a block of columns.
+/// Per-lane factors of the plane layout for half a block of columns.
 const HAND_LANE: &str = "fn hand_lane(at: u32, block: u32, d: f32, sum: i32) {
     if (block % 2u == 0u) {
         hand_put(at, bitcast<u32>(d));

@@ -1,4 +1,4 @@
-//! Manifest and shader against each other.
+//! Checks a manifest and its shader against each other.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use warploom_core::error::Result;
 use warploom_core::ir::{CustomBinding, CustomTensor, Twin, TwinLanguage, Wgsl};
 use warploom_wgsl::source::Override;
 
-/// Reads a file by its name: how it is called in messages, and its text.
+/// Reads a file by name: its name for messages, and its text.
 type Source<'a> = &'a dyn Fn(&str) -> Result<(String, String)>;
 
 impl Pack {
-    /// A pack of a manifest and the files that it names.
+    /// A pack from a manifest and the files that it names.
     ///
     /// # Errors
     /// Bad file or compile, with file and line.
@@ -33,7 +33,7 @@ impl Pack {
         let mut pack = Pack::of_shader(file, &manifest, folder, only_shader, source)?;
         if let Some(name) = &manifest.reference {
             let (path, text) = source(name.get_ref()).map_err(|e| file.fail(name.span(), e))?;
-            // Constants are those of the kernel, not of its reference.
+            // Constants apply to the kernel, not to its reference.
             let shader = Shader::read(&path, &text, None, &|_| Ok(Constants::new()))?;
             let mut reference = Pack::new(file, &manifest, pack.name.clone(), shader)?;
             reference.launch = Launch::Groups(vec![Expr::Number(1)]);
@@ -165,7 +165,7 @@ impl Pack {
         Ok(pack)
     }
 
-    /// What each word of the uniform block is.
+    /// The meaning of each word of the uniform block.
     fn values_of_block(
         &self,
         file: &File<'_>,
@@ -210,8 +210,8 @@ impl Pack {
     }
 }
 
-/// Constants and values to try of a manifest, by the names that the shader has for them. An override that has no value
-/// of its own and is tuned begins with the first.
+/// Constants and tuning values of a manifest, by the shader's names. A tuned override without a
+/// value of its own starts with the first.
 fn chosen(
     file: &File<'_>,
     manifest: &Manifest,
@@ -287,7 +287,7 @@ fn buffer<'a>(shader: &'a Shader, tensor: &Declared, key: &str) -> Result<&'a Bu
             "{name} is read only in {file}:{line}; an output is var<storage, read_write>"
         ));
     }
-    // The last sizes, as far as they are numbers, are elements one after another.
+    // The trailing constant sizes are contiguous elements.
     let mut run = 1_i64;
     let known = tensor.shape.iter().rev().map_while(|size| match size {
         Expr::Number(number) => Some(*number),
@@ -308,7 +308,7 @@ fn buffer<'a>(shader: &'a Shader, tensor: &Declared, key: &str) -> Result<&'a Bu
     Ok(buffer)
 }
 
-/// What is bound to each buffer of the shader.
+/// Assigns a tensor to each buffer of the shader.
 fn bind(
     file: &File<'_>,
     shader: &Shader,
@@ -374,7 +374,7 @@ fn launch(file: &File<'_>, manifest: &Manifest) -> Result<Launch> {
     }
 }
 
-/// The bits of a number of a type.
+/// The bits of a number as a type.
 pub(super) fn bits(value: f64, dtype: DType) -> Option<u32> {
     let whole = value.fract() == 0.0;
     match dtype {

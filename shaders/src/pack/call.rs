@@ -1,4 +1,4 @@
-//! A pack on operands: its sizes bound to their shapes.
+//! Calls of a pack: its sizes are bound to the shapes of operands.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use warploom_core::base::{DType, Dim, Shape};
 use warploom_core::error::{Error, Result};
 use warploom_core::ir::{Custom, CustomWord, Graph, NodeId, Op};
 
-/// Whole numbers up to here are exact.
+/// Integers up to here are exact.
 const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
 
 impl Pack {
-    /// The kernel on operands of these shapes. `values` are sizes that no operand tells, and numbers
-    /// of the uniform block, by name.
+    /// The kernel for operands of these shapes. `values` are sizes that no operand determines, and
+    /// numbers of the uniform block, by name.
     ///
     /// # Errors
-    /// Invalid, naming the pack, the tensor or value and the sizes: an operand that does not fit, a
-    /// value that is missing, unknown or does not fit its type.
+    /// Invalid, naming the pack, the tensor or value and the sizes: an operand that does not fit,
+    /// or a value that is missing, unknown or does not fit its type.
     pub fn call(&self, operands: &[(Shape, DType)], values: &[(&str, f64)]) -> Result<Custom> {
         self.call_on("", operands, values)
     }
 
-    /// The same for a device, with the constants that were kept for it
-    /// ([`Pack::keep_tuned`]), or else the manifest's.
+    /// The same for a device, with the constants that [`Pack::keep_tuned`] stored for it, or else
+    /// the manifest's.
     ///
     /// # Errors
     /// As [`Pack::call`].
@@ -43,10 +43,10 @@ impl Pack {
         call.map_err(|e| e.context(format!("pack {}", self.name)))
     }
 
-    /// Shapes and types of its operands where these are its values; sizes without one are `otherwise`.
+    /// Shapes and types of its operands for these values; sizes without a value are `otherwise`.
     ///
     /// # Errors
-    /// Invalid, for a value that does not exist, a size that has none or is negative.
+    /// Invalid, for a value that does not exist, or a size that has no value or is negative.
     pub fn operands(
         &self,
         values: &BTreeMap<String, f64>,
@@ -72,11 +72,12 @@ impl Pack {
         shapes.map_err(|e: Error| e.context(format!("pack {}", self.name)))
     }
 
-    /// The same with these `override` constants, by name or `@id`, instead of the manifest's and of those kept.
+    /// The same with these `override` constants, by name or `@id`, instead of the manifest's and
+    /// the tuned ones.
     ///
     /// # Errors
-    /// Compile or invalid, with file and line: a constant that the shader does not have or whose type does not hold the
-    /// value, sizes of arrays or of the workgroup that are not possible with them.
+    /// Compile or invalid, with file and line: a constant that the shader does not have or whose
+    /// type cannot hold the value, or array or workgroup sizes that are invalid with them.
     pub fn with_constants(&self, constants: &[(&str, f64)]) -> Result<Pack> {
         let mut pack = self.clone();
         for (name, value) in constants {
@@ -211,7 +212,7 @@ impl Pack {
         Ok(sizes.into_iter().map(|(name, (size, _))| (name, size)).collect())
     }
 
-    /// Whether a tensor of this shape is whole elements of the shader's array.
+    /// Whether a tensor of this shape is a multiple of the elements of the shader's array.
     fn fits(&self, tensor: &Declared, shape: &Shape) -> Result<()> {
         if let Some(size) = shape.dims().iter().filter_map(Dim::as_const).find(|size| *size < 0) {
             let name = &tensor.name;
@@ -244,7 +245,7 @@ impl Pack {
                 for ((axis, expr), group) in grid.iter_mut().zip(threads).zip(group) {
                     *axis = expr.eval(size)?.ceil_div(&Dim::from(group));
                 }
-                // Axes of which nothing is said are one thread, so one workgroup.
+                // Unspecified axes have one thread, so one workgroup.
             }
             Launch::Elements => {
                 let first = self.outputs.first().zip(outputs.first());
@@ -319,9 +320,9 @@ fn sized(value: &Value, dim: Dim) -> Result<CustomWord> {
 }
 
 impl Pack {
-    /// Adds a call of this kernel to a graph; returns its results in the order of the pack's outputs.
-    ///
-    /// `values` are sizes that no operand has, and numbers of the uniform block, by name.
+    /// Adds a call of this kernel to a graph; returns its results in the order of the pack's
+    /// outputs. `values` are sizes that no operand determines, and numbers of the uniform block, by
+    /// name.
     ///
     /// # Errors
     /// As [`Pack::call`], or if an operand is not a node of the graph.

@@ -1,4 +1,4 @@
-//! What a pack is checked with: values, inputs, and what comes out.
+//! Test cases of a pack: values, inputs and expected outputs.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use super::{Pack, TensorSpec};
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 
-/// Elements of a tensor of a case.
+/// Maximum elements of a case's tensor.
 const MAX_ELEMENTS: u64 = 1 << 26;
 
 /// One run of a pack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// What a person calls it.
+    /// Its display name.
     pub name: String,
     /// Sizes and numbers, by name.
     pub values: BTreeMap<String, f64>,
-    /// Numbers of inputs, by name; of others [`Numbers::Random`].
+    /// Contents of inputs, by name; others are [`Numbers::Random`].
     pub inputs: BTreeMap<String, Numbers>,
-    /// What is expected of outputs, by name.
+    /// Expected outputs, by name.
     pub outputs: BTreeMap<String, Numbers>,
 }
 
-/// The numbers of a tensor.
+/// The contents of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Numbers {
-    /// Written down, row-major; one stands for all.
+    /// Given values, row-major; a single one fills the tensor.
     Given(Vec<f64>),
     /// Elements of 4 bytes, little-endian, in a file of the pack's folder.
     File(String),
-    /// Anything from the first to the last, both included for whole numbers.
+    /// Random values in a range; both ends are included for integers.
     Random(f64, f64),
     /// 0, 1, 2 ..
     Iota,
@@ -73,7 +73,7 @@ impl Case {
 }
 
 impl Numbers {
-    /// What an input is where nothing is said of it.
+    /// The default contents of an input.
     pub fn usual(dtype: DType) -> Numbers {
         match dtype {
             DType::F32 => Numbers::Random(-1.0, 1.0),
@@ -121,10 +121,10 @@ impl Numbers {
         }
     }
 
-    /// So many elements as little-endian words. Equal seeds give equal numbers.
+    /// `elements` elements as little-endian words. Equal seeds give equal numbers.
     ///
     /// # Errors
-    /// Invalid, where there are not so many; io and bad file for a file.
+    /// Invalid, if the counts differ; io and bad file for a file.
     pub fn words(&self, pack: &Pack, dtype: DType, elements: u64, seed: u64) -> Result<Vec<u32>> {
         if elements > MAX_ELEMENTS {
             return Err(Error::invalid(format!("{elements} elements, at most {MAX_ELEMENTS}")));

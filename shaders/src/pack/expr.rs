@@ -1,12 +1,12 @@
-//! Sizes as a manifest writes them: `2*n + 1`, `ceil(n / 256)`, `min(rows, cols)`.
+//! Size expressions of manifests: `2*n + 1`, `ceil(n / 256)`, `min(rows, cols)`.
 
 use warploom_core::base::Dim;
 use warploom_core::error::{Error, Result};
 use warploom_core::ir::bounded_dims;
 
-/// Characters of one expression. Multiplying sums out takes time that no manifest may ask.
+/// Maximum characters of an expression. Bounds the time for multiplying out sums.
 const MAX_TEXT: usize = 100;
-/// Brackets in brackets.
+/// Maximum nesting of brackets.
 const MAX_DEPTH: u32 = 16;
 
 /// An integer expression over names.
@@ -33,7 +33,7 @@ pub(super) enum Operator {
 
 impl Expr {
     /// # Errors
-    /// Invalid, with the text and the place in it.
+    /// Invalid, with the text and the position in it.
     pub(super) fn parse(text: &str) -> Result<Expr> {
         if text.len() > MAX_TEXT {
             let have = text.len();
@@ -62,7 +62,7 @@ impl Expr {
     /// The size with its names replaced.
     ///
     /// # Errors
-    /// What `name` says, and invalid for a size that is too long when it is multiplied out.
+    /// Errors of `name`, and invalid for a size that is too long when multiplied out.
     pub(super) fn eval(&self, name: &dyn Fn(&str) -> Result<Dim>) -> Result<Dim> {
         let dim = match self {
             Expr::Number(value) => Dim::new(*value),

@@ -1,4 +1,4 @@
-//! A pack as a way to execute a known operation: which one, under which conditions, at what cost.
+//! A pack as an engine of a known operation: the operation, its conditions and its cost.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use warploom_core::base::{ComputeMode, DType, Dim, Shape, ShapeClass};
 use warploom_core::error::{Error, Result};
 use warploom_core::ir::{BinaryOp, Custom, Op, RopePairs, UnaryOp};
 
-/// What a manifest says of the operation that the pack executes.
+/// A manifest's description of the operation that the pack executes.
 #[derive(Clone, Debug)]
 pub(super) struct Implements {
     /// The operation's name.
     op: String,
-    /// What attributes have to be.
+    /// Required attribute values.
     when: BTreeMap<String, Attribute>,
     conditions: Vec<Condition>,
     flops: Option<Expr>,
@@ -51,7 +51,7 @@ enum Relation {
     Unequal,
 }
 
-/// Longest first: `<=` begins as `<` does.
+/// Longest first: `<` is a prefix of `<=`.
 const RELATIONS: [(&str, Relation); 6] = [
     ("<=", Relation::AtMost),
     (">=", Relation::AtLeast),
@@ -61,32 +61,33 @@ const RELATIONS: [(&str, Relation); 6] = [
     (">", Relation::Greater),
 ];
 
-/// What a pack says that it takes, at the upper ends of a class of shapes.
+/// The cost that a pack states, at the upper ends of a shape bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PackCost {
-    /// Floating-point operations, where the manifest counts them.
+    /// Floating-point operations, if the manifest counts them.
     pub flops: Option<f64>,
-    /// Bytes read and written, where the manifest counts them.
+    /// Bytes read and written, if the manifest counts them.
     pub bytes: Option<f64>,
-    /// Share of the device's speed, 0 to 1, where the manifest tells.
+    /// Fraction of the device's roofline, 0 to 1, if the manifest states it.
     pub efficiency: Option<f64>,
 }
 
-/// An operation that packs may execute: its operands, and the names of its attributes. Those whose values are words are told
-/// with them.
+/// An operation that packs may execute: its operands, and the names of its attributes. Attributes
+/// with word values list these.
 struct Signature {
     operands: usize,
     attributes: &'static [(&'static str, &'static [&'static str])],
 }
 
-/// Those that do the same to each row, so that dimensions in front of it may become one. For others a broadcast, or
-/// rows that are gathered, would become another.
+/// Operations that act on each row alone, so leading dimensions may be merged. For others, merging
+/// would change a broadcast or the rows that are gathered.
 const BY_ROWS: [&str; 6] = ["softmax", "argmax", "matmul", "linear", "rms_norm", "layer_norm"];
 
 const MODES: &[&str] = &["f32", "int8", "f16"];
 const PAIRS: &[&str] = &["interleaved", "half"];
 
-/// Operations beside the elementwise ones. Others hold lists, states or sizes that change from run to run.
+/// Operations other than elementwise ones. The rest have lists, states or sizes that change from
+/// run to run.
 const OPERATIONS: [(&str, Signature); 9] = [
     ("select", Signature { operands: 3, attributes: &[] }),
     ("softmax", Signature { operands: 1, attributes: &[] }),
@@ -107,7 +108,7 @@ fn signature(op: &str) -> Option<Signature> {
     known.or(unary).or(binary)
 }
 
-/// Whether a product may be rounded, and is not by what is wanted.
+/// Whether a pack computes a product in f32 that the graph allows to round to f16.
 fn is_exact(op: &Op, wanted: &Attribute) -> bool {
     let may = matches!(op, Op::Linear { mode: ComputeMode::F16 });
     may && *wanted == Attribute::Text(ComputeMode::F32.name())
@@ -118,7 +119,7 @@ fn attributes(op: &Op) -> Vec<(&'static str, Attribute)> {
     use Attribute::{Number, Text};
     match op {
         Op::Linear { mode } => vec![("mode", Text(mode.name()))],
-        // As people write it, which is not what the f32 is as f64.
+        // The decimal that users write, which differs from the f32 converted to f64.
         Op::RmsNorm { eps } | Op::LayerNorm { eps } => {
             vec![("eps", Number(eps.to_string().parse().unwrap_or(f64::from(*eps))))]
         }
@@ -144,7 +145,7 @@ impl std::fmt::Display for Attribute {
 }
 
 impl Implements {
-    /// What the manifest says, held against the pack's tensors and numbers.
+    /// Checks the manifest's section against the pack's tensors and numbers.
     ///
     /// # Errors
     /// Bad file, with the line.
@@ -198,7 +199,7 @@ impl Implements {
             };
             return Err(fail(format!("{name} has the attribute {attribute}, and {field}")));
         }
-        // Every number of the block has to come from somewhere when a plan is made.
+        // A plan must be able to derive every number of the block.
         let given = |number: &&super::Value| {
             number.size.is_some()
                 || pack.default(&number.name).is_some()
@@ -231,7 +232,7 @@ impl Implements {
     }
 }
 
-/// What `when` fixes.
+/// The attributes that `when` fixes.
 fn fixed(
     file: &File<'_>,
     manifest: &Manifest,
@@ -307,7 +308,8 @@ fn known(pack: &Pack, expr: &Expr) -> Result<(), String> {
     }
 }
 
-/// A shape with as many dimensions as a tensor of the pack: leading ones are one, and those missing are 1.
+/// A shape with the rank of a tensor of the pack: leading dimensions are merged, missing ones are
+/// 1.
 fn folded(shape: &Shape, rank: usize) -> Shape {
     let dims = shape.dims();
     if rank == 0 || dims.len() == rank {
@@ -327,7 +329,7 @@ fn folded(shape: &Shape, rank: usize) -> Shape {
 }
 
 impl Condition {
-    /// Whether it holds for every size of the class.
+    /// Whether it holds for every size of the shape bucket.
     fn holds(&self, class: &ShapeClass, size: &dyn Fn(&str) -> Result<Dim>) -> Result<bool> {
         let (left, right) = (self.left.eval(size)?, self.right.eval(size)?);
         let equal = left == right;
@@ -344,21 +346,22 @@ impl Condition {
 }
 
 impl Pack {
-    /// The operation that it executes, by its name, where its manifest `implements` one.
+    /// The name of the operation that it executes, if its manifest has `implements`.
     pub fn operation(&self) -> Option<&str> {
         self.implements.as_ref().map(|implements| implements.op.as_str())
     }
 
-    /// Whether its manifest has conditions (`where`), which other sizes may not meet.
+    /// Whether its manifest has conditions (`where`), which some sizes may not meet.
     pub fn is_conditional(&self) -> bool {
         self.implements.as_ref().is_some_and(|implements| !implements.conditions.is_empty())
     }
 
-    /// The kernel for an operation of the graph on operands of these shapes, with the constants that were
-    /// kept for the device ([`Pack::keep_tuned`]), and its cost.
+    /// The kernel for an operation of the graph on operands of these shapes, with the constants
+    /// that [`Pack::keep_tuned`] stored for the device, and its cost.
     ///
     /// # Errors
-    /// Why it does not execute that, in words: an attribute, a shape, a type or a condition.
+    /// The reason why it cannot execute the operation: an attribute, a shape, a type or a
+    /// condition.
     pub fn implement(
         &self,
         device: &str,

@@ -1,4 +1,4 @@
-//! From files to packs. Every file is a plain name in the pack's own folder.
+//! Loads packs from files. Every file is a plain name in the pack's own folder.
 
 use std::cell::RefCell;
 use std::io::Read;
@@ -9,11 +9,11 @@ use super::manifest::File;
 use super::shader;
 use warploom_core::error::{Error, Result};
 
-/// The manifest of a folder.
+/// File name of the manifest.
 pub const MANIFEST: &str = "pack.toml";
-/// Bytes of a manifest.
+/// Maximum bytes of a manifest.
 const MAX_MANIFEST: usize = 1 << 20;
-/// Entries of a folder that are looked at.
+/// Maximum folder entries that are examined.
 const MAX_ENTRIES: usize = 1024;
 
 impl Pack {
@@ -43,11 +43,11 @@ impl Pack {
         Ok(pack)
     }
 
-    /// Reads the folder again where one of its files has changed; whether it has. Calls made before
-    /// keep the shader that they were made with.
+    /// Reads the folder again if one of its files has changed; returns whether it has. Existing
+    /// calls keep their shader.
     ///
     /// # Errors
-    /// As [`Pack::load`]; the pack is then what it was.
+    /// As [`Pack::load`]; the pack is then unchanged.
     pub fn reload(&mut self) -> Result<bool> {
         let Some(folder) = &self.folder else { return Ok(false) };
         let same = |(path, hash): &(PathBuf, blake3::Hash)| {
@@ -60,11 +60,11 @@ impl Pack {
         Ok(true)
     }
 
-    /// A pack from texts, such as those that `include_str!` brings into a program: the manifest,
-    /// and the files that it names.
+    /// A pack from texts, such as those of `include_str!`: the manifest, and the files that it
+    /// names.
     ///
     /// # Errors
-    /// As [`Pack::load`]; a file that is named and not given.
+    /// As [`Pack::load`]; a file that is named but not given.
     pub fn from_sources(manifest: &str, files: &[(&str, &str)]) -> Result<Pack> {
         let manifest = File { name: MANIFEST, text: manifest };
         let only = |except: Option<&str>| {
@@ -84,7 +84,7 @@ impl Pack {
     }
 }
 
-/// The one shader of a folder, beside that of the reference.
+/// The only shader of a folder other than the reference's.
 fn only_shader(folder: &Path, except: Option<&str>) -> Result<String> {
     let shown = folder.display();
     let entries =
@@ -107,7 +107,8 @@ fn only_shader(folder: &Path, except: Option<&str>) -> Result<String> {
 /// A file of a folder, by its plain name.
 ///
 /// # Errors
-/// Bad file, for a name that leads elsewhere, what is no plain file, too many bytes or no text; io.
+/// Bad file, for a name that leaves the folder, a file that is not regular, is too large or is not
+/// text; io.
 fn read(folder: &Path, name: &str, most: usize) -> Result<String> {
     let path = inside(folder, name)?;
     let bytes = read_bytes(&path, most)?;
@@ -115,7 +116,7 @@ fn read(folder: &Path, name: &str, most: usize) -> Result<String> {
         .map_err(|e| Error::bad_file(format!("{}: not UTF-8: {}", path.display(), e.utf8_error())))
 }
 
-/// The path of a file in a folder: a plain name, and neither a link nor anything but a file.
+/// The path of a file in a folder: a plain name of a regular file, not a link.
 pub(super) fn inside(folder: &Path, name: &str) -> Result<PathBuf> {
     let mut parts = Path::new(name).components();
     let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
@@ -128,7 +129,7 @@ pub(super) fn inside(folder: &Path, name: &str) -> Result<PathBuf> {
     Ok(folder.join(name))
 }
 
-/// A plain file of at most so many bytes.
+/// A regular file of at most `most` bytes.
 pub(super) fn read_bytes(path: &Path, most: usize) -> Result<Vec<u8>> {
     let shown = path.display();
     let failed = |e: std::io::Error| Error::io(format!("{shown}: cannot read it"), e);

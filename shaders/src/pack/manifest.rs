@@ -1,4 +1,4 @@
-//! `pack.toml`: what a manifest may hold, with the line of each part for messages.
+//! The schema of `pack.toml`, with the line of each part for messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,16 +11,16 @@ use super::expr::Expr;
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 
-/// Bytes of a manifest.
+/// Maximum bytes of a manifest.
 const MAX_BYTES: usize = 1 << 20;
-/// Tensors, fields, constants or cases of one.
+/// Maximum tensors, fields, constants or cases.
 const MAX_ITEMS: usize = 64;
-/// Numbers and sizes with a value of their own: words of a uniform block, and sizes.
+/// Maximum numbers and sizes with a default: words of a uniform block, and sizes.
 const MAX_DEFAULTS: usize = 1024 + MAX_ITEMS;
-/// Dimensions of a tensor.
+/// Maximum dimensions of a tensor.
 const MAX_RANK: usize = 8;
 
-/// A manifest as it is written. `docs/kernels.md` says what each key means.
+/// A manifest as written. `docs/kernels.md` documents each key.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
@@ -92,7 +92,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// How far results may be from what is expected.
+/// Allowed deviation of results from the expected values.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ToleranceText {
@@ -107,7 +107,7 @@ impl Default for ToleranceText {
     }
 }
 
-/// Files with the same kernel in languages of providers.
+/// Files with the same kernel in providers' languages.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TwinsText {
@@ -115,7 +115,7 @@ pub(super) struct TwinsText {
     pub(super) opencl: Option<Spanned<String>>,
 }
 
-/// What an attribute of the operation has to be.
+/// The required value of an operation's attribute.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum FixedText {
@@ -123,7 +123,7 @@ pub(super) enum FixedText {
     Text(String),
 }
 
-/// What the kernel takes.
+/// The stated cost of the kernel.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CostText {
@@ -132,7 +132,7 @@ pub(super) struct CostText {
     pub(super) efficiency: Option<f64>,
 }
 
-/// Values to run with, and what comes out.
+/// Values of a test run, and its expected outputs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CaseText {
@@ -145,7 +145,7 @@ pub(super) struct CaseText {
     pub(super) outputs: BTreeMap<String, Spanned<Numbers>>,
 }
 
-/// The numbers of a tensor: written down, or a file or generator by name.
+/// The contents of a tensor: given values, or the name of a file or generator.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Numbers {
@@ -169,11 +169,11 @@ pub(super) enum Size {
     Text(String),
 }
 
-/// A tensor as it is declared: `data: u32[rows, 2*n]`.
+/// A declared tensor: `data: u32[rows, 2*n]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Declared {
     pub(super) name: String,
-    /// Where it is given; else that of the shader's variable.
+    /// If given; else the type of the shader's variable.
     pub(super) dtype: Option<DType>,
     pub(super) shape: Vec<Expr>,
 }
@@ -185,22 +185,22 @@ pub(super) struct File<'a> {
 }
 
 impl File<'_> {
-    /// An error at a place of the file.
+    /// An error at a position of the file.
     pub(super) fn fail(&self, at: Range<usize>, what: impl fmt::Display) -> Error {
         let before = self.text.get(..at.start).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         Error::bad_file(format!("{}:{line}: {what}", self.name))
     }
 
-    /// An error of the whole file.
+    /// An error of the entire file.
     pub(super) fn fail_whole(&self, what: impl fmt::Display) -> Error {
         Error::bad_file(format!("{}: {what}", self.name))
     }
 
-    /// The manifest in it.
+    /// Parses the manifest.
     ///
     /// # Errors
-    /// Bad file, with the line: no TOML, a key that does not exist, a value of another type.
+    /// Bad file, with the line: invalid TOML, a key that does not exist, a value of another type.
     pub(super) fn manifest(&self) -> Result<Manifest> {
         if self.text.len() > MAX_BYTES {
             let have = self.text.len();
@@ -239,10 +239,10 @@ impl File<'_> {
         Ok(manifest)
     }
 
-    /// A declared tensor.
+    /// Parses a declared tensor.
     ///
     /// # Errors
-    /// Bad file, with the line and what is missing.
+    /// Bad file, with the line and the missing part.
     pub(super) fn declared(&self, key: &str, text: &Spanned<String>) -> Result<Declared> {
         let fail =
             |what: &str| self.fail(text.span(), format!("{key}: {:?} {what}", text.get_ref()));
@@ -275,10 +275,10 @@ impl File<'_> {
         Ok(Declared { name: name.into(), dtype, shape })
     }
 
-    /// Expressions of a key.
+    /// Parses the size expressions of a key.
     ///
     /// # Errors
-    /// Bad file, with the line, for what is none.
+    /// Bad file, with the line, for an invalid expression.
     pub(super) fn sizes(&self, key: &str, sizes: &Spanned<Sizes>) -> Result<Vec<Expr>> {
         let wrong = |e: Error| self.fail(sizes.span(), format!("{key}: {e}"));
         let one = |text: &str| Expr::parse(text).map_err(wrong);
@@ -295,7 +295,7 @@ impl File<'_> {
     }
 }
 
-/// Parts between commas that stand in no brackets; none of an empty text.
+/// Splits at commas outside brackets; an empty text has no parts.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_i32);
     if text.trim().is_empty() {

@@ -1,15 +1,17 @@
 //! Kernel packs: a folder with a shader and a manifest, `pack.toml`, as an operation.
 //!
-//! A pack is read once: the manifest line by line, the shader by naga, and each against the other,
-//! so that what is wrong is told with its file and line before any device sees it. Bindings get the
-//! numbers that kernels of this crate have, in the text, where lines stay what they are. A call
-//! ([`Pack::call`]) binds sizes to the shapes of its operands and gives an [`Custom`](warploom_core::ir::Custom), which is
-//! all that a plan needs: nothing below this module knows of packs.
+//! A pack is read once. The manifest is checked line by line, the shader by naga, and each against
+//! the other, so errors are reported with file and line before any device is involved. Bindings are
+//! renumbered to the crate's convention in the text, which preserves line numbers. A call
+//! ([`Pack::call`]) binds sizes to the shapes of its operands and gives a
+//! [`Custom`](warploom_core::ir::Custom), which is all that a plan needs: no lower layer knows of
+//! packs.
 //!
-//! A manifest that names an operation (`implements`) makes the pack a way to execute it besides: `engine::PackEngine`.
+//! A manifest that names an operation (`implements`) also makes the pack an engine for it:
+//! `engine::PackEngine`.
 //!
 //! Manifests are not trusted: sizes are checked expressions, files are names in the pack's own
-//! folder, and everything has a limit. `docs/kernels.md` tells how one writes a pack.
+//! folder, and everything has a limit. `docs/kernels.md` explains how to write a pack.
 
 mod assemble;
 mod call;
@@ -36,7 +38,7 @@ use shader::Shader;
 use warploom_core::base::DType;
 use warploom_core::ir::{CustomBinding, Twin, Wgsl};
 
-/// A kernel of a user, read and checked.
+/// A user's kernel, read and checked.
 #[derive(Clone, Debug)]
 pub struct Pack {
     name: String,
@@ -44,7 +46,7 @@ pub struct Pack {
     file: String,
     /// The hash of the manifest's text.
     manifest: blake3::Hash,
-    /// The folder, where it was read from one.
+    /// The folder, if it was read from one.
     folder: Option<PathBuf>,
     /// Every file that was read, with the hash of its text.
     files: Vec<(PathBuf, blake3::Hash)>,
@@ -54,7 +56,7 @@ pub struct Pack {
     workgroup: [u32; 3],
     inputs: Vec<Declared>,
     outputs: Vec<Declared>,
-    /// For each tensor its type and the words of an element of the shader's array.
+    /// For each tensor, its type and the words per element of the shader's array.
     elements: BTreeMap<String, (DType, u32)>,
     bindings: Vec<CustomBinding>,
     words: u32,
@@ -62,40 +64,40 @@ pub struct Pack {
     launch: Launch,
     writes_all: bool,
     deterministic: bool,
-    /// Sizes and numbers where a call gives none.
+    /// Default values of sizes and numbers.
     defaults: BTreeMap<String, f64>,
     constants: BTreeMap<String, f64>,
     tune: BTreeMap<String, Vec<f64>>,
-    /// What was found to be fastest, by device.
+    /// The fastest constants found, by device.
     tuned: BTreeMap<String, tuned::Tuned>,
     tolerance: (f64, f64),
     cases: Vec<Case>,
     /// The same operation in plain loops, as one workgroup.
     reference: Option<Box<Pack>>,
-    /// The same kernel in languages of providers.
+    /// The same kernel in providers' languages.
     twins: Vec<Twin>,
     /// The operation that it executes.
     implements: Option<Implements>,
 }
 
-/// What a word of the uniform block is.
+/// The meaning of a word of the uniform block.
 #[derive(Clone, Debug)]
 struct Value {
-    /// Place in the block.
+    /// Index in the block.
     at: u32,
     dtype: DType,
     /// `radius`, `center.x`.
     name: String,
-    /// A size; else a number that a call gives by its name.
+    /// A size; `None` for a number that a call passes by name.
     size: Option<Expr>,
 }
 
-/// How many workgroups a call launches.
+/// The workgroups that a call launches.
 #[derive(Clone, Debug)]
 enum Launch {
     /// Threads in x, y and z, divided by the size of a workgroup.
     Threads(Vec<Expr>),
-    /// A thread for each element of the first output.
+    /// One thread per element of the first output.
     Elements,
     Groups(Vec<Expr>),
 }
@@ -117,12 +119,12 @@ impl Pack {
         &self.name
     }
 
-    /// The folder that it was read from, if it was.
+    /// The folder that it was read from, if any.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// The hash of all that was written: manifest, shader and twins.
+    /// The hash of its sources: manifest, shader and twins.
     pub fn texts_hash(&self) -> [u8; 32] {
         let mut hash = blake3::Hasher::new();
         hash.update(self.manifest.as_bytes());
@@ -132,22 +134,22 @@ impl Pack {
         *hash.finalize().as_bytes()
     }
 
-    /// The shader's file and text, as they were written.
+    /// The shader's file and text, as written.
     pub fn shader(&self) -> (&str, &str) {
         (&self.shader.file, &self.shader.text)
     }
 
-    /// The same kernel in languages of providers, which compile it in the place of the shader's translation.
+    /// The same kernel in providers' languages, compiled instead of the shader's translation.
     pub fn twins(&self) -> &[Twin] {
         &self.twins
     }
 
-    /// What it takes, in the order of a call's operands.
+    /// Its inputs, in the order of a call's operands.
     pub fn inputs(&self) -> impl Iterator<Item = TensorSpec<'_>> {
         self.inputs.iter().map(|declared| self.spec(declared))
     }
 
-    /// What it makes, in the order of a call's results.
+    /// Its outputs, in the order of a call's results.
     pub fn outputs(&self) -> impl Iterator<Item = TensorSpec<'_>> {
         self.outputs.iter().map(|declared| self.spec(declared))
     }
@@ -162,7 +164,7 @@ impl Pack {
         names
     }
 
-    /// What a size or number is where a call gives none.
+    /// The default of a size or number, if it has one.
     pub fn default(&self, name: &str) -> Option<f64> {
         self.defaults.get(name).copied()
     }
@@ -177,17 +179,17 @@ impl Pack {
         &self.constants
     }
 
-    /// Error of a float that is always allowed, and as a share of what is expected.
+    /// Allowed absolute error of a float, and allowed relative error.
     pub fn tolerance(&self) -> (f64, f64) {
         self.tolerance
     }
 
-    /// What to check it with.
+    /// Its test cases.
     pub fn cases(&self) -> &[Case] {
         &self.cases
     }
 
-    /// The same operation in plain loops, where the manifest names a shader for that.
+    /// The same operation in plain loops, if the manifest names a shader for that.
     pub fn reference(&self) -> Option<&Pack> {
         self.reference.as_deref()
     }

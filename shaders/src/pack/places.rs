@@ -1,11 +1,12 @@
-//! Gives the bindings of a shader other numbers, in its text, so that lines stay where they are.
+//! Renumbers the bindings of a shader in its text, which preserves line numbers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use warploom_wgsl::source::{Scan, is_word, without_comments};
 
-/// The text with `@group(0) @binding(n)` for each variable in `places`, whatever stood there.
+/// The text with `@group(0) @binding(n)` for each variable in `places`, replacing any previous
+/// numbers.
 pub(super) fn renumber(text: &str, places: &BTreeMap<String, u32>) -> String {
     let code = without_comments(text);
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
@@ -54,7 +55,7 @@ pub(super) fn renumber(text: &str, places: &BTreeMap<String, u32>) -> String {
     out
 }
 
-/// The name of a variable, behind `var`.
+/// The name of a variable, after `var`.
 fn variable<'a>(scan: &mut Scan<'a>) -> &'a str {
     if scan.peek() == Some(b'<') {
         let rest = &scan.code[scan.at..];

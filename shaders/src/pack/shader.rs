@@ -1,4 +1,4 @@
-//! What a shader says of itself: entry point, buffers, parameters, constants.
+//! Reflection of a user's shader: entry point, buffers, parameters, constants.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 use warploom_wgsl::source::{self, Override, Words};
 
-/// Bytes of a shader.
+/// Maximum bytes of a shader.
 pub(super) const MAX_BYTES: usize = 1 << 20;
-/// Words of a block of parameters.
+/// Maximum words of a parameter block.
 const MAX_WORDS: u32 = 1024;
-/// Where variables go that the entry point does not use, out of the way of those it does.
+/// First binding of variables that the entry point does not use, clear of those that it uses.
 const UNUSED: u32 = 900;
 
 /// A shader, validated.
@@ -29,7 +29,7 @@ pub(super) struct Shader {
     pub(super) entry: String,
     /// Storage buffers that the entry point uses, by group and binding.
     pub(super) buffers: Vec<Buffer>,
-    /// The uniform block, where there is one.
+    /// The uniform block, if there is one.
     pub(super) block: Option<Block>,
     /// `override` constants.
     pub(super) overrides: Vec<Override>,
@@ -42,13 +42,13 @@ pub(super) struct Buffer {
     pub(super) line: u32,
     /// Declared `read_write`.
     pub(super) writable: bool,
-    /// The type of all its numbers.
+    /// The scalar type of all its elements.
     pub(super) dtype: DType,
-    /// Words from one element of the array to the next.
+    /// Array stride in words.
     pub(super) words: u32,
-    /// Bytes that it takes at least.
+    /// Minimum size in bytes.
     pub(super) least_bytes: u32,
-    /// Whether the length of the array is asked for.
+    /// Whether the shader reads the array's length.
     pub(super) exact: bool,
 }
 
@@ -61,25 +61,27 @@ pub(super) struct Block {
     pub(super) fields: Vec<Field>,
 }
 
-/// A number or vector of the block.
+/// A scalar or vector of the block.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
     pub(super) name: String,
-    /// First word.
+    /// Index of the first word.
     pub(super) at: u32,
-    /// Numbers of a vector.
+    /// Components of a vector.
     pub(super) lanes: u32,
     pub(super) dtype: DType,
 }
 
-/// Values of overrides, by the names that the shader has for them.
+/// Values of overrides, by the shader's names.
 pub(super) type Constants = BTreeMap<String, f64>;
 
 impl Shader {
-    /// Parses and validates a file, and finds what its entry point uses. `choose` says what its overrides are.
+    /// Parses and validates a file, and finds the resources of its entry point. `choose` gives the
+    /// values of its overrides.
     ///
     /// # Errors
-    /// Compile, with file, line and column; bad file for what a kernel of a pack may not hold; what `choose` says.
+    /// Compile, with file, line and column; bad file, for features that a pack may not use; errors
+    /// of `choose`.
     pub(super) fn read(
         file: &str,
         text: &str,
@@ -99,7 +101,7 @@ impl Shader {
             file: file.into(),
             text: text.into(),
             entry: entry_of(file, &module, entry).or_else(|error| {
-                // What is not valid is told first.
+                // Validation errors are reported first.
                 source::parse(&words).and(Err(error))
             })?,
             buffers: Vec::new(),
@@ -174,15 +176,15 @@ impl Shader {
     /// Threads of a workgroup with these constants.
     ///
     /// # Errors
-    /// Compile or invalid, with file and line: a constant that the shader does not have, that has no value or that the
-    /// shader is not valid with.
+    /// Compile or invalid, with file and line: a constant that the shader does not have, that has
+    /// no value or with which the shader is invalid.
     pub(super) fn workgroup(&self, constants: &Constants) -> Result<[u32; 3]> {
         let settled = source::settled(&self.file, &self.text, Some(&self.entry), constants)?;
         let (module, _) = source::parse(&Words::settled(&self.file, &self.text, &settled))?;
         Ok(module.entry_points[self.number(&module)].workgroup_size)
     }
 
-    /// The number of the entry point in a module of this text.
+    /// The index of the entry point in a module of this text.
     fn number(&self, module: &Module) -> usize {
         let is = |point: &naga::EntryPoint| {
             point.stage == ShaderStage::Compute && point.name == self.entry
@@ -190,10 +192,10 @@ impl Shader {
         module.entry_points.iter().position(is).unwrap_or_default()
     }
 
-    /// The text with the parameters at binding 0 and buffers from binding 1 on, in this order.
+    /// The text with the parameters at binding 0 and buffers from binding 1, in this order.
     ///
     /// # Errors
-    /// Compile, where the compiler does not agree with what became of the text.
+    /// Compile, if the renumbered text does not validate.
     pub(super) fn renumbered(&self, buffers: &[&str]) -> Result<String> {
         let mut places: BTreeMap<String, u32> =
             (1..).zip(buffers).map(|(place, name)| (name.to_string(), place)).collect();
@@ -224,7 +226,7 @@ impl Shader {
     }
 }
 
-/// The name of the compute entry point that is meant.
+/// The name of the selected compute entry point.
 fn entry_of(file: &str, module: &Module, entry: Option<&str>) -> Result<String> {
     let points = module.entry_points.iter();
     let compute: Vec<&str> =
@@ -247,7 +249,7 @@ fn asks_length(uses: &FunctionInfo, handle: Handle<naga::GlobalVariable>) -> boo
     uses[handle].contains(GlobalUse::QUERY)
 }
 
-/// Element and size of a buffer's type; name and place are the caller's.
+/// Element and size of a buffer's type; the caller fills in name and binding.
 fn buffer(module: &Module, ty: Handle<Type>) -> Result<Buffer, String> {
     let inner = &module.types[ty].inner;
     let mut dtype = None;
@@ -263,7 +265,7 @@ fn buffer(module: &Module, ty: Handle<Type>) -> Result<Buffer, String> {
     Ok(Buffer { name, line, writable: false, dtype, words, least_bytes, exact: false })
 }
 
-/// The one type of all numbers in a type.
+/// The only scalar type within a type.
 fn numbers(
     module: &Module,
     ty: Handle<Type>,
@@ -321,8 +323,8 @@ fn block(module: &Module, name: &str, line: u32, ty: Handle<Type>) -> Result<Blo
     Ok(Block { name: name.into(), line, words, fields })
 }
 
-/// The numbers and vectors of a part of the block: those of arrays and matrices, whose columns are vectors, are called
-/// `part[0]`, those of structs `part.name`.
+/// The scalars and vectors of a part of the block. Elements of arrays and columns of matrices are
+/// named `part[0]`, fields of structs `part.name`.
 fn flatten(
     module: &Module,
     name: String,

@@ -1,7 +1,7 @@
-//! The values of constants that were found to be fastest, kept in the pack's folder by device.
+//! The fastest constants found, stored per device in the pack's folder.
 //!
-//! What is kept is a wish: a file that cannot be read, is of another shader or names constants that
-//! do not exist changes nothing.
+//! They are only hints: a file that is unreadable, belongs to another shader or names constants
+//! that do not exist is ignored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,9 +15,9 @@ use warploom_core::error::{Error, Result};
 
 /// The file's name.
 const FILE: &str = "tuned.json";
-/// Bytes of it.
+/// Maximum bytes of the file.
 const MAX_BYTES: usize = 1 << 18;
-/// Devices that are remembered.
+/// Maximum devices that are remembered.
 const MAX_DEVICES: usize = 256;
 
 /// Constants, and the workgroup's size with them.
@@ -32,10 +32,11 @@ struct File {
 }
 
 impl Pack {
-    /// Keeps these constants in the folder for a device, which [`Pack::call_on`] names alike.
+    /// Stores these constants in the folder for a device, for [`Pack::call_on`] with the same name.
     ///
     /// # Errors
-    /// Invalid, for a pack from no folder; compile, for constants that the shader does not have; io.
+    /// Invalid, for a pack without a folder; compile, for constants that the shader does not have;
+    /// io.
     pub fn keep_tuned(&mut self, device: &str, constants: &BTreeMap<String, f64>) -> Result<()> {
         let folder = self.folder.clone();
         let folder = folder.ok_or_else(|| Error::invalid("the pack is from no folder"))?;
@@ -52,12 +53,12 @@ impl Pack {
             |e: std::io::Error| Error::io(format!("{}: cannot write it", path.display()), e);
         let text = serde_json::to_vec_pretty(&file)
             .map_err(|e| Error::invalid(format!("{FILE} cannot be written: {e}")))?;
-        // Whole or not at all: others may read it meanwhile.
+        // Atomic replacement, since other processes may read the file meanwhile.
         let part = folder.join(format!(".{FILE}.{}", std::process::id()));
         std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &path)).map_err(failed)
     }
 
-    /// What was kept for this shader; nothing where there is nothing that fits.
+    /// The constants stored for this shader; empty if none fit.
     pub(super) fn read_tuned(&mut self, folder: &Path) {
         let path = folder.join(FILE);
         if !path.exists() {
@@ -79,7 +80,7 @@ impl Pack {
         }
     }
 
-    /// The manifest's constants with these in their place.
+    /// The manifest's constants overridden by these.
     fn with_tuned(&self, constants: &BTreeMap<String, f64>) -> Result<Tuned> {
         if let Some(name) = constants.keys().find(|name| !self.tune.contains_key(*name)) {
             return Err(Error::invalid(format!("the manifest does not tune {name}")));

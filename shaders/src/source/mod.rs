@@ -1,10 +1,10 @@
 //! From a catalogue spec to WGSL text.
 //!
-//! Assets are the files of `shaders/`, embedded. `shaders/README.md` tells how they are written.
-//! Two equal specs give equal text.
+//! Assets are the files of `shaders/`, embedded; `shaders/README.md` documents their syntax. Equal
+//! specs give equal text.
 
-mod known;
 mod preprocess;
+mod specialize;
 
 use std::collections::BTreeMap;
 
@@ -165,10 +165,10 @@ assets! {
     "tiles_q8_0x8": "shared/tiles_q8_0x8.wgsl",
 }
 
-/// Behind the name of a kernel: its file with the define `spans`, which adds a binding.
+/// Suffix of kernels whose file has the define `spans`, which adds a binding.
 const SPANS: &str = "_spans";
 
-/// Families whose kernels are one skeleton with an import of the kernel's own name.
+/// Families that share one skeleton, which imports the kernel's own name.
 const SKELETONS: [&str; 3] = ["reduce", "rope", "pool2d"];
 
 fn asset(name: &str) -> Option<&'static str> {
@@ -178,7 +178,7 @@ fn asset(name: &str) -> Option<&'static str> {
 /// The text of a shared file of functions, for generated kernels.
 ///
 /// # Errors
-/// Compile, for a file that does not exist or is itself wrong.
+/// Compile, for a file that does not exist or has an error.
 pub fn shared_wgsl(name: &str) -> Result<String> {
     let (defines, constants) = (Vec::new(), BTreeMap::new());
     let files = |name: &str| asset(name);
@@ -186,25 +186,25 @@ pub fn shared_wgsl(name: &str) -> Result<String> {
     assemble(name, "", &source)
 }
 
-/// Text that an attachment puts into an asset; `codegen` prints it.
+/// Text that a fusion inserts into an asset; `codegen` prints it.
 #[derive(Debug, Default)]
 pub struct Splice {
-    /// Files in the place of those of the same name.
+    /// Replacements of files, by name.
     pub files: BTreeMap<&'static str, String>,
-    /// Lines behind the asset's.
+    /// Lines after the asset's.
     pub tail: String,
-    /// Defines beside those of the spec, which the catalogue does not list.
+    /// Defines in addition to the spec's, which the catalogue does not list.
     pub defines: Vec<&'static str>,
-    /// Constants beside those of the spec.
+    /// Constants in addition to the spec's.
     pub constants: Vec<(&'static str, u32)>,
 }
 
 /// The WGSL text of an asset: imports resolved, defines applied, constants set.
 ///
 /// # Errors
-/// Unsupported, for a kernel that is not in the catalogue; invalid, for a define or a constant
-/// that the kernel does not have, or an attachment, which only `codegen` prints; compile, for a
-/// fault in the asset. The last two name the asset, and the line where there is one.
+/// Unsupported, for a kernel that is not in the catalogue; invalid, for a define or a constant that
+/// the kernel does not have, or a fusion, which only `codegen` prints; compile, for an error in the
+/// asset. The last two name the asset, and the line if there is one.
 pub fn asset_wgsl(spec: &AssetSpec) -> Result<String> {
     if spec.attached.is_some() {
         return Err(Error::invalid(format!("kernel {}: the attachment is not printed", spec.name)));
@@ -212,7 +212,7 @@ pub fn asset_wgsl(spec: &AssetSpec) -> Result<String> {
     spliced_wgsl(spec, &Splice::default())
 }
 
-/// As [`asset_wgsl`], with what an attachment puts in.
+/// As [`asset_wgsl`], with the text of a fusion.
 pub fn spliced_wgsl(spec: &AssetSpec, splice: &Splice) -> Result<String> {
     let (entry, format) = catalogue::find(&spec.name).ok_or_else(|| {
         Error::unsupported(format!("kernel {:?} is not in the catalogue", spec.name))
@@ -246,19 +246,19 @@ pub fn spliced_wgsl(spec: &AssetSpec, splice: &Splice) -> Result<String> {
     let source = Source { star, defines: &defines, constants: &constants, files: &files };
     let text = assemble(file, &splice.tail, &source)?;
     Ok(match &spec.known {
-        Some(known) => known::settle(&text, &known.words),
+        Some(known) => specialize::settle(&text, &known.words),
         None => text,
     })
 }
 
 /// Every variant that ships, for tests: each kernel with each format, each set of defines, and
-/// constants at their defaults and at other values that engines use. Those on cooperative matrices are
-/// [`cooperative_variants`].
+/// constants at their defaults and at other values that engines use. [`cooperative_variants`] has
+/// those on cooperative matrices.
 pub fn variants() -> Vec<AssetSpec> {
     variants_of(|entry| !entry.is_cooperative())
 }
 
-/// As [`variants`], of kernels on cooperative matrices, which few targets know.
+/// As [`variants`], for kernels on cooperative matrices, which few targets support.
 pub fn cooperative_variants() -> Vec<AssetSpec> {
     variants_of(Entry::is_cooperative)
 }
@@ -311,10 +311,10 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
     all
 }
 
-/// Beginnings of names of kernels that there are with subgroups alone.
+/// Name prefixes of kernels that exist only with subgroups.
 const ONLY_SUBGROUPS: [&str; 4] = ["attn_lanes", "attn_spread", "matvec_tiles", "round_half"];
 
-/// A spec with the constants that are worth a test.
+/// A spec with the constant sets to test.
 fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
     let with = |pairs: &[(&str, u32)]| {
         pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
@@ -376,7 +376,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
         "matmul_*" => {
             sets.push(with(&[("BM", 32), ("BN", 64)]));
             sets.push(with(&[("BM", 128), ("BN", 64)]));
-            // A last round of loads that is for some threads only, of both sides.
+            // The last round of loads is partial, for both operands.
             sets.push(with(&[("BM", 80), ("BN", 112)]));
         }
         "product_tiles" => {
@@ -407,7 +407,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
     sets
 }
 
-/// Constants of a kernel of attention that are worth a test beside those as written.
+/// Constant sets of attention kernels to test, in addition to the defaults.
 fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
     let with = |pairs: &[(&str, u32)]| {
         pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
@@ -436,7 +436,7 @@ fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
             }
         }
         "attn_split" => {
-            // A larger head of this many heads, or more threads, would not fit workgroup memory.
+            // Larger heads with these counts, or more threads, would not fit workgroup memory.
             for (dim, heads, threads) in [(32, 8, 64), (80, 3, 128), (128, 8, 64), (256, 4, 64)] {
                 sets.push(with(&[("HEAD_DIM", dim), ("HEADS", heads), ("WG", threads)]));
             }
@@ -469,7 +469,7 @@ pub fn f32_literal(value: f32) -> String {
         // The shortest digits that give the same bits.
         format!("{value:?}f")
     } else {
-        // Rounded digits may lie above the largest f32, which compilers refuse.
+        // Rounded digits may exceed the largest f32, which compilers reject.
         format!("{:?}f", f64::from(value))
     }
 }
@@ -477,7 +477,7 @@ pub fn f32_literal(value: f32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Attachment;
+    use crate::KernelFusion;
 
     #[test]
     fn specs_outside_the_catalogue_are_refused() {
@@ -485,7 +485,7 @@ mod tests {
         assert!(asset_wgsl(&AssetSpec::new("gather").define("f16")).unwrap_err().is_invalid());
         let error = asset_wgsl(&AssetSpec::new("softmax").constant("ROWS", 1)).unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains("ROWS"), "{error}");
-        let attachment = Attachment { norm: Some(0), ..Default::default() };
+        let attachment = KernelFusion { norm: Some(0), ..Default::default() };
         let error = asset_wgsl(&AssetSpec::new("matvec_f32").attach(attachment)).unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains("attachment"), "{error}");
     }

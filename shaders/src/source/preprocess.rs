@@ -7,12 +7,12 @@ use super::f32_literal;
 use crate::spec::Constant;
 use warploom_core::error::{Error, Result};
 
-/// A file's text by its name without folder and ending.
+/// A file's text by its name without folder and extension.
 pub(super) type Files<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
 /// What the lines of a text may refer to.
 pub(super) struct Source<'a> {
-    /// What a `*` in an import stands for.
+    /// The replacement of `*` in an import.
     pub(super) star: &'a str,
     pub(super) defines: &'a [String],
     pub(super) constants: &'a BTreeMap<String, Constant>,
@@ -22,18 +22,18 @@ pub(super) struct Source<'a> {
 /// One run of the preprocessor.
 struct Assembly<'a> {
     source: &'a Source<'a>,
-    /// Constants that a line declared.
+    /// Constants declared so far.
     declared: Vec<String>,
     /// Values of the `u32` constants so far that are plain numbers.
     numbers: BTreeMap<String, u32>,
-    /// Files that are already part of the text; each is imported once.
+    /// Files that are already included; each is imported once.
     seen: Vec<String>,
     /// `enable` and `requires` lines, which must come first.
     head: String,
     body: String,
 }
 
-/// The text of a file with `tail` behind it.
+/// The text of a file followed by `tail`.
 pub(super) fn assemble<'a>(file: &str, tail: &str, source: &'a Source<'a>) -> Result<String> {
     let mut run = Assembly {
         source,
@@ -59,11 +59,11 @@ pub(super) fn assemble<'a>(file: &str, tail: &str, source: &'a Source<'a>) -> Re
 /// An open `#ifdef` or `#ifndef`.
 struct Branch {
     line: usize,
-    /// Whether the lines around it are kept.
+    /// Whether the enclosing lines are kept.
     outer: bool,
-    /// Whether the condition of the part that is read holds.
+    /// Whether the condition of the current branch holds.
     holds: bool,
-    /// Whether that of a part before it did.
+    /// Whether a previous branch's condition held.
     taken: bool,
     in_else: bool,
 }
@@ -73,7 +73,7 @@ impl Branch {
         self.outer && self.holds
     }
 
-    /// Begins the next part, whose condition is this.
+    /// Starts the next branch, with this condition.
     fn next(&mut self, condition: bool) {
         self.taken |= self.holds;
         self.holds = condition && !self.taken;
@@ -86,7 +86,7 @@ impl Assembly<'_> {
         self.lines(name, &lines)
     }
 
-    /// Lines with their places in the file, from 0.
+    /// Lines with their 0-based line numbers in the file.
     fn lines(&mut self, name: &str, lines: &[(usize, String)]) -> Result<()> {
         let mut open: Vec<Branch> = Vec::new();
         let mut at = 0;
@@ -169,8 +169,8 @@ impl Assembly<'_> {
         }
     }
 
-    /// The lines of a `#repeat LETTER COUNT` as often as it says, with `$LETTER` as the number of
-    /// the round. COUNT is a number or a constant of an earlier line.
+    /// Expands `#repeat LETTER COUNT`: its lines COUNT times, with `$LETTER` as the round's number.
+    /// COUNT is a number or a constant of an earlier line.
     fn repeat<'w>(
         &mut self,
         name: &str,
@@ -190,7 +190,7 @@ impl Assembly<'_> {
         Ok(())
     }
 
-    /// Remembers `const NAME: u32 = EXPRESSION;` for `#repeat`, of numbers and such constants.
+    /// Records `const NAME: u32 = EXPRESSION;` of numbers and recorded constants, for `#repeat`.
     fn note_number(&mut self, line: &str) {
         let parsed = line
             .strip_prefix("const ")
@@ -232,7 +232,7 @@ impl Assembly<'_> {
     }
 }
 
-/// Arithmetic with whole numbers and the names of some: `(A * 8u + B - 1u) / B`.
+/// Integer arithmetic over numbers and named constants: `(A * 8u + B - 1u) / B`.
 struct Arithmetic<'a> {
     left: &'a str,
     numbers: &'a BTreeMap<String, u32>,
@@ -273,7 +273,7 @@ impl Arithmetic<'_> {
         told.or_else(|| word.strip_suffix('u').unwrap_or(word).parse().ok())
     }
 
-    /// The next sign, if it is one of these.
+    /// The next character, if it is one of these.
     fn one_of(&mut self, signs: &str) -> Option<char> {
         let sign = self.left.chars().next().filter(|c| signs.contains(*c))?;
         self.left = self.left[1..].trim_start();
@@ -281,7 +281,7 @@ impl Arithmetic<'_> {
     }
 }
 
-/// Lines before the `#end` that closes a `#repeat`.
+/// Number of lines before the `#end` that closes a `#repeat`.
 fn repeat_len(lines: &[(usize, String)]) -> Option<usize> {
     let mut depth = 0;
     lines.iter().position(|(_, line)| {

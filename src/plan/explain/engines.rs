@@ -1,4 +1,4 @@
-//! Steps of one engine together: where the time of a run goes.
+//! Steps aggregated by engine: a profile of where the time of a run goes.
 
 use serde::Serialize;
 
@@ -11,22 +11,21 @@ pub struct EngineReport {
     pub engine: String,
     /// How many steps it made.
     pub steps: usize,
-    /// Seconds of all of them: the sum of their medians where they were measured, else of the
-    /// estimates.
+    /// Seconds of all of them: the sum of their medians if measured, else of the estimates.
     pub seconds: f64,
     /// Share of the seconds of all steps.
     pub share: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_s: f64,
-    /// Floating-point operations a second.
+    /// Floating-point operations per second.
     pub flops_per_s: f64,
-    /// Share of the bytes a second that a copy reaches where it was measured; else of the
-    /// device's bytes or operations a second, whichever is nearer, by estimate.
+    /// Share of the roofline: of a copy's bandwidth if measured, else of the device's bandwidth or
+    /// arithmetic by estimate, whichever is closer.
     pub roof: f64,
 }
 
-/// Those that take the most time first. `bandwidth` is the bytes a second of a copy, where it
-/// was measured.
+/// Reports by engine, the most expensive first. `bandwidth` is that of a copy in bytes per second,
+/// if measured.
 pub(super) fn of(steps: &[StepReport], bandwidth: Option<f64>) -> Vec<EngineReport> {
     let seconds = |step: &StepReport| step.measured.as_ref().map_or(step.seconds, |m| m.median);
     let all: f64 = steps.iter().map(seconds).sum();

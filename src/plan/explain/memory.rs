@@ -1,4 +1,4 @@
-//! Where a plan's tensors lie, read off its recording.
+//! Memory map of a plan, derived from its recording.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ pub struct Memory {
     pub arena: Vec<ArenaBuffer>,
     /// Bytes of all those buffers.
     pub arena_bytes: u64,
-    /// The largest sum of intermediates that live at one step: no arena is smaller.
+    /// Peak of live intermediates at one step: a lower bound for any arena.
     pub peak_bytes: u64,
     /// Weights.
     pub weight_bytes: u64,
@@ -24,25 +24,25 @@ pub struct Memory {
     pub input_bytes: u64,
     /// Outputs that are bound to buffers.
     pub output_bytes: u64,
-    /// Numbers of the graph, and words in which workgroups count.
+    /// Constants of the graph, and counter words.
     pub constant_bytes: u64,
 }
 
-/// One buffer of intermediates.
+/// One arena buffer for intermediates.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ArenaBuffer {
     /// Its name in the recording.
     pub name: String,
     /// Its size.
     pub bytes: u64,
-    /// What lies in it, by offset, then by step.
+    /// Its tensors, by offset, then by step.
     pub tensors: Vec<Placed>,
 }
 
-/// An intermediate in its place.
+/// An intermediate with its location and lifetime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Placed {
-    /// What a person calls it.
+    /// Name for people.
     pub name: String,
     /// First byte.
     pub offset: u64,
@@ -50,7 +50,7 @@ pub struct Placed {
     pub bytes: u64,
     /// First step that touches it.
     pub first: usize,
-    /// Last step that touches it; the number of steps, for what is downloaded.
+    /// Last step that touches it; the number of steps if it is downloaded.
     pub last: usize,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn of(plan: &Plan) -> Memory {
     memory
 }
 
-/// Every intermediate that a step touches, with the slot it lies in.
+/// Every intermediate that a step touches, with its slot.
 fn placed(plan: &Plan) -> Vec<(usize, Placed)> {
     let mut found: Vec<Option<(usize, Placed)>> = vec![None; plan.tensors.len()];
     for (at, (step, dispatch)) in plan.steps.iter().zip(plan.dispatches()).enumerate() {
@@ -104,7 +104,7 @@ fn placed(plan: &Plan) -> Vec<(usize, Placed)> {
     for command in &plan.recording.commands {
         let Command::Download { from } = command else { continue };
         let Some(offset) = plan.class.upper(&from.offset).ok() else { continue };
-        // Of those that had this place one after another, the last one is downloaded.
+        // Of several tensors at this place, the last one is downloaded.
         let here = found.iter_mut().filter(|(slot, placed)| {
             let place = placed.offset..placed.offset + placed.bytes;
             *slot == from.slot as usize && place.contains(&offset)
@@ -120,8 +120,8 @@ fn placed(plan: &Plan) -> Vec<(usize, Placed)> {
 const MAP: (usize, usize) = (72, 12);
 
 impl ArenaBuffer {
-    /// A map, steps to the right and offsets downwards: a letter for what lives there (`*` where
-    /// tensors share a cell), a dot for nothing. Below it, each letter's tensor.
+    /// A map, steps to the right and offsets downwards: a letter for a live tensor (`*` if tensors
+    /// share a cell), a dot for free memory. Below it, the tensor of each letter.
     pub(super) fn map(&self, steps: usize) -> String {
         let (columns, rows) = (MAP.0.min(steps + 1).max(1), MAP.1);
         let mut cells = vec![vec![b'.'; columns]; rows];

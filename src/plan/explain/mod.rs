@@ -1,11 +1,11 @@
-//! A plan as people and programs read it.
+//! Reports of a plan for people and programs.
 //!
-//! A [`Report`] holds everything that can be said about a plan; the text and the JSON form are
-//! printings of it. What was measured joins it by [`Report::measured`].
+//! A [`Report`] holds everything known about a plan; the text and the JSON form render it.
+//! [`Report::measured`] adds measurements.
 
 mod engines;
-mod fold;
 mod memory;
+mod reroll;
 mod text;
 mod units;
 
@@ -26,8 +26,8 @@ use crate::provider::{Command, DeviceKind, Dispatch, SlotRange};
 /// Version of the JSON form. Fields are only ever added to a version.
 const SCHEMA: u32 = 1;
 
-/// All that can be said about a plan. Its JSON form has the names and units of these fields:
-/// bytes, seconds, counts, and shares from 0 to 1; sizes are at the upper ends of the class.
+/// Everything known about a plan. Its JSON form has the names and units of these fields: bytes,
+/// seconds, counts, and shares from 0 to 1; sizes are at the upper ends of the class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Version of this form.
@@ -40,22 +40,22 @@ pub struct Report {
     pub device: Target,
     /// Passes that ran, in order.
     pub passes: Vec<String>,
-    /// Passes that were switched off.
+    /// Passes that were disabled.
     pub off: Vec<String>,
-    /// Whether bits depend on nothing but what they are made of: [`super::Options::deterministic`].
+    /// Whether results are batch invariant: [`super::Options::deterministic`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deterministic: bool,
     /// Every kernel launch, in order.
     pub steps: Vec<StepReport>,
-    /// The same by engine, those that take the most time first.
+    /// Steps by engine, the most expensive first.
     pub engines: Vec<EngineReport>,
-    /// What one run takes.
+    /// Totals of one run.
     pub totals: Totals,
-    /// Where tensors lie.
+    /// The memory map.
     pub memory: Memory,
-    /// Which engine each piece got, and why.
+    /// The engine of each group, and why.
     pub choices: Vec<NodeChoice>,
-    /// What was measured; absent in a report of a plan alone.
+    /// Measurements; absent in a report of a plan alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub analysis: Option<Analysis>,
 }
@@ -67,30 +67,30 @@ pub struct Target {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// What stands behind it.
+    /// The kind of device.
     pub kind: DeviceKind,
-    /// Bytes a second of its memory: as the profile tells, else a round figure of its kind.
+    /// Memory bandwidth in bytes per second: the profile's, else a round figure of its kind.
     pub bytes_per_s: f64,
-    /// Operations a second: a round figure of its kind.
+    /// Operations per second: a round figure of its kind.
     pub flops_per_s: f64,
 }
 
 /// One kernel launch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepReport {
-    /// Its place.
+    /// Its index.
     pub number: usize,
     /// What it executes.
     pub label: String,
-    /// Which engine made it.
+    /// The engine that emitted it.
     pub engine: String,
     /// The kernel, with defines and constants.
     pub kernel: String,
-    /// Operands and result of the piece.
+    /// Operands and result of the group.
     pub shapes: String,
     /// Workgroups in x, y and z, as expressions.
     pub grid: [String; 3],
-    /// The same at the upper ends of the class.
+    /// The grid at the upper ends of the class.
     pub workgroups: [u64; 3],
     /// Bytes that it moves.
     pub bytes: f64,
@@ -98,43 +98,43 @@ pub struct StepReport {
     pub flops: f64,
     /// Estimated seconds.
     pub seconds: f64,
-    /// Share of the device's bytes or operations a second, whichever is nearer, by estimate.
+    /// Share of the device's roofline by estimate: bandwidth or arithmetic, whichever is closer.
     pub roof: f64,
-    /// Whether it touches a buffer that an earlier step since the last barrier touched, one of
-    /// the two writing.
+    /// Whether it needs a barrier: it touches a buffer that an earlier step since the last barrier
+    /// touched, and one of the two writes.
     pub barrier: bool,
-    /// What was measured of it.
+    /// Its measurement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<StepMeasure>,
 }
 
-/// What was measured of a step.
+/// Measurement of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepMeasure {
     /// Median seconds.
     pub median: f64,
-    /// Fewest seconds.
+    /// Minimum seconds.
     pub min: f64,
-    /// Most seconds.
+    /// Maximum seconds.
     pub max: f64,
-    /// Bytes a second, at the median.
+    /// Bytes per second, at the median.
     pub bytes_per_s: f64,
-    /// Operations a second, at the median.
+    /// Operations per second, at the median.
     pub flops_per_s: f64,
-    /// Share of the bytes a second that a copy reaches on the device.
+    /// Share of the device's copy bandwidth.
     pub roof: f64,
 }
 
-/// What one run takes.
+/// Totals of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Totals {
     /// Kernel launches.
     pub dispatches: usize,
     /// Distinct kernels.
     pub kernels: usize,
-    /// Submits, where nothing else is recorded with it.
+    /// Submits, if nothing else is recorded with it.
     pub submits: usize,
-    /// Waits of a run that is read.
+    /// Waits of a run that is read back.
     pub waits: usize,
     /// Steps that wait for earlier ones.
     pub barriers: usize,
@@ -151,7 +151,7 @@ pub struct Totals {
 }
 
 impl Plan {
-    /// Everything there is to say about the plan.
+    /// The full report of the plan.
     pub fn report(&self) -> Report {
         let peaks = Peaks::of(&self.profile);
         let steps = self.step_reports(&peaks);
@@ -191,9 +191,8 @@ impl Plan {
         self.report().json()
     }
 
-    /// Label, engine, kernel and workgroups (at the upper ends of the class) of each step, and no
-    /// estimates: a form to compare plans by. What repeats, such as the layers of a decoder, stands
-    /// there once.
+    /// Label, engine, kernel and workgroups (at the upper ends of the class) of each step without
+    /// estimates, to compare plans by. Repetitions, such as the layers of a decoder, appear once.
     pub fn outline(&self) -> String {
         self.report().outline()
     }
@@ -278,7 +277,7 @@ impl Plan {
 }
 
 impl Report {
-    /// Adds what was measured.
+    /// Adds measurements.
     pub fn measured(mut self, analysis: Analysis) -> Report {
         for (step, spread) in self.steps.iter_mut().zip(&analysis.steps) {
             let bytes_per_s = per(step.bytes, spread.median);
@@ -298,12 +297,12 @@ impl Report {
 
     /// As JSON, with the names of the fields.
     pub fn json(&self) -> serde_json::Value {
-        // Maps have string keys and numbers are finite, so there is nothing to fail on.
+        // Maps have string keys and numbers are finite, so this cannot fail.
         serde_json::to_value(self).unwrap_or_default()
     }
 }
 
-/// A quotient; 0 where there is nothing to divide by.
+/// A quotient; 0 if the divisor is 0.
 fn per(amount: f64, by: f64) -> f64 {
     if by > 0.0 { amount / by } else { 0.0 }
 }

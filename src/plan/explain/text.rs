@@ -2,19 +2,19 @@
 
 use std::fmt::Write;
 
-use super::fold::{Fold, fold, masked};
+use super::reroll::{Fold, fold, masked};
 use super::units::{bytes, count, seconds, share};
 use super::{Report, StepReport};
 use crate::engine::Verdict;
 
-/// What the text of a report shows.
+/// Sections of a report's text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TextOptions {
-    /// Every step; else what repeats, such as the layers of a decoder, stands there once.
+    /// Every step; else repetitions, such as the layers of a decoder, appear once.
     pub all: bool,
-    /// A map of each buffer of intermediates.
+    /// A map of each arena buffer.
     pub arena: bool,
-    /// Why each engine was chosen, and the ones that were not.
+    /// Why each engine was chosen, and the rejected ones.
     pub why: bool,
 }
 
@@ -36,7 +36,7 @@ impl Report {
         text
     }
 
-    /// A line for each engine, those that take the most time first.
+    /// A line per engine, the most expensive first.
     pub fn engines_text(&self) -> String {
         let of = if self.analysis.is_some() { "of copy" } else { "of roof" };
         let heads = ["engine", "steps", "time", "share", "B/s", "flop/s", of];
@@ -130,7 +130,7 @@ impl Report {
         writeln!(f)
     }
 
-    /// The line above steps that repeat.
+    /// The heading of repeated steps.
     fn repeated(&self, all: &[StepReport], len: usize, times: usize) -> String {
         let (first, last) = (all[0].number, all[all.len() - 1].number);
         let estimated: f64 = all.iter().map(|step| step.seconds).sum();
@@ -211,7 +211,7 @@ impl Report {
         Ok(())
     }
 
-    /// Each engine with the ones that it was preferred to; equal lines stand there once.
+    /// Each engine with those it was preferred to; equal lines appear once.
     fn why(&self, f: &mut String) -> std::fmt::Result {
         writeln!(f, "\nwhy:")?;
         let mut groups: Vec<(String, &str, usize)> = Vec::new();
@@ -245,7 +245,7 @@ impl Report {
     }
 }
 
-/// What makes a step the same as another one: its line with the numbers of its label masked.
+/// Key under which steps are equal: the line, with the numbers of its label masked.
 fn masked_label(step: &StepReport, rest: String) -> String {
     let rest = rest.strip_prefix(&step.label).unwrap_or(&rest);
     format!("{} {rest}", masked(&step.label))
@@ -266,9 +266,9 @@ struct Table {
     rows: Vec<Result<Vec<String>, String>>,
 }
 
-/// Columns that are aligned to the left; numbers are not.
+/// Left-aligned columns; numbers are right-aligned.
 const LEFT: [&str; 5] = ["step", "engine", "grid", "kernel", "shapes"];
-/// Beyond so many characters a cell does not push the column to the right.
+/// Width in characters beyond which a cell does not widen its column.
 const WIDEST: usize = 44;
 
 impl Table {

@@ -1,11 +1,11 @@
-//! Numbers as people read them.
+//! Number formatting for people.
 
-/// `0`, `840`, `4.8 k`, `1.2 M`: three digits or so, in powers of a thousand.
+/// `0`, `840`, `4.8 k`, `1.2 M`: about three digits, in powers of a thousand.
 fn scaled(value: f64, unit: &str) -> String {
     let mut value = value;
     let mut prefix = "";
     for next in ["k", "M", "G", "T"] {
-        // What would print as 1000 is one of the next unit.
+        // A value that would print as 1000 moves to the next unit.
         if value < 999.5 {
             break;
         }

@@ -1,4 +1,4 @@
-//! Which slot each node executes on.
+//! Device assignment: the slot that each node executes on.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use super::{Placement, rebuilt};
 use crate::base::ShapeClass;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, OpClass};
-use crate::plan::draft::{Draft, describe};
+use crate::plan::builder::{PlanBuilder, describe};
 use crate::plan::{Options, Selector, choose};
 use crate::provider::DeviceProfile;
 
-/// Slots by node.
+/// Slots of all nodes.
 pub(super) struct Assigned {
-    /// The slot of each node; of those that every segment has for itself, anything.
+    /// The slot of each node; arbitrary for nodes that every segment rebuilds.
     pub(super) slots: Vec<usize>,
-    /// Why a node is not where it would have been.
+    /// Why a node is not on its default slot.
     pub(super) why: Vec<Option<String>>,
     /// The slot of each state, by name.
     pub(super) states: Vec<(String, usize)>,
 }
 
-/// Why nodes have no engine, by slot and node; `None` where they have one.
+/// Why nodes have no engine, by slot and node; `None` if they have one.
 type Refusals = Vec<Vec<Option<String>>>;
-/// The slot that the caller wants for a node, and by which selector.
+/// The slot that the caller requests for a node, and the selector that did.
 type Wanted<'p> = Vec<Option<(usize, &'p Selector)>>;
 
 pub(super) fn assign(
@@ -60,8 +60,8 @@ pub(super) fn assign(
                 }
                 slot
             }
-            // A view is where what it sees is. Everything else is on the first slot that can do
-            // it: a transfer costs more than a better engine wins.
+            // A view is on the slot of its operand. Everything else is on the first slot that can
+            // execute it: a transfer costs more than a better engine gains.
             (None, None) if node.op.class() == OpClass::Alias => slots[node.inputs[0].index()],
             (None, None) => first(graph, id, &refusals)?,
         };
@@ -91,7 +91,7 @@ fn first(graph: &Graph, id: NodeId, refusals: &Refusals) -> Result<usize> {
     })
 }
 
-/// Where the caller wants each node.
+/// The slot that the caller requests for each node.
 fn wanted<'p>(graph: &Graph, slots: usize, placement: &'p Placement) -> Result<Wanted<'p>> {
     let (mut wanted, rebuilt) = (vec![None; graph.nodes().len()], rebuilt(graph));
     for (selector, slot) in placement {
@@ -113,8 +113,8 @@ fn wanted<'p>(graph: &Graph, slots: usize, placement: &'p Placement) -> Result<W
     Ok(wanted)
 }
 
-/// For each node that reads or updates a state, also as it is after an update: the state. States
-/// that one node touches stand for each other.
+/// For each node that reads or updates a state, directly or after an update: the state. States
+/// touched by one node are represented by one of them.
 fn touched(graph: &Graph) -> Vec<Option<NodeId>> {
     // States whose memory a node's value is in, or is read from.
     let mut lies: Vec<Option<NodeId>> = vec![None; graph.nodes().len()];
@@ -150,8 +150,8 @@ fn standing(stands: &BTreeMap<NodeId, NodeId>, mut state: NodeId) -> NodeId {
     state
 }
 
-/// The slot of each state: where something that touches it is placed, or else the first that can
-/// do it all.
+/// The slot of each state: where a node that touches it is placed, else the first slot that can
+/// execute all of them.
 fn states(
     graph: &Graph,
     wanted: &Wanted<'_>,
@@ -186,11 +186,11 @@ fn refusals(
     options: &Options,
 ) -> Result<Vec<Option<String>>> {
     let mut own = options.clone();
-    // Nodes as they are: what later passes make of them does what they do.
+    // Nodes unchanged: what later passes derive from them does the same.
     own.without = ["simplify", "pattern", "group"].map(String::from).to_vec();
-    let mut draft = Draft::new(graph, class, profile, &own).after("alias")?;
+    let mut builder = PlanBuilder::new(graph, class, profile, &own).after("alias")?;
     let mut refusals = vec![None; graph.nodes().len()];
-    for (id, why) in choose::refused_alone(&mut draft)? {
+    for (id, why) in choose::refused_alone(&mut builder)? {
         refusals[id.index()] = Some(why);
     }
     Ok(refusals)

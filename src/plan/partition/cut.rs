@@ -1,4 +1,4 @@
-//! From slots to segments, each a graph.
+//! Graph partitioning: from slots to segments, each a graph.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,10 +7,10 @@ use super::{Action, Passed, rebuilt};
 use crate::broken_invariant;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Node, NodeId, Op, OpClass};
-use crate::plan::draft::describe;
-use crate::plan::group::readers;
+use crate::plan::builder::describe;
+use crate::plan::fusion::readers;
 
-/// What a graph is cut into.
+/// The result of splitting a graph.
 pub(super) struct Parts {
     pub(super) segments: Vec<Part>,
     pub(super) passed: Vec<Passed>,
@@ -25,7 +25,7 @@ pub(super) struct Part {
     pub(super) graph: Graph,
 }
 
-/// Cuts a graph: as much as one slot can do, then the next slot.
+/// Splits a graph: as much as one slot can execute, then the next slot.
 pub(super) fn cut(graph: &Graph, assigned: &Assigned) -> Result<Parts> {
     let rebuilt = rebuilt(graph);
     let lists = segments(graph, &assigned.slots, &rebuilt)?;
@@ -61,7 +61,7 @@ pub(super) fn cut(graph: &Graph, assigned: &Assigned) -> Result<Parts> {
 /// Slot and nodes of each segment, in order.
 type Lists = Vec<(usize, Vec<NodeId>)>;
 
-/// The fewest segments, over the slots that one may begin on.
+/// The fewest segments, over the possible first slots.
 fn segments(graph: &Graph, slots: &[usize], rebuilt: &[bool]) -> Result<Lists> {
     let count = slots.iter().max().map_or(1, |most| most + 1);
     let mut best: Option<Lists> = None;
@@ -74,7 +74,7 @@ fn segments(graph: &Graph, slots: &[usize], rebuilt: &[bool]) -> Result<Lists> {
     Ok(best.unwrap_or_default())
 }
 
-/// All that is ready on one slot, then on the next that has some.
+/// All that is ready on one slot, then on the next that has ready nodes.
 fn segments_from(
     graph: &Graph,
     slots: &[usize],
@@ -85,7 +85,7 @@ fn segments_from(
     let mut left: Vec<NodeId> = graph.ids().filter(|id| !rebuilt[id.index()]).collect();
     let mut done: Vec<bool> =
         graph.nodes().iter().map(|node| node.op.class() == OpClass::Leaf).collect();
-    // What a view shows is there when what it is a view of is.
+    // A view is ready when its operand is.
     let mut seen: Vec<NodeId> = Vec::with_capacity(done.len());
     for (id, node) in graph.ids().zip(graph.nodes()) {
         let of = node.inputs.first().map_or(id, |of| seen[of.index()]);
@@ -107,7 +107,7 @@ fn segments_from(
         left.retain(|id| {
             let node = graph.node(*id);
             let ready = |other: &NodeId| done[seen[other.index()].index()];
-            // What reads a state as it was comes before its update.
+            // Readers of a state's old value come before its update.
             let first = node.op.overwrites().then(|| node.inputs[0]);
             let mut before = first.into_iter().flat_map(|of| &readers[of.index()]);
             let now = slots[id.index()] == slot
@@ -133,19 +133,19 @@ fn segments_from(
     Ok(lists)
 }
 
-/// A graph that is being cut.
+/// A graph that is being split.
 struct Whole<'g> {
     graph: &'g Graph,
     rebuilt: Vec<bool>,
     /// The segment of each node that is not rebuilt.
     segment: Vec<usize>,
-    /// Nodes whose result is handed on, by their place in `passed`.
+    /// Nodes whose result is passed between segments, by index in `passed`.
     place: HashMap<NodeId, usize>,
     passed: Vec<Passed>,
 }
 
 impl Whole<'_> {
-    /// Finds what segments hand to each other.
+    /// Finds the tensors passed between segments.
     fn pass(&mut self, lists: &[(usize, Vec<NodeId>)]) {
         let mut wanted: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.graph.nodes().len()];
         for (i, (slot, list)) in lists.iter().enumerate() {
@@ -177,7 +177,7 @@ impl Whole<'_> {
         self.graph.node(id).op.overwrites()
     }
 
-    /// The outputs of the graph that a segment gives.
+    /// The outputs of the graph that a segment computes.
     fn outputs(&self, segment: usize) -> impl Iterator<Item = &(String, NodeId)> {
         self.graph.outputs().iter().filter(move |(_, id)| {
             let mut id = *id;
@@ -201,7 +201,7 @@ impl Whole<'_> {
         }
     }
 
-    /// Every node that a segment has, in order: its own and what they read.
+    /// Every node that a segment contains, in order: its own and those they read.
     fn needed(&self, segment: usize, list: &[NodeId]) -> Vec<NodeId> {
         let mut needed = vec![false; self.graph.nodes().len()];
         list.iter().for_each(|id| needed[id.index()] = true);
@@ -260,7 +260,7 @@ impl Whole<'_> {
         Ok(graph)
     }
 
-    /// The state that a chain of updates and views is of.
+    /// The state at the root of a chain of updates and views.
     fn state(&self, mut id: NodeId) -> NodeId {
         while !matches!(self.graph.node(id).op, Op::State { .. }) {
             match self.graph.node(id).inputs.first() {

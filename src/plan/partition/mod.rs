@@ -1,14 +1,14 @@
-//! Plans over several devices.
+//! Plans over several devices (heterogeneous partitioning).
 //!
-//! Every device has a *slot*, a number. `partition` gives each node of a graph to a slot: where the
-//! caller wants it, or where its operands are, or else the first slot that has an engine for it
-//! (so that what a GPU cannot do becomes a step on the host). `cut` collects what one slot can do
-//! in one go into a *segment*, a graph of its own with a [`Plan`] of its own. A tensor that one
-//! segment makes and another one reads lies in a buffer on each slot that needs it; where those
-//! differ there is a *transfer*. [`PartitionedPlan::actions`] is the order of it all.
+//! Every device has a *slot*, a number. `assign` gives each node of a graph to a slot: as the
+//! caller places it, else the slot of its operands, else the first slot with an engine for it (so a
+//! node that a GPU cannot execute falls back to the host). `cut` collects what one slot can execute
+//! in one go into a *segment*, a graph with a [`Plan`] of its own. A tensor passed between segments
+//! has a buffer on each slot that needs it; between different slots there is a *transfer*.
+//! [`PartitionedPlan::actions`] is the order of execution.
 //!
-//! Inputs, weights and constants, and views of them, are wherever they are read. A state is on one
-//! slot, with everything that touches it: reads and updates of it keep their order there.
+//! Inputs, weights and constants, and views of them, are on every slot that reads them. A state is
+//! on one slot, with every node that touches it, so its reads and updates keep their order.
 
 mod assign;
 mod cut;
@@ -19,31 +19,30 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::draft::Draft;
+use super::builder::PlanBuilder;
 use super::{Bound, Options, Plan, Selector, SlotRole};
 use crate::base::{DType, Shape, ShapeClass};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, OpClass};
 use crate::provider::DeviceProfile;
 
-/// Where nodes have to execute: selectors and slots. Of several that select a node the last one
-/// counts.
+/// Explicit placement of nodes: selectors and slots. The last selector that matches a node wins.
 pub type Placement = [(Selector, usize)];
 
-/// Where a graph over several devices was cut.
+/// A graph split over several devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartitionedPlan {
     /// Name of the graph.
     pub name: String,
-    /// The ranges of symbols it is good for.
+    /// The ranges of symbols it is valid for.
     pub class: ShapeClass,
     /// The device of each slot.
     pub devices: Vec<DeviceProfile>,
-    /// What executes at once, each on one slot.
+    /// The segments, each executed as a whole on one slot.
     pub segments: Vec<Segment>,
-    /// What segments hand to each other.
+    /// Tensors passed between segments.
     pub passed: Vec<Passed>,
-    /// What to do at each run, in order.
+    /// Actions of each run, in order.
     pub actions: Vec<Action>,
     /// The slot of each state, by name.
     pub states: Vec<(String, usize)>,
@@ -54,13 +53,13 @@ pub struct PartitionedPlan {
 pub struct Segment {
     /// The slot.
     pub slot: usize,
-    /// Why nodes of it are not on the slot that they would have been on, in words.
+    /// Why nodes of it are not on their default slot, in words.
     pub why: Vec<String>,
     /// Its plan. Passed tensors are inputs and outputs that are bound to buffers.
     pub plan: Plan,
 }
 
-/// A tensor that one segment makes and others read.
+/// A tensor that one segment computes and others read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Passed {
     /// Its name in the plans of the segments.
@@ -69,32 +68,33 @@ pub struct Passed {
     pub shape: Shape,
     /// Element type.
     pub dtype: DType,
-    /// The slots that hold it; it is made on the first.
+    /// The slots that hold it; the first one computes it.
     pub slots: Vec<usize>,
 }
 
-/// A step of a run.
+/// An action of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Executes a segment, by its number.
+    /// Executes a segment, by index.
     Run(usize),
-    /// Copies a passed tensor, by its number, from the slot that makes it to another one.
+    /// Copies a passed tensor, by index, from the slot that computes it to another one.
     Transfer {
-        /// Which tensor.
+        /// Index of the tensor.
         tensor: usize,
-        /// The slot that gets it.
+        /// The destination slot.
         to: usize,
     },
 }
 
 impl PartitionedPlan {
-    /// Cuts a graph for these devices, of which the first is the usual one, and plans every part.
+    /// Splits a graph over these devices, the first of which is the default, and plans every
+    /// segment.
     ///
     /// # Errors
-    /// Invalid, for a placement that names no node or a slot that is not there, or that takes a
-    /// state apart; unsupported, naming the node, where no slot has an engine for it, or the one
-    /// that it is placed on has none; and as [`Plan::new`].
+    /// Invalid, for a placement that matches no node, names a missing slot, or splits a state;
+    /// unsupported, naming the node, if no slot has an engine for it, or the slot it is placed on
+    /// has none; and as [`Plan::new`].
     pub fn new(
         graph: &Graph,
         class: &ShapeClass,
@@ -115,7 +115,7 @@ impl PartitionedPlan {
                     "an engine is forced for {node}: name it by label"
                 )));
             }
-            let graph = Draft::new(graph, class, first, options).after(simple)?.graph;
+            let graph = PlanBuilder::new(graph, class, first, options).after(simple)?.graph;
             let assigned = assign::assign(&graph, class, devices, placement, options)?;
             let parts = cut::cut(&graph, &assigned)?;
             PartitionedPlan::of(&graph, class, devices, options, assigned, parts)
@@ -147,7 +147,7 @@ impl PartitionedPlan {
                 outputs: bound(&all.outputs, &options.bound.outputs),
                 weights: options.bound.weights,
             };
-            // A node's number means another node here.
+            // A node's index means another node here.
             let selects = |(selector, _): &(Selector, _)| {
                 part.graph.ids().any(|id| selector.selects(&part.graph, id))
             };
@@ -170,7 +170,7 @@ impl PartitionedPlan {
     /// Bytes of the buffer of a passed tensor, at the upper ends of the class.
     ///
     /// # Errors
-    /// Invalid, where a size has no upper end.
+    /// Invalid, if a size has no upper bound.
     pub fn passed_bytes(&self, tensor: &Passed) -> Result<u64> {
         let roles = [SlotRole::Output(tensor.name.clone()), SlotRole::Input(tensor.name.clone())];
         let slots = self.segments.iter().flat_map(|s| roles.iter().map(|r| s.plan.slot_bytes(r)));
@@ -178,7 +178,7 @@ impl PartitionedPlan {
         Ok(slots.flatten().chain([own]).max().unwrap_or(own))
     }
 
-    /// The plan as text: what happens in which order, and the plan of each segment.
+    /// The plan as text: the order of actions, and the plan of each segment.
     pub fn explain(&self) -> String {
         let mut text =
             format!("plan {:?} {} over {} slots\n", self.name, self.class, self.devices.len());
@@ -215,8 +215,8 @@ impl PartitionedPlan {
     }
 }
 
-/// For each node: whether every segment that reads it has one of its own. Leaves are, and views of
-/// them; and views of updates, which are where the state is.
+/// For each node: whether every segment that reads it has a copy. True for leaves and their views,
+/// and for views of updates, which are on the state's slot.
 fn rebuilt(graph: &Graph) -> Vec<bool> {
     let mut rebuilt: Vec<bool> = Vec::with_capacity(graph.nodes().len());
     for node in graph.nodes() {

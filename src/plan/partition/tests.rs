@@ -55,7 +55,7 @@ fn one_slot_is_one_segment_with_the_usual_plan() {
 #[test]
 fn what_is_placed_elsewhere_is_handed_over_and_back() {
     let plan = partition(&chain(), &[on("exp", 1), on("sqrt", 1)]).unwrap();
-    // The first result is read on both slots, and stays where it is for the second reader.
+    // The first result is read on both slots, and is not transferred for the second reader.
     assert_eq!(
         actions(&plan),
         "run 0 on 0, neg (neg) to 1, run 1 on 1, sqrt (sqrt) to 0, run 2 on 0"
@@ -77,7 +77,7 @@ fn what_is_placed_elsewhere_is_handed_over_and_back() {
 
 #[test]
 fn what_the_first_device_cannot_do_goes_to_the_next_with_its_reason() {
-    // A table that no binding of a browser's floor holds: rows are looked up on the host.
+    // A table larger than a binding at WebGPU's minimum limits: the host looks rows up.
     let mut g = Graph::new("lookup");
     let ids = g.input("ids", Shape::new([3]), DType::I32);
     let table = g.weight("table", Shape::new([40_000, 1024]), Format::F32);
@@ -100,7 +100,7 @@ fn what_the_first_device_cannot_do_goes_to_the_next_with_its_reason() {
     assert!(none.is_unsupported() && none.to_string().contains("embedding"), "{none}");
 }
 
-/// A state of 8 rows, two updates, and reads before, between and behind them.
+/// A state of 8 rows, two updates, and reads before, between and after them.
 fn cache() -> Graph {
     let mut g = Graph::new("cache");
     let x = g.input("x", Shape::new([1, 4]), DType::F32);
@@ -135,7 +135,7 @@ fn a_state_stays_on_one_slot_and_is_found_there_by_later_segments() {
     }
     let holding = plan.segments.iter().filter(|s| s.plan.resident_names().count() > 0).count();
     assert_eq!(holding, 2, "{}", plan.explain());
-    // The whole state is handed to nobody.
+    // The whole state is never passed between segments.
     assert!(plan.passed.iter().all(|p| p.shape == Shape::new([1, 4])), "{:?}", plan.passed);
     let moved = partition(&cache(), &[on("cache", 1)]).unwrap();
     assert_eq!(moved.states, [("cache".to_string(), 1)]);

@@ -1,4 +1,4 @@
-//! What a plan over several devices must be, so that running it is safe.
+//! Verification of a plan over several devices, so that running it is safe.
 
 use super::{Action, PartitionedPlan};
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ impl PartitionedPlan {
     /// Checks every plan, number and name.
     ///
     /// # Errors
-    /// Invalid, saying what breaks which rule.
+    /// Invalid, naming the broken rule and its place.
     pub fn verify(&self) -> Result<()> {
         self.fault().map_or(Ok(()), |what| Err(Error::invalid(format!("{}: {what}", self.name))))
     }

@@ -1,4 +1,4 @@
-//! Sigmoid, SiLU, GELU and ReLU as they are spelled out.
+//! Pattern matching of sigmoid, SiLU, GELU and ReLU spelled out in primitives.
 
 use std::collections::BTreeMap;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
@@ -14,7 +14,7 @@ fn raised(x: NodeId, op: UnaryOp) -> Raised {
     Raised::new([x], move |new, operands| new.add(Op::Unary(op), operands))
 }
 
-/// Sigmoid and ReLU: what stands alone.
+/// Sigmoid and ReLU: matches that are no product.
 pub(super) fn simple(m: &Matcher, id: NodeId) -> Option<Raised> {
     if m.node(id).dtype != DType::F32 {
         return None;
@@ -36,7 +36,7 @@ pub(super) fn gated(m: &Matcher, id: NodeId) -> Option<Raised> {
     terms.chain(all.under.iter().map(|term| (*term, true))).find_map(|(gate, under)| {
         [silu, gelu, gelu_tanh, gelu_sigmoid].iter().find_map(|rule| {
             let (x, number, op) = rule(m, gate, under)?;
-            // Once more with x as a whole, which may be a product itself.
+            // Again with x as a whole, since x may be a product itself.
             let mut factors = m.factors(id, Some(x));
             let gates = if under { &mut factors.under } else { &mut factors.over };
             gates.remove(gates.iter().position(|term| *term == gate)?);
@@ -47,10 +47,10 @@ pub(super) fn gated(m: &Matcher, id: NodeId) -> Option<Raised> {
     })
 }
 
-/// A gate's operand, the number that belongs in the product, and what the product is.
+/// A gate's operand, the constant factor of the product, and the activation.
 type Gate = Option<(NodeId, f64, UnaryOp)>;
 
-/// `sigmoid(x)`, or under the line `1 + exp(-x)`.
+/// `sigmoid(x)`, or `1 + exp(-x)` as a divisor.
 fn silu(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     let x = match under {
         false => m.unary(gate, UnaryOp::Sigmoid)?,
@@ -59,7 +59,7 @@ fn silu(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     Some((x, 1.0, UnaryOp::Silu))
 }
 
-/// `1 + erf(x / sqrt(2))` with a half elsewhere, or both halved.
+/// `1 + erf(x / sqrt(2))` with a factor 1/2 elsewhere, or both terms halved.
 fn gelu(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     let (erf, one) = m.with_number(gate, BinaryOp::Add).filter(|_| !under)?;
     let erf = m.factors(erf, None);
@@ -70,7 +70,8 @@ fn gelu(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     fits.then_some((x, 0.5 / one, UnaryOp::Gelu))
 }
 
-/// `1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))` with a half elsewhere, or both halved.
+/// `1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))` with a factor 1/2 elsewhere, or both terms
+/// halved.
 fn gelu_tanh(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     let (tanh, one) = m.with_number(gate, BinaryOp::Add).filter(|_| !under)?;
     let tanh = m.factors(tanh, None);
@@ -80,7 +81,7 @@ fn gelu_tanh(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     is_about(tanh.number, one).then_some((x, 0.5 / one, UnaryOp::GeluTanh))
 }
 
-/// `sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 * x^3))`, or under the line `1 + exp(-..)`.
+/// `sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 * x^3))`, or `1 + exp(-..)` as a divisor.
 fn gelu_sigmoid(m: &Matcher, gate: NodeId, under: bool) -> Gate {
     let inside = match under {
         false => m.unary(gate, UnaryOp::Sigmoid)?,
@@ -91,7 +92,7 @@ fn gelu_sigmoid(m: &Matcher, gate: NodeId, under: bool) -> Gate {
 
 /// `x` of `number * x`.
 fn scaled(m: &Matcher, id: NodeId) -> Option<(NodeId, f64)> {
-    // One step at a time: x may be a product itself.
+    // One factor at a time: x may be a product itself.
     let (x, number) = match m.binary(id, BinaryOp::Div) {
         Some([x, number]) => (x, 1.0 / m.number(number)?),
         None => m.with_number(id, BinaryOp::Mul)?,
@@ -151,7 +152,7 @@ fn relu(m: &Matcher, id: NodeId) -> Option<NodeId> {
 /// `x` of `times * sqrt(2 / pi) * (x + 0.044715 * x^3)`, multiplied out in any way.
 fn cubic(m: &Matcher, id: NodeId, times: f64) -> Option<NodeId> {
     let linear = times * FRAC_2_SQRT_PI / SQRT_2;
-    // x is what the polynomial is of: try what a sum within reach is of.
+    // Candidates for x: the operands of sums within reach.
     variables(m, id, 5).into_iter().find(|x| {
         let Some(powers) = polynomial(m, id, *x, 6) else { return false };
         let fits = |power: u32, want: f64| {
@@ -161,7 +162,7 @@ fn cubic(m: &Matcher, id: NodeId, times: f64) -> Option<NodeId> {
     })
 }
 
-/// Nodes that a polynomial may be of.
+/// Candidates for the variable of a polynomial.
 fn variables(m: &Matcher, id: NodeId, depth: usize) -> Vec<NodeId> {
     if m.number(id).is_some() {
         return Vec::new();
@@ -183,7 +184,7 @@ fn variables(m: &Matcher, id: NodeId, depth: usize) -> Vec<NodeId> {
     found
 }
 
-/// The factors of the powers of `x` up to the third.
+/// The coefficients of the powers of `x` up to the third.
 fn polynomial(m: &Matcher, id: NodeId, x: NodeId, depth: usize) -> Option<BTreeMap<u32, f64>> {
     if id == x {
         return Some([(1, 1.0)].into());

@@ -1,8 +1,8 @@
-//! Attention from its products: `softmax(scale * q @ k^T + mask) @ v`, heads before tokens.
+//! Pattern matching of attention: `softmax(scale * q @ k^T + mask) @ v`, heads before tokens.
 //!
-//! Keys and values that are repeated for every group of query heads are read as they were before.
-//! A mask must be a constant that hides exactly what a causal or sliding window hides; any other
-//! stays with the products and the softmax.
+//! Keys and values repeated for every group of query heads are read unrepeated (GQA). A mask must
+//! be a constant that hides exactly what a causal or sliding window hides; any other keeps the
+//! products and the softmax.
 
 use super::matcher::{Matcher, Raised};
 use crate::base::{Dim, Shape};
@@ -10,11 +10,11 @@ use crate::error::Result;
 use crate::ir::{BinaryOp, Graph, NodeId, Op};
 use crate::kernel::catalogue::MAX_HEAD_DIM;
 
-/// Numbers that hide a score when they are added to it, or stand in its place: their exponential
-/// is 0 beside any other.
+/// Values that mask a score, added to it or in its place: their exponential is 0 relative to any
+/// other.
 const HIDDEN: f32 = -1e9;
 
-/// What a token sees.
+/// The keys visible to a token.
 #[derive(Clone, Copy, Default)]
 struct Sees {
     causal: bool,
@@ -25,7 +25,7 @@ struct Sees {
 /// Keys or values `[lead.., a, b]`, before their heads are repeated.
 struct Source {
     node: NodeId,
-    /// The shape that the node takes, and the order of axes after.
+    /// The reshape of the node, and the permutation after it.
     shape: Shape,
     perm: Vec<usize>,
 }
@@ -82,7 +82,7 @@ fn product(m: &Matcher, id: NodeId) -> Option<[NodeId; 2]> {
     }
 }
 
-/// What is multiplied with a number, and the number.
+/// A value and its constant factor.
 fn scaled(m: &Matcher, id: NodeId) -> (NodeId, f64) {
     let divided = || {
         let [x, number] = m.binary(id, BinaryOp::Div)?;
@@ -112,8 +112,8 @@ fn permuted(source: &Source) -> Shape {
     source.perm.iter().map(|axis| source.shape[*axis].clone()).collect()
 }
 
-/// Keys or values whose heads are shared by those of `lead`: as many, or the same repeated for
-/// each group, by broadcasting or before.
+/// Keys or values with the heads of `lead`: as many, or repeated for each group, by broadcasting or
+/// before.
 fn source(m: &Matcher, id: NodeId, lead: &[Dim]) -> Option<Source> {
     let rank = m.shape(id).rank();
     let own = m.shape(id).dims().get(..lead.len())?;
@@ -122,7 +122,7 @@ fn source(m: &Matcher, id: NodeId, lead: &[Dim]) -> Option<Source> {
         _ => (id, (0..rank).collect()),
     };
     if let Some((node, shape, axis)) = unrepeated(m, inner) {
-        // Of each query head the group must be the slowest part of its number.
+        // The group must be the slowest part of the query head's index.
         let heads_last = perm.iter().position(|from| *from == axis) == lead.len().checked_sub(1);
         return (own == lead && heads_last && rank == lead.len() + 2).then_some(Source {
             node,
@@ -136,8 +136,7 @@ fn source(m: &Matcher, id: NodeId, lead: &[Dim]) -> Option<Source> {
     fits.then_some(plain)
 }
 
-/// What is repeated along an axis, each index some times: the operand of the repetition, its shape
-/// without, and the axis.
+/// A repetition of each index along an axis: its operand, the shape without it, and the axis.
 fn unrepeated(m: &Matcher, id: NodeId) -> Option<(NodeId, Shape, usize)> {
     let (Op::Reshape(to), Some(wide)) = (m.op(id), m.input(id)) else { return None };
     let (Op::Expand(wide), Some(narrow)) = (m.op(wide), m.input(wide)) else { return None };
@@ -158,7 +157,7 @@ fn unrepeated(m: &Matcher, id: NodeId) -> Option<(NodeId, Shape, usize)> {
     })
 }
 
-/// Scores without their mask, and what it lets a token see.
+/// Scores without their mask, and the keys it leaves visible.
 fn masked(m: &Matcher, id: NodeId) -> Option<(NodeId, Sees)> {
     let hides = |value: f32| value <= HIDDEN;
     if let Op::Select = m.op(id) {
@@ -178,11 +177,11 @@ fn masked(m: &Matcher, id: NodeId) -> Option<(NodeId, Sees)> {
         };
         Some((scores, sees(m, id, mask, visible)?))
     });
-    // A sum whose mask cannot be read is no product of queries and keys, so it ends there.
+    // A sum with an unreadable mask is no product of queries and keys, so the match ends there.
     Some(mask.unwrap_or((id, Sees::default())))
 }
 
-/// What a constant mask `[.., tokens, keys]` lets see, where it is the same for every head.
+/// The window of a constant mask `[.., tokens, keys]`, if it is the same for every head.
 fn sees(
     m: &Matcher,
     scores: NodeId,

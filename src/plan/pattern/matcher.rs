@@ -1,5 +1,4 @@
-//! What patterns are written with: reading a graph backwards from a node, and putting one node
-//! in the place of those that were read.
+//! The pattern matcher: walks a graph backwards from a node, and replaces a match by one node.
 
 use std::collections::HashMap;
 
@@ -8,26 +7,26 @@ use smallvec::SmallVec;
 use crate::base::{Dim, Shape};
 use crate::error::Result;
 use crate::ir::{BinaryOp, Graph, Node, NodeId, Op, OpClass, UnaryOp, rewrite};
-use crate::plan::fold::memory_of;
+use crate::plan::rules::memory_of;
 
-/// Products within products that are taken apart.
+/// Depth to which nested products are expanded.
 const DEPTH: usize = 6;
 
-/// A graph with who reads what.
+/// A graph with the readers of each node.
 pub(super) struct Matcher<'a> {
     pub(super) graph: &'a Graph,
     users: Vec<SmallVec<[NodeId; 4]>>,
     wanted: Vec<bool>,
 }
 
-/// Adds what replaces a match to the new graph, given the operands there.
+/// Adds the replacement of a match to the new graph, given its operands there.
 type Build = Box<dyn Fn(&mut Graph, &[NodeId]) -> Result<NodeId>>;
 
-/// What a match becomes.
+/// The replacement of a match.
 pub(super) struct Raised {
-    /// What the new nodes read.
+    /// Operands of the new nodes.
     pub(super) operands: Vec<NodeId>,
-    /// What the old nodes read that others may read as well, such as tables: not of the match.
+    /// Inputs of the old nodes that others may read as well, such as tables: not part of the match.
     pub(super) shared: Vec<NodeId>,
     pub(super) build: Build,
 }
@@ -41,7 +40,7 @@ impl Raised {
     }
 }
 
-/// A product taken apart: a number, and what it is multiplied with or divided by.
+/// A product factored: a constant, and its multipliers and divisors.
 #[derive(Default)]
 pub(super) struct Factors {
     pub(super) number: f64,
@@ -49,8 +48,8 @@ pub(super) struct Factors {
     pub(super) under: SmallVec<[NodeId; 4]>,
 }
 
-/// Replaces what `find` finds, the largest first. A match is taken only if nobody else reads what
-/// lies between its result and its operands, so that nothing is computed twice.
+/// Replaces the matches of `find`, the largest first. A match is used only if nothing else reads
+/// its inner nodes, so that nothing is computed twice.
 pub(super) fn raise(
     graph: Graph,
     find: impl Fn(&Matcher, NodeId) -> Option<Raised>,
@@ -93,8 +92,8 @@ impl<'a> Matcher<'a> {
         Matcher { graph, users: graph.users(), wanted }
     }
 
-    /// The nodes between a match's result and its operands; `None` where others read them, or where
-    /// an operand is memory that is overwritten before the result is computed.
+    /// The inner nodes of a match; `None` if others read them, or if an operand is memory that is
+    /// overwritten before the result is computed.
     fn inner(&self, root: NodeId, raised: &Raised) -> Option<Vec<NodeId>> {
         let mut inner: Vec<NodeId> = Vec::new();
         let mut open = vec![root];
@@ -141,12 +140,12 @@ impl<'a> Matcher<'a> {
         self.node(id).inputs.first().copied()
     }
 
-    /// The operand of this operation.
+    /// The operand, if the node is this operation.
     pub(super) fn unary(&self, id: NodeId, op: UnaryOp) -> Option<NodeId> {
         if *self.op(id) == Op::Unary(op) { self.input(id) } else { None }
     }
 
-    /// The operands of this operation.
+    /// The operands, if the node is this operation.
     pub(super) fn binary(&self, id: NodeId, op: BinaryOp) -> Option<[NodeId; 2]> {
         let node = self.node(id);
         (node.op == Op::Binary(op)).then(|| [node.inputs[0], node.inputs[1]])
@@ -158,12 +157,12 @@ impl<'a> Matcher<'a> {
         pair.into_iter().flat_map(|[a, b]| [[a, b], [b, a]])
     }
 
-    /// An operand of this operation that is a number, and the other one.
+    /// The other operand and the constant, if one operand is a constant.
     pub(super) fn with_number(&self, id: NodeId, op: BinaryOp) -> Option<(NodeId, f64)> {
         self.either(id, op).find_map(|[other, number]| Some((other, self.number(number)?)))
     }
 
-    /// The one number that a constant, or a view of it, consists of.
+    /// The single value of a constant, or of a view of it.
     pub(super) fn number(&self, mut id: NodeId) -> Option<f64> {
         while self.op(id).class() == OpClass::Alias {
             id = self.input(id)?;
@@ -174,7 +173,7 @@ impl<'a> Matcher<'a> {
         (float && words.iter().all(|word| *word == first)).then(|| f64::from(f32::from_bits(first)))
     }
 
-    /// What has the same elements in the same order.
+    /// The node without reshapes: same elements in the same order.
     pub(super) fn unshaped(&self, mut id: NodeId) -> NodeId {
         while let (Op::Reshape(_), Some(input)) = (self.op(id), self.input(id)) {
             id = input;
@@ -182,7 +181,7 @@ impl<'a> Matcher<'a> {
         id
     }
 
-    /// A product taken apart as far as its factors have its shape, but not `whole`.
+    /// A product factored as far as its factors have its shape; `whole` is not expanded.
     pub(super) fn factors(&self, id: NodeId, whole: Option<NodeId>) -> Factors {
         let mut factors = Factors { number: 1.0, ..Factors::default() };
         self.collect(id, id, whole, false, DEPTH, &mut factors);
@@ -231,12 +230,12 @@ impl Factors {
     }
 }
 
-/// Whether a number written in a graph is this one, up to its rounding to `f32`.
+/// Whether a constant in a graph equals this, up to its rounding to `f32`.
 pub(super) fn is_about(number: f64, want: f64) -> bool {
     (number - want).abs() <= 2e-6 * want.abs()
 }
 
-/// The shape of one number a row: the last size is 1.
+/// The shape of one number per row: the last size is 1.
 pub(super) fn one_a_row(shape: &Shape) -> Option<Shape> {
     let mut dims = shape.dims().to_vec();
     *dims.last_mut()? = Dim::new(1);

@@ -1,8 +1,8 @@
-//! What a graph means: composite operations in place of the primitives that spell them, and one
-//! product in place of several that read the same.
+//! Pattern raising: composite operations replace the primitives that spell them, and one product
+//! replaces several of the same operand.
 //!
-//! Functions from graph to graph, one file a family. Each leaves nodes behind that nobody reads
-//! any more; [`crate::ir::live`] takes them away.
+//! Functions from graph to graph, one file per family. Each leaves dead nodes behind, which
+//! [`crate::ir::live`] removes.
 
 mod activation;
 mod attention;
@@ -15,20 +15,20 @@ mod tests;
 
 use matcher::raise;
 
-use super::draft::Draft;
+use super::builder::PlanBuilder;
 use super::simplify::simplified;
 use crate::error::Result;
 use crate::ir::{Graph, Op};
 use crate::provider::DeviceProfile;
 
-pub(super) fn pattern(draft: &mut Draft) -> Result<()> {
-    // Weights that each run binds lie apart.
-    let most = if draft.options.bound.weights { 0 } else { draft.profile.max_buffer_bytes };
-    draft.graph = found(&draft.graph, most)?;
+pub(super) fn pattern(builder: &mut PlanBuilder) -> Result<()> {
+    // Weights bound at each run are separate buffers.
+    let most = if builder.options.bound.weights { 0 } else { builder.profile.max_buffer_bytes };
+    builder.graph = found(&builder.graph, most)?;
     Ok(())
 }
 
-/// `max_merged`: bytes of weights that may be read as one.
+/// `max_merged`: most bytes of merged weights.
 fn found(graph: &Graph, max_merged: u64) -> Result<Graph> {
     let graph = raised(graph.clone())?;
     match max_merged {
@@ -37,11 +37,11 @@ fn found(graph: &Graph, max_merged: u64) -> Result<Graph> {
     }
 }
 
-/// The graph with composite operations, the inner ones of each other first.
+/// The graph with composite operations, inner ones first.
 fn raised(graph: Graph) -> Result<Graph> {
     let graph = raise(graph, activation::simple)?;
     let graph = raise(graph, activation::gated)?;
-    // Of centred rows an RMSNorm is a LayerNorm, which is the larger match.
+    // An RMSNorm of centred rows is a LayerNorm, the larger match.
     let graph = raise(graph, norm::layer_norm)?;
     let graph = raise(graph, norm::rms_norm)?;
     let graph = raise(graph, norm::softmax)?;
@@ -51,8 +51,8 @@ fn raised(graph: Graph) -> Result<Graph> {
     raise(graph, attention::attention)
 }
 
-/// Names of the weights that plans of this graph read as one, in their order there: who uploads
-/// them one after another saves the device a copy.
+/// Names of the weights that plans of this graph merge, in order: uploading them consecutively
+/// saves the device a copy.
 ///
 /// # Errors
 /// Invalid, for a graph that does not verify.

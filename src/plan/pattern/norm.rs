@@ -1,10 +1,10 @@
-//! RMSNorm, LayerNorm and softmax along the last axis.
+//! Pattern matching of RMSNorm, LayerNorm and softmax along the last axis.
 
 use super::matcher::{Factors, Matcher, Raised, is_about, one_a_row};
 use crate::base::{DType, Dim, Format, Shape};
 use crate::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp};
 
-/// A number for each column: a tensor, or the same number for all.
+/// A number per column: a tensor, or one constant for all.
 enum Columns {
     Tensor(NodeId),
     Number(f64),
@@ -78,7 +78,7 @@ pub(super) fn softmax(m: &Matcher, id: NodeId) -> Option<Raised> {
     Some(Raised::new([x], |new, operands| new.add(Op::Softmax, operands)))
 }
 
-/// The row number that a product is divided by the root of: what is under the root, and the factor.
+/// Matches a product divided by the root of a row number: the radicand, and the factor.
 fn scale_by_row(m: &Matcher, id: NodeId) -> Option<(NodeId, NodeId)> {
     if !matches!(m.op(id), Op::Binary(BinaryOp::Mul | BinaryOp::Div)) {
         return None;
@@ -113,7 +113,7 @@ fn power(m: &Matcher, id: NodeId, exponent: f64) -> Option<NodeId> {
     (m.number(power) == Some(exponent)).then_some(base)
 }
 
-/// `u` and `eps` of `u + eps`; 0 where nothing is added.
+/// `u` and `eps` of `u + eps`; 0 if nothing is added.
 fn plus_eps(m: &Matcher, id: NodeId) -> Option<(NodeId, f32)> {
     let id = m.unshaped(id);
     let (u, eps) = m.with_number(id, BinaryOp::Add).unwrap_or((id, 0.0));
@@ -128,7 +128,7 @@ fn square(m: &Matcher, id: NodeId) -> Option<NodeId> {
     }
 }
 
-/// What a reduction of the last axis is of.
+/// The operand of a reduction of the last axis.
 fn reduced(m: &Matcher, id: NodeId, want: ReduceOp) -> Option<NodeId> {
     let id = m.unshaped(id);
     let Op::Reduce { op, axes, .. } = m.op(id) else { return None };
@@ -137,7 +137,7 @@ fn reduced(m: &Matcher, id: NodeId, want: ReduceOp) -> Option<NodeId> {
     (*op == want && axes[..] == [last]).then_some(of)
 }
 
-/// What a mean along the last axis is of, or a sum divided by the number of columns.
+/// The operand of a mean along the last axis, or of a sum divided by the number of columns.
 fn mean_of(m: &Matcher, id: NodeId) -> Option<NodeId> {
     let id = m.unshaped(id);
     if let Some(of) = reduced(m, id, ReduceOp::Mean) {
@@ -160,7 +160,7 @@ fn centre(m: &Matcher, id: NodeId) -> Option<NodeId> {
     (mean_of(m, mean) == Some(x) && *m.shape(mean) == rows).then_some(x)
 }
 
-/// `x` of its variance, and `x - mean(x)` where it is the mean square of that.
+/// `x` of its variance, and `x - mean(x)` if it is the mean square of that.
 fn variance_of(m: &Matcher, id: NodeId) -> Option<(NodeId, Option<NodeId>)> {
     let id = m.unshaped(id);
     if let Some(centred) = mean_of(m, id).and_then(|squared| square(m, squared)) {
@@ -193,7 +193,7 @@ fn without(mut factors: Factors, a: NodeId, b: NodeId) -> Option<Factors> {
     factors.under.is_empty().then_some(factors)
 }
 
-/// The one number for each column that is left of a product.
+/// The remaining per-column factor of a product.
 fn columns(m: &Matcher, id: NodeId, factors: &Factors) -> Option<Columns> {
     match factors.over[..] {
         [] => Some(Columns::Number(factors.number)),
@@ -214,10 +214,10 @@ fn column(m: &Matcher, id: NodeId, weight: NodeId) -> Option<Columns> {
     (fits && plain && node.dtype == DType::F32).then_some(Columns::Tensor(weight))
 }
 
-/// The norm of `x` with a weight and, where it has one, a bias.
+/// The norm of `x` with a weight and an optional bias.
 fn normalised(op: Op, n: Dim, x: NodeId, weight: Columns, bias: Option<Columns>) -> Raised {
     let mut operands = vec![x];
-    // For each: its place among the operands, or a number.
+    // For each: its index among the operands, or a constant.
     let parts: Vec<Result<usize, f32>> = [Some(weight), bias]
         .into_iter()
         .flatten()

@@ -1,7 +1,8 @@
-//! Products of one operand become one: query, key and value; gate and up.
+//! Horizontal fusion of products with one operand (query, key and value; gate and up): one GEMM
+//! instead of several.
 //!
-//! What a product takes is mostly reading weights, and one long matrix keeps a device busier than
-//! three short ones. The parts of the result are slices of its rows, which strides can say.
+//! A product is mostly weight traffic, and one tall matrix keeps a device busier than three short
+//! ones. The parts of the result are slices of its rows, which strides express.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +11,7 @@ use crate::error::Result;
 use crate::ir::{Graph, MergedPart, NodeId, Op, rewrite};
 use crate::provider::GRANULE;
 
-/// A product that may be merged: its weight's name, rows and bytes.
+/// A product that can be merged: its weight's name, rows and bytes.
 struct Product {
     node: NodeId,
     part: MergedPart,
@@ -18,7 +19,7 @@ struct Product {
 }
 
 /// The graph with products of one operand by weights of one format merged, as far as the weights
-/// fit one buffer. A weight that something else reads, or a product that is wanted itself, stays.
+/// fit one buffer. A weight with another reader, or a product that is an output itself, stays.
 pub(super) fn merged(graph: &Graph, max_bytes: u64) -> Result<Graph> {
     let groups = groups(graph, max_bytes);
     let member: HashMap<NodeId, (usize, usize)> = groups
@@ -48,7 +49,7 @@ pub(super) fn merged(graph: &Graph, max_bytes: u64) -> Result<Graph> {
     })
 }
 
-/// The product with all the weights of a group.
+/// The product with all weights of a group.
 fn product(graph: &Graph, new: &mut Graph, x: NodeId, group: &[Product]) -> Result<NodeId> {
     let weight = graph.node(graph.node(group[0].node).inputs[1]);
     let rows: u64 = group.iter().map(|product| product.part.rows).sum();
@@ -62,7 +63,7 @@ fn product(graph: &Graph, new: &mut Graph, x: NodeId, group: &[Product]) -> Resu
     Ok(new.label(product, label(graph, group)))
 }
 
-/// `blk.0.attn_q+attn_k+attn_v`: what the labels begin with stands once.
+/// `blk.0.attn_q+attn_k+attn_v`: the common prefix of the labels appears once.
 fn label(graph: &Graph, group: &[Product]) -> String {
     let labels: Vec<&str> =
         group.iter().map(|product| graph.node(product.node).label.as_str()).collect();
@@ -76,7 +77,7 @@ fn label(graph: &Graph, group: &[Product]) -> String {
     }
 }
 
-/// Products to merge, two or more in a group, in the order of the graph.
+/// Products to merge, two or more per group, in graph order.
 fn groups(graph: &Graph, max_bytes: u64) -> Vec<Vec<Product>> {
     let users = graph.users();
     let wanted = |id: NodeId| graph.outputs().iter().any(|(_, output)| *output == id);
@@ -91,7 +92,7 @@ fn groups(graph: &Graph, max_bytes: u64) -> Vec<Vec<Product>> {
             continue;
         };
         let Some(bytes) = rows.checked_mul(k).and_then(|n| format.bytes(n)) else { continue };
-        // The next weight begins where this one ends, on a whole granule.
+        // The next weight begins where this one ends, at a multiple of the granule.
         let whole = bytes > 0 && bytes.is_multiple_of(GRANULE);
         if !whole || users[w.index()].len() != 1 || wanted(id) || wanted(*w) {
             continue;
@@ -102,7 +103,7 @@ fn groups(graph: &Graph, max_bytes: u64) -> Vec<Vec<Product>> {
     groups.into_values().flat_map(|group| fitting(group, max_bytes)).collect()
 }
 
-/// Cuts a group into groups whose weights fit one buffer; those of one product are none.
+/// Splits a group so that the weights of each fit one buffer; single products are dropped.
 fn fitting(group: Vec<Product>, max_bytes: u64) -> Vec<Vec<Product>> {
     let mut cut: Vec<(u64, Vec<Product>)> = Vec::new();
     for product in group {
@@ -123,8 +124,8 @@ mod tests {
     use crate::base::DType;
     use crate::ir::{BinaryOp, live, verify};
 
-    /// Products of `x` `[5, 64]` by weights of these rows and formats, added up where they are
-    /// wide enough.
+    /// Products of `x` `[5, 64]` by weights of these rows and formats, summed if they are wide
+    /// enough.
     fn graph(weights: &[(&str, u64, Format)]) -> Graph {
         let mut g = Graph::new("g");
         let x = g.input("x", Shape::new([5, 64]), DType::F32);

@@ -1,5 +1,5 @@
-//! Rotary positions in both layouts, where the tables can be traced back to positions and
-//! frequencies.
+//! Pattern matching of rotary position embeddings (RoPE) in both pair layouts, if the tables can be
+//! traced back to positions and frequencies.
 
 use super::matcher::{Matcher, Raised};
 use crate::base::{DType, Dim, Shape};
@@ -12,18 +12,17 @@ struct Tables {
     frequencies: NodeId,
     /// The tables themselves, which other heads read as well.
     own: [NodeId; 2],
-    /// Which axis of what is turned the tokens are.
+    /// The token axis of the rotated operand.
     tokens: usize,
 }
 
-/// A table where it is read: whose, and whether each angle stands in it twice, one half after the
-/// other.
+/// A table as read: its source, and whether each angle appears twice, in both halves.
 struct Table {
     angles: NodeId,
     twice: bool,
 }
 
-/// `x * cos + rotate(x) * sin`, or the two parts of every pair apart.
+/// `x * cos + rotate(x) * sin`, or the two parts of every pair separately.
 pub(super) fn rope(m: &Matcher, id: NodeId) -> Option<Raised> {
     let (x, pairs, tables) = rotated_half(m, id).or_else(|| joined_parts(m, id))?;
     let shape = m.shape(x);
@@ -32,7 +31,7 @@ pub(super) fn rope(m: &Matcher, id: NodeId) -> Option<Raised> {
         return None;
     }
     let rot_dim = usize::try_from(shape[rank - 1].as_const()?).ok()?;
-    // Tokens first, then all the others as heads: `[tokens, heads, head_dim]`.
+    // Tokens first, then all other axes as heads: `[tokens, heads, head_dim]`.
     let axes: Vec<usize> = [tables.tokens]
         .into_iter()
         .chain((0..rank - 1).filter(|axis| *axis != tables.tokens))
@@ -63,7 +62,7 @@ fn flat(new: &mut Graph, id: NodeId, len: &Dim) -> Result<NodeId> {
     new.add(Op::Reshape(Shape::new([len.clone()])), &[id])
 }
 
-/// `concat(rope(x[.., ..r]), x[.., r..])`: elements from `rot_dim` on stay.
+/// `concat(rope(x[.., ..r]), x[.., r..])`: elements from `rot_dim` on are unchanged.
 pub(super) fn partial(m: &Matcher, id: NodeId) -> Option<Raised> {
     let [turned, rest] = concat_of_two(m, id)?;
     let Op::Rope { pairs, rot_dim } = *m.op(turned) else { return None };
@@ -124,7 +123,7 @@ fn joined_parts(m: &Matcher, id: NodeId) -> Match {
     let (x, pairs) = if stacked { neighbours(m, x1, x2)? } else { halves(m, x1, x2)? };
     let one_wide = |id: NodeId| m.shape(id).dims().last().is_some_and(|dim| dim.is(1));
     let fits = !stacked || one_wide(low) && one_wide(high);
-    // Of a stack the parts may have an axis of one at the end, as their tables then have.
+    // The parts of a stack may end in an axis of size one, as their tables then do.
     let mut dims = m.shape(x1_cos).dims();
     if dims.len() > m.shape(x).rank() {
         dims = &dims[..dims.len() - 1];
@@ -140,14 +139,14 @@ fn concat_of_two(m: &Matcher, id: NodeId) -> Option<[NodeId; 2]> {
     (*axis + 1 == m.shape(id).rank()).then_some([a, b])
 }
 
-/// Of a slice along the last axis: the operand, the start, the length.
+/// A slice along the last axis: operand, start, length.
 fn slice_of_last(m: &Matcher, id: NodeId, want: u64) -> Option<(NodeId, Dim, Dim)> {
     let Op::Slice { axis, start, len, step } = m.op(id) else { return None };
     let fits = *axis + 1 == m.shape(id).rank() && *step == want;
     fits.then_some((m.input(id)?, start.clone(), len.clone()))
 }
 
-/// Of a view of the last axis, or a whole: the operand, the start, the length, the step.
+/// A strided range of the last axis, or all of it: operand, start, length, step.
 fn range_of_last(m: &Matcher, id: NodeId) -> Option<(NodeId, Dim, Dim, u64)> {
     match m.op(id) {
         Op::Slice { axis, start, len, step } if *axis + 1 == m.shape(id).rank() => {
@@ -157,7 +156,7 @@ fn range_of_last(m: &Matcher, id: NodeId) -> Option<(NodeId, Dim, Dim, u64)> {
     }
 }
 
-/// What two nodes are the halves of.
+/// The tensor whose halves two nodes are.
 fn halves(m: &Matcher, first: NodeId, second: NodeId) -> Option<(NodeId, RopePairs)> {
     let (x, a, len) = slice_of_last(m, first, 1)?;
     let (y, b, other) = slice_of_last(m, second, 1)?;
@@ -166,7 +165,7 @@ fn halves(m: &Matcher, first: NodeId, second: NodeId) -> Option<(NodeId, RopePai
     (whole && a.is(0) && b == len).then_some((x, RopePairs::Half))
 }
 
-/// What two nodes are every other element of: slices in steps of two, or the columns of
+/// The tensor whose alternate elements two nodes are: slices in steps of two, or the columns of
 /// `[.., n, 2]`.
 fn neighbours(m: &Matcher, first: NodeId, second: NodeId) -> Option<(NodeId, RopePairs)> {
     let [first, second] = [m.unshaped(first), m.unshaped(second)];
@@ -187,7 +186,7 @@ fn neighbours(m: &Matcher, first: NodeId, second: NodeId) -> Option<(NodeId, Rop
     (columns && split).then_some((whole, RopePairs::Interleaved))
 }
 
-/// Both tables where they are multiplied with something of these sizes.
+/// Both tables, if they are multiplied with an operand of these sizes.
 fn tables(m: &Matcher, own: [NodeId; 2], dims: &[Dim], twice: bool) -> Option<Tables> {
     let [cos, sin] =
         [(own[0], UnaryOp::Cos), (own[1], UnaryOp::Sin)].map(|(id, op)| table(m, id, op));
@@ -206,7 +205,7 @@ fn tables(m: &Matcher, own: [NodeId; 2], dims: &[Dim], twice: bool) -> Option<Ta
         }
         let (width, rows) = shape.split_last()?;
         let axis = (0..lead.len()).find(|axis| {
-            // The table against the sizes from the innermost on, as broadcasting aligns them.
+            // Aligns the table with the sizes from the innermost, as broadcasting does.
             let size = |i: usize| (i + rows.len()).checked_sub(lead.len()).map(|j| &rows[j]);
             lead[*axis] == count
                 && (0..lead.len()).all(|i| match size(i) {
@@ -221,7 +220,7 @@ fn tables(m: &Matcher, own: [NodeId; 2], dims: &[Dim], twice: bool) -> Option<Ta
     Some(Tables { positions, frequencies, own, tokens: axis })
 }
 
-/// `f(angles)`, once or twice side by side.
+/// `f(angles)`, once or repeated side by side.
 fn table(m: &Matcher, id: NodeId, f: UnaryOp) -> Option<Table> {
     let id = m.unshaped(id);
     let twin = |id: NodeId| concat_of_two(m, id).and_then(|[a, b]| (a == b).then_some(a));
@@ -236,7 +235,7 @@ fn table(m: &Matcher, id: NodeId, f: UnaryOp) -> Option<Table> {
     })
 }
 
-/// Positions and frequencies of `position * frequency`, one row a position.
+/// Positions and frequencies of `position * frequency`, one row per position.
 fn angles(m: &Matcher, id: NodeId) -> Option<(NodeId, NodeId)> {
     let outer = |position: NodeId, frequency: NodeId| {
         let cast = m.unshaped(position);

@@ -1,17 +1,16 @@
-//! Shapes and axes as users write them.
+//! Shapes and axes as arguments.
 
 use crate::base::Shape;
 use crate::error::{Error, Result};
 
-/// A shape as it is written: `[2, 3]`, `[2, -1]` in a reshape, `vec![2, 3]`, `x.shape()`, or `()`
-/// for a scalar.
+/// A shape argument: `[2, 3]`, `[2, -1]` in a reshape, `vec![2, 3]`, `x.shape()`, or `()` for a
+/// scalar.
 pub trait Sizes {
-    /// The sizes as they were given.
+    /// The sizes as given.
     fn sizes(&self) -> Vec<i64>;
 }
 
-/// Axes as they are written: `1`, `-1`, `[0, 2]`, or `..` for all of them. Negative ones count from
-/// the last.
+/// An axes argument: `1`, `-1`, `[0, 2]`, or `..` for all axes. Negative axes count from the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axes(Option<Vec<i64>>);
 
@@ -27,7 +26,7 @@ impl From<std::ops::RangeFull> for Axes {
     }
 }
 
-/// A size or an axis of any integer type; what does not fit is told as far out of range.
+/// A size or axis of any integer type as `i64`; a value that does not fit becomes far out of range.
 fn wide<T: TryInto<i64>>(value: T) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }
@@ -70,7 +69,7 @@ macro_rules! integers {
 integers!(i32 i64 isize usize u32 u64);
 
 impl Axes {
-    /// The axes of a tensor of this rank, ascending.
+    /// The axes for a tensor of this rank, ascending.
     pub(super) fn resolve(&self, rank: usize) -> Result<Vec<usize>> {
         let Some(given) = &self.0 else { return Ok((0..rank).collect()) };
         let mut axes = Vec::with_capacity(given.len());
@@ -88,13 +87,13 @@ impl Axes {
     }
 }
 
-/// Place of an axis in a rank; negative ones count from the last.
+/// Index of an axis in a rank; negative axes count from the last.
 pub(super) fn axis(axis: isize, rank: usize) -> Option<usize> {
     let place = if axis < 0 { axis.checked_add_unsigned(rank)? } else { axis };
     usize::try_from(place).ok().filter(|place| *place < rank)
 }
 
-/// Sizes of a new tensor.
+/// Shape of a new tensor.
 pub(super) fn shape(sizes: &impl Sizes) -> Result<Shape> {
     let sizes = sizes.sizes();
     if let Some(size) = sizes.iter().find(|size| **size < 0) {
@@ -105,7 +104,7 @@ pub(super) fn shape(sizes: &impl Sizes) -> Result<Shape> {
     Ok(shape)
 }
 
-/// Whether the bytes of a tensor can be counted on the host.
+/// Checks that the byte size of a tensor fits the host's address space.
 pub(super) fn addressable(shape: &Shape) -> Result<()> {
     let sizes = shape.dims().iter().map(|dim| dim.as_const().unwrap_or(0).max(1));
     let bytes = sizes.into_iter().try_fold(4_i64, |all, size| all.checked_mul(size));
@@ -115,7 +114,7 @@ pub(super) fn addressable(shape: &Shape) -> Result<()> {
     }
 }
 
-/// Sizes for so many elements, of which one may be left open as -1.
+/// Sizes for `elements` elements; one size may be -1 and is inferred.
 pub(super) fn reshaped(sizes: &impl Sizes, from: &Shape, elements: usize) -> Result<Shape> {
     let mut sizes = sizes.sizes();
     let open: Vec<usize> =

@@ -1,4 +1,4 @@
-//! Plans by structure, so that a loop plans and compiles once.
+//! Plan cache keyed by graph structure, so that a loop plans and compiles once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,27 +9,27 @@ use crate::error::{Result, broken_invariant};
 use crate::plan::{Bound, Plan, SlotRole};
 use crate::runtime::{Instance, Runtime, Workspace};
 
-/// Plans that are kept at most; those used longest ago go first.
+/// Maximum number of cached plans; the least recently used are evicted.
 const PLANS: usize = 256;
-/// Share of the device's memory that intermediates of kept plans may take.
+/// Intermediates of cached plans may use one part in this many of device memory.
 const MEMORY_SHARE: u64 = 8;
-/// Bytes that a device is taken to have where nothing tells.
+/// Memory assumed for a device that does not report it, in bytes.
 const UNKNOWN_MEMORY: u64 = 8 << 30;
-/// Sets of scalars that are compiled in before a plan that takes any is made.
+/// Number of plans with compiled-in scalars before a plan that takes them as inputs.
 const SCALARS: usize = 2;
 
-/// What the cache of a runtime has done.
+/// Statistics of a runtime's plan cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Graphs that were planned.
     pub planned: u64,
-    /// Graphs whose plan was there already.
+    /// Graphs whose plan was cached.
     pub reused: u64,
-    /// Plans that are kept now.
+    /// Plans in the cache now.
     pub kept: u64,
 }
 
-/// The plans of a runtime's tensors.
+/// The plan cache of a runtime's tensors.
 #[derive(Default)]
 pub(in crate::runtime) struct Cache(Mutex<State>);
 
@@ -41,7 +41,7 @@ struct State {
     reused: u64,
 }
 
-/// The plans of one structure.
+/// The plans of one graph structure.
 #[derive(Default)]
 struct Plans {
     /// With these scalars compiled in.
@@ -57,41 +57,41 @@ impl Plans {
     }
 }
 
-/// A structure made ready.
+/// A compiled graph structure.
 pub(super) struct Compiled {
     pub(super) instance: Instance,
-    /// For each leaf its slot; `None` where the plan needs it not.
+    /// Slot of each leaf; `None` if the plan does not need it.
     pub(super) leaves: Vec<Option<u32>>,
-    /// For each wanted result its slot and the bytes there.
+    /// Slot and size in bytes of each wanted result.
     pub(super) outputs: Vec<(u32, u64)>,
-    /// For each upload the scalar to take.
+    /// Index of the scalar for each upload.
     pub(super) uploads: Vec<usize>,
 }
 
 impl Cache {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Plans are only added whole.
+        // Plans are added atomically, so a poisoned lock is safe.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it has done so far.
+    /// Statistics so far.
     pub(in crate::runtime) fn stats(&self) -> CacheStats {
         let state = self.state();
         let kept = state.structures.values().map(|plans| plans.all().count() as u64).sum();
         CacheStats { planned: state.planned, reused: state.reused, kept }
     }
 
-    /// Lets go of every plan.
+    /// Drops every plan.
     pub(in crate::runtime) fn clear(&self) {
         let plans = std::mem::take(&mut self.state().structures);
-        // Dropped after the lock: their memory goes back to the pool.
+        // Dropped after the lock is released: their memory returns to the pool.
         drop(plans);
     }
 
-    /// The plan of a structure: the one that is there, or a new one.
+    /// The plan of a structure: cached, or new.
     ///
     /// # Errors
-    /// What planning and compiling say.
+    /// Planning and compile errors.
     pub(super) async fn get(
         &self,
         runtime: &Runtime,
@@ -132,14 +132,15 @@ impl Cache {
     }
 }
 
-/// Bytes that plans may keep together. A device of 0 bytes is one that does not tell, as most through wgpu.
+/// Memory limit of cached plans in bytes. `memory_bytes` of 0 means unknown, as for most devices
+/// through wgpu.
 fn room(budget: Option<u64>, memory_bytes: u64) -> u64 {
     let known = budget.or((memory_bytes > 0).then_some(memory_bytes));
     known.unwrap_or(UNKNOWN_MEMORY) / MEMORY_SHARE
 }
 
 impl State {
-    /// Takes out what was used longest ago, where there is no room for another plan.
+    /// Evicts the least recently used plans if there is no room for another.
     fn make_room(&mut self, runtime: &Runtime, new: &Compiled) -> Vec<Plans> {
         let room = room(runtime.pool().budget(), runtime.device().profile().memory_bytes);
         let bytes = |compiled: &Compiled| compiled.instance.plan().arena_bytes();

@@ -1,4 +1,4 @@
-//! New tensors.
+//! Creation of tensors.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::provider::Usage;
 use crate::runtime::Runtime;
 
 impl Tensor {
-    /// A tensor of these numbers, in row-major order. They are copied to the device now.
+    /// A tensor of these values in row-major order, copied to the device immediately.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -31,7 +31,7 @@ impl Tensor {
         Tensor::from_slice(runtime, &values, shape)
     }
 
-    /// A tensor of these numbers, in row-major order. They are copied to the device now.
+    /// A tensor of these values in row-major order, copied to the device immediately.
     #[track_caller]
     pub fn from_slice<T: Element>(
         runtime: &Arc<Runtime>,
@@ -53,16 +53,16 @@ impl Tensor {
         })
     }
 
-    /// A tensor of no dimensions that holds one number on the device. Unlike a number in an
-    /// expression it is never compiled in.
+    /// A zero-dimensional tensor with one value on the device. Unlike a scalar in an expression it
+    /// is never compiled in.
     #[track_caller]
     pub fn scalar<T: Element>(runtime: &Arc<Runtime>, value: T) -> Tensor {
         Tensor::from_slice(runtime, &[value], ())
     }
 
-    /// A weight matrix in a storage format, such as the blocks of a GGUF file: `shape` is
-    /// `[rows, columns]` in elements. [`Tensor::linear`] multiplies by it and [`Tensor::gather`]
-    /// along axis 0 unpacks rows; nothing else reads packed weights.
+    /// A weight matrix in a storage format, such as the blocks of a GGUF file. `shape` is `[rows,
+    /// columns]` in elements. Only [`Tensor::linear`] and row lookup by [`Tensor::gather`] along
+    /// axis 0 read packed weights.
     #[track_caller]
     pub fn quantised(
         runtime: &Arc<Runtime>,
@@ -95,7 +95,7 @@ impl Tensor {
         })
     }
 
-    /// One number for every element, which takes no memory.
+    /// One value for every element; takes no memory.
     #[track_caller]
     pub fn full(runtime: &Arc<Runtime>, shape: impl Sizes, value: impl Into<Scalar>) -> Tensor {
         let (at, value) = (Location::caller(), value.into());
@@ -106,20 +106,19 @@ impl Tensor {
         })
     }
 
-    /// `f32` zeros, which take no memory.
+    /// `f32` zeros; takes no memory.
     #[track_caller]
     pub fn zeros(runtime: &Arc<Runtime>, shape: impl Sizes) -> Tensor {
         Tensor::full(runtime, shape, 0.0)
     }
 
-    /// `f32` ones, which take no memory.
+    /// `f32` ones; takes no memory.
     #[track_caller]
     pub fn ones(runtime: &Arc<Runtime>, shape: impl Sizes) -> Tensor {
         Tensor::full(runtime, shape, 1.0)
     }
 
-    /// `start`, `start + step`, .. below `end` (above it where the step is negative): `[n]` of
-    /// `f32`.
+    /// `start`, `start + step`, .. below `end` (above it for a negative step): `[n]` of `f32`.
     #[track_caller]
     pub fn arange(runtime: &Arc<Runtime>, start: f32, end: f32, step: f32) -> Tensor {
         let at = Location::caller();
@@ -135,7 +134,7 @@ impl Tensor {
         })
     }
 
-    /// `count` numbers from `start` to `end`, both included: `[count]` of `f32`.
+    /// `count` values from `start` to `end`, both included: `[count]` of `f32`.
     #[track_caller]
     pub fn linspace(runtime: &Arc<Runtime>, start: f32, end: f32, count: usize) -> Tensor {
         let at = Location::caller();
@@ -161,25 +160,25 @@ impl Tensor {
         })
     }
 
-    /// Evenly distributed `f32` numbers, at least 0 and below 1. A seed gives the same numbers
-    /// everywhere.
+    /// Uniformly distributed `f32` values in [0, 1). A seed gives the same values on every
+    /// platform.
     #[track_caller]
     pub fn rand(runtime: &Arc<Runtime>, shape: impl Sizes, seed: u64) -> Tensor {
         random(runtime, "rand", Location::caller(), &shape, seed, |bits| unit(bits()) as f32)
     }
 
-    /// Normally distributed `f32` numbers, mean 0 and variance 1, by seed.
+    /// Normally distributed `f32` values with mean 0 and variance 1, by seed.
     #[track_caller]
     pub fn randn(runtime: &Arc<Runtime>, shape: impl Sizes, seed: u64) -> Tensor {
         random(runtime, "randn", Location::caller(), &shape, seed, |bits| {
-            // Box and Muller; the radius needs a number that is not 0.
+            // Box-Muller; the logarithm needs a nonzero value.
             let (u, v) = (1.0 - unit(bits()), unit(bits()));
             ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
         })
     }
 }
 
-/// What `make` makes; its error as a tensor.
+/// The tensor returned by `make`, or its error as a tensor.
 fn made(
     runtime: &Arc<Runtime>,
     name: &'static str,
@@ -214,7 +213,7 @@ fn random(
     })
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): every seed is a good one.
+/// SplitMix64 (Steele, Lea and Flood 2014); works with every seed.
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -223,7 +222,7 @@ fn splitmix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// At least 0 and below 1, also as `f32`.
+/// In [0, 1), also after rounding to `f32`.
 fn unit(bits: u64) -> f64 {
     (bits >> 40) as f64 / f64::from(1 << 24)
 }

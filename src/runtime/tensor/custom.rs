@@ -1,4 +1,4 @@
-//! Kernels of users.
+//! Operations of user packs.
 
 use std::panic::Location;
 
@@ -10,11 +10,12 @@ use crate::kernel::pack::Pack;
 use crate::provider::DeviceProfile;
 
 impl Tensor {
-    /// A user's kernel on tensors: its results, in the order of the pack's outputs.
+    /// Applies a pack's operation to tensors; returns its results in the order of the pack's
+    /// outputs.
     ///
-    /// `values` are sizes that no operand tells, and numbers of the uniform block, by name. A
-    /// kernel of several results is launched once where they are computed together
-    /// ([`Tensor::eval`]), else once for each that is read.
+    /// `values` holds, by name, the sizes that operands do not determine and the values of the
+    /// uniform block. A kernel with several results is launched once if they are computed together
+    /// ([`Tensor::eval`]), else once per result read.
     ///
     /// ```no_run
     /// # use warploom::{Runtime, Tensor, kernel::pack::Pack};
@@ -27,12 +28,12 @@ impl Tensor {
     /// # }
     /// ```
     ///
-    /// As with every operation, what is wrong is told by the read: an operand that does not fit, a
+    /// As with every operation, errors surface at the read: an operand that does not fit, or a
     /// value that is missing or unknown.
     ///
     /// # Panics
-    /// Without operands, since nothing then says which device is meant; [`crate::ir::Graph::custom`]
-    /// takes such packs.
+    /// If there are no operands, since the device is then unknown. [`crate::ir::Graph::custom`]
+    /// accepts such packs.
     #[track_caller]
     pub fn custom(pack: &Pack, operands: &[&Tensor], values: &[(&str, f64)]) -> Vec<Tensor> {
         let at = Location::caller();
@@ -58,7 +59,7 @@ impl Tensor {
     }
 }
 
-/// The name by which the constants that are fastest on a device are kept.
+/// Key of the tuned constants of a device.
 pub fn tuned_name(profile: &DeviceProfile) -> String {
     profile.tuned_name()
 }

@@ -1,4 +1,4 @@
-//! Numbers of the host: slices in and out, and scalars in expressions.
+//! Host values: element types of slices, and scalars in expressions.
 
 use half::{bf16, f16};
 
@@ -10,21 +10,21 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A type of the host that tensors are made from and read as.
+/// Host type that tensors are created from and read as.
 ///
-/// `i64` is narrowed to `i32` with a check on the way in, and widened on the way out. `bool` takes
-/// four bytes on a device.
+/// `i64` is narrowed to `i32` with a check when written, and widened when read. `bool` takes four
+/// bytes on a device.
 pub trait Element: sealed::Sealed + Copy + 'static {
-    /// Type of the tensor's elements.
+    /// Element type of the tensor.
     const DTYPE: DType;
 
-    /// The bytes on a device.
+    /// Encodes values as the bytes on a device.
     ///
     /// # Errors
-    /// Invalid, naming the first number that does not fit.
+    /// Invalid, naming the first value that does not fit.
     fn encode(values: &[Self]) -> Result<Vec<u8>>;
 
-    /// The numbers from their bytes on a device.
+    /// Decodes values from the bytes on a device.
     fn decode(bytes: &[u8]) -> Vec<Self>;
 }
 
@@ -83,21 +83,21 @@ impl Element for i64 {
     }
 }
 
-/// A number in an expression.
+/// A scalar in an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A float.
     F32(f32),
     /// An integer.
     I32(i32),
-    /// An integer that is not negative.
+    /// An unsigned integer.
     U32(u32),
     /// A condition.
     Bool(bool),
 }
 
 impl Scalar {
-    /// Type of a tensor of this number alone.
+    /// Element type of a tensor of this scalar alone.
     pub fn dtype(self) -> DType {
         match self {
             Scalar::F32(_) => DType::F32,
@@ -107,7 +107,7 @@ impl Scalar {
         }
     }
 
-    /// The bits as an element of a type. Integers become floats; nothing else is converted.
+    /// The bits as an element of `dtype`. Integers convert to floats; other conversions are errors.
     pub(super) fn word(self, dtype: DType) -> Result<u32> {
         let word = match (self, dtype) {
             (Scalar::F32(value), DType::F32) => Some(value.to_bits()),
@@ -126,12 +126,12 @@ impl Scalar {
     }
 }
 
-/// The other side of an operation of two: a tensor, or a number for every element.
+/// Second operand of a binary operation: a tensor, or a scalar for every element.
 #[derive(Clone, Debug)]
 pub enum Operand {
     /// A tensor.
     Tensor(Tensor),
-    /// A number, taken in the type of the tensor that it meets.
+    /// A scalar, converted to the type of the other operand.
     Scalar(Scalar),
 }
 

@@ -1,4 +1,4 @@
-//! Operations on each element, with NumPy's broadcasting.
+//! Elementwise operations with NumPy's broadcasting.
 
 use std::panic::Location;
 
@@ -7,7 +7,7 @@ use crate::base::{DType, Shape};
 use crate::error::{Error, Result};
 use crate::ir::{BinaryOp, Op, UnaryOp};
 
-/// Methods of one operand.
+/// Methods with one operand.
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident $op:ident;)*) => {
         impl Tensor {$(
@@ -43,11 +43,11 @@ unary! {
     tanh Tanh;
     /// Gauss error function.
     erf Erf;
-    /// Largest integer not above.
+    /// Largest integer not above `x`.
     floor Floor;
-    /// Smallest integer not below.
+    /// Smallest integer not below `x`.
     ceil Ceil;
-    /// Nearest integer, halves to even.
+    /// Nearest integer; ties to even.
     round Round;
     /// `1 / (1 + e^-x)`.
     sigmoid Sigmoid;
@@ -63,7 +63,7 @@ unary! {
     logical_not Not;
 }
 
-/// Methods of two operands.
+/// Methods with two operands.
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident $op:ident;)*) => {
         impl Tensor {$(
@@ -81,7 +81,7 @@ binary! {
     add Add;
     /// Difference; integers wrap.
     sub Sub;
-    /// Product of elements; integers wrap. [`Tensor::matmul`] is that of matrices.
+    /// Elementwise product; integers wrap. [`Tensor::matmul`] is the matrix product.
     mul Mul;
     /// Quotient; integers truncate, and a zero divisor gives the dividend.
     div Div;
@@ -89,9 +89,9 @@ binary! {
     rem Rem;
     /// `x^y` of floats.
     pow Pow;
-    /// The smaller one of two elements. [`Tensor::min`] is the smallest along axes.
+    /// Smaller of two elements. [`Tensor::min`] reduces along axes.
     minimum Min;
-    /// The larger one of two elements. [`Tensor::max`] is the largest along axes.
+    /// Larger of two elements. [`Tensor::max`] reduces along axes.
     maximum Max;
     /// `x == y`, as `bool`.
     eq Eq;
@@ -105,9 +105,9 @@ binary! {
     gt Gt;
     /// `x >= y`, as `bool`.
     ge Ge;
-    /// Both, of `bool`.
+    /// Logical and of `bool`.
     logical_and And;
-    /// Either, of `bool`.
+    /// Logical or of `bool`.
     logical_or Or;
 }
 
@@ -118,14 +118,14 @@ impl Tensor {
         self.binary(BinaryOp::Mul, self.into(), Location::caller())
     }
 
-    /// Nothing below `low` and nothing above `high`.
+    /// Limits each element to `low..=high`.
     #[track_caller]
     pub fn clamp(&self, low: impl Into<Operand>, high: impl Into<Operand>) -> Tensor {
         let at = Location::caller();
         self.binary(BinaryOp::Max, low.into(), at).binary(BinaryOp::Min, high.into(), at)
     }
 
-    /// Where this `bool` holds the element of `a`, elsewhere that of `b`. All three broadcast.
+    /// Selects the element of `a` if this `bool` is true, else that of `b`. All three broadcast.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -153,8 +153,8 @@ impl Tensor {
         })
     }
 
-    /// The elements in another type. Floats to integers truncate and saturate; numbers to `bool`
-    /// is whether they are not 0; to `f16` and `bf16` they are rounded to nearest.
+    /// Converts the elements to another type. Floats to integers truncate and saturate; a value to
+    /// `bool` is true if nonzero; `f16` and `bf16` are rounded to nearest.
     #[track_caller]
     pub fn cast(&self, dtype: DType) -> Tensor {
         let at = Location::caller();
@@ -197,12 +197,12 @@ impl Tensor {
         })
     }
 
-    /// An operand as a tensor; a scalar in the type asked for.
+    /// An operand as a tensor; a scalar is converted to `dtype`.
     fn other(&self, operand: Operand, dtype: DType, at: Place) -> Result<Tensor> {
         match operand {
             Operand::Tensor(tensor) => Ok(tensor),
             Operand::Scalar(scalar) => {
-                // A graph has constants of four bytes.
+                // Graph constants are four bytes.
                 let wide = if dtype.is_half() { DType::F32 } else { dtype };
                 let (shape, word) = (Shape::default(), scalar.word(wide)?);
                 let number = Tensor::constant(self.runtime(), shape, wide, "scalar", at, word);
@@ -212,7 +212,7 @@ impl Tensor {
     }
 }
 
-/// Whether two tensors broadcast; else which axis of the result does not.
+/// Checks that two tensors broadcast; the error names the axis of the result that does not.
 fn broadcast(a: &Tensor, b: &Tensor) -> Result<()> {
     let rank = a.rank().max(b.rank());
     let size = |tensor: &Tensor, axis: usize| {

@@ -1,4 +1,4 @@
-//! Running what was recorded.
+//! Evaluation of recorded operations.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ use crate::provider::{Args, Usage};
 use crate::runtime::Runtime;
 use crate::runtime::batcher::Keep;
 
-/// Operations of one plan at most.
+/// Maximum operations per plan.
 pub(super) const CHUNK: usize = 512;
 
 impl Tensor {
-    /// Runs this tensor and keeps the result on the device. Like [`Tensor::eval`], it does not
-    /// wait for a GPU.
+    /// Runs this tensor and keeps the result on the device. Like [`Tensor::eval`], does not wait
+    /// for a GPU.
     ///
     /// # Errors
-    /// The error that the tensor carries, and what planning and the device say.
+    /// The error of the tensor; any planning or device error.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn realize(&self) -> Result<&Tensor> {
         Tensor::eval(&[self]).map(|()| self)
     }
 
-    /// Runs several tensors together, as one graph where they depend on the same things, and
-    /// keeps the results on the device. It waits for the compiler of kernels but not for a GPU,
-    /// unless `WARPLOOM_SYNC` is `eager`. The CPU provider computes in the call that submits.
+    /// Runs several tensors together, as one graph if they share operands, and keeps the results on
+    /// the device. Waits for kernel compilation but not for a GPU, unless `WARPLOOM_SYNC` is
+    /// `eager`. The CPU provider computes in the submit call.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -46,13 +46,13 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// The first error that one of them carries, and what planning and the device say.
+    /// The first error of a tensor; any planning or device error.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn eval(tensors: &[&Tensor]) -> Result<()> {
         crate::base::platform::block_on(evaluate(tensors))
     }
 
-    /// As [`Tensor::eval`], as a future. Only in a browser does it yield: see [`crate::tensor`].
+    /// As [`Tensor::eval`], as a future. It yields only in a browser; see [`crate::tensor`].
     ///
     /// # Errors
     /// As `eval`.
@@ -62,16 +62,16 @@ impl Tensor {
 }
 
 impl Runtime {
-    /// What the plans of this runtime's tensors have cost.
+    /// Plan cache statistics of this runtime's tensors.
     pub fn tensor_stats(&self) -> CacheStats {
         self.tensors.stats()
     }
 }
 
-/// Runs what these tensors need.
+/// Runs everything that these tensors need.
 pub(super) async fn evaluate(tensors: &[&Tensor]) -> Result<()> {
     let mut left: SmallVec<[&Tensor; 4]> = SmallVec::from_slice(tensors);
-    // Those of one runtime together.
+    // Tensors of one runtime are run together.
     while let Some(runtime) = left.first().map(|first| first.runtime().clone()) {
         let (these, others) = left.into_iter().partition(|t| Arc::ptr_eq(t.runtime(), &runtime));
         left = others;
@@ -99,8 +99,8 @@ async fn run(runtime: &Arc<Runtime>, waiting: &[Waiting]) -> Result<()> {
     let structure = Structure::new(waiting)?;
     match run_once(runtime, &structure).await {
         Err(error) if error.is_out_of_memory() => {
-            // Work that was not handed over holds memory, and so do plans that nobody needs now.
-            // A failure of that work is told to those who read its results.
+            // Frees memory held by unsubmitted work and by unused plans. A failure of that work is
+            // reported to the readers of its results.
             let _ = runtime.batcher().flush_all();
             runtime.tensors.clear();
             runtime.pool().trim();
@@ -120,7 +120,8 @@ async fn run_once(runtime: &Arc<Runtime>, structure: &Structure<'_>) -> Result<(
     keep.things
         .extend(structure.leaves.iter().map(|leaf| leaf.stored.clone() as Arc<dyn MaybeSend>));
     keep.things.push(compiled.clone());
-    // The outputs are held here until they are in their tensors, which may go before the submit.
+    // Keeps the outputs alive until they are stored in their tensors, which may be dropped before
+    // the submit.
     let outputs: Vec<Arc<PooledBuffer>> = outputs.into_iter().map(Arc::new).collect();
     keep.things.extend(outputs.iter().map(|buffer| buffer.clone() as Arc<dyn MaybeSend>));
     keep.bytes = compiled.outputs.iter().map(|(_, bytes)| bytes).sum();
@@ -142,7 +143,7 @@ fn arguments(structure: &Structure<'_>, compiled: &Compiled, outputs: &[PooledBu
     Args { symbols: SymbolValues::new(), uploads, buffers: leaves.chain(outputs).collect() }
 }
 
-/// Puts bytes of the host on the device.
+/// Uploads host bytes to the device.
 pub(super) fn upload(
     runtime: &Arc<Runtime>,
     bytes: &[u8],
@@ -166,7 +167,7 @@ pub(super) fn upload(
     Ok(Arc::new(Stored { buffer: Arc::new(buffer), format, receipt: None }))
 }
 
-/// The error of a read, with what was read.
+/// Adds the tensor to the error of a read.
 pub(super) fn reading(error: Error, tensor: &Tensor) -> Error {
     match error.is_invalid() && tensor.node.is_failed() {
         true => error,

@@ -1,4 +1,4 @@
-//! From recorded operations to a graph of the compiler, and to the key that it is cached under.
+//! Lowers recorded operations to a compiler graph and its cache key.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -12,22 +12,22 @@ use crate::base::{DType, Format, Shape};
 use crate::error::{Error, Result, broken_invariant};
 use crate::ir::{self, Graph, NodeId, Op, OpClass};
 
-/// An operation that waits, as it was when the walk met it.
+/// A pending operation, in its state at traversal.
 pub(super) struct Waiting {
     pub(super) node: Arc<Node>,
     pub(super) recorded: Arc<Recorded>,
-    /// Whether its result is to be kept.
+    /// Whether to keep its result.
     pub(super) wanted: bool,
 }
 
-/// Everything that `roots` need and that has not run, operands before readers. Results to keep
-/// are marked: the roots, and expensive ones that somebody else holds.
+/// Collects every pending operation that `roots` need, operands before readers. Marks the results
+/// to keep: the roots, and expensive ones with other handles.
 ///
 /// # Errors
-/// The error of the first tensor that carries one.
+/// The error of the first tensor that has one.
 pub(super) fn collect(roots: &[&Tensor]) -> Result<Vec<Waiting>> {
     let mut order: Vec<Waiting> = Vec::new();
-    // For each node its place in `order`, or none while its operands are walked.
+    // Index of each node in `order`; `None` while its operands are visited.
     let mut seen: HashMap<*const Node, Option<usize>> = HashMap::new();
     let mut uses: Vec<usize> = Vec::new();
     let mut stack: Vec<(Arc<Node>, Arc<Recorded>, usize)> = Vec::new();
@@ -76,7 +76,7 @@ pub(super) fn collect(roots: &[&Tensor]) -> Result<Vec<Waiting>> {
 /// Memory that a graph reads.
 pub(super) struct Leaf {
     pub(super) stored: Arc<Stored>,
-    /// The storage format, where it is read as a weight.
+    /// The storage format, if read as a weight.
     format: Option<Format>,
     shape: Shape,
     dtype: DType,
@@ -88,18 +88,18 @@ enum Operand {
     Step(usize),
 }
 
-/// Waiting operations as a graph that does not depend on which tensors they are of.
+/// Pending operations as a graph that is independent of the particular tensors.
 pub(super) struct Structure<'a> {
     waiting: &'a [Waiting],
     pub(super) leaves: Vec<Leaf>,
     operands: Vec<SmallVec<[Operand; 3]>>,
-    /// Bits of the scalars in expressions, in the order of their steps.
+    /// Bits of the scalars in expressions, in step order.
     pub(super) scalars: Vec<u32>,
     /// Everything but the scalars: equal keys have equal plans.
     pub(super) key: String,
 }
 
-/// Whether an operation is a scalar of an expression, whose value may change from run to run.
+/// The bits of a scalar in an expression, whose value may change between runs.
 fn scalar(waiting: &Waiting) -> Option<u32> {
     match &waiting.recorded.op {
         Op::Constant { words } if waiting.node.sizes.is_empty() => words.first().copied(),
@@ -108,10 +108,10 @@ fn scalar(waiting: &Waiting) -> Option<u32> {
 }
 
 impl<'a> Structure<'a> {
-    /// The structure of operations of which each stands after its operands.
+    /// The structure of operations in topological order.
     ///
     /// # Errors
-    /// The error of an operand that carries one, or of the run that computes it.
+    /// The error of an operand, or of the run that computes it.
     pub(super) fn new(waiting: &'a [Waiting]) -> Result<Structure<'a>> {
         let mut out = Structure {
             waiting,
@@ -186,10 +186,10 @@ impl<'a> Structure<'a> {
         self.key.push(if step.wanted { '!' } else { ';' });
     }
 
-    /// The graph: leaves `x0`.., results `y0`.., and where `open` scalars as inputs `s0`...
+    /// The graph: leaves `x0`.., results `y0`.., and scalars as inputs `s0`.. if `open`.
     ///
     /// # Errors
-    /// Invalid, where a name stands twice, which it never does.
+    /// Invalid for a duplicate name, which never occurs.
     pub(super) fn graph(&self, open: bool) -> Result<Graph> {
         let mut graph = Graph::new("tensors");
         let leaves: Vec<NodeId> = (self.leaves.iter().enumerate())
@@ -242,7 +242,7 @@ impl<'a> Structure<'a> {
     }
 }
 
-/// The first `count` of waiting operations; what later ones read of them is wanted.
+/// Takes the first `count` pending operations and marks the results that later ones read as wanted.
 pub(super) fn cut(waiting: &mut [Waiting], count: usize) -> &mut [Waiting] {
     if waiting.len() <= count {
         return waiting;
@@ -258,7 +258,7 @@ pub(super) fn cut(waiting: &mut [Waiting], count: usize) -> &mut [Waiting] {
     first
 }
 
-/// The error of an evaluation, with the operation that asked for it.
+/// Adds the requesting operation to an evaluation error.
 pub(super) fn asked_by(error: Error, node: &Node) -> Error {
     error.context(format_args!("running {}", node.origin()))
 }

@@ -1,4 +1,4 @@
-//! Lazy tensors: operations record, and only a read runs.
+//! Lazy tensors: operations are recorded and run at a read.
 //!
 //! ```
 //! use warploom::{Runtime, Tensor};
@@ -13,39 +13,38 @@
 //! # }
 //! ```
 //!
-//! **Errors are deferred.** No operation returns a `Result`, so expressions read as they are
-//! written on paper. What is wrong (shapes, types, an axis) is kept in the result together with
-//! the place in the source that asked for it, goes on to everything that is computed from it, and
-//! is told by the next read or by [`Tensor::check`]: `add at src/main.rs:12:17: shapes [2, 3] and
-//! [4] do not broadcast: axis 1 is 3 and 4`. Shape and type are checked when an operation is
-//! recorded, never later.
+//! **Errors are deferred.** No operation returns a `Result`, so expressions read naturally. An
+//! error (shape, type, axis) is stored in the result with the source location of the operation. It
+//! propagates to dependent tensors and is returned by the next read or by [`Tensor::check`]: `add
+//! at src/main.rs:12:17: shapes [2, 3] and [4] do not broadcast: axis 1 is 3 and 4`. Shapes and
+//! types are checked when an operation is recorded, never later.
 //!
 //! **What runs, and when.** A read ([`Tensor::to_vec`], [`Tensor::item`], [`Tensor::text`]) or
-//! [`Tensor::eval`] takes what was recorded and has not run, makes one graph of it, plans it and
-//! runs it in one submit. The plan is kept in the [`Runtime`] under the structure of the graph
-//! (operations, shapes, types, which results are wanted), so a loop plans and compiles once.
-//! Scalars in expressions are part of what is compiled the first two times a structure is met;
-//! from a third set of values on they are passed in, so a changing step size costs nothing.
+//! [`Tensor::eval`] turns the pending operations into one graph, plans it and runs it in one
+//! submit. The [`Runtime`] caches the plan by the structure of the graph (operations, shapes,
+//! types, wanted results), so a loop plans and compiles once. Scalars in expressions are compiled
+//! in for the first two sets of values of a structure. From the third set on they are inputs, so a
+//! changing step size costs nothing.
 //!
-//! **What is kept.** The results that a read asks for stay on the device with the tensor. Results
-//! in between that someone still holds a handle to are kept where they are expensive (products,
-//! convolutions, attention, reductions) and computed anew where they are cheap, so that holding a
-//! handle does not cost a fusion. [`Tensor::eval`] of several tensors runs them together.
+//! **What is kept.** Results that a read requests stay on the device with the tensor. An
+//! intermediate with a live handle is kept if it is expensive (products, convolutions, attention,
+//! reductions). If it is cheap it is recomputed, so a handle does not prevent fusion.
+//! [`Tensor::eval`] of several tensors runs them together.
 //!
-//! **Long chains.** When 512 operations wait in a row, they are run (in a browser at the next
-//! read, in pieces), so a loop without reads neither grows without end nor plans anew each time.
+//! **Long chains.** A chain of 512 pending operations is run at once (in a browser at the next
+//! read, in parts). So a loop without reads neither grows without bound nor replans each time.
 //!
-//! **Types.** Arithmetic is on `f32`, `f16` and `bf16`; `i32` and `u32` count and index, `bool` is
-//! a condition. What is done in `f16` or `bf16` is computed in `f32`, sums throughout, and each
-//! operation rounds its result. `i64` is narrowed to `i32` with a check at the edge. Nothing is
-//! converted without being asked for, but scalars: `x * 2` means the `2` of the tensor's type.
+//! **Types.** Arithmetic supports `f32`, `f16` and `bf16`; `i32` and `u32` count and index; `bool`
+//! is a condition. `f16` and `bf16` operations compute and accumulate in `f32`, and each rounds its
+//! result. `i64` is narrowed to `i32` with a check on upload. Only scalars convert implicitly: `x *
+//! 2` uses the tensor's type for `2`.
 //!
-//! **Threads.** Tensors are `Send` and `Sync` on native builds; threads record apart and share
-//! plans. In a browser use the `async` twins of the reads.
+//! **Threads.** Tensors are `Send` and `Sync` on native builds. Threads record independently and
+//! share plans. In a browser use the `async` variants of the reads.
 //!
-//! **Futures.** Only in a browser do they yield. On native builds the thread that polls one blocks
-//! until kernels are compiled and the device is done, and on the CPU it computes. An asynchronous
-//! program calls them where blocking is allowed, such as in a `spawn_blocking`.
+//! **Futures.** They yield only in a browser. On native builds the polling thread blocks until
+//! kernels are compiled and the device is done; with the CPU provider it also computes.
+//! Asynchronous programs must poll them where blocking is allowed, such as in `spawn_blocking`.
 
 mod arguments;
 mod cache;
@@ -80,7 +79,7 @@ use crate::base::{DType, Shape};
 use crate::error::{Error, Result};
 use node::Node;
 
-/// A tensor that is computed when it is read; see the [module](self).
+/// A tensor computed when it is read; see the [module](self).
 ///
 /// A clone is another handle to the same tensor.
 #[derive(Clone)]
@@ -88,11 +87,11 @@ pub struct Tensor {
     node: Arc<Node>,
 }
 
-/// Where an operation stands in the user's source.
+/// Source location of an operation.
 type Place = &'static Location<'static>;
 
 impl Tensor {
-    /// Sizes, outermost first; of a tensor with an error none.
+    /// Sizes, outermost first; empty for a tensor with an error.
     pub fn shape(&self) -> &[usize] {
         &self.node.sizes
     }
@@ -112,20 +111,20 @@ impl Tensor {
         self.node.dtype
     }
 
-    /// The runtime that it belongs to.
+    /// The runtime of the tensor.
     pub fn runtime(&self) -> &Arc<Runtime> {
         &self.node.runtime
     }
 
-    /// Whether its numbers are on the device already, or on their way there.
+    /// Whether its values are on the device, or submitted.
     pub fn is_evaluated(&self) -> bool {
         self.node.stored().is_ok_and(|stored| stored.is_some())
     }
 
-    /// The error that it carries, from the first operation that went wrong. Runs nothing.
+    /// The error of the tensor, from the first operation that failed. Runs nothing.
     ///
     /// # Errors
-    /// The error, naming the operation and its place in the source.
+    /// The error, naming the operation and its source location.
     pub fn check(&self) -> Result<()> {
         self.node.stored().map(|_| ())
     }
@@ -134,7 +133,7 @@ impl Tensor {
         &self.node.shape
     }
 
-    /// What `make` makes; its error, or that of this tensor, as a tensor.
+    /// The tensor returned by `make`; its error, or this tensor's, as a tensor.
     fn attempt(
         &self,
         name: &'static str,
@@ -147,7 +146,7 @@ impl Tensor {
         make().unwrap_or_else(|error| Tensor::failed(self.runtime(), name, at, error))
     }
 
-    /// Place of an axis; negative ones count from the last.
+    /// Index of an axis; negative axes count from the last.
     fn axis(&self, axis: isize) -> Result<usize> {
         arguments::axis(axis, self.rank())
             .ok_or_else(|| Error::invalid(format!("no axis {axis} in the shape {}", self.dims())))

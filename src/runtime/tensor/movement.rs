@@ -1,4 +1,4 @@
-//! Other views, and tensors put together.
+//! Views, and concatenation of tensors.
 
 use std::ops::{Bound, RangeBounds};
 use std::panic::Location;
@@ -10,8 +10,7 @@ use crate::error::{Error, Result};
 use crate::ir::Op;
 
 impl Tensor {
-    /// The same elements in row-major order under another shape, of which one size may be -1 for
-    /// what is left.
+    /// The same elements in row-major order with another shape; one size may be -1 and is inferred.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -32,14 +31,14 @@ impl Tensor {
         })
     }
 
-    /// One dimension of all elements.
+    /// All elements in one dimension.
     #[track_caller]
     pub fn flatten(&self) -> Tensor {
         let at = Location::caller();
         self.attempt("flatten", at, || self.reshaped(Shape::new([self.elements()]), "flatten", at))
     }
 
-    /// Without axes of size 1.
+    /// Removes axes of size 1.
     #[track_caller]
     pub fn squeeze(&self, axes: impl Into<Axes>) -> Tensor {
         let (axes, at) = (axes.into(), Location::caller());
@@ -55,19 +54,19 @@ impl Tensor {
         })
     }
 
-    /// With a new axis of size 1 at this place of the result.
+    /// Inserts an axis of size 1 at this index of the result.
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
         let at = Location::caller();
         self.attempt("unsqueeze", at, || self.widened(axis, "unsqueeze", at))
     }
 
-    /// Axes in another order: axis `i` of the result is axis `order[i]` of the tensor.
+    /// Reorders axes: axis `i` of the result is axis `order[i]` of the tensor.
     #[track_caller]
     pub fn permute(&self, order: impl Into<Axes> + Clone + Sizes) -> Tensor {
         let at = Location::caller();
         self.attempt("permute", at, || {
-            // Checked as a set of axes, then taken in the order given.
+            // Checked as a set of axes, then applied in the given order.
             let rank = self.rank();
             let all = order.clone().into().resolve(rank)?;
             if all.len() != rank {
@@ -83,7 +82,7 @@ impl Tensor {
         })
     }
 
-    /// With two axes swapped.
+    /// Swaps two axes.
     #[track_caller]
     pub fn transpose(&self, a: isize, b: isize) -> Tensor {
         let at = Location::caller();
@@ -95,7 +94,7 @@ impl Tensor {
         })
     }
 
-    /// With the last two axes swapped: the transpose of a matrix, or of each of a stack.
+    /// Swaps the last two axes: the transpose of a matrix, or of each matrix of a batch.
     #[track_caller]
     pub fn t(&self) -> Tensor {
         let at = Location::caller();
@@ -110,7 +109,7 @@ impl Tensor {
         })
     }
 
-    /// The part of an axis in a range: `x.narrow(-1, 2..5)`, `x.narrow(0, ..3)`.
+    /// A range of an axis: `x.narrow(-1, 2..5)`, `x.narrow(0, ..3)`.
     #[track_caller]
     pub fn narrow(&self, axis: isize, range: impl RangeBounds<usize>) -> Tensor {
         self.sliced("narrow", axis, &range, 1, Location::caller())
@@ -122,7 +121,7 @@ impl Tensor {
         self.sliced("slice", axis, &range, step, Location::caller())
     }
 
-    /// One index of an axis; the axis goes. A negative index counts from the last.
+    /// One index of an axis; removes the axis. A negative index counts from the last.
     #[track_caller]
     pub fn index(&self, axis: isize, index: isize) -> Tensor {
         let at = Location::caller();
@@ -138,7 +137,7 @@ impl Tensor {
         })
     }
 
-    /// Repeats sizes of 1, and new leading ones, as broadcasting does.
+    /// Repeats axes of size 1, and adds leading axes, as broadcasting does.
     #[track_caller]
     pub fn expand(&self, shape: impl Sizes) -> Tensor {
         let at = Location::caller();
@@ -151,7 +150,7 @@ impl Tensor {
         })
     }
 
-    /// A number around the tensor: for each axis so many before and after.
+    /// Pads with a value: for each axis the number of elements before and after.
     #[track_caller]
     pub fn pad(&self, amounts: &[(usize, usize)], value: impl Into<Scalar>) -> Tensor {
         let (value, at) = (value.into(), Location::caller());
@@ -162,7 +161,7 @@ impl Tensor {
         })
     }
 
-    /// This tensor and others one after another along an axis; their other sizes are equal.
+    /// Concatenates this tensor and others along an axis; their other sizes must be equal.
     #[track_caller]
     pub fn concat(&self, others: &[&Tensor], axis: isize) -> Tensor {
         let at = Location::caller();
@@ -173,7 +172,7 @@ impl Tensor {
         })
     }
 
-    /// This tensor and others of its shape along a new axis, which stands at this place of the
+    /// Stacks this tensor and others of the same shape along a new axis at this index of the
     /// result.
     #[track_caller]
     pub fn stack(&self, others: &[&Tensor], axis: isize) -> Tensor {
@@ -196,7 +195,7 @@ impl Tensor {
         })
     }
 
-    /// Parts of these sizes along an axis; together they are the whole.
+    /// Splits an axis into parts of these sizes, whose sum is the size of the axis.
     #[track_caller]
     pub fn split(&self, axis: isize, sizes: &[usize]) -> Vec<Tensor> {
         let at = Location::caller();
@@ -222,7 +221,7 @@ impl Tensor {
         sizes.iter().map(part).collect()
     }
 
-    /// So many parts along an axis, each as long as the others or, at the end, shorter.
+    /// Splits an axis into `count` parts of equal size; the last may be smaller.
     #[track_caller]
     pub fn chunk(&self, axis: isize, count: usize) -> Vec<Tensor> {
         let size = self.axis(axis).map_or(0, |place| self.shape()[place]);
@@ -232,7 +231,8 @@ impl Tensor {
         self.split(axis, &sizes)
     }
 
-    /// Another shape of as many elements; of numbers on the device the same memory.
+    /// Another shape with the same number of elements; shares the memory if the tensor is on the
+    /// device.
     pub(super) fn reshaped(&self, to: Shape, name: &'static str, at: Place) -> Result<Tensor> {
         if to == *self.dims() {
             return Ok(self.clone());
@@ -252,7 +252,7 @@ impl Tensor {
         self.reshaped(sizes.into_iter().collect(), name, at)
     }
 
-    /// Place of an axis that is not there yet.
+    /// Index of an axis that is inserted.
     fn new_axis(&self, axis: isize) -> Result<usize> {
         arguments::axis(axis, self.rank() + 1).ok_or_else(|| {
             Error::invalid(format!("no place {axis} for an axis in {}", self.dims()))
@@ -290,7 +290,7 @@ impl Tensor {
         })
     }
 
-    /// `len` indices of an axis; the whole is itself.
+    /// `len` indices of an axis; the tensor itself for the whole axis.
     fn part(
         &self,
         axis: usize,

@@ -1,4 +1,4 @@
-//! What a handle points to: an operation that was recorded, or memory on the device.
+//! Target of a handle: a recorded operation, or memory on the device.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::ir::{self, Op, infer};
 use crate::memory::PooledBuffer;
 use crate::runtime::{Receipt, Runtime};
 
-/// Operations in a row that wait at most; then they are run.
+/// Maximum depth of pending operations; a deeper chain is run.
 #[cfg(not(target_arch = "wasm32"))]
 const DEPTH: u32 = super::eval::CHUNK as u32;
 
@@ -22,10 +22,10 @@ pub(super) struct Node {
     pub(super) shape: Shape,
     pub(super) sizes: SmallVec<[usize; 4]>,
     pub(super) dtype: DType,
-    /// What made it, for messages.
+    /// Name of its operation, for messages.
     pub(super) name: &'static str,
     pub(super) at: Place,
-    /// Operations in a row that waited when it was recorded, itself included.
+    /// Depth of pending operations when recorded, including itself.
     depth: u32,
     state: Mutex<State>,
 }
@@ -43,17 +43,17 @@ pub(super) struct Recorded {
     pub(super) inputs: SmallVec<[Arc<Node>; 3]>,
 }
 
-/// Memory on the device: elements row-major without gaps.
+/// Device memory: elements row-major without gaps.
 pub(super) struct Stored {
     pub(super) buffer: Arc<PooledBuffer>,
-    /// How the elements are stored.
+    /// Storage format of the elements.
     pub(super) format: Format,
-    /// Tells how the run went that computes it; `None` for what came from the host.
+    /// Status of the run that computes it; `None` for data from the host.
     pub(super) receipt: Option<Receipt>,
 }
 
 impl Stored {
-    /// What went wrong when it was computed, as far as is known.
+    /// The failure of its computation, if known.
     pub(super) fn failure(&self) -> Option<Error> {
         let error = self.receipt.as_ref().and_then(Receipt::failure);
         error.map(|e| e.context("the run that computes it failed"))
@@ -62,14 +62,14 @@ impl Stored {
 
 impl Node {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Only whole values are ever stored.
+        // Only complete values are stored, so a poisoned lock is safe.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The operation to run; `None` where the numbers are on the device.
+    /// The operation to run; `None` if the values are on the device.
     ///
     /// # Errors
-    /// The error that the tensor carries.
+    /// The error of the tensor.
     pub(super) fn recorded(&self) -> Result<Option<Arc<Recorded>>> {
         match &*self.state() {
             State::Recorded(recorded) => Ok(Some(recorded.clone())),
@@ -78,10 +78,10 @@ impl Node {
         }
     }
 
-    /// The memory; `None` where it has not run.
+    /// The memory; `None` if the operation has not run.
     ///
     /// # Errors
-    /// The error that the tensor carries.
+    /// The error of the tensor.
     pub(super) fn stored(&self) -> Result<Option<Arc<Stored>>> {
         match &*self.state() {
             State::Recorded(_) => Ok(None),
@@ -94,7 +94,7 @@ impl Node {
         matches!(&*self.state(), State::Failed(_))
     }
 
-    /// Where it comes from: `add at src/main.rs:12:17`.
+    /// Operation and source location: `add at src/main.rs:12:17`.
     pub(super) fn origin(&self) -> String {
         format!("{} at {}", self.name, self.at)
     }
@@ -106,15 +106,15 @@ impl Node {
         }
     }
 
-    /// Puts memory in the place of the operation, which lets go of its operands.
+    /// Replaces the operation with its result in memory and drops its operands.
     pub(super) fn store(&self, stored: Arc<Stored>) {
         let before = std::mem::replace(&mut *self.state(), State::Stored(stored));
-        // Dropped after the lock: it may be the last of a long chain.
+        // Dropped after the lock is released: it may own a long chain.
         drop(before);
     }
 
-    /// As an operand of `op` to the rules of the graph. Memory in a storage format is a weight to
-    /// those who read it as stored.
+    /// The node as an operand of `op`, for the graph's shape rules. Memory in a storage format is a
+    /// weight to operations that read it as stored.
     fn operand(&self, op: &Op, place: usize) -> ir::Node {
         let format = match &*self.state() {
             State::Stored(stored) => Some(stored.format),
@@ -136,7 +136,8 @@ impl Node {
     }
 }
 
-/// Whether an operand on the device is read in its storage format, as the graph's weights are.
+/// Whether the operation reads an operand on the device in its storage format, like a graph's
+/// weights.
 pub(super) fn reads_as_stored(op: &Op, place: usize, format: Format) -> bool {
     match (op, place) {
         (Op::Linear { .. }, 1) => true,
@@ -146,7 +147,7 @@ pub(super) fn reads_as_stored(op: &Op, place: usize, format: Format) -> bool {
 }
 
 impl Drop for Recorded {
-    /// Operands that nobody else holds go one by one: a chain of any length needs no stack.
+    /// Drops exclusively owned operands iteratively, so a chain of any length needs no stack.
     fn drop(&mut self) {
         let mut left: Vec<Arc<Node>> = self.inputs.drain(..).collect();
         while let Some(node) = left.pop() {
@@ -173,7 +174,7 @@ impl Tensor {
         Tensor::node(runtime, Shape::default(), DType::F32, name, at, 0, state)
     }
 
-    /// Memory on the device as a tensor.
+    /// A tensor of device memory.
     pub(super) fn from_stored(
         runtime: &Arc<Runtime>,
         shape: Shape,
@@ -185,7 +186,7 @@ impl Tensor {
         Tensor::node(runtime, shape, dtype, name, at, 0, State::Stored(stored))
     }
 
-    /// A constant: one number for every element.
+    /// A constant: one value for every element.
     pub(super) fn constant(
         runtime: &Arc<Runtime>,
         shape: Shape,
@@ -208,15 +209,15 @@ impl Tensor {
         depth: u32,
         state: State,
     ) -> Tensor {
-        // Every size was given as a `usize` or inferred from such.
+        // Every size was a `usize` or inferred from one.
         let sizes = shape.dims().iter().map(|d| d.as_const().unwrap_or(0) as usize).collect();
         let runtime = runtime.clone();
         let state = Mutex::new(state);
         Tensor { node: Arc::new(Node { runtime, shape, sizes, dtype, name, at, depth, state }) }
     }
 
-    /// Records an operation. The error of the first operand that carries one, or that of the
-    /// rules, goes into the result.
+    /// Records an operation. The first operand's error, or that of the shape rules, becomes the
+    /// result's.
     pub(super) fn record(name: &'static str, at: Place, op: Op, inputs: &[&Tensor]) -> Tensor {
         if let Some(failed) = inputs.iter().find(|input| input.node.is_failed()) {
             return Tensor::clone(failed);
@@ -251,7 +252,7 @@ impl Tensor {
         Ok(Tensor::node(runtime, shape, dtype, name, at, depth, state))
     }
 
-    /// Itself; run first, where too many operations wait in a row.
+    /// The tensor; run first if its chain of pending operations is too long.
     fn flushed(self) -> Tensor {
         #[cfg(not(target_arch = "wasm32"))]
         if self.node.depth >= DEPTH

@@ -1,4 +1,4 @@
-//! `+ - * / %` and unary minus, with tensors and numbers on both sides.
+//! `+ - * / %` and unary minus for tensors and scalars on both sides.
 
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Rem, Sub, SubAssign};
 use std::panic::Location;
@@ -59,7 +59,7 @@ macro_rules! assign {
     )*};
     (@right $trait:ident $method:ident $op:ident: $($right:ty),*) => {$(
         impl $trait<$right> for Tensor {
-            /// Puts the result in this handle; other handles keep the tensor that was there.
+            /// Replaces this handle with the result; other handles keep the old tensor.
             #[track_caller]
             fn $method(&mut self, right: $right) {
                 *self = self.binary(BinaryOp::$op, right.into(), Location::caller());

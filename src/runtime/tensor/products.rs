@@ -1,4 +1,4 @@
-//! Products, convolution, pooling, norms and attention.
+//! Matrix products, convolution, pooling, norms and attention.
 
 use std::panic::Location;
 
@@ -9,21 +9,21 @@ use crate::error::Error;
 use crate::ir::{Conv2d, Op, Pool2d, RopePairs};
 use crate::provider::Usage;
 
-/// How [`Tensor::attention`] scores and masks.
+/// Scale and mask of [`Tensor::attention`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AttentionOptions {
-    /// Factor on the scores; `None` is `1 / sqrt(head_dim)`.
+    /// Scale of the scores; `None` is `1 / sqrt(head_dim)`.
     pub scale: Option<f32>,
-    /// Whether a token sees only keys up to its own position.
+    /// Whether a token attends only to keys up to its own position.
     pub causal: bool,
-    /// How many keys back a token sees, itself included; `None` is all.
+    /// Window in keys, including the token's own; `None` for all.
     pub window: Option<u32>,
-    /// Keys before the first token.
+    /// Number of keys before the first token.
     pub past: usize,
 }
 
 impl Tensor {
-    /// `[.., m, k]` times `[.., k, n]`: `[.., m, n]`, leading dimensions broadcast.
+    /// Matrix product of `[.., m, k]` and `[.., k, n]`: `[.., m, n]`; leading dimensions broadcast.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -39,8 +39,8 @@ impl Tensor {
         Tensor::record("matmul", Location::caller(), Op::MatMul, &[self, other.as_ref()])
     }
 
-    /// `[.., k]` times the transpose of a weight `[n, k]`: `[.., n]`. A weight on the device is
-    /// read in its storage format: packed, `f16`, `bf16` or `f32`.
+    /// Product of `[.., k]` and the transpose of a weight `[n, k]`: `[.., n]`. A weight on the
+    /// device is read in its storage format: packed, `f16`, `bf16` or `f32`.
     #[track_caller]
     pub fn linear(&self, weight: &Tensor) -> Tensor {
         let at = Location::caller();
@@ -70,7 +70,7 @@ impl Tensor {
         Tensor::record("conv2d", Location::caller(), Op::Conv2d(conv), &[self, weight])
     }
 
-    /// Largest or mean of windows of `[batch, channels, h, w]`.
+    /// Maximum or mean of windows of `[batch, channels, h, w]`.
     #[track_caller]
     pub fn pool2d(&self, pool: Pool2d) -> Tensor {
         Tensor::record("pool2d", Location::caller(), Op::Pool2d(pool), &[self])
@@ -90,8 +90,9 @@ impl Tensor {
         Tensor::record("layer_norm", Location::caller(), Op::LayerNorm { eps }, &operands)
     }
 
-    /// Rotary positions of `[tokens, heads, head_dim]`: positions `[tokens]` of `i32`, frequencies
-    /// `[rot_dim / 2]` in radians a position; the first `rot_dim` elements of each head rotate.
+    /// Rotary position embedding (RoPE) of `[tokens, heads, head_dim]`: positions `[tokens]` of
+    /// `i32`, frequencies `[rot_dim / 2]` in radians per position. Rotates the first `rot_dim`
+    /// elements of each head.
     #[track_caller]
     pub fn rope(&self, positions: &Tensor, frequencies: &Tensor, pairs: RopePairs) -> Tensor {
         let op = Op::Rope { pairs, rot_dim: 2 * frequencies.elements() };
@@ -99,7 +100,7 @@ impl Tensor {
     }
 
     /// Attention of queries `[tokens, heads, head_dim]` to keys and values `[kv_len, kv_heads,
-    /// head_dim]`; several heads may share a key head.
+    /// head_dim]`; several heads may share a KV head (grouped-query attention).
     #[track_caller]
     pub fn attention(&self, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Tensor {
         let head_dim = self.shape().last().copied().unwrap_or(1).max(1);
@@ -112,9 +113,9 @@ impl Tensor {
         Tensor::record("attention", Location::caller(), op, &[self, k, v])
     }
 
-    /// The elements of one axis at `ids` (`i32` or `u32`), as NumPy's `take`: `[a.., n, b..]` and
+    /// Elements of one axis at `ids` (`i32` or `u32`), as NumPy's `take`: `[a.., n, b..]` and
     /// `[ids..]` to `[a.., ids.., b..]`. An id outside the axis gives zeros. Rows (axis 0) of a
-    /// packed table come as `f32`.
+    /// packed table are unpacked to `f32`.
     #[track_caller]
     pub fn gather(&self, axis: isize, ids: &Tensor) -> Tensor {
         let at = Location::caller();

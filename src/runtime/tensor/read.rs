@@ -1,4 +1,4 @@
-//! Reads: what makes tensors run, and waits.
+//! Reads: run pending operations and wait.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use crate::runtime::batcher::Keep;
 use crate::runtime::batcher::Work;
 
 impl Tensor {
-    /// The numbers in row-major order, after running what has not run.
+    /// The values in row-major order. Runs pending operations first.
     ///
     /// # Errors
-    /// The error that the tensor carries; invalid, where its elements are of another type; and
-    /// what planning and the device say: out of memory and a lost device are told as such, and
-    /// after the former the runtime goes on working.
+    /// The error of the tensor; invalid if its elements have another type; any planning or device
+    /// error. Out of memory and a lost device have their own error kinds. After out of memory the
+    /// runtime stays usable.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         crate::base::platform::block_on(self.to_vec_async())
     }
 
-    /// As [`Tensor::to_vec`], as a future. Only in a browser does it yield: see [`crate::tensor`].
+    /// As [`Tensor::to_vec`], as a future. It yields only in a browser; see [`crate::tensor`].
     ///
     /// # Errors
     /// As `to_vec`.
@@ -41,16 +41,16 @@ impl Tensor {
         Ok(T::decode(&self.to_bytes_async().await?))
     }
 
-    /// The only number of a tensor of one element.
+    /// The value of a tensor with one element.
     ///
     /// # Errors
-    /// Invalid, where it has another number of elements, and as [`Tensor::to_vec`].
+    /// Invalid for another number of elements, and as [`Tensor::to_vec`].
     #[cfg(not(target_arch = "wasm32"))]
     pub fn item<T: Element>(&self) -> Result<T> {
         crate::base::platform::block_on(self.item_async())
     }
 
-    /// As [`Tensor::item`], as a future. Only in a browser does it yield: see [`crate::tensor`].
+    /// As [`Tensor::item`], as a future. It yields only in a browser; see [`crate::tensor`].
     ///
     /// # Errors
     /// As `item`.
@@ -75,7 +75,7 @@ impl Tensor {
         crate::base::platform::block_on(self.to_bytes_async())
     }
 
-    /// Whether the elements lie on the device one by one.
+    /// Checks that elements are stored unpacked.
     pub(super) fn check_plain(&self) -> Result<()> {
         match self.node.stored()? {
             Some(stored) if stored.format.is_quantised() => {
@@ -86,8 +86,8 @@ impl Tensor {
         }
     }
 
-    /// The bytes on the device, little-endian; a `bool` takes four, a packed weight those of its
-    /// format. Only in a browser does the future yield.
+    /// The bytes on the device, little-endian. A `bool` takes four; a packed weight is in its
+    /// format. The future yields only in a browser.
     ///
     /// # Errors
     /// As [`Tensor::to_vec`].
@@ -101,7 +101,7 @@ impl Tensor {
             None => broken_invariant(format_args!("{} is not whole blocks", self.dims())),
         };
         let mut data = self.download(&stored, bytes).await.map_err(|e| reading(e, self))?;
-        // Known at the latest now that a wait is over.
+        // A failure is known at the latest after the wait.
         if let Some(error) = stored.failure() {
             return Err(reading(error, self));
         }
@@ -115,7 +115,7 @@ impl Tensor {
         }
         let runtime = self.runtime();
         let mut recording = Recording { label: "read".into(), ..Recording::default() };
-        // Memory is in whole words.
+        // Memory is accessed in whole words.
         let slot = recording.slot("tensor", bytes.next_multiple_of(4));
         let from =
             SlotRange { slot, offset: Dim::new(0), bytes: Dim::from(bytes.next_multiple_of(4)) };
@@ -135,7 +135,7 @@ impl Tensor {
     }
 }
 
-/// Prepared work that is given up with its last owner.
+/// Prepared work, freed with its last owner.
 struct Prepared {
     device: Arc<dyn Device>,
     id: PreparedId,

@@ -1,4 +1,4 @@
-//! Operations along axes.
+//! Reductions along axes.
 
 use std::panic::Location;
 
@@ -12,7 +12,7 @@ macro_rules! reduction {
         impl Tensor {$(
             $(#[$doc])*
             ///
-            /// The axes go: `x.sum(-1)`, `x.sum([0, 2])`, `x.sum(..)` for all of them.
+            /// Removes the axes: `x.sum(-1)`, `x.sum([0, 2])`, `x.sum(..)` for all.
             #[track_caller]
             pub fn $name(&self, axes: impl Into<Axes>) -> Tensor {
                 self.reduce(ReduceOp::$op, axes.into(), false, Location::caller())
@@ -20,7 +20,7 @@ macro_rules! reduction {
 
             $(#[$doc])*
             ///
-            /// The axes stay with size 1, so that the result broadcasts with the tensor.
+            /// Keeps the axes with size 1, so that the result broadcasts with the tensor.
             #[track_caller]
             pub fn $keep(&self, axes: impl Into<Axes>) -> Tensor {
                 self.reduce(ReduceOp::$op, axes.into(), true, Location::caller())
@@ -30,20 +30,20 @@ macro_rules! reduction {
 }
 
 reduction! {
-    /// Sum of floats along axes; 0 over nothing.
+    /// Sum of floats along axes; 0 for an empty axis.
     sum sum_keep Sum;
     /// Arithmetic mean of floats along axes.
     mean mean_keep Mean;
-    /// Product of floats along axes; 1 over nothing.
+    /// Product of floats along axes; 1 for an empty axis.
     prod prod_keep Prod;
-    /// Largest float along axes; -inf over nothing.
+    /// Largest float along axes; -inf for an empty axis.
     max max_keep Max;
-    /// Smallest float along axes; inf over nothing.
+    /// Smallest float along axes; inf for an empty axis.
     min min_keep Min;
 }
 
 impl Tensor {
-    /// Mean squared distance from the mean along axes (the population's variance); the axes go.
+    /// Population variance along axes: the mean squared distance from the mean. Removes the axes.
     #[track_caller]
     pub fn var(&self, axes: impl Into<Axes>) -> Tensor {
         let (axes, at) = (axes.into(), Location::caller());
@@ -53,7 +53,8 @@ impl Tensor {
         squares.reduce(ReduceOp::Mean, axes, false, at)
     }
 
-    /// Index of the largest along an axis, lowest of equals, as `u32`; the axis goes. NaN counts as the largest.
+    /// Index of the largest element along an axis as `u32`, the lowest on ties. Removes the axis.
+    /// NaN counts as the largest.
     #[track_caller]
     pub fn argmax(&self, axis: isize) -> Tensor {
         let at = Location::caller();
@@ -63,7 +64,8 @@ impl Tensor {
         })
     }
 
-    /// Index of the smallest along an axis, lowest of equals, as `u32`; the axis goes. NaN counts as the smallest.
+    /// Index of the smallest element along an axis as `u32`, the lowest on ties. Removes the axis.
+    /// NaN counts as the smallest.
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Tensor {
         let at = Location::caller();
@@ -73,7 +75,7 @@ impl Tensor {
         })
     }
 
-    /// `e^x / sum(e^x)` along an axis; a row of -inf throughout gives zeros.
+    /// `e^x / sum(e^x)` along an axis; a row of only -inf gives zeros.
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Tensor {
         let at = Location::caller();
@@ -85,7 +87,7 @@ impl Tensor {
         })
     }
 
-    /// `log(softmax(x))` along an axis, without the loss of small numbers.
+    /// `log(softmax(x))` along an axis, accurate for small probabilities.
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Tensor {
         let at = Location::caller();
@@ -106,7 +108,7 @@ impl Tensor {
         })
     }
 
-    /// Over no axis every element is its own sum, mean, product, largest and smallest.
+    /// A reduction over no axes: each element is its own sum, mean, product, maximum and minimum.
     fn unreduced(&self, op: ReduceOp, at: Place) -> Result<Tensor> {
         let mut sizes = self.dims().dims().to_vec();
         sizes.push(Dim::new(1));
@@ -115,7 +117,7 @@ impl Tensor {
         Ok(Tensor::record(op.name(), at, Op::Reduce { op, axes, keep: false }, &[&one]))
     }
 
-    /// The tensor with an axis in the place of the last, and the last in its.
+    /// Swaps an axis with the last.
     fn with_last(&self, axis: usize, at: Place) -> Tensor {
         let last = self.rank() - 1;
         if axis == last {

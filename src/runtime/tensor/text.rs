@@ -1,4 +1,4 @@
-//! Tensors as text, the way NumPy prints them.
+//! Tensors as text in NumPy's format.
 
 use std::fmt::Write;
 
@@ -6,14 +6,14 @@ use super::{Element, Tensor};
 use crate::base::DType;
 use crate::error::Result;
 
-/// Elements from which on only the ends of each axis are printed.
+/// Number of elements above which only the ends of each axis are printed.
 const SUMMARY: usize = 1000;
-/// Places at each end of an axis that a summary prints.
+/// Elements printed at each end of an axis in a summary.
 const EDGE: usize = 3;
 
 impl Tensor {
-    /// The numbers as text, after running what has not run; of large tensors the ends of each
-    /// axis.
+    /// The values as text; of large tensors only the ends of each axis. Runs pending operations
+    /// first.
     ///
     /// ```
     /// # use warploom::{Runtime, Tensor};
@@ -31,7 +31,7 @@ impl Tensor {
         crate::base::platform::block_on(self.text_async())
     }
 
-    /// As [`Tensor::text`], as a future. Only in a browser does it yield: see [`crate::tensor`].
+    /// As [`Tensor::text`], as a future. It yields only in a browser; see [`crate::tensor`].
     ///
     /// # Errors
     /// As `text`.
@@ -54,7 +54,7 @@ fn cells<T>(values: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
     values.iter().map(text).collect()
 }
 
-/// Six significant digits, and an exponent where the number is far from 1.
+/// Six significant digits, with an exponent if the value is far from 1.
 fn float(value: f32) -> String {
     let size = value.abs();
     if !value.is_finite() || value == 0.0 {
@@ -71,7 +71,7 @@ fn float(value: f32) -> String {
     }
 }
 
-/// Nested brackets around cells of one width.
+/// Nested brackets around cells of equal width.
 fn block(shape: &[usize], cells: &[String]) -> String {
     let short = cells.len() > SUMMARY;
     let mut shown = Vec::new();
@@ -82,7 +82,7 @@ fn block(shape: &[usize], cells: &[String]) -> String {
     out
 }
 
-/// Places along an axis that are printed, with `None` where some are left out.
+/// Printed indices of an axis, with `None` for an omitted range.
 fn along(size: usize, short: bool) -> Vec<Option<usize>> {
     match short && size > 2 * EDGE {
         false => (0..size).map(Some).collect(),
@@ -93,7 +93,7 @@ fn along(size: usize, short: bool) -> Vec<Option<usize>> {
     }
 }
 
-/// Places in memory of the cells that are printed.
+/// Memory indices of the printed cells.
 fn places(shape: &[usize], short: bool, start: usize, out: &mut Vec<usize>) {
     let [size, inner @ ..] = shape else { return out.push(start) };
     let step: usize = inner.iter().product();
@@ -106,7 +106,7 @@ fn places(shape: &[usize], short: bool, start: usize, out: &mut Vec<usize>) {
 struct Style {
     short: bool,
     width: usize,
-    /// Brackets that are open.
+    /// Number of open brackets.
     depth: usize,
 }
 
@@ -123,7 +123,7 @@ fn write_axis(out: &mut String, shape: &[usize], cells: &[String], style: Style,
             out.push_str(", ");
         } else if i > 0 {
             out.push(',');
-            // One more empty line for each axis between rows and this one.
+            // One more empty line per axis between rows and this one.
             (0..inner.len()).for_each(|_| out.push('\n'));
             (0..=style.depth).for_each(|_| out.push(' '));
         }
@@ -140,7 +140,7 @@ fn write_axis(out: &mut String, shape: &[usize], cells: &[String], style: Style,
 
 #[cfg(not(target_arch = "wasm32"))]
 impl std::fmt::Display for Tensor {
-    /// As [`Tensor::text`]: runs what has not run. An error is printed in the place of numbers.
+    /// As [`Tensor::text`]: runs pending operations. An error is printed instead of values.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.text() {
             Ok(text) => f.write_str(&text),

@@ -1,10 +1,9 @@
-//! What the tuner found, kept on disk: one file for each driver and version of this crate, in the
-//! folder `tune` of the cache.
+//! Tuning results on disk: one file per driver and crate version, in the cache folder `tune`.
 //!
-//! A file is a hint, never needed. One that is cut, altered or of another device or version is told
-//! and ignored as a whole, since its checksum covers every byte; what it says is asked again when
-//! plans take it. Who writes holds a lock, reads what is there and adds to it, so that two at once
-//! lose nothing; a file is replaced by renaming, so that one who dies leaves the old one.
+//! Files are optional hints. A file that is truncated, altered, or of another device or version is
+//! reported and ignored as a whole; its checksum covers every byte. Planning validates each choice
+//! again. A writer holds a lock, reads the file and merges into it, so concurrent writers lose
+//! nothing. Files are replaced by renaming, so a crash leaves the old file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,62 +11,62 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Sealed, platform};
+use crate::base::{Checksummed, platform};
 use crate::config;
 use crate::engine::{DriverKey, EngineId, KnobValues, TaskKey, Tuned, TunedChoices};
 use crate::error::{Error, Result};
-use crate::runtime::kept::{self, VERSION};
+use crate::runtime::cache_file::{self, VERSION};
 
-/// Bytes of a file, at most: some ten thousand tasks.
+/// Size limit of a file in bytes: about ten thousand tasks.
 const MAX_BYTES: usize = 8 << 20;
-const FILE: Sealed =
-    Sealed { magic: "warploom-tune", version: 1, what: "tuned choices", max_bytes: MAX_BYTES };
+const FILE: Checksummed =
+    Checksummed { magic: "warploom-tune", version: 1, what: "tuned choices", max_bytes: MAX_BYTES };
 
-/// What was measured on one device.
+/// Measurements of one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuneRecord {
     /// Version of this crate that measured.
     pub version: String,
-    /// The device.
+    /// The measured device.
     pub device: DriverKey,
-    /// For each task the best.
+    /// The best candidate of each task.
     pub tasks: BTreeMap<TaskKey, TunedTask>,
     /// Tasks that could not be measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unmeasured: BTreeMap<TaskKey, UnmeasuredTask>,
-    /// Ways of executing a task that ended the process or never came back.
+    /// Candidates that ended the process or never returned.
     pub avoid: Vec<Suspect>,
 }
 
 /// A task and its best engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TunedTask {
-    /// What it was called where it was met.
+    /// Label where the task was first met.
     pub label: String,
-    /// Its operands and result.
+    /// Shapes of its operands and result.
     pub shapes: String,
-    /// When it was measured, as `YYYY-MM-DD` in UTC.
+    /// Date of the measurement, as `YYYY-MM-DD` in UTC.
     pub date: String,
     /// The best engine.
     pub tuned: Tuned,
 }
 
-/// A task that could not be measured: it is not tried again until its engines are others.
+/// A task that could not be measured. It is not tried again until its engines change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnmeasuredTask {
-    /// What it was called where it was met.
+    /// Label where the task was first met.
     pub label: String,
-    /// Its operands and result.
+    /// Shapes of its operands and result.
     pub shapes: String,
-    /// When it was tried, as `YYYY-MM-DD` in UTC.
+    /// Date of the attempt, as `YYYY-MM-DD` in UTC.
     pub date: String,
-    /// Why it could not be.
+    /// Why it could not be measured.
     pub why: String,
     /// The engines that execute it, with their [`Engine::version`](crate::engine::Engine::version).
     pub engines: BTreeMap<EngineId, u32>,
 }
 
-/// A way of executing a task that is not tried again.
+/// A candidate that is not tried again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
     /// The task.
@@ -76,26 +75,25 @@ pub struct Suspect {
     pub engine: EngineId,
     /// Its knobs.
     pub knobs: KnobValues,
-    /// What became of it.
+    /// What happened to it.
     pub why: String,
 }
 
 impl TuneRecord {
-    /// Nothing about a device yet.
+    /// An empty record of a device.
     pub fn new(device: DriverKey) -> TuneRecord {
         let version = VERSION.to_string();
         let (tasks, unmeasured) = (BTreeMap::new(), BTreeMap::new());
         TuneRecord { version, device, tasks, unmeasured, avoid: Vec::new() }
     }
 
-    /// What plans take.
+    /// The choices that plans use.
     pub fn choices(&self) -> TunedChoices {
         let choices = self.tasks.iter().map(|(key, task)| (key.clone(), task.tuned.clone()));
         TunedChoices { device: self.device.clone(), choices: choices.collect() }
     }
 
-    /// Takes what another record of the device says, in the place of what this one says of the same
-    /// tasks.
+    /// Merges another record of the device, which replaces entries of the same tasks.
     pub fn merge(&mut self, newer: TuneRecord) {
         self.unmeasured.retain(|key, _| !newer.tasks.contains_key(key));
         self.tasks.extend(newer.tasks);
@@ -107,22 +105,23 @@ impl TuneRecord {
         }
     }
 
-    /// Whether this way of executing a task is not to be tried.
+    /// Whether this candidate must not be tried.
     pub fn avoids(&self, task: &TaskKey, engine: &EngineId, knobs: &KnobValues) -> bool {
         self.avoid.iter().any(|s| s.task == *task && s.engine == *engine && s.knobs == *knobs)
     }
 
-    /// The record in a file, such as one that an application brings; `None` where there is no file.
+    /// Reads the record in a file, such as one shipped with an application; `None` if there is no
+    /// file.
     ///
     /// # Errors
-    /// Bad file, with its name, for one that is cut, altered, too large or of another version of
+    /// Bad file, with its name, if it is truncated, altered, too large or of another version of
     /// this crate.
     pub fn load(path: &Path) -> Result<Option<TuneRecord>> {
-        let Some(bytes) = kept::read(path, MAX_BYTES as u64)? else { return Ok(None) };
+        let Some(bytes) = cache_file::read(path, MAX_BYTES as u64)? else { return Ok(None) };
         let record: TuneRecord = FILE.read(&bytes).map_err(|e| e.context(path.display()))?;
         if record.version != VERSION {
             let what = format!("of version {}, this is {VERSION}", record.version);
-            return Err(kept::bad(path, what));
+            return Err(cache_file::bad(path, what));
         }
         let positive = |seconds: f64| seconds.is_finite() && seconds > 0.0;
         let wrong = record
@@ -130,70 +129,73 @@ impl TuneRecord {
             .values()
             .find(|task| !positive(task.tuned.seconds) || !positive(task.tuned.against_seconds));
         match wrong {
-            Some(task) => Err(kept::bad(path, format!("{:?} took no time", task.label))),
+            Some(task) => Err(cache_file::bad(path, format!("{:?} took no time", task.label))),
             None => Ok(Some(record)),
         }
     }
 
-    /// Writes it to a file, in the place of what is there.
+    /// Writes the record to a file and replaces an existing one.
     ///
     /// # Errors
-    /// Invalid, where it is more than is read back; what the system says.
+    /// Invalid above the size limit; the system's error.
     pub fn save(&self, path: &Path) -> Result<()> {
         let bytes = FILE.write(self).map_err(|e| e.context(path.display()))?;
-        kept::write(path, &format!("{}.draft", std::process::id()), &bytes)
+        cache_file::write(path, &format!("{}.draft", std::process::id()), &bytes)
     }
 }
 
-/// The folder of records.
+/// A folder of records.
 #[derive(Clone, Debug)]
 pub struct TuneCache {
     folder: Option<PathBuf>,
 }
 
 impl TuneCache {
-    /// That of the user, in the folder that `WARPLOOM_CACHE` or the system names; without one
-    /// nothing is kept.
+    /// The user's folder, in the cache named by `WARPLOOM_CACHE` or the system. Without a cache
+    /// nothing is stored.
     pub fn of_user() -> TuneCache {
         TuneCache { folder: platform::cache_folder().map(|folder| folder.join("tune")) }
     }
 
-    /// One in this folder, which is made when something is kept.
+    /// A folder at this path, created on the first write.
     pub fn at(folder: impl Into<PathBuf>) -> TuneCache {
         TuneCache { folder: Some(folder.into()) }
     }
 
-    /// One that keeps nothing.
+    /// A cache that stores nothing.
     pub fn nowhere() -> TuneCache {
         TuneCache { folder: None }
     }
 
-    /// Where the record of a device is kept; `None` where nothing is.
+    /// File of a device's record; `None` without a folder.
     pub fn path(&self, device: &DriverKey) -> Option<PathBuf> {
-        let name = format!("{}.tune", kept::stem(device));
+        let name = format!("{}.tune", cache_file::stem(device));
         self.folder.as_ref().map(|folder| folder.join(name))
     }
 
-    /// What was measured on a device; `None` where nothing was.
+    /// The measurements of a device; `None` if there are none.
     ///
     /// # Errors
-    /// As [`TuneRecord::load`]; bad file too, for a record of another device.
+    /// As [`TuneRecord::load`]; also bad file for a record of another device.
     pub fn read(&self, device: &DriverKey) -> Result<Option<TuneRecord>> {
         let Some(path) = self.path(device) else { return Ok(None) };
         let Some(record) = TuneRecord::load(&path)? else { return Ok(None) };
         if record.device != *device {
             let (name, driver) = (&record.device.name, &record.device.driver);
-            return Err(kept::bad(&path, format!("of another device: {name:?} with {driver:?}")));
+            return Err(cache_file::bad(
+                &path,
+                format!("of another device: {name:?} with {driver:?}"),
+            ));
         }
         Ok(Some(record))
     }
 
-    /// Adds a record to what is kept of its device, and yields the file. What is kept and bad is
-    /// replaced.
+    /// Merges a record into the stored one of its device and returns the file. An invalid stored
+    /// file is replaced.
     ///
     /// # Errors
-    /// Invalid, where nothing is kept, or where it is more than is read back: then what is kept stays
-    /// as it was. What the system says.
+    /// Invalid without a folder or above the size limit (the stored file is unchanged); the
+    /// system's error.
     pub fn add(&self, record: TuneRecord) -> Result<PathBuf> {
         let path = self.path(&record.device).ok_or_else(|| {
             Error::invalid(format!("nothing is kept: {} is off or not known", config::CACHE.name))
@@ -207,36 +209,37 @@ impl TuneCache {
             }
         };
         all.merge(record);
-        // Only who holds the lock writes this draft, so one that is left over is overwritten.
+        // Only the lock holder writes this draft, so a leftover is overwritten.
         let bytes = FILE.write(&all).map_err(|e| e.context(path.display()))?;
-        kept::write(&path, "draft", &bytes)?;
+        cache_file::write(&path, "draft", &bytes)?;
         Ok(path)
     }
 
-    /// Forgets a device; whether there was something to forget, readable or not.
+    /// Deletes the record of a device, readable or not; returns whether there was one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn forget(&self, device: &DriverKey) -> Result<bool> {
         let Some(path) = self.path(device) else { return Ok(false) };
         match path.exists() {
             true => {
                 let _lock = lock(&path)?;
-                kept::remove(&path)
+                cache_file::remove(&path)
             }
             false => Ok(false),
         }
     }
 }
 
-/// Waits until no other process writes this file. The lock ends with the value, or the process.
+/// Waits until no other process writes this file. The lock is released when the value is dropped or
+/// the process ends.
 fn lock(path: &Path) -> Result<File> {
     let lock = path.with_extension("lock");
     if let Some(folder) = lock.parent() {
-        std::fs::create_dir_all(folder).map_err(|e| kept::io("make", folder, e))?;
+        std::fs::create_dir_all(folder).map_err(|e| cache_file::io("make", folder, e))?;
     }
     let file = File::options().create(true).append(true).open(&lock);
-    let file = file.map_err(|e| kept::io("open", &lock, e))?;
-    file.lock().map_err(|e| kept::io("lock", &lock, e))?;
+    let file = file.map_err(|e| cache_file::io("open", &lock, e))?;
+    file.lock().map_err(|e| cache_file::io("lock", &lock, e))?;
     Ok(file)
 }

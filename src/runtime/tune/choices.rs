@@ -1,4 +1,4 @@
-//! The measured choices that a runtime's plans take.
+//! The measured engine choices of a runtime.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use crate::engine::{DriverKey, EngineId, TaskKey, TunedChoices};
 use crate::error::Result;
 use crate::provider::DeviceProfile;
 
-/// What a runtime knows of measurements.
+/// Measurements known to a runtime.
 #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "nothing is searched in a browser"))]
 pub(in crate::runtime) struct Tuning {
     pub(in crate::runtime) mode: TuneMode,
     pub(in crate::runtime) cache: TuneCache,
-    /// Files that are there and ignored, and why.
+    /// Files that exist but are ignored, with the reason.
     pub(in crate::runtime) ignored: Vec<String>,
     choices: RwLock<Arc<TunedChoices>>,
     /// Tasks that could not be measured.
@@ -24,7 +24,7 @@ pub(in crate::runtime) struct Tuning {
 }
 
 impl Tuning {
-    /// What is kept about a device, and what `files` bring beside that.
+    /// Measurements cached for a device, and those in `files`.
     pub(in crate::runtime) fn of(
         profile: &DeviceProfile,
         mode: TuneMode,
@@ -41,8 +41,8 @@ impl Tuning {
         Tuning { mode, cache, ignored, choices, unmeasured }
     }
 
-    /// As a caller says it, and as the environment does where it says nothing: a variable that is
-    /// not needed is not looked at.
+    /// Tuning by the caller's settings, else by the environment. Variables that are not needed are
+    /// not read.
     ///
     /// # Errors
     /// As [`TuneMode::from_env`].
@@ -57,7 +57,7 @@ impl Tuning {
         Ok(Tuning::of(profile, mode, cache.unwrap_or_else(TuneCache::of_user), &files))
     }
 
-    /// What plans take.
+    /// The choices that plans use.
     pub(in crate::runtime) fn choices(&self) -> Arc<TunedChoices> {
         self.choices.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -69,7 +69,7 @@ impl Tuning {
 
 #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "nothing is searched in a browser"))]
 impl Tuning {
-    /// Whether a task was tried with these engines, in these versions, and could not be measured.
+    /// Whether a measurement of the task with these engine versions was tried and failed.
     pub(in crate::runtime) fn is_unmeasured(
         &self,
         task: &TaskKey,
@@ -79,20 +79,20 @@ impl Tuning {
         known.get(task).is_some_and(|known| known.engines == *engines)
     }
 
-    /// Notes what could not be measured.
+    /// Records tasks that could not be measured.
     pub(in crate::runtime) fn set_unmeasured(&self, task: TaskKey, what: UnmeasuredTask) {
         let mut known = self.unmeasured.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(task, what);
     }
 }
 
-/// Files of `WARPLOOM_TUNE_CACHE`.
+/// Files named by `WARPLOOM_TUNE_CACHE`.
 fn files_from_env() -> Vec<PathBuf> {
     let list = config::var(&config::TUNE_CACHE);
     list.map(|list| std::env::split_paths(&list).collect()).unwrap_or_default()
 }
 
-/// What files bring, then what the user's own record says; and what of it is ignored.
+/// Merges the records in `files`, then the user's own record; also returns what was ignored.
 fn gather(device: &DriverKey, cache: &TuneCache, files: &[PathBuf]) -> (TuneRecord, Vec<String>) {
     let (mut all, mut ignored) = (TuneRecord::new(device.clone()), Vec::new());
     let mut ignore = |what: String| {
@@ -103,7 +103,7 @@ fn gather(device: &DriverKey, cache: &TuneCache, files: &[PathBuf]) -> (TuneReco
     for path in files {
         match TuneRecord::load(path) {
             Ok(Some(record)) if record.device == *device => all.merge(record),
-            // An application brings one for each device that it knows.
+            // An application may ship one record per device that it knows.
             Ok(Some(record)) => tracing::debug!(
                 "{} is of {:?} with {:?}",
                 path.display(),
@@ -121,11 +121,11 @@ fn gather(device: &DriverKey, cache: &TuneCache, files: &[PathBuf]) -> (TuneReco
     (all, ignored)
 }
 
-/// The measured choices that plans for a device take, as a runtime on it would: with
-/// `WARPLOOM_TUNE` and `WARPLOOM_TUNE_CACHE`; and what is there and ignored.
+/// The measured choices that plans for a device use, as a runtime on it would, by `WARPLOOM_TUNE`
+/// and `WARPLOOM_TUNE_CACHE`; also the files that were ignored.
 ///
 /// # Errors
-/// Invalid, for a value that `WARPLOOM_TUNE` does not have.
+/// Invalid for an unknown value of `WARPLOOM_TUNE`.
 pub fn tuned_on(profile: &DeviceProfile) -> Result<(Arc<TunedChoices>, Vec<String>)> {
     let tuning = Tuning::chosen(profile, None, None, Vec::new())?;
     Ok((tuning.choices(), tuning.ignored))

@@ -1,14 +1,14 @@
-//! The tuner: for each piece of a plan, the fastest engine by measurement.
+//! Autotuner: measures the fastest engine for each task of a plan.
 //!
-//! A plan's distinct pieces are tasks ([`crate::plan::tasks`]). Each gets memory of its own on the
-//! device; every candidate, an engine with values of its knobs, runs once and is held to the
-//! numbers of the engine that estimates choose, then candidates are timed in turn and losers are
-//! out early. What is found is kept on disk ([`TuneCache`]) and reaches plans as
+//! Tasks are the distinct parts of a plan ([`crate::plan::tasks`]). Each gets its own device
+//! memory. A candidate is an engine with knob values. Each candidate runs once, and its result is
+//! checked against the engine chosen by estimates. Then candidates are timed in turn, and slow ones
+//! are eliminated early. Results are stored on disk ([`TuneCache`]) and reach plans as
 //! [`Options::tuned`](crate::plan::Options::tuned).
 //!
-//! A candidate that does not compile, is wrong, takes too long or too much memory is out, with the
-//! reason. One that ends the process, or never comes back, is known by the journal and not tried
-//! again.
+//! A candidate is eliminated, with the reason, if it does not compile, is wrong, or exceeds the
+//! limits of time or memory. The journal records a candidate that ends the process or never
+//! returns, so it is not tried again.
 
 mod cache;
 mod choices;

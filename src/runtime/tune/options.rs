@@ -1,4 +1,4 @@
-//! How to search, and what a search tells.
+//! Options and results of a tuning search.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use crate::config;
 use crate::engine::{EngineId, KnobValues, TaskKey, Tuned};
 use crate::error::{Error, Result};
 
-/// What a runtime does with measurements.
+/// How a runtime uses measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TuneMode {
-    /// Plans are made by estimates alone.
+    /// Plans use estimates only.
     Off,
-    /// Plans take what was measured before.
+    /// Plans use cached measurements.
     #[default]
     Cached,
-    /// As [`TuneMode::Cached`], and what a session needs and was not measured is, before its first
-    /// run. In a browser, where nothing may block, nothing is.
+    /// As [`TuneMode::Cached`]; before its first run a session also measures the tasks it needs
+    /// that are not cached. In a browser nothing is measured, since nothing may block.
     Search,
 }
 
 impl TuneMode {
-    /// That of `WARPLOOM_TUNE`; [`TuneMode::Cached`] where it is not set.
+    /// The mode in `WARPLOOM_TUNE`; [`TuneMode::Cached`] if unset.
     ///
     /// # Errors
-    /// Invalid, for another value of the variable.
+    /// Invalid for another value of the variable.
     pub fn from_env() -> Result<TuneMode> {
         match config::var(&config::TUNE).as_deref() {
             None | Some("cached") => Ok(TuneMode::Cached),
@@ -36,30 +36,30 @@ impl TuneMode {
     }
 }
 
-/// How to search.
+/// Search options.
 #[derive(Clone, Debug)]
 pub struct TuneOptions {
-    /// Seconds of the whole search, about. Each task gets its share of what is left, and is
-    /// compared with the estimate's choice whatever that takes, also with 0.
+    /// Approximate time limit of the search in seconds. Each task gets a share of the remaining
+    /// time. The comparison with the estimated choice always runs, even with 0.
     pub seconds: f64,
-    /// Rounds of the last comparison of a task, at most; the first five are always run.
+    /// Maximum rounds of a task's final comparison; the first five always run.
     pub rounds: usize,
-    /// How long the device is kept busy before the first figure of a task; 0 for not at all.
+    /// Time that the device is kept busy before the first measurement of a task; 0 for none.
     pub warm_up: Duration,
-    /// Bytes that runs read in turn before they read the same weights again: beyond what the
-    /// device's caches hold. 0 reads the same ones each time.
+    /// Bytes of weights that runs rotate through, which must exceed the device's caches. 0 reads
+    /// the same weights each time.
     pub rotate_bytes: u64,
-    /// How long one run of a candidate may take, by the device's clock where it has one. One that takes up to four
-    /// times as long is asked once more.
+    /// Time limit of one run of a candidate, by the device's clock if it has one. A candidate that
+    /// takes up to four times as long gets a second try.
     pub run_limit: Duration,
-    /// How long its kernels may compile.
+    /// Time limit for compiling its kernels.
     pub compile_limit: Duration,
-    /// After how long the device counts as lost.
+    /// Time after which the device counts as lost.
     pub hang_limit: Duration,
-    /// Engines that are tried with their knobs at their defaults beside the estimate's choice, the
-    /// best by estimate first; with 0 only that one's knobs are.
+    /// Number of engines that are tried with default knobs besides the estimated choice, best
+    /// estimate first. With 0 only the knobs of the estimated choice are tried.
     pub engines: usize,
-    /// Candidates of one task, at most, the estimate's choice among them.
+    /// Maximum candidates per task, including the estimated choice.
     pub candidates: usize,
     /// Whether tasks that were measured before, or could not be, are measured again.
     pub again: bool,
@@ -83,11 +83,11 @@ impl Default for TuneOptions {
 }
 
 impl TuneOptions {
-    /// Refuses what no search can be made with.
+    /// Rejects options that no search can use.
     ///
     /// # Errors
-    /// Invalid, naming the field: seconds below 0 or no number; no rounds, no candidates, or a limit
-    /// of no time.
+    /// Invalid, naming the field: seconds negative or NaN, no rounds, no candidates, or a zero
+    /// limit.
     pub fn check(&self) -> Result<()> {
         if self.seconds.is_nan() || self.seconds < 0.0 {
             let seconds = self.seconds;
@@ -108,88 +108,87 @@ impl TuneOptions {
     }
 }
 
-/// Where a search is.
+/// Progress of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct TuneProgress<'a> {
-    /// Tasks that are done.
+    /// Finished tasks.
     pub done: usize,
-    /// Tasks in all.
+    /// Total tasks.
     pub tasks: usize,
-    /// The one at hand.
+    /// The current task.
     pub label: &'a str,
-    /// Candidates of it that were looked at.
+    /// Candidates of it that were tried.
     pub candidates: usize,
 }
 
-/// What a search found.
+/// Results of a search.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TuneReport {
-    /// Tasks that were measured before, and not again.
+    /// Tasks that were measured before and not again.
     pub known: usize,
-    /// Those that could not be measured before, and were not tried again.
+    /// Tasks that could not be measured before and were not tried again.
     pub unmeasured: usize,
-    /// Those that were measured or tried, in their order.
+    /// Tasks that were measured or tried, in order.
     pub results: Vec<TuneResult>,
     /// Candidates that ran.
     pub measured: usize,
-    /// What ended the search before its time: a device that is lost.
+    /// Why the search stopped early: the device was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
-    /// Why what was kept before is not taken: its file cannot be read. What is found is kept in its
-    /// place.
+    /// Why the cache file was ignored: it is unreadable. New results replace it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignored: Option<String>,
-    /// Why what was found, or a part of it, is not on disk and lasts as long as the runtime.
+    /// Why some or all results are not on disk and last only as long as the runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
-    /// Why candidates are not written down before they run: one that ends the process is tried
-    /// again by the next search.
+    /// Why no journal is written. A candidate that ends the process is then tried again by the next
+    /// search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_journal: Option<String>,
 }
 
-/// What came of a task.
+/// Result for one task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TuneResult {
     /// The task.
     pub key: TaskKey,
-    /// What the first such piece is called.
+    /// Label of its first occurrence.
     pub label: String,
-    /// Its operands and result.
+    /// Shapes of its operands and result.
     pub shapes: String,
-    /// Such pieces of the plan.
+    /// Occurrences in the plan.
     pub count: usize,
-    /// The best; `None` where nothing could be measured.
+    /// The best candidate; `None` if none could be measured.
     pub tuned: Option<Tuned>,
-    /// Why nothing could be measured, where that is so.
+    /// Why none could be measured, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmeasured: Option<String>,
-    /// Times what the estimate's choice takes, the median over rounds of both; 1 where that is the
+    /// Time relative to the estimated choice, the median over rounds of both; 1 if that is the
     /// best.
     pub ratio: f64,
     /// Candidates that ran.
     pub measured: usize,
-    /// Candidates that are out for another reason than their speed.
+    /// Candidates eliminated for a reason other than speed.
     pub dropped: Vec<Dropped>,
 }
 
-/// What came of one of several ways that were compared.
+/// Result of one compared candidate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Timing {
     /// Seconds of each round, at each point of [`Task::points`](crate::plan::Task::points).
     pub rounds: Vec<Vec<f64>>,
-    /// How its numbers differ from those of the first way, where they do.
+    /// How its result differs from the first candidate's, if it does.
     pub wrong: Option<String>,
 }
 
-/// A candidate that is out.
+/// An eliminated candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Dropped {
     /// The engine.
     pub engine: EngineId,
     /// Its knobs.
     pub knobs: KnobValues,
-    /// Why.
+    /// Why it was eliminated.
     pub why: String,
 }
 

@@ -1,4 +1,4 @@
-//! Reductions, norms, softmaxes and products, as one operation or spelled out.
+//! Reductions, norms, softmax and products, as one operation or as primitives.
 
 use super::range::{self, Range};
 use super::{Known, Maker};
@@ -57,12 +57,12 @@ impl Maker {
             return None;
         }
         let n = self.upper(&self.last(x)?);
-        // Of finite numbers both are the same.
+        // Equal for finite numbers.
         let op = if n % 2 == 0 { Op::ArgMax } else { Op::Greedy };
         Some(self.add(op, &[x], Range::exact(0.0, n as f64 - 1.0, 0)))
     }
 
-    /// Softmax along the last axis: one operation or spelled, of masked scores now and then.
+    /// Softmax along the last axis, as one operation or as primitives; sometimes of masked scores.
     pub(super) fn softmax(&mut self, x: Known) -> Option<Known> {
         let last = self.last(x)?;
         if self.bounds(&last).0 == 0 || self.dtype(x) != DType::F32 {
@@ -85,7 +85,7 @@ impl Maker {
             true => {
                 let most = self.over_last(ReduceOp::Max, x)?;
                 let mut y = self.binary(BinaryOp::Sub, x, most)?;
-                // The largest is subtracted: nothing is above 0.
+                // The maximum is subtracted, so no number is above 0.
                 y.range.high = y.range.error;
                 y
             }
@@ -98,7 +98,7 @@ impl Maker {
         Some(self.keep(id, wider))
     }
 
-    /// Scores of which some are -inf, by a constant that is added or a condition.
+    /// Scores with some -inf, through an added constant or a condition.
     fn masked_softmax(&mut self, x: Known) -> Option<Known> {
         let result = range::softmax(x.range)?;
         let dims = self.dims(x);
@@ -123,7 +123,7 @@ impl Maker {
         Some(self.keep(id, result))
     }
 
-    /// RMSNorm or LayerNorm, as one operation or in primitives.
+    /// RMSNorm or LayerNorm, as one operation or as primitives.
     pub(super) fn norm(&mut self, x: Known) -> Option<Known> {
         let n = self.last_number(x)?;
         if self.dtype(x) != DType::F32 {
@@ -171,7 +171,7 @@ impl Maker {
                 self.binary(BinaryOp::Div, centred, root)?
             }
         };
-        // The square root of the mean square is not far below the largest number.
+        // Division by the root mean square bounds the magnitude.
         y.range.low = y.range.low.max(-unit.most() - y.range.error);
         y.range.high = y.range.high.min(unit.most() + y.range.error);
         match self.chance(80) {
@@ -206,7 +206,7 @@ impl Maker {
         Some(self.add(Op::linear(), &[x, w], range))
     }
 
-    /// A product with another tensor: what is there, its own transpose, or an input.
+    /// A product with an existing tensor, with `x` transposed, or with an input.
     pub(super) fn matmul(&mut self, x: Known) -> Option<Known> {
         let dims = self.dims(x);
         if dims.len() < 2 || self.dtype(x) != DType::F32 {
@@ -288,7 +288,7 @@ impl Maker {
         let dims = self.dims(x);
         let (h, w) = (self.upper(&dims[2]), self.upper(&dims[3]));
         let kernel = (1 + self.below(h.min(3) as u32), 1 + self.below(w.min(3) as u32));
-        // A window is never all padding.
+        // A window is never entirely padding.
         let pad = (self.below(kernel.0), self.below(kernel.1));
         let kind = self.one_of(&[PoolKind::Max, PoolKind::Mean]);
         let pool = Pool2d {
@@ -304,7 +304,7 @@ impl Maker {
         Some(self.add(Op::Pool2d(pool), &[x], range))
     }
 
-    /// Queries `[tokens, heads, e]`, keys and values with fewer heads; rotated now and then.
+    /// Queries `[tokens, heads, e]`, with fewer key and value heads; sometimes rotated.
     pub(super) fn attention(&mut self) -> Option<Known> {
         let kv_heads = 1 + u64::from(self.below(2));
         let heads = kv_heads * (1 + u64::from(self.below(3)));

@@ -1,11 +1,11 @@
-//! One result for each element, with all that broadcasts.
+//! Elementwise operations, with broadcasting.
 
 use super::range::{self, Range};
 use super::{Known, Maker};
 use warploom_core::base::{DType, Dim, Shape};
 use warploom_core::ir::{BinaryOp, Op, UnaryOp};
 
-/// Functions that bring numbers of any size back to a small one.
+/// Functions with a small range for any operand.
 const SATURATING: [UnaryOp; 3] = [UnaryOp::Tanh, UnaryOp::Sigmoid, UnaryOp::Erf];
 
 impl Maker {
@@ -59,7 +59,7 @@ impl Maker {
         Some(self.add(Op::Cast(to), &[x], range))
     }
 
-    /// The sizes of several operands together, where they have any and are not too many.
+    /// The broadcast shape of several operands, if it exists and is not too large.
     pub(super) fn broadcast(&self, all: &[Known]) -> Option<Shape> {
         let mut shape = Shape::default();
         for x in all {
@@ -68,7 +68,7 @@ impl Maker {
         self.fits(shape.dims()).then_some(shape)
     }
 
-    /// Sizes that broadcast to these: some of them 1, or the outer ones left out.
+    /// A shape that broadcasts to these sizes: some sizes are 1, or leading ones are omitted.
     fn narrower(&mut self, dims: &[Dim]) -> Vec<Dim> {
         match self.below(5) {
             0 => dims.to_vec(),
@@ -116,7 +116,7 @@ impl Maker {
         }
     }
 
-    /// Some operation of one or two operands; `None` where what was drawn does not fit.
+    /// A unary or binary operation; `None` if the random choice does not fit.
     pub(super) fn any_elementwise(&mut self, x: Known) -> Option<Known> {
         match self.dtype(x) {
             DType::F32 if self.chance(4) => self.half(x),
@@ -148,7 +148,7 @@ impl Maker {
         }
     }
 
-    /// The numbers in two bytes.
+    /// Converts to a 2-byte type.
     pub(super) fn half(&mut self, x: Known) -> Option<Known> {
         let to = self.one_of(&[DType::F16, DType::BF16]);
         self.cast(to, x)
@@ -172,7 +172,7 @@ impl Maker {
         }
     }
 
-    /// Operations one after another.
+    /// Several operations in sequence.
     pub(super) fn chain(&mut self, x: Known, length: u32) -> Known {
         let mut y = x;
         for _ in 0..length {
@@ -187,7 +187,7 @@ impl Maker {
         y
     }
 
-    /// The same, made small again where it has become large.
+    /// Scales large numbers down.
     pub(super) fn tame(&mut self, x: Known) -> Known {
         let Range { low, high, .. } = x.range;
         if self.dtype(x) != DType::F32 || x.range.most() <= 24.0 {
@@ -204,7 +204,7 @@ impl Maker {
         self.binary(BinaryOp::Mul, x, factor).unwrap_or(x)
     }
 
-    /// A condition of the sizes of `x`, from exact numbers.
+    /// A condition with the shape of `x`, from exact numbers.
     pub(super) fn condition(&mut self, x: Known) -> Option<Known> {
         use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
         if self.dtype(x) == DType::F32 && x.range.is_exact() && self.chance(70) {
@@ -223,7 +223,7 @@ impl Maker {
         Some(self.new_integers(DType::Bool, &dims, 0, 1))
     }
 
-    /// One or the other, by a condition.
+    /// Selects between two tensors by a condition.
     pub(super) fn masked(&mut self, x: Known) -> Option<Known> {
         let c = self.condition(x)?;
         let c = match self.chance(25) {
@@ -237,7 +237,7 @@ impl Maker {
         }
     }
 
-    /// Numbers to integers, something done to them, and back.
+    /// Converts to integers, operates on them, and converts back.
     pub(super) fn through_integers(&mut self, x: Known) -> Option<Known> {
         let to = self.one_of(&[DType::I32, DType::U32, DType::I32, DType::Bool]);
         let mut y = self.cast(to, x)?;

@@ -1,10 +1,10 @@
-//! Random graphs, one for each seed: what a compiler meets, in shapes at which it goes wrong.
+//! Random graphs by seed: realistic inputs for the compiler, in error-prone shapes.
 //!
-//! A graph is made of motifs, each some operations on what is there already: elementwise chains,
-//! norms and softmaxes as one operation or spelled out, products with work around them, gated
+//! A graph consists of motifs, each a few operations on existing nodes: elementwise chains, norms
+//! and softmax as one operation or as primitives, products with prologues and epilogues, gated
 //! pairs, residuals, views, reductions, conversions, gathers, convolutions, states. [`range`]
-//! follows the numbers of every node, so that a tolerance is known that a right answer keeps and
-//! a wrong one hardly does. Some graphs have symbols; all runs of a seed have one graph.
+//! tracks the numbers of every node, which gives a tolerance that correct results meet and wrong
+//! ones rarely do. Some graphs have symbols; all runs of a seed share one graph.
 
 mod compute;
 mod elementwise;
@@ -23,18 +23,18 @@ use warploom_core::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom_core::ir::{NodeId, Op, OpClass};
 use warploom_core::reference::Data;
 
-/// Elements of no tensor are more than this.
+/// Largest number of elements of a tensor.
 const MOST_ELEMENTS: u64 = 6000;
 /// The symbols and their ranges.
 const SEQ: (Symbol, u64, u64) = (Symbol::new("seq"), 1, 8);
 const PAST: (Symbol, u64, u64) = (Symbol::new("past"), 0, 5);
 
-/// How large a random graph may be.
+/// Size limits of a random graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomLimits {
-    /// Nodes at which no motif begins any more; at least 3.
+    /// Number of nodes from which on no motif is added; at least 3.
     pub nodes: u32,
-    /// The largest size of an axis that is chosen; at least 1.
+    /// Largest size of a chosen axis; at least 1.
     pub size: u64,
 }
 
@@ -44,10 +44,9 @@ impl Default for RandomLimits {
     }
 }
 
-/// The graph of a seed with the numbers of one of its runs, ready for
-/// [`run_case`](super::run_case).
+/// The graph of a seed with the inputs of one run, ready for [`run_case`](super::run_case).
 ///
-/// Runs differ in the values of symbols and in what is bound, and share the graph.
+/// Runs differ in symbol values and bindings, and share the graph.
 pub fn random_case(seed: u64, run: u32, limits: &RandomLimits) -> Case {
     made(seed, run, limits).finish()
 }
@@ -64,27 +63,27 @@ fn made(seed: u64, run: u32, limits: &RandomLimits) -> Maker {
     maker
 }
 
-/// The ranges of the symbols of random graphs: one plan is good for all runs of a seed.
+/// The ranges of the symbols of random graphs: one plan is valid for all runs of a seed.
 pub fn random_class() -> ShapeClass {
     [SEQ, PAST].iter().fold(ShapeClass::new(), |class, (s, low, high)| class.with(*s, *low, *high))
 }
 
-/// A node, and what is known of its numbers.
+/// A node, with the range of its numbers.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     id: NodeId,
     range: Range,
 }
 
-/// A graph in the making.
+/// A graph under construction.
 struct Maker {
     b: Build,
     random: Random,
     limits: RandomLimits,
     known: Vec<Known>,
-    /// The sizes that most tensors of this graph share, innermost last.
+    /// The sizes shared by most tensors of this graph, innermost last.
     dims: Vec<Dim>,
-    /// The largest error of a part of a state.
+    /// The largest error of any part of a state.
     state_error: f64,
     updates: bool,
     symbolic: bool,
@@ -100,7 +99,7 @@ impl Maker {
         };
         let mut b = Build::new(name).note("a random graph; its seed is in its name");
         let mut random = Random::new(&["random graph", &text]);
-        // A generator that has just been seeded begins with numbers much like its neighbour's.
+        // The first numbers of generators with similar seeds are similar.
         for _ in 0..8 {
             random.bits();
         }
@@ -131,7 +130,7 @@ impl Maker {
         self.random.below(end)
     }
 
-    /// True `share` times of a hundred.
+    /// True with a probability of `share` percent.
     fn chance(&mut self, share: u32) -> bool {
         self.random.below(100) < share
     }
@@ -140,7 +139,7 @@ impl Maker {
         all[self.random.below(all.len() as u32) as usize]
     }
 
-    /// Odd, even, one, just beside powers of two; whole blocks of packed weights now and then.
+    /// Odd, even, one, next to powers of two; sometimes whole blocks of packed weights.
     fn size(&mut self) -> u64 {
         let sizes = [1, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 32, 33, 48, 63, 64, 64, 65, 96];
         let most = self.limits.size;
@@ -165,7 +164,7 @@ impl Maker {
         dims
     }
 
-    /// Least and greatest value of a size in the class of all runs.
+    /// Bounds of a size in the class of all runs.
     fn bounds(&self, dim: &Dim) -> (u64, u64) {
         let (low, high) = random_class().bounds(dim).unwrap_or((0, i64::MAX));
         (low.max(0) as u64, high.max(0) as u64)
@@ -195,7 +194,7 @@ impl Maker {
         self.dims(x).last().cloned()
     }
 
-    /// A number that is never 0 along the last axis, where there is one.
+    /// The innermost size, if it is a constant and not 0.
     fn last_number(&self, x: Known) -> Option<u64> {
         self.last(x)?.as_const().filter(|n| *n > 0).map(|n| n as u64)
     }
@@ -222,7 +221,7 @@ impl Maker {
         self.keep(id, if rounds { range.halved(dtype) } else { range })
     }
 
-    /// Something that is there: mostly the newest, so that operations follow one another.
+    /// An existing node, mostly the newest, so that operations form chains.
     fn pick(&mut self, fits: impl Fn(&Maker, Known) -> bool) -> Option<Known> {
         let all: Vec<Known> = self.known.iter().copied().filter(|x| fits(self, *x)).collect();
         let newest = *all.last()?;
@@ -240,7 +239,7 @@ impl Maker {
         }
     }
 
-    /// A new input, of sizes that others have where none are given.
+    /// A new input; by default with the sizes of existing tensors.
     fn new_float(&mut self, dims: Option<Vec<Dim>>) -> Known {
         let dims = dims.unwrap_or_else(|| match self.chance(75) {
             true => self.dims.clone(),
@@ -262,7 +261,7 @@ impl Maker {
         self.keep(id, range)
     }
 
-    /// A new input of a type of two bytes: quarters up to 2.
+    /// A new input of a 2-byte type: multiples of a quarter up to 2.
     fn new_half(&mut self, dtype: DType, dims: &[Dim]) -> Known {
         let name = self.name("h");
         let shape: Shape = dims.iter().cloned().collect();
@@ -273,7 +272,7 @@ impl Maker {
         self.keep(id, Range::exact(-2.0, 2.0, 2))
     }
 
-    /// A new input of whole numbers.
+    /// A new input of integers.
     fn new_integers(&mut self, dtype: DType, dims: &[Dim], low: i32, high: i32) -> Known {
         let name = self.name(if dtype == DType::Bool { "c" } else { "i" });
         let shape: Shape = dims.iter().cloned().collect();
@@ -295,7 +294,7 @@ impl Maker {
         self.keep(id, range)
     }
 
-    /// A weight whose numbers are within 1, or `scale`.
+    /// A weight of numbers within 1, or within `scale`.
     fn weight(&mut self, dims: &[u64], format: Format, scale: f32) -> Known {
         let name = self.name("w");
         let count = dims.iter().product::<u64>() as usize;
@@ -312,7 +311,7 @@ impl Maker {
             }
         };
         let id = self.b.weight_of(&name, dims, format, values);
-        // Weights are read by the operation they are made for alone.
+        // A weight is read only by the operation that it is made for.
         Known { id, range }
     }
 
@@ -330,8 +329,8 @@ impl Maker {
         }
     }
 
-    /// What nobody reads is wanted, and some of the rest. What would be wanted and is a leaf only
-    /// is wanted too where there is nothing else.
+    /// Makes all unread nodes outputs, and some others. Leaves become outputs only if there is no
+    /// other.
     fn finish(mut self) -> Case {
         let users = self.b.graph().users();
         let mut error = self.state_error;
@@ -387,7 +386,7 @@ mod tests {
         assert!(symbolic > 400 && exact > 50, "{symbolic} have symbols, {exact} are exact");
     }
 
-    /// The numbers of every node are where they were said to be, and a grid holds them.
+    /// The numbers of every node are within the predicted range, and on the predicted grid.
     #[test]
     fn numbers_are_tame() {
         for seed in 0..300 {

@@ -1,12 +1,12 @@
-//! What a graph is made of: a few operations that belong together.
+//! Motifs: small groups of related operations.
 
 use super::{Known, Maker};
 use warploom_core::base::DType;
 use warploom_core::ir::{BinaryOp, OpClass, UnaryOp};
 
-/// Adds one motif, or nothing where what was drawn does not fit.
+/// Adds one motif, or nothing if the random choice does not fit.
 pub(super) fn one(m: &mut Maker) {
-    // What does not work out leaves what it made so far, with its numbers known all the same.
+    // An abandoned motif leaves its nodes, whose ranges are known.
     let _ = drawn(m);
 }
 
@@ -87,7 +87,7 @@ fn any(m: &mut Maker) -> Option<Known> {
     m.pick(|_, _| true)
 }
 
-/// Something in two bytes, and back now and then.
+/// A conversion to a 2-byte type, sometimes with operations and back.
 fn in_halves(m: &mut Maker) -> Option<Known> {
     let x = m.float();
     let x = m.half(x)?;
@@ -104,7 +104,7 @@ fn in_halves(m: &mut Maker) -> Option<Known> {
     if m.chance(50) { m.cast(DType::F32, y) } else { Some(y) }
 }
 
-/// Elementwise work before and after something, or neither.
+/// Optional elementwise operations before and after something.
 fn around(
     m: &mut Maker,
     x: Known,
@@ -122,7 +122,7 @@ fn around(
     Some(m.chain(y, after))
 }
 
-/// Adds an earlier result of the same sizes, where there is one.
+/// Adds an earlier result of the same shape, if one exists.
 fn residual(m: &mut Maker, y: Known) -> Option<Known> {
     let shape = m.b.shape(y.id);
     if !m.chance(60) || m.dtype(y) != DType::F32 {
@@ -133,7 +133,7 @@ fn residual(m: &mut Maker, y: Known) -> Option<Known> {
     Some(m.tame(sum))
 }
 
-/// `act(gate) * up` of two products of one operand, or of the halves of one product, and a
+/// `act(gate) * up` of two products of one operand, or of the two parts of one product, and a
 /// product of that.
 fn gated(m: &mut Maker) -> Option<Known> {
     let x = m.float();

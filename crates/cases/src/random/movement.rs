@@ -1,4 +1,4 @@
-//! Views, and operations that move elements.
+//! Views, and operations that move data.
 
 use super::super::build::halves;
 use super::range::Range;
@@ -58,14 +58,14 @@ impl Maker {
                 let len = 1 + u64::from(self.below(most as u32));
                 (Dim::from(start), Dim::from(len), step)
             }
-            // The last one, whatever the size is.
+            // The last index, for any size.
             None if self.bounds(&size).0 > 0 => (size - Dim::new(1), Dim::new(1), 1),
             None => return None,
         };
         Some(self.add(Op::Slice { axis, start, len, step }, &[x], x.range))
     }
 
-    /// Two halves of the last axis.
+    /// The two halves of the last axis.
     pub(super) fn halves(&mut self, x: Known) -> Option<(Known, Known)> {
         let n = self.last_number(x)?;
         let axis = self.dims(x).len() - 1;
@@ -92,7 +92,7 @@ impl Maker {
             }
             2 => dims = vec![self.b.shape(x.id).elements()],
             _ => {
-                // One axis becomes two.
+                // Splits one axis into two.
                 let divides =
                     |d: &Dim| (2..=8).find(|n| d.as_const().is_some_and(|d| d > 0 && d % n == 0));
                 let at = dims.iter().position(|d| divides(d).is_some())?;
@@ -178,7 +178,7 @@ impl Maker {
         Some(self.add(Op::Pad { amounts, word }, &[x], range))
     }
 
-    /// `x` becomes rows of a state, of which some are read.
+    /// Writes `x` to rows of a state and reads some of them.
     pub(super) fn update(&mut self, x: Known) -> Option<Known> {
         let dims = self.dims(x);
         let sizes: Option<Vec<u64>> = dims

@@ -1,20 +1,19 @@
-//! What is known of the numbers of a node before it is computed: between which two they lie, how
-//! far a device's may be from the reference's, and whether they are exact.
+//! Interval analysis of the numbers of a node: bounds, the largest deviation of a device from the
+//! reference, and whether the numbers are exact.
 //!
-//! Numbers that are multiples of `2^-grid` and below `2^(24 - grid)` come out of additions,
-//! products and sums without rounding, in any order and on any device. What jumps (comparisons,
-//! roundings, conversions to integers, the place of the largest) is only done to such numbers;
-//! everything else carries a bound of its error, and an operation that would make it useless is
-//! not done.
+//! Multiples of `2^-grid` below `2^(24 - grid)` pass through additions, products and sums without
+//! rounding, in any order and on any device. Discontinuous operations (comparisons, rounding,
+//! conversions to integers, argmax) are applied only to such numbers. All others carry an error
+//! bound, and an operation that would make it useless is not generated.
 
 use warploom_core::base::DType;
 use warploom_core::ir::{BinaryOp, PoolKind, ReduceOp, UnaryOp};
 
-/// The last place of an `f32` near 1.
+/// The unit in the last place of an `f32` near 1.
 const EPS: f64 = f32::EPSILON as f64;
-/// No number is larger than this.
+/// Bound on the magnitude of numbers.
 const MOST: f64 = 3000.0;
-/// No error is larger than this share of the largest number (or of 1, for smaller ones).
+/// Bound on errors, relative to the largest magnitude (or to 1, if that is smaller).
 const USEFUL: f64 = 5e-4;
 
 /// The numbers of a node.
@@ -22,9 +21,9 @@ const USEFUL: f64 = 5e-4;
 pub(super) struct Range {
     pub(super) low: f64,
     pub(super) high: f64,
-    /// How far a right answer may be from the reference's.
+    /// Largest deviation of a correct result from the reference.
     pub(super) error: f64,
-    /// `g` where every number is an exact multiple of `2^-g`.
+    /// `g` if every number is an exact multiple of `2^-g`.
     pub(super) grid: Option<i32>,
 }
 
@@ -34,7 +33,7 @@ impl Range {
         Range { low, high, error: 0.0, grid: Some(grid) }
     }
 
-    /// The reference's own numbers, not on a grid.
+    /// Numbers equal to the reference's, not on a grid.
     pub(super) fn given(low: f64, high: f64) -> Range {
         Range { low, high, error: 0.0, grid: None }
     }
@@ -43,21 +42,21 @@ impl Range {
         self.grid.is_some()
     }
 
-    /// The largest absolute number.
+    /// The largest magnitude.
     pub(super) fn most(&self) -> f64 {
         self.low.abs().max(self.high.abs())
     }
 
-    /// What has been through `f32` arithmetic with this error; `None` where it is of no use.
+    /// The result of `f32` arithmetic with this error; `None` if the error is too large.
     pub(super) fn rounded(low: f64, high: f64, error: f64) -> Option<Range> {
-        // The bounds are those of the reference, whose own roundings are within a last place.
+        // The bounds are those of the reference, whose own roundings are within one ulp.
         let most = low.abs().max(high.abs());
         let fine = most <= MOST && error <= USEFUL * most.max(1.0);
         let slack = EPS * most;
         fine.then_some(Range { low: low - slack, high: high + slack, error, grid: None })
     }
 
-    /// Numbers of both.
+    /// The union of both ranges.
     pub(super) fn union(self, other: Range) -> Range {
         Range {
             low: self.low.min(other.low),
@@ -67,8 +66,7 @@ impl Range {
         }
     }
 
-    /// The same numbers rounded to a type of two bytes; what was not exact before may come out as
-    /// either neighbour.
+    /// The same numbers rounded to a 2-byte type; an inexact number may round to either neighbour.
     pub(super) fn halved(self, dtype: DType) -> Range {
         let bits = if dtype == DType::F16 { 11 } else { 8 };
         let most = self.most();
@@ -80,7 +78,7 @@ impl Range {
         Range { low: self.low - place, high: self.high + place, error, grid: None }
     }
 
-    /// Exact where these fit 24 bits of this grid.
+    /// Exact if the bounds fit 24 bits of this grid.
     fn on_grid(low: f64, high: f64, grid: Option<i32>) -> Option<Range> {
         let grid = grid?;
         let fits = low.abs().max(high.abs()) * 2f64.powi(grid) <= 16_777_216.0 && grid <= 16;
@@ -143,7 +141,7 @@ fn positive(least: f64, enough: f64) -> Option<f64> {
     (least >= enough).then_some(least)
 }
 
-/// `op(a, b)` of floats; `same` where both are one node.
+/// `op(a, b)` of floats; `same` if both are the same node.
 pub(super) fn binary(op: BinaryOp, a: Range, b: Range, same: bool) -> Option<Range> {
     use BinaryOp as B;
     let corners = |f: fn(f64, f64) -> f64| {
@@ -191,7 +189,7 @@ pub(super) fn binary(op: BinaryOp, a: Range, b: Range, same: bool) -> Option<Ran
             let error = a.error.max(b.error);
             Some(Range { low, high, error, grid: both.map(|(x, y)| x.max(y)) })
         }
-        // By a power of two alone, whose quotients are exact.
+        // Only by a power of two, for which quotients are exact.
         B::Rem => {
             both?;
             let power = b.low == b.high && b.low > 0.0 && b.low.log2().fract() == 0.0;
@@ -203,7 +201,7 @@ pub(super) fn binary(op: BinaryOp, a: Range, b: Range, same: bool) -> Option<Ran
     }
 }
 
-/// `op(a, b)` of whole numbers of a type, which wrap.
+/// `op(a, b)` of integers, which wrap.
 pub(super) fn integers(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Range {
     use BinaryOp as B;
     if op.is_comparison() {
@@ -217,7 +215,7 @@ pub(super) fn integers(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Range 
         B::Sub => all(|x, y| x - y),
         B::Mul => all(|x, y| x * y),
         B::Min | B::Max => [a.low, a.high, b.low, b.high],
-        // Division by zero gives the dividend, the remainder has its sign.
+        // Division by zero gives the dividend; the remainder has the sign of the dividend.
         _ => [-a.most(), a.most(), 0.0, 0.0],
     };
     let low = ends.into_iter().fold(f64::INFINITY, f64::min);
@@ -230,7 +228,7 @@ pub(super) fn integers(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Range 
     }
 }
 
-/// Every number of an integer type, or both of `bool`.
+/// The full range of an integer type or of `bool`.
 pub(super) fn whole(dtype: DType) -> Range {
     match dtype {
         DType::U32 => Range::exact(0.0, f64::from(u32::MAX), 0),
@@ -241,9 +239,9 @@ pub(super) fn whole(dtype: DType) -> Range {
 
 /// Conversion.
 pub(super) fn cast(from: DType, to: DType, x: Range) -> Option<Range> {
-    // What has two bytes is an f32 with fewer digits.
+    // A 2-byte float is an f32 with fewer digits.
     let from = if from.is_half() { DType::F32 } else { from };
-    // The negative of an integer type wraps into the other one.
+    // A negative number wraps to an unsigned one.
     let fits = |low: f64, high: f64| x.low >= low && x.high <= high;
     match (from, to) {
         (_, DType::Bool) => x.grid.map(|_| Range::exact(0.0, 1.0, 0)),
@@ -259,12 +257,12 @@ pub(super) fn cast(from: DType, to: DType, x: Range) -> Option<Range> {
     }
 }
 
-/// How many last places a sum of `n` numbers may be off.
+/// Error of a sum of `n` numbers in ulps.
 fn places(n: f64) -> f64 {
     16.0 + n.sqrt()
 }
 
-/// A reduction of `least` to `most` numbers.
+/// A reduction over `least` to `most` numbers.
 pub(super) fn reduce(op: ReduceOp, x: Range, least: f64, most: f64) -> Option<Range> {
     match op {
         ReduceOp::Sum => {
@@ -299,17 +297,17 @@ pub(super) fn products(a: Range, b: Range, k: f64) -> Option<Range> {
     Range::on_grid(low, most, grid).or_else(|| Range::rounded(low, most, error))
 }
 
-/// Along rows of at most `n` numbers.
+/// Along rows of up to `n` numbers.
 pub(super) fn softmax(x: Range) -> Option<Range> {
     let spread = (x.high - x.low).min(100.0);
     Range::rounded(0.0, 1.0, x.error + 2e-6 * (1.0 + spread))
 }
 
-/// RMSNorm and LayerNorm of rows of `n` numbers, before the weight.
+/// RMSNorm and LayerNorm along rows of `n` numbers, before the weight.
 pub(super) fn norm(x: Range, n: f64, eps: f64) -> Option<Range> {
     let most = n.sqrt().min(2.0 * x.most() / eps.sqrt());
     let scale = 1.0 / eps.sqrt();
-    // A mean is subtracted first, with roundings of the size of the numbers.
+    // The mean is subtracted first, with rounding errors relative to the numbers.
     let error = scale * (x.error + 4.0 * EPS * x.most()) * (2.0 + 2.0 * n.sqrt());
     Range::rounded(-most, most, error + 2.0 * places(n) * EPS * most)
 }
@@ -319,20 +317,20 @@ pub(super) fn pool(kind: PoolKind, x: Range, n: f64) -> Option<Range> {
     match kind {
         PoolKind::Max => Some(x),
         PoolKind::Mean => {
-            // Padding counts as zeros where it counts.
+            // Counted padding contributes zeros.
             let (low, high) = (x.low.min(0.0), x.high.max(0.0));
             Range::rounded(low, high, x.error + (places(n) + 2.0) * EPS * x.most())
         }
     }
 }
 
-/// Pairs turned by an angle of at most `angle`.
+/// Pairs rotated by up to `angle`.
 pub(super) fn rope(x: Range, angle: f64) -> Option<Range> {
     let most = 1.42 * x.most();
     Range::rounded(-most, most, 1.42 * x.error + (6e-6 + EPS * angle) * most)
 }
 
-/// Attention over heads of `n` numbers.
+/// Attention with heads of `n` numbers.
 pub(super) fn attention(q: Range, k: Range, v: Range, n: f64, scale: f64) -> Option<Range> {
     let scores = products(q, k, n)?;
     let score_error = scale * scores.error + EPS * scale * scores.most();

@@ -1,14 +1,13 @@
-//! A smaller case that is still wrong.
+//! Shrinks a failing case.
 
 use super::super::build::{Binding, Case};
 use warploom_core::ir::{Graph, NodeId, Op, OpClass, live, rewrite, verify};
 use warploom_core::reference::{self, Tensor};
 
-/// Makes a case smaller as long as `fails` says that it still is what is looked for: wants one
-/// output instead of several, or what an output is made of, gives as an input what an operation
-/// would have computed, and puts an operand in the place of a result.
+/// Simplifies a case while `fails` holds: keeps one output instead of several, makes an operand of
+/// an output the output, replaces an operation by an input, and replaces a result by an operand.
 ///
-/// The case that comes back fails too; it is the given one where nothing smaller does.
+/// The returned case fails too; it is the given one if no smaller one does.
 pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut best = case.clone();
     loop {
@@ -23,7 +22,7 @@ pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
     }
 }
 
-/// Operations, outputs, nodes; all of them count.
+/// Measure of a case: number of operations, outputs and nodes.
 fn size(case: &Case) -> (usize, usize, usize) {
     let nodes = case.graph.nodes();
     let operations = nodes.iter().filter(|node| node.op.class() != OpClass::Leaf).count();
@@ -32,7 +31,7 @@ fn size(case: &Case) -> (usize, usize, usize) {
 
 type Make<'a> = Box<dyn Fn() -> Option<Case> + 'a>;
 
-/// Ways to a smaller case, those that take most away first.
+/// Smaller cases, largest reductions first.
 fn smaller(case: &Case) -> Vec<Make<'_>> {
     let mut ways: Vec<Make<'_>> = Vec::new();
     if case.graph.outputs().len() > 1 {
@@ -65,7 +64,7 @@ fn smaller(case: &Case) -> Vec<Make<'_>> {
         let node = case.graph.node(id);
         for operand in &node.inputs {
             let from = case.graph.node(*operand);
-            // A state that is overwritten in the end stands for no result.
+            // A state that is overwritten later cannot replace a result.
             let same = (&from.shape, from.dtype) == (&node.shape, node.dtype);
             if same && !node.op.overwrites() {
                 ways.push(Box::new(move || as_operand(case, id, *operand)));
@@ -86,7 +85,7 @@ fn with_outputs(case: &Case, keep: &dyn Fn(&String) -> bool) -> Option<Case> {
     pruned(case, graph, None)
 }
 
-/// With one node that is wanted, and nothing else.
+/// Keeps a single output.
 fn wanting(case: &Case, id: NodeId) -> Option<Case> {
     let mut graph = Graph::new(case.graph.name.clone());
     for node in case.graph.nodes() {
@@ -96,7 +95,7 @@ fn wanting(case: &Case, id: NodeId) -> Option<Case> {
     pruned(case, graph, None)
 }
 
-/// With what a node computes as a new input; what an update writes becomes an output.
+/// Replaces a node by an input with its value; the rows that an update writes become an output.
 fn as_input(case: &Case, target: NodeId) -> Option<Case> {
     let tensors = case.tensors();
     let run = reference::eval(&case.graph, &case.symbols, &tensors).ok()?;
@@ -110,21 +109,21 @@ fn as_input(case: &Case, target: NodeId) -> Option<Case> {
         Ok((id == target).then(|| new.input(&name, node.shape.clone(), node.dtype)))
     })
     .ok()?;
-    // What was written to a state is wanted instead.
+    // The rows written to a state become an output instead.
     if let Some(part) = part {
         graph.output(format!("part of {name}"), part).ok()?;
     }
     pruned(case, graph, Some((name, value)))
 }
 
-/// With an operand of a node in its place.
+/// Replaces a node by one of its operands.
 fn as_operand(case: &Case, target: NodeId, operand: NodeId) -> Option<Case> {
     let place = case.graph.node(target).inputs.iter().position(|input| *input == operand)?;
     let graph = rewrite(&case.graph, |_, id, _, inputs| Ok((id == target).then(|| inputs[place])));
     pruned(case, graph.ok()?, None)
 }
 
-/// The case of what is left of a graph; `None` where that is nothing, or no graph.
+/// The case after removing unused nodes; `None` if it is empty or invalid.
 fn pruned(case: &Case, graph: Graph, new: Option<(String, Tensor)>) -> Option<Case> {
     let graph = live(&graph);
     verify(&graph).ok()?;
@@ -153,7 +152,7 @@ mod tests {
     use warploom_core::error::Result;
     use warploom_core::ir::{BinaryOp, ReduceOp, UnaryOp};
 
-    /// What something that gets three operations wrong would answer.
+    /// The results of an implementation with three wrong operations.
     fn wrong(case: &Case, tensors: &BTreeMap<String, Tensor>) -> Result<NamedBytes> {
         let graph = rewrite(&case.graph, |new, _, node, inputs| {
             let op = match &node.op {

@@ -1,4 +1,4 @@
-//! Attention: decode and prefill, shared heads, windows, caches that are longer than what is seen.
+//! Attention: decode and prefill, grouped heads, windows, caches longer than the visible keys.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -8,12 +8,12 @@ use warploom_core::reference::Data;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 2e-5, eps_count: 0.0, nmse: 1e-7 };
 
-/// One row: sizes and what is seen.
+/// One case: sizes and visibility.
 #[derive(Clone, Copy)]
 struct Row {
     tokens: u64,
     past: u64,
-    /// Keys there are; 0 is exactly those up to the last token.
+    /// Number of keys; 0 means up to the last token.
     kv_len: u64,
     heads: u64,
     kv_heads: u64,
@@ -135,7 +135,7 @@ fn layouts(table: &mut Vec<Case>) {
     let row = Row { past: 4, head_dim: 32, ..DECODE };
     let y = b.op(row.op(Dim::new(4)), &[q, k, v]);
     table.push(b.done(y));
-    // Queries, keys and values side by side in one product: [tokens, (4 + 2 + 2) * 32].
+    // Queries, keys and values adjacent in one product: [tokens, (4 + 2 + 2) * 32].
     let mut b = Build::new("attention/slices_of_qkv").within(CLOSE);
     let x = b.f32("x", [6, 8 * 32]);
     let x = b.op(Op::Reshape(Shape::new([6, 8, 32])), &[x]);
@@ -146,10 +146,10 @@ fn layouts(table: &mut Vec<Case>) {
     table.push(b.done(y));
 }
 
-/// Tokens of several sequences over one table of keys.
+/// Tokens of several sequences with one table of keys.
 fn spans(table: &mut Vec<Case>) {
-    // First and one past the last key of each token: neighbours, a hole, one alone, none, and ends
-    // outside the table.
+    // First and one past the last key of each token: adjacent, a gap, a single key, none, and out
+    // of range.
     let rows: [(&str, Option<u32>, &[i32]); 5] = [
         ("one", None, &[3, 90]),
         ("three", None, &[0, 1, 64, 97, 128, 250]),

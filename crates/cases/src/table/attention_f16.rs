@@ -1,4 +1,4 @@
-//! Attention whose queries and weights may be taken as halves (`ComputeMode::F16`).
+//! Attention whose queries and weights may be rounded to f16 (`ComputeMode::F16`).
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -8,12 +8,12 @@ use warploom_core::reference::Data;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 2e-5, eps_count: 0.0, nmse: 1e-7 };
 
-/// One row: sizes and what is seen.
+/// One case: sizes and visibility.
 #[derive(Clone, Copy)]
 struct Row {
     tokens: u64,
     past: u64,
-    /// Keys behind the last token's.
+    /// Number of keys after the last token.
     more: u64,
     kv_heads: u64,
     head_dim: u64,
@@ -52,9 +52,10 @@ impl Row {
         self.made(name, |_, y| y)
     }
 
-    /// With queries, keys and values of these sizes; those of tokens alternate between the first and its inverse.
+    /// With queries, keys and values of these scales, alternating between the scale and its inverse
+    /// by token.
     fn scaled(&self, name: &str, [q_size, k_size, v_size]: [f32; 3]) -> Case {
-        // Numbers of this size have errors of it.
+        // Errors are proportional to the scale.
         let close = Tolerance { atol: CLOSE.atol * f64::from(v_size), ..CLOSE };
         let mut b = Build::new(format!("attention_f16/{name}")).within(close);
         let shape = [self.tokens, 2 * self.kv_heads, self.head_dim];
@@ -98,7 +99,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     let some = Row { tokens: 20, past: 50, ..ROW };
     table.push(some.scaled("large_values", [1.0, 1.0, 5e3]));
     table.push(some.scaled("small_values", [1.0, 1.0, 1e-3]));
-    // Queries that no half holds; scores are as large as others, or all but none.
+    // Queries out of the range of f16; scores are ordinary, or almost all zero.
     table.push(some.scaled("large_queries", [1e7, 1e-7, 1.0]));
     table.push(some.scaled("small_queries", [3e-30, 1.0, 1.0]));
     table.push(some.scaled("small_keys", [1.0, 1e-4, 1.0]));
@@ -110,7 +111,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     table.push(turned());
 }
 
-/// A scale below zero: the lowest score has the largest weight.
+/// With a negative scale, the lowest score has the largest weight.
 fn turned() -> Case {
     let mut b = Build::new("attention_f16/scale_below_zero").within(CLOSE);
     let q = b.f32("q", [20, 4, 64]);
@@ -126,7 +127,7 @@ fn turned() -> Case {
     b.done(y)
 }
 
-/// Keys behind what is seen are not finite: their weight is 0, and 0 times them is not.
+/// Keys after the visible ones are not finite: their weight is 0, but 0 times them is not.
 fn garbage_behind() -> Case {
     let mut b = Build::new("attention_f16/not_finite_behind").within(CLOSE);
     let q = b.f32("q", [20, 4, 32]);

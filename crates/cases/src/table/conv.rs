@@ -1,4 +1,4 @@
-//! Convolutions and pooling: strides, padding on each side alone, dilation, groups.
+//! Convolutions and pooling: stride, asymmetric padding, dilation, groups.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;

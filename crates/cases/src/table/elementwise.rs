@@ -1,4 +1,4 @@
-//! Unary, binary, select and cast: every operation on awkward numbers, and every kind of shape.
+//! Unary, binary, select and cast: every operation on edge values and on every kind of shape.
 
 use super::MANY;
 use crate::build::{Build, Case};
@@ -7,7 +7,7 @@ use warploom_core::base::{DType, Shape};
 use warploom_core::ir::{BinaryOp, Op, UnaryOp};
 use warploom_core::reference::Data;
 
-/// Numbers of every sign and size.
+/// Numbers of every sign and magnitude.
 const AWKWARD: [f32; 21] = [
     0.0,
     -0.0,
@@ -50,7 +50,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     casts(table);
 }
 
-/// How close each function must be, and the numbers that it is defined on.
+/// Tolerance and domain of each function.
 fn domain(op: UnaryOp, b: &Build) -> (Tolerance, Vec<f32>) {
     let mut random = b.random("x");
     let mut with = |extra: &[f32], low: f32, high: f32| {
@@ -69,7 +69,7 @@ fn domain(op: UnaryOp, b: &Build) -> (Tolerance, Vec<f32>) {
         UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => {
             (Tolerance::EXACT, with(&huge, -40.0, 40.0))
         }
-        // WGSL allows 3 + 2|x| last places.
+        // WGSL allows 3 + 2|x| ulp.
         UnaryOp::Exp => (Tolerance::relative(2e-5), with(&AWKWARD, -80.0, 80.0)),
         UnaryOp::Log => {
             (Tolerance { atol: 1e-6, ..Tolerance::relative(1e-6) }, with(&positive, 0.01, 9.0))
@@ -79,7 +79,7 @@ fn domain(op: UnaryOp, b: &Build) -> (Tolerance, Vec<f32>) {
             let signs = [1e-30, -1e-30, 1e30, -1e30, 3.0, -7.0];
             (Tolerance::relative(1e-6), with(&signs, 0.01, 90.0))
         }
-        // Reducing an angle in f32 costs some 1e-7 of the angle.
+        // Argument reduction in f32 costs about 1e-7 of the angle.
         UnaryOp::Sin | UnaryOp::Cos => (Tolerance::absolute(5e-6), with(&AWKWARD, -12.0, 12.0)),
         UnaryOp::Tanh | UnaryOp::Erf => (Tolerance::absolute(1e-6), with(&all, -4.0, 4.0)),
         UnaryOp::Sigmoid => (Tolerance::absolute(1e-6), with(&all, -12.0, 12.0)),
@@ -127,7 +127,7 @@ fn binary_f32(op: BinaryOp) -> Case {
     let mut random = b.random("values");
     let (left, right): (Vec<f32>, Vec<f32>) = match op {
         BinaryOp::Div => (random.shaped(count), random.evenly(count, 0.25, 8.0)),
-        // Away from whole quotients, where a last place of the quotient is a whole divisor.
+        // Avoids integer quotients, where one ulp of the quotient changes the result by a divisor.
         BinaryOp::Rem => (0..count)
             .map(|_| {
                 let (divisor, quotient) = (random.between(0.5, 4.0), random.below(20) as f32);
@@ -150,7 +150,7 @@ fn binary_f32(op: BinaryOp) -> Case {
     b.done(z)
 }
 
-/// Pairs of whole numbers that overflow, divide by zero, and are equal.
+/// Pairs of integers that overflow, divide by zero, and are equal.
 fn binary_i32(op: BinaryOp) -> Case {
     let pairs = [
         (7, 3),

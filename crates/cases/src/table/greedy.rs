@@ -1,5 +1,5 @@
-//! The best token of a row: as `argmax` of finite rows, and where a row has none the reason in the token's place.
-//! `argmax` of the same rows has the index of the first NaN.
+//! The best token of a row: equal to `argmax` for valid rows; for invalid ones the reason replaces
+//! the token, and `argmax` gives the index of the first NaN.
 
 use super::MANY;
 use crate::build::{Build, Case};
@@ -17,7 +17,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
         let y = b.op(Op::Greedy, &[x]);
         table.push(b.done(y));
     }
-    // 2,048 and 6,144 columns are cut into slices; 1 and 4 are less than any workgroup.
+    // 2,048 and 6,144 columns are split into slices; 1 and 4 are smaller than any workgroup.
     for n in [1, 4, 255, 600, 2048, 4099, 6144] {
         let values: Vec<f32> = rows(n).concat();
         for (op, name) in [(Op::Greedy, "greedy"), (Op::ArgMax, "argmax")] {
@@ -50,7 +50,8 @@ pub(super) fn add(table: &mut Vec<Case>) {
     table.push(b.done(y));
 }
 
-/// Rows of `n` numbers: most with a fault at their ends or where slices, pieces and workgroups end.
+/// Rows of `n` numbers: most with a fault at an end, or at a boundary of slices, chunks or
+/// workgroups.
 fn rows(n: usize) -> Vec<Vec<f32>> {
     let usual = |i: usize| (i * 37 % 101) as f32 - 50.0;
     let row = |faults: &[(usize, f32)]| {
@@ -67,10 +68,10 @@ fn rows(n: usize) -> Vec<Vec<f32>> {
         row(&[(last, negative)]),
         row(&[(last, HIGH)]),
         row(&[(n / 2, HIGH), (n / 2 + 1, HIGH)]),
-        // A NaN is larger than an infinity before it.
+        // A NaN compares larger than an earlier infinity.
         row(&[(n / 3, HIGH), (n / 2, nan), (last, nan)]),
         row(&[(255, negative), (256, nan), (511, HIGH)]),
-        // What masks leave is a number like any other.
+        // Masked logits are ordinary numbers.
         row(&[(0, LOW), (n / 2, LOW), (last, LOW)]),
         vec![LOW; n],
         (0..n).map(|i| if i == last { -1e38 } else { LOW }).collect(),

@@ -1,4 +1,4 @@
-//! Attention of f32 queries over keys and values in f16, and caches of them.
+//! Attention with f32 queries and an f16 KV cache.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -7,7 +7,7 @@ use warploom_core::ir::{NodeId, Op, RopePairs};
 use warploom_core::reference::Data;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 2e-5, eps_count: 0.0, nmse: 1e-7 };
-/// Where a number near the middle of two halves may become the other one.
+/// A number near the midpoint of two f16 values may round to either.
 const ROUNDED: Tolerance = Tolerance { atol: 2e-3, rtol: 2e-3, eps_count: 0.0, nmse: 1e-5 };
 
 pub(super) fn add(table: &mut Vec<Case>) {
@@ -82,8 +82,7 @@ fn heads_outermost() -> Case {
     b.done(y)
 }
 
-/// Queries, new keys and new values in f16 of a layer, as a decoder makes them: `[seq, 4, 32]`,
-/// `[seq, 2, 32]` twice.
+/// Queries, new keys and new values (f16) of a decoder layer: `[seq, 4, 32]`, `[seq, 2, 32]` twice.
 fn made(b: &mut Build, pairs: RopePairs, seq: &Dim, positions: NodeId) -> [NodeId; 3] {
     let x = b.f32("x", [seq.clone(), Dim::new(64)]);
     let frequencies = b.f32("frequencies", [16]);
@@ -117,7 +116,7 @@ fn cached(pairs: RopePairs, past: u64, seq: u64) -> Case {
     b.done(y)
 }
 
-/// The same for a token of each of several sequences.
+/// The same for one token of each of several sequences.
 fn scattered(pairs: RopePairs) -> Case {
     let name = format!("half_kv/scattered/{pairs:?}").to_lowercase();
     let mut b = Build::new(name).within(ROUNDED);

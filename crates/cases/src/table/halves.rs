@@ -1,5 +1,5 @@
-//! `f16` and `bf16`: conversions, arithmetic that rounds, and memory in which two elements share a
-//! word, at odd sizes and places.
+//! `f16` and `bf16`: conversions, arithmetic with rounding, and packed pairs in one word, at odd
+//! sizes and offsets.
 
 use crate::Tolerance;
 use crate::build::{Build, Case, halves};
@@ -23,15 +23,15 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
 }
 
-/// One place in the last digit, since a number beside the middle may round to either neighbour; of
-/// sums of `k` products besides what their own rounding is.
+/// One ulp, since a number near a midpoint may round to either neighbour; for sums of `k` products
+/// also their own rounding error.
 fn close(dtype: DType, k: u64) -> Tolerance {
     let rtol = if dtype == DType::F16 { 2f64.powi(-10) } else { 2f64.powi(-7) };
     Tolerance { rtol, nmse: 1e-4, ..Tolerance::product(k) }
 }
 
 fn casts(table: &mut Vec<Case>, dtype: DType) {
-    // Halfway between neighbours, just beside it, the largest, beyond it, below the smallest.
+    // Midpoints and numbers next to them, the largest, beyond it, below the smallest.
     let f32s = vec![
         0.0,
         -0.0,
@@ -76,7 +76,7 @@ fn casts(table: &mut Vec<Case>, dtype: DType) {
     }
     let mut all = vec![DType::F32, DType::I32, DType::U32, DType::Bool, DType::F16, DType::BF16];
     all.retain(|to| *to != dtype);
-    // A device may take what is below the normal numbers of a type for zero.
+    // A device may flush subnormal numbers of a type to zero.
     let normal: Vec<f32> = f32s.into_iter().filter(|v| *v == 0.0 || v.abs() > 6.2e-5).collect();
     for to in all {
         let mut b = Build::new(format!("halves/cast/{dtype}_{to}"));
@@ -92,7 +92,7 @@ fn casts(table: &mut Vec<Case>, dtype: DType) {
 }
 
 fn elementwise(table: &mut Vec<Case>, dtype: DType) {
-    // Sums and products are exact in f32 but for one rounding, and are then rounded once more.
+    // Sums and products have one rounding in f32, then one to the type.
     for n in [0u64, 1, 2, 3, 4, 5, 7, 8, 255, 1024, 4099, 8192] {
         let mut b = Build::new(format!("halves/{dtype}/mul_{n}"));
         let (x, y) = (b.half(dtype, "a", [n]), b.half(dtype, "b", [n]));
@@ -161,7 +161,7 @@ fn views(table: &mut Vec<Case>, dtype: DType) {
         let x = b.half(dtype, "x", [5, 7]);
         let seen = ops.into_iter().fold(x, |x, op| b.op(op, &[x]));
         let double = b.op(Op::Binary(BinaryOp::Add), &[seen, seen]);
-        // The view itself, and that of something computed.
+        // The view itself, and a view of a computed value.
         b.output("seen", seen);
         let len = b.shape(double)[0].as_const().unwrap_or(1) - 1;
         let rest = b.slice(double, 0, 1 - i64::from(len == 0), len.max(1), 1);
@@ -259,8 +259,8 @@ fn products(table: &mut Vec<Case>, dtype: DType) {
             table.push(b.done(y));
         }
     }
-    // Three results on the way are rounded, each beside the middle perhaps to the other neighbour,
-    // and sums of 20 of them make a smaller number.
+    // Three intermediate results are rounded, each possibly to the other neighbour, and sums of 20
+    // of them cancel.
     let one = close(dtype, 64);
     let tolerance = Tolerance { atol: 6.0 * one.rtol, nmse: 1e-3, ..one };
     let mut b = Build::new(format!("halves/{dtype}/gated")).within(tolerance);
@@ -321,7 +321,7 @@ fn update(b: &mut Build, at: Dim, state: NodeId, source: NodeId) -> NodeId {
 }
 
 fn states(table: &mut Vec<Case>, dtype: DType) {
-    // Rows of an odd size begin within a word; those beside them stay.
+    // Rows of odd size begin within a word; neighbouring rows must not change.
     for (columns, at) in [(3u64, 1i64), (3, 2), (4, 1), (5, 0), (8, 3)] {
         let mut b = Build::new(format!("halves/{dtype}/update_{columns}_at_{at}"));
         let state = b.half_state(dtype, "state", &[7, columns]);
@@ -347,7 +347,7 @@ fn states(table: &mut Vec<Case>, dtype: DType) {
     table.push(b.done(y));
 }
 
-/// Weights in a format of two bytes that others than products read.
+/// Weights in a 2-byte format, read by operations other than products.
 fn stored(table: &mut Vec<Case>, dtype: DType) {
     let mut b = Build::new(format!("halves/{dtype}/stored_weights"))
         .within(Tolerance { atol: 1e-4, ..Tolerance::product(64) });

@@ -1,7 +1,8 @@
-//! Products that follow each other, of which the one may round what it makes for the other; and attention before them.
+//! Fused activation quantisation: products in sequence, of which the first may quantise its result
+//! for the next; and attention before a product.
 //!
-//! As in [`super::int8`], no number that is rounded lies near the middle of two whole ones: what a product makes is added to
-//! such numbers and moves them by little, and attention over one key gives its value.
+//! As in [`super::int8`], no quantised number lies near the midpoint of two integers: a product
+//! adds little to such numbers, and attention over one key returns its value.
 
 use super::int8::{INT8, gains, row, rows};
 use crate::build::{Build, Case};
@@ -10,13 +11,15 @@ use warploom_core::base::{Dim, Format, Shape};
 use warploom_core::ir::{BinaryOp, NodeId, Op, UnaryOp};
 use warploom_core::reference::Data;
 
-/// What comes behind the second product depends on its operand's factors and codes: `f32` rounding of both.
+/// The second product depends on the scales and the integers of its operand, so both are subject to
+/// `f32` rounding.
 const CLOSE: Tolerance = Tolerance { atol: 1e-3, rtol: 1e-5, eps_count: 0.0, nmse: 1e-10 };
 
-/// What a product adds to rows that are far from middles: hundredths of what a code stands for.
+/// Scale of what a product adds to rows that are far from midpoints: hundredths of a quantisation
+/// step.
 const LITTLE: f32 = 1e-5;
 
-/// Columns between two products: short rows of one x are not handed on.
+/// Columns between two products: for a single row of x, short rows get no fused quantisation.
 fn columns(m: u64) -> u64 {
     if m == 1 { 2048 } else { 96 }
 }
@@ -26,18 +29,19 @@ fn times(b: &mut Build, x: NodeId, by: f32) -> NodeId {
     b.op(Op::Binary(BinaryOp::Mul), &[x, by])
 }
 
-/// The same of products of so many columns.
+/// The same scale for products of `columns` columns.
 fn little_of(columns: u64) -> f32 {
     LITTLE * (64.0 / columns as f32).sqrt()
 }
 
-/// A product whose result is added to `base`, and products of that: behind a norm or not, of weights in each format.
+/// A product added to `base`, and products of the sum: with or without a norm, with weights in each
+/// format.
 fn residual(formats: &[Format], norm: bool, m: u64) -> Case {
     let n = formats.iter().map(|f| f.block_len()).max().unwrap_or(32).max(columns(m));
     residual_of(Format::Q4_0, formats, norm, [m, n])
 }
 
-/// The same of `m` rows of `n` columns, made by weights of the first format.
+/// The same with `m` rows of `n` columns, produced by weights of the format `first`.
 fn residual_of(first: Format, formats: &[Format], norm: bool, [m, n]: [u64; 2]) -> Case {
     let kind = if norm { "norm" } else { "plain" };
     let names: Vec<String> = formats.iter().map(|f| f.to_string()).collect();
@@ -74,12 +78,12 @@ fn residual_of(first: Format, formats: &[Format], norm: bool, [m, n]: [u64; 2]) 
     b.done(both)
 }
 
-/// Gate and up, whose product is added to rows that are far from middles, and the product that follows.
+/// Gate times up, added to rows that are far from midpoints, and the next product.
 fn gated(format: Format, m: u64) -> Case {
     gated_by(Format::Q4_1, format, m)
 }
 
-/// The same with gate and up of the first format.
+/// The same with gate and up in the format `first`.
 fn gated_by(first: Format, format: Format, m: u64) -> Case {
     let n = format.block_len().max(columns(m));
     let by = if first == Format::Q4_1 { String::new() } else { format!("by_{first}/") };
@@ -101,7 +105,7 @@ fn gated_by(first: Format, format: Format, m: u64) -> Case {
     b.done(y)
 }
 
-/// Attention of `m` tokens over one key, and the product of what it gives.
+/// Attention of `m` tokens over one key, and a product of its result.
 fn attention(format: Format, head_dim: u64, m: u64) -> Case {
     let heads = (format.block_len() / head_dim).max(columns(m).div_ceil(head_dim));
     let mut b =
@@ -119,7 +123,7 @@ fn attention(format: Format, head_dim: u64, m: u64) -> Case {
 }
 
 pub(super) fn add(table: &mut Vec<Case>) {
-    // Steps of 1,024 columns that are not whole, or more than a thread has turns spelled out for.
+    // A partial step of 1,024 columns, or more steps than a thread's unrolled iterations.
     for n in [2304, 5120, 9216] {
         table.push(residual_of(Format::Q4_0, &[Format::Q4K], true, [1, n]));
     }
@@ -129,12 +133,13 @@ pub(super) fn add(table: &mut Vec<Case>) {
     for n in [2048, 6144] {
         table.push(residual_of(Format::Q4_0, &[Format::Q6Kx8, Format::Q4K], true, [1, n]));
     }
-    // Turns of 512 columns of each subgroup: half a last one, whole ones, and of a model's rows.
+    // Iterations of 512 columns per subgroup: a half last one, whole ones, and a model's row
+    // length.
     for n in [2304, 2560, 6912] {
         table.push(residual_of(Format::Q4_0, &[Format::TQ2_0], n == 2560, [1, n]));
     }
     table.push(residual_of(Format::Q4_0, &[Format::TQ2_0, Format::Q4K], true, [1, 2304]));
-    // Tiles of eight rows: of fewer, and a second one of some.
+    // Tiles of eight rows: a partial one; a full and a partial one.
     for m in [3, 11] {
         for norm in [false, true] {
             table.push(residual_of(Format::Q4K, &[Format::Q4K], norm, [m, 768]));
@@ -148,7 +153,8 @@ pub(super) fn add(table: &mut Vec<Case>) {
             table.push(residual(&[format], false, m));
             table.push(residual(&[format], true, m));
         }
-        // Units of these meet columns in orders of their own; of three, one is not handed on.
+        // These formats traverse columns in different orders; with three, one product gets no fused
+        // quantised rows.
         table.push(residual(&[Format::Q4K, Format::Q6K], true, m));
         table.push(residual(&[Format::Q8_0, Format::IQ4XS, Format::Q2K], true, m));
         table.push(gated(Format::Q4_0, m));

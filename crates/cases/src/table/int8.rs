@@ -1,7 +1,7 @@
-//! Products whose operand is rounded to 8 bits.
+//! Products with activation quantisation to 8 bits.
 //!
-//! Whether a number near the middle of two whole ones goes up or down is decided by the last bit of
-//! a quotient, in which devices may differ; so no number here lies near a middle.
+//! The rounding of a number near the midpoint of two integers depends on the last bit of a
+//! quotient, in which devices may differ. So no number here lies near a midpoint.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -11,8 +11,8 @@ use warploom_core::reference::Data;
 
 pub(super) const INT8: Op = Op::Linear { mode: ComputeMode::Int8 };
 
-/// A row of `k` numbers: in each block whole numbers of something, the largest 127, all but that
-/// moved by up to 0.4.
+/// A row of `k` numbers: in each block integer multiples of a step, the largest 127, all others
+/// offset by up to 0.4.
 pub(super) fn row(b: &Build, name: &str, k: u64) -> Vec<f32> {
     let mut random = b.random(name);
     let mut values = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn rows(b: &mut Build, name: &str, m: Dim, count: u64, k: u64) -> Nod
     b.input(name, Shape::new([m, Dim::from(k)]), Data::F32(values))
 }
 
-/// Weights of a norm: powers of two keep numbers away from middles.
+/// Norm weights: powers of two keep numbers away from midpoints.
 pub(super) fn gains(k: u64) -> Vec<f32> {
     (0..k).map(|i| [0.5, 2.0, 1.0][i as usize % 3]).collect()
 }
@@ -48,7 +48,7 @@ fn linear(format: Format, m: u64, n: u64, k: u64) -> Case {
     b.done(y)
 }
 
-/// Rows of x with gaps between them, at a place that no four start at.
+/// Rows of x with gaps between them, at an offset that is not a multiple of four.
 fn gapped(format: Format) -> Case {
     let k = 2 * format.block_len();
     let mut b = case(format!("{format}/gapped_rows"), k);
@@ -65,10 +65,10 @@ fn gapped(format: Format) -> Case {
     b.done(y)
 }
 
-/// A norm before the product, gate and up behind it, and their product through another one.
+/// A norm before the product, then gate and up, and a product of their product.
 fn feed_forward(format: Format, m: u64) -> Case {
     let k = format.block_len().max(64);
-    // A product of sums is no sum: how large their terms are is not asked.
+    // A product of sums is not a sum, so no magnitude is available.
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-5, eps_count: 0.0, nmse: 1e-10 };
     let mut b = case(format!("feed_forward/{format}/m{m}"), k).within(tolerance);
     let gains = gains(k);
@@ -90,10 +90,10 @@ fn feed_forward(format: Format, m: u64) -> Case {
     b.done(y)
 }
 
-/// Three products of one operand, of which the first is doubled, the second kept as halves.
+/// Three products of one operand: the first is doubled, the second rounded to f16.
 fn three(format: Format, m: u64) -> Case {
     let k = 2 * format.block_len();
-    // A half may be the one beside it where a sum differs in its last bit.
+    // A last-bit difference of a sum may give the neighbouring f16.
     let tolerance = Tolerance { atol: 1e-4, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let mut b = case(format!("three/{format}/m{m}"), k).within(tolerance);
     let x = rows(&mut b, "x", Dim::from(m), m, k);
@@ -116,7 +116,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
         table.push(linear(format, 2, 1, block));
         table.push(gapped(format));
     }
-    // Steps of 2,048 columns: one, of each thread another number, and many.
+    // Steps of 2,048 columns: one, a different number per thread, and many.
     for (m, n, k) in [
         (1, 37, 2048),
         (3, 37, 2048),
@@ -127,11 +127,11 @@ pub(super) fn add(table: &mut Vec<Case>) {
     ] {
         table.push(linear(Format::Q6Kx8, m, n, k));
     }
-    // One block, an odd number of them, and many.
+    // One block, an odd number, and many.
     for (m, n, k) in [(1, 37, 64), (1, 4100, 576), (3, 37, 896), (9, 5, 2048), (40, 37, 576)] {
         table.push(linear(Format::Q8_0x2, m, n, k));
     }
-    // A step that some lanes sit out, whole ones, and one of some subgroups of a team alone.
+    // A step with idle lanes, whole steps, and one for only some subgroups of a workgroup.
     for format in [Format::Q8_0x8, Format::Q4_0x8] {
         for (m, n, k) in [
             (1, 37, 256),
@@ -144,20 +144,20 @@ pub(super) fn add(table: &mut Vec<Case>) {
             table.push(linear(format, m, n, k));
         }
     }
-    // One and many turns of a thread, and the last one of some alone.
+    // One and many iterations of a thread, and a last one for only some threads.
     for (n, k) in [(37, 2560), (70, 2048), (9, 9216)] {
         table.push(linear(Format::TQ2_0, 1, n, k));
     }
     for format in [Format::Q4_0, Format::Q4K, Format::Q6K] {
         table.extend([1, 5, 40, 130].map(|m| feed_forward(format, m)));
     }
-    // More than one tile of any size each way, and three products in one.
+    // More than one tile of any size in each dimension, and three products in one.
     table.push(linear(Format::Q4K, 150, 300, 256));
     table.push(linear(Format::Q8_0, 129, 130, 96));
     for m in [3, 20, 140] {
         table.push(three(Format::Q4_0, m));
     }
-    // Longer than a rounded row in the memory of a small workgroup, and many rows of w.
+    // Longer than a quantised row that fits in small workgroup memory, and many rows of w.
     table.push(linear(Format::Q8_0, 1, 3, 16_384));
     table.push(linear(Format::Q4_0, 3, 3, 4_096));
     table.push(linear(Format::Q4_0, 1, 20_011, 32));

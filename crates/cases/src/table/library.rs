@@ -1,5 +1,5 @@
-//! Products for which a vendor's library may be taken: sizes for which that pays, odd ones beside them,
-//! operands of two bytes with results of two and of four, and what is done with results.
+//! Products that a vendor's GEMM library may compute: sizes for which it pays and odd ones, 2-byte
+//! operands with 2-byte and 4-byte results, and epilogues.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -33,7 +33,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
 }
 
-/// One rounding to the type, and what a sum of so many products is off before.
+/// One rounding to the type, plus the error of a sum of `k` products.
 fn close(dtype: DType, k: u64) -> Tolerance {
     let rtol = if dtype == DType::F16 { 2f64.powi(-10) } else { 2f64.powi(-7) };
     Tolerance { rtol, nmse: 1e-4, ..Tolerance::product(k) }
@@ -43,7 +43,7 @@ fn wide(b: &mut Build, x: NodeId) -> NodeId {
     b.op(Op::Cast(DType::F32), &[x])
 }
 
-/// `[m, k]` times `[k, n]`, as elements of two bytes or, with `wide`, of four.
+/// `[m, k]` times `[k, n]`, with 2-byte elements or, with `to_wide`, 4-byte ones.
 fn product(dtype: DType, (m, k, n): (u64, u64, u64), to_wide: bool) -> Case {
     let (to, tolerance) = match to_wide {
         true => (DType::F32, Tolerance::product(k)),
@@ -61,13 +61,13 @@ fn product(dtype: DType, (m, k, n): (u64, u64, u64), to_wide: bool) -> Case {
 fn operands(table: &mut Vec<Case>, dtype: DType) {
     let start =
         |name: &str, k| Build::new(format!("library/{dtype}/{name}")).within(close(dtype, k));
-    // Read twice, once as it lies across.
+    // Read twice, once transposed.
     let mut b = start("with_itself", 40);
     let x = b.half(dtype, "a", [24, 40]);
     let y = b.transpose(x, &[1, 0]);
     let z = b.op(Op::MatMul, &[x, y]);
     table.push(b.done(z));
-    // Rows with gaps, from an odd place on.
+    // Rows with gaps, from an odd offset.
     let mut b = start("gapped", 30);
     let x = b.half(dtype, "a", [20, 37]);
     let x = b.slice(x, 1, 3, 30, 1);
@@ -75,7 +75,7 @@ fn operands(table: &mut Vec<Case>, dtype: DType) {
     let y = b.slice(y, 0, 1, 30, 1);
     let z = b.op(Op::MatMul, &[x, y]);
     table.push(b.done(z));
-    // Neither rows nor columns lie without gaps.
+    // Neither rows nor columns are contiguous.
     let mut b = start("strided", 16);
     let x = b.half(dtype, "a", [12, 32]);
     let x = b.slice(x, 1, 0, 16, 2);
@@ -93,7 +93,7 @@ fn operands(table: &mut Vec<Case>, dtype: DType) {
         let z = b.op(Op::MatMul, &[x, y]);
         table.push(b.done(z));
     }
-    // One operand of three products, all of one size.
+    // One operand of three products of equal size.
     let mut b = start("shared", 32);
     let x = b.half(dtype, "a", [32, 32]);
     for name in ["q", "k", "v"] {
@@ -102,7 +102,7 @@ fn operands(table: &mut Vec<Case>, dtype: DType) {
         b.output(&format!("{name}_out"), y);
     }
     table.push(b.finish());
-    // Something else reads what is converted.
+    // The converted operand has another reader.
     let mut b = start("read_twice", 32);
     let (x, y) = (b.half(dtype, "a", [16, 32]), b.half(dtype, "b", [32, 8]));
     let (x, y) = (wide(&mut b, x), wide(&mut b, y));
@@ -126,10 +126,10 @@ fn operands(table: &mut Vec<Case>, dtype: DType) {
     }
 }
 
-/// One product on another, and work between them that rounds.
+/// A product of a product, with rounding operations in between.
 fn chains(table: &mut Vec<Case>, dtype: DType) {
     let one = close(dtype, 32);
-    // A rounded number on the way may be the other neighbour.
+    // An intermediate result may round to the other neighbour.
     let tolerance = Tolerance { atol: 8.0 * one.rtol, nmse: 1e-3, ..one };
     for (name, between) in [("chain", None), ("chain_relu", Some(UnaryOp::Relu))] {
         let mut b = Build::new(format!("library/{dtype}/{name}")).within(tolerance);
@@ -157,7 +157,7 @@ fn single((m, k, n): (u64, u64, u64)) -> Case {
     b.done(z)
 }
 
-/// What is done with each sum.
+/// The epilogue of a product.
 fn finished(b: &mut Build, name: &str, y: NodeId, n: u64) -> NodeId {
     let mut y = y;
     if name.starts_with("bias") {
@@ -171,7 +171,7 @@ fn finished(b: &mut Build, name: &str, y: NodeId, n: u64) -> NodeId {
     }
 }
 
-/// Of what is made of sums there is no sum of absolute values to measure errors by.
+/// Values derived from sums have no sum of absolute values as a magnitude.
 fn behind() -> Tolerance {
     Tolerance { atol: 2e-5, rtol: 1e-5, eps_count: 0.0, nmse: 1e-10 }
 }

@@ -1,4 +1,4 @@
-//! Products with weights: every format at every number of rows that kernels switch at.
+//! Products with weights: every format at every row count at which kernels switch.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -18,9 +18,9 @@ fn linear(name: &str, format: Format, m: u64, n: u64, k: u64) -> Case {
 pub(super) fn add(table: &mut Vec<Case>) {
     for format in Format::ALL {
         let block = format.block_len();
-        // Several blocks, and not a power of two of them.
+        // Several blocks, but not a power of two.
         let k = if block > 32 { 768 } else { 160 };
-        // What differs between block formats is how they decode: few numbers of rows show it.
+        // Block formats differ only in decoding, which a few row counts cover.
         let every = !format.is_quantised() || EVERY_ROW_COUNT.contains(&format);
         let rows: &[u64] = if every { &[1, 2, 5, 9, 33, 65] } else { &[1, 3, 40] };
         for m in rows {
@@ -56,11 +56,11 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
 }
 
-/// Block formats that stand for all others where kernels switch by the number of rows.
+/// Block formats that represent all others for the row counts at which kernels switch.
 const EVERY_ROW_COUNT: [Format; 5] =
     [Format::Q4_0, Format::Q4_1, Format::Q8_0, Format::Q4K, Format::Q6K];
 
-/// Weights in one leaf, one of them read alone as well.
+/// Merged weights, one of which is also read separately.
 fn merged(format: Format) -> Case {
     let k = format.block_len().max(64);
     let mut b = Build::new(format!("linear/merged/{format}")).within(Tolerance::product(k));
@@ -74,11 +74,11 @@ fn merged(format: Format) -> Case {
     b.done(y)
 }
 
-/// Products that a plan may merge, each read as heads; the rows of the weights begin where no
-/// binding of most devices may.
+/// Products that a plan may merge, each viewed as heads; the rows of the weights begin at offsets
+/// that most devices cannot bind.
 fn query_key_value(m: u64, format: Format) -> Case {
     let k = format.block_len().max(64);
-    // What is wanted are views of products: how large the terms of their sums are is not asked.
+    // The outputs are views of products, so no magnitude is available.
     let tolerance = Tolerance { atol: 2e-5, rtol: 1e-6, eps_count: 0.0, nmse: 1e-10 };
     let name = format!("linear/query_key_value/{format}/m{m}");
     let mut b = Build::new(name).within(tolerance);
@@ -93,7 +93,7 @@ fn query_key_value(m: u64, format: Format) -> Case {
     b.finish()
 }
 
-/// Rows of x with gaps between them, as a slice of a wider tensor has.
+/// Rows of x with gaps between them, as in a slice of a wider tensor.
 fn gapped(format: Format) -> Case {
     let k = 2 * format.block_len().max(16);
     let mut b =
@@ -130,7 +130,7 @@ fn leading(table: &mut Vec<Case>) {
     let w = b.weight("w", &[5, 64], Format::Q8_0);
     let y = b.op(Op::linear(), &[x, w]);
     table.push(b.done(y));
-    // One normalised row read by three products of different formats, as q, k and v are.
+    // One normalised row read by three products in different formats, like q, k and v.
     let mut b = Build::new("linear/three_of_one").within(Tolerance::product(256));
     let x = b.f32("x", [1, 256]);
     for (name, n, format) in

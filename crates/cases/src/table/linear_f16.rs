@@ -1,4 +1,4 @@
-//! Products whose operands may be taken as halves (`ComputeMode::F16`).
+//! Products whose operands may be rounded to f16 (`ComputeMode::F16`).
 
 use crate::build::{Build, Case, halves};
 use crate::compare::Tolerance;
@@ -20,7 +20,8 @@ fn linear(format: Format, m: u64, n: u64, k: u64) -> Case {
     b.done(y)
 }
 
-/// Rows of x of sizes that no half has, with gaps between them, from a place that no four start at.
+/// Rows of x beyond the range of f16, with gaps between them, at an offset that is not a multiple
+/// of four.
 fn sizes(format: Format) -> Case {
     let k = 4 * format.block_len().max(32);
     let mut b = case(format!("{format}/rows_of_all_sizes"), k);
@@ -38,10 +39,11 @@ fn sizes(format: Format) -> Case {
     b.done(y)
 }
 
-/// Products of one operand: gate times up, one that is added to itself, one that is kept as halves.
+/// Products of one operand: gate times up, one added to itself, one rounded to f16.
 fn together(format: Format, m: u64) -> Case {
     let k = 2 * format.block_len().max(64);
-    // A product of sums is no sum, and a half may be the one beside it: how large their terms are is not asked.
+    // A product of sums is not a sum, so no magnitude is available; an f16 may be the neighbouring
+    // one.
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let mut b = case(format!("together/{format}/m{m}"), k).within(tolerance);
     let x = b.f32("x", [m, k]);
@@ -62,7 +64,7 @@ fn together(format: Format, m: u64) -> Case {
     b.done(all)
 }
 
-/// Products behind a norm of their own, of rows of several sizes; a residual is added.
+/// Products after their own norm, with rows of several magnitudes and a residual.
 fn normed(format: Format, m: u64, k: u64) -> Case {
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let mut b = case(format!("normed/{format}/m{m}_k{k}"), k).within(tolerance);
@@ -83,7 +85,7 @@ fn normed(format: Format, m: u64, k: u64) -> Case {
     b.done(y)
 }
 
-/// Rows that a product adds to, of several sizes, and products of those: behind a norm, or as they are.
+/// A product added to rows of several magnitudes, and products of the sum, with or without a norm.
 fn handed(format: Format, norm: bool, m: u64, n: u64) -> Case {
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let kind = if norm { "norm" } else { "plain" };
@@ -92,7 +94,7 @@ fn handed(format: Format, norm: bool, m: u64, n: u64) -> Case {
     let w = b.weight("first", &[n, 64], format);
     let first = b.op(F16, &[x, w]);
     let mut random = b.random("base");
-    // Behind a norm all rows are of one size.
+    // After a norm all rows have the same magnitude.
     let sizes = if norm { [1.0, 300.0, 0.02, 0.0, 9e4] } else { [1.0, 0.3, 0.02, 0.0, 0.9] };
     let sizes = sizes.into_iter().cycle().take(m as usize);
     let values = sizes.flat_map(|size| {
@@ -122,7 +124,7 @@ fn handed(format: Format, norm: bool, m: u64, n: u64) -> Case {
     b.done(all)
 }
 
-/// Gate times up, and the product of that.
+/// Gate times up, and a product of the result.
 fn gated(format: Format, m: u64, n: u64) -> Case {
     let tolerance = Tolerance { atol: 1e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let mut b = case(format!("handed/gated/{format}/m{m}_n{n}"), n).within(tolerance);
@@ -138,10 +140,10 @@ fn gated(format: Format, m: u64, n: u64) -> Case {
     b.done(y)
 }
 
-/// An operand of two bytes beside a weight of the same, and a residual.
+/// A 2-byte operand with a weight of the same type, and a residual.
 fn converted(dtype: DType, m: u64) -> Case {
     let (n, k) = (50, 64);
-    // What is added has no measure of its own.
+    // The residual has no magnitude.
     let tolerance = Tolerance { atol: 1e-4, rtol: 1e-5, eps_count: 0.0, nmse: 1e-10 };
     let mut b = case(format!("converted/{dtype}/m{m}"), k).within(tolerance);
     let values = b.random("x").shaped((m * k) as usize);
@@ -160,7 +162,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     }
     for format in [DType::F16, DType::BF16].map(Format::Plain) {
         table.extend([1, 3, 9, 40, 130].map(|m| linear(format, m, 37, 160)));
-        // Columns that no step of a tile takes.
+        // A column count that is not a multiple of any tile step.
         table.push(linear(format, 20, 33, 45));
         table.push(linear(format, 150, 600, 256));
         table.push(sizes(format));

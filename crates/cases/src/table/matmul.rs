@@ -1,4 +1,4 @@
-//! Products of two computed tensors: sizes around tiles, batches, and transposed operands.
+//! Products of two computed tensors: sizes near tile sizes, batches, transposed operands.
 
 use super::MANY;
 use crate::build::{Build, Case};
@@ -69,7 +69,7 @@ fn transposed(table: &mut Vec<Case>) {
         let z = b.op(Op::MatMul, &[x, y]);
         table.push(b.done(z));
     }
-    // More than one large tile, and none whole, of matrices in a batch.
+    // More than one large tile, all partial, in a batch of matrices.
     for (name, left, right) in [("down", true, false), ("up", false, true)] {
         let mut b = Build::new(format!("matmul/tiles_{name}")).within(Tolerance::product(18));
         let x = b.f32("a", if left { [2u64, 18, 133] } else { [2, 133, 18] });
@@ -79,7 +79,7 @@ fn transposed(table: &mut Vec<Case>) {
         let z = b.op(Op::MatMul, &[x, y]);
         table.push(b.done(z));
     }
-    // Scores of heads that lie beside one another: [tokens, heads, dim] -> [heads, tokens, tokens].
+    // Scores of interleaved heads: [tokens, heads, dim] -> [heads, tokens, tokens].
     let mut b = Build::new("matmul/heads").within(Tolerance::product(16));
     let q = b.f32("q", [7, 3, 16]);
     let k = b.f32("k", [9, 3, 16]);
@@ -93,7 +93,7 @@ fn transposed(table: &mut Vec<Case>) {
     let y = b.op(Op::Expand(Shape::new([3, 7, 4])), &[y]);
     let z = b.op(Op::MatMul, &[x, y]);
     table.push(b.done(z));
-    // Each row of the left is one number again and again.
+    // Each row of the left operand repeats one number.
     let mut b = Build::new("matmul/expanded_sum").within(Tolerance::product(8));
     let x = b.f32("a", [5, 1]);
     let x = b.op(Op::Expand(Shape::new([5, 8])), &[x]);

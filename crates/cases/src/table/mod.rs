@@ -1,8 +1,8 @@
-//! The table: every operation over the sizes and layouts at which kernels go wrong.
+//! The table: every operation over the sizes and layouts at which kernels fail.
 //!
-//! Sizes of 0, 1, just below and above powers of two, and beyond what one dispatch holds along an
-//! axis; operands that lie in memory with gaps, backwards in order of axes, or repeated; symbols
-//! bound to several numbers. Small otherwise: the reference does all of it in seconds.
+//! Sizes of 0, 1, next to powers of two, and beyond the limit of a dispatch dimension; operands
+//! with gaps, permuted axes, or repeated elements; symbols bound to several values. Otherwise
+//! small: the reference computes all of them in seconds.
 
 mod attention;
 mod attention_f16;
@@ -28,7 +28,7 @@ mod views;
 
 use super::build::Case;
 
-/// More rows than a dispatch has workgroups along one axis (65,535).
+/// More rows than the workgroups in one dispatch dimension (65,535).
 const MANY: u64 = 70_000;
 
 /// Every case, in a stable order.

@@ -1,4 +1,4 @@
-//! Gather, concat, pad, reshape, transpose and slice: exact, whatever the type.
+//! Gather, concat, pad, reshape, transpose and slice: exact for every type.
 
 use super::MANY;
 use crate::build::{Build, Case};
@@ -27,7 +27,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
 fn gathers(table: &mut Vec<Case>) {
     for format in Format::ALL.into_iter().chain(Format::KEPT) {
         let n = 2 * format.block_len().max(24);
-        // Unpacking a number takes a multiplication or two, which may be fused or not.
+        // Dequantisation takes one or two multiplications, which may be fused.
         let tolerance = if format.is_quantised() && format.block_len() > 1 {
             Tolerance { atol: 2e-6, ..Tolerance::relative(1e-6) }
         } else {

@@ -9,7 +9,7 @@ use warploom_core::reference::Data;
 
 const CLOSE: Tolerance = Tolerance { atol: 1e-5, rtol: 1e-5, eps_count: 0.0, nmse: 1e-7 };
 
-/// The norm of x `[.., n]` with weights of its own; `layer` says which norm.
+/// The norm of x `[.., n]` with its own weights; `layer` selects the norm.
 fn norm(b: &mut Build, layer: bool, eps: f32, x: NodeId, n: u64) -> NodeId {
     let w = b.weight("w", &[n], Format::F32);
     if layer {
@@ -23,7 +23,7 @@ fn norm(b: &mut Build, layer: bool, eps: f32, x: NodeId, n: u64) -> NodeId {
 pub(super) fn add(table: &mut Vec<Case>) {
     for (family, layer) in [("rms_norm", false), ("layer_norm", true)] {
         for (rows, n) in [(1, 576), (3, 1), (5, 3), (2, 31), (7, 33), (3, 129), (2, 2049), (0, 8)] {
-            // A row of one element has no variance, and eps is all there is.
+            // A row of one element has variance 0, so only eps remains.
             let eps = if n == 1 { 0.1 } else { 1e-5 };
             let mut b = Build::new(format!("{family}/{rows}x{n}")).within(CLOSE);
             let x = b.f32("x", [rows, n]);
@@ -64,7 +64,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
         }
     }
     offset(table);
-    // Norm of each head, as some models do to queries and keys.
+    // Norm of each head, as some models apply to queries and keys.
     let mut b = Build::new("rms_norm/heads").within(CLOSE);
     let x = b.f32("x", [5, 96]);
     let x = b.op(Op::Reshape(Shape::new([5, 3, 32])), &[x]);
@@ -72,7 +72,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     table.push(b.done(y));
 }
 
-/// A mean that is much larger than the deviation: squares must not be subtracted.
+/// A mean much larger than the deviation: a difference of squares would cancel.
 fn offset(table: &mut Vec<Case>) {
     let loose = Tolerance { atol: 2e-3, rtol: 1e-3, eps_count: 0.0, nmse: 1e-6 };
     let mut b = Build::new("layer_norm/offset").within(loose).note("mean 1000, deviation 1");

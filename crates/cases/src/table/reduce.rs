@@ -1,4 +1,4 @@
-//! Reductions over every choice of axes, argmax and its ties, softmax and its infinities.
+//! Reductions over every choice of axes, argmax with ties, softmax with infinities.
 
 use super::MANY;
 use crate::build::{Build, Case};
@@ -24,7 +24,7 @@ fn reduce(name: &str, op: ReduceOp, dims: &[u64], axes: &[usize], keep: bool) ->
     };
     let mut b = Build::new(format!("reduce/{}/{name}", op.name())).within(tolerance);
     let x = match op {
-        // A product of many numbers stays a number only near one.
+        // A product of many numbers overflows or underflows unless they are near 1.
         ReduceOp::Prod => {
             let values = b.random("x").evenly(dims.iter().product::<u64>() as usize, -1.1, -0.9);
             b.input("x", Shape::new(dims.iter().copied()), Data::F32(values))
@@ -72,7 +72,7 @@ fn argmax(table: &mut Vec<Case>) {
         let y = b.op(Op::ArgMax, &[x]);
         table.push(b.done(y));
     }
-    // Rows of 600 with their largest at these places; the lowest place wins.
+    // Rows of 600 with their maximum at these indices; the lowest index wins.
     let low = f32::NEG_INFINITY;
     let rows: [(f32, &[usize]); 6] = [
         (-5.0, &[599]),
@@ -90,7 +90,7 @@ fn argmax(table: &mut Vec<Case>) {
     let x = b.input("x", Shape::new([6, 600]), Data::F32(values));
     let y = b.op(Op::ArgMax, &[x]);
     table.push(b.done(y));
-    // As many as are cut into slices, with equals in several of them.
+    // Enough columns to be split into slices, with ties across slices.
     let mut values: Vec<f32> = Vec::new();
     for (rest, places) in
         [(-2.0, &[511usize, 512, 2047][..]), (low, &[]), (0.0, &[1024]), (low, &[1535])]

@@ -1,6 +1,6 @@
-//! Draws: what is kept by each limit, ties, forbidden and impossible rows, and both ways of the kernel.
+//! Sampling: each filter, ties, forbidden and invalid rows, and both paths of the kernel.
 //!
-//! All are exact: weights are whole numbers, so no device may draw another token.
+//! All are exact: weights are integers, so every device must sample the same token.
 
 use super::MANY;
 use crate::build::{Build, Case};
@@ -10,14 +10,14 @@ use warploom_core::draw::weight::NATURAL;
 use warploom_core::ir::Op;
 use warploom_core::reference::Data;
 
-/// Nothing filtered, temperature 1.
+/// No filters, temperature 1.
 const PLAIN: Draw =
     Draw { scale: NATURAL, top_k: 0, top_p: u32::MAX, min_p: 0, seed: 11, position: 0 };
 const GREEDY: Draw = Draw { scale: 0.0, top_k: 1, ..PLAIN };
-/// What the command does unless told otherwise.
+/// The default of the command line.
 const USUAL: Draw =
     Draw { scale: NATURAL / 0.8, top_k: 40, top_p: 0xf333_3300, min_p: 0x0666_6666, ..PLAIN };
-/// A row of each: every limit alone and together, below and above what the kernel sorts.
+/// One of each: every filter alone and combined, below and above what the kernel sorts.
 const ALL: [Draw; 14] = [
     PLAIN,
     GREEDY,
@@ -70,7 +70,7 @@ fn words(draws: &[Draw]) -> Data {
     Data::U32(draws.iter().flat_map(Draw::words).collect())
 }
 
-/// A row of logits for each draw.
+/// One row of logits per draw.
 fn drawn(mut b: Build, shape: [u64; 2], values: Vec<f32>, draws: &[Draw]) -> Case {
     let x = b.input("x", Shape::new(shape), Data::F32(values));
     let draws = b.input("draws", Shape::new([shape[0], Draw::WORDS as u64]), words(draws));
@@ -78,7 +78,7 @@ fn drawn(mut b: Build, shape: [u64; 2], values: Vec<f32>, draws: &[Draw]) -> Cas
     b.done(y)
 }
 
-/// Logits of -8 to 8, most of them different.
+/// Logits from -8 to 8, mostly distinct.
 fn spread(count: usize) -> Vec<f32> {
     (0..count as u32)
         .map(|i| (i.wrapping_mul(0x9e37_79b1) >> 8) as f32 / 1_048_576.0 - 8.0)
@@ -86,7 +86,7 @@ fn spread(count: usize) -> Vec<f32> {
 }
 
 fn ties(table: &mut Vec<Case>) {
-    // Draws over and over from equal logits, few and more than the kernel sorts.
+    // Repeated draws from equal logits, below and above what the kernel sorts.
     for n in [40, 600, 3000] {
         let b = Build::new(format!("sample/ties/n{n}")).note("the lowest of equals are kept");
         let limits = |position| {

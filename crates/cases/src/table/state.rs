@@ -1,4 +1,4 @@
-//! States: written at symbolic places, in chains, and read through views.
+//! States: written at symbolic offsets, in chains, and read through views.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -51,7 +51,7 @@ fn symbolic(past: u64, seq: u64) -> Case {
     b.done(y)
 }
 
-/// Keys and values written to a cache and read back, as a decoder does.
+/// Keys and values written to a cache and read back, as in a decoder.
 fn cached_attention(past: u64, seq: u64) -> Case {
     let mut b = Build::new(format!("update/attention/past{past}_seq{seq}")).within(CLOSE);
     let (past, seq) = (b.symbol("past", past), b.symbol("seq", seq));
@@ -67,7 +67,7 @@ fn cached_attention(past: u64, seq: u64) -> Case {
     b.done(y)
 }
 
-/// Written three times, the last over the first, and read between.
+/// Written three times, the last over the first, with reads in between.
 fn chain() -> Case {
     let mut b = Build::new("update/chain");
     let state = b.zero_state("state", &[6, 3]);
@@ -76,7 +76,7 @@ fn chain() -> Case {
     let between = b.unary(UnaryOp::Neg, first);
     let second = update(&mut b, 3, first, two);
     let view = b.slice(second, 0, 1, 3, 2);
-    // The view may not be read after the third update; its copy may.
+    // The view may not be read after the third update, but its copy may.
     let copy = b.unary(UnaryOp::Neg, view);
     let third = update(&mut b, 1, second, one);
     b.output("between", between);
@@ -96,7 +96,7 @@ fn two_states() -> Case {
     b.done(y)
 }
 
-/// What the state held before the run is read, and then overwritten.
+/// Reads the previous contents of a state, then overwrites it.
 fn read_before() -> Case {
     let mut b = Build::new("update/read_before").note("the reader must come first");
     let state = b.state("state", &[4, 3]);
@@ -116,7 +116,7 @@ fn strided_source() -> Case {
     b.done(y)
 }
 
-/// Nothing is wanted but the state.
+/// The state is the only result.
 fn unread() -> Case {
     let mut b = Build::new("update/no_output");
     let state = b.zero_state("state", &[4, 3]);
@@ -133,7 +133,7 @@ fn untouched() -> Case {
     b.done(y)
 }
 
-/// Rows put where they are told; those outside are dropped.
+/// Rows written to given indices; rows out of range are dropped.
 fn scattered(name: &str, rows: &[i32]) -> Case {
     let mut b = Build::new(format!("scatter/{name}"));
     let state = b.state("state", &[8, 5]);
@@ -143,7 +143,7 @@ fn scattered(name: &str, rows: &[i32]) -> Case {
     b.done(y)
 }
 
-/// Keys of several sequences, a part of each row of a product, put into a table and read there.
+/// Keys of several sequences, each a slice of a product's row, written to a table and read there.
 fn scattered_heads() -> Case {
     let mut b = Build::new("scatter/heads_of_a_product").within(CLOSE);
     let state = b.state("state", &[12, 2, 300]);

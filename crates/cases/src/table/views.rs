@@ -1,4 +1,4 @@
-//! Operands that do not lie in memory as their shape says, and views as results.
+//! Operands that are not contiguous in memory, and views as results.
 
 use crate::build::{Build, Case};
 use crate::compare::Tolerance;
@@ -31,7 +31,7 @@ const VIEWS: [(&str, View); 13] = [
         b.op(Op::Reshape(Shape::new([4, 5, 2, 8])), &[x])
     }),
     ("reshape_of_transpose", |b, x| {
-        // No strides say this one: it needs a copy.
+        // Not expressible with strides: needs a copy.
         let x = b.transpose(x, &[1, 0, 2]);
         b.op(Op::Reshape(Shape::new([60, 8])), &[x])
     }),
@@ -68,7 +68,7 @@ pub(super) fn add(table: &mut Vec<Case>) {
     expands(table);
 }
 
-/// The last position of a sequence, and every other one.
+/// The last position of a sequence, and every second one.
 fn symbolic(table: &mut Vec<Case>) {
     for n in [2, 5, 64] {
         let mut b = Build::new(format!("views/last_row/seq{n}"));

@@ -1,4 +1,4 @@
-//! The ranges of symbols for which one plan is good.
+//! Shape buckets: the ranges of symbols for which one plan is valid.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use super::dim::Dim;
 use super::symbol::{Symbol, SymbolValues};
 use crate::error::{Error, Result};
 
-/// Ranges of symbols, both ends included. A plan is made for one class: its memory is laid out
-/// for the upper ends, and a symbol whose ends are equal is a number in it.
+/// Ranges of symbols, both ends inclusive. A plan is made for one class: its memory is sized for
+/// the upper ends, and a symbol with equal ends is a constant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ShapeClass {
     ranges: Vec<(Symbol, u64, u64)>,
@@ -21,7 +21,7 @@ impl ShapeClass {
         ShapeClass::default()
     }
 
-    /// Each symbol at exactly its value.
+    /// Each symbol fixed to its value.
     pub fn exact(values: &SymbolValues) -> ShapeClass {
         values.iter().fold(ShapeClass::new(), |class, (s, v)| class.with(s, v, v))
     }
@@ -34,23 +34,23 @@ impl ShapeClass {
         self
     }
 
-    /// Every symbol with its ends.
+    /// Every symbol with its bounds.
     pub fn ranges(&self) -> &[(Symbol, u64, u64)] {
         &self.ranges
     }
 
-    /// Whether these values lie inside.
+    /// Whether these values lie within the ranges.
     pub fn contains(&self, values: &SymbolValues) -> bool {
         self.ranges.iter().all(|(s, low, high)| {
             values.get(*s).is_some_and(|value| (*low..=*high).contains(&value))
         })
     }
 
-    /// Least and greatest value of a size in this class, by interval arithmetic: never too
-    /// narrow, and exact where each symbol occurs once.
+    /// Bounds of a size in this class, by interval arithmetic: conservative, and exact if each
+    /// symbol occurs once.
     ///
     /// # Errors
-    /// Invalid, for a symbol that the class does not bound or a size beyond 64 bits.
+    /// Invalid if the class does not bound a symbol, or if a size exceeds 64 bits.
     pub fn bounds(&self, dim: &Dim) -> Result<(i64, i64)> {
         dim.bounds(&|symbol| {
             let found = self.ranges.iter().find(|(s, ..)| *s == symbol);
@@ -60,10 +60,10 @@ impl ShapeClass {
         })
     }
 
-    /// Greatest value of a size in this class.
+    /// Upper bound of a size in this class.
     ///
     /// # Errors
-    /// As [`ShapeClass::bounds`], and where it would be negative.
+    /// Those of [`ShapeClass::bounds`], and invalid if the bound is negative.
     pub fn upper(&self, dim: &Dim) -> Result<u64> {
         let (_, high) = self.bounds(dim)?;
         u64::try_from(high)

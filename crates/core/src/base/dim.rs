@@ -2,8 +2,8 @@
 //!
 //! A [`Dim`] is kept in a normal form, a sum of products of atoms with integer coefficients, so
 //! that `past + seq` equals `seq + past` and `2*n - n` equals `n` by plain comparison. Division,
-//! remainder, minimum and maximum are opaque atoms over normal forms; they fold where both sides
-//! are numbers and where a division is exact term by term.
+//! remainder, minimum and maximum are opaque atoms over normal forms. They fold if both operands
+//! are constants, and a division also if it is exact for every term.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::symbol::{Symbol, SymbolValues};
 use crate::error::{Error, Result};
 
-/// A factor that the normal form does not look into.
+/// A factor that is opaque to the normal form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 enum Atom {
     Symbol(Symbol),
@@ -26,16 +26,16 @@ enum Atom {
 
 type Product = Vec<Atom>;
 
-/// An integer expression over symbols; see the module.
+/// An integer expression over symbols; see the module documentation.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Dim {
-    /// The part without symbols.
+    /// The constant term.
     constant: i64,
-    /// Products of atoms (sorted) with their non-zero factors.
+    /// Products of atoms (sorted) with their non-zero coefficients.
     terms: BTreeMap<ProductKey, i64>,
 }
 
-// JSON allows only string keys in maps, so products are written as lists through this wrapper.
+// JSON allows only string keys in maps, so this wrapper serialises products as lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct ProductKey(Product);
 
@@ -68,24 +68,24 @@ impl Dim {
         Dim { constant: 0, terms: BTreeMap::from([(ProductKey(vec![atom]), 1)]) }
     }
 
-    /// The number, where no symbol is in it.
+    /// The constant value, or `None` if a symbol occurs.
     pub fn as_const(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// Whether it is a multiple of `n` whatever its symbols are.
+    /// Whether it is a multiple of `n` for all values of its symbols.
     pub fn is_multiple_of(&self, n: i64) -> bool {
         n != 0 && self.constant % n == 0 && self.terms.values().all(|factor| factor % n == 0)
     }
 
-    /// Whether it is this number.
+    /// Whether it is the constant `value`.
     pub fn is(&self, value: i64) -> bool {
         self.as_const() == Some(value)
     }
 
     /// `floor(self / other)`.
     pub fn floor_div(&self, other: &Dim) -> Dim {
-        // Checked: `i64::MIN / -1`, which a file may hold, stays an expression.
+        // Checked: `i64::MIN / -1`, which a file may contain, stays an expression.
         if let (Some(a), Some(b)) = (self.as_const(), other.as_const())
             && let Some(quotient) = a.checked_div_euclid(b)
         {
@@ -110,7 +110,7 @@ impl Dim {
         (self.clone() + other.clone() - Dim::new(1)).floor_div(other)
     }
 
-    /// The remainder that is never negative.
+    /// The non-negative remainder.
     pub fn modulo(&self, other: &Dim) -> Dim {
         if let (Some(a), Some(b)) = (self.as_const(), other.as_const())
             && let Some(remainder) = a.checked_rem_euclid(b)
@@ -120,7 +120,7 @@ impl Dim {
         Dim::atom(Atom::Mod(self.clone(), other.clone()))
     }
 
-    /// The smaller of two.
+    /// The minimum of two sizes.
     pub fn minimum(&self, other: &Dim) -> Dim {
         match (self.as_const(), other.as_const()) {
             (Some(a), Some(b)) => Dim::new(a.min(b)),
@@ -129,7 +129,7 @@ impl Dim {
         }
     }
 
-    /// The larger of two.
+    /// The maximum of two sizes.
     pub fn maximum(&self, other: &Dim) -> Dim {
         match (self.as_const(), other.as_const()) {
             (Some(a), Some(b)) => Dim::new(a.max(b)),
@@ -138,8 +138,7 @@ impl Dim {
         }
     }
 
-    /// The value under these bindings; an error names the symbol that is missing, or says that
-    /// the arithmetic left 64 bits.
+    /// The value under these bindings; an error names a missing symbol, or reports 64-bit overflow.
     pub fn eval(&self, values: &SymbolValues) -> Result<i64> {
         let overflow = || Error::invalid(format!("size {self} does not fit 64 bits"));
         let mut sum = self.constant;
@@ -153,15 +152,14 @@ impl Dim {
         Ok(sum)
     }
 
-    /// The value as a size; an error where it is negative as well.
+    /// The value as a size; negative values are an error as well.
     pub fn eval_size(&self, values: &SymbolValues) -> Result<u64> {
         let value = self.eval(values)?;
         u64::try_from(value)
             .map_err(|_| Error::invalid(format!("size {self} is {value}, negative")))
     }
 
-    /// Least and greatest value where each symbol lies in the range that `range` gives, by
-    /// interval arithmetic.
+    /// Bounds by interval arithmetic, if each symbol lies in the range that `range` returns.
     pub(super) fn bounds(
         &self,
         range: &dyn Fn(Symbol) -> Result<(i64, i64)>,
@@ -187,7 +185,7 @@ impl Dim {
         Ok((low, high))
     }
 
-    /// Puts an expression in the place of a symbol.
+    /// Replaces a symbol with an expression.
     pub fn substitute(&self, symbol: Symbol, by: &Dim) -> Dim {
         let mut sum = Dim::new(self.constant);
         for (product, factor) in &self.terms {
@@ -200,7 +198,7 @@ impl Dim {
         sum
     }
 
-    /// Whether it is in the normal form. All arithmetic keeps it; a file may hold anything.
+    /// Whether it is in normal form. All arithmetic preserves it; a file may contain anything.
     pub fn is_normal(&self) -> bool {
         self.terms.iter().all(|(product, factor)| {
             let atoms = &product.0;
@@ -211,7 +209,7 @@ impl Dim {
         })
     }
 
-    /// Every symbol in it, each once, in order.
+    /// Every symbol that occurs, without duplicates, sorted.
     pub fn symbols(&self) -> Vec<Symbol> {
         let mut found = Vec::new();
         self.collect_symbols(&mut found);
@@ -300,7 +298,7 @@ impl Atom {
     }
 
     fn is_normal(&self) -> bool {
-        // Folding looks at both sides but never multiplies out, so this takes linear time.
+        // Folding inspects both operands but never expands products, so this takes linear time.
         match self {
             Atom::Symbol(_) => true,
             Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
@@ -357,7 +355,7 @@ impl Mul for Dim {
                 result.insert(product, fa.saturating_mul(*fb));
             }
         }
-        // A zero constant times a term leaves zero factors behind; `insert` removed them.
+        // Multiplying a term by a zero constant yields zero coefficients; `insert` removed them.
         result
     }
 }

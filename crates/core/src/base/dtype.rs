@@ -11,13 +11,13 @@ pub enum DType {
     F32,
     /// 16-bit IEEE 754.
     F16,
-    /// The upper half of an `F32`.
+    /// The upper 16 bits of an `F32`.
     BF16,
     /// 32-bit two's complement.
     I32,
     /// 32-bit unsigned.
     U32,
-    /// True or false, stored as a `U32` that is 0 or 1.
+    /// A boolean, stored as a `U32` that is 0 or 1.
     Bool,
 }
 
@@ -59,9 +59,9 @@ impl fmt::Display for DType {
     }
 }
 
-/// How the numbers of a weight lie in memory: plain elements, or blocks that share scales.
+/// Storage of a weight's numbers: plain elements, or blocks with shared scales.
 ///
-/// The block formats are those of ggml and of BitNet; `quant` holds the meaning of each.
+/// The block formats are those of ggml and BitNet; `quant` defines each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Format {
     /// Plain elements.
@@ -86,29 +86,29 @@ pub enum Format {
     Q5K,
     /// 256 weights in 210 bytes: 16 sub-blocks with 8-bit scales, 6-bit values.
     Q6K,
-    /// 32 weights in 18 bytes: f16 scale, 4-bit places in a table of 16 uneven values.
+    /// 32 weights in 18 bytes: f16 scale, 4-bit indices into a table of 16 non-uniform values.
     IQ4NL,
-    /// 256 weights in 136 bytes: 8 sub-blocks with 6-bit scales, 4-bit places in that table.
+    /// 256 weights in 136 bytes: 8 sub-blocks with 6-bit scales, 4-bit indices into that table.
     IQ4XS,
-    /// 32 weights in 17 bytes: a power of two, 4-bit floats.
+    /// 32 weights in 17 bytes: a power-of-two scale, 4-bit floats.
     MXFP4,
-    /// 256 ternary weights in 54 bytes: f16 scale, five weights a byte.
+    /// 256 ternary weights in 54 bytes: f16 scale, five weights per byte.
     TQ1_0,
     /// 256 ternary weights in 66 bytes: f16 scale, 2-bit values.
     TQ2_0,
-    /// 128 ternary weights in 36 bytes: f32 scale, 2-bit values. BitNet's files hold the scale
-    /// once a tensor; they are repacked when they are read.
+    /// 128 ternary weights in 36 bytes: f32 scale, 2-bit values. BitNet's files store one scale per
+    /// tensor; weights are repacked on load.
     I2S,
-    /// 2048 weights in 1680 bytes: eight blocks of `Q6K` part by part, as GPUs keep rows of them. No file has it, and
-    /// nothing on a CPU reads it.
+    /// 2048 weights in 1680 bytes: eight blocks of `Q6K`, interleaved by field. A GPU weight
+    /// layout: not a file format, not read on the CPU.
     Q6Kx8,
-    /// 64 weights in 68 bytes: two blocks of `Q8_0` part by part, as GPUs keep them. No file has it, and nothing on a
-    /// CPU reads it.
+    /// 64 weights in 68 bytes: two blocks of `Q8_0`, interleaved by field. A GPU weight layout: not
+    /// a file format, not read on the CPU.
     Q8_0x2,
-    /// 256 weights in 272 bytes: eight blocks of `Q8_0` part by part, as GPUs keep rows of whole such groups. No file has
-    /// it, and nothing on a CPU reads it.
+    /// 256 weights in 272 bytes: eight blocks of `Q8_0`, interleaved by field, for rows of whole
+    /// groups. A GPU weight layout: not a file format, not read on the CPU.
     Q8_0x8,
-    /// 256 weights in 144 bytes: the same of `Q4_0`.
+    /// 256 weights in 144 bytes: the same layout for `Q4_0`.
     Q4_0x8,
 }
 
@@ -116,7 +116,7 @@ impl Format {
     /// Plain 32-bit floats.
     pub const F32: Format = Format::Plain(DType::F32);
 
-    /// Every format of a file's weights, for tests and tables.
+    /// Every file format of weights, for tests and tables.
     pub const ALL: [Format; 19] = [
         Format::Plain(DType::F32),
         Format::Plain(DType::F16),
@@ -139,12 +139,13 @@ impl Format {
         Format::I2S,
     ];
 
-    /// How GPUs keep weights of some formats beside those of [`Format::ALL`].
+    /// GPU weight layouts, in addition to the file formats of [`Format::ALL`].
     pub const KEPT: [Format; 4] = [Format::Q6Kx8, Format::Q8_0x2, Format::Q8_0x8, Format::Q4_0x8];
 
-    /// The format in which a GPU keeps rows of so many weights of this one: the same numbers, in an order that suits
-    /// its kernels (`quant::keep` makes it). With `grouped` groups of 256 weights are preferred where there is a choice:
-    /// that pays where most rows are of 2,048 columns and more, since shorter ones leave threads of their kernels idle.
+    /// The weight layout in which a GPU stores rows of `columns` weights of this format: the same
+    /// numbers, reordered for its kernels by `quant::keep`. `grouped` prefers groups of 256
+    /// weights. This pays if most rows have at least 2,048 columns; shorter rows leave threads of
+    /// those kernels idle.
     pub const fn kept(self, columns: u64, grouped: bool) -> Format {
         match self {
             Format::Q6K if columns.is_multiple_of(Format::Q6Kx8.block_len()) => Format::Q6Kx8,
@@ -201,7 +202,7 @@ impl Format {
         }
     }
 
-    /// Bytes of `elements` weights, or `None` where they do not fill whole blocks or overflow.
+    /// Bytes of `elements` weights, or `None` if they do not fill whole blocks or overflow.
     pub const fn bytes(self, elements: u64) -> Option<u64> {
         if !elements.is_multiple_of(self.block_len()) {
             return None;
@@ -209,7 +210,7 @@ impl Format {
         (elements / self.block_len()).checked_mul(self.block_bytes())
     }
 
-    /// The lower-case name that assets, engines and reports use: `q4_k`, `f16`.
+    /// The lower-case name in assets, engines and reports: `q4_k`, `f16`.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Plain(dtype) => dtype.name(),
@@ -236,7 +237,7 @@ impl Format {
         }
     }
 
-    /// Whether it is how GPUs keep another format: nothing on a CPU reads it.
+    /// Whether it is a GPU weight layout, which the CPU does not read.
     pub const fn is_kept(self) -> bool {
         matches!(self, Format::Q6Kx8 | Format::Q8_0x2 | Format::Q8_0x8 | Format::Q4_0x8)
     }

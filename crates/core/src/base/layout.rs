@@ -1,4 +1,4 @@
-//! Where the elements of a tensor lie in its buffer: an offset and a stride per dimension.
+//! Position of a tensor's elements in its buffer: an offset and a stride per dimension.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -9,14 +9,14 @@ use super::shape::Shape;
 /// Offset and strides, in elements. A stride of 0 repeats one element (broadcast).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout {
-    /// Elements before the first one.
+    /// Offset of the first element.
     pub offset: Dim,
-    /// Elements from one index to the next, a number per dimension.
+    /// Distance between consecutive indices, in elements, per dimension.
     pub strides: SmallVec<[Dim; 4]>,
 }
 
 impl Layout {
-    /// Row-major with no gaps, from the start of the buffer.
+    /// Row-major without gaps, at offset 0.
     pub fn contiguous(shape: &Shape) -> Layout {
         let mut strides: SmallVec<[Dim; 4]> = SmallVec::new();
         let mut step = Dim::new(1);
@@ -28,9 +28,9 @@ impl Layout {
         Layout { offset: Dim::new(0), strides }
     }
 
-    /// Whether the elements of `shape` lie row-major with no gaps, wherever they start.
+    /// Whether the elements of `shape` are row-major without gaps, at any offset.
     ///
-    /// The stride of a dimension of size 1 never matters.
+    /// The stride of a dimension of size 1 is ignored.
     pub fn is_contiguous(&self, shape: &Shape) -> bool {
         let plain = Layout::contiguous(shape);
         shape
@@ -40,12 +40,12 @@ impl Layout {
             .all(|(dim, (a, b))| dim.is(1) || a == b)
     }
 
-    /// This tensor seen as the larger shape `to`: strides of repeated dimensions become 0.
+    /// The layout broadcast to the larger shape `to`: strides of repeated dimensions become 0.
     ///
     /// `from` is this tensor's own shape, which must broadcast to `to`.
     ///
     /// # Panics
-    /// Where `to` has fewer dimensions than `from`.
+    /// If `to` has fewer dimensions than `from`.
     pub fn broadcast(&self, from: &Shape, to: &Shape) -> Layout {
         assert!(from.rank() <= to.rank(), "{from} does not broadcast to {to}");
         let lead = to.rank() - from.rank();

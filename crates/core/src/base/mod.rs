@@ -1,19 +1,20 @@
-//! The lowest layer: numbers, names and platform differences that everything else is written in.
+//! The lowest layer: the numbers, names and platform differences that all other code uses.
 //!
-//! Knows no graph, no device and no file. `platform` is the only place where native and
-//! browser builds differ in types; modules above see one set of aliases.
+//! Independent of graphs, devices and files. Only `platform` contains types that differ between
+//! native and browser builds; all modules above use its aliases.
 
+mod checksummed;
 mod class;
 pub mod dim;
 pub mod dtype;
 pub mod layout;
 mod mode;
 pub mod platform;
-mod sealed;
 pub mod shape;
 pub mod symbol;
 
-/// `Debug` of a type whose parts are handles, or too many to read: its name and what says which one it is.
+/// `Debug` for a type whose fields are handles or too many to read: prints its name and an
+/// identifying field.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_as {
@@ -31,11 +32,11 @@ macro_rules! debug_as {
 #[doc(hidden)]
 pub use debug_as;
 
+pub use checksummed::Checksummed;
 pub use class::ShapeClass;
 pub use dim::Dim;
 pub use dtype::{DType, Format};
 pub use layout::Layout;
 pub use mode::ComputeMode;
-pub use sealed::Sealed;
 pub use shape::Shape;
 pub use symbol::{Symbol, SymbolValues};

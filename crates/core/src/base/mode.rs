@@ -1,4 +1,4 @@
-//! How exactly a product computes.
+//! Precision of a matrix product.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// What a product does with its operand before it multiplies. Part of what a graph means: every
-/// engine of a product in one mode makes the same numbers but for rounding errors of sums.
+/// Conversion that a product applies to its operand. Part of the graph's semantics: all engines for
+/// one mode compute the same result, up to rounding errors of sums.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 pub enum ComputeMode {
-    /// Nothing: operands are exact, sums are f32.
+    /// No conversion: exact operands, f32 sums.
     #[default]
     F32,
     /// Rounds each row to 8 bits in blocks of [`ComputeMode::BLOCK`] numbers, so that the product
-    /// with packed weights is one of integers: `d = max |x| / 127`, `q = round(x / d)` to the
-    /// nearest, ties to even, and `d * q` stands for `x`. The error of each number is at most
-    /// `d / 2`, 1/254 of the largest in its block. A block with a number that is not finite is NaN
-    /// throughout; one without a number above 1e-30 may count as zeros.
+    /// with packed weights is an integer product: `d = max |x| / 127`, `q = round(x / d)` to
+    /// nearest, ties to even; `d * q` represents `x`. The error of each number is at most `d / 2`,
+    /// 1/254 of the block's largest magnitude. A block with a non-finite number is NaN throughout;
+    /// one without a magnitude above 1e-30 may be treated as zeros.
     ///
-    /// Matrix hardware takes `d * q` and the weight as halves, each good to 11 bits beside that; a weight
-    /// beyond 65,504 is infinite there, and one below 2^-14 has fewer bits.
+    /// Tensor cores convert `d * q` and the weight to f16, each with a further relative error of
+    /// 2^-11. A weight beyond 65,504 becomes infinite, and one below 2^-14 loses bits.
     Int8,
-    /// Nothing, or operands as halves, each good to 11 bits: what matrix hardware multiplies. Each row of the operand
-    /// is scaled by a power of two before, so numbers of any size stay; of a row, those below 2^-29 of the largest
-    /// have fewer bits. For weights it is as in `Int8`. Sums are f32.
+    /// No conversion, or operands rounded to f16 (11 significant bits) for tensor cores. Each row
+    /// of the operand is first scaled by a power of two, so magnitudes of any size are preserved;
+    /// numbers below 2^-29 of the row's largest lose bits. Weights are as in `Int8`. Sums are f32.
     F16,
 }
 
@@ -35,7 +35,7 @@ impl ComputeMode {
     /// Every mode, for tests and tables.
     pub const ALL: [ComputeMode; 3] = [ComputeMode::F32, ComputeMode::Int8, ComputeMode::F16];
 
-    /// Numbers that share a factor in `Int8`; blocks of every packed format are multiples of it.
+    /// Numbers that share a scale in `Int8`; blocks of every packed format are multiples of it.
     pub const BLOCK: u64 = 32;
 
     /// Lower case: `f32`, `int8`, `f16`.

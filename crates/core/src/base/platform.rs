@@ -1,13 +1,13 @@
-//! What differs between a native build and a browser, in one place.
+//! All differences between native and browser builds.
 //!
-//! A browser's GPU objects belong to one thread and every answer is a promise, so the futures of
-//! the provider traits are `Send` on native builds only, and blocking exists there only.
+//! A browser's GPU objects belong to one thread and every result is a promise. So the futures of
+//! the provider traits are `Send` on native builds only, and only native builds can block.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-/// Whether this is a browser build: nothing may block, and errors arrive later.
+/// Whether this is a browser build: blocking is impossible, and errors are asynchronous.
 pub const BROWSER: bool = cfg!(target_arch = "wasm32");
 
 /// A boxed future, `Send` on native builds only.
@@ -28,13 +28,13 @@ pub trait MaybeSend {}
 #[cfg(target_arch = "wasm32")]
 impl<T: ?Sized> MaybeSend for T {}
 
-/// Waits for a future on this thread. Absent in a browser, where it could never end.
+/// Blocks this thread on a future. Absent in a browser, where it would deadlock.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     pollster::block_on(future)
 }
 
-/// The value of a future that is ready already; `None` where it is not.
+/// The value of a future that is already ready, else `None`.
 pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -42,24 +42,24 @@ pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-/// A future that is ready at once.
+/// A future that is ready immediately.
 pub fn ready<'a, T: MaybeSendValue + 'a>(value: T) -> BoxFuture<'a, T> {
     Box::pin(std::future::ready(value))
 }
 
-/// `Send` on native builds, nothing in a browser: for values that travel through a future.
+/// `Send` on native builds, nothing in a browser: for values that futures return.
 #[cfg(not(target_arch = "wasm32"))]
 pub trait MaybeSendValue: Send {}
 #[cfg(not(target_arch = "wasm32"))]
 impl<T: Send> MaybeSendValue for T {}
-/// `Send` on native builds, nothing in a browser: for values that travel through a future.
+/// `Send` on native builds, nothing in a browser: for values that futures return.
 #[cfg(target_arch = "wasm32")]
 pub trait MaybeSendValue {}
 #[cfg(target_arch = "wasm32")]
 impl<T> MaybeSendValue for T {}
 
-/// A point in time to measure from: monotonic natively. A browser build without a clock of the
-/// page measures nothing and says zero.
+/// A point in time for measuring durations: monotonic on native builds. Browser builds have no
+/// clock and measure zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(#[cfg(not(target_arch = "wasm32"))] std::time::Instant);
 
@@ -81,9 +81,8 @@ impl Clock {
     }
 }
 
-/// The folder for what can be made again: the one that `WARPLOOM_CACHE` names, else `warploom` in
-/// the user's cache folder. `None` where the variable says `off`, no such folder is known, and in
-/// a browser.
+/// The cache folder: the one that `WARPLOOM_CACHE` names, else `warploom` in the user's cache
+/// folder. `None` if the variable is `off`, if no such folder is known, and in a browser.
 pub fn cache_folder() -> Option<std::path::PathBuf> {
     #[cfg(not(target_arch = "wasm32"))]
     return match crate::config::var(&crate::config::CACHE).as_deref() {
@@ -99,7 +98,7 @@ pub fn cache_folder() -> Option<std::path::PathBuf> {
     return None;
 }
 
-/// Today in UTC, as `YYYY-MM-DD`; empty in a browser build, which has no clock of the page.
+/// The current UTC date as `YYYY-MM-DD`; empty in a browser build, which has no clock.
 pub fn date() -> String {
     #[cfg(not(target_arch = "wasm32"))]
     {
@@ -111,7 +110,7 @@ pub fn date() -> String {
     String::new()
 }
 
-/// Year, month and day of a day since 1970-01-01, in the Gregorian calendar.
+/// Year, month and day from days since 1970-01-01 (Gregorian calendar).
 #[cfg(not(target_arch = "wasm32"))]
 fn civil(mut day: u64) -> (u64, usize, u64) {
     let leap = |year: u64| {

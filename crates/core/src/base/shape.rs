@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 pub struct Shape(SmallVec<[Dim; 4]>);
 
 impl Shape {
-    /// A shape of these sizes.
+    /// A shape with these sizes.
     pub fn new<D: Into<Dim>>(dims: impl IntoIterator<Item = D>) -> Shape {
         Shape(dims.into_iter().map(Into::into).collect())
     }
@@ -41,8 +41,8 @@ impl Shape {
 
     /// The shape under NumPy broadcasting: aligned at the innermost dimension, sizes equal or 1.
     ///
-    /// A symbolic size against another one is an error unless both are the same expression,
-    /// since a plan must know the answer for every run.
+    /// Unequal symbolic sizes are an error unless they are the same expression, since a plan must
+    /// hold for every run.
     pub fn broadcast(&self, other: &Shape) -> Result<Shape> {
         let rank = self.rank().max(other.rank());
         let mut dims = SmallVec::new();

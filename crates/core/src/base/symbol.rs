@@ -1,4 +1,4 @@
-//! The names of numbers that a run binds, and their values in one run.
+//! Names of sizes that a run binds, and their values in one run.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// The name of a number that a run binds, such as `seq` or `past`. At most 15 ASCII bytes.
+/// The name of a size that a run binds, such as `seq` or `past`. At most 15 ASCII bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Symbol {
-    // Inline so that a symbol is `Copy` and comparing two is comparing 16 bytes.
+    // Inline, so that a symbol is `Copy` and a comparison covers 16 bytes.
     bytes: [u8; 15],
     len: u8,
 }
 
 impl Symbol {
-    /// A symbol of that name.
+    /// A symbol with this name.
     ///
-    /// Names in code are literals: one that is empty, too long or not ASCII is a mistake of the
-    /// programmer and panics. Names from files go through [`Symbol::parse`].
+    /// Panics if the name is empty, too long or not ASCII: names in code are literals. Names from
+    /// files go through [`Symbol::parse`].
     pub const fn new(name: &str) -> Symbol {
         match Symbol::checked(name) {
             Some(symbol) => symbol,
@@ -40,7 +40,7 @@ impl Symbol {
         Some(Symbol { bytes, len: source.len() as u8 })
     }
 
-    /// A symbol from outside; an error where the name is empty, too long or not ASCII.
+    /// Parses an untrusted name; an error if it is empty, too long or not ASCII.
     pub fn parse(name: &str) -> Result<Symbol> {
         Symbol::checked(name)
             .ok_or_else(|| Error::invalid(format!("symbol {name:?} is not 1 to 15 ASCII bytes")))
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Symbol {
     }
 }
 
-/// Values of symbols for one run. Few, so a list is faster than a map.
+/// Values of symbols for one run. There are few, so a list is faster than a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SymbolValues(smallvec::SmallVec<[(Symbol, u64); 4]>);
 
@@ -106,7 +106,7 @@ impl SymbolValues {
         self.0.iter().find(|(s, _)| *s == symbol).map(|(_, v)| *v)
     }
 
-    /// Every binding, in the order they were set.
+    /// Every binding, in insertion order.
     pub fn iter(&self) -> impl Iterator<Item = (Symbol, u64)> + '_ {
         self.0.iter().copied()
     }

@@ -1,21 +1,21 @@
-//! The choice on a CPU: two passes over the logits, and the rest among a few candidates.
+//! Sampling on the CPU: two passes over the logits, then work on a few candidates.
 
 use super::weight::{FORBIDDEN, NATURAL, ZERO, bounded_scale, key, logit, weight};
 use super::{Draw, NoToken};
 
-/// Columns of the table of largest keys, and the largest `top_k` that it helps.
+/// Columns of the table of largest keys, and the largest `top_k` that it accelerates.
 const LANES: usize = 256;
-/// Logits that are looked at together for one that is kept.
+/// Logits that are tested together against the bound.
 const PIECE: usize = 64;
 
-/// What a choice works in, kept from one to the next.
+/// Scratch memory, reused between calls.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// `(key, id)`.
     kept: Vec<(u32, u32)>,
 }
 
-/// The token that [`Draw`] says, or the word of [`NoToken`].
+/// The token that [`Draw`] selects, or the word of a [`NoToken`].
 pub fn choose(logits: &[f32], draw: &Draw, choice: &mut Choice) -> u32 {
     let Some(lanes) = largest_by_lane(logits) else { return not_finite(logits).word() };
     let best = lanes.iter().copied().max().unwrap_or(0);
@@ -47,23 +47,23 @@ pub fn choose(logits: &[f32], draw: &Draw, choice: &mut Choice) -> u32 {
     let drawn = |key: u32| weight(best, key, scale);
     let total = kept.iter().map(|(key, _)| u64::from(drawn(*key))).sum();
     let count = reaching(kept, draw.goal(total), drawn);
-    // The best token is always left.
+    // At least the best token remains.
     kept.get(count.saturating_sub(1)).map_or(NoToken::Forbidden.word(), |(_, id)| *id)
 }
 
-/// Where a row has a logit without a key.
+/// The reason of a row that contains a logit without a key.
 fn not_finite(logits: &[f32]) -> NoToken {
     let first = logits.iter().position(|logit| key(*logit).is_none());
     first.map_or(NoToken::Forbidden, |index| NoToken::NotFinite(index as u32))
 }
 
-/// Larger keys first, lower ids first among equals.
+/// Sort key: descending key, then ascending id.
 fn best_first((key, id): &(u32, u32)) -> (u32, u32) {
     (!key, *id)
 }
 
-/// The largest key of every 256th logit; none where a logit has no key. Floats are compared, which
-/// vectors do and which has the order of keys.
+/// The largest key of each of 256 interleaved lanes; `None` if a logit has no key. Compares floats,
+/// which vectorises and has the same order as keys.
 fn largest_by_lane(logits: &[f32]) -> Option<[u32; LANES]> {
     let (mut lanes, mut whole) = ([f32::NEG_INFINITY; LANES], true);
     for piece in logits.chunks(LANES) {
@@ -78,9 +78,9 @@ fn largest_by_lane(logits: &[f32]) -> Option<[u32; LANES]> {
     whole.then(|| lanes.map(|logit| key(logit).unwrap_or(0)))
 }
 
-/// Appends keys and ids of what reaches a key.
+/// Appends key and id of every logit that reaches a key.
 fn collect(logits: &[f32], bound: u32, kept: &mut Vec<(u32, u32)>) {
-    // The least of the floats that have this key: all that are not normal have that of 0.
+    // The smallest float with this key: all subnormal numbers have the key of 0.
     let least = if bound == ZERO { -f32::MIN_POSITIVE } else { logit(bound) };
     for (piece, first) in logits.chunks(PIECE).zip((0u32..).step_by(PIECE)) {
         let any = piece.iter().fold(false, |any, logit| any | (*logit >= least));
@@ -91,8 +91,8 @@ fn collect(logits: &[f32], bound: u32, kept: &mut Vec<(u32, u32)>) {
     }
 }
 
-/// A key that at least `top_k` of the logits reach, and hardly more: the `top_k`-th of the largest
-/// of each lane. 0 where there are fewer lanes.
+/// A lower bound that at least `top_k` logits reach, and few more: the `top_k`-th of the lanes'
+/// largest keys. 0 if there are fewer lanes than `top_k`.
 fn bound(mut lanes: [u32; LANES], top_k: usize) -> u32 {
     match top_k {
         1..=LANES => *lanes.select_nth_unstable_by(top_k - 1, |a, b| b.cmp(a)).1,
@@ -100,8 +100,8 @@ fn bound(mut lanes: [u32; LANES], top_k: usize) -> u32 {
     }
 }
 
-/// Moves the best to the front, in order, and returns how many reach `goal` together; all, where
-/// they do not. Sorts in growing pieces: a vocabulary is long and the answer mostly short.
+/// Moves the best to the front, sorted, and returns how many of them sum to `goal`, or all if the
+/// sum is smaller. Sorts prefixes of growing size: vocabularies are long, the answer mostly short.
 fn reaching(all: &mut [(u32, u32)], goal: u64, weight: impl Fn(u32) -> u32) -> usize {
     let (mut done, mut piece, mut sum) = (0, LANES, 0u64);
     while done < all.len() {

@@ -1,28 +1,28 @@
-//! Rows of logits that give no token.
+//! Rows of logits that yield no token.
 
 use std::fmt;
 
 use crate::error::Error;
 
-/// Why a row of logits gives no token. A device returns it in the word of the token, so that the check costs no
-/// further download: ids are below 2^31.
+/// Why a row of logits yields no token. A device returns it in place of the token id, so that the
+/// check needs no further download: ids are below 2^31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoToken {
-    /// A logit is not finite. The index of the first NaN or plus infinity; the best token's choice
-    /// ([`crate::ir::Op::Greedy`]) gives that of the first NaN where there is one.
+    /// A logit is not finite: the index of the first NaN or plus infinity.
+    /// [`crate::ir::Op::Greedy`] prefers the index of the first NaN if there is one.
     NotFinite(u32),
-    /// Every logit is minus infinity, or there is none.
+    /// Every logit is minus infinity, or the row is empty.
     Forbidden,
 }
 
 impl NoToken {
-    /// Longest row, so that each index fits beside the mark and no word means two things.
+    /// Longest row. Leaves one bit for the error mark, so that each word is unambiguous.
     pub const MOST_LOGITS: u64 = (1 << 31) - 1;
 
     const FORBIDDEN: u32 = u32::MAX;
     const MARK: u32 = 1 << 31;
 
-    /// The word that stands in the place of a token.
+    /// The word that replaces the token.
     pub const fn word(self) -> u32 {
         match self {
             NoToken::NotFinite(index) => NoToken::MARK | index,
@@ -30,15 +30,15 @@ impl NoToken {
         }
     }
 
-    /// The error of those who need the token at a position: so many tokens are before it.
+    /// The error for callers that need the token after `position` tokens.
     pub fn at(self, position: usize) -> Error {
         Error::invalid(format!("no token can be chosen at position {position}: {self}"))
     }
 
-    /// The token of a word, or why it is none.
+    /// The token of a word, or the reason that there is none.
     ///
     /// # Errors
-    /// The word is one that [`NoToken::word`] gives.
+    /// The word was made by [`NoToken::word`].
     pub const fn check(word: u32) -> Result<u32, NoToken> {
         match word {
             NoToken::FORBIDDEN => Err(NoToken::Forbidden),

@@ -1,11 +1,11 @@
 //! Philox4x32-10: random numbers as a function of a counter and a key.
 //!
-//! Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. There is no
-//! state, so the number of a position is the same whoever asks for it, in whatever order; it needs
-//! nothing but products and exclusive ors of 32 bits, which WGSL has.
+//! Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The
+//! generator is stateless, so the number of a position does not depend on the order of queries. It
+//! needs only 32-bit products and exclusive ors, which WGSL has.
 
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-/// What is added to the key after each round: the golden ratio, and the square root of 3 less 1.
+/// Key increment after each round: the golden ratio, and the square root of 3 minus 1.
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: usize = 10;
 

@@ -2,7 +2,7 @@ use super::philox::philox4x32;
 use super::weight::{FORBIDDEN, NATURAL, ONE, bounded_scale, key, logit, weight};
 use super::{Choice, Draw, NoToken, choose};
 
-/// Nothing filtered, temperature 1.
+/// No filters, temperature 1.
 const PLAIN: Draw =
     Draw { scale: NATURAL, top_k: 0, top_p: u32::MAX, min_p: 0, seed: 1, position: 0 };
 
@@ -12,7 +12,7 @@ fn one(logits: &[f32], draw: Draw) -> u32 {
 
 #[test]
 fn random_words_are_the_published_ones() {
-    // The known answers of Random123, `kat_vectors`.
+    // The known answers of Random123's `kat_vectors`.
     let rows = [
         ([0; 4], [0; 2], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]),
         ([u32::MAX; 4], [u32::MAX; 2], [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]),
@@ -35,7 +35,7 @@ fn weights_are_the_exponentials_and_fall_with_the_logit() {
         let below = i as f32 * 6e-5;
         let got = weight(best, key(-below).unwrap(), NATURAL);
         let want = (-f64::from(below)).exp() * f64::from(ONE);
-        // Rounding of the product and of 24 bits behind the point, of the polynomial, of the shift.
+        // Rounding of the product, of 24 fractional bits, of the polynomial, and of the shift.
         let bound = want * 3e-6 + 6.0;
         assert!((f64::from(got) - want).abs() <= bound, "e^-{below}: {got}, want {want}");
         assert!(got <= last, "e^-{below}: {got} after {last}");
@@ -90,7 +90,7 @@ fn draws_follow_the_softmax() {
         let total: f64 = weights.iter().sum();
         for (id, weight) in weights.iter().enumerate() {
             let p = weight / total;
-            // Five standard deviations of a binomial.
+            // Five standard deviations of a binomial distribution.
             let tolerance = 5.0 * (p * (1.0 - p) / n as f64).sqrt() + 1e-12;
             let share = counts[id] as f64 / n as f64;
             assert!((share - p).abs() <= tolerance, "T {temperature}, id {id}: {share}, want {p}");
@@ -100,7 +100,7 @@ fn draws_follow_the_softmax() {
 
 #[test]
 fn top_p_is_right_beyond_the_first_sorted_piece() {
-    // 5,000 equal tokens: half of the probability is half of the tokens, lowest ids first.
+    // 5,000 equal tokens: half of the probability covers half of the tokens, lowest ids first.
     let logits = vec![1.0; 5_000];
     let draws = (0..2_000).map(|position| Draw { top_p: 1 << 31, position, ..PLAIN });
     let tokens: Vec<u32> = draws.map(|draw| one(&logits, draw)).collect();

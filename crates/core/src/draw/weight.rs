@@ -1,25 +1,26 @@
-//! Weights of tokens in whole numbers: `2^31 * 2^-(scale * (best - logit))`.
+//! Integer weights of tokens: `2^31 * 2^-(scale * (best - logit))`.
 //!
-//! The exponent is the only thing that floats compute, and it is truncated to 24 bits behind the
-//! point; the power is a polynomial in integers. Nothing here can be fused or reordered by a compiler of
-//! shaders such that it comes out differently, which sums of floats always can.
+//! Floats compute only the exponent, which is truncated to 24 fractional bits; the power is a
+//! polynomial in integers. Fusion or reordering by a shader compiler cannot change the result,
+//! which it can for sums of floats.
 
 /// The weight of the best token.
 pub const ONE: u32 = 1 << 31;
 
-/// Doublings of the weight for each unit of a logit, at temperature 1: `log2(e)`.
+/// Doublings of the weight per unit of a logit, at temperature 1: `log2(e)`.
 pub const NATURAL: f32 = std::f32::consts::LOG2_E;
 
-/// What larger logits count as, and larger scales: no product of two overflows.
+/// Clamp for logits and scales: the product of two cannot overflow.
 const LARGEST: f32 = (1u64 << 62) as f32;
 
-/// `(1 - 2^-z) / z` for z from 0 to 1 by powers of z with alternating signs, in units of `2^-32`:
-/// interpolated where `z` times the error is flat. Off by 4.4 units of `2^-31` at most.
+/// `(1 - 2^-z) / z` for z in 0..1, as coefficients of powers of z with alternating signs, in units
+/// of `2^-32`. The interpolation points flatten `z` times the error, which is at most 4.4 units of
+/// `2^-31`.
 const POWERS: [u32; 6] =
     [0xb172_1664, 0x3d7f_5d31, 0x0e34_bb28, 0x0273_f4a7, 0x0053_b2c6, 0x0007_3280];
 
-/// Integers in the order of logits: larger for larger ones. NaN and plus infinity have none; minus
-/// infinity has [`FORBIDDEN`], and what is smaller than a normal number counts as 0.
+/// Integers that sort like logits. NaN and plus infinity have none; minus infinity has
+/// [`FORBIDDEN`], and subnormal numbers are treated as 0.
 pub fn key(logit: f32) -> Option<u32> {
     let bits = logit.to_bits();
     let magnitude = bits & 0x7fff_ffff;
@@ -33,18 +34,18 @@ pub fn key(logit: f32) -> Option<u32> {
     })
 }
 
-/// The key of minus infinity; all others are larger.
+/// The key of minus infinity, the smallest key.
 pub const FORBIDDEN: u32 = 0x007f_ffff;
 
-/// The key of 0, and of what is smaller than a normal number.
+/// The key of 0 and of subnormal numbers.
 pub const ZERO: u32 = 0x8000_0000;
 
-/// The logit of a key.
+/// The logit that has a key.
 pub fn logit(key: u32) -> f32 {
     f32::from_bits(if key & 0x8000_0000 == 0 { !key } else { key & 0x7fff_ffff })
 }
 
-/// The scale that counts: see [`super::Draw::scale`].
+/// Clamps a scale: see [`super::Draw::scale`].
 pub fn bounded_scale(scale: f32) -> f32 {
     match scale.to_bits() {
         0x0080_0000..=0x7f80_0000 => scale.min(LARGEST),
@@ -52,15 +53,15 @@ pub fn bounded_scale(scale: f32) -> f32 {
     }
 }
 
-/// The weight of the token of a key, where `best` is the key of the best one: [`ONE`] for that, 0
-/// from 32 halvings on. `scale` is one that [`bounded_scale`] gave.
+/// The weight of a token by key, relative to the key `best`: [`ONE`] for the best, 0 from 32
+/// halvings on. `scale` must come from [`bounded_scale`].
 pub fn weight(best: u32, key: u32, scale: f32) -> u32 {
     if key <= FORBIDDEN {
         return 0;
     }
     let bounded = |key: u32| logit(key).clamp(-LARGEST, LARGEST);
     let below = bounded(best) - bounded(key);
-    // A GPU may take what is below the normal numbers for 0.
+    // A GPU may flush subnormal numbers to 0.
     let below = if below < f32::MIN_POSITIVE { 0.0 } else { below };
     let halvings = below * scale;
     if halvings >= 32.0 {
@@ -74,6 +75,6 @@ pub fn weight(best: u32, key: u32, scale: f32) -> u32 {
         sum = power - part(z, sum);
     }
     let fraction = ONE - (part(z, sum) >> 1);
-    // To the nearest.
+    // Round to nearest.
     (fraction >> whole) + if whole == 0 { 0 } else { fraction >> (whole - 1) & 1 }
 }

@@ -1,7 +1,7 @@
-//! A user's kernel as an operation: everything that it takes to launch it, as data.
+//! A user's kernel as an operation: all launch data, as plain values.
 //!
-//! `kernel::pack` makes one from a shader and its manifest, with every size resolved to the symbols
-//! of the graph. It comes from files as well, so [`Custom::fault`] trusts nothing.
+//! `kernel::pack` makes one from a shader and its manifest, with every size resolved to symbols of
+//! the graph. Graph files contain them too, so [`Custom::fault`] validates everything.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,58 +12,58 @@ use serde::{Deserialize, Serialize};
 use crate::base::{DType, Dim, Shape};
 use crate::error::{Error, Result};
 
-/// Tensors of one kernel; WebGPU guarantees 8 storage buffers.
+/// Largest number of tensors of one kernel; WebGPU guarantees 8 storage buffers.
 const MAX_TENSORS: usize = 32;
-/// Words of the block of parameters.
+/// Largest parameter block, in words.
 const MAX_PARAMS: usize = 1024;
-/// Bytes of the shader.
+/// Largest shader source, in bytes.
 const MAX_WGSL: usize = 1 << 20;
 
-/// A kernel on tensors of these shapes. One kernel may have several results; a node is one of them.
+/// A kernel with fixed operand shapes. A kernel may have several results; a node is one of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Custom {
     /// Name for messages and traces.
     pub name: String,
-    /// The shader: group 0, parameters at binding 0, tensors from binding 1 on.
+    /// The shader source: group 0, parameters at binding 0, tensors from binding 1 on.
     pub wgsl: Wgsl,
     /// Name of the compute entry point.
     pub entry: String,
-    /// Values in the place of `override` constants, by name or number.
+    /// Values of `override` constants, by name or number.
     pub constants: BTreeMap<String, f64>,
-    /// Words of the block of parameters; none means that there is no block.
+    /// Words of the parameter block; if empty, there is no block.
     pub params: Vec<CustomWord>,
-    /// What is bound from binding 1 on.
+    /// Tensors from binding 1 on.
     pub bindings: Vec<CustomBinding>,
-    /// What the operands must be.
+    /// Shapes and types of the operands.
     pub inputs: Vec<(Shape, DType)>,
-    /// Every result of the kernel.
+    /// Shapes and types of all results of the kernel.
     pub outputs: Vec<(Shape, DType)>,
-    /// Which of them the node is.
+    /// Index of the result that this node is.
     pub output: u32,
     /// Workgroups in x, y and z.
     pub grid: [Dim; 3],
-    /// Whether the kernel writes every element of its results. Else they are zeros at first.
+    /// Whether the kernel writes every element of its results. If not, they are zeroed first.
     pub writes_all: bool,
-    /// Whether the bits of a result depend on nothing but what it is made of, as its maker says.
+    /// Whether the bits of a result depend only on the operands, as the author declares.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deterministic: bool,
-    /// The same kernel in languages of providers, each at most once.
+    /// The same kernel in provider languages, at most one per language.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub twins: Vec<Twin>,
 }
 
-/// The same kernel in the language of a provider, which compiles it in the place of the shader's translation.
+/// The same kernel in a provider's language, compiled instead of the translated shader.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Twin {
-    /// Its language.
+    /// The language.
     pub language: TwinLanguage,
-    /// The name of its file, for messages: of `a-z A-Z 0-9 _ - .`.
+    /// File name for messages, of characters `a-z A-Z 0-9 _ - .`.
     pub file: String,
-    /// Its text.
+    /// The source text.
     pub text: Arc<str>,
 }
 
-/// A language of providers.
+/// A native kernel language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -75,7 +75,7 @@ pub enum TwinLanguage {
 }
 
 impl TwinLanguage {
-    /// The provider that compiles it.
+    /// The provider that compiles the language.
     pub fn provider(self) -> &'static str {
         match self {
             TwinLanguage::Cuda => "cuda",
@@ -85,7 +85,7 @@ impl TwinLanguage {
 }
 
 impl fmt::Debug for Twin {
-    /// The hash of the text, which stands for it in keys.
+    /// The hash of the source, which represents it in keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hash = blake3::hash(self.text.as_bytes());
         write!(f, "{:?} {}:{}", self.language, self.file, hash.to_hex())
@@ -93,7 +93,7 @@ impl fmt::Debug for Twin {
 }
 
 impl Twin {
-    /// What is wrong with it, in words.
+    /// The first problem found, or `None`.
     pub fn fault(&self) -> Option<String> {
         let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if self.file.is_empty() || self.file.len() > 128 || !self.file.chars().all(fine) {
@@ -104,37 +104,37 @@ impl Twin {
     }
 }
 
-/// A word of the block of parameters.
+/// A word of the parameter block.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CustomWord {
     /// A number or the bits of a float.
     Bits(u32),
-    /// A size that is evaluated at each run.
+    /// A size, evaluated at each run.
     Dim(Dim),
 }
 
 /// A storage buffer of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CustomBinding {
-    /// The variable's name.
+    /// Name of the shader variable.
     pub name: String,
-    /// What is bound.
+    /// The tensor.
     pub tensor: CustomTensor,
-    /// Fewest bytes that the variable's type takes: all of an array of fixed size, one element of
-    /// a runtime-sized one.
+    /// Smallest binding size of the variable's type, in bytes: all of a fixed-size array, one
+    /// element of a runtime-sized one.
     pub least_bytes: u32,
-    /// Whether the kernel asks for the length of the array, so that not a byte more may be bound.
+    /// Whether the kernel queries the array length, so that the binding size must be exact.
     pub exact: bool,
 }
 
-/// What is bound to a storage buffer.
+/// The tensor of a storage buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CustomTensor {
     /// An operand, read only.
     Input(u32),
     /// A result.
     Output(u32),
-    /// A result that starts as a copy of an operand.
+    /// A result that is initialised with a copy of an operand.
     InPlace {
         /// The operand.
         input: u32,
@@ -143,19 +143,19 @@ pub enum CustomTensor {
     },
 }
 
-/// The text of a shader, shared by the nodes that run it.
+/// Shader source, shared by the nodes that run it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Wgsl(pub Arc<str>);
 
 impl fmt::Debug for Wgsl {
-    /// The hash of the text, which stands for it in keys.
+    /// The hash of the source, which represents it in keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "wgsl:{}", blake3::hash(self.0.as_bytes()).to_hex())
     }
 }
 
 impl CustomTensor {
-    /// The operand that it reads.
+    /// The operand that the kernel reads.
     pub fn input(self) -> Option<u32> {
         match self {
             CustomTensor::Input(input) | CustomTensor::InPlace { input, .. } => Some(input),
@@ -163,7 +163,7 @@ impl CustomTensor {
         }
     }
 
-    /// The result that it writes.
+    /// The result that the kernel writes.
     pub fn output(self) -> Option<u32> {
         match self {
             CustomTensor::Output(output) | CustomTensor::InPlace { output, .. } => Some(output),
@@ -173,10 +173,10 @@ impl CustomTensor {
 }
 
 impl Custom {
-    /// Shape and type of the node's result; an error where the kernel makes no sense.
+    /// Shape and type of the node's result.
     ///
     /// # Errors
-    /// Invalid, naming the kernel and what is wrong with it.
+    /// Invalid, naming the kernel and the problem.
     pub fn result(&self) -> Result<(Shape, DType)> {
         match self.fault() {
             Some(fault) => Err(Error::invalid(format!("kernel {:?} {fault}", self.name))),
@@ -184,7 +184,7 @@ impl Custom {
         }
     }
 
-    /// What is wrong with it, in words.
+    /// The first problem found, or `None`.
     fn fault(&self) -> Option<String> {
         let (inputs, outputs) = (self.inputs.len(), self.outputs.len());
         if self.wgsl.0.len() > MAX_WGSL {
@@ -236,7 +236,7 @@ impl Custom {
         self.short_binding()
     }
 
-    /// A tensor whose size is known and not enough for the variable that it is bound to.
+    /// Checks for a tensor of known size that is too small for its variable.
     fn short_binding(&self) -> Option<String> {
         for binding in &self.bindings {
             let (shape, dtype) = match binding.tensor {
@@ -247,7 +247,7 @@ impl Custom {
             };
             let Some(elements) = shape.elements().as_const() else { continue };
             let least = i64::from(binding.least_bytes);
-            // Nothing at all is bound as some bytes of nothing.
+            // An empty tensor is bound as a dummy buffer.
             if elements > 0 && elements.saturating_mul(dtype.bytes() as i64) < least {
                 return Some(format!(
                     "reads {least} bytes of {}, which is {dtype}{shape}",
@@ -258,17 +258,17 @@ impl Custom {
         None
     }
 
-    /// Whether another one is another result of the same kernel.
+    /// Whether the other node is another result of the same kernel.
     pub fn is_sibling(&self, other: &Custom) -> bool {
         self.output != other.output && Custom { output: self.output, ..other.clone() } == *self
     }
 
-    /// The twin that a provider compiles.
+    /// The native kernel for a provider.
     pub fn twin(&self, provider: &str) -> Option<&Twin> {
         self.twins.iter().find(|twin| twin.language.provider() == provider)
     }
 
-    /// Every size in it.
+    /// Every size that occurs.
     pub fn dims(&self) -> impl Iterator<Item = &Dim> {
         let tensors = self.inputs.iter().chain(&self.outputs).flat_map(|(shape, _)| shape.dims());
         let words = self.params.iter().filter_map(|word| match word {
@@ -278,7 +278,7 @@ impl Custom {
         tensors.chain(words).chain(&self.grid)
     }
 
-    /// The same with every size replaced.
+    /// Replaces every size.
     pub(super) fn map_dims(&mut self, map: &dyn Fn(&Dim) -> Dim) {
         for (shape, _) in self.inputs.iter_mut().chain(&mut self.outputs) {
             *shape = shape.dims().iter().map(map).collect();

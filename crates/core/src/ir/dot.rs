@@ -6,7 +6,7 @@ use super::graph::Graph;
 use super::op::OpClass;
 use super::print::parameters;
 
-/// The graph in the language of Graphviz: a box a node, coloured by what fusion may do with it.
+/// The graph in Graphviz's language: one box per node, coloured by fusion class.
 pub fn dot(graph: &Graph) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

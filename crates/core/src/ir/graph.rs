@@ -1,4 +1,4 @@
-//! The graph: nodes in an order in which each comes after its operands.
+//! The graph: nodes in topological order, each after its operands.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// Place in [`Graph::nodes`].
+    /// Index in [`Graph::nodes`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -25,22 +25,22 @@ impl std::fmt::Display for NodeId {
     }
 }
 
-/// One operation on tensors, with what is known of its result.
+/// One operation on tensors, with the shape and type of its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Node {
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// Operands, earlier nodes.
+    /// Operands; all are earlier nodes.
     pub inputs: SmallVec<[NodeId; 4]>,
     /// Sizes of the result.
     pub shape: Shape,
     /// Element type of the result.
     pub dtype: DType,
-    /// What a person calls it, such as `blk.0.attn_q`; may be empty.
+    /// Human-readable name, such as `blk.0.attn_q`; may be empty.
     pub label: String,
 }
 
-/// Tensor operations, what they need and what is wanted of them.
+/// Tensor operations, their leaves and their outputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Graph {
     /// Name for messages.
@@ -63,7 +63,7 @@ impl Graph {
     /// One node.
     ///
     /// # Panics
-    /// Where the id is of another graph and beyond the nodes of this one.
+    /// If the id belongs to another graph and exceeds the nodes of this one.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
@@ -73,15 +73,15 @@ impl Graph {
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
-    /// What is wanted: names and nodes. Updates of states happen whether wanted or not.
+    /// The outputs: names and nodes. State updates are executed in any case.
     pub fn outputs(&self) -> &[(String, NodeId)] {
         &self.outputs
     }
 
-    /// Wants a node under a name.
+    /// Makes a node an output.
     ///
     /// # Errors
-    /// Invalid, when the name is taken.
+    /// Invalid if the name is taken.
     pub fn output(&mut self, name: impl Into<String>, node: NodeId) -> Result<()> {
         let name = name.into();
         if self.outputs.iter().any(|(other, _)| *other == name) {
@@ -91,10 +91,10 @@ impl Graph {
         Ok(())
     }
 
-    /// Adds an operation on earlier nodes; shape and type of the result are inferred.
+    /// Adds an operation on earlier nodes; infers shape and type of the result.
     ///
     /// # Errors
-    /// Invalid, naming the operation and the shapes, when the operands do not fit it.
+    /// Invalid, naming the operation and the shapes, if the operands do not fit.
     pub fn add(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
         let operands: Vec<&Node> = inputs
             .iter()
@@ -108,13 +108,13 @@ impl Graph {
         Ok(self.push(Node { op, inputs: inputs.into(), shape, dtype, label: String::new() }))
     }
 
-    /// Adds a node as it is, for passes and importers that know its shape; `verify` checks it.
+    /// Adds a node unchecked, for passes and importers that know its shape; `verify` checks it.
     pub fn push(&mut self, node: Node) -> NodeId {
         self.nodes.push(node);
         NodeId((self.nodes.len() - 1) as u32)
     }
 
-    /// Names a node for people.
+    /// Sets a node's human-readable label.
     ///
     /// # Panics
     /// As [`Graph::node`].
@@ -123,12 +123,13 @@ impl Graph {
         id
     }
 
-    /// A tensor given at each run.
+    /// A tensor that each run provides.
     pub fn input(&mut self, name: &str, shape: Shape, dtype: DType) -> NodeId {
         self.leaf(Op::Input { name: name.into() }, shape, dtype, name)
     }
 
-    /// A tensor that never changes. Its elements are `f32` unless the format is a plain integer.
+    /// A constant tensor bound by name. Its elements are `f32` unless the format is a plain
+    /// integer.
     pub fn weight(&mut self, name: &str, shape: Shape, format: Format) -> NodeId {
         let dtype = match format {
             Format::Plain(dtype) if !dtype.is_float() => dtype,
@@ -137,18 +138,18 @@ impl Graph {
         self.leaf(Op::Weight { name: name.into(), format }, shape, dtype, name)
     }
 
-    /// Memory that lives from run to run.
+    /// Memory that persists from run to run.
     pub fn state(&mut self, name: &str, shape: Shape, dtype: DType) -> NodeId {
         self.leaf(Op::State { name: name.into() }, shape, dtype, name)
     }
 
-    /// Numbers written in the graph: one for each element, or one for all.
+    /// Literal numbers: one per element, or one for all.
     pub fn constant_f32(&mut self, shape: Shape, values: &[f32]) -> NodeId {
         let words = values.iter().map(|v| v.to_bits()).collect();
         self.leaf(Op::Constant { words }, shape, DType::F32, "")
     }
 
-    /// Integers written in the graph: one for each element, or one for all.
+    /// Literal integers: one per element, or one for all.
     pub fn constant_i32(&mut self, shape: Shape, values: &[i32]) -> NodeId {
         let words = values.iter().map(|v| v.cast_unsigned()).collect();
         self.leaf(Op::Constant { words }, shape, DType::I32, "")
@@ -169,7 +170,7 @@ impl Graph {
         users
     }
 
-    /// Largest or smallest sizes: every size with a symbol replaced by an expression.
+    /// The graph with a symbol replaced by an expression in every size.
     pub fn substitute(&self, symbol: crate::base::Symbol, by: &Dim) -> Graph {
         let mut graph = self.clone();
         for node in &mut graph.nodes {
@@ -182,7 +183,7 @@ impl Graph {
 }
 
 impl Op {
-    /// Puts an expression in the place of a symbol in every size that the operation holds.
+    /// Replaces a symbol by an expression in every size of the operation.
     pub fn substitute(&mut self, symbol: crate::base::Symbol, by: &Dim) {
         let shape = |s: &Shape| s.dims().iter().map(|d| d.substitute(symbol, by)).collect();
         match self {

@@ -1,46 +1,47 @@
-//! The graph of tensor operations: what is computed, never how or where.
+//! The graph of tensor operations: what is computed, independent of how and where.
 //!
-//! A [`Graph`] is a list of [`Node`]s, each after its operands, so one walk from the front sees
-//! every value before its use and a [`NodeId`] is a place in the list. A node is an [`Op`], its
-//! operands, and the shape and element type of its result. Nodes are never changed in place by
-//! passes: a pass takes a graph and gives another one ([`rewrite`]), and so can be tested,
-//! printed and switched off alone.
+//! A [`Graph`] is a list of [`Node`]s, each after its operands, so one forward walk sees every
+//! value before its use, and a [`NodeId`] is an index in the list. A node is an [`Op`], its
+//! operands, and the shape and element type of its result. Passes never change nodes in place: a
+//! pass takes a graph and returns another one ([`rewrite`]), so each can be tested, printed and
+//! disabled separately.
 //!
 //! **Sizes** are expressions over symbols ([`crate::base::Dim`]) that a run binds, such as `seq`
 //! and `past`; one graph serves every sequence length. [`infer()`] has the rule of each operation.
-//! It refuses what it can prove wrong, and where sizes must be equal also what it cannot prove
-//! equal: two symbols are equal only if they are the same expression.
+//! It rejects provable mismatches, and if sizes must be equal also unprovable equality: two
+//! symbolic sizes are equal only if they are the same expression.
 //!
 //! **Types.** Arithmetic is on floats; `i32` and `u32` are counts and indices, `bool` is a
-//! condition. An operation on `f16` or `bf16` is the same one on `f32` whose result is rounded to
-//! the type, to nearest, halves to even: sums inside it are not rounded. How precisely a device
-//! may multiply is a choice of the plan, not of the graph.
+//! condition. An operation on `f16` or `bf16` is the `f32` operation with its result rounded to the
+//! type, to nearest, ties to even; sums inside it are not rounded. The precision of a device's
+//! products is a choice of the plan, not of the graph.
 //!
-//! **Leaves.** An input is given at each run; a weight is bound once and has a storage format; a
-//! constant is written in the graph; a state is memory that lives from run to run. Their names
-//! are one namespace, by which a runtime binds them. A weight in a packed format may be the second
-//! operand of `linear` or be gathered by rows, and nothing else: everyone else would need it
-//! unpacked, which is the one thing that must never happen by accident. Weights that products of
-//! one operand read may be merged into one leaf; each keeps its name.
+//! **Leaves.** Each run provides the inputs; a weight is bound once and has a storage format; a
+//! constant is stored in the graph; a state is memory that persists from run to run. Their names
+//! share one namespace, by which a runtime binds them. A packed weight may only be the second
+//! operand of `linear` or be gathered by rows: any other use would unpack it, which must not happen
+//! implicitly. Weights of products with a common operand may be merged into one leaf; each keeps
+//! its name.
 //!
-//! **States** are the only thing that is written. `update` takes a state and gives the same memory
-//! with rows replaced: after it, only its result may be read, views included. So a cache is a
-//! chain `state -> update -> update`, each link read only before the next, and a graph stays a
-//! graph of values: [`verify()`] refuses what would depend on who comes first, and whoever orders
-//! nodes anew keeps readers before the update ([`topological`] does).
+//! **States** are the only mutable values. `update` takes a state and returns the same memory with
+//! some rows replaced; after it, only its result may be read, including through views. So a cache
+//! is a chain `state -> update -> update`, each link read only before the next, and the graph
+//! remains purely functional. [`verify()`] rejects graphs whose result depends on the execution
+//! order, and a pass that reorders nodes must keep readers before the update ([`topological`]
+//! does).
 //!
-//! **Aliases** (reshape, transpose, slice, expand) are the same elements seen in another way. They
-//! cost nothing where strides can say what they do, and the plan decides where that is.
+//! **Aliases** (reshape, transpose, slice, expand) are views of the same elements. They are free if
+//! strides can express them, which the plan decides.
 //!
-//! **Composite operations** (norms, softmax, RoPE, attention) stand beside the primitives that
-//! could spell them, because a model built by hand knows what it means. [`OpClass`] is all that
-//! fusion needs to know of an operation.
+//! **Composite operations** (norms, softmax, RoPE, attention) exist in addition to the primitives
+//! that could express them, because a hand-built model knows its structure. [`OpClass`] is all that
+//! fusion needs to know about an operation.
 //!
-//! What is not here: devices, kernels, buffers, layouts, numbers. The numbers are in `reference`,
-//! which gives each operation its meaning in plain loops.
+//! Devices, kernels, buffers, layouts and values are not part of this module. `reference` defines
+//! the value of each operation in plain loops.
 //!
-//! To add an operation: `op.rs`, its rule in `infer`, its words in `print`, its loops in
-//! `reference`, its rows in `testkit`; the compiler and the test of the table name what is missing.
+//! To add an operation, extend `op.rs`, its rule in `infer`, its text form in `print`, its loops in
+//! `reference` and its cases in `testkit`; the compiler and the table's test name missing parts.
 
 mod custom;
 mod dot;

@@ -1,8 +1,8 @@
-//! Every operation a graph may hold. `reference` gives each its meaning, `infer` its shape.
+//! Every operation of a graph. `reference` defines the values, `infer` the shapes.
 //!
 //! Shapes in the comments are outermost first. Composite operations (RMSNorm, attention, RoPE)
-//! stand beside the primitives that could spell them: a model that is built by hand says what it
-//! means, and patterns find the same in graphs that are spelled out.
+//! exist in addition to the primitives that could express them: a hand-built model states its
+//! structure, and patterns recognise it in graphs of primitives.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,33 +14,33 @@ use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Op {
     // ---- leaves
-    /// A tensor given at each run.
+    /// A tensor that each run provides.
     Input {
         /// Name by which a run binds it.
         name: String,
     },
-    /// A tensor that never changes: bound once by name, in a storage format; its elements are
-    /// `f32` whatever the format, except plain integer formats.
+    /// A constant tensor, bound once by name, in a storage format. Its elements are `f32` for every
+    /// format except plain integers.
     Weight {
         /// Name by which it is bound.
         name: String,
-        /// How its bytes are stored.
+        /// Storage format.
         format: Format,
     },
-    /// Several weights of one format, one after another by rows, as one product reads them:
-    /// `[sum of rows, k]`. Each is bound by its own name.
+    /// Several weights of one format, concatenated by rows and read by one product: `[sum of rows,
+    /// k]`. Each is bound by its own name.
     Merged {
-        /// The weights, first rows first.
+        /// The weights, in row order.
         parts: Vec<MergedPart>,
-        /// How the bytes of every one are stored.
+        /// Storage format of all of them.
         format: Format,
     },
-    /// Memory that lives from run to run, zero at first.
+    /// Memory that persists from run to run, initially zero.
     State {
         /// Name by which it is bound.
         name: String,
     },
-    /// Numbers written in the graph, as 32-bit words in row-major order (one word repeats).
+    /// Literal numbers as 32-bit words in row-major order; a single word is broadcast.
     Constant {
         /// Bits of each element.
         words: Vec<u32>,
@@ -53,30 +53,31 @@ pub enum Op {
     Binary(BinaryOp),
     /// `if condition { a } else { b }`; operands condition (`bool`), a, b.
     Select,
-    /// Conversion; floats to integers truncate and saturate.
+    /// Conversion; float to integer truncates and saturates.
     Cast(DType),
 
     // ---- reductions
-    /// Reduces some axes; they stay with size 1 where `keep` is set.
+    /// Reduces some axes; they remain with size 1 if `keep` is set.
     Reduce {
-        /// Which reduction.
+        /// The reduction.
         op: ReduceOp,
         /// Axes, ascending.
         axes: Vec<usize>,
-        /// Whether reduced axes stay with size 1.
+        /// Whether reduced axes remain with size 1.
         keep: bool,
     },
-    /// Index of the largest along the last axis, lowest of equals, where NaN is larger than any number as in NumPy:
-    /// `[.., n]` -> `[..]` of `u32`.
+    /// Index of the largest element along the last axis, the lowest among equals. NaN compares
+    /// larger than any number, as in NumPy: `[.., n]` -> `[..]` of `u32`.
     ArgMax,
-    /// The best token of each row of logits: `[.., n]` -> `[..]` of `u32`, as [`Op::ArgMax`]. A row without one, whose
-    /// largest is not finite, gives the word of a [`crate::draw::NoToken`], which says why.
+    /// The best token of each row of logits: `[.., n]` -> `[..]` of `u32`, as [`Op::ArgMax`]. A row
+    /// whose largest logit is not finite gives the word of a [`crate::draw::NoToken`] with the
+    /// reason.
     Greedy,
-    /// Draws one index along the last axis: logits `[.., n]` and, for each row, how it is drawn, `[.., 7]`
-    /// of `u32` as [`crate::draw::Draw::words`] has it: `[..]` of `u32`. A row from which nothing can
-    /// be drawn gives the word of a [`crate::draw::NoToken`].
+    /// Samples one index along the last axis. Operands are logits `[.., n]` and, per row, sampling
+    /// parameters `[.., 7]` of `u32` ([`crate::draw::Draw::words`]); the result is `[..]` of `u32`.
+    /// A row that yields no token gives the word of a [`crate::draw::NoToken`].
     Sample,
-    /// Along the last axis; a row of -inf throughout gives zeros.
+    /// Along the last axis; a row of only -inf gives zeros.
     Softmax,
 
     // ---- products
@@ -84,7 +85,7 @@ pub enum Op {
     MatMul,
     /// `x` `[.., k]` times the transpose of a weight `[n, k]`: `[.., n]`.
     Linear {
-        /// What becomes of `x` before it is multiplied.
+        /// Conversion of `x` before the product.
         mode: ComputeMode,
     },
     /// `x` `[batch, in_c, h, w]`, weight `[out_c, in_c / groups, kh, kw]`.
@@ -106,58 +107,58 @@ pub enum Op {
     },
 
     // ---- attention
-    /// Rotary positions; operands x `[tokens, heads, head_dim]`, positions `[tokens]` (`i32`),
-    /// frequencies `[rot_dim / 2]` in radians a position.
+    /// Rotary position embedding; operands x `[tokens, heads, head_dim]`, positions `[tokens]`
+    /// (`i32`), frequencies `[rot_dim / 2]` in radians per position.
     Rope {
-        /// Which elements make a pair.
+        /// Which elements form a pair.
         pairs: RopePairs,
-        /// Leading elements of a head that rotate; even.
+        /// Number of leading elements of a head that are rotated; even.
         rot_dim: usize,
     },
-    /// Grouped-query attention; operands q `[tokens, heads, head_dim]`, k and v
-    /// `[kv_len, kv_heads, head_dim]`; token `t` stands at key position `past + t`.
+    /// Grouped-query attention; operands q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads,
+    /// head_dim]`; token `t` is at key position `past + t`.
     ///
-    /// A fourth operand, spans `[tokens, 2]` (`i32`), says for each token which keys are its own:
-    /// the first, and the one behind the last. Then `causal` is false and `past` 0, and a token
-    /// stands at the last key of its span. So tokens of several sequences share one table of keys.
+    /// A fourth operand, spans `[tokens, 2]` (`i32`), gives each token its range of keys: the
+    /// first, and one past the last. Then `causal` is false, `past` is 0, and a token is at the
+    /// last key of its span. So tokens of several sequences can share one table of keys.
     Attention {
-        /// Factor on the scores.
+        /// Scale of the scores.
         scale: f32,
         /// Whether a token sees only keys up to its own position.
         causal: bool,
-        /// How many keys back a token sees, itself included; `None` is all.
+        /// Number of previous keys that a token sees, including its own; `None` is all.
         window: Option<u32>,
-        /// Keys before the first token.
+        /// Number of keys before the first token.
         past: Dim,
-        /// [`ComputeMode::F32`], or with keys and values of `f16` [`ComputeMode::F16`]: queries, each row of them
-        /// scaled as that says, and the weights that softmax makes may be taken as halves.
+        /// [`ComputeMode::F32`], or [`ComputeMode::F16`] if keys and values are `f16`: queries
+        /// (each row scaled as described there) and softmax weights may be rounded to f16.
         mode: ComputeMode,
     },
 
     // ---- data movement
-    /// `x` at `ids` along an axis: `[a.., n, b..]` and `[ids..]` -> `[a.., ids.., b..]`. An id
-    /// outside the axis gives zeros. Operands x, ids (`i32` or `u32`).
+    /// Elements of `x` at `ids` along an axis: `[a.., n, b..]` and `[ids..]` -> `[a.., ids..,
+    /// b..]`. An id out of range gives zeros. Operands x, ids (`i32` or `u32`).
     Gather {
         /// The axis.
         axis: usize,
     },
     /// A state with `src` written at `at..` of its first axis; operands state, src. The result is
-    /// the same memory: the operand may not be used after.
+    /// the same memory: the operand may not be used afterwards.
     Update {
-        /// First index that is written.
+        /// First written index.
         at: Dim,
     },
     /// A state with row `i` of `src` written at row `rows[i]` of its first axis; operands state
-    /// `[n, rest..]`, src `[r, rest..]`, rows `[r]` (`i32`). A row outside the state is dropped;
-    /// rows are distinct, else it is unknown which of them is kept. As for [`Op::Update`], the
-    /// result is the same memory.
+    /// `[n, rest..]`, src `[r, rest..]`, rows `[r]` (`i32`). A row index out of range is dropped.
+    /// Indices must be distinct; among duplicates it is unspecified which row is kept. As for
+    /// [`Op::Update`], the result is the same memory.
     Scatter,
-    /// Tensors one after another along an axis; the other sizes are equal.
+    /// Concatenates tensors along an axis; the other sizes are equal.
     Concat {
         /// The axis.
         axis: usize,
     },
-    /// Constant values around a tensor: one number for all.
+    /// Pads a tensor with one constant value.
     Pad {
         /// Elements before and after, for each axis.
         amounts: Vec<(u64, u64)>,
@@ -165,16 +166,16 @@ pub enum Op {
         word: u32,
     },
 
-    // ---- a user's
-    /// One result of a kernel from outside; the operands are what it says.
+    // ---- user-defined
+    /// One result of a user's kernel, which declares its operands.
     Custom(Box<Custom>),
 
-    // ---- aliases: the same memory seen in another way
-    /// The same elements in row-major order under another shape.
+    // ---- aliases: views of the same memory
+    /// The same elements in row-major order with another shape.
     Reshape(Shape),
-    /// Axes in another order: axis `i` of the result is axis `perm[i]` of the operand.
+    /// Permutes the axes: axis `i` of the result is axis `perm[i]` of the operand.
     Transpose(Vec<usize>),
-    /// `start`, `start + step`, .. along an axis, `len` of them.
+    /// Indices `start`, `start + step`, .. along an axis, `len` of them.
     Slice {
         /// The axis.
         axis: usize,
@@ -182,39 +183,39 @@ pub enum Op {
         start: Dim,
         /// Number of indices.
         len: Dim,
-        /// From one index to the next, at least 1.
+        /// Stride between indices, at least 1.
         step: u64,
     },
-    /// Repeats dimensions of size 1 (and new leading ones).
+    /// Broadcasts dimensions of size 1, and new leading ones.
     Expand(Shape),
 }
 
-/// One weight of a merged one.
+/// One weight of a merged leaf.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergedPart {
     /// Name by which it is bound.
     pub name: String,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u64,
 }
 
 /// A reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReduceOp {
-    /// Sum; 0 over nothing.
+    /// Sum; 0 if empty.
     Sum,
     /// Arithmetic mean.
     Mean,
-    /// Product; 1 over nothing.
+    /// Product; 1 if empty.
     Prod,
-    /// Largest; -inf over nothing.
+    /// Largest; -inf if empty.
     Max,
-    /// Smallest; inf over nothing.
+    /// Smallest; inf if empty.
     Min,
 }
 
 impl ReduceOp {
-    /// Every one.
+    /// Every reduction.
     pub const ALL: [ReduceOp; 5] =
         [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min];
 
@@ -230,27 +231,27 @@ impl ReduceOp {
     }
 }
 
-/// Which elements of a head rotate together.
+/// Which elements of a head form a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RopePairs {
-    /// `(2j, 2j + 1)`: llama's GGUF order.
+    /// `(2j, 2j + 1)`: the order of llama's GGUF files.
     Interleaved,
-    /// `(j, j + rot_dim / 2)`: GPT-NeoX and Hugging Face order.
+    /// `(j, j + rot_dim / 2)`: the order of GPT-NeoX and Hugging Face.
     Half,
 }
 
 /// Geometry of a 2-D convolution; pairs are height, width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Conv2d {
-    /// Steps of the window.
+    /// Stride of the window.
     pub stride: (u32, u32),
-    /// Zeros before: top, left.
+    /// Zero padding before: top, left.
     pub pad_before: (u32, u32),
-    /// Zeros after: bottom, right.
+    /// Zero padding after: bottom, right.
     pub pad_after: (u32, u32),
-    /// Steps between taps.
+    /// Dilation of the window.
     pub dilation: (u32, u32),
-    /// Groups of channels that do not mix.
+    /// Number of channel groups.
     pub groups: u32,
 }
 
@@ -274,20 +275,20 @@ pub struct Pool2d {
     pub kind: PoolKind,
     /// Size of the window.
     pub kernel: (u32, u32),
-    /// Steps of the window.
+    /// Stride of the window.
     pub stride: (u32, u32),
     /// Padding before: top, left.
     pub pad_before: (u32, u32),
     /// Padding after: bottom, right.
     pub pad_after: (u32, u32),
-    /// Steps between taps.
+    /// Dilation of the window.
     pub dilation: (u32, u32),
     /// Whether a mean counts positions in the padding.
     pub count_pad: bool,
 }
 
 impl Pool2d {
-    /// Windows side by side, without padding.
+    /// Adjacent windows without padding.
     pub fn new(kind: PoolKind, kernel: (u32, u32)) -> Pool2d {
         Pool2d {
             kind,
@@ -301,7 +302,7 @@ impl Pool2d {
     }
 }
 
-/// What pooling takes of a window.
+/// Reduction of a pooling window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PoolKind {
     /// The largest.
@@ -310,36 +311,36 @@ pub enum PoolKind {
     Mean,
 }
 
-/// What fusion may do with an operation.
+/// How fusion may treat an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpClass {
     /// Input, weight, state, constant.
     Leaf,
-    /// One result for each element.
+    /// One result per element.
     Elementwise,
-    /// Many to one along an axis.
+    /// Many elements to one along an axis.
     Reduction,
-    /// Products and attention: kernels that others fuse into.
+    /// Products and attention: the anchors of fusion.
     Anchor,
-    /// The same memory seen in another way.
+    /// A view of the same memory.
     Alias,
-    /// Gather, update, RoPE and the like.
+    /// Gather, update, RoPE and other special cases.
     Special,
 }
 
 impl Op {
-    /// The product with a weight, of `x` as it is.
+    /// The product with a weight, with an unconverted `x`.
     pub const fn linear() -> Op {
         Op::Linear { mode: ComputeMode::F32 }
     }
 
-    /// Attention, of queries and weights as they are: the factor on scores, whether a token sees only what is before
-    /// it, how many keys back it sees, and the keys before the first token.
+    /// Attention in f32. Arguments: scale of the scores, causal mask, window in keys, and number of
+    /// keys before the first token.
     pub const fn attention(scale: f32, causal: bool, window: Option<u32>, past: Dim) -> Op {
         Op::Attention { scale, causal, window, past, mode: ComputeMode::F32 }
     }
 
-    /// How exactly it computes, of what has a choice.
+    /// The compute mode, for operations that have one.
     pub const fn mode(&self) -> Option<ComputeMode> {
         match self {
             Op::Linear { mode } | Op::Attention { mode, .. } => Some(*mode),
@@ -347,7 +348,7 @@ impl Op {
         }
     }
 
-    /// What fusion may do with it.
+    /// The fusion class.
     pub fn class(&self) -> OpClass {
         match self {
             Op::Input { .. }
@@ -378,12 +379,12 @@ impl Op {
         }
     }
 
-    /// Whether it writes a state, its first operand, in place.
+    /// Whether it writes its first operand, a state, in place.
     pub fn overwrites(&self) -> bool {
         matches!(self, Op::Update { .. } | Op::Scatter)
     }
 
-    /// How the bytes are stored, of a weight or several merged.
+    /// Storage format of a weight or of merged weights.
     pub fn stored(&self) -> Option<Format> {
         match self {
             Op::Weight { format, .. } | Op::Merged { format, .. } => Some(*format),
@@ -391,7 +392,7 @@ impl Op {
         }
     }
 
-    /// The names by which a leaf is bound: one, several of a merged weight, none of other nodes.
+    /// The binding names of a leaf: one, several for merged weights, none for other nodes.
     pub fn bound_names(&self) -> impl Iterator<Item = &str> {
         let (one, parts) = match self {
             Op::Input { name } | Op::Weight { name, .. } | Op::State { name } => {

@@ -1,4 +1,4 @@
-//! The stable text form of a graph, one line a node; goldens and dumps are written in it.
+//! The stable text form of a graph, one line per node; used by golden files and dumps.
 //!
 //! ```text
 //! graph tiny
@@ -14,7 +14,7 @@ use super::graph::{Graph, Node};
 use super::op::Op;
 use crate::base::{ComputeMode, DType};
 
-/// Words of a constant that are printed; of more, the number is.
+/// Largest constant printed in full, in words; of a larger one only the size is printed.
 const SHOWN_WORDS: usize = 8;
 
 impl fmt::Display for Graph {
@@ -51,7 +51,7 @@ impl fmt::Display for Node {
     }
 }
 
-/// What an operation is besides its name and operands, with a leading space where there is any.
+/// The parameters of an operation, with a leading space unless empty.
 pub(super) fn parameters(op: &Op, dtype: DType) -> String {
     match op {
         Op::Input { name } | Op::State { name } => format!(" {name:?}"),
@@ -98,7 +98,7 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
             1 => format!(" {:?}", custom.name),
             _ => format!(" {:?} output={}", custom.name, custom.output),
         },
-        // The result's type and shape say all of these.
+        // The result's type and shape contain these parameters.
         Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => String::new(),
         Op::Unary(_) | Op::Binary(_) | Op::Select => String::new(),
         Op::Linear { mode } => rounds(*mode),
@@ -107,7 +107,7 @@ pub(super) fn parameters(op: &Op, dtype: DType) -> String {
     }
 }
 
-/// A mode that is not exact.
+/// The mode, unless it is exact.
 fn rounds(mode: ComputeMode) -> String {
     match mode {
         ComputeMode::F32 => String::new(),

@@ -1,4 +1,4 @@
-//! What passes are written with: graph in, graph out, the order of nodes kept where it can be.
+//! Tools for passes: graph in, graph out, with the node order preserved if possible.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,15 +11,15 @@ use super::verify::root_of;
 use crate::base::{ComputeMode, DType, Format, Shape};
 use crate::error::{Error, Result};
 
-/// Builds the graph anew, node by node in order.
+/// Rebuilds the graph, node by node in order.
 ///
-/// `replace` gets the new graph, the old id, the old node and its operands in the new graph. It
-/// returns the node that stands for it there, or `None` to copy it. A replacement must have the
-/// shape and type of what it replaces; its label is taken over where it has none. Nodes that
-/// nobody reads any more stay: [`live`] takes them away.
+/// `replace` receives the new graph, the old id, the old node and its operands in the new graph. It
+/// returns the replacement in the new graph, or `None` to copy the node. A replacement must have
+/// the same shape and type, and inherits the label if it has none. Nodes without readers remain:
+/// [`live`] removes them.
 ///
 /// # Errors
-/// What `replace` returns; invalid where a replacement has another shape or type.
+/// Errors of `replace`; invalid if a replacement has another shape or type.
 pub fn rewrite(
     graph: &Graph,
     mut replace: impl FnMut(&mut Graph, NodeId, &Node, &[NodeId]) -> Result<Option<NodeId>>,
@@ -50,7 +50,7 @@ fn mapped(graph: &Graph, map: &[NodeId], ids: &[NodeId]) -> Result<SmallVec<[Nod
     ids.iter().map(find).collect()
 }
 
-/// Checks a replacement and gives it the label of what it replaces.
+/// Checks a replacement and lets it inherit the label.
 fn taken(new: &mut Graph, id: NodeId, node: &Node, to: NodeId) -> Result<NodeId> {
     let by = new
         .nodes()
@@ -73,8 +73,8 @@ fn taken(new: &mut Graph, id: NodeId, node: &Node, to: NodeId) -> Result<NodeId>
     Ok(to)
 }
 
-/// The graph with every product with a packed weight in a mode. Those with weights of two bytes, and attention to keys
-/// of `f16`, are in [`ComputeMode::F16`] where the mode rounds at all; others stay as they are.
+/// Sets the mode of every product with a packed weight. If the mode rounds, products with 2-byte
+/// weights and attention with `f16` keys use [`ComputeMode::F16`]; all other nodes are unchanged.
 ///
 /// # Errors
 /// Those of [`rewrite`].
@@ -102,9 +102,9 @@ pub fn computing_in(graph: &Graph, mode: ComputeMode) -> Result<Graph> {
     })
 }
 
-/// The graph without what neither an output nor an update of a state needs.
+/// Removes every node that neither an output nor a state update needs.
 ///
-/// Inputs, weights and states that nobody reads go as well.
+/// Unread inputs, weights and states are removed as well.
 pub fn live(graph: &Graph) -> Graph {
     let mut alive = vec![false; graph.nodes().len()];
     for (_, id) in graph.outputs() {
@@ -122,7 +122,7 @@ pub fn live(graph: &Graph) -> Graph {
     renumbered(graph, &kept)
 }
 
-/// The nodes of `order` in that order; it holds every operand and output.
+/// Renumbers the nodes by `order`, which must contain every operand and output.
 fn renumbered(graph: &Graph, order: &[NodeId]) -> Graph {
     let mut new = Graph::new(graph.name.clone());
     let mut map = vec![NodeId(0); graph.nodes().len()];
@@ -135,20 +135,20 @@ fn renumbered(graph: &Graph, order: &[NodeId]) -> Graph {
         new.push(Node { inputs, ..node.clone() });
     }
     for (name, id) in graph.outputs() {
-        // Names were unique in the graph that they come from.
+        // Names were unique in the original graph.
         let _ = new.output(name.clone(), map[id.index()]);
     }
     new
 }
 
-/// The same nodes, numbered so that operands come before users and everyone who reads a state
-/// comes before the update that overwrites it; otherwise in the order they are in.
+/// The same nodes, renumbered so that operands precede users and every reader of a state precedes
+/// the update that overwrites it; otherwise the order is kept.
 ///
-/// For passes that push nodes wherever they find it easy.
+/// For passes that append nodes in any order.
 ///
 /// # Errors
-/// Invalid where there is no such order (a cycle, or two updates of the same state) or an operand
-/// or output does not exist.
+/// Invalid if no such order exists (a cycle, or two updates of the same state), or if an operand or
+/// output does not exist.
 pub fn topological(graph: &Graph) -> Result<Graph> {
     let count = graph.nodes().len();
     let used = graph.nodes().iter().flat_map(|node| node.inputs.iter());
@@ -157,7 +157,7 @@ pub fn topological(graph: &Graph) -> Result<Graph> {
         return Err(Error::invalid(format!("graph {}: {id} does not exist", graph.name)));
     }
     let plain = ordered(graph, &operand_edges(graph))?;
-    // Whose memory a view is can only be said once operands come first.
+    // The memory of a view is known only once its operands are ordered.
     let mut roots = vec![None; count];
     for id in &plain {
         roots[id.index()] = root_of(graph, &roots, *id, graph.node(*id));
@@ -178,7 +178,7 @@ fn operand_edges(graph: &Graph) -> Vec<Vec<NodeId>> {
     graph.users().into_iter().map(|users| users.to_vec()).collect()
 }
 
-/// Every node after those with an edge to it, lowest id first of those that are ready.
+/// Orders every node after its predecessors; among ready nodes, lowest id first.
 fn ordered(graph: &Graph, edges: &[Vec<NodeId>]) -> Result<Vec<NodeId>> {
     let mut waits = vec![0usize; edges.len()];
     for to in edges.iter().flatten() {
@@ -206,18 +206,18 @@ fn ordered(graph: &Graph, edges: &[Vec<NodeId>]) -> Result<Vec<NodeId>> {
     }
 }
 
-/// What makes two nodes the same computation; equal keys may share one node.
+/// Identity of a computation: nodes with equal keys may be merged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CommonKey {
-    // Operations hold floats, which are neither `Eq` nor `Hash`; their text is exact.
+    // Operations contain floats, which are neither `Eq` nor `Hash`; their text form is exact.
     op: String,
     inputs: SmallVec<[NodeId; 4]>,
     shape: Shape,
     dtype: DType,
 }
 
-/// The key of a node with these operands, or `None` where sharing would change the meaning: an
-/// update writes.
+/// The key of a node with these operands, or `None` if merging would change the result: an update
+/// writes memory.
 pub fn common_key(node: &Node, inputs: &[NodeId]) -> Option<CommonKey> {
     if node.op.overwrites() {
         return None;

@@ -1,9 +1,8 @@
-//! The scalar operations that elementwise ops and fused kernels are made of.
+//! The scalar operations of elementwise ops and fused kernels.
 
 use serde::{Deserialize, Serialize};
 
-/// An operation of one number. Applied to floats unless said otherwise; a result is rounded to the
-/// type of the operand.
+/// A unary operation, on floats unless noted; the result is rounded to the operand's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UnaryOp {
     /// `-x`, also for `i32`.
@@ -28,11 +27,11 @@ pub enum UnaryOp {
     Tanh,
     /// Gauss error function.
     Erf,
-    /// Largest integer not above.
+    /// Largest integer not above `x`.
     Floor,
-    /// Smallest integer not below.
+    /// Smallest integer not below `x`.
     Ceil,
-    /// Nearest integer, halves to even.
+    /// Nearest integer, ties to even.
     Round,
     /// `1 / (1 + e^-x)`.
     Sigmoid,
@@ -49,7 +48,7 @@ pub enum UnaryOp {
 }
 
 impl UnaryOp {
-    /// Every one, for tables and tests.
+    /// Every operation, for tables and tests.
     pub const ALL: [UnaryOp; 20] = [
         UnaryOp::Neg,
         UnaryOp::Abs,
@@ -100,7 +99,7 @@ impl UnaryOp {
     }
 }
 
-/// An operation of two numbers of one type. Comparisons give `bool`.
+/// A binary operation on operands of one type. Comparisons give `bool`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BinaryOp {
     /// Sum; integers wrap.
@@ -115,9 +114,9 @@ pub enum BinaryOp {
     Rem,
     /// `a^b` for floats.
     Pow,
-    /// The smaller one.
+    /// Minimum.
     Min,
-    /// The larger one.
+    /// Maximum.
     Max,
     /// Equal.
     Eq,
@@ -131,14 +130,14 @@ pub enum BinaryOp {
     Gt,
     /// Greater or equal.
     Ge,
-    /// Both, of `bool`.
+    /// Logical and of `bool`.
     And,
-    /// Either, of `bool`.
+    /// Logical or of `bool`.
     Or,
 }
 
 impl BinaryOp {
-    /// Every one, for tables and tests.
+    /// Every operation, for tables and tests.
     pub const ALL: [BinaryOp; 16] = [
         BinaryOp::Add,
         BinaryOp::Sub,
@@ -158,7 +157,7 @@ impl BinaryOp {
         BinaryOp::Or,
     ];
 
-    /// Whether the result is a `bool` whatever the operands are.
+    /// Whether the result is always `bool`.
     pub const fn is_comparison(self) -> bool {
         use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
         matches!(self, Eq | Ne | Lt | Le | Gt | Ge)

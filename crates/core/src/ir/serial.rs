@@ -1,7 +1,7 @@
-//! Graphs as files: JSON with a magic word and a version, trusted in nothing.
+//! Graph files: untrusted JSON with a magic word and a version.
 //!
-//! What is loaded has bounded sizes and is verified, so the rest of the crate may treat it as a
-//! graph that was built by hand.
+//! A loaded graph has bounded sizes and is verified, so the rest of the crate may treat it like a
+//! hand-built graph.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,17 +14,17 @@ use crate::error::{Error, Result};
 const MAGIC: &str = "warploom-graph";
 const VERSION: u32 = 1;
 
-/// Bytes of a file. Weights are not in it, so even a large graph is a few megabytes.
+/// Largest file in bytes. Weights are not included, so even a large graph is a few megabytes.
 const MAX_BYTES: usize = 64 << 20;
-/// Nodes of a graph.
+/// Largest number of nodes.
 const MAX_NODES: usize = 1 << 20;
-/// Dimensions of a tensor.
+/// Largest rank.
 const MAX_RANK: usize = 8;
-/// Bytes of a name or label.
+/// Longest name or label in bytes.
 const MAX_NAME: usize = 1024;
-/// Terms that the number of elements of a shape may have when it is multiplied out.
+/// Largest number of terms in the element count of a shape after expansion.
 const MAX_TERMS: usize = 256;
-/// Bytes of the text of a size.
+/// Longest text form of a size in bytes.
 const MAX_SIZE_TEXT: usize = 512;
 
 #[derive(Serialize)]
@@ -45,10 +45,10 @@ struct FileIn {
     graph: Graph,
 }
 
-/// The bytes of a graph file.
+/// Serialises a graph.
 ///
 /// # Errors
-/// Invalid where the graph is: only what can be loaded is saved.
+/// Invalid if the graph is: only loadable graphs are saved.
 pub fn save(graph: &Graph) -> Result<Vec<u8>> {
     verify(graph)?;
     bounded(graph)?;
@@ -58,11 +58,11 @@ pub fn save(graph: &Graph) -> Result<Vec<u8>> {
     })
 }
 
-/// The graph in the bytes of a file.
+/// Parses the bytes of a graph file.
 ///
 /// # Errors
-/// Bad file, saying what is wrong with it: not a graph file, another version, too large, or a
-/// graph that breaks a rule of [`verify`].
+/// Bad file, with the reason: not a graph file, another version, too large, or a graph that
+/// violates a rule of [`verify`].
 pub fn load(bytes: &[u8]) -> Result<Graph> {
     if bytes.len() > MAX_BYTES {
         return Err(Error::bad_file(format!(
@@ -91,7 +91,7 @@ fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| Error::bad_file(format!("graph file: {e}")))
 }
 
-/// Whether every size is one that the rest of the crate can work with.
+/// Checks that every size is within the supported limits.
 fn bounded(graph: &Graph) -> Result<()> {
     if graph.nodes().len() > MAX_NODES {
         return Err(Error::invalid(format!("{} nodes, at most {MAX_NODES}", graph.nodes().len())));
@@ -133,7 +133,8 @@ fn bounded_shape(shape: &Shape) -> Result<()> {
     bounded_dims(shape.dims())
 }
 
-/// Sizes are polynomials: multiplying long ones out takes time and memory that no file may ask.
+/// Sizes are polynomials. Bounds the cost of expanding their product, which a file could otherwise
+/// make arbitrarily large.
 pub fn bounded_dims(dims: &[Dim]) -> Result<()> {
     let mut terms = 1usize;
     for dim in dims {
@@ -144,7 +145,7 @@ pub fn bounded_dims(dims: &[Dim]) -> Result<()> {
         if text.len() > MAX_SIZE_TEXT {
             return Err(Error::invalid(format!("a size of {} characters", text.len())));
         }
-        // Each term but the first is written with a sign.
+        // Each term but the first is preceded by a sign.
         let signs = text.bytes().filter(|b| matches!(b, b'+' | b'-')).count();
         terms = terms.saturating_mul(signs + 1);
     }
@@ -220,7 +221,7 @@ mod tests {
         g.input("x", Shape::new(vec![long; 8]), DType::F32);
         assert!(save(&g).unwrap_err().to_string().contains("terms"));
         let text = String::from_utf8(save(&small()).unwrap()).unwrap();
-        // A factor of zero, which no arithmetic leaves behind.
+        // A zero coefficient, which arithmetic never produces.
         let zero = text.replacen(
             "\\\"Symbol\\\":\\\"seq\\\"}]\":1",
             "\\\"Symbol\\\":\\\"seq\\\"}]\":0",

@@ -1,4 +1,4 @@
-//! Whether a graph means something: checked after every pass in tests, and on every load.
+//! Graph validation: run on every load, and after every pass in tests.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::error::{Error, Result};
 
 /// Checks every rule that the rest of the crate relies on:
 ///
-/// - operands come before their users, and what is stored of a node is what its rule infers;
-/// - names of inputs, weights and states are one namespace and each stands once, except that a
-///   weight may also be part of merged ones;
-/// - weights and states have sizes without symbols, and packed rows are whole blocks;
-/// - nobody reads a state, or a view of it, after it was updated (the result of the update is
-///   what to read then), and no update reads the memory that it writes;
-/// - outputs exist, have different names, and are neither packed weights nor out of date.
+/// - operands precede their users, and the stored shape and type equal the inferred ones;
+/// - names of inputs, weights and states share one namespace and are unique, except that a weight
+///   may also be part of merged ones;
+/// - sizes of weights and states contain no symbols, and packed rows are whole blocks;
+/// - a state or a view of it is not read after its update (only the update's result is), and no
+///   update reads the memory that it writes;
+/// - outputs exist, have distinct names, and are neither packed weights nor overwritten.
 ///
 /// # Errors
 /// Invalid, naming the graph, the node and its label.
@@ -57,7 +57,7 @@ fn place(graph: &Graph, id: NodeId, node: &Node) -> String {
     }
 }
 
-/// Whether a name may stand in both leaves: a weight that is read alone and as part of others.
+/// Whether two leaves may share a name: a weight that is also part of merged ones.
 fn same_weight(graph: &Graph, other: NodeId, node: &Node) -> bool {
     let other = &graph.node(other).op;
     let merged = |op: &Op| matches!(op, Op::Merged { .. });
@@ -153,11 +153,11 @@ fn outputs(graph: &Graph, states: &StateReads) -> Result<()> {
     Ok(())
 }
 
-/// Whose memory each node is, and which memory has been overwritten.
+/// Tracks the memory of each node, and which memory has been overwritten.
 pub(super) struct StateReads {
     /// For each node that is a state, an update or a view of either: the state or update.
     root: Vec<Option<NodeId>>,
-    /// For each state and update: the update that has overwritten it.
+    /// For each state and update: the update that overwrites it.
     overwritten: Vec<Option<NodeId>>,
 }
 
@@ -167,7 +167,7 @@ impl StateReads {
         StateReads { root: none.clone(), overwritten: none }
     }
 
-    /// Takes the next node; an error where it reads memory that is overwritten.
+    /// Visits the next node; an error if it reads overwritten memory.
     fn visit(&mut self, graph: &Graph, id: NodeId, node: &Node) -> Result<()> {
         for input in &node.inputs {
             if let Some(update) = self.stale(*input) {
@@ -186,13 +186,13 @@ impl StateReads {
         Ok(())
     }
 
-    /// The update that has overwritten the memory of this node, if one has.
+    /// The update that has overwritten the memory of this node, if any.
     fn stale(&self, id: NodeId) -> Option<NodeId> {
         self.root[id.index()].and_then(|root| self.overwritten[root.index()])
     }
 }
 
-/// The state or update whose memory a node is, given the same for the nodes before it.
+/// The state or update that owns a node's memory, given the owners of all earlier nodes.
 pub(super) fn root_of(
     graph: &Graph,
     roots: &[Option<NodeId>],

@@ -1,21 +1,21 @@
-//! What the K formats with minima share: how sub-blocks find their step and minimum, and how the
-//! 6-bit pairs of Q4_K and Q5_K are packed.
+//! Shared code of the K formats with minima: the search for step and minimum of sub-blocks, and the
+//! packing of 6-bit pairs in Q4_K and Q5_K.
 //!
-//! A sub-block is `w = scale * q - minimum`, `q` in `0..=levels`. ggml's quantiser tries, from the
-//! plain step (largest minus smallest over the levels) on, a few steps around it; for the quants
-//! that each gives, the scale and minimum of least squared error follow in closed form, an error
-//! counting more where the value is large. The best of all is kept. So does this.
+//! A sub-block is `w = scale * q - minimum`, `q` in `0..=levels`. As in ggml's quantiser, the
+//! search tries steps around the plain step (range over levels). For the quants of each, scale and
+//! minimum of least squared error have a closed form, with errors weighted by magnitude. The best
+//! is kept.
 
 use super::{f16_finite, inverse};
 
-/// What a format can say.
+/// Number ranges of a format.
 #[derive(Clone, Copy)]
 pub(super) struct Levels {
     /// The largest quant.
     pub(super) q: u8,
     /// The largest scale and minimum, in steps of `d` and `dmin`.
     pub(super) scale: u8,
-    /// Where the search begins: levels more or less than `q` over the span.
+    /// Start of the search: an offset to `q`, the levels over the range.
     pub(super) first: f32,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Affine<const SUBS: usize> {
     pub(super) q: [u8; 256],
 }
 
-/// The block near 256 values; `None` if a scale does not fit f16.
+/// Quantises 256 values; `None` if a scale does not fit f16.
 pub(super) fn search<const SUBS: usize, const LEN: usize>(
     values: &[f32; 256],
     levels: Levels,
@@ -54,17 +54,17 @@ pub(super) fn search<const SUBS: usize, const LEN: usize>(
         let step = d * f32::from(found.scales[b]);
         let low = dmin * f32::from(found.minima[b]);
         for (q, value) in found.q[LEN * b..].iter_mut().zip(sub) {
-            // Where the step is 0 so is what any quant means.
+            // With a step of 0 the quant has no effect.
             *q = (((value + low) / step).round_ties_even() as u8).min(levels.q);
         }
     }
     Some(found)
 }
 
-/// Steps that the search tries beside the plain one, each a tenth of a level further.
+/// Number of further steps to try, a tenth of a level apart.
 const TRIES: u8 = 20;
 
-/// Scale and minimum (as a distance below zero, 0 at least) of least weighted error.
+/// Scale and minimum (as a non-negative distance below zero) of least weighted error.
 fn best_step<const LEN: usize>(sub: &[f32; LEN], levels: Levels) -> (f32, f32) {
     let min = sub.iter().copied().fold(0.0, f32::min);
     let max = sub.iter().copied().fold(min, f32::max);
@@ -90,7 +90,7 @@ fn best_step<const LEN: usize>(sub: &[f32; LEN], levels: Levels) -> (f32, f32) {
     let mut best = (span / top, min);
     let mut least = error(best.0, best.1, &q);
     for step in 0..=TRIES {
-        // From the best minimum so far on, as ggml does.
+        // Starts from the best minimum so far, as ggml does.
         let span = max - best.1;
         quants((levels.first + 0.1 * f32::from(step) + top) / span, best.1, &mut q);
         let Some((scale, min)) = least_squares(sub, &weights, &q) else { continue };
@@ -102,7 +102,7 @@ fn best_step<const LEN: usize>(sub: &[f32; LEN], levels: Levels) -> (f32, f32) {
     (best.0, -best.1)
 }
 
-/// The scale and the minimum, 0 at most, with which these quants come nearest.
+/// The least-squares scale and minimum (0 at most) for these quants.
 fn least_squares<const LEN: usize>(
     sub: &[f32; LEN],
     weights: &[f32; LEN],
@@ -127,7 +127,7 @@ fn least_squares<const LEN: usize>(
     (scale.is_finite() && min.is_finite() && scale >= 0.0).then_some((scale, min))
 }
 
-/// The 8 scales and the 8 minima in 12 bytes, each in 0..64; `q4_k` says where.
+/// Unpacks 8 scales and 8 minima of 6 bits from 12 bytes; see `q4_k` for the layout.
 #[inline]
 pub(super) fn unpack_six_bits(s: &[u8]) -> ([u8; 8], [u8; 8]) {
     let (mut scales, mut minima) = ([0; 8], [0; 8]);
@@ -140,7 +140,7 @@ pub(super) fn unpack_six_bits(s: &[u8]) -> ([u8; 8], [u8; 8]) {
     (scales, minima)
 }
 
-/// The reverse of [`unpack_six_bits`].
+/// The inverse of [`unpack_six_bits`].
 pub(super) fn pack_six_bits(scales: &[u8; 8], minima: &[u8; 8]) -> [u8; 12] {
     let mut s = [0; 12];
     for b in 0..4 {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn values_on_a_grid_are_found_exactly() {
-        // Sixteen levels of 0.5 from -2 on: the search must not do worse than the plain step.
+        // Sixteen levels of 0.5 from -2 on: the search must not be worse than the plain step.
         let sub: [f32; 32] = std::array::from_fn(|i| (i % 16) as f32 * 0.5 - 2.0);
         let (step, depth) = best_step(&sub, Levels { q: 15, scale: 63, first: -1.0 });
         assert!((step - 0.5).abs() < 1e-6 && (depth - 2.0).abs() < 1e-6, "{step} {depth}");
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_search_beats_the_plain_step() {
-        // One value far out: the plain step spends its levels on it.
+        // One outlier, which dominates the plain step.
         let mut sub: [f32; 32] = std::array::from_fn(|i| ((i * 37 % 32) as f32 - 15.5) / 16.0);
         sub[7] = 1.9;
         let levels = Levels { q: 15, scale: 63, first: -1.0 };

@@ -1,7 +1,7 @@
 //! I2_S: 128 ternary weights in 36 bytes (2.25 bits a weight), BitNet's format with the scale
 //! repeated in each block.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..4 | `d`, f32: the scale |
 //! | 4..36 | `qs`, 2 bits a weight: weight `32 r + l` lies in byte `l` at bit `6 - 2 r` |
@@ -9,9 +9,9 @@
 //! Meaning: `w[i] = d * (q[i] - 1)`; a `q` of 3 does not occur.
 //!
 //! A file of microsoft/BitNet (`quantize_i2_s` of its `ggml-bitnet-mad.cpp`, as built for x86)
-//! holds the `qs` of all blocks, then one f32 scale of the whole tensor and 28 bytes that mean
-//! nothing. [`from_file`] makes blocks of it. The repeated scale is what lets every kernel take a
-//! row of weights from anywhere; it costs an eighth more memory.
+//! holds the `qs` of all blocks, then one f32 scale of the whole tensor and 28 unused bytes.
+//! [`from_file`] converts it to blocks. The repeated scale lets a kernel start at any row, at the
+//! cost of an eighth more memory.
 
 use super::ternary;
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ pub const BYTES: usize = 36;
 
 /// Bytes of the weights of a block in a file.
 pub const FILE_BYTES: usize = 32;
-/// Bytes behind the weights of a tensor in a file, the scale first.
+/// Bytes after the weights of a tensor in a file, the scale first.
 pub const FILE_TAIL: usize = 32;
 
 /// The 128 weights of a block.
@@ -47,11 +47,11 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     Some(block)
 }
 
-/// The blocks of a tensor as a file has it.
+/// Converts a tensor from a file to blocks.
 ///
 /// # Errors
-/// Bad file, if the bytes are no whole blocks and a tail, if the scale is not finite, or if a
-/// weight is 3: then the tensor is of another format with the same number.
+/// Bad file if the bytes are not whole blocks and a tail, if the scale is not finite, or if a
+/// weight is 3: then the tensor has another format with the same number.
 pub fn from_file(bytes: &[u8]) -> Result<Vec<u8>> {
     let split = bytes.len().checked_sub(FILE_TAIL).filter(|n| n.is_multiple_of(FILE_BYTES));
     let Some((packed, tail)) = split.map(|at| bytes.split_at(at)) else {

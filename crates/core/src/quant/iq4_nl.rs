@@ -1,11 +1,11 @@
 //! IQ4_NL: 32 weights in 18 bytes (4.5 bits a weight), ggml's `block_iq4_nl`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale |
 //! | 2..18 | `qs`, 16 bytes: byte `j` holds weight `j` in its low 4 bits, weight `j + 16` in its high |
 //!
-//! Meaning: `w[i] = d * VALUES[q[i]]`: steps that are finer where weights are common.
+//! Meaning: `w[i] = d * VALUES[q[i]]`, with finer steps near zero, where weights are common.
 
 use super::{f16_at, f16_finite, inverse};
 
@@ -14,7 +14,7 @@ pub const LEN: usize = 32;
 /// Bytes of a block.
 pub const BYTES: usize = 18;
 
-/// What the sixteen quants stand for, rising.
+/// The values of the sixteen quants, ascending.
 pub const VALUES: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
@@ -37,8 +37,8 @@ pub(super) fn nearest(value: f32) -> u8 {
     if far(below) <= far(next) { below as u8 } else { next as u8 }
 }
 
-/// A valid block near 32 finite values: the value of largest magnitude becomes -127. Not ggml's
-/// search for the least error. `None` if the scale does not fit f16.
+/// A valid block near 32 finite values: the value of largest magnitude maps to -127. Simpler than
+/// ggml's least-error search. `None` if the scale does not fit f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let extreme = values.iter().fold(0.0f32, |a, &v| if v.abs() > a.abs() { v } else { a });
     let (narrow, d) = f16_finite(extreme / -127.0)?;

@@ -1,13 +1,13 @@
 //! IQ4_XS: 256 weights in 136 bytes (4.25 bits a weight), ggml's `block_iq4_xs`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale of the scales |
 //! | 2..4 | `scales_h`, u16: bits `2 b` and `2 b + 1` are the high bits of scale `b` |
 //! | 4..8 | `scales_l`: nibble `b` holds the low 4 bits of scale `b` |
 //! | 8..136 | `qs`, 8 sub-blocks of 16 bytes: byte `j` of sub-block `b` holds weight `32 b + j` in its low 4 bits, weight `32 b + 16 + j` in its high |
 //!
-//! Meaning, in sub-block `b = i / 32`: `w[i] = (d * (sc[b] - 32)) * VALUES[q[i]]`, the values those
+//! Meaning, in sub-block `b = i / 32`: `w[i] = (d * (sc[b] - 32)) * VALUES[q[i]]`, with the values
 //! of IQ4_NL.
 
 use super::iq4_nl::{VALUES, nearest};
@@ -35,8 +35,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A valid block near 256 finite values: in each sub-block the value of largest magnitude becomes
-/// -127. Not ggml's search for the least error. `None` if the scale does not fit f16.
+/// A valid block near 256 finite values: in each sub-block the value of largest magnitude maps to
+/// -127. Simpler than ggml's least-error search. `None` if the scale does not fit f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut steps = [0.0f32; 8];
     for (step, sub) in steps.iter_mut().zip(values.as_chunks::<32>().0) {

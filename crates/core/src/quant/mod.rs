@@ -1,17 +1,17 @@
-//! What the bytes of a weight mean: one file per storage format, in plain Rust.
+//! Storage formats of weights: one file per format, in plain Rust.
 //!
-//! These functions are the meaning that every kernel is tested against. Decoding is exact: each
-//! value is the f32 that the file's formula gives with one rounding per written operation, in the
-//! written order (no fused multiply-add), so it equals ggml's own reference bit for bit. Where a
-//! scale is infinite or NaN the formula still decides; the payload of a NaN is not kept.
+//! Every kernel is tested against these functions. Decoding is exact: each value is the f32 of the
+//! format's formula with one rounding per written operation, in the written order (no fused
+//! multiply-add), so it equals ggml's own reference bit for bit. The formula also applies to
+//! infinite and NaN scales; NaN payloads are not preserved.
 //!
-//! Encoding follows ggml's reference quantisers where those are plain (F16, BF16, Q4_0, Q4_1,
-//! Q5_0, Q5_1, Q8_0, MXFP4, TQ1_0, TQ2_0), and ggml's search for the steps of least error for the K
-//! formats with minima (Q2_K, Q4_K, Q5_K). For Q3_K, Q6_K, IQ4_NL and IQ4_XS it is a valid, simple
-//! quantiser: good for tests, a little worse than the best for shipping a model.
+//! Encoding follows ggml's reference quantisers for the plain formats (F16, BF16, Q4_0, Q4_1, Q5_0,
+//! Q5_1, Q8_0, MXFP4, TQ1_0, TQ2_0), and ggml's search for steps of least error for the K formats
+//! with minima (Q2_K, Q4_K, Q5_K). Q3_K, Q6_K, IQ4_NL and IQ4_XS use a simple valid quantiser: good
+//! for tests, slightly worse than the best for shipping a model.
 //!
-//! Knows nothing of files, shapes or devices. Numbers are little endian; blocks run along a
-//! tensor's innermost dimension.
+//! Independent of files, shapes and devices. Numbers are little endian; blocks run along a tensor's
+//! innermost dimension.
 
 use crate::base::{DType, Format};
 use crate::error::{Error, Result};
@@ -45,8 +45,8 @@ pub mod tq2_0;
 /// `bytes` must hold exactly `out.len()` weights in whole blocks.
 ///
 /// # Errors
-/// Invalid if the lengths do not match or do not fill whole blocks; unsupported for plain
-/// integers and booleans, which are no weights.
+/// Invalid if the lengths do not match or do not fill whole blocks; unsupported for plain integers
+/// and booleans, which are not weights.
 pub fn decode(format: Format, bytes: &[u8], out: &mut [f32]) -> Result<()> {
     let need = format.bytes(out.len() as u64);
     if need != Some(bytes.len() as u64) {
@@ -93,7 +93,7 @@ pub fn decode(format: Format, bytes: &[u8], out: &mut [f32]) -> Result<()> {
     Ok(())
 }
 
-/// Encodes `values` as `format`, rounding to the nearest number that a block can say.
+/// Encodes `values` as `format`, rounding to the nearest number that a block can represent.
 ///
 /// # Errors
 /// Invalid if the values do not fill whole blocks, or if a block format meets a value that is not
@@ -136,10 +136,10 @@ pub fn encode(format: Format, values: &[f32]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Weights of one format as a GPU keeps them (`Format::kept`).
+/// Converts weights to a GPU weight layout (`Format::kept`).
 ///
 /// # Errors
-/// Invalid, if `to` is no way to keep `from`, or the bytes are not whole blocks of it.
+/// Invalid if `to` is not a layout of `from`, or the bytes are not whole blocks of it.
 pub fn keep(from: Format, to: Format, bytes: &[u8]) -> Result<Vec<u8>> {
     match (from, to) {
         (Format::Q6K, Format::Q6Kx8) => q6_kx8::from_q6_k(bytes),
@@ -150,10 +150,11 @@ pub fn keep(from: Format, to: Format, bytes: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
-/// Blocks of `EACH` bytes in groups of `PARTS`, which `put` writes as blocks of `BYTES`; `what` such a group is.
+/// Converts groups of `PARTS` blocks of `EACH` bytes to blocks of `BYTES` with `put`; `what` names
+/// such a group in errors.
 ///
 /// # Errors
-/// Invalid, if the bytes are not whole groups.
+/// Invalid if the bytes are not whole groups.
 fn grouped<const EACH: usize, const PARTS: usize, const BYTES: usize>(
     name: Format,
     what: &str,
@@ -189,7 +190,7 @@ fn decode_blocks<const BYTES: usize, const LEN: usize>(
 
 /// Runs a block encoder over whole blocks; the caller has checked the lengths.
 ///
-/// A block encoder gives `None` where a scale would leave the range of f16.
+/// A block encoder returns `None` if a scale exceeds the range of f16.
 fn encode_blocks<const BYTES: usize, const LEN: usize>(
     format: Format,
     values: &[f32],
@@ -228,19 +229,19 @@ fn not_a_weight(action: &str, dtype: DType) -> Error {
     Error::unsupported(format!("{action} {dtype}: only floating-point formats hold weights"))
 }
 
-/// The f16 at byte `at` of a block, widened; exact. `at + 2` must lie in the block.
+/// The f16 at byte `at` of a block as f32, which is exact. `at + 2` must lie in the block.
 #[inline]
 fn f16_at<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> f32 {
     half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// `value` rounded to the nearest f16, and that number widened again; `None` if it is infinite.
+/// `value` rounded to the nearest f16, also converted back to f32; `None` if infinite.
 fn f16_finite(value: f32) -> Option<(half::f16, f32)> {
     let narrow = half::f16::from_f32(value);
     narrow.is_finite().then(|| (narrow, narrow.to_f32()))
 }
 
-/// `1 / scale`, and 0 for a scale of 0 (a block of zeros) or one so small that 1/scale overflows.
+/// `1 / scale`, or 0 if the scale is 0 (a block of zeros) or so small that it would overflow.
 fn inverse(scale: f32) -> f32 {
     let inverse = 1.0 / scale;
     if inverse.is_finite() { inverse } else { 0.0 }
@@ -252,7 +253,7 @@ fn fifth_bits(bytes: &[u8]) -> impl Fn(usize) -> u8 {
     move |i| ((bits >> i & 1) << 4) as u8
 }
 
-/// 32 quants of 5 bits as Q5_0 and Q5_1 have them: the fifth bits, then the nibbles.
+/// Packs 32 5-bit quants as in Q5_0 and Q5_1: the fifth bits, then the nibbles.
 fn nibbles_and_fifths(q: &[u8; 32]) -> [u8; 20] {
     let mut bytes = [0; 20];
     for (i, q) in q.iter().enumerate() {
@@ -262,8 +263,8 @@ fn nibbles_and_fifths(q: &[u8; 32]) -> [u8; 20] {
     bytes
 }
 
-/// The scale of ternary weights near these values, their largest magnitude, and what gives a
-/// value's digit: 0 for minus the scale, 1 for nothing, 2 for the scale.
+/// The scale for ternary weights near these values (their largest magnitude), and a function to a
+/// value's digit: 0 is minus the scale, 1 is zero, 2 is the scale.
 fn ternary(values: &[f32]) -> (f32, impl Fn(f32) -> u8) {
     let d = values.iter().fold(0.0f32, |a, v| a.max(v.abs()));
     let inv = inverse(d);
@@ -315,7 +316,7 @@ mod tests {
             let mut values = vec![0.5; 256];
             values[7] = 3e38;
             match (format, encode(format, &values)) {
-                // Their scales reach as far as f32.
+                // The scales of these have the range of f32.
                 (Format::MXFP4 | Format::I2S, encoded) => assert!(encoded.is_ok()),
                 (_, encoded) => {
                     assert!(encoded.unwrap_err().to_string().contains("range of f16"), "{format}");

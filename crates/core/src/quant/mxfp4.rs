@@ -1,20 +1,21 @@
 //! MXFP4: 32 weights in 17 bytes (4.25 bits a weight), ggml's `block_mxfp4`; the microscaling
 //! format of the Open Compute Project with a shared power of two.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0 | `e`: the shared exponent |
 //! | 1..17 | `qs`, 16 bytes: byte `j` holds weight `j` in its low 4 bits, weight `j + 16` in its high |
 //!
-//! Meaning: `w[i] = 2^(e - 128) * VALUES[q[i]]`. A quant is a sign, two bits of exponent and one of
-//! mantissa; `VALUES` are twice its numbers, so that they are whole, and the power half of it.
+//! Meaning: `w[i] = 2^(e - 128) * VALUES[q[i]]`. A quant has a sign, two exponent bits and one
+//! mantissa bit. `VALUES` holds twice its numbers, so that they are integers; the power of two
+//! compensates.
 
 /// Weights in a block.
 pub const LEN: usize = 32;
 /// Bytes of a block.
 pub const BYTES: usize = 17;
 
-/// Twice the numbers of the sixteen quants.
+/// Twice the values of the sixteen quants.
 pub const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// `2^(e - 128)`; the two smallest are subnormal.
@@ -35,11 +36,11 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 32 finite values, by ggml's reference: the largest magnitude decides the
-/// power of two. Any finite value has one.
+/// The block nearest to 32 finite values, by ggml's reference: the largest magnitude determines the
+/// power of two. Always succeeds for finite values.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let largest = values.iter().fold(0.0f32, |a, v| a.max(v.abs()));
-    // The exponent of the largest magnitude, less the largest exponent of a quant, which is 2.
+    // The exponent of the largest magnitude, minus the largest exponent of a quant (2).
     let e = ((largest.to_bits() >> 23) as u8).saturating_sub(2);
     let d = scale(e);
     let nearest = |v: f32| {

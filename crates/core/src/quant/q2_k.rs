@@ -1,6 +1,6 @@
 //! Q2_K: 256 weights in 84 bytes (2.625 bits a weight), ggml's `block_q2_K`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..16 | `scales`, a byte for each sub-block of 16: scale `sc` in the low 4 bits, minimum `mn` in the high |
 //! | 16..80 | `qs`, 2 bits a weight |
@@ -37,8 +37,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A block near 256 finite values, by ggml's search for the steps of least error (see `affine`).
-/// `None` if a scale does not fit f16.
+/// A block near 256 finite values, by ggml's search for steps of least error (see `affine`). `None`
+/// if a scale does not fit f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let found = affine::search::<16, 16>(values, affine::Levels { q: 3, scale: 15, first: -0.5 })?;
     let mut block = [0; BYTES];

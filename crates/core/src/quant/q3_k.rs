@@ -1,6 +1,6 @@
 //! Q3_K: 256 weights in 110 bytes (3.4375 bits a weight), ggml's `block_q3_K`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..32 | `hmask`, the third bit of each weight |
 //! | 32..96 | `qs`, the low 2 bits of each weight |
@@ -9,7 +9,8 @@
 //!
 //! The block is two halves of 128 weights, each four runs of 32: weight `128 h + 32 r + l` has its
 //! low bits in `qs[32 h + l]` at bit `2 r`, its third in `hmask[l]` at bit `4 h + r`.
-//! With `s` the 12 bytes: `sc[b] = (s[b % 8] >> 4 (b / 8)) & 15 | (s[8 + b % 4] >> 2 (b / 4) & 3) << 4`.
+//! With `s` the 12 bytes:
+//! `sc[b] = (s[b % 8] >> 4 (b / 8)) & 15 | (s[8 + b % 4] >> 2 (b / 4) & 3) << 4`.
 //!
 //! Meaning, in sub-block `b = i / 16`: `w[i] = (d * (sc[b] - 32)) * (q[i] - 4)`, `q` in 0..8.
 
@@ -42,8 +43,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A valid block near 256 finite values: in each sub-block the value of largest magnitude becomes
-/// -4. Not ggml's search for the least error. `None` if the scale does not fit f16.
+/// A valid block near 256 finite values: in each sub-block the value of largest magnitude maps to
+/// -4. Simpler than ggml's least-error search. `None` if the scale does not fit f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut steps = [0.0f32; 16];
     for (step, sub) in steps.iter_mut().zip(values.as_chunks::<16>().0) {

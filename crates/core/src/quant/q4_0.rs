@@ -1,6 +1,6 @@
 //! Q4_0: 32 weights in 18 bytes (4.5 bits a weight), ggml's `block_q4_0`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale |
 //! | 2..18 | `qs`, 16 bytes: byte `j` holds weight `j` in its low 4 bits, weight `j + 16` in its high |
@@ -25,8 +25,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 32 finite values, by ggml's reference: the value of largest magnitude
-/// (the first of equals) becomes -8. `None` if the scale does not fit f16.
+/// The block nearest to 32 finite values, by ggml's reference: the value of largest magnitude (the
+/// first of equals) maps to -8. `None` if the scale does not fit f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut extreme = 0.0f32;
     for &v in values {

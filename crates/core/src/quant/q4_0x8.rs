@@ -1,12 +1,13 @@
-//! Q4_0x8: 256 weights in 144 bytes, eight blocks of Q4_0 ([`q4_0`]) part by part: how GPUs keep them.
-//! Every part begins at a multiple of 16 bytes, which is what a thread reads at once, and codes lie as those of Q4_K.
+//! Q4_0x8: 256 weights in 144 bytes, eight blocks of Q4_0 ([`q4_0`]) interleaved by field. A GPU
+//! weight layout: every field is 16-byte aligned for vector loads, and nibbles are ordered as in
+//! Q4_K.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..16 | `d` of the eight blocks, f16 |
-//! | 16..144 | four groups of 32 bytes: byte `j` of group `g` has weight `j` of block `2 g` below, of block `2 g + 1` above |
+//! | 16..144 | four groups of 32 bytes: byte `j` of group `g` holds weight `j` of block `2 g` in its low nibble, of block `2 g + 1` in its high |
 //!
-//! Meaning: as Q4_0's, `w = (q - 8) * d`.
+//! Meaning: as in Q4_0, `w = (q - 8) * d`.
 
 use super::{f16_at, q4_0};
 use crate::base::Format;
@@ -17,10 +18,10 @@ pub const LEN: usize = 256;
 /// Bytes of a block.
 pub const BYTES: usize = 144;
 
-/// Blocks of Q4_0 in one.
+/// Number of Q4_0 blocks in one.
 const PARTS: usize = LEN / q4_0::LEN;
 
-/// The byte of weight `j` of block `part`, and how far up in it the weight is.
+/// The byte of weight `j` of block `part`, and the weight's bit offset in it.
 fn code_at(part: usize, j: usize) -> (usize, u32) {
     (16 + part / 2 * 32 + j, part as u32 % 2 * 4)
 }
@@ -36,7 +37,7 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 256 finite values, as [`q4_0::encode_block`] makes eight.
+/// The block nearest to 256 finite values: eight times [`q4_0::encode_block`].
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut blocks = [[0; q4_0::BYTES]; PARTS];
     for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q4_0::LEN }>().0) {
@@ -47,15 +48,15 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     Some(out)
 }
 
-/// Blocks of Q4_0, eight at a time.
+/// Converts blocks of Q4_0, eight at a time.
 ///
 /// # Errors
-/// Invalid, if the bytes are not whole groups of eight blocks.
+/// Invalid if the bytes are not whole groups of eight blocks.
 pub fn from_q4_0(bytes: &[u8]) -> Result<Vec<u8>> {
     super::grouped(Format::Q4_0x8, "groups of 8 blocks", bytes, put)
 }
 
-/// Eight blocks of Q4_0, part by part.
+/// Interleaves eight blocks of Q4_0 by field.
 fn put(blocks: &[[u8; q4_0::BYTES]; PARTS], out: &mut [u8; BYTES]) {
     let (heads, codes) = out.split_at_mut(16);
     for (head, block) in heads.as_chunks_mut::<2>().0.iter_mut().zip(blocks) {
@@ -63,7 +64,7 @@ fn put(blocks: &[[u8; q4_0::BYTES]; PARTS], out: &mut [u8; BYTES]) {
     }
     let pairs = blocks.as_chunks::<2>().0.iter();
     for ([even, odd], out) in pairs.zip(codes.as_chunks_mut::<32>().0) {
-        // Byte j of a block holds weight j below and weight 16 + j above.
+        // Byte j of a block holds weight j in its low nibble and weight 16 + j in its high nibble.
         let (first, second) = out.split_at_mut(16);
         let both = even[2..].iter().zip(&odd[2..]);
         for ((even, odd), (first, second)) in both.zip(first.iter_mut().zip(second)) {
@@ -92,7 +93,7 @@ mod tests {
         }
         assert_eq!(have, want);
         assert!(want.iter().any(|w| *w != 0.0));
-        // Weight 0 of block 0 below, of block 1 above; weight 16 of both 16 bytes further.
+        // Weight 0 of block 0 is low, of block 1 high; weight 16 of both is 16 bytes further.
         assert_eq!(kept[16], bytes[2] & 15 | (bytes[18 + 2] & 15) << 4);
         assert_eq!(kept[32], bytes[2] >> 4 | bytes[18 + 2] & 0xf0);
     }

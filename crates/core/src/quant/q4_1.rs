@@ -1,6 +1,6 @@
 //! Q4_1: 32 weights in 20 bytes (5 bits a weight), ggml's `block_q4_1`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale |
 //! | 2..4 | `m`, f16: the minimum |

@@ -1,6 +1,6 @@
 //! Q4_K: 256 weights in 144 bytes (4.5 bits a weight), ggml's `block_q4_K`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale of the scales |
 //! | 2..4 | `dmin`, f16: the scale of the minima |
@@ -38,8 +38,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A block near 256 finite values, by ggml's search for the steps of least error (see `affine`).
-/// `None` if a scale does not fit f16.
+/// A block near 256 finite values, by ggml's search for steps of least error (see `affine`). `None`
+/// if a scale does not fit f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let found = affine::search::<8, 32>(values, affine::Levels { q: 15, scale: 63, first: -1.0 })?;
     let mut block = [0; BYTES];

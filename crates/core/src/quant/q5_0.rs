@@ -1,10 +1,10 @@
 //! Q5_0: 32 weights in 22 bytes (5.5 bits a weight), ggml's `block_q5_0`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale |
 //! | 2..6 | `qh`, u32: bit `i` is the fifth bit of weight `i` |
-//! | 6..22 | `qs`, 16 bytes: byte `j` holds the low bits of weight `j` below, of `j + 16` above |
+//! | 6..22 | `qs`, 16 bytes: byte `j` holds the low bits of weight `j` in its low nibble, of `j + 16` in its high |
 //!
 //! Meaning: `w[i] = d * (q[i] - 16)`, `q` in 0..32.
 
@@ -28,8 +28,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 32 finite values, by ggml's reference: the value of largest magnitude
-/// (the first of equals) becomes -16. `None` if the scale does not fit f16.
+/// The block nearest to 32 finite values, by ggml's reference: the value of largest magnitude (the
+/// first of equals) maps to -16. `None` if the scale does not fit f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let extreme = values.iter().fold(0.0f32, |a, &v| if v.abs() > a.abs() { v } else { a });
     let d = extreme / -16.0;

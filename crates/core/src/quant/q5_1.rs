@@ -1,11 +1,11 @@
 //! Q5_1: 32 weights in 24 bytes (6 bits a weight), ggml's `block_q5_1`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale |
 //! | 2..4 | `m`, f16: the minimum |
 //! | 4..8 | `qh`, u32: bit `i` is the fifth bit of weight `i` |
-//! | 8..24 | `qs`, 16 bytes: byte `j` holds the low bits of weight `j` below, of `j + 16` above |
+//! | 8..24 | `qs`, 16 bytes: byte `j` holds the low bits of weight `j` in its low nibble, of `j + 16` in its high |
 //!
 //! Meaning: `w[i] = d * q[i] + m`, `q` in 0..32.
 

@@ -1,12 +1,12 @@
 //! Q5_K: 256 weights in 176 bytes (5.5 bits a weight), ggml's `block_q5_K`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale of the scales |
 //! | 2..4 | `dmin`, f16: the scale of the minima |
 //! | 4..16 | `scales`: 8 scales `sc` and 8 minima `mn` of 6 bits, packed as in Q4_K |
 //! | 16..48 | `qh`: bit `b` of byte `l` is the fifth bit of weight `32 b + l` |
-//! | 48..176 | `qs`, 4 groups of 32 bytes: byte `l` of group `g` holds the low bits of weight `64 g + l` below, of `64 g + 32 + l` above |
+//! | 48..176 | `qs`, 4 groups of 32 bytes: byte `l` of group `g` holds the low bits of weight `64 g + l` in its low nibble, of `64 g + 32 + l` in its high |
 //!
 //! Meaning, for weight `i` in sub-block `b = i / 32`: `w[i] = (d * sc[b]) * q[i] - (dmin * mn[b])`.
 
@@ -35,8 +35,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A block near 256 finite values, by ggml's search for the steps of least error (see `affine`).
-/// `None` if a scale does not fit f16.
+/// A block near 256 finite values, by ggml's search for steps of least error (see `affine`). `None`
+/// if a scale does not fit f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let found = affine::search::<8, 32>(values, affine::Levels { q: 31, scale: 63, first: -0.5 })?;
     let mut block = [0; BYTES];

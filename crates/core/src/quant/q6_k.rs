@@ -1,6 +1,6 @@
 //! Q6_K: 256 weights in 210 bytes (6.5625 bits a weight), ggml's `block_q6_K`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..128 | `ql`, the low 4 bits of each weight |
 //! | 128..192 | `qh`, the high 2 bits of each weight |
@@ -42,10 +42,10 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A valid block near 256 finite values: in each sub-block the value of largest magnitude becomes
-/// -32. Not ggml's search for the least error. `None` if the scale does not fit f16.
+/// A valid block near 256 finite values: in each sub-block the value of largest magnitude maps to
+/// -32. Simpler than ggml's least-error search. `None` if the scale does not fit f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
-    // The step that each of the 16 sub-blocks of 16 would like; its sign is the sub-block's own.
+    // The ideal step of each sub-block, with the sign that the sub-block needs.
     let mut steps = [0.0f32; 16];
     for (step, sub) in steps.iter_mut().zip(values.as_chunks::<16>().0) {
         let extreme = sub.iter().fold(0.0f32, |a, &v| if v.abs() > a.abs() { v } else { a });

@@ -1,20 +1,20 @@
-//! Q6_Kx8: 2048 weights in 1680 bytes, eight blocks of Q6_K ([`q6_k`]) part by part: how GPUs keep
-//! them. Each part begins where 16 bytes do, and what a thread wants of it lies together.
+//! Q6_Kx8: 2048 weights in 1680 bytes, eight blocks of Q6_K ([`q6_k`]) interleaved by field. A GPU
+//! weight layout: every field is 16-byte aligned, and the data of a thread is contiguous.
 //!
 //! A unit `u` in `0..64` has 32 weights: `64 (u / 2) + 16 (u % 2) + l` and, 32 further, another 16.
-//! With a thread for two of them, `t = u / 32` and `n = u % 32`:
+//! With two units per thread, `t = u / 32` and `n = u % 32`:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 0..1024 | 16 of each unit: upper 4 bits of the first weights below, of the others above |
+//! | 0..1024 | 16 of each unit: upper 4 bits, of the first weights in low nibbles, of the others in high |
 //! | 1024..1536 | 8 of each unit at `16 n + 8 t`: low 2 bits of 16 weights each, of weight `l` at bit `2 (l / 4)` of byte `l % 4` |
 //! | 1536..1664 | 2 of each unit at `4 n + 2 t`: signed scales of the first weights and of the others |
 //! | 1664..1680 | `d` of the eight blocks, f16; that of block `b` is number `2 (b % 4) + b / 4` |
 //!
-//! A weight's 6 bits are `q - 32` of Q6_K in two's complement, so that what a kernel puts together
-//! in a byte, `4 (q - 32)`, needs no bias.
+//! The 6 bits of a weight are Q6_K's `q - 32` in two's complement, so that the byte that a kernel
+//! assembles, `4 (q - 32)`, needs no bias.
 //!
-//! Meaning: as Q6_K's, `w = (d * scale) * (q - 32)`.
+//! Meaning: as in Q6_K, `w = (d * scale) * (q - 32)`.
 
 use super::{f16_at, q6_k};
 use crate::base::Format;
@@ -29,10 +29,10 @@ const LOW: usize = 1024;
 const SCALES: usize = 1536;
 const D: usize = 1664;
 
-/// Blocks of Q6_K in one.
+/// Number of Q6_K blocks in one.
 const PARTS: usize = LEN / q6_k::LEN;
 
-/// The place of block `b`'s scale.
+/// The offset of block `b`'s scale.
 fn d_at(b: usize) -> usize {
     D + 2 * (2 * (b % 4) + b / 4)
 }
@@ -54,7 +54,7 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// A valid block near 2048 finite values, as [`q6_k::encode_block`] makes eight.
+/// A valid block near 2048 finite values: eight times [`q6_k::encode_block`].
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut blocks = [[0; q6_k::BYTES]; PARTS];
     for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q6_k::LEN }>().0) {
@@ -65,21 +65,21 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     Some(out)
 }
 
-/// Blocks of Q6_K, eight at a time.
+/// Converts blocks of Q6_K, eight at a time.
 ///
 /// # Errors
-/// Invalid, if the bytes are not whole eights of blocks.
+/// Invalid if the bytes are not whole groups of eight blocks.
 pub fn from_q6_k(bytes: &[u8]) -> Result<Vec<u8>> {
     super::grouped(Format::Q6Kx8, "eights of blocks", bytes, put)
 }
 
-/// Eight blocks of Q6_K, part by part.
+/// Interleaves eight blocks of Q6_K by field.
 fn put(blocks: &[[u8; q6_k::BYTES]; PARTS], out: &mut [u8; BYTES]) {
     for (b, block) in blocks.iter().enumerate() {
         let at = d_at(b);
         out[at..at + 2].copy_from_slice(&block[208..]);
         for g in 0..4 {
-            // Two runs of 32 weights, the second the first's neighbour (`q6_k`), in halves of 16.
+            // Two adjacent runs of 32 weights (`q6_k`), in groups of 16.
             let (half, above) = (g / 2, 4 * (g % 2));
             for side in 0..2 {
                 let u = 8 * b + 2 * g + side;
@@ -90,7 +90,7 @@ fn put(blocks: &[[u8; q6_k::BYTES]; PARTS], out: &mut [u8; BYTES]) {
                 let bits = sixteen(block, 128 + 32 * half + 16 * side) >> above;
                 let of = |second: usize| {
                     let low = sixteen(block, 64 * half + 32 * second + 16 * side) >> above;
-                    // Of q - 32 in two's complement the highest bit is another than of q.
+                    // The top bit of q - 32 in two's complement is the inverse of that of q.
                     let high = (bits >> (2 * second) & THREES) ^ TWOS;
                     (low >> 2 & THREES | high << 2, low & THREES)
                 };
@@ -103,10 +103,10 @@ fn put(blocks: &[[u8; q6_k::BYTES]; PARTS], out: &mut [u8; BYTES]) {
     }
 }
 
-/// The lowest two bits of every byte.
+/// A mask of the lowest two bits of every byte.
 const THREES: u128 = u128::from_le_bytes([3; 16]);
 
-/// The upper of those.
+/// A mask of the upper of those bits.
 const TWOS: u128 = u128::from_le_bytes([2; 16]);
 
 /// 16 bytes of a block.
@@ -116,7 +116,7 @@ fn sixteen(block: &[u8; q6_k::BYTES], at: usize) -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-/// Two bits of each of 16 bytes in 4: of byte `l` at bit `2 (l / 4)` of byte `l % 4`.
+/// Packs two bits of each of 16 bytes into 4: byte `l` goes to bit `2 (l / 4)` of byte `l % 4`.
 fn folded(pairs: u128) -> u32 {
     let part = |i: u32| (pairs >> (32 * i)) as u32;
     part(0) | part(1) << 2 | part(2) << 4 | part(3) << 6

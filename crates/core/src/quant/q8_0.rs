@@ -1,6 +1,6 @@
 //! Q8_0: 32 weights in 34 bytes (8.5 bits a weight), ggml's `block_q8_0`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..2 | `d`, f16: the scale |
 //! | 2..34 | `qs`, 32 bytes: weight `i` as a signed byte |
@@ -23,8 +23,8 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 32 finite values, by ggml's reference: the largest magnitude becomes 127,
-/// halves round away from zero. `None` if the scale does not fit f16.
+/// The block nearest to 32 finite values, by ggml's reference: the largest magnitude maps to 127,
+/// ties round away from zero. `None` if the scale does not fit f16.
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let d = values.iter().fold(0.0f32, |a, v| a.max(v.abs())) / 127.0;
     let inv = inverse(d);

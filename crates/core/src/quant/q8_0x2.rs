@@ -1,12 +1,12 @@
-//! Q8_0x2: 64 weights in 68 bytes, two blocks of Q8_0 ([`q8_0`]) part by part: how GPUs keep them.
-//! Every part begins where a word of 4 bytes does, which blocks of 34 bytes do not.
+//! Q8_0x2: 64 weights in 68 bytes, two blocks of Q8_0 ([`q8_0`]) interleaved by field. A GPU weight
+//! layout: every field is 4-byte aligned, unlike in blocks of 34 bytes.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..4 | `d` of the two blocks, f16 |
 //! | 4..68 | eight units of 8 bytes, four of each block: unit `t` of a block has its weights `4 t..4 t + 4` and `4 t + 16..4 t + 20`, as signed bytes |
 //!
-//! Meaning: as Q8_0's, `w = q * d`.
+//! Meaning: as in Q8_0, `w = q * d`.
 
 use super::{f16_at, q8_0};
 use crate::base::Format;
@@ -17,10 +17,10 @@ pub const LEN: usize = 64;
 /// Bytes of a block.
 pub const BYTES: usize = 68;
 
-/// Blocks of Q8_0 in one.
+/// Number of Q8_0 blocks in one.
 const PARTS: usize = LEN / q8_0::LEN;
 
-/// Where word `word` of four weights of block `part` lies.
+/// Offset of word `word` (four weights) of block `part`.
 fn word_at(part: usize, word: usize) -> usize {
     4 + 32 * part + 8 * (word % 4) + 4 * (word / 4)
 }
@@ -38,7 +38,7 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 64 finite values, as [`q8_0::encode_block`] makes two.
+/// The block nearest to 64 finite values: two times [`q8_0::encode_block`].
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut blocks = [[0; q8_0::BYTES]; PARTS];
     for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q8_0::LEN }>().0) {
@@ -49,15 +49,15 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     Some(out)
 }
 
-/// Blocks of Q8_0, two at a time.
+/// Converts blocks of Q8_0, two at a time.
 ///
 /// # Errors
-/// Invalid, if the bytes are not whole pairs of blocks.
+/// Invalid if the bytes are not whole pairs of blocks.
 pub fn from_q8_0(bytes: &[u8]) -> Result<Vec<u8>> {
     super::grouped(Format::Q8_0x2, "pairs of blocks", bytes, put)
 }
 
-/// Two blocks of Q8_0, part by part.
+/// Interleaves two blocks of Q8_0 by field.
 fn put(blocks: &[[u8; q8_0::BYTES]; PARTS], out: &mut [u8; BYTES]) {
     for (part, block) in blocks.iter().enumerate() {
         out[2 * part..2 * part + 2].copy_from_slice(&block[..2]);
@@ -87,7 +87,7 @@ mod tests {
         }
         assert_eq!(have, want);
         assert!(want.iter().any(|w| *w != 0.0));
-        // Words t and t + 4 of a block are neighbours.
+        // Words t and t + 4 of a block are adjacent.
         assert_eq!(kept[4..8], bytes[2..6]);
         assert_eq!(kept[8..12], bytes[18..22]);
         assert_eq!(kept[36..40], bytes[36..40]);

@@ -1,13 +1,13 @@
-//! Q8_0x8: 256 weights in 272 bytes, eight blocks of Q8_0 ([`q8_0`]) part by part: how GPUs keep them.
-//! Every part begins at a multiple of 16 bytes, which is what a thread reads at once.
+//! Q8_0x8: 256 weights in 272 bytes, eight blocks of Q8_0 ([`q8_0`]) interleaved by field. A GPU
+//! weight layout: every field is 16-byte aligned for vector loads.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..16 | `d` of the eight blocks, f16 |
-//! | 16..144 | signed bytes of the blocks 0, 2, 4 and 6, one after another |
+//! | 16..144 | signed bytes of the blocks 0, 2, 4 and 6, in sequence |
 //! | 144..272 | those of the blocks 1, 3, 5 and 7 |
 //!
-//! Meaning: as Q8_0's, `w = q * d`.
+//! Meaning: as in Q8_0, `w = q * d`.
 
 use super::{f16_at, q8_0};
 use crate::base::Format;
@@ -18,10 +18,10 @@ pub const LEN: usize = 256;
 /// Bytes of a block.
 pub const BYTES: usize = 272;
 
-/// Blocks of Q8_0 in one.
+/// Number of Q8_0 blocks in one.
 const PARTS: usize = LEN / q8_0::LEN;
 
-/// Where the codes of block `part` lie.
+/// Offset of the quants of block `part`.
 fn codes_at(part: usize) -> usize {
     16 + part % 2 * 128 + part / 2 * q8_0::LEN
 }
@@ -36,7 +36,7 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// The block nearest to 256 finite values, as [`q8_0::encode_block`] makes eight.
+/// The block nearest to 256 finite values: eight times [`q8_0::encode_block`].
 pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     let mut blocks = [[0; q8_0::BYTES]; PARTS];
     for (block, values) in blocks.iter_mut().zip(values.as_chunks::<{ q8_0::LEN }>().0) {
@@ -47,15 +47,15 @@ pub fn encode_block(values: &[f32; LEN]) -> Option<[u8; BYTES]> {
     Some(out)
 }
 
-/// Blocks of Q8_0, eight at a time.
+/// Converts blocks of Q8_0, eight at a time.
 ///
 /// # Errors
-/// Invalid, if the bytes are not whole groups of eight blocks.
+/// Invalid if the bytes are not whole groups of eight blocks.
 pub fn from_q8_0(bytes: &[u8]) -> Result<Vec<u8>> {
     super::grouped(Format::Q8_0x8, "groups of 8 blocks", bytes, put)
 }
 
-/// Eight blocks of Q8_0, part by part.
+/// Interleaves eight blocks of Q8_0 by field.
 fn put(blocks: &[[u8; q8_0::BYTES]; PARTS], out: &mut [u8; BYTES]) {
     for (part, block) in blocks.iter().enumerate() {
         out[2 * part..2 * part + 2].copy_from_slice(&block[..2]);
@@ -83,7 +83,7 @@ mod tests {
         }
         assert_eq!(have, want);
         assert!(want.iter().any(|w| *w != 0.0));
-        // Codes of block 2 behind those of block 0, of block 1 in the other half.
+        // The quants of block 2 follow those of block 0; those of block 1 are in the other half.
         assert_eq!(kept[16..48], bytes[2..34]);
         assert_eq!(kept[48..80], bytes[2 * 34 + 2..3 * 34]);
         assert_eq!(kept[144..176], bytes[34 + 2..2 * 34]);

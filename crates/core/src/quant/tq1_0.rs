@@ -1,14 +1,14 @@
 //! TQ1_0: 256 ternary weights in 54 bytes (1.6875 bits a weight), ggml's `block_tq1_0`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..32 | byte `j` holds weights `j`, `32 + j`, .. `128 + j`: five digits |
 //! | 32..48 | byte `j` holds weights `160 + j`, `176 + j`, .. `224 + j`: five digits |
 //! | 48..52 | byte `j` holds weights `240 + j`, `244 + j`, `248 + j`, `252 + j`: four digits |
 //! | 52..54 | `d`, f16: the scale |
 //!
-//! A byte is a fraction of 256 in base 3, rounded up: digit `n` is the whole part of three times
-//! what remains of `byte * 3^n` modulo 256.
+//! A byte is a fraction of 256 in base 3, rounded up: digit `n` is `3 * (byte * 3^n mod 256) /
+//! 256`, rounded down.
 //!
 //! Meaning: `w[i] = d * (digit[i] - 1)`.
 
@@ -21,7 +21,7 @@ pub const BYTES: usize = 54;
 
 const D: usize = 52;
 
-/// Runs of bytes of one kind: first byte, bytes, digits, first weight.
+/// Runs of bytes with equal layout: first byte, bytes, digits, first weight.
 const RUNS: [(usize, usize, usize, usize); 3] = [(0, 32, 5, 0), (32, 16, 5, 160), (48, 4, 4, 240)];
 const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
 

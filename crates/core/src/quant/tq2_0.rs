@@ -1,6 +1,6 @@
 //! TQ2_0: 256 ternary weights in 66 bytes (2.0625 bits a weight), ggml's `block_tq2_0`.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..64 | `qs`, 2 bits a weight |
 //! | 64..66 | `d`, f16: the scale |

@@ -1,4 +1,4 @@
-//! Rotary positions and grouped-query attention, `[tokens, heads, head_dim]`.
+//! Rotary position embedding and grouped-query attention, `[tokens, heads, head_dim]`.
 
 use super::Call;
 use super::product::{dot, for_rows};
@@ -8,8 +8,9 @@ use crate::base::Dim;
 use crate::error::Result;
 use crate::ir::RopePairs;
 
-/// x `[tokens, heads, head_dim]`, positions `[tokens]`, frequencies `[rot_dim / 2]`: pair `j` of
-/// every head turns by the angle `position * frequency[j]`; elements from `rot_dim` on stay.
+/// x `[tokens, heads, head_dim]`, positions `[tokens]`, frequencies `[rot_dim / 2]`: rotates pair
+/// `j` of every head by the angle `position * frequency[j]`; elements from `rot_dim` on are
+/// unchanged.
 pub(super) fn rope(call: &Call<'_>, pairs: RopePairs, rot_dim: usize) -> Result<Tensor> {
     let mut x = call.operands[0].floats();
     let (positions, frequencies) = (call.operands[1].floats(), call.operands[2].floats());
@@ -33,9 +34,9 @@ pub(super) fn rope(call: &Call<'_>, pairs: RopePairs, rot_dim: usize) -> Result<
 /// `y[t, h] = sum over visible s of softmax(scale * q[t, h] . k[s, g])[s] * v[s, g]`, where query
 /// heads share key head `g = h / (heads / kv_heads)`.
 ///
-/// Token `t` stands at key `p = past + t` and sees keys `p - window < s`, and where causal `s <= p`;
-/// one that sees nothing gives zeros. With spans it stands at the last key of its own, and sees
-/// no other's.
+/// Token `t` is at key `p = past + t` and sees the keys `s > p - window`, and if causal `s <= p`; a
+/// token that sees no key gives zeros. With spans, a token is at the last key of its span and sees
+/// only that span.
 pub(super) fn attention(
     call: &Call<'_>,
     scale: f32,
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn causality_windows_and_shared_heads() {
-        // Scores are zero, so a token gets the mean of the values it sees.
+        // Scores are zero, so the result is the mean of the visible values.
         let mut g = Graph::new("g");
         let q = input(&mut g, [2, 2, 1], &[0.0; 4]);
         let k = input(&mut g, [4, 1, 1], &[1.0; 4]);

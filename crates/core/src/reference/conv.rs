@@ -1,11 +1,11 @@
-//! Windows over images: 2-D convolution and pooling, `[batch, channels, height, width]`.
+//! 2-D convolution and pooling, `[batch, channels, height, width]`.
 
 use super::Call;
 use super::tensor::Tensor;
 use crate::error::Result;
 use crate::ir::{Conv2d, Pool2d, PoolKind};
 
-/// The place in the input of tap `tap` of window `at`, or `None` in the padding.
+/// The input position of tap `tap` of window `at`, or `None` in the padding.
 fn place(
     at: usize,
     tap: usize,
@@ -19,7 +19,8 @@ fn place(
 }
 
 /// x `[b, in_c, h, w]`, weight `[out_c, in_c / groups, kh, kw]`:
-/// `y[b, o, i, j] = sum over c, r, s of x[b, g(o) + c, i*stride + r*dilation - pad, ..] * weight[o, c, r, s]`.
+/// `y[b, o, i, j] = sum over c, r, s of
+/// x[b, g(o) + c, i*stride + r*dilation - pad, ..] * weight[o, c, r, s]`.
 pub(super) fn conv2d(call: &Call<'_>, conv: &Conv2d) -> Result<Tensor> {
     let (x, weight) = (call.operands[0].floats(), call.operands[1].floats());
     let (xd, wd, to) = (call.dims(0), call.dims(1), call.out_dims());
@@ -58,10 +59,10 @@ fn taps(
         .flat_map(move |c| (0..height).flat_map(move |r| (0..width).map(move |s| (c, r, s))))
 }
 
-/// x `[b, c, h, w]`: the largest or the mean of each window.
+/// x `[b, c, h, w]`: the maximum or the mean of each window.
 ///
-/// The padding is never the largest; it counts in a mean, as zeros, where `count_pad` is set. A
-/// window that lies in the padding altogether has the largest -inf and the mean 0.
+/// Padding never counts for the maximum; it counts for the mean, as zeros, if `count_pad` is set.
+/// For a window entirely in the padding the maximum is -inf and the mean is 0.
 pub(super) fn pool2d(call: &Call<'_>, pool: &Pool2d) -> Result<Tensor> {
     let x = call.operands[0].floats();
     let (xd, to) = (call.dims(0), call.out_dims());

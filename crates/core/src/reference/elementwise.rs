@@ -1,4 +1,4 @@
-//! One result for each element: `y[i] = op(x[i])`, `op(a[i], b[i])`, `c[i] ? a[i] : b[i]`.
+//! Elementwise operations: `y[i] = op(x[i])`, `op(a[i], b[i])`, `c[i] ? a[i] : b[i]`.
 //!
 //! Operands broadcast as in NumPy. Floats are computed in `f64`; integers wrap.
 
@@ -61,7 +61,7 @@ fn of_float(op: UnaryOp, x: f64) -> f64 {
 
 /// `erf(x) = 2 / sqrt(pi) * e^(-x^2) * sum over n of 2^n x^(2n+1) / (1 * 3 * .. * (2n+1))`.
 ///
-/// No term of the sum is negative for a positive x, so nothing cancels.
+/// For positive x all terms of the sum are positive, so there is no cancellation.
 fn erf(x: f64) -> f64 {
     if x.is_nan() {
         return x;
@@ -138,7 +138,8 @@ fn of_floats(op: BinaryOp, a: f64, b: f64) -> Option<f64> {
     })
 }
 
-/// As WGSL: a zero divisor gives the dividend, and a remainder of zero; `MIN / -1` gives `MIN`.
+/// As in WGSL: for a zero divisor the quotient is the dividend and the remainder 0; `MIN / -1`
+/// gives `MIN`.
 fn of_i32(op: BinaryOp, a: i32, b: i32) -> Option<i32> {
     Some(match op {
         BinaryOp::Add => a.wrapping_add(b),
@@ -191,9 +192,8 @@ pub(super) fn select(call: &Call<'_>) -> Result<Tensor> {
     call.result(call.operands[1].data.merge(&call.operands[2].data, &places)?)
 }
 
-/// To another type. Floats to integers truncate and saturate, and what is not a number is 0;
-/// integers to integers keep their bits; whatever is not zero is true. To `f16` and `bf16` the way
-/// is through `f32`.
+/// Type conversion. Float to integer truncates and saturates, NaN gives 0; integer to integer keeps
+/// the bits; any non-zero value is true. Conversion to `f16` and `bf16` goes through `f32`.
 pub(super) fn cast(call: &Call<'_>, to: DType) -> Result<Tensor> {
     let from = &call.operands[0].data;
     let floats = || call.operands[0].floats().into_iter();

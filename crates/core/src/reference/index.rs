@@ -1,14 +1,14 @@
-//! Places in row-major tensors.
+//! Element indices in row-major tensors.
 
 use crate::error::{Error, Result};
 
-/// Elements that a tensor may have here: 2^31, 8 GB of `f32`.
+/// Largest tensor of the reference in elements: 2^31, 8 GB of `f32`.
 const MAX_ELEMENTS: u64 = 1 << 31;
 
 /// Number of elements of a shape.
 ///
 /// # Errors
-/// Out of memory beyond what a reference may hold.
+/// Out of memory above the limit of the reference.
 pub(super) fn elements(shape: &[u64]) -> Result<usize> {
     if shape.contains(&0) {
         return Ok(0);
@@ -21,7 +21,7 @@ pub(super) fn elements(shape: &[u64]) -> Result<usize> {
     Ok(product as usize)
 }
 
-/// Elements from one index to the next, for each dimension.
+/// Distance between consecutive indices in elements, per dimension.
 pub(super) fn strides(dims: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; dims.len()];
     for i in (1..dims.len()).rev() {
@@ -30,7 +30,8 @@ pub(super) fn strides(dims: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// For every index of `dims` in row-major order: the sum of index times stride, plus an offset.
+/// For every index of `dims` in row-major order: the dot product of index and strides, plus an
+/// offset.
 pub(super) fn walk(dims: &[usize], strides: &[usize], offset: usize) -> Vec<usize> {
     let count = dims.iter().product();
     let mut places = Vec::with_capacity(count);
@@ -38,7 +39,7 @@ pub(super) fn walk(dims: &[usize], strides: &[usize], offset: usize) -> Vec<usiz
     let mut place = offset;
     for _ in 0..count {
         places.push(place);
-        // The next index, as an odometer counts.
+        // Increments the index like an odometer.
         for axis in (0..dims.len()).rev() {
             at[axis] += 1;
             place += strides[axis];
@@ -52,7 +53,7 @@ pub(super) fn walk(dims: &[usize], strides: &[usize], offset: usize) -> Vec<usiz
     places
 }
 
-/// For every element of `to`, the element of `from` that NumPy broadcasting puts there.
+/// For every element of `to`, the element of `from` that it is broadcast from (NumPy rules).
 pub(super) fn broadcast(from: &[usize], to: &[usize]) -> Vec<usize> {
     let lead = to.len() - from.len();
     let own = strides(from);

@@ -1,13 +1,11 @@
-//! The meaning of every operation: plain loops, sums in `f64`, no cleverness.
+//! The semantics of every operation: plain loops with `f64` sums.
 //!
-//! Everything that runs a graph is held to this and to nothing else. It knows no device and no
-//! layout; it is slow by intention, except that the products use all cores, so that a whole small
-//! model can be evaluated in a test. Values between nodes are rounded to the element type of the
-//! node ([`Precision::F32`]), or kept in `f64` throughout ([`Precision::F64`]): the second is what
-//! the logits of real models are held to.
+//! The only oracle for everything that runs a graph. Independent of devices and layouts, and slow
+//! on purpose, except that products use all cores, so that a test can evaluate a whole small model.
+//! Values between nodes are rounded to the node's element type ([`Precision::F32`]), or kept in
+//! `f64` throughout ([`Precision::F64`]); the logits of real models are compared with the latter.
 //!
-//! Weights come decoded: a packed weight is bound as the `f32` numbers that its bytes mean
-//! (`quant::decode`).
+//! Weights are bound decoded: a packed weight as the `f32` numbers of its bytes (`quant::decode`).
 
 mod attention;
 mod conv;
@@ -30,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Graph, MergedPart, Node, NodeId, Op, ReduceOp};
 pub use tensor::{Data, Tensor};
 
-/// How a value is kept between the node that makes it and those that read it.
+/// Precision of the values between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// `f32` results are rounded to `f32`.
@@ -44,7 +42,7 @@ pub enum Precision {
 pub struct Evaluation<'a> {
     /// The value of each node, by [`NodeId`].
     pub values: Vec<Cow<'a, Tensor>>,
-    /// What each state holds after the run, by name.
+    /// Contents of each state after the run, by name.
     pub states: BTreeMap<String, Tensor>,
 }
 
@@ -57,8 +55,8 @@ impl Evaluation<'_> {
 
 /// Evaluates a graph that passes `ir::verify`, rounding every result to its element type.
 ///
-/// `bindings` has every input and weight by name, of the shape that the symbols give it; a state
-/// that is not in it is zero. Names that the graph does not know are ignored.
+/// `bindings` contains every input and weight by name, with the shape that the symbols give it.
+/// Missing states are zero; unknown names are ignored.
 ///
 /// # Errors
 /// Invalid: a name or symbol is not bound, a shape or type differs, an index is out of bounds.
@@ -70,7 +68,7 @@ pub fn eval<'a>(
     eval_with(graph, symbols, bindings, Precision::F32)
 }
 
-/// [`eval`] with a choice of what values are kept in.
+/// [`eval`] with a choice of precision.
 ///
 /// # Errors
 /// Those of [`eval`].
@@ -130,7 +128,7 @@ fn bound<'a>(
     }
 }
 
-/// The weights one after another.
+/// Concatenates the weights of a merged leaf.
 fn merged(
     node: &Node,
     parts: &[MergedPart],
@@ -151,7 +149,8 @@ fn merged(
 }
 
 fn final_states(graph: &Graph, values: &[Cow<'_, Tensor>]) -> BTreeMap<String, Tensor> {
-    // Each state or update, and the state that it began as; later updates overwrite earlier ones.
+    // Each state or update, and the state at the start of its chain; later updates overwrite
+    // earlier ones.
     let mut owner: BTreeMap<NodeId, &str> = BTreeMap::new();
     let mut last: BTreeMap<&str, NodeId> = BTreeMap::new();
     for (id, node) in graph.ids().zip(graph.nodes()) {
@@ -169,10 +168,10 @@ fn final_states(graph: &Graph, values: &[Cow<'_, Tensor>]) -> BTreeMap<String, T
     last.into_iter().map(|(name, id)| (name.to_string(), value(id))).collect()
 }
 
-/// The value of one node that is not a leaf, for these values of its operands.
+/// The value of one node that is not a leaf, for given operand values.
 ///
 /// # Errors
-/// Invalid where an operand has not the shape and type that the graph says, and those of [`eval`].
+/// Invalid if an operand differs from the graph in shape or type, and those of [`eval`].
 pub fn apply(
     graph: &Graph,
     id: NodeId,
@@ -198,8 +197,8 @@ pub fn apply(
     compute(&node.op, &Call::new(node, operands.to_vec(), symbols, precision)?)
 }
 
-/// For a sum, of products or of numbers, what its rounding errors are measured by: the same sum
-/// with every number replaced by its absolute value. `None` for operations that are not sums.
+/// The reference magnitude for rounding errors of a sum: the same sum over absolute values. `None`
+/// for operations that are not sums.
 ///
 /// # Errors
 /// Those of [`eval`].
@@ -221,7 +220,7 @@ pub fn magnitude(
     apply(graph, id, &operands, symbols, Precision::F64).map(Some)
 }
 
-/// One operation in one run: operand values, and what the result must be.
+/// One operation in one run: operand values, and shape and type of the result.
 struct Call<'a> {
     operands: Vec<&'a Tensor>,
     shape: Vec<u64>,
@@ -242,8 +241,8 @@ impl<'a> Call<'a> {
         Ok(Call { operands, shape, dtype: node.dtype, symbols, precision })
     }
 
-    /// The result, from numbers in `f64`. What has two bytes comes out of `f32`, as on a device:
-    /// rounding twice now and then gives the other neighbour.
+    /// Makes the result from `f64` numbers. 2-byte types are rounded through `f32`, as on a device:
+    /// double rounding sometimes gives the other neighbour.
     fn floats(&self, values: Vec<f64>) -> Result<Tensor> {
         let narrow = values.iter().map(|v| *v as f32);
         let data = match (self.dtype, self.precision) {
@@ -259,12 +258,12 @@ impl<'a> Call<'a> {
         Tensor::new(self.shape.clone(), data)
     }
 
-    /// The sizes of an operand.
+    /// The shape of an operand.
     fn dims(&self, operand: usize) -> Vec<usize> {
         self.operands[operand].shape.iter().map(|d| *d as usize).collect()
     }
 
-    /// The sizes of the result.
+    /// The shape of the result.
     fn out_dims(&self) -> Vec<usize> {
         self.shape.iter().map(|d| *d as usize).collect()
     }

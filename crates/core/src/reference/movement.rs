@@ -1,4 +1,4 @@
-//! Elements moved and repeated, never computed with: every result is a list of places.
+//! Data movement without arithmetic: every result is a list of source indices.
 
 use super::Call;
 use super::index::{broadcast, strides, walk};
@@ -6,13 +6,13 @@ use super::tensor::{Data, Tensor};
 use crate::base::Dim;
 use crate::error::{Error, Result};
 
-/// The first operand at these places.
+/// The elements of the first operand at these indices.
 fn at_places(call: &Call<'_>, places: Vec<usize>) -> Result<Tensor> {
     let places: Vec<Option<usize>> = places.into_iter().map(Some).collect();
     picked(call, &places, 0)
 }
 
-/// The first operand at these places, `word` where there is none.
+/// The elements of the first operand at these indices, or `word` for `None`.
 fn picked(call: &Call<'_>, places: &[Option<usize>], word: u32) -> Result<Tensor> {
     let fill = Tensor::constant(vec![1], call.dtype, &[word])?;
     call.result(call.operands[0].data.pick(places, &fill.data)?)
@@ -56,7 +56,7 @@ pub(super) fn update(call: &Call<'_>, at: &Dim) -> Result<Tensor> {
     call.result(call.operands[0].data.merge(&call.operands[1].data, &places)?)
 }
 
-/// Row `i` of the second operand at row `rows[i]` of the first; those outside are dropped.
+/// Writes row `i` of the second operand to row `rows[i]` of the first; drops rows out of range.
 pub(super) fn scatter(call: &Call<'_>) -> Result<Tensor> {
     let row: usize = call.dims(0)[1..].iter().product();
     let rows = call.operands[2].floats();
@@ -71,12 +71,12 @@ pub(super) fn scatter(call: &Call<'_>) -> Result<Tensor> {
     call.result(call.operands[0].data.merge(&call.operands[1].data, &places)?)
 }
 
-/// One after another along the axis.
+/// Concatenates along the axis.
 pub(super) fn concat(call: &Call<'_>, axis: usize) -> Result<Tensor> {
     let mut shape = call.operands[0].shape.clone();
     let mut data = call.operands[0].data.clone();
     for next in &call.operands[1..] {
-        // For each index before the axis: its part so far, then its part of the next.
+        // For each outer index: the part collected so far, then the part of the next operand.
         let outer: usize = shape[..axis].iter().map(|d| *d as usize).product();
         let part = |shape: &[u64]| shape[axis..].iter().map(|d| *d as usize).product::<usize>();
         let (a, b) = (part(&shape), part(&next.shape));
@@ -92,7 +92,7 @@ pub(super) fn concat(call: &Call<'_>, axis: usize) -> Result<Tensor> {
     call.result(data)
 }
 
-/// `y[i] = x[i - before]`, and `word` outside.
+/// `y[i] = x[i - before]`, or `word` outside `x`.
 pub(super) fn pad(call: &Call<'_>, amounts: &[(u64, u64)], word: u32) -> Result<Tensor> {
     let (dims, to) = (call.dims(0), call.out_dims());
     let (own, out) = (strides(&dims), strides(&to));
@@ -126,12 +126,12 @@ pub(super) fn slice(call: &Call<'_>, axis: usize, start: &Dim, step: u64) -> Res
     }
     let mut moved = strides(&call.dims(0));
     let offset = start as usize * moved[axis];
-    // A single index needs no step, and an absurd one must not overflow.
+    // A single index needs no step, and a huge step must not overflow.
     moved[axis] = if len > 1 { moved[axis] * step as usize } else { 0 };
     at_places(call, walk(&call.out_dims(), &moved, offset))
 }
 
-/// Dimensions of size 1, and new ones, repeat.
+/// Dimensions of size 1, and new dimensions, repeat.
 pub(super) fn expand(call: &Call<'_>) -> Result<Tensor> {
     at_places(call, broadcast(&call.dims(0), &call.out_dims()))
 }

@@ -15,7 +15,8 @@ pub(super) fn rms_norm(call: &Call<'_>, eps: f32) -> Result<Tensor> {
     call.floats(x)
 }
 
-/// `y = (x - mean) / sqrt(variance + eps) * weight + bias`, the variance over all of the row.
+/// `y = (x - mean) / sqrt(variance + eps) * weight + bias`, with the population variance of the
+/// row.
 pub(super) fn layer_norm(call: &Call<'_>, eps: f32) -> Result<Tensor> {
     let (mut x, weight) = (call.operands[0].floats(), call.operands[1].floats());
     let bias = call.operands[2].floats();

@@ -1,4 +1,4 @@
-//! Sums of products: `matmul` and `linear`. All cores share the rows of the result.
+//! Matrix products: `matmul` and `linear`. The rows of the result are split over all cores.
 
 use super::Call;
 use super::index::broadcast;
@@ -6,11 +6,11 @@ use super::tensor::Tensor;
 use crate::base::ComputeMode;
 use crate::error::Result;
 
-/// Multiplications below which one thread is faster than several.
+/// Number of multiplications below which one thread is faster than several.
 const WORTH_THREADS: usize = 1 << 18;
 
-/// Calls `row(i, part)` for the `i`-th part of `row_len` numbers, each of `cost` multiplications,
-/// on all cores.
+/// Calls `row(i, part)` for the `i`-th part of `row_len` numbers on all cores; `cost` is the
+/// multiplications per number.
 pub(super) fn for_rows(
     out: &mut [f64],
     row_len: usize,
@@ -21,7 +21,7 @@ pub(super) fn for_rows(
         return;
     }
     let rows = out.len() / row_len;
-    // A browser reports no parallelism, and then no thread is started.
+    // A browser reports no parallelism, so no thread is started.
     let threads = match std::thread::available_parallelism() {
         Ok(count) if rows.saturating_mul(cost) > WORTH_THREADS => count.get(),
         _ => 1,
@@ -41,7 +41,7 @@ pub(super) fn for_rows(
     });
 }
 
-/// `sum over i of a[i] * b[i]`, in four sums, because one is four times slower.
+/// `sum over i of a[i] * b[i]` with four accumulators; a single one is four times slower.
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 4];
     let (a4, b4) = (a.chunks_exact(4), b.chunks_exact(4));
@@ -54,13 +54,13 @@ pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     (sums[0] + sums[1]) + (sums[2] + sums[3]) + rest
 }
 
-/// The numbers that stand for a block in [`ComputeMode::Int8`].
+/// Replaces a block by its values in [`ComputeMode::Int8`].
 fn round_int8(block: &mut [f64]) {
     if block.iter().any(|x| !x.is_finite()) {
         return block.fill(f64::NAN);
     }
     let largest = block.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
-    // All zeros stay so.
+    // A block of zeros is unchanged.
     if largest > 0.0 {
         let d = largest / 127.0;
         block.iter_mut().for_each(|x| *x = (*x / d).round_ties_even() * d);
@@ -76,8 +76,8 @@ pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Result<Tensor> {
     if mode == ComputeMode::Int8 {
         x.chunks_mut(ComputeMode::BLOCK as usize).for_each(round_int8);
     }
-    // A weight row is widened once and multiplied with every row of x, so the result is made
-    // transposed, [n, m].
+    // Each weight row is converted once and multiplied with every row of x, so the result is
+    // computed transposed, [n, m].
     let mut columns = vec![0.0; n * m];
     for_rows(&mut columns, m, m * k, |row, out| {
         let weight = weight.floats(row * k, k);
@@ -95,7 +95,7 @@ pub(super) fn matmul(call: &Call<'_>) -> Result<Tensor> {
     let (a_dims, b_dims, to) = (call.dims(0), call.dims(1), call.out_dims());
     let (m, n) = (to[to.len() - 2], to[to.len() - 1]);
     let k = a_dims[a_dims.len() - 1];
-    // For each matrix of the result, which of a and of b it is made from.
+    // For each matrix of the result, its source matrices in a and b.
     let lead = &to[..to.len() - 2];
     let of_a = broadcast(&a_dims[..a_dims.len() - 2], lead);
     let of_b = broadcast(&b_dims[..b_dims.len() - 2], lead);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn linear_is_matmul_with_the_transpose() {
-        // Large enough for threads.
+        // Large enough to use threads.
         let (m, k, n) = (5u64, 301u64, 207u64);
         let value = |i: u64| ((i * 37 % 101) as f32 - 50.0) / 8.0;
         let mut g = Graph::new("g");
@@ -142,7 +142,7 @@ mod tests {
             ("w".to_string(), tensor(&[n, k], (0..n * k).map(|i| value(i + 7)).collect())),
         ]);
         let run = eval(&g, &SymbolValues::new(), &bindings).unwrap();
-        // Eighths are exact, so both orders of summing give the same numbers.
+        // Eighths are exact, so both summation orders give the same numbers.
         assert_eq!(run.value(y), run.value(z));
         let by_hand: f32 = (0..k).map(|i| value(2 * k + i) * value(3 * k + i + 7)).sum();
         let Data::F32(y) = &run.value(y).data else { panic!("f32") };

@@ -1,4 +1,4 @@
-//! Many to one: sums and the like over any axes; `argmax`, `greedy` and `softmax` along the last one.
+//! Reductions over any axes; `argmax`, `greedy` and `softmax` along the last axis.
 
 use super::Call;
 use super::index::{strides, walk};
@@ -25,7 +25,7 @@ pub(super) fn reduce(call: &Call<'_>, op: ReduceOp, axes: &[usize]) -> Result<Te
 fn fold(op: ReduceOp, values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = values.len() as f64;
     match op {
-        // The sum of nothing is -0.0 in Rust.
+        // The empty sum is -0.0 in Rust.
         ReduceOp::Sum => values.sum::<f64>() + 0.0,
         ReduceOp::Mean => values.sum::<f64>() / count,
         ReduceOp::Prod => values.product(),
@@ -34,7 +34,7 @@ fn fold(op: ReduceOp, values: impl ExactSizeIterator<Item = f64>) -> f64 {
     }
 }
 
-/// x `[rows, n]` -> `[rows]`: the lowest index of the largest, where NaN is larger than any number.
+/// x `[rows, n]` -> `[rows]`: the lowest index of the maximum; NaN compares larger than any number.
 pub(super) fn argmax(call: &Call<'_>) -> Result<Tensor> {
     let x = call.operands[0].floats();
     let n = call.dims(0).last().copied().unwrap_or(1);
@@ -55,7 +55,7 @@ fn largest(row: &[f64]) -> usize {
     best
 }
 
-/// As [`argmax`], but only of a finite number: otherwise the word of [`NoToken`].
+/// As [`argmax`], if the maximum is finite; otherwise the word of a [`NoToken`].
 pub(super) fn greedy(call: &Call<'_>) -> Result<Tensor> {
     let x = call.operands[0].floats();
     let n = call.dims(0).last().copied().unwrap_or(1);
@@ -71,7 +71,7 @@ pub(super) fn greedy(call: &Call<'_>) -> Result<Tensor> {
     call.result(Data::U32(x.chunks_exact(n.max(1)).map(row).collect()))
 }
 
-/// x `[rows, n]`: `y = e^(x - max) / sum e^(x - max)`; a row of -inf gives zeros.
+/// x `[rows, n]`: `y = e^(x - max) / sum e^(x - max)`; a row of only -inf gives zeros.
 pub(super) fn softmax(call: &Call<'_>) -> Result<Tensor> {
     let mut x = call.operands[0].floats();
     let n = call.dims(0).last().copied().unwrap_or(1);

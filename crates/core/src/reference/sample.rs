@@ -1,4 +1,4 @@
-//! The draw of a token for each row of logits.
+//! Samples a token from each row of logits.
 
 use super::Call;
 use super::tensor::{Data, Tensor};
@@ -6,7 +6,7 @@ use crate::draw::weight::{NATURAL, bounded_scale, key, weight};
 use crate::draw::{Draw, NoToken};
 use crate::error::{Error, Result};
 
-/// logits `[rows, n]`, draws `[rows, 7]` -> `[rows]`: the token that [`Draw`] says.
+/// logits `[rows, n]`, draws `[rows, 7]` -> `[rows]`: the token that [`Draw`] selects.
 pub(super) fn sample(call: &Call<'_>) -> Result<Tensor> {
     let Data::U32(words) = &call.operands[1].data else {
         return Err(Error::invalid("sample: the draws are not u32"));
@@ -24,7 +24,7 @@ fn token(row: &[f64], draw: &Draw) -> u32 {
         return NoToken::NotFinite(index as u32).word();
     }
     let keys: Vec<u32> = row.iter().filter_map(|logit| key(*logit as f32)).collect();
-    // Minus infinity stays in the list, and weighs nothing.
+    // Minus infinity remains in the list with weight 0.
     let mut ids: Vec<usize> = (0..row.len()).collect();
     ids.sort_by_key(|id| (!keys[*id], *id));
     if draw.top_k > 0 {
@@ -51,6 +51,6 @@ fn token(row: &[f64], draw: &Draw) -> u32 {
             return id as u32;
         }
     }
-    // Nothing weighs anything: every token is forbidden.
+    // All weights are zero: every token is forbidden.
     NoToken::Forbidden.word()
 }

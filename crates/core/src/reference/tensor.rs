@@ -1,4 +1,4 @@
-//! A tensor on the host: sizes, and numbers in row-major order.
+//! A host tensor: shape, and elements in row-major order.
 
 use half::{bf16, f16};
 
@@ -6,12 +6,12 @@ use super::index::elements;
 use crate::base::DType;
 use crate::error::{Error, Result};
 
-/// Numbers of one type.
+/// Elements of one type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
     /// `f32`.
     F32(Vec<f32>),
-    /// `f32` in a graph, kept more precisely here.
+    /// `f32` in the graph, with higher precision here.
     F64(Vec<f64>),
     /// `f16`.
     F16(Vec<f16>),
@@ -25,7 +25,7 @@ pub enum Data {
     Bool(Vec<bool>),
 }
 
-/// The same expression for whatever vector is in a [`Data`].
+/// Evaluates the same expression for any vector in a [`Data`].
 macro_rules! each {
     ($data:expr, $values:ident => $result:expr) => {
         match $data {
@@ -40,20 +40,20 @@ macro_rules! each {
     };
 }
 
-/// A tensor: sizes, outermost first, and its elements in row-major order.
+/// A tensor: shape, and elements in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     /// Sizes, outermost first.
     pub shape: Vec<u64>,
-    /// As many numbers as the sizes say.
+    /// The elements; their number matches the shape.
     pub data: Data,
 }
 
 impl Tensor {
-    /// A tensor of these numbers.
+    /// A tensor with these elements.
     ///
     /// # Errors
-    /// Invalid, where there are not as many as the shape has elements.
+    /// Invalid if the number of elements does not match the shape.
     pub fn new(shape: Vec<u64>, data: Data) -> Result<Tensor> {
         let (want, have) = (elements(&shape)?, data.len());
         if want != have {
@@ -64,10 +64,10 @@ impl Tensor {
         Ok(Tensor { shape, data })
     }
 
-    /// A tensor of 32-bit words, one for each element or one for all.
+    /// A tensor of 32-bit words, one per element or one for all.
     ///
     /// # Errors
-    /// Invalid where there are neither one nor as many as elements.
+    /// Invalid unless there is one word, or one per element.
     pub fn constant(shape: Vec<u64>, dtype: DType, words: &[u32]) -> Result<Tensor> {
         let count = elements(&shape)?;
         let all: Vec<u32> = match words {
@@ -88,7 +88,7 @@ impl Tensor {
     /// A tensor from its bytes in device memory: little-endian, a `bool` in four bytes.
     ///
     /// # Errors
-    /// Invalid where the number of bytes is not that of the shape, or a `bool` is neither 0 nor 1.
+    /// Invalid if the number of bytes does not match the shape, or if a `bool` is neither 0 nor 1.
     pub fn from_bytes(shape: Vec<u64>, dtype: DType, bytes: &[u8]) -> Result<Tensor> {
         let size = dtype.bytes() as usize;
         let (want, have) = (elements(&shape)?.saturating_mul(size), bytes.len());
@@ -113,7 +113,7 @@ impl Tensor {
         Tensor::new(shape, data)
     }
 
-    /// The bytes in device memory; [`Data::F64`] is rounded to `f32`.
+    /// The bytes as in device memory; [`Data::F64`] is rounded to `f32`.
     pub fn to_bytes(&self) -> Vec<u8> {
         match &self.data {
             Data::F32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -138,12 +138,12 @@ impl Tensor {
         }
     }
 
-    /// Every element as `f64`, which holds each of them exactly; a `bool` is 0 or 1.
+    /// Every element as `f64`, which is exact; a `bool` is 0 or 1.
     pub fn floats(&self) -> Vec<f64> {
         self.data.floats(0, self.data.len())
     }
 
-    /// Every element without its sign; `bool` and `u32` have none.
+    /// The absolute value of every element; `bool` and `u32` are unchanged.
     pub fn absolute(&self) -> Tensor {
         let data = match &self.data {
             Data::F32(v) => Data::F32(v.iter().map(|x| x.abs()).collect()),
@@ -177,17 +177,17 @@ impl Tensor {
 }
 
 impl Data {
-    /// How many numbers.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         each!(self, v => v.len())
     }
 
-    /// Whether there is none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// `len` numbers from `start` on, as `f64`.
+    /// `len` elements from `start` on, as `f64`.
     pub(super) fn floats(&self, start: usize, len: usize) -> Vec<f64> {
         let range = start..start + len;
         match self {
@@ -201,7 +201,7 @@ impl Data {
         }
     }
 
-    /// The numbers at these places; `None` is the one number of `fill`.
+    /// The elements at these indices, or the single element of `fill` for `None`.
     pub(super) fn pick(&self, places: &[Option<usize>], fill: &Data) -> Result<Data> {
         macro_rules! from {
             ($v:ident, $fill:ident, $variant:ident) => {
@@ -223,10 +223,10 @@ impl Data {
         }
     }
 
-    /// The numbers at these places; where the flag is set, of `other`.
+    /// The elements at these indices, taken from `other` if the flag is set.
     ///
     /// # Errors
-    /// Invalid where the two have different types.
+    /// Invalid if the types differ.
     pub(super) fn merge(&self, other: &Data, places: &[(bool, usize)]) -> Result<Data> {
         macro_rules! from {
             ($a:ident, $b:ident, $variant:ident) => {

@@ -1,4 +1,4 @@
-//! AVX2 with FMA and F16C: eight numbers, sixteen registers.
+//! AVX2 with FMA and F16C: vectors of eight f32, sixteen registers.
 
 use std::arch::x86_64::*;
 
@@ -83,7 +83,7 @@ impl Simd for Avx2 {
     }
 }
 
-/// Eight sums, a lane each: three times, two vectors become one with half the lanes of each added.
+/// Eight horizontal sums, one per lane: each of three rounds merges two vectors, adding lane pairs.
 ///
 /// # Safety
 /// The contract of `Simd`.
@@ -94,7 +94,7 @@ unsafe fn sums_of_eight(v: &[__m256; 8]) -> __m256 {
         let zero = _mm256_setzero_ps();
         let (mut a, mut b) = ([zero; 4], [zero; 2]);
         for i in 0..4 {
-            // Vectors i and i + 4 share one, so that the rest leaves the lanes in order.
+            // Pairing vectors i and i + 4 leaves the lanes in order.
             let (x, y) = (v[i], v[i + 4]);
             a[i] = _mm256_add_ps(
                 _mm256_permute2f128_ps::<0x20>(x, y),

@@ -1,4 +1,4 @@
-//! AVX-512 (F, BW, VL, DQ): sixteen numbers, thirty-two registers.
+//! AVX-512 (F, BW, VL, DQ): vectors of sixteen f32, thirty-two registers.
 
 use std::arch::x86_64::*;
 
@@ -84,7 +84,8 @@ impl Simd for Avx512 {
     }
 }
 
-/// Sixteen sums, a lane each: four times, two vectors become one with half the lanes of each added.
+/// Sixteen horizontal sums, one per lane: each of four rounds merges two vectors, adding lane
+/// pairs.
 ///
 /// # Safety
 /// The contract of `Simd`.

@@ -1,4 +1,5 @@
-//! Blocks of weights decoded in registers: where vectors of integers are worth more than memory.
+//! Decoding of weight blocks in vector registers, for instruction sets whose integer vectors make
+//! this faster than decoding through memory.
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
 use super::formats::{Block, Rows, Weights, sums};
@@ -8,9 +9,9 @@ use super::{Simd, prefetch};
 pub(super) trait Integers: Simd {
     /// `LANES` integers.
     type I: Copy;
-    /// `LANES` bytes, widened without sign.
+    /// `LANES` bytes, zero-extended.
     unsafe fn load_u8(p: *const u8) -> Self::I;
-    /// `LANES` bytes, widened with sign.
+    /// `LANES` bytes, sign-extended.
     unsafe fn load_i8(p: *const u8) -> Self::I;
     unsafe fn and(a: Self::I, mask: i32) -> Self::I;
     unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
@@ -19,33 +20,33 @@ pub(super) trait Integers: Simd {
     unsafe fn sub(a: Self::I, b: i32) -> Self::I;
     /// Product with a constant.
     unsafe fn times(a: Self::I, b: i32) -> Self::I;
-    /// The numbers of a table at places of 0 to 15.
+    /// Table lookup by indices of 0 to 15.
     unsafe fn lookup(table: &[i8; 16], at: Self::I) -> Self::F;
     unsafe fn to_f32(v: Self::I) -> Self::F;
     /// Product of floats.
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
 }
 
-/// Blocks that come apart in registers; `unpack` says how.
+/// Block formats that decode in registers; `unpack` has the implementations.
 pub(super) trait Packed: Block {
-    /// The weights of a block, in vectors.
+    /// Decodes a block into vectors of weights.
     ///
     /// # Safety
     /// `p` holds a block; the sink's contract for `LEN` weights.
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>);
 }
 
-/// Takes the vectors of a block, with the place of their first weight in it. A trait and not a
-/// closure, because a closure is not always inlined into code with more instructions enabled.
+/// Receives the decoded vectors of a block, each with the index of its first weight. A trait
+/// instead of a closure: closures are not always inlined into functions with more target features.
 pub(super) trait Sink<S: Simd> {
-    /// Takes one vector.
+    /// Receives one vector.
     ///
     /// # Safety
     /// The machine has the instructions of `S`; the sink's own pointers hold `at + LANES`.
     unsafe fn put(&mut self, at: usize, v: S::F);
 }
 
-/// Multiplies each vector with the same place of `M` rows of `x`.
+/// Dot products of a block with `M` rows of `x`.
 struct DotSink<'a, S: Simd, const M: usize> {
     acc: &'a mut [S::F; M],
     x: *const f32,
@@ -75,7 +76,7 @@ impl<S: Simd> Sink<S> for StoreSink {
     }
 }
 
-/// A row of blocks; `k` is a multiple of their length.
+/// A row of blocks; `k` is a multiple of the block length.
 pub(super) struct Blocks<P>(std::marker::PhantomData<P>);
 
 impl<S: Integers, P: Packed> Rows<S> for Blocks<P> {

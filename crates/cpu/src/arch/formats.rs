@@ -1,22 +1,22 @@
-//! Rows of weights in each storage format: products with rows of floats, and decoding.
+//! Weight rows in each storage format: dot products with f32 rows, and decoding.
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
 use super::{LINE, Simd, prefetch};
 use warploom_core::quant;
 
-/// A row of weights as floats.
+/// A weight row that decodes to f32.
 pub(super) trait Weights<S: Simd> {
-    /// `k` weights as floats.
+    /// Decodes `k` weights to f32.
     ///
     /// # Safety
     /// `w` holds `k` weights and `out` room for `k` floats.
     unsafe fn decode(w: *const u8, out: *mut f32, k: usize);
 }
 
-/// A row of weights that is multiplied as it is read.
+/// A weight row that is multiplied while it is read.
 pub(super) trait Rows<S: Simd>: Weights<S> {
-    /// Hands `M` sums for each of `R` rows: `acc[r][i] = w[r] . x[i]`. The bytes `ahead` of a row
-    /// will be read next, and are asked for.
+    /// Computes `M` dot products for each of `R` rows: `acc[r][i] = w[r] . x[i]`. Prefetches
+    /// `ahead` bytes past the current position of each row.
     ///
     /// # Safety
     /// Each row holds `k` weights, each `x[i]` at `x + i * x_stride` holds `k` floats.
@@ -29,7 +29,7 @@ pub(super) trait Rows<S: Simd>: Weights<S> {
     ) -> [[f32; M]; R];
 }
 
-/// Lanes summed.
+/// Horizontal sums of the accumulators.
 ///
 /// # Safety
 /// The machine has the instructions of `S`.
@@ -43,9 +43,9 @@ pub(super) unsafe fn sums<S: Simd, const R: usize, const M: usize>(
     out
 }
 
-/// Plain elements.
+/// Unpacked element types.
 pub(super) trait Plain {
-    /// Bytes of one.
+    /// Bytes of an element.
     const BYTES: usize;
     /// # Safety
     /// `p` holds `LANES` elements.
@@ -130,7 +130,7 @@ impl<S: Simd, E: Plain> Rows<S> for E {
     }
 }
 
-/// Adds products of `k` elements, whole vectors. The bytes `ahead` of each row are asked for.
+/// Adds the products of `k` elements, whole vectors. Prefetches `ahead` bytes of each row.
 ///
 /// # Safety
 /// As `Rows::dot`.
@@ -177,8 +177,8 @@ impl<S: Simd, E: Plain> Weights<S> for E {
     }
 }
 
-/// A row of blocks where registers hold too little to decode in: each block goes through memory,
-/// by the functions of `quant`.
+/// A row of blocks on instruction sets with too few registers to decode in: each block is decoded
+/// to memory by the functions of `quant`.
 pub(super) struct Decoded<P>(std::marker::PhantomData<P>);
 
 impl<S: Simd, P: Block> Weights<S> for Decoded<P> {
@@ -191,13 +191,13 @@ impl<S: Simd, P: Block> Weights<S> for Decoded<P> {
     }
 }
 
-/// Weights in blocks that share scales.
+/// Blocks of weights with shared scales.
 pub(super) trait Block {
-    /// Weights in a block, 256 at most.
+    /// Weights in a block, at most 256.
     const LEN: usize;
     /// Bytes of a block.
     const BYTES: usize;
-    /// The weights of a block by the plain function of `quant`, which is their meaning.
+    /// Decodes a block with the reference function of `quant`.
     ///
     /// # Safety
     /// `p` holds a block, `out` room for `LEN` floats.

@@ -1,15 +1,15 @@
-//! Loops over vectors, the same for every instruction set.
+//! Vector loops, generic over the instruction set.
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
 use super::formats::Plain;
 use super::formats::{F32, Rows, accumulate, sums};
 use super::{DecodeFn, Normalise, Product, Simd, Weighted, math};
 
-/// See [`Product`], for `M` rows of `x` and `R` rows of weights at once. What is left of `rows` is
-/// the caller's: the number of rows done.
+/// See [`Product`], for `M` rows of `x` and `R` weight rows at a time. Returns the number of rows
+/// done; the caller computes the remaining ones.
 ///
 /// # Safety
-/// The pointers of the task hold what it says; `y` is shared with nobody.
+/// The pointers of the task are valid for its sizes; `y` is not shared.
 #[inline(always)]
 pub(super) unsafe fn product<S: Simd, W: Rows<S>, const R: usize, const M: usize>(
     task: &Product,
@@ -36,14 +36,14 @@ pub(super) unsafe fn product<S: Simd, W: Rows<S>, const R: usize, const M: usize
     row
 }
 
-/// As [`product`] for one row of `x` and weights from memory: from the first byte to the last, since
-/// hardware sees what comes next only in that order.
+/// As [`product`] for one row of `x` and weights in main memory: reads the weights in address
+/// order, the only order that the hardware prefetcher follows.
 ///
 /// # Safety
 /// As `product`.
 #[inline(always)]
 pub(super) unsafe fn in_order<S: Simd, E: Plain>(task: &Product) {
-    // Sums, so that none waits for itself.
+    // Independent accumulators hide the latency of an addition.
     const SUMS: usize = 4;
     let t = *task;
     let whole = t.k - t.k % (SUMS * S::LANES);
@@ -74,12 +74,12 @@ pub(super) unsafe fn in_order<S: Simd, E: Plain>(task: &Product) {
     }
 }
 
-/// Weights that are decoded at once: whole blocks of any format, little enough for the nearest
-/// cache together with their part of x.
+/// Weights that are decoded at once: whole blocks of any format, and small enough that they fit the
+/// L1 cache together with their part of x.
 const STAGE: usize = 256;
 
-/// Blocks, and what makes floats of them: a function pointer, so that a product by way of memory
-/// is one function for all formats.
+/// A block format and its decoder. A function pointer, so that one product function serves all
+/// formats.
 pub(super) struct Packing {
     pub(super) decode: DecodeFn,
     /// Weights of a block.
@@ -88,7 +88,7 @@ pub(super) struct Packing {
     pub(super) bytes: usize,
 }
 
-/// As [`product`], by way of memory: blocks are decoded once for all rows of `x`.
+/// As [`product`], decoding through memory: each block is decoded once for all rows of `x`.
 ///
 /// # Safety
 /// As `product`; `k` is a multiple of the block's length.
@@ -133,14 +133,14 @@ pub(super) unsafe fn staged<S: Simd, const R: usize, const M: usize>(
 /// See [`Weighted`], for `M` rows.
 ///
 /// # Safety
-/// The pointers of the task hold what it says; `out` is shared with nobody.
+/// The pointers of the task are valid for its sizes; `out` is not shared.
 #[inline(always)]
 pub(super) unsafe fn weighted<S: Simd, E: Plain, const M: usize>(task: &Weighted) {
     let t = *task;
     // SAFETY: columns stay below cols, s below len.
     unsafe {
         let mut c = 0;
-        // Sums in flight enough to hide the latency of an addition, if registers hold them.
+        // Enough accumulators to hide the latency of an addition, if the registers hold them.
         if (M + 1) * 4 < S::REGISTERS {
             while c + 4 * S::LANES <= t.cols {
                 columns::<S, E, M, 4>(&t, c);
@@ -270,7 +270,7 @@ pub(super) unsafe fn largest<S: Simd>(x: *const f32, n: usize) -> f32 {
 }
 
 /// # Safety
-/// The pointers hold `n` floats; `y` is shared with nobody, or is `x`.
+/// The pointers hold `n` floats; `y` is not shared, or is `x`.
 #[inline(always)]
 pub(super) unsafe fn normalise(t: &Normalise) {
     for i in 0..t.n {
@@ -286,14 +286,14 @@ pub(super) unsafe fn normalise(t: &Normalise) {
 }
 
 /// # Safety
-/// `x` and `y` hold `n` floats; `y` is shared with nobody, or is `x`.
+/// `x` and `y` hold `n` floats; `y` is not shared, or is `x`.
 #[inline(always)]
 pub(super) unsafe fn exp_sum(x: *const f32, y: *mut f32, n: usize, shift: f32) -> f32 {
     const LANES: usize = 16;
     let mut sums = [0f32; LANES];
     let body = n - n % LANES;
     for at in (0..body).step_by(LANES) {
-        // By way of an array of its own: x may be y, and a loop over both becomes no vectors.
+        // Through a local array: x may be y, and a loop over both would not vectorise.
         let mut v = [0f32; LANES];
         // SAFETY: at + LANES <= n.
         unsafe { x.add(at).copy_to_nonoverlapping(v.as_mut_ptr(), LANES) };
@@ -317,7 +317,7 @@ pub(super) unsafe fn exp_sum(x: *const f32, y: *mut f32, n: usize, shift: f32) -
 }
 
 /// # Safety
-/// `y` holds `n` floats, shared with nobody.
+/// `y` holds `n` floats and is not shared.
 #[inline(always)]
 pub(super) unsafe fn scale(y: *mut f32, n: usize, scale: f32) {
     for i in 0..n {

@@ -1,4 +1,4 @@
-//! Elementary functions without branches, so that loops over them become vector code.
+//! Elementary functions without branches, so that loops over them vectorise.
 
 /// `e^x`, within 2 units in the last place; 0 below -104, infinity above 88.73, NaN for NaN.
 #[inline(always)]
@@ -12,7 +12,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     let r = (clamped - n * 0.693_359_4) + n * 2.121_944_4e-4;
     let tail = 0.041_666_465 + r * (0.008_363_176 + r * 0.001_393_364_4);
     let p = 1.0 + (r + r * r * (0.5 + r * (0.166_665_77 + r * tail)));
-    // 2^n in two factors, since n reaches from -150 to 128.
+    // 2^n as two factors, since n ranges from -150 to 128.
     let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
     let half = n >> 1;
     let power = |n: i32| f32::from_bits(((n + 127) << 23) as u32);
@@ -43,8 +43,8 @@ pub(crate) fn cos(x: f32) -> f32 {
 /// `sin (x + quarters * pi / 2)`.
 #[inline(always)]
 fn turn(x: f32, quarters: u64) -> f32 {
-    // x = n pi / 2 + r, |r| <= pi / 4, in f64: an angle of thousands of turns loses nothing.
-    // Adding 1.5 * 2^52 rounds to an integer in the low bits.
+    // x = n pi / 2 + r, |r| <= pi / 4, in f64: thousands of turns lose no precision. Adding 1.5 *
+    // 2^52 rounds to an integer in the low bits.
     const ROUND: f64 = 6_755_399_441_055_744.0;
     const LOW: f64 = 6.123_233_995_736_766e-17;
     let x = f64::from(x);
@@ -107,7 +107,7 @@ pub(crate) fn gelu_tanh(x: f32) -> f32 {
     x * sigmoid(1.595_769_2 * x * (1.0 + 0.044_715 * x * x))
 }
 
-/// The `f32` that is this `f16`, by its bits.
+/// Converts an `f16`, given as bits, to `f32`.
 #[inline(always)]
 pub(crate) fn f32_of_f16(bits: u32) -> f32 {
     let rest = bits & 0x7fff;
@@ -120,19 +120,19 @@ pub(crate) fn f32_of_f16(bits: u32) -> f32 {
     f32::from_bits(((bits & 0x8000) << 16) | size)
 }
 
-/// The bits of the `f16` nearest to an `f32` that is given by its own, halves to even.
+/// The bits of the `f16` nearest to an `f32`, given as bits, ties to even.
 #[inline(always)]
 pub(crate) fn f16_of(word: u32) -> u32 {
     let size = word & 0x7fff_ffff;
     let normal = size.wrapping_sub(0x3800_0000).wrapping_add(0xfff + ((size >> 13) & 1)) >> 13;
-    // Beside 0.5 the places of an f32 are multiples of 2^-24, as those of small f16 are.
+    // Near 0.5 the spacing of f32 is 2^-24, as that of subnormal f16 is.
     let small = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let finite = if size < 0x3880_0000 { small } else { normal };
     let endless = if size > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
     ((word >> 16) & 0x8000) | if size >= 0x477f_f000 { endless } else { finite }
 }
 
-/// The bits of the `bf16` nearest to an `f32` that is given by its own, halves to even.
+/// The bits of the `bf16` nearest to an `f32`, given as bits, ties to even.
 #[inline(always)]
 pub(crate) fn bf16_of(word: u32) -> u32 {
     let rounded = word.wrapping_add(0x7fff + ((word >> 16) & 1)) >> 16;
@@ -203,7 +203,7 @@ mod tests {
             assert!(got == want || (got.is_nan() && want.is_nan()), "{bits:#x}: {got} {want}");
         }
         let signs = [0, 0x8000_0000];
-        // Every exponent, with mantissas around where rounding changes its mind.
+        // Every exponent, with mantissas on both sides of each rounding boundary.
         let places = [0x0, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001];
         let places =
             places.into_iter().chain([0x1_8000, 0x40_0000, 0x7f_efff, 0x7f_f000, 0x7f_ffff]);

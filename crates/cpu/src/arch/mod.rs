@@ -1,11 +1,12 @@
 //! Vector functions: written once over [`Simd`], compiled once for each instruction set.
 //!
-//! `generic`, `formats`, `blocks`, `unpack` and `int8` hold the loops, always inlined; each architecture's file says what a
-//! vector is and instantiates every loop in functions that enable its instructions. The choice
-//! is made once, when a device is opened, and is a table of function pointers from then on.
+//! `generic`, `formats`, `blocks`, `unpack` and `int8` hold the loops, always inlined. The file of
+//! each architecture defines its vector and instantiates every loop in functions that enable its
+//! instructions. The choice is made once, when a device is opened; afterwards it is a table of
+//! function pointers.
 //!
-//! Invariant: a table is only handed out where this machine has its instructions, so calling
-//! through it needs no further check than the function's own contract.
+//! Invariant: a table is only returned on a machine that has its instructions, so a call through it
+//! needs no check beyond the contract of the function.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -26,16 +27,16 @@ mod unpack;
 
 use warploom_core::base::{DType, Format};
 
-/// A vector of `LANES` numbers of 32 bits, and what the loops need of it.
+/// A vector of `LANES` f32 values with the operations of the loops.
 ///
-/// Every method is `unsafe`: the machine must have the instructions, and pointers must be valid
-/// for the bytes of all lanes (no alignment is asked).
+/// Every method is `unsafe`: the machine must have the instructions, and pointers must be valid for
+/// the bytes of all lanes. No alignment is required.
 pub(super) trait Simd {
     /// Numbers in a vector.
     const LANES: usize;
-    /// Floats.
+    /// The vector type.
     type F: Copy;
-    /// Vectors that registers hold.
+    /// Number of vector registers.
     const REGISTERS: usize;
     unsafe fn splat(v: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
@@ -43,10 +44,10 @@ pub(super) trait Simd {
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c`.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// The larger one; `b` where `a` is NaN.
+    /// The larger value; `b` if `a` is NaN.
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sum(v: Self::F) -> f32;
-    /// The sums of many, each with the bits of [`Simd::sum`]; `out` is as long as `v`.
+    /// Horizontal sums of many vectors, bit-identical to [`Simd::sum`]; `out` is as long as `v`.
     #[inline(always)]
     unsafe fn sums(v: &[Self::F], out: &mut [f32]) {
         for (v, out) in v.iter().zip(out) {
@@ -54,11 +55,11 @@ pub(super) trait Simd {
             *out = unsafe { Self::sum(*v) };
         }
     }
-    /// `LANES` halves.
+    /// Loads `LANES` f16 values.
     unsafe fn load_f16(p: *const u8) -> Self::F;
-    /// `LANES` upper halves of floats.
+    /// Loads `LANES` bf16 values.
     unsafe fn load_bf16(p: *const u8) -> Self::F;
-    /// One half, by its bits.
+    /// Converts one f16, given as bits.
     unsafe fn half(bits: u16) -> f32;
 }
 
@@ -75,7 +76,7 @@ pub(super) struct Product {
     pub(super) x_stride: usize,
     pub(super) y: *mut f32,
     pub(super) y_stride: usize,
-    /// Whether weights come from memory, and are asked for before they are read, or read in order.
+    /// Whether weights come from main memory and are prefetched or read in address order.
     pub(super) far: bool,
 }
 
@@ -93,11 +94,11 @@ pub(super) struct Weighted {
     pub(super) out_stride: usize,
 }
 
-/// Bytes that memory brings near at once.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Asks for the bytes at `p`, up to `bytes`, which will be read soon; they need not exist. Of rows
-/// that are read side by side, a few hundred bytes each, hardware does not see what comes next.
+/// Prefetches the bytes at `p`, up to `bytes`; they need not exist. The hardware prefetcher does
+/// not follow rows that are read side by side, a few hundred bytes each.
 #[inline(always)]
 pub(super) fn prefetch(p: *const u8, bytes: usize) {
     for at in (0..bytes).step_by(LINE) {
@@ -112,7 +113,7 @@ pub(super) fn prefetch(p: *const u8, bytes: usize) {
     }
 }
 
-/// How many rows of `x` each product function takes.
+/// Rows of `x` of each product function.
 pub(super) const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 
 const FORMATS: usize = Format::ALL.len();
@@ -121,35 +122,35 @@ type ProductFn = unsafe fn(&Product);
 type DecodeFn = unsafe fn(w: *const u8, out: *mut f32, k: usize);
 type WeightedFn = unsafe fn(&Weighted);
 
-/// The functions of one instruction set. All are `unsafe` for their pointers alone.
+/// Function table of one instruction set. All are `unsafe` only for their pointers.
 pub(super) struct Arch {
     /// `avx512`, `avx2`, `neon`, `scalar`.
     pub(super) name: &'static str,
     /// For each format in the order of [`Format::ALL`], for each of [`WIDTHS`].
     pub(super) products: [[ProductFn; 4]; FORMATS],
-    /// For one row of x, adding as the products of more rows do.
+    /// For one row of x, in the reduction order of the products of more rows.
     pub(super) alike: [ProductFn; FORMATS],
-    /// Weights to floats, for each format.
+    /// Decoders to f32, for each format.
     pub(super) decode: [DecodeFn; FORMATS],
-    /// For 1 and 4 rows, of values in f32.
+    /// For 1 and 4 rows, with f32 values.
     pub(super) weighted: [WeightedFn; 2],
-    /// The same of values in f16.
+    /// The same with f16 values.
     pub(super) weighted_f16: [WeightedFn; 2],
     /// Sum of `x`.
     pub(super) sum: unsafe fn(x: *const f32, n: usize) -> f32,
     /// Sum of `(x - shift)^2`.
     pub(super) sum_squares: unsafe fn(x: *const f32, n: usize, shift: f32) -> f32,
-    /// Largest number, -inf where there is none; NaN is skipped.
+    /// Largest number, -inf if there is none; NaN is skipped.
     pub(super) largest: unsafe fn(x: *const f32, n: usize) -> f32,
     /// `y = (x - shift) * scale * w (+ b)`; `x` may be `y`, `b` may be null.
     pub(super) normalise: unsafe fn(&Normalise),
-    /// `y = exp(x - shift)`, and their sum; `x` may be `y`.
+    /// `y = exp(x - shift)`, and its sum; `x` may be `y`.
     pub(super) exp_sum: unsafe fn(x: *const f32, y: *mut f32, n: usize, shift: f32) -> f32,
     /// `y *= scale`.
     pub(super) scale: unsafe fn(y: *mut f32, n: usize, scale: f32),
     /// One step of a fused kernel on a tile.
     pub(super) step: unsafe fn(super::fused::StepOp, &super::fused::Operands),
-    /// Numbers of a tile into partial results of a reduction.
+    /// Adds the numbers of a tile to the partial results of a reduction.
     pub(super) fold: unsafe fn(&super::fused::Fold),
 }
 
@@ -166,7 +167,7 @@ pub(super) struct Normalise {
     pub(super) scale: f32,
 }
 
-/// Place of a format in the tables. Formats that hold no floats have none.
+/// Index of a format in the tables. Formats that hold no floats have none.
 pub(super) fn format_index(format: Format) -> Option<usize> {
     match format {
         Format::Plain(DType::I32 | DType::U32 | DType::Bool) => None,
@@ -174,7 +175,7 @@ pub(super) fn format_index(format: Format) -> Option<usize> {
     }
 }
 
-/// Every instruction set that this machine has, best first; the last is `scalar`.
+/// Every instruction set of this machine, best first; the last is `scalar`.
 pub(super) fn available() -> Vec<&'static Arch> {
     let mut found = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -207,10 +208,10 @@ pub(super) fn choose() -> &'static Arch {
     available()[0]
 }
 
-/// Instantiates every loop for one vector type. `$blocks` decodes blocks, `$feature` are the
-/// attributes of the functions; the numbers say how many weight rows go at once, so that the sums
-/// fit the registers: plain and packed ones for 1 row of `x`, then both for 2, 4 and 8. Blocks are
-/// decoded in registers for one row of `x`, where `$one` is `registers`, and in memory else.
+/// Instantiates every loop for one vector type. `$blocks` decodes blocks; `$feature` are the
+/// functions' attributes. The numbers are the weight rows at a time, chosen so that the
+/// accumulators fit the registers: plain and packed for 1 row of `x`, then both for 2, 4 and 8. For
+/// one row of `x`, blocks are decoded in registers if `$one` is `registers`, otherwise in memory.
 macro_rules! instantiate {
     (
         $name:literal, $simd:ty, $blocks:ident, $one:ident, [$(#[$feature:meta])*],
@@ -325,7 +326,7 @@ macro_rules! instantiate {
             unsafe { crate::fused::fold(task) }
         }
 
-        /// The table of this instruction set.
+        /// Function table of this instruction set.
         pub(in crate) static ARCH: Arch = Arch {
             name: $name,
             products: [

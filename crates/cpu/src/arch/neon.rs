@@ -1,4 +1,4 @@
-//! NEON: four numbers, thirty-two registers.
+//! NEON: vectors of four f32, thirty-two registers.
 
 use std::arch::aarch64::*;
 
@@ -48,7 +48,7 @@ impl Simd for Neon {
     }
     #[inline(always)]
     unsafe fn load_f16(p: *const u8) -> Self::F {
-        // SAFETY: the contract of `Simd`: four halves. The conversion is part of base NEON on
+        // SAFETY: the contract of `Simd`: four f16. The conversion is part of base NEON on
         // 64-bit ARM; `half` knows it and reads no detection flag in a loop.
         unsafe {
             let bits = p.cast::<[u16; 4]>().read_unaligned();
@@ -58,7 +58,7 @@ impl Simd for Neon {
     }
     #[inline(always)]
     unsafe fn load_bf16(p: *const u8) -> Self::F {
-        // SAFETY: the contract of `Simd`: four halves.
+        // SAFETY: the contract of `Simd`: four f16.
         unsafe {
             let bits = vcreate_u16(p.cast::<u64>().read_unaligned());
             vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(bits)))

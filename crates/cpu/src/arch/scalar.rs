@@ -1,5 +1,5 @@
-//! Arrays of eight numbers in plain Rust: what runs where nothing better is known, and the
-//! code that a compiler may turn into any vector instructions it has (wasm, SSE2).
+//! Arrays of eight f32 in plain Rust: the fallback, which a compiler may turn into any vector
+//! instructions (wasm, SSE2).
 
 use super::formats::Decoded;
 
@@ -36,7 +36,7 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     unsafe fn fma(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
-        // Two roundings: without the instruction, one would be a call of a function.
+        // Rounds twice: without the instruction, a fused multiply-add is a library call.
         each!(a, b, c; a * b + c)
     }
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Packed scales of the K formats, taken apart in words.
+//! Packed scales of the K formats, unpacked by word arithmetic.
 
 /// The sixteen scales of a Q3_K block, a signed byte each, the first lowest.
 ///
@@ -9,10 +9,10 @@ pub(super) unsafe fn q3_k_scales(p: *const u8) -> [u64; 2] {
     // SAFETY: the caller's contract.
     let word = |i: usize| unsafe { u32::from_le(p.cast::<u32>().add(i).read_unaligned()) };
     let (a, b, c) = (word(0), word(1), word(2));
-    // Four scales: low nibbles of a word, and pairs of bits of the last.
+    // Four scales: low nibbles of a word, and bit pairs of the last word.
     let four = |low: u32, high: u32| {
         let v = (low & 0x0f0f_0f0f) | (high & 0x0303_0303) << 4;
-        // Less 32 in each byte, without a borrow from the next.
+        // Subtracts 32 from each byte without a borrow from the next.
         ((v | 0x8080_8080) - 0x2020_2020) ^ 0x8080_8080
     };
     let join = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le();

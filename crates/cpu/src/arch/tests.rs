@@ -1,9 +1,9 @@
-//! What the tables promise, beyond what the kernels' tests see.
+//! Guarantees of the function tables that the kernels' tests do not cover.
 
 use super::*;
 use warploom_core::quant;
 
-/// Blocks of bytes as they come, with finite scales that differ: bits that no encoder would choose.
+/// Blocks of random bytes with different finite scales: bit patterns that no encoder would choose.
 pub(super) fn wild(format: Format, blocks: usize) -> Vec<u8> {
     let size = format.block_bytes() as usize;
     let mut bytes: Vec<u8> = (0..blocks * size).map(|i| (i * 167 + i / 7 * 91) as u8).collect();
@@ -60,7 +60,8 @@ fn the_first_is_chosen_and_scalar_is_always_there() {
     assert_eq!(names.last(), Some(&"scalar"));
 }
 
-/// Weights from memory are read in order, near ones many rows at once: the same products, by other sums.
+/// Weights from main memory are read in order, cached ones many rows at a time: the same products
+/// in another reduction order.
 #[test]
 fn rows_in_order_are_the_products_of_rows_together() {
     // Four vectors at once, one at a time, and single elements, on every set.
@@ -77,7 +78,7 @@ fn rows_in_order_are_the_products_of_rows_together() {
                 let w = w.as_ptr();
                 let task =
                     Product { w, row_bytes, rows, k, x, x_stride: k, y: y_at, y_stride: 0, far };
-                // SAFETY: everything is as large as the task says.
+                // SAFETY: every buffer has the size that the task states.
                 unsafe { arch.products[index][0](&task) };
                 y
             });
@@ -89,13 +90,13 @@ fn rows_in_order_are_the_products_of_rows_together() {
     }
 }
 
-/// What deterministic mode asks for: a row of x has the bits that it has among others, whether weights are decoded
-/// as they are multiplied or before.
+/// Deterministic mode: a row of x has the same bits alone and among other rows, whether weights are
+/// decoded while they are multiplied or before.
 #[test]
 fn one_row_alone_adds_as_rows_together_do() {
     for format in Format::ALL {
         let Some(index) = format_index(format) else { continue };
-        // More than go at once anywhere, then four, then one at a time.
+        // More than any set computes at a time, then four, then one.
         let (rows, blocks) = (23, 3);
         // Plain rows end in the middle of a vector.
         let k = if format.is_quantised() { blocks * format.block_len() as usize } else { 83 };
@@ -131,7 +132,7 @@ fn one_row_alone_adds_as_rows_together_do() {
                     y_stride: rows,
                     far: true,
                 };
-                // SAFETY: everything is as large as the task says.
+                // SAFETY: every buffer has the size that the task states.
                 unsafe { product(&task) };
                 y.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
             };

@@ -1,4 +1,4 @@
-//! How the blocks of each format come apart in registers; `quant` says what they mean.
+//! Decoding of each format's blocks in registers; `quant` defines the formats.
 
 use super::Simd;
 use super::blocks::{Integers, Packed, Sink};
@@ -17,7 +17,7 @@ unsafe fn half_at<S: Simd>(p: *const u8) -> f32 {
 impl Packed for Q4_0 {
     #[inline(always)]
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
-        // SAFETY: a block is a scale and 16 bytes: weight j in the low, j + 16 in the high half.
+        // SAFETY: a block is a scale and 16 bytes: weight j in the low, j + 16 in the high nibble.
         unsafe {
             let d = S::splat(half_at::<S>(p));
             for j in (0..16).step_by(S::LANES) {
@@ -86,7 +86,7 @@ impl Packed for Q5_1 {
 #[inline(always)]
 fn spread(bits: u32) -> [u64; 4] {
     u32::from_le(bits).to_le_bytes().map(|byte| {
-        // Seven copies of seven bits, each a byte's width less one apart, meet nowhere.
+        // Seven copies of seven bits, shifted by seven each, do not overlap.
         let low = (u64::from(byte & 127) * 0x0002_0408_1020_4081) & 0x0101_0101_0101_0101;
         (low | u64::from(byte >> 7) << 56).to_le()
     })
@@ -108,8 +108,8 @@ impl Packed for Q8_0 {
 impl Packed for Q4K {
     #[inline(always)]
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
-        // SAFETY: a block is two halves, 12 bytes of scales and minima, and 4 times 32 bytes,
-        // whose low halves are one sub-block of 32 and whose high halves the next.
+        // SAFETY: a block is two f16, 12 bytes of scales and minima, and 4 times 32 bytes,
+        // whose low nibbles are one sub-block of 32 and whose high nibbles the next.
         unsafe {
             let [scales, minima] = six_bits::<S>(p);
             for pair in 0..4 {
@@ -149,13 +149,13 @@ impl Packed for Q5K {
     }
 }
 
-/// What scales and minima of Q4_K and Q5_K mean: `d * sc`, `-dmin * mn`, for 8 sub-blocks.
+/// Scales and minima of Q4_K and Q5_K: `d * sc`, `-dmin * mn`, for 8 sub-blocks.
 ///
 /// # Safety
 /// `p` holds a block; the machine has the instructions of `S`.
 #[inline(always)]
 unsafe fn six_bits<S: Integers>(p: *const u8) -> [[f32; 8]; 2] {
-    // SAFETY: the caller's contract: two halves, then 12 bytes.
+    // SAFETY: the caller's contract: two f16, then 12 bytes.
     unsafe {
         let (d, dmin) = (half_at::<S>(p), half_at::<S>(p.add(2)));
         let (scales, minima) = q4_k_scales(p.add(4));
@@ -171,7 +171,7 @@ impl Packed for Q2K {
     #[inline(always)]
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
         // SAFETY: a block is 16 bytes of a scale and a minimum each, 64 bytes of weights and two
-        // halves. Each half of the block makes four runs of 32 weights.
+        // f16. Each half of the block makes four runs of 32 weights.
         unsafe {
             let (d, dmin) = (half_at::<S>(p.add(80)), half_at::<S>(p.add(82)));
             let pairs = p.cast::<[u64; 2]>().read_unaligned();
@@ -196,8 +196,8 @@ impl Packed for Q2K {
 impl Packed for Q3K {
     #[inline(always)]
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
-        // SAFETY: a block is 32 bytes of third bits, 64 of low pairs of bits, 12 of scales and a
-        // half. Each half of the block makes four runs of 32 weights.
+        // SAFETY: a block is 32 bytes of third bits, 64 of low pairs of bits, 12 of scales and an
+        // f16. Each half of the block makes four runs of 32 weights.
         unsafe {
             let scales = q3_k_scales(p.add(96));
             let factors = sixteen::<S>(&scales, half_at::<S>(p.add(108)), true);
@@ -239,8 +239,8 @@ unsafe fn sixteen<S: Integers>(bytes: &[u64; 2], factor: f32, signed: bool) -> [
 impl Packed for Q6K {
     #[inline(always)]
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
-        // SAFETY: a block is 128 bytes of low halves, 64 bytes of upper pairs of bits, 16 signed
-        // scales and a half. Each half of the block makes four runs of 32 weights.
+        // SAFETY: a block is 128 bytes of low nibbles, 64 bytes of upper pairs of bits, 16 signed
+        // scales and an f16. Each half of the block makes four runs of 32 weights.
         unsafe {
             let scales = p.add(192).cast::<[u64; 2]>().read_unaligned();
             let factors = sixteen::<S>(&scales, half_at::<S>(p.add(208)), true);
@@ -301,7 +301,7 @@ impl Packed for IQ4XS {
     }
 }
 
-/// 32 weights from place `at` on: 16 bytes of two places of a table each, times a scale.
+/// 32 weights from place `at` on: 16 bytes of two table indices each, times a scale.
 ///
 /// # Safety
 /// `p` holds 16 bytes; the sink's contract.
@@ -327,7 +327,7 @@ unsafe fn table_of_32<S: Integers>(
 impl Packed for TQ1_0 {
     #[inline(always)]
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
-        // SAFETY: a block is 32 and then 16 bytes of five digits each, 4 bytes of four, a half.
+        // SAFETY: a block is 32 and then 16 bytes of five digits each, 4 bytes of four, an f16.
         unsafe {
             let d = S::splat(half_at::<S>(p.add(52)));
             // The first digit of the lowest byte.
@@ -358,7 +358,7 @@ impl Packed for TQ1_0 {
 impl Packed for TQ2_0 {
     #[inline(always)]
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
-        // SAFETY: a block is 64 bytes and a half. Each half of it makes four runs of 32 weights.
+        // SAFETY: a block is 64 bytes and an f16. Each half of it makes four runs of 32 weights.
         unsafe {
             let d = S::splat(half_at::<S>(p.add(64)));
             for half in 0..2 {

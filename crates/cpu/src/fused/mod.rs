@@ -1,18 +1,18 @@
 //! Generated kernels: a [`FusedExpr`] translated once, then evaluated tile by tile.
 //!
-//! Each value of the expression is a register of [`TILE`] words for the tile at hand, so every
-//! step is one simple loop that the compiler turns into vector code, and intermediates stay in
-//! the first-level cache. Registers hold bits; the step knows their type. A register may also be
-//! the memory of an input itself, where that is in order.
+//! Each value of the expression is a register of [`TILE`] words for the current tile, so every step
+//! is one simple loop that the compiler vectorises, and intermediates stay in the L1 cache.
+//! Registers hold bits; the step knows their type. A register may alias the memory of an input that
+//! is contiguous.
 //!
-//! Reductions cut the work into *passes* over the rows at hand: a pass evaluates, tile by tile,
-//! what the reductions of its stage need, and takes it into partial results; between two passes
-//! the values of rows are evaluated, one number a row. Everything that is of an element is
-//! written in the last pass, so that an output may lie in the place of an input. `plan` makes the
-//! passes, `run` evaluates tiles, `rows` says which tiles there are.
+//! Reductions split the work into *passes* over the current rows. A pass evaluates, tile by tile,
+//! the operands of the reductions of its stage and accumulates them; between two passes the values
+//! of rows are evaluated, one number a row. All values of elements are written in the last pass, so
+//! an output may alias an input. `plan` builds the passes, `run` evaluates tiles, `rows` chooses
+//! the tiles.
 //!
-//! The same programs evaluate the bodies that are attached to kernels of the catalogue; their
-//! [`Value::Anchor`]s are numbers that the kernel left in memory.
+//! The same programs evaluate the bodies fused into catalogue kernels; their [`Value::Anchor`]s are
+//! numbers that the kernel left in memory.
 
 mod ops;
 mod place;
@@ -35,14 +35,14 @@ use warploom_kernels::{Addressing, FusedExpr, Operand, Output, Value};
 /// Elements that are evaluated together.
 const TILE: usize = 512;
 
-/// What an expression is for.
+/// The use of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A kernel of its own.
     Kernel,
-    /// What a kernel of the catalogue reads: of one anchor, the last value is the result.
+    /// The input of a catalogue kernel: it has one anchor, and its last value is the result.
     Prologue,
-    /// What a kernel of the catalogue makes: of so many anchors.
+    /// The output of a catalogue kernel with this number of anchors.
     Segment(u32),
 }
 
@@ -61,10 +61,10 @@ pub(super) struct Program {
     rank: usize,
     inputs: SmallVec<[Operand; 4]>,
     outputs: SmallVec<[Sink; 2]>,
-    /// Whether the last value is the result, without words of its own.
+    /// Whether the last value is the result, without parameter words of its own.
     returns: bool,
     reduces: bool,
-    /// What to keep from pass to pass: [`Keep::All`], and where there are several passes,
+    /// Plans by what is kept between passes: [`Keep::All`], and with several passes also
     /// [`Keep::Costly`] and [`Keep::Nothing`].
     plans: Vec<Plan>,
 }
@@ -80,8 +80,8 @@ impl Program {
     /// Checks and translates an expression.
     ///
     /// # Errors
-    /// Invalid where it is malformed; unsupported where an operation has no meaning for the
-    /// type of its operands.
+    /// Invalid if it is malformed; unsupported if an operation has no meaning for the type of its
+    /// operands.
     pub(super) fn new(expr: &FusedExpr, role: Role) -> Result<Program> {
         let types = check(expr, role)?;
         let mut outputs = expr.outputs.clone();
@@ -109,7 +109,7 @@ impl Program {
 }
 
 impl Program {
-    /// Bindings that it writes.
+    /// Number of bindings that it writes.
     fn writes(&self) -> usize {
         let bindings = self.outputs.iter().map(|sink| sink.operand.binding as usize + 1);
         bindings.max().unwrap_or(0)

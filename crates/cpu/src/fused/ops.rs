@@ -1,4 +1,4 @@
-//! Which step a value is, by its operation and the types of its operands.
+//! Maps a value to its step, by operation and operand types.
 
 use super::steps::StepOp;
 use warploom_core::base::DType;
@@ -21,7 +21,7 @@ pub(super) fn binary(op: BinaryOp, dtype: DType) -> Result<StepOp> {
         DType::F32 if !op.is_logical() => Ok(StepOp::BinaryF32(op)),
         DType::I32 if !op.is_logical() && op != BinaryOp::Pow => Ok(StepOp::BinaryI32(op)),
         DType::U32 if !op.is_logical() && op != BinaryOp::Pow => Ok(StepOp::BinaryU32(op)),
-        // Of 0 and 1, the smaller is both, the larger is either.
+        // On 0 and 1, the minimum is `and`, the maximum is `or`.
         DType::Bool => match op {
             BinaryOp::And => Ok(StepOp::BinaryU32(BinaryOp::Min)),
             BinaryOp::Or => Ok(StepOp::BinaryU32(BinaryOp::Max)),
@@ -44,12 +44,12 @@ pub(super) fn cast(from: DType, to: DType) -> StepOp {
         (DType::BF16, DType::F32) => StepOp::BF16ToF32,
         (DType::F32, DType::F16) => StepOp::F32ToF16,
         (DType::F32, DType::BF16) => StepOp::F32ToBF16,
-        // Integers among each other keep their bits.
+        // Conversions between integers keep the bits.
         _ => StepOp::Copy,
     }
 }
 
-/// What a step costs, in the simplest ones.
+/// Cost of a step, in units of the simplest steps.
 pub(super) fn cost(op: StepOp) -> u32 {
     use {BinaryOp as B, UnaryOp as U};
     match op {

@@ -1,4 +1,4 @@
-//! Where the operands of a launch lie: addresses from parameters, checked against the bindings.
+//! Operand addresses of a launch: read from parameters and checked against the bindings.
 
 use smallvec::SmallVec;
 
@@ -7,7 +7,7 @@ use super::{Addressing, Operand, Program, Sink};
 use crate::call::{Call, Out, extent, volume};
 use warploom_core::error::{Error, Result};
 
-/// Parameters, read one after another.
+/// Sequential reader of parameter words.
 pub(crate) struct Words<'a>(std::slice::Iter<'a, u32>);
 
 impl<'a> Words<'a> {
@@ -17,7 +17,7 @@ impl<'a> Words<'a> {
     }
 
     /// # Errors
-    /// Invalid, where there are no more.
+    /// Invalid if there are no more words.
     pub(crate) fn next(&mut self) -> Result<usize> {
         let word = self.0.next().ok_or_else(|| Error::invalid("too few parameters"))?;
         Ok(*word as usize)
@@ -42,7 +42,7 @@ impl Space {
         space.cols = sizes.last().copied().unwrap_or(1);
         let rows = volume(&sizes[..sizes.len().saturating_sub(1)]);
         let n = volume(sizes);
-        // Words are of 32 bits: no tensor has more elements.
+        // Words have 32 bits: no tensor has more elements.
         if rows.max(n) > u64::from(u32::MAX) {
             return Err(Error::invalid(format!("an index space of {sizes:?}")));
         }
@@ -51,7 +51,7 @@ impl Space {
     }
 }
 
-/// Where the elements of an operand lie, relative to its first.
+/// Addresses of an operand's elements, relative to its first.
 pub(super) struct Place {
     pub(super) addressing: Addressing,
     pub(super) strides: [usize; 6],
@@ -83,7 +83,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Whether no two elements certainly have one address.
+    /// Whether no two elements share an address; false if strides cannot prove it.
     fn is_injective(&self, space: &Space, of_row: bool) -> bool {
         match self.addressing {
             Addressing::Flat => true,
@@ -105,8 +105,8 @@ impl Place {
     }
 }
 
-/// The operands of a launch, outputs checked, inputs not yet: they must keep apart from the
-/// outputs of all that is launched together.
+/// The operands of a launch. Outputs are checked; inputs are not yet, because they must not alias
+/// the outputs of any body in the same launch.
 pub(crate) struct Placed<'a> {
     program: &'a Program,
     space: Space,
@@ -115,11 +115,11 @@ pub(crate) struct Placed<'a> {
 }
 
 impl<'a> Placed<'a> {
-    /// Reads the words of the operands over an index space of these sizes. `first` is the binding
-    /// of the outputs' binding 0, `result` takes what a prologue makes.
+    /// Reads the operand words over an index space of these sizes. `first` is the binding of the
+    /// outputs' binding 0; `result` receives the result of a prologue.
     ///
     /// # Errors
-    /// Invalid, where an output passes its binding.
+    /// Invalid if an output exceeds its binding.
     pub(crate) fn new(
         program: &'a Program,
         call: &Call<'a>,
@@ -160,22 +160,22 @@ impl<'a> Placed<'a> {
         Ok(Placed { program, space, inputs, targets })
     }
 
-    /// Whether every element of every output is written once, as far as strides can tell.
+    /// Whether every element of every output is written once, as far as strides can prove it.
     pub(crate) fn writes_once(&self) -> bool {
         let sinks = self.targets.iter().zip(&self.program.outputs);
         sinks.into_iter().all(|(target, sink)| target.place.is_injective(&self.space, sink.of_row))
     }
 
-    /// What is written.
+    /// The outputs.
     pub(crate) fn outs(&self) -> impl Iterator<Item = Out<'a>> + '_ {
         self.targets.iter().map(|target| target.out)
     }
 
-    /// Checks the inputs. `first` is the binding of their binding 0; `outs` is all that is written
+    /// Checks the inputs. `first` is the binding of their binding 0; `outs` are all outputs written
     /// while they are read.
     ///
     /// # Errors
-    /// Invalid, where an input passes its binding.
+    /// Invalid if an input exceeds its binding.
     pub(crate) fn bind(
         self,
         call: &Call<'a>,
@@ -186,8 +186,8 @@ impl<'a> Placed<'a> {
         let mut sources = SmallVec::new();
         for (operand, place) in self.program.inputs.iter().zip(self.inputs) {
             let binding = first + operand.binding as usize;
-            // An input in the very place of an output is read by the tile that writes it, in all
-            // passes before it is written.
+            // An input at the same addresses as an output is read by the tile that writes it, in
+            // all passes before the write.
             let half = operand.dtype.is_half();
             let same = |(target, sink): &(&Target<'_>, &Sink)| {
                 let starts = match half {

@@ -1,4 +1,4 @@
-//! From the values of an expression to passes over tiles, with registers assigned.
+//! Plans an expression: values to passes over tiles, with register assignment.
 
 use super::ops::{binary, cast, cost, unary};
 use super::steps::StepOp;
@@ -7,17 +7,17 @@ use warploom_core::error::Result;
 use warploom_core::ir::ReduceOp;
 use warploom_kernels::{Addressing, FusedExpr, Output, Stage, Value};
 
-/// The passes of an expression, for one choice of what is kept between them.
+/// The passes of an expression, for one choice of the values kept between them.
 pub(super) struct Plan {
-    /// Values that are the same everywhere, evaluated once for many tiles.
+    /// Values that are constant over the index space, evaluated once for many tiles.
     pub(super) uniform: Vec<Instruction>,
     /// Values of rows that need no reduction, before the first pass.
     pub(super) given: Vec<Instruction>,
     /// At least one.
     pub(super) passes: Vec<Pass>,
-    /// Registers that are kept for all elements of the rows at hand: the first ones.
+    /// Registers kept for all elements of the current rows: the first ones.
     pub(super) held: usize,
-    /// Registers of one tile: the others.
+    /// Registers of one tile: the remaining ones.
     pub(super) registers: usize,
     /// Operations of the partial results.
     pub(super) folds: Vec<ReduceOp>,
@@ -25,73 +25,73 @@ pub(super) struct Plan {
     pub(super) results: Vec<usize>,
 }
 
-/// One pass over the rows at hand.
+/// One pass over the current rows.
 #[derive(Default)]
 pub(super) struct Pass {
     /// For each tile.
     pub(super) elements: Vec<Instruction>,
-    /// Then: registers taken into partial results.
+    /// After each tile: registers to accumulate into partial results.
     pub(super) folds: Vec<(usize, usize)>,
     /// After all tiles, one number a row.
     pub(super) rows: Vec<Instruction>,
 }
 
-/// What is done to one register.
+/// One operation on a register.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Instruction {
     /// Elements of an input. `direct`: the register may be the input's memory itself.
     Load { input: usize, to: usize, direct: bool },
     /// One number throughout.
     Fill { bits: u32, to: usize },
-    /// Flat indices.
+    /// Flat element indices.
     Index { to: usize },
-    /// Numbers of the kernel around.
+    /// Results of the surrounding kernel.
     Anchor { anchor: usize, to: usize },
-    /// Arithmetic; `to` is none of the registers that are read.
+    /// Arithmetic; `to` differs from the registers that are read.
     Step { op: StepOp, to: usize, from: [usize; 3] },
     /// The result of a reduction.
     Finish { fold: usize, to: usize },
-    /// The number of each row for all of its elements.
+    /// Broadcasts the number of each row to all of its elements.
     Spread { from: usize, to: usize },
 }
 
-/// What is kept from one pass to the next; the rest is evaluated again.
+/// Values kept from one pass to the next; the others are recomputed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// Everything: the rows at hand are one tile.
+    /// Everything: the current rows fit one tile.
     All,
-    /// What costs more than memory.
+    /// Values that cost more to recompute than to load.
     Costly,
     /// Nothing: rows are too long.
     Nothing,
 }
 
-/// Values whose evaluation costs less than this are not worth to be kept.
+/// Minimum cost of a value worth keeping.
 const COSTLY: u32 = 4;
 
 const NONE: usize = usize::MAX;
 
-/// The values of an expression with what planning needs of them.
+/// The values of an expression with the properties that planning needs.
 pub(super) struct Values<'a> {
     expr: &'a FusedExpr,
     outputs: &'a [Output],
     stages: Vec<Stage>,
-    /// Whether a value is of a row, not of an element or the same everywhere.
+    /// Whether a value is per row, not per element or constant.
     of_row: Vec<bool>,
-    /// The step that a value is, for those that are one.
+    /// The step of each value that is one.
     steps: Vec<Option<StepOp>>,
-    /// Cost of a value from its inputs on.
+    /// Cost of a value, including its operands.
     costs: Vec<u32>,
-    /// Whether an output needs it.
+    /// Whether an output depends on it.
     used: Vec<bool>,
-    /// Whether an output is it.
+    /// Whether it is an output.
     written: Vec<bool>,
     types: &'a [DType],
 }
 
 impl<'a> Values<'a> {
     /// # Errors
-    /// Unsupported, where an operation has no meaning for the type of its operands.
+    /// Unsupported if an operation has no meaning for the type of its operands.
     pub(super) fn new(
         expr: &'a FusedExpr,
         types: &'a [DType],
@@ -133,7 +133,7 @@ impl<'a> Values<'a> {
         Ok(Values { expr, outputs, stages, of_row, steps, costs, used, written, types })
     }
 
-    /// Outputs that are written element by element.
+    /// Outputs that are written per element.
     fn of_elements(&self) -> impl Iterator<Item = &Output> {
         let outputs = self.outputs.iter().enumerate();
         outputs.filter(|(i, _)| !self.expr.writes_rows(*i)).map(|(_, output)| output)
@@ -167,7 +167,7 @@ impl<'a> Values<'a> {
         elements.chain(folds).max().unwrap_or(0) as usize + 1
     }
 
-    /// What a pass evaluates elements for.
+    /// The element values that a pass must produce.
     fn wanted(&self, pass: usize, last: bool) -> Vec<usize> {
         let folds = self.reductions().filter(|(.., a)| self.stages[*a].after as usize == pass);
         let mut wanted: Vec<usize> = folds.map(|(.., a)| a).collect();
@@ -185,7 +185,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// For each pass the values of elements that it evaluates, and those that are kept.
+    /// For each pass the element values that it evaluates, and those that are kept.
     fn lists(&self, keep: Keep) -> (Vec<Vec<usize>>, Vec<usize>) {
         let count = self.expr.values.len();
         let mut first = vec![NONE; count];
@@ -212,7 +212,7 @@ impl<'a> Values<'a> {
         (lists, (0..count).filter(|v| held[*v]).collect())
     }
 
-    /// Values of rows that elements are made of.
+    /// Row values that element values depend on.
     fn spread(&self) -> Vec<bool> {
         let mut spread = vec![false; self.expr.values.len()];
         for v in (0..spread.len()).filter(|v| self.used[*v] && self.stages[*v].element) {
@@ -295,7 +295,7 @@ impl<'a> Values<'a> {
             }
             instructions.push(self.translate(*v, places.element[*v], &places.element));
             for a in self.operands(*v) {
-                // The same operand twice must not be freed twice.
+                // A repeated operand must not be freed twice.
                 if last[a] == at && list.contains(&a) && !held.contains(&a) {
                     free.push(places.element[a]);
                     last[a] = NONE;
@@ -305,7 +305,7 @@ impl<'a> Values<'a> {
         instructions
     }
 
-    /// Values of rows that are known after so many reductions.
+    /// Row values that are computable after this number of reductions.
     fn rows(&self, after: usize, spread: &[bool], places: &Places) -> Vec<Instruction> {
         let mut instructions = Vec::new();
         for v in (0..spread.len()).filter(|v| self.used[*v] && self.is_row(*v)) {
@@ -324,7 +324,7 @@ impl<'a> Values<'a> {
     fn translate(&self, v: usize, to: usize, places: &[usize]) -> Instruction {
         match self.expr.values[v] {
             Value::Input(input) => {
-                // What is written must not be read from memory that another output overwrites.
+                // A stored value must not alias memory that another output overwrites.
                 let direct = self.types[v] != DType::Bool && !self.written[v];
                 Instruction::Load { input: input as usize, to, direct }
             }
@@ -352,9 +352,9 @@ impl<'a> Values<'a> {
 
 /// Registers of values.
 struct Places {
-    /// As a value of a row.
+    /// As a row value.
     row: Vec<usize>,
-    /// As a value of elements.
+    /// As an element value.
     element: Vec<usize>,
     next: usize,
     most: usize,

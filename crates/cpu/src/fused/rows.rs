@@ -1,4 +1,4 @@
-//! Launches with reductions: which rows are at hand together, and which tiles make them up.
+//! Launches with reductions: choice of the current rows and of the tiles that cover them.
 
 use std::ops::Range;
 
@@ -9,22 +9,22 @@ use super::{Addressing, Operands, TILE};
 use crate::arch::Arch;
 use crate::pool::Pool;
 
-/// Elements of the rows at hand up to which costly values are kept from pass to pass.
+/// Maximum number of elements of the current rows for which costly values are kept between passes.
 const HELD: usize = 16 << 10;
 
-/// How the rows at hand become tiles.
+/// How the current rows are split into tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
-    /// So many whole rows are one tile.
+    /// This number of whole rows forms one tile.
     Whole(usize),
     /// One row, tile by tile.
     Long,
-    /// So many rows, column by column: where neighbours in memory are of different rows.
+    /// This number of rows, column by column: neighbours in memory belong to different rows.
     Columns(usize),
 }
 
 impl Cut {
-    /// Rows at hand together.
+    /// Number of current rows.
     fn rows(self) -> usize {
         match self {
             Cut::Whole(rows) | Cut::Columns(rows) => rows,
@@ -41,7 +41,7 @@ impl Launch<'_> {
         let kept = if cut.rows() * cols <= HELD { 1 } else { 2 };
         let plan = match cut {
             Cut::Whole(_) => &plans[0],
-            // Where there is one pass, there is one plan.
+            // A single pass has a single plan.
             Cut::Long | Cut::Columns(_) => plans.get(kept).unwrap_or(&plans[0]),
         };
         let work = |range: Range<usize>| {
@@ -67,7 +67,7 @@ impl Launch<'_> {
         let space = &self.space;
         if self.is_columnwise() {
             let passes = self.program.plans[0].passes.len();
-            // Several passes find the rows in the second-level cache again.
+            // With several passes, the rows stay in the L2 cache from pass to pass.
             let most = if passes > 1 { (HELD * 4 / space.cols).clamp(16, TILE) } else { TILE };
             let share = space.rows.div_ceil(threads).next_multiple_of(16);
             return Cut::Columns(most.min(share));
@@ -100,7 +100,7 @@ impl Launch<'_> {
     }
 }
 
-/// The rows at hand.
+/// The current rows.
 struct Rows<'l, 'a> {
     launch: &'l Launch<'a>,
     arch: &'l Arch,
@@ -136,7 +136,7 @@ impl Rows<'_, '_> {
         unsafe { self.store(frame) };
     }
 
-    /// Calls `work` with every tile and its place in the rows at hand.
+    /// Calls `work` with every tile and its position in the current rows.
     unsafe fn tiles(
         &self,
         frame: &mut Frame<'_>,
@@ -150,7 +150,7 @@ impl Rows<'_, '_> {
         match self.cut {
             Cut::Whole(_) if cols == 0 => {}
             Cut::Whole(_) => {
-                // Later passes find what was read in the memory of the inputs.
+                // Later passes reuse the values in the memory of the inputs.
                 if fresh {
                     frame.turn(0);
                 }
@@ -200,7 +200,7 @@ impl Rows<'_, '_> {
         }
     }
 
-    /// Evaluates values of rows.
+    /// Evaluates row values.
     ///
     /// # Safety
     /// As [`Rows::evaluate`].
@@ -248,17 +248,17 @@ impl Rows<'_, '_> {
         }
     }
 
-    /// The rows at hand as a tile, an element each.
+    /// The current rows as a tile, one element each.
     fn of_rows(&self) -> Tile {
         let space = &self.launch.space;
         let index = space.index_of_row(self.first);
-        // One row alone lies along a dimension that is not there, of size 1.
+        // A single row lies along a nonexistent dimension, of size 1.
         let along = space.rank.checked_sub(2).unwrap_or(5);
         let (start, step, len, anchors) = (self.first, 1, self.rows, [std::ptr::null(); 2]);
         Tile { start, step, len, index, along, anchors }
     }
 
-    /// Writes the outputs of rows.
+    /// Writes the row outputs.
     ///
     /// # Safety
     /// As [`Rows::evaluate`], whose passes are done.

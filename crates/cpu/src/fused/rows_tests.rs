@@ -37,8 +37,8 @@ fn body(
     }
 }
 
-/// Parameters over [rows, cols]: a `Flat` operand from element 1 on, a `Single` one from 3 on, a
-/// `Strided` or `Row` one with the next of `strides`.
+/// Parameters over [rows, cols]: a `Flat` operand starts at element 1, a `Single` one at 3; a
+/// `Strided` or `Row` one takes the next of `strides`.
 fn params(e: &FusedExpr, rows: usize, cols: usize, strides: &[[usize; 3]]) -> Vec<u32> {
     let mut words = vec![rows * cols, rows, cols];
     let mut strides = strides.iter();
@@ -52,7 +52,7 @@ fn params(e: &FusedExpr, rows: usize, cols: usize, strides: &[[usize; 3]]) -> Ve
     words.into_iter().map(|w| w as u32).collect()
 }
 
-/// Launches on every device and compares with the plain evaluation, and the devices of one
+/// Launches on every device and compares with the reference evaluation, and the devices of one
 /// instruction set with each other, bit by bit.
 fn check(e: &FusedExpr, params: &[u32], reads: &[Vec<f32>], tolerance: f64) {
     let reads: Vec<Vec<u32>> =
@@ -85,7 +85,7 @@ fn check(e: &FusedExpr, params: &[u32], reads: &[Vec<f32>], tolerance: f64) {
                 assert!(same || close, "{place}: element {i} of {b} is {got}, not {want}");
             }
         }
-        // Threads change nothing.
+        // The number of threads does not change the bits.
         match alone.take() {
             Some(before) => assert_eq!(before, got, "{place}"),
             None => alone = Some(got),
@@ -93,7 +93,7 @@ fn check(e: &FusedExpr, params: &[u32], reads: &[Vec<f32>], tolerance: f64) {
     }
 }
 
-/// Shapes that make whole rows one tile, many tiles a row, and what lies between.
+/// Shapes that give whole rows per tile, many tiles per row, and the cases between.
 const SHAPES: [(usize, usize); 13] = [
     (1, 1),
     (700, 1),
@@ -152,7 +152,7 @@ fn softmax_and_layer_norm_of_all_shapes() {
         let (pitch, e) = (cols + 5, layer_norm());
         let strides = [[2, pitch, 1], [0, 0, 1], [1, 2, 9], [2, 2, 9]];
         let reads = [numbers(2 + rows * pitch + 1, 2), numbers(cols + 4, 3)];
-        // A row of one has no variance: what is left of it is rounding, times 300.
+        // A row of one has no variance: its residual is rounding error, times 300.
         check(&e, &params(&e, rows, cols, &strides), &reads, 3e-5);
     }
 }
@@ -176,7 +176,7 @@ fn every_reduction_with_what_is_before_and_behind_it() {
             let e = body(&[(Flat, 0)], &values, &[(Strided, 0, 7), (Flat, 1, 8)]);
             let mut x = numbers(1 + rows * cols, 4);
             if op == ReduceOp::Prod {
-                // Neither to nothing nor beyond all bounds.
+                // Keeps the product from underflow and overflow.
                 x.iter_mut().for_each(|v| *v *= 0.01);
                 x.iter_mut().skip(1).for_each(|v| *v -= (*v * 0.9).fract());
             }
@@ -187,7 +187,7 @@ fn every_reduction_with_what_is_before_and_behind_it() {
 
 #[test]
 fn reductions_across_rows_of_memory() {
-    // The index space is [columns, rows] of x: neighbours in memory are of different rows.
+    // The index space is [columns, rows] of x: neighbours in memory belong to different rows.
     for (rows, cols) in [(700, 9), (64, 300), (1030, 33), (40, 5000), (16, 2), (17, 1)] {
         let strides = [[2, 1, rows + 1], [1, 1, rows]];
         let mut e = softmax(Strided);
@@ -211,8 +211,8 @@ fn reductions_across_rows_of_memory() {
 #[test]
 fn values_of_rows_and_of_everywhere_are_reduced_too() {
     for (rows, cols) in SHAPES {
-        // The sum over the row of (x0 * 2 + max of the row), of a constant, and of what is the
-        // same everywhere; the last one for each element.
+        // The row sums of (x0 * 2 + row maximum), of a constant, and of a value that is constant
+        // over the index space; the last one is stored per element.
         let values = [
             Input(0),
             Reduce(ReduceOp::Max, 0),
@@ -234,8 +234,8 @@ fn values_of_rows_and_of_everywhere_are_reduced_too() {
     }
 }
 
-/// One number a row, read before a reduction, between two, and behind the last one, where it is
-/// known though the row is empty.
+/// One number a row, read before a reduction, between two, and after the last one, where it is
+/// defined although the row is empty.
 #[test]
 fn numbers_of_rows() {
     let values = [
@@ -288,7 +288,7 @@ fn rank_six_and_one() {
     e.rank = 6;
     let mut words = vec![180];
     words.extend(dims);
-    // x is [3, 2, .., 3, 5] with the first two swapped; the sums lie two apart.
+    // x is [3, 2, .., 3, 5] with the first two axes swapped; the sums have stride 2.
     words.extend([0, 30, 60, 0, 15, 5, 1, 0, 0, 36, 12, 12, 6, 2, 0]);
     check(&e, &words, &[numbers(180, 7)], 1e-6);
     e.rank = 1;

@@ -13,10 +13,10 @@ use crate::call::{Call, Input, Out, volume};
 use warploom_core::base::DType;
 use warploom_core::error::{Error, Result};
 
-/// Elements below which a launch stays on one thread.
+/// Elements below which a launch uses one thread.
 pub(super) const GRAIN: usize = 16 << 10;
 
-/// Bytes of a vector, all of one cache line.
+/// Bytes of one cache line, to align registers.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "room that is reached by pointers only")] [u32; 16]);
@@ -26,12 +26,12 @@ thread_local! {
     static REGISTERS: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An input that is read in tiles.
+/// An input that is read by tiles.
 pub(super) enum Source<'a> {
     Memory(Input<'a, u32>),
     /// Elements of two bytes.
     Halves(Input<'a, u16>),
-    /// An output's own memory, addressed in the same way.
+    /// The memory of an output, with the same addressing.
     InPlace(Out<'a>),
 }
 
@@ -41,11 +41,11 @@ pub(super) struct Target<'a> {
     pub(super) place: Place,
 }
 
-/// A program with its operands, ready to be evaluated anywhere in its index space.
+/// A program with its operands, ready to be evaluated at any point of its index space.
 pub(crate) struct Launch<'a> {
     pub(super) program: &'a Program,
     pub(super) space: Space,
-    /// Whether threads may share it.
+    /// Whether threads may split it: each element is written once.
     pub(super) once: bool,
     sources: SmallVec<[(Source<'a>, Place); 4]>,
     pub(super) targets: SmallVec<[Target<'a>; 2]>,
@@ -54,7 +54,7 @@ pub(crate) struct Launch<'a> {
 /// Evaluates `program` with the parameters and buffers of `call`.
 ///
 /// # Errors
-/// Invalid, where parameters do not fit the buffers.
+/// Invalid if parameters do not fit the buffers.
 pub(crate) fn run(program: &Program, call: &Call<'_>) -> Result<()> {
     let mut words = Words::new(call.params, 0);
     let n = words.next()?;
@@ -92,20 +92,20 @@ const NO_ANCHOR: *const f32 = std::ptr::null();
 
 /// Elements that are evaluated together: `len` of them along dimension `along`.
 pub(super) struct Tile {
-    /// Flat index of the first, and from each to the next.
+    /// Flat index of the first element, and the step to the next.
     pub(super) start: usize,
     pub(super) step: usize,
     pub(super) len: usize,
-    /// Index of the first in each dimension.
+    /// Index of the first element in each dimension.
     pub(super) index: [usize; 6],
     pub(super) along: usize,
-    /// The anchors' numbers of the first.
+    /// Anchor values of the first element.
     pub(super) anchors: [*const f32; 2],
 }
 
 /// The registers of a thread for one plan.
 pub(super) struct Frame<'m> {
-    /// Where the numbers of each register are: its own memory, or an input's.
+    /// Address of each register's values: its own memory, or an input's.
     pub(super) at: SmallVec<[*const u32; 32]>,
     held: usize,
     held_len: usize,
@@ -141,7 +141,7 @@ impl Frame<'_> {
         });
     }
 
-    /// Own memory of a register for a tile that starts at `at` of the elements at hand.
+    /// Memory of a register for a tile that starts at `at` of the current elements.
     fn own(&self, register: usize, at: usize) -> *mut u32 {
         let place = match register.checked_sub(self.held) {
             None => register * self.held_len + at,
@@ -151,14 +151,14 @@ impl Frame<'_> {
         unsafe { self.base.add(place) }
     }
 
-    /// Readies the held registers for a tile that starts at `at` of the elements at hand.
+    /// Points the held registers at a tile that starts at `at` of the current elements.
     pub(super) fn turn(&mut self, at: usize) {
         for register in 0..self.held {
             self.at[register] = self.own(register, at);
         }
     }
 
-    /// Own memory of a register, to be written.
+    /// Memory of a register, to be written.
     pub(super) fn write(&mut self, register: usize, at: usize) -> *mut u32 {
         let own = self.own(register, at);
         self.at[register] = own;
@@ -183,8 +183,8 @@ impl<'a> Launch<'a> {
         Launch { program, space, once, sources, targets }
     }
 
-    /// Evaluates elements, of a program without reductions. `anchors` are the numbers of the
-    /// kernel around for these elements.
+    /// Evaluates elements of a program without reductions. `anchors` are the results of the
+    /// surrounding kernel for these elements.
     ///
     /// # Safety
     /// The range lies inside the index space, each anchor that the program has holds as many
@@ -212,7 +212,7 @@ impl<'a> Launch<'a> {
         });
     }
 
-    /// Evaluates what is the same everywhere, `len` times.
+    /// Evaluates the values that are constant over the index space, `len` times.
     ///
     /// # Safety
     /// As [`Launch::elements`].
@@ -229,7 +229,7 @@ impl<'a> Launch<'a> {
         unsafe { self.tile(arch, &plan.uniform, frame, &tile, 0) };
     }
 
-    /// Executes instructions for a tile, which starts at `at` of the elements at hand.
+    /// Executes instructions for a tile, which starts at `at` of the current elements.
     ///
     /// # Safety
     /// The frame is of the program's plan, the tile lies inside the index space, and no other
@@ -279,7 +279,8 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Elements of an input; yields where they are: at `to`, or, if that may be, in its memory.
+    /// Elements of an input; returns their address: `to`, or the input's memory if it may be
+    /// aliased.
     ///
     /// # Safety
     /// As [`Launch::tile`]; `to` has room for a tile.
@@ -321,7 +322,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Elements of two bytes, each as a word at `to`.
+    /// Elements of two bytes, each widened to a word at `to`.
     ///
     /// # Safety
     /// As [`Launch::load`].
@@ -345,7 +346,7 @@ impl<'a> Launch<'a> {
         to
     }
 
-    /// Writes the outputs of elements.
+    /// Writes the element outputs.
     ///
     /// # Safety
     /// As [`Launch::tile`], all of whose instructions were executed.
@@ -378,7 +379,7 @@ impl<'a> Launch<'a> {
             self.runs(&target.place, tile, |done, address, stride, count| {
                 let (to, from) = (to.add(address), from.add(done));
                 match stride {
-                    // The numbers may be here already: anchors of a prologue.
+                    // The values may already be in place: anchors of a prologue.
                     1 => from.copy_to(to, count),
                     0 => *to = *from.add(count - 1),
                     _ => (0..count).for_each(|i| *to.add(i * stride) = *from.add(i)),
@@ -387,7 +388,8 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Cuts a tile into runs of one stride: place in the tile, address, stride and count of each.
+    /// Splits a tile into runs of one stride: position in the tile, address, stride and count of
+    /// each.
     #[inline(always)]
     fn runs(&self, place: &Place, tile: &Tile, mut run: impl FnMut(usize, usize, usize, usize)) {
         match place.addressing {

@@ -4,8 +4,8 @@ use crate::arch::math;
 use warploom_core::ir::ReduceOp;
 use warploom_core::ir::scalar::{BinaryOp, UnaryOp};
 
-/// What a step does; the types of its operands are part of it. A `bool` is 0 or 1, an `f16` or
-/// `bf16` its bits.
+/// The operation of a step, which includes its operand types. A `bool` is 0 or 1; an `f16` or
+/// `bf16` is its bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepOp {
     UnaryF32(UnaryOp),
@@ -30,15 +30,15 @@ pub(crate) enum StepOp {
     Copy,
 }
 
-/// Numbers of a tile, `len` words each; those that a step does not have are null.
+/// Values of a tile, `len` words each; pointers of absent operands are null.
 pub(crate) struct Operands {
-    /// What is written; shares no word with what is read.
+    /// The result; shares no word with the operands.
     pub(super) to: *mut u32,
     pub(super) from: [*const u32; 3],
     pub(super) len: usize,
 }
 
-/// A reduction of `rows` rows of `cols` numbers, one after another, into as many partial results.
+/// A reduction of `rows` rows of `cols` numbers, contiguous, into one partial result per row.
 pub(crate) struct Fold {
     pub(super) op: ReduceOp,
     pub(super) from: *const f32,
@@ -47,9 +47,9 @@ pub(crate) struct Fold {
     pub(super) to: *mut f64,
 }
 
-/// One loop over the tile: `$x`, `$y`, `$z` are read through `$from`, the value of the body is
-/// written through `$into`. A macro and not a closure, so that the body is always compiled with
-/// the instructions of the function around it.
+/// One loop over the tile: reads `$x`, `$y`, `$z` through `$from` and writes the value of the body
+/// through `$into`. A macro instead of a closure, so that the body is always compiled with the
+/// target features of the surrounding function.
 macro_rules! each {
     ($r:ident, $from:expr, $into:expr, |$x:ident| $body:expr) => {{
         let (to, a) = ($r.to, $r.from[0]);
@@ -70,7 +70,7 @@ macro_rules! each {
 /// Executes one step.
 ///
 /// # Safety
-/// The operands hold `len` words; `to` is shared with nobody.
+/// The operands hold `len` words; `to` is not shared.
 #[inline(always)]
 pub(crate) unsafe fn step(op: StepOp, r: &Operands) {
     let word = |bits: u32| bits;
@@ -150,7 +150,7 @@ unsafe fn unary_f32(op: UnaryOp, r: &Operands) {
     }
 }
 
-/// The few angles that [`math::sin`] does not reach.
+/// The few angles outside the range of [`math::sin`].
 ///
 /// # Safety
 /// As [`step`].
@@ -250,8 +250,8 @@ macro_rules! integers {
 integers!(binary_i32, |bits: u32| bits as i32, |v: i32| v as u32);
 integers!(binary_u32, |bits: u32| bits, |v: u32| v);
 
-/// One reduction of every row: 32 parts of a row side by side, each in `$part`, brought together
-/// in f64, so that length costs no accuracy.
+/// Reduces every row: 32 interleaved parts of a row, each in `$part`, combined in f64, so that
+/// accuracy does not depend on the length.
 macro_rules! folded {
     ($f:ident, $part:ty, $first:expr, |$all:ident, $v:ident| $body:expr) => {{
         const PARTS: usize = 32;
@@ -293,10 +293,10 @@ macro_rules! folded {
     }};
 }
 
-/// Takes more numbers into partial results. NaN is no largest and no smallest.
+/// Accumulates more numbers into partial results. Maximum and minimum skip NaN.
 ///
 /// # Safety
-/// `from` holds `rows * cols` floats, `to` `rows` numbers that are shared with nobody.
+/// `from` holds `rows * cols` floats, `to` `rows` numbers that are not shared.
 #[inline(always)]
 pub(crate) unsafe fn fold(f: &Fold) {
     // SAFETY: every index stays below rows and rows * cols.
@@ -312,7 +312,7 @@ pub(crate) unsafe fn fold(f: &Fold) {
     }
 }
 
-/// The partial result of nothing.
+/// The partial result of an empty reduction.
 pub(super) fn nothing(op: ReduceOp) -> f64 {
     match op {
         ReduceOp::Sum | ReduceOp::Mean => 0.0,

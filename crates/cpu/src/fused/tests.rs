@@ -1,4 +1,4 @@
-//! Fused kernels against the meaning of every scalar operation.
+//! Fused kernels against the reference of every scalar operation.
 
 use super::*;
 use crate::tests::{POISON, bytes, devices, launch, numbers, words};
@@ -26,7 +26,7 @@ fn expr(inputs: &[Operand], output: DType, values: &[Value]) -> FusedExpr {
     }
 }
 
-/// Evaluates over flat inputs of equal length on every device, which must agree.
+/// Evaluates over flat inputs of equal length on every device; the devices must agree.
 fn eval(e: &FusedExpr, inputs: &[Vec<u32>], n: usize) -> Vec<u32> {
     let mut params = vec![n as u32, n as u32];
     params.extend(vec![0; inputs.len() + 1]);
@@ -97,7 +97,7 @@ fn unary_floats() {
     }
 }
 
-/// By its Taylor series, in f64; 1 where that does not converge.
+/// The Taylor series in f64; 1 where it does not converge.
 fn erf(x: f64) -> f64 {
     if x.abs() > 5.0 {
         return x.signum();
@@ -145,7 +145,7 @@ fn binary_floats() {
             let got = f32::from_bits(got);
             let mut close =
                 got.to_bits() == want.to_bits() || (got - want).abs() <= 1e-6 * want.abs();
-            // The plain formula is inexact near a whole quotient.
+            // The reference formula is inexact near an integer quotient.
             close |= op == BinaryOp::Rem && (got - want).abs() <= 1e-4;
             close |= op == BinaryOp::Rem && ((got - want).abs() - b.abs()).abs() <= 1e-4;
             close |= got.is_nan() && want.is_nan();

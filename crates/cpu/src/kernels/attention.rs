@@ -1,20 +1,20 @@
 //! `attn_decode`, `attn_prefill`: grouped-query attention with an online softmax; `attn_split` and
-//! `attn_combine`: the same in two halves, over slices of the keys.
+//! `attn_combine`: flash decoding in two passes (split-KV), over slices of the keys.
 //!
-//! One task takes up to 8 rows of queries that share their keys (heads of a group for few tokens,
-//! neighbouring tokens of a head for many) and walks over the keys in blocks: scores by the
-//! product of floats, `exp` against the largest score so far, values by the weighted sum.
+//! A task takes up to 8 query rows that share their keys (heads of a group in decode, neighbouring
+//! tokens of a head in prefill) and walks over the keys in blocks: scores by the f32 product, `exp`
+//! relative to the running maximum, values by the weighted sum.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::arch::{Arch, Product, WIDTHS, Weighted, format_index, prefetch};
-use crate::attached::Sink;
 use crate::call::{Call, Input, Out, extent, volume};
+use crate::epilogue::Sink;
 use warploom_core::base::{DType, Format};
 use warploom_core::error::{Error, Result};
 
-/// Rows of queries of a task.
+/// Query rows of a task.
 const ROWS: usize = 8;
 /// Keys of a block.
 const KEYS: usize = 128;
@@ -24,17 +24,17 @@ thread_local! {
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// For few tokens; the same function.
+/// Decode: few tokens; the same function.
 pub(super) fn attn_decode(call: &Call<'_>) -> Result<()> {
     attention(call)
 }
 
-/// For many tokens; the same function.
+/// Prefill: many tokens; the same function.
 pub(super) fn attn_prefill(call: &Call<'_>) -> Result<()> {
     attention(call)
 }
 
-/// `part` of each slice that has keys; see the catalogue.
+/// Partial result of each slice that has keys; see the catalogue.
 pub(super) fn attn_split(call: &Call<'_>) -> Result<()> {
     let words = call.words::<20>()?;
     let sizes: [usize; 8] = std::array::from_fn(|i| words[i]);
@@ -69,7 +69,7 @@ pub(super) fn attn_split(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Slices of `attn_split`, put together.
+/// Combines the partial results of `attn_split`.
 pub(super) fn attn_combine(call: &Call<'_>) -> Result<()> {
     let [tokens, heads, head_dim, kv_len, place, window, causal, splits, granule, yo] =
         call.words::<10>()?;
@@ -102,24 +102,25 @@ pub(super) fn attn_combine(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Keys of a slice, as `shaders/shared/key_slices.wgsl` cuts them.
+/// Keys of a slice, with the split of `shaders/shared/key_slices.wgsl`.
 fn slice_len(count: usize, splits: usize, granule: usize) -> usize {
     let least = count.div_ceil(splits.max(1)).max(1);
     least.checked_next_multiple_of(granule.max(1)).unwrap_or(usize::MAX)
 }
 
-/// Which keys tokens see.
+/// The keys visible to each token.
 struct Keys<'a> {
     kv_len: usize,
     past: usize,
     window: usize,
     causal: bool,
-    /// First and one past the last of each token, where the kernel takes them.
+    /// The first and one past the last key of each token, if the kernel takes spans.
     spans: Option<Input<'a, i32>>,
 }
 
 impl<'a> Keys<'a> {
-    /// `words`: keys; the first token's place, or the offset of the spans; window; causal.
+    /// `words`: number of keys; position of the first token, or the offset of the spans; window;
+    /// causal.
     fn new(
         call: &Call<'a>,
         tokens: usize,
@@ -142,7 +143,7 @@ impl<'a> Keys<'a> {
         self.spans.as_ref().map_or(0, |spans| spans[2 * token].max(0) as usize)
     }
 
-    /// The keys that a token sees.
+    /// The keys visible to a token.
     fn seen(&self, token: usize) -> Range<usize> {
         let first = self.first(token);
         let last = match &self.spans {
@@ -165,7 +166,7 @@ struct Attention<'a> {
     head_dim: usize,
     keys: Keys<'a>,
     scale: f32,
-    /// Whether the other rows of a tile may not change the bits of one.
+    /// Whether a row's bits must not depend on the other rows of its tile.
     in_order: bool,
     /// Strides of tokens and heads.
     q_strides: (usize, usize),
@@ -204,7 +205,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Where an element lies, which has to be there.
+    /// Address of an element, which must exist.
     fn at(&self, element: usize) -> *const u8 {
         match self {
             Kept::F32(all) => all[element..].as_ptr().cast(),
@@ -213,7 +214,7 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// Up to [`ROWS`] rows of queries from (`token`, `head`) on, along tokens or along heads.
+/// Up to [`ROWS`] query rows from (`token`, `head`) on, along tokens or along heads.
 #[derive(Clone, Copy)]
 struct Tile {
     token: usize,
@@ -240,7 +241,7 @@ fn attention(call: &Call<'_>) -> Result<()> {
     };
     if tokens >= 4 && a.keys.spans.is_none() {
         let tiles = tokens.div_ceil(ROWS);
-        // The last tokens see the most keys: they go first, so that no thread ends up with them.
+        // The last tokens see the most keys: they go first, to balance the threads.
         run(heads * tiles, &|task| {
             let token = (tiles - 1 - task / heads) * ROWS;
             let rows = ROWS.min(tokens - token);
@@ -265,8 +266,8 @@ fn attention(call: &Call<'_>) -> Result<()> {
 }
 
 impl<'a> Attention<'a> {
-    /// `sizes`: tokens, heads, heads of keys, elements of a head, keys, past, window, causal;
-    /// `places`: offset and strides of tokens and heads, of q, k and v.
+    /// `sizes`: tokens, heads, KV heads, head_dim, keys, past, window, causal; `places`: offset and
+    /// strides of tokens and heads, of q, k and v.
     fn new(
         call: &Call<'a>,
         sizes: [usize; 8],
@@ -297,7 +298,7 @@ impl<'a> Attention<'a> {
         })
     }
 
-    /// A tile over all keys that it sees.
+    /// Attention of a tile over all keys that it sees.
     fn whole(&self, arch: &Arch, tile: Tile, out: &Sink) {
         let seen: [_; ROWS] = std::array::from_fn(|i| {
             let row = i.min(tile.rows - 1);
@@ -315,7 +316,7 @@ impl<'a> Attention<'a> {
         });
     }
 
-    /// The weighted sums of a tile over these keys for each row; `done` is given each row's sums,
+    /// The weighted sums of a tile over these keys for each row; `done` receives each row's sums,
     /// its largest score and the sum of its weights.
     fn tile(
         &self,
@@ -333,7 +334,7 @@ impl<'a> Attention<'a> {
             sums.fill(0.0);
             let start = seen.iter().filter(|s| !s.is_empty()).map(|s| s.start).min().unwrap_or(0);
             let end = seen.iter().filter(|s| !s.is_empty()).map(|s| s.end).max().unwrap_or(0);
-            // Blocks that do not depend on what the other rows see.
+            // Block boundaries do not depend on the keys that the other rows see.
             let origin = self.keys.first(tile.token);
             let start = match self.in_order {
                 true => start - start.saturating_sub(origin) % KEYS,
@@ -363,7 +364,7 @@ impl<'a> Attention<'a> {
                     self.weigh(arch, tile, (0..tile.rows, block), scores, sums);
                     continue;
                 }
-                // A weight of 0 could still turn -0 to 0, or make NaN of what a row does not see.
+                // A weight of 0 could still turn -0 to 0, or spread NaN from a masked key.
                 for (row, seen) in seen[..tile.rows].iter().enumerate() {
                     let start = seen.start.max(block.start);
                     let keys = start..seen.end.min(block.end).max(start);
@@ -377,7 +378,8 @@ impl<'a> Attention<'a> {
         });
     }
 
-    /// Asks for keys or values that come next, of which hardware sees only short pieces.
+    /// Prefetches the next keys or values, whose short segments the hardware prefetcher does not
+    /// follow.
     fn ask(&self, kept: &Kept, strides: (usize, usize), tile: Tile, keys: Range<usize>) {
         let head = tile.head / self.group * strides.1;
         for key in keys {
@@ -408,7 +410,7 @@ impl<'a> Attention<'a> {
                 x_stride,
                 y: scores[i * KEYS..].as_mut_ptr(),
                 y_stride: KEYS,
-                far: false, // `ask` did
+                far: false, // prefetched by `ask`
             };
             // SAFETY: k holds the rows of the block, q the rows of the tile, and scores have a
             // row of KEYS for each.
@@ -465,8 +467,8 @@ impl Tile {
     }
 }
 
-/// Scores to weights, `exp(score * scale - largest)`; what was summed before is brought to the
-/// new largest score.
+/// Scores to weights, `exp(score * scale - largest)`; rescales the previous sums to the new
+/// maximum.
 fn soften(
     arch: &Arch,
     row: &mut [f32],

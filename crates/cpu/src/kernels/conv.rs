@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 
-use crate::attached::{Read, Sink, rows};
 use crate::call::{Call, volume};
+use crate::epilogue::{Read, Sink, rows};
 use warploom_core::error::{Error, Result};
 
 thread_local! {
-    /// `x` as an attachment changes it.
+    /// `x` changed by a prologue.
     static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
@@ -25,7 +25,7 @@ pub(super) fn inside(
     (first.min(end), end)
 }
 
-/// A plane of y at a time: every tap adds a shifted, scaled plane of x.
+/// Computes a plane of y at a time: every tap adds a shifted, scaled plane of x.
 pub(super) fn conv2d(call: &Call<'_>) -> Result<()> {
     let [
         batch,

@@ -1,5 +1,5 @@
 //! `gather_rows_*`: rows of a packed table; `gather`: elements along an axis; `scatter_rows`: rows
-//! put where they are told.
+//! written at given indices.
 
 use crate::arch::format_index;
 use crate::call::{Call, extent, volume};
@@ -22,7 +22,7 @@ pub(super) fn gather_rows(call: &Call<'_>) -> Result<()> {
         for i in range {
             // SAFETY: row i of y belongs to this chunk alone.
             let y = unsafe { out.slice(i * cols, cols) };
-            // A negative id is a large one here, and so outside as well.
+            // A negative id is a large unsigned one, and so out of range too.
             if (ids[i] as usize) < rows {
                 let w = table[ids[i] as usize * bytes as usize..].as_ptr();
                 // SAFETY: the table holds the row, y room for it.
@@ -59,7 +59,7 @@ pub(super) fn gather(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `y[rows[i], c] = x[i, c]`; a row outside is dropped. Of equal rows the last stays.
+/// `y[rows[i], c] = x[i, c]`; a row out of range is dropped. Of equal rows the last wins.
 pub(super) fn scatter_rows(call: &Call<'_>) -> Result<()> {
     let [count, size, cols, x_offset, x_stride, rows_offset, y_offset] = call.words()?;
     let out = call.output(y_offset, volume(&[size, cols]))?;

@@ -1,29 +1,29 @@
-//! `matmul_*`: packed weights times many rows; `matmul_batched`: floats with free strides.
+//! `matmul_*`: packed weights times many rows; `matmul_batched`: strided f32 operands.
 
 use std::cell::{Cell, RefCell};
 
 use super::matvec::{Linear, Rows, Store, Weights, multiply};
 use super::segments::Cut;
 use crate::arch::{Arch, Product, WIDTHS};
-use crate::attached::{Read, Sink, rows};
 use crate::call::{Call, assert_holds, extent};
+use crate::epilogue::{Read, Sink, rows};
 use crate::sgemm::{Matrix, sgemm};
 use warploom_core::base::ComputeMode;
 use warploom_core::error::Result;
 
 thread_local! {
-    /// Decoded rows of weights of this thread.
+    /// Decoded weight rows of this thread.
     static PANEL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-    /// Columns of b and rows of a, without gaps.
+    /// Columns of b and rows of a, made contiguous.
     static DENSE: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
-    /// `a` as an attachment changes it.
+    /// `a` changed by a prologue.
     static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Bytes of decoded weights that a thread works on: they stay in its second-level cache.
+/// Bytes of a panel of decoded weights: it stays in the L2 cache of its thread.
 const PANEL_BYTES: usize = 256 << 10;
 
-/// The product of `matvec`, decoding each row of w once for all rows of x.
+/// The product of `matvec`, which decodes each row of w once for all rows of x.
 pub(super) fn matmul(call: &Call<'_>) -> Result<()> {
     let few = |t: &Linear<'_>| t.m < 8 || t.k == 0;
     let cut = |t: &Linear<'_>| match few(t) {
@@ -100,7 +100,7 @@ pub(super) fn matmul_batched(call: &Call<'_>) -> Result<()> {
     let mut room = ROOM.take();
     let changed = rows(call, &read, &mut room)?;
     let (a, ab, ar, ac) = changed.map_or((&a[..], ab, ar, ac), |a| (a, m * k, k, 1));
-    // Batches are shared out; where they are too few, so are rows.
+    // Batches are distributed over threads; if there are too few of them, so are rows.
     let parts = (4 * pool.threads()).div_ceil(batch).min(m.div_ceil(32)).max(1);
     let height = m.div_ceil(parts);
     let work = |task: usize| {
@@ -126,11 +126,11 @@ pub(super) fn matmul_batched(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Columns of b that are laid side by side at a time.
+/// Columns of b that are packed at a time.
 const COLUMNS: usize = 64;
 
-/// The product of `sgemm`, which adds in an order that depends on `m` and `n`: here each element is that of its row
-/// and column alone, `k > 0` numbers each.
+/// The product of `sgemm`, whose reduction order depends on `m` and `n`. Here each element depends
+/// only on its row and column, of `k > 0` numbers each.
 fn in_order(arch: &Arch, [m, n, k]: [usize; 3], a: &Matrix<'_>, b: &Matrix<'_>, y: &mut [f32]) {
     assert_holds(a.data.len(), &[(m, a.row_stride), (k, a.col_stride)]);
     assert_holds(b.data.len(), &[(k, b.row_stride), (n, b.col_stride)]);
@@ -176,7 +176,8 @@ fn in_order(arch: &Arch, [m, n, k]: [usize; 3], a: &Matrix<'_>, b: &Matrix<'_>, 
                     y_stride: n,
                     far: false,
                 };
-                // SAFETY: the columns hold `count` rows of k floats, x those from i on, by the asserts, and y the
+                // SAFETY: the columns hold `count` rows of k floats, x those from i on, by the
+                // asserts, and y the
                 // products, which are this call's.
                 unsafe { arch.products[0][width](&task) };
                 i += WIDTHS[width];

@@ -7,33 +7,33 @@ use smallvec::SmallVec;
 use super::segments::{Cut, segments};
 use crate::arch::int8::{BLOCK, Factors, IntProduct, MOST_LANES, TABLES};
 use crate::arch::{Product, WIDTHS, format_index};
-use crate::attached::{Part, Read, parts, rows};
 use crate::call::{Call, Input, Out, extent};
+use crate::epilogue::{Part, Read, parts, rows};
 use warploom_core::base::ComputeMode;
 use warploom_core::error::{Error, Result};
 
-/// Weights below which a product stays on one thread: some 5 us of work.
+/// Weights below which a product uses one thread: about 5 us of work.
 const GRAIN: usize = 64 << 10;
 
-/// Rows of weights whose products wait for a body together.
+/// Weight rows whose products are buffered for one evaluation of a body.
 const WAITING: usize = 256;
 
-/// Rows of x from which rows of weights are unpacked side by side.
+/// Minimum number of rows of x for the panel GEMM.
 const MANY: usize = 5;
 
-/// Most rows of x whose products wait in memory: these and their sums stay in the second-level cache.
+/// Maximum number of rows of x per panel: these rows and their sums stay in the L2 cache.
 pub(super) const GROUP: usize = 512;
 
 thread_local! {
-    /// Sums of rows of weights side by side.
+    /// Accumulators of the panel GEMM.
     static SUMS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
-    /// Rows of x as an attachment changes them.
+    /// Rows of x changed by a prologue.
     static ROOM: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
-    /// Rows of x rounded to 8 bits.
+    /// Quantised rows of x (8 bits).
     static ROUNDED: Cell<Rounded> = const { Cell::new(Rounded::new()) };
 }
 
-/// Room for rounded rows.
+/// Storage of quantised rows.
 #[derive(Default)]
 struct Rounded {
     codes: Vec<i8>,
@@ -45,14 +45,14 @@ impl Rounded {
         Rounded { codes: Vec::new(), factors: Vec::new() }
     }
 
-    /// Rounds `m` rows of `k` numbers, whole blocks, `stride` apart.
+    /// Quantises `m` rows of `k` numbers, whole blocks, `stride` apart.
     fn round(&mut self, call: &Call<'_>, x: &[f32], stride: usize, m: usize, k: usize) {
         let blocks = k / BLOCK;
         if self.codes.len() < m * k {
             self.codes.resize(m * k, 0);
             self.factors.resize(m * blocks * TABLES, Factors::default());
         }
-        // Each chunk has its own blocks; addresses are numbers so that threads may share them.
+        // Each chunk has its own blocks; addresses are integers so that threads may share them.
         let codes = self.codes.as_mut_ptr() as usize;
         let factors = self.factors.as_mut_ptr() as usize;
         let round = call.context.int8.round;
@@ -74,7 +74,7 @@ impl Rounded {
     }
 }
 
-/// Operands of `y[i, r] = w[r] . x[i]`, checked.
+/// Checked operands of `y[i, r] = w[r] . x[i]`.
 pub(super) struct Linear<'a> {
     /// Rows of x and of y.
     pub(super) m: usize,
@@ -84,7 +84,7 @@ pub(super) struct Linear<'a> {
     pub(super) k: usize,
     /// Bytes of a row of w.
     pub(super) row_bytes: usize,
-    /// Place of the format in the tables.
+    /// Index of the format in the tables.
     pub(super) format: usize,
     pub(super) w: Input<'a, u8>,
     x: Input<'a, f32>,
@@ -92,7 +92,7 @@ pub(super) struct Linear<'a> {
     target: Target<'a>,
 }
 
-/// Where the products go.
+/// Destination of the products.
 #[expect(clippy::large_enum_variant, reason = "one on the stack of a launch; a box would allocate")]
 enum Target<'a> {
     Store(Store<'a>),
@@ -106,16 +106,16 @@ pub(super) struct Store<'a> {
     pub(super) y_stride: usize,
 }
 
-/// Rows of x as products take them.
+/// Rows of x in the form that a product consumes.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'x> {
-    /// Floats, rows so far apart.
+    /// Floats, with this row stride.
     Floats(&'x [f32], usize),
-    /// Rounded, without gaps.
+    /// Quantised, contiguous.
     Rounded(&'x [i8], &'x [Factors]),
 }
 
-/// Rows of packed weights, and where their products go.
+/// Rows of packed weights, and the destination of their products.
 #[derive(Clone, Copy)]
 pub(super) struct Weights {
     pub(super) format: usize,
@@ -128,15 +128,15 @@ pub(super) struct Weights {
 }
 
 impl Rows<'_> {
-    /// Whether [`Rows::multiply_many`] is the way for `m` rows and weights of a format.
+    /// Whether [`Rows::multiply_many`] applies to `m` rows and weights of a format.
     pub(super) fn are_many(&self, call: &Call<'_>, m: usize, format: usize) -> bool {
         let int8 = call.context.int8;
         let fits = int8.tiles.is_some() && int8.packings[format].is_some();
-        // One order for every number of rows: that of many, where there is one.
+        // One reduction order for any number of rows: that of the panel GEMM, if there is one.
         matches!(self, Rows::Rounded(..)) && (m >= MANY || call.in_order) && fits
     }
 
-    /// Multiplies rows `i .. i + m`, of those that [are many](Rows::are_many).
+    /// Multiplies rows `i .. i + m` with the panel GEMM; see [`Rows::are_many`].
     ///
     /// # Safety
     /// As [`Rows::multiply`].
@@ -167,8 +167,8 @@ impl Rows<'_> {
     /// Multiplies `WIDTHS[width]` rows from row `i` on.
     ///
     /// # Safety
-    /// There are so many rows of `k` numbers, the weights are as they say, `y` has room for the
-    /// products and is shared with nobody.
+    /// The rows of `k` numbers exist, the weights match their description, `y` has room for the
+    /// products and is not shared.
     pub(super) unsafe fn multiply(
         &self,
         call: &Call<'_>,
@@ -176,7 +176,7 @@ impl Rows<'_> {
         to: &Weights,
     ) {
         let Weights { format, w, row_bytes, rows, k, y, y_stride } = *to;
-        // With no columns there is nothing to point into.
+        // With no columns there is no memory to point to.
         match *self {
             Rows::Floats(x, x_stride) => {
                 let x = x.as_ptr().wrapping_add(i * x_stride);
@@ -203,7 +203,7 @@ impl Rows<'_> {
     }
 }
 
-/// Reads and checks the operands; `None` where there is nothing to compute.
+/// Reads and checks the operands; `None` if the result is empty.
 fn linear<'a>(call: &Call<'a>) -> Result<Option<Linear<'a>>> {
     let [m, n, k, x_offset, x_stride, y_offset, y_stride] = call.words()?;
     let bytes = call.format.bytes(k as u64).ok_or_else(|| {
@@ -231,10 +231,10 @@ fn linear<'a>(call: &Call<'a>) -> Result<Option<Linear<'a>>> {
     Ok(Some(Linear { m, n, k, row_bytes: bytes as usize, format, w, x, x_stride, target }))
 }
 
-/// Reads the operands and multiplies: `store` for a plain product, segments as `cut` says.
+/// Reads the operands and multiplies: a plain product with `store`, segments with the tiling `cut`.
 ///
 /// # Errors
-/// Invalid, where a parameter passes a binding.
+/// Invalid if a parameter exceeds a binding.
 pub(super) fn multiply(
     call: &Call<'_>,
     mode: ComputeMode,
@@ -249,7 +249,7 @@ pub(super) fn multiply(
     let (x, stride) = changed.map_or((&t.x[..], t.x_stride), |x| (x, t.k));
     let mut rounded = Rounded::new();
     let x = match mode {
-        // Here nothing is gained by halves.
+        // f16 operands gain nothing on a CPU.
         ComputeMode::F32 | ComputeMode::F16 => Rows::Floats(x, stride),
         ComputeMode::Int8 => {
             rounded = ROUNDED.take();
@@ -268,12 +268,12 @@ pub(super) fn multiply(
     Ok(())
 }
 
-/// `y[i, r] = sum over c of w[r, c] * x[i, c]`, in f32 on the weights as they decode.
+/// `y[i, r] = sum over c of w[r, c] * x[i, c]`, in f32 on the decoded weights.
 pub(super) fn matvec(call: &Call<'_>) -> Result<()> {
     multiply(call, ComputeMode::F32, |t| t.cut(), |t, x, to| t.by_rows(call, x, to))
 }
 
-/// The same with rows of x rounded to 8 bits, and sums of whole numbers.
+/// The same on quantised rows of x (8 bits), with integer sums.
 pub(super) fn matvec_int8(call: &Call<'_>) -> Result<()> {
     if !call.format.is_quantised() {
         return Err(Error::unsupported(format!("8-bit products with weights of {}", call.format)));
@@ -295,13 +295,13 @@ impl Linear<'_> {
         });
     }
 
-    /// The same for segments: where rows of w are read once only, more products wait together.
+    /// The tiling for segments: if rows of w are read only once, more products are buffered.
     pub(super) fn cut(&self) -> Cut {
         let rows = if WIDTHS.contains(&self.m) { WAITING } else { self.step() };
         Cut { grain: (GRAIN / self.k.max(1)).max(1), rows, decode: false }
     }
 
-    /// Rows of w side by side, unpacked once for up to `GROUP` rows of x.
+    /// Panels of weight rows, unpacked once for up to `GROUP` rows of x.
     fn by_lanes(&self, call: &Call<'_>, x: Rows<'_>, to: Store<'_>) {
         call.context.pool.split(self.n, MOST_LANES, MOST_LANES, |rows| {
             for i in (0..self.m).step_by(GROUP) {
@@ -322,12 +322,12 @@ impl Linear<'_> {
         });
     }
 
-    /// Rows of w, few enough that they stay in cache for the next rows of x.
+    /// Weight rows per tile, few enough that they stay in cache for the next rows of x.
     fn step(&self) -> usize {
         ((128 << 10) / self.row_bytes.max(1)).clamp(4, 64).next_multiple_of(4)
     }
 
-    /// Rows `start .. start + rows` of w with every row of x.
+    /// Multiplies rows `start .. start + rows` of w with every row of x.
     fn tile(&self, call: &Call<'_>, x: Rows<'_>, to: Store<'_>, start: usize, rows: usize) {
         let mut i = 0;
         while i < self.m {

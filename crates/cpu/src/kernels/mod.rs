@@ -1,8 +1,8 @@
-//! The kernels of the catalogue as Rust functions of the same names, a file for each family.
+//! The catalogue kernels as Rust functions of the same names, one file for each family.
 //!
-//! Every function reads its parameters in the catalogue's order, checks what it will touch
-//! against the bindings, and only then works; it never panics and never leaves its bindings,
-//! whatever the parameters are. The grid is not looked at: parameters say how much there is.
+//! Every function reads its parameters in the catalogue's order, checks all accesses against the
+//! bindings, and only then works. It never panics and never leaves its bindings, whatever the
+//! parameters are. The grid is ignored: parameters give all sizes.
 
 mod attention;
 mod conv;

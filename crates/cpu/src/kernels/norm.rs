@@ -4,7 +4,7 @@ use crate::arch::Normalise;
 use crate::call::{Call, extent, volume};
 use warploom_core::error::Result;
 
-/// Elements below which rows stay on one thread.
+/// Elements below which the rows use one thread.
 const GRAIN: usize = 16 << 10;
 
 /// `y = x / sqrt(mean of x^2 + eps) * weight`.

@@ -3,18 +3,18 @@
 use crate::call::{Call, volume};
 use warploom_core::error::{Error, Result};
 
-/// Largest under the window; the lowest f32 where it is wholly outside.
+/// Maximum over the window; the lowest f32 if the window is wholly outside.
 pub(super) fn pool2d_max(call: &Call<'_>) -> Result<()> {
     pool2d(call, f32::MIN, |max, v| if v > max { v } else { max }, |max, _, _| max)
 }
 
-/// Mean under the window.
+/// Mean over the window.
 pub(super) fn pool2d_avg(call: &Call<'_>) -> Result<()> {
     pool2d(call, 0.0, |sum, v| sum + v, |sum, seen, all| sum / if all > 0.0 { all } else { seen })
 }
 
-/// `finish` takes the value, how many positions lay inside, and how many there are where
-/// padding counts (0 where it does not).
+/// `finish` receives the value, the number of positions inside, and the number of positions if
+/// padding counts (0 if it does not).
 fn pool2d(
     call: &Call<'_>,
     first: f32,

@@ -3,9 +3,9 @@
 use crate::call::{Call, volume};
 use warploom_core::error::Result;
 
-/// Elements below which a reduction stays on one thread.
+/// Elements below which a reduction uses one thread.
 const GRAIN: usize = 16 << 10;
-/// Columns that are reduced together where the dimension is not the last.
+/// Columns that are reduced together if the dimension is not the last.
 const TILE: usize = 64;
 
 /// Sum; 0 over nothing.
@@ -33,7 +33,7 @@ pub(super) fn reduce_min(call: &Call<'_>) -> Result<()> {
     reduce(call, f64::INFINITY, |min, v| if v < min { v } else { min }, |min, _| min)
 }
 
-/// Sums in f64, so that length costs no accuracy.
+/// Sums in f64, so that accuracy does not depend on the length.
 fn reduce(
     call: &Call<'_>,
     first: f64,
@@ -57,7 +57,7 @@ fn reduce(
             if inner == 1 {
                 y[0] = finish(row(&x[..len], first, &step), len) as f32;
             } else if call.in_order {
-                // As one row alone.
+                // In the reduction order of a single row.
                 for (j, y) in y.iter_mut().enumerate() {
                     *y = finish(column(&x[i + j..], inner, len, first, &step), len) as f32;
                 }
@@ -78,7 +78,7 @@ fn reduce(
     Ok(())
 }
 
-/// One row, in eight interleaved parts that a processor can work on at once.
+/// Reduces one row in eight interleaved parts, for instruction-level parallelism.
 fn row(x: &[f32], first: f64, step: &impl Fn(f64, f64) -> f64) -> f64 {
     let mut parts = [first; 8];
     let chunks = x.chunks_exact(8);
@@ -92,7 +92,7 @@ fn row(x: &[f32], first: f64, step: &impl Fn(f64, f64) -> f64) -> f64 {
     rest.iter().fold(sum, |sum, v| step(sum, f64::from(*v)))
 }
 
-/// `len` numbers, `apart` from each other, added as [`row`] adds neighbours.
+/// Reduces `len` numbers, `apart` elements apart, in the order of [`row`].
 fn column(x: &[f32], apart: usize, len: usize, first: f64, step: &impl Fn(f64, f64) -> f64) -> f64 {
     let mut parts = [first; 8];
     let body = len - len % 8;

@@ -38,7 +38,7 @@ fn rope(call: &Call<'_>, pair: impl Fn(usize, usize) -> (usize, usize) + Sync) -
     call.context.pool.split(tokens, (8 << 10) / (heads * head_dim) + 1, 1, |range| {
         ANGLES.with_borrow_mut(|angles| {
             for t in range {
-                // The angle in f64: at position 8,000 an f32 one would be off by 2e-4.
+                // The angle in f64: at position 8,000 an f32 angle would be off by 2e-4.
                 let position = f64::from(positions[t]);
                 angles.clear();
                 angles.extend(freqs.iter().map(|f| {

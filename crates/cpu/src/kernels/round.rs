@@ -1,10 +1,10 @@
-//! `round_int8`: numbers as 8 bits can say them.
+//! `round_int8`: quantises to 8 bits and dequantises.
 
 use crate::arch::int8::{BLOCK, Factors, TABLES};
 use crate::call::{Call, extent, volume};
 use warploom_core::error::{Error, Result};
 
-/// Blocks below which rows stay on one thread.
+/// Blocks below which the rows use one thread.
 const GRAIN: usize = 1 << 10;
 
 /// `y = d * round(x / d)` for blocks of 32.

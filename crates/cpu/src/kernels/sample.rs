@@ -4,7 +4,8 @@ use crate::call::{Call, extent, volume};
 use warploom_core::draw::{Choice, Draw, choose};
 use warploom_core::error::Result;
 
-/// Rows of logits and of words that say how to draw to indices.
+/// Samples one index for each row of logits; the second operand holds the sampling words of each
+/// row.
 pub(super) fn sample(call: &Call<'_>) -> Result<()> {
     let [rows, cols, x_offset, x_stride, draws_offset, y_offset] = call.words()?;
     let out = call.output(y_offset, rows as u64)?;

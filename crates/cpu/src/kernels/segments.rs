@@ -1,7 +1,7 @@
-//! Products with a weight matrix whose numbers go through the bodies of segments.
+//! Products with a weight matrix whose results go through the bodies of segments.
 //!
-//! A task takes evaluations of one segment: the products of their rows of w with a few rows of x
-//! go to memory of the thread, the body takes them from there.
+//! A task takes evaluations of one segment: the products of their weight rows with a few rows of x
+//! are written to thread-local memory, from which the body reads them.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -9,28 +9,28 @@ use std::ops::Range;
 use super::matvec::{GROUP, Linear, Rows, Weights};
 use crate::arch::WIDTHS;
 use crate::arch::int8::MOST_LANES;
-use crate::attached::Part;
 use crate::call::Call;
+use crate::epilogue::Part;
 
-/// Most rows of x together.
+/// Maximum number of rows of x at a time.
 const ROWS: usize = WIDTHS[3];
 
-/// Rows of w whose products with many rows of x are in memory together.
+/// Weight rows whose products with many rows of x are in memory at a time.
 const SIDE_BY_SIDE: usize = 4 * MOST_LANES;
 
 thread_local! {
-    /// Products of this thread, and decoded rows of weights.
+    /// Products of this thread, and decoded weight rows.
     static ROOM: RefCell<(Vec<f32>, Vec<f32>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-/// How a product is cut.
+/// Tiling of a product.
 #[derive(Clone, Copy)]
 pub(super) struct Cut {
-    /// Rows of w below which it stays on one thread.
+    /// Weight rows below which it uses one thread.
     pub(super) grain: usize,
-    /// Rows of w whose products are in memory together.
+    /// Weight rows whose products are in memory at a time.
     pub(super) rows: usize,
-    /// Whether rows of w are decoded first, for many rows of x.
+    /// Whether weight rows are decoded first, for many rows of x.
     pub(super) decode: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn segments(call: &Call<'_>, t: &Linear<'_>, x: Rows<'_>, parts: &[Pa
         parts.iter().for_each(|part| task.evaluate(part, 0..part.count));
         return;
     }
-    // As `Pool::split`: a few chunks for each thread.
+    // As in `Pool::split`: a few chunks for each thread.
     let size = rows.div_ceil(pool.threads() * 4).max(cut.grain).next_multiple_of(cut.rows.min(8));
     let each = |part: &Part<'_>| (size / part.anchors).max(1);
     let chunks = parts.iter().map(|part| part.count.div_ceil(each(part))).sum();
@@ -99,7 +99,7 @@ impl Task<'_, '_, '_> {
         });
     }
 
-    /// The same where rows of w are unpacked side by side, for many rows of x at once.
+    /// The same with panels of weight rows, for many rows of x.
     fn evaluate_many(&self, part: &Part<'_>, range: Range<usize>) {
         let (t, step) = (self.t, SIDE_BY_SIDE);
         ROOM.with_borrow_mut(|(products, _)| {
@@ -136,7 +136,7 @@ impl Task<'_, '_, '_> {
         });
     }
 
-    /// The weights of every anchor, one row after another.
+    /// Decodes the weights of every anchor, contiguous by row.
     fn decode(&self, part: &Part<'_>, here: Range<usize>, panel: &mut Vec<f32>) {
         let (t, k, count) = (self.t, self.t.k, here.len());
         if panel.len() < part.anchors * count * k {
@@ -182,7 +182,7 @@ impl Task<'_, '_, '_> {
         });
     }
 
-    /// The body, for some rows of x: products of each anchor are `group` rows of `step`.
+    /// Evaluates the body for some rows of x: products of each anchor are `group` rows of `step`.
     fn finish(
         &self,
         part: &Part<'_>,

@@ -4,9 +4,9 @@ use crate::call::{Call, extent, volume};
 use warploom_core::draw::NoToken;
 use warploom_core::error::Result;
 
-/// Elements below which rows stay on one thread.
+/// Elements below which the rows use one thread.
 const GRAIN: usize = 8 << 10;
-/// Numbers that are searched together.
+/// Numbers per branchless search.
 const PIECE: usize = 256;
 
 /// `y = exp(x - max) / sum`; zeros for a row that is -inf throughout.
@@ -37,7 +37,7 @@ pub(super) fn softmax(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Index of the first of some numbers. Pieces are searched without branches, which vectors do.
+/// Index of the first match. Blocks are searched without branches, so that the loop vectorises.
 fn first(x: &[f32], is: impl Fn(f32) -> bool) -> Option<usize> {
     let any = |piece: &[f32]| piece.iter().fold(false, |any, v| any | is(*v));
     let piece = x.chunks(PIECE).position(any)?;
@@ -45,8 +45,8 @@ fn first(x: &[f32], is: impl Fn(f32) -> bool) -> Option<usize> {
     x[start..].iter().position(|v| is(*v)).map(|at| start + at)
 }
 
-/// What is written of the largest of a row and its index: the index, 0 without one; as a token, the word of a
-/// [`NoToken`] where it is not finite.
+/// The output word for the largest element of a row: its index, 0 if there is none. For a token,
+/// the word of a [`NoToken`] if the largest is not finite.
 fn word_of(best: Option<(usize, f32)>, token: bool) -> u32 {
     match best {
         Some((_, value)) if token && value == f32::NEG_INFINITY => NoToken::Forbidden.word(),
@@ -80,7 +80,7 @@ pub(super) fn argmax(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Index of the largest of the candidates of slices, the lowest of equals; NaN is larger than any number.
+/// Index of the largest over slice candidates, lowest of equals; NaN is larger than any number.
 pub(super) fn argmax_of(call: &Call<'_>) -> Result<()> {
     let [rows, slices, len, x_offset, x_stride, y_offset] = call.words()?;
     let out = call.output(y_offset, rows as u64)?;
@@ -95,7 +95,7 @@ pub(super) fn argmax_of(call: &Call<'_>) -> Result<()> {
         for (s, candidate) in candidates[r * slices..][..slices].iter().enumerate() {
             let c = s * len + (*candidate as usize).min(len - 1);
             let value = x[r * x_stride + c];
-            // Nothing comes after a NaN: slices are in order.
+            // No later candidate replaces a NaN: slices are in order.
             let better =
                 |(_, best): (usize, f32)| !best.is_nan() && (value > best || value.is_nan());
             if best.is_none_or(better) {

@@ -14,7 +14,7 @@ fn framed(before: usize, values: impl IntoIterator<Item = f64>) -> Vec<Option<f6
     want
 }
 
-/// Random weights in a format: its bytes, and the numbers that they mean.
+/// Random weights in a format: the bytes, and the decoded numbers.
 fn weights(format: Format, count: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
     let bytes = quant::encode(format, &numbers(count, seed)).unwrap();
     let mut values = vec![0.0; count];
@@ -157,7 +157,7 @@ fn softmax_and_argmax() {
         if rows == 4 {
             x[1..1 + cols].fill(-inf);
             x[1 + stride..][..3].fill(-inf);
-            // Two equal largest ones.
+            // Two equal maxima.
             x[1 + 2 * stride + 5] = 99.0;
             x[1 + 2 * stride + 17] = 99.0;
         }

@@ -1,26 +1,26 @@
-//! Calls of tools and their results, as a template wants them.
+//! Tool calls and their results, in the form that a template expects.
 //!
-//! Templates differ in what they read: arguments as an object or as the text that the model wrote,
-//! no content beside a call as `none` or as an empty text; and many know no tools and leave them out
-//! without a word. So each form is tried with a character in the place of every name, argument and
-//! result that stands nowhere else: the form counts in which all of them come out.
+//! Templates differ: they read arguments as an object or as the model's text, and no content in a
+//! message with calls as `none` or as an empty string. Many do not support tools and omit them
+//! silently. So each form is tried with a unique probe character in place of every name, argument
+//! and result: a form is accepted if all probes appear in the output.
 
 use super::jinja::{Rendered, Value};
 use super::{Message, Role, ToolCall};
 use warploom::error::{Error, Result};
 
-/// Whether a conversation has calls of tools. Results that answer none are messages as others.
+/// Whether a conversation has tool calls. Results without a call are ordinary messages.
 pub(super) fn have_tools(messages: &[Message]) -> bool {
     messages.iter().any(|message| !message.tool_calls.is_empty())
 }
 
-/// The plane for private use, where probes are taken from.
+/// The private use plane from which probes are taken.
 const PROBES: std::ops::RangeInclusive<char> = '\u{f0000}'..='\u{ffffd}';
 
 /// A character that occurs in none of the texts.
 ///
 /// # Errors
-/// Invalid, if they hold every one that there is.
+/// Invalid, if they contain every candidate.
 pub(super) fn probe<'a>(texts: impl Iterator<Item = &'a str>) -> Result<char> {
     let mut used: Vec<char> = texts.flat_map(str::chars).filter(|c| PROBES.contains(c)).collect();
     used.sort_unstable();
@@ -32,12 +32,12 @@ pub(super) fn probe<'a>(texts: impl Iterator<Item = &'a str>) -> Result<char> {
     })
 }
 
-/// How a template may want calls.
+/// A form of calls that a template may expect.
 #[derive(Clone, Copy)]
 struct Form {
-    /// Arguments as the model wrote them, not as what they mean.
+    /// Arguments as the model's text instead of a parsed value.
     arguments_as_text: bool,
-    /// No content beside a call as an empty text, not as `none`.
+    /// No content in a message with calls as an empty string instead of `none`.
     content_as_text: bool,
 }
 
@@ -48,10 +48,10 @@ const FORMS: [Form; 4] = [
     Form { arguments_as_text: true, content_as_text: true },
 ];
 
-/// Messages as values, some of their texts replaced by probes.
+/// Converts messages to values, with some texts replaced by probes.
 struct Writer {
     form: Form,
-    /// In the place of names, arguments and results, with a number behind it.
+    /// Replaces names, arguments and results, followed by a number.
     probe: Option<char>,
     /// Probes so far.
     count: usize,
@@ -64,7 +64,7 @@ impl Writer {
         Value::outside(text)
     }
 
-    /// A text that must come out, or the next probe in its place.
+    /// A text that must appear in the output, or the next probe in its place.
     fn shown(&mut self, text: &str) -> Value {
         let Some(probe) = self.probe else { return self.text(text) };
         let text = probed(probe, self.count);
@@ -78,7 +78,7 @@ impl Writer {
         if let Some(probe) = probe {
             self.count += 1;
             self.bytes += probe.len();
-            // Under a name that no template looks for.
+            // Under a name that no template uses.
             return match self.form.arguments_as_text {
                 true => Value::outside(&probe),
                 false => Value::dict_of(vec![("warploom_probe", Value::outside(&probe))]),
@@ -86,7 +86,7 @@ impl Writer {
         }
         if !self.form.arguments_as_text {
             self.bytes += text.len();
-            // What is no object is the text that it is.
+            // Arguments that are no object stay text.
             if let Some(value @ Value::Dict(_)) = Value::outside_json(text) {
                 return value;
             }
@@ -130,11 +130,11 @@ fn probed(probe: char, number: usize) -> String {
     format!("{probe}{number}{probe}")
 }
 
-/// Renders a conversation with calls of tools: `run` renders values of so many bytes.
+/// Renders a conversation with tool calls: `run` renders values of the given number of bytes.
 ///
 /// # Errors
-/// Unsupported, if the template leaves out a call or a result; what `run` says of the first form,
-/// if no form gives a text.
+/// Unsupported, if the template omits a call or a result; the error of `run` for the first form, if
+/// every form fails.
 pub(super) fn render(
     messages: &[Message],
     probe: char,

@@ -1,4 +1,4 @@
-//! Conversations with calls of tools, through templates of each kind.
+//! Conversations with tool calls, in templates of each form.
 
 use std::path::Path;
 
@@ -31,10 +31,10 @@ fn rendered(template: &str, messages: &[Message]) -> Result<Prompt> {
 /// Arguments as an object.
 const OBJECT: &str = "{% for m in messages %}<{{ m.role }}>{% if m.content %}{{ m.content }}{% endif %}\
     {% for c in m.tool_calls or [] %}{{ c.function.name }}:{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
-/// Arguments as text, which are not joined with one otherwise; only where there is no content.
+/// Arguments as text, because objects cannot be joined; only without content.
 const TEXT: &str = "{% for m in messages %}<{{ m.role }}>{% if m.content is none %}{% for c in m.tool_calls %}\
     {{ c.function.name + ':' + c.function.arguments }}{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
-/// No content is an empty text.
+/// Missing content as an empty string.
 const JOINED: &str = "{% for m in messages %}{{ '<' + m.role + '>' + m.content }}\
     {% if 'tool_calls' in m %}{{ m.tool_calls[0].function | tojson }}{% endif %}{% endfor %}";
 /// Both as text.
@@ -63,7 +63,7 @@ fn a_template_gets_calls_in_the_form_that_it_reads() {
         said(BOTH),
         format!("<user>Weather?<assistant>weather{arguments}<tool>sunnyweatherc1")
     );
-    // What is no object stays the text that it is.
+    // Arguments that are no object stay text.
     for broken in ["", "{\"a\":", "[1]", "3", "{} x"] {
         let text = rendered(BOTH, &history(broken, "x")).unwrap().text;
         assert!(text.contains(&format!("<assistant>weather{broken}<tool>x")), "{broken:?}: {text}");
@@ -79,14 +79,14 @@ fn a_template_without_tools_is_told_so() {
             "{error}"
         );
     }
-    // Even where the words come by chance.
+    // Even if the words occur by chance.
     let mut chance = history("{}", "sunny");
     chance[0].content = "the weather {} sunny".into();
     assert!(rendered(PLAIN, &chance).unwrap_err().is_unsupported());
-    // A result that answers no call is a message as others.
+    // A result without a call is an ordinary message.
     let result = &history("{}", "sunny")[2..];
     assert_eq!(rendered(PLAIN, result).unwrap().text, "<tool>sunny");
-    // A template's own refusal is its own.
+    // The template's own refusal is reported.
     let raises = "{% for m in messages %}{% if m.tool_calls %}{{ raise_exception('no tools') }}{% endif %}{% endfor %}";
     let error = rendered(raises, &history("{}", "sunny")).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("no tools"), "{error}");

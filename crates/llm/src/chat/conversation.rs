@@ -1,4 +1,4 @@
-//! A conversation on a device, whose cache keeps what was said.
+//! A conversation on a device, kept in the KV cache.
 
 use std::time::SystemTime;
 
@@ -9,35 +9,35 @@ use crate::sampler::Sampling;
 use crate::session::Session;
 use warploom::error::{Error, Result};
 
-/// How to answer.
+/// Settings of answers.
 #[derive(Clone, Debug)]
 pub struct ChatOptions {
-    /// Most tokens of an answer.
+    /// Maximum tokens of an answer.
     pub max_tokens: usize,
     /// How the next token is chosen.
     pub sampling: Sampling,
 }
 
-/// Answers of at most 512 tokens, sampled by default.
+/// Answers of at most 512 tokens with default sampling.
 impl Default for ChatOptions {
     fn default() -> ChatOptions {
         ChatOptions { max_tokens: 512, sampling: Sampling::default() }
     }
 }
 
-/// An answer, and what it took.
+/// An answer and its statistics.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The answer, and its times. Its prompt is what had to be run, not the whole conversation.
+    /// The answer and its timing. Its prompt counts only the tokens that were run.
     pub generated: Generated,
-    /// Tokens of the conversation that the cache held already.
+    /// Tokens of the conversation already in the cache.
     pub reused: usize,
-    /// Messages that no longer fit and were left out, the oldest first; so far, in all.
+    /// The total of messages dropped so far for lack of room, oldest first.
     pub left_out: usize,
 }
 
-/// What the cache of the session holds: tokens, the text that they came from, and the places in
-/// it at which text and tokens may be cut together.
+/// The contents of the session's cache: tokens, their text, and the positions at which text and
+/// tokens may be split together.
 #[derive(Debug, Default)]
 struct Cached {
     tokens: Vec<u32>,
@@ -47,8 +47,8 @@ struct Cached {
 }
 
 impl Cached {
-    /// Whether a prompt begins with the first `text` bytes. Text of messages is only taken for
-    /// itself, never for a template's, so the marks must agree too.
+    /// Whether a prompt begins with the first `text` bytes. The marks must agree too, so that
+    /// message text never counts as template text.
     fn begins(&self, prompt: &Prompt, text: usize) -> bool {
         let marks = |p: &Prompt| p.marks.partition_point(|mark| *mark < text);
         let (ours, theirs) = (marks(&self.prompt), marks(prompt));
@@ -57,13 +57,13 @@ impl Cached {
             && self.prompt.marks[..ours] == prompt.marks[..theirs]
     }
 
-    /// The longest part that a prompt begins with: its cut.
+    /// The longest common prefix with a prompt: its split position.
     fn common(&self, prompt: &Prompt) -> (usize, usize) {
         let found = self.cuts.iter().rev().find(|(text, _)| self.begins(prompt, *text));
         found.copied().unwrap_or_default()
     }
 
-    /// Takes the text of a prompt and an answer that the tokens now hold.
+    /// Stores the text of a prompt and an answer that the tokens now hold.
     fn remember(&mut self, prompt: Prompt, prompt_tokens: usize, answer: &Generated) {
         let cut = (prompt.text.len(), prompt_tokens);
         let mut cuts = std::mem::take(&mut self.cuts);
@@ -73,7 +73,7 @@ impl Cached {
         cuts.push(cut);
         self.prompt = prompt;
         self.prompt.text.push_str(&answer.text);
-        // An answer may be cut from what follows only where all of it has run.
+        // The text may be split after an answer only if all of its tokens were run.
         let (text, tokens) = (self.prompt.text.len(), self.tokens.len());
         if tokens == prompt_tokens + answer.tokens.len() && text > cut.0 {
             cuts.push((text, tokens));
@@ -82,23 +82,22 @@ impl Cached {
     }
 }
 
-/// A conversation with a model on a device. What was said stays in the cache: an answer runs only
-/// the tokens that are new.
+/// A conversation with a model on a device. Its KV cache is kept: an answer runs only new tokens.
 pub struct Chat {
     session: Session,
     template: Template,
     messages: Vec<Message>,
-    /// Messages behind a system message that are not written down any more.
+    /// Messages after a system message that are no longer rendered.
     left_out: usize,
     cached: Cached,
-    /// What the template may know of the time; it stays, or every text would be a new one.
+    /// The time that the template sees; constant, because a change would invalidate the cache.
     now: Option<SystemTime>,
 }
 
 warploom::base::debug_as!(Chat, |this| session: this.session, messages: this.messages.len());
 
 impl Chat {
-    /// A conversation with the model of `session`, by the template of its file.
+    /// A conversation with the model of `session` and the template of its file.
     ///
     /// # Errors
     /// Those of [`Template::of`].
@@ -107,10 +106,10 @@ impl Chat {
         Chat::with_template(session, template)
     }
 
-    /// A conversation by a template of one's own.
+    /// A conversation with a custom template.
     ///
     /// # Errors
-    /// None that opening the session would not have told.
+    /// Only errors that opening the session would have reported.
     pub fn with_template(mut session: Session, template: Template) -> Result<Chat> {
         session.truncate(0)?;
         #[cfg(not(target_arch = "wasm32"))]
@@ -121,7 +120,7 @@ impl Chat {
         Ok(Chat { session, template, messages, left_out: 0, cached, now })
     }
 
-    /// What was said so far, with what no longer fits the context.
+    /// All messages so far, including those that no longer fit the context.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
@@ -136,13 +135,13 @@ impl Chat {
         &self.template
     }
 
-    /// Replaces the conversation. Nothing is run; what the cache holds of it stays there.
+    /// Replaces the conversation. Nothing is run; the common prefix stays cached.
     pub fn set_messages(&mut self, messages: Vec<Message>) {
         self.messages = messages;
         self.left_out = 0;
     }
 
-    /// Forgets all that was said but the system message.
+    /// Drops all messages but the system message.
     pub fn reset(&mut self) {
         self.messages.truncate(self.first());
         self.left_out = 0;
@@ -161,7 +160,7 @@ impl Chat {
         self.messages.first().filter(|m| m.role == Role::System).map(|m| m.content.as_str())
     }
 
-    /// Takes back the last turn: what the user said and all after it. Returns what that was.
+    /// Removes the last turn: the user's last message and all after it. Returns that message.
     pub fn undo(&mut self) -> Option<String> {
         let at = self.messages.iter().rposition(|m| m.role == Role::User)?;
         let mut taken = self.messages.drain(at..);
@@ -171,12 +170,12 @@ impl Chat {
         said
     }
 
-    /// Index of the first message that may be left out.
+    /// Index of the first message that may be dropped.
     fn first(&self) -> usize {
         usize::from(self.system().is_some())
     }
 
-    /// The conversation as the model reads it now, and its tokens.
+    /// The tokens of the conversation as the model reads it now.
     ///
     /// # Errors
     /// Those of [`Template::render`] and of encoding.
@@ -191,8 +190,8 @@ impl Chat {
         self.template.render(&written, answer, self.session.model().tokenizer(), self.now)
     }
 
-    /// Says something and writes the answer, telling `on_event` each piece of it. After an error
-    /// the conversation is what it was before.
+    /// Appends a user message and generates the answer, passing each part to `on_event`. After an
+    /// error the conversation is unchanged.
     ///
     /// # Errors
     /// Those of [`Chat::answer`].
@@ -212,23 +211,23 @@ impl Chat {
         reply
     }
 
-    /// Writes the model's turn behind what was said. What is broken off by `on_event` is kept as
-    /// far as it goes.
+    /// Generates the model's turn after the last message. An answer interrupted by `on_event` is
+    /// kept up to there.
     ///
-    /// Where the conversation leaves less room than the answer may take (or a quarter of the
-    /// context, if that is less), the oldest turns are left out until it fills at most half of
-    /// the context. The system message and the last thing said always stay.
+    /// If the conversation leaves less room than the answer may take (or a quarter of the context,
+    /// if that is less), the oldest turns are dropped until it fills at most half of the context.
+    /// The system message and the last message always stay.
     ///
     /// # Errors
-    /// Invalid where nothing was said, or the last thing said alone does not fit the context;
-    /// those of [`Template::render`]; what the device says.
+    /// Invalid, if there is no message, or the last message alone does not fit the context; those
+    /// of [`Template::render`]; device errors.
     pub async fn answer(
         &mut self,
         options: &ChatOptions,
         on_event: &mut OnEvent<'_>,
     ) -> Result<Reply> {
         let (prompt, tokens) = self.fitting(options.max_tokens)?;
-        // At least one token is run: the cache holds no logits.
+        // At least one token is run, because the cache holds no logits.
         let same = tokens.iter().zip(&self.cached.tokens).take_while(|(a, b)| a == b).count();
         let reused = same.min(self.session.past()).min(tokens.len().saturating_sub(1));
         self.session.truncate(reused)?;
@@ -240,7 +239,7 @@ impl Chat {
         };
         let (before, new) = tokens.split_at(reused);
         let result = self.session.generate_tokens(new, before, &generate, on_event).await;
-        // What has run is in the cache, also where something failed later.
+        // Tokens that were run are in the cache, even after a later error.
         let mut all = tokens;
         let prompt_tokens = all.len();
         if let Ok(generated) = &result {
@@ -264,7 +263,7 @@ impl Chat {
         Ok(Reply { generated, reused, left_out: self.left_out })
     }
 
-    /// The prompt and its tokens, with as many old turns left out as it needs.
+    /// The prompt and its tokens, with old turns dropped as needed.
     fn fitting(&mut self, max_tokens: usize) -> Result<(Prompt, Vec<u32>)> {
         let context = self.session.context();
         let mut limit = context - max_tokens.min(context / 4).max(1);
@@ -291,8 +290,7 @@ impl Chat {
         }
     }
 
-    /// Leaves out the oldest turn: up to the next thing that the user said. False where that is
-    /// the last.
+    /// Drops the oldest turn: up to the next user message. False if it is the last.
     fn leave_out(&mut self) -> bool {
         let from = self.first() + self.left_out;
         let later = self.messages.iter().enumerate().skip(from + 1);
@@ -304,8 +302,8 @@ impl Chat {
         true
     }
 
-    /// The tokens of a prompt; those that the cache holds as they are there, because a text can
-    /// have more than one row of tokens.
+    /// The tokens of a prompt. Reuses the cached tokens of its prefix, because a text can have more
+    /// than one tokenisation.
     fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         let tokenizer = self.session.model().tokenizer();
         let (text, tokens) = self.cached.common(prompt);

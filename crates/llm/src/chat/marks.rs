@@ -1,8 +1,8 @@
-//! Places in a prompt at which no control token may begin or go on.
+//! Injection guard: positions in a prompt at which no control token may begin or continue.
 //!
-//! A render says which bytes of its text came from messages. Wherever the name of a control token
-//! lies over one of those, the tokenizer must not find it: neither a name that a message spells out,
-//! nor one that a message completes with the template's text before or behind it.
+//! A render reports which bytes of its text came from messages. The tokenizer must not find the
+//! name of a control token that covers such a byte: neither a name spelled in a message, nor one
+//! that a message completes with the template's text before or after it.
 
 use std::ops::Range;
 
@@ -10,10 +10,11 @@ use crate::tokenizer::Tokenizer;
 
 /// The names of control tokens.
 pub(super) struct Names<'a> {
-    /// In order.
+    /// Sorted.
     names: Vec<&'a str>,
     longest: usize,
-    /// Any character of a message may be part of a name: the tokenizer normalises text first.
+    /// Any character of a message may be part of a name, because the tokenizer normalises text
+    /// first.
     everywhere: bool,
 }
 
@@ -36,12 +37,12 @@ impl<'a> Names<'a> {
         let mut list = &self.names[..];
         std::iter::from_fn(move || {
             loop {
-                // What `rest` begins with is not behind it, and the longest of that comes last.
+                // Prefixes of `rest` sort no later than `rest`, the longest last.
                 list = &list[..list.partition_point(|name| name.as_bytes() <= rest)];
                 let (last, before) = list.split_last()?;
                 list = before;
                 let common = last.bytes().zip(rest).take_while(|(a, b)| a == *b).count();
-                // What `last` does not share with `rest`, no name before it does.
+                // No earlier name shares more with `rest` than `last` does.
                 rest = &rest[..common];
                 if common == last.len() {
                     return Some(common);
@@ -50,8 +51,8 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// Where no name may begin or go on, in order: for each name over bytes from outside, the first
-    /// of those.
+    /// Positions where no name may begin or continue, ascending: for each name that covers outside
+    /// bytes, the first such byte.
     pub(super) fn marks(&self, text: &str, outside: &[Range<usize>]) -> Vec<usize> {
         if self.everywhere {
             let places = |range: &Range<usize>| {
@@ -62,7 +63,7 @@ impl<'a> Names<'a> {
         }
         let bytes = text.as_bytes();
         let mut marks = Vec::new();
-        // Places from which a name could reach into one of the ranges, each once.
+        // Positions from which a name could reach into one of the ranges, each once.
         let mut from = 0;
         for range in outside {
             let first = range.start.saturating_sub(self.longest.saturating_sub(1)).max(from);
@@ -83,7 +84,7 @@ impl<'a> Names<'a> {
 mod tests {
     use super::*;
 
-    /// The same by its definition: every name at every place.
+    /// Reference implementation: every name at every position.
     fn marks(names: &[&str], text: &str, outside: &[Range<usize>]) -> Vec<usize> {
         let mut marks = Vec::new();
         for (at, _) in text.char_indices() {
@@ -116,7 +117,7 @@ mod tests {
                 for text in &texts {
                     let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
                     let end = |n: usize| places.get(n).copied().unwrap_or(text.len());
-                    // One letter from outside, all but the ends, and two apart.
+                    // One letter from outside, all but the ends, and two separate ones.
                     for outside in
                         [vec![0..end(1)], vec![end(1)..end(3)], vec![0..end(1), end(2)..end(3)]]
                     {

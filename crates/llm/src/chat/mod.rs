@@ -1,11 +1,11 @@
-//! Conversations: from messages to what a model reads, and on from there.
+//! Conversations: from messages to the prompt of a model, and its answers.
 //!
-//! A model is trained on one way to write a conversation down, and its file carries that way as a
-//! Jinja template. `template` loads it, and turns messages into a [`Prompt`]. The file is not
-//! trusted: `jinja` runs it with bounds on steps, memory and names. The messages are not trusted
-//! either: `jinja` follows their bytes through the template, and `marks` keeps the names of control
-//! tokens over those from becoming control tokens, so a message cannot end its turn and begin
-//! another. `conversation` holds a session and runs only what its cache does not hold yet.
+//! A model is trained on one format of conversations, which its file carries as a Jinja template.
+//! `template` loads it and renders messages to a [`Prompt`]. The file is untrusted: `jinja` runs it
+//! with limits on steps, memory and names. The messages are untrusted too: `jinja` tracks their
+//! bytes through the template, and `marks` keeps text of messages from tokenising as control
+//! tokens, so a message cannot end its turn and begin another. `conversation` holds a session and
+//! runs only the tokens that are not in its KV cache.
 
 mod calls;
 mod conversation;
@@ -22,22 +22,22 @@ use serde::{Deserialize, Serialize};
 pub use conversation::{Chat, ChatOptions, Reply};
 pub use template::{Prompt, Template};
 
-/// Who says something.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// How the model should behave; only first.
+    /// Instructions on the model's behaviour; only as the first message.
     System,
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,
-    /// The result of a call that the model asked for.
+    /// The result of a call made by the model.
     Tool,
 }
 
 impl Role {
-    /// The name that templates know.
+    /// The name that templates use.
     pub fn name(self) -> &'static str {
         match self {
             Role::System => "system",
@@ -48,32 +48,32 @@ impl Role {
     }
 }
 
-/// What somebody says.
+/// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who.
+    /// The author.
     pub role: Role,
-    /// What; never read as control tokens.
+    /// The text; never parsed for control tokens.
     pub content: String,
-    /// The calls of tools that an assistant makes with it.
+    /// Tool calls of an assistant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// Of a result, the [`ToolCall::id`] that it answers.
+    /// In a result, the [`ToolCall::id`] that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// Of a result, the tool's name.
+    /// In a result, the tool's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// What its result refers to; may be empty.
+    /// Identifies it for its result; may be empty.
     pub id: String,
     /// The tool.
     pub name: String,
-    /// What the model wrote as arguments: an object in JSON, where it did right.
+    /// The arguments as the model wrote them: normally a JSON object.
     pub arguments: String,
 }
 
@@ -89,7 +89,7 @@ impl Message {
         self.texts().map(str::len).sum()
     }
 
-    /// All texts that came with it.
+    /// All its texts.
     fn texts(&self) -> impl Iterator<Item = &str> {
         let calls = self.tool_calls.iter();
         let calls = calls.flat_map(|call| [&call.id, &call.name, &call.arguments]);

@@ -1,4 +1,4 @@
-//! The template of a model, and what it makes of messages.
+//! The chat template of a model, which renders messages.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,16 +11,16 @@ use crate::tokenizer::{EncodeOptions, Tokenizer};
 use warploom::error::{Error, Result};
 use warploom_models::gguf::Gguf;
 
-/// Longest template, bytes; those in use have up to 30,000.
+/// Maximum bytes of a template; those in use have up to 30,000.
 const MAX_TEMPLATE: usize = 128 << 10;
 
-/// For files without a template whose vocabulary has its two tokens.
+/// Used for files without a template whose vocabulary has its two tokens.
 const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + \
                       message['content'] + '<|im_end|>' + '\n' }}{% endfor %}{% if \
                       add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 const CHATML_TOKENS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 
-/// How a model wants a conversation written down.
+/// A model's format of conversations.
 #[derive(Clone, Debug)]
 pub struct Template {
     source: String,
@@ -30,13 +30,13 @@ pub struct Template {
     is_default: bool,
 }
 
-/// A conversation as a model reads it.
+/// A rendered conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
-    /// The text, control tokens by name.
+    /// The text, with control tokens by name.
     pub text: String,
-    /// Offsets in `text` at which no control token begins, and which none spans: what stands
-    /// there came from a message.
+    /// Offsets in `text` at which no control token may begin, and which none may span, because the
+    /// text there comes from a message.
     pub marks: Vec<usize>,
 }
 
@@ -52,11 +52,11 @@ impl Prompt {
 }
 
 impl Template {
-    /// A template in Jinja. Nothing is run yet.
+    /// Parses a Jinja template, without running it.
     ///
     /// # Errors
-    /// Bad file, with the line, where it is none, too long or too deep, or has a statement that is
-    /// not supported.
+    /// Bad file, with the line, if it is invalid, too long or too deep, or has an unsupported
+    /// statement.
     pub fn new(source: &str) -> Result<Template> {
         if source.len() > MAX_TEMPLATE {
             return Err(Error::bad_file(format!(
@@ -75,18 +75,18 @@ impl Template {
         })
     }
 
-    /// With the texts that `bos_token` and `eos_token` stand for.
+    /// Sets the texts of `bos_token` and `eos_token`.
     #[must_use]
     pub fn with_tokens(mut self, bos: &str, eos: &str) -> Template {
         (self.bos, self.eos) = (bos.to_owned(), eos.to_owned());
         self
     }
 
-    /// The template of a model's file; ChatML where it has none but the two tokens of that.
+    /// The template of a model's file; ChatML if it has none but has ChatML's two tokens.
     ///
     /// # Errors
-    /// Those of [`Template::new`], naming the file; unsupported where there is neither, or there are
-    /// templates for other uses alone.
+    /// Those of [`Template::new`], naming the file; unsupported if it has neither, or only
+    /// templates for other uses.
     pub fn of(model: &Model) -> Result<Template> {
         let file = model.file();
         let name = |e: Error| e.context(file.name());
@@ -114,23 +114,23 @@ impl Template {
         Ok(template)
     }
 
-    /// The template as it was given.
+    /// The source of the template.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether the file had none, and this is ChatML.
+    /// Whether the file had no template, and this is ChatML.
     pub fn is_default(&self) -> bool {
         self.is_default
     }
 
-    /// Writes messages down; `answer` begins the model's turn behind them. `now` is what the
-    /// template may know of the time, in UTC.
+    /// Renders messages; `answer` begins the model's turn after them. `now` is the UTC time that
+    /// the template sees.
     ///
     /// # Errors
-    /// Invalid, with the template's own words, where it refuses the messages (their order, say);
-    /// unsupported, where it leaves out calls of tools or their results; bad file where it fails, or
-    /// goes beyond its bounds.
+    /// Invalid, with the template's message, if it refuses the messages (for example their order);
+    /// unsupported, if it omits tool calls or their results; bad file, if it fails or exceeds its
+    /// limits.
     pub fn render(
         &self,
         messages: &[Message],
@@ -156,7 +156,7 @@ impl Template {
         Ok(Prompt { text: written.text, marks })
     }
 
-    /// Runs the template on messages as values, of so many bytes.
+    /// Runs the template on messages as values, of the given number of bytes.
     fn run(
         &self,
         messages: Vec<Value>,
@@ -165,7 +165,7 @@ impl Template {
         now: Option<SystemTime>,
     ) -> Result<Rendered> {
         let count = messages.len();
-        // What `transformers` passes where it is not given is None, not undefined.
+        // `transformers` passes None for absent values, not undefined.
         let names = vec![
             ("messages", Value::list_of(messages)),
             ("tools", Value::None),
@@ -185,7 +185,7 @@ impl Template {
     }
 }
 
-/// Why a file with templates for other uses alone has none that could be taken.
+/// The error of a file that has only templates for other uses.
 pub(super) fn named_only<'a>(names: impl Iterator<Item = &'a str>) -> Error {
     let names: Vec<&str> = names.collect();
     Error::unsupported(format!(
@@ -194,7 +194,7 @@ pub(super) fn named_only<'a>(names: impl Iterator<Item = &'a str>) -> Error {
     ))
 }
 
-/// The name of a token whose id is a metadata value; empty where there is none.
+/// The name of a token whose id is a metadata value; empty if there is none.
 fn token_text(file: &Gguf, key: &str) -> Result<String> {
     let Some(id) = file.find_u32(key)? else { return Ok(String::new()) };
     let mut tokens = file.strings("tokenizer.ggml.tokens")?;

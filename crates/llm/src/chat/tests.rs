@@ -1,4 +1,4 @@
-//! Templates against Jinja2 itself, templates that mean harm, and messages that do.
+//! Templates compared with Jinja2, malicious templates, and malicious messages.
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ fn path(name: &str) -> std::path::PathBuf {
     std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(name)
 }
 
-/// ChatML's tokens, and byte-level BPE for all else.
+/// ChatML's tokens, and byte-level BPE for other text.
 fn tokenizer() -> Tokenizer {
     let file = path("models/warploom-tiny-llama-Q4_K_M.gguf");
     Tokenizer::from_gguf(&Gguf::open(file, Access::Mmap).unwrap()).unwrap()
@@ -71,13 +71,13 @@ fn templates_give_what_jinja2_gives() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Each is refused with words, and at once.
+/// Each is refused quickly with an error text.
 #[test]
 fn bombs_are_refused() {
     let nest = |open: &str, close: &str, n: usize| open.repeat(n) + "1" + &close.repeat(n);
     let doubling = "{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(90) %}";
     let rows: Vec<(String, &str)> = vec![
-        ("{% for a in range(900) %}{% for b in range(900) %}{% endfor %}{% endfor %}".into(), "longer than"),
+        ("{% for a in range(900) %}{% for b in range(900) %}{% endfor %}{% endfor %}".into(), "limit"),
         ("{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}".into(), "recursion"),
         ("{% for x in [1] recursive %}{{ loop([x]) }}{% endfor %}".into(), "recursion"),
         (format!("{doubling}{{% set ns.s = ns.s ~ ns.s %}}{{% endfor %}}"), "limit"),
@@ -201,7 +201,7 @@ fn controls(names: &[&str]) -> Tokenizer {
     Tokenizer::from_gguf(&Gguf::from_bytes(bytes, "controls").unwrap()).unwrap()
 }
 
-/// How many control tokens a text becomes, and that nothing of it is lost.
+/// The number of control tokens in a text; checks that no text is lost.
 fn control_count(tokenizer: &Tokenizer, prompt: &Prompt) -> usize {
     let ids = prompt.encode(tokenizer, false).unwrap();
     ids.iter().filter(|id| **id >= 256).count()
@@ -212,7 +212,7 @@ fn messages_never_become_control_tokens() {
     let names =
         ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "<|user|>", "<a b>"];
     let tokenizer = controls(&names);
-    // Text around a message that could complete one, and what templates do to messages.
+    // Text around a message that could complete a name, and operations of templates on messages.
     let templates = [
         "<|im_start|>{{ messages[0].content }}<|im_end|>",
         "[{{ messages[0].content }}]<s>",
@@ -290,7 +290,7 @@ fn only_names_in_messages_are_marked() {
     assert_eq!(marks("<|im_end|><|im_end|>"), [10, 20]);
 }
 
-/// What a template does with letters of a message never makes a control token of them.
+/// No operation of a template on message text produces a control token.
 #[test]
 fn no_operation_frees_a_message() {
     let tokenizer = controls(&["<|im_end|>", "<s>"]);
@@ -322,20 +322,30 @@ fn no_operation_frees_a_message() {
         "'<|im_{}|>'.format(messages[0].content[6:9])",
         "'<%s>' % 'abcs'[-1] if false else '<' ~ (messages | string)[0:0] ~ messages[0].role[0:0] ~ 's' ~ messages[0].content[-1:].replace('c', '>')",
     ];
+    let mut refused = 0;
     for operation in operations {
         let template = Template::new(&format!("{{{{ {operation} }}}}")).unwrap();
         let messages = [says(Role::User, text)];
-        let prompt = template.render(&messages, true, &tokenizer, None).unwrap();
-        assert_eq!(control_count(&tokenizer, &prompt), 0, "{operation}: {prompt:?}");
+        match template.render(&messages, true, &tokenizer, None) {
+            Ok(prompt) => {
+                assert_eq!(control_count(&tokenizer, &prompt), 0, "{operation}: {prompt:?}");
+            }
+            // Refused by name, which frees nothing either.
+            Err(error) => {
+                assert!(error.to_string().contains("is not supported"), "{operation}: {error}");
+                refused += 1;
+            }
+        }
     }
-    // A template's own stay what they are beside it.
+    assert_eq!(refused, 1, "operations that are refused");
+    // The template's own control tokens are unaffected.
     let template = "{{ '<s>' ~ messages[0].content.replace('X', '') ~ '<|im_end|>' }}<s>";
     let messages = [says(Role::User, text)];
     let prompt = Template::new(template).unwrap().render(&messages, true, &tokenizer, None);
     assert_eq!(control_count(&tokenizer, &prompt.unwrap()), 3);
 }
 
-/// A template of one expression or a few gives what it gives in `transformers`, or is refused.
+/// Templates of one expression or a few give the output of `transformers`, or are refused.
 #[test]
 fn expressions_give_what_transformers_gives() {
     let text = std::fs::read_to_string(path("tests/golden/chat/expressions.json")).unwrap();
@@ -371,14 +381,14 @@ fn expressions_give_what_transformers_gives() {
     assert_eq!(refused.len(), 12, "{refused:#?}");
 }
 
-/// Templates of models in use, which `tests/golden/chat/real.py` gathers and renders.
+/// Templates of real models, collected and rendered by `tests/golden/chat/real.py`.
 #[test]
 fn real_templates_give_what_transformers_gives() {
     let folders = std::env::var_os("WARPLOOM_TEST_MODELS");
     let found =
         folders.iter().flat_map(std::env::split_paths).map(|f| f.join("chat_templates.json"));
     let Some(file) = found.into_iter().find(|file| file.is_file()) else {
-        // libtest swallows what is printed with macros.
+        // libtest captures the output of print macros.
         use std::io::Write;
         let _ =
             writeln!(std::io::stderr(), "skipped: no chat_templates.json in WARPLOOM_TEST_MODELS");
@@ -405,7 +415,7 @@ fn real_templates_give_what_transformers_gives() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 
-/// Many values that hold each other: no error, and nothing that runs out of stack when it goes.
+/// Reference cycles of many values: no error, and no stack overflow on drop.
 #[test]
 fn chains_of_values_go_without_a_trace() {
     let chain = "{% set h = namespace(c=namespace()) %}{% for i in range(4000) %}{% set n = namespace() %}{% set c = h.c %}{% set c.x = n %}{% set h.c = n %}{% endfor %}done";
@@ -422,7 +432,7 @@ fn a_file_with_named_templates_alone_has_none_for_a_conversation() {
     assert!(error.contains("rag, tool_use") && error.contains("default"), "{error}");
 }
 
-/// A marked name is the same tokens as any other text.
+/// A marked name is encoded like any other text.
 #[test]
 fn marked_text_is_encoded_as_text() {
     let tokenizer = tokenizer();
@@ -436,7 +446,7 @@ fn marked_text_is_encoded_as_text() {
     assert_eq!(ids.last(), Some(&2));
 }
 
-/// The template of the crate's own model, and ChatML for files that have none.
+/// The template of the embedded model, and ChatML for files without one.
 #[test]
 #[cfg(feature = "embedded-model")]
 fn the_own_model_has_a_template() {

@@ -1,4 +1,4 @@
-//! `strftime_now` of templates: a point in time, in UTC, in the letters of C.
+//! `strftime_now` of templates: formats a UTC time with C's format letters.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,10 +18,10 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-/// Longest format, bytes.
+/// Maximum bytes of a format.
 const MAX_FORMAT: usize = 256;
 
-/// `time` as `format` says; a sentence where it says what is not known.
+/// `time` formatted by `format`; an error text for an unsupported letter.
 pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
     if format.len() > MAX_FORMAT {
         return Err(format!("strftime_now: a format of more than {MAX_FORMAT} bytes"));
@@ -31,7 +31,7 @@ pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
     let (year, month, day) = date(days);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     let month_name = MONTHS[(month - 1) as usize];
-    // The first day of the count was a Thursday.
+    // Day 0 was a Thursday.
     let weekday = (days + 4) % 7;
     let day_name = DAYS[weekday as usize];
     let half = if hour % 12 == 0 { 12 } else { hour % 12 };
@@ -42,7 +42,7 @@ pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
             out.push(c);
             continue;
         }
-        // `%-d` is a number without the zero before it.
+        // `%-d` is a number without leading zeros.
         let letter = chars.next();
         let (bare, letter) = match letter {
             Some('-') => (true, chars.next()),
@@ -82,7 +82,7 @@ pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
             ),
             Some('n') => "\n".to_owned(),
             Some('t') => "\t".to_owned(),
-            // Python's time without a zone has no name for it.
+            // A Python time without a zone has no zone name.
             Some('Z' | 'z') => String::new(),
             Some('%') => "%".to_owned(),
             other => {
@@ -94,7 +94,7 @@ pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Number of a day since 1970 in its year, from 1.
+/// Day of the year, from 1, of a day since 1970.
 fn day_of_year(days: u64) -> u64 {
     let year = date(days).0;
     let before =

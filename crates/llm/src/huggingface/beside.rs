@@ -1,4 +1,4 @@
-//! The files beside tokenizer.json that have a say in its tokens, as `transformers` reads them:
+//! The files next to tokenizer.json that affect its tokens, as `transformers` reads them:
 //! tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ use warploom::error::{Error, Result};
 /// Keys whose value is a special token.
 const NAMED: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-/// Keys whose values are several, the newer first.
+/// Keys with several values, the newer first.
 const LISTS: [&str; 3] =
     ["extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens"];
 
-/// An object of one of the files, which need not exist.
+/// The object of an optional file.
 fn optional(folder: &Path, name: &str) -> Result<Option<Map<String, Json>>> {
     let path = folder.join(name);
     match path.is_file() {
@@ -26,8 +26,8 @@ fn optional(folder: &Path, name: &str) -> Result<Option<Map<String, Json>>> {
     }
 }
 
-/// Puts the added tokens of the other files into `file`, a tokenizer.json whose ids must be below
-/// `rows`, and returns tokenizer_config.json with what special_tokens_map.json says instead.
+/// Merges the added tokens of the other files into `file`, a tokenizer.json whose ids must be below
+/// `rows`, and returns tokenizer_config.json overridden by special_tokens_map.json.
 ///
 /// # Errors
 /// Unsupported or bad file, naming file and key.
@@ -65,7 +65,7 @@ pub(super) fn merge(folder: &Path, file: &mut Json, rows: usize) -> Result<Map<S
                 let token = json!({"content": text, "special": special, "normalized": !special});
                 listed.insert(id, token);
             }
-            // What tokenizer.json says of an id comes last.
+            // Entries of tokenizer.json take precedence.
             for token in file["added_tokens"].as_array().into_iter().flatten() {
                 let id = token["id"].as_u64().and_then(|id| u32::try_from(id).ok());
                 id.and_then(|id| listed.remove(&id));
@@ -99,7 +99,7 @@ pub(super) fn merge(folder: &Path, file: &mut Json, rows: usize) -> Result<Map<S
     Ok(config)
 }
 
-/// Special tokens that are named but in no list of added tokens become such.
+/// Adds named special tokens that are in no list of added tokens.
 fn add_named(config: &Map<String, Json>, file: &Json, rows: usize, added: &mut Vec<Json>) {
     let vocab = &file["model"]["vocab"];
     let size = vocab.as_object().map_or(vocab.as_array().map_or(0, Vec::len), Map::len) as u64;
@@ -115,7 +115,7 @@ fn add_named(config: &Map<String, Json>, file: &Json, rows: usize, added: &mut V
         let last = added.iter().filter_map(|token| token["id"].as_u64()).max();
         let next = last.map_or(size, |last| size.max(last + 1));
         let id = id_of(text).unwrap_or(next);
-        // The model has no row for a token beyond: it is text like any other.
+        // The model has no row for a larger id: such a token stays text.
         if id < rows as u64 {
             let flag = |name: &str| token.get(name).and_then(Json::as_bool).unwrap_or(false);
             added.push(json!({
@@ -127,10 +127,10 @@ fn add_named(config: &Map<String, Json>, file: &Json, rows: usize, added: &mut V
     }
 }
 
-/// The special tokens that are named, with their keys.
+/// The named special tokens, with their keys.
 fn named(config: &Map<String, Json>) -> impl Iterator<Item = (&str, &Json)> {
     let one = NAMED.iter().filter_map(|key| Some((*key, config.get(*key)?)));
-    // The older list counts where the newer one is not there or empty.
+    // The older list is used if the newer one is absent or empty.
     let newer = config.get(LISTS[0]).is_some_and(|list| match list {
         Json::Array(list) => !list.is_empty(),
         Json::Object(map) => !map.is_empty(),
@@ -146,7 +146,7 @@ fn named(config: &Map<String, Json>) -> impl Iterator<Item = (&str, &Json)> {
     one.chain(own).chain(several)
 }
 
-/// Puts what special_tokens_map.json says over tokenizer_config.json.
+/// Overrides tokenizer_config.json with special_tokens_map.json.
 fn overlay(config: &mut Map<String, Json>, map: Map<String, Json>) {
     for (key, mut value) in map {
         if let (true, Some(token)) = (key != LISTS[0], value.as_object_mut()) {
@@ -165,7 +165,7 @@ fn overlay(config: &mut Map<String, Json>, map: Map<String, Json>) {
     }
 }
 
-/// The text of a token that is given as text or as an object.
+/// The text of a token given as text or as an object.
 pub(super) fn content(token: &Json) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
 }

@@ -1,4 +1,4 @@
-//! `config.json` as metadata.
+//! Converts `config.json` to metadata.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::yarn;
 use warploom::error::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
 
-/// The numbers of a model that are read.
+/// The hyperparameters that are read.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Config {
     pub(super) model_type: String,
@@ -27,14 +27,14 @@ pub(super) struct Config {
     rms_norm_eps: f64,
     rope_theta: Option<f64>,
     rope_scaling: Option<Scaling>,
-    /// Where newer files have base and scaling together.
+    /// Base and scaling in newer files.
     rope_parameters: Option<Scaling>,
     rope_local_base_freq: Option<f64>,
     sliding_window: Option<u64>,
     use_sliding_window: Option<bool>,
     #[serde(alias = "_sliding_window_pattern")]
     sliding_window_pattern: Option<u64>,
-    /// `sliding_attention` or another word for each layer.
+    /// `sliding_attention` or another type for each layer.
     layer_types: Option<Vec<String>>,
     #[serde(alias = "hidden_activation")]
     hidden_act: Option<String>,
@@ -48,7 +48,7 @@ pub(super) struct Config {
     pub(super) eos_token_id: Option<Ids>,
 }
 
-/// How rotary frequencies were stretched.
+/// Scaling of the rotary frequencies.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Scaling {
     #[serde(alias = "type")]
@@ -65,7 +65,7 @@ struct Scaling {
     beta_fast: Option<f64>,
     beta_slow: Option<f64>,
     truncate: Option<bool>,
-    /// Where layers of two kinds rotate in two ways.
+    /// For two kinds of layers with separate frequencies.
     full_attention: Option<Box<Scaling>>,
     sliding_attention: Option<Box<Scaling>>,
 }
@@ -87,11 +87,11 @@ impl Ids {
     }
 }
 
-/// How layers with a window are told.
+/// The type of sliding-window layers.
 const SLIDING: &str = "sliding_attention";
 
 impl Config {
-    /// The row of this kind of model.
+    /// The table row of this kind of model.
     pub(super) fn names(&self) -> Result<&'static Names> {
         names::of(&self.model_type, self.hidden_act.as_deref())
     }
@@ -101,7 +101,7 @@ impl Config {
     }
 
     /// # Errors
-    /// Bad file, where there are no heads.
+    /// Bad file, if there are no heads.
     pub(super) fn check_heads(&self) -> Result<()> {
         let counts = [
             ("num_attention_heads", self.num_attention_heads),
@@ -113,7 +113,7 @@ impl Config {
         }
     }
 
-    /// Whether the embedding is the output matrix too.
+    /// Whether the embedding is also the output matrix.
     pub(super) fn tied(&self, names: &Names) -> bool {
         self.tie_word_embeddings.unwrap_or(names.tied)
     }
@@ -128,14 +128,14 @@ impl Config {
         part.map_or(self.head_dim(), |part| (self.head_dim() as f64 * part) as u64)
     }
 
-    /// Of layers without a window.
+    /// The scaling of layers without a window.
     fn scaling(&self) -> Scaling {
         let both = self.rope_parameters.clone().or_else(|| self.rope_scaling.clone());
         let mut both = both.unwrap_or_default();
         both.full_attention.take().map_or(both, |full| *full)
     }
 
-    /// Base of the rotary frequencies of layers with a window, where it is said.
+    /// Base of the rotary frequencies of sliding-window layers, if given.
     fn local_rope_theta(&self) -> Result<Option<f64>> {
         let parameters = self.rope_parameters.as_ref();
         let Some(local) = parameters.and_then(|both| both.sliding_attention.as_ref()) else {
@@ -153,10 +153,10 @@ impl Config {
         self.scaling().rope_theta.or(self.rope_theta).unwrap_or(names.rope_theta)
     }
 
-    /// Writes the numbers.
+    /// Writes the hyperparameters.
     ///
     /// # Errors
-    /// Unsupported, for what is another network; bad file, for a number that GGUF cannot say.
+    /// Unsupported, for a different network; bad file, for a value that GGUF cannot represent.
     pub(super) fn describe(&self, folder: &Path, to: &mut Writer) -> Result<()> {
         let name = folder.join("config.json").display().to_string();
         self.refuse_what_is_not_done().map_err(|e| e.context(&name))?;
@@ -212,7 +212,7 @@ impl Config {
         Ok(())
     }
 
-    /// The keys of YaRN, with the defaults of `transformers`.
+    /// Writes the keys of YaRN, with the defaults of `transformers`.
     fn describe_yarn(
         &self,
         scaling: &Scaling,
@@ -241,7 +241,7 @@ impl Config {
         to.key(&key("original_context_length"), Value::U32(original))?;
         let numbers = [
             ("factor", Some(factor)),
-            // What the keys above give is that of the factor.
+            // The keys above imply the factor's own magnitude, so divide by it.
             ("attn_factor", Some(attention / yarn::magnitude(factor, 1.0))),
             ("yarn_beta_fast", set(scaling.beta_fast)),
             ("yarn_beta_slow", set(scaling.beta_slow)),
@@ -257,8 +257,8 @@ impl Config {
         Ok(())
     }
 
-    /// Size of the window, and which layers see all keys where some do: each of this number,
-    /// counted from 1.
+    /// Window size, and the period of the layers that see all keys, counted from 1, if there are
+    /// any.
     fn window(&self, names: &Names) -> Result<Option<(u64, Option<u64>)>> {
         let types = self.layer_types.as_deref().unwrap_or_default();
         let slides = |layer: usize| types.get(layer).is_some_and(|kind| kind == SLIDING);
@@ -296,7 +296,7 @@ impl Config {
         Ok((pattern > 1).then_some((size, Some(pattern))))
     }
 
-    /// What models of these kinds may have, but is another network, or stored in another way.
+    /// Refuses variants of these models that are a different network or stored differently.
     fn refuse_what_is_not_done(&self) -> Result<()> {
         let not_done = [
             ("final_logit_softcapping", self.final_logit_softcapping.is_some_and(|n| n != 0.0)),
@@ -313,10 +313,10 @@ impl Config {
         }
     }
 
-    /// What the rotary frequencies are divided by, `[rope_dim / 2]`, where Llama 3's scaling says.
+    /// The divisors of the rotary frequencies, `[rope_dim / 2]`, if Llama 3's scaling is used.
     ///
     /// # Errors
-    /// Unsupported, for another kind of scaling; bad file, where a number is missing.
+    /// Unsupported, for another kind of scaling; bad file, if a number is missing.
     pub(super) fn rope_factors(&self, folder: &str) -> Result<Option<Vec<f32>>> {
         let name = format!("{folder}: config.json");
         let scaling = self.scaling();
@@ -341,12 +341,12 @@ impl Config {
             return Err(Error::bad_file(format!("{name}: rope_scaling: {what}")));
         }
         let (dim, base) = (self.rope_dim(), self.rope_theta(self.names()?));
-        // The config of a model has a head of some hundred elements; no file makes this large.
+        // Heads have some hundred elements; the limit bounds the allocation.
         if dim > 1 << 16 {
             return Err(Error::bad_file(format!("{name}: head_dim: {dim} is too large")));
         }
         let divisor = |i: u64| {
-            // Turns that the wave makes in the context of the model before it was stretched.
+            // Turns of the frequency within the original context.
             let frequency = base.powf(-2.0 * i as f64 / dim as f64);
             let turns = context * frequency / std::f64::consts::TAU;
             let smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0);

@@ -1,16 +1,16 @@
-//! Folders that hold no model that can be read: told by what is in them.
+//! Errors for folders without a readable model, based on their contents.
 
 use std::path::Path;
 
 use warploom::error::Error;
 use warploom_models::gguf::foreign::{SAFETENSORS, recognise};
 
-/// Entries of a folder that are looked at.
+/// Maximum entries of a folder that are examined.
 const MAX_ENTRIES: usize = 4096;
-/// Bytes of an adapter's description that are read.
+/// Maximum bytes of an adapter's description.
 const MAX_CONFIG: u64 = 1 << 20;
 
-/// Weights in formats that are not read: how their names begin or end, and what they are.
+/// Weights in unsupported formats: name prefixes or suffixes, and a description.
 const OTHER_WEIGHTS: &[(&str, &str)] = &[
     ("pytorch_model", ".bin"),
     ("pytorch_model", ".bin.index.json"),
@@ -25,7 +25,7 @@ const OTHER_WEIGHTS: &[(&str, &str)] = &[
     ("", ".bin"),
 ];
 
-/// Names of the files in a folder, in order.
+/// Sorted names of the files in a folder.
 fn entries(folder: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let names = entries.take(MAX_ENTRIES).flatten();
@@ -34,13 +34,13 @@ fn entries(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A few names in words.
+/// Some names as a list in text.
 fn listed(names: &[&str]) -> String {
     let more = if names.len() > 4 { ", .." } else { "" };
     format!("{}{more}", names[..names.len().min(4)].join(", "))
 }
 
-/// Why a folder without `missing` (its `config.json`, or its weights) is no model, and what to do.
+/// The error of a folder without `missing` (its `config.json` or weights), with advice.
 pub(super) fn without(folder: &Path, missing: &str) -> Error {
     let names = entries(folder);
     let has = |name: &str| names.iter().any(|n| n == name);
@@ -99,7 +99,7 @@ pub(super) fn without(folder: &Path, missing: &str) -> Error {
     }
 }
 
-/// The base model that an adapter names.
+/// The base model named by an adapter.
 fn base_of(path: &Path) -> Option<String> {
     if std::fs::metadata(path).ok()?.len() > MAX_CONFIG {
         return None;
@@ -108,7 +108,7 @@ fn base_of(path: &Path) -> Option<String> {
     Some(config.get("base_model_name_or_path")?.as_str()?.chars().take(200).collect())
 }
 
-/// An error of a file of weights; of another format that it has, where that is known.
+/// The error of a weight file, naming its other format if recognised.
 pub(super) fn weights(path: &Path, error: Error) -> Error {
     use std::io::Read;
     if !error.is_bad_file() {

@@ -1,4 +1,4 @@
-//! Folders that hold no model, and what is said of them.
+//! Errors for folders without a model.
 
 use std::path::{Path, PathBuf};
 

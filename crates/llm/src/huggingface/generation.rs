@@ -1,4 +1,4 @@
-//! `generation_config.json`: what a model's makers say of how it should be run.
+//! `generation_config.json`: the makers' defaults for running a model.
 
 use std::path::Path;
 
@@ -12,22 +12,22 @@ use warploom_models::gguf::{Value, Writer};
 
 const FILE: &str = "generation_config.json";
 
-/// What becomes of a key.
+/// The handling of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Use {
-    /// Ids of tokens: they are the model's, with those of `config.json`.
+    /// Token ids, merged with those of `config.json`.
     Ids,
-    /// A default of sampling. It goes into the GGUF file under this key, for programs that take
-    /// defaults from there. The defaults here stay those of the command and the library: a model
-    /// that is opened does not change what `--temperature` is where nobody says it.
+    /// A default of sampling. It is written to the GGUF file under this key, for programs that read
+    /// defaults there. The defaults of the command and the library do not change: opening a model
+    /// does not change the default of `--temperature`.
     Sampling(&'static str),
-    /// Says nothing of the text that a sequence of tokens would be here.
+    /// Has no effect on the generated text here.
     NoEffect,
-    /// Changes the text, and is not done: refused, unless it has one of these values.
+    /// Changes the text and is not supported: refused, except for one of these values.
     Refused(&'static [Neutral]),
 }
 
-/// A value with which a key changes nothing.
+/// A value without effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Neutral {
     Number(f64),
@@ -37,8 +37,7 @@ enum Neutral {
 
 use Neutral::{Empty, False, Number};
 
-/// Every key that `transformers` 5.24 knows. One that it does not know has no effect there, and none
-/// here.
+/// Every key of `transformers` 5.24. Unknown keys have no effect there, nor here.
 const KEYS: [(&str, Use); 70] = [
     ("max_length", Use::NoEffect),
     ("max_new_tokens", Use::NoEffect),
@@ -112,11 +111,11 @@ const KEYS: [(&str, Use); 70] = [
     ("force_words_ids", Use::Refused(&[Empty])),
 ];
 
-/// More keys that say nothing of the text: how prompts are cut, and where the file comes from.
+/// Keys without effect on the text: prompt truncation and the file's origin.
 const OF_THE_FILE: [&str; 4] =
     ["prefill_chunk_size", "_from_model_config", "transformers_version", "_commit_hash"];
 
-/// What of the file counts here.
+/// The used contents of the file.
 #[derive(Debug, Default)]
 pub(super) struct Generation {
     pub(super) bos: Option<u32>,
@@ -126,11 +125,11 @@ pub(super) struct Generation {
     sampling: Vec<(&'static str, f64)>,
 }
 
-/// Reads the file of a folder, which need not exist.
+/// Reads the optional file of a folder.
 ///
 /// # Errors
-/// Io; bad file, naming file and key, for a value of the wrong kind; unsupported, naming the key, for
-/// what changes the text and is not done.
+/// Io; bad file, naming file and key, for a value of the wrong kind; unsupported, naming the key,
+/// for an unsupported setting that changes the text.
 pub(super) fn read(folder: &Path) -> Result<Generation> {
     let path = folder.join(FILE);
     match path.exists() {
@@ -186,11 +185,11 @@ fn of(file: &Map<String, Json>, name: &str) -> Result<Generation> {
 }
 
 impl Generation {
-    /// Writes the keys of the ids that end an answer, of padding, and of sampling. `eos` is what the
-    /// tokenizer's own file says; `tokens` is the number of tokens.
+    /// Writes the keys of end ids, padding and sampling. `eos` is the end id of the tokenizer's own
+    /// file; `tokens` is the number of tokens.
     ///
     /// # Errors
-    /// Bad file, naming file and field, for an id outside of the vocabulary.
+    /// Bad file, naming file and field, for an id outside the vocabulary.
     pub(super) fn describe(
         &self,
         config: &Config,
@@ -250,7 +249,7 @@ mod tests {
         of(&Map::from_iter([(key.to_owned(), value.clone())]), FILE)
     }
 
-    /// Every row of the table does what it says, whatever the value.
+    /// Every row of the table holds for all values.
     #[test]
     fn every_key_is_honoured_without_effect_or_refused() {
         for (key, what) in KEYS {

@@ -1,14 +1,14 @@
-//! Models as Hugging Face's hub holds them: a folder with `config.json`, `tokenizer.json` and
-//! weights in safetensors, told in the words of GGUF.
+//! Hugging Face models: a folder with `config.json`, `tokenizer.json` and weights in safetensors,
+//! presented as GGUF.
 //!
-//! A [`Folder`] knows which metadata and which tensors a GGUF file of the model would have, and
-//! gives each tensor row by row as that file would hold it. [`Folder::gguf`] makes that file in
-//! memory, so that everything else reads one kind of model; `quantize` writes it to a disk.
+//! A [`Folder`] has the metadata and tensors of the model's GGUF file, and returns each tensor row
+//! by row in that file's layout. [`Folder::gguf`] builds the file in memory, so that everything
+//! else reads one format; `quantize` writes it to disk.
 //!
-//! What differs between architectures is a row of a table in `names`; `config` turns the numbers
-//! into metadata, `tokenizer` the vocabulary, with what the files beside it add (`beside`), `templates`
-//! what a conversation looks like, `generation` where an answer ends. Nothing is guessed: a number that is missing, a
-//! tensor that is not known, a tokenizer of another kind are errors by name.
+//! Differences between architectures are rows of a table in `names`. `config` converts the
+//! hyperparameters to metadata, `tokenizer` the vocabulary with additions of other files
+//! (`beside`), `templates` the chat templates, `generation` the end tokens. Nothing is guessed: a
+//! missing number, an unknown tensor or an unsupported tokenizer is an error that names it.
 
 mod beside;
 mod config;
@@ -30,7 +30,7 @@ use warploom::quant;
 use warploom_models::gguf::{Gguf, Writer};
 use warploom_models::safetensors::Safetensors;
 
-/// Largest file of text that is read, bytes; the largest vocabularies take some 35 MB.
+/// Maximum bytes of a text file; the largest vocabularies take some 35 MB.
 const MAX_TEXT: u64 = 256 << 20;
 
 /// A folder with a model.
@@ -42,7 +42,7 @@ pub struct Folder {
     tensors: Vec<Placed>,
 }
 
-/// A tensor under the name that it has in GGUF, and where its numbers are.
+/// A tensor under its GGUF name, and the location of its values.
 #[derive(Debug)]
 pub(super) struct Placed {
     pub(super) name: String,
@@ -54,20 +54,20 @@ pub(super) struct Placed {
 
 #[derive(Debug)]
 enum From {
-    /// A tensor of one of the files; where its rows are heads whose halves rotate with each other,
-    /// and GGUF has neighbours rotate, the number of heads.
+    /// A tensor of one of the files. `interleave` is the number of heads whose rows are reordered,
+    /// because the file pairs rows of half a head for rotation and GGUF pairs neighbours.
     File { file: usize, name: String, interleave: Option<usize> },
-    /// Numbers that no file holds so.
+    /// Computed values that are in no file.
     Made(Vec<u8>),
 }
 
-/// What of a config is of every kind of model.
+/// Fields common to the configs of all models.
 #[derive(serde::Deserialize)]
 struct Kind {
     model_type: String,
 }
 
-/// The list of files of a model in several.
+/// The index of a model in several files.
 #[derive(serde::Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
@@ -84,8 +84,8 @@ impl Folder {
     /// and must not change while the folder is open.
     ///
     /// # Errors
-    /// Io, where a file is missing; bad file, naming file and field, for what contradicts itself;
-    /// unsupported, for an architecture, tensor or tokenizer that is not known.
+    /// Io, if a file is missing; bad file, naming file and field, for inconsistent contents;
+    /// unsupported, for an unknown architecture, tensor or tokenizer.
     pub fn open(path: &Path) -> Result<Folder> {
         let path = match path.is_dir() {
             true => path,
@@ -104,10 +104,10 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The model as a GGUF file in memory, weights and all.
+    /// The model as a GGUF file in memory, including weights.
     ///
     /// # Errors
-    /// As [`Folder::open`]; out of memory, where it does not fit.
+    /// As [`Folder::open`]; out of memory, if it does not fit.
     pub fn gguf(&self) -> Result<Gguf> {
         let mut writer = Writer::new();
         self.describe(&mut writer)?;
@@ -128,18 +128,18 @@ impl Folder {
         Gguf::from_bytes(out.finish()?, &self.name())
     }
 
-    /// The folder, as errors name it.
+    /// The folder's name in errors.
     pub fn name(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// The metadata that a GGUF file would have, but for the type of its weights.
+    /// The metadata of the GGUF file, except the type of its weights.
     pub(super) fn describe(&self, to: &mut Writer) -> Result<()> {
         self.config.describe(&self.path, to)?;
         tokenizer::describe(&self.path, &self.config, to)
     }
 
-    /// The tensors that a GGUF file would have, in their order.
+    /// The tensors of the GGUF file, in order.
     pub(super) fn tensors(&self) -> &[Placed] {
         &self.tensors
     }
@@ -159,7 +159,7 @@ impl Folder {
         })
     }
 
-    /// Every tensor of the files in its place; their order is that of the layers.
+    /// Every tensor of the files under its GGUF name, ordered by layer.
     fn place(&self) -> Result<Vec<Placed>> {
         let config = self.path.join("config.json");
         let names = self.config.names().map_err(|e| e.context(config.display()))?;
@@ -216,13 +216,13 @@ impl Folder {
 }
 
 impl Placed {
-    /// Rows: of all dimensions but the last.
+    /// Number of rows: the product of all dimensions but the last.
     pub(super) fn rows(&self) -> usize {
         self.shape.iter().rev().skip(1).product::<u64>() as usize
     }
 }
 
-/// The weights of a norm that are stored less 1.
+/// The weights of a norm that are stored minus 1.
 fn plus_one(format: Format, bytes: &[u8]) -> Result<From> {
     let bits = format.block_bytes() as usize;
     let mut values = vec![0.0; bytes.len() / bits.max(1)];
@@ -231,14 +231,13 @@ fn plus_one(format: Format, bytes: &[u8]) -> Result<From> {
     Ok(From::Made(quant::encode(Format::F32, &values)?))
 }
 
-/// Which row of a matrix stands at `row` where the halves of each head of `len` rows are woven
-/// into one another.
+/// The source row of `row` in a matrix whose heads of `len` rows have their two parts interleaved.
 fn interleaved(row: usize, len: usize) -> usize {
     let (head, at) = (row / len, row % len);
     head * len + at % 2 * (len / 2) + at / 2
 }
 
-/// The numbers of a model. What kind it is comes first: the fields of others are their own.
+/// The hyperparameters of a model. Checks the kind first, because other kinds have other fields.
 fn read_config(folder: &Path) -> Result<Config> {
     let path = folder.join("config.json");
     if folder.is_dir() && !path.exists() {
@@ -265,7 +264,7 @@ fn weight_files(folder: &Path) -> Result<Vec<String>> {
     let mut files: Vec<String> = weight_map.into_values().collect();
     files.sort();
     files.dedup();
-    // A name and nothing else: nobody may be led out of the folder.
+    // A plain name only, so that no path leads out of the folder.
     let plain = |name: &&String| {
         !name.contains(['/', '\\', ':', '\0']) && name.ends_with(".safetensors") && *name != ".."
     };
@@ -278,7 +277,7 @@ fn weight_files(folder: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// A file of text, whole.
+/// Reads a text file.
 fn text(path: &Path) -> Result<String> {
     let name = path.display();
     let size = std::fs::metadata(path).map_err(|e| Error::io(format!("{name}: cannot find it"), e));
@@ -294,9 +293,9 @@ fn text(path: &Path) -> Result<String> {
     }
 }
 
-/// A file of JSON.
+/// Reads a JSON file.
 fn json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    // The message says line and column.
+    // The message has line and column.
     serde_json::from_str(&text(path)?)
         .map_err(|e| Error::bad_file(format!("{}: {e}", path.display())))
 }

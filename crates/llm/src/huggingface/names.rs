@@ -1,10 +1,10 @@
-//! What tensors are called there and here, for each architecture.
+//! Tensor names in safetensors and in GGUF, for each architecture.
 
 use super::config::Config;
 use crate::config::Architecture;
 use warploom::error::{Error, Result};
 
-/// A kind of model as that library tells it apart.
+/// A kind of model in `transformers`.
 #[derive(Debug)]
 pub(super) struct Names {
     /// `model_type` of `config.json`.
@@ -13,21 +13,21 @@ pub(super) struct Names {
     pub(super) activation: &'static str,
     /// `general.architecture` of GGUF.
     pub(super) architecture: &'static str,
-    /// Base of the rotary frequencies where a file does not say.
+    /// Default base of the rotary frequencies.
     pub(super) rope_theta: f64,
-    /// Whether the embedding is the output matrix too where a file does not say.
+    /// Default of whether the embedding is also the output matrix.
     pub(super) tied: bool,
     /// Whether matrices may have a bias.
     biases: bool,
-    /// Whether `sliding_window` of `config.json` says that layers have a window.
+    /// Whether `sliding_window` of `config.json` enables windows.
     pub(super) windows: bool,
-    /// Whether the weights of norms are stored less 1.
+    /// Whether the weights of norms are stored minus 1.
     pub(super) norms_less_one: bool,
-    /// In a layer, what goes before the names that all have.
+    /// Names in a layer that precede the common ones.
     own: &'static [(&'static str, &'static str)],
 }
 
-/// What most have in common.
+/// The defaults, shared by most.
 const PLAIN: Names = Names {
     model_type: "",
     activation: "silu",
@@ -79,10 +79,10 @@ const BITNET: Names = Names {
     ..PLAIN
 };
 
-/// Outside of layers.
+/// Names outside of layers.
 const MODEL: [(&str, &str); 3] =
     [("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
-/// In a layer, behind `model.layers.N.` and `blk.N.`.
+/// Names in a layer, after `model.layers.N.` and `blk.N.`.
 const LAYER: [(&str, &str); 9] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
@@ -97,10 +97,10 @@ const LAYER: [(&str, &str); 9] = [
 const HEAD_NORMS: [(&str, &str); 2] =
     [("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
 
-/// The row of a kind of model, and of its activation where the config says one.
+/// The row of a kind of model; checks its activation if the config has one.
 ///
 /// # Errors
-/// Unsupported, listing what is known, for another kind or activation.
+/// Unsupported, listing the supported ones, for another kind or activation.
 pub(super) fn of(model_type: &str, activation: Option<&str>) -> Result<&'static Names> {
     let of_type: Vec<&Names> = ALL.iter().filter(|row| row.model_type == model_type).collect();
     let Some(first) = of_type.first() else {
@@ -125,19 +125,19 @@ impl Names {
     /// The architecture's row for the forward pass.
     ///
     /// # Errors
-    /// Unsupported, where it has none: no row here is without.
+    /// Unsupported, if it has none, which holds for no row here.
     pub(super) fn architecture(&self) -> Result<&'static Architecture> {
         let name = self.architecture;
         Architecture::of(name)
             .ok_or_else(|| Error::unsupported(format!("architecture {name:?} is not supported")))
     }
 
-    /// The name in GGUF of a tensor; none for what a GGUF file does not hold.
+    /// The GGUF name of a tensor; `None` for one that GGUF files omit.
     ///
     /// # Errors
-    /// Unsupported, for a tensor that this architecture does not have here.
+    /// Unsupported, for a tensor unknown for this architecture.
     pub(super) fn translate(&self, source: &str, config: &Config) -> Result<Option<String>> {
-        // Of old files: computed from the config.
+        // In old files; computed from the config instead.
         if source.ends_with(".rotary_emb.inv_freq") {
             return Ok(None);
         }
@@ -169,8 +169,8 @@ impl Names {
         Ok(Some(format!("blk.{layer}.{ours}.{kind}")))
     }
 
-    /// How many heads the rows of a tensor are, where their halves are to be interleaved: GGUF has
-    /// neighbours rotate in some architectures, the original always halves of a head.
+    /// The number of heads of a tensor whose rows must be interleaved: some architectures rotate
+    /// neighbours in GGUF, while the original always rotates the two parts of a head.
     pub(super) fn interleave(&self, name: &str, config: &Config) -> Option<usize> {
         let heads = match name.strip_suffix(".weight")?.rsplit_once('.')?.1 {
             "attn_q" => config.num_attention_heads,
@@ -182,7 +182,7 @@ impl Names {
     }
 }
 
-/// Where a tensor stands in a file: what is outside of layers first, then layer by layer.
+/// Sort key of a tensor in a file: tensors outside of layers first, then layer by layer.
 pub(super) fn place(name: &str) -> (u64, String) {
     let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
     (layer.map_or(0, |layer: u64| layer.saturating_add(1)), name.to_owned())

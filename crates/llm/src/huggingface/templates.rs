@@ -1,9 +1,9 @@
-//! Chat templates of a folder: where they stand, and which one counts.
+//! Chat templates of a folder, and their precedence.
 //!
-//! `transformers` saves them in files of their own, and reads them from there first:
-//! `chat_template.jinja`, and those with a name in `additional_chat_templates`. Where there is none,
-//! `chat_template` of `tokenizer_config.json` counts, a text or a list of names and texts. Last comes
-//! `chat_template.json`, which older processors wrote.
+//! `transformers` saves them in separate files, which it reads first: `chat_template.jinja`, and
+//! named ones in `additional_chat_templates`. Without these, `chat_template` of
+//! `tokenizer_config.json` applies, a text or a list of names and texts. Last comes
+//! `chat_template.json` of older processors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,13 +17,13 @@ use warploom_models::gguf::{Value, Writer};
 const FILE: &str = "chat_template.jinja";
 const FOLDER: &str = "additional_chat_templates";
 const OLD_FILE: &str = "chat_template.json";
-/// The name of the template that is used where none is asked for.
+/// The name of the default template.
 const DEFAULT: &str = "default";
-/// Key of the default, and what the others' keys begin with.
+/// Key of the default template, and prefix of the others' keys.
 const KEY: &str = "tokenizer.chat_template";
-/// Key of the others' names.
+/// Key of the names of the others.
 const NAMES_KEY: &str = "tokenizer.chat_templates";
-/// Templates with a name; models in use have up to three.
+/// Maximum named templates; models in use have up to three.
 const MAX_NAMED: usize = 64;
 
 /// Templates by name.
@@ -32,7 +32,7 @@ type Templates = BTreeMap<String, String>;
 /// Writes the templates' keys, as llama.cpp's converter does. `config` is `tokenizer_config.json`.
 ///
 /// # Errors
-/// Io; bad file, naming file and field, for what is no template.
+/// Io; bad file, naming file and field, for an invalid template.
 pub(super) fn describe(folder: &Path, config: &Json, to: &mut Writer) -> Result<()> {
     let mut templates = read(folder, config)?;
     let default = templates.remove(DEFAULT);
@@ -107,7 +107,7 @@ fn of_field(field: Option<&Json>, place: &str) -> Result<Templates> {
         Some(Json::Array(list)) => {
             let empty = Json::Null;
             let get = |entry: &Json, key: &str| entry.get(key).cloned().unwrap_or(empty.clone());
-            // Of two of one name the last counts.
+            // Of two with one name, the last is used.
             list.iter().map(|entry| one(&get(entry, "name"), &get(entry, "template"))).collect()
         }
         Some(Json::Object(pairs)) => {
@@ -117,7 +117,7 @@ fn of_field(field: Option<&Json>, place: &str) -> Result<Templates> {
     }
 }
 
-/// A name that may be a part of a key.
+/// A name that is valid as part of a key.
 fn checked(name: &str, place: &str) -> Result<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     match !name.is_empty() && name.len() <= 64 && name.chars().all(plain) {
@@ -173,7 +173,7 @@ mod tests {
             (&[old], &text, [Some("config"), None, None]),
             (&[], &list, [Some("config"), Some("last"), None]),
             (&[jinja, old], &text, [Some("file"), None, None]),
-            // What the config has goes as a whole.
+            // The templates of the config are used together.
             (&[jinja, other], &list, [Some("file"), None, None]),
             (&[jinja, rag], &list, [Some("file"), None, Some("rag")]),
             (&[rag], &text, [None, None, Some("rag")]),

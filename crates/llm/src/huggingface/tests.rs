@@ -1,4 +1,4 @@
-//! Folders made by hand: what is read, and what is refused.
+//! Hand-made folders: accepted and refused.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::Model;
 
-/// A folder that goes when it is dropped.
+/// A folder that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
@@ -26,7 +26,7 @@ fn config(model_type: &str) -> Json {
     })
 }
 
-/// Bytes alone as tokens, one merge, three control tokens and one id that is unused.
+/// Byte tokens, one merge, three control tokens and one unused id.
 fn tokenizer() -> Json {
     let alphabet = (33..=126u32).chain(161..=172).chain(174..=255).chain(256..=323);
     let letters = alphabet.filter_map(char::from_u32).map(String::from);
@@ -72,7 +72,7 @@ fn tensors() -> Vec<(&'static str, Vec<u64>)> {
     all
 }
 
-/// Numbers that name their tensor and place: 0, 1, 2, .. over 64.
+/// Values that identify tensor and position: 0, 1, 2, .. over 64.
 fn write_safetensors(path: &Path, tensors: &[(&str, Vec<u64>)]) {
     let mut header = serde_json::Map::new();
     let mut data = Vec::new();
@@ -120,7 +120,7 @@ fn a_folder_opens_as_a_model() {
         quant::decode(info.format().unwrap(), gguf.bytes(&info).unwrap(), &mut values).unwrap();
         values.iter().step_by(8).map(|v| (v * 8.0) as usize).collect::<Vec<_>>()
     };
-    // Heads of 4 rows: 0 and 1 rotate with 2 and 3, and stand beside them in GGUF.
+    // Heads of 4 rows: 0 and 1 rotate with 2 and 3, which are their neighbours in GGUF.
     assert_eq!(rows("blk.0.attn_q.weight"), [0, 2, 1, 3, 4, 6, 5, 7]);
     assert_eq!(rows("blk.0.attn_k.weight"), [0, 2, 1, 3]);
     assert_eq!(rows("blk.0.attn_v.weight"), [0, 1, 2, 3]);
@@ -197,7 +197,7 @@ fn a_model_in_several_files_is_put_together() {
     assert!(error.to_string().contains("two tensors are `"), "{error}");
 }
 
-/// A change to a folder, and words of the refusal.
+/// A change to a folder, and part of the error text.
 type Change = (&'static str, fn(&mut Json, &mut Json, &mut Vec<(&'static str, Vec<u64>)>));
 
 #[test]
@@ -213,8 +213,8 @@ fn what_is_not_known_or_wrong_is_refused_by_name() {
             drop(c.as_object_mut().unwrap().remove("hidden_size"))
         }),
         ("hidden_act \"gelu\"", |c, _, _| c["hidden_act"] = json!("gelu")),
-        ("rope_type \"yarn\"", |c, _, _| {
-            c["rope_scaling"] = json!({"type": "yarn", "factor": 4.0})
+        ("rope_type \"dynamic\"", |c, _, _| {
+            c["rope_scaling"] = json!({"type": "dynamic", "factor": 4.0})
         }),
         ("factor is missing", |c, _, _| c["rope_scaling"] = json!({"type": "linear"})),
         ("low_freq_factor is missing", |c, _, _| {
@@ -255,7 +255,7 @@ fn what_is_not_known_or_wrong_is_refused_by_name() {
     assert!(error.to_string().contains("must be that of a Hugging Face model"), "{error}");
 }
 
-/// A config of Gemma's in the words of older files.
+/// A config of Gemma with the keys of older files.
 fn gemma() -> Json {
     let mut config = config("gemma3_text");
     let fields = json!({
@@ -273,7 +273,7 @@ fn gemma() -> Json {
     config
 }
 
-/// What a config says in GGUF's words.
+/// The GGUF metadata of a config.
 fn described(config: &Json) -> Result<Gguf> {
     let config: Config = serde_json::from_value(config.clone()).unwrap();
     let mut writer = Writer::new();
@@ -304,7 +304,7 @@ fn windows_are_told_as_every_age_of_files_does() {
     };
     assert_eq!(pattern(&[1, 3, 5, 7]), Some(2));
     assert_eq!(pattern(&[5]), Some(6));
-    // None sees all keys, and all do.
+    // No layer sees all keys, or all layers do.
     assert_eq!(pattern(&[]), Some(9));
     assert_eq!(pattern(&[0, 1, 2, 3, 4, 5, 6, 7]), None);
     for irregular in [&[0][..], &[2, 4], &[1, 3, 5]] {
@@ -345,12 +345,12 @@ fn other_networks_and_other_ways_of_storing_are_refused_by_name() {
     assert!(error.is_unsupported() && error.to_string().contains("sliding_window"), "{error}");
 }
 
-/// Mistral is Llama's network: the same file, tensor for tensor, but for a window where it has one.
+/// Mistral is Llama's network: the same file, tensor for tensor, except for an optional window.
 #[test]
 fn a_folder_of_mistral_is_one_of_llama() {
     let bytes = |test: &str, config: &Json| {
         let place = folder(test, config, &tokenizer(), &tensors());
-        // The folder's name is in the file.
+        // The file contains the folder's name.
         let same = std::env::temp_dir().join(format!("warploom-hf-same-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&same);
         std::fs::rename(&place.0, &same).unwrap();
@@ -366,7 +366,7 @@ fn a_folder_of_mistral_is_one_of_llama() {
     let mut mistral = config("mistral");
     mistral["sliding_window"] = Json::Null;
     assert_eq!(bytes("mistral", &mistral).unwrap(), llama);
-    // A window that the context does not reach hides nothing.
+    // A window as long as the context has no effect.
     mistral["sliding_window"] = json!(64);
     assert_eq!(bytes("mistral-wide", &mistral).unwrap().2, llama.2);
     mistral["sliding_window"] = json!(8);
@@ -374,7 +374,7 @@ fn a_folder_of_mistral_is_one_of_llama() {
     assert_eq!((narrow.window(0), llama.2.window(0)), (Some(8), None));
 }
 
-/// YaRN in a folder's config is YaRN in the file, with the factor that the library computes.
+/// YaRN of a folder's config appears in the file, with the factor computed by the library.
 #[test]
 fn a_folder_with_yarn_has_its_numbers() {
     let with = |test: &str, scaling: Json, at: &str| {
@@ -383,11 +383,11 @@ fn a_folder_with_yarn_has_its_numbers() {
         let place = folder(test, &config, &tokenizer(), &tensors());
         crate::config::Config::from_gguf(&Folder::open(&place.0)?.gguf()?)
     };
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rope/yarn.json");
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/rope/yarn.json");
     let golden: Json = serde_json::from_str(&std::fs::read_to_string(root).unwrap()).unwrap();
     for (index, row) in golden.as_array().unwrap().iter().enumerate() {
         let given = &row["rope_parameters"];
-        // The golden models have 4096 positions, these 64: only what is given compares.
+        // The golden models have 4096 positions, these 64: only explicit values are comparable.
         if given["factor"].is_null() || given["original_max_position_embeddings"].is_null() {
             continue;
         }
@@ -410,7 +410,7 @@ fn a_folder_with_yarn_has_its_numbers() {
     assert!(error.unwrap_err().to_string().contains("dynamic"));
 }
 
-/// The templates and every end id of a folder are those of the model, and of what is quantised.
+/// The templates and end ids of a folder are kept in the model and in a quantised file.
 #[test]
 fn a_folder_has_its_templates_and_ends() {
     let mut tokenizer = tokenizer();

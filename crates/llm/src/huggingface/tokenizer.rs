@@ -1,5 +1,5 @@
-//! `tokenizer.json` as metadata: by GGUF's own keys, BPE of bytes or of SentencePiece's kind; whole,
-//! where they cannot say all of it.
+//! Converts `tokenizer.json` to metadata: to GGUF's own keys for BPE of bytes or of SentencePiece's
+//! kind, or as a whole if they cannot express it.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,18 +20,18 @@ use crate::vocabulary::{
 use warploom::error::{Error, Result};
 use warploom_models::gguf::{Value, Writer};
 
-/// What tokens are made of.
+/// The units of tokens.
 enum Units {
-    /// Bytes, of words that GGUF has this name for.
+    /// Bytes, with GGUF's name of the pre-tokenizer.
     Bytes(&'static str),
-    /// Characters, and bytes of those that have no token.
+    /// Characters, with byte fallback.
     Pieces {
-        /// Whether text begins with a space that is not there.
+        /// Whether a space is put before the text.
         prefix: bool,
     },
 }
 
-/// What of `tokenizer_config.json` is used, which need not exist.
+/// The used fields of the optional `tokenizer_config.json`.
 #[derive(Default, Deserialize)]
 struct Extra {
     #[serde(default)]
@@ -42,12 +42,12 @@ struct Extra {
     add_eos_token: Option<bool>,
 }
 
-/// Writes the tokenizer's keys. Where they cannot say all that tokenizer.json and the files beside
-/// it do, the whole of it goes with them, and readers that know that key do as it says.
+/// Writes the tokenizer's keys. If they cannot express tokenizer.json and its companion files, the
+/// whole JSON is added, and readers that support that key use it.
 ///
 /// # Errors
-/// Io, where the file is missing; unsupported, naming place and key, for what is not done; bad
-/// file, naming file and field, for a vocabulary that contradicts itself.
+/// Io, if the file is missing; unsupported, naming place and key, for an unsupported setting; bad
+/// file, naming file and field, for an inconsistent vocabulary.
 pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Result<()> {
     let path = folder.join("tokenizer.json");
     let name = path.display().to_string();
@@ -61,7 +61,7 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
         Error::bad_file(format!("{}: {e}", folder.join("tokenizer_config.json").display()))
     })?;
     let (tokens, types) = vocabulary(&file, config).map_err(|e| e.context(&name))?;
-    // What it refuses is refused now, not by a reader of the file that is written.
+    // Unsupported parts are refused now, not by a reader of the written file.
     let pipeline = Pipeline::new(&file, tokens.len()).map_err(|e| e.context(&name))?;
     let units = units_of(&file);
 
@@ -78,7 +78,7 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
             to.key("tokenizer.ggml.add_space_prefix", Value::Bool(*prefix))?;
             to.floats("tokenizer.ggml.scores", scores(&tokens, &merges).into_iter())?;
         }
-        // No reader takes this for a tokenizer that it knows.
+        // No reader mistakes this for a tokenizer that it supports.
         None => to.key("tokenizer.ggml.model", Value::String("huggingface"))?,
     }
     to.strings("tokenizer.ggml.tokens", tokens.iter().map(String::as_str))?;
@@ -97,7 +97,7 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
         to.key("tokenizer.ggml.bos_token_id", Value::U32(bos))?;
     }
     let eos = generation.describe(config, named(&extra.eos_token), tokens.len(), to)?;
-    // What the post-processor puts around a text decides, before what is said beside it.
+    // The post-processor's prefix and suffix take precedence over the companion files.
     let (before, behind) = pipeline.around();
     let said = !processor_says_nothing(&file["post_processor"]);
     let adds = |ids: &[u32], id: Option<u32>, beside: Option<bool>| match said {
@@ -119,13 +119,12 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
     templates::describe(folder, &beside, to)
 }
 
-/// Files of other libraries that hold a tokenizer.
+/// Files of other tokenizer libraries.
 const OTHERS: [&str; 6] =
     ["tokenizer.model", "spiece.model", "tekken.json", "vocab.json", "vocab.txt", "merges.txt"];
 
 /// # Errors
-/// Unsupported, naming it, where a tokenizer of another kind stands in a folder without
-/// tokenizer.json.
+/// Unsupported, naming it, for a tokenizer of another kind in a folder without tokenizer.json.
 fn other_kind(folder: &Path) -> Result<()> {
     let there = |name: &&&str| folder.join(name).is_file();
     match OTHERS.iter().find(there).filter(|_| !folder.join("tokenizer.json").is_file()) {
@@ -138,7 +137,7 @@ fn other_kind(folder: &Path) -> Result<()> {
     }
 }
 
-/// The score of each token: the earlier it is made, the higher.
+/// The score of each token: the earlier its merge, the higher.
 fn scores(tokens: &[String], merges: &[[&str; 2]]) -> Vec<f32> {
     let mut first: HashMap<String, usize> = HashMap::with_capacity(merges.len());
     for (rank, pair) in merges.iter().enumerate() {
@@ -147,7 +146,7 @@ fn scores(tokens: &[String], merges: &[[&str; 2]]) -> Vec<f32> {
     tokens.iter().map(|token| first.get(token).map_or(0.0, |rank| -(*rank as f32))).collect()
 }
 
-/// The text and the type of every id, as many as the embedding has rows.
+/// The text and the type of every id, one for each row of the embedding.
 fn vocabulary(file: &Json, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
     let bad = |what: String| Error::bad_file(what);
     let model = keys::object(&file["model"], "model")?;
@@ -189,7 +188,7 @@ fn vocabulary(file: &Json, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
         }
         tokens[id] = Some(text.to_owned());
         types[id] = match token["special"] == true {
-            // It stands for what has no token, whatever else it is.
+            // The unknown token keeps its type.
             true if types[id] == UNKNOWN => UNKNOWN,
             true => CONTROL,
             false => USER_DEFINED,
@@ -200,7 +199,7 @@ fn vocabulary(file: &Json, config: &Config) -> Result<(Vec<String>, Vec<i32>)> {
     Ok((tokens, types))
 }
 
-/// Whether a post-processor has no word in what stands around a text.
+/// Whether a post-processor adds no prefix or suffix.
 fn processor_says_nothing(processor: &Json) -> bool {
     match processor.get("processors").and_then(Json::as_array) {
         Some(steps) => steps.iter().all(processor_says_nothing),
@@ -208,7 +207,7 @@ fn processor_says_nothing(processor: &Json) -> bool {
     }
 }
 
-/// What GGUF's own keys come closest to, if that is anything.
+/// The closest match among GGUF's own keys, if any.
 fn units_of(file: &Json) -> Option<Units> {
     let model = file["model"].as_object()?;
     if keys::model_kind(model).ok()? != "BPE" {
@@ -221,7 +220,7 @@ fn units_of(file: &Json) -> Option<Units> {
     }
 }
 
-/// Whether GGUF's own keys say all that a file does.
+/// Whether GGUF's own keys express the whole file.
 fn says_all(file: &Json, units: &Units) -> bool {
     let model = &file["model"];
     let none = |value: &Json| value.is_null() || value == "";
@@ -249,7 +248,7 @@ fn says_all(file: &Json, units: &Units) -> bool {
             let unk = &model["unk_token"];
             let bytes = (0..=255u8).all(|byte| vocab.get(format!("<0x{byte:02X}>")).is_some());
             let unk = none(unk) || added.iter().any(|token| token["content"] == *unk);
-            // Metaspace looks at what is there before it puts a space in front.
+            // Metaspace checks for a space before it adds one.
             let metaspace = file["pre_tokenizer"]["type"] == "Metaspace";
             bytes
                 && unk
@@ -261,7 +260,7 @@ fn says_all(file: &Json, units: &Units) -> bool {
     }
 }
 
-/// Whether a decoder writes pieces as GGUF's readers do.
+/// Whether a decoder writes tokens as GGUF's readers do.
 fn decodes_as_pieces(decoder: &Json, prefix: bool) -> bool {
     let strips = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
     let mut want = vec![
@@ -273,8 +272,7 @@ fn decodes_as_pieces(decoder: &Json, prefix: bool) -> bool {
     decoder.is_null() || decoder["decoders"].as_array() == Some(&want)
 }
 
-/// Whether text begins with a space that is not there, where spaces become U+2581 and the text is
-/// one word.
+/// Whether a space is put before the text, if spaces become U+2581 and the text is one word.
 fn pieces_of(file: &Json) -> Option<bool> {
     let (normalizer, pre_tokenizer) = (&file["normalizer"], &file["pre_tokenizer"]);
     let spells = |json: &Json, field: &str| {
@@ -296,7 +294,7 @@ fn pieces_of(file: &Json) -> Option<bool> {
     }
     match pre_tokenizer.get("type").and_then(Json::as_str) {
         None => {}
-        // Cuts at spaces, of which none is left.
+        // Splits at spaces, of which none is left.
         Some("Split") if replaced && is_space(pre_tokenizer) => {}
         Some("Metaspace") if spells(pre_tokenizer, "replacement") => {
             if pre_tokenizer.get("split").is_none_or(|split| split != false) {
@@ -310,7 +308,7 @@ fn pieces_of(file: &Json) -> Option<bool> {
     replaced.then_some(prefix)
 }
 
-/// GGUF's name of how a text is cut into words.
+/// GGUF's name of a pre-tokenizer.
 fn pre_of(pre: &Json, ignore_merges: bool) -> Option<&'static str> {
     let steps: Vec<&Json> = match pre.get("type")?.as_str()? {
         "Sequence" => pre.get("pretokenizers")?.as_array()?.iter().collect(),
@@ -327,7 +325,7 @@ fn pre_of(pre: &Json, ignore_merges: bool) -> Option<&'static str> {
             _ => return None,
         }
     }
-    // The pattern is GPT-2's, unless the steps before it do the cutting.
+    // The pattern is GPT-2's, unless earlier steps do the splitting.
     if last["type"] != "ByteLevel" || last["add_prefix_space"] != false {
         return None;
     }

@@ -1,4 +1,4 @@
-//! `tokenizer.json` of SentencePiece's kind in each of the ways that it is written.
+//! `tokenizer.json` of SentencePiece's kind in each of its variants.
 
 use serde_json::json;
 
@@ -40,7 +40,7 @@ fn file(golden: &Json, normalizer: Json, pre_tokenizer: Json) -> Json {
 /// A file of this name in a folder.
 type Beside<'a> = (&'a str, &'a Json);
 
-/// The tokenizer that a folder with this file has, for a model of so many rows.
+/// The tokenizer of a folder with this file, for a model with that many rows.
 fn tokenizer(test: &str, file: &Json) -> Result<(Gguf, Tokenizer)> {
     tokenizer_of(test, 642, &[("tokenizer.json", file)])
 }
@@ -94,12 +94,12 @@ fn each_way_of_writing_gives_the_same_ids() {
         let options = EncodeOptions { add_bos: false, parse_special: false };
         for (text, want) in strings.iter().zip(golden[key].as_array().unwrap()) {
             let want: Vec<u32> = serde_json::from_value(want.clone()).unwrap();
-            // Behind a token that users defined, the package's prefix is another.
+            // After a user-defined token, the package's prefix differs.
             if key == "with_prefix" && want.iter().skip(1).any(|id| [3, 4].contains(id)) {
                 continue;
             }
-            // A token of four spaces is a merge nowhere here, and Metaspace takes a space in front
-            // of a text for the one that it would put there.
+            // A token of four spaces is no merge here, and Metaspace counts a space at the start of
+            // a text as its own prefix.
             if text.contains("    ") || (name == "first" && text.starts_with([' ', '\u{2581}'])) {
                 continue;
             }
@@ -109,7 +109,7 @@ fn each_way_of_writing_gives_the_same_ids() {
         let mut want: Vec<i64> = serde_json::from_value(golden["types"].clone()).unwrap();
         want.extend([5, 5]);
         assert_eq!(types, want);
-        // Scores, for readers that have no merges for such a model, order tokens alike.
+        // Scores, for readers without merges for such a model, give the same order.
         let scores: Vec<f32> = gguf.floats("tokenizer.ggml.scores").unwrap().collect();
         let theirs: Vec<f32> = serde_json::from_value(golden["scores"].clone()).unwrap();
         let made = |id: &usize| scores[*id] != 0.0;
@@ -131,8 +131,8 @@ fn ids(value: &Json) -> Vec<u32> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// Every kind of file becomes metadata that gives the ids of the Python package: by GGUF's own keys
-/// where they say all, else by the file itself.
+/// Every variant becomes metadata that gives the ids of the Python package: by GGUF's own keys if
+/// they suffice, otherwise by the file itself.
 #[test]
 fn what_the_keys_cannot_say_is_carried_whole() {
     let cases = tokenizers("cases.json");
@@ -211,12 +211,12 @@ fn the_files_beside_it_count_as_in_transformers() {
     }
     let other = tokenizer_of("beside", 420, &[("tokenizer.model", &json!(1))]).unwrap_err();
     assert!(other.is_unsupported() && other.to_string().contains("tokenizer.model is not read"));
-    // Rows of the model end before a token that has no number: it stays text.
+    // The model has no row for this token: it stays text.
     let config = json!({"pad_token": "<new>", "add_eos_token": true, "eos_token": "</s>"});
     let files = [("tokenizer.json", &file), ("tokenizer_config.json", &config)];
     let (gguf, tokenizer) = tokenizer_of("beside", 409, &files).unwrap();
     assert!(tokenizer.encode("<new>", plain).unwrap().len() > 1);
-    // Where no post-processor speaks, what is said beside the file does.
+    // Without a post-processor, the companion files apply.
     assert!(gguf.get_bool("tokenizer.ggml.add_eos_token").unwrap());
     let ends = tokenizer.encode("a", EncodeOptions { add_bos: true, parse_special: true }).unwrap();
     assert_eq!(ends.last(), Some(&401));
@@ -235,12 +235,12 @@ fn phi3_strips_by_its_name_where_a_file_cannot_say_so() {
     let text = "<s> a<|user|>\n \t<|end|>\u{a0}";
     let kept = encode(false, text);
     let stripped = encode(true, text);
-    // Not behind <s>; nor what C does not take for white space.
+    // Not after <s>; nor characters that are not white space in C.
     assert_eq!(stripped, encode(false, "<s> a<|user|><|end|>\u{a0}"));
     assert!(kept.len() > stripped.len() && kept[..2] == stripped[..2]);
 }
 
-/// A message cannot name a control token, whatever a normaliser makes of it; the template can.
+/// A message cannot name a control token, whatever a normaliser does; the template can.
 #[test]
 fn messages_do_not_become_control_tokens_by_a_normaliser() {
     use crate::chat::{Message, Role, Template};

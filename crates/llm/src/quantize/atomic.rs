@@ -1,4 +1,4 @@
-//! A file that is there whole or not at all.
+//! Atomic files: complete or absent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use warploom::error::{Error, Result};
 
-/// Writes a file of `need` bytes through `write` beside its place, and moves it there when all of
-/// it is on the disk. Whatever fails, what stood at `path` before stands there still, and nothing
-/// else is left. Gives what `write` gave; for `None` nothing is moved.
+/// Writes a file of `need` bytes through `write` to a temporary file next to `path`, and moves it
+/// to `path` when it is completely on disk. After any failure the previous file at `path` is intact
+/// and no temporary file is left. Returns the result of `write`; for `None` nothing is moved.
 ///
 /// # Errors
-/// What `write` says; io, naming the file, for what the system refuses: a full disk is told as such.
+/// Errors of `write`; io, naming the file, for system errors; a full disk is named as such.
 pub(super) fn write<T>(
     path: &Path,
     need: u64,
@@ -37,7 +37,7 @@ pub(super) fn write<T>(
     Ok(written)
 }
 
-/// Removes a file that did not become whole.
+/// Removes an incomplete file.
 struct Cleanup<'a>(&'a Path);
 
 impl Drop for Cleanup<'_> {
@@ -48,7 +48,7 @@ impl Drop for Cleanup<'_> {
     }
 }
 
-/// A new file in the folder of `path`, since only there it can be moved to its place at once.
+/// A new file in the folder of `path`: only within one file system is the move atomic.
 fn create(path: &Path) -> Result<(PathBuf, File)> {
     let name = path.file_name().ok_or_else(|| {
         Error::invalid(format!("{}: not the name of a file to write", path.display()))
@@ -61,7 +61,7 @@ fn create(path: &Path) -> Result<(PathBuf, File)> {
         let beside = path.with_file_name(beside);
         match OpenOptions::new().write(true).create_new(true).open(&beside) {
             Ok(file) => return Ok((beside, file)),
-            // Another thread of this process writes there.
+            // Another thread of this process writes a file of this name.
             Err(e) if e.kind() == ErrorKind::AlreadyExists && number < 1000 => number += 1,
             Err(e) => {
                 let beside = beside.display();
@@ -71,7 +71,7 @@ fn create(path: &Path) -> Result<(PathBuf, File)> {
     }
 }
 
-/// The error with the file's name, and in plain words where the disk is full.
+/// The error with the file's name, and with a plain message if the disk is full.
 fn explain(error: Error, path: &Path, need: u64) -> Error {
     let source = std::error::Error::source(&error);
     let kind = source.and_then(|e| e.downcast_ref::<std::io::Error>()).map(|e| e.kind());
@@ -122,7 +122,7 @@ mod tests {
         write(&path, 6, whole(b"second")).unwrap();
         assert_eq!((fs::read(&path).unwrap(), names(&folder).len()), (b"second".to_vec(), 1));
 
-        // A panic leaves nothing either.
+        // A panic leaves no file either.
         let panics = || write(&path, 1, |_| -> Result<Option<()>> { panic!("planned") });
         assert!(std::panic::catch_unwind(panics).is_err());
         assert_eq!(names(&folder), ["out"]);

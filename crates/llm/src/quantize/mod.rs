@@ -1,13 +1,13 @@
-//! Makes a model smaller: F32, F16 and BF16 weights of a GGUF file or a Hugging Face folder to a
-//! GGUF file of packed ones.
+//! Quantises a model: F32, F16 and BF16 weights of a GGUF file or a Hugging Face folder to a GGUF
+//! file of packed ones.
 //!
-//! Everything streams: a slice of rows at a time is decoded, packed on all cores, compared with
-//! what it was, and written, so that memory stays at some ten megabytes whatever the model's size.
-//! The new file appears when it is whole (`atomic`).
+//! Everything streams: a slice of rows at a time is decoded, packed on all cores, compared with the
+//! original, and written, so memory stays at some ten megabytes whatever the model's size. The new
+//! file appears only when complete (`atomic`).
 //!
-//! Matrices take the wanted format. Vectors stay F32: they are small, and a norm's errors go into
-//! everything. Where rows are not whole blocks, and where a ternary format meets the vocabulary's
-//! matrices, which are never ternary, another format stands in; the report says so.
+//! Matrices take the wanted format. Vectors stay F32: they are small, and errors of a norm affect
+//! everything. Another format is used if rows are not a multiple of the block, and for the
+//! vocabulary's matrices with a ternary format, which they never have; the report says so.
 
 mod atomic;
 mod place;
@@ -22,8 +22,7 @@ use warploom::error::{Error, Result};
 use warploom::quant;
 use warploom_models::gguf::{Value, Writer};
 
-/// Formats to quantise to, with the name that llama.cpp has for a file of them, and the number of
-/// that in `general.file_type`.
+/// Target formats, with llama.cpp's name for a file of each and its number in `general.file_type`.
 pub const TARGETS: [(Format, &str, u32); 10] = [
     (Format::Q8_0, "Q8_0", 7),
     (Format::Q5_1, "Q5_1", 9),
@@ -37,60 +36,61 @@ pub const TARGETS: [(Format, &str, u32); 10] = [
     (Format::Plain(DType::F16), "F16", 1),
 ];
 
-/// Weights of a slice, for each thread.
+/// Weights of a slice, per thread.
 const SLICE: usize = 256 << 10;
 
-/// How to quantise.
+/// Quantisation settings.
 #[derive(Clone, Copy, Debug)]
 pub struct QuantizeOptions {
     /// The format of matrices: one of [`TARGETS`].
     pub format: Format,
-    /// Whether a file at the output's place is replaced. The input's own never is.
+    /// Whether an existing output file is replaced. The input file never is.
     pub replace: bool,
-    /// Threads; `None` is one a core.
+    /// Threads; `None` is one per core.
     pub threads: Option<usize>,
 }
 
-/// What became of a model.
+/// The result for a model.
 #[derive(Clone, Debug)]
 pub struct QuantizeReport {
     /// Every tensor, in the new file's order.
     pub tensors: Vec<TensorReport>,
-    /// Bytes of the tensors before.
+    /// Bytes of the original tensors.
     pub bytes_before: u64,
     /// Bytes of the new file.
     pub bytes_after: u64,
 }
 
-/// What became of a tensor.
+/// The result for a tensor.
 #[derive(Clone, Debug)]
 pub struct TensorReport {
     /// Its name in the new file.
     pub name: String,
     /// Its sizes, outermost first.
     pub shape: Vec<u64>,
-    /// The format that it had.
+    /// Original format.
     pub from: Format,
-    /// The format that it has.
+    /// New format.
     pub to: Format,
-    /// Why it is not the wanted one, where it is a matrix and the format is not.
+    /// Why a matrix does not have the wanted format.
     pub note: Option<String>,
-    /// Root of the mean squared difference of its numbers.
+    /// Root mean square error of its values.
     pub rmse: f64,
-    /// Root of the mean square of its numbers, to hold `rmse` against.
+    /// Root mean square of its values, as the scale of `rmse`.
     pub rms: f64,
-    /// The largest difference.
+    /// The largest absolute error.
     pub max_error: f64,
 }
 
 /// Quantises the model at `input`, a GGUF file or a Hugging Face folder (or a file in it), to the
-/// GGUF file `output`; where that is a link, in the place of the file that it leads to. `progress` is told how many weights are done, and of how many; where it
-/// breaks, nothing is left and the report is `None`.
+/// GGUF file `output`; if that is a link, to its target. `progress` receives the finished weights
+/// and their total; if it breaks, no file is left and the report is `None`.
 ///
 /// # Errors
-/// Invalid, for a format that is no target, an output that is there already, is the input or is no
-/// file, or a tensor with numbers that the format cannot hold; unsupported, for tensors that are packed already; bad file,
-/// for what is wrong with the input; io, also for a full disk. None of them leaves a part of a file.
+/// Invalid, for a format that is no target, an output that exists, is the input or is no regular
+/// file, or a tensor with values outside the format's range; unsupported, for tensors that are
+/// already packed; bad file, for errors of the input; io, also for a full disk. No partial file
+/// remains after an error.
 pub fn quantize(
     input: &Path,
     output: &Path,
@@ -155,12 +155,12 @@ pub fn quantize(
     })
 }
 
-/// What is to become of a tensor.
+/// The plan for a tensor.
 fn planned(tensor: &Tensor, wanted: Format) -> TensorReport {
     let ternary = matches!(wanted, Format::TQ1_0 | Format::TQ2_0);
     let vocabulary = ["token_embd.weight", "output.weight"].contains(&tensor.name.as_str());
     let columns = tensor.columns() as u64;
-    // Where `wanted` does not fit, the best that does.
+    // The closest format that fits, if `wanted` does not.
     let fitting = |first: Format| {
         let all = [first, Format::Q8_0, Format::Plain(DType::F16)];
         all.into_iter().find(|f| columns.is_multiple_of(f.block_len())).unwrap_or(Format::F32)
@@ -189,7 +189,7 @@ fn planned(tensor: &Tensor, wanted: Format) -> TensorReport {
     }
 }
 
-/// Rows of a tensor, packed.
+/// Packed rows of a tensor.
 struct Part {
     rows: usize,
     bytes: Vec<u8>,
@@ -220,7 +220,7 @@ fn slices(
     })
 }
 
-/// `count` rows, packed, and compared with what they were.
+/// Packs `count` rows and measures the error.
 fn pack(source: &Source, tensor: &Tensor, to: Format, start: usize, count: usize) -> Result<Part> {
     let mut bytes = Vec::new();
     for row in start..start + count {
@@ -240,7 +240,7 @@ fn pack(source: &Source, tensor: &Tensor, to: Format, start: usize, count: usize
     let bytes = quant::encode(to, &values)?;
     let mut back = vec![0.0; values.len()];
     quant::decode(to, &bytes, &mut back)?;
-    // Blocks refuse such numbers by themselves; f16 has infinities and NaN.
+    // Block formats refuse such values themselves; f16 has infinities and NaN.
     if let Some(at) = back.iter().position(|v| !v.is_finite()) {
         let (value, column) = (values[at], at % tensor.columns());
         return Err(Error::invalid(format!("column {column} is {value}, which {to} cannot hold")));
@@ -250,7 +250,7 @@ fn pack(source: &Source, tensor: &Tensor, to: Format, start: usize, count: usize
     Ok(Part { rows: count, bytes, sums })
 }
 
-/// What errors are made of.
+/// Error statistics.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     squares: f64,

@@ -1,4 +1,4 @@
-//! Where a new file may be written: never over what it is made of, nor over what is no file.
+//! Checks the output path: never over an input, nor over anything but a regular file.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use crate::huggingface::Folder;
 use warploom::error::{Error, Result};
 
-/// Where to write for `output`: there, or in the place of the file that it is a link to.
+/// The path to write for `output`: itself, or the target of a link.
 ///
 /// # Errors
-/// Invalid, where a file is there and `replace` is not set, where `input` is read from it, and
-/// for what is no file: a folder, a device, a pipe, a link that leads nowhere; io.
+/// Invalid, if a file exists and `replace` is not set, if it is an input, and for anything but a
+/// regular file: a folder, a device, a pipe, a dangling link; io.
 pub(super) fn of(input: &Path, output: &Path, replace: bool) -> Result<PathBuf> {
     let shown = output.display();
     let failed = |e| Error::io(format!("{shown}: cannot look at it"), e);
@@ -43,8 +43,8 @@ pub(super) fn of(input: &Path, output: &Path, replace: bool) -> Result<PathBuf> 
     }
 }
 
-/// The files that a model may be read from: in a folder those of its kinds, and of a model in
-/// several parts all of them.
+/// The files that a model may be read from: in a folder, those of its file types; of a split model,
+/// all parts.
 fn inputs(input: &Path) -> Vec<PathBuf> {
     let is_folder = Folder::is_at(input);
     let name = input.file_name().unwrap_or_default().to_string_lossy();
@@ -70,7 +70,7 @@ fn inputs(input: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// What two paths of one file have in common, and those of two files have not.
+/// Identity of a file, equal for two paths of the same file only.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -135,7 +135,7 @@ mod tests {
                 let error = of(&input, &link, replace).unwrap_err();
                 assert!(error.to_string().contains("leads nowhere"), "{error}");
             }
-            // What a link leads to is written, and the link stays.
+            // The target of a link is written, and the link stays.
             fs::write(&target, "").unwrap();
             assert_eq!(of(&input, &link, true).unwrap(), target.canonicalize().unwrap());
             assert!(of(&input, &link, false).is_err());

@@ -1,4 +1,4 @@
-//! Where the numbers of a model come from, row by row.
+//! Reads the weights of a model, row by row.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use warploom::base::{DType, Format};
 use warploom::error::{Error, Result};
 use warploom_models::gguf::{Access, Gguf, TensorInfo, Writer};
 
-/// A model that is to be quantised.
+/// The model to quantise.
 pub(super) enum Source {
     Gguf(Gguf),
     Folder(Box<Folder>),
 }
 
-/// A tensor of it, under the name that it has in GGUF.
+/// One of its tensors, under its GGUF name.
 pub(super) struct Tensor {
     pub(super) name: String,
     /// Sizes, outermost first.
@@ -25,7 +25,7 @@ pub(super) struct Tensor {
 
 enum Place {
     Gguf(TensorInfo),
-    /// Number in the folder.
+    /// Index in the folder.
     Folder(usize),
 }
 
@@ -38,7 +38,7 @@ impl Tensor {
         self.shape.last().copied().unwrap_or(1) as usize
     }
 
-    /// Rows of `columns` numbers.
+    /// Number of rows of `columns` values.
     pub(super) fn rows(&self) -> usize {
         self.elements() as usize / self.columns()
     }
@@ -48,7 +48,7 @@ impl Tensor {
     }
 }
 
-/// Keys that say how a file is packed: the new one's are its own.
+/// Keys that describe the packing of a file: the new file has its own.
 const OF_PACKING: [&str; 3] =
     ["general.file_type", "general.quantization_version", "general.alignment"];
 
@@ -65,7 +65,7 @@ impl Source {
         }
     }
 
-    /// The metadata, but for what says how a file is packed.
+    /// The metadata, without the keys of the packing.
     pub(super) fn describe(&self, to: &mut Writer) -> Result<()> {
         match self {
             Source::Folder(folder) => folder.describe(to),
@@ -79,7 +79,7 @@ impl Source {
     /// Every tensor, in order.
     ///
     /// # Errors
-    /// Unsupported, naming the tensor, for one that is packed already.
+    /// Unsupported, naming the tensor, for one that is already packed.
     pub(super) fn tensors(&self) -> Result<Vec<Tensor>> {
         match self {
             Source::Folder(folder) => {

@@ -1,5 +1,5 @@
-//! What of a tokenizer.json would make `tokenizers` panic or loop, and the file as that library
-//! takes it.
+//! Refuses parts of a tokenizer.json that would make `tokenizers` panic or loop, and converts the
+//! rest for that library.
 
 use std::collections::HashSet;
 
@@ -39,8 +39,8 @@ pub(crate) fn model_tokens(model: &Map<String, Json>) -> Result<Vec<(&str, u32)>
     }
 }
 
-/// The pair of a merge; files of different ages write it in different ways. An empty line of an
-/// old file, and its version, are none.
+/// The pair of a merge, in the formats of old and new files. `None` for an empty line and the
+/// version line of an old file.
 pub(crate) fn merge(merge: &Json) -> Option<[&str; 2]> {
     match merge {
         Json::String(text) if text.starts_with("#version") => None,
@@ -49,11 +49,11 @@ pub(crate) fn merge(merge: &Json) -> Option<[&str; 2]> {
     }
 }
 
-/// The file as `tokenizers` takes it: what it does not need to encode is left out, what it wants to
-/// see written down is filled in.
+/// The file as `tokenizers` accepts it: parts not needed for encoding are removed, and required
+/// defaults are added.
 ///
 /// # Errors
-/// Bad file or unsupported, naming the place, for what the library would not survive.
+/// Bad file or unsupported, naming the place, for parts that the library cannot handle.
 pub(super) fn for_library(file: &Json) -> Result<Json> {
     let mut model = object(&file["model"], "model")?.clone();
     let kind = model_kind(&model)?;
@@ -140,8 +140,8 @@ fn check_model(kind: &str, model: &mut Map<String, Json>) -> Result<()> {
     Ok(())
 }
 
-/// Checks a normaliser or pre-tokenizer, and the steps of it, and puts expressions into the words
-/// of the engine that runs them.
+/// Checks a normaliser or pre-tokenizer and its steps, and translates expressions to the syntax of
+/// the engine that runs them.
 fn check_step(part: &str, steps: &str, step: &mut Json) -> Result<()> {
     for inner in step.get_mut(steps).and_then(Json::as_array_mut).into_iter().flatten() {
         check_step(part, steps, inner)?;
@@ -175,7 +175,7 @@ fn check_step(part: &str, steps: &str, step: &mut Json) -> Result<()> {
     }
 }
 
-/// Checks that a walk through a compiled map of characters stays inside of it whatever the text.
+/// Checks that a lookup in a compiled character map stays in bounds for every text.
 fn check_charsmap(text: &str) -> Result<()> {
     let bad = |what: &str| Error::bad_file(format!("Precompiled: precompiled_charsmap: {what}"));
     let bytes = base64(text).ok_or_else(|| bad("no base64"))?;
@@ -216,7 +216,7 @@ fn check_charsmap(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The bytes that base64 with its padding stands for.
+/// Decodes padded base64.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
     if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {

@@ -1,23 +1,23 @@
-//! Every key of a tokenizer's files, and what becomes of it.
+//! Every key of a tokenizer's files, and how it is handled.
 //!
-//! The keys are those of `tokenizers` 0.23.3 and `transformers` 5.24. The readers ask this table
-//! before they use an object: a key that it refuses, or does not know in a file where every key
-//! can change ids, is an error that names it.
+//! The keys are those of `tokenizers` 0.23.3 and `transformers` 5.24. The readers check this table
+//! before they use an object: a refused key is an error that names it, and so is an unknown key in
+//! a file in which every key can change ids.
 
 use serde_json::{Map, Value as Json};
 
 use warploom::error::{Error, Result};
 
-/// What becomes of a key.
+/// The handling of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Read, and done as it says.
+    /// Read and applied.
     Honoured,
-    /// Read by nothing here, for this reason: the ids of a prompt do not depend on it.
+    /// Ignored, for this reason: the ids of a prompt do not depend on it.
     NoEffect(&'static str),
     /// Allowed with these values, written as JSON, or `null`; refused with others, for this reason.
     Only(&'static [&'static str], &'static str),
-    /// Refused, for this reason; `null` is as good as absent.
+    /// Refused, for this reason; `null` counts as absent.
     Refused(&'static str),
 }
 use Rule::{Honoured, NoEffect, Only, Refused};
@@ -25,7 +25,7 @@ use Rule::{Honoured, NoEffect, Only, Refused};
 /// One key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// The object in which it stands: the part of the file and, where it has kinds, the kind.
+    /// The object that contains it: the part of the file and its kind, if the part has kinds.
     pub(crate) section: &'static str,
     pub(crate) key: &'static str,
     pub(crate) rule: Rule,
@@ -48,7 +48,7 @@ macro_rules! rows {
     };
 }
 
-/// The table. `type` of a section says whether the kind is done at all.
+/// The table. `type` of a section says whether the kind is supported.
 pub(crate) static TABLE: &[Row] = rows! {
     "tokenizer.json" {
         "version": Only(&["\"1.0\""], "another version of the format"),
@@ -206,11 +206,10 @@ pub(crate) fn rule(section: &str, key: &str) -> Option<Rule> {
     TABLE.iter().find(|row| row.section == section && row.key == key).map(|row| row.rule)
 }
 
-/// Checks the keys of an object against the rows of `section`; `unknown` says whether others may
-/// stand beside them.
+/// Checks the keys of an object against the rows of `section`; `unknown` allows others.
 ///
 /// # Errors
-/// Unsupported, naming place and key, for one that is refused or not known.
+/// Unsupported, naming place and key, for a refused or unknown key.
 pub(crate) fn check_keys(
     section: &str,
     at: &str,
@@ -237,7 +236,7 @@ pub(crate) fn check_keys(
     Ok(())
 }
 
-/// Parts of tokenizer.json that have kinds, and where a sequence of each keeps its steps.
+/// Parts of tokenizer.json that have kinds, and the key of the steps of a sequence.
 const PARTS: [(&str, &str); 4] = [
     ("normalizer", "normalizers"),
     ("pre_tokenizer", "pretokenizers"),
@@ -248,8 +247,8 @@ const PARTS: [(&str, &str); 4] = [
 /// Checks every key of a tokenizer.json.
 ///
 /// # Errors
-/// Bad file, naming the place, where an object is missing or none; unsupported, naming place and
-/// key, for what is refused or not known.
+/// Bad file, naming the place, if an object is missing or has another type; unsupported, naming
+/// place and key, for a refused or unknown key.
 pub(crate) fn check_file(file: &Json) -> Result<()> {
     let top = object(file, "tokenizer.json")?;
     check_keys("tokenizer.json", "tokenizer.json", top, false)?;
@@ -271,7 +270,7 @@ pub(crate) fn check_file(file: &Json) -> Result<()> {
     check_keys(&format!("model {kind}"), &format!("model {kind}"), model, false)
 }
 
-/// The kind of a model; old files do not say it.
+/// The kind of a model; implied in old files.
 pub(crate) fn model_kind(model: &Map<String, Json>) -> Result<&'static str> {
     const KINDS: [&str; 4] = ["BPE", "WordPiece", "WordLevel", "Unigram"];
     match model.get("type") {
@@ -287,7 +286,7 @@ pub(crate) fn model_kind(model: &Map<String, Json>) -> Result<&'static str> {
     }
 }
 
-/// Checks a part and the steps of it.
+/// Checks a part and its steps.
 fn check_part(part: &str, steps: &str, at: &str, value: &Json) -> Result<()> {
     if value.is_null() {
         return Ok(());

@@ -1,11 +1,11 @@
-//! tokenizer.json of `tokenizers`, done as that library does it.
+//! tokenizer.json of `tokenizers`, with the behaviour of that library.
 //!
-//! GGUF's own keys describe two kinds of tokenizer. What they cannot say (normalisers, white space
-//! that an added token takes with it, WordPiece, Unigram) a file carries whole, under GGUF's key
-//! `tokenizer.huggingface.json`. `keys` is the table of what is honoured, without effect or refused;
-//! `checks` looks for what would make the library panic or loop; `pipeline` encodes, with its own
-//! search for added tokens, because no message may name a control token; `texts` says what each
-//! token writes.
+//! GGUF's own keys describe two kinds of tokenizer. For features beyond them (normalisers, added
+//! tokens that strip white space, WordPiece, Unigram) a file carries the whole JSON, under the key
+//! `tokenizer.huggingface.json`. `keys` is the table of keys that are honoured, without effect or
+//! refused; `checks` refuses parts that would make the library panic or loop; `pipeline` encodes,
+//! with its own search for added tokens, because no message may name a control token; `texts`
+//! returns the text of each token.
 
 mod checks;
 pub(crate) mod keys;

@@ -1,8 +1,8 @@
-//! Encoding by the parts of a tokenizer.json.
+//! Encoding with the parts of a tokenizer.json.
 //!
-//! Normaliser, pre-tokenizer and model are the library's. The search for added tokens is its rule
-//! done here, in two rounds (in the text as it is, then in what the normaliser makes of the rest),
-//! because a control token may not be found where text of a message stands.
+//! Normaliser, pre-tokenizer and model are the library's. The search for added tokens reimplements
+//! its rule in two rounds (in the raw text, then in the normalised rest), because no control token
+//! may be found in the text of a message.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -23,20 +23,20 @@ use warploom::error::{Error, Result};
 
 type Tokens = Vec<(NormalizedString, Option<Vec<Token>>)>;
 
-/// Where added tokens may be found.
+/// Limits on added tokens.
 pub(crate) struct Guard<'a> {
-    /// Offsets at which no control token may begin, and which none may span, growing.
+    /// Ascending offsets at which no control token may begin, and which none may span.
     pub(crate) marks: &'a [usize],
-    /// Whether control tokens are found at all.
+    /// Whether control tokens are parsed.
     pub(crate) parse_special: bool,
-    /// Where the text begins that is to be encoded; what is before was encoded already.
+    /// Start of the text to encode; the text before is already encoded.
     pub(crate) from: usize,
-    /// The token that stands right before `from`.
+    /// The token right before `from`.
     pub(crate) before: Option<u32>,
 }
 
 impl Guard<'_> {
-    /// Whether a control token may stand for this part of a normalised text.
+    /// Whether a control token is allowed at this part of a normalised text.
     fn allows(&self, text: &NormalizedString, part: Range<usize>) -> bool {
         let start = text.offsets_original().0;
         let original = text.convert_offsets(Part::Normalized(part));
@@ -48,24 +48,24 @@ impl Guard<'_> {
     }
 }
 
-/// A tokenizer.json, ready to encode.
+/// A tokenizer.json, ready for encoding.
 pub(crate) struct Pipeline {
     inner: tokenizers::Tokenizer,
-    /// Found in the text as it is.
+    /// Found in the raw text.
     plain: Added,
-    /// Found in what the normaliser makes of it.
+    /// Found in the normalised text.
     normalized: Added,
     texts: Texts,
     prefix: Vec<u32>,
     suffix: Vec<u32>,
-    /// The model leaves out what it has no token for.
+    /// The model drops text without a token.
     drops: bool,
-    /// Control tokens that the model itself makes of their names.
+    /// Control tokens that the model itself can produce from their names.
     spelled: HashSet<u32>,
     word: SysRegex,
 }
 
-/// Added tokens, by first byte, in the order that [`longest_special`] wants.
+/// Added tokens, by first byte, in the order of [`longest_special`].
 #[derive(Default)]
 struct Added(HashMap<u8, Vec<Special>>);
 
@@ -73,8 +73,8 @@ impl Pipeline {
     /// Reads a file whose ids must be below `count`.
     ///
     /// # Errors
-    /// Unsupported, naming place and key, for what the table of keys refuses; bad file, naming the
-    /// place, for what contradicts itself.
+    /// Unsupported, naming place and key, for refused keys; bad file, naming the place, for
+    /// inconsistent contents.
     pub(crate) fn new(file: &Json, count: usize) -> Result<Pipeline> {
         check_file(file)?;
         let texts = Texts::new(file)?;
@@ -105,18 +105,18 @@ impl Pipeline {
         Ok(Pipeline { inner, plain, normalized, texts, prefix, suffix, drops, spelled, word })
     }
 
-    /// What stands before a text and behind it.
+    /// The tokens before and after a text.
     pub(crate) fn around(&self) -> (&[u32], &[u32]) {
         (&self.prefix, &self.suffix)
     }
 
-    /// The names of control tokens, as texts hold them.
+    /// The names of control tokens, as they appear in text.
     pub(crate) fn control_names(&self) -> impl Iterator<Item = &str> {
         let all = self.plain.0.values().chain(self.normalized.0.values());
         all.flatten().filter(|s| !s.always).map(|s| s.text.as_str())
     }
 
-    /// Whether other texts than its name can become a control token, as a normaliser makes them
+    /// Whether text other than its name can become a control token, because a normaliser makes them
     /// equal.
     pub(crate) fn names_vary(&self) -> bool {
         let mut all = self.normalized.0.values().flatten();
@@ -124,10 +124,10 @@ impl Pipeline {
         self.inner.get_normalizer().is_some() && controls
     }
 
-    /// Bytes of all tokens up to `count`, and where each ends.
+    /// Bytes of all tokens up to `count`, and the end of each.
     ///
     /// # Errors
-    /// Unsupported, where an expression of the decoder fails.
+    /// Unsupported, if an expression of the decoder fails.
     pub(crate) fn texts(&self, count: usize) -> Result<(Vec<u8>, Vec<usize>)> {
         let mut bytes = Vec::new();
         let mut ends = Vec::with_capacity(count);
@@ -138,7 +138,7 @@ impl Pipeline {
         Ok((bytes, ends))
     }
 
-    /// What a token writes, as the first of a text or later; special ones write nothing.
+    /// The bytes of a token, as the first of a text or later; special tokens write none.
     fn text(&self, id: u32, first: bool) -> Result<Vec<u8>> {
         match self.inner.id_to_token(id) {
             Some(token) if !self.writes_nothing(id) => self.texts.of(&token, first),
@@ -151,10 +151,10 @@ impl Pipeline {
         added.get(&id).is_some_and(|token| token.special)
     }
 
-    /// The bytes of a whole text, as the decoder of the file writes them.
+    /// The bytes of a whole text, from the decoder of the file.
     ///
     /// # Errors
-    /// Unsupported, where an expression of the decoder fails.
+    /// Unsupported, if an expression of the decoder fails.
     pub(crate) fn decode(&self, ids: &[u32]) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut first = true;
@@ -165,10 +165,10 @@ impl Pipeline {
         Ok(self.texts.trimmed(&bytes).to_vec())
     }
 
-    /// The ids of a text, without what stands around it.
+    /// The ids of a text, without prefix and suffix.
     ///
     /// # Errors
-    /// Invalid, naming the place, where the vocabulary has no token for a part of it.
+    /// Invalid, naming the place, if the vocabulary has no token for a part of it.
     pub(crate) fn encode(&self, text: &str, guard: &Guard<'_>) -> Result<Vec<u32>> {
         self.encoded(text, guard).map_err(|e| Error::invalid(format!("text: {e}")))
     }
@@ -191,8 +191,8 @@ impl Pipeline {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The tokens of a piece of text. A name of a control token that the model knows as a token of its
-    /// own is cut behind its first character where no control token may stand.
+    /// The tokens of a part of text. If the model has a control token's name in its own vocabulary,
+    /// the name is split after its first character wherever no control token is allowed.
     fn model_tokens(
         &self,
         text: &NormalizedString,
@@ -214,14 +214,15 @@ impl Pipeline {
         Ok(done)
     }
 
-    /// What the model makes of a text, and where to cut names of control tokens in it.
+    /// The model's tokens of a text, and the positions at which to split names of control tokens in
+    /// it.
     fn tokens_and_cuts(
         &self,
         text: &NormalizedString,
         guard: &Guard<'_>,
     ) -> tokenizers::Result<(Vec<Token>, Vec<usize>)> {
         let tokens = self.inner.get_model().tokenize(text.get())?;
-        // Offsets count what became tokens: less than the text is where some of it did not.
+        // Offsets cover the tokenised text: they end early if the model dropped text at the end.
         if self.drops && tokens.last().map_or(0, |token| token.offsets.1) < text.get().len() {
             let (at, part) = (text.offsets_original().0, text.get());
             let what = format!("the model's vocabulary lacks a part of {part:?}");
@@ -243,7 +244,7 @@ impl Pipeline {
         Ok((tokens, cuts))
     }
 
-    /// Where the text begins: behind the white space that the token before takes.
+    /// Start of the text: after the white space that the token before it strips.
     fn begin(&self, text: &str, guard: &Guard<'_>) -> usize {
         let rest = text.get(guard.from..).unwrap_or_default();
         let mut all = self.plain.0.values().chain(self.normalized.0.values()).flatten();
@@ -255,7 +256,7 @@ impl Pipeline {
         }
     }
 
-    /// Cuts a text at the tokens that are found in it from `from` on; what is before is done.
+    /// Splits a text at the added tokens found from `from` on; the text before is done.
     fn split(
         &self,
         added: &Added,
@@ -282,14 +283,14 @@ impl Pipeline {
         parts.into_iter().map(cut).collect()
     }
 
-    /// Whether a character is one of words, as `\w` has it.
+    /// Whether a character is a word character, as in `\w`.
     fn is_word(&self, c: char) -> bool {
         let mut buffer = [0; 4];
         self.word.find_iter(c.encode_utf8(&mut buffer)).next().is_some()
     }
 }
 
-/// The parts of a text between cuts, the last one first.
+/// The parts of a text between split positions, the last one first.
 fn cut_at(text: &NormalizedString, cuts: &[usize]) -> tokenizers::Result<Vec<NormalizedString>> {
     let ends = cuts.iter().copied().chain([text.get().len()]);
     let starts = [0].into_iter().chain(cuts.iter().copied());
@@ -299,7 +300,7 @@ fn cut_at(text: &NormalizedString, cuts: &[usize]) -> tokenizers::Result<Vec<Nor
     Ok(parts)
 }
 
-/// What a part of a text is.
+/// The kind of a part of a text.
 enum Found {
     Text,
     /// Encoded already.
@@ -318,7 +319,8 @@ impl Added {
         self.0.values_mut().for_each(|list| list.sort_by(|a, b| a.text.cmp(&b.text)));
     }
 
-    /// The parts of a text from `from` on: at each place the longest token, then on behind it.
+    /// The parts of a text from `from` on: at each position the longest token, then the text after
+    /// it.
     fn find(
         &self,
         text: &str,
@@ -362,7 +364,7 @@ impl Added {
     }
 }
 
-/// The added tokens that are found in text as it is, and those found in normalised text.
+/// The added tokens that are found in raw text, and those found in normalised text.
 fn added(file: &Json, inner: &tokenizers::Tokenizer, count: usize) -> Result<[Added; 2]> {
     let mut found = [Added::default(), Added::default()];
     let bad = |what: String| Err(Error::bad_file(format!("added_tokens: {what}")));
@@ -382,7 +384,7 @@ fn added(file: &Json, inner: &tokenizers::Tokenizer, count: usize) -> Result<[Ad
         let flag = |name: &str| token.get(name).and_then(Json::as_bool).unwrap_or(false);
         let normalized = flag("normalized");
         let text = match normalized {
-            // As the normaliser writes it.
+            // In normalised form.
             true => inner.get_added_vocabulary().simple_id_to_token(id),
             false => Some(content.to_owned()),
         };
@@ -400,8 +402,8 @@ fn added(file: &Json, inner: &tokenizers::Tokenizer, count: usize) -> Result<[Ad
     Ok(found)
 }
 
-/// Control tokens whose names the model can make a token of by itself; what stands for the unknown
-/// is none of them.
+/// Control tokens that the model itself can produce from their names; the unknown token is not one
+/// of them.
 fn spelled(file: &Json) -> Result<HashSet<u32>> {
     let model = object(&file["model"], "model")?;
     let ids: HashMap<&str, u32> = model_tokens(model)?.into_iter().collect();
@@ -421,7 +423,7 @@ fn spelled(file: &Json) -> Result<HashSet<u32>> {
     Ok(found.filter(|id| Some(u64::from(*id)) != unk).collect())
 }
 
-/// The ids that a post-processor puts before a text and behind it.
+/// The ids that a post-processor puts before and after a text.
 fn around(
     processor: &Json,
     id_of_token: &dyn Fn(&str) -> Option<u32>,

@@ -2,13 +2,13 @@
 
 use warploom::error::{Error, Result};
 
-/// The same expression for `fancy-regex`.
+/// Translates an expression for `fancy-regex`.
 ///
-/// Both agree but for this: `^` and `$` are the ends of lines in Oniguruma. What else they read in
-/// two ways is refused.
+/// The one translated difference is `^` and `$`, which match line boundaries in Oniguruma. Other
+/// differences are refused.
 ///
 /// # Errors
-/// Unsupported, naming what it is.
+/// Unsupported, naming the construct.
 pub(super) fn translated(pattern: &str) -> Result<String> {
     let refused = |what: &str| {
         Err(Error::unsupported(format!("regular expression {pattern:?}: {what} is not supported")))
@@ -22,7 +22,7 @@ pub(super) fn translated(pattern: &str) -> Result<String> {
             b'[' if depth > 0 && rest.starts_with(b"[:") => return refused("a POSIX class"),
             b'[' => {
                 depth += 1;
-                // A bracket that closes nothing stands for itself.
+                // A closing bracket without an opening one is literal.
                 let skip = 1 + usize::from(rest.get(1) == Some(&b'^'));
                 if rest.get(skip) == Some(&b']') {
                     at += skip;

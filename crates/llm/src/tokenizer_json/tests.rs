@@ -1,5 +1,5 @@
 //! Small tokenizers of every kind against the ids of the Python package, the table of keys, and
-//! files that somebody made to break it.
+//! malicious files.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn read(name: &str) -> Json {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The file of a row, its patch put in.
+/// The file of a row, with its patch applied.
 fn file_of(row: &Json) -> Json {
     let mut file = read(&format!("{}.json", row["file"].as_str().unwrap()));
     for (part, value) in row["patch"].as_object().into_iter().flatten() {
@@ -202,7 +202,7 @@ fn what_is_refused_names_its_place() {
     let mut file = read("unigram-nmt.json");
     file["model"]["vocab"][5][0] = json!("");
     assert!(Pipeline::new(&file, 500).err().unwrap().to_string().contains("an empty token"));
-    // What cannot be said in ids is no prompt without it.
+    // Text without ids is an error.
     let mut file = read("bytes-gpt2.json");
     file["pre_tokenizer"] = Json::Null;
     let error = Pipeline::new(&file, 404).unwrap().encode("ab \u{65e5}", &ALL).unwrap_err();
@@ -242,7 +242,7 @@ fn no_control_token_comes_out_of_marked_text() {
             }
         }
     }
-    // A mark before the name, and none within: enough where names do not vary.
+    // A mark before the name and none within is enough if names do not vary.
     let made = Pipeline::new(&read("bytes-flags.json"), 1000).unwrap();
     let text = "<|user|>\n<|user|>x";
     let found = |marks: &[usize]| {
@@ -252,7 +252,7 @@ fn no_control_token_comes_out_of_marked_text() {
     assert_eq!([found(&[]), found(&[9]), found(&[12]), found(&[0, 9])], [2, 1, 1, 0]);
     assert!(!made.names_vary());
     assert!(Pipeline::new(&read("bytes-lowercase-flags.json"), 1000).unwrap().names_vary());
-    // Its model has pieces for them, and its normaliser makes others equal to those.
+    // Its model has tokens for them, and its normaliser makes other text equal to those.
     let made = Pipeline::new(&read("unigram-nmt.json"), 1000).unwrap();
     assert!(made.names_vary());
     let text = "\u{ff1c}s\u{ff1e} ".repeat(2000) + &"<s>".repeat(2000);
@@ -281,7 +281,7 @@ fn a_text_goes_on_where_its_beginning_was_encoded() {
     }
 }
 
-/// Files with a part replaced by one of another place: read or refused, never a panic.
+/// Files with a part replaced by another one: read or refused, never a panic.
 #[test]
 fn files_with_anything_anywhere_are_read_or_refused() {
     let mut seed = 46u64;
@@ -327,7 +327,7 @@ fn files_with_anything_anywhere_are_read_or_refused() {
     assert!(ok > 50 && bad > 50, "{ok} {bad}");
 }
 
-/// Replaces, renames or removes something at a place.
+/// Replaces, renames or removes a value at a place.
 fn mutate(value: &mut Json, values: &[Json], draw: &mut impl FnMut(usize) -> usize) {
     let inner = match value {
         Json::Array(list) if !list.is_empty() => {

@@ -1,7 +1,7 @@
-//! What each token writes: the decoder of a tokenizer.json, told token by token.
+//! The text of each token: the decoder of a tokenizer.json, applied token by token.
 //!
-//! `tokenizers` decodes a whole list at once, and a stream has no whole list. Every decoder that is
-//! honoured writes a token the same wherever it stands, but for the first one.
+//! `tokenizers` decodes a whole list at once, but a stream has none. Every supported decoder writes
+//! a token the same at every position except the first.
 
 use serde_json::Value as Json;
 use tokenizers::normalizers::replace::Replace;
@@ -11,50 +11,50 @@ use super::regex::translated;
 use crate::vocabulary::byte_of;
 use warploom::error::{Error, Result};
 
-/// One step, on one token.
+/// One step, applied to one token.
 enum Step {
-    /// The alphabet of bytes; a token that is not written in it stands for itself.
+    /// The byte alphabet; a token not written in it is literal.
     ByteLevel,
     /// `<0x00>` to `<0xFF>` are bytes.
     ByteFallback,
     Replace(Box<Replace>),
-    /// This character is a space, but in the first token nothing, where `skips`.
+    /// This character is a space, but dropped in the first token if `skips`.
     Metaspace {
         space: char,
         skips: bool,
     },
-    /// What begins with the prefix goes on with a word, the rest begins one.
+    /// Tokens with the prefix continue a word, others begin one.
     WordPiece {
         prefix: String,
         cleanup: bool,
     },
     /// A space before each token but the first.
     Apart,
-    /// Up to so many of a character in front of the token.
+    /// Strips up to a number of a character at the start of the token.
     Strip {
         content: char,
         count: usize,
     },
 }
 
-/// What tokens write.
+/// The texts of tokens.
 pub(super) struct Texts {
     steps: Vec<Step>,
-    /// Of the whole text: up to so many of a character in front.
+    /// Applied to the whole text: strips up to a number of a character at the start.
     strips: Vec<(char, usize)>,
 }
 
-/// A token on its way: text, or bytes that are no text any more.
+/// A partly decoded token: text, or bytes that are no longer text.
 enum Piece {
     Text(String),
     Bytes(Vec<u8>),
 }
 
 impl Texts {
-    /// The decoder of a file; where it has none, the one that undoes its pre-tokenizer.
+    /// The decoder of a file; without one, the inverse of its pre-tokenizer.
     ///
     /// # Errors
-    /// Unsupported, naming the step, where a token's text would depend on more than its place.
+    /// Unsupported, naming the step, if a token's text would depend on more than its position.
     pub(super) fn new(file: &Json) -> Result<Texts> {
         let mut texts = Texts { steps: Vec::new(), strips: Vec::new() };
         let mut fused = false;
@@ -128,10 +128,10 @@ impl Texts {
         Ok(())
     }
 
-    /// What a token writes, as the first of a text or later.
+    /// The bytes of a token, as the first of a text or later.
     ///
     /// # Errors
-    /// Unsupported, where an expression of the file fails.
+    /// Unsupported, if an expression of the file fails.
     pub(super) fn of(&self, token: &str, first: bool) -> Result<Vec<u8>> {
         let mut piece = Piece::Text(token.to_owned());
         for step in &self.steps {
@@ -144,7 +144,7 @@ impl Texts {
         })
     }
 
-    /// A whole text without what is taken from its beginning.
+    /// A whole text with the start stripped.
     pub(super) fn trimmed<'a>(&self, mut text: &'a [u8]) -> &'a [u8] {
         for (content, count) in &self.strips {
             let mut buffer = [0; 4];
@@ -199,7 +199,7 @@ impl Step {
     }
 }
 
-/// What undoes the parts of a file that has no decoder.
+/// The inverse of a file's parts if it has no decoder.
 fn implied(file: &Json) -> Vec<Step> {
     let mut kinds = Vec::new();
     for (part, steps) in [("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")] {
@@ -225,7 +225,7 @@ fn implied(file: &Json) -> Vec<Step> {
     }
 }
 
-/// The steps of a part, sequences taken apart.
+/// The steps of a part, with sequences flattened.
 fn flatten<'a>(step: &'a Json, steps: &str, to: &mut Vec<&'a Json>) {
     match step.get(steps).and_then(Json::as_array) {
         Some(inner) => inner.iter().for_each(|step| flatten(step, steps, to)),

@@ -1,5 +1,5 @@
-//! The hub's own cache: `models--org--name/{blobs,refs,snapshots}`, where a snapshot's names are
-//! links to blobs, so that versions share what they have in common.
+//! The hub's cache layout: `models--org--name/{blobs,refs,snapshots}`. A snapshot's files are links
+//! to blobs, so that versions share common files.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use warploom_core::error::{Error, Result};
 
-/// Longest name of a file, bytes.
+/// Longest file name in bytes.
 const MAX_PATH: usize = 512;
-/// Folders in folders that are looked into.
+/// Deepest nesting of folders that is searched.
 const MAX_LEVELS: usize = 8;
 
-/// Whether a name that a server gave stays inside the folder it is joined to, on any system.
+/// Whether a server-provided name stays inside the folder it is joined to, on any system.
 pub(super) fn is_safe(name: &str) -> bool {
     let parts = || name.split('/');
     !name.is_empty()
@@ -24,13 +24,13 @@ pub(super) fn is_safe(name: &str) -> bool {
         && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A name for a file until it is whole, which no other thread or process writes.
+/// A unique temporary name for an incomplete file, so that no other thread or process writes it.
 fn unfinished() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// An error of the system about a path.
+/// A system error about a path.
 pub(super) fn io(action: &str, path: &Path, error: std::io::Error) -> Error {
     Error::io(format!("{}: cannot {action}", path.display()), error)
 }
@@ -76,7 +76,8 @@ impl Repo {
         self.folder.join("snapshots").join(commit)
     }
 
-    /// Waits until no other process writes this blob. The lock ends with the value.
+    /// Locks a blob against other processes, blocking until it is free. The lock ends with the
+    /// value.
     pub(super) fn lock(&self, blob: &str) -> Result<File> {
         let path = self.locks.join(format!("{blob}.lock"));
         let file = File::options().create(true).append(true).open(&path);
@@ -85,7 +86,7 @@ impl Repo {
         Ok(file)
     }
 
-    /// Whether a blob is there with all its bytes.
+    /// Whether a blob exists with its full size.
     pub(super) fn is_whole(&self, blob: &Path, size: u64) -> Result<bool> {
         match fs::metadata(blob) {
             Ok(metadata) => Ok(metadata.is_file() && metadata.len() == size),
@@ -94,7 +95,7 @@ impl Repo {
         }
     }
 
-    /// The commit of the main branch, as it was when last asked for.
+    /// The commit of the main branch when it was last queried.
     pub(super) fn commit(&self) -> Result<Option<String>> {
         let path = self.folder.join("refs").join("main");
         match fs::read_to_string(&path) {
@@ -112,7 +113,7 @@ impl Repo {
         fs::rename(&new, &path).map_err(|e| io("rename", &new, e))
     }
 
-    /// The names in a snapshot whose blobs are there.
+    /// The files in a snapshot whose blobs exist.
     pub(super) fn files(&self, commit: &str) -> Result<Vec<String>> {
         fn walk(folder: &Path, before: &str, level: usize, names: &mut Vec<String>) -> Result<()> {
             let entries = match fs::read_dir(folder) {
@@ -124,7 +125,7 @@ impl Repo {
                 let entry = entry.map_err(|e| io("list", folder, e))?;
                 let Ok(name) = entry.file_name().into_string() else { continue };
                 let name = format!("{before}{name}");
-                // Follows links: one that leads nowhere is no file.
+                // Follows links; a dangling link is not a file.
                 match fs::metadata(entry.path()) {
                     Ok(metadata) if metadata.is_file() => names.push(name),
                     Ok(metadata) if metadata.is_dir() && level < MAX_LEVELS => {
@@ -141,13 +142,13 @@ impl Repo {
         Ok(names)
     }
 
-    /// Gives a blob its name in a snapshot: a link, or a copy where the system has none.
+    /// Names a blob in a snapshot: a link, or a copy if the system has no links.
     pub(super) fn link(&self, commit: &str, name: &str, blob: &str) -> Result<()> {
         let path = self.snapshot(commit).join(name);
         let folder = path.parent().unwrap_or(&path);
         fs::create_dir_all(folder).map_err(|e| io("make this folder", folder, e))?;
         let mut target = PathBuf::from("../..");
-        // A name in folders is as many levels deeper.
+        // A name with folders is that many levels deeper.
         target.extend(name.matches('/').map(|_| ".."));
         target.extend(["blobs", blob]);
         if fs::read_link(&path).is_ok_and(|old| old == target) {

@@ -1,16 +1,16 @@
-//! Which files of a repository are meant.
+//! Selection of the files in a repository.
 
 use super::Source;
 use warploom_core::error::{Error, Result};
 
-/// Taken in this order where nothing is asked for: small with little loss first.
+/// Default order of preference: small with little loss first.
 const PREFERRED: [&str; 12] = [
     "Q4_K_M", "Q4_K_S", "Q5_K_M", "Q4_0", "Q4_1", "Q5_K_S", "Q6_K", "Q8_0", "IQ4_XS", "IQ4_NL",
     "F16", "BF16",
 ];
-/// Parts of names of GGUF files that are no language model of their own.
+/// Parts of names of GGUF files that are not language models on their own.
 const OTHER: [&str; 4] = ["mmproj", "imatrix", "-vocab", "draft"];
-/// Files of a model in safetensors, besides the weights; the first two it cannot do without.
+/// Files of a safetensors model besides the weights; the first two are required.
 const FOLDER: [&str; 7] = [
     "config.json",
     "tokenizer.json",
@@ -22,11 +22,11 @@ const FOLDER: [&str; 7] = [
 ];
 const MAX_TOLD: usize = 12;
 
-/// The files that `source` means among `names`, in order: one GGUF file, the parts of a split
-/// one, or all of a model in safetensors.
+/// The files among `names` that `source` selects, in order: one GGUF file, the parts of a split
+/// one, or all files of a safetensors model.
 ///
 /// # Errors
-/// Invalid, with what there is, where none or several are meant.
+/// Invalid, listing the candidates, if none or several match.
 pub(super) fn choose(names: &[String], source: &Source) -> Result<Vec<String>> {
     let mut models: Vec<&String> = names
         .iter()
@@ -52,7 +52,7 @@ pub(super) fn choose(names: &[String], source: &Source) -> Result<Vec<String>> {
     }
 }
 
-/// The one file of a kind of quantisation.
+/// The only file of a quantisation.
 fn one(models: &[&String], what: &str, names: &[String], source: &Source) -> Result<Vec<String>> {
     let found: Vec<&String> = firsts(models).into_iter().filter(|name| is_of(name, what)).collect();
     match found[..] {
@@ -71,19 +71,18 @@ fn told(what: &str, models: &[&String], source: &Source) -> Error {
     Error::invalid(format!("{source} {what}; {} has {list}", source.repo))
 }
 
-/// Of split files the first part alone.
+/// Keeps only the first part of split files.
 fn firsts<'a>(models: &[&'a String]) -> Vec<&'a String> {
     let first = |name: &&&String| part_of(name).is_none_or(|(_, part, _)| part == 1);
     models.iter().filter(first).copied().collect()
 }
 
-/// A name without its folders.
+/// The file name without its folders.
 fn base(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// Whether a file has a kind of quantisation in its name, or in that of its folder: `Q4_K` is not
-/// `Q4_K_M`.
+/// Whether the file or its folder is named after a quantisation: `Q4_K` does not match `Q4_K_M`.
 fn is_of(name: &str, quant: &str) -> bool {
     let quant = quant.to_ascii_uppercase();
     let stem = name.strip_suffix(".gguf").unwrap_or(name).to_ascii_uppercase();
@@ -93,7 +92,7 @@ fn is_of(name: &str, quant: &str) -> bool {
     })
 }
 
-/// Of `name-00002-of-00003.gguf`: what stands before, 2, and 3.
+/// Splits `name-00002-of-00003.gguf` into prefix, 2, and 3.
 fn part_of(name: &str) -> Option<(&str, u32, u32)> {
     let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (stem, part) = rest.rsplit_once('-')?;
@@ -104,15 +103,15 @@ fn part_of(name: &str) -> Option<(&str, u32, u32)> {
     Some((stem, number(part)?, number(count)?))
 }
 
-/// A file, or all parts of the split file that it is one of.
+/// A file, or all parts of its split file.
 fn with_parts(name: &str, names: &[String]) -> Vec<String> {
     let Some((stem, _, count)) = part_of(name) else { return vec![name.to_owned()] };
-    // One more than there are is enough to see that some are missing.
+    // One more than exist suffices to detect missing parts.
     let count_here = count.min(names.len() as u32 + 1);
     (1..=count_here).map(|part| format!("{stem}-{part:05}-of-{count:05}.gguf")).collect()
 }
 
-/// The files of a model in safetensors.
+/// The files of a safetensors model.
 fn folder(names: &[String], source: &Source) -> Result<Vec<String>> {
     let has = |name: &str| names.iter().any(|n| n == name);
     let weights = |name: &&String| name.ends_with(".safetensors") && !name.contains('/');

@@ -1,10 +1,10 @@
-//! Models by their Hugging Face name: from the hub into its own cache, or from the cache alone.
+//! Models by Hugging Face name: from the hub into its cache, or from the cache alone.
 //!
-//! [`Source`] is a name such as `org/name:Q4_K_M`; [`Hub`] finds the files that it means (`choose`),
-//! transfers what the cache lacks (`transfer`) and lays it out as the hub's other clients do
-//! (`cache`), so that they share it. A server is not trusted: names it gives cannot leave the
-//! cache, a file appears under its name only when its checksum is right, and the token goes to
-//! the hub's own address alone.
+//! [`Source`] is a name such as `org/name:Q4_K_M`. [`Hub`] selects its files (`choose`), transfers
+//! the missing ones (`transfer`) and stores them in the layout of the hub's other clients
+//! (`cache`), so that the cache is shared. The server is untrusted: its names cannot escape the
+//! cache, a file gets its name only once its checksum is verified, and the token is sent only to
+//! the hub's own address.
 
 mod cache;
 mod choose;
@@ -25,9 +25,9 @@ use transfer::{Client, Wanted};
 use warploom_core::config;
 use warploom_core::error::{Error, Result};
 
-/// Longest organisation, name or revision.
+/// Longest organisation, name or revision, in bytes.
 const MAX_NAME: usize = 96;
-/// Files of a repository that are looked at.
+/// Largest number of files in a repository.
 const MAX_FILES: usize = 100_000;
 
 /// A model on the hub: `org/name`, `org/name:Q4_K_M` or `org/name:folder/file.gguf`.
@@ -38,10 +38,10 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads a name.
+    /// Parses a name.
     ///
     /// # Errors
-    /// Invalid, saying what a name looks like.
+    /// Invalid, showing the expected form.
     pub fn parse(text: &str) -> Result<Source> {
         let (repo, what) = match text.split_once(':') {
             Some((repo, what)) => (repo, Some(what)),
@@ -67,8 +67,8 @@ impl Source {
         Ok(Source { repo: repo.to_owned(), what: what.map(str::to_owned) })
     }
 
-    /// Whether a text can only be meant as a name on the hub, and not as a path: `org/name` or
-    /// `org/name:what`, and nothing of that name is here.
+    /// Whether a text can only be a hub name, not a path: `org/name` or `org/name:what`, and no
+    /// local file has that name.
     pub fn is_meant(text: &str) -> bool {
         let repo = text.split(':').next().unwrap_or_default();
         let file = [".gguf", ".safetensors", ".json"].iter().any(|end| repo.ends_with(end));
@@ -90,33 +90,33 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// Where the hub and its cache are, and how patient to be.
+/// Addresses of the hub and of its cache, and limits for retries.
 #[derive(Clone)]
 pub struct HubOptions {
     /// The hub's address.
     pub endpoint: String,
-    /// The folder of the cache, which the hub's other clients share.
+    /// The cache folder, shared with the hub's other clients.
     pub cache: PathBuf,
-    /// Sent to `endpoint` and nowhere else.
+    /// Access token, sent only to `endpoint`.
     pub token: Option<String>,
-    /// Nothing is asked of any server.
+    /// Disables all network access.
     pub offline: bool,
-    /// To make a connection, and for the answer to begin.
+    /// Limit for connecting and for the start of the response.
     pub connect_timeout: Duration,
-    /// A transfer that gives nothing for so long has stalled.
+    /// A transfer without data for this long counts as stalled.
     pub stall_timeout: Duration,
-    /// Attempts in a row that bring nothing.
+    /// Limit on consecutive attempts without progress.
     pub attempts: u32,
-    /// Wait after the first of them; each later one waits twice as long, at most a minute.
+    /// Delay after the first of them; doubled for each later one, up to a minute.
     pub backoff: Duration,
 }
 
 impl HubOptions {
-    /// What the environment says: `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_TOKEN`,
+    /// Options from the environment: `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_TOKEN`,
     /// `HF_HUB_OFFLINE`.
     ///
     /// # Errors
-    /// Invalid where no variable says where the cache is and there is no home folder.
+    /// Invalid if no variable locates the cache and there is no home folder.
     pub fn from_env() -> Result<HubOptions> {
         let yes = |value: String| {
             matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
@@ -158,14 +158,14 @@ fn default_cache() -> Result<PathBuf> {
     Ok(folder.join("huggingface").join("hub"))
 }
 
-/// How far a download is.
+/// Progress of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
-    /// A file begins, or goes on: its name, bytes that are here, bytes in all.
+    /// A file starts or resumes: its name, bytes present, total bytes.
     File(&'a str, u64, u64),
-    /// Bytes of this file that are here now.
+    /// Bytes of this file present now.
     Bytes(u64),
-    /// An attempt failed and another will follow after a while: why.
+    /// An attempt failed, with the error; the next starts after the delay.
     Retry(&'a str, Duration),
 }
 
@@ -174,9 +174,9 @@ pub enum Progress<'a> {
 struct RemoteFile {
     path: String,
     size: u64,
-    /// The name of the blob: the sha256 of a large file, else what git calls it.
+    /// The name of the blob: the sha256 of a large file, else git's object id.
     blob: String,
-    /// Of large files.
+    /// Only for large files.
     sha256: Option<String>,
 }
 
@@ -187,16 +187,16 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// The hub with these options.
+    /// A hub with these options.
     pub fn new(options: HubOptions) -> Hub {
         Hub { options }
     }
 
-    /// Where a model is in the cache: a GGUF file (the first, of a split one) or a folder with
-    /// safetensors. `None` where it is not there whole.
+    /// Path of a model in the cache: a GGUF file (the first, if split) or a folder of safetensors
+    /// files. `None` if it is absent or incomplete.
     ///
     /// # Errors
-    /// Io, where the cache cannot be read; invalid where it holds several files that may be meant.
+    /// Io if the cache cannot be read; invalid if several cached files match.
     pub fn cached(&self, source: &Source) -> Result<Option<PathBuf>> {
         let repo = Repo::new(&self.options.cache, &source.repo);
         let Some(commit) = repo.commit()? else { return Ok(None) };
@@ -212,11 +212,11 @@ impl Hub {
         }
     }
 
-    /// Brings a model into the cache, as far as it is not there, and says where it is.
+    /// Downloads the missing files of a model into the cache and returns its path.
     ///
     /// # Errors
-    /// Unsupported, when offline; invalid where the hub has no such model, file or access, with
-    /// what there is; io, where the network or the disk fails; bad file, for a wrong checksum.
+    /// Unsupported when offline; invalid, listing what exists, if the hub has no such model or
+    /// file, or denies access; io if the network or the disk fails; bad file for a wrong checksum.
     pub fn fetch(
         &self,
         source: &Source,
@@ -247,7 +247,7 @@ impl Hub {
         Ok(place(&repo, &commit, &chosen))
     }
 
-    /// One file, under its name in the snapshot.
+    /// Downloads one file and names it in the snapshot.
     fn file(
         &self,
         client: &Client<'_>,
@@ -257,7 +257,7 @@ impl Hub {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
         let blob = repo.blob(&file.blob);
-        // Another process that fetches the same waits here, and then finds the file.
+        // A second process that downloads this file waits here, and then finds it complete.
         let _lock = repo.lock(&file.blob)?;
         if !repo.is_whole(&blob, file.size)? {
             let path = format!("{}/resolve/{commit}/{}", repo.name(), file.path);
@@ -274,7 +274,7 @@ impl Hub {
         repo.link(commit, &file.path, &file.blob)
     }
 
-    /// The commit that the model's main branch is at, and its files.
+    /// The commit of the model's main branch, and its files.
     fn list(
         &self,
         client: &Client<'_>,
@@ -312,7 +312,7 @@ impl Hub {
             let sha256 = sibling.lfs.as_ref().map(|lfs| lfs.sha256.to_ascii_lowercase());
             let blob = sha256.clone().or(sibling.blob_id);
             let size = sibling.lfs.map(|lfs| lfs.size).or(sibling.size);
-            // What is not told in full can be left where it is.
+            // Files with incomplete metadata are skipped.
             let (Some(blob), Some(size)) = (blob, size) else { continue };
             let named = if sha256.is_some() { is_hex(&blob, 64) } else { is_hex(&blob, 40) };
             if !named || !cache::is_safe(&sibling.rfilename) {
@@ -331,7 +331,7 @@ fn is_hex(text: &str, len: usize) -> bool {
     text.len() == len && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// What is opened: the file, or the folder of a model of several that are no split GGUF file.
+/// The path to open: the file, or the folder of a multi-file model that is not a split GGUF.
 fn place(repo: &Repo, commit: &str, chosen: &[String]) -> PathBuf {
     let snapshot = repo.snapshot(commit);
     match chosen.first() {

@@ -1,4 +1,4 @@
-//! A hub on this machine, for tests: it can cut, stall, lie, lead elsewhere and refuse.
+//! A local hub for tests that can disconnect, stall, send wrong data, redirect and refuse.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -10,12 +10,12 @@ use sha2::{Digest, Sha256};
 
 pub(super) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What was asked.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) path: String,
     headers: HashMap<String, String>,
-    /// How often this path was asked for before.
+    /// Number of earlier requests for this path.
     pub(super) before: usize,
 }
 
@@ -24,22 +24,22 @@ impl Request {
         self.headers.get(name).map(String::as_str)
     }
 
-    /// Where the range that was asked for begins.
+    /// Start of the requested range.
     pub(super) fn from(&self) -> usize {
         let range = self.header("range").and_then(|r| r.strip_prefix("bytes="));
         range.and_then(|r| r.strip_suffix('-')?.parse().ok()).unwrap_or(0)
     }
 }
 
-/// What is answered. Its length is told by the body, unless a header tells another.
+/// A response. Its length is that of the body, unless a header overrides it.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: Vec<u8>,
-    /// Bytes of the body after which nothing comes any more.
+    /// Number of body bytes after which sending stops.
     pub(super) cut: Option<usize>,
-    /// How long the connection stays open then.
+    /// How long the connection then stays open.
     pub(super) stall: Duration,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
 pub(super) struct Files(pub(super) Vec<(String, Vec<u8>)>);
 
 impl Files {
-    /// The list of files, all of them large ones, and what of them is asked for.
+    /// Answers for the list of files, all of them large, and for their contents.
     pub(super) fn answer(&self, request: &Request) -> Answer {
         if request.path.starts_with("/api/models/org/name/revision/main") {
             let siblings: Vec<String> = self.0.iter().map(|(name, bytes)| {
@@ -93,7 +93,7 @@ impl Files {
     }
 }
 
-/// A server that runs as long as the process.
+/// A server that runs until the process ends.
 #[derive(Clone)]
 pub(super) struct Server {
     pub(super) address: String,
@@ -115,7 +115,7 @@ impl Server {
         Server { address, requests }
     }
 
-    /// The requests whose path holds a text.
+    /// The requests whose path contains a text.
     pub(super) fn requests(&self, part: &str) -> Vec<Request> {
         let all = self.requests.lock().unwrap();
         all.iter().filter(|request| request.path.contains(part)).cloned().collect()
@@ -154,7 +154,7 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, answer: &dyn Fn(&Request
     }
     let body = &answer.body[..answer.cut.unwrap_or(answer.body.len())];
     let mut stream = stream;
-    // A client that has enough closes; that is no failure of the server.
+    // A client may close early; that is not an error.
     let _ = stream.write_all(format!("{head}\r\n").as_bytes());
     let _ = stream.write_all(body);
     let _ = stream.flush();

@@ -1,4 +1,4 @@
-//! Downloads from a server that is kind, and from one that is not.
+//! Downloads from well-behaved and from faulty servers.
 
 use std::cell::Cell;
 use std::fs;
@@ -8,11 +8,11 @@ use super::server::{Answer, COMMIT, Files, Request, Server, sha256};
 use super::*;
 
 thread_local! {
-    /// Bytes after which the disk of this thread is full.
+    /// Capacity in bytes of this thread's simulated disk.
     static DISK: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// Fails as a full disk does.
+/// Fails like a full disk.
 pub(super) fn disk_of_tests(bytes: u64) -> std::io::Result<()> {
     match bytes > DISK.get() {
         true => Err(std::io::ErrorKind::StorageFull.into()),
@@ -20,7 +20,7 @@ pub(super) fn disk_of_tests(bytes: u64) -> std::io::Result<()> {
     }
 }
 
-/// A cache of one test, which goes with it.
+/// The cache of one test, deleted on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -51,7 +51,7 @@ impl Folder {
         hub
     }
 
-    /// What lies among the blobs.
+    /// The files among the blobs.
     fn blobs(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.0.join("models--org--name/blobs")) else {
             return Vec::new();
@@ -62,7 +62,7 @@ impl Folder {
         names
     }
 
-    /// Puts the beginning of a file there, as an earlier process left it.
+    /// Creates a partial file, as an interrupted process would leave it.
     fn begin(&self, bytes: &[u8], blob: &str) {
         let folder = self.0.join("models--org--name/blobs");
         fs::create_dir_all(&folder).unwrap();
@@ -118,7 +118,7 @@ fn a_file_comes_once_and_lies_where_others_look_for_it() {
     #[cfg(unix)]
     assert_eq!(fs::read_link(&path).unwrap(), Path::new("../../blobs").join(sha256(&want)));
 
-    // Again: the list is asked for, the file is not. Without a network it is there too.
+    // A repeated fetch requests the list but not the file, and succeeds offline too.
     assert_eq!(fetch(&hub, "org/name:Q4_0").unwrap(), path);
     assert_eq!(server.requests("/resolve/").len(), 1);
     assert_eq!(fetch(&folder.offline(), "org/name:Q4_0").unwrap(), path);
@@ -129,7 +129,7 @@ fn a_file_comes_once_and_lies_where_others_look_for_it() {
     assert!(deep.ends_with("sub dir/m-Q8_0.gguf") && fs::read(deep).unwrap() == bytes(9));
 }
 
-/// However it breaks, it goes on where it broke, and every byte is right.
+/// A transfer resumes where it broke, and every byte is correct.
 #[test]
 fn what_breaks_is_resumed_byte_by_byte() {
     for stall in [Duration::ZERO, Duration::from_millis(600)] {
@@ -138,7 +138,7 @@ fn what_breaks_is_resumed_byte_by_byte() {
         let list = files(&[("m.gguf", want.clone())]);
         let server = Server::new(move |request: &Request| {
             let answer = list.answer(request);
-            // Growing pieces; each time something, so that no number of them is too many.
+            // Growing parts; each makes progress, so the number of attempts is not limited.
             match request.path.contains("/resolve/") && request.before < 6 {
                 true => Answer { stall, ..answer.cut(7_001 + 100 * request.before) },
                 false => answer,
@@ -161,10 +161,10 @@ fn an_earlier_process_is_continued_if_its_bytes_are_right() {
     let want = bytes(50_000);
     let rows: [(Vec<u8>, &[usize]); 4] = [
         (want[..30_000].to_vec(), &[30_000]),
-        // Other bytes: found by the checksum, and fetched again as a whole.
+        // Different bytes: detected by the checksum, and downloaded again in full.
         (vec![7; 30_000], &[30_000, 0]),
         (vec![7; 60_000], &[0]),
-        // All of it, and only the name was missing.
+        // Complete, only the name was missing.
         (want.clone(), &[]),
     ];
     for (begun, ranges) in rows {
@@ -180,7 +180,7 @@ fn an_earlier_process_is_continued_if_its_bytes_are_right() {
     }
 }
 
-/// Without a checksum to hold them against, bytes of an earlier process are worth nothing.
+/// Without a checksum, bytes of an earlier process cannot be verified and are discarded.
 #[test]
 fn what_cannot_be_checked_is_not_continued() {
     let want = bytes(50_000);
@@ -202,7 +202,7 @@ fn what_cannot_be_checked_is_not_continued() {
     assert_eq!(from, [0]);
 }
 
-/// No answer but the right bytes puts a file under its name.
+/// Only the correct bytes produce a named file.
 #[test]
 fn lies_are_refused() {
     type Lie = fn(Answer) -> Answer;
@@ -247,7 +247,7 @@ fn the_token_goes_to_the_hub_alone() {
     let elsewhere = {
         let list = list.clone();
         Server::new(move |request| {
-            // It breaks there too, and the range comes along.
+            // The transfer breaks there too, and the range is sent again.
             let answer = list.answer(request);
             if request.before == 0 { answer.cut(10_000) } else { answer }
         })
@@ -271,7 +271,7 @@ fn the_token_goes_to_the_hub_alone() {
     for request in here {
         assert_eq!(request.header("authorization"), Some("Bearer hf_secret"), "{}", request.path);
     }
-    // Nor is it told by what is printed.
+    // The token does not appear in debug output either.
     let options = folder.hub(&server).options;
     assert!(!format!("{options:?}").contains("secret"));
 }
@@ -305,7 +305,7 @@ fn refusals_are_told_and_only_passing_ones_are_tried_again() {
         assert!(!error.to_string().contains("secret"));
         assert_eq!(server.requests("").len(), requests, "{status}");
     }
-    // One that passes.
+    // A failure that is temporary.
     let folder = Folder::new();
     let list = files(&[("m.gguf", bytes(10))]);
     let server = Server::new(move |request: &Request| match request.before {
@@ -314,13 +314,13 @@ fn refusals_are_told_and_only_passing_ones_are_tried_again() {
         _ => list.answer(request),
     });
     fetch(&folder.hub(&server), "org/name").unwrap();
-    // Nobody there.
+    // An unreachable server.
     let folder = Folder::new();
     let mut hub = folder.offline();
     hub.options.offline = false;
     let error = fetch(&hub, "org/name").unwrap_err();
     assert!(error.to_string().contains("127.0.0.1 cannot be reached"), "{error}");
-    // Why is said once, behind it.
+    // The reason appears once, at the end.
     let whole = error.duplicate().to_string();
     assert_eq!(whole.matches("os error").count(), 1, "{whole}");
 }
@@ -408,7 +408,7 @@ fn several_files_of_a_model_come_together() {
     let half = Server::new(move |request| list.answer(request));
     let error = fetch(&Folder::new().hub(&half), "org/name").unwrap_err();
     assert!(error.to_string().contains(parts[1]), "{error}");
-    // Half of it is not the model.
+    // An incomplete model does not count as cached.
     fs::remove_file(path.with_file_name(parts[1])).unwrap();
     assert_eq!(folder.hub(&server).cached(&source("org/name")).unwrap(), None);
 
@@ -443,7 +443,7 @@ fn names_of_models_are_told_from_paths() {
         "o--x/n",
         "org/..",
         "org/n\u{e4}me",
-        "src/llm",
+        "src/gguf",
         "https://x/y",
         "",
     ];

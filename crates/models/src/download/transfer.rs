@@ -1,6 +1,6 @@
-//! Bytes over HTTP: in pieces where the line breaks, checked before they get their name.
+//! Transfers over HTTP: resumed after interruptions, and verified before the file gets its name.
 //!
-//! Redirects are followed here and not by the client, so that the token goes to the hub alone.
+//! Follows redirects itself, not in the client, so that the token is sent only to the hub.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -16,7 +16,7 @@ use super::{HubOptions, Progress};
 use warploom_core::error::{Error, Result};
 
 const MAX_REDIRECTS: usize = 10;
-/// Largest list of files, bytes.
+/// Largest list of files in bytes.
 const MAX_TEXT: u64 = 32 << 20;
 const PIECE: usize = 256 << 10;
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -31,11 +31,11 @@ pub(super) struct Wanted<'a> {
     pub(super) blob: &'a Path,
 }
 
-/// Why an attempt did not succeed.
+/// Why an attempt failed.
 enum Failure {
-    /// Another attempt may; after the server's own waiting time, if it told one.
+    /// Temporary; retried after the server's own delay, if it sent one.
     Again(Error, Option<Duration>),
-    /// None will.
+    /// Permanent.
     Final(Error),
 }
 
@@ -45,16 +45,16 @@ impl From<Error> for Failure {
     }
 }
 
-/// The bytes that are here already, and their checksum so far.
+/// The bytes present so far, and their running checksum.
 struct Partial {
     file: File,
     have: u64,
     hash: Sha256,
-    /// Some of the bytes are of an earlier time.
+    /// Whether some bytes come from an earlier process.
     resumed: bool,
 }
 
-/// Asks servers.
+/// The HTTP client.
 pub(super) struct Client<'a> {
     agent: Agent,
     endpoint: Uri,
@@ -63,7 +63,7 @@ pub(super) struct Client<'a> {
 
 impl<'a> Client<'a> {
     /// # Errors
-    /// Invalid, where the endpoint is no address.
+    /// Invalid if the endpoint is not a valid address.
     pub(super) fn new(options: &'a HubOptions) -> Result<Client<'a>> {
         let address = options.endpoint.trim_end_matches('/');
         let endpoint: Uri = address
@@ -84,8 +84,7 @@ impl<'a> Client<'a> {
         Ok(Client { agent: config.new_agent(), endpoint, options })
     }
 
-    /// The address of a path on the hub; characters that an address cannot hold are written as
-    /// bytes.
+    /// The address of a path on the hub, percent-encoded.
     pub(super) fn url(&self, path: &str) -> String {
         let mut url = self.options.endpoint.trim_end_matches('/').to_owned();
         url.push('/');
@@ -99,7 +98,7 @@ impl<'a> Client<'a> {
         url
     }
 
-    /// The text at an address on the hub.
+    /// The text at an address of the hub.
     pub(super) fn text(
         &self,
         url: &str,
@@ -123,7 +122,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Brings a file here, and gives it its name when it is right.
+    /// Downloads a file, and names it once it is verified.
     pub(super) fn transfer(
         &self,
         wanted: &Wanted<'_>,
@@ -134,7 +133,7 @@ impl<'a> Client<'a> {
         loop {
             let done = self.complete(wanted, &mut partial, progress);
             if let Err(error) = done {
-                // What a full disk holds of it helps nobody: it must not stay full.
+                // On a full disk the partial file is deleted, to free the space.
                 if is_full(&error) {
                     let _ = fs::remove_file(wanted.incomplete);
                 }
@@ -143,7 +142,7 @@ impl<'a> Client<'a> {
             let found = hex(&partial.hash.clone().finalize());
             match wanted.sha256 {
                 Some(sha256) if sha256 != found => {
-                    // Old bytes may be the wrong ones: then once more, without them.
+                    // The old bytes may be wrong: retry once without them.
                     if partial.resumed {
                         partial.restart().map_err(|e| io("shorten", wanted.incomplete, e))?;
                         continue;
@@ -164,7 +163,7 @@ impl<'a> Client<'a> {
         fs::rename(wanted.incomplete, wanted.blob).map_err(|e| io("rename", wanted.incomplete, e))
     }
 
-    /// Attempts until all bytes are here.
+    /// Attempts until the file is complete.
     fn complete(
         &self,
         wanted: &Wanted<'_>,
@@ -186,7 +185,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// One request, and what comes of it.
+    /// One request and its outcome.
     fn attempt(
         &self,
         wanted: &Wanted<'_>,
@@ -211,7 +210,7 @@ impl<'a> Client<'a> {
                 partial.restart().map_err(disk)?;
                 return Err(lie("says that there is nothing from there on".into()));
             }
-            // All of it, whatever was asked for.
+            // The full file, whatever range was requested.
             _ => {
                 let length = header(header::CONTENT_LENGTH).and_then(|n| n.parse().ok());
                 if length.is_some_and(|length: u64| length != wanted.size) {
@@ -245,7 +244,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Tells of a failure and waits, or gives up.
+    /// Reports a failure and waits, or gives up.
     fn wait(
         &self,
         failures: u32,
@@ -258,13 +257,13 @@ impl<'a> Client<'a> {
         }
         let own = self.options.backoff.saturating_mul(1 << (failures - 1).min(10));
         let wait = wait.unwrap_or(own).min(MAX_WAIT);
-        // With what is behind it.
+        // Includes the underlying error.
         progress(Progress::Retry(&error.duplicate().to_string(), wait));
         std::thread::sleep(wait);
         Ok(())
     }
 
-    /// The answer at an address, through its redirects, if it is one of success.
+    /// The successful response at an address, after redirects.
     fn get(
         &self,
         url: &str,
@@ -277,7 +276,7 @@ impl<'a> Client<'a> {
                 Error::bad_file(format!("{name}: the server leads to {:.200?}", url))
             })?;
             let mut request = self.agent.get(&url);
-            // A file is wanted as it is.
+            // Files must not be compressed in transit.
             request = request.header(header::ACCEPT_ENCODING, "identity");
             if let Some(token) = self.options.token.as_ref().filter(|_| self.is_hub(&uri)) {
                 request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
@@ -297,7 +296,7 @@ impl<'a> Client<'a> {
         Err(Error::bad_file(format!("{name}: more than {MAX_REDIRECTS} redirects")).into())
     }
 
-    /// Whether an address is the hub's own: scheme, host and port.
+    /// Whether an address belongs to the hub: same scheme, host and port.
     fn is_hub(&self, uri: &Uri) -> bool {
         let port = |uri: &Uri| match (uri.port_u16(), uri.scheme_str()) {
             (Some(port), _) => port,
@@ -309,7 +308,7 @@ impl<'a> Client<'a> {
             && port(uri) == port(&self.endpoint)
     }
 
-    /// Where a redirect leads; never from a safe connection to one that is not.
+    /// The target of a redirect; never from a secure connection to an insecure one.
     fn resolved(&self, from: &Uri, to: &str) -> Option<String> {
         let scheme = from.scheme_str()?;
         let url = match to.strip_prefix("//") {
@@ -324,7 +323,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// An answer of success, or what the failure means.
+    /// Classifies a response: success, or the kind of failure.
     fn judged(
         &self,
         response: Response<Body>,
@@ -355,7 +354,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// A failure of the network, which may pass.
+    /// A network failure, which may be temporary.
     fn network(&self, url: &str, error: ureq::Error) -> Failure {
         let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
         let host = host.unwrap_or_default();
@@ -366,9 +365,9 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What is here of a file, with its checksum; nothing where the hub tells none to compare it with, as
-/// the bytes of an earlier time may be others (of a machine that lost its power, say). A link in its
-/// place is not followed.
+/// Opens the partial file and computes its checksum. Starts empty if the hub gives no checksum,
+/// since old bytes cannot be verified (after a power loss, for example). Does not follow a link in
+/// its place.
 fn open(wanted: &Wanted<'_>) -> Result<Partial> {
     let path = wanted.incomplete;
     let disk = |action| move |e| io(action, path, e);
@@ -397,7 +396,7 @@ fn open(wanted: &Wanted<'_>) -> Result<Partial> {
 }
 
 impl Partial {
-    /// From the beginning again.
+    /// Restarts from the beginning.
     fn restart(&mut self) -> std::io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
@@ -416,7 +415,7 @@ impl Partial {
     }
 }
 
-/// The error of a write; a full disk says how much is missing.
+/// The error of a write; for a full disk, with the number of missing bytes.
 fn full_or(wanted: &Wanted<'_>, error: std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::io(

@@ -1,27 +1,27 @@
-//! Checked reads over bytes, with errors that say file, subject, field and byte offset.
+//! Checked reads, with errors that name file, subject, field and byte offset.
 
 use std::fmt;
 
 use warploom_core::error::{Error, Result};
 
-/// What a file that ends too early suggests.
+/// Advice for a truncated file.
 pub(super) const BROKEN_OFF: &str =
     ", as after a download that was broken off: fetch the file again";
-/// A length up to which a file that ends before is taken for a part of one, and not for a wrong one.
+/// Lengths up to this suggest a truncated file; larger ones suggest a corrupt length.
 const PLAUSIBLE: u64 = 1 << 32;
 
 fn if_plausible(length: u64) -> &'static str {
     if length <= PLAUSIBLE { BROKEN_OFF } else { "" }
 }
 
-/// What the bytes under the cursor belong to, for errors.
+/// The structure that is being read, for errors.
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
-    /// The first 24 bytes.
+    /// The header, the first 24 bytes.
     Header,
-    /// Metadata entry `index`, and its key once that is read.
+    /// Metadata entry `index`, and its key once known.
     Key(usize, Option<&'a str>),
-    /// Tensor entry `index`, and its name once that is read.
+    /// Tensor entry `index`, and its name once known.
     Tensor(usize, Option<&'a str>),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// A name from a file: escaped, and cut where it is long enough to drown the message.
+/// A name from a file: escaped, and truncated if too long for a message.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -51,7 +51,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// A place in the bytes of a file.
+/// A position in the bytes of a file.
 #[derive(Clone)]
 pub(super) struct Cursor<'a> {
     pub(super) file: &'a str,
@@ -66,12 +66,12 @@ impl<'a> Cursor<'a> {
         Cursor { file, bytes, at: 0, subject: Subject::Header }
     }
 
-    /// Bytes from here to the end.
+    /// Number of bytes left.
     pub(super) fn left(&self) -> usize {
         self.bytes.len().saturating_sub(self.at)
     }
 
-    /// A refusal of `field`, which began at byte `at`.
+    /// An error about `field`, which begins at byte `at`.
     #[cold]
     pub(super) fn bad(&self, field: &str, at: usize, problem: impl fmt::Display) -> Error {
         let Cursor { file, subject, .. } = self;
@@ -125,8 +125,8 @@ impl<'a> Cursor<'a> {
         self.array(field).map(u64::from_le_bytes)
     }
 
-    /// A count of 8 bytes of things that take at least `least` bytes each, of which what is left
-    /// must have room for as many.
+    /// An 8-byte count of items that take at least `least` bytes each; checked against the bytes
+    /// left.
     pub(super) fn count(&mut self, field: &str, least: usize) -> Result<usize> {
         let at = self.at;
         let count = self.u64(field)?;
@@ -155,7 +155,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// A string that names something: not empty.
+    /// A non-empty string.
     pub(super) fn name(&mut self, field: &str) -> Result<&'a str> {
         let at = self.at;
         match self.string(field)? {

@@ -1,24 +1,24 @@
-//! What a file is that is no GGUF file, by its first bytes, and what to do about it.
+//! Recognises files of other formats by their first bytes, and advises what to do.
 //!
-//! A link that gives a web page, a pointer that Git LFS did not replace, an archive, the format of
-//! another program: each is a common mistake with a mend of its own, which "wrong magic" hides.
+//! A downloaded web page, a Git LFS pointer, an archive, another program's format: each is a common
+//! mistake with its own remedy, which "wrong magic" would hide.
 
 use std::fmt;
 
-/// Bytes at the start of a file that are looked at.
+/// Number of bytes inspected at the start of a file.
 const LOOKED_AT: usize = 64 << 10;
-/// Characters of a text that are quoted.
+/// Number of quoted characters.
 const QUOTED: usize = 80;
 
 /// The `what` of a safetensors file.
 pub const SAFETENSORS: &str = "a safetensors file, not a GGUF file";
 
-/// A file of another format.
+/// A recognised file of another format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign {
-    /// What it is: `a web page, not a model`.
+    /// Description: `a web page, not a model`.
     pub what: &'static str,
-    /// What to do, and what the file says of itself.
+    /// Advice, and details from the file.
     pub advice: String,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// A format with a magic number: the byte where that stands, its bytes, what it is, what to do.
+/// A format with a magic number: its byte offset, its bytes, description, advice.
 type Row = (usize, &'static [u8], &'static str, &'static str);
 
 const UNPACK: &str = "unpack it, and name the model in it";
@@ -79,8 +79,8 @@ const MAGIC: &[Row] = &[
 pub(super) const MERGE: &str =
     "an adapter changes a model and is none: merge it into its base model, and name the result";
 
-/// What bytes are that are no GGUF file; none where they are of no known format. `name` is the
-/// file's, whose ending counts where the bytes leave it open.
+/// Recognises bytes that are not GGUF; `None` for an unknown format. `name` is the file's: its
+/// extension decides if the bytes are ambiguous.
 pub fn recognise(bytes: &[u8], name: &str) -> Option<Foreign> {
     let head = &bytes[..bytes.len().min(LOOKED_AT)];
     let is = |what: &'static str, advice: &str| Some(Foreign { what, advice: advice.to_owned() });
@@ -114,7 +114,7 @@ pub fn recognise(bytes: &[u8], name: &str) -> Option<Foreign> {
     if is_onnx(head) || name.to_ascii_lowercase().ends_with(".onnx") {
         return is("an ONNX model", OTHER_ENGINE);
     }
-    // An entry of SentencePiece's own list of pieces.
+    // An entry of SentencePiece's vocabulary.
     if head[0] == 0x0a && find(&head[..head.len().min(64)], b"<unk>").is_some() {
         return is("a SentencePiece vocabulary", "name the model that it belongs to");
     }
@@ -124,8 +124,8 @@ pub fn recognise(bytes: &[u8], name: &str) -> Option<Foreign> {
     text(head, bytes.len() > head.len())
 }
 
-/// A web page, an error of a server in XML, or a Git LFS pointer: what stands in the place of a file
-/// of any format, also of text.
+/// Recognises a web page, a server's XML error or a Git LFS pointer, which may replace a file of
+/// any format, including text.
 pub fn stand_in(bytes: &[u8]) -> Option<Foreign> {
     let head = &bytes[..bytes.len().min(LOOKED_AT)];
     let text = String::from_utf8_lossy(head);
@@ -165,13 +165,13 @@ const PYTORCH: &str = "a PyTorch checkpoint (a pickle)";
 const PYTORCH_ADVICE: &str = "it is not read, only GGUF and safetensors are: take the model's \
                               safetensors, or write them with save_pretrained";
 
-/// What is in a zip archive, by the names in it.
+/// Classifies a zip archive by its entry names.
 fn zip(head: &[u8]) -> Foreign {
     let is = |what: &'static str, advice: &str| Foreign { what, advice: advice.to_owned() };
     if find(head, b"/data.pkl").is_some() || find(head, b"/byteorder").is_some() {
         return is(PYTORCH, PYTORCH_ADVICE);
     }
-    // The name of the first entry: its length at byte 26, itself from byte 30 on.
+    // Name of the first entry: length at byte 26, text from byte 30 on.
     let length = head.get(26..28).map_or(0, |n| usize::from(u16::from_le_bytes([n[0], n[1]])));
     let name = head.get(30..30 + length).map(String::from_utf8_lossy).unwrap_or_default();
     match name.ends_with(".npy") {
@@ -184,20 +184,20 @@ fn zip(head: &[u8]) -> Foreign {
     }
 }
 
-/// A pickle of protocol 2 to 5, as PyTorch wrote before its files were archives.
+/// Whether it is a pickle of protocol 2 to 5, PyTorch's format before archives.
 fn is_pickle(head: &[u8]) -> bool {
     let first = |next: u8| [b'}', b']', b'(', b'c', b'K', b'X', 0x8a, 0x8c, 0x95].contains(&next);
     matches!(head, [0x80, 2..=5, next, ..] if first(*next))
 }
 
-/// Eight bytes of length, then that many of JSON.
+/// Whether it is an 8-byte length followed by that much JSON.
 fn is_safetensors(head: &[u8]) -> bool {
     let Some((length, rest)) = head.split_first_chunk::<8>() else { return false };
     let length = u64::from_le_bytes(*length);
     (2..=100_000_000).contains(&length) && rest.first() == Some(&b'{') && rest.get(1) == Some(&b'"')
 }
 
-/// A protobuf of ONNX: its version of the format, then who made it, or the graph.
+/// Whether it is an ONNX protobuf: the format version, then the producer or the graph.
 fn is_onnx(head: &[u8]) -> bool {
     match head {
         [0x08, 1..=30, 0x12, length @ 1..=64, rest @ ..] => rest
@@ -208,18 +208,18 @@ fn is_onnx(head: &[u8]) -> bool {
     }
 }
 
-/// A file of text; `goes_on` where there is more than `head`.
+/// Classifies a text file; `goes_on` if the file is longer than `head`.
 fn text(head: &[u8], goes_on: bool) -> Option<Foreign> {
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,
-        // A character may be cut.
+        // The last character may be truncated.
         Err(error) if goes_on && error.valid_up_to() + 4 > head.len() => {
             std::str::from_utf8(&head[..error.valid_up_to()]).ok()?
         }
         Err(_) => return None,
     };
     let text = text.trim_start_matches('\u{feff}').trim();
-    // A few letters say nothing, and binary files have other control characters.
+    // A few letters are no evidence, and binary files contain other control characters.
     let printable = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
     if text.len() < 5 || !text.chars().all(printable) {
         return None;
@@ -253,8 +253,8 @@ fn find(bytes: &[u8], word: &[u8]) -> Option<usize> {
     bytes.windows(word.len()).position(|window| window == word)
 }
 
-/// What a file's name says about one that cannot be read: a download that has not ended, or a piece
-/// of a file that was cut.
+/// Advice from the name of an unreadable file: an unfinished download, or a fragment of a file that
+/// was cut.
 pub(super) fn hint(name: &str) -> Option<&'static str> {
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name).to_ascii_lowercase();
     let ending = name.rsplit('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Files of other formats, made small, and what is said of them.
+//! Small files of other formats, and their diagnoses.
 
 use super::*;
 
@@ -6,14 +6,14 @@ fn said(bytes: &[u8], name: &str) -> String {
     recognise(bytes, name).map(|found| found.to_string()).unwrap_or_default()
 }
 
-/// A file of `len` bytes with `magic` at byte `at`, and bytes of no meaning around it.
+/// A file of `len` bytes with `magic` at byte `at`, and filler around it.
 fn file(at: usize, magic: &[u8], len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|i| (i * 37 + 129) as u8).collect();
     bytes[at..at + magic.len()].copy_from_slice(magic);
     bytes
 }
 
-/// A zip archive's first entry, of this name.
+/// The first entry of a zip archive, with this name.
 fn zipped(name: &str) -> Vec<u8> {
     let mut bytes = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
     bytes.resize(26, 0);
@@ -118,11 +118,11 @@ fn pages_pointers_and_texts_are_named() {
         assert!(got.starts_with(words), "{text:?}: {got:?}");
     }
     assert!(said(rows[0].0.as_bytes(), "").contains("(\"m.gguf at main\")"));
-    // A text that is longer than what is looked at, cut in a character.
+    // A text longer than the inspected part, truncated within a character.
     let long = "\u{20ac}".repeat(LOOKED_AT);
     let got = said(long.as_bytes(), "m.gguf");
     assert!(got.starts_with("plain text") && got.len() < 500, "{got}");
-    // Other texts stand for themselves.
+    // Other texts are not recognised.
     assert_eq!(stand_in(b"{\"a\": \"<html>\"}"), None);
     assert_eq!(stand_in(b"{{ '<html>' }}"), None);
     assert_eq!(stand_in(b"<|im_start|>{{ x }}"), None);
@@ -145,7 +145,7 @@ fn what_is_not_known_is_not_named() {
     for bytes in rows {
         assert_eq!(recognise(bytes, "m.gguf"), None, "{bytes:?}");
     }
-    // No beginning of anything ends in a panic.
+    // No prefix causes a panic.
     let all =
         [zipped("archive/data.pkl"), file(257, b"ustar", 300), b"<!doctype html><title>".to_vec()];
     for bytes in all {

@@ -1,4 +1,4 @@
-//! Checks the head of a file, from magic to tensor table, and remembers where entries begin.
+//! Validates the head of a file, from magic to tensor table, and indexes its entries.
 
 use super::cursor::{BROKEN_OFF, Cursor, Quoted, Subject};
 use super::foreign;
@@ -13,21 +13,21 @@ const LEAST_TENSOR: usize = 8 + 1 + 4 + 4 + 8;
 const ALIGNMENT_KEY: &str = "general.alignment";
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// Where the entries of a checked head begin.
+/// Offsets of the entries of a checked head.
 pub(super) struct Index {
     pub(super) version: u32,
-    /// Of tensors' offsets, bytes: a power of two, 8 to 65,536.
+    /// Alignment of tensor offsets in bytes: a power of two, 8 to 65,536.
     pub(super) alignment: u64,
     /// Bytes from the file's start to the end of the tensor table.
     pub(super) head_len: usize,
-    /// Bytes from the file's start to where tensors' offsets count from.
+    /// File offset of the data section, which tensor offsets are relative to.
     pub(super) data_start: u64,
     pub(super) keys: Names,
     pub(super) tensors: Names,
 }
 
-/// Offsets of entries that begin with their name. 8 bytes an entry, so that the index of a file
-/// of tiny entries (at least 14 bytes each) stays smaller than the file.
+/// Offsets of entries that begin with their name. At 8 bytes per entry, the index of a file of the
+/// smallest entries (14 bytes) stays smaller than the file.
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) in_order: Vec<usize>,
@@ -35,7 +35,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Sorts by name; on duplicates gives the offset of the later one.
+    /// Sorts by name; a duplicate is an error with the offset of the later entry.
     fn new(head: &[u8], in_order: Vec<usize>) -> std::result::Result<Names, usize> {
         let mut by_name = in_order.clone();
         by_name.sort_unstable_by(|&a, &b| name_at(head, a).cmp(name_at(head, b)).then(a.cmp(&b)));
@@ -62,7 +62,7 @@ pub(super) fn name_at(head: &[u8], at: usize) -> &[u8] {
 }
 
 impl Index {
-    /// Checks the head at the start of `bytes`, of a file of `file_len` bytes in all.
+    /// Validates the head in `bytes`, the start of a file of `file_len` bytes.
     pub(super) fn parse(file: &str, bytes: &[u8], file_len: u64) -> Result<Index> {
         let mut cursor = Cursor::new(file, bytes);
         magic(&mut cursor)?;
@@ -70,7 +70,7 @@ impl Index {
         let tensors_at = cursor.at;
         let tensor_count = cursor.count("tensor count", LEAST_TENSOR)?;
         let key_count = cursor.count("metadata count", LEAST_KEY)?;
-        // Together they may still ask for more than there is.
+        // The sum may still exceed the bytes left.
         let need =
             key_count as u128 * LEAST_KEY as u128 + tensor_count as u128 * LEAST_TENSOR as u128;
         if need > cursor.left() as u128 {
@@ -91,7 +91,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Holds every tensor's bytes against alignment, the file's end, and each other.
+    /// Checks every tensor's range against the alignment, the file size, and the other tensors.
     fn check_ranges(&self, mut cursor: Cursor<'_>, file_len: u64) -> Result<()> {
         let mut ranges = Vec::with_capacity(self.tensors.in_order.len());
         for (i, &at) in self.tensors.in_order.iter().enumerate() {
@@ -104,7 +104,7 @@ impl Index {
             if offset % alignment != 0 {
                 return bad(format_args!("{offset} is no multiple of the alignment {alignment}"));
             }
-            // Where the type's size is unknown, at least its first byte must be there.
+            // If the type's size is unknown, at least the first byte must exist.
             let len = entry.bytes.unwrap_or(1);
             let range = self
                 .data_start
@@ -128,7 +128,7 @@ impl Index {
         }
     }
 
-    /// The refusal of the last tensor that begins at byte `start` of the file.
+    /// The error for the last tensor that begins at byte `start` of the file.
     fn overlap(&self, mut cursor: Cursor<'_>, start: u64) -> Error {
         for (i, &at) in self.tensors.in_order.iter().enumerate().rev() {
             cursor.at = at;
@@ -178,7 +178,7 @@ fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
     Err(cursor.bad("version", at, problem))
 }
 
-/// The metadata entries.
+/// Reads the metadata entries.
 fn keys(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     let mut offsets = Vec::with_capacity(count);
     for i in 0..count {
@@ -191,7 +191,7 @@ fn keys(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     Names::new(cursor.bytes, offsets).map_err(|at| duplicate(cursor, "key", at))
 }
 
-/// The tensor entries; their ranges are checked once all are read.
+/// Reads the tensor entries; their ranges are checked afterwards.
 fn tensors(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     let mut offsets = Vec::with_capacity(count);
     for i in 0..count {
@@ -208,7 +208,7 @@ fn duplicate(cursor: &Cursor<'_>, field: &str, at: usize) -> Error {
     cursor.bad(field, at, format_args!("{} is there twice", Quoted(&name)))
 }
 
-/// The alignment of tensors: the file's own, or 32.
+/// The alignment of tensors: the file's value, or 32.
 fn alignment(cursor: &Cursor<'_>, keys: &Names) -> Result<u64> {
     let Some(at) = keys.find(cursor.bytes, ALIGNMENT_KEY) else {
         return Ok(DEFAULT_ALIGNMENT);

@@ -1,12 +1,12 @@
-//! Files that were put behind one another, as `cat` does with the parts of a model.
+//! Detects concatenated files, for example parts of a model joined with `cat`.
 
 use super::Gguf;
 use warploom_core::error::{Error, Result};
 
-/// Bytes behind the last tensor in which another file may begin: the widest alignment.
+/// Search range after the last tensor in bytes: the largest alignment.
 const WITHIN: usize = 64 << 10;
 
-/// Byte at which another GGUF file begins behind the tensors of this one.
+/// Offset of another GGUF file after the tensors of this one.
 fn second_file(file: &Gguf) -> Option<usize> {
     let bytes = (*file.data).as_ref();
     let ends = file.index.tensors.in_order.iter().filter_map(|at| {
@@ -20,10 +20,10 @@ fn second_file(file: &Gguf) -> Option<usize> {
     rest.windows(8).position(begins).map(|at| end + at)
 }
 
-/// Refuses a file with another one behind it.
+/// Rejects a file with another one appended.
 ///
 /// # Errors
-/// Bad file, naming the byte where the other one begins.
+/// Bad file, naming the byte at which the other one begins.
 pub(super) fn refuse_joined(file: &Gguf) -> Result<()> {
     let Some(at) = second_file(file) else { return Ok(()) };
     let (name, total) = (file.name(), file.file_bytes());

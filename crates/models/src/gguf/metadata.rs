@@ -1,4 +1,4 @@
-//! Typed access to metadata. Errors say file, key, what was found and where.
+//! Typed access to metadata. Errors name file, key, found value and offset.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ impl Gguf {
     /// The model's architecture: `llama`, `qwen2`.
     ///
     /// # Errors
-    /// Bad file if the key `general.architecture` is missing or no string.
+    /// Bad file if the key `general.architecture` is missing or not a string.
     pub fn architecture(&self) -> Result<&str> {
         self.get_str("general.architecture")
     }
 
-    /// All keys with their values, in the file's order.
+    /// All keys with their values, in file order.
     pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, Value<'_>)> {
         self.index.keys.in_order.iter().map(|&at| {
             let (key, _, value) = self.entry_at(at);
@@ -33,64 +33,64 @@ impl Gguf {
     /// An unsigned number of any width that fits 32 bits.
     ///
     /// # Errors
-    /// Bad file if the key is missing, no integer, negative or too large.
+    /// Bad file if the key is missing, not an integer, negative or too large.
     pub fn get_u32(&self, key: &str) -> Result<u32> {
         self.find_u32(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::get_u32`], but `None` where the key is missing.
+    /// As [`Gguf::get_u32`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is no integer, negative or too large.
+    /// Bad file if the value is not an integer, negative or too large.
     pub fn find_u32(&self, key: &str) -> Result<Option<u32>> {
         self.find_integer(key, "an integer of 0 to 4294967295")
     }
 
-    /// An unsigned number of any width.
+    /// An unsigned integer of any width.
     ///
     /// # Errors
-    /// Bad file if the key is missing, no integer or negative.
+    /// Bad file if the key is missing, not an integer or negative.
     pub fn get_u64(&self, key: &str) -> Result<u64> {
         self.find_u64(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::get_u64`], but `None` where the key is missing.
+    /// As [`Gguf::get_u64`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is no integer or negative.
+    /// Bad file if the value is not an integer or negative.
     pub fn find_u64(&self, key: &str) -> Result<Option<u64>> {
         self.find_integer(key, "an integer of at least 0")
     }
 
-    /// An f32, or an f64 rounded to the nearest f32; any number, also infinite or NaN.
+    /// An f32, or an f64 rounded to the nearest f32; may be infinite or NaN.
     ///
     /// # Errors
-    /// Bad file if the key is missing or no floating-point number.
+    /// Bad file if the key is missing or not a floating-point number.
     pub fn get_f32(&self, key: &str) -> Result<f32> {
         self.find_f32(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::get_f32`], but `None` where the key is missing.
+    /// As [`Gguf::get_f32`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is no floating-point number.
+    /// Bad file if the value is not a floating-point number.
     pub fn find_f32(&self, key: &str) -> Result<Option<f32>> {
         let Some((at, value)) = self.find(key) else { return Ok(None) };
         value.float().map(Some).ok_or_else(|| self.mismatch(key, at, "f32 or f64", value))
     }
 
-    /// True or false.
+    /// A boolean.
     ///
     /// # Errors
-    /// Bad file if the key is missing or no bool.
+    /// Bad file if the key is missing or not a bool.
     pub fn get_bool(&self, key: &str) -> Result<bool> {
         self.find_bool(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::get_bool`], but `None` where the key is missing.
+    /// As [`Gguf::get_bool`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is no bool.
+    /// Bad file if the value is not a bool.
     pub fn find_bool(&self, key: &str) -> Result<Option<bool>> {
         match self.find(key) {
             None => Ok(None),
@@ -99,18 +99,18 @@ impl Gguf {
         }
     }
 
-    /// Text.
+    /// A string.
     ///
     /// # Errors
-    /// Bad file if the key is missing or no string.
+    /// Bad file if the key is missing or not a string.
     pub fn get_str(&self, key: &str) -> Result<&str> {
         self.find_str(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::get_str`], but `None` where the key is missing.
+    /// As [`Gguf::get_str`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is no string.
+    /// Bad file if the value is not a string.
     pub fn find_str(&self, key: &str) -> Result<Option<&str>> {
         match self.find(key) {
             None => Ok(None),
@@ -122,15 +122,15 @@ impl Gguf {
     /// The strings of an array, in order.
     ///
     /// # Errors
-    /// Bad file if the key is missing or no array of strings.
+    /// Bad file if the key is missing or not an array of strings.
     pub fn strings(&self, key: &str) -> Result<Strings<'_>> {
         self.find_strings(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::strings`], but `None` where the key is missing.
+    /// As [`Gguf::strings`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is no array of strings.
+    /// Bad file if the value is not an array of strings.
     pub fn find_strings(&self, key: &str) -> Result<Option<Strings<'_>>> {
         let found = self.find_array(key, "an array of strings", |a| a.kind() == Kind::String)?;
         Ok(found.map(|(_, array)| Strings(array.items())))
@@ -139,17 +139,17 @@ impl Gguf {
     /// The integers of an array, of any width.
     ///
     /// # Errors
-    /// Bad file if the key is missing, no array of integers, or one exceeds i64.
+    /// Bad file if the key is missing, not an array of integers, or one exceeds i64.
     pub fn integers(&self, key: &str) -> Result<Integers<'_>> {
         self.find_integers(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::integers`], but `None` where the key is missing.
+    /// As [`Gguf::integers`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is no array of integers, or one exceeds i64.
+    /// Bad file if the value is not an array of integers, or one exceeds i64.
     pub fn find_integers(&self, key: &str) -> Result<Option<Integers<'_>>> {
-        // Items are of one type, so the first one tells.
+        // All items have one type, so the first one suffices.
         let fits = |array: &Array<'_>| {
             let is_integer = |v: Value<'_>| v.integer().is_some_and(|n| i64::try_from(n).is_ok());
             match array.kind() {
@@ -164,15 +164,15 @@ impl Gguf {
     /// The floating-point numbers of an array, f64 rounded to the nearest f32.
     ///
     /// # Errors
-    /// Bad file if the key is missing or no array of f32 or f64.
+    /// Bad file if the key is missing or not an array of f32 or f64.
     pub fn floats(&self, key: &str) -> Result<Floats<'_>> {
         self.find_floats(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// As [`Gguf::floats`], but `None` where the key is missing.
+    /// As [`Gguf::floats`], but `None` if the key is missing.
     ///
     /// # Errors
-    /// Bad file if the value is no array of f32 or f64.
+    /// Bad file if the value is not an array of f32 or f64.
     pub fn find_floats(&self, key: &str) -> Result<Option<Floats<'_>>> {
         let is_float = |a: &Array<'_>| matches!(a.kind(), Kind::F32 | Kind::F64);
         let found = self.find_array(key, "an array of f32 or f64", is_float)?;
@@ -200,19 +200,19 @@ impl Gguf {
         }
     }
 
-    /// Where in the file the value of a key begins, for errors: bytes.
+    /// File offset of a key's value in bytes, for errors.
     pub fn value_at(&self, key: &str) -> Option<usize> {
         self.find(key).map(|(at, _)| at)
     }
 
-    /// A key's value, and where in the file its type stands.
+    /// A key's value, and the file offset of its type.
     fn find(&self, key: &str) -> Option<(usize, Value<'_>)> {
         let at = self.index.keys.find(&self.head, key)?;
         let (_, at, value) = self.entry_at(at);
         Some((at, value))
     }
 
-    /// A key, where its value's type stands, and the value.
+    /// A key, the file offset of its value's type, and the value.
     fn entry_at(&self, at: usize) -> (&str, usize, Value<'_>) {
         let mut cursor = Cursor::new(&self.name, &self.head);
         let key = std::str::from_utf8(name_at(&self.head, at));
@@ -236,13 +236,13 @@ impl Gguf {
 }
 
 impl Kind {
-    /// Whether its values are integers.
+    /// Whether values of this type are integers.
     pub const fn is_integer(self) -> bool {
         !matches!(self, Kind::F32 | Kind::F64 | Kind::Bool | Kind::String | Kind::Array)
     }
 }
 
-/// What was found instead: the type, and the number where it is one.
+/// The found value, for errors: its type, and the number if it is one.
 struct Found<'a>(Value<'a>);
 
 impl fmt::Display for Found<'_> {
@@ -255,7 +255,7 @@ impl fmt::Display for Found<'_> {
     }
 }
 
-/// Names an iterator over the items of an array whose type was checked.
+/// Defines an iterator over the items of an array whose type was checked.
 macro_rules! items_as {
     ($(#[$doc:meta])* $name:ident, $item:ty, $convert:expr) => {
         $(#[$doc])*

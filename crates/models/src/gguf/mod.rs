@@ -1,19 +1,19 @@
-//! Reads GGUF containers, versions 2 and 3, little endian: metadata and where the tensors lie; and
+//! Reads GGUF containers, versions 2 and 3, little endian: metadata and tensor locations. Also
 //! writes them ([`Writer`]).
 //!
-//! A file is hostile until proven otherwise. Opening checks everything once: every count and
-//! length against the bytes that are left before anything is allocated, every sum and product for
-//! overflow, every tensor's bytes against the file and against each other. What was checked (the
-//! head: metadata and tensor table) is then copied and read again from the copy, so that a mapped
-//! file which changes later cannot make a checked number lie. No allocation is larger than the
-//! file. Every refusal says file, field and byte offset ([`Error::is_bad_file`]).
+//! Files are untrusted. Opening validates everything once: every count and length against the bytes
+//! left before any allocation, every sum and product for overflow, every tensor's range against the
+//! file and the other tensors. The validated head (metadata and tensor table) is copied and then
+//! read from the copy, so that a later change of a mapped file cannot invalidate the checks. No
+//! allocation is larger than the file. Every error names file, field and byte offset
+//! ([`Error::is_bad_file`]).
 //!
-//! The head is parsed in place: an index holds only offsets, in file order and by name, and
-//! values are read when asked for, so a vocabulary of 150,000 strings costs no allocation.
+//! The head is parsed in place: the index holds only offsets, in file order and by name, and values
+//! are read on access, so a vocabulary of 150,000 strings needs no allocation.
 //!
-//! Opening asks nothing of the tensors' types. A type that this crate does not decode is an error
-//! only where [`TensorInfo::format`] is asked for it. A model that is cut into several files is
-//! opened by its first ([`Gguf::join`]). Knows no model and no device.
+//! Opening ignores tensor types. A type that this crate does not decode is an error only in
+//! [`TensorInfo::format`]. A split model is opened by its first file ([`Gguf::join`]). Independent
+//! of models and devices.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -44,17 +44,16 @@ pub use write::{TensorWriter, Writer};
 use cursor::Cursor;
 use index::Index;
 
-/// How `Gguf::open` gets at the bytes of a file.
+/// How `Gguf::open` accesses the bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Maps the file into memory: opening costs nothing, the system loads what is touched.
+    /// Maps the file into memory: opening is free, and pages are loaded on access.
     ///
-    /// For files that are trusted not to change while they are open. A file that is shortened
-    /// then ends the process with a bus error at the next touch of a missing page, and one that is
-    /// overwritten changes the weights; no reader of a mapped file can prevent either. The
-    /// metadata is copied and stays as it was checked.
+    /// For files that do not change while open. If the file is truncated, the next access to a
+    /// missing page ends the process with a bus error; if it is overwritten, the weights change. No
+    /// reader of a mapped file can prevent either. The metadata is a copy and stays as validated.
     Mmap,
-    /// Reads the whole file into memory; what happens to the file afterwards does not matter.
+    /// Reads the whole file into memory; later changes to the file have no effect.
     Copy,
 }
 
@@ -65,14 +64,14 @@ pub struct Gguf {
     /// The checked bytes before the tensors' data: header, metadata, tensor table.
     head: Vec<u8>,
     index: Index,
-    /// The other parts, where the model is cut into several files.
+    /// The other parts of a split model.
     rest: Vec<Gguf>,
 }
 
 impl Gguf {
-    /// Reads a file that is in memory already: a `Vec<u8>`, an `Arc<[u8]>`, a `&'static [u8]`.
+    /// Reads a file from memory: a `Vec<u8>`, an `Arc<[u8]>`, a `&'static [u8]`.
     ///
-    /// `name` stands for the file in errors. `data` must give the same bytes each time.
+    /// `name` is the file name in errors. `data` must return the same bytes each time.
     ///
     /// # Errors
     /// Bad file, naming field and byte offset, if it is not valid GGUF.
@@ -80,34 +79,34 @@ impl Gguf {
         let bytes = data.as_ref();
         let file_len = bytes.len() as u64;
         let first = Index::parse(name, bytes, file_len)?;
-        // Checked once more from a copy, which nobody else can change.
+        // Validated again on a copy, which cannot change.
         let head = bytes[..first.head_len].to_vec();
         drop(first);
         let index = Index::parse(name, &head, file_len)?;
         Ok(Gguf { name: name.into(), data: Box::new(data), head, index, rest: Vec::new() })
     }
 
-    /// The file's name, as errors give it.
+    /// The file name used in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The container's version: 2 or 3.
+    /// The container version: 2 or 3.
     pub fn version(&self) -> u32 {
         self.index.version
     }
 
-    /// The alignment of tensors in the file, bytes.
+    /// The alignment of tensors in the file, in bytes.
     pub fn alignment(&self) -> u64 {
         self.index.alignment
     }
 
-    /// Bytes of the whole file; of all parts, where they were joined.
+    /// Size of the file in bytes; for joined parts, their total.
     pub fn file_bytes(&self) -> u64 {
         self.parts().map(|part| (*part.data).as_ref().len() as u64).sum()
     }
 
-    /// Bytes of all tensors whose type's size is known, without padding.
+    /// Bytes of all tensors with a known type size, without padding.
     pub fn tensor_bytes(&self) -> u64 {
         self.tensors().filter_map(|info| info.byte_len()).sum()
     }
@@ -117,31 +116,32 @@ impl Gguf {
         self.parts().map(|part| part.index.tensors.in_order.len()).sum()
     }
 
-    /// The tensors, in the file's order; those of the first part first.
+    /// The tensors in file order, first part first.
     pub fn tensors(&self) -> impl Iterator<Item = TensorInfo> + '_ {
         self.parts()
             .flat_map(|part| part.index.tensors.in_order.iter().map(|&at| part.tensor_at(at)))
     }
 
-    /// The tensor of this name, if the file has it.
+    /// The tensor with this name, if it exists.
     pub fn find_tensor(&self, name: &str) -> Option<TensorInfo> {
         self.parts()
             .find_map(|part| part.index.tensors.find(&part.head, name).map(|at| part.tensor_at(at)))
     }
 
-    /// The tensor of this name.
+    /// The tensor with this name.
     ///
     /// # Errors
-    /// Bad file if it is not there.
+    /// Bad file if it does not exist.
     pub fn tensor(&self, name: &str) -> Result<TensorInfo> {
         self.find_tensor(name)
             .ok_or_else(|| Error::bad_file(format!("{}: no tensor `{name}`", self.name)))
     }
 
-    /// The bytes of a tensor as they are in this file.
+    /// The raw bytes of a tensor.
     ///
     /// # Errors
-    /// Unsupported if the size of its type is unknown, invalid if the tensor is another file's.
+    /// Unsupported if the size of its type is unknown; invalid if the tensor belongs to another
+    /// file.
     pub fn bytes(&self, info: &TensorInfo) -> Result<&[u8]> {
         let Some(part) = self.part_of(info) else {
             return Err(Error::invalid(format!(
@@ -153,7 +153,7 @@ impl Gguf {
         };
         let len = info.byte_len().ok_or_else(|| info.unsupported())?;
         let data = (*part.data).as_ref();
-        // Opening checked the range; only bytes that changed under us can fail here.
+        // Opening validated the range; this fails only if a mapped file changed.
         let range = usize::try_from(info.file_offset())
             .ok()
             .zip(usize::try_from(len).ok())
@@ -168,12 +168,12 @@ impl Gguf {
         })
     }
 
-    /// The blocks of a tensor of this file in its [`TensorInfo::format`]: the file's own bytes,
-    /// but for BitNet's I2_S, whose one scale is repeated in each block.
+    /// The blocks of a tensor in its [`TensorInfo::format`]: the file's own bytes, except for
+    /// BitNet's I2_S, whose single scale is repeated in each block.
     ///
     /// # Errors
-    /// Unsupported if this crate does not decode its type, bad file if I2_S holds what is none,
-    /// invalid if the tensor is another file's.
+    /// Unsupported if this crate does not decode the type; bad file if I2_S data is invalid;
+    /// invalid if the tensor belongs to another file.
     pub fn weights(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>> {
         let (format, bytes) = (info.format()?, self.bytes(info)?);
         if format != Format::I2S {

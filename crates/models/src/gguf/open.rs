@@ -1,4 +1,4 @@
-//! Opening by path: there are no files in a browser.
+//! Opening by path; not available in a browser.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,13 +8,13 @@ use super::{Access, Gguf, foreign, joined, split};
 use warploom_core::error::{Error, Result};
 
 impl Gguf {
-    /// Opens a file; the first of several parts, `name-00001-of-00003.gguf`, with the others that
-    /// stand beside it.
+    /// Opens a file. The first part of a split model, `name-00001-of-00003.gguf`, is opened with
+    /// the other parts in its folder.
     ///
     /// # Errors
-    /// Io if it or another part cannot be opened or read; bad file, naming field and byte offset,
-    /// if it is no regular file or not valid GGUF, or as [`Gguf::join`]; out of memory if a copy
-    /// was asked for and does not fit.
+    /// Io if the file or another part cannot be opened or read; bad file, naming field and byte
+    /// offset, if it is not a regular file or not valid GGUF, and for the errors of [`Gguf::join`];
+    /// out of memory if a requested copy does not fit.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Gguf> {
         let path = path.as_ref();
         let first = Gguf::open_one(path, access)?;
@@ -30,7 +30,7 @@ impl Gguf {
         let name = path.display().to_string();
         let io = |action: &str, e| Error::io(format!("{name}: cannot {action} it"), e);
 
-        // Asked before opening: opening a pipe would wait for its other end.
+        // Checked before opening, because opening a pipe would block.
         let metadata = std::fs::metadata(path).map_err(|e| io("find", e))?;
         if !metadata.is_file() {
             return Err(Error::bad_file(format!("{name}: not a regular file")));
@@ -53,7 +53,7 @@ impl Gguf {
     }
 }
 
-/// The `len` bytes of a file, no more even if it grows meanwhile.
+/// Reads exactly `len` bytes of a file, even if it grows meanwhile.
 fn read(
     file: File,
     len: u64,

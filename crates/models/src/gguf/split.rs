@@ -1,5 +1,5 @@
-//! Models cut into several files, as `llama-gguf-split` cuts them: the first has the metadata of
-//! the model, each has some of the tensors, and three keys in each say which part of what it is.
+//! Split models, as `llama-gguf-split` writes them: the first file has the metadata of the model,
+//! each has some of the tensors, and three keys in each identify the part.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ const NUMBER: &str = "split.no";
 const COUNT: &str = "split.count";
 const TENSORS: &str = "split.tensors.count";
 
-/// Which part of what a file says it is.
+/// Identification of a part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
-    /// From 0.
+    /// Part number, from 0.
     number: u32,
-    /// Parts of the model, 2 or more.
+    /// Number of parts, 2 or more.
     count: u32,
-    /// Tensors of the whole model.
+    /// Number of tensors of the whole model.
     tensors: u64,
 }
 
 impl Place {
-    /// `None` for a file that is whole.
+    /// `None` if the file is not part of a split model.
     fn of(file: &Gguf) -> Result<Option<Place>> {
         let Some(count) = file.find_u32(COUNT)?.filter(|count| *count > 1) else {
             return Ok(None);
@@ -37,29 +37,29 @@ impl Place {
 }
 
 impl Gguf {
-    /// How many files the model of this file is cut into, by its metadata: 1 for a whole one.
+    /// Number of files that the model is split into, by its metadata; 1 if not split.
     ///
     /// # Errors
-    /// Bad file, naming the key, where those of a part are missing or contradict each other.
+    /// Bad file, naming the key, if split keys are missing or inconsistent.
     pub fn split_count(&self) -> Result<u32> {
         Ok(Place::of(self)?.map_or(1, |place| place.count))
     }
 
-    /// Whether all tensors of the model are here: false for one part of several.
+    /// Whether all tensors of the model are present; false for a single part of several.
     ///
     /// # Errors
-    /// As [`Gguf::split_count`].
+    /// Those of [`Gguf::split_count`].
     pub fn is_whole(&self) -> Result<bool> {
         Ok(self.split_count()? as usize == 1 + self.rest.len())
     }
 
-    /// Puts the parts of a model together, the first part first: metadata is that of the first, and
+    /// Joins the parts of a model, first part first. The metadata is that of the first part, the
     /// tensors are those of all.
     ///
     /// # Errors
-    /// Invalid, for no parts; bad file, naming it, where a part is missing, out of its place, of
-    /// another model, or in two models' worth of tensors. Parts of a model whose tensors have the
-    /// same names and number cannot be told from this one's.
+    /// Invalid if there are no parts. Bad file, naming the part, if one is missing, out of order,
+    /// of another model, or if tensors occur twice. Parts of another model with the same tensor
+    /// names and counts are not detected.
     pub fn join(parts: Vec<Gguf>) -> Result<Gguf> {
         let mut parts = parts.into_iter();
         let mut first = parts.next().ok_or_else(|| Error::invalid("no parts of a model"))?;
@@ -110,18 +110,18 @@ impl Gguf {
         Ok(first)
     }
 
-    /// This file and the other parts that were joined to it.
+    /// This file and the other parts joined to it.
     pub(super) fn parts(&self) -> impl Iterator<Item = &Gguf> {
         std::iter::once(self).chain(&self.rest)
     }
 
-    /// The part that a tensor is of.
+    /// The part that contains a tensor.
     pub(super) fn part_of(&self, info: &TensorInfo) -> Option<&Gguf> {
         self.parts().find(|part| Arc::ptr_eq(&part.name, &info.file))
     }
 }
 
-/// Whether `part` is the one that is wanted.
+/// Checks that `part` is the wanted one.
 fn check(first: &Gguf, part: &Gguf, found: Option<Place>, want: Place) -> Result<()> {
     let wrong = |key: &str, text: String| {
         Err(Error::bad_file(format!(
@@ -146,7 +146,7 @@ fn check(first: &Gguf, part: &Gguf, found: Option<Place>, want: Place) -> Result
     Ok(())
 }
 
-/// Of `name-00002-of-00003.gguf`: what stands before, 2, and 3.
+/// Splits `name-00002-of-00003.gguf` into prefix, 2, and 3.
 #[cfg(not(target_arch = "wasm32"))]
 fn numbers(name: &str) -> Option<(&str, u32, u32)> {
     let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
@@ -158,12 +158,11 @@ fn numbers(name: &str) -> Option<(&str, u32, u32)> {
     Some((stem, number(part)?, number(count)?))
 }
 
-/// The other parts of an open file, in order, by the names that stand beside it; none of a whole
-/// one.
+/// The other parts of an open file, in order, located by name in its folder; empty if not split.
 ///
 /// # Errors
-/// Bad file, where the file is a part but not the first, or its name does not say so; what `open`
-/// says, naming the part.
+/// Bad file if the file is not the first part, or if its name does not identify a part; the errors
+/// of `open`, naming the part.
 #[cfg(not(target_arch = "wasm32"))]
 pub(super) fn others(
     path: &std::path::Path,

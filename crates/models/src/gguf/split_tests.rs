@@ -1,10 +1,10 @@
-//! Parts that fit, and parts that do not.
+//! Valid and invalid parts of split models.
 
 use super::super::{Access, Value, Writer};
 use super::*;
 use warploom_core::base::Format;
 
-/// A part of a model with tensors of these names, 32 bytes of `fill` each.
+/// A part with tensors of these names, 32 bytes of `fill` each.
 fn part(number: u16, count: u16, tensors: i32, names: &[&str], fill: u8) -> Vec<u8> {
     let mut file = Writer::new();
     if number == 0 {
@@ -19,7 +19,7 @@ fn part(number: u16, count: u16, tensors: i32, names: &[&str], fill: u8) -> Vec<
     out.finish().unwrap()
 }
 
-/// Three parts of five tensors.
+/// Three parts with five tensors.
 fn model() -> [Vec<u8>; 3] {
     [part(0, 3, 5, &["a", "b"], 1), part(1, 3, 5, &["c", "d"], 2), part(2, 3, 5, &["e"], 3)]
 }
@@ -111,7 +111,7 @@ fn the_first_file_brings_the_others() {
     let error = refused(path(2)).to_string();
     assert!(error.contains("open the first") && error.contains("m-00001-of-00003"), "{error}");
 
-    // Names that say something else than the files.
+    // File names that contradict the metadata.
     let other = folder.join("other.gguf");
     std::fs::copy(path(1), &other).unwrap();
     let error = refused(other).to_string();

@@ -1,4 +1,4 @@
-//! Entries of the tensor table, and ggml's table of types.
+//! Entries of the tensor table, and the table of ggml's types.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use warploom_core::base::{DType, Format};
 use warploom_core::error::{Error, Result};
 use warploom_core::quant::i2_s;
 
-/// Most dimensions of a tensor, as in ggml.
+/// Largest rank of a tensor, as in ggml.
 const MAX_DIMS: usize = 4;
 
-/// A type of tensor that ggml has: what it takes in the file, and what it is here.
+/// A tensor type of ggml: its size in files, and its format here.
 struct Type {
     number: u32,
     name: &'static str,
@@ -19,9 +19,9 @@ struct Type {
     block_len: u64,
     /// Bytes of a block.
     block_bytes: u64,
-    /// Bytes behind the blocks of a tensor.
+    /// Bytes after the blocks of a tensor.
     tail: u64,
-    /// What decodes it, where this crate does.
+    /// The format, if this crate decodes it.
     format: Option<Format>,
 }
 
@@ -36,7 +36,7 @@ const fn ours(number: u32, format: Format) -> Type {
     }
 }
 
-/// BitNet's, whose scale stands behind a tensor: not as it lies in memory.
+/// BitNet's type, whose scale follows the tensor: its layouts in file and memory differ.
 const fn i2_s(number: u32) -> Type {
     let block_bytes = i2_s::FILE_BYTES as u64;
     Type { block_bytes, tail: i2_s::FILE_TAIL as u64, ..ours(number, Format::I2S) }
@@ -46,10 +46,10 @@ const fn known(number: u32, name: &'static str, block_len: u64, block_bytes: u64
     Type { number, name, block_len, block_bytes, tail: 0, format: None }
 }
 
-/// By number; 4, 5, 31 to 33 and 36 to 38 were removed from ggml. 36 is I2_S in files of
-/// microsoft/BitNet, the only ones with that number that are around: ggml's own iq4_nl_4_4 was made
-/// in memory. BitNet's tl2 has the number of mxfp4, but fewer bytes, and so does not get past the
-/// checks of a file's end and of tensors that overlap.
+/// By number. 4, 5, 31 to 33 and 36 to 38 were removed from ggml. 36 is I2_S in files of
+/// microsoft/BitNet, the only known files with that number: ggml's own iq4_nl_4_4 existed only in
+/// memory. BitNet's tl2 shares the number of mxfp4 but has fewer bytes, so the checks of the file's
+/// end and of overlaps reject it.
 static TYPES: [Type; 35] = [
     ours(0, Format::F32),
     ours(1, Format::Plain(DType::F16)),
@@ -88,7 +88,7 @@ static TYPES: [Type; 35] = [
     known(41, "q1_0", 128, 18),
 ];
 
-/// What is known of a number that stands for no type here.
+/// A hint about a number that is not a known type.
 fn hint(number: u32) -> &'static str {
     match number {
         31..=33 => {
@@ -100,7 +100,7 @@ fn hint(number: u32) -> &'static str {
     }
 }
 
-/// The number in files of a format whose blocks lie there as they do in memory.
+/// The type number of a format whose file and memory layouts are the same.
 pub(super) fn number_of(format: Format) -> Option<u32> {
     TYPES.iter().find(|t| t.format == Some(format) && t.tail == 0).map(|t| t.number)
 }
@@ -109,7 +109,7 @@ fn type_of(number: u32) -> Option<&'static Type> {
     TYPES.iter().find(|t| t.number == number)
 }
 
-/// A checked entry of the tensor table.
+/// A validated entry of the tensor table.
 pub(super) struct Entry<'a> {
     name: &'a str,
     /// Innermost first, as in the file.
@@ -117,16 +117,16 @@ pub(super) struct Entry<'a> {
     rank: usize,
     elements: u64,
     type_number: u32,
-    /// Bytes of the data, where the type's size is known.
+    /// Bytes of the data, if the type's size is known.
     pub(super) bytes: Option<u64>,
-    /// Bytes from the start of the data.
+    /// Offset from the start of the data section.
     pub(super) offset: u64,
-    /// Where in the file `offset` stands.
+    /// File offset of the `offset` field.
     pub(super) offset_at: usize,
 }
 
 impl<'a> Entry<'a> {
-    /// Reads entry `index` (a number for errors) and checks all but the place of its data.
+    /// Reads entry `index` (used in errors) and validates all but the range of its data.
     pub(super) fn read(cursor: &mut Cursor<'a>, index: usize) -> Result<Entry<'a>> {
         cursor.subject = Subject::Tensor(index, None);
         let name = cursor.name("tensor name")?;
@@ -184,7 +184,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// A tensor of a [`Gguf`](super::Gguf): its name, sizes and type, and where its bytes are.
+/// A tensor of a [`Gguf`](super::Gguf): name, shape, type, and location of its bytes.
 #[derive(Clone)]
 pub struct TensorInfo {
     pub(super) file: Arc<str>,
@@ -218,14 +218,14 @@ impl TensorInfo {
         &self.name
     }
 
-    /// Its sizes, outermost first (the file has them innermost first); empty for a scalar.
+    /// Its shape, outermost first (the file stores innermost first); empty for a scalar.
     ///
-    /// A matrix `[rows, columns]` lies row by row; blocks of a quantised format lie along a row.
+    /// A matrix `[rows, columns]` is row-major; blocks of a quantised format run along a row.
     pub fn shape(&self) -> &[u64] {
         &self.dims[..self.rank]
     }
 
-    /// Number of elements: less than 2^63.
+    /// Number of elements, less than 2^63.
     pub fn elements(&self) -> u64 {
         self.elements
     }
@@ -233,27 +233,27 @@ impl TensorInfo {
     /// The format of its weights.
     ///
     /// # Errors
-    /// Unsupported, naming tensor and type, if this crate does not decode it.
+    /// Unsupported, naming tensor and type, if this crate does not decode the type.
     pub fn format(&self) -> Result<Format> {
         type_of(self.type_number).and_then(|t| t.format).ok_or_else(|| self.unsupported())
     }
 
-    /// ggml's number for its type.
+    /// ggml's number of its type.
     pub fn type_number(&self) -> u32 {
         self.type_number
     }
 
-    /// ggml's name for its type in lower case, if it is known: `q4_k`, `iq2_xxs`.
+    /// ggml's lower-case name of its type, if known: `q4_k`, `iq2_xxs`.
     pub fn type_name(&self) -> Option<&'static str> {
         type_of(self.type_number).map(|t| t.name)
     }
 
-    /// Bytes of its data, if the size of its type is known.
+    /// Bytes of its data, if the type's size is known.
     pub fn byte_len(&self) -> Option<u64> {
         self.bytes
     }
 
-    /// Bytes from the file's start to its data.
+    /// File offset of its data in bytes.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }

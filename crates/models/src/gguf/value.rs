@@ -5,10 +5,10 @@ use std::fmt;
 use super::cursor::Cursor;
 use warploom_core::error::{Result, broken_invariant};
 
-/// How deep arrays may lie in arrays. No known file has more than one level.
+/// Deepest nesting of arrays. No known file has more than one level.
 const MAX_DEPTH: u32 = 4;
 
-/// The type of a metadata value, in the order of the numbers in files.
+/// The type of a metadata value, ordered by file number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// 8-bit unsigned.
@@ -25,11 +25,11 @@ pub enum Kind {
     I32,
     /// 32-bit IEEE 754.
     F32,
-    /// True or false.
+    /// A boolean.
     Bool,
     /// UTF-8 text.
     String,
-    /// Values of one type.
+    /// An array of values of one type.
     Array,
     /// 64-bit unsigned.
     U64,
@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// In the order of their numbers in the file.
+    /// Ordered by file number.
     const ALL: [Kind; 13] = [
         Kind::U8,
         Kind::I8,
@@ -76,12 +76,12 @@ impl Kind {
         }
     }
 
-    /// Its number in the file.
+    /// Its number in files.
     pub(super) fn number(self) -> u32 {
         self as u32
     }
 
-    /// Bytes that a value takes in the file; the least where that differs.
+    /// Bytes of a value in the file; the minimum if the size varies.
     const fn least_bytes(self) -> usize {
         match self {
             Kind::U8 | Kind::I8 | Kind::Bool => 1,
@@ -126,11 +126,11 @@ pub enum Value<'a> {
     I32(i32),
     /// 32-bit IEEE 754.
     F32(f32),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// Text.
+    /// UTF-8 text.
     String(&'a str),
-    /// Values of one type.
+    /// An array of values of one type.
     Array(Array<'a>),
     /// 64-bit unsigned.
     U64(u64),
@@ -184,13 +184,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A type, then a value of it, checked to the last byte.
+    /// Reads a type and a value of it, validated to the last byte.
     pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Value<'a>> {
         let kind = Kind::read(cursor, "value type")?;
         Value::read_as(cursor, kind, 0)
     }
 
-    /// A value of this type, inside `depth` arrays.
+    /// Reads a value of this type, nested in `depth` arrays.
     fn read_as(cursor: &mut Cursor<'a>, kind: Kind, depth: u32) -> Result<Value<'a>> {
         const FIELD: &str = "value";
         Ok(match kind {
@@ -224,7 +224,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// An array of metadata values of one type, which stay in the file until asked for.
+/// An array of metadata values of one type, decoded on access.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Array<'a> {
     kind: Kind,
@@ -257,7 +257,7 @@ impl<'a> Array<'a> {
         }
     }
 
-    /// The items as they are in the file.
+    /// The items as raw bytes of the file.
     pub(super) fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -276,7 +276,7 @@ impl<'a> Array<'a> {
                     Value::read_as(cursor, kind, depth + 1)?;
                 }
             }
-            // Any bytes are a number, and `count` made sure that there are enough.
+            // Any bytes form a valid number, and `count` checked that there are enough.
             _ => drop(cursor.take((len * kind.least_bytes()) as u64, "array")?),
         }
         Ok(Array { kind, len, bytes: &cursor.bytes[start..cursor.at] })
@@ -302,7 +302,7 @@ impl<'a> Iterator for Items<'a> {
 
     fn next(&mut self) -> Option<Value<'a>> {
         self.left = self.left.checked_sub(1)?;
-        // Depth 0 again: the check has been, and can only be met from above.
+        // Depth 0 again: the nesting limit was already checked.
         match Value::read_as(&mut self.cursor, self.kind, 0) {
             Ok(value) => Some(value),
             Err(error) => broken_invariant(format!("a checked array: {error}")),

@@ -1,5 +1,5 @@
 //! Writes GGUF containers, version 3: metadata and tensor table first, then the tensors' bytes as a
-//! stream, so that no tensor has to be in memory as a whole.
+//! stream, so that no tensor must fit in memory.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -9,12 +9,12 @@ use super::value::{Kind, Value};
 use warploom_core::base::Format;
 use warploom_core::error::{Error, Result};
 
-/// Of tensors' offsets in written files, bytes.
+/// Alignment of tensor offsets in written files, in bytes.
 const ALIGNMENT: u64 = 32;
-/// Most dimensions of a tensor, as in ggml.
+/// Largest rank of a tensor, as in ggml.
 const MAX_DIMS: usize = 4;
 
-/// What a file will hold: its metadata, and the tensors whose bytes will follow.
+/// The head of a file under construction: metadata, and tensors whose bytes follow later.
 #[derive(Debug, Default)]
 pub struct Writer {
     keys: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct Writer {
     entry_names: HashSet<String>,
     /// Bytes of each tensor, without padding.
     sizes: Vec<u64>,
-    /// Where the next tensor begins, from the start of the data.
+    /// Offset of the next tensor from the start of the data section.
     offset: u64,
 }
 
@@ -33,10 +33,10 @@ impl Writer {
         Writer::default()
     }
 
-    /// Adds a metadata value, also one of another file.
+    /// Adds a metadata value, which may come from another file.
     ///
     /// # Errors
-    /// Invalid, if the key is empty, there already, or the alignment, which this writer decides.
+    /// Invalid if the key is empty, a duplicate, or the alignment, which this writer controls.
     pub fn key(&mut self, key: &str, value: Value<'_>) -> Result<()> {
         self.begin_key(key, value.kind())?;
         put_value(&mut self.keys, value);
@@ -46,7 +46,7 @@ impl Writer {
     /// Adds an array of strings.
     ///
     /// # Errors
-    /// As [`Writer::key`].
+    /// Those of [`Writer::key`].
     pub fn strings<'a>(
         &mut self,
         key: &str,
@@ -60,7 +60,7 @@ impl Writer {
     /// Adds an array of 32-bit integers.
     ///
     /// # Errors
-    /// As [`Writer::key`].
+    /// Those of [`Writer::key`].
     pub fn integers(&mut self, key: &str, items: impl ExactSizeIterator<Item = i32>) -> Result<()> {
         self.begin_array(key, Kind::I32, items.len())?;
         items.for_each(|item| self.keys.extend(item.to_le_bytes()));
@@ -70,19 +70,18 @@ impl Writer {
     /// Adds an array of 32-bit floating-point numbers.
     ///
     /// # Errors
-    /// As [`Writer::key`].
+    /// Those of [`Writer::key`].
     pub fn floats(&mut self, key: &str, items: impl ExactSizeIterator<Item = f32>) -> Result<()> {
         self.begin_array(key, Kind::F32, items.len())?;
         items.for_each(|item| self.keys.extend(item.to_le_bytes()));
         Ok(())
     }
 
-    /// Adds a tensor, whose bytes are to follow in this order; `shape` is outermost first.
+    /// Adds a tensor, whose bytes must follow in this order; `shape` is outermost first.
     ///
     /// # Errors
-    /// Invalid, if the name is empty or there already, or if the shape has too many dimensions, a
-    /// size of 0, or rows that are not whole blocks; unsupported, for a format that files do not
-    /// have in this form.
+    /// Invalid if the name is empty or a duplicate, or if the shape has too many dimensions, a size
+    /// of 0, or partial blocks; unsupported if files cannot store the format in this layout.
     pub fn tensor(&mut self, name: &str, shape: &[u64], format: Format) -> Result<()> {
         let wrong = |what: String| Error::invalid(format!("tensor `{name}`: {what}"));
         if name.is_empty() || !self.entry_names.insert(name.to_owned()) {
@@ -115,7 +114,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Bytes of the whole file.
+    /// Size of the whole file in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.head_bytes().next_multiple_of(ALIGNMENT) + self.offset
     }
@@ -124,10 +123,10 @@ impl Writer {
         (4 + 4 + 8 + 8 + self.keys.len() + self.entries.len()) as u64
     }
 
-    /// Writes all but the tensors' bytes, and takes these from then on.
+    /// Writes the head, and returns a writer for the tensors' bytes.
     ///
     /// # Errors
-    /// Io, what `out` says.
+    /// Io, from `out`.
     pub fn begin<W: Write>(self, out: W) -> Result<TensorWriter<W>> {
         let mut head = Vec::with_capacity(self.head_bytes() as usize + ALIGNMENT as usize);
         head.extend(b"GGUF");
@@ -189,23 +188,23 @@ fn put_value(to: &mut Vec<u8>, value: Value<'_>) {
     }
 }
 
-/// A file whose head is written: takes the tensors' bytes, one tensor after another.
+/// Writes the tensors' bytes after the head, one tensor after another.
 #[derive(Debug)]
 pub struct TensorWriter<W> {
     out: W,
-    /// Of tensors that have not begun.
+    /// Sizes of tensors not yet started.
     sizes: std::vec::IntoIter<u64>,
-    /// Bytes that the present tensor lacks.
+    /// Bytes missing from the current tensor.
     left: u64,
-    /// Bytes behind it.
+    /// Padding after it in bytes.
     padding: usize,
 }
 
 impl<W: Write> TensorWriter<W> {
-    /// The next bytes of the present tensor; where it is whole, of the next.
+    /// Writes bytes of the current tensor; once it is complete, the next one is current.
     ///
     /// # Errors
-    /// Invalid, if these are more than the tensor lacks; io, what the writer says.
+    /// Invalid if the bytes exceed the current tensor; io, from the writer.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() as u64 > self.left {
             let (have, want) = (bytes.len(), self.left);
@@ -220,10 +219,10 @@ impl<W: Write> TensorWriter<W> {
         Ok(())
     }
 
-    /// The writer, when all tensors are whole.
+    /// Returns the underlying writer once all tensors are complete.
     ///
     /// # Errors
-    /// Invalid, where bytes of tensors are missing; io, what the writer says.
+    /// Invalid if bytes of tensors are missing; io, from the writer.
     pub fn finish(mut self) -> Result<W> {
         let missing = self.left + self.sizes.as_slice().iter().sum::<u64>();
         if missing > 0 {
@@ -233,7 +232,7 @@ impl<W: Write> TensorWriter<W> {
         Ok(self.out)
     }
 
-    /// Goes to the next tensor. None is empty, as no size of a shape is 0.
+    /// Advances to the next tensor. None is empty, since sizes are not 0.
     fn next(&mut self) {
         self.left = self.sizes.next().unwrap_or(0);
         self.padding = (self.left.next_multiple_of(ALIGNMENT) - self.left) as usize;
@@ -260,7 +259,7 @@ mod tests {
         first.tensor("b", &[5], Format::F32).unwrap();
         let size = first.file_bytes();
         let mut out = first.begin(Vec::new()).unwrap();
-        // In pieces, over nothing: the second tensor begins when the first is whole.
+        // In parts, with an empty write: the second tensor begins once the first is complete.
         out.write(&[1; 100]).unwrap();
         out.write(&[2; 2]).unwrap();
         assert!(out.write(&[0; 21]).unwrap_err().is_invalid());
@@ -276,7 +275,7 @@ mod tests {
         assert_eq!(read.bytes(&w).unwrap()[99..], [1, 2, 2]);
         assert_eq!(read.bytes(&read.tensor("b").unwrap()).unwrap(), [3; 20]);
 
-        // Metadata of one file goes to another as it is.
+        // Metadata of one file can be copied to another.
         let mut second = Writer::new();
         for (key, value) in read.metadata() {
             second.key(key, value).unwrap();

@@ -1,10 +1,10 @@
-//! The conformance suite, for engines and providers of anybody: the table of cases, run and told.
+//! The conformance suite for third-party engines and providers: runs the case table and reports.
 //!
 //! # An engine
 //!
-//! It is forced wherever it says that it applies, in every case, in plans that fuse and in plans that do not, for
-//! exact sizes and for ranges of sizes. The report says in how many cases it was really used; none is a failure, with
-//! the reasons that the engine gave.
+//! The engine is forced wherever it says it applies: in every case, with and without fusion, for
+//! exact sizes and for ranges of sizes. The report counts the cases that really used it. Zero is a
+//! failure, with the reasons given by the engine.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -43,12 +43,12 @@
 //! # }
 //! ```
 //!
-//! Leave `only` out to run the whole table.
+//! Without `only` the whole table runs.
 //!
 //! # A provider
 //!
-//! Every device that it lists is opened with all it has, and once more at WebGPU's floor where that is less; plans
-//! are made with the engines of this crate.
+//! Every listed device is opened with all its features, and again at WebGPU's floor if that is
+//! less. Plans use the engines of this crate.
 //!
 //! ```
 //! use warploom::testkit::Conformance;
@@ -62,16 +62,16 @@
 //!
 //! # What is held to be right
 //!
-//! A case passes when every output and state is within the tolerance of its row, memory was full of NaN before, and the
-//! guard zones around buffers are as they were. A case that a device says it cannot do is `unsupported`, which is an
-//! answer, unless [`Conformance::complete`] is asked for. What is known to be wrong is declared with its reason
-//! ([`KnownFailure`]), and the declaration fails as soon as the case passes. That the suite itself can fail is
-//! shown by [`super::faults`].
+//! A case passes if every output and state is within the row's tolerance. Memory is filled with NaN
+//! before, and the guard zones around buffers must be unchanged. A case that a device reports as
+//! unsupported is `unsupported` and no failure, unless [`Conformance::complete`] is set. Known
+//! errors are declared with a reason ([`KnownFailure`]); a declaration fails as soon as its case
+//! passes. [`super::faults`] show that the suite itself can fail.
 //!
 //! # Stable
 //!
-//! [`Conformance`], its report and the planted faults are meant for other crates: they change as a public interface does. The
-//! table of cases grows from version to version, and so may a provider's failures.
+//! [`Conformance`], its report and the planted faults are a public interface for other crates and
+//! follow its versioning. The case table grows between versions, so a provider may fail new cases.
 
 mod report;
 mod run;
@@ -86,21 +86,21 @@ use warploom::provider::Provider;
 use warploom::runtime::Runtime;
 use warploom_cases::{Case, KnownFailure, Tolerance};
 
-/// Told before each case.
+/// Progress, reported before each case.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ConformanceProgress<'a> {
-    /// The device, as its report calls it.
+    /// Label of the device, as in the report.
     pub device: &'a str,
-    /// The case that comes next.
+    /// The next case.
     pub case: &'a str,
-    /// Cases done on this device.
+    /// Finished cases on this device.
     pub done: usize,
-    /// Cases to do on this device.
+    /// Total cases on this device.
     pub total: usize,
 }
 
-/// A tolerance in the place of that of the table, with its reason, which the report repeats.
+/// A tolerance that replaces the table's; the report repeats its reason.
 #[derive(Clone, Debug)]
 struct Allowance {
     case: String,
@@ -110,7 +110,7 @@ struct Allowance {
 
 type OnProgress = Box<dyn FnMut(ConformanceProgress<'_>)>;
 
-/// The suite with what is asked of it.
+/// The suite and its options.
 #[derive(Default)]
 #[must_use = "nothing runs before `run` or `run_provider`"]
 pub struct Conformance {
@@ -128,11 +128,11 @@ pub struct Conformance {
 
 warploom::base::debug_as!(Conformance, |this| only: this.only, label: this.label);
 
-/// An engine that cases run through.
+/// An engine under test.
 enum Wanted {
-    /// Given by the caller.
+    /// Provided by the caller.
     Given(Arc<dyn Engine>),
-    /// One of the runtime's registry.
+    /// From the runtime's registry.
     Registered(EngineId),
 }
 
@@ -146,55 +146,58 @@ impl Wanted {
 }
 
 impl Conformance {
-    /// The whole table, with the engines that plans choose by themselves.
+    /// The whole table, with the engines that planning chooses.
     pub fn new() -> Conformance {
         Conformance::default()
     }
 
-    /// Forces this engine wherever it applies. It is added to the runtime's registry for the run; cases in which it does
-    /// not apply are left out. May be called for several, which are then examined one after another.
+    /// Forces this engine wherever it applies. It is added to the runtime's registry for the run;
+    /// cases in which it does not apply are skipped. Can be called several times; the engines are
+    /// tested in turn.
     pub fn engine(mut self, engine: Arc<dyn Engine>) -> Conformance {
         self.engines.push(Wanted::Given(engine));
         self
     }
 
-    /// The same for an engine that the runtime's registry has.
+    /// As [`Conformance::engine`], for an engine in the runtime's registry.
     pub fn registered(mut self, engine: EngineId) -> Conformance {
         self.engines.push(Wanted::Registered(engine));
         self
     }
 
-    /// Runs these cases in the place of the table, such as a few rows of one's own.
+    /// Runs these cases instead of the table.
     pub fn cases(mut self, cases: Vec<Case>) -> Conformance {
         self.table = Some(cases);
         self
     }
 
-    /// Runs only cases whose names begin so: `linear/`, `rms_norm/`. May be called for several beginnings.
+    /// Runs only cases with this name prefix: `linear/`, `rms_norm/`. Can be called for several
+    /// prefixes.
     pub fn only(mut self, beginning: impl Into<String>) -> Conformance {
         self.only.push(beginning.into());
         self
     }
 
-    /// Runs one case of so many; 0 and 1 run all.
+    /// Runs one in `one_of` cases; 0 and 1 run all.
     pub fn sample(mut self, one_of: usize) -> Conformance {
         self.sample = one_of;
         self
     }
 
-    /// Sets knobs of engines.
+    /// Sets engine knobs.
     pub fn knobs(mut self, knobs: Knobs) -> Conformance {
         self.knobs = knobs;
         self
     }
 
-    /// Declares what is known to be wrong.
+    /// Declares known failures.
     pub fn known_failures(mut self, known: &[KnownFailure]) -> Conformance {
         self.known.extend_from_slice(known);
         self
     }
 
-    /// Takes another tolerance for cases whose names begin so, with the reason, which the report repeats in each such row.
+    /// Overrides the tolerance of cases with this name prefix. The report repeats the reason in
+    /// each such row.
     pub fn tolerance(
         mut self,
         beginning: impl Into<String>,
@@ -206,36 +209,36 @@ impl Conformance {
         self
     }
 
-    /// Whether a case that is unsupported is a failure.
+    /// Whether an unsupported case is a failure.
     pub fn complete(mut self, complete: bool) -> Conformance {
         self.complete = complete;
         self
     }
 
-    /// What the report calls the device of a runtime, in the place of its id and name.
+    /// Label of the runtime's device in the report, instead of its id and name.
     pub fn label(mut self, label: impl Into<String>) -> Conformance {
         self.label = Some(label.into());
         self
     }
 
-    /// Tells what comes next.
+    /// Reports progress before each case.
     pub fn progress(mut self, told: impl FnMut(ConformanceProgress<'_>) + 'static) -> Conformance {
         self.progress = Some(Box::new(told));
         self
     }
 
-    /// Runs the suite on the device of a runtime, with the plans that this runtime makes: engines that it prefers, blocks or
-    /// knows to be wrong are so here.
+    /// Runs the suite on the runtime's device with the runtime's planning options: its preferred,
+    /// blocked and known-wrong engines apply.
     ///
     /// # Errors
-    /// Invalid, for an engine that is registered already or not at all, and for names with which no case begins. What a
-    /// device does wrong is no error; the report has it.
+    /// Invalid for a given engine that is already registered, a requested one that is not, and a
+    /// prefix without cases. Failures of the device are in the report.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn run(&mut self, runtime: &Runtime) -> Result<ConformanceReport> {
         warploom::base::platform::block_on(self.run_async(runtime))
     }
 
-    /// As [`Conformance::run`], as a future. On native builds it blocks the thread that polls it.
+    /// As [`Conformance::run`], as a future. On native builds it blocks the polling thread.
     ///
     /// # Errors
     /// As [`Conformance::run`].
@@ -248,19 +251,19 @@ impl Conformance {
         Ok(ConformanceReport { devices: vec![device], problems: Vec::new() })
     }
 
-    /// Runs the suite on every device of a provider, with all it has and at WebGPU's floor. What was found on this machine
-    /// before, or measured, does not count.
+    /// Runs the suite on every device of a provider, with all its features and at WebGPU's floor.
+    /// Findings and measurements stored on this machine are ignored.
     ///
     /// # Errors
-    /// As [`Conformance::run`]; what the provider says when it cannot list its devices. One that does not open, or
-    /// none at all, is a problem in the report.
+    /// As [`Conformance::run`]; the provider's error if it cannot list its devices. A device that
+    /// does not open, or an empty list, is a problem in the report.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn run_provider(&mut self, provider: &dyn Provider) -> Result<ConformanceReport> {
         warploom::base::platform::block_on(self.run_provider_async(provider))
     }
 
-    /// As [`Conformance::run_provider`], as a future. On native builds it blocks the thread that
-    /// polls it.
+    /// As [`Conformance::run_provider`], as a future. On native builds it blocks the polling
+    /// thread.
     ///
     /// # Errors
     /// As [`Conformance::run_provider`].
@@ -271,10 +274,10 @@ impl Conformance {
         self.on_provider(provider).await
     }
 
-    /// The cases that are asked for.
+    /// The selected cases.
     ///
     /// # Errors
-    /// Invalid, for a beginning that no case has.
+    /// Invalid for a prefix without cases.
     fn chosen(&self) -> Result<Vec<Case>> {
         let table = self.table.clone().unwrap_or_else(super::cases);
         for beginning in &self.only {

@@ -1,4 +1,4 @@
-//! What a run of the suite found, as data and as text.
+//! Results of a conformance run, as data and as text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,78 +8,78 @@ use serde::Serialize;
 use warploom::engine::{DriverKey, EngineId};
 use warploom_cases::{Failure, Outcome, Report};
 
-/// Rows of one kind that the text shows.
+/// Rows of each kind shown in the text.
 const SHOWN: usize = 20;
 
-/// What a run of the suite found.
+/// Results of a conformance run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ConformanceReport {
-    /// Each device, with all it has or at the floor.
+    /// Each device, with all its features or at the floor.
     pub devices: Vec<DeviceReport>,
-    /// What is wrong besides with the provider as a whole.
+    /// Problems of the provider as a whole.
     pub problems: Vec<Problem>,
 }
 
-/// What a run found on one device.
+/// Results on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeviceReport {
-    /// `cpu:0 "avx512"`, with `at the floor` where it is.
+    /// `cpu:0 "avx512"`, with `at the floor` if applicable.
     pub label: String,
-    /// The device as its driver tells it.
+    /// Key of the device's driver.
     pub device: DriverKey,
-    /// Whether [`Conformance::run_provider`](super::Conformance::run_provider) opened it with WebGPU's guaranteed limits and
-    /// nothing more.
+    /// Whether [`Conformance::run_provider`](super::Conformance::run_provider) opened it with only
+    /// WebGPU's guaranteed limits.
     pub floor: bool,
-    /// Cases that were asked for.
+    /// Number of selected cases.
     pub cases: usize,
-    /// Every run, in the order of the table.
+    /// Every run, in table order.
     pub rows: Vec<Row>,
-    /// Each engine that was asked for, in that order.
+    /// Each requested engine, in order.
     pub engines: Vec<EngineUse>,
-    /// What is wrong besides with the device as a whole.
+    /// Problems of the device as a whole.
     pub problems: Vec<Problem>,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Whether what is unsupported counts as a failure.
+    /// Whether an unsupported case counts as a failure.
     pub complete: bool,
 }
 
-/// Something wrong that is no row.
+/// A problem outside of the rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "problem", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Problem {
-    /// The provider lists no device.
+    /// The provider lists no devices.
     NoDevice {
-        /// Why, as far as it says.
+        /// The reason, if known.
         why: String,
     },
-    /// A device that is listed does not open.
+    /// A listed device does not open.
     NotOpened {
         /// `provider:index`.
         device: String,
-        /// What the provider says.
+        /// The provider's error.
         why: String,
     },
     /// The device was lost; nothing ran after this case.
     DeviceLost {
         /// The case.
         case: String,
-        /// Cases that did not run for that.
+        /// Cases that did not run because of it.
         left: usize,
     },
 }
 
-/// For which sizes a case was planned.
+/// The sizes a case was planned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Sizes {
-    /// Those of the run.
+    /// The exact sizes of the run.
     Exact,
-    /// Ranges with room for more than the run needs, as a decoder's plans have.
+    /// Ranges that include larger sizes than the run needs, as in a decoder's plans.
     Ranges,
 }
 
@@ -87,38 +87,38 @@ pub enum Sizes {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Row {
-    /// The case, by its name in the table.
+    /// Name of the case in the table.
     pub case: String,
-    /// For which sizes it was planned.
+    /// The sizes it was planned for.
     pub sizes: Sizes,
-    /// The engine that was forced, if one was.
+    /// The forced engine, if any.
     pub engine: Option<EngineId>,
-    /// Whether operations that may be one kernel were.
+    /// Whether operator fusion was enabled.
     pub fused: bool,
-    /// Why the tolerance is not that of the table; empty where it is.
+    /// Reason of an overridden tolerance; empty for the table's.
     pub note: String,
-    /// What came of it.
+    /// The result.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Every number is right; how close they are.
+    /// Every value is within tolerance; the accuracy reached.
     Pass(Report),
-    /// Something is wrong: the first number that is, or why there is none.
+    /// A failure: the first wrong value, or why there are no values.
     Fail(Failure),
-    /// The device, or its engines, say that they cannot.
+    /// The device or its engines report it as unsupported.
     Unsupported {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Wrong, as it is declared to be.
+    /// Wrong, as declared.
     KnownToFail {
-        /// Why.
+        /// The declared reason.
         reason: String,
     },
 }
@@ -134,21 +134,21 @@ impl From<Outcome> for Verdict {
     }
 }
 
-/// How an engine that was asked for was used.
+/// How often a requested engine was used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct EngineUse {
     /// The engine.
     pub engine: EngineId,
-    /// Cases in which it was in a plan that ran, but for those that are declared to fail.
+    /// Cases whose executed plan contained it, without declared failures.
     pub cases: usize,
-    /// Why not in others, with the number of pieces: what it said itself, what the planner did, or the
-    /// declaration, with the number of runs.
+    /// Why it was not used elsewhere: the engine's or the planner's reason with the number of
+    /// groups, or the declaration with the number of runs.
     pub refused: BTreeMap<String, usize>,
 }
 
 impl DeviceReport {
-    /// Rows that passed.
+    /// Number of rows that passed.
     pub fn passed(&self) -> usize {
         self.rows.iter().filter(|row| matches!(row.verdict, Verdict::Pass(_))).count()
     }
@@ -161,7 +161,7 @@ impl DeviceReport {
         })
     }
 
-    /// Rows that are unsupported, with the reason.
+    /// Unsupported rows, with the reason.
     pub fn unsupported(&self) -> impl Iterator<Item = (&Row, &str)> {
         self.rows.iter().filter_map(|row| match &row.verdict {
             Verdict::Unsupported { reason } => Some((row, reason.as_str())),
@@ -169,7 +169,7 @@ impl DeviceReport {
         })
     }
 
-    /// Everything that keeps the device from passing, in words.
+    /// Everything that makes the device fail, as text.
     fn wrong(&self) -> Vec<String> {
         let mut wrong: Vec<String> = Vec::new();
         for (row, failure) in self.failures() {
@@ -201,7 +201,7 @@ impl DeviceReport {
 }
 
 impl Row {
-    /// How the run was planned, where that is not the usual way.
+    /// How the run was planned, if not the default.
     fn how(&self) -> String {
         let mut how = Vec::new();
         how.extend(self.engine.as_ref().map(|engine| format!("{engine} forced")));
@@ -215,14 +215,14 @@ impl Row {
 }
 
 impl ConformanceReport {
-    /// Adds what another run found, such as that of another device.
+    /// Appends another run, such as that of another device.
     pub fn extend(&mut self, other: ConformanceReport) {
         self.devices.extend(other.devices);
         self.problems.extend(other.problems);
     }
 
-    /// Everything that keeps the run from passing, in words; empty where it passed. A device on which nothing passed
-    /// and an engine that was used nowhere are among it.
+    /// Everything that makes the run fail, as text; empty if it passed. Includes devices on which
+    /// nothing passed and engines that were never used.
     pub fn wrong(&self) -> Vec<String> {
         let mut wrong: Vec<String> = self.problems.iter().map(Problem::to_string).collect();
         wrong.extend(self.devices.iter().flat_map(DeviceReport::wrong));
@@ -232,24 +232,25 @@ impl ConformanceReport {
         wrong
     }
 
-    /// Whether every case passed that can run.
+    /// Whether every case that can run passed.
     pub fn passed(&self) -> bool {
         self.wrong().is_empty()
     }
 
-    /// For tests: stops where something is wrong.
+    /// For tests: panics on any failure.
     ///
     /// # Panics
-    /// With everything that is wrong, where anything is.
+    /// If anything is wrong, with all of it.
     #[track_caller]
     pub fn assert_passed(&self) {
         let wrong = self.wrong();
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     }
 
-    /// All of it as JSON: each row with how close it is, the first wrong element and both values, or the reason.
+    /// The report as JSON: each row with its accuracy, the first wrong element and both values, or
+    /// the reason.
     pub fn to_json(&self) -> serde_json::Value {
-        // Numbers, texts and lists: there is nothing in it that JSON cannot hold.
+        // Only numbers, strings and lists, which always serialise.
         serde_json::to_value(self).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! The suite at work: which plans each case gets, and what comes of them.
+//! Executes the suite: plans each case and judges the results.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,20 +16,20 @@ use warploom::reference::{self, Evaluation};
 use warploom::runtime::{Runtime, Sync, run_plan};
 use warploom_cases::{Case, Failure, Outcome, declared, judge};
 
-/// One device in the course of a run.
+/// State of a run on one device.
 struct Bench<'a> {
     suite: &'a Conformance,
     runtime: &'a Runtime,
     registry: Registry,
-    /// Whether what the machine knows of its devices does not count.
+    /// Whether stored findings on this machine are ignored.
     trusting: bool,
     uses: Vec<EngineUse>,
-    /// Engines, by their place in `uses`, for which the case at hand counts already.
+    /// Indices in `uses` of engines already counted for the current case.
     counted: BTreeSet<usize>,
     rows: Vec<Row>,
 }
 
-/// A case as a device is held to it.
+/// A case with its tolerance on a device.
 struct Held<'a> {
     case: Cow<'a, Case>,
     note: String,
@@ -60,7 +60,7 @@ impl Conformance {
                     }
                 };
                 let profile = device.profile().clone();
-                // A device that has no more than the floor, or none, is the same once more.
+                // A device without more than the floor would only repeat the same run.
                 if whole.as_ref() == Some(&profile) {
                     break;
                 }
@@ -125,7 +125,7 @@ impl Conformance {
         })
     }
 
-    /// A case with its tolerance on this device, and why that is not the table's.
+    /// A case with its tolerance on this device, and the reason if that is not the table's.
     fn held<'c>(&self, case: &'c Case, runtime: &Runtime) -> (Cow<'c, Case>, String) {
         let allowed = self.allowances.iter().find(|row| case.name.starts_with(&row.case));
         if let Some(row) = allowed {
@@ -175,7 +175,7 @@ impl<'a> Bench<'a> {
         options
     }
 
-    /// Every run of a case; whether the device is lost after it.
+    /// Runs a case in every variant; returns whether the device was lost.
     async fn case(&mut self, case: &Case) -> Result<bool> {
         self.counted.clear();
         let (held, note) = self.suite.held(case, self.runtime);
@@ -201,7 +201,8 @@ impl<'a> Bench<'a> {
         Ok(false)
     }
 
-    /// A case with each engine forced wherever it applies; whether the device is lost after it.
+    /// Runs a case with each engine forced wherever it applies; returns whether the device was
+    /// lost.
     async fn forced(&mut self, held: &Held<'_>, sizes: Sizes, class: &ShapeClass) -> Result<bool> {
         if self.uses.is_empty() {
             return Ok(false);
@@ -210,14 +211,14 @@ impl<'a> Bench<'a> {
         for fused in [true, false] {
             let pieces = match self.pieces(held, class, fused) {
                 Ok(pieces) => pieces,
-                // Whatever else is in it cannot be planned here.
+                // Another operation of the case cannot be planned here.
                 Err(error) if error.is_unsupported() => {
                     (0..self.uses.len()).for_each(|engine| self.refuse(engine, error.to_string()));
                     continue;
                 }
                 Err(error) => return Err(error.context(&held.case.name)),
             };
-            // Where nothing is fused, the second plan is the first.
+            // Without fusion the second plan equals the first.
             let nodes = |pieces: &[Candidates]| -> Vec<Vec<NodeId>> {
                 pieces.iter().map(|piece| piece.nodes.clone()).collect()
             };
@@ -234,12 +235,13 @@ impl<'a> Bench<'a> {
         Ok(false)
     }
 
-    /// The pieces of a case, with the engines for each.
+    /// The groups of a case, with the engines for each.
     fn pieces(&self, held: &Held<'_>, class: &ShapeClass, fused: bool) -> Result<Vec<Candidates>> {
         candidates(&held.case.graph, class, self.profile(), &self.options(fused))
     }
 
-    /// A case with one engine forced in those of its pieces for which it applies; whether the device is lost after it.
+    /// Runs a case with one engine forced in the groups to which it applies; returns whether the
+    /// device was lost.
     async fn through(
         &mut self,
         held: &Held<'_>,
@@ -270,11 +272,12 @@ impl<'a> Bench<'a> {
         let planned = plan.is_ok();
         let (outcome, lost) = self.judged(held, plan).await;
         let ran = match &outcome {
-            // An answer of no numbers shows nothing.
+            // An empty result proves nothing.
             Outcome::Pass(report) => report.elements > 0,
             Outcome::Fail(_) => planned,
             Outcome::Unsupported(_) => false,
-            // Nor does one that is declared wrong: an engine whose every case is has shown nothing.
+            // Neither does a declared failure: an engine with only declared failures has proven
+            // nothing.
             Outcome::KnownToFail(reason) => {
                 self.refuse(engine, format!("known to fail: {reason}"));
                 false
@@ -293,7 +296,8 @@ impl<'a> Bench<'a> {
         self.runtime.device().profile()
     }
 
-    /// Runs a plan with poisoned memory and guard zones: what came of it, and whether the device is lost.
+    /// Runs a plan with poisoned memory and guard zones; returns the outcome, and whether the
+    /// device was lost.
     async fn judged(&self, held: &Held<'_>, plan: Result<Plan>) -> (Outcome, bool) {
         let (case, profile) = (&*held.case, self.profile());
         let expected = match &held.expected {
@@ -328,7 +332,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Ranges for each symbol, with room for more than this run needs, as a decoder's plans have.
+/// Ranges of each symbol that include larger values than this run needs, as in a decoder's plans.
 fn ranges(case: &Case) -> Option<ShapeClass> {
     case.symbols.iter().fold(None, |class, (symbol, value)| {
         Some(class.unwrap_or_default().with(symbol, value.min(1), value * 2 + 3))

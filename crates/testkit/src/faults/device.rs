@@ -1,4 +1,4 @@
-//! A provider whose devices do what those of another do, but for one thing.
+//! A provider whose devices behave like another's, except for one fault.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use warploom::provider::{
     PreparedId, Provider, Recording, Resource, Ticket, Usage,
 };
 
-/// A provider that is wrong on purpose.
+/// A deliberately faulty provider.
 pub struct FaultyProvider {
     inner: Arc<dyn Provider>,
     fault: DeviceFault,
@@ -53,13 +53,13 @@ struct FaultyDevice {
     state: Mutex<State>,
 }
 
-/// What the device was told, as far as its fault needs it.
+/// Submitted work, as far as the fault needs it.
 #[derive(Default)]
 struct State {
     prepared: HashMap<PreparedId, Work>,
-    /// For each download of a submit whether it is a result.
+    /// For each download of a submit, whether it is a result.
     downloads: BTreeMap<Ticket, Vec<bool>>,
-    /// The last result.
+    /// The previous result.
     result: Option<Vec<u8>>,
 }
 
@@ -67,17 +67,17 @@ struct State {
 struct Work {
     downloads: usize,
     computes: bool,
-    /// What its last kernel writes.
+    /// Range written by the last kernel.
     written: Option<BufferRange>,
 }
 
 impl FaultyDevice {
     fn state(&self) -> MutexGuard<'_, State> {
-        // What a panic elsewhere leaves behind are whole values.
+        // Values stay consistent if another thread panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A result as this device gives it.
+    /// Applies the fault to a result.
     fn spoil(&self, result: &mut Vec<u8>) {
         let middle = result.len() / 8 * 4;
         let word = result.get_mut(middle..middle + 4);
@@ -99,7 +99,7 @@ impl FaultyDevice {
     }
 }
 
-/// What the last kernel of a recording writes, as far as its buffer is known.
+/// Range written by the last kernel of a recording, if its buffer is known.
 fn written(work: &Recording, slots: &[Option<BufferRange>]) -> Option<BufferRange> {
     let dispatch = work.commands.iter().rev().find_map(|command| match command {
         Command::Dispatch(dispatch) => Some(dispatch),

@@ -1,4 +1,4 @@
-//! An engine that does what another does, but for one thing.
+//! An engine that behaves like another, except for one fault.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use smallvec::smallvec;
 use super::{EXPONENT, EngineFault, NOT_A_NUMBER};
 use warploom::base::{Dim, Layout};
 use warploom::engine::{
-    Cost, Engine, EngineId, Knob, Lowering, Notes, Order, Query, StepBinding, View, WeightLayout,
+    Cost, Engine, EngineId, Knob, Lowering, Notes, Query, ReductionOrder, StepBinding, View,
+    WeightLayout,
 };
 use warploom::error::Result;
 use warploom::kernel::{Access, KernelSpec, SourceSpec};
@@ -24,7 +25,7 @@ fn main() {
 }
 ";
 
-/// An engine that is wrong on purpose: `faulty.` and the id of the one that it wraps.
+/// A deliberately faulty engine; its id is `faulty.` plus the id of the wrapped engine.
 pub struct FaultyEngine {
     id: EngineId,
     inner: Arc<dyn Engine>,
@@ -32,8 +33,8 @@ pub struct FaultyEngine {
 }
 
 impl FaultyEngine {
-    /// An engine with a fault. It applies where the other does, to single operations, with its knobs,
-    /// its order in deterministic mode and its version.
+    /// An engine with a fault. It applies to single operations wherever the wrapped engine does,
+    /// with the same knobs, reduction order and version.
     pub fn new(inner: Arc<dyn Engine>, fault: EngineFault) -> FaultyEngine {
         FaultyEngine { id: EngineId::new(format!("faulty.{}", inner.id())), inner, fault }
     }
@@ -75,8 +76,8 @@ impl Engine for FaultyEngine {
         self.inner.notes(query)
     }
 
-    /// A planted fault changes no order: it is as wrong for one row as for many.
-    fn order(&self, query: &Query) -> Result<Order, String> {
+    /// A planted fault changes no reduction order: it does not depend on the number of rows.
+    fn order(&self, query: &Query) -> Result<ReductionOrder, String> {
         self.inner.order(query)
     }
 

@@ -1,4 +1,5 @@
-//! Planted faults: providers and engines that are wrong on purpose, in one way each, to show that a suite fails.
+//! Planted faults: providers and engines with one deliberate error each, to show that a suite can
+//! fail.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -19,21 +20,21 @@ mod engine;
 pub use device::FaultyProvider;
 pub use engine::FaultyEngine;
 
-/// What a [`FaultyProvider`]'s devices do wrong.
+/// Fault of a [`FaultyProvider`]'s devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceFault {
-    /// In the middle of each result one bit is wrong, the highest of the exponent of a float.
+    /// One bit in the middle of each result is wrong, the highest exponent bit of a float.
     WrongElement,
-    /// In the middle of each result stands no number.
+    /// NaN in the middle of each result.
     NotANumber,
     /// Every result is zeros.
     Zeros,
-    /// A result is that of the run before, cut to its size or filled up with zeros.
+    /// A result is that of the previous run, truncated or padded with zeros.
     Stale,
-    /// The last kernel of each recording is not launched: what it writes is what was there before.
+    /// The last kernel of each recording is not launched, so its output keeps its old contents.
     KernelLeftOut,
-    /// Four bytes behind what the last kernel of a recording writes are written as well.
+    /// Four bytes past the output of each recording's last kernel are overwritten.
     PastTheEnd,
 }
 
@@ -49,17 +50,17 @@ impl DeviceFault {
     ];
 }
 
-/// What a [`FaultyEngine`] does wrong.
+/// Fault of a [`FaultyEngine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EngineFault {
-    /// In the middle of the result one bit is wrong, the highest of the exponent of a float.
+    /// One bit in the middle of the result is wrong, the highest exponent bit of a float.
     WrongElement,
-    /// In the middle of the result stands no number.
+    /// NaN in the middle of the result.
     NotANumber,
-    /// Its last kernel is not launched, so that what reads the result reads memory that nobody wrote.
+    /// Its last kernel is not launched, so readers of the result read unwritten memory.
     KernelLeftOut,
-    /// Operands are read as if they lay without gaps from the first byte of their memory on.
+    /// Operands are read as if contiguous from the first byte of their memory.
     IgnoresLayout,
 }
 
@@ -73,7 +74,7 @@ impl EngineFault {
     ];
 }
 
-/// A word that is no number as `f32`, and in either half as `f16` and `bf16`.
+/// A word that is NaN as `f32`, and whose two 16-bit parts are NaN as `f16` and `bf16`.
 const NOT_A_NUMBER: u32 = 0x7fc0_7fc0;
-/// The bit that makes 2 of 0, and infinity of 1.
+/// The bit that turns 0 into 2, and 1 into infinity.
 const EXPONENT: u32 = 0x4000_0000;

@@ -1,4 +1,4 @@
-//! How long a pack's kernel takes on a device.
+//! Times a pack's kernel on a device.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use super::{Job, elements};
 use warploom::base::{ShapeClass, SymbolValues};
 use warploom::error::{Error, Result};
 use warploom::plan::Plan;
-use warploom::runtime::{AnalyzeOptions, Resident, Runtime};
+use warploom::runtime::{AnalyzeOptions, DeviceTensors, Runtime};
 
-/// What was measured.
+/// Measured times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Timing {
-    /// Median of the kernel's own time, in seconds.
+    /// Median time of the kernel itself, in seconds.
     pub kernel_s: f64,
-    /// Median of everything that the operation launches: zeroing or copying as well.
+    /// Median time of all launches of the operation, including clears and copies, in seconds.
     pub total_s: f64,
     /// Bytes of operands and results.
     pub bytes: u64,
-    /// Bytes a second that the device reads and writes together in a copy.
+    /// Copy bandwidth of the device, read plus written, in bytes per second.
     pub copy_bandwidth: u64,
 }
 
-/// Times a job, after a warm-up, over so many runs.
+/// Times a job over `runs` runs, after a warm-up.
 ///
 /// # Errors
-/// What planning and the device say.
+/// Any planning or device error.
 pub async fn time(job: &Job, runtime: &Runtime, runs: usize) -> Result<Timing> {
     let (graph, bindings) = graph_of(job)?;
     let device = runtime.device().profile();
@@ -39,7 +39,8 @@ pub async fn time(job: &Job, runtime: &Runtime, runs: usize) -> Result<Timing> {
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
     let options = AnalyzeOptions { runs, warm_up: Duration::from_millis(200) };
     let none = SymbolValues::new();
-    let analysis = runtime.analyze(&plan, &mut Resident::new(), &none, &inputs, &options).await?;
+    let analysis =
+        runtime.analyze(&plan, &mut DeviceTensors::new(), &none, &inputs, &options).await?;
     let custom = &job.custom;
     let mut bytes = 0;
     for (shape, dtype) in custom.inputs.iter().chain(&custom.outputs) {

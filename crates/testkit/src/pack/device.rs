@@ -1,4 +1,4 @@
-//! A pack's kernel on a device, by a plan, with guard zones and poisoned memory.
+//! Runs a pack's kernel on a device through a plan, with guard zones and poisoned memory.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use warploom::reference::Tensor;
 use warploom::runtime::{RunOptions, Runtime, run_graph};
 use warploom_cases::compare;
 
-/// A job on a device.
+/// Runs a job on a device.
 pub async fn on_device(job: &Job, runtime: &Runtime) -> Row {
     let profile = runtime.device().profile();
     let twin = job.custom.twin(&profile.provider);

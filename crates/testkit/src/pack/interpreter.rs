@@ -1,4 +1,4 @@
-//! A pack's kernel in the interpreter.
+//! Runs a pack's kernel in the interpreter.
 
 use super::elements;
 use warploom::base::{Dim, SymbolValues};
@@ -7,17 +7,19 @@ use warploom::interpret::{Argument, Checks, Options, Program, words};
 use warploom::ir::{Custom, CustomTensor, CustomWord};
 use warploom::kernel::pack::Pack;
 
-/// Steps of one invocation: a loop that takes more is taken for endless.
+/// Step limit of one invocation, above which a loop counts as endless.
 const MAX_STEPS: u64 = 1 << 26;
-/// Workgroups of a checked run.
+/// Maximum workgroups of a checked run.
 const MAX_GROUPS: u64 = 1 << 20;
 
-/// Every output's words, with every check on, whatever the memory of outputs was before.
+/// The words of every output, with all checks on; they must not depend on the initial contents of
+/// outputs.
 ///
 /// # Errors
-/// Invalid, with file and line: the first fault, or an element that is not always the same.
+/// Invalid, with file and line: the first fault, or an element that varies.
 pub(super) fn checked(pack: &Pack, custom: &Custom, inputs: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
-    // Workgroup memory and outputs begin as zeros by promise, so reading them first is no fault.
+    // Workgroup memory and outputs are guaranteed to start as zeros, so reading them first is
+    // valid.
     let checks = Checks { uninitialised: false, ..Checks::ALL };
     let options = Options { checks, max_steps: MAX_STEPS, ..Options::default() };
     let first = run(pack, custom, inputs, &options, 0)?;
@@ -37,10 +39,10 @@ pub(super) fn checked(pack: &Pack, custom: &Custom, inputs: &[Vec<u32>]) -> Resu
     Ok(first)
 }
 
-/// Every output's words, without checks.
+/// The words of every output, without checks.
 ///
 /// # Errors
-/// Invalid, with file and line, for an endless loop or barriers that do not meet.
+/// Invalid, with file and line, for an endless loop or divergent barriers.
 pub(super) fn plain(pack: &Pack, custom: &Custom, inputs: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
     let options = Options { max_steps: 1 << 32, ..Options::default() };
     run(pack, custom, inputs, &options, 0)
@@ -90,7 +92,7 @@ fn run(
                 vec![fill; elements(&custom.outputs[output as usize].0)? as usize]
             }
         };
-        // A tensor of nothing is bound as one element.
+        // An empty tensor is bound as one element.
         words.resize(words.len().max(binding.least_bytes.div_ceil(4) as usize), 0);
         memory.push(words);
     }

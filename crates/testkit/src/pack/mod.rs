@@ -1,11 +1,10 @@
-//! Kernel packs, checked: against what is expected, with every check of the interpreter on, and on
-//! devices.
+//! Tests kernel packs: in the interpreter with all checks, and on devices.
 //!
-//! A case first runs in the interpreter, which finds what devices hide: an index outside of its
-//! array, a race, a barrier that not all threads reach, an endless loop. What it computes is held to
-//! the manifest's expected numbers or reference shader; then each device is held to the same. Where
-//! a manifest expects nothing, the interpreter's numbers are what devices are held to. A pack that executes a known
-//! operation is held to that operation's reference by the cases of the conformance table besides.
+//! A case first runs in the interpreter, which finds errors that devices hide: an index out of
+//! bounds, a race, a divergent barrier, an endless loop. Its result is checked against the expected
+//! values or the reference shader of the manifest, and so is each device's. If the manifest has
+//! neither, devices are checked against the interpreter. A pack that implements a known operation
+//! is also checked against that operation's reference, with the cases of the conformance table.
 
 mod bench;
 mod device;
@@ -25,62 +24,62 @@ pub use bench::{Timing, time};
 pub use device::on_device;
 pub use operation::{cases_of, operation_in_interpreter, operation_on_device};
 
-/// Sizes of a pack's own cases, where it has none: one that fills no workgroup, one that does.
+/// Default sizes for a pack without cases: one below a workgroup, one that fills it.
 const USUAL_SIZES: [u64; 2] = [37, 64];
-/// Elements of a tensor of a case.
+/// Maximum elements of a case's tensor.
 const MAX_ELEMENTS: u64 = 1 << 26;
-/// What random inputs begin with.
+/// Seed of random inputs.
 const SEED: u64 = 7;
 
-/// What came of one case in one place.
+/// Result of one case in one place.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The case.
     pub case: String,
     /// `interpreter`, or the id of a device.
     pub place: String,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum Outcome {
-    /// Every number is right.
+    /// Every value is right.
     Right {
-        /// Numbers compared.
+        /// Number of values compared.
         elements: usize,
         /// The largest error.
         max_error: f64,
     },
-    /// Something is wrong: a fault with file and line, or the first wrong number.
+    /// Something is wrong: a fault with file and line, or the first wrong value.
     Wrong {
-        /// In words.
+        /// Description.
         what: String,
     },
     /// The device cannot run it.
     Unsupported {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// A case with its numbers, and what has to come out.
+/// A case with its input values and its expected result.
 #[derive(Debug)]
 pub struct Job {
-    /// What a person calls it.
+    /// Readable name.
     pub name: String,
     custom: Custom,
     /// Words of each operand.
     inputs: Vec<Vec<u32>>,
-    /// Numbers of each output: from the manifest, its reference, or the interpreter.
+    /// Values of each output: from the manifest, its reference, or the interpreter.
     expected: Vec<Tensor>,
     tolerance: Tolerance,
 }
 
-/// A case of a pack in the interpreter with every check: what came of it, and the job to give to
-/// devices where it is right.
+/// Runs a case of a pack in the interpreter with all checks; returns the result and, if it is
+/// right, the job for devices.
 pub fn in_interpreter(pack: &Pack, case: &Case) -> (Row, Option<Job>) {
     let row = |outcome| Row { case: case.name.clone(), place: "interpreter".into(), outcome };
     match interpret(pack, case) {
@@ -92,17 +91,17 @@ pub fn in_interpreter(pack: &Pack, case: &Case) -> (Row, Option<Job>) {
     }
 }
 
-/// The cases of a pack; where its manifest has none, two of usual sizes, or none for a pack that
-/// executes a known operation, which has those of the table.
+/// The cases of a pack. Without any in the manifest: two of default sizes, or none for a pack that
+/// implements a known operation, which uses the conformance table.
 ///
 /// # Errors
-/// Never for a manifest with cases; else that its sizes fit no shape.
+/// Only for a manifest without cases, if the default sizes fit no shape.
 pub fn cases(pack: &Pack) -> Result<Vec<Case>> {
     if !pack.cases().is_empty() || pack.operation().is_some() {
         return Ok(pack.cases().to_vec());
     }
     let usual = USUAL_SIZES.map(|size| {
-        // Said to fail here, where the reason is plain.
+        // Fails here, with a clear reason.
         pack.operands(&Default::default(), Some(size)).map_err(|e| {
             e.context("without a [[case]] in the manifest every size is 37, then 64")
         })?;
@@ -114,10 +113,10 @@ pub fn cases(pack: &Pack) -> Result<Vec<Case>> {
     usual.into_iter().collect()
 }
 
-/// A case as it is, with nothing known of what has to come out: to be timed.
+/// A case without an expected result, for timing.
 ///
 /// # Errors
-/// As [`Pack::call`]; io and bad file for files of the case.
+/// As [`Pack::call`]; I/O and bad-file errors for files of the case.
 pub fn unchecked(pack: &Pack, case: &Case) -> Result<Job> {
     let (atol, rtol) = pack.tolerance();
     let tolerance = Tolerance { atol, rtol, eps_count: 0.0, nmse: f64::INFINITY };
@@ -171,7 +170,7 @@ fn interpret(pack: &Pack, case: &Case) -> Result<(Report, Job)> {
     Ok((total, Job { expected, ..job }))
 }
 
-/// Elements of a tensor, as far as a case may have them.
+/// Number of elements of a tensor, within the limit of a case.
 fn elements(shape: &Shape) -> Result<u64> {
     let sizes = shape.eval(&SymbolValues::new())?;
     let elements = sizes.iter().try_fold(1_u64, |all, size| all.checked_mul(*size));

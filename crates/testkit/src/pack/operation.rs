@@ -1,4 +1,5 @@
-//! A pack as a way to execute a known operation, held to the conformance table: the reference of the operation is its own.
+//! Tests a pack that implements a known operation with the conformance table: the reference is that
+//! of the operation.
 
 use super::{Outcome, Row, elements, interpreter};
 use crate::conformance::{Conformance, Verdict};
@@ -13,19 +14,19 @@ use warploom_cases::Case;
 use warploom_cases::worse;
 use warploom_cases::{Report, compare_product};
 
-/// Nodes that run in the interpreter.
+/// Maximum nodes that run in the interpreter.
 const MOST_NODES: usize = 24;
-/// Elements of a result there.
+/// Maximum elements of a result there.
 const MOST_ELEMENTS: u64 = 1 << 14;
 
-/// The cases of the table that have the operation in them.
+/// The cases of the table that contain the operation.
 pub fn cases_of(operation: &str) -> Vec<Case> {
     let has = |case: &Case| case.graph.nodes().iter().any(|node| node.op.name() == operation);
     super::super::cases().into_iter().filter(has).collect()
 }
 
-/// The nodes of these cases that a pack executes, in the interpreter with every check, against the operation's reference.
-/// Small ones only, a few dozen at most. Wrong, where there are none.
+/// Runs the nodes of these cases that a pack implements in the interpreter with all checks, against
+/// the operation's reference: only small ones, a few dozen at most. Wrong if there are none.
 pub fn operation_in_interpreter(pack: &Pack, cases: &[Case]) -> Row {
     let (place, operation) = ("interpreter".to_string(), pack.operation().unwrap_or("none"));
     let (mut count, mut total, mut refused) = (0, Report::default(), String::new());
@@ -52,7 +53,7 @@ pub fn operation_in_interpreter(pack: &Pack, cases: &[Case]) -> Row {
     Row { case: format!("{count} of {operation}"), place, outcome }
 }
 
-/// How many nodes of a case ran, how close they are, and why another did not.
+/// How many nodes of a case ran, their accuracy, and why another did not run.
 fn in_case(pack: &Pack, case: &Case, most: usize) -> Result<(usize, Report, Option<String>)> {
     let (graph, symbols) = (&case.graph, &case.symbols);
     let tensors = case.tensors();
@@ -105,10 +106,10 @@ fn magnitude(case: &Case, id: NodeId, expected: &Evaluation<'_>) -> Result<Optio
     }
 }
 
-/// These cases on a device with the pack's engine wherever it applies.
+/// Runs these cases on a device with the pack's engine wherever it applies.
 ///
 /// # Errors
-/// Invalid, for a pack that implements no operation or whose engine the runtime has already.
+/// Invalid for a pack that implements no operation, or whose engine the runtime already has.
 pub async fn operation_on_device(pack: &Pack, cases: &[Case], runtime: &Runtime) -> Result<Row> {
     let engine = PackEngine::new(pack.clone())?;
     let mut suite = Conformance::new().cases(cases.to_vec()).engine(engine);

@@ -1,4 +1,4 @@
-//! One function: its registers, its statements.
+//! Compiles one function: its registers and statements.
 
 use naga::TypeInner;
 use naga::valid::FunctionInfo;
@@ -9,7 +9,7 @@ use super::compile::{Callee, Compiler, not_valid};
 use super::layout::{self, refused};
 use warploom_core::error::Result;
 
-/// What `break` and `continue` leave, with the jumps whose goals come later.
+/// Pending jumps of `break` and `continue`, whose targets come later.
 enum Scope {
     Loop { breaks: Vec<usize>, continues: Vec<usize> },
     Switch { breaks: Vec<usize> },
@@ -19,18 +19,18 @@ pub(super) struct Body<'c, 'm> {
     pub(super) c: &'c mut Compiler<'m>,
     pub(super) function: &'m Function,
     pub(super) info: &'m FunctionInfo,
-    /// Registers of expressions that are evaluated, by their number.
+    /// Registers of evaluated expressions, by index.
     pub(super) slots: Vec<Slot>,
     locals: Vec<Slot>,
     pub(super) arguments: Vec<Slot>,
     scopes: Vec<Scope>,
     result: Slot,
-    /// None for the entry point, which ends.
+    /// Return address register; `None` for the entry point, which ends.
     back: Option<Slot>,
 }
 
 impl<'c, 'm> Body<'c, 'm> {
-    /// Compiles a function that others call.
+    /// Compiles a function other than the entry point.
     pub(super) fn function(
         c: &'c mut Compiler<'m>,
         function: &'m Function,
@@ -109,7 +109,7 @@ impl<'c, 'm> Body<'c, 'm> {
         self.info[h].ty.inner_with(&self.c.module.types)
     }
 
-    /// Registers of a value of that type.
+    /// Number of registers of a value of that type.
     pub(super) fn size(&self, inner: &TypeInner) -> Result<u32> {
         layout::registers(self.c.module, inner)
     }
@@ -193,7 +193,7 @@ impl<'c, 'm> Body<'c, 'm> {
         Ok(())
     }
 
-    /// Sets the goals of jumps to the next instruction.
+    /// Patches the jumps to target the next instruction.
     fn land(&mut self, jumps: &[usize]) {
         let here = self.c.here();
         for jump in jumps {
@@ -289,7 +289,7 @@ impl<'c, 'm> Body<'c, 'm> {
         Ok(())
     }
 
-    /// The registers of the result of a statement.
+    /// The registers of a statement's result.
     pub(super) fn result_of(&mut self, h: Handle<Expression>) -> Result<Slot> {
         let n = self.size(self.inner(h))?;
         let to = self.c.registers(n)?;

@@ -1,10 +1,10 @@
-//! The compact form that runs: one list of instructions over registers of 32 bits.
+//! The bytecode: one list of instructions over 32-bit registers.
 //!
-//! WGSL has no recursion, so every function has registers of its own at fixed places, and an
-//! invocation is its registers and the number of its next instruction. A value is its scalars one
-//! after another, one to a register; halves are floats that a half can hold. Local and private
-//! variables are registers as well, and a pointer as an argument, which naga allows to these only, is
-//! the number of the first one.
+//! WGSL has no recursion, so every function has its own registers at fixed indices, and the state
+//! of an invocation is its registers and its instruction index. A value is its scalars in order,
+//! one per register; an f16 is an f32 that f16 can represent. Local and private variables are
+//! registers too. A pointer argument, which naga allows to these only, is the index of the first
+//! register.
 
 use naga::{AtomicFunction, Span};
 
@@ -19,7 +19,7 @@ pub(super) type Slot = u32;
 /// No register.
 pub(super) const NONE: Slot = u32::MAX;
 
-/// Which memory is meant.
+/// A memory space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Root {
     /// Index in [`Code::regions`].
@@ -28,8 +28,8 @@ pub(super) enum Root {
     Own,
 }
 
-/// One instruction. `n` counts registers; `steps` has bit `i` set where operand `i` has components
-/// of its own, and is not the same for all.
+/// One instruction. `n` is a number of registers; bit `i` of `steps` is set if operand `i` has its
+/// own components, clear if it is one scalar for all.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Copy {
@@ -44,7 +44,7 @@ pub(super) enum Op {
     Jump {
         to: u32,
     },
-    /// To the beginning of a loop; takes as many steps as the loop has instructions.
+    /// Jumps to the start of a loop; counts as many steps as the loop has instructions.
     Back {
         to: u32,
     },
@@ -78,7 +78,7 @@ pub(super) enum Op {
         n: u8,
         steps: u8,
     },
-    /// Rounds floats to halves.
+    /// Rounds floats to f16.
     Halves {
         at: Slot,
         n: u32,
@@ -111,7 +111,8 @@ pub(super) enum Op {
         n: u8,
         steps: u8,
     },
-    /// A built-in function of whole vectors, words or matrices of n components, or of two results.
+    /// A built-in function of whole vectors, words or matrices of n components, or with two
+    /// results.
     Whole {
         fun: Function,
         to: Slot,
@@ -132,7 +133,7 @@ pub(super) enum Op {
         rows: u8,
         columns: u8,
     },
-    /// Element `index` of a value of `count` elements of n registers.
+    /// Element `index` of a value of `count` elements of n registers each.
     Pick {
         to: Slot,
         from: Slot,
@@ -141,7 +142,7 @@ pub(super) enum Op {
         n: u32,
         signed: bool,
     },
-    /// `to = base + index * stride`, the index kept inside; a count of 0 is the length of the
+    /// `to = base + index * stride`, with the index clamped; a count of 0 means the length of the
     /// region's runtime-sized array.
     Index {
         to: Slot,
@@ -181,7 +182,7 @@ pub(super) enum Op {
         value: Slot,
         fun: u32,
     },
-    /// Elements of a region's runtime-sized array.
+    /// Length of a region's runtime-sized array.
     Length {
         to: Slot,
         region: u32,
@@ -193,7 +194,7 @@ pub(super) enum Op {
     Subgroup {
         table: u32,
     },
-    /// A cooperative matrix from memory or to it.
+    /// Loads or stores a cooperative matrix.
     Coop {
         table: u32,
     },
@@ -203,29 +204,29 @@ pub(super) enum Op {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Atomic {
     pub(super) fun: AtomicFunction,
-    /// The value that is expected, of a compare and exchange.
+    /// The expected value of a compare-exchange.
     pub(super) compare: Slot,
     pub(super) kind: naga::ScalarKind,
 }
 
-/// An operation of a subgroup.
+/// A subgroup operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) what: Grouped,
     pub(super) to: Slot,
-    /// The argument; none of a ballot of all.
+    /// The argument; `NONE` for a ballot of all.
     pub(super) from: Slot,
     pub(super) n: u32,
     pub(super) half: bool,
 }
 
-/// What subgroups do.
+/// The kinds of subgroup operations.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Grouped {
     Barrier,
     Ballot,
-    /// Sums and the like: the operation, whether the invocation's own value counts and whether
-    /// those of higher lanes do.
+    /// Reductions and scans: the operation, and whether the invocation's own value and those of
+    /// higher lanes are included.
     Fold {
         op: Fold,
         own: bool,
@@ -239,8 +240,8 @@ pub(super) enum Grouped {
     Xor(Slot),
     QuadBroadcast(Slot),
     QuadSwap(u32),
-    /// A product of cooperative matrices, that many rows and columns each: what it is multiplied by, what
-    /// is added.
+    /// A product of cooperative matrices of this number of rows and columns: the second factor and
+    /// the addend.
     Multiply {
         b: Slot,
         c: Slot,
@@ -248,21 +249,21 @@ pub(super) enum Grouped {
     },
 }
 
-/// How values of a subgroup come together, and what none of them make.
+/// A reduction operation and its identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fold {
     pub(super) op: Binary,
     pub(super) identity: u32,
 }
 
-/// A switch: values with their places, and the place for all others.
+/// A switch: values with their jump targets, and the default target.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub(super) cases: Vec<(u32, u32)>,
     pub(super) default: u32,
 }
 
-/// What an invocation's built-in value is.
+/// A built-in input of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BuiltIn {
     GlobalId,
@@ -277,10 +278,10 @@ pub(super) enum BuiltIn {
     SubgroupInvocation,
 }
 
-/// Where a region of memory is.
+/// The kind of a memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A buffer, with whether it is a uniform block and whether it is written.
+    /// A buffer: whether it is a uniform block, and whether it is written.
     Bound {
         group: u32,
         binding: u32,
@@ -290,12 +291,12 @@ pub(super) enum Place {
     Workgroup,
 }
 
-/// Memory of a variable: a buffer or workgroup memory.
+/// The memory of a variable: a buffer or workgroup memory.
 #[derive(Clone, Debug)]
 pub(super) struct Region {
     pub(super) name: String,
     pub(super) place: Place,
-    /// Bytes, with one element of a runtime-sized array.
+    /// Size in bytes, with one element of a runtime-sized array.
     pub(super) bytes: u32,
     /// Offset and stride of its runtime-sized array, in bytes.
     pub(super) runtime: Option<(u32, u32)>,
@@ -303,13 +304,13 @@ pub(super) struct Region {
     pub(super) grain: u32,
 }
 
-/// A program as instructions.
+/// A compiled program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Code {
     pub(super) ops: Vec<Op>,
-    /// Where each instruction comes from.
+    /// Source span of each instruction.
     pub(super) spans: Vec<Span>,
-    /// What the registers of an invocation hold when it begins.
+    /// Initial register values of an invocation.
     pub(super) registers: Vec<u32>,
     pub(super) builtins: Vec<(BuiltIn, Slot)>,
     pub(super) regions: Vec<Region>,

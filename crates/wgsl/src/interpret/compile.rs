@@ -1,4 +1,4 @@
-//! From a validated module to [`Code`]: globals, constants, functions.
+//! Compiles a validated module to [`Code`]: globals, constants, functions.
 
 use std::collections::HashMap;
 
@@ -11,17 +11,17 @@ use super::code::{BuiltIn, Code, NONE, Op, Place, Region, Root, Slot};
 use super::layout::{self, Layout, MAX_REGISTERS, refused};
 use warploom_core::error::{Error, Result};
 
-/// A function that is compiled: what a call of it needs.
+/// A compiled function, as its callers see it.
 #[derive(Clone, Debug)]
 pub(super) struct Callee {
     pub(super) start: u32,
     pub(super) arguments: Vec<Slot>,
     pub(super) result: Slot,
-    /// Holds the place that it returns to.
+    /// Holds the return address.
     pub(super) back: Slot,
 }
 
-/// Where a global variable is.
+/// The location of a global variable.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Global {
     Region(u32),
@@ -36,14 +36,14 @@ pub(super) struct Compiler<'m> {
     pub(super) functions: HashMap<Handle<Function>, Callee>,
     constants: HashMap<Vec<u32>, Slot>,
     layouts: HashMap<Layout, u32>,
-    /// Of what is compiled now.
+    /// Span of the expression or statement being compiled.
     pub(super) span: Span,
 }
 
-/// Compiles the entry point with that number.
+/// Compiles the entry point with this index.
 ///
 /// # Errors
-/// Unsupported, by the name of what is not run, with where that stands.
+/// Unsupported, with the name and location of the construct.
 pub(super) fn compile(
     module: &Module,
     info: &ModuleInfo,
@@ -65,7 +65,7 @@ pub(super) fn compile(
     }
 }
 
-/// Functions that a function calls, however far down.
+/// Functions that a function calls, transitively.
 fn called(module: &Module, function: &Function) -> Vec<Handle<Function>> {
     let mut found = Vec::new();
     let mut open = vec![&function.body];
@@ -95,7 +95,7 @@ impl<'m> Compiler<'m> {
         let point = &module.entry_points[entry];
         compiler.code.workgroup_size = point.workgroup_size;
         compiler.place_globals(entry)?;
-        // Instruction 0 is where an invocation begins.
+        // An invocation begins at instruction 0.
         compiler.push(Op::Jump { to: 0 });
         let called = called(module, &point.function);
         for (h, function) in module.functions.iter().filter(|(h, _)| called.contains(h)) {
@@ -116,12 +116,12 @@ impl<'m> Compiler<'m> {
         self.code.ops.len() - 1
     }
 
-    /// The number of the next instruction.
+    /// The index of the next instruction.
     pub(super) fn here(&self) -> u32 {
         self.code.ops.len() as u32
     }
 
-    /// New registers.
+    /// Allocates registers.
     pub(super) fn registers(&mut self, n: u32) -> Result<Slot> {
         let at = self.code.registers.len();
         if at as u64 + u64::from(n) > MAX_REGISTERS {
@@ -134,7 +134,7 @@ impl<'m> Compiler<'m> {
         Ok(at as Slot)
     }
 
-    /// Registers that hold these words and never change.
+    /// Registers that hold constant words.
     pub(super) fn fixed(&mut self, words: Vec<u32>) -> Result<Slot> {
         if let Some(slot) = self.constants.get(&words) {
             return Ok(*slot);
@@ -284,7 +284,7 @@ impl<'m> Compiler<'m> {
     }
 }
 
-/// The register of a literal.
+/// The register value of a literal.
 fn word(literal: Literal) -> Result<u32> {
     Ok(match literal {
         Literal::F32(value) => value.to_bits(),
@@ -297,7 +297,7 @@ fn word(literal: Literal) -> Result<u32> {
 }
 
 impl Global {
-    /// The root of its memory and where it begins there, in registers or bytes.
+    /// The root memory and the offset in it, in registers or bytes.
     pub(super) fn root(self) -> (Root, u32) {
         match self {
             Global::Region(region) => (Root::Region(region), 0),
@@ -306,7 +306,7 @@ impl Global {
     }
 }
 
-/// What an error names that no input should cause: the module was validated.
+/// An error that a validated module cannot cause.
 pub(super) fn not_valid(what: &str) -> Error {
     Error::compile(format!("the module is not valid: {what}"))
 }

@@ -1,4 +1,5 @@
-//! Cooperative matrices: element `e` by rows is register `e / w` of lane `e % w`, for subgroups of `w`.
+//! Cooperative matrices: for subgroups of `w`, row-major element `e` is register `e / w` of lane `e
+//! % w`.
 
 use naga::{CooperativeData, Expression, Handle, Scalar, ScalarKind, TypeInner};
 
@@ -13,28 +14,28 @@ use super::number::f;
 use super::shadow::How;
 use warploom_core::error::Result;
 
-/// Invocations of the smallest subgroup: each holds that part of a matrix.
+/// Minimum subgroup size, which bounds each lane's share of a matrix.
 pub(super) const LEAST_LANES: u64 = 4;
 
-/// A matrix from memory or to it.
+/// A load or store of a matrix.
 #[derive(Clone, Debug)]
 pub(super) struct Coop {
-    /// First register of the lane's part.
+    /// First register of the lane's share.
     own: Slot,
     region: u32,
-    /// Hold the byte of the first element, and elements from row to row or column to column.
+    /// Registers with the byte of the first element, and with the row or column stride in elements.
     at: Slot,
     stride: Slot,
-    /// Elements that `stride` counts as one.
+    /// Elements per unit of `stride`.
     each: u32,
     size: u32,
     by_rows: bool,
-    /// One element.
+    /// Layout of one element.
     layout: Layout,
     store: bool,
 }
 
-/// Rows and columns of a matrix that the interpreter runs.
+/// Rows (and columns) of a matrix that the interpreter supports.
 pub(super) fn size(inner: &TypeInner) -> Result<u32> {
     match *inner {
         TypeInner::CooperativeMatrix { columns, rows, scalar, .. }
@@ -117,7 +118,7 @@ impl Body<'_, '_> {
         let to = self.c.registers(n)?;
         let what = Grouped::Multiply { b, c, side };
         self.group(Group { what, to, from, n, half: false });
-        // Devices round a sum of f16 behind each such product, or more often.
+        // Devices round a sum of f16 after each such product, or more often.
         if let TypeInner::CooperativeMatrix { scalar, .. } = *self.inner(abc[2]) {
             self.rounded(scalar, to, n);
         }
@@ -126,7 +127,7 @@ impl Body<'_, '_> {
 }
 
 impl Machine<'_> {
-    /// The part of a transfer that is the invocation's.
+    /// Transfers the invocation's share of a matrix.
     pub(super) fn transfer(&mut self, r: &mut [u32], table: u32, op: u32) -> Result<(), Box<Trap>> {
         let code = self.code;
         let coop = &code.coops[table as usize];
@@ -161,7 +162,7 @@ impl Machine<'_> {
     }
 }
 
-/// `to = from * b + c` for a subgroup of `width`, with sums of f32 in the order of the inner dimension.
+/// `to = from * b + c` for a subgroup of `width`; f32 sums in the order of the inner dimension.
 pub(super) fn multiply(
     group: &Group,
     side: u32,

@@ -1,4 +1,4 @@
-//! Expressions that are values.
+//! Compiles value expressions.
 
 use naga::{BinaryOperator, Expression, Handle, MathFunction as F, RelationalFunction};
 use naga::{Scalar, ScalarKind, TypeInner};
@@ -13,7 +13,7 @@ use super::packing;
 use super::place::is_pointer;
 use warploom_core::error::Result;
 
-/// Components of a scalar, vector or matrix.
+/// Number of components of a scalar, vector or matrix.
 fn components(inner: &TypeInner) -> u8 {
     match *inner {
         TypeInner::Vector { size, .. } => size as u8,
@@ -27,9 +27,9 @@ fn has_components(inner: &TypeInner) -> bool {
 }
 
 impl Body<'_, '_> {
-    /// Evaluates an expression where its statement stands.
+    /// Evaluates an expression at its `Emit` statement.
     pub(super) fn emit(&mut self, h: Handle<Expression>) -> Result<()> {
-        // Places are found where they are used.
+        // Pointers are resolved at their uses.
         if !is_pointer(self.inner(h)) {
             self.c.span = self.function.expressions.get_span(h);
             self.slots[h.index()] = self.evaluate(h)?;
@@ -149,7 +149,7 @@ impl Body<'_, '_> {
         scalar(self.inner(h)).ok_or_else(|| not_valid("an operand that is no number"))
     }
 
-    /// Part of a value, which is where the value is.
+    /// A component of a value, which stays in the value's registers.
     fn part(&mut self, base: Handle<Expression>, index: u32) -> Result<Slot> {
         let from = self.value(base)?;
         let module = self.c.module;
@@ -169,7 +169,7 @@ impl Body<'_, '_> {
         Ok(from + offset)
     }
 
-    /// Rounds what was just computed where it is halves.
+    /// Rounds the last result if its type is f16.
     pub(super) fn rounded(&mut self, scalar: Scalar, at: Slot, n: u32) {
         if scalar == Scalar::F16 {
             self.c.push(Op::Halves { at, n });

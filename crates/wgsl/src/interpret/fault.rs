@@ -1,4 +1,4 @@
-//! What a checked run finds.
+//! Results of a checked run: faults and failures.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use naga::Span;
 
 use warploom_core::error::Error;
 
-/// What is wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
-    /// An index outside of its array, vector or matrix.
+    /// An index outside its array, vector or matrix.
     OutOfBounds,
-    /// Two invocations touch the same bytes without a barrier between, and at least one writes.
+    /// Two invocations access the same bytes without a barrier between, and at least one writes.
     Race,
-    /// A read of memory that nobody has written.
+    /// A read of memory before any write.
     Uninitialised,
-    /// Not all invocations of a workgroup came to a barrier, or of a subgroup to its operation.
+    /// Not all invocations of a workgroup reach a barrier, or of a subgroup its operation.
     NonUniformBarrier,
     /// An invocation takes more steps than [`Options::max_steps`](super::Options::max_steps).
     StepLimit,
@@ -24,13 +24,13 @@ pub enum FaultKind {
 /// A place in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The name that the program was made with.
+    /// The file name that the program was created with.
     pub file: String,
-    /// Line, from 1; 0 where the source is not known.
+    /// Line, from 1; 0 if the source is unknown.
     pub line: u32,
-    /// Column in bytes, from 1; 0 where the source is not known.
+    /// Column in bytes, from 1; 0 if the source is unknown.
     pub column: u32,
-    /// That line of the source, without spaces around it.
+    /// That line of the source, trimmed.
     pub text: String,
 }
 
@@ -45,20 +45,20 @@ pub struct Invocation {
     pub global: [u32; 3],
 }
 
-/// Something that is wrong with a program, seen in one invocation.
+/// A fault of a program, with the invocation that caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What is wrong.
+    /// The kind of the fault.
     pub kind: FaultKind,
-    /// Where.
+    /// The location of the access or operation.
     pub location: Location,
-    /// Who did it.
+    /// The invocation that caused it.
     pub invocation: Invocation,
-    /// The other party of a race, and where it touched the same bytes.
+    /// The other invocation of a race, and the location of its access.
     pub other: Option<(Invocation, Location)>,
-    /// Name of the variable in memory, where there is one.
+    /// Name of the variable, if the fault is in memory.
     pub variable: Option<String>,
-    /// The numbers: index and length, byte offset, values.
+    /// Details: index and length, byte offset, values.
     pub detail: String,
 }
 
@@ -107,9 +107,9 @@ impl std::error::Error for Fault {}
 /// Why a run ended early.
 #[derive(Debug)]
 pub enum Failure {
-    /// The program is wrong.
+    /// The program has a fault.
     Fault(Box<Fault>),
-    /// It cannot be run like this: a buffer is missing or too small.
+    /// The run is not possible: a buffer is missing or too small.
     Error(Error),
 }
 
@@ -131,7 +131,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// The failure as an error of the crate: a fault is invalid, with its text.
+    /// Converts the failure to an [`Error`]: a fault is invalid, with its text.
     pub fn into_error(self) -> Error {
         match self {
             Failure::Fault(fault) => Error::invalid(fault.to_string()),
@@ -140,7 +140,7 @@ impl Failure {
     }
 }
 
-/// A fault as the machine sees it: numbers of instructions, workgroups and invocations.
+/// A fault in the machine's terms: indices of instructions, workgroups and invocations.
 #[derive(Debug)]
 pub(super) struct Trap {
     pub(super) kind: FaultKind,
@@ -160,7 +160,7 @@ pub(super) struct Party {
     pub(super) op: u32,
 }
 
-/// The text that spans point into.
+/// The text that spans refer to.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) file: String,

@@ -1,18 +1,18 @@
-//! Types as registers and as bytes of memory.
+//! Layout of types in registers and in memory.
 
 use naga::{ArraySize, Handle, Module, Scalar, ScalarKind, Type, TypeInner, VectorSize};
 
 use super::cooperative;
 use warploom_core::error::{Error, Result};
 
-/// Registers of one invocation, at most: what a hostile array may make it hold.
+/// Maximum number of registers of one invocation: bounds what a hostile array may allocate.
 pub(super) const MAX_REGISTERS: u64 = 1 << 20;
 
-/// How a scalar lies in memory.
+/// A scalar's representation in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Cell {
     Word,
-    /// A half, in two bytes.
+    /// An f16, in two bytes.
     Half,
     /// A bool, in one byte.
     Byte,
@@ -37,17 +37,17 @@ impl Cell {
     }
 }
 
-/// What the interpreter does not run.
+/// An error for an unsupported construct.
 pub(super) fn refused(what: &str) -> Error {
     Error::unsupported(format!("the interpreter does not run {what}"))
 }
 
-/// How a value lies in memory.
+/// A value's layout in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Layout {
     /// Every scalar with its offset in bytes, in the order of registers.
     pub(super) cells: Vec<(u32, Cell)>,
-    /// Whether these are words without gaps.
+    /// Whether these are contiguous words.
     pub(super) plain: bool,
     pub(super) atomic: bool,
 }
@@ -61,7 +61,7 @@ pub(super) fn scalar(inner: &TypeInner) -> Option<Scalar> {
     }
 }
 
-/// Registers of a value, or of the pointer that it is.
+/// Number of registers of a value, or of the value that a pointer refers to.
 pub(super) fn registers(module: &Module, inner: &TypeInner) -> Result<u32> {
     let count = count(module, inner)?;
     match u32::try_from(count) {
@@ -96,13 +96,13 @@ fn count(module: &Module, inner: &TypeInner) -> Result<u64> {
     })
 }
 
-/// Bytes from one column of a matrix to the next.
+/// Byte stride of a matrix's columns.
 pub(super) fn column_stride(rows: VectorSize, scalar: Scalar) -> u32 {
     let rows = if rows == VectorSize::Tri { 4 } else { rows as u32 };
     rows * u32::from(scalar.width)
 }
 
-/// The layout of a value that is loaded or stored.
+/// The layout of a loaded or stored value.
 pub(super) fn layout(module: &Module, inner: &TypeInner) -> Result<Layout> {
     registers(module, inner)?;
     let mut cells = Vec::new();
@@ -160,7 +160,7 @@ pub(super) fn grain(module: &Module, ty: Handle<Type>) -> Result<u32> {
     }
 }
 
-/// Offset and stride of the runtime-sized array that a type is or ends in.
+/// Offset and stride of a runtime-sized array, which the type is or ends in.
 pub(super) fn runtime_array(module: &Module, ty: Handle<Type>) -> Option<(u32, u32)> {
     match module.types[ty].inner {
         TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => Some((0, stride)),

@@ -1,4 +1,4 @@
-//! Runs one invocation until it ends or must wait for others.
+//! Runs one invocation until it ends or must wait.
 
 use super::code::{Code, Op, Root, Slot};
 use super::fault::{FaultKind, Trap};
@@ -10,7 +10,7 @@ use super::packing;
 use super::shadow::{How, Now, Shadow, WRITES};
 use super::vectors;
 
-/// Where an invocation stopped.
+/// Why an invocation stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     End,
@@ -22,19 +22,19 @@ pub(super) enum Stop {
     Subgroup(u32),
 }
 
-/// What one call of a function costs at least, in steps.
+/// Minimum cost of a function call, in steps.
 const CALL_STEPS: u64 = 16;
 
-/// The memory and the checks of a run.
+/// The memory and checks of a run.
 pub(super) struct Machine<'a> {
     pub(super) code: &'a Code,
     pub(super) regions: Vec<Words<'a>>,
-    /// Elements of the runtime-sized array of each region.
+    /// Length of the runtime-sized array of each region.
     pub(super) lengths: &'a [u32],
     pub(super) bounds: bool,
     pub(super) shadow: Option<Shadow>,
     pub(super) now: Now,
-    /// Invocations of a subgroup.
+    /// Subgroup size.
     pub(super) width: u32,
 }
 
@@ -51,7 +51,7 @@ fn copy(r: &mut [u32], to: Slot, from: Slot, n: u32) {
 }
 
 impl Machine<'_> {
-    /// Runs from the instruction `at` on; where it stopped, and the next instruction.
+    /// Runs from instruction `at`; returns the reason for the stop, and the next instruction.
     pub(super) fn resume(
         &mut self,
         r: &mut [u32],
@@ -142,7 +142,7 @@ impl Machine<'_> {
         Box::new(Trap { kind, op, local, other: None, region, detail })
     }
 
-    /// The index, or the last one in its place.
+    /// The index, clamped to the last element.
     fn inside(
         &self,
         index: u32,
@@ -214,7 +214,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Says whether two writes that race wrote the same.
+    /// Adds to a write-write race whether both values are equal.
     #[cold]
     fn with_values(
         &self,
@@ -234,7 +234,7 @@ impl Machine<'_> {
     }
 }
 
-/// What needs nothing but registers.
+/// Executes instructions that access only registers.
 fn calculate(code: &Code, r: &mut [u32], op: &Op) {
     match *op {
         Op::Zero { to, n } => r[to as usize..(to + n) as usize].fill(0),

@@ -1,4 +1,4 @@
-//! Built-in functions on registers: by component here, on whole vectors in `vectors.rs`, on packed
+//! Built-in functions on registers: componentwise here, on whole vectors in `vectors.rs`, on packed
 //! words in `packing.rs`.
 
 use naga::{MathFunction as F, ScalarKind};
@@ -6,23 +6,23 @@ use naga::{MathFunction as F, ScalarKind};
 use super::number::{bounded, f};
 use super::packing;
 
-/// A built-in function and what its arguments are.
+/// A built-in function with its argument types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function {
     pub(super) fun: F,
     pub(super) kind: ScalarKind,
 }
 
-/// How a function meets the components of its arguments.
+/// The form of a function's arguments and result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// One result for each component.
     Component,
-    /// Of whole vectors.
+    /// On whole vectors.
     Vector,
     /// Between a word and a vector.
     Packed,
-    /// A struct of two parts for each component.
+    /// A struct of two results for each component.
     Split,
     Matrix,
 }
@@ -97,12 +97,12 @@ fn float(fun: F, args: [u32; 4]) -> f32 {
         F::Sqrt => a.sqrt(),
         F::InverseSqrt => 1.0 / a.sqrt(),
         F::QuantizeToF16 => super::number::to_half(a),
-        // Checked when the program is made.
+        // Refused at compilation.
         _ => f32::NAN,
     }
 }
 
-/// Whether there is the function of such components.
+/// Whether the function exists for such components.
 pub(super) fn has_component(function: Function) -> bool {
     let of_both = matches!(function.fun, F::Abs | F::Min | F::Max | F::Clamp | F::Sign);
     let of_integers = matches!(
@@ -125,9 +125,9 @@ pub(super) fn has_component(function: Function) -> bool {
     }
 }
 
-/// `a * 2^b` without an overflow between.
+/// `a * 2^b` without intermediate overflow.
 fn ldexp(a: f32, b: i32) -> f32 {
-    // Every f32 times 2^b for any b that changes it is within the range of f64.
+    // f64 holds every f32 times 2^b for any b that matters.
     (f64::from(a) * 2f64.powi(b.clamp(-400, 400))) as f32
 }
 
@@ -165,7 +165,7 @@ fn integer(fun: F, signed: bool, args: [u32; 4]) -> u32 {
         (F::InsertBits, _) => insert(a, b, c, d),
         (F::Dot4I8Packed, _) => dot4(a, b, |byte| i32::from(byte as i8)),
         (F::Dot4U8Packed, _) => dot4(a, b, i32::from),
-        // Checked when the program is made.
+        // Refused at compilation.
         _ => 0,
     }
 }
@@ -175,7 +175,7 @@ fn dot4(a: u32, b: u32, part: impl Fn(u8) -> i32) -> u32 {
     pairs.map(|(a, b)| part(a) * part(b)).sum::<i32>() as u32
 }
 
-/// Where bits begin and how many there are, within a word.
+/// Bit offset and count, clamped to a word.
 fn within(offset: u32, count: u32) -> (u32, u32) {
     let offset = offset.min(32);
     (offset, count.min(32 - offset))
@@ -202,7 +202,7 @@ fn insert(a: u32, b: u32, offset: u32, count: u32) -> u32 {
     (a & !mask) | ((b << offset) & mask)
 }
 
-/// The parts of `modf` and `frexp`.
+/// The two results of `modf` and `frexp`.
 pub(super) fn split(fun: F, a: u32) -> (u32, u32) {
     let value = f(a);
     if fun == F::Modf {
@@ -212,7 +212,7 @@ pub(super) fn split(fun: F, a: u32) -> (u32, u32) {
     if value == 0.0 || !value.is_finite() {
         return (a, 0);
     }
-    // Denormals become normal numbers first.
+    // Denormals are normalised first.
     let (value, shift) = if value.is_normal() { (value, 0) } else { (value * 2f32.powi(32), 32) };
     let bits = value.to_bits();
     let exponent = (bits >> 23 & 0xff) as i32 - 126 - shift;

@@ -1,4 +1,4 @@
-//! Loads and stores. Memory is words that several threads may share.
+//! Loads and stores on words that several threads may share.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -12,22 +12,22 @@ use super::number::{Binary, binary, f};
 /// Words of a region.
 pub(super) type Words<'a> = &'a [AtomicU32];
 
-// Places were kept inside when they were computed, so the misses below do not happen.
+// Addresses were clamped when they were computed, so the misses below are unreachable.
 
 pub(super) fn word(words: Words, byte: u32) -> u32 {
     words.get(byte as usize / 4).map_or(0, |word| word.load(Relaxed))
 }
 
-/// Puts bits in the place of some of a word's.
+/// Replaces the masked bits of a word.
 fn splice(words: Words, byte: u32, mask: u32, bits: u32) {
     let shift = byte % 4 * 8;
     let Some(word) = words.get(byte as usize / 4) else { return };
     let change = |old: u32| Some((old & !(mask << shift)) | (bits & mask) << shift);
-    // The change is never refused.
+    // The closure always returns `Some`.
     let _ = word.fetch_update(Relaxed, Relaxed, change);
 }
 
-/// The register of a scalar at a byte.
+/// Loads the register value of a scalar at a byte address.
 pub(super) fn load_cell(words: Words, byte: u32, cell: Cell) -> u32 {
     let shifted = |words| word(words, byte) >> (byte % 4 * 8);
     match cell {
@@ -72,7 +72,7 @@ pub(super) fn store(words: Words, at: u32, layout: &Layout, from: &[u32]) {
     }
 }
 
-/// Does an atomic operation; the old value, and whether a comparison held.
+/// Performs an atomic operation; returns the old value, and whether a comparison succeeded.
 pub(super) fn atomic(
     words: Words,
     at: u32,

@@ -1,19 +1,19 @@
-//! WGSL compute shaders on the CPU, from a validated `naga::Module`: slow, right, and able to find
-//! what is wrong with them.
+//! Runs WGSL compute shaders on the CPU from a validated `naga::Module`, and detects their faults.
+//! Slow, but exact.
 //!
-//! A [`Program`] is made from text once and run on buffers of words any number of times. It means
-//! what the other roads of this crate mean (`translate/README.md`): integers wrap, indices outside
-//! become the last one, workgroup memory begins as zeros. With [`Checks`] a run ends at the first
-//! [`Fault`] instead: an index outside of its array, a race, a read of what nobody wrote, a barrier
-//! that not all invocations reach. The checks know the order that WGSL promises, not the one that
-//! happened, so they find what no device shows.
+//! A [`Program`] is compiled from text once and run on buffers of words any number of times. Its
+//! semantics are those of the other backends of this crate (`translate/README.md`): integers wrap,
+//! indices out of bounds are clamped to the last element, workgroup memory is zeroed. With
+//! [`Checks`] a run ends at the first [`Fault`] instead: an index out of bounds, a race, an
+//! uninitialised read, a barrier that not all invocations reach. The checks use the ordering that
+//! WGSL guarantees, not the observed one, so they find races that no device exhibits.
 //!
-//! How it runs: `compile.rs` makes functions one list of instructions over registers (`code.rs`),
-//! `machine.rs` runs an invocation to where it must wait, `workgroup.rs` brings invocations
-//! together, `shadow.rs` remembers who touched what.
+//! Structure: `compile.rs` compiles functions to one list of instructions over registers
+//! (`code.rs`), `machine.rs` runs an invocation until it must wait, `workgroup.rs` synchronises
+//! invocations, `shadow.rs` records memory accesses.
 //!
-//! Absent on purpose: textures, ray queries, derivatives, immediates, 64-bit numbers: refused by name
-//! when the program is made.
+//! Absent on purpose: textures, ray queries, derivatives, immediates, 64-bit numbers: refused by
+//! name at compilation.
 
 mod body;
 mod code;
@@ -49,11 +49,11 @@ use code::{Code, Place};
 use fault::Source;
 use warploom_core::error::{Error, Result};
 
-/// Invocations of a workgroup, at most.
+/// Maximum number of invocations of a workgroup.
 const MAX_INVOCATIONS: u64 = 1024;
-/// Bytes of workgroup memory, at most: more than any device has.
+/// Maximum size of workgroup memory, in bytes: more than any device has.
 const MAX_WORKGROUP_BYTES: u64 = 1 << 20;
-/// Registers of all invocations of a workgroup, at most: 256 MiB.
+/// Maximum number of registers of all invocations of a workgroup: 256 MiB.
 const MAX_WORKGROUP_REGISTERS: u64 = 1 << 26;
 
 /// A compute shader, ready to be run.
@@ -88,7 +88,7 @@ pub struct Program {
     name: String,
 }
 
-/// A buffer that a program uses.
+/// A buffer of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// `@group`.
@@ -101,17 +101,17 @@ pub struct Binding {
     pub uniform: bool,
     /// Whether it is a `var<storage, read_write>`.
     pub writable: bool,
-    /// Bytes that must be bound at least.
+    /// Minimum size of the bound range, in bytes.
     pub least_bytes: u32,
 }
 
 impl Program {
-    /// Makes a program from the text of `file`. `entry` is the compute entry point, where there is
-    /// more than one; `constants` are values of `override`s by name or number.
+    /// Compiles the text of `file`. `entry` is the compute entry point, required if there are
+    /// several; `constants` are values of `override`s by name or number.
     ///
     /// # Errors
-    /// Compile, with file, line and column, for text that is not valid; invalid, for an entry point
-    /// or a constant that it does not have; unsupported, by the name of what is not run.
+    /// Compile, with file, line and column, for text that is not valid; invalid for an unknown
+    /// entry point or constant; unsupported, with the name of the construct.
     pub fn from_wgsl(
         source: &str,
         file: &str,
@@ -133,7 +133,7 @@ impl Program {
             Error::invalid(format!("{file} has no compute entry point{asked}"))
         })?;
         let context = format!("{file}: entry point {name}");
-        // Other entry points are left out, and what only they use.
+        // Drops the other entry points and what only they use.
         let none = PipelineConstants::default();
         let (module, info) = process_overrides(&module, &info, Some((stage, &name)), &none)
             .map_err(|e| Error::compile(format!("{context}: {e}")))?;
@@ -156,7 +156,7 @@ impl Program {
         self.code.workgroup_size
     }
 
-    /// Buffers that a run must be given, in the order of their declarations.
+    /// Buffers that a run requires, in declaration order.
     pub fn bindings(&self) -> Vec<Binding> {
         let regions = self.code.regions.iter();
         let bound = regions.filter_map(|region| match region.place {

@@ -1,5 +1,5 @@
-//! Operators on registers, with WGSL's meaning: integers wrap, shifts take the amount modulo 32,
-//! division by zero gives the dividend, floats become integers within the integers' range.
+//! Operators on registers, with WGSL's semantics: integers wrap, shift amounts are modulo 32,
+//! division by zero gives the dividend, float-to-integer conversions saturate.
 
 use half::f16;
 use naga::{BinaryOperator, Scalar, ScalarKind, UnaryOperator};
@@ -66,12 +66,12 @@ pub(super) fn f(bits: u32) -> f32 {
     f32::from_bits(bits)
 }
 
-/// The value within bounds; NaN is the lower one, as on devices.
+/// Clamps the value; NaN gives the lower bound, as on devices.
 pub(super) fn bounded(value: f32, low: f32, high: f32) -> f32 {
     if value > low { value.min(high) } else { low }
 }
 
-/// The float that a half would hold.
+/// Rounds to the nearest f16.
 pub(super) fn to_half(value: f32) -> f32 {
     f16::from_f32(value).to_f32()
 }
@@ -85,7 +85,7 @@ pub(super) fn unary_op(op: UnaryOperator, scalar: Scalar) -> Unary {
     }
 }
 
-/// The conversion of a number to another kind.
+/// The conversion between two scalar kinds.
 pub(super) fn conversion(from: ScalarKind, to: ScalarKind) -> Unary {
     use ScalarKind::{Bool, Float, Sint, Uint};
     match (from, to) {
@@ -100,7 +100,7 @@ pub(super) fn conversion(from: ScalarKind, to: ScalarKind) -> Unary {
     }
 }
 
-/// The operation, and whether its operands change places.
+/// The operation, and whether its operands are swapped.
 pub(super) fn binary_op(op: BinaryOperator, kind: ScalarKind) -> (Binary, bool) {
     use BinaryOperator as Op;
     use ScalarKind::{Float, Sint};
@@ -149,7 +149,7 @@ pub(super) fn unary(op: Unary, a: u32) -> u32 {
         Unary::Complement => !a,
         Unary::F32OfI32 => (a as i32 as f32).to_bits(),
         Unary::F32OfU32 => (a as f32).to_bits(),
-        // The largest f32 that the integers hold bounds them from above.
+        // The upper bound is the largest f32 that the integer type can hold.
         Unary::I32OfF32 => bounded(f(a), -2_147_483_648.0, 2_147_483_520.0) as i32 as u32,
         Unary::U32OfF32 => bounded(f(a), 0.0, 4_294_967_040.0) as u32,
         Unary::BoolOfBits => u32::from(a != 0),

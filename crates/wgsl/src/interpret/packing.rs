@@ -1,11 +1,11 @@
-//! `pack*` and `unpack*`: vectors in a word.
+//! `pack*` and `unpack*`: conversions between a vector and a word.
 
 use half::f16;
 use naga::MathFunction as F;
 
 use super::number::{bounded, f};
 
-/// Components of the vector.
+/// Number of components of the vector.
 pub(super) fn components(fun: F) -> usize {
     match fun {
         F::Pack2x16snorm
@@ -18,7 +18,7 @@ pub(super) fn components(fun: F) -> usize {
     }
 }
 
-/// Whether a vector becomes a word.
+/// Whether it packs a vector into a word.
 pub(super) fn packs(fun: F) -> bool {
     matches!(
         fun,
@@ -34,7 +34,7 @@ pub(super) fn packs(fun: F) -> bool {
     )
 }
 
-/// Whether a vector becomes a word, or a word a vector.
+/// Whether it packs or unpacks.
 pub(super) fn is_packing(fun: F) -> bool {
     let unpacks = matches!(
         fun,
@@ -49,7 +49,7 @@ pub(super) fn is_packing(fun: F) -> bool {
     unpacks || packs(fun)
 }
 
-/// The word of these components.
+/// Packs components into a word.
 pub(super) fn pack(fun: F, parts: &[u32]) -> u32 {
     let bits = 32 / parts.len() as u32;
     let mask = u32::MAX >> (32 - bits);
@@ -69,7 +69,7 @@ pub(super) fn pack(fun: F, parts: &[u32]) -> u32 {
     shifted.fold(0, |word, part| word | part)
 }
 
-/// One component of a word.
+/// Unpacks one component of a word.
 pub(super) fn unpack(fun: F, word: u32, i: usize) -> u32 {
     let bits = 32 / components(fun) as u32;
     let high = word << (32 - bits * (i as u32 + 1));

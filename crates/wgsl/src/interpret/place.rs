@@ -1,4 +1,4 @@
-//! Places in memory: what a chain of indices from a variable comes to.
+//! Memory places: resolves a chain of indices from a variable to an address.
 
 use std::borrow::Cow;
 
@@ -11,23 +11,23 @@ use super::layout::{column_stride, refused, scalar};
 use super::number::Binary;
 use warploom_core::error::Result;
 
-/// A place: its memory, where in it, and what lies there.
+/// A place: its memory, offset and type.
 pub(super) struct Spot<'m> {
     pub(super) root: Root,
-    /// Registers or bytes from the beginning of the memory.
+    /// Constant offset from the beginning of the memory, in registers or bytes.
     fixed: u32,
-    /// Holds what is added to that, where indices are values.
+    /// Register with the variable part of the offset, if there is one.
     base: Option<Slot>,
     pub(super) inner: Cow<'m, TypeInner>,
 }
 
-/// An index: a number, or an expression.
+/// A constant or computed index.
 enum Index {
     Known(u32),
     Value(Handle<Expression>),
 }
 
-/// What a pointer points to.
+/// The type that a pointer refers to.
 fn pointee(module: &naga::Module, inner: &TypeInner) -> Option<TypeInner> {
     match *inner {
         TypeInner::Pointer { base, .. } => Some(module.types[base].inner.clone()),
@@ -44,7 +44,7 @@ pub(super) fn is_pointer(inner: &TypeInner) -> bool {
 }
 
 impl<'m> Body<'_, 'm> {
-    /// The place that an expression of pointer type is.
+    /// Resolves a pointer expression to a place.
     pub(super) fn place(&mut self, h: Handle<Expression>) -> Result<Spot<'m>> {
         let module = self.c.module;
         match self.function.expressions[h] {
@@ -77,7 +77,7 @@ impl<'m> Body<'_, 'm> {
         let spot = self.place(base)?;
         let own = spot.root == Root::Own;
         let unit = |registers: u32, bytes: u32| if own { registers } else { bytes };
-        // Elements (0 where only the buffer says), from one to the next, and what they are.
+        // Number of elements (0 if only the buffer determines it), stride, and element type.
         let (count, stride, inner) = match *spot.inner {
             TypeInner::Vector { size, scalar } => {
                 let stride = unit(1, u32::from(scalar.width));
@@ -113,7 +113,7 @@ impl<'m> Body<'_, 'm> {
             ref other => return Err(refused(&format!("an index into {other:?}"))),
         };
         match index {
-            // Constant indices into arrays of a known size were checked with the module.
+            // Constant indices into fixed-size arrays were validated with the module.
             Index::Known(index) if count > 0 => {
                 Ok(Spot { fixed: spot.fixed + index * stride, inner, ..spot })
             }
@@ -146,7 +146,7 @@ impl<'m> Body<'_, 'm> {
         Ok(Spot { root, fixed, base: Some(to), inner })
     }
 
-    /// A register that holds where the place is.
+    /// A register that holds the place's offset.
     pub(super) fn address(&mut self, spot: &Spot) -> Result<Slot> {
         let fixed = self.c.fixed(vec![spot.fixed])?;
         match spot.base {
@@ -160,7 +160,7 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// The register of a pointer as a value: an argument of a function.
+    /// The register of a pointer passed as a function argument.
     pub(super) fn pointer(&mut self, h: Handle<Expression>) -> Result<Slot> {
         let spot = self.place(h)?;
         match spot.root {

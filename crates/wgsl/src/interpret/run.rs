@@ -1,4 +1,4 @@
-//! A dispatch: buffers meet bindings, workgroups run one after another or over threads.
+//! A dispatch: binds buffers and runs workgroups, sequentially or on threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -12,31 +12,31 @@ use super::workgroup::{Rules, Workgroup, unfold};
 use super::{FaultKind, Program};
 use warploom_core::error::{Error, Result};
 
-/// What a binding of a dispatch is.
+/// The buffer of a binding.
 #[derive(Clone, Copy, Debug)]
 pub struct Argument<'a> {
     /// `@group`.
     pub group: u32,
     /// `@binding`.
     pub binding: u32,
-    /// Its memory, little-endian. [`words`] makes it from bytes. Races are looked for within each
-    /// binding: those that are written overlap no other, as WebGPU demands.
+    /// Its memory, little-endian; [`words`] converts bytes. Races are detected within each binding:
+    /// as in WebGPU, written bindings must not overlap others.
     pub words: &'a [AtomicU32],
-    /// Whether nothing was written there yet, so that a read before a write is a fault.
+    /// Whether the memory is uninitialised, so that a read before a write is a fault.
     pub uninitialised: bool,
 }
 
 impl<'a> Argument<'a> {
-    /// Memory that holds values.
+    /// Binds initialised memory.
     pub fn new(group: u32, binding: u32, words: &'a [AtomicU32]) -> Argument<'a> {
         Argument { group, binding, words, uninitialised: false }
     }
 }
 
-/// Bytes as words that several invocations may share.
+/// Views bytes as words that several invocations may share.
 ///
 /// # Errors
-/// Invalid, for bytes that do not start and end at a multiple of 4.
+/// Invalid for bytes that do not start and end at a multiple of 4.
 pub fn words(bytes: &mut [u8]) -> Result<&[AtomicU32]> {
     let n = bytes.len();
     let words: &mut [u32] = bytemuck::try_cast_slice_mut(bytes)
@@ -47,41 +47,39 @@ pub fn words(bytes: &mut [u8]) -> Result<&[AtomicU32]> {
     Ok(unsafe { std::slice::from_raw_parts(start, n) })
 }
 
-/// What a run looks for.
+/// The faults that a run detects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// Indices outside of their array, vector or matrix; else the last element is taken.
+    /// Indices outside their array, vector or matrix; if unset, they are clamped.
     pub bounds: bool,
-    /// Invocations that touch the same bytes without a barrier between, where one writes and not
-    /// both are atomic.
+    /// Accesses of several invocations to the same bytes without a barrier between, if one writes
+    /// and not both are atomic.
     pub races: bool,
-    /// Reads of workgroup memory that the workgroup has not written, and of storage that is
-    /// [`Argument::uninitialised`]. WGSL says that workgroup memory begins as zeros; a kernel that
-    /// relies on it pays for it.
+    /// Reads of workgroup memory before a write, and of storage that is
+    /// [`Argument::uninitialised`]. WGSL zeroes workgroup memory, but a kernel that relies on it
+    /// pays for the zeroing.
     pub uninitialised: bool,
-    /// Barriers that some invocations do not reach because they have ended, and operations that
-    /// some invocations of a subgroup do not reach. Invocations that wait at different barriers are
-    /// always a fault.
+    /// Barriers that some invocations skip because they have ended, and subgroup operations that
+    /// some invocations skip. Invocations that wait at different barriers are always a fault.
     pub barriers: bool,
 }
 
 impl Checks {
-    /// Everything.
+    /// All checks.
     pub const ALL: Checks =
         Checks { bounds: true, races: true, uninitialised: true, barriers: true };
 }
 
-/// How a program is run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What to look for; nothing, by default.
+    /// The checks to run; none by default.
     pub checks: Checks,
-    /// Steps of one invocation, at most: about one for each instruction in a loop.
+    /// Step limit of one invocation: about one step for each instruction in a loop.
     pub max_steps: u64,
-    /// Invocations of a subgroup: a power of two from 4 to 128.
+    /// Subgroup size: a power of two from 4 to 128.
     pub subgroup_size: u32,
-    /// Threads that share the workgroups; a run that looks for races or uninitialised reads takes
-    /// one.
+    /// Threads that run workgroups; a run that checks races or uninitialised reads uses one.
     pub threads: usize,
 }
 
@@ -91,19 +89,19 @@ impl Default for Options {
     }
 }
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Workgroups that ran.
+    /// Number of workgroups.
     pub workgroups: u64,
-    /// Steps of all invocations, as [`Options::max_steps`] counts them.
+    /// Steps of all invocations, counted as for [`Options::max_steps`].
     pub steps: u64,
 }
 
 /// A dispatch with its memory.
 struct Job<'a> {
     code: &'a Code,
-    /// Memory of every region; none of workgroup memory.
+    /// Memory of every region; `None` for workgroup memory.
     bound: Vec<Option<Words<'a>>>,
     lengths: Vec<u32>,
     fresh: Vec<bool>,
@@ -113,13 +111,13 @@ struct Job<'a> {
 }
 
 impl Program {
-    /// Runs so many workgroups in x, y and z. With zero in any of them it does nothing.
+    /// Runs a grid of workgroups. An empty grid does nothing.
     ///
     /// # Errors
-    /// [`Failure::Fault`], where the program does what it must not: of the kinds in
-    /// [`Options::checks`], and always more steps than allowed and invocations that wait at
-    /// different barriers. Memory then holds what was written before. [`Failure::Error`], invalid,
-    /// for a binding that is missing or too small and for options out of range.
+    /// [`Failure::Fault`] for a fault of a kind in [`Options::checks`], and always for exceeding
+    /// the step limit and for invocations that wait at different barriers; memory keeps the earlier
+    /// writes. [`Failure::Error`], invalid, for a binding that is missing or too small and for
+    /// options out of range.
     pub fn run(
         &self,
         workgroups: [u32; 3],
@@ -194,7 +192,7 @@ impl Program {
 }
 
 impl Job<'_> {
-    /// Over threads: the first fault of those that were found.
+    /// Runs on threads; returns the first of the faults found.
     fn spread(&self, threads: u64) -> Result<u64, (Box<Trap>, u64)> {
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let found = Mutex::new(Ok(0));
@@ -209,7 +207,7 @@ impl Job<'_> {
         };
         std::thread::scope(|scope| {
             for _ in 1..threads {
-                // Where the system has no more threads, those that there are do the work.
+                // If the system refuses more threads, the existing ones do the work.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
@@ -217,7 +215,7 @@ impl Job<'_> {
         found.into_inner().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Takes workgroups until there are no more or another thread met a fault.
+    /// Runs workgroups until none are left or another thread finds a fault.
     fn run(&self, next: &AtomicU64, stop: &AtomicBool) -> Result<u64, (Box<Trap>, u64)> {
         let own: Vec<Vec<AtomicU32>> = self.code.regions.iter().map(own_words).collect();
         let pairs = self.bound.iter().zip(&own);
@@ -265,7 +263,7 @@ fn own_words(region: &Region) -> Vec<AtomicU32> {
 }
 
 impl Machine<'_> {
-    /// Workgroup memory begins as zeros.
+    /// Zeroes workgroup memory.
     pub(super) fn clear_workgroup(&self) {
         for (region, words) in self.code.regions.iter().zip(&self.regions) {
             if region.place == Place::Workgroup {
@@ -299,7 +297,7 @@ fn bind<'a>(code: &Code, arguments: &[Argument<'a>]) -> Result<Vec<Option<Words<
     code.regions.iter().map(bind).collect()
 }
 
-/// Elements of the runtime-sized array of each region.
+/// Length of the runtime-sized array of each region.
 fn lengths(regions: &[Region], bound: &[Option<Words>]) -> Vec<u32> {
     let lengths = regions.iter().zip(bound).map(|(region, words)| match (region.runtime, words) {
         (Some((offset, stride)), Some(words)) => {
@@ -310,7 +308,7 @@ fn lengths(regions: &[Region], bound: &[Option<Words>]) -> Vec<u32> {
     lengths.collect()
 }
 
-/// Whether reads of a region before writes are faults.
+/// Whether reads before writes are faults, for each region.
 fn fresh(regions: &[Region], arguments: &[Argument], checks: Checks) -> Vec<bool> {
     let fresh = |region: &Region| match region.place {
         Place::Workgroup => true,

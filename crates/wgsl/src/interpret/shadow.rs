@@ -1,16 +1,16 @@
-//! Who touched which bytes: what finds races and reads of what nobody wrote.
+//! Shadow memory: records accesses to detect races and uninitialised reads.
 
 use super::code::{Place, Region};
 use super::fault::{FaultKind, Party, Trap};
 use super::layout::Layout;
 
-/// A touch of a scalar.
+/// An access to a scalar.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
-    /// Workgroup, by its number in the dispatch; the largest for none.
+    /// Index of the workgroup in the dispatch; the maximum for none.
     group: u32,
     local: u32,
-    /// Barriers that the workgroup passed before.
+    /// Number of barriers that the workgroup had passed.
     phase: u32,
     op: u32,
     atomic: bool,
@@ -18,7 +18,7 @@ struct Touch {
 
 const NOBODY: Touch = Touch { group: u32::MAX, local: 0, phase: 0, op: 0, atomic: false };
 
-/// The touches that later ones are compared with.
+/// The accesses that later ones are compared with.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     write: Touch,
@@ -30,7 +30,7 @@ struct Cell {
 
 const FRESH: Cell = Cell { write: NOBODY, earlier: NOBODY, reads: [NOBODY; 2] };
 
-/// Touches of a region; none are kept of one that nobody writes and all of which is written.
+/// Accesses to a region; none are kept for a read-only region that is fully initialised.
 struct Tracked {
     cells: Vec<Cell>,
     /// Bytes of a cell.
@@ -40,7 +40,7 @@ struct Tracked {
     fresh: bool,
 }
 
-/// Now: who runs, and how many barriers of each kind of memory the workgroup has passed.
+/// The current invocation, and the barriers of each kind that its workgroup has passed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Now {
     pub(super) group: u32,
@@ -49,12 +49,12 @@ pub(super) struct Now {
     pub(super) workgroup_phase: u32,
 }
 
-/// How memory is touched.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     Read,
     Write,
-    /// Reads and writes, atomically.
+    /// Atomic read and write.
     Atomic,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Shadow {
 }
 
 impl Shadow {
-    /// Of regions with so many bytes; `fresh` says whether nothing is written in one.
+    /// Shadow memory for regions of these sizes in bytes; `fresh` marks uninitialised regions.
     pub(super) fn new(regions: &[Region], bytes: &[u64], fresh: &[bool], races: bool) -> Shadow {
         let tracked = regions.iter().zip(bytes).zip(fresh).map(|((region, bytes), fresh)| {
             let constant = matches!(region.place, Place::Bound { writable: false, .. });
@@ -80,7 +80,7 @@ impl Shadow {
         Shadow { regions: tracked.collect(), races }
     }
 
-    /// Notes a touch of a value at a byte of a region.
+    /// Records an access to a value at a byte of a region.
     pub(super) fn touch(
         &mut self,
         region: u32,
@@ -121,7 +121,7 @@ type Found = Option<(FaultKind, Option<Party>, &'static str)>;
 
 impl Cell {
     fn touch(&mut self, me: Touch, how: How, workgroup: bool, fresh: bool, races: bool) -> Found {
-        // Memory of a workgroup begins anew with each.
+        // Workgroup memory is new for each workgroup.
         if workgroup && [self.write, self.reads[0]].iter().all(|touch| touch.group != me.group) {
             *self = FRESH;
         }
@@ -154,7 +154,8 @@ impl Cell {
     fn note_read(&mut self, me: Touch) {
         let [first, second] = &mut self.reads;
         if first.group != me.group && first.group != NOBODY.group {
-            // One plain read is worth more than an atomic one: it meets atomic writes as well.
+            // A plain read is kept in preference to an atomic one: it also conflicts with atomic
+            // writes.
             if self.earlier.group == NOBODY.group || self.earlier.atomic {
                 self.earlier = *first;
             }
@@ -171,5 +172,5 @@ impl Cell {
     }
 }
 
-/// Begins the detail of a race between two writes.
+/// Start of the detail of a write-write race.
 pub(super) const WRITES: &str = "writes what was written:";

@@ -1,11 +1,11 @@
-//! Operations of subgroups: the invocations that came to one do it together.
+//! Subgroup operations, performed by the invocations that reached one.
 
 use super::code::{Group, Grouped, NONE};
 use super::cooperative;
 use super::number::{binary, f, to_half};
 
-/// Does an operation for the lanes that are there, by their numbers in the subgroup, ascending.
-/// Registers of lane `i` begin at `i * size` of `r`; a whole subgroup has `width` lanes.
+/// Performs an operation for the active lanes, given by ascending lane index. Registers of lane `i`
+/// begin at `i * size` of `r`; a full subgroup has `width` lanes.
 pub(super) fn perform(
     group: &Group,
     lanes: &[usize],
@@ -51,7 +51,7 @@ pub(super) fn perform(
     }
 }
 
-/// Values of other lanes; a lane that is not there gives the own value.
+/// Reads values of other lanes; an inactive lane gives the reader's own value.
 fn gather(group: &Group, lanes: &[usize], r: &mut [u32], size: usize) {
     let Group { what, to, from, n, .. } = *group;
     let n = n as usize;

@@ -1,4 +1,4 @@
-//! Statements by which invocations meet: barriers, atomic operations, subgroups.
+//! Statements that involve several invocations: barriers, atomic operations, subgroups.
 
 use naga::{AtomicFunction, Barrier, CollectiveOperation, GatherMode, ScalarKind, Statement};
 use naga::{SubgroupOperation, TypeInner};

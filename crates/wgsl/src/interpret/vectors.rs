@@ -5,7 +5,7 @@ use naga::{MathFunction as F, ScalarKind};
 use super::math::Function;
 use super::number::f;
 
-/// Most components of a vector.
+/// Maximum number of components of a vector.
 type Parts = [f32; 4];
 
 fn parts(registers: &[u32], at: u32, n: usize) -> Parts {
@@ -21,10 +21,10 @@ fn dot(a: &Parts, b: &Parts, n: usize) -> f32 {
     (1..n).fold(first, |sum, i| sum + a[i] * b[i])
 }
 
-/// A function of vectors with n components; what it makes is a number or such a vector.
+/// A geometric function of vectors with n components; the result is a scalar or such a vector.
 pub(super) fn geometry(r: &mut [u32], function: Function, to: u32, args: [u32; 4], n: usize) {
     if function.kind != ScalarKind::Float {
-        // Only the dot product is one of integers.
+        // Only the dot product has an integer form.
         let at = |slot: u32, i: usize| r[slot as usize + i];
         let terms = (0..n).map(|i| at(args[0], i).wrapping_mul(at(args[1], i)));
         r[to as usize] = terms.fold(0, u32::wrapping_add);
@@ -70,7 +70,7 @@ pub(super) fn geometry(r: &mut [u32], function: Function, to: u32, args: [u32; 4
             let facing = dot(&b, &parts(r, args[2], n), n) < 0.0;
             a.map(|part| if facing { part } else { -part })
         }
-        // Checked when the program is made.
+        // Refused at compilation.
         _ => [f32::NAN; 4],
     };
     for (i, part) in vector[..n].iter().enumerate() {
@@ -78,7 +78,7 @@ pub(super) fn geometry(r: &mut [u32], function: Function, to: u32, args: [u32; 4
     }
 }
 
-/// The product of a (columns `shared`) and b: vectors are matrices of one column or one row.
+/// The product of a (with `shared` columns) and b; vectors are matrices of one column or row.
 pub(super) fn product(r: &mut [u32], to: u32, a: u32, b: u32, sizes: [u8; 3]) {
     let [rows, shared, columns] = sizes.map(usize::from);
     for column in 0..columns {
@@ -112,7 +112,7 @@ pub(super) fn determinant(r: &[u32], a: u32, n: usize) -> f32 {
     minor(&cells, n, 0, &all[..n])
 }
 
-/// The determinant of the rows from `row` on and of these columns.
+/// The determinant of the rows from `row` on and these columns.
 fn minor(cells: &[f32; 16], n: usize, row: usize, columns: &[usize]) -> f32 {
     if let [column] = columns {
         return cells[column * n + row];

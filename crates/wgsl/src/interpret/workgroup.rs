@@ -1,4 +1,4 @@
-//! Runs a workgroup: each invocation to where it must wait, then on together.
+//! Runs a workgroup: each invocation until it must wait, then all of them on together.
 
 use super::code::{BuiltIn, Code};
 use super::fault::{FaultKind, Trap};
@@ -6,33 +6,33 @@ use super::machine::{Machine, Stop};
 use super::shadow::Now;
 use super::subgroup;
 
-/// An invocation between its turns.
+/// A suspended invocation.
 #[derive(Clone, Copy, Debug)]
 struct Lane {
     /// The next instruction.
     at: u32,
-    /// None while it may run.
+    /// `None` while it can run.
     stop: Option<Stop>,
-    /// Steps that are left.
+    /// Remaining steps.
     steps: u64,
 }
 
-/// How workgroups run.
+/// Options of workgroup execution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) workgroups: [u32; 3],
     pub(super) subgroup_size: u32,
     pub(super) max_steps: u64,
-    /// Whether all must come to a barrier.
+    /// Whether all invocations must reach a barrier.
     pub(super) uniform: bool,
 }
 
-/// One workgroup after another.
+/// Runs workgroups one after another.
 pub(super) struct Workgroup<'a> {
     machine: Machine<'a>,
     rules: Rules,
     lanes: Vec<Lane>,
-    /// Of all invocations.
+    /// Registers of all invocations.
     registers: Vec<u32>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Workgroup<'a> {
         Workgroup { machine, rules, lanes: vec![lane; count], registers }
     }
 
-    /// Runs the workgroup with that id, and that number in the dispatch; the steps it took.
+    /// Runs the workgroup with this id and index in the dispatch; returns its steps.
     pub(super) fn run(&mut self, id: [u32; 3], number: u32) -> Result<u64, Box<Trap>> {
         self.begin(id);
         self.machine.now = Now { group: number, ..Now::default() };
@@ -86,8 +86,8 @@ impl<'a> Workgroup<'a> {
         Ok(())
     }
 
-    /// Does one operation of each subgroup that waits for one. Where its invocations wait for
-    /// different ones, those that are least far go first.
+    /// Performs one pending operation of each subgroup. If its invocations wait for different
+    /// operations, those at the lowest instruction go first.
     fn meet_in_subgroups(&mut self) -> Result<bool, Box<Trap>> {
         let size = self.machine.code.registers.len();
         let width = self.rules.subgroup_size as usize;
@@ -119,7 +119,7 @@ impl<'a> Workgroup<'a> {
         Ok(met)
     }
 
-    /// Lets all go on from a barrier; false where all have ended.
+    /// Releases all invocations from a barrier; false if all have ended.
     fn meet_at_barrier(&mut self) -> Result<bool, Box<Trap>> {
         let lanes = self.lanes.iter().enumerate();
         let mut waiting = lanes.filter(|(_, lane)| lane.stop != Some(Stop::End));

@@ -1,4 +1,4 @@
-//! What is wrong with a text, with file, line and column, in WGSL's words.
+//! Errors in WGSL source, with file, line and column, in WGSL's terms.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,10 +12,10 @@ use super::scan::{is_word, without_comments, words};
 use super::{invalid, portable};
 use warploom_core::error::{Error, Result};
 
-/// Bytes of a line that a message shows.
+/// Maximum number of bytes of a source line in a message.
 const SHOWN: usize = 160;
 
-/// A place in a file, from 1.
+/// A position in a file, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub line: u32,
@@ -34,32 +34,32 @@ impl Place {
     }
 }
 
-/// A text that is parsed, and how its file is called.
+/// A source text with its file name, for messages.
 #[derive(Debug)]
 pub struct Words<'a> {
     file: &'a str,
-    /// As it was written.
+    /// The text as written.
     original: &'a str,
     settled: Option<&'a Settled<'a>>,
 }
 
 impl<'a> Words<'a> {
-    /// A text as it was written.
+    /// A text without override values.
     pub fn new(file: &'a str, original: &'a str) -> Words<'a> {
         Words { file, original, settled: None }
     }
 
-    /// A text with the values of its overrides.
+    /// A text with its override values.
     pub fn settled(file: &'a str, original: &'a str, settled: &'a Settled<'a>) -> Words<'a> {
         Words { file, original, settled: Some(settled) }
     }
 
-    /// What the parser sees.
+    /// The text that the parser sees.
     pub fn text(&self) -> &str {
         self.settled.map_or(self.original, |settled| &settled.text)
     }
 
-    /// `file:line:column: what`, and that line. Without a place it is the file alone.
+    /// `file:line:column: what`, and that line. Without a position, the file name only.
     pub fn told(&self, at: Option<usize>, what: &str) -> String {
         let file = self.file;
         let Some(at) = at else { return format!("{file}: {what}") };
@@ -82,7 +82,7 @@ impl<'a> Words<'a> {
         Error::compile(self.told(at, &format!("{what}{of}")))
     }
 
-    /// Where the first name that a message quotes stands first in the text.
+    /// First occurrence in the text of the first name that a message quotes.
     fn first_named(&self, what: &str) -> Option<usize> {
         let name = what.split('`').nth(1)?;
         let code = without_comments(self.text());
@@ -94,7 +94,7 @@ impl<'a> Words<'a> {
         Place::at(self.original, self.settled.map_or(at, |settled| settled.original(at))).line
     }
 
-    /// The same for what is valid and not done here.
+    /// The same for valid but unsupported constructs.
     pub fn refused(&self, span: Span, what: &str) -> Error {
         Error::unsupported(self.told(span.to_range().map(|range| range.start), what))
     }
@@ -117,7 +117,7 @@ impl<'a> Words<'a> {
         Some(Span::from(start..end))
     }
 
-    /// What the overrides are that stand in a part of the text.
+    /// The values of the overrides in a range of the text, for messages.
     pub fn values_in(&self, range: std::ops::Range<usize>) -> String {
         let Some(settled) = self.settled else { return String::new() };
         let part = self.text().get(range).unwrap_or_default();
@@ -133,7 +133,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The variable, member or alias whose type a byte of the text is in.
+    /// The variable, member or alias whose type contains a byte of the text.
     pub fn declared_at(&self, at: usize) -> Option<String> {
         let code = without_comments(self.text());
         let before = code.get(..at)?;
@@ -149,7 +149,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The module of a text, not validated.
+/// Parses a text without validation.
 ///
 /// # Errors
 /// Compile, with file, line and column.
@@ -162,8 +162,8 @@ pub fn parse_only(words: &Words) -> Result<Module> {
     parsed.map_err(|error| of_parser(words, &error))
 }
 
-/// The module of a text, validated with everything that the validator knows: [`portable::not_portable`] says what of
-/// it a device may lack.
+/// Parses and validates a text with all capabilities of the validator; [`portable::not_portable`]
+/// finds the features that a device may lack.
 ///
 /// # Errors
 /// Compile, with file, line and column.
@@ -180,13 +180,13 @@ pub fn parse(words: &Words) -> Result<(Module, ModuleInfo)> {
     }
 }
 
-/// Operators one after another before their operand, operators of a statement and links of an `else if` chain, at most:
-/// compilers here and in drivers go down a level for each.
+/// Maximum length of a chain of unary operators, of operators of a statement and of `else if`
+/// links: parsers here and in drivers recurse for each.
 const MAX_UNARY: usize = 64;
 const MAX_OPERATORS: usize = 1024;
 const MAX_ELSE_IF: usize = 200;
 
-/// Where a text goes deeper than compilers do.
+/// The first position whose nesting exceeds the limit of compilers.
 fn too_deep(code: &str) -> Option<(usize, String)> {
     let (mut unary, mut operators, mut chain) = (0, 0, 0);
     for (at, byte) in code.bytes().enumerate() {
@@ -226,7 +226,7 @@ fn too_deep(code: &str) -> Option<(usize, String)> {
     None
 }
 
-/// What a function of the parser gives; an error where it stops at a fault of its own.
+/// Runs a parser function; a panic of the parser becomes an error.
 fn guarded<T>(words: &Words, run: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let what = panic.downcast_ref::<&str>().map(|what| what.to_string());
@@ -274,7 +274,7 @@ fn of_parser(words: &Words, error: &ParseError) -> Error {
     Error::compile(words.told(at, &format!("{what}{of}")) + &notes.concat())
 }
 
-/// Messages of the parser that are about itself, said of the shader.
+/// Rewrites parser messages about the parser itself in terms of the shader.
 fn plainer(message: &str, label: &str) -> Option<String> {
     if let Some(what) = message.strip_prefix("Not implemented as constant expression: ") {
         let name = what.split(' ').next().unwrap_or_default();
@@ -299,7 +299,7 @@ fn plainer(message: &str, label: &str) -> Option<String> {
     None
 }
 
-/// Where the most brackets are open.
+/// The position of the deepest bracket nesting.
 fn deepest(code: &str) -> usize {
     let (mut open, mut most) = (0_usize, (0, 0));
     for (at, byte) in code.bytes().enumerate() {
@@ -315,7 +315,7 @@ fn deepest(code: &str) -> usize {
     most.1
 }
 
-/// The array of the largest number of elements that stands in the text.
+/// The largest array size in the text.
 fn largest(code: &str) -> Option<usize> {
     let arrays = words(code).filter(|(_, word)| *word == "array").map(|(at, _)| at);
     arrays.max_by_key(|at| {
@@ -327,7 +327,7 @@ fn largest(code: &str) -> Option<usize> {
     })
 }
 
-/// An array whose size is zero or less.
+/// Message for an array whose size is zero or less.
 fn no_elements(words: &Words, span: Option<Span>) -> String {
     let Some(range) = span.and_then(Span::to_range) else {
         return words.told(None, "an array has no elements");
@@ -346,20 +346,20 @@ fn no_elements(words: &Words, span: Option<Span>) -> String {
     words.told(Some(range.start), &what)
 }
 
-/// Whether a note is about the library that parses.
+/// Whether a note refers to the parser library.
 fn of_a_library(note: &str) -> bool {
     ["naga", "wgpu", "github.com", "file an issue"]
         .iter()
         .any(|word| note.to_lowercase().contains(word))
 }
 
-/// A message of the parser without numbers of its tables and its own name.
+/// Removes the parser's own name and internal indices from a message.
 pub(super) fn in_wgsl(message: &str) -> String {
     let message =
         message.replace("{AbstractFloat}", "AbstractFloat").replace("{AbstractInt}", "AbstractInt");
     let mut out = String::new();
     let mut rest = message.as_str();
-    // ` [12]` is a number of the parser's tables.
+    // ` [12]` is an internal index of the parser.
     while let Some((before, after)) = rest.split_once(" [") {
         match after.split_once(']') {
             Some((number, after)) if number.bytes().all(|b| b.is_ascii_digit()) => {

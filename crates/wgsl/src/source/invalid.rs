@@ -1,4 +1,4 @@
-//! What the validator refuses, said of the shader's text.
+//! Validation errors in terms of the shader's text.
 
 use naga::valid::{
     CallError, ConstExpressionError, EntryPointError, ExpressionError, FunctionError,
@@ -11,10 +11,10 @@ use super::errors::{Words, in_wgsl};
 use super::names::{kind_name, math_name, space_name, type_name};
 use warploom_core::error::Error;
 
-/// Bytes of a type, at most: what an `i32` counts.
+/// Maximum size of a type in bytes: the range of `i32`.
 const MAX_TYPE_BYTES: u128 = 0x7fff_ffff;
 
-/// The error with its place.
+/// The error with its location.
 pub(super) fn told(words: &Words, module: &Module, error: &WithSpan<ValidationError>) -> Error {
     let first = error.spans().map(|(span, _)| *span).find(|span| span.is_defined());
     let (span, what) = match error.as_inner() {
@@ -45,7 +45,7 @@ pub(super) fn told(words: &Words, module: &Module, error: &WithSpan<ValidationEr
     words.fail(span.filter(|span| span.is_defined()).or(first), &what)
 }
 
-/// An error with what caused it, in one line.
+/// An error with its causes, on one line.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -63,11 +63,11 @@ fn too_large(module: &Module, ty: Handle<Type>) -> (Option<Span>, String) {
     (place_of(module, ty), what)
 }
 
-/// Bytes of a type, however many.
+/// Bytes of a type, without overflow.
 fn bytes_of(module: &Module, ty: Handle<Type>) -> u128 {
     match module.types[ty].inner {
         TypeInner::Array { base, size: ArraySize::Constant(n), stride } => {
-            // The stride of elements that are too large themselves is not known.
+            // The stride is not known if the elements themselves are too large.
             bytes_of(module, base).max(u128::from(stride)).saturating_mul(u128::from(n.get()))
         }
         TypeInner::Struct { ref members, .. } => {
@@ -77,7 +77,7 @@ fn bytes_of(module: &Module, ty: Handle<Type>) -> u128 {
     }
 }
 
-/// Where a type stands: as that of a variable, of an expression, or in a struct or array of one that does.
+/// The location of a type: of a variable, an expression, or a struct or array that contains it.
 fn place_of(module: &Module, ty: Handle<Type>) -> Option<Span> {
     let own = module.types.get_span(ty);
     if own.is_defined() {
@@ -108,7 +108,7 @@ fn place_of(module: &Module, ty: Handle<Type>) -> Option<Span> {
     if let Some(span) = constant.or_else(|| made(&module.global_expressions)) {
         return Some(span);
     }
-    // What holds it stands behind it in the module.
+    // Containing types come later in the module.
     let mut holders = module.types.iter().filter(|(_, holder)| match &holder.inner {
         TypeInner::Array { base, .. } | TypeInner::Pointer { base, .. } => is(*base),
         TypeInner::Struct { members, .. } => members.iter().any(|member| is(member.ty)),
@@ -338,7 +338,7 @@ fn of_call(module: &Module, called: Handle<Function>, error: &CallError) -> Stri
     }
 }
 
-/// What not every invocation comes to, and why.
+/// Message for an operation in non-uniform control flow, with the reason.
 fn apart(what: &str, why: &dyn std::fmt::Display) -> String {
     let why = why.to_string();
     let why = match () {
@@ -349,7 +349,7 @@ fn apart(what: &str, why: &dyn std::fmt::Display) -> String {
     format!("{what} here is not reached by every invocation together: {why}")
 }
 
-/// What an expression is, in a few words.
+/// A short description of an expression.
 fn text_of(module: &Module, function: &Function, h: Handle<Expression>) -> String {
     let global = |h: &Handle<naga::GlobalVariable>| module.global_variables[*h].name.clone();
     let name = match &function.expressions[h] {

@@ -1,12 +1,12 @@
-//! WGSL as text, before it is anybody's kernel: values in the place of `override` constants, errors in the
-//! language's own words, and what a shader may not use where it has to run on every device.
+//! WGSL source text before compilation: replaces `override` constants by values, reports errors in
+//! WGSL's terms, and finds features that are not portable to every device.
 //!
-//! All that runs a user's WGSL goes through [`settled`]: the interpreter, the translation to CUDA C and OpenCL C, and
-//! wgpu. An `override` is a `const` from there on, so sizes of arrays and of workgroups are known to all of them, and
-//! are the same.
+//! Every consumer of a user's WGSL goes through [`settled`]: the interpreter, the translation to
+//! CUDA C and OpenCL C, and wgpu. An `override` is then a `const`, so sizes of arrays and
+//! workgroups are known to all of them, and equal.
 //!
-//! Lines of a settled text are those of the file. Columns are where no `override` stands before them on the line;
-//! [`Settled::original`] knows the others.
+//! Line numbers of a settled text are those of the file. Columns differ only after an `override` on
+//! the same line; [`Settled::original`] maps them back.
 
 mod errors;
 mod invalid;

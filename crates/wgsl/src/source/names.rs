@@ -1,11 +1,11 @@
-//! Types and functions of a module under WGSL's names.
+//! Types and functions of a module by their WGSL names.
 
 use naga::{
     AddressSpace, ArraySize, Handle, MathFunction, Module, Scalar, ScalarKind, StorageAccess, Type,
     TypeInner,
 };
 
-/// A scalar of so many bytes.
+/// The name of a scalar type of this width in bytes.
 pub(super) fn kind_name(kind: ScalarKind, width: u8) -> String {
     match (kind, width) {
         (ScalarKind::Bool, _) => "bool".into(),
@@ -21,7 +21,7 @@ fn scalar(scalar: Scalar) -> String {
     kind_name(scalar.kind, scalar.width)
 }
 
-/// A type as a shader writes it.
+/// A type in WGSL syntax.
 pub(super) fn type_name(module: &Module, inner: &TypeInner) -> String {
     let named = |ty: Handle<Type>| match (&module.types[ty].name, &module.types[ty].inner) {
         (Some(name), TypeInner::Struct { .. }) => format!("struct `{name}`"),
@@ -58,7 +58,7 @@ pub(super) fn type_name(module: &Module, inner: &TypeInner) -> String {
     }
 }
 
-/// An address space as a shader writes it.
+/// An address space in WGSL syntax.
 pub(super) fn space_name(space: AddressSpace) -> &'static str {
     match space {
         AddressSpace::Function => "function",
@@ -75,7 +75,7 @@ pub(super) fn space_name(space: AddressSpace) -> &'static str {
     }
 }
 
-/// A built-in function as a shader calls it.
+/// The WGSL name of a built-in function.
 pub(super) fn math_name(fun: MathFunction) -> String {
     let name = format!("{fun:?}");
     match fun {

@@ -1,7 +1,7 @@
-//! `override` constants: what a shader has, and its text with their values in it.
+//! `override` constants: their list, and the text with their values substituted.
 //!
-//! The text is changed, not the parsed module: a `const` is all that an `override` can be and more, so that what a
-//! compiler knows of constants holds for them as well, wherever they stand.
+//! The text is changed instead of the parsed module: a `const` is allowed wherever an `override`
+//! is, and a compiler's constant evaluation then applies to it everywhere.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::errors::{Place, Words, parse_only};
 use super::scan::{Declaration, declarations, without_comments};
 use warploom_core::error::{Error, Result};
 
-/// An `override` of a shader.
+/// An `override` declaration of a shader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
     /// Its name in the shader.
@@ -24,21 +24,21 @@ pub struct Override {
     pub id: Option<u16>,
     /// Line of its declaration, from 1.
     pub line: u32,
-    /// Whether the shader gives a value.
+    /// Whether the shader has a default value.
     pub has_default: bool,
     scalar: Scalar,
 }
 
 impl Override {
-    /// Whether this name, or this number as a text, is it.
+    /// Whether this is its name, or its number as text.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.id.is_some_and(|id| name.parse() == Ok(id))
     }
 
-    /// The value as WGSL writes it.
+    /// The value as a WGSL literal.
     ///
     /// # Errors
-    /// In words: a value that the type does not hold.
+    /// In words: a value that the type cannot hold.
     pub fn literal(&self, value: f64) -> Result<String, String> {
         let (name, ty) = (&self.name, self.type_name()?);
         let no = |why: &str| Err(format!("override `{name}` is {ty}, and {value} is {why}"));
@@ -82,7 +82,7 @@ impl Override {
     }
 }
 
-/// The overrides of a module, in the order of its text.
+/// The overrides of a module, in text order.
 pub fn overrides(module: &Module, text: &str) -> Vec<Override> {
     let code = without_comments(text);
     let found = declarations(&code);
@@ -114,16 +114,16 @@ fn overrides_at<'d>(
 #[derive(Clone, Debug)]
 pub struct Settled<'a> {
     pub text: Cow<'a, str>,
-    /// What was changed: where in the original text, and how many bytes stand there now.
+    /// The edits: range in the original text, and length of the replacement in bytes.
     edits: Vec<(Range<usize>, usize)>,
     /// The value of each override that has one, by name, for messages.
     pub values: Vec<(String, String)>,
 }
 
 impl Settled<'_> {
-    /// The byte of the original text that became the one at `at`.
+    /// Maps a byte position to the original text.
     pub fn original(&self, at: usize) -> usize {
-        // Where both texts are the same again, behind each edit.
+        // The end of the previous edit in both texts.
         let (mut before, mut now) = (0, 0);
         for (range, bytes) in &self.edits {
             let start = now + range.start - before;
@@ -139,12 +139,13 @@ impl Settled<'_> {
     }
 }
 
-/// The text with the values of its overrides: those of `constants`, by name or number, else those of the shader. One
-/// without a value is an error where the entry point uses it.
+/// Substitutes the overrides: values of `constants`, by name or number, else the shader's defaults.
+/// An override without a value is an error if the entry point uses it.
 ///
 /// # Errors
-/// Compile, with file, line and column, for text that is no WGSL. Invalid, with file and line, for a constant that
-/// the shader does not have, that is given twice, that its type does not hold or that has no value.
+/// Compile, with file, line and column, for text that is not WGSL. Invalid, with file and line, for
+/// a constant that the shader does not have, that is given twice, that its type cannot hold, or
+/// that has no value.
 pub fn settled<'a>(
     file: &str,
     text: &'a str,
@@ -190,14 +191,14 @@ pub fn settled<'a>(
     Ok(rewritten(text, &all, given))
 }
 
-/// Names of the overrides that the entry point uses; none where the module is not valid.
+/// Names of the overrides that the entry point uses; `None` if the module is not valid.
 fn used(module: &Module, entry: Option<&str>) -> Option<Vec<String>> {
     Validator::new(ValidationFlags::all(), Capabilities::all()).validate(module).ok()?;
     let mut module = module.clone();
     module.entry_points.retain(|point| {
         point.stage == ShaderStage::Compute && entry.is_none_or(|entry| point.name == entry)
     });
-    // What has a name counts as used, so numbers say which is which.
+    // Named expressions count as used, so numbers identify the overrides.
     let mut names = Vec::new();
     for (_, found) in module.overrides.iter_mut() {
         found.id = Some(names.len() as u16);
@@ -208,7 +209,7 @@ fn used(module: &Module, entry: Option<&str>) -> Option<Vec<String>> {
     Some(left.filter_map(|id| names[usize::from(id)].clone()).collect())
 }
 
-/// A number as messages show it: without its type.
+/// A number for messages: without its type suffix.
 fn plain(value: &str) -> String {
     let inner =
         ["i32(", "f32(", "f16("].iter().find_map(|ty| value.strip_prefix(ty)?.strip_suffix(')'));
@@ -225,11 +226,11 @@ fn rewritten<'a>(
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
     let mut values = Vec::new();
     for ((known, at), given) in all.iter().zip(given) {
-        // A type that is none of these was refused where a value is given; elsewhere the parser's words come.
+        // Other types were refused if a value is given; else the parser reports them.
         let Ok(ty) = known.type_name() else { continue };
         let lines = |range: &Range<usize>| "\n".repeat(text[range.clone()].matches('\n').count());
         for id in &at.ids {
-            // Blanks keep the columns.
+            // Blanks preserve the columns.
             let blank = text[id.clone()].chars().map(|c| if c == '\n' { '\n' } else { ' ' });
             edits.push((id.clone(), blank.collect()));
         }

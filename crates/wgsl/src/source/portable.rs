@@ -1,5 +1,5 @@
-//! What a shader may not use where it has to run on every device: through wgpu, as CUDA C, as OpenCL C and in the
-//! interpreter. The parser and the validator know more than that, so this is asked of a module that they took.
+//! Features that a portable shader may not use: it must run through wgpu, CUDA C, OpenCL C and the
+//! interpreter. The parser and the validator accept more, so their output is checked here.
 
 use naga::valid::ModuleInfo;
 use naga::{Barrier, Binding, Block, BuiltIn, Expression, Function, Handle};
@@ -8,14 +8,14 @@ use naga::{MathFunction, Module, Scalar, ScalarKind, Span, Statement, TypeInner}
 use super::names::{kind_name, math_name};
 use super::scan::words;
 
-/// The language extensions of WGSL that the parser reads.
+/// The WGSL language extensions that the parser supports.
 const REQUIRED: [&str; 3] = [
     "packed_4x8_integer_dot_product",
     "pointer_composite_access",
     "readonly_and_readwrite_storage_textures",
 ];
 
-/// Why a shader may not use an extension of the language.
+/// The reason why a shader may not use a language extension.
 pub(super) fn extension(name: &str) -> String {
     let why = match name {
         "f16" => {
@@ -30,12 +30,12 @@ pub(super) fn extension(name: &str) -> String {
     format!("`{name}` is an extension that the shader of a pack cannot enable: {why}")
 }
 
-/// The first extension that the text enables, and why it may not.
+/// The first extension that the text enables, and the reason for refusing it.
 pub fn needs_extension(code: &str) -> Option<(usize, String)> {
     directive(code, "enable").map(|(at, name)| (at, extension(name)))
 }
 
-/// The first extension that the text requires and that is not known.
+/// The first unknown extension that the text requires.
 pub(super) fn unknown_extension(code: &str) -> Option<(usize, String)> {
     let (at, name) = directive(code, "requires").filter(|(_, name)| !REQUIRED.contains(name))?;
     Some((
@@ -44,7 +44,7 @@ pub(super) fn unknown_extension(code: &str) -> Option<(usize, String)> {
     ))
 }
 
-/// The first word behind a directive, which stand before all declarations.
+/// The first word after a directive; directives precede all declarations.
 fn directive<'a>(code: &'a str, which: &str) -> Option<(usize, &'a str)> {
     let mut words = words(code);
     while let Some((_, word)) = words.next() {
@@ -59,7 +59,7 @@ fn directive<'a>(code: &'a str, which: &str) -> Option<(usize, &'a str)> {
     None
 }
 
-/// The first thing that an entry point uses and that some device lacks, where it stands.
+/// The first feature used by an entry point that some device lacks, with its location.
 pub fn not_portable(
     module: &Module,
     info: &ModuleInfo,
@@ -83,7 +83,7 @@ pub fn not_portable(
     walk.found
 }
 
-/// Functions that a function calls, however far down.
+/// Functions that a function calls, transitively.
 fn called(module: &Module, function: &Function) -> Vec<Handle<Function>> {
     fn calls(block: &Block, found: &mut Vec<Handle<Function>>) {
         for statement in block {
@@ -105,7 +105,7 @@ fn called(module: &Module, function: &Function) -> Vec<Handle<Function>> {
     found
 }
 
-/// The blocks directly inside of a statement.
+/// The immediate child blocks of a statement.
 fn blocks(statement: &Statement) -> Vec<&Block> {
     match statement {
         Statement::Block(block) => vec![block],
@@ -116,7 +116,8 @@ fn blocks(statement: &Statement) -> Vec<&Block> {
     }
 }
 
-/// Bytes of all private variables of a shader, and of all variables of a function: what WGSL promises.
+/// WGSL's guaranteed limit, in bytes, on private variables of a shader and on variables of a
+/// function.
 const MAX_OWN_BYTES: u64 = 8192;
 
 struct Walk<'m> {
@@ -131,7 +132,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Built-in values that the entry point takes.
+    /// Built-in inputs of the entry point.
     fn arguments(&mut self, function: &Function) {
         let mut bindings: Vec<&Binding> = Vec::new();
         for argument in &function.arguments {
@@ -166,7 +167,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Compilers of drivers take minutes for more memory of one invocation than WGSL promises.
+    /// Driver compilers take minutes for more per-invocation memory than WGSL's limit.
     fn own_memory<'n>(
         &mut self,
         whose: &str,

@@ -1,8 +1,8 @@
-//! Words of a shader's text, for what no parser says: where a declaration begins and ends.
+//! A tokenizer for what the parser does not report: where a declaration begins and ends.
 
 use std::ops::Range;
 
-/// Comments as blanks, byte for byte.
+/// Replaces comments by blanks, preserving byte positions.
 pub fn without_comments(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();
@@ -21,12 +21,12 @@ pub fn without_comments(text: &str) -> String {
         out.push(if (depth > 0 || line) && *byte != b'\n' { b' ' } else { *byte });
         i += 1;
     }
-    // Bytes of comments went one by one, so that what is left are whole characters.
+    // Comments were blanked byte by byte, so only whole characters are left.
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Whether a line of WGSL ends here: line feed, vertical tab, form feed, carriage return, next line, line and
-/// paragraph separator.
+/// Whether a WGSL line ends here: line feed, vertical tab, form feed, carriage return, next line,
+/// line and paragraph separator.
 fn ends_line(bytes: &[u8]) -> bool {
     matches!(
         bytes,
@@ -34,16 +34,16 @@ fn ends_line(bytes: &[u8]) -> bool {
     )
 }
 
-/// A walk over a text without comments.
+/// A scanner over text without comments.
 pub struct Scan<'a> {
     /// The text, with comments blanked.
     pub code: &'a str,
-    /// The byte that comes next.
+    /// The position of the next byte.
     pub at: usize,
 }
 
 impl<'a> Scan<'a> {
-    /// The next byte that is no blank.
+    /// The next byte that is not blank.
     pub fn peek(&mut self) -> Option<u8> {
         let bytes = self.code.as_bytes();
         while bytes.get(self.at).is_some_and(|byte| byte.is_ascii_whitespace() || *byte == 0x0b) {
@@ -52,7 +52,7 @@ impl<'a> Scan<'a> {
         bytes.get(self.at).copied()
     }
 
-    /// The word that comes next; empty where none does.
+    /// The next word; empty if there is none.
     pub fn word(&mut self) -> &'a str {
         self.peek();
         let rest = &self.code[self.at..];
@@ -61,7 +61,7 @@ impl<'a> Scan<'a> {
         &rest[..end]
     }
 
-    /// From an opening bracket behind its closing one.
+    /// From an opening bracket to just after its closing one.
     pub fn skip_brackets(&mut self) {
         let mut depth = 0_usize;
         for (i, byte) in self.code.bytes().enumerate().skip(self.at) {
@@ -84,7 +84,7 @@ pub fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
-/// An `override` in the text.
+/// An `override` declaration in the text.
 #[derive(Debug, PartialEq)]
 pub(super) struct Declaration {
     /// Its `@id(..)`.
@@ -92,13 +92,13 @@ pub(super) struct Declaration {
     /// The word `override`.
     pub keyword: Range<usize>,
     pub name: Range<usize>,
-    /// Whether a type stands behind the name.
+    /// Whether a type follows the name.
     pub typed: bool,
     /// The semicolon, or the end of the text.
     pub end: usize,
 }
 
-/// Every `override` of a text without comments, in order. The word is reserved, so it is nothing else.
+/// Every `override` of a text without comments, in order. The word is reserved.
 pub(super) fn declarations(code: &str) -> Vec<Declaration> {
     let mut found = Vec::new();
     let mut scan = Scan { code, at: 0 };
@@ -142,7 +142,7 @@ pub(super) fn declarations(code: &str) -> Vec<Declaration> {
     found
 }
 
-/// The words of a text, each with where it begins.
+/// The words of a text with their positions.
 pub(super) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut scan = Scan { code, at: 0 };
     std::iter::from_fn(move || {

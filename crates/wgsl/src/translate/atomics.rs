@@ -1,4 +1,4 @@
-//! Atomic operations: relaxed, as WGSL's are.
+//! Atomic operations, with relaxed ordering as in WGSL.
 
 use naga::{AddressSpace, AtomicFunction, Expression, Handle, Scalar, ScalarKind, TypeInner};
 
@@ -8,7 +8,7 @@ use super::types::{Pointee, pointee};
 use warploom_core::error::{Result, broken_invariant};
 
 impl Body<'_, '_> {
-    /// The scalar behind a pointer to an atomic, and its memory.
+    /// The scalar type and address space of a pointer to an atomic.
     fn atomic(&self, pointer: Handle<Expression>) -> (Scalar, AddressSpace) {
         let module = self.w.module;
         match pointee(self.inner(pointer)) {

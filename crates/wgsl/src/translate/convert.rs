@@ -1,4 +1,4 @@
-//! Conversions between scalars: towards zero and within range, as naga's other writers do it.
+//! Scalar conversions: towards zero and saturating, as in naga's other writers.
 
 use naga::{Scalar, ScalarKind, VectorSize};
 
@@ -9,7 +9,7 @@ use super::writer::Writer;
 use warploom_core::error::Result;
 
 impl<'a> Writer<'a> {
-    /// `T(x)`, or `bitcast<T>(x)` where there is no width.
+    /// `T(x)`, or `bitcast<T>(x)` if there is no width.
     pub(super) fn cast(
         &mut self,
         a: Operand,
@@ -37,7 +37,7 @@ impl<'a> Writer<'a> {
             return self.lift(&name, a.size, result, &arg, &mut |w, t| w.bitcast(from, to, &t[0]));
         }
         if from.kind == ScalarKind::Float && kind == ScalarKind::Float {
-            // A half is a number of f32 already.
+            // An f16 value is an f32 already.
             if is_half(from) {
                 return Ok(a.text);
             }
@@ -76,7 +76,7 @@ impl<'a> Writer<'a> {
         Ok(format!("{}({a})", self.dialect.pick(cuda, opencl)))
     }
 
-    /// The nearest half of an `f32`, as an `f32`.
+    /// Rounds an `f32` to the nearest f16, as an `f32`.
     pub(super) fn rounded_to_half(
         &mut self,
         text: String,
@@ -89,7 +89,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Halves in memory as values.
+    /// Converts f16 in memory to values.
     pub(super) fn half_to_value(
         &mut self,
         text: String,
@@ -102,7 +102,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Values as halves in memory.
+    /// Converts values to f16 in memory.
     pub(super) fn value_to_half(
         &mut self,
         text: String,

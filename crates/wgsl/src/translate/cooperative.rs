@@ -1,9 +1,9 @@
 //! Cooperative matrices: tensor cores in CUDA, refused in OpenCL C.
 //!
-//! Matrices are of 16 x 16, A and B of halves, C of floats or halves. A thread of a warp holds what `mma` says (PTX
-//! ISA, "Matrix Fragments for mma.m16n8k16"): lane 4 g + t has of A the rows g and g + 8, of B and C the
-//! columns g, two neighbours each; a 16 x 16 product is two of 16 x 8. Fragments are read by ordinary
-//! loads, so that any layout and any memory will do; where two halves lie side by side they are one.
+//! Matrices are 16 x 16, A and B of f16, C of f32 or f16. A thread of a warp holds the fragments of
+//! `mma` (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane 4 g + t has of A the rows g and g +
+//! 8, of B and C the columns g, two neighbours each. A 16 x 16 product is two of 16 x 8. Fragments
+//! use ordinary loads, so any layout and any memory works; two adjacent f16 are one load.
 
 use naga::{
     CooperativeData, CooperativeRole, CooperativeSize, Expression, Handle, Scalar, TypeInner,
@@ -16,7 +16,7 @@ use super::types::{Pointee, numeric, pointee};
 use super::writer::Writer;
 use warploom_core::error::Result;
 
-/// What every function of these needs: the fragments, and where a lane stands.
+/// Shared definitions: the fragments, and the position of a lane.
 const FRAGMENTS: &str = "\
 typedef struct { u32 r[4]; } wl_coop_a;
 typedef struct { u32 r[4]; } wl_coop_b;
@@ -61,7 +61,7 @@ WL_FN wl_coop_b wl_coop_load_b(const f16* p, u32 stride, bool rows, bool words) 
     return m;
 }";
 
-/// Where number i of a lane lies in C: rows g and g + 8, columns 2 t and 2 t + 1, then 8 further.
+/// Position in C of number i of a lane: rows g and g + 8, columns 2 t and 2 t + 1, then 8 further.
 const PLACE_C: &str = "\
 WL_FN u32 wl_coop_place(u32 i, u32 stride, bool rows) {
     const u32 g = wl_coop_lane() / 4u, t = wl_coop_lane() % 4u * 2u;
@@ -81,7 +81,7 @@ WL_FN void wl_coop_store_c(wl_coop_c m, f32* p, u32 stride, bool rows) {
     for (u32 i = 0u; i < 8u; i++) p[wl_coop_place(i, stride, rows)] = m.r[i];
 }";
 
-/// Sums of halves: two neighbours of a row to a register, in the same places.
+/// Sums in f16: two neighbours of a row per register, in the same positions.
 const LOAD_H: &str = "\
 WL_FN wl_coop_h wl_coop_load_h(const f16* p, u32 stride, bool rows) {
     wl_coop_h m;
@@ -100,7 +100,7 @@ WL_FN void wl_coop_store_h(wl_coop_h m, f16* p, u32 stride, bool rows) {
     }
 }";
 
-/// The same with sums of halves.
+/// The same with f16 sums.
 const MULTIPLY_H: &str = "\
 WL_FN wl_coop_h wl_coop_multiply_h(wl_coop_a a, wl_coop_b b, wl_coop_h c) {
     for (u32 h = 0u; h < 2u; h++) {
@@ -123,7 +123,7 @@ WL_FN wl_coop_h wl_coop_multiply_h(wl_coop_a a, wl_coop_b b, wl_coop_h c) {
     return c;
 }";
 
-/// Two products of 16 x 8 x 16, which an sm_75 makes in two halves of the inner dimension.
+/// Two products of 16 x 8 x 16; sm_75 computes each in two steps of the inner dimension.
 const MULTIPLY: &str = "\
 WL_FN wl_coop_c wl_coop_multiply(wl_coop_a a, wl_coop_b b, wl_coop_c c) {
     for (u32 h = 0u; h < 2u; h++) {
@@ -146,8 +146,8 @@ WL_FN wl_coop_c wl_coop_multiply(wl_coop_a a, wl_coop_b b, wl_coop_c c) {
     return c;
 }";
 
-/// The body of a function of `shaders/shared/multiply_codes.wgsl` where there is an instruction for it, up to the `#else`
-/// that its translation follows.
+/// The intrinsic body of a function of `shaders/shared/multiply_codes.wgsl`, up to the `#else` that
+/// its translation follows; `None` if there is no instruction for it.
 pub(super) fn known_function(name: &str, arguments: &[String]) -> Option<String> {
     let [a, b, c] = arguments else { return None };
     let ((size, codes, places), rest) = match name {
@@ -177,7 +177,7 @@ pub(super) fn known_function(name: &str, arguments: &[String]) -> Option<String>
 }
 
 impl Writer<'_> {
-    /// Whether functions may be known by their names.
+    /// Whether functions may be recognised by name.
     pub(super) fn multiplies_codes(&self) -> bool {
         self.dialect == Dialect::Cuda && self.options.multiplies_codes
     }
@@ -213,18 +213,18 @@ impl Writer<'_> {
     }
 }
 
-/// Where a matrix lies in memory, as arguments.
+/// The location of a matrix in memory, as arguments.
 struct Memory {
     address: String,
     stride: String,
     rows: bool,
-    /// Whether neighbours are aligned to words.
+    /// Whether adjacent elements are aligned to words.
     words: bool,
 }
 
 impl Body<'_, '_> {
     fn matrix_memory(&mut self, data: &CooperativeData, scalar: Scalar) -> Result<Memory> {
-        // Nothing keeps all elements inside of their buffer, as untrusted kernels need.
+        // Element addresses are not clamped to the buffer, which untrusted kernels need.
         if self.w.options.bounds != Bounds::Unchecked {
             return self.w.refuse("a cooperative matrix of a kernel whose indices are checked");
         }
@@ -253,7 +253,7 @@ impl Body<'_, '_> {
         })
     }
 
-    /// A matrix from memory.
+    /// Loads a matrix.
     pub(super) fn cooperative_load(
         &mut self,
         h: Handle<Expression>,
@@ -291,7 +291,7 @@ impl Body<'_, '_> {
         Ok(format!("{name}({a}, {b}, {c})"))
     }
 
-    /// A matrix to memory.
+    /// Stores a matrix.
     pub(super) fn cooperative_store(
         &mut self,
         target: Handle<Expression>,

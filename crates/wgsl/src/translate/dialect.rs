@@ -1,10 +1,10 @@
-//! What differs between CUDA C++ and OpenCL C.
+//! Differences between CUDA C++ and OpenCL C.
 
 use std::fmt;
 
 use naga::AddressSpace;
 
-/// The language of the text.
+/// The target language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     Cuda,
@@ -23,16 +23,18 @@ const CUDA_PRELUDE: &str = "\
 #endif
 ";
 
-/// What a kernel begins with that does not read ahead, or says once it has waited where it is followed: the next one may
-/// be put on the device while this one runs (PTX ISA, "griddepcontrol"). Where nothing was launched so, neither this nor
-/// the wait does anything.
+/// Allows the next kernel to start while this one runs (PTX ISA, "griddepcontrol"). It is the first
+/// statement of a kernel, unless the kernel reads ahead, or follows its wait if it
+/// `allows_overlap`. Without programmatic launches, this and the wait have no effect.
 pub const BEGIN: &str = "wl_begin();";
 
-/// Each thread waits until all work of the kernel before is done and seen. A kernel that is done has waited, or began
-/// when all before it was done, so the work of all before it is seen as well.
+/// Each thread waits until all work of the previous kernel is complete and visible. A completed
+/// kernel has waited, or began after all earlier ones, so the work of all earlier kernels is
+/// visible too.
 pub(super) const WAIT: &str = "wl_wait();";
 
-/// No thread reads from a cache what was there before the kernel began: the wait does the same for those that wait first.
+/// Prevents reads of stale cache lines from before the kernel began; a wait at the start implies
+/// it.
 pub(super) const FRESH: &str = "wl_fresh();";
 
 pub(super) const FRESH_DEFINITION: &str = "\
@@ -47,7 +49,7 @@ const OPENCL_PRELUDE: &str = "\
 #define WL_ALIGN(bytes) __attribute__((aligned(bytes)))
 ";
 
-/// Names of the scalars in both languages; `f16` is how halves lie in memory.
+/// Names of the scalars in both languages; `f16` is the storage type.
 pub(super) const SCALARS: &str = "\
 typedef float f32;
 typedef int i32;
@@ -63,7 +65,7 @@ impl Dialect {
         }
     }
 
-    /// The text for CUDA or that for OpenCL.
+    /// Selects the text for CUDA or OpenCL.
     pub(super) fn pick<T>(self, cuda: T, opencl: T) -> T {
         match self {
             Dialect::Cuda => cuda,
@@ -71,7 +73,7 @@ impl Dialect {
         }
     }
 
-    /// The qualifier of an address space, with a space behind it. CUDA's pointers are generic.
+    /// The qualifier of an address space, with a trailing space. CUDA pointers are generic.
     pub(super) fn space(self, space: AddressSpace) -> &'static str {
         match (self, space) {
             (Dialect::OpenCl, AddressSpace::Uniform | AddressSpace::Storage { .. }) => "__global ",
@@ -80,13 +82,13 @@ impl Dialect {
         }
     }
 
-    /// A function of the language's own library on `f32`, by its name in OpenCL.
+    /// A library function on `f32`, by its OpenCL name.
     pub(super) fn math(self, name: &str, args: &[String]) -> String {
         let suffix = self.pick("f", "");
         format!("{name}{suffix}({})", args.join(", "))
     }
 
-    /// A struct made of these parts.
+    /// An aggregate of these parts.
     pub(super) fn aggregate(self, ty: &str, parts: &str) -> String {
         match self {
             Dialect::Cuda => format!("{ty}{{{parts}}}"),
@@ -98,17 +100,17 @@ impl Dialect {
         self.pick("__restrict__", "restrict")
     }
 
-    /// One coordinate (`x`, `y`, `z`: 0, 1, 2) of a thread in its workgroup.
+    /// A coordinate (`x`, `y`, `z`: 0, 1, 2) of a thread in its workgroup.
     pub(super) fn local_id(self, axis: usize) -> String {
         self.coordinate("threadIdx", "get_local_id", axis)
     }
 
-    /// One coordinate of a workgroup.
+    /// A coordinate of a workgroup.
     pub(super) fn group_id(self, axis: usize) -> String {
         self.coordinate("blockIdx", "get_group_id", axis)
     }
 
-    /// Workgroups along one axis.
+    /// Number of workgroups along an axis.
     pub(super) fn num_groups(self, axis: usize) -> String {
         self.coordinate("gridDim", "get_num_groups", axis)
     }

@@ -1,5 +1,5 @@
-//! Expressions as text. Nothing printed here has an effect or depends on when it is evaluated:
-//! loads are variables by then.
+//! Expressions as text. The printed text has no side effects and does not depend on when it is
+//! evaluated: loads are already variables.
 
 use naga::{BinaryOperator, Expression, Handle, SwizzleComponent, Type, TypeInner, VectorSize};
 
@@ -12,7 +12,7 @@ use super::writer::Writer;
 use warploom_core::error::{Result, broken_invariant};
 
 impl<'a> Body<'_, 'a> {
-    /// The value of an expression; a pointer, for one of pointer type.
+    /// The value of an expression; a pointer for one of pointer type.
     pub(super) fn value(&mut self, h: Handle<Expression>) -> Result<String> {
         match self.values.get(&h) {
             Some(name) => Ok(name.clone()),
@@ -20,7 +20,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// The expression itself, where no variable holds it.
+    /// The text of an expression that has no variable.
     pub(super) fn fresh(&mut self, h: Handle<Expression>) -> Result<String> {
         if pointee(self.inner(h)).is_some() {
             return Ok(self.place(h)?.address());
@@ -88,7 +88,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// The part of a value that is no pointer.
+    /// A component of a value that is not a pointer.
     fn element(&mut self, base: Handle<Expression>, index: Index) -> Result<String> {
         let module = self.w.module;
         let value = self.value(base)?;
@@ -154,8 +154,8 @@ impl<'a> Body<'_, 'a> {
 
     fn load(&mut self, pointer: Handle<Expression>) -> Result<String> {
         let module = self.w.module;
-        // A component by a computed index, of a vector that may lie in registers: it would have to
-        // leave them to be indexed.
+        // A dynamically indexed component of a vector that may be in registers: indexing its
+        // address would spill it to memory.
         if let Expression::Access { base, index } = self.function.expressions[pointer]
             && is_own(self.inner(base))
             && let Some((Pointee::Type(ty), _)) = pointee(self.inner(base))
@@ -201,11 +201,11 @@ impl<'a> Body<'_, 'a> {
     }
 }
 
-/// A value that an operation takes: number, vector or matrix.
+/// An operand of an operation: scalar, vector or matrix.
 pub(super) struct Operand<'a> {
     pub(super) text: String,
     pub(super) inner: &'a TypeInner,
-    /// Components, for a vector.
+    /// Number of components of a vector.
     pub(super) size: Option<VectorSize>,
     pub(super) scalar: naga::Scalar,
 }
@@ -217,7 +217,7 @@ impl Operand<'_> {
 }
 
 impl Writer<'_> {
-    /// A component of a vector by a computed index; one that is outside gives the last.
+    /// A dynamically indexed vector component; an index out of bounds gives the last.
     pub(super) fn component(
         &mut self,
         vector: &str,
@@ -239,7 +239,7 @@ impl Writer<'_> {
         Ok(format!("{name}({vector}, (u32)({index}))"))
     }
 
-    /// A vector, matrix, array or struct made of parts.
+    /// A vector, matrix, array or struct of these parts.
     pub(super) fn compose(
         &mut self,
         ty: Handle<Type>,
@@ -301,7 +301,7 @@ impl Writer<'_> {
         Ok(stored)
     }
 
-    /// A named constant: by its name where it is an array or a struct, else its value.
+    /// A named constant: by name if it is an array or a struct, else its value.
     pub(super) fn constant(&mut self, h: Handle<naga::Constant>) -> Result<String> {
         if let Some(name) = self.constants.get(&h) {
             return Ok(name.clone());

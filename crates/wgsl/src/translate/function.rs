@@ -1,4 +1,4 @@
-//! One function: signature, names, which expressions become variables.
+//! Prints one function: signature, names, and the choice of expressions that become variables.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,34 +14,35 @@ use super::types::{is_half, pointee};
 use super::writer::Writer;
 use warploom_core::error::Result;
 
-/// A loop around the statement that is printed.
+/// An enclosing loop of the current statement.
 pub(super) struct Loop<'a> {
     pub(super) continuing: &'a Block,
     pub(super) break_if: Option<Handle<Expression>>,
-    /// The variable that ends the loop, where it has `continue` and `break if`.
+    /// The variable that ends the loop, if it has `continue` and `break if`.
     pub(super) again: Option<String>,
 }
 
-/// The depth of a function's own statements.
+/// The nesting depth of a function's own statements.
 const OUTERMOST: usize = 1;
 
-/// A function in the making.
+/// A function being printed.
 pub(super) struct Body<'w, 'a> {
     pub(super) w: &'w mut Writer<'a>,
     pub(super) function: &'a Function,
     pub(super) info: &'a FunctionInfo,
-    /// The kernel holds variables of workgroup and private memory; other functions get pointers.
+    /// Whether it is the kernel, which declares workgroup and private memory; other functions get
+    /// pointers.
     pub(super) entry: bool,
     pub(super) names: Names,
     pub(super) arguments: Vec<String>,
     pub(super) locals: HashMap<Handle<LocalVariable>, String>,
-    /// Variables that hold expressions.
+    /// Variables that hold expression values.
     pub(super) values: HashMap<Handle<Expression>, String>,
     pub(super) loops: Vec<Loop<'a>>,
     baked: HashSet<Handle<Expression>>,
     moved: HashSet<Handle<Expression>>,
     pub(super) text: String,
-    /// Whether the wait for the kernel before stands in the text.
+    /// Whether the wait for the previous kernel is already printed.
     pub(super) waited: bool,
     depth: usize,
 }
@@ -101,7 +102,7 @@ impl<'w, 'a> Body<'w, 'a> {
         self.line(line);
     }
 
-    /// Whether a line stands in the function itself, not in a block of it.
+    /// Whether the position is at the top level of the function, not in a block.
     pub(super) fn is_outermost(&self) -> bool {
         self.depth == OUTERMOST
     }
@@ -110,7 +111,7 @@ impl<'w, 'a> Body<'w, 'a> {
         self.info[h].ty.inner_with(&self.w.module.types)
     }
 
-    /// The type of an expression that is no pointer.
+    /// The type of an expression that is not a pointer.
     pub(super) fn type_name(&mut self, h: Handle<Expression>) -> Result<String> {
         let info = self.info;
         match info[h].ty {
@@ -123,12 +124,12 @@ impl<'w, 'a> Body<'w, 'a> {
         self.baked.contains(&h)
     }
 
-    /// Whether it is a load of halves that go back to memory as they are.
+    /// Whether it is a load of f16 values that are stored unchanged.
     pub(super) fn is_moved(&self, h: Handle<Expression>) -> bool {
         self.moved.contains(&h)
     }
 
-    /// Declares a variable with the value of an expression.
+    /// Declares a variable for the value of an expression.
     pub(super) fn bake(&mut self, h: Handle<Expression>, value: &str) -> Result<()> {
         let ty = match self.is_moved(h) {
             true => self.w.memory_type(self.inner(h))?,
@@ -143,7 +144,7 @@ impl<'w, 'a> Body<'w, 'a> {
         Ok(())
     }
 
-    /// A global, as a function takes it.
+    /// A global as passed to a function.
     pub(super) fn global_address(&self, h: Handle<GlobalVariable>) -> String {
         let name = &self.w.globals[&h];
         match self.w.module.global_variables[h].space {
@@ -156,7 +157,7 @@ impl<'w, 'a> Body<'w, 'a> {
         }
     }
 
-    /// Local variables, then the statements.
+    /// Prints local variables, then the statements.
     pub(super) fn body(&mut self) -> Result<()> {
         let function = self.function;
         for (h, local) in function.local_variables.iter() {
@@ -178,8 +179,8 @@ impl<'w, 'a> Body<'w, 'a> {
     }
 }
 
-/// Expressions that become variables: loads, which happen where they stand; what is used more than
-/// once, or by text that repeats it; what has a name.
+/// Expressions that become variables: loads, which are ordered; expressions used more than once, or
+/// by text that repeats its operand; and named ones.
 fn baked(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<Handle<Expression>> {
     let mut baked = HashSet::new();
     for (h, expression) in function.expressions.iter() {
@@ -209,8 +210,7 @@ fn baked(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<H
     baked
 }
 
-/// Loads of vectors of halves that are stored and not looked at: they need not become numbers of 32 bits
-/// and halves again.
+/// Loads of f16 vectors that are only stored: converting them to f32 and back is not necessary.
 fn moved(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<Handle<Expression>> {
     let mut stores = HashMap::new();
     count_stores(&function.body, &mut stores);
@@ -223,7 +223,7 @@ fn moved(module: &Module, function: &Function, info: &FunctionInfo) -> HashSet<H
     stores.into_iter().filter(is_moved).map(|(h, _)| h).collect()
 }
 
-/// How often each expression is stored.
+/// Counts the stores of each expression.
 fn count_stores(block: &Block, stores: &mut HashMap<Handle<Expression>, usize>) {
     for statement in block {
         match statement {
@@ -246,18 +246,18 @@ fn count_stores(block: &Block, stores: &mut HashMap<Handle<Expression>, usize>) 
 }
 
 impl Writer<'_> {
-    /// Globals that a function uses, itself or by what it calls.
+    /// Globals that a function uses, directly or through its callees.
     pub(super) fn used(&self, info: &FunctionInfo) -> Vec<Handle<GlobalVariable>> {
         let all = self.module.global_variables.iter();
         all.map(|(h, _)| h).filter(|h| !info[*h].is_empty()).collect()
     }
 
-    /// A global as a parameter of a function.
+    /// A global as a function parameter.
     pub(super) fn global_parameter(&mut self, h: Handle<GlobalVariable>) -> Result<String> {
         let variable = &self.module.global_variables[h];
         let name = self.globals[&h].clone();
-        // What is said never to change CUDA's compiler may read before it has waited for who makes it, where the kernel
-        // waits itself; parameters are there long before.
+        // CUDA's compiler may move reads of `__restrict__` data before the wait for its producer,
+        // if the kernel waits; parameters are written long before.
         let restricted = match variable.space {
             AddressSpace::Uniform => true,
             AddressSpace::Storage { .. } => {
@@ -305,7 +305,7 @@ impl Writer<'_> {
         Ok(format!("WL_FN {result} {name}({parameters}) {{\n{text}}}\n"))
     }
 
-    /// What every function gets behind its own parameters: declarations, or names to hand on.
+    /// Implicit parameters of every function: their declarations, or the names to pass.
     pub(super) fn hidden_parameters(&self, declare: bool) -> Vec<String> {
         let mut all = Vec::new();
         if !self.lengths.is_empty() {
@@ -318,7 +318,7 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a pointer is to memory of this thread alone.
+/// Whether a pointer refers to memory private to the thread.
 pub(super) fn is_own(inner: &TypeInner) -> bool {
     let space = pointee(inner).map(|(_, space)| space);
     matches!(space, Some(AddressSpace::Function | AddressSpace::Private))

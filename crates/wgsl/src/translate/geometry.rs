@@ -1,4 +1,4 @@
-//! Functions that mix the components of vectors, and matrices.
+//! Matrix functions and functions across vector components.
 
 use naga::{BinaryOperator, MathFunction as F, Scalar, ScalarKind, TypeInner, VectorSize};
 
@@ -7,14 +7,14 @@ use super::types::{COMPONENTS, is_half};
 use super::writer::Writer;
 use warploom_core::error::Result;
 
-/// `f(x), f(y), ..` for the components of a vector, with a sign between them.
+/// `f(x), f(y), ..` for the components of a vector, joined by an operator.
 fn joined(size: VectorSize, sign: &str, part: impl Fn(&str) -> String) -> String {
     let parts: Vec<String> = COMPONENTS[..size as usize].iter().map(|c| part(c)).collect();
     parts.join(sign)
 }
 
 impl<'a> Writer<'a> {
-    /// Defines `wl_NAME_TYPE` of vectors of f32 and calls it.
+    /// Defines `wl_NAME_TYPE` for vectors of f32 and calls it.
     fn vector_function(
         &mut self,
         name: &str,
@@ -40,7 +40,7 @@ impl<'a> Writer<'a> {
 
     pub(super) fn geometry(&mut self, fun: F, args: &[Operand<'a>]) -> Result<String> {
         if is_half(args[0].scalar) {
-            // Halves are f32 that are rounded once, at the end.
+            // f16 is computed in f32 and rounded once, at the end.
             let number = matches!(fun, F::Dot | F::Length | F::Distance);
             let text = self.exact_geometry(fun, args)?;
             return self.rounded_to_half(text, args[0].size.filter(|_| !number));
@@ -203,13 +203,13 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The cell in a column and a row of a matrix with so many rows.
+/// The element at a column and row of a matrix with this number of rows.
 fn at(matrix: &str, rows: VectorSize, column: usize, row: usize) -> String {
     let gap = if rows == VectorSize::Tri { ".v" } else { "" };
     format!("{matrix}.c[{column}]{gap}.{}", COMPONENTS[row])
 }
 
-/// Assignments to all cells of `o`.
+/// Assigns all elements of `o`.
 fn cells(columns: VectorSize, rows: VectorSize, form: impl Fn(usize, usize) -> String) -> String {
     let mut text = String::new();
     for column in 0..columns as usize {
@@ -224,7 +224,7 @@ fn cells(columns: VectorSize, rows: VectorSize, form: impl Fn(usize, usize) -> S
     text
 }
 
-/// Assignments to all components of `o`.
+/// Assigns all components of `o`.
 fn components(size: VectorSize, form: impl Fn(usize) -> String) -> String {
     let steps = (0..size as usize).map(|i| format!("    o.{} = {};\n", COMPONENTS[i], form(i)));
     steps.collect()
@@ -235,7 +235,7 @@ fn sum(size: VectorSize, part: impl Fn(usize) -> String) -> String {
     parts.join(" + ")
 }
 
-/// The determinant of the rows from `row` on and of these columns.
+/// The determinant of the rows from `row` on and these columns.
 fn determinant(rows: VectorSize, row: usize, columns: &[usize]) -> String {
     if let [column] = columns {
         return at("a", rows, *column, row);

@@ -1,11 +1,11 @@
-//! Functions with fixed text, each defined where something needs it. A `$` stands for the suffix
-//! of the library's functions: `floor$` is `floorf` in CUDA.
+//! Helper functions with fixed text, each defined on first use. A `$` stands for the suffix of
+//! library functions: `floor$` is `floorf` in CUDA.
 
 use super::dialect::Dialect;
 use super::writer::Writer;
 use warploom_core::error::{Result, broken_invariant};
 
-/// A function: what it is called, what it needs, its text in both languages.
+/// A helper: its name, its dependencies, its text in both languages.
 struct Helper {
     name: &'static str,
     needs: &'static [&'static str],
@@ -131,7 +131,7 @@ const HELPERS: &[Helper] = &[
     both("wl_modf_fract", "f32 wl_modf_fract(f32 a) { return a - trunc$(a); }"),
     both("wl_frexp_fract", "f32 wl_frexp_fract(f32 a) { i32 e; return frexp$(a, &e); }"),
     both("wl_frexp_exp", "i32 wl_frexp_exp(f32 a) { i32 e; frexp$(a, &e); return e; }"),
-    // By their bits, so that a compiler that assumes finite numbers cannot drop them.
+    // Tests on bits, so that a compiler that assumes finite numbers cannot remove them.
     each(
         "wl_isnan",
         "bool wl_isnan(f32 a) { return (__float_as_uint(a) & 0x7fffffffu) > 0x7f800000u; }",
@@ -142,7 +142,8 @@ const HELPERS: &[Helper] = &[
         "bool wl_isinf(f32 a) { return (__float_as_uint(a) & 0x7fffffffu) == 0x7f800000u; }",
         "bool wl_isinf(f32 a) { return (as_uint(a) & 0x7fffffffu) == 0x7f800000u; }",
     ),
-    // The largest f32 that the integers hold bounds them from above; NaN gives the least integer.
+    // The upper bound is the largest f32 that the integer type can hold; NaN gives the least
+    // integer.
     both(
         "wl_i32_of_f32",
         "i32 wl_i32_of_f32(f32 a) { return (i32)fmin$(fmax$(a, -2147483648.0f), 2147483520.0f); }",
@@ -151,7 +152,7 @@ const HELPERS: &[Helper] = &[
         "wl_u32_of_f32",
         "u32 wl_u32_of_f32(f32 a) { return (u32)fmin$(fmax$(a, 0.0f), 4294967040.0f); }",
     ),
-    // Halves.
+    // f16.
     each(
         "wl_f32_of_f16",
         "f32 wl_f32_of_f16(f16 a) { f32 r; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(a)); return r; }",
@@ -167,7 +168,8 @@ const HELPERS: &[Helper] = &[
         &["wl_f16_of_f32", "wl_f32_of_f16"],
         "f32 wl_round_f16(f32 a) { return wl_f32_of_f16(wl_f16_of_f32(a)); }",
     ),
-    // Packed products of bytes and a number: one instruction where there is one, which compilers do not find by themselves.
+    // Packed byte products with an addend: one instruction if available, which compilers do not
+    // find.
     each(
         "wl_dot4_i8",
         "i32 wl_dot4_i8(u32 a, u32 b, i32 c) { return __dp4a((i32)a, (i32)b, c); }",
@@ -197,7 +199,7 @@ const HELPERS: &[Helper] = &[
 ];
 
 impl Writer<'_> {
-    /// Defines a function of this file, and what it needs.
+    /// Defines a helper and its dependencies.
     pub(super) fn helper(&mut self, name: &str) -> Result<()> {
         let Some(helper) = HELPERS.iter().find(|helper| helper.name == name) else {
             broken_invariant(format!("there is no helper {name}"));

@@ -1,4 +1,4 @@
-//! The kernel: parameters, builtins, workgroup memory, and the program around it.
+//! Prints the kernel: parameters, builtins, workgroup memory, and the surrounding program.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use super::{Access, ArrayLength, Binding, Bounds, Subgroups, Translated};
 use warploom_core::error::{Result, broken_invariant};
 
 impl Writer<'_> {
-    /// Prints the program of the one entry point.
+    /// Prints the program of the entry point.
     pub(super) fn kernel(mut self) -> Result<Translated> {
         let module = self.module;
         let found = module.entry_points.iter().enumerate();
@@ -71,7 +71,7 @@ impl Writer<'_> {
         let module = self.module;
         for h in called {
             let label = module.functions[*h].name.as_deref().unwrap_or("function");
-            // Both languages have hundreds of functions of their own.
+            // A prefix avoids collisions with the hundreds of built-in functions of both languages.
             let name = self.names.pick(&format!("call_{label}"));
             self.functions.insert(*h, name);
         }
@@ -81,7 +81,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The buffers among the globals, ascending.
+    /// The buffers among the globals, in ascending order.
     fn buffers(&self, used: &[Handle<GlobalVariable>]) -> Vec<Handle<GlobalVariable>> {
         let variables = &self.module.global_variables;
         let mut buffers: Vec<_> =
@@ -119,7 +119,7 @@ impl Writer<'_> {
         Ok(bindings)
     }
 
-    /// The runtime-sized arrays whose lengths are asked for, by the kernel or by its checks.
+    /// Finds the runtime-sized arrays whose lengths the kernel or its bounds checks use.
     fn find_lengths(
         &mut self,
         used: &[Handle<GlobalVariable>],
@@ -148,7 +148,7 @@ impl Writer<'_> {
         lengths
     }
 
-    /// Whether there are subgroup operations or builtins, where the options have them.
+    /// Finds subgroup operations and builtins, if the options allow them.
     fn find_subgroups(&mut self, point: &EntryPoint, called: &[Handle<Function>]) -> Result<bool> {
         let module = self.module;
         let mut found = called.iter().any(|h| has_subgroups(&module.functions[*h].body));
@@ -184,7 +184,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The kernel itself, bytes of workgroup memory, bytes of immediates.
+    /// Prints the kernel; returns bytes of workgroup memory and of immediates.
     fn print_kernel(
         &mut self,
         point: &EntryPoint,
@@ -249,12 +249,12 @@ impl Writer<'_> {
         Ok((format!("{head} {{\n{text}}}\n"), workgroup_bytes, immediates))
     }
 
-    /// The parameter that says at which byte of a buffer its bound range starts.
+    /// The parameter with the byte offset of a buffer's bound range.
     fn start_of(&self, h: Handle<GlobalVariable>) -> String {
         format!("wl_at_{}", self.globals[&h])
     }
 
-    /// A number that every thread has of itself.
+    /// A built-in value of a thread.
     fn builtin(&mut self, builtin: BuiltIn) -> Result<String> {
         let dialect = self.dialect;
         let size = self.workgroup_size;
@@ -278,7 +278,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Defines `wl_index()`, the number of a thread in its workgroup.
+    /// Defines `wl_index()`, the index of a thread in its workgroup.
     pub(super) fn index_function(&mut self) -> Result<()> {
         let [x, y, z] = [0, 1, 2].map(|axis| self.dialect.local_id(axis));
         let [w, h, depth] = self.workgroup_size;
@@ -294,7 +294,7 @@ impl Writer<'_> {
 }
 
 impl Body<'_, '_> {
-    /// Moves the pointer of each buffer to where the bound range starts.
+    /// Advances the pointer of each buffer to its bound range.
     fn start_buffers(&mut self, buffers: &[Handle<GlobalVariable>]) -> Result<()> {
         for h in buffers {
             let variable = &self.w.module.global_variables[*h];
@@ -306,7 +306,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// Declares workgroup and private memory; its bytes in workgroup memory.
+    /// Declares workgroup and private memory; returns the bytes of workgroup memory.
     fn memory(&mut self, used: &[Handle<GlobalVariable>]) -> Result<u32> {
         let module = self.w.module;
         let shared = self.w.dialect.pick("__shared__", "__local");
@@ -387,7 +387,7 @@ impl Body<'_, '_> {
     }
 }
 
-/// The blocks directly inside of a statement.
+/// The immediate child blocks of a statement.
 pub(super) fn blocks(statement: &Statement) -> Vec<&Block> {
     match statement {
         Statement::Block(block) => vec![block],
@@ -398,7 +398,7 @@ pub(super) fn blocks(statement: &Statement) -> Vec<&Block> {
     }
 }
 
-/// The functions that one calls, itself or by others, callees first.
+/// The functions that a function calls, transitively, callees first.
 fn called(module: &naga::Module, function: &Function) -> Vec<Handle<Function>> {
     fn calls(block: &Block, found: &mut HashSet<Handle<Function>>) {
         for statement in block {
@@ -410,7 +410,7 @@ fn called(module: &naga::Module, function: &Function) -> Vec<Handle<Function>> {
     }
     let mut found = HashSet::new();
     calls(&function.body, &mut found);
-    // A module has callees before callers.
+    // A module lists callees before callers.
     let all: Vec<_> = module.functions.iter().collect();
     for (h, function) in all.iter().rev() {
         if found.contains(h) {

@@ -1,4 +1,4 @@
-//! Constants: literals, initialisers at file scope.
+//! Constants: literals, and initialisers at file scope.
 
 use naga::{Expression, Handle, Literal, Type, TypeInner};
 
@@ -6,9 +6,9 @@ use super::types::{has_gap, is_half, numeric};
 use super::writer::Writer;
 use warploom_core::error::Result;
 
-/// A literal of a scalar.
+/// A float literal.
 fn float(value: f32) -> String {
-    // The shortest text that reads back as the same number.
+    // The shortest text that round-trips.
     let text = format!("{value:?}f");
     if value.is_sign_negative() { format!("({text})") } else { text }
 }
@@ -41,7 +41,7 @@ impl Writer<'_> {
                 "u32" => "0u".to_string(),
                 _ => "0".to_string(),
             },
-            // The rest of a struct that is not named is zero in both languages.
+            // Unnamed members of a struct are zero in both languages.
             _ => self.dialect.aggregate(name, self.dialect.pick("", "0")),
         })
     }
@@ -52,7 +52,7 @@ impl Writer<'_> {
         match module.global_expressions[h] {
             Expression::Constant(constant) => self.initializer(module.constants[constant].init),
             Expression::Literal(Literal::F16(value)) => {
-                // In memory a half is its bits.
+                // In memory an f16 is its bits.
                 Ok(format!("{:#06x}", value.to_bits()))
             }
             Expression::Literal(ref literal) => self.literal(literal),
@@ -98,7 +98,7 @@ impl Writer<'_> {
     }
 }
 
-/// Parts of an array in a row, each in the struct around it where elements have gaps.
+/// Comma-separated array elements, each wrapped in its struct if the elements have gaps.
 pub(super) fn spaced(parts: Vec<String>, gap: bool) -> String {
     let parts: Vec<String> =
         parts.into_iter().map(|part| if gap { format!("{{{part}, 0}}") } else { part }).collect();

@@ -9,7 +9,7 @@ use super::writer::Writer;
 use warploom_core::error::{Result, broken_invariant};
 
 impl<'a> Body<'_, 'a> {
-    /// A built-in function; `h` is the expression, for the type of its result.
+    /// A built-in function; `h` is the expression, which gives the result type.
     pub(super) fn math(
         &mut self,
         fun: F,
@@ -59,7 +59,7 @@ impl<'a> Body<'_, 'a> {
         })
     }
 
-    /// Whether an expression, of which no variable holds the value, is the product of packed bytes.
+    /// Whether an expression without a variable is a product of packed bytes.
     pub(super) fn is_packed_product(&self, h: Handle<Expression>) -> bool {
         let fun = match self.function.expressions[h] {
             Expression::Math { fun, .. } => fun,
@@ -68,7 +68,7 @@ impl<'a> Body<'_, 'a> {
         !self.values.contains_key(&h) && matches!(fun, F::Dot4I8Packed | F::Dot4U8Packed)
     }
 
-    /// The product `h` of packed bytes, with a number added to it.
+    /// The packed byte product `h`, plus a number.
     pub(super) fn packed_product(
         &mut self,
         h: Handle<Expression>,
@@ -88,7 +88,7 @@ impl<'a> Body<'_, 'a> {
         Ok(format!("{name}({a}, {b}, {added})"))
     }
 
-    /// `modf` and `frexp`: a struct of two parts.
+    /// `modf` and `frexp`: a struct of two results.
     fn split_number(&mut self, fun: F, arg: &Operand, h: Handle<Expression>) -> Result<String> {
         if is_half(arg.scalar) {
             return self.w.refuse(format!("{fun:?} of f16"));
@@ -123,7 +123,7 @@ impl Writer<'_> {
         Ok(format!("{helper}({})", t.join(", ")))
     }
 
-    /// A function of numbers, for one component.
+    /// A float function, for one component.
     fn float_form(&mut self, fun: F, t: &[String]) -> Result<String> {
         let library = match fun {
             F::Abs => "fabs",
@@ -180,10 +180,10 @@ impl Writer<'_> {
         })
     }
 
-    /// A function of integers, for one component.
+    /// An integer function, for one component.
     fn integer_form(&mut self, fun: F, signed: bool, t: &[String]) -> Result<String> {
         let named = |name: &str| format!("wl_{name}_{}", if signed { "i32" } else { "u32" });
-        // Functions of bits are written for u32.
+        // Bit functions are written for u32.
         let bits = |w: &mut Self, helper: &str| {
             w.helper(helper)?;
             let call = format!("{helper}((u32){})", t[0]);

@@ -1,13 +1,13 @@
 //! WGSL kernels as CUDA C and OpenCL C: text from a validated `naga::Module`, without a device.
 //!
-//! `README.md` of this folder tells how each construct is translated, what is refused, and with
-//! which flags the text is compiled. Both targets come from one printer: values are plain structs
-//! and functions that C99 and C++ share, `dialect.rs` holds what differs.
+//! `README.md` in this folder describes the translation of each construct, the refused constructs,
+//! and the compiler flags of the text. One printer serves both targets: values are plain structs
+//! and functions in the common subset of C99 and C++; `dialect.rs` holds the differences.
 //!
 //! Invariants: equal modules and options give equal text; the text needs no header and no library;
-//! what is not translated is refused by name, never printed as something else.
+//! unsupported constructs are refused by name, never printed as something else.
 //!
-//! Absent on purpose: compiling, launching and caching, which are a provider's.
+//! Absent on purpose: compilation, launches and caches, which belong to providers.
 
 mod atomics;
 mod convert;
@@ -44,79 +44,83 @@ use dialect::Dialect;
 use warploom_core::error::{Error, Result};
 use writer::Writer;
 
-/// Options of NVRTC that the text is written for, beside `--gpu-architecture`. Products and sums
-/// may contract to fused ones, as a Vulkan driver also does with WGSL; denormals are kept, division
-/// and square root are rounded correctly. `--use_fast_math` would break what is promised of
-/// infinities and NaN.
+/// NVRTC options that the text requires, in addition to `--gpu-architecture`. Products and sums may
+/// contract to fused multiply-adds, as in a Vulkan driver; denormals are kept, division and square
+/// root are correctly rounded. `--use_fast_math` would break the guarantees for infinities and NaN.
 pub const CUDA_FLAGS: [&str; 5] =
     ["--std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
 
-/// Options of `clBuildProgram` that the text is written for. `-cl-fast-relaxed-math`,
-/// `-cl-finite-math-only` and `-cl-unsafe-math-optimizations` must not be added.
+/// `clBuildProgram` options that the text requires. `-cl-fast-relaxed-math`, `-cl-finite-math-only`
+/// and `-cl-unsafe-math-optimizations` must not be added.
 pub const OPENCL_FLAGS: [&str; 1] = ["-cl-std=CL1.2"];
 
-/// `-cl-std` for text whose [`Translated::extensions`] name sub-groups: they came with OpenCL C 2.0.
+/// `-cl-std` for text whose [`Translated::extensions`] name sub-groups, which need OpenCL C 2.0.
 pub const OPENCL_SUBGROUP_FLAGS: [&str; 1] = ["-cl-std=CL3.0"];
 
-/// What becomes of an index outside of its array, vector or matrix.
+/// Handling of an index outside its array, vector or matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Bounds {
-    /// The last element is taken in its place, as the WGSL specification allows.
+    /// Clamped to the last element, as the WGSL specification allows.
     #[default]
     Restrict,
-    /// Undefined behaviour: for kernels that are known to stay inside.
+    /// Undefined behaviour: for kernels that are known to stay in bounds.
     Unchecked,
 }
 
-/// What subgroup operations become in OpenCL C. CUDA has warps, always of 32.
+/// Subgroup operations in OpenCL C. CUDA has warps, always of 32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Subgroups {
-    /// They are refused.
+    /// Refused.
     #[default]
     Refused,
-    /// Sub-groups of the device: `cl_khr_subgroups`, and extensions of it where an operation needs
-    /// them ([`Translated::extensions`]).
+    /// The device's sub-groups: `cl_khr_subgroups`, and its extensions if an operation needs them
+    /// ([`Translated::extensions`]).
     Extension,
     /// The workgroup, of at most 128 threads, is one subgroup and exchanges values through
     /// workgroup memory: for devices without sub-groups.
     WorkgroupMemory,
 }
 
-/// How a module is translated.
+/// Options of a translation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Name of the compute entry point.
     pub entry: String,
-    /// What the kernel is called in the text, behind `kernel_`, for profilers; the entry point's name where it is empty.
+    /// The name of the kernel in the text, after `kernel_`, for profilers; the entry point's name
+    /// if empty.
     pub label: String,
-    /// Values of `override` constants, by name or by number.
+    /// Values of `override` constants, by name or number.
     pub constants: BTreeMap<String, f64>,
-    /// What becomes of an index that is outside.
+    /// Handling of an index out of bounds.
     pub bounds: Bounds,
-    /// Whether workgroup memory starts as zeros, as WGSL says.
+    /// Whether workgroup memory is zeroed, as in WGSL.
     pub zero_workgroup_memory: bool,
-    /// What subgroup operations become in OpenCL C.
+    /// Subgroup operations in OpenCL C.
     pub subgroups: Subgroups,
-    /// Whether the threads of a subgroup return from the kernel together, as WGSL's rules of uniformity demand before a
-    /// subgroup operation: CUDA C then adds up a warp without asking which of its lanes are left.
+    /// Whether the threads of a subgroup return from the kernel together, as WGSL's uniformity
+    /// rules require before a subgroup operation: CUDA C then reduces a warp without testing for
+    /// returned lanes.
     pub returns_together: bool,
-    /// Whether compilers may read storage before the kernel asks for it, above barriers too: no other pointer leads to what
-    /// it writes, and its threads tell each other nothing through storage. In CUDA C such a kernel does not begin before all
-    /// that was launched before it is done; others do, and wait where they first meet storage. OpenCL C says so always.
+    /// Whether compilers may hoist storage reads, above barriers too: no other pointer aliases the
+    /// written buffers, and threads do not communicate through storage. In CUDA C such a kernel
+    /// does not start before all earlier ones are complete; others do, and wait before their first
+    /// storage access. In OpenCL C hoisting is always allowed.
     pub reads_ahead: bool,
-    /// `@binding`s of group 0 that nothing writes to while kernels that read them are in flight: in CUDA C a kernel reads
-    /// them before it waits for those launched before it.
+    /// `@binding`s of group 0 that are not written while kernels that read them are in flight: in
+    /// CUDA C a kernel reads them before it waits for earlier launches.
     pub steady: Vec<u32>,
-    /// Whether the kernel launched next is `beside`: in CUDA C this one lets it begin only once all that was launched before
-    /// this one is done.
-    pub followed: bool,
-    /// Whether the kernel has nothing to do with the one launched before it, which is `followed`: in CUDA C it then waits for
-    /// that one where it ends, not where it meets storage.
-    pub beside: bool,
-    /// Workgroups that a multiprocessor should have room for, in CUDA C; 0 leaves it to the compiler.
+    /// Whether the next launch has `overlaps_previous`: in CUDA C this kernel lets it start only
+    /// once all launches before this one are complete.
+    pub allows_overlap: bool,
+    /// Whether the kernel is independent of the previous launch, which has `allows_overlap`: in
+    /// CUDA C it then waits for that one at its end, not before its first storage access.
+    pub overlaps_previous: bool,
+    /// Minimum resident workgroups per multiprocessor (occupancy), in CUDA C; 0 leaves it to the
+    /// compiler.
     pub resident: u32,
-    /// Whether functions named `multiply_codes` and `multiply_half` are those of `shaders/shared/multiply_codes.wgsl`, for
-    /// which CUDA has instructions from compute capability 8.0 on.
+    /// Whether functions named `multiply_codes` and `multiply_half` are those of
+    /// `shaders/shared/multiply_codes.wgsl`: CUDA has instructions for them from compute capability
+    /// 8.0 on.
     pub multiplies_codes: bool,
 }
 
@@ -132,39 +136,39 @@ impl Default for Options {
             returns_together: false,
             reads_ahead: false,
             steady: Vec::new(),
-            followed: false,
-            beside: false,
+            allows_overlap: false,
+            overlaps_previous: false,
             resident: 0,
             multiplies_codes: false,
         }
     }
 }
 
-/// A kernel as text, and what launches it.
+/// A translated kernel, with its launch interface.
 ///
 /// Parameters of the kernel, in this order:
-/// 1. a pointer for each of `bindings`, aligned to 16 bytes; in OpenCL a whole buffer, and after it
-///    a `ulong`, the byte at which the bound range starts, a multiple of 16;
-/// 2. if `lengths` is not empty, a struct by value with one `u32` for each of them, in this order:
-///    the elements of a runtime-sized array ([`ArrayLength::elements`]);
+/// 1. a pointer for each of `bindings`, aligned to 16 bytes; in OpenCL a whole buffer, followed by
+///    a `ulong`, the byte offset of the bound range, a multiple of 16;
+/// 2. if `lengths` is not empty, a struct by value with one `u32` for each of them, in order: the
+///    number of elements of a runtime-sized array ([`ArrayLength::elements`]);
 /// 3. if there are `immediates`, a struct by value of that many bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Translated {
     /// The whole program.
     pub text: String,
-    /// Name of the kernel in it.
+    /// Name of the kernel in the text.
     pub entry: String,
-    /// Threads of a workgroup in x, y and z; the text holds them.
+    /// Threads of a workgroup in x, y and z; fixed in the text.
     pub workgroup_size: [u32; 3],
-    /// Buffers that the kernel uses, ascending by group and binding.
+    /// Buffers that the kernel uses, in ascending order of group and binding.
     pub bindings: Vec<Binding>,
-    /// Runtime-sized arrays whose lengths the kernel takes.
+    /// Runtime-sized arrays whose lengths are passed to the kernel.
     pub lengths: Vec<ArrayLength>,
     /// Bytes of the `var<immediate>`, if there is one.
     pub immediates: Option<u32>,
     /// Bytes of workgroup memory, all of it declared in the text.
     pub workgroup_bytes: u32,
-    /// OpenCL extensions that the device must have, sorted.
+    /// OpenCL extensions that the device must support, sorted.
     pub extensions: Vec<&'static str>,
 }
 
@@ -193,16 +197,16 @@ pub enum Access {
 /// The runtime-sized array of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrayLength {
-    /// Which of [`Translated::bindings`].
+    /// Index in [`Translated::bindings`].
     pub binding: usize,
     /// Bytes before the array.
     pub offset: u32,
-    /// Bytes from one element to the next.
+    /// Element stride in bytes.
     pub stride: u32,
 }
 
 impl ArrayLength {
-    /// Elements in a bound range of so many bytes.
+    /// Number of elements in a bound range of this size.
     pub fn elements(&self, bytes: u64) -> u32 {
         let elements = bytes.saturating_sub(u64::from(self.offset)) / u64::from(self.stride);
         u32::try_from(elements).unwrap_or(u32::MAX)
@@ -216,7 +220,7 @@ impl ArrayLength {
 pub fn parse(wgsl: &str) -> Result<(Module, ModuleInfo)> {
     let module =
         naga::front::wgsl::parse_str(wgsl).map_err(|e| Error::compile(e.emit_to_string(wgsl)))?;
-    // What is not translated is refused by its name, where the entry point reaches it.
+    // Unsupported constructs are refused by name later, if the entry point reaches them.
     let info = Validator::new(ValidationFlags::all(), Capabilities::all())
         .validate(&module)
         .map_err(|e| Error::compile(e.emit_to_string(wgsl)))?;
@@ -226,8 +230,8 @@ pub fn parse(wgsl: &str) -> Result<(Module, ModuleInfo)> {
 /// The entry point as CUDA C++ for NVRTC, with [`CUDA_FLAGS`].
 ///
 /// # Errors
-/// Invalid, for an entry point or a constant that the module does not have; unsupported, for a
-/// construct that is not translated, by its name and function.
+/// Invalid for an entry point or a constant that the module does not have; unsupported for a
+/// construct that is not translated, with its name and function.
 pub fn cuda(module: &Module, info: &ModuleInfo, options: &Options) -> Result<Translated> {
     translate(Dialect::Cuda, module, info, options)
 }

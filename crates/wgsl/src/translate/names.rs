@@ -1,9 +1,9 @@
-//! Identifiers that neither language has taken.
+//! Identifiers that are free in both languages.
 
 use std::collections::HashSet;
 
-/// Words of C, C++, CUDA and OpenCL C, macros of their headers, and what the printer calls itself
-/// inside of functions. A user's identifier that is one of them gets a number.
+/// Keywords of C, C++, CUDA and OpenCL C, macros of their headers, and the printer's own names
+/// inside functions. A user's identifier among them gets a numeric suffix.
 const RESERVED: &str = "
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept
     const const_cast consteval constexpr constinit continue co_await co_return co_yield decltype
@@ -30,7 +30,7 @@ const RESERVED: &str = "
     FLT_EPSILON M_E M_LOG2E M_LOG10E M_LN2 M_LN10 M_PI M_PI_2 M_PI_4 M_1_PI M_2_PI M_SQRT2 unix
     linux";
 
-/// The identifiers of a scope and of those around it.
+/// The identifiers of a scope and its enclosing scopes.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     taken: HashSet<String>,
@@ -41,7 +41,7 @@ impl Names {
         Names { taken: RESERVED.split_whitespace().map(str::to_string).collect() }
     }
 
-    /// An identifier like `label` that is free, and is now taken.
+    /// Reserves and returns a free identifier like `label`.
     pub(super) fn pick(&mut self, label: &str) -> String {
         let base = sanitized(label);
         let mut name = base.clone();
@@ -54,8 +54,8 @@ impl Names {
     }
 }
 
-/// ASCII letters, digits and single underscores; no beginning that the printer or the languages
-/// keep for themselves.
+/// ASCII letters, digits and single underscores, without the prefixes reserved by the printer or
+/// the languages.
 fn sanitized(label: &str) -> String {
     let mut name = String::new();
     for c in label.chars() {

@@ -1,5 +1,5 @@
-//! Operators, with WGSL's meaning: integers wrap, shifts take the amount modulo 32, division by
-//! zero gives the dividend. An operation on vectors is a function that does it by components.
+//! Operators with WGSL's semantics: integers wrap, shift amounts are modulo 32, division by zero
+//! gives the dividend. Vector operations are componentwise functions.
 
 use naga::{BinaryOperator, RelationalFunction, Scalar, ScalarKind, UnaryOperator, VectorSize};
 
@@ -8,19 +8,19 @@ use super::types::{COMPONENTS, is_half};
 use super::writer::Writer;
 use warploom_core::error::Result;
 
-/// An argument of a function by components.
+/// An argument of a componentwise function.
 pub(super) struct Arg {
     pub(super) text: String,
-    /// The scalar type, as C calls it.
+    /// The C scalar type.
     pub(super) ty: &'static str,
-    /// Whether it has components, or is the same for all.
+    /// Whether it has components, or is one scalar for all.
     pub(super) vector: bool,
 }
 
-/// Text for one component, from the texts of that component of the arguments.
+/// Produces the text for one component from the texts of the arguments' components.
 pub(super) type Form<'f, 'a> = &'f mut dyn FnMut(&mut Writer<'a>, &[String]) -> Result<String>;
 
-/// The name of a scalar type in the names of functions.
+/// The name of a scalar type in function names.
 pub(super) fn tag(scalar: Scalar) -> &'static str {
     match scalar.kind {
         ScalarKind::Bool => "bool",
@@ -41,8 +41,8 @@ impl<'a> Writer<'a> {
         operands.iter().map(|operand| self.arg(operand)).collect()
     }
 
-    /// An operation by components: the text itself for scalars, a call of a function that is
-    /// defined for vectors. `name` holds all that `form` depends on, but sizes and results.
+    /// A componentwise operation: inline text for scalars, a call of a defined function for
+    /// vectors. `name` must identify all that `form` depends on, except sizes and results.
     pub(super) fn lift(
         &mut self,
         name: &str,
@@ -92,7 +92,7 @@ impl<'a> Writer<'a> {
         Ok(format!("{full}({})", texts.join(", ")))
     }
 
-    /// As [`Writer::lift`], where halves are computed as `f32` and rounded.
+    /// As [`Writer::lift`], with f16 computed in `f32` and rounded.
     pub(super) fn lift_rounded(
         &mut self,
         name: &str,
@@ -201,7 +201,7 @@ impl<'a> Writer<'a> {
             Op::LessEqual => "<=",
             Op::Greater => ">",
             Op::GreaterEqual => ">=",
-            // Bools of C are ints once they are combined bit by bit.
+            // In C, bitwise operations on bools give ints.
             Op::And if kind == ScalarKind::Bool => "&&",
             Op::InclusiveOr if kind == ScalarKind::Bool => "||",
             Op::ExclusiveOr if kind == ScalarKind::Bool => "!=",
@@ -211,7 +211,7 @@ impl<'a> Writer<'a> {
             Op::LogicalAnd => "&&",
             Op::LogicalOr => "||",
         };
-        // Signed integers of C may not overflow.
+        // Signed overflow is undefined in C.
         let wraps = signed && matches!(op, Op::Add | Op::Subtract | Op::Multiply);
         Ok(match wraps {
             true => format!("(i32)((u32){a} {sign} (u32){b})"),

@@ -1,4 +1,4 @@
-//! `pack*` and `unpack*`: vectors in a word.
+//! `pack*` and `unpack*`: conversions between a vector and a word.
 
 use naga::{MathFunction as F, VectorSize};
 
@@ -7,26 +7,26 @@ use super::types::COMPONENTS;
 use super::writer::Writer;
 use warploom_core::error::Result;
 
-/// How the parts of a word are made from components, and back.
+/// Conversion between components and the fields of a word.
 struct Packing {
     name: &'static str,
     size: VectorSize,
-    /// The components.
+    /// The component type.
     scalar: &'static str,
-    /// The word from the component `a`, before it is cut to its bits; or the component from the
-    /// bits `a`.
+    /// The field value from the component `a`, before masking; or the component from the field bits
+    /// `a`.
     form: &'static str,
-    /// Functions of `helpers.rs` that the form calls.
+    /// Helpers that the form calls.
     needs: &'static [&'static str],
 }
 
-/// What a function does.
+/// The direction of a conversion.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Pack,
-    /// The bits of a component are a number without a sign.
+    /// The field is unsigned.
     Unpack,
-    /// They are one with a sign.
+    /// The field is signed.
     UnpackSigned,
 }
 

@@ -1,4 +1,4 @@
-//! Pointers, as the C places that they point to, and indices.
+//! Pointers as C lvalues, and indices.
 
 use naga::{AddressSpace, ArraySize, Expression, GlobalVariable, Handle, Literal, Type, TypeInner};
 use naga::{StorageAccess, VectorSize};
@@ -8,7 +8,7 @@ use super::function::Body;
 use super::types::{COMPONENTS, Pointee, has_gap, is_half, numeric, pointee};
 use warploom_core::error::{Result, broken_invariant};
 
-/// A place in memory, by a pointer to it or by itself. That of a runtime-sized array is a pointer
+/// A memory place, given by a pointer or by itself. The place of a runtime-sized array is a pointer
 /// to its first element.
 pub(super) enum Place {
     Pointer(String),
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-/// An index that is known, or one that is computed.
+/// A constant or computed index.
 #[derive(Clone, Copy)]
 pub(super) enum Index {
     Known(u32),
@@ -46,7 +46,7 @@ pub(super) enum Index {
 }
 
 impl Body<'_, '_> {
-    /// The place that an expression of pointer type points to.
+    /// The place that a pointer expression refers to.
     pub(super) fn place(&mut self, h: Handle<Expression>) -> Result<Place> {
         match self.function.expressions[h] {
             Expression::GlobalVariable(global) => {
@@ -70,7 +70,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The part of what a pointer points to.
+    /// A component of the place behind a pointer.
     fn step(&mut self, base: Handle<Expression>, index: Index) -> Result<Place> {
         let module = self.w.module;
         let Some((to, space)) = pointee(self.inner(base)) else {
@@ -146,7 +146,7 @@ impl Body<'_, '_> {
         Ok(Place::Object(place.field(field)))
     }
 
-    /// An index below `count`.
+    /// An index clamped below `count`.
     pub(super) fn index(&mut self, index: Index, count: u32) -> Result<String> {
         match index {
             Index::Known(index) => Ok(index.to_string()),
@@ -162,7 +162,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// An index below the length of the runtime-sized array behind a pointer.
+    /// An index clamped below the length of the runtime-sized array behind a pointer.
     fn dynamic_index(&mut self, array: Handle<Expression>, index: Index) -> Result<String> {
         let text = match index {
             Index::Known(index) => format!("{index}u"),
@@ -180,7 +180,7 @@ impl Body<'_, '_> {
         Ok(format!("wl_min_u32((u32)({index}), {last})"))
     }
 
-    /// Elements of the runtime-sized array behind a pointer.
+    /// The length of the runtime-sized array behind a pointer.
     pub(super) fn length(&mut self, array: Handle<Expression>) -> Result<String> {
         match self.function.originating_global(array) {
             Some(global) => Ok(format!("wl_lengths.{}", self.w.globals[&global])),
@@ -188,7 +188,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The number that an index is known to be.
+    /// The value of a constant index.
     fn known(&self, h: Handle<Expression>) -> Option<u32> {
         match self.function.expressions[h] {
             Expression::Literal(Literal::U32(value)) => Some(value),
@@ -197,7 +197,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// What a place holds, as a value.
+    /// Converts a place's content to a value.
     pub(super) fn loaded(&mut self, text: String, inner: &TypeInner) -> Result<String> {
         match numeric(inner) {
             Some((size, scalar)) if is_half(scalar) => self.w.half_to_value(text, size),
@@ -205,7 +205,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// A value, as a place holds it.
+    /// Converts a value to a place's content.
     pub(super) fn stored(&mut self, text: String, inner: &TypeInner) -> Result<String> {
         match numeric(inner) {
             Some((size, scalar)) if is_half(scalar) => self.w.value_to_half(text, size),
@@ -214,7 +214,7 @@ impl Body<'_, '_> {
     }
 }
 
-/// The runtime-sized array of a global, if it has one: bytes before it, bytes of an element.
+/// The runtime-sized array of a global, if it has one: its offset and stride in bytes.
 pub(super) fn runtime_array(
     module: &naga::Module,
     global: Handle<GlobalVariable>,

@@ -1,4 +1,4 @@
-//! Statements: structured control flow as it is, loops with their `continuing` where it comes.
+//! Statements: structured control flow as is, and loops with an inlined `continuing` block.
 
 use naga::{AddressSpace, TypeInner};
 use naga::{Barrier, Block, Expression, Function, Handle, Statement, SwitchCase, SwitchValue};
@@ -101,7 +101,7 @@ impl<'a> Body<'_, 'a> {
         Ok(())
     }
 
-    /// The statements of a block whose opening line stands already.
+    /// Prints the statements of a block whose opening line is already printed.
     fn braces_open(&mut self, block: &'a Block, close: &str) -> Result<()> {
         self.deeper();
         self.block(block)?;
@@ -134,8 +134,8 @@ impl<'a> Body<'_, 'a> {
         Ok(())
     }
 
-    /// The continuing block stands at the end of the body and before every `continue`, so that it
-    /// sees the body's variables and compilers see a plain loop.
+    /// The continuing block is printed at the end of the body and before every `continue`, so that
+    /// it sees the body's variables and compilers see a plain loop.
     fn print_loop(
         &mut self,
         body: &'a Block,
@@ -164,7 +164,7 @@ impl<'a> Body<'_, 'a> {
         Ok(())
     }
 
-    /// The continuing block of the loop around, and its condition.
+    /// Prints the continuing block of the enclosing loop, and its condition.
     fn end_of_turn(&mut self) -> Result<()> {
         let Some(Loop { continuing, break_if, again }) = self.loops.last() else {
             warploom_core::error::broken_invariant("continue outside of a loop");
@@ -235,7 +235,7 @@ impl<'a> Body<'_, 'a> {
             return self.subgroup_barrier();
         }
         let line = match self.w.dialect {
-            // What the workgroup stored others of the device see behind it.
+            // Makes the workgroup's stores visible to the rest of the device after the barrier.
             Dialect::Cuda if barrier.contains(Barrier::STORAGE) => {
                 self.line("__threadfence();");
                 "__syncthreads();".to_string()
@@ -257,17 +257,17 @@ impl<'a> Body<'_, 'a> {
     }
 }
 
-/// Whether a `continue` of this loop is in its body.
+/// Whether the body has a `continue` of this loop.
 fn has_continue(block: &Block) -> bool {
     block.iter().any(|statement| match statement {
         Statement::Continue => true,
-        // What is in there is of another loop.
+        // Statements inside belong to the inner loop.
         Statement::Loop { .. } => false,
         _ => blocks(statement).into_iter().any(has_continue),
     })
 }
 
-/// Whether nothing behind a block is reached.
+/// Whether the end of a block is unreachable.
 fn ends(block: &Block) -> bool {
     matches!(block.last(), Some(Statement::Break | Statement::Continue | Statement::Return { .. }))
 }

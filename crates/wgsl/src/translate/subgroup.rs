@@ -1,8 +1,8 @@
-//! Subgroup operations: warp intrinsics in CUDA; in OpenCL C the sub-groups of the device, or
-//! exchange through workgroup memory.
+//! Subgroup operations: warp intrinsics in CUDA; in OpenCL C the device's sub-groups, or exchange
+//! through workgroup memory.
 //!
-//! WGSL wants them in uniform control flow, so CUDA's name every lane of the warp that exists, and
-//! wait for it. Lanes that have returned take no part in sums.
+//! WGSL requires uniform control flow for them, so the CUDA masks name every existing lane of the
+//! warp and wait for it. Returned lanes are excluded from sums.
 
 use naga::{
     BinaryOperator, BuiltIn, CollectiveOperation as Kind, Direction, Expression, GatherMode,
@@ -19,7 +19,7 @@ use warploom_core::error::Result;
 /// Lanes of a warp.
 const WARP: u32 = 32;
 
-/// The reduction of whole numbers by one instruction, where the device has it.
+/// The single-instruction integer reduction, if the device has it.
 fn at_once(op: Op, ty: &str, lanes: &str) -> String {
     match (op, ty) {
         (Op::Add | Op::Min | Op::Max, "u32" | "i32") | (Op::And | Op::Or | Op::Xor, "u32") => {}
@@ -29,7 +29,7 @@ fn at_once(op: Op, ty: &str, lanes: &str) -> String {
     format!("\n#if __CUDA_ARCH__ >= 800\n        return {call};\n#endif\n        ")
 }
 
-/// How the operations are done.
+/// The implementation of the operations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Warp,
@@ -69,8 +69,8 @@ impl Writer<'_> {
         })
     }
 
-    /// Defines `wl_mask()`, the lanes of the warp that exist, and `wl_active()`, those of them that
-    /// have not returned.
+    /// Defines `wl_mask()`, the existing lanes of the warp, and `wl_active()`, those that have not
+    /// returned.
     fn warp_masks(&mut self) -> Result<()> {
         self.index_function()?;
         let threads = self.threads();
@@ -88,7 +88,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The operation of two numbers.
+    /// The binary operation of a reduction.
     fn combine(&mut self, op: Op, scalar: Scalar, a: &str, b: &str) -> Result<String> {
         let name = match op {
             Op::Add => return self.binary_form(BinaryOperator::Add, scalar, a, b),
@@ -108,7 +108,7 @@ impl Writer<'_> {
         Ok(format!("{helper}({a}, {b})"))
     }
 
-    /// Defines a sum, product.. over a subgroup, or before a thread in it, and gives its name.
+    /// Defines a reduction or scan over a subgroup, and returns its name.
     fn collective_function(&mut self, op: Op, kind: Kind, scalar: Scalar) -> Result<String> {
         let ty = self.scalar(scalar)?;
         let (verb, builtin) = match kind {
@@ -118,7 +118,7 @@ impl Writer<'_> {
         };
         let word = format!("{op:?}").to_lowercase();
         if self.form() == Form::Extension {
-            // Sums and bounds are in the core; the others came later.
+            // Sums and bounds are in the core extension; the others were added later.
             return Ok(match op {
                 Op::Add | Op::Min | Op::Max => format!("sub_group_{builtin}_{word}"),
                 _ => {
@@ -154,7 +154,7 @@ impl Writer<'_> {
         let lanes = if threads.is_power_of_two() { threads.min(WARP) } else { WARP };
         let all = format!("{:#x}u", u32::MAX >> (WARP - lanes));
         let half = lanes / 2;
-        // All lanes: log2 steps. Some have returned, or are not there: one after another.
+        // All lanes: log2 steps. If some have returned or do not exist: sequentially.
         let (quick, slow) = match kind {
             Kind::Reduce => (
                 format!(
@@ -203,7 +203,7 @@ impl Writer<'_> {
             Kind::Reduce => String::new(),
             _ => format!("    const u32 lane = wl_index() % {WARP}u;\n"),
         };
-        // Every warp is full, or as full as the only one can be.
+        // Every warp is full, or the only warp is as full as it can be.
         if self.options.returns_together && threads.is_multiple_of(lanes) {
             if kind != Kind::Reduce {
                 self.index_function()?;
@@ -264,7 +264,7 @@ impl Writer<'_> {
         ))
     }
 
-    /// Defines reading a lane through workgroup memory; one that does not exist is one's own.
+    /// Defines a lane read through workgroup memory; a missing lane gives the reader's own value.
     fn memory_gather(&mut self, ty: &str) -> Result<String> {
         self.index_function()?;
         let name = format!("wl_lane_{ty}");
@@ -284,7 +284,7 @@ impl Writer<'_> {
     }
 }
 
-/// The name in OpenCL's `as_*`.
+/// The type name in OpenCL's `as_*`.
 fn c_name(ty: &str) -> &'static str {
     match ty {
         "f32" => "float",
@@ -294,7 +294,7 @@ fn c_name(ty: &str) -> &'static str {
 }
 
 impl Body<'_, '_> {
-    /// A value for each component, in a variable where it has several.
+    /// Evaluates each component; vectors are first stored in a variable.
     fn by_component(
         &mut self,
         argument: Handle<Expression>,

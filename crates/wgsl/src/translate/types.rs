@@ -1,7 +1,7 @@
-//! WGSL's types in C: layouts as WGSL says, by plain structs with explicit padding.
+//! WGSL types in C: WGSL's layouts, by plain structs with explicit padding.
 //!
-//! Values and memory differ only for halves: a value of `f16` is an `f32` that a half can hold, in
-//! memory it is its 16 bits. Structs and arrays are memory also as values.
+//! Values and memory differ only for f16: a value is an `f32` that f16 can represent; memory holds
+//! the 16 bits. Structs and arrays use the memory layout as values too.
 
 use naga::{AddressSpace, ArraySize, Handle, Scalar, ScalarKind, StorageAccess, Type, TypeInner};
 use naga::{StructMember, VectorSize};
@@ -12,7 +12,7 @@ use warploom_core::error::Result;
 /// The components of a vector.
 pub(super) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
 
-/// Number and scalar of a scalar (0) or a vector.
+/// Size and scalar of a vector, or of a scalar (size `None`).
 pub(super) fn numeric(inner: &TypeInner) -> Option<(Option<VectorSize>, Scalar)> {
     match *inner {
         TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => Some((None, scalar)),
@@ -25,18 +25,18 @@ pub(super) fn is_half(scalar: Scalar) -> bool {
     scalar == Scalar::F16
 }
 
-/// Whether arrays and matrices of it have gaps, and their elements a struct around them.
+/// Whether its arrays and matrices have gaps, so that elements are wrapped in a struct.
 pub(super) fn has_gap(inner: &TypeInner) -> bool {
     matches!(inner, TypeInner::Vector { size: VectorSize::Tri, scalar } if scalar.width > 1)
 }
 
-/// Where a pointer points, and to what.
+/// The type that a pointer refers to.
 pub(super) enum Pointee {
     Type(Handle<Type>),
     Value(TypeInner),
 }
 
-/// What an expression of pointer type points to.
+/// The type and address space that a pointer expression refers to.
 pub(super) fn pointee(inner: &TypeInner) -> Option<(Pointee, AddressSpace)> {
     match *inner {
         TypeInner::Pointer { base, space } => Some((Pointee::Type(base), space)),
@@ -66,7 +66,7 @@ impl Writer<'_> {
         if is_half(scalar) { Ok("f16") } else { self.scalar(scalar) }
     }
 
-    /// The type of a value.
+    /// The C type of a value.
     pub(super) fn value_type(&mut self, inner: &TypeInner) -> Result<String> {
         match *inner {
             TypeInner::Vector { size, scalar } => {
@@ -78,7 +78,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The type of a place in memory.
+    /// The C type of a place in memory.
     pub(super) fn memory_type(&mut self, inner: &TypeInner) -> Result<String> {
         match *inner {
             TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => {
@@ -125,7 +125,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The type of a value whose type is in the module.
+    /// The value type of a type in the module.
     pub(super) fn type_of(&mut self, ty: Handle<Type>) -> Result<String> {
         match self.module.types[ty].inner {
             TypeInner::Struct { .. } => self.struct_type(ty),
@@ -133,7 +133,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The type of a place whose type is in the module.
+    /// The memory type of a type in the module.
     pub(super) fn place_type(&mut self, ty: Handle<Type>) -> Result<String> {
         match self.module.types[ty].inner {
             TypeInner::Struct { .. } => self.struct_type(ty),
@@ -141,7 +141,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The type of the elements of an array.
+    /// The element type of an array.
     pub(super) fn element_type(&mut self, base: Handle<Type>) -> Result<String> {
         match self.module.types[base].inner {
             TypeInner::Struct { .. } => self.struct_type(base),
@@ -149,7 +149,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A type with the gap behind a vector of three.
+    /// A type with the padding after a vec3.
     fn spaced_type(&mut self, inner: &TypeInner) -> Result<String> {
         let plain = self.memory_type(inner)?;
         let (true, TypeInner::Vector { scalar, .. }) = (has_gap(inner), inner) else {
@@ -164,7 +164,7 @@ impl Writer<'_> {
         Ok(name)
     }
 
-    /// The type of vectors of a scalar of this name.
+    /// The vector type of this scalar.
     pub(super) fn vector(&mut self, scalar: &str, size: VectorSize) -> Result<String> {
         let n = size as usize;
         let name = format!("{scalar}x{n}");
@@ -174,7 +174,7 @@ impl Writer<'_> {
             _ => 4,
         };
         self.define(&name, |_| {
-            // Aligned vectors are read at once; one of three has the size of its components.
+            // Aligned vectors are loaded at once; a vec3 has the size of its components.
             let align = match size {
                 VectorSize::Tri => String::new(),
                 _ => format!("WL_ALIGN({bytes}) "),
@@ -212,7 +212,7 @@ impl Writer<'_> {
             self.members.insert((ty, index), field.clone());
             pad(&mut fields, member.offset - end);
             if inner.is_dynamically_sized(&module.types) {
-                // Reached by its offset.
+                // Accessed by its offset.
                 break;
             }
             fields.push_str(&format!(" {} {field};", self.place_type(member.ty)?));
@@ -221,19 +221,19 @@ impl Writer<'_> {
         let dynamic = module.types[ty].inner.is_dynamically_sized(&module.types);
         let mut check = String::new();
         if dynamic && end == 0 {
-            // C has no empty structs; this one is never read.
+            // C has no empty structs; this member is never read.
             fields.push_str(" char wl_none;");
         }
         if !dynamic {
             pad(&mut fields, span - end);
-            // A compiler that lays it out otherwise stops here.
+            // Compilation fails here if the compiler chooses another layout.
             check = format!("\ntypedef char wl_size_of_{name}[sizeof({name}) == {span} ? 1 : -1];");
         }
         self.define(&name, |_| Ok(format!("typedef struct {{{fields} }} {name};{check}")))?;
         Ok(name)
     }
 
-    /// Bytes of a type of fixed size.
+    /// Size in bytes of a fixed-size type.
     pub(super) fn size(&self, ty: Handle<Type>) -> Result<u32> {
         match self.module.types[ty].inner.try_size(self.module.to_ctx()) {
             Some(bytes) => Ok(bytes),
@@ -241,7 +241,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The parts of a struct in braces: values by member, already as memory, and the gaps.
+    /// The members of a struct in braces, in memory form, with the padding.
     pub(super) fn struct_parts(
         &self,
         members: &[StructMember],

@@ -1,5 +1,6 @@
-//! Where a kernel of CUDA waits for what was launched before it: at the first statement that may meet its work, or where it
-//! ends if none of it does; and where it lets the next one begin. `README.md` says why that is enough.
+//! Programmatic dependent launch in CUDA: a kernel waits for earlier launches before the first
+//! statement that may access their data, or at its end if there is none, and lets the next kernel
+//! start. `README.md` has the argument for correctness.
 
 use naga::{AddressSpace, Block, Expression, GlobalVariable, Handle, Statement};
 
@@ -10,23 +11,23 @@ use super::writer::Writer;
 use warploom_core::error::Result;
 
 impl Writer<'_> {
-    /// Whether the kernel may be on the device before those before it are done.
+    /// Whether the kernel may start before earlier ones are complete.
     pub(super) fn begins_early(&self) -> bool {
         self.dialect == Dialect::Cuda && !self.options.reads_ahead
     }
 }
 
 impl Body<'_, '_> {
-    /// What stands at the very beginning of a kernel.
+    /// The statement at the start of a kernel.
     pub(super) fn begin(&mut self) -> Result<()> {
         if !self.w.begins_early() {
             return Ok(());
         }
-        // The next one may wait for nothing before its end: it must not be there before all else is done.
-        if !self.w.options.followed {
+        // The next kernel may wait only at its end: it must not start before all else is complete.
+        if !self.w.options.allows_overlap {
             self.line(BEGIN);
         }
-        if self.w.options.beside {
+        if self.w.options.overlaps_previous {
             self.w.define("wl_fresh", |_| Ok(FRESH_DEFINITION.to_string()))?;
             self.line(FRESH);
         }
@@ -37,8 +38,9 @@ impl Body<'_, '_> {
         self.entry && self.w.begins_early() && !self.waited
     }
 
-    /// Waits before a statement of the kernel itself, where it needs that. What is inside of another and leaves the kernel
-    /// waits for itself: one that ended before what came before it would let what comes after it begin too early.
+    /// Waits before a top-level statement of the kernel, if necessary. A nested return waits by
+    /// itself: a kernel that ended before its predecessors would let its successors start too
+    /// early.
     pub(super) fn wait_before(&mut self, statement: &Statement) {
         if !self.has_to_wait() {
             return;
@@ -46,23 +48,23 @@ impl Body<'_, '_> {
         match statement {
             Statement::Return { .. } if self.is_outermost() => self.wait(),
             Statement::Return { .. } => self.print_wait(),
-            // What it meets is of none that is still running.
-            _ if self.w.options.beside => {}
-            // Waits between its expressions.
+            // It shares no data with a running kernel.
+            _ if self.w.options.overlaps_previous => {}
+            // The wait is placed between its expressions.
             Statement::Emit(_) => {}
             _ if self.is_outermost() && self.meets(statement) => self.wait(),
             _ => {}
         }
     }
 
-    /// Waits before an expression, where it reads what others may write.
+    /// Waits before an expression that reads shared data.
     pub(super) fn wait_before_load(&mut self, h: Handle<Expression>) {
-        if self.has_to_wait() && !self.w.options.beside && self.is_load(h) {
+        if self.has_to_wait() && !self.w.options.overlaps_previous && self.is_load(h) {
             self.wait();
         }
     }
 
-    /// Waits where the kernel ends, where it has met nothing.
+    /// Waits at the end of the kernel, if it has not waited before.
     pub(super) fn wait_at_end(&mut self) {
         if self.has_to_wait() {
             self.wait();
@@ -76,12 +78,13 @@ impl Body<'_, '_> {
 
     fn print_wait(&mut self) {
         self.line(WAIT);
-        if self.w.options.followed {
+        if self.w.options.allows_overlap {
             self.line(BEGIN);
         }
     }
 
-    /// Kernels before may write it, or still read what this one writes. Parameters are there before them all.
+    /// Earlier kernels may write it, or still read what this one writes. Parameters precede them
+    /// all.
     fn is_shared(&self, h: Handle<GlobalVariable>) -> bool {
         let variable = &self.w.module.global_variables[h];
         let place = variable.binding.as_ref().filter(|place| place.group == 0);
@@ -101,7 +104,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Whether a statement, or one inside of it, meets what kernels before may write or still read.
+    /// Whether a statement, or one nested in it, accesses data of earlier kernels.
     fn meets(&self, statement: &Statement) -> bool {
         let own = match *statement {
             Statement::Emit(ref range) => range.clone().any(|h| self.is_load(h)),
@@ -123,7 +126,7 @@ impl Body<'_, '_> {
 mod tests {
     use crate::translate::{Bounds, Options, cuda, parse};
 
-    /// Which of the marks the lines of the kernel itself hold, in order.
+    /// The marks in the lines of the kernel itself, in order.
     fn order<'a>(body: &str, marks: &[&'a str]) -> Vec<&'a str> {
         order_with(body, marks, Options::default())
     }
@@ -153,7 +156,7 @@ mod tests {
         assert_eq!(found, ["n->", "wl_wait();", "= x[", "y["]);
         let found = order("let k = n.x; let b = at(lid + k); y[lid] = b;", &MARKS);
         assert_eq!(found, ["n->", "wl_wait();", "call_at(", "y["]);
-        // Nothing is left to wait for, and it has to wait all the same.
+        // It accesses no shared data, and must wait all the same.
         assert_eq!(order("var a = n.x; a = a * 2u;", &MARKS), ["n->", "wl_wait();"]);
     }
 
@@ -173,12 +176,12 @@ mod tests {
         let body = "let b = x[lid]; let k = at(lid); y[lid] = b + k;";
         assert_eq!(order(body, &MARKS), ["wl_wait();", "= x[", "call_at(", "y["]);
         assert_eq!(order_with(body, &MARKS, steady()), ["= x[", "call_at(", "wl_wait();", "y["]);
-        // Only where nothing else is met inside.
+        // Only if nothing else inside accesses shared data.
         let body =
             "var b = 0.0; if (lid < n.x) { b = x[lid]; } if (lid < n.y) { y[lid] = x[lid] + b; }";
         let found = order_with(body, &MARKS, steady());
         assert_eq!(found, ["n->", "= x[", "n->", "wl_wait();", "= x[", "y["]);
-        // Who writes to it waits all the same.
+        // A kernel that writes the buffer waits all the same.
         let body = "let b = y[lid]; y[lid + 32u] = b;";
         assert_eq!(order_with(body, &MARKS, steady()), ["wl_wait();", "y[", "y["]);
     }
@@ -199,7 +202,8 @@ mod tests {
     const TURNS: [&str; 7] =
         ["wl_begin();", "wl_fresh();", "wl_wait();", "return;", "= x[", "y[", "for (;;)"];
 
-    /// Kernels with ways out of all kinds: at the end, early, of a loop that meets something or not, of a switch.
+    /// Kernels with all kinds of exits: at the end, early, from a loop with or without access, of a
+    /// switch.
     const WAYS: [&str; 6] = [
         "y[lid] = x[lid];",
         "if (lid >= n.x) { return; } y[lid] = x[lid];",
@@ -211,14 +215,14 @@ mod tests {
 
     #[test]
     fn who_is_followed_waits_before_the_next_begins() {
-        let followed = || Options { followed: true, ..Options::default() };
+        let followed = || Options { allows_overlap: true, ..Options::default() };
         let steady = Options { steady: vec![1], ..followed() };
         let found = order_with("let b = x[lid]; y[lid] = b;", &TURNS, steady);
         assert_eq!(found, ["= x[", "wl_wait();", "wl_begin();", "y[", "return;"]);
         let found = order_with("var a = n.x; a = a * 2u;", &TURNS, followed());
         assert_eq!(found, ["wl_wait();", "wl_begin();", "return;"]);
         for body in WAYS {
-            // As without it, but for the beginning, which comes behind each wait.
+            // Same as without overlap, except that the start signal follows each wait.
             let plain: Vec<&str> = order(body, &TURNS)[1..].to_vec();
             let with = |mark: &&'static str| match *mark {
                 "wl_wait();" => vec!["wl_wait();", "wl_begin();"],
@@ -232,7 +236,7 @@ mod tests {
 
     #[test]
     fn who_is_beside_waits_wherever_it_ends() {
-        let beside = || Options { beside: true, ..Options::default() };
+        let beside = || Options { overlaps_previous: true, ..Options::default() };
         let found = order_with(WAYS[1], &TURNS, beside());
         let ends = ["wl_wait();", "return;"];
         let expected =
@@ -256,8 +260,12 @@ mod tests {
 
     #[test]
     fn who_reads_ahead_is_neither_followed_nor_beside() {
-        let options =
-            Options { reads_ahead: true, followed: true, beside: true, ..Options::default() };
+        let options = Options {
+            reads_ahead: true,
+            allows_overlap: true,
+            overlaps_previous: true,
+            ..Options::default()
+        };
         assert_eq!(order_with(WAYS[0], &TURNS, options), ["= x[", "y[", "return;"]);
     }
 }

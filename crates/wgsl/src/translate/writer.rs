@@ -1,4 +1,4 @@
-//! What is shared by all functions of a program: definitions, names, types by handle.
+//! State shared by all functions of a program: definitions, names, types by handle.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use super::names::Names;
 use super::{Options, Subgroups};
 use warploom_core::error::{Error, Result};
 
-/// A program in the making.
+/// A program being printed.
 pub(super) struct Writer<'a> {
     pub(super) dialect: Dialect,
     pub(super) options: &'a Options,
@@ -27,12 +27,12 @@ pub(super) struct Writer<'a> {
     pub(super) globals: HashMap<Handle<GlobalVariable>, String>,
     /// Runtime-sized arrays whose lengths are parameters.
     pub(super) lengths: Vec<Handle<GlobalVariable>>,
-    /// Threads of a workgroup.
+    /// Number of threads of a workgroup in each dimension.
     pub(super) workgroup_size: [u32; 3],
-    /// Whether there are subgroup operations.
+    /// Whether the program has subgroup operations.
     pub(super) uses_subgroups: bool,
     pub(super) extensions: BTreeSet<&'static str>,
-    /// Definitions in the order in which they need each other.
+    /// Definitions in dependency order.
     pub(super) definitions: String,
     defined: HashSet<String>,
 }
@@ -70,7 +70,7 @@ impl<'a> Writer<'a> {
         self.workgroup_size.iter().product()
     }
 
-    /// Adds a definition once. What `text` itself defines stands before it.
+    /// Adds a definition once, after the definitions that `text` itself adds.
     pub(super) fn define(
         &mut self,
         name: &str,
@@ -84,17 +84,17 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// An error for what is not translated.
+    /// An error for an unsupported construct.
     pub(super) fn refuse<T>(&self, what: impl Display) -> Result<T> {
         Err(Error::unsupported(format!("{what} is not translated")))
     }
 
-    /// Asks for an OpenCL extension; the program turns it on.
+    /// Requires an OpenCL extension; the program enables it.
     pub(super) fn extension(&mut self, name: &'static str) {
         self.extensions.insert(name);
     }
 
-    /// Whether subgroup operations go through workgroup memory.
+    /// Whether subgroup operations use workgroup memory.
     pub(super) fn emulates_subgroups(&self) -> bool {
         self.dialect == Dialect::OpenCl && self.options.subgroups == Subgroups::WorkgroupMemory
     }

@@ -95,14 +95,14 @@ fn silu() {
         ],
     );
     all_stay(&[
-        // What some call quick GELU.
+        // Also called quick GELU.
         |s, x| {
             let scale = s.num(1.702);
             let inside = s.mul(scale, x);
             let gate = s.un(UnaryOp::Sigmoid, inside);
             s.mul(x, gate)
         },
-        // The gate is read once more.
+        // The gate has another reader.
         |s, x| {
             let gate = s.un(UnaryOp::Sigmoid, x);
             let y = s.mul(x, gate);
@@ -270,7 +270,7 @@ fn relu() {
     ]);
 }
 
-/// Where broadcasting makes the result larger than the operand, nothing is one operation.
+/// If broadcasting makes the result larger than the operand, there is no single operation.
 #[test]
 fn a_larger_result_is_no_activation() {
     let g = graph(|s| {

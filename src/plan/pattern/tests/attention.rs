@@ -165,7 +165,7 @@ fn other_masks_and_shared_scores_stay() {
             applied(s, scores, v)
         })
     };
-    // Keys hidden in the middle, a bias, a mask that is given, one that hides a whole row.
+    // Keys hidden in the middle, a bias, a mask as input, one that hides a whole row.
     stays(&with(|s, x| {
         let mask = mask(s, f32::NEG_INFINITY, |t, j| j <= t + 2 && j != 1);
         s.add(x, mask)
@@ -182,7 +182,7 @@ fn other_masks_and_shared_scores_stay() {
         let mask = mask(s, f32::NEG_INFINITY, |t, j| j < t);
         s.add(x, mask)
     }));
-    // The scores are read once more.
+    // The scores have another reader.
     stays(&graph(|s| {
         let [q, k, v] = operands(s);
         let scores = scores(s, q, k);

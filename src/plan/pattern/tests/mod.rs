@@ -12,7 +12,7 @@ use crate::base::{DType, Dim, Shape, Symbol, SymbolValues};
 use crate::ir::{BinaryOp, Graph, NodeId, Op, ReduceOp, UnaryOp, verify};
 use crate::reference::{self, Data, Tensor};
 
-/// A graph in the making.
+/// A graph under construction.
 struct Spell {
     g: Graph,
 }
@@ -86,7 +86,7 @@ fn after(graph: &Graph) -> Graph {
     new
 }
 
-/// Every input and weight, numbers without a pattern; integers count up from 3.
+/// Every input and weight: pseudo-random floats; integers count up from 3.
 fn bindings(graph: &Graph, symbols: &SymbolValues) -> BTreeMap<String, Tensor> {
     let mut bindings = BTreeMap::new();
     for node in graph.nodes() {
@@ -124,7 +124,7 @@ fn agree(a: &Graph, b: &Graph, symbols: &SymbolValues) {
     }
 }
 
-/// The spelling becomes this, and means the same.
+/// Asserts that the graph is raised to `want`, with the same results.
 fn becomes(graph: &Graph, want: &str) {
     let new = after(graph);
     let text = new.to_string();
@@ -132,12 +132,12 @@ fn becomes(graph: &Graph, want: &str) {
     agree(graph, &new, &SymbolValues::new().with(Symbol::new("seq"), 5));
 }
 
-/// The spelling stays as it is.
+/// Asserts that the graph is unchanged.
 fn stays(graph: &Graph) {
     assert_eq!(after(graph).to_string(), simplified(graph).unwrap().to_string());
 }
 
-/// Numbers without a pattern are not all of one sign, or a test of ReLU says nothing.
+/// Pseudo-random inputs have both signs; otherwise a test of ReLU proves nothing.
 #[test]
 fn numbers_have_both_signs() {
     let g = graph(|s| s.input("x", &[100]));

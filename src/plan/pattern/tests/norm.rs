@@ -123,7 +123,7 @@ fn a_weight_that_is_computed() {
 #[test]
 fn what_is_almost_an_rms_norm_stays() {
     let spellings: [Spelling; 4] = [
-        // The number outside the root.
+        // The epsilon outside the root.
         |s, x, w, _| {
             let ms = mean_square(s, x);
             let root = s.un(UnaryOp::Sqrt, ms);
@@ -147,7 +147,7 @@ fn what_is_almost_an_rms_norm_stays() {
             let y = s.mul(x, r);
             s.mul(y, w)
         },
-        // The root is read once more.
+        // The root has another reader.
         |s, x, w, _| {
             let ms = mean_square(s, x);
             let r = rsqrt(s, ms);
@@ -242,7 +242,7 @@ fn what_is_almost_a_layer_norm_is_none() {
             let y = s.mul(y, w);
             s.add(y, b)
         },
-        // The centred value is read once more.
+        // The centred value has another reader.
         |s, x, w, _| {
             let mu = mean(s, x);
             let centred = s.sub(x, mu);
@@ -306,7 +306,7 @@ fn what_is_almost_a_softmax_stays() {
             let sum = s.reduce(ReduceOp::Sum, x, 1, true);
             s.div(exp, sum)
         },
-        // The sum is read once more.
+        // The sum has another reader.
         |s, x, _, _| {
             let exp = s.un(UnaryOp::Exp, x);
             let sum = s.reduce(ReduceOp::Sum, exp, 1, true);

@@ -154,7 +154,7 @@ fn what_is_almost_a_rotation_stays() {
             let (straight, crossed) = (s.mul(x, cos), s.mul(sin, turned));
             s.add(straight, crossed)
         },
-        // The tables are given and may hold anything.
+        // The tables are inputs and may hold anything.
         |s| {
             let x = s.input("x", &[5, 3, 8]);
             let tables = ["cos", "sin"].map(|name| s.input(name, &[5, 1, 8]));

@@ -1,10 +1,11 @@
-//! Ways of executing a task against each other, or one on two devices, all rounds of all: for benchmarks and tables.
+//! Compares several candidates of a task, or one on two devices, over all rounds: for benchmarks
+//! and tables.
 
 use std::time::Duration;
 
-use super::bed::{Bed, agree, written};
-use super::fill::is_finite;
-use super::race::Fault;
+use super::bench_memory::{BenchMemory, agree, written};
+use super::successive_halving::Fault;
+use super::synthetic_data::is_finite;
 use crate::engine::{EngineId, KnobValues};
 use crate::error::{Error, Result};
 use crate::plan::Task;
@@ -13,13 +14,13 @@ use crate::runtime::Runtime;
 use crate::runtime::tune::options::{Timing, TuneOptions};
 
 impl Runtime {
-    /// Times ways of executing a task in turn, round after round: none is out early. Each runs once
-    /// before and is held to the numbers of the first. Of the options count `warm_up`,
-    /// `rotate_bytes` and the limits.
+    /// Times candidates of a task in turn, over all rounds, without early elimination. Each runs
+    /// once first, and its result is checked against the first candidate's. Only the options
+    /// `warm_up`, `rotate_bytes` and the limits apply.
     ///
     /// # Errors
-    /// Invalid, as [`TuneOptions::check`]; unsupported, on a device that executes nothing; what the
-    /// first way or the device does wrong.
+    /// Invalid, as [`TuneOptions::check`]; unsupported on a device that executes nothing; any error
+    /// of the first candidate or the device.
     pub fn compare(
         &self,
         task: &Task,
@@ -30,7 +31,7 @@ impl Runtime {
         options.check()?;
         executes(self)?;
         let told = |fault| told(task, fault);
-        let bed = Bed::new(self, task, options, false)?;
+        let bed = BenchMemory::new(self, task, options, false)?;
         let (mut runners, mut timings, mut expected) = (Vec::new(), Vec::new(), None);
         for (engine, knobs) in ways {
             let trial = task.trial(self.registry(), engine, knobs)?;
@@ -52,14 +53,15 @@ impl Runtime {
         Ok(timings)
     }
 
-    /// Times one way of executing a task on this device and on another one in turn, round after round: the same
-    /// kernels with the same knobs, those that this device would run. Each runs once before, and what the other
-    /// writes is held to what this one does. Of the options count `warm_up`, `rotate_bytes` and the limits.
+    /// Times one candidate of a task on this device and on another in turn, over all rounds. Both
+    /// run the kernels and knobs that this device would run. Each runs once first, and the other
+    /// device's result is checked against this one's. Only the options `warm_up`, `rotate_bytes`
+    /// and the limits apply.
     ///
     /// # Errors
-    /// Invalid, as [`TuneOptions::check`], and where the numbers at hand make none, which could not be compared;
-    /// unsupported, with the reason, for a kernel that the other device cannot run, and on one that executes
-    /// nothing; what either device does wrong.
+    /// Invalid, as [`TuneOptions::check`], and if the synthetic data gives no finite result to
+    /// compare; unsupported, with the reason, for a kernel that the other device cannot run, and on
+    /// a device that executes nothing; any error of either device.
     pub fn compare_on(
         &self,
         other: &Runtime,
@@ -80,14 +82,15 @@ impl Runtime {
                 return Err(Error::unsupported(format!("{}: {reason}", profile.id())));
             }
         }
-        // Numbers of both signs first; where they make no numbers, as of a logarithm, positive ones.
+        // Data of both signs first. If the result is not finite, as for a logarithm, positive data.
         for positive in [false, true] {
             let mut timings = [const { Timing { rounds: Vec::new(), wrong: None } }; 2];
             let beds = [
-                Bed::new(self, task, options, positive)?,
-                Bed::new(other, task, options, positive)?,
+                BenchMemory::new(self, task, options, positive)?,
+                BenchMemory::new(other, task, options, positive)?,
             ];
-            let check = |bed: &Bed<'_>| bed.check(trial.clone(), positive, options.hang_limit);
+            let check =
+                |bed: &BenchMemory<'_>| bed.check(trial.clone(), positive, options.hang_limit);
             let (own, expected) = check(&beds[0]).map_err(told)?;
             let types = written(&task.contents);
             let finite = |point: &Vec<Vec<u8>>| {
@@ -117,7 +120,7 @@ impl Runtime {
 }
 
 /// # Errors
-/// Unsupported, for a device that executes nothing.
+/// Unsupported for a device that executes nothing.
 fn executes(runtime: &Runtime) -> Result<()> {
     let profile = runtime.device().profile();
     match profile.kind {

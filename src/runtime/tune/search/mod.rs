@@ -1,11 +1,11 @@
-//! The search: task after task, each with its share of the time; what is found is kept at once.
+//! The search: tasks in order, each with its share of the time. Results are stored after each task.
 
-mod attempt;
-mod bed;
+mod bench_memory;
 mod compare;
-mod fill;
 mod journal;
-mod race;
+mod successive_halving;
+mod synthetic_data;
+mod task_search;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,24 +20,24 @@ use crate::runtime::Runtime;
 use crate::runtime::tune::TuneMode;
 use crate::runtime::tune::cache::{Suspect, TuneRecord, TunedTask, UnmeasuredTask};
 use crate::runtime::tune::options::{TuneOptions, TuneProgress, TuneReport, TuneResult};
-use attempt::Attempt;
-use bed::Bed;
+use bench_memory::BenchMemory;
 use journal::Journal;
-use race::Fault;
+use successive_halving::Fault;
+use task_search::Attempt;
 
-/// The part of a task's time in which ways are looked for; the rest is for the last comparison.
+/// Share of a task's time for exploring candidates. The rest is for the final comparison.
 const SEARCHING: f64 = 0.7;
-/// Seconds of a search before the first run of a plan.
+/// Time limit in seconds of a search before the first run of a plan.
 const AT_FIRST_USE: f64 = 30.0;
 
 impl Runtime {
-    /// Searches the fastest engine for each task that is not known yet. Plans made from now on take
-    /// what is found; it is kept in the cache of the runtime, task by task. Blocks for the seconds of
-    /// the options, about.
+    /// Searches the fastest engine for each task without a measurement. Plans made from now on use
+    /// the results, which are stored in the runtime's cache after each task. Blocks for about
+    /// [`TuneOptions::seconds`].
     ///
     /// # Errors
-    /// Invalid, as [`TuneOptions::check`]; unsupported, on a device that executes nothing. What
-    /// candidates do wrong, and a device that is lost by one, is in the report.
+    /// Invalid, as [`TuneOptions::check`]; unsupported on a device that executes nothing. Failures
+    /// of candidates and a lost device are in the report.
     pub fn tune(
         &self,
         tasks: &[Task],
@@ -58,8 +58,8 @@ impl Runtime {
         self.tuning.mode == TuneMode::Search
     }
 
-    /// Searches what a plan of this graph needs, where `WARPLOOM_TUNE` or the builder says to do so at first use;
-    /// a session calls it for its own plans.
+    /// Searches the tasks of this graph's plan if `WARPLOOM_TUNE` or the builder enables it. A
+    /// session calls it for its own plans.
     ///
     /// # Errors
     /// As [`Runtime::tune`] and [`tasks`].
@@ -85,17 +85,17 @@ impl Runtime {
     }
 }
 
-/// A search in its course.
+/// A search in progress.
 struct Search<'a> {
     runtime: &'a Runtime,
     options: &'a TuneOptions,
     begin: Instant,
     journal: Option<Journal>,
-    /// What is known, of before and of now.
+    /// Measurements of earlier searches and this one.
     record: TuneRecord,
-    /// Ways that still compiled when their time was up, on threads that were left behind.
+    /// Candidates that still compiled at their limit, on abandoned threads.
     left: Vec<Suspect>,
-    /// What was found and is not on disk.
+    /// Results that are not on disk yet.
     unsaved: TuneRecord,
     report: TuneReport,
 }
@@ -140,7 +140,7 @@ impl<'a> Search<'a> {
     ) -> Result<TuneReport> {
         let mut choices = (*self.runtime.tuned()).clone();
         for (done, task) in tasks.iter().enumerate() {
-            // Of the user's own record or of one that an application brings.
+            // From the user's own record or one shipped with an application.
             let known = choices.choices.get(&task.key).is_some_and(|tuned| self.is_current(tuned));
             let engines = self.versions(task);
             let unmeasured = !known && self.runtime.tuning.is_unmeasured(&task.key, &engines);
@@ -150,7 +150,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             let left = self.options.seconds - self.begin.elapsed().as_secs_f64();
-            // A day is as good as for ever.
+            // A day is as good as no limit.
             let share = (left / (tasks.len() - done) as f64).clamp(0.0, 86_400.0);
             let share = Duration::from_secs_f64(share);
             let mut tell = |candidates| {
@@ -160,7 +160,7 @@ impl<'a> Search<'a> {
             match self.task(task, share, &mut tell) {
                 Ok((result, lasting)) => {
                     if let Some(tuned) = result.tuned.clone() {
-                        // Another search may have set others meanwhile.
+                        // Another search may have set choices meanwhile.
                         choices = (*self.runtime.tuned()).clone();
                         choices.choices.insert(task.key.clone(), tuned.clone());
                         self.runtime.set_tuned(choices.clone());
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
         Ok(self.report)
     }
 
-    /// Whether the engine is still the one that was measured.
+    /// Whether the engine still has the measured version.
     fn is_current(&self, tuned: &Tuned) -> bool {
         let engine = self.runtime.registry().get(&tuned.engine);
         engine.is_some_and(|engine| engine.version() == tuned.engine_version)
@@ -193,7 +193,7 @@ impl<'a> Search<'a> {
         task.engines.iter().filter_map(version).collect()
     }
 
-    /// What came of a task, to be kept.
+    /// The result of a task as a record to store.
     fn lesson(&self, result: &TuneResult, engines: BTreeMap<EngineId, u32>) -> TuneRecord {
         let mut found = TuneRecord::new(self.record.device.clone());
         let (key, date) = (result.key.clone(), platform::date());
@@ -208,8 +208,8 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Keeps what the device may have been lost by, not to be tried again: what still compiles on a
-    /// thread that was left behind, and only where there is no such thing what it was asked for.
+    /// Records the probable causes of a lost device, so that they are not tried again: candidates
+    /// that still compile on abandoned threads, or else `suspect`.
     fn blame(&mut self, suspect: Suspect) {
         let mut more = TuneRecord::new(self.record.device.clone());
         more.avoid = std::mem::take(&mut self.left);
@@ -219,10 +219,10 @@ impl<'a> Search<'a> {
         self.keep(more);
     }
 
-    /// Adds to what is known, here and on disk.
+    /// Adds to the known results, in memory and on disk.
     fn keep(&mut self, found: TuneRecord) {
         self.record.merge(found.clone());
-        // With what could not be written before: a disk that was full may not be any more.
+        // Includes results that could not be written before, for example on a full disk.
         self.unsaved.merge(found);
         let (cache, device) = (&self.runtime.tuning.cache, &self.record.device);
         let kept = match cache.path(device) {
@@ -235,11 +235,11 @@ impl<'a> Search<'a> {
         self.report.not_kept = kept.err();
     }
 
-    /// What comes of a task, and whether it would again: not where memory was short, of which there
-    /// may be more another time.
+    /// The result of a task, and whether it is reproducible. Out of memory is not: more may be free
+    /// another time.
     ///
     /// # Errors
-    /// What lost the device.
+    /// The error that lost the device.
     fn task(
         &mut self,
         task: &Task,
@@ -258,9 +258,9 @@ impl<'a> Search<'a> {
             dropped: Vec::new(),
         };
         let without = |result, why: String| TuneResult { unmeasured: Some(why), ..result };
-        // Numbers of both signs first; where they make no numbers, as of a logarithm, positive ones.
+        // Data of both signs first. If the result is not finite, as for a logarithm, positive data.
         for positive in [false, true] {
-            let bed = match Bed::new(self.runtime, task, self.options, positive) {
+            let bed = match BenchMemory::new(self.runtime, task, self.options, positive) {
                 Ok(bed) => bed,
                 Err(error) if error.is_device_lost() => return Err(error),
                 Err(error) => {

@@ -1,4 +1,4 @@
-//! Rules of products, convolution, pooling, norms, positions and attention.
+//! Rules of products, convolution, pooling, norms, RoPE and attention.
 
 use super::{Call, surely_more, weight_name};
 use crate::base::{ComputeMode, DType, Dim, Shape};
@@ -44,7 +44,7 @@ pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Rule {
     Ok((lead.iter().chain([&weight[0]]).cloned().collect(), dtype))
 }
 
-/// A row of a packed weight is a whole number of blocks.
+/// A row of a packed weight must be a whole number of blocks.
 pub(super) fn whole_blocks(
     call: &Call<'_>,
     name: &str,
@@ -60,7 +60,7 @@ pub(super) fn whole_blocks(
     Ok(())
 }
 
-/// A window over one axis: what stands around the input, and how it moves.
+/// A window along one axis: padding, dilation and stride.
 struct Window {
     size: Dim,
     stride: u32,
@@ -125,7 +125,7 @@ pub(super) fn pool2d(call: &Call<'_>, pool: &Pool2d) -> Rule {
     Ok((Shape::new([x[0].clone(), x[1].clone(), height, width]), dtype))
 }
 
-/// `[.., n]` with one number a column in each of the other operands.
+/// `[.., n]`; each other operand is `[n]`.
 pub(super) fn norm(call: &Call<'_>, eps: f32) -> Rule {
     if !(eps >= 0.0 && eps.is_finite()) {
         return Err(call.fail(format!("needs an eps that is finite and not negative, not {eps}")));
@@ -158,7 +158,7 @@ pub(super) fn rope(call: &Call<'_>, rot_dim: usize) -> Rule {
     Ok((x.clone(), dtype))
 }
 
-/// Spans `[tokens, 2]`, the fourth operand of attention, beside no other rule of what is seen.
+/// Spans `[tokens, 2]`, the fourth operand of attention; excludes other visibility rules.
 pub(super) fn spans(call: &Call<'_>, causal: bool, past: &Dim) -> Result<()> {
     call.want(3, DType::I32)?;
     call.rank(3, 2)?;
@@ -170,7 +170,7 @@ pub(super) fn spans(call: &Call<'_>, causal: bool, past: &Dim) -> Result<()> {
     Ok(())
 }
 
-/// Attention rounds to halves or not at all, and only beside keys and values that are halves.
+/// Attention computes in f32, or in f16 if keys and values are f16.
 pub(super) fn attention_mode(call: &Call<'_>, mode: ComputeMode) -> Result<()> {
     let halves = [1, 2].iter().all(|i| call.dtype(*i) == DType::F16);
     match mode {
@@ -187,7 +187,7 @@ pub(super) fn attention_mode(call: &Call<'_>, mode: ComputeMode) -> Result<()> {
 /// q `[tokens, heads, head_dim]`, k and v `[kv_len, kv_heads, head_dim]` -> the shape of q.
 pub(super) fn attention(call: &Call<'_>, scale: f32, window: Option<u32>, past: &Dim) -> Rule {
     let dtype = call.float(0)?;
-    // Keys and values may be kept in half the bytes.
+    // Keys and values may be f16 with f32 queries.
     let halves = dtype == DType::F32 && [1, 2].iter().all(|i| call.dtype(*i) == DType::F16);
     for operand in 0..3 {
         if operand == 0 || !halves {

@@ -1,10 +1,10 @@
-//! Shape and type of a result from those of the operands.
+//! Shape and type inference.
 //!
-//! Every rule of `op.rs` is checked here and nowhere else, so that whatever stands in a graph can
-//! be computed. Sizes are symbolic: what can be proven wrong is an error now; where two sizes must
-//! be equal, what cannot be proven equal is one as well, because a plan must hold for every run.
-//! Arithmetic on `f16` and `bf16` is that on `f32` with its result rounded; operands are of one
-//! type, but what is read as a weight may be `f32` beside them, as weights of every format are.
+//! Every rule of `op.rs` is checked here and nowhere else, so that any node in a graph can be
+//! computed. Sizes are symbolic. A provable mismatch is an error; if two sizes must be equal, so
+//! is an unprovable one, because a plan must hold for every run. Arithmetic on `f16` and `bf16` is
+//! that of `f32` with a rounded result. Operands share one type, but weights may be `f32`, as
+//! weights of every format are.
 
 mod compute;
 mod movement;
@@ -22,8 +22,8 @@ use crate::error::{Error, Result};
 /// Shape and element type of `op` on these operands.
 ///
 /// # Errors
-/// Invalid, naming the operation and the shapes, when they do not fit it. The leaves (input,
-/// weight, state, constant) are an error too: their shape is given, not inferred.
+/// Invalid, naming the operation and the shapes, if the operands do not fit. Leaves (input, weight,
+/// state, constant) are an error too: their shape is given, not inferred.
 pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
     let call = Call { op, operands };
     call.arity()?;
@@ -77,7 +77,7 @@ pub fn infer(op: &Op, operands: &[&Node]) -> Result<(Shape, DType)> {
     Ok((shape, dtype))
 }
 
-/// Whether sizes that are numbers are sizes: none negative, and a product that fits 63 bits.
+/// Checks constant sizes: none is negative, and their product fits 63 bits.
 ///
 /// # Errors
 /// Invalid, naming the shape.
@@ -87,7 +87,7 @@ pub(super) fn check_sizes(shape: &Shape) -> Result<()> {
         if size < 0 {
             return Err(Error::invalid(format!("shape {shape} has the negative size {size}")));
         }
-        // A zero elsewhere must not hide an overflow, so it counts as one.
+        // A zero size must not hide an overflow of the others, so it counts as one.
         elements = elements
             .checked_mul(size.max(1))
             .ok_or_else(|| Error::invalid(format!("shape {shape} does not fit 63 bits")))?;
@@ -95,7 +95,7 @@ pub(super) fn check_sizes(shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// An operation with its operands, and the checks that rules are made of.
+/// An operation with its operands; the rules use its checks.
 struct Call<'a> {
     op: &'a Op,
     operands: &'a [&'a Node],
@@ -117,7 +117,7 @@ impl Call<'_> {
         self.operands[operand].dtype
     }
 
-    /// The right number of operands; rules may index them after.
+    /// Checks the number of operands, so that rules may index them.
     fn arity(&self) -> Result<()> {
         let given = self.operands.len();
         let want = match self.op {
@@ -162,7 +162,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Packed weights are read by products and by gathering rows, and by nothing else.
+    /// Packed weights may be read only by products and by row gathers.
     fn no_packed_operand(&self) -> Result<()> {
         for (i, node) in self.operands.iter().enumerate() {
             let Some(format) = node.op.stored() else { continue };
@@ -186,7 +186,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The type of an operand that is arithmetic's.
+    /// The type of an operand; an error if it is not a float.
     fn float(&self, operand: usize) -> Result<DType> {
         let dtype = self.dtype(operand);
         match dtype.is_float() {
@@ -195,7 +195,7 @@ impl Call<'_> {
         }
     }
 
-    /// A weight beside operands of a type: of that type, or `f32`.
+    /// Checks a weight against the other operands' type: the same, or `f32`.
     fn weight_of(&self, operand: usize, dtype: DType) -> Result<()> {
         match self.dtype(operand) {
             DType::F32 => Ok(()),
@@ -210,7 +210,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The innermost size; an error for a scalar.
+    /// The innermost size; an error if the operand is a scalar.
     fn last(&self, operand: usize) -> Result<&Dim> {
         self.shape(operand)
             .dims()
@@ -237,12 +237,12 @@ impl Call<'_> {
     }
 }
 
-/// A weight's name for messages; of a merged one the first.
+/// A weight's name for messages; for merged weights, the first name.
 fn weight_name(op: &Op) -> &str {
     op.bound_names().next().unwrap_or_default()
 }
 
-/// Whether `a > b` for every run.
+/// Whether `a > b` holds for every run.
 fn surely_more(a: &Dim, b: &Dim) -> bool {
     (a.clone() - b.clone()).as_const().is_some_and(|difference| difference > 0)
 }
@@ -304,7 +304,7 @@ fn reduce_rule(call: &Call<'_>, axes: &[usize], keep: bool) -> Result<(Shape, DT
     Ok((shape, dtype))
 }
 
-/// The result that the kernel says, where the operands are what it says as well.
+/// The result that the kernel declares; checks the operands against its declaration.
 fn custom_rule(call: &Call<'_>, custom: &Custom) -> Result<(Shape, DType)> {
     let result = custom.result().map_err(|e| call.fail(e))?;
     for (i, (shape, dtype)) in custom.inputs.iter().enumerate() {
@@ -329,7 +329,7 @@ fn argmax_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
     Ok((dims[..dims.len() - 1].iter().cloned().collect(), DType::U32))
 }
 
-/// A choice of a token: every index has a word of its own beside those of `NoToken`.
+/// Rule of token choice: every index must be distinct from the words of `NoToken`.
 fn token_rule(call: &Call<'_>) -> Result<(Shape, DType)> {
     let logits = call.last(0)?.as_const().and_then(|n| u64::try_from(n).ok());
     if let Some(n) = logits.filter(|n| *n > NoToken::MOST_LOGITS) {

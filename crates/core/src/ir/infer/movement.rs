@@ -25,7 +25,7 @@ pub(super) fn gather(call: &Call<'_>, axis: usize) -> Rule {
     Ok((dims.cloned().collect(), call.dtype(0)))
 }
 
-/// State `[n, rest..]` and src `[r, rest..]` -> the state.
+/// State `[n, rest..]` and src `[r, rest..]` -> the shape of the state.
 pub(super) fn update(call: &Call<'_>, at: &Dim) -> Rule {
     let n = rows_of_state(call)?;
     let (state, src) = (call.shape(0), call.shape(1));
@@ -36,7 +36,7 @@ pub(super) fn update(call: &Call<'_>, at: &Dim) -> Rule {
     Ok((state.clone(), call.dtype(0)))
 }
 
-/// State `[n, rest..]`, src `[r, rest..]` and rows `[r]` -> the state.
+/// State `[n, rest..]`, src `[r, rest..]` and rows `[r]` -> the shape of the state.
 pub(super) fn scatter(call: &Call<'_>) -> Rule {
     rows_of_state(call)?;
     call.want(2, DType::I32)?;
@@ -45,9 +45,9 @@ pub(super) fn scatter(call: &Call<'_>) -> Rule {
     Ok((call.shape(0).clone(), call.dtype(0)))
 }
 
-/// The rows of a state, the first operand, of which the second has some.
+/// The number of rows of a state, the first operand; the second operand provides some of them.
 fn rows_of_state<'a>(call: &'a Call<'_>) -> Result<&'a Dim> {
-    // An update of an update is a chain that began at a state, by the same rule.
+    // The operand of an update was checked by this rule, so its chain begins at a state.
     let op = &call.operands[0].op;
     if !(matches!(op, Op::State { .. }) || op.overwrites()) {
         return Err(call.fail("needs a state, or an update of one, as its first operand"));
@@ -62,7 +62,7 @@ fn rows_of_state<'a>(call: &'a Call<'_>) -> Result<&'a Dim> {
     Ok(n)
 }
 
-/// Sizes along the axis are added; the others are equal.
+/// Sizes along the axis add up; all others must be equal.
 pub(super) fn concat(call: &Call<'_>, axis: usize) -> Rule {
     let first = call.shape(0);
     let mut total = call.axis(0, axis)?.clone();
@@ -82,7 +82,7 @@ pub(super) fn concat(call: &Call<'_>, axis: usize) -> Rule {
     Ok((dims.into_iter().collect(), call.dtype(0)))
 }
 
-/// Every axis grows by what is put before and after.
+/// Every axis grows by its padding before and after.
 pub(super) fn pad(call: &Call<'_>, amounts: &[(u64, u64)]) -> Rule {
     call.rank(0, amounts.len())?;
     let dims = call.shape(0).dims().iter().zip(amounts);
@@ -92,9 +92,9 @@ pub(super) fn pad(call: &Call<'_>, amounts: &[(u64, u64)]) -> Rule {
     Ok((shape, call.dtype(0)))
 }
 
-/// The same number of elements, provably.
+/// Requires that the number of elements is provably equal.
 pub(super) fn reshape(call: &Call<'_>, to: &Shape) -> Rule {
-    // Products saturate, so a shape that does not fit must not get as far as being compared.
+    // Products saturate, so an oversized shape must be rejected before the comparison.
     check_sizes(to).map_err(|e| call.fail(e))?;
     let (from, into) = (call.shape(0).elements(), to.elements());
     if from != into {
@@ -114,14 +114,14 @@ pub(super) fn transpose(call: &Call<'_>, perm: &[usize]) -> Rule {
     Ok((perm.iter().map(|axis| dims[*axis].clone()).collect(), call.dtype(0)))
 }
 
-/// `len` indices from `start` on, `step` apart.
+/// `len` indices from `start` on, with stride `step`.
 pub(super) fn slice(call: &Call<'_>, axis: usize, start: &Dim, len: &Dim, step: u64) -> Rule {
     let n = call.axis(0, axis)?;
     if step == 0 {
         return Err(call.fail("needs a step of at least 1"));
     }
     let negative = |d: &Dim| d.as_const().is_some_and(|value| value < 0);
-    // One past the last index; nothing at all may start anywhere up to the end.
+    // One past the last index; an empty slice may start anywhere up to the end.
     let end = match len.as_const() {
         Some(0) => start.clone(),
         _ => start.clone() + (len.clone() - Dim::new(1)) * Dim::from(step) + Dim::new(1),
@@ -136,7 +136,7 @@ pub(super) fn slice(call: &Call<'_>, axis: usize, start: &Dim, len: &Dim, step: 
     Ok((dims.into_iter().collect(), call.dtype(0)))
 }
 
-/// Sizes of 1, and axes that are not there, repeat.
+/// Dimensions of size 1, and new leading dimensions, repeat.
 pub(super) fn expand(call: &Call<'_>, to: &Shape) -> Rule {
     let shape = call.broadcast(call.shape(0), to)?;
     if shape != *to {

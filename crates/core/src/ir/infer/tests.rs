@@ -18,7 +18,7 @@ fn f32_input(g: &mut Graph, dims: impl IntoIterator<Item = i64>) -> NodeId {
     g.input(&name, Shape::new(dims), DType::F32)
 }
 
-/// What is inferred for `op`, or the error.
+/// The inferred result of `op`, or the error.
 fn check(g: &mut Graph, op: Op, inputs: &[NodeId]) -> Result<String, String> {
     match g.add(op, inputs) {
         Ok(id) => Ok(format!("{}{}", g.node(id).dtype, g.node(id).shape)),
@@ -150,7 +150,7 @@ fn transformers() {
     assert!(check(&mut g, attention(Some(0)), &[q, k, k]).is_err());
     assert!(check(&mut g, attention(None), &[q, bad, bad]).is_err());
     assert!(check(&mut g, attention(None), &[q, k, bad]).is_err());
-    // Halves beside halves, and never 8 bits.
+    // f16 keys and values allow the f16 mode, never int8.
     let half = g.input("half", shape([past() + s(), Dim::new(3), Dim::new(64)]), DType::F16);
     let rounded =
         |mode| Op::Attention { scale: 0.125, causal: true, window: None, past: past(), mode };

@@ -1,19 +1,19 @@
-//! Products of packed weights with rows of 8-bit numbers: sums of whole numbers inside a block.
+//! Products of packed weights with 8-bit quantised rows: integer sums inside each block.
 //!
-//! A weight is `scale * code + bias`, the same scale and bias for 16 or 32 neighbours, and a number
-//! of x is `d * q` (`base::ComputeMode::Int8`). So 32 products are
-//! `scale * d * sum(code * q) + bias * d * sum(q)`: the first sum is one instruction or two, the
-//! second is made once for each row of x. `unpack` says how blocks come apart, `Codes` what a
-//! machine can do with 32 codes at once. With one row of x, codes stay in registers; with more,
-//! they go through memory once (`staged`), so that only a few functions exist for each format.
+//! A weight is `scale * code + bias`, with one scale and bias for 16 or 32 neighbours, and a value
+//! of x is `d * q` (`base::ComputeMode::Int8`). So 32 products are `scale * d * sum(code * q) +
+//! bias * d * sum(q)`: the first sum takes one or two instructions, the second is computed once for
+//! each row of x. `unpack` decodes blocks to codes; `Codes` is the set of operations on 32 codes.
+//! With one row of x, codes stay in registers. With more rows, they go through memory once
+//! (`staged`), which limits the number of functions compiled for each format.
 #![allow(clippy::needless_range_loop, reason = "rows and vectors of constant number, which unroll")]
 
-mod arrays;
 #[cfg(target_arch = "x86_64")]
-mod single;
+mod gemm_panels;
+#[cfg(target_arch = "x86_64")]
+mod gemv;
+mod portable;
 mod staged;
-#[cfg(target_arch = "x86_64")]
-mod tiles;
 mod unpack;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -24,21 +24,21 @@ pub(crate) use staged::Packing;
 use super::formats::Block;
 use warploom_core::base::ComputeMode;
 
-/// Numbers of x that share a factor.
+/// Values of x that share a factor.
 pub(crate) const BLOCK: usize = ComputeMode::BLOCK as usize;
 
-/// Most rows of weights side by side, where a lane is a row (`tiles`).
+/// Maximum number of weight rows in a panel, in which each lane is a row (`gemm_panels`).
 pub(crate) const MOST_LANES: usize = 16;
 
-/// What rounded numbers mean, for each 32 of a row one after another in four tables: `d`, and `d`
-/// times the sums of the first half, of the second, and of all.
+/// Dequantisation factors of quantised rows, one for each 32 values, in four tables per row: `d`,
+/// and `d` times the sums of the first half, of the second half and of all.
 pub(crate) type Factors = f32;
 
-/// Numbers in the tables of each 32.
+/// Tables of factors for each row.
 pub(crate) const TABLES: usize = 4;
 
-/// 32 codes of a byte each, and eight running sums. As for `Simd`, the machine must have the
-/// instructions, and pointers must hold the bytes.
+/// 32 byte codes and eight accumulators. As for `Simd`, the machine must have the instructions, and
+/// pointers must be valid for the bytes.
 pub(super) trait Codes {
     /// 32 bytes.
     type B: Copy;
@@ -53,48 +53,49 @@ pub(super) trait Codes {
     unsafe fn mul(a: Self::A, b: Self::A) -> Self::A;
     /// `a * b + c`.
     unsafe fn fma(a: Self::A, b: Self::A, c: Self::A) -> Self::A;
-    /// Eight bytes, without sign.
+    /// Eight unsigned bytes as floats.
     unsafe fn bytes(v: u64) -> Self::A;
-    /// Eight signed bytes.
+    /// Eight signed bytes as floats.
     unsafe fn signed(v: u64) -> Self::A;
-    /// `count` floats, at most eight, and zeros.
+    /// `count` floats, at most eight, padded with zeros.
     unsafe fn some(p: *const f32, count: usize) -> Self::A;
-    /// Pairs of halves at `count` places `stride` bytes apart, at most eight, and zeros: first and
-    /// second ones.
+    /// The first and second f16 of pairs at `count` places, at most eight, `stride` bytes apart,
+    /// padded with zeros.
     unsafe fn pairs(p: *const u8, stride: usize, count: usize) -> [Self::A; 2];
     /// 32 bytes.
     unsafe fn load(p: *const u8) -> Self::B;
-    /// Writes them.
+    /// Stores 32 bytes.
     unsafe fn put(p: *mut u8, v: Self::B);
-    /// The lower halves of 16 bytes, then the upper ones.
+    /// The low nibbles of 16 bytes, then the high ones.
     unsafe fn nibbles(p: *const u8) -> Self::B;
-    /// With the bits of `value`, which `a` lacks, where a bit is set, the lowest first.
+    /// Sets the bits of `value`, clear in `a`, in each byte whose bit in `bits` is set, lowest
+    /// first.
     unsafe fn with(a: Self::B, bits: u32, value: u8) -> Self::B;
     unsafe fn and(a: Self::B, mask: u8) -> Self::B;
     unsafe fn or(a: Self::B, b: Self::B) -> Self::B;
     unsafe fn add(a: Self::B, b: Self::B) -> Self::B;
-    /// 1 where a byte is at least so much.
+    /// 1 in each byte that is at least `limit`, else 0.
     unsafe fn at_least(a: Self::B, limit: u8) -> Self::B;
-    /// Moves bits down. Bits of the next byte come in: to be masked.
+    /// Right shift. Bits of the next byte shift in: the caller masks them.
     unsafe fn shr(a: Self::B, bits: i32) -> Self::B;
-    /// Moves bits up. Bits of the byte before come in: to be masked.
+    /// Left shift. Bits of the previous byte shift in: the caller masks them.
     unsafe fn shl(a: Self::B, bits: i32) -> Self::B;
-    /// The numbers of a table at places of 0 to 15.
+    /// Table lookup by indices of 0 to 15.
     unsafe fn lookup(table: &[i8; 16], at: Self::B) -> Self::B;
-    /// `acc` and the products of codes of 0 to 127 with signed bytes, times a scale.
+    /// `acc` plus the products of codes of 0 to 127 with signed bytes, times a scale.
     unsafe fn dot(acc: Self::A, w: Self::B, x: Self::B, scale: f32) -> Self::A;
     /// The same with a scale for each half.
     unsafe fn dot_halves(acc: Self::A, w: Self::B, x: Self::B, scales: [f32; 2]) -> Self::A;
     /// The same with signed codes.
     unsafe fn dot_signed(acc: Self::A, w: Self::B, x: Self::B, scale: f32) -> Self::A;
-    /// A half, by its bits.
+    /// Converts one f16, given as bits.
     unsafe fn half(bits: u16) -> f32;
 }
 
-/// Runs of 32 that are multiplied together, so that their scales are made together.
+/// Runs of 32 that are multiplied together, so that their scales are computed together.
 const RUNS: usize = 8;
 
-/// Scales and biases of eight runs. Where halves of runs differ, two of each.
+/// Scales and biases of eight runs; two of each if the halves of a run differ.
 pub(super) struct Scales<A> {
     scale: [A; 2],
     bias: [A; 2],
@@ -106,7 +107,7 @@ impl<A: Copy> Scales<A> {
     }
 }
 
-/// What the codes of a format are.
+/// The range of a format's codes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// 0 to 127.
@@ -117,17 +118,17 @@ pub(super) enum Kind {
     Signed,
 }
 
-/// Blocks whose codes come apart in registers. Eight runs are one block of 256 weights, or several
-/// shorter ones.
+/// Block formats whose codes unpack in registers. Eight runs are one block of 256 weights, or
+/// several shorter blocks.
 pub(super) trait Coded: Block {
-    /// What the codes are.
+    /// Range of the codes.
     const KIND: Kind;
-    /// Whole codes, and all runs of a block have one scale and one bias, which are in all eight
-    /// places.
+    /// Whether codes are `Whole` and all runs of a block share one scale and bias, repeated in all
+    /// eight places.
     const UNIFORM: bool = false;
 
-    /// Scales and biases of `count` runs: eight, or fewer where blocks are shorter. The others are
-    /// of no meaning, but numbers.
+    /// Scales and biases of `count` runs: eight, or fewer for shorter blocks. The remaining ones
+    /// are unspecified finite numbers.
     ///
     /// # Safety
     /// `p` holds their blocks.
@@ -140,7 +141,7 @@ pub(super) trait Coded: Block {
     unsafe fn run<C: Codes>(p: *const u8, run: usize) -> C::B;
 }
 
-/// A product of packed rows with rows that were rounded: `y[i * y_stride + r] = w[r] . x[i]`.
+/// A product of packed weight rows with quantised rows: `y[i * y_stride + r] = w[r] . x[i]`.
 #[derive(Clone, Copy)]
 pub(crate) struct IntProduct {
     /// `rows` rows of `row_bytes` bytes, the first `k` weights of each.
@@ -148,17 +149,17 @@ pub(crate) struct IntProduct {
     pub(crate) row_bytes: usize,
     pub(crate) rows: usize,
     pub(crate) k: usize,
-    /// Rows of `k` rounded numbers, without gaps.
+    /// Rows of `k` quantised values, contiguous.
     pub(crate) x: *const i8,
-    /// Rows of four tables of `k / 32`, without gaps.
+    /// Rows of four tables of `k / 32`, contiguous.
     pub(crate) factors: *const Factors,
     pub(crate) y: *mut f32,
     pub(crate) y_stride: usize,
 }
 
 type IntProductFn = unsafe fn(&IntProduct);
-/// Products of `m` rows of x: `one` is of the first, and the others follow as it says; `sums` has room for
-/// `m * MOST_LANES`.
+/// Products of `m` rows of x. `one` describes the first row and the strides of the others; `sums`
+/// has room for `m * MOST_LANES` floats.
 type TilesFn = unsafe fn(one: &IntProduct, m: usize, sums: *mut f32, packing: &Packing);
 type RoundFn =
     unsafe fn(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, apart: usize);
@@ -167,19 +168,19 @@ type RoundFn =
 pub(crate) struct Int8 {
     /// `vnni`, `avx2`, `arrays`.
     pub(crate) name: &'static str,
-    /// For each format in the order of `Format::ALL`, for each of `WIDTHS`; none for plain ones.
+    /// For each format in the order of `Format::ALL`, for each of `WIDTHS`; none for plain formats.
     pub(crate) products: [Option<[IntProductFn; 4]>; FORMATS],
-    /// How blocks come apart, for each format.
+    /// Block decoder of each format.
     pub(crate) packings: [Option<Packing>; FORMATS],
-    /// Products of many rows of x, where that is worth more than 8 at a time.
+    /// GEMM for many rows of x, if it is faster than 8 rows at a time.
     pub(crate) tiles: Option<TilesFn>,
-    /// Products of one row of x with the bits of those, where there are those.
+    /// GEMV with results bit-identical to `tiles`; present if `tiles` is.
     pub(crate) single: Option<unsafe fn(&IntProduct, &Packing)>,
-    /// Rounds `n` numbers, a multiple of 32; the tables of factors are `apart` from each other.
+    /// Quantises `n` values, a multiple of 32; the tables of factors are `apart` floats apart.
     pub(crate) round: RoundFn,
 }
 
-/// Every instruction set that this machine has, best first; the last is `arrays`.
+/// Every instruction set of this machine, best first; the last is `arrays`.
 pub(crate) fn available() -> Vec<&'static Int8> {
     let mut found = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -198,28 +199,28 @@ pub(crate) fn available() -> Vec<&'static Int8> {
             found.push(&x86::AVX2);
         }
     }
-    found.push(&arrays::ARRAYS);
+    found.push(&portable::ARRAYS);
     found
 }
 
-/// The best that goes with a choice of vectors.
+/// The best int8 functions for a choice of f32 instruction set.
 pub(crate) fn beside(arch: &super::Arch) -> &'static Int8 {
     let fits = |int8: &&Int8| match arch.name {
         "avx512" => true,
         "avx2" => int8.name != "vnni",
         _ => int8.name == "arrays",
     };
-    available().into_iter().find(fits).unwrap_or(&arrays::ARRAYS)
+    available().into_iter().find(fits).unwrap_or(&portable::ARRAYS)
 }
 
 /// See [`IntProduct`], for one row of x, with codes that stay in registers.
 ///
-/// Weights are read from the first byte to the last, since hardware sees what comes next only in
-/// that order: four rows side by side read half as fast.
+/// Reads the weights in address order, the only order that the hardware prefetcher follows: four
+/// rows at a time read at half the speed.
 ///
 /// # Safety
-/// The pointers of the task hold what it says, `k` is a multiple of the block's length; `y` is
-/// shared with nobody.
+/// The pointers of the task are valid for its sizes, `k` is a multiple of the block length; `y` is
+/// not shared.
 #[inline(always)]
 unsafe fn one_row<C: Codes, P: Coded>(t: &IntProduct) {
     const {
@@ -234,7 +235,7 @@ unsafe fn one_row<C: Codes, P: Coded>(t: &IntProduct) {
             let w = t.w.add(row * t.row_bytes);
             let mut sums = [C::zero(); SUMS];
             let mut at = 0;
-            // Two short blocks would be two scales.
+            // Two short blocks would need two scales.
             while !(P::UNIFORM && P::LEN < RUNS * BLOCK) && at + RUNS <= runs {
                 some_runs::<C, P, RUNS>(t, w, at, &mut sums);
                 at += RUNS;
@@ -256,16 +257,16 @@ unsafe fn one_row<C: Codes, P: Coded>(t: &IntProduct) {
     }
 }
 
-/// Sums of a row, so that none waits for itself: of biases, and of products of even and odd runs.
+/// Accumulators of a row, to hide latency: of biases, and of products of even and odd runs.
 const SUMS: usize = 3;
 
-/// Where the block of run `at` is in a row: blocks are at least a run.
+/// Address of the block of run `at` in a row: a block is at least one run.
 #[inline(always)]
 fn place<P: Block>(at: usize) -> usize {
     at * BLOCK / P::LEN * P::BYTES
 }
 
-/// `COUNT` runs of the row of weights at `w`, from run `at` on, with a row of x.
+/// Multiplies `COUNT` runs of the weight row `w`, from run `at` on, with a row of x.
 ///
 /// # Safety
 /// As `one_row`; the row has the runs, which are eight or whole blocks.
@@ -295,7 +296,7 @@ unsafe fn some_runs<C: Codes, P: Coded, const COUNT: usize>(
             }
         }
         if P::UNIFORM {
-            // Factors of x come from memory as they are, which spreads them at no cost.
+            // Factors of x are memory operands, which broadcasts them at no cost.
             let mut both = [C::zero(); 2];
             for run in 0..COUNT {
                 let x = C::load(t.x.add((at + run) * BLOCK).cast());
@@ -321,10 +322,10 @@ unsafe fn some_runs<C: Codes, P: Coded, const COUNT: usize>(
     }
 }
 
-/// Blocks without a larger number count as zeros: 127 over it may be infinite.
+/// Blocks without a larger number quantise to zeros: 127 divided by it may overflow.
 const TINY: f32 = 1e-30;
 
-/// Rounds `n` numbers to codes and factors, whose tables are `apart` from each other.
+/// Quantises `n` values to codes and factors; the tables of factors are `apart` floats apart.
 ///
 /// # Safety
 /// `x` and `codes` hold `n` numbers, a multiple of 32, each table of `factors` one for each 32.
@@ -343,7 +344,7 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
                 unsafe { *factors.add(table * apart + block) = value };
             }
         };
-        // As bits, infinities and NaN are larger than any number.
+        // Compared as bits, infinities and NaN are larger than any number.
         let most = x.iter().fold(0u32, |most, v| most.max(v.to_bits() & 0x7fff_ffff));
         if most >= f32::INFINITY.to_bits() {
             *codes = [0; BLOCK];
@@ -352,8 +353,8 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
         }
         let most = f32::from_bits(most);
         let [by, d] = if most > TINY { [127.0 / most, most / 127.0] } else { [0.0; 2] };
-        // The sum with this number keeps no fraction, rounds as it should, and has the whole number
-        // in its low bits: a conversion that saturates would be no vector instruction.
+        // Adding this number drops the fraction with the right rounding and leaves the integer in
+        // the low bits. A saturating conversion would not vectorise.
         const WHOLE: f32 = 12_582_912.0;
         let mut whole = [0i32; BLOCK];
         for (q, v) in whole.iter_mut().zip(x) {
@@ -371,16 +372,16 @@ unsafe fn round(x: *const f32, n: usize, codes: *mut i8, factors: *mut Factors, 
     }
 }
 
-/// A table of functions for one kind of [`Codes`]; `$feature` are their attributes. One row of x
-/// goes through registers where `$registers` says so, else as more rows do: through a stage, of 1,
-/// 2, 4 and 8 rows `$m1` to `$m8` at once; `$tiles` is the function of many rows, `$single` that of
-/// one with its bits.
+/// Function table of one kind of [`Codes`]; `$feature` are the functions' attributes. One row of x
+/// is multiplied from registers if `$registers` says so, else through a stage as for more rows.
+/// `$m1` to `$m8` are the weight rows at a time for 1, 2, 4 and 8 rows of x. `$tiles` is the GEMM
+/// of many rows, `$single` the bit-identical GEMV.
 macro_rules! table {
     (
         $name:ident, $text:literal, $codes:ty, [$(#[$feature:meta])*], $registers:literal, $tiles:expr, $single:expr,
         [$m1:literal, $m2:literal, $m4:literal, $m8:literal]
     ) => {
-        /// The functions of this instruction set.
+        /// Function table of this instruction set.
         pub(super) static $name: super::Int8 = {
             use super::super::formats::*;
             use super::staged::{self, Packing, Stage};

@@ -1,18 +1,18 @@
-//! Products by way of memory: the codes of a few runs come apart once, whatever their format, and
-//! are then multiplied with every row of x. What depends on the format is a function pointer.
+//! Int8 products through memory: the codes of a few runs are unpacked once, for any format, and
+//! then multiplied with every row of x. The part that depends on the format is a function pointer.
 
 use super::{BLOCK, Coded, Codes, IntProduct, Kind, RUNS, Scales, TABLES};
 
 /// Runs of a stage.
 pub(super) const STAGE: usize = RUNS;
 
-/// Most rows of x together.
+/// Maximum number of rows of x at a time.
 const MOST: usize = crate::arch::WIDTHS[3];
 
-/// Runs of one row of weights. Beyond those that were unpacked last, what was there before.
+/// Runs of one weight row. Entries past the last unpacked run are stale.
 pub(super) struct Stage {
     pub(super) codes: [[u8; BLOCK]; STAGE],
-    /// For first and second halves; second ones for `Kind::Halves` only.
+    /// Scales of first and second halves; the second only for `Kind::Halves`.
     pub(super) scale: [[f32; STAGE]; 2],
     pub(super) bias: [[f32; STAGE]; 2],
 }
@@ -23,7 +23,7 @@ impl Stage {
     }
 }
 
-/// How the blocks of a format come apart.
+/// Block decoder of a format.
 pub(crate) struct Packing {
     /// See [`unpack`].
     pub(super) unpack: unsafe fn(p: *const u8, runs: usize, stage: &mut Stage),
@@ -58,8 +58,8 @@ pub(super) unsafe fn unpack<C: Codes, P: Coded>(p: *const u8, runs: usize, stage
 /// See [`IntProduct`]: `m` rows of x, `M` of them at once.
 ///
 /// # Safety
-/// The pointers of the task hold what it says, `k` is a multiple of the block's length; `m` is a
-/// multiple of `M` and at most `MOST`; `y` is shared with nobody.
+/// The task's pointers are valid for its sizes, `k` is a multiple of the block length; `m` is a
+/// multiple of `M` and at most `MOST`; `y` is not shared.
 #[inline(always)]
 pub(super) unsafe fn product<C: Codes, const M: usize>(
     t: &IntProduct,
@@ -92,7 +92,7 @@ pub(super) unsafe fn product<C: Codes, const M: usize>(
     }
 }
 
-/// `count` runs of a stage, which are those from `at` on, with rows `i .. i + M` of x.
+/// Multiplies `count` runs of a stage, which start at run `at`, with rows `i .. i + M` of x.
 ///
 /// # Safety
 /// As `product`.
@@ -109,7 +109,7 @@ unsafe fn rows<C: Codes, const M: usize, const HALVES: bool, const SIGNED: bool>
     // SAFETY: the caller's contract; runs stay below `count`, rows below i + M.
     unsafe {
         let mut acc = *sums;
-        // A second sum, where a sum would wait for itself.
+        // A second accumulator hides latency.
         let mut odd = [C::zero(); M];
         let scale = [0, 1].map(|half| C::floats(stage.scale[half].as_ptr()));
         let bias = [0, 1].map(|half| C::floats(stage.bias[half].as_ptr()));

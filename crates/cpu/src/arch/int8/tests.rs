@@ -1,4 +1,4 @@
-//! Every format on every instruction set against the numbers that `quant` and rounding give.
+//! Every format on every instruction set, against `quant` and exact quantisation.
 
 use super::super::{WIDTHS, format_index, tests::wild};
 use super::*;
@@ -11,7 +11,7 @@ fn numbers(n: usize, seed: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Rows of weights in a format and rounded rows of x.
+/// Weight rows in a format, and quantised rows of x.
 struct Operands {
     format: Format,
     bytes: Vec<u8>,
@@ -47,7 +47,7 @@ impl Operands {
         self.bytes.len() / self.rows
     }
 
-    /// Products `[m, rows]`, with a number between rows that stays as it was.
+    /// Checks products `[m, rows]`; the padding between rows must be unchanged.
     fn check(&self, y: &[f32], what: &str) {
         for (i, y) in y.chunks(self.rows + 1).enumerate() {
             assert!(y[self.rows].is_nan(), "{what}: written past row {i}");
@@ -59,7 +59,7 @@ impl Operands {
                     want += f64::from(self.w[r * self.k + c]) * x;
                     size += (f64::from(self.w[r * self.k + c]) * x).abs();
                 }
-                // Code and bias are apart, and may be larger than the weight.
+                // Code and bias are summed separately, and each may be larger than the weight.
                 assert!(
                     (f64::from(*got) - want).abs() <= 1e-5 * size + 1e-6,
                     "{what} {}, [{i}, {r}]: {got}, not {want}",
@@ -90,7 +90,7 @@ fn products_are_those_of_rounded_numbers() {
                 y: y.as_mut_ptr(),
                 y_stride: of.rows + 1,
             };
-            // SAFETY: everything is as large as the task says.
+            // SAFETY: every buffer has the size that the task states.
             unsafe { int8.products[format_index(format).unwrap()].unwrap()[width](&task) };
             of.check(&y, &format!("{} m {m}", int8.name));
         }
@@ -117,7 +117,7 @@ fn products_side_by_side_are_those_of_rounded_numbers() {
                 y: y.as_mut_ptr(),
                 y_stride: rows + 1,
             };
-            // SAFETY: everything is as large as the task says.
+            // SAFETY: every buffer has the size that the task states.
             unsafe { tiles(&one, m, sums.as_mut_ptr(), packing) };
             of.check(&y, &format!("{} side by side, {rows} rows, m {m}", int8.name));
             for (i, want) in y.chunks(rows + 1).enumerate() {
@@ -125,7 +125,7 @@ fn products_side_by_side_are_those_of_rounded_numbers() {
                 let x = one.x.wrapping_add(i * of.k);
                 let factors = one.factors.wrapping_add(i * TABLES * (of.k / BLOCK));
                 let one = IntProduct { x, factors, y: alone.as_mut_ptr(), ..one };
-                // SAFETY: everything is as large as the task says.
+                // SAFETY: every buffer has the size that the task states.
                 unsafe { int8.single.unwrap()(&one, packing) };
                 let bits = |row: &[f32]| row.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&alone), bits(&want[..rows]), "{} {format} row {i}", int8.name);
@@ -133,7 +133,7 @@ fn products_side_by_side_are_those_of_rounded_numbers() {
             tested += 1;
         }
     }
-    // Where there are vectors, there are lanes.
+    // Every vector instruction set has a GEMM.
     assert_eq!(tested > 0, available().len() > 1);
 }
 
@@ -147,7 +147,7 @@ fn numbers_are_rounded_to_the_nearest_of_their_block() {
         x[3 * BLOCK..4 * BLOCK].iter_mut().for_each(|v| *v *= 1e-29);
         x[6 * BLOCK..7 * BLOCK].iter_mut().for_each(|v| *v *= 1e-37);
         x[4 * BLOCK..5 * BLOCK].iter_mut().for_each(|v| *v *= 5e37);
-        // Ties go to the even one: 127 is the largest, so d is 1.
+        // Ties round to even: 127 is the largest, so d is 1.
         x[5 * BLOCK..6 * BLOCK].fill(2.5);
         (x[5 * BLOCK], x[5 * BLOCK + 1]) = (-127.0, -3.5);
         let mut codes = vec![1i8; x.len()];

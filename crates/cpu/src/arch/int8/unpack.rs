@@ -1,4 +1,4 @@
-//! How the blocks of each format come apart into codes; `quant` says what they mean.
+//! Unpacking of each format's blocks to codes; `quant` defines the formats.
 
 use super::super::formats::{
     I2S, IQ4NL, IQ4XS, MXFP4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, TQ1_0, TQ2_0,
@@ -20,23 +20,23 @@ unsafe fn word_at(p: *const u8) -> u32 {
     u32::from_le(unsafe { p.cast::<u32>().read_unaligned() })
 }
 
-/// What becomes of the first two halves of a block of 32 as scale and bias.
+/// How the leading f16 values of a block of 32 give scale and bias.
 #[derive(Clone, Copy)]
 enum Header {
-    /// A scale, and a bias of so many of it.
+    /// A scale; the bias is this multiple of it.
     Scale(f32),
     /// Scale and bias.
     Both,
 }
 
-/// Blocks of one run that begin with halves.
+/// Blocks of one run that begin with f16 values.
 macro_rules! short {
     ($name:ident, $kind:ident, $header:expr, $p:ident, $c:ident, $codes:expr) => {
         impl Coded for $name {
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
             unsafe fn scales<C: Codes>(p: *const u8, count: usize) -> Scales<C::A> {
-                // SAFETY: so many blocks of more than four bytes each.
+                // SAFETY: `count` blocks of more than four bytes each.
                 unsafe {
                     let [first, second] = C::pairs(p, Self::BYTES, count);
                     match $header {
@@ -121,7 +121,7 @@ impl Coded for IQ4XS {
     }
 }
 
-/// Sixteen numbers as first and second ones of eight pairs, a byte each.
+/// Sixteen bytes as eight pairs: the first of each, then the second.
 #[inline(always)]
 fn apart([a, b]: [u64; 2]) -> [u64; 2] {
     // The even bytes of both words, then the odd ones.
@@ -138,7 +138,7 @@ impl Coded for Q2K {
     #[inline(always)]
     unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: a block is 16 bytes of a scale and a minimum each, 64 bytes of weights and two
-        // halves.
+        // f16.
         unsafe {
             let (d, dmin) = (C::splat(half_at::<C>(p.add(80))), C::splat(-half_at::<C>(p.add(82))));
             let pairs = apart(p.cast::<[u64; 2]>().read_unaligned().map(u64::from_le));
@@ -160,8 +160,8 @@ impl Coded for Q3K {
     const KIND: Kind = Kind::Halves;
     #[inline(always)]
     unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
-        // SAFETY: a block is 32 bytes of third bits, 64 of low pairs of bits, 12 of scales and a
-        // half.
+        // SAFETY: a block is 32 bytes of third bits, 64 of low pairs of bits, 12 of scales and an
+        // f16.
         unsafe {
             let d = C::splat(half_at::<C>(p.add(108)));
             let scales = apart(q3_k_scales(p.add(96)).map(u64::from_le));
@@ -188,7 +188,7 @@ impl Coded for Q3K {
 /// Scales and minima of Q4_K and Q5_K: `d * sc`, `-dmin * mn`, for 8 runs.
 ///
 /// # Safety
-/// `p` holds two halves, then 12 bytes.
+/// `p` holds two f16, then 12 bytes.
 #[inline(always)]
 unsafe fn six_bits<C: Codes>(p: *const u8) -> Scales<C::A> {
     // SAFETY: the caller's contract.
@@ -199,7 +199,7 @@ unsafe fn six_bits<C: Codes>(p: *const u8) -> Scales<C::A> {
     }
 }
 
-/// Lower or upper halves of 32 bytes.
+/// Low or high nibbles of 32 bytes.
 ///
 /// # Safety
 /// `p` holds them.
@@ -216,8 +216,8 @@ impl Coded for Q4K {
     const KIND: Kind = Kind::Whole;
     #[inline(always)]
     unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
-        // SAFETY: a block is two halves, 12 bytes of scales and minima, and 4 times 32 bytes,
-        // whose low halves are one run and whose high halves the next.
+        // SAFETY: a block is two f16, 12 bytes of scales and minima, and 4 times 32 bytes,
+        // whose low nibbles are one run and whose high nibbles the next.
         unsafe { six_bits::<C>(p) }
     }
     #[inline(always)]
@@ -254,8 +254,8 @@ impl Coded for Q6K {
     const KIND: Kind = Kind::Halves;
     #[inline(always)]
     unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
-        // SAFETY: a block is 128 bytes of low halves, 64 bytes of upper pairs of bits, 16 signed
-        // scales and a half.
+        // SAFETY: a block is 128 bytes of low nibbles, 64 bytes of upper pairs of bits, 16 signed
+        // scales and an f16.
         unsafe {
             let d = C::splat(half_at::<C>(p.add(208)));
             let scales = apart(p.add(192).cast::<[u64; 2]>().read_unaligned().map(u64::from_le));
@@ -279,7 +279,7 @@ impl Coded for Q6K {
     }
 }
 
-/// One scale for all of a block, of codes less 1.
+/// One scale for a whole block, and codes less 1.
 #[inline(always)]
 unsafe fn ternary<C: Codes>(d: f32) -> Scales<C::A> {
     // SAFETY: the caller has the instructions.
@@ -291,7 +291,7 @@ impl Coded for TQ1_0 {
     const UNIFORM: bool = true;
     #[inline(always)]
     unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
-        // SAFETY: a block is 32 and then 16 bytes of five digits each, 4 bytes of four, a half.
+        // SAFETY: a block is 32 and then 16 bytes of five digits each, 4 bytes of four, an f16.
         unsafe { ternary::<C>(half_at::<C>(p.add(52))) }
     }
     #[inline(always)]
@@ -326,7 +326,7 @@ impl Coded for TQ1_0 {
                     C::load(rest.as_ptr())
                 }
             };
-            // The whole part of three times a fraction of 256.
+            // The integer part of three times a fraction of 256.
             C::add(C::at_least(rest, 86), C::at_least(rest, 171))
         }
     }
@@ -337,7 +337,7 @@ impl Coded for TQ2_0 {
     const UNIFORM: bool = true;
     #[inline(always)]
     unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
-        // SAFETY: a block is 64 bytes and a half.
+        // SAFETY: a block is 64 bytes and an f16.
         unsafe { ternary::<C>(half_at::<C>(p.add(64))) }
     }
     #[inline(always)]

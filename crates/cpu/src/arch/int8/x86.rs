@@ -1,16 +1,16 @@
-//! AVX2 (with FMA and F16C), and AVX-512's instruction for products of bytes on the same 32 bytes.
+//! AVX2 (with FMA and F16C), and the AVX-512 VNNI instruction on the same 32 bytes.
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use super::single;
+use super::gemm_panels::{IntTiles, Lanes, product};
+use super::gemv;
 use super::staged::Packing;
-use super::tiles::{IntTiles, Lanes, product};
 use super::{Codes, IntProduct};
 
-/// What AVX-512's instructions do better on 32 bytes.
+/// Operations that have better AVX-512 instructions on 32 bytes.
 pub(super) trait Extra {
-    /// Sums of products of unsigned bytes up to 127 with signed ones, four to a lane.
+    /// Sums of products of unsigned bytes up to 127 with signed bytes, four per lane.
     ///
     /// # Safety
     /// The machine has the instructions.
@@ -20,7 +20,7 @@ pub(super) trait Extra {
     /// # Safety
     /// The contract of `Codes`, here and below.
     unsafe fn some(p: *const f32, count: usize) -> __m256;
-    /// Words at `count` places `stride` bytes apart, and zeros.
+    /// Words at `count` places `stride` bytes apart, padded with zeros.
     ///
     /// # Safety
     /// See above: four bytes at each place.
@@ -32,12 +32,12 @@ pub(super) trait Extra {
     unsafe fn with(a: __m256i, bits: u32, value: u8) -> __m256i;
 }
 
-/// Pairs to 16 bits, which hold 2 * 128 * 127, and pairs of these.
+/// Sums pairs to 16 bits, which hold 2 * 128 * 127, then pairs of these.
 pub(super) struct Pairs;
-/// One instruction.
+/// One VNNI instruction.
 pub(super) struct Quads;
 
-/// The first `count` of eight lanes.
+/// Mask of the first `count` of eight lanes.
 ///
 /// # Safety
 /// The machine has AVX2.
@@ -288,7 +288,7 @@ impl<P: Extra> Codes for Wide<P> {
     }
 }
 
-/// Lanes by the intrinsics that differ in their width alone; `$dot` multiplies and adds.
+/// Implements `Lanes` with intrinsics that differ only in width; `$dot` multiplies and adds.
 macro_rules! lanes {
     (
         $(#[$doc:meta])* $name:ident, $count:literal, $moved:literal, $i:ty, $f:ty, $dot:expr,
@@ -356,7 +356,7 @@ macro_rules! lanes {
     };
 }
 
-/// See [`Lanes::turn`]: halves of four rows beside those of the other four, then pairs and fours of words.
+/// See [`Lanes::turn`]: interleaves halves of four rows with the other four, then pairs and fours.
 ///
 /// # Safety
 /// The contract of [`Lanes`].
@@ -389,7 +389,7 @@ unsafe fn turn(rows: [*const u8; 8], flip: u32, to: *mut u8, stride: usize) {
     }
 }
 
-/// Adds the products of codes that were moved up with four bytes: one instruction.
+/// Adds the products of biased codes with four bytes: one instruction.
 ///
 /// # Safety
 /// The contract of [`Lanes`].
@@ -399,7 +399,7 @@ unsafe fn dot_sixteen(acc: __m512i, w: __m512i, x: i32, _signed: bool) -> __m512
     unsafe { _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)) }
 }
 
-/// The same by pairs in 16 bits. The sign of a code goes to the other number, which is never -128.
+/// The same by 16-bit pairs. The sign of a code moves to the other operand, which is never -128.
 ///
 /// # Safety
 /// The contract of [`Lanes`].
@@ -417,7 +417,7 @@ unsafe fn dot_eight(acc: __m256i, w: __m256i, x: i32, signed: bool) -> __m256i {
 }
 
 lanes!(
-    /// 16 lanes, with the instruction for products of bytes.
+    /// 16 lanes, with the VNNI instruction.
     Sixteen, 16, true, __m512i, __m512, dot_sixteen,
     [
         _mm512_setzero_si512, _mm512_loadu_si512, _mm512_cvtepi32_ps, _mm512_loadu_ps,
@@ -425,7 +425,7 @@ lanes!(
     ]
 );
 lanes!(
-    /// Eight lanes, with sums of pairs in 16 bits between.
+    /// Eight lanes, with 16-bit sums of pairs.
     Eight, 8, false, __m256i, __m256, dot_eight,
     [
         _mm256_setzero_si256, _mm256_loadu_si256, _mm256_cvtepi32_ps, _mm256_loadu_ps,
@@ -456,21 +456,21 @@ unsafe fn sixteen(one: &IntProduct, m: usize, sums: *mut f32, packing: &Packing)
 /// Products of one row of x with the bits of [`eight`].
 ///
 /// # Safety
-/// The contract of `single::product`, and the machine has the instructions.
+/// The contract of `gemv::product`, and the machine has the instructions.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn one_as_eight(task: &IntProduct, packing: &Packing) {
     // SAFETY: the caller's contract.
-    unsafe { single::product::<Wide<Pairs>, { Eight::MOVED }>(task, packing) }
+    unsafe { gemv::product::<Wide<Pairs>, { Eight::MOVED }>(task, packing) }
 }
 
 /// Products of one row of x with the bits of [`sixteen`].
 ///
 /// # Safety
-/// The contract of `single::product`, and the machine has the instructions.
+/// The contract of `gemv::product`, and the machine has the instructions.
 #[target_feature(enable = "avx512vnni,avx512vl,avx512bw,avx512f,avx2,fma,f16c")]
 unsafe fn one_as_sixteen(task: &IntProduct, packing: &Packing) {
     // SAFETY: the caller's contract.
-    unsafe { single::product::<Wide<Quads>, { Sixteen::MOVED }>(task, packing) }
+    unsafe { gemv::product::<Wide<Quads>, { Sixteen::MOVED }>(task, packing) }
 }
 
 super::table!(

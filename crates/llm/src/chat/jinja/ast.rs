@@ -1,4 +1,4 @@
-//! A template as a tree.
+//! The syntax tree of a template.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) enum Stmt {
     With(Vec<(Target, Expr)>, Vec<Node>),
     Macro(Arc<Macro>),
     CallBlock(Expr, Arc<Macro>),
-    /// `{% generation %}`: written as it is, with names of its own.
+    /// `{% generation %}`: output unchanged, with its own scope.
     Scope(Vec<Node>),
     Break,
     Continue,
@@ -45,7 +45,7 @@ pub(in crate::chat) struct For {
     pub(super) otherwise: Vec<Node>,
 }
 
-/// What is assigned to.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(super) enum Target {
     Name(Arc<str>),
@@ -60,7 +60,7 @@ pub(in crate::chat) struct Macro {
     pub(super) name: Arc<str>,
     pub(super) params: Vec<(Arc<str>, Option<Expr>)>,
     pub(super) body: Vec<Node>,
-    /// Whether its body reads these names, which decides what it may be called with.
+    /// Whether its body reads these names, which decides the accepted arguments.
     pub(super) uses_caller: bool,
     pub(super) uses_varargs: bool,
     pub(super) uses_kwargs: bool,

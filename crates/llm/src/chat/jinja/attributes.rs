@@ -1,4 +1,4 @@
-//! What is behind a dot, in brackets, and between colons.
+//! Attributes, subscripts and slices.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use super::ops::{self, defined};
 use super::text::{Builder, Text};
 use super::value::{Dict, Loop, Object, Value, range_len};
 
-/// Attributes of Python's types; what of them is not known here is refused when it is called.
+/// Attributes of Python's types; unsupported ones are refused when called.
 const OF_TEXT: [&str; 47] = [
     "capitalize",
     "casefold",
@@ -70,7 +70,7 @@ const OF_INT: [&str; 8] = [
     "fromhex",
 ];
 const OF_FLOAT: [&str; 5] = ["as_integer_ratio", "conjugate", "fromhex", "hex", "is_integer"];
-/// What would change a value, which the sandbox hides.
+/// Mutating methods, which the sandbox hides.
 const CHANGING: [&str; 12] = [
     "append",
     "clear",
@@ -86,7 +86,7 @@ const CHANGING: [&str; 12] = [
     "add",
 ];
 
-/// The attribute of Python's own that a value has.
+/// The Python attribute of a value.
 fn own(value: &Value, name: &str) -> Result<Option<Value>> {
     let method = |names: &[&str]| {
         let made = || Value::Object(Object::Method(Rc::new((value.clone(), name.into()))));
@@ -187,10 +187,10 @@ fn missing(value: &Value, name: &str) -> Value {
     Value::undefined(format!("'{} object' has no attribute '{name:.60}'", value.type_name()))
 }
 
-/// Whether Python's own attributes have this name: what the filter `attr` looks for.
+/// A Python attribute only, as in the filter `attr`.
 pub(super) fn own_attribute(value: &Value, name: &str) -> Result<Value> {
     match value {
-        // Its names are made up when they are asked for.
+        // Attributes of a namespace exist only as items.
         Value::Object(Object::Namespace(_)) => Ok(missing(value, name)),
         _ => Ok(own(value, name)?.unwrap_or_else(|| missing(value, name))),
     }
@@ -268,7 +268,7 @@ fn index(at: i128, len: usize) -> Option<usize> {
     usize::try_from(at).ok().filter(|at| *at < len)
 }
 
-/// Where a slice begins and ends, and its step; of `len` items. None for bounds of another type.
+/// Start, end and step of a slice of `len` items. `None` for bounds of another type.
 fn bounds(parts: &[Option<Value>; 3], len: usize) -> Result<Option<(i128, i128, i128)>> {
     let part = |at: usize| match &parts[at] {
         None | Some(Value::None) => Some(None),
@@ -340,7 +340,7 @@ fn slice_text(
         let end = starts.get(place + 1).copied().unwrap_or(letters.len());
         out.slice(text, starts[place]..end);
     }
-    // Letters in another order may spell what they did not.
+    // Reordered characters may form a new name.
     let outside = out.is_outside();
     let (made, _) = out.parts();
     let mut out = Builder::default();

@@ -1,4 +1,4 @@
-//! Arguments, and the functions that a template may call.
+//! Arguments, and the functions available to a template.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use super::print::text_of;
 use super::value::{Function, Object, Value};
 use crate::chat::time;
 
-/// Numbers that a range may have.
+/// Maximum length of a range.
 const MAX_RANGE: usize = 100_000;
 
 /// The arguments of a call.
@@ -21,10 +21,10 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// The arguments by the names of the parameters.
+    /// The arguments, bound to the names of the parameters.
     ///
     /// # Errors
-    /// Where there are more of them, or of another name, or one twice.
+    /// For too many arguments, an unknown name, or a parameter given twice.
     pub(super) fn bind<const N: usize>(
         &self,
         what: &str,
@@ -48,7 +48,7 @@ impl Given {
         Ok(bound)
     }
 
-    /// Without names, between two counts.
+    /// Positional arguments only, from `least` to `most`.
     pub(super) fn between(&self, what: &str, least: usize, most: usize) -> Result<&[Value]> {
         let count = self.positional.len();
         match self.named.first() {
@@ -61,19 +61,19 @@ impl Given {
     }
 }
 
-/// A parameter that must be there.
+/// A required parameter.
 pub(super) fn wanted(value: Option<Value>, what: &str) -> Result<Value> {
     value.ok_or_else(|| error(format!("{what}: an argument is missing")))
 }
 
-/// A number of things; a negative one is none.
+/// A count; negative values become 0.
 pub(super) fn count_of(value: &Value, what: &str) -> Result<usize> {
     ops::defined(value)?;
     let number = value.as_int().ok_or_else(|| error(format!("{what}: not an integer")))?;
     Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
 }
 
-/// Pairs of what `dict` is called with.
+/// The pairs of the arguments of `dict`.
 pub(super) fn pairs_of(given: &Given, meter: &Meter) -> Result<Vec<(Value, Value)>> {
     let mut pairs = Vec::new();
     match given.positional.as_slice() {
@@ -125,7 +125,7 @@ impl Run<'_> {
                 if given.positional.is_empty() || !given.named.is_empty() {
                     return fault("cycler: at least one item has to be provided");
                 }
-                // Its depth is looked at where it is put into something.
+                // Its depth is checked when it is put into a container.
                 let items = Value::list(given.positional.clone(), meter)?.iterate(meter)?;
                 Ok(Value::Object(Object::Cycler(Rc::new((items, Cell::new(0))))))
             }
@@ -156,7 +156,7 @@ impl Run<'_> {
     }
 }
 
-/// Refuses a name that a namespace may not have.
+/// Refuses a name that a namespace cannot have.
 pub(super) fn check_name(name: &str) -> Result<()> {
     match name.starts_with('_') {
         true => fault(format!("namespace: a name that begins with _, {name:.40?}")),

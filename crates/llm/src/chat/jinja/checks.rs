@@ -1,4 +1,4 @@
-//! Jinja2's tests: what stands behind `is`.
+//! Jinja2's tests: the operand of `is`.
 
 use super::ast::{Binary, Compare};
 use super::call::{Given, wanted};
@@ -134,7 +134,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether all letters that have two forms have this one, and there is one.
+/// Whether all cased letters have this case, and there is at least one.
 pub(super) fn is_case(text: &str, upper: bool) -> bool {
     let mut any = false;
     for c in text.chars() {
@@ -148,7 +148,7 @@ pub(super) fn is_case(text: &str, upper: bool) -> bool {
     any
 }
 
-/// Whether two values are one object.
+/// Whether two values are the same object.
 fn same(a: &Value, b: &Value) -> Result<bool> {
     match (a, b) {
         (Value::None | Value::Bool(_), _) | (_, Value::None | Value::Bool(_)) => Ok(match (a, b) {

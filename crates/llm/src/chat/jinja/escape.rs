@@ -1,4 +1,4 @@
-//! Text that is escaped for HTML: Python's `Markup`.
+//! HTML-escaped text: Python's `Markup`.
 
 use super::meter::{Meter, Result, fault};
 use super::text::{Builder, Text};
@@ -14,7 +14,7 @@ fn escaped(c: char) -> Option<&'static str> {
     })
 }
 
-/// The text, escaped; as it is where it is escaped already, unless `again`.
+/// The escaped text; unchanged if it is already escaped, unless `again`.
 pub(super) fn escape(text: &Text, again: bool, meter: &Meter) -> Result<Text> {
     if text.markup && !again {
         return Ok(text.clone());
@@ -36,8 +36,8 @@ pub(super) fn escape(text: &Text, again: bool, meter: &Meter) -> Result<Text> {
     Ok(out)
 }
 
-/// Refuses what Python would escape on the way into an escaped text: a template that mixes the two
-/// is not one of a chat.
+/// Refuses text that Python would escape when joined with escaped text: chat templates do not mix
+/// the two.
 pub(super) fn joins_markup<'a>(
     is_markup: bool,
     texts: impl Iterator<Item = &'a Text>,

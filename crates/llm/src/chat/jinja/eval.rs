@@ -1,4 +1,4 @@
-//! Expressions.
+//! Evaluates expressions.
 
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -13,15 +13,15 @@ use super::scope::Scope;
 use super::text::Builder;
 use super::value::{Function, Names, Object, Value};
 
-/// A render under way.
+/// The state of a render.
 pub(super) struct Run<'a> {
     pub(super) meter: &'a Meter,
     pub(super) now: Option<SystemTime>,
     pub(super) scope: Rc<Scope>,
     pub(super) out: Builder,
-    /// Bodies of blocks that filters apply to.
+    /// Bodies of blocks with filters.
     pub(super) blocks: Vec<Value>,
-    /// What may hold itself alive: emptied at the end.
+    /// Possible reference cycles, emptied at the end.
     pub(super) namespaces: Vec<Names>,
     pub(super) scopes: Vec<Rc<Scope>>,
 }
@@ -119,7 +119,7 @@ impl Run<'_> {
         Value::dict(made, self.meter)
     }
 
-    /// What stands left of an operation may be one again, and often: a loop, not a level each.
+    /// Left operands may nest deeply, so a loop avoids recursion.
     fn binary(&mut self, expr: &Expr) -> Result<Value> {
         let mut rest: Vec<(Binary, &Expr)> = Vec::new();
         let mut first = expr;
@@ -240,7 +240,7 @@ impl Run<'_> {
         let called = self.eval(callee)?;
         let given = self.given(args)?;
         self.call(&called, given).map_err(|e| match (e, callee) {
-            // Its value has no name, but the template has one.
+            // The value has no name, but the expression has one.
             (Fault::Failed(what, line), Expr::Name(name)) if !what.contains(&**name) => {
                 Fault::Failed(format!("{name:.40}: {what}"), line)
             }

@@ -1,4 +1,4 @@
-//! Statements.
+//! Runs statements.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -82,7 +82,7 @@ impl Run<'_> {
         Ok(Flow::Next)
     }
 
-    /// A body of its own, out of which no loop can be left.
+    /// A body that no `break` or `continue` may leave.
     fn whole(&mut self, body: &[Node]) -> Result<()> {
         match self.body(body)? {
             Flow::Next => Ok(()),
@@ -123,7 +123,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What a body writes, as a value.
+    /// The output of a body, as a value.
     fn written(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<Value> {
         let outer = std::mem::take(&mut self.out);
         let done = work(self);
@@ -241,7 +241,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// `loop(items)`: the body of a recursive loop again, as a text.
+    /// `loop(items)`: runs the body of a recursive loop again and returns its output.
     pub(super) fn call_loop(&mut self, state: &Loop, given: &Given) -> Result<Value> {
         let Some((made, around)) = &state.again else {
             return fault("the loop must have the 'recursive' marker to be called recursively");

@@ -1,11 +1,11 @@
-//! Tokens as a tree: expressions.
+//! Parses expressions.
 
 use super::ast::{Args, Binary, Compare, Expr};
 use super::lexer::Token;
 use super::parser::{MAX_NESTED, Parsed, Parser};
 
 impl Parser {
-    /// Something that may nest in itself.
+    /// Parses a nestable construct, one level deeper.
     fn deeper<T>(&mut self, parse: impl FnOnce(&mut Parser) -> Parsed<T>) -> Parsed<T> {
         self.nested += 1;
         if self.nested > MAX_NESTED {
@@ -16,7 +16,7 @@ impl Parser {
         Ok(parsed)
     }
 
-    /// An expression, or several with commas between: a tuple.
+    /// An expression, or several separated by commas: a tuple.
     pub(super) fn tuple(&mut self, conditional: bool, ends: &[&str]) -> Parsed<Expr> {
         self.tuple_in(conditional, ends, false)
     }
@@ -207,7 +207,7 @@ impl Parser {
             }
             Token::Text(mut text) => {
                 self.skip();
-                // Texts that stand beside each other are one.
+                // Adjacent string literals are joined.
                 while let Token::Text(more) = self.peek() {
                     text.push_str(more);
                     self.at_next();
@@ -293,7 +293,7 @@ impl Parser {
         }
     }
 
-    /// Behind `[`.
+    /// After `[`.
     fn subscript(&mut self, value: Expr) -> Parsed<Expr> {
         if self.skip_sign("]") {
             return Ok(Expr::Item(Box::new(value), Box::new(Expr::Tuple(Vec::new()))));
@@ -365,7 +365,7 @@ impl Parser {
         Ok(args)
     }
 
-    /// Filters behind a value; `inline` where the first has no sign before it.
+    /// Filters after a value; `inline` if the first has no `|` before it.
     pub(super) fn filters(&mut self, mut value: Expr, mut inline: bool) -> Parsed<Expr> {
         while inline || self.skip_sign("|") {
             inline = false;
@@ -382,7 +382,7 @@ impl Parser {
         Ok(value)
     }
 
-    /// Behind `is`.
+    /// After `is`.
     fn test(&mut self, value: Expr) -> Parsed<Expr> {
         let negated = self.skip_name("not");
         let name = self.name()?;

@@ -1,4 +1,4 @@
-//! Jinja2's filters: which there are, and those that look at one value.
+//! Jinja2's filters: the list, and those of one value.
 
 use super::call::{Given, wanted};
 use super::escape::escape;
@@ -9,7 +9,7 @@ use super::print::text_of;
 use super::value::Value;
 use super::{attributes, json, printf};
 
-/// Every filter of Jinja2, for the test `filter`; what is not supported is refused by name.
+/// Every filter of Jinja2, for the test `filter`; unsupported ones are refused by name.
 pub(super) const NAMES: [&str; 54] = [
     "abs",
     "attr",
@@ -163,7 +163,7 @@ impl Run<'_> {
     }
 }
 
-/// Refuses digits of other scripts, which Python reads.
+/// Refuses digits of other scripts, which Python accepts.
 fn check_digits(text: &str) -> Result<()> {
     match text.chars().any(|c| !c.is_ascii() && c.is_numeric()) {
         true => fault("digits of other scripts are not supported"),
@@ -171,7 +171,7 @@ fn check_digits(text: &str) -> Result<()> {
     }
 }
 
-/// `float(value)`; none where Python raises a type or value error.
+/// `float(value)`; `None` if Python raises a type or value error.
 pub(super) fn to_float(value: &Value) -> Result<Option<f64>> {
     Ok(match value {
         Value::Str(text) => {
@@ -219,7 +219,7 @@ fn parse_int(text: &str, base: u32) -> Result<Option<i128>> {
         (0, ..) => (10, lower.as_str()),
         (base, ..) => (base, lower.as_str()),
     };
-    // A sign may stand between two digits, or behind a prefix.
+    // An underscore may follow a digit or a prefix.
     let plain = digits.strip_prefix('_').filter(|_| digits.len() < lower.len()).unwrap_or(digits);
     if plain.is_empty()
         || plain.starts_with('_')
@@ -255,7 +255,7 @@ fn to_int(value: &Value, given: &Given) -> Result<Value> {
                 None => parse_float(text.as_str()).map_or(Ok(None), whole)?,
             }
         }
-        // Python raises an overflow that nobody catches here.
+        // Python raises an overflow error that the filter does not catch.
         Value::Float(number) if number.is_infinite() => {
             return fault("int: cannot convert float infinity to integer");
         }
@@ -311,7 +311,7 @@ fn round(value: &Value, given: &Given) -> Result<Value> {
             Some(_) => fault("round: an integer to less than whole numbers is not supported"),
             None if places < 0 => fault("round: a negative precision is not supported"),
             None if !number.is_finite() => Ok(Value::Float(number)),
-            // The exact digits of the number, halves to even, as Python rounds.
+            // Exact decimal digits, ties to even, as Python rounds.
             None => {
                 let text = format!("{number:.*}", places as usize);
                 Ok(Value::Float(text.parse().map_err(|_| error("round: no number"))?))
@@ -321,7 +321,7 @@ fn round(value: &Value, given: &Given) -> Result<Value> {
             let scale = 10f64.powi(places as i32);
             let scaled = number * scale;
             let whole = if method == "ceil" { scaled.ceil() } else { scaled.floor() };
-            // Python has an integer here, which has no sign of a zero.
+            // Python has an integer here, which has no negative zero.
             Ok(Value::Float((whole + 0.0) / scale))
         }
         "ceil" | "floor" => fault("round: that precision or number is not supported"),

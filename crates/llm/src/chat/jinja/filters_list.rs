@@ -1,4 +1,4 @@
-//! Jinja2's filters of several values.
+//! Jinja2's filters of sequences.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::print::{str_into, text_of};
 use super::text::Builder;
 use super::value::{Items, Value};
 
-/// What `attribute=` names: parts between dots.
+/// The value of `attribute=`: parts separated by dots.
 pub(super) struct Path(Vec<Value>);
 
 impl Path {
@@ -50,7 +50,7 @@ impl Path {
     }
 }
 
-/// A text without its capitals, unless they count.
+/// A text in lower case, unless `case_sensitive`.
 fn folded(value: Value, case_sensitive: bool) -> Value {
     match &value {
         Value::Str(text) if !case_sensitive => {
@@ -64,7 +64,7 @@ fn is_true(value: Option<Value>) -> bool {
     value.is_some_and(|value| value.is_true())
 }
 
-/// Sorts by keys; Python's order, and its errors.
+/// Sorts by keys, with Python's order and errors.
 pub(super) fn sorted(
     mut pairs: Vec<(Value, Value)>,
     reverse: bool,
@@ -194,7 +194,7 @@ fn batch(value: &Value, given: &Given, meter: &Meter) -> Result<Value> {
     let mut lists = Vec::new();
     let mut items = value.iterate(meter)?.into_iter().peekable();
     while items.peek().is_some() {
-        // A count of 0 never fills a list but by its first item.
+        // A count of 0 is an error below; here the loop must end.
         let mut list: Vec<Value> = items.by_ref().take(count.max(1)).collect();
         if let Some(fill) = fill.as_ref().filter(|_| list.len() < count) {
             meter.items(count)?;
@@ -284,7 +284,7 @@ fn groupby(value: &Value, given: &Given, meter: &Meter) -> Result<Value> {
     }
     let mut made = Vec::new();
     for (_, list) in groups {
-        // The key as the first has it, with its capitals.
+        // The key of the first item, in its original case.
         let key = path.get(&list[0], default.as_ref(), meter)?;
         let pair = Value::tuple(vec![key, Value::list(list, meter)?], meter)?;
         let Value::Tuple(pair) = pair else { continue };

@@ -1,4 +1,4 @@
-//! Jinja2's filters of a text.
+//! Jinja2's filters of text.
 
 use super::call::{Given, count_of, wanted};
 use super::eval::Run;
@@ -60,7 +60,7 @@ impl Run<'_> {
     }
 }
 
-/// Where a text stands in its field.
+/// Alignment of a text in its field.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Side {
     Left,
@@ -68,7 +68,7 @@ pub(super) enum Side {
     Both,
 }
 
-/// A text in a field of `width` letters.
+/// A text padded to `width` characters.
 pub(super) fn padded(
     text: &Text,
     width: usize,
@@ -82,7 +82,7 @@ pub(super) fn padded(
     if missing > MAX_FIELD {
         return fault(format!("a field of width {width} is beyond the limit"));
     }
-    // Of an odd number Python puts the larger half where the width is odd in front.
+    // An odd padding has its larger part in front if the width is odd, as in Python.
     let before = match side {
         Side::Left => 0,
         Side::Right => missing,
@@ -116,12 +116,12 @@ fn title(text: &Text, meter: &Meter) -> Result<Text> {
     Ok(text.derive(&made))
 }
 
-/// What Python takes for space.
+/// White space in Python's sense.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// The lines of a text without their ends, as parts of it, and with them.
+/// The lines of a text, each without and with its end.
 pub(super) fn lines(text: &str) -> Vec<(&str, &str)> {
     let mut lines = Vec::new();
     let mut from = 0;
@@ -165,7 +165,7 @@ fn indent(value: &Value, given: &Given, meter: &Meter) -> Result<Value> {
     let (first, blank) = (first.is_some_and(|v| v.is_true()), blank.is_some_and(|v| v.is_true()));
     let source = text.as_str();
     let mut lines = lines(source);
-    // Python adds an end of line, so that an end in the text is followed by an empty line.
+    // Python appends a line end, so a text that ends with one has an empty last line.
     if source.is_empty() || lines.last().is_some_and(|(bare, whole)| bare.len() < whole.len()) {
         lines.push(("", ""));
     }

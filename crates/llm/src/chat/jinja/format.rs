@@ -1,4 +1,4 @@
-//! `'..'.format(..)`: fields in braces, and what may stand behind their colon.
+//! `'..'.format(..)`: replacement fields and format specifications.
 
 use std::rc::Rc;
 
@@ -12,12 +12,12 @@ use super::printf::MAX_FIELD;
 use super::text::{Builder, Text};
 use super::value::Value;
 
-/// The arguments, and how their numbers were counted.
+/// The arguments, and the state of automatic numbering.
 struct Fields<'a> {
     given: &'a Given,
-    /// The next number where fields have none.
+    /// The next automatic number.
     next: usize,
-    /// Whether fields have had numbers.
+    /// Whether fields are numbered explicitly, once known.
     numbered: Option<bool>,
 }
 
@@ -78,7 +78,7 @@ fn fill(
     Ok(())
 }
 
-/// What stands between braces: a name, `!r`, `:` and how it is laid out.
+/// The contents of braces: a name, `!r`, and `:` with a format specification.
 fn field(
     whole: &Text,
     inside: &str,
@@ -86,7 +86,7 @@ fn field(
     depth: usize,
     meter: &Meter,
 ) -> Result<Text> {
-    // A bracket holds its signs together.
+    // Inside a bracket, other signs are literal.
     let mut in_bracket = false;
     let split = inside.char_indices().find(|(_, c)| {
         match c {
@@ -255,7 +255,7 @@ fn spec_of(text: &str) -> Result<Spec> {
     Ok(spec)
 }
 
-/// A value as its type lays it out.
+/// A value formatted by a specification.
 pub(super) fn laid_out(value: &Value, spec: &str, meter: &Meter) -> Result<Text> {
     if spec.is_empty() {
         return text_of(value, meter);
@@ -279,7 +279,7 @@ pub(super) fn laid_out(value: &Value, spec: &str, meter: &Meter) -> Result<Text>
             let text = cut.map_or(text.clone(), |(at, _)| text.slice(0..at));
             padded("", &text, &parsed, '<', meter)
         }
-        // A truth is a number where anything is said of its form.
+        // A Boolean with a specification is formatted as a number.
         Value::Int(_) | Value::Bool(_) => {
             let number = value.as_int().unwrap_or(0);
             match parsed.kind {
@@ -356,7 +356,7 @@ fn float(number: f64, spec: &Spec, meter: &Meter) -> Result<Text> {
         (None, 'f' | 'F') => fixed(size, precision, spec.alternate),
         (None, '%') => fixed(size * 100.0, precision, spec.alternate),
         (None, 'g' | 'G' | 'n') => general(size, precision, spec.alternate),
-        // As `str` has it, or as many digits as are asked for, and always a point.
+        // As `str`, or with the given precision, and always a decimal point.
         (None, _) => match spec.precision {
             None => float_text(size),
             Some(precision) => {
@@ -389,7 +389,7 @@ fn float(number: f64, spec: &Spec, meter: &Meter) -> Result<Text> {
     padded(sign_of(negative, spec), &Text::own(&digits), spec, '>', meter)
 }
 
-/// What Python writes where the digits asked for leave none behind the point.
+/// Python's output if the precision leaves no digits after the point.
 fn scientific_short(size: f64, precision: usize) -> String {
     let text = scientific(size, precision.max(1) - 1, false);
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "+00"));

@@ -1,5 +1,5 @@
-//! `tojson` as `transformers` defines it: Python's `json.dumps` with `ensure_ascii=False`, so spaces
-//! behind separators, and no escapes for HTML.
+//! `tojson` as `transformers` defines it: Python's `json.dumps` with `ensure_ascii=False`, so
+//! spaces after separators, and no HTML escapes.
 
 use super::call::Given;
 use super::filters_list::sorted;
@@ -11,7 +11,7 @@ use super::value::Value;
 const MAX_INDENT: usize = 16;
 const MAX_SEPARATOR: usize = 16;
 
-/// How it is laid out.
+/// Layout of the output.
 struct Style {
     indent: Option<String>,
     item: Text,
@@ -23,7 +23,7 @@ struct Style {
 /// A value as JSON.
 ///
 /// # Errors
-/// An option of the wrong type or beyond its limit, or a value that JSON has no form for.
+/// An option of the wrong type or beyond its limit, or a value without a JSON form.
 pub(super) fn to_json(value: &Value, given: &Given, meter: &Meter) -> Result<Text> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ascii, indent, separators, sort] = given.bind("tojson", names)?;

@@ -1,8 +1,8 @@
-//! A template as tokens, as Jinja2 cuts it with `trim_blocks` and `lstrip_blocks`.
+//! Splits a template into tokens, as Jinja2 does with `trim_blocks` and `lstrip_blocks`.
 
 use std::sync::Arc;
 
-/// Words and signs in one tag: bounds how deep the tree of one expression can be.
+/// Maximum tokens of one tag: bounds the depth of an expression's tree.
 const MAX_TAG_TOKENS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ const SIGNS: [&str; 26] = [
     ">", "<", "=", ".", ":", "|", ",", ";",
 ];
 
-/// What is wrong, with the line.
+/// A syntax error and its line.
 pub(super) struct SyntaxError {
     pub(super) line: u32,
     pub(super) what: String,
@@ -49,7 +49,7 @@ struct Lexer<'a> {
     source: &'a str,
     at: usize,
     line: u32,
-    /// Whether what was read last ended a line.
+    /// Whether the last text ended a line.
     line_starts: bool,
     out: Vec<(Token, u32)>,
 }
@@ -106,7 +106,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// The text before a tag, without the space that the tag takes away.
+    /// The text before a tag, without the white space that the tag strips.
     fn data(&mut self, len: usize, sign: &str, control: Option<char>) {
         let text = &self.rest()[..len];
         let kept = match control {
@@ -117,7 +117,7 @@ impl<'a> Lexer<'a> {
         if !kept.is_empty() {
             self.push(Token::Data(kept.to_owned()));
         }
-        // The space belongs to the tag's rule, which does not end a line.
+        // The stripped space belongs to the tag, so it starts no line.
         self.line += text.matches('\n').count() as u32;
         self.at += len;
         self.line_starts = false;
@@ -132,7 +132,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Behind the end of a block or comment: the line's end goes, or all space where the tag says.
+    /// After a block or comment: strips the line end, or all white space if the tag says so.
     fn after(&mut self, control: Option<char>, trims: bool) {
         match control {
             Some('-') => {
@@ -155,7 +155,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// Whether the tag is `raw`; then all up to `endraw` is text.
+    /// Whether the tag is `raw`; if so, reads the text up to `endraw`.
     fn raw(&mut self) -> Result<bool, SyntaxError> {
         let tag = self.rest().trim_start();
         let Some(tag) = tag.strip_prefix("raw") else { return Ok(false) };
@@ -237,7 +237,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Whether the tag ends here; then it is read.
+    /// Whether the tag ends here; if so, consumes the end.
     fn tag_end(&mut self, block: bool) -> bool {
         let rest = self.rest();
         let control = rest.chars().next().filter(|c| *c == '-' || (*c == '+' && block));
@@ -336,7 +336,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The text that an escaped one stands for, by the rules of Python.
+/// The value of an escaped string literal, by Python's rules.
 fn unescape(text: &str) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -384,7 +384,7 @@ fn unescape(text: &str) -> Result<String, String> {
                 out.push('\\');
                 Some(c)
             }
-            // Python has written the character as an escape by now, and reads two backslashes.
+            // Python has already escaped the character, and reads two backslashes.
             c => {
                 let code = u32::from(c);
                 out.push_str(&match code {

@@ -1,46 +1,46 @@
-//! What a render may spend, and why it ends without a text.
+//! Limits of a render, and its errors.
 
 use std::cell::Cell;
 
-/// Of a value, besides its text: about what it takes in memory.
+/// Bytes charged per value, about its size in memory without text.
 pub(super) const NODE: u64 = 64;
-/// Bytes that one value may have, besides those of the conversation.
+/// Maximum bytes of one value, in addition to those of the conversation.
 const MAX_VALUE: u64 = 512 << 10;
-/// Bytes of everything that is made or walked through, besides the share of the conversation.
+/// Maximum bytes created or read, in addition to the share of the conversation.
 const MAX_TOTAL: u64 = 64 << 20;
-/// Bytes of everything that is written, also into variables.
+/// Maximum bytes written, including into variables.
 const MAX_WRITTEN: u64 = 4 << 20;
-/// Expressions and statements, besides those for each message.
+/// Maximum expressions and statements, in addition to those per message.
 const MAX_STEPS: u64 = 400_000;
 const STEPS_PER_MESSAGE: u64 = 20_000;
-/// Values in values.
+/// Maximum nesting of values.
 pub(super) const MAX_DEPTH: u32 = 32;
-/// Expressions in expressions, statements and macros while it runs: a level takes stack.
+/// Maximum nesting of running expressions, statements and macros: each level uses stack.
 pub(super) const MAX_LEVELS: u32 = 200;
 
-/// Why there is no text.
+/// Why a render failed.
 #[derive(Debug)]
 pub(in crate::chat) enum Fault {
-    /// `raise_exception`: the template itself refuses the conversation.
+    /// `raise_exception`: the template refuses the conversation.
     Raised(String),
-    /// The template is at fault; a line is put before when one is known.
+    /// An error of the template, with its line if known.
     Failed(String, Option<u32>),
 }
 
 pub(super) type Result<T> = std::result::Result<T, Fault>;
 
-/// A fault of the template.
+/// An error of the template.
 pub(super) fn fault<T>(what: impl Into<String>) -> Result<T> {
     Err(error(what))
 }
 
 pub(super) fn error(what: impl Into<String>) -> Fault {
-    // Names and texts of the template may stand in it.
+    // The text may contain names and texts of the template.
     let what: String = what.into();
     Fault::Failed(what.chars().take(300).collect(), None)
 }
 
-/// Counts down.
+/// Remaining budgets.
 #[derive(Debug)]
 pub(super) struct Meter {
     value: u64,
@@ -51,7 +51,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// For a conversation of this many messages and bytes.
+    /// Budgets for a conversation of this many messages and bytes.
     pub(super) fn new(messages: usize, bytes: usize) -> Meter {
         let (count, bytes) = (messages as u64, bytes as u64);
         let input = bytes.saturating_add(count.saturating_mul(8 * NODE));
@@ -65,7 +65,7 @@ impl Meter {
         }
     }
 
-    /// A piece of work of this many steps.
+    /// Charges steps.
     pub(super) fn step(&self, steps: u64) -> Result<()> {
         match self.steps.get().checked_sub(steps) {
             Some(left) => {
@@ -76,7 +76,7 @@ impl Meter {
         }
     }
 
-    /// Bytes that are walked through.
+    /// Charges bytes read.
     pub(super) fn spend(&self, bytes: u64) -> Result<()> {
         match self.total.get().checked_sub(bytes) {
             Some(left) => {
@@ -87,7 +87,7 @@ impl Meter {
         }
     }
 
-    /// A text or list of this many bytes, before it is made.
+    /// Checks the size of a text or list in bytes before it is created.
     pub(super) fn fits(&self, bytes: Option<usize>) -> Result<()> {
         match bytes {
             Some(bytes) if bytes as u64 <= self.value => self.spend(bytes as u64 + NODE),
@@ -95,12 +95,12 @@ impl Meter {
         }
     }
 
-    /// Items of a list or dictionary, before it is made.
+    /// Checks the items of a list or dictionary before it is created.
     pub(super) fn items(&self, count: usize) -> Result<()> {
         self.fits(count.checked_mul(NODE as usize))
     }
 
-    /// Bytes that are written.
+    /// Charges bytes written.
     pub(super) fn write(&self, bytes: usize) -> Result<()> {
         match self.written.get().checked_sub(bytes as u64) {
             Some(left) => {
@@ -111,7 +111,7 @@ impl Meter {
         }
     }
 
-    /// One level deeper; [`Meter::leave`] goes back.
+    /// Enters a nesting level; [`Meter::leave`] leaves it.
     pub(super) fn enter(&self) -> Result<()> {
         let levels = self.levels.get() + 1;
         if levels > MAX_LEVELS {

@@ -1,4 +1,4 @@
-//! Methods of Python's values: which there are, and those of texts that give texts.
+//! Methods of Python's values: the list, and those from text to text.
 
 use super::call::{Given, count_of, wanted};
 use super::escape::joins_markup;
@@ -232,7 +232,7 @@ fn text_method(text: &Text, name: &str, given: &Given, meter: &Meter) -> Result<
     }
 }
 
-/// The text with other capitals.
+/// The text in another case.
 pub(super) fn case(name: &str, text: &Text, meter: &Meter) -> Result<Text> {
     let source = text.as_str();
     meter.fits(Some(source.len()))?;
@@ -272,14 +272,14 @@ pub(super) fn case(name: &str, text: &Text, meter: &Meter) -> Result<Text> {
     Ok(text.derive(&made))
 }
 
-/// A letter as the first of a word; one of two letters in one, or Greek with an iota below, has a form
-/// for that which is not known here.
+/// A letter in title case at the start of a word; title-case forms of ligatures and of Greek with
+/// iota subscript are not supported.
 fn title_letter(c: char) -> Result<String> {
     if matches!(c, '\u{1c4}'..='\u{1cc}' | '\u{1f1}'..='\u{1f3}' | '\u{1f80}'..='\u{1fff}') {
         return fault(format!("the title case of {c:?} is not supported"));
     }
     let mut upper = c.to_uppercase();
-    // Of several letters only the first is large.
+    // Only the first of several letters is upper case.
     let head: String = upper.next().into_iter().collect();
     Ok(head + &upper.flat_map(char::to_lowercase).collect::<String>())
 }
@@ -295,7 +295,7 @@ pub(super) fn strip(
         None | Some(Value::None) => None,
         Some(chars) => Some(text_arg(chars, "strip")?.as_str()),
     };
-    // Every letter at the ends is looked for among these.
+    // Every character at the ends is compared with these.
     let work = text.as_str().len().saturating_mul(chars.map_or(1, |chars| chars.len() / 16 + 1));
     meter.spend(work as u64)?;
     let goes = |c: char| chars.map_or(is_space(c), |chars| chars.contains(c));
@@ -400,7 +400,8 @@ fn split(text: &Text, from_right: bool, given: &Given, meter: &Meter) -> Result<
     Value::list(parts.into_iter().map(|part| Value::Str(text.part(part))).collect(), meter)
 }
 
-/// Words between spaces, of which at most `most` are cut off; from the right the last comes first.
+/// Words between white space, with at most `most` splits; from the right, the last word comes
+/// first.
 fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = match from_right {

@@ -1,4 +1,4 @@
-//! Methods of Python's texts that look for something, or say what a text is made of.
+//! Methods of Python's strings that search or classify text.
 
 use super::call::Given;
 use super::checks::is_case;
@@ -9,7 +9,7 @@ use super::print::is_printable;
 use super::text::Text;
 use super::value::Value;
 
-/// Start and end of a part of `len` items, as Python reads them.
+/// Start and end of a slice of `len` items, by Python's rules.
 pub(super) fn bounds(parts: &[Option<Value>; 2], len: usize) -> Result<(usize, usize)> {
     let place = |part: &Option<Value>, default: usize| match part {
         None | Some(Value::None) => Ok(default),
@@ -23,7 +23,7 @@ pub(super) fn bounds(parts: &[Option<Value>; 2], len: usize) -> Result<(usize, u
     Ok((place(&parts[0], 0)?, place(&parts[1], len)?.min(len)))
 }
 
-/// The part of a text between two numbers of letters, and where it begins; none where it does not.
+/// The part of a text between two character indices, and its start; `None` for an invalid range.
 fn part_of<'a>(text: &'a str, args: &[Value]) -> Result<Option<(usize, &'a str)>> {
     let parts = [args.get(1).cloned(), args.get(2).cloned()];
     if parts.iter().all(Option::is_none) {
@@ -95,7 +95,7 @@ fn is_made_of(text: &str, name: &str) -> Result<bool> {
         "isspace" => all(&is_space),
         "islower" => is_case(text, false),
         "isupper" => is_case(text, true),
-        // Unicode has finer kinds of letters and digits than are known here.
+        // Unicode has finer classes of letters and digits than are supported here.
         _ if !text.is_ascii() && name != "isalpha" && name != "isalnum" => {
             return fault(format!("the method {name} is supported for ASCII only"));
         }

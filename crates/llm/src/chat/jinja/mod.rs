@@ -1,16 +1,15 @@
-//! Jinja2, as chat templates need it: a parser and an interpreter with Python's values.
+//! Jinja2 for chat templates: a parser and an interpreter with Python's values.
 //!
-//! The rule is that of all readers here: a template gives what Jinja2 gives in the sandbox that
-//! `transformers` sets up for it, or an error that names what is not supported. So values are
-//! Python's (`value`, `text`, `ops`, `print`, `attributes`), with its formatting (`printf`, `format`)
-//! and methods (`methods`, `methods_find`); filters and tests are Jinja2's (`filters`, `filters_list`,
-//! `filters_text`, `checks`), and so are its grammar (`lexer`, `parser`, `expression`) and its
-//! statements (`exec`, `eval`, `call`).
+//! A template gives the output of Jinja2 in the sandbox of `transformers`, or an error that names
+//! the unsupported feature. So values are Python's (`value`, `text`, `ops`, `print`, `attributes`),
+//! with its formatting (`printf`, `format`) and methods (`methods`, `methods_find`); filters and
+//! tests are Jinja2's (`filters`, `filters_list`, `filters_text`, `checks`), and so are its grammar
+//! (`lexer`, `parser`, `expression`) and its statements (`exec`, `eval`, `call`).
 //!
-//! A template is not trusted. `meter` bounds steps, bytes and nesting; whatever makes something
-//! larger than what it was made of asks it before it does. No file and no other template is read,
-//! and no value but a namespace changes. What comes from outside of the template stays known as
-//! such, byte by byte (`text`), so that the tokenizer takes no control token from it.
+//! Templates are untrusted. `meter` limits steps, bytes and nesting; every operation whose result
+//! is larger than its inputs asks it first. No file and no other template is read, and no value but
+//! a namespace is mutable. Text from outside of the template stays marked byte by byte (`text`), so
+//! that the tokenizer never parses a control token in it.
 
 mod ast;
 mod attributes;
@@ -52,29 +51,29 @@ use eval::Run;
 use meter::Meter;
 use scope::Scope;
 
-/// What a template has written.
+/// The output of a template.
 #[derive(Debug)]
 pub(super) struct Rendered {
     pub(super) text: String,
-    /// Bytes of it that came from outside of the template: in order, apart.
+    /// Bytes that came from outside of the template: ascending, not adjacent.
     pub(super) outside: Vec<Range<usize>>,
 }
 
-/// What a template is rendered with.
+/// The inputs of a render.
 pub(super) struct Input<'a> {
-    /// Names and what they stand for.
+    /// Variables and their values.
     pub(super) names: Vec<(&'a str, Value)>,
-    /// Messages and their bytes: the bounds grow with them.
+    /// Messages and their bytes, which scale the limits.
     pub(super) messages: usize,
     pub(super) bytes: usize,
-    /// What `strftime_now` says.
+    /// The time of `strftime_now`.
     pub(super) now: Option<SystemTime>,
 }
 
 /// Runs a template.
 ///
 /// # Errors
-/// What it raises itself, and apart from that what goes wrong in it.
+/// Errors raised by the template, and errors of running it.
 pub(super) fn render(ast: &Ast, input: Input<'_>) -> Result<Rendered, Fault> {
     let meter = Meter::new(input.messages, input.bytes);
     let names = Scope::within(&Rc::new(Scope::default()));
@@ -91,7 +90,7 @@ pub(super) fn render(ast: &Ast, input: Input<'_>) -> Result<Rendered, Fault> {
         scopes: Vec::new(),
     };
     let flow = run.body(&ast.body);
-    // Namespaces and scopes of macros may hold themselves alive.
+    // Namespaces and scopes of macros may form reference cycles.
     run.namespaces.iter().for_each(|names| drop(names.take()));
     run.scopes.iter().for_each(|scope| scope.clear());
     if flow? != exec::Flow::Next {

@@ -1,6 +1,6 @@
-//! Numbers as text, for `%` and `format`.
+//! Formats numbers, for `%` and `format`.
 
-/// Digits behind the point that may be asked for.
+/// Maximum digits after the point.
 pub(super) const MAX_PRECISION: usize = 300;
 
 /// `%e`: one digit, a point, `precision` digits, and the exponent in two digits or more.
@@ -19,7 +19,7 @@ pub(super) fn fixed(number: f64, precision: usize, alternate: bool) -> String {
     format!("{number:.precision$}{point}")
 }
 
-/// `%g`: as many digits as `precision` says, without zeros at the end unless `alternate`.
+/// `%g`: `precision` significant digits, without trailing zeros unless `alternate`.
 pub(super) fn general(number: f64, precision: usize, alternate: bool) -> String {
     let precision = precision.max(1);
     let text = format!("{number:.*e}", precision - 1);
@@ -42,7 +42,7 @@ fn without_zeros(digits: &str) -> &str {
     }
 }
 
-/// `inf` and `nan`, where the number is none.
+/// `inf` and `nan`; `None` for a finite number.
 pub(super) fn not_finite(number: f64, upper: bool) -> Option<String> {
     let text = match number {
         n if n.is_nan() => "nan",
@@ -64,7 +64,7 @@ pub(super) fn in_base(number: u128, base: char) -> String {
     }
 }
 
-/// Digits with a sign between groups of them.
+/// Digits with a separator between groups.
 pub(super) fn grouped(digits: &str, by: usize, sign: char) -> String {
     let mut out = String::with_capacity(digits.len() * 2);
     for (index, digit) in digits.chars().enumerate() {

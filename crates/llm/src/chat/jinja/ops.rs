@@ -1,4 +1,4 @@
-//! Arithmetic, equality and order, as Python has them.
+//! Arithmetic, equality and order, with Python's semantics.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -10,10 +10,10 @@ use super::printf;
 use super::text::Builder;
 use super::value::{Dict, Object, Value, View, range_len};
 
-/// Integers up to here are the same as a float.
+/// Integers up to here are exact as floats.
 const EXACT: i128 = 1 << 53;
 
-/// An error where a value is undefined.
+/// An error for an undefined value.
 pub(super) fn defined(value: &Value) -> Result<()> {
     match value {
         Value::Undefined(what) => fault(&**what),
@@ -211,13 +211,13 @@ pub(super) fn compare(op: Compare, a: &Value, b: &Value, meter: &Meter) -> Resul
     })
 }
 
-/// Numbers of both kinds in order, exactly.
+/// Exact comparison of integers and floats.
 fn numbers(a: &Value, b: &Value) -> Option<Option<Ordering>> {
     let mixed = |whole: i128, float: f64| -> Option<Ordering> {
         if whole.abs() <= EXACT || float.is_nan() || float.is_infinite() {
             return (whole as f64).partial_cmp(&float);
         }
-        // Beyond 2^53 a float is whole, and one that does not fit is larger than any integer here.
+        // Beyond 2^53 a float is an integer, and one out of range is larger than any integer here.
         match float.abs() < 1.7e38 {
             true => Some(whole.cmp(&(float as i128))),
             false => 0.0f64.partial_cmp(&float),
@@ -294,7 +294,7 @@ fn all_equal(a: &[Value], b: &[Value], meter: &Meter) -> Result<bool> {
     Ok(true)
 }
 
-/// The order of two values; none where a number is none.
+/// The order of two values; `None` for NaN.
 pub(super) fn ordered(a: &Value, b: &Value, sign: &str, meter: &Meter) -> Result<Option<Ordering>> {
     meter.step(1)?;
     defined(a)?;
@@ -305,7 +305,7 @@ pub(super) fn ordered(a: &Value, b: &Value, sign: &str, meter: &Meter) -> Result
     match (a, b) {
         (Value::Str(x), Value::Str(y)) => {
             meter.spend(x.as_str().len().min(y.as_str().len()) as u64)?;
-            // UTF-8 has the order of its characters.
+            // UTF-8 has the order of code points.
             Ok(Some(x.as_str().cmp(y.as_str())))
         }
         (Value::List(x), Value::List(y)) | (Value::Tuple(x), Value::Tuple(y)) => {
@@ -379,7 +379,7 @@ pub(super) fn get(dict: &Dict, key: &Value, meter: &Meter) -> Result<Option<Valu
     Ok(None)
 }
 
-/// Sets the value of a key in pairs that become a dictionary.
+/// Sets the value of a key in the pairs of a future dictionary.
 pub(super) fn put(
     pairs: &mut Vec<(Value, Value)>,
     key: Value,

@@ -1,4 +1,4 @@
-//! JSON from outside of a template as values, with the names of objects in their order.
+//! Converts outside JSON to values, keeping the order of object keys.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use super::meter::MAX_DEPTH;
 use super::value::{Value, dict_of_values};
 
-/// Names of one object, at most.
+/// Maximum keys of one object.
 const MAX_NAMES: usize = 4096;
 
 impl Value {
-    /// JSON from outside of the template; none if it is not JSON, or nested too deep.
+    /// A value from outside JSON; `None` if it is invalid or nested too deep.
     pub(in crate::chat) fn outside_json(text: &str) -> Option<Value> {
         let mut from = serde_json::Deserializer::from_str(text);
         let value = Reader { depth: 0 }.deserialize(&mut from).ok()?;
@@ -82,7 +82,7 @@ impl<'de> Visitor<'de> for Reader {
                 return Err(A::Error::custom("too many names in an object"));
             }
             let value = items.next_value_seed(self)?;
-            // The last value of a name that comes twice counts, as in Python.
+            // The last value of a repeated key is kept, as in Python.
             match places.get(&key) {
                 Some(place) => all[*place] = (Value::outside(&key), value),
                 None => {

@@ -1,16 +1,16 @@
-//! Tokens as a tree, by Jinja2's grammar: statements.
+//! Parses statements, by Jinja2's grammar.
 
 use std::sync::Arc;
 
 use super::ast::{Ast, Expr, For, Macro, Node, Stmt, Target};
 use super::lexer::{SyntaxError, Token, tokens};
 
-/// Tags in tags: a level takes stack here and where it runs.
+/// Maximum nesting of tags: each level uses stack in the parser and the interpreter.
 const MAX_TAGS: usize = 60;
-/// Brackets, conditions and signs in one another.
+/// Maximum nesting of brackets, conditions and operators.
 pub(super) const MAX_NESTED: usize = 80;
 
-/// The tree of a template.
+/// Parses a template.
 pub(in crate::chat) fn parse(source: &str) -> Result<Ast, SyntaxErrorText> {
     let parsed = tokens(source).and_then(|tokens| {
         let mut parser = Parser { tokens, at: 0, tags: 0, nested: 0, names: Vec::new() };
@@ -20,7 +20,7 @@ pub(in crate::chat) fn parse(source: &str) -> Result<Ast, SyntaxErrorText> {
     parsed.map_err(|SyntaxError { line, what }| SyntaxErrorText { line, what })
 }
 
-/// Why a text is no template.
+/// A syntax error.
 #[derive(Debug)]
 pub(in crate::chat) struct SyntaxErrorText {
     pub(in crate::chat) line: u32,
@@ -32,7 +32,7 @@ pub(super) struct Parser {
     at: usize,
     tags: usize,
     pub(super) nested: usize,
-    /// The names that each open macro has read so far.
+    /// Which of the special names each open macro has read so far.
     names: Vec<[bool; 3]>,
 }
 
@@ -123,7 +123,7 @@ impl Parser {
         }
     }
 
-    /// A name that an expression reads.
+    /// Notes a name that an expression reads.
     pub(super) fn reads(&mut self, name: &str) {
         let at = ["caller", "varargs", "kwargs"].iter().position(|known| *known == name);
         if let (Some(at), Some(names)) = (at, self.names.last_mut()) {
@@ -131,7 +131,7 @@ impl Parser {
         }
     }
 
-    /// Statements up to a tag of these names, which is left where it is.
+    /// Statements up to a tag with one of these names, which is not consumed.
     fn body(&mut self, ends: &[&str]) -> Parsed<Vec<Node>> {
         let mut body = Vec::new();
         loop {
@@ -180,7 +180,7 @@ impl Parser {
         Ok(body)
     }
 
-    /// The end of a tag that has a body.
+    /// Consumes the end of a tag that has a body.
     fn open(&mut self) -> Parsed<()> {
         self.skip_sign(":");
         self.end_tag()
@@ -304,7 +304,7 @@ impl Parser {
 
     fn call_block(&mut self) -> Parsed<Stmt> {
         let at = self.at;
-        // The signature, if any, is read again with the body; the call stands between.
+        // The signature, if any, is parsed with the body; the call is between.
         let params = match self.is_sign("(") {
             true => self.signature()?,
             false => Vec::new(),
@@ -327,11 +327,11 @@ impl Parser {
         };
         let body = self.block(end)?;
         let used = self.names.pop().unwrap_or_default();
-        // What a macro in a macro reads, the outer one reads as well.
+        // Names read by a nested macro are also read by the outer one.
         if let Some(outer) = self.names.last_mut() {
             outer.iter_mut().zip(used).for_each(|(outer, used)| *outer |= used);
         }
-        // A parameter of such a name is a parameter.
+        // A parameter shadows a special name.
         let uses = |at: usize, name: &str| used[at] && !params.iter().any(|(p, _)| **p == *name);
         let (uses_caller, uses_varargs) = (uses(0, "caller"), uses(1, "varargs"));
         let uses_kwargs = uses(2, "kwargs");

@@ -1,4 +1,4 @@
-//! Values as text: Python's `str` and `repr`.
+//! Converts values to text: Python's `str` and `repr`.
 
 use super::meter::{Meter, Result, fault};
 use super::text::{Builder, Text};
@@ -108,7 +108,7 @@ fn dict_into(out: &mut Builder, dict: &Dict, meter: &Meter) -> Result<()> {
     Ok(())
 }
 
-/// The shortest digits that give the number back, as Python writes them.
+/// The shortest digits that round-trip, in Python's notation.
 pub(super) fn float(number: f64) -> String {
     if number.is_nan() {
         return "nan".into();
@@ -127,7 +127,7 @@ pub(super) fn float(number: f64) -> String {
     if plain.contains('.') { plain } else { format!("{plain}.0") }
 }
 
-/// A text in quotes; with `ascii` only of letters of ASCII.
+/// A quoted text; with `ascii` only ASCII characters.
 pub(super) fn quoted(text: &str, ascii: bool) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::with_capacity(text.len() + 2);
@@ -157,7 +157,7 @@ pub(super) fn quoted(text: &str, ascii: bool) -> String {
     out
 }
 
-/// Letters that show nothing: of Unicode's categories Cc, Cf, Co, Zl, Zp and Zs.
+/// Unprintable characters: Unicode categories Cc, Cf, Co, Zl, Zp and Zs.
 const HIDDEN: [(u32, u32); 32] = [
     (0x00, 0x1f),
     (0x7f, 0xa0),

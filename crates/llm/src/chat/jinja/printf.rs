@@ -1,4 +1,4 @@
-//! `'..' % values`: Python's formatting of old.
+//! `'..' % values`: Python's printf-style formatting.
 
 use super::escape::joins_markup;
 use super::meter::{Meter, Result, error, fault};
@@ -8,10 +8,10 @@ use super::print::{quoted, text_of};
 use super::text::{Builder, Text};
 use super::value::Value;
 
-/// Widest field.
+/// Maximum field width.
 pub(super) const MAX_FIELD: usize = 4096;
 
-/// What stands between `%` and the letter.
+/// The part between `%` and the conversion letter.
 #[derive(Debug, Default)]
 struct Field {
     left: bool,
@@ -23,12 +23,12 @@ struct Field {
     precision: Option<usize>,
 }
 
-/// The values that are still to be formatted.
+/// The values still to be formatted.
 struct Values<'a> {
     all: &'a [Value],
     next: usize,
     mapping: Option<&'a Value>,
-    /// Whether what was given is a mapping, so that it need not be used up.
+    /// Whether unused values are allowed, as for a mapping.
     may_remain: bool,
 }
 
@@ -40,7 +40,7 @@ impl Values<'_> {
     }
 }
 
-/// The text with its values put in.
+/// The formatted text.
 pub(super) fn format(format: &Text, given: &Value, meter: &Meter) -> Result<Text> {
     let one = [given.clone()];
     let is_mapping = matches!(given, Value::Dict(_));
@@ -50,7 +50,7 @@ pub(super) fn format(format: &Text, given: &Value, meter: &Meter) -> Result<Text
         }
         _ => {
             let mapping = is_mapping.then_some(given);
-            // Python asks a value for items by key before it says that it has none; only these do.
+            // Python allows unused values for types with item access; these are the ones supported.
             let may_remain = matches!(
                 given,
                 Value::Dict(_) | Value::List(_) | Value::Range(..) | Value::Undefined(_)
@@ -83,7 +83,7 @@ pub(super) fn format(format: &Text, given: &Value, meter: &Meter) -> Result<Text
     Ok(text)
 }
 
-/// The text of one field; none for a percent sign.
+/// The text of one field; `None` for a percent sign.
 fn one_field(
     rest: &mut std::str::Chars<'_>,
     values: &mut Values<'_>,
@@ -224,7 +224,7 @@ fn padded(text: &Text, field: &Field, meter: &Meter) -> Result<Text> {
     out.finish(meter)
 }
 
-/// A number with its sign, and zeros or spaces before or behind.
+/// A number with its sign and padding.
 fn number(sign: &str, digits: &str, field: &Field, meter: &Meter) -> Result<Text> {
     let missing = field.width.saturating_sub(sign.len() + digits.len());
     let zeros = if field.zero && !field.left { "0".repeat(missing) } else { String::new() };

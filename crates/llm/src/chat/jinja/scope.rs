@@ -1,4 +1,4 @@
-//! Names and what they stand for.
+//! Names and their values.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::meter::{Meter, Result};
 use super::value::Value;
 
-/// Names of a loop's turn, a macro's call or the template, and those around them.
+/// Names of a loop iteration, a macro call or the template, and the enclosing scope.
 #[derive(Debug, Default)]
 pub(in crate::chat) struct Scope {
     names: RefCell<Vec<(Rc<str>, Value)>>,
@@ -39,7 +39,7 @@ impl Scope {
         Ok(None)
     }
 
-    /// Forgets all names, so that nothing holds itself alive.
+    /// Drops all names, which breaks reference cycles.
     pub(super) fn clear(&self) {
         self.names.take();
     }

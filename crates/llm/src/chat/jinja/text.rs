@@ -1,8 +1,8 @@
-//! A text that knows which of its bytes came from outside of the template.
+//! Taint tracking: a text with the byte ranges that came from outside of the template.
 //!
-//! What a message says may be cut, joined and changed by a template, and must never become a control
-//! token. So the bytes that came from it are followed through every operation: joining, cutting,
-//! replacing and formatting keep them apart from the template's own; whatever changes letters taints
+//! A template may split, join and change the text of messages, which must never become a control
+//! token. So outside bytes are tracked through every operation: joining, splitting, replacing and
+//! formatting keep them apart from the template's own; an operation that changes characters taints
 //! the whole result.
 
 use std::ops::Range;
@@ -13,31 +13,31 @@ use super::meter::{Meter, Result};
 #[derive(Clone, Debug)]
 pub(in crate::chat) struct Text {
     text: Rc<str>,
-    /// Bytes from outside: in order, not empty, apart.
+    /// Outside bytes: ascending, not empty, not adjacent.
     outside: Option<Rc<[Range<usize>]>>,
-    /// Whether it is escaped for HTML: Python's `Markup`.
+    /// Whether it is HTML-escaped: Python's `Markup`.
     pub(super) markup: bool,
 }
 
 impl Text {
-    /// The template's own.
+    /// Text of the template.
     pub(super) fn own(text: &str) -> Text {
         Text { text: text.into(), outside: None, markup: false }
     }
 
-    /// From outside of the template.
+    /// Text from outside of the template.
     pub(super) fn outside(text: &str) -> Text {
         let outside = (!text.is_empty()).then(|| std::iter::once(0..text.len()).collect());
         Text { text: text.into(), outside, markup: false }
     }
 
-    /// The same, escaped or not.
+    /// The same text, marked as escaped or not.
     pub(super) fn with_markup(mut self, markup: bool) -> Text {
         self.markup = markup;
         self
     }
 
-    /// What an operation made of this text, letter by letter: from outside if any of this is.
+    /// The result of a character-wise operation: outside if any part of this text is.
     pub(super) fn derive(&self, text: &str) -> Text {
         match self.outside {
             Some(_) => Text { markup: self.markup, ..Text::outside(text) },
@@ -62,7 +62,7 @@ impl Text {
         ranges.get(ranges.partition_point(|range| range.end <= at)).is_some_and(|r| r.start <= at)
     }
 
-    /// The part at these bytes.
+    /// The part in this byte range.
     pub(super) fn slice(&self, range: Range<usize>) -> Text {
         if range == (0..self.text.len()) {
             return self.clone();
@@ -72,21 +72,21 @@ impl Text {
         Text { markup: self.markup, ..part.unmetered() }
     }
 
-    /// Where a part of its own text lies in it.
+    /// The byte range of a subslice of its text.
     pub(super) fn place_of(&self, part: &str) -> Range<usize> {
         let start = (part.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize);
         let place = start.map(|start| start..start + part.len());
-        // An empty text may be anybody's.
+        // An empty slice may point anywhere.
         place.filter(|place| !part.is_empty() && place.end <= self.text.len()).unwrap_or(0..0)
     }
 
-    /// A part that was cut out of [`Text::as_str`].
+    /// A subslice of [`Text::as_str`].
     pub(super) fn part(&self, part: &str) -> Text {
         self.slice(self.place_of(part))
     }
 }
 
-/// A text that grows.
+/// A text builder.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     pub(super) text: String,
@@ -118,7 +118,7 @@ impl Builder {
         self.text.push_str(&text.text[range]);
     }
 
-    /// A text of which all is from outside where `outside` says so.
+    /// Appends a text that is wholly outside if `outside` is set.
     pub(super) fn derived(&mut self, text: &str, outside: bool) {
         let start = self.text.len();
         self.text.push_str(text);
@@ -134,12 +134,12 @@ impl Builder {
         }
     }
 
-    /// Whether anything is from outside.
+    /// Whether any byte is from outside.
     pub(super) fn is_outside(&self) -> bool {
         !self.outside.is_empty()
     }
 
-    /// The text, of which the meter says whether it may be.
+    /// The finished text, checked by the meter.
     pub(super) fn finish(self, meter: &Meter) -> Result<Text> {
         meter.fits(Some(self.text.len() + 16 * self.outside.len()))?;
         Ok(self.unmetered())
@@ -150,7 +150,7 @@ impl Builder {
         Text { text: self.text.into(), outside, markup: false }
     }
 
-    /// The text, and its bytes from outside.
+    /// The text, and its outside bytes.
     pub(super) fn parts(self) -> (String, Vec<Range<usize>>) {
         (self.text, self.outside)
     }

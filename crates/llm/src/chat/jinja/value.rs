@@ -1,4 +1,4 @@
-//! The values of Python that a template computes with.
+//! The Python values of a template.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use super::text::Text;
 
 #[derive(Clone, Debug)]
 pub(in crate::chat) enum Value {
-    /// With what an error says of it.
+    /// With its description for errors.
     Undefined(Rc<str>),
     None,
     Bool(bool),
@@ -28,7 +28,7 @@ pub(in crate::chat) enum Value {
     View(View, Rc<Dict>),
     /// Start, stop, step.
     Range(i128, i128, i128),
-    /// A generator: what it still gives, and how deep that is.
+    /// A generator: its remaining items and their depth.
     Stream(Rc<RefCell<VecDeque<Value>>>, u32),
     Object(Object),
 }
@@ -36,7 +36,7 @@ pub(in crate::chat) enum Value {
 /// The names of a namespace.
 pub(in crate::chat) type Names = Rc<RefCell<Vec<(Rc<str>, Value)>>>;
 
-/// What has no form as text.
+/// Values without a text form.
 #[derive(Clone, Debug)]
 pub(in crate::chat) enum Object {
     Namespace(Names),
@@ -49,16 +49,16 @@ pub(in crate::chat) enum Object {
     Joiner(Rc<(Value, Cell<bool>)>),
 }
 
-/// Of a list or tuple.
+/// The contents of a list or tuple.
 #[derive(Debug)]
 pub(in crate::chat) struct Items {
     pub(super) values: Vec<Value>,
     pub(super) depth: u32,
-    /// A pair of `groupby`, whose parts have names.
+    /// A pair of `groupby`, with named parts.
     pub(super) is_group: bool,
 }
 
-/// Pairs in the order in which their keys came first.
+/// Pairs in insertion order of their keys.
 #[derive(Debug)]
 pub(in crate::chat) struct Dict {
     pub(super) pairs: Vec<(Value, Value)>,
@@ -84,9 +84,9 @@ pub(in crate::chat) struct Loop {
     pub(super) items: Vec<Value>,
     pub(super) index: Cell<usize>,
     pub(super) depth: usize,
-    /// What `loop.changed` was last asked about.
+    /// The last arguments of `loop.changed`.
     pub(super) last: RefCell<Option<Vec<Value>>>,
-    /// Where the loop is recursive: itself, and the names around it.
+    /// For a recursive loop: the loop, and its enclosing scope.
     pub(super) again: Option<(Arc<ast::For>, Rc<Scope>)>,
 }
 
@@ -102,7 +102,7 @@ pub(in crate::chat) enum Function {
     Lipsum,
 }
 
-/// A dictionary of what the caller made, so without a limit.
+/// A dictionary built by the caller, without limits.
 pub(super) fn dict_of_values(pairs: Vec<(Value, Value)>) -> Value {
     let depth = deepest(pairs.iter().map(|(_, value)| value)) + 1;
     Value::Dict(Rc::new(Dict { pairs, depth }))
@@ -121,10 +121,10 @@ impl From<usize> for Value {
 }
 
 impl Value {
-    /// A value from outside of the template: what it says never becomes a control token.
+    /// A value from outside of the template, which never becomes a control token.
     ///
     /// # Errors
-    /// Where it is nested too deep.
+    /// If it is nested too deep.
     #[cfg(test)]
     pub(in crate::chat) fn from_json(json: &Json) -> std::result::Result<Value, String> {
         let made = from_json(json, 0);
@@ -136,18 +136,18 @@ impl Value {
         Value::Str(Text::outside(text))
     }
 
-    /// A text that counts as the template's own.
+    /// A text treated as the template's own.
     pub(in crate::chat) fn own(text: &str) -> Value {
         Value::Str(Text::own(text))
     }
 
-    /// A list of what the caller made, so without a limit.
+    /// A list built by the caller, without limits.
     pub(in crate::chat) fn list_of(values: Vec<Value>) -> Value {
         let depth = deepest(values.iter()) + 1;
         Value::List(Rc::new(Items { values, depth, is_group: false }))
     }
 
-    /// A dictionary of what the caller made, so without a limit.
+    /// A dictionary built by the caller, without limits.
     pub(in crate::chat) fn dict_of(pairs: Vec<(&str, Value)>) -> Value {
         dict_of_values(pairs.into_iter().map(|(key, value)| (Value::own(key), value)).collect())
     }
@@ -188,7 +188,7 @@ impl Value {
         }
     }
 
-    /// An integer, or a truth as one.
+    /// An integer, or a Boolean as one.
     pub(super) fn as_int(&self) -> Option<i128> {
         match self {
             Value::Int(number) => Some(*number),
@@ -241,24 +241,24 @@ impl Value {
         }
     }
 
-    /// Values within values, this one counted.
+    /// Nesting depth, including this value.
     fn depth(&self) -> u32 {
         match self {
             Value::List(items) | Value::Tuple(items) => items.depth,
             Value::Dict(dict) | Value::View(_, dict) => dict.depth,
             Value::Stream(_, depth) => *depth,
             Value::Object(Object::Method(method)) => method.0.depth() + 1,
-            // They hold what the template put there, which the number of steps bounds.
+            // Their contents come from the template and are bounded by the number of steps.
             Value::Object(Object::Cycler(held)) => deepest(held.0.iter()) + 1,
             Value::Object(Object::Joiner(held)) => held.0.depth() + 1,
             _ => 0,
         }
     }
 
-    /// Its length, where it has one.
+    /// Its length.
     ///
     /// # Errors
-    /// Where Python has none.
+    /// If the type has no length in Python.
     pub(super) fn len(&self, meter: &Meter) -> Result<usize> {
         Ok(match self {
             Value::Undefined(_) => 0,
@@ -274,10 +274,10 @@ impl Value {
         })
     }
 
-    /// Its items, one by one. A generator gives them once.
+    /// Its items. A generator returns them once.
     ///
     /// # Errors
-    /// Where it has none.
+    /// If it is not iterable.
     pub(super) fn iterate(&self, meter: &Meter) -> Result<Vec<Value>> {
         match self {
             Value::Undefined(_) => Ok(Vec::new()),
@@ -312,15 +312,15 @@ impl Value {
                 Ok((0..len).map(|i| Value::Int(start + step * i as i128)).collect())
             }
             Value::Stream(values, _) => Ok(values.borrow_mut().drain(..).collect()),
-            // A loop that is walked through gives the rest of its items; no template does that.
+            // Python iterates the rest of a `loop` object; no template does that.
             other => fault(format!("{:?} object is not iterable", other.type_name())),
         }
     }
 
-    /// Whether it may be a key.
+    /// Checks that it is hashable.
     ///
     /// # Errors
-    /// Where it may not.
+    /// If it is not.
     pub(super) fn check_key(&self) -> Result<()> {
         match self {
             Value::Tuple(items) => items.values.iter().try_for_each(Value::check_key),
@@ -332,7 +332,7 @@ impl Value {
     }
 }
 
-/// How many numbers a range has.
+/// The length of a range.
 pub(super) fn range_len(start: i128, stop: i128, step: i128) -> usize {
     let (from, to) = if step > 0 { (start, stop) } else { (stop, start) };
     let step = step.unsigned_abs();

@@ -1,0 +1,418 @@
+//! Fusions as WGSL: text that replaces the assets' `attached_*` files.
+//!
+//! An asset calls `prologue`, `task_of`, `row_of` and `store`, which its default files define; here
+//! they are printed from the bodies. Words and buffers are laid out as `kernel::fusion` specifies.
+//! The norm's weight is `norm_*`, prologue operands `p_x0_*`, those of segment 1 `s1_x0_*` and
+//! `s1_y0_*`, buffers `in0`.. and `out0`...
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::ops::Body;
+use super::printer::half_assign;
+use super::tasks::{FETCH, handed, tasks};
+use super::{line, operand_fields, stored};
+use crate::catalogue::{self, Entry};
+use crate::fusion::supports;
+use crate::source::{self, Splice};
+use crate::{
+    Addressing, AssetSpec, FusedExpr, KernelFusion, Neighbours, Operand, OperandLayout, Segment,
+    Value,
+};
+use warploom_core::base::DType;
+use warploom_core::error::{Error, Result};
+
+/// The WGSL text of a catalogue kernel with its fusion.
+///
+/// # Errors
+/// As [`source::asset_wgsl`]; unsupported, for a fusion that the kernel does not support; invalid,
+/// for a malformed body.
+pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
+    let Some(attached) = &spec.attached else { return source::asset_wgsl(spec) };
+    let fail = |what: String| Error::invalid(format!("kernel {}: {what}", spec.name));
+    supports(&spec.name, attached).map_err(|what| {
+        Error::unsupported(format!("kernel {}: what is fused into it: {what}", spec.name))
+    })?;
+    let (entry, _) = catalogue::find(&spec.name).ok_or_else(|| {
+        Error::unsupported(format!("kernel {:?} is not in the catalogue", spec.name))
+    })?;
+    let mut splice = Splice::default();
+    splice.files.insert("attached_params", params(attached, entry.is_linear()));
+    let vec4 = spec.defines.iter().any(|define| define == "vec4");
+    let mut printer = Printer::new(attached, entry, vec4);
+    if attached.prologue.is_some() {
+        let text = printer.prologue().map_err(|what| fail(format!("prologue: {what}")))?;
+        splice.files.insert("attached_x", text);
+    }
+    if attached.segments.is_empty() {
+        splice.constants.push(("ATTACHED", attached.reads()));
+    } else {
+        let text = printer.segments().map_err(fail)?;
+        let file = if entry.is_linear() { "attached_rows" } else { "attached_store" };
+        splice.files.insert(file, text);
+        splice.files.insert("attached_fetch", String::new());
+    }
+    if attached.norm.is_some() {
+        splice.defines.push("norm");
+    }
+    if let Some(hand) = &attached.quant_epilogue {
+        splice.defines.push("hands_on");
+        splice.files.insert("attached_hand", handed(hand, attached.stored()));
+        let apart = match hand.form {
+            OperandLayout::Codes { neighbours, .. } => neighbours == Neighbours::Apart,
+            OperandLayout::Halves(_) => true,
+        };
+        splice.defines.extend((!apart).then_some("wide"));
+    }
+    splice.tail = printer.tail();
+    source::spliced_wgsl(spec, &splice)
+}
+
+/// Fields of the parameter block, in the specified order.
+fn params(attached: &KernelFusion, linear: bool) -> String {
+    let mut text = String::new();
+    if attached.norm.is_some() {
+        text.push_str("    norm_eps: f32,\n    norm_offset: u32,\n");
+    }
+    if let Some(body) = &attached.prologue {
+        operand_fields(body, "p_", &mut text);
+    }
+    if linear {
+        for i in 0..attached.segments.len() {
+            for name in ["first_row", "size0", "size1", "stride0", "stride1", "distance"] {
+                line!(text, "    s{i}_{name}: u32,");
+            }
+        }
+    }
+    for (i, segment) in attached.segments.iter().enumerate() {
+        operand_fields(&segment.body, &format!("s{i}_"), &mut text);
+    }
+    if let Some(hand) = &attached.quant_epilogue {
+        text.push_str("    hand_columns: u32,\n    hand_offset: u32,\n");
+        if matches!(hand.form, OperandLayout::Halves(_)) {
+            text.push_str("    hand_eps: f32,\n    hand_factors: u32,\n");
+        }
+    }
+    text
+}
+
+/// Context in which the bodies are printed.
+struct Printer<'a> {
+    attached: &'a KernelFusion,
+    entry: &'a Entry,
+    /// Element types of the input and output buffers.
+    reads: Vec<&'static str>,
+    writes: Vec<&'static str>,
+    imports: BTreeSet<&'static str>,
+    declarations: BTreeSet<String>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(attached: &'a KernelFusion, entry: &'a Entry, vec4: bool) -> Printer<'a> {
+        let bodies = || attached.prologue.iter().chain(attached.segments.iter().map(|s| &s.body));
+        let element = |operands: &mut dyn Iterator<Item = &Operand>, binding: u32| {
+            let mut types =
+                operands.filter(|o| o.binding == binding).map(|o| stored(o.dtype)).peekable();
+            let first = types.peek().copied()?;
+            Some(if types.all(|other| other == first) { first } else { "u32" })
+        };
+        let read = |binding| {
+            let inputs = element(&mut bodies().flat_map(|body| &body.inputs), binding);
+            let gain = attached.quant_epilogue.as_ref().and_then(|hand| hand.norm);
+            match (inputs, attached.norm == Some(binding) || gain == Some(binding)) {
+                (None, true) if vec4 && gain != Some(binding) => "vec4<f32>",
+                (None, _) | (Some("f32"), _) => "f32",
+                (Some(_), true) => "u32",
+                (Some(other), false) => other,
+            }
+        };
+        let outputs = || bodies().flat_map(|body| &body.outputs).map(|output| &output.operand);
+        let codes = attached.quant_epilogue.as_ref().map(|_| attached.stored());
+        let write = |binding| match codes == Some(binding) {
+            true => "u32",
+            false => element(&mut outputs(), binding).unwrap_or("f32"),
+        };
+        Printer {
+            attached,
+            entry,
+            reads: (0..attached.reads()).map(read).collect(),
+            writes: (0..attached.writes()).map(write).collect(),
+            imports: BTreeSet::new(),
+            declarations: BTreeSet::new(),
+        }
+    }
+
+    /// Whether 16-bit elements are written to a buffer.
+    fn shares_words(&self, binding: u32) -> bool {
+        let outputs = self.attached.segments.iter().flat_map(|segment| &segment.body.outputs);
+        let mut operands = outputs.map(|output| &output.operand);
+        operands.any(|operand| operand.binding == binding && operand.dtype.is_half())
+    }
+
+    /// Buffers, module-scope variables and functions that the bodies call.
+    fn tail(&self) -> String {
+        let first = 1 + self.entry.before_output();
+        let mut text = String::new();
+        let reads = self.reads.iter().enumerate().map(|(i, e)| (format!("in{i}"), "read", e));
+        let writes = self.writes.iter().enumerate().map(|(i, e)| {
+            let element = if self.shares_words(i as u32) { &"atomic<u32>" } else { e };
+            (format!("out{i}"), "read_write", element)
+        });
+        for (i, (name, access, element)) in reads.chain(writes).enumerate() {
+            let binding = first + i;
+            line!(
+                text,
+                "@group(0) @binding({binding}) var<storage, {access}> {name}: array<{element}>;"
+            );
+        }
+        if let Some(binding) = self.attached.norm {
+            text.push_str(&norm_weight(binding, self.reads[binding as usize]));
+        }
+        if let Some(binding) = self.attached.quant_epilogue.as_ref().and_then(|hand| hand.norm) {
+            line!(text, "fn hand_weight{binding}(at: u32) -> f32 {{");
+            match self.reads[binding as usize] {
+                "f32" => line!(text, "    return in{binding}[at];\n}}"),
+                _ => line!(text, "    return bitcast<f32>(in{binding}[at]);\n}}"),
+            }
+        }
+        for declaration in &self.declarations {
+            text.push_str(declaration);
+        }
+        for name in &self.imports {
+            line!(text, "#import {name}");
+        }
+        text
+    }
+
+    /// The functions of one element of x, and of four neighbours.
+    fn prologue(&mut self) -> Result<String, String> {
+        let Some(body) = &self.attached.prologue else { return Ok(String::new()) };
+        let columns = match self.entry.name {
+            "conv2d" => "params.in_h * params.in_w",
+            _ => "params.k",
+        };
+        let scope = Scope {
+            prefix: "p",
+            index: format!("c0 * {columns} + c1"),
+            anchors: &["x"],
+            fetched: false,
+        };
+        let printed = self.body(body, &scope)?;
+        let last = body.values.len().checked_sub(1).ok_or("no value")? as u32;
+        match printed.body.dtype(last)? {
+            DType::F32 => {}
+            other => return Err(format!("a result of {other}")),
+        }
+        let mut text = String::new();
+        line!(text, "// {body}");
+        line!(text, "fn prologue(c0: u32, c1: u32, x: f32) -> f32 {{");
+        text.push_str(&printed.lines);
+        line!(text, "    return v{last};\n}}\n");
+        if self.entry.is_linear() || self.entry.takes_norm() {
+            // If columns may be past the end, x is 0 there and must stay 0.
+            let masked = if self.entry.takes_norm() { "PARTIAL" } else { "true" };
+            line!(text, "fn prologue4(row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{");
+            line!(text, "    let last = select(0xffffffffu, params.k - 1u, {masked});");
+            text.push_str("    let made = vec4(\n");
+            for (i, part) in ["x", "y", "z", "w"].iter().enumerate() {
+                line!(text, "        prologue(row, min(column + {i}u, last), x.{part}),");
+            }
+            text.push_str("    );\n    let columns = vec4(column) + vec4(0u, 1u, 2u, 3u);\n");
+            text.push_str("    return select(vec4(0.0), made, columns <= vec4(last));\n}\n\n");
+        }
+        Ok(text)
+    }
+
+    /// Which products form an evaluation, and its epilogue.
+    fn segments(&mut self) -> Result<String, String> {
+        let mut text = String::new();
+        let segments = &self.attached.segments;
+        if self.entry.is_linear() {
+            let anchors = segments.iter().map(|s| s.anchors).max().unwrap_or(1);
+            // Epilogue operands are fetched early: accumulators of tensor cores are stored many at
+            // a time, and a GEMV has latency to hide while it sums.
+            let early = self.entry.fetches();
+            let gives = if self.attached.quant_epilogue.is_some() { " -> f32" } else { "" };
+            text.push_str(&tasks(segments, anchors, early, gives));
+            if early {
+                text.push_str(&self.fetches(segments)?);
+            }
+            let more = if early { ", fetched: Fetched" } else { "" };
+            for (i, segment) in segments.iter().enumerate() {
+                let prefix = format!("s{i}");
+                let sizes = [format!("params.s{i}_size0"), format!("params.s{i}_size1")];
+                let head = format!(
+                    "fn segment{i}(c0: u32, c1: u32, c2: u32, product: f32, second: f32{more}){gives} {{"
+                );
+                let anchors = &["product", "second"][..segment.anchors as usize];
+                let made = self.segment(&segment.body, &prefix, sizes, anchors);
+                let made = made.map_err(|what| format!("segment {i}: {what}"))?;
+                line!(text, "// {}\n{head}\n{made}}}\n", segment.body);
+            }
+        } else if let [segment] = &segments[..] {
+            let sizes = ["sizes().x".to_string(), "sizes().y".to_string()];
+            let made = self.segment(&segment.body, "s0", sizes, &["product"])?;
+            line!(text, "// {}", segment.body);
+            let gives = if self.attached.quant_epilogue.is_some() { " -> f32" } else { "" };
+            line!(text, "fn store(c0: u32, c1: u32, c2: u32, product: f32){gives} {{\n{made}}}\n");
+        }
+        Ok(text)
+    }
+
+    /// The elements that each segment reads, as bits, by functions that store nothing.
+    fn fetches(&mut self, segments: &[Segment]) -> Result<String, String> {
+        let inputs = |segment: &Segment| segment.body.inputs.len();
+        let most = segments.iter().map(inputs).max().unwrap_or(0).max(1);
+        let mut text = String::from("struct Fetched {\n");
+        (0..most).for_each(|x| line!(text, "    x{x}: u32,"));
+        text.push_str("}\n\n");
+        for (i, segment) in segments.iter().enumerate() {
+            line!(text, "fn fetch{i}(c0: u32, c1: u32, c2: u32) -> Fetched {{");
+            text.push_str("    var fetched = Fetched();\n");
+            for (x, operand) in segment.body.inputs.iter().enumerate() {
+                let at = address(&format!("s{i}_x{x}"), operand, segment.body.rank);
+                line!(text, "    fetched.x{x} = bitcast<u32>(in{}[{at}]);", operand.binding);
+            }
+            text.push_str("    return fetched;\n}\n\n");
+        }
+        text.push_str(FETCH);
+        for i in 0..segments.len() {
+            line!(
+                text,
+                "        case {i}u: {{\n            return fetch{i}(row, s0, s1);\n        }}"
+            );
+        }
+        text.push_str("        default: {\n            return Fetched();\n        }\n    }\n}\n\n");
+        Ok(text)
+    }
+
+    fn segment(
+        &mut self,
+        body: &FusedExpr,
+        prefix: &str,
+        [size0, size1]: [String; 2],
+        anchors: &[&str],
+    ) -> Result<String, String> {
+        let index = format!("(c0 * {size0} + c1) * {size1} + c2");
+        let fetched = self.entry.fetches();
+        let printed = self.body(body, &Scope { prefix, index, anchors, fetched })?;
+        let Printed { body: typed, lines: mut text } = printed;
+        let given = self.attached.quant_epilogue.as_ref().filter(|hand| !hand.kept);
+        for (i, output) in body.outputs.iter().enumerate() {
+            if given.is_some_and(|hand| hand.output as usize == i) {
+                continue;
+            }
+            let operand = &output.operand;
+            let made = typed.dtype(output.value).map_err(|what| format!("output {i}: {what}"))?;
+            if made != operand.dtype {
+                return Err(format!("{made} for output {i} of {}", operand.dtype));
+            }
+            let value = match made {
+                DType::Bool => format!("select(0u, 1u, v{})", output.value),
+                _ => format!("v{}", output.value),
+            };
+            let value = match self.writes[operand.binding as usize] {
+                element if element == stored(made) => value,
+                element => format!("bitcast<{element}>({value})"),
+            };
+            let at = address(&format!("{prefix}_y{i}"), operand, body.rank);
+            let buffer = format!("out{}", operand.binding);
+            match made.is_half() {
+                true => text.push_str(&half_assign(&buffer, &at, &value, "    ")),
+                false => line!(text, "    {buffer}[{at}] = {value};"),
+            }
+        }
+        if let Some(hand) = &self.attached.quant_epilogue {
+            line!(text, "    return v{};", body.outputs[hand.output as usize].value);
+        }
+        Ok(text)
+    }
+
+    /// One line per value, with the declarations that they need.
+    fn body<'e>(&mut self, expr: &'e FusedExpr, scope: &Scope) -> Result<Printed<'e>, String> {
+        let mut body = Body::new(expr, scope.anchors.len() as u32)?;
+        let mut lines = String::new();
+        for (i, value) in expr.values.iter().enumerate() {
+            let text = match *value {
+                Value::Input(x) => self.load(expr, x, scope)?,
+                Value::Index => scope.index.clone(),
+                Value::Anchor(a) => scope.anchors[a as usize].to_string(),
+                _ => body
+                    .text(i as u32, |operand| format!("v{operand}"))
+                    .ok_or_else(|| format!("value {i}: a reduction"))?,
+            };
+            line!(lines, "    let v{i} = {text};");
+        }
+        self.imports.extend(body.imports());
+        self.declarations.extend(body.declarations().lines().map(|line| format!("{line}\n")));
+        Ok(Printed { body, lines })
+    }
+
+    /// The element of an input.
+    fn load(&self, expr: &FusedExpr, x: u32, scope: &Scope) -> Result<String, String> {
+        let operand = expr
+            .inputs
+            .get(x as usize)
+            .ok_or_else(|| format!("input {x} of {}", expr.inputs.len()))?;
+        let test = if operand.dtype == DType::Bool { " != 0u" } else { "" };
+        if scope.fetched {
+            return Ok(format!("bitcast<{}>(fetched.x{x}){test}", stored(operand.dtype)));
+        }
+        let at = address(&format!("{}_x{x}", scope.prefix), operand, expr.rank);
+        let load = format!("in{}[{at}]", operand.binding);
+        let load = match (stored(operand.dtype), self.reads[operand.binding as usize]) {
+            (own, element) if own == element => load,
+            (own, _) => format!("bitcast<{own}>({load})"),
+        };
+        Ok(load + test)
+    }
+}
+
+/// The lines of a body, and its types.
+struct Printed<'e> {
+    body: Body<'e>,
+    lines: String,
+}
+
+/// Names inside a body.
+struct Scope<'a> {
+    /// Prefix of its parameters.
+    prefix: &'a str,
+    /// The flat index.
+    index: String,
+    /// The anchor kernel's results.
+    anchors: &'a [&'a str],
+    /// Whether input elements are in `fetched`.
+    fetched: bool,
+}
+
+/// Four neighbours of the norm's weight.
+fn norm_weight(binding: u32, element: &str) -> String {
+    let mut text = String::from("fn norm_weight(column: u32) -> vec4<f32> {\n");
+    if element == "vec4<f32>" {
+        line!(text, "    return in{binding}[(params.norm_offset + column) >> 2u];\n}}");
+        return text;
+    }
+    text.push_str("    let last = select(0xffffffffu, params.k - 1u, PARTIAL);\n");
+    text.push_str("    return vec4(\n");
+    for i in 0..4 {
+        let load = format!("in{binding}[params.norm_offset + min(column + {i}u, last)]");
+        match element {
+            "f32" => line!(text, "        {load},"),
+            _ => line!(text, "        bitcast<f32>({load}),"),
+        }
+    }
+    text.push_str("    );\n}\n");
+    text
+}
+
+/// The address of an operand's element, in terms of the coordinates `c0`, `c1`..
+fn address(name: &str, operand: &Operand, rank: u32) -> String {
+    let mut sum = format!("params.{name}_offset");
+    if operand.addressing == Addressing::Strided {
+        for d in 0..rank {
+            let _ = write!(sum, " + c{d} * params.{name}_stride{d}");
+        }
+    }
+    sum
+}

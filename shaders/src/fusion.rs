@@ -1,0 +1,295 @@
+//! Operator fusion into a catalogue kernel: prologue, epilogue and quant epilogue, as data.
+//!
+//! A product, convolution or attention kernel is an *anchor*. Its fusion has these parts:
+//! - `norm`: rows of `x` (after the prologue, if any) are RMS-normalised as they are read
+//!   (`matvec_*`, `matvec_int8_*`, `round_codes` and `round_half` only). Since
+//!   `norm(x) . w = factor * sum of x * g * w`, the factor is computed with the sum. `vec4`
+//!   promises the same alignment of its weight as of `x`;
+//! - `prologue`: a body applied to each element of `x` as it is read, over the index space
+//!   [row, column]. [`Value::Anchor`]`(0)` is the element, the last value replaces it. For
+//!   `matmul_batched` it applies to `a`, with row `batch * m + i`; for `conv2d` the row is
+//!   `batch * in_c + channel`, the column the pixel of that plane;
+//! - `segments`: epilogues, applied to the anchor's results instead of its own store;
+//! - `quant_epilogue`: fused activation quantisation: the only segment's output is also quantised
+//!   for the next products: to 8-bit codes (`matvec_codes_*`, `matvec_tiles_*`, and the final
+//!   kernel of decode attention) or to f16 (`scaled_rows`, then one workgroup per row of at most
+//!   `K` columns). Column c of row i is evaluation c of the segment; for attention (head, element).
+//!
+//! **Index spaces of segments**: three dimensions `(i, s0, s1)` with strides for each operand:
+//! - `matvec_*`, `matvec_int8_*`, `matvec_codes_*`, `matvec_tiles_*`, `matmul_*`, `matmul_coop_*`,
+//!   `scaled_rows`: `i` is the row of `x`; `(s0, s1)` counts evaluations of the segment, each on
+//!   `anchors` products: `Anchor(j)` is row
+//!   `first_row + s0 * stride0 + s1 * stride1 + j * distance` of `w`. So a merged q, k and v
+//!   product has three segments, gate and up are the two anchors of one, and a rotation takes the
+//!   two rows of its pair;
+//! - `matmul_batched`, `product_tiles`: (batch, row, column); `conv2d`: (batch * out channels, row,
+//!   column), as plane and position; `attn_*`: (token, head, element of the head). One segment, one
+//!   anchor.
+//!
+//! **Parameters**, after the kernel's own: for `norm`: `eps` (f32 bits), `offset` of its weight;
+//! for the prologue, the words of its operands over rank 2; for each segment of a product with a
+//! weight: `first_row`, `size0`, `size1`, `stride0`, `stride1`, `distance`; then for each segment
+//! the words of its operands over rank 3 (inputs, then outputs); for `quant_epilogue` the columns
+//! of a row and the offset of the norm's weight, for f16 also the norm's `eps` and the words before
+//! the factors. `Flat` addressing is not supported.
+//!
+//! **Bindings**: the kernel's own before its output (inputs and scratch); those that the fusion
+//! reads, with one numbering for prologue, segments and the norm's weight; those that segments
+//! write, in one numbering, replacing the kernel's output if there are segments; then the quantised
+//! rows. For codes, each row is as `round_codes` writes it, with its codes once per order, followed
+//! with a norm by the sums of squares of each 32 columns, padded to a multiple of four words. For
+//! f16, all rows and then their factors, as `round_half` writes both. Segments may write 16-bit
+//! elements, each atomically in its half of a word, but read none.
+
+use serde::{Deserialize, Serialize};
+
+use super::catalogue::{self, Entry};
+use super::codes::CodeOrder;
+use super::fused::{FusedExpr, Value};
+use warploom_core::base::{DType, Dim};
+
+/// The prologue and epilogue fused into a catalogue kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KernelFusion {
+    /// Set if rows of `x` are RMS-normalised: the fused input that is the norm's weight.
+    pub norm: Option<u32>,
+    /// Applied to each element of `x`: rank 2, no outputs, the last value is the result.
+    pub prologue: Option<FusedExpr>,
+    /// Epilogues, applied to the kernel's results. Empty: the kernel stores as usual.
+    pub segments: Vec<Segment>,
+    /// Quantises the only segment's output for the next products.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quant_epilogue: Option<QuantEpilogue>,
+}
+
+/// Fused activation quantisation of a kernel's output for the next products.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct QuantEpilogue {
+    /// The output of the segment that is quantised, of f32.
+    pub output: u32,
+    /// Set if those products are preceded by an RMS norm: the fused input that is its weight.
+    pub norm: Option<u32>,
+    /// The operand layout that the products read.
+    pub form: OperandLayout,
+    /// Whether the f32 output is stored as well. If not, its buffer is bound but not written.
+    pub kept: bool,
+}
+
+/// A quantised operand layout.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum OperandLayout {
+    /// 8-bit codes.
+    Codes {
+        /// Code orders, each with its own copy of the codes.
+        orders: Vec<CodeOrder>,
+        /// How 32 neighbours find their common scale.
+        neighbours: Neighbours,
+    },
+    /// f16 and row factors, by subgroups of at least 32 threads.
+    Halves(F16Layout),
+}
+
+/// How 32 neighbours that are rounded together find their maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Neighbours {
+    /// Through workgroup memory.
+    Apart,
+    /// By lane exchange; every subgroup has at least 32 threads.
+    Lanes,
+    /// By subgroup reductions; every subgroup has exactly 32 threads.
+    Subgroup,
+}
+
+/// Layout and rounding of `round_half`'s f16 output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct F16Layout {
+    /// Whether values are first rounded to 8 bits.
+    pub rounded: bool,
+    /// Whether rows are contiguous, not in blocks of 32 columns.
+    pub plain: bool,
+}
+
+/// The epilogue of a part of a kernel's results.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Segment {
+    /// Results of the kernel per evaluation: 1 or 2.
+    pub anchors: u32,
+    /// Rank 3, without reductions.
+    pub body: FusedExpr,
+}
+
+/// Words of a segment before those of its operands, for products with a weight matrix.
+pub const SEGMENT_WORDS: u32 = 6;
+
+/// Words of a quant epilogue to codes: columns of a row, offset of the norm's weight.
+pub const HAND_WORDS: u32 = 2;
+
+/// Words of a quant epilogue to f16: the same, the norm's `eps`, words before the factors.
+pub const HAND_HALVES_WORDS: u32 = 4;
+
+/// Maximum code orders of a quant epilogue.
+pub const MAX_ORDERS: usize = 2;
+
+/// Maximum segments of a fusion.
+pub const MAX_SEGMENTS: usize = 4;
+
+impl KernelFusion {
+    /// Number of buffers that it reads.
+    pub fn reads(&self) -> u32 {
+        let bodies = self.prologue.iter().chain(self.segments.iter().map(|s| &s.body));
+        let gain = self.quant_epilogue.iter().filter_map(|hand| hand.norm);
+        let norms = self.norm.into_iter().chain(gain).map(|n| n + 1);
+        bodies.map(FusedExpr::reads).chain(norms).max().unwrap_or(0)
+    }
+
+    /// Number of buffers that it writes, replacing the kernel's own output.
+    pub fn writes(&self) -> u32 {
+        self.stored() + u32::from(self.quant_epilogue.is_some())
+    }
+
+    /// Number of buffers that its segments write.
+    pub fn stored(&self) -> u32 {
+        self.segments.iter().map(|segment| segment.body.writes()).max().unwrap_or(0)
+    }
+
+    /// Words that it adds to the kernel's parameters. `rows`: whether the kernel is a product with
+    /// a weight matrix, whose segments specify their rows.
+    pub fn words(&self, rows: bool) -> u32 {
+        let norm = if self.norm.is_some() { 2 } else { 0 };
+        let prologue = self.prologue.as_ref().map_or(0, FusedExpr::operand_words);
+        let each = if rows { SEGMENT_WORDS } else { 0 };
+        let segments = self.segments.iter().map(|s| each + s.body.operand_words());
+        let hand = self.quant_epilogue.as_ref().map_or(0, |hand| match hand.form {
+            OperandLayout::Codes { .. } => HAND_WORDS,
+            OperandLayout::Halves(_) => HAND_HALVES_WORDS,
+        });
+        norm + prologue + segments.sum::<u32>() + hand
+    }
+
+    /// The reason why it is malformed, if it is.
+    pub fn fault(&self) -> Option<String> {
+        let bodies = self.prologue.iter().map(|body| (body, 2, 1));
+        let segments = self.segments.iter().map(|s| (&s.body, 3, s.anchors));
+        for (body, rank, anchors) in bodies.chain(segments) {
+            if body.rank != rank {
+                return Some(format!("a body of rank {}, not {rank}", body.rank));
+            }
+            if body.has_reductions() {
+                return Some("a reduction in an attachment".into());
+            }
+            if anchors == 0 || anchors > 2 {
+                return Some(format!("{anchors} anchors, not 1 or 2"));
+            }
+            let late = |v: &Value| matches!(v, Value::Anchor(i) if *i >= anchors);
+            if body.values.iter().any(late) {
+                return Some(format!("an anchor above {anchors}"));
+            }
+            let flat = |o: &super::Operand| o.addressing == super::Addressing::Flat;
+            if body.operands().any(flat) {
+                return Some("flat addressing in an attachment".into());
+            }
+        }
+        if let Some(fault) =
+            self.quant_epilogue.as_ref().and_then(|hand| hand.fault(&self.segments))
+        {
+            return Some(fault);
+        }
+        match self.segments.len() {
+            n if n > MAX_SEGMENTS => Some(format!("{n} segments, at most {MAX_SEGMENTS}")),
+            _ if self.segments.iter().any(|s| s.body.outputs.is_empty()) => {
+                Some("a segment that writes nothing".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl QuantEpilogue {
+    fn fault(&self, segments: &[Segment]) -> Option<String> {
+        let [segment] = segments else {
+            return Some(format!("{} segments hand on, not 1", segments.len()));
+        };
+        let Some(output) = segment.body.outputs.get(self.output as usize) else {
+            return Some(format!("output {} of {}", self.output, segment.body.outputs.len()));
+        };
+        if output.operand.dtype != DType::F32 {
+            return Some(format!("{} is rounded, not f32", output.operand.dtype));
+        }
+        let OperandLayout::Codes { orders, .. } = &self.form else { return None };
+        match orders.len() {
+            0 => Some("codes in no order".into()),
+            n if n > MAX_ORDERS => Some(format!("codes in {n} orders, at most {MAX_ORDERS}")),
+            _ if !orders.iter().all(|order| order.is_known()) => Some(format!("orders {orders:?}")),
+            _ if orders.iter().any(|order| order.rows() != orders[0].rows()) => {
+                Some(format!("rows that lie together and rows that do not: orders {orders:?}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Workgroups for the segments of a product with a weight matrix: grid x times y of a `matvec_*`, x
+/// of a `matmul_*`. `rows`: rows of `w` per workgroup (`ROWS`, `BN`); `segments`: evaluations and
+/// anchors of each. A workgroup makes evaluations of one segment.
+pub fn attach_groups(rows: u32, segments: impl IntoIterator<Item = (Dim, u32)>) -> Dim {
+    let groups = segments.into_iter().map(|(evaluations, anchors)| {
+        (evaluations * Dim::from(anchors)).ceil_div(&Dim::from(rows))
+    });
+    groups.fold(Dim::new(0), |sum, groups| sum + groups)
+}
+
+/// Checks that a kernel supports a fusion.
+///
+/// # Errors
+/// The reason if it does not, or if the fusion is malformed.
+pub fn supports(name: &str, attached: &KernelFusion) -> Result<(), String> {
+    let (entry, _) = catalogue::find(name).ok_or("the kernel is not in the catalogue")?;
+    if let Some(fault) = attached.fault() {
+        return Err(fault);
+    }
+    let (prologue, segment) = takes(entry);
+    if attached.norm.is_some() && !entry.takes_norm() {
+        return Err("it does not normalise the rows of x".into());
+    }
+    if attached.prologue.is_some() && !prologue {
+        return Err("nothing can be done with its operand as it is read".into());
+    }
+    if !attached.segments.is_empty() && !segment {
+        return Err("nothing can be done with its result as it is written".into());
+    }
+    if attached.quant_epilogue.as_ref().is_some_and(|hand| !entry.hands_on(&hand.form)) {
+        return Err("it rounds nothing of what it stores".into());
+    }
+    let plain = |s: &Segment| s.anchors == 1;
+    if !entry.is_linear() && (attached.segments.len() > 1 || !attached.segments.iter().all(plain)) {
+        return Err("it takes one segment of one anchor".into());
+    }
+    let bodies = || attached.prologue.iter().chain(attached.segments.iter().map(|s| &s.body));
+    if let Some(input) = bodies().flat_map(|body| &body.inputs).find(|input| input.dtype.is_half())
+    {
+        return Err(format!("an input of {}, whose elements have 2 bytes", input.dtype));
+    }
+    let written = || bodies().flat_map(|body| &body.outputs).map(|output| &output.operand);
+    for half in written().filter(|operand| operand.dtype.is_half()) {
+        if let Some(other) = written().find(|o| o.binding == half.binding && !o.dtype.is_half()) {
+            let (a, b) = (half.dtype, other.dtype);
+            return Err(format!("{a} and {b} in buffer {} that is written", half.binding));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a kernel supports a prologue, and whether it supports a segment.
+fn takes(entry: &Entry) -> (bool, bool) {
+    match entry.name {
+        "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),
+        "matvec_codes_*" | "matvec_tiles_*" | "matmul_coop_*" | "scaled_rows" => (false, true),
+        "product_tiles" => (false, true),
+        "round_codes" => (true, false),
+        "attn_coop" | "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
+        "attn_lanes" | "attn_lanes_spans" | "attn_spread" | "attn_spread_spans" => (false, true),
+        "attn_decode_spans" | "attn_combine_spans" => (false, true),
+        _ => (false, false),
+    }
+}

@@ -1,0 +1,311 @@
+//! Flash decoding (split-KV) in a single launch: the last workgroup to finish reduces the partial
+//! results (kin to the last-block reduction of CUDA's `threadFenceReduction` sample).
+//!
+//! Slices of the keys are processed as by `attn_split`, by lanes that share keys as in
+//! `attn_lanes`. Atomic tickets in words that are zero before and after a run
+//! (`TensorRole::Counters`) show which workgroup is last. WGSL does not order memory between
+//! workgroups, so the kernel is limited to devices whose barriers do.
+
+use crate::base::{DType, Dim, Shape};
+use crate::engine::attention::single_pass::{
+    FEW_TOKENS, Place, groups_fit, leaves_idle, operands, readers_and_keys, reads, spans, units,
+    whole_blocks,
+};
+use crate::engine::attention::subgroup::{aligned, head};
+use crate::engine::knobs::{Knob, powers};
+use crate::engine::lowering::{Call, Lowering, View};
+use crate::engine::{Cost, Engine, EngineId, OTHER_OPERATION, Query, ReductionOrder};
+use crate::error::{Error, Result};
+use crate::ir::Op;
+use crate::kernel::AssetSpec;
+use crate::kernel::catalogue::{HALF_KV, SETTLED, SPREAD_SPLITS};
+use crate::provider::{DeviceKind, DeviceProfile};
+
+/// Most query heads of a workgroup: each takes registers for its query and its sums. If the
+/// workgroups of one token leave compute units idle, they have one head each. Through CUDA on an
+/// H200, tokens/s: SmolLM2-135M 2,846 so, 2,677 with all three heads of a kv head in one workgroup,
+/// 2,567 with two; Qwen2.5-0.5B 2,534, with two 2,473; Llama-3.2-1B, with enough workgroups, 2,306,
+/// with two 2,341.
+const MOST_HEADS: u64 = 2;
+/// Keys that a workgroup of one token reads at once, four per subgroup lane: fewer threads wait
+/// less for each other. Measured on an H200, tokens/s with 256 threads and two keys, and with this:
+/// through CUDA Llama-3.1-8B 616 and 629, Llama-3.2-1B 2,302 and 2,341, Qwen2.5-0.5B 2,443 and
+/// 2,473, BitNet-2B 1,295 and 1,314; through Vulkan BitNet-2B, with wide heads, 818 and 833, but
+/// Llama-3.2-1B 1,475 and 1,464, Qwen2.5-0.5B 1,356 and 1,307, so there only wide heads use it.
+const ALONE_GRANULE: u32 = 64;
+/// Elements of a wide head.
+const WIDE_HEAD: u32 = 128;
+/// Capacity of a KV cache from which many keys are in flight: a plan knows the capacity, not the
+/// number of keys. Measured on an H200 with Llama-3.1-8B through CUDA, tokens/s with eight and two:
+/// 561 and 548 after 3,000 keys, 510 and 479 after 7,000, 329 and 269 after 32,768; after 640 two
+/// won.
+const LONG_CONTEXT: u64 = 8192;
+/// Workgroups per workgroup that the device runs at once.
+const OVERSUBSCRIBED: f64 = 2.0;
+/// Words of workgroup memory that every device has.
+const MEMORY_WORDS: u32 = 4096;
+/// Buffers for partial results and tickets.
+const SCRATCH: usize = 2;
+/// Cost of tickets and reduction, in launches. Measured on an H200 after 512 to 640 keys, tokens/s
+/// against the better of `attn_lanes` and `attn_split` in the same build or the one before: through
+/// CUDA Llama-3.1-8B 561 for 539, Llama-3.2-1B 2,141 for 2,060, Qwen2.5-0.5B 1,693 for 1,555,
+/// SmolLM2-135M 2,046 for 1,768; through Vulkan 403 for 388, 1,313 for 1,306, 1,214 for 1,192 and
+/// 1,280 for 1,248.
+const TOGETHER: f64 = 0.8;
+
+/// `attn_spread`.
+pub(in crate::engine) struct SpreadAttention {
+    id: EngineId,
+}
+
+impl SpreadAttention {
+    pub(in crate::engine) fn new() -> SpreadAttention {
+        SpreadAttention { id: EngineId::new("wgsl.attn_spread") }
+    }
+}
+
+/// Whether atomic reads of other workgroups see what a workgroup stored before `storageBarrier`,
+/// after they have read an atomic word changed behind it. WGSL does not promise that. Translated to
+/// CUDA, the barrier is a device-scope fence and atomic reads bypass the nearest cache. NVIDIA's
+/// Vulkan driver was observed to keep the order, over 24,000 barriers of up to 1,056 workgroups.
+fn orders_memory(profile: &DeviceProfile) -> bool {
+    let vulkan = profile.kind == DeviceKind::Discrete && profile.driver.starts_with("Vulkan");
+    match profile.provider.as_str() {
+        "cuda" => true,
+        "webgpu" => vulkan && profile.vendor == "NVIDIA",
+        _ => false,
+    }
+}
+
+/// How keys and heads are split.
+struct Cut {
+    /// Threads of a workgroup, keys in flight, slices.
+    knobs: [Knob; 3],
+    /// Keys that a workgroup reads at once: slices are multiples of them.
+    granule: u32,
+    /// Query heads of a workgroup.
+    heads: u64,
+    /// Workgroups of a kv head.
+    chunks: u64,
+    /// Whether keys of earlier runs are loaded before the kernel waits for the rows of this run
+    /// (programmatic dependent launch). Without overlapping launches it gains nothing, and with
+    /// many keys a workgroup has several iterations, of which the later ones lose more than the
+    /// first gains.
+    early: bool,
+}
+
+impl Cut {
+    fn values(&self, query: &Query) -> [u32; 3] {
+        [0, 1, 2].map(|i| self.knobs[i].value(query.knobs))
+    }
+}
+
+/// Keys that a workgroup reads at once.
+fn granule(query: &Query, threads: u32, keys: u32) -> Result<u32, String> {
+    Ok(threads / lanes(query)? * keys)
+}
+
+/// Lanes that share a key, 16 bytes each.
+fn lanes(query: &Query) -> Result<u32, String> {
+    let [_, k, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
+    Ok((head(query)? * k.dtype.bytes() as u32 / 16).max(1))
+}
+
+/// # Errors
+/// The reason why the kernel does not apply.
+fn cut(query: &Query) -> Result<Cut, String> {
+    let [q, k, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
+    let upper =
+        |view: &View, axis: usize| query.upper(&view.shape[axis]).map_err(|e| e.to_string());
+    let (tokens, heads) = (upper(q, 0)?, upper(q, 1)?);
+    let (kv_heads, all) = (upper(k, 1)?.max(1), upper(k, 0)?);
+    let size = head(query)?;
+    let group = heads.div_ceil(kv_heads).max(1);
+    // Tokens with spans share the capacity. Measured on an H200, eight sequences of Llama-3.1-8B
+    // with eight and two keys in flight: 16.7 and 14.1 us after 544 keys each, 21.8 and 19.4 after
+    // 1,024.
+    let own = if spans(query).is_some() { all / tokens.max(1) } else { all };
+    let long = own >= LONG_CONTEXT;
+    let alone = tokens == 1 && !long;
+    let cuda = query.profile.provider == "cuda";
+    let most_heads = match kv_heads * group.div_ceil(MOST_HEADS) * u64::from(SPREAD_SPLITS) {
+        workgroups if cuda && alone && (workgroups as f64) < units(query.profile) => 1,
+        _ => MOST_HEADS,
+    };
+    let chunks = group.div_ceil(most_heads);
+    let heads = group.div_ceil(chunks);
+    let words = |threads: u32| {
+        let heads = heads as u32;
+        threads / 32 * heads * (size + 2) + heads * (size + SPREAD_SPLITS) + 1
+    };
+    let most = query.profile.max_threads_per_workgroup.min(256);
+    let fit = powers(64, most.max(64)).filter(|threads| words(*threads) <= MEMORY_WORDS);
+    let fit: Vec<u32> = fit.collect();
+    let largest = *fit.last().ok_or("no workgroup has the memory for its heads")?;
+    let lanes = lanes(query)?;
+    let (threads, few) = match long {
+        true => (largest, 8),
+        false if alone && (cuda || size >= WIDE_HEAD) => {
+            ((ALONE_GRANULE / 4 * lanes).clamp(64, largest), 4)
+        }
+        false => (largest, 2),
+    };
+    let threads = Knob::new("threads", "threads of a workgroup", fit, threads);
+    let early = query.past_kv_is_final && cuda && !long;
+    let keys = "keys of a subgroup's lanes that are under way";
+    let keys = Knob::new("keys", keys, [2, 4, 8], few);
+    let granule = granule(query, threads.value(query.knobs), keys.value(query.knobs))?;
+    let groups = (tokens * kv_heads * chunks).max(1) as f64;
+    let wanted = (OVERSUBSCRIBED * units(query.profile) / groups).ceil() as u32;
+    let most = all.div_ceil(u64::from(granule.max(1))).clamp(1, u64::from(SPREAD_SPLITS)) as u32;
+    let splits = Knob::new("splits", "slices of the keys", 1..=most, wanted.clamp(1, most));
+    Ok(Cut { knobs: [threads, keys, splits], granule, heads, chunks, early })
+}
+
+impl Engine for SpreadAttention {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn applies(&self, query: &Query) -> Result<(), String> {
+        let Op::Attention { .. } = query.op else { return Err(OTHER_OPERATION.into()) };
+        let profile = query.profile;
+        if !query.is_wgsl() || !orders_memory(profile) {
+            return Err("workgroups cannot hand anything to each other".into());
+        }
+        if !profile.has_subgroups || [profile.subgroup_min, profile.subgroup_max] != [32, 32] {
+            return Err("subgroups are not of 32 lanes".into());
+        }
+        reads(query)?;
+        groups_fit(query, 1)?;
+        cut(query)?;
+        let [q, k, v, ..] = query.operands else { return Err(OTHER_OPERATION.into()) };
+        let bytes = k.dtype.bytes();
+        match aligned(q, 4) && aligned(k, bytes) && aligned(v, bytes) {
+            true => Ok(()),
+            false => Err("heads do not begin where 16 bytes do".into()),
+        }
+    }
+
+    fn fuses(&self, query: &Query) -> Result<(), String> {
+        query.only_a_segment(SCRATCH)
+    }
+
+    fn supports_quant_epilogue(&self, query: &Query) -> Result<(), String> {
+        whole_blocks(query)
+    }
+
+    fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
+        Err("slices of the keys follow from the tokens and the most keys there can be".into())
+    }
+
+    fn knobs(&self, query: &Query) -> Vec<Knob> {
+        cut(query).map_or_else(|_| Vec::new(), |cut| cut.knobs.into())
+    }
+
+    fn cost(&self, query: &Query) -> Cost {
+        let [q, k, ..] = query.operands else { return Cost::default() };
+        let upper = |view: &View, axis: usize| query.upper(&view.shape[axis]).unwrap_or(1) as f64;
+        let (tokens, heads) = (upper(q, 0), upper(q, 1));
+        let (readers, keys) = readers_and_keys(query, [q, k]);
+        let flops = 4.0 * keys * query.output_elements();
+        let idle = leaves_idle(query.profile, tokens * heads);
+        let many = tokens > FEW_TOKENS as f64 && spans(query).is_none();
+        let penalty = if many { 4.0 } else { 1.0 };
+        let bytes = query.total_bytes() * readers * penalty;
+        // If heads alone fill the device, split-KV gains nothing. Through CUDA a workgroup of two
+        // heads does gain if tokens share no keys: eight sequences of Llama-3.1-8B on an H100,
+        // tokens/s, 2,264 for 2,252 of `attn_lanes` after 512 keys each and 1,702 for 1,614 after
+        // 3,000; through Vulkan 1,122 for 1,142 and 1,012 for 1,004.
+        let apart = spans(query).is_some() && query.profile.provider == "cuda";
+        let efficiency = match (idle, apart) {
+            (_, true) => 0.65,
+            (true, false) => 0.5,
+            (false, false) => 0.35,
+        };
+        Cost { bytes, flops: flops * penalty, dispatches: 1.0 + TOGETHER, efficiency }
+    }
+
+    fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
+        let cut = cut(query).map_err(Error::invalid)?;
+        let [threads, keys, splits] = cut.values(query);
+        let [q, k, v] = operands(query, out)?;
+        let place = Place::new(query, out)?;
+        let (tokens, head_dim) = (&q.shape[0], &q.shape[2]);
+        let teams = k.shape[1].clone() * Dim::from(cut.chunks);
+        let rows = tokens.clone() * teams.clone() * Dim::from(splits) * Dim::from(cut.heads);
+        let shape = Shape::new([rows * (head_dim.clone() + Dim::new(2))]);
+        let part = out.temp(format!("{}.part", out.label), &shape, DType::F32)?;
+        let tickets = tokens.clone() * teams.clone();
+        let tickets = out.counters(format!("{}.tickets", out.label), &tickets)?;
+        let mut spec = AssetSpec::new(place.kernel("attn_spread"))
+            .constant("WG", threads)
+            .constant("HEAD_DIM", query.upper(head_dim)? as u32)
+            .constant("HEADS", cut.heads as u32)
+            .constant("AT_ONCE", keys)
+            .define("subgroup");
+        if k.dtype == DType::F16 {
+            spec = spec.define(HALF_KV);
+        }
+        if cut.early {
+            spec = spec.define(SETTLED);
+        }
+        out.call(
+            Call::new(spec)
+                .attention(query, [&q, &k, &v])?
+                .u32("splits", splits)
+                .u32("granule", cut.granule)
+                .bind(part.tensor)
+                .bind(tickets)
+                .place(&place)?
+                .bind(query.output.tensor)
+                .around_query(query)?
+                .grid([teams, tokens.clone(), Dim::from(splits)]),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::base::DType;
+    use crate::engine::attention::split_kv::tests::kernels_on;
+    use crate::provider::{DeviceKind, DeviceProfile};
+
+    /// The kernel and grid of one token over f16 on a device of 132 compute units.
+    fn kernel(provider: &str, heads: [i64; 3], keys: u64) -> String {
+        let profile = DeviceProfile {
+            provider: provider.into(),
+            vendor: "NVIDIA".into(),
+            driver: "Vulkan NVIDIA".into(),
+            kind: DeviceKind::Discrete,
+            compute_units: 132,
+            has_f16: true,
+            has_subgroups: true,
+            subgroup_min: 32,
+            subgroup_max: 32,
+            max_storage_buffers: 16,
+            ..DeviceProfile::webgpu_floor("test")
+        };
+        let [kernel] = kernels_on(&profile, heads, (keys, DType::F16)).try_into().unwrap();
+        kernel
+    }
+
+    #[test]
+    fn one_token_has_workgroups_for_every_unit() {
+        let cut = |keys: u32, heads: u32, dim: u32, threads: u32, grid: &str| {
+            let sizes = format!("AT_ONCE={keys},HEADS={heads},HEAD_DIM={dim},WG={threads}");
+            format!("attn_spread+half_kv+subgroup({sizes}) {grid}")
+        };
+        for (provider, heads, keys, expected) in [
+            ("cuda", [9, 3, 64], 1024, cut(4, 1, 64, 128, "9 1 16")),
+            ("cuda", [14, 2, 64], 1024, cut(4, 1, 64, 128, "14 1 16")),
+            ("cuda", [32, 8, 64], 1024, cut(4, 2, 64, 128, "16 1 16")),
+            ("cuda", [32, 8, 128], 1024, cut(4, 2, 128, 256, "16 1 16")),
+            ("cuda", [32, 8, 128], 32768, cut(8, 2, 128, 256, "16 1 16")),
+            ("webgpu", [9, 3, 64], 1024, cut(2, 2, 64, 256, "6 1 16")),
+            ("webgpu", [20, 5, 128], 1024, cut(4, 2, 128, 256, "10 1 16")),
+        ] {
+            assert_eq!(kernel(provider, heads, keys), expected, "{provider} {heads:?}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! f16 GEMM with an optional split-K: sums by `matmul_halves` or a vendor's library, then
+//! `scaled_rows` reduces the partial sums and applies row scales and the epilogue (as CUTLASS's
+//! split-K with a separate reduction).
+//!
+//! The multiplying kernel knows neither row scales nor the epilogue. On an H200 through wgpu the
+//! second launch takes 17 us for a residual of 512 x 4,096; tiles with their own epilogue took 50,
+//! each waiting for its loads.
+
+use crate::base::{ComputeMode, DType, Dim, Format, Shape};
+use crate::engine::attention::single_pass::units;
+use crate::engine::gemm::coop::{CoopLinear, STEP};
+use crate::engine::gemm::operands::{groups, sizes};
+use crate::engine::gemm::quantized::quads;
+use crate::engine::gemm::vendor;
+use crate::engine::knobs::powers;
+use crate::engine::lowering::{Call, Lowering, TensorId, View};
+use crate::engine::{Fusion, Query};
+use crate::error::Result;
+use crate::kernel::{AssetSpec, OperandLayout};
+use crate::provider::{DeviceProfile, GRANULE};
+
+/// Fewest k steps of one split: shorter ones end before their first loads have arrived.
+const LEAST_STEPS: u64 = 16;
+/// Threads of a workgroup of `round_half`, and the columns per thread up to which it has no more:
+/// all stay in registers.
+const ROUNDING_THREADS: u32 = 256;
+const ROUNDED_COLUMNS: u64 = 32;
+/// Threads of a workgroup of `scaled_rows`, each with two columns, and its rows.
+const SCALING_THREADS: u32 = 256;
+pub(in crate::engine) const SCALED_ROWS: u32 = 4;
+/// Most threads of a workgroup that computes a whole row, iterations per thread before it gets more
+/// threads, and iterations that fit its registers.
+const MOST_ROW_THREADS: u32 = 1024;
+const ROW_TURNS: u64 = 8;
+const MOST_ROW_TURNS: u64 = 32;
+
+/// Split-K: number of splits of k, and k steps unrolled per iteration.
+pub(in crate::engine) struct Parts {
+    pub(in crate::engine) splits: u32,
+    pub(in crate::engine) turn: u32,
+}
+
+impl Parts {
+    /// Enough splits to fill the device twice, which is the occupancy that workgroup memory and
+    /// registers allow, each of at least [`LEAST_STEPS`] steps.
+    pub(in crate::engine) fn of(query: &Query) -> Parts {
+        let (m, n, k) = sizes(query).unwrap_or((1.0, 1.0, 1.0));
+        let tile = CoopLinear::tile(query);
+        let tiles = (m / f64::from(tile.rows)).ceil() * (n / f64::from(tile.columns)).ceil();
+        let steps = k as u64 / STEP;
+        let room = (2.0 * units(query.profile) / tiles) as u64;
+        let fits = |splits: &u64| {
+            *splits <= room && steps.is_multiple_of(*splits) && steps / splits >= LEAST_STEPS
+        };
+        let splits = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
+        let turn = [4, 2].into_iter().find(|turn| (steps / splits).is_multiple_of(*turn));
+        Parts { splits: splits as u32, turn: turn.unwrap_or(1) as u32 }
+    }
+}
+
+/// Row scales: tensor, first byte and count.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Factors {
+    pub(in crate::engine) tensor: TensorId,
+    pub(in crate::engine) offset: u64,
+    pub(in crate::engine) bytes: u64,
+}
+
+/// x rounded to f16, with the scales of its rows.
+pub(in crate::engine) fn rounded(
+    x: &View,
+    (mode, plain, norm): (ComputeMode, bool, Option<&(View, f32)>),
+    [m, k, x_stride]: [&Dim; 3],
+    columns: u64,
+    out: &mut Lowering,
+) -> Result<(View, Factors)> {
+    let shape = Shape::new([m.clone(), k.clone()]);
+    let halves = out.temp(format!("{}.x", out.label), &shape, DType::F16)?;
+    let factors =
+        out.temp(format!("{}.factors", out.label), &Shape::new([m.clone()]), DType::F32)?;
+    let most = out.profile.max_threads_per_workgroup;
+    let threads = powers(ROUNDING_THREADS.min(most), most)
+        .find(|threads| columns <= u64::from(*threads) * ROUNDED_COLUMNS)
+        .unwrap_or(most);
+    let mut spec = AssetSpec::new("round_half")
+        .constant("WG", threads)
+        .constant("K", columns as u32)
+        .define("subgroup");
+    let aligned = [&x.layout.offset, x_stride].iter().all(|d| d.is_multiple_of(4));
+    if aligned && norm.is_none_or(|(weight, _)| quads(weight)) {
+        spec = spec.define("vec4");
+    }
+    if mode == ComputeMode::F16 {
+        spec = spec.define("halves");
+    }
+    if plain {
+        spec = spec.define("plain");
+    }
+    let grid = out.fold(m.clone());
+    let mut call = Call::new(spec)
+        .dim("rows", m)?
+        .dim("k", k)?
+        .dim("x_offset", &x.layout.offset)?
+        .dim("x_stride", x_stride)?
+        .bind(x.tensor)
+        .bind(halves.tensor)
+        .bind(factors.tensor)
+        .grid(grid);
+    if norm.is_some() {
+        let ahead = Fusion { norm: norm.cloned(), ..Fusion::default() };
+        call = call.fusion(ahead.attach(false)?);
+    }
+    out.call(call)?;
+    let bytes = out.tensors[factors.tensor.index()].bytes;
+    Ok((halves, Factors { tensor: factors.tensor, offset: 0, bytes }))
+}
+
+/// A prepared f16 operand, with scales after the given number of words.
+pub(in crate::engine) fn given(
+    (halves, factors): (TensorId, u64),
+    [m, k]: [&Dim; 2],
+    out: &Lowering,
+) -> Result<(View, Factors)> {
+    let shape = Shape::new([m.clone(), k.clone()]);
+    let format = Format::Plain(DType::F16);
+    let view = View::whole(halves, shape, DType::F16, format);
+    let bytes = (4 * out.class.upper(m)?).next_multiple_of(GRANULE);
+    Ok((view, Factors { tensor: halves, offset: 4 * factors, bytes }))
+}
+
+/// Both operands as f16.
+pub(in crate::engine) struct Halved {
+    pub(in crate::engine) x: View,
+    /// Scales of the rows of x.
+    pub(in crate::engine) factors: Factors,
+    pub(in crate::engine) w: View,
+    pub(in crate::engine) n: u64,
+    pub(in crate::engine) m: Dim,
+    pub(in crate::engine) k: Dim,
+}
+
+impl Halved {
+    /// The sums by the vendor's library, without gaps.
+    pub(in crate::engine) fn by_library(&self, out: &mut Lowering) -> Result<View> {
+        let columns = Dim::from(self.n);
+        let shape = Shape::new([Dim::new(1), self.m.clone(), columns.clone()]);
+        let sums = out.temp(format!("{}.sums", out.label), &shape, DType::F32)?;
+        vendor::halves([&self.x, &self.w, &sums], [&self.m, &columns, &self.k], out)?;
+        Ok(sums)
+    }
+
+    /// The sums by `matmul_halves`, padded to whole tiles, one matrix per split.
+    pub(in crate::engine) fn by_tiles(
+        &self,
+        query: &Query,
+        plain: bool,
+        out: &mut Lowering,
+    ) -> Result<View> {
+        let (tile, parts) = (CoopLinear::tile(query), Parts::of(query));
+        let layers = self.m.ceil_div(&Dim::from(tile.rows));
+        let tiles = self.n.div_ceil(u64::from(tile.columns));
+        let width = Dim::from(tiles * u64::from(tile.columns));
+        let splits = Dim::from(parts.splits);
+        let rows = layers.clone() * Dim::from(tile.rows);
+        let shape = Shape::new([splits.clone(), rows, width.clone()]);
+        let sums = out.temp(format!("{}.sums", out.label), &shape, DType::F32)?;
+        let mut spec = AssetSpec::new("matmul_halves");
+        for (name, value) in tile.constants {
+            // Counts half the columns there, all columns here.
+            let (name, value) = if name == "TH" { ("TJ", 2 * value) } else { (name, value) };
+            spec = spec.constant(name, value);
+        }
+        spec = spec.constant("STEPS", parts.turn).constant("SPLITS", parts.splits);
+        if plain {
+            spec = spec.define("plain");
+        }
+        out.call(
+            Call::new(spec)
+                .dim("m", &self.m)?
+                .dim("n", &Dim::from(self.n))?
+                .dim("k", &self.k)?
+                .dim("y_stride", &width)?
+                .bind(self.w.tensor)
+                .bind(self.x.tensor)
+                .bind(sums.tensor)
+                .grid([Dim::from(tiles), layers, splits]),
+        )?;
+        Ok(sums)
+    }
+
+    /// Applies row scales and the epilogue.
+    pub(in crate::engine) fn finish(
+        &self,
+        sums: &View,
+        query: &Query,
+        out: &mut Lowering,
+    ) -> Result<()> {
+        let handed = handed(query);
+        let (threads, rows) = match handed {
+            Some(columns) => (row_threads(query.profile, columns), 1),
+            None => (SCALING_THREADS, SCALED_ROWS),
+        };
+        let columns = Dim::from(self.n);
+        let [splits, height, width] = [0, 1, 2].map(|axis| &sums.shape[axis]);
+        let spec = AssetSpec::new("scaled_rows")
+            .constant("WG", threads)
+            .constant("ROWS", rows)
+            .constant("SPLITS", query.upper(splits)? as u32);
+        let spec = match handed {
+            Some(columns) => {
+                let (min, max) = (query.profile.subgroup_min, query.profile.subgroup_max);
+                spec.constant("K", columns as u32).constant("SUB", if min == max { min } else { 0 })
+            }
+            None => spec,
+        };
+        let mut call = Call::new(spec)
+            .dim("m", &self.m)?
+            .dim("n", &columns)?
+            .dim("y_offset", &query.output.layout.offset)?
+            .dim("y_stride", &columns)?
+            .dim("sums_stride", width)?
+            .dim("part_stride", &(height.clone() * width.clone()))?
+            .bind(sums.tensor)
+            .bind_part(self.factors.tensor, self.factors.offset, self.factors.bytes)
+            .bind(query.output.tensor);
+        let mut tiles = Dim::from(self.n.div_ceil(2 * u64::from(threads)));
+        if let Some(fusion) = query.fusion.filter(|fusion| !fusion.segments.is_empty()) {
+            let fusion = &Fusion { norm: None, ..fusion.clone() };
+            tiles = groups(fusion, self.n, 2 * threads);
+            call = call.fusion(fusion.attach(true)?);
+        }
+        let grid = match handed {
+            Some(_) => out.fold(self.m.clone()),
+            None => [tiles, self.m.ceil_div(&Dim::from(rows)), Dim::new(1)],
+        };
+        out.call(call.grid(grid))
+    }
+}
+
+/// Columns of output rows that have a fused f16 conversion.
+fn handed(query: &Query) -> Option<u64> {
+    let hand = query.fusion?.quant_epilogue.as_ref()?;
+    matches!(hand.form, OperandLayout::Halves(_)).then_some(hand.columns)
+}
+
+/// Threads of a workgroup that computes a row.
+fn row_threads(profile: &DeviceProfile, columns: u64) -> u32 {
+    let most = profile.max_threads_per_workgroup.min(MOST_ROW_THREADS);
+    let mut threads = powers(SCALING_THREADS.min(most), most);
+    threads.find(|threads| columns <= u64::from(*threads) * ROW_TURNS).unwrap_or(most)
+}
+
+/// Whether `scaled_rows` can quantise its output for the next product.
+///
+/// # Errors
+/// The reason, if it cannot.
+pub(in crate::engine) fn supports_quant_epilogue(query: &Query) -> Result<(), String> {
+    let Some(columns) = handed(query) else {
+        return Err("hands nothing but halves on".into());
+    };
+    let profile = query.profile;
+    if !profile.has_subgroups || u64::from(profile.subgroup_min) < ComputeMode::BLOCK {
+        return Err("the device has no subgroups that round a block together".into());
+    }
+    let held = u64::from(row_threads(profile, columns)) * MOST_ROW_TURNS;
+    match columns > held {
+        true => Err(format!("{columns} columns, a workgroup has registers for {held}")),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,88 @@
+//! Launches of GEMV with pre-quantised activations: `matvec_codes_*` and `matvec_tiles_*`.
+
+use crate::base::{Dim, Format};
+use crate::engine::gemm::operands::{groups, pieces};
+use crate::engine::lowering::{Call, Lowering, TensorId};
+use crate::engine::{Fusion, Query};
+use crate::error::{Error, Result};
+use crate::kernel::AssetSpec;
+use crate::provider::GRANULE;
+
+/// One such product, after x is quantised.
+pub(in crate::engine) struct CodesProduct {
+    /// The kernel.
+    pub(in crate::engine) spec: AssetSpec,
+    /// Format of the weight.
+    pub(in crate::engine) format: Format,
+    /// Rows and columns of x.
+    pub(in crate::engine) sizes: [Dim; 2],
+    /// The quantised rows of x.
+    pub(in crate::engine) codes: TensorId,
+    /// Words of a row of x, and the word offsets of its codes and of its scales.
+    pub(in crate::engine) words: Dim,
+    pub(in crate::engine) places: [Dim; 2],
+    /// Rows of x and of w of a workgroup.
+    pub(in crate::engine) tile: [u32; 2],
+    /// Epsilon of the norm, if the kernel scales rows by it; else 0.
+    pub(in crate::engine) eps: f32,
+}
+
+impl CodesProduct {
+    /// One launch if anything is fused around the product; else as many as the device's binding
+    /// size requires.
+    ///
+    /// # Errors
+    /// As [`Lowering::call`]; invalid for a weight whose rows are not whole blocks.
+    pub(in crate::engine) fn lower(
+        self,
+        query: &Query,
+        after: Option<Fusion>,
+        out: &mut Lowering,
+    ) -> Result<()> {
+        let [_, w] = query.operands else {
+            return Err(Error::invalid(format!("{}: linear needs two operands", query.label)));
+        };
+        let (n, columns) = (query.upper(&w.shape[0])?, query.upper(&w.shape[1])?);
+        let rows = self.tile[1];
+        let y_offset = &query.output.layout.offset;
+        if let Some(after) = after {
+            let call = self.call(n, n, groups(&after, n, rows), y_offset, out)?;
+            let call = call.bind(w.tensor).bind(self.codes).bind(query.output.tensor);
+            return out.call(match after.is_empty() {
+                true => call,
+                false => call.fusion(after.attach(true)?),
+            });
+        }
+        let row_bytes = self.format.bytes(columns).ok_or_else(|| {
+            let len = self.format.block_len();
+            Error::invalid(format!("{}: {columns} columns are not blocks of {len}", query.label))
+        })?;
+        for (first, made) in pieces(n, row_bytes, query)? {
+            let bytes = (made * row_bytes).max(1).next_multiple_of(GRANULE);
+            let groups = Dim::from(made.div_ceil(u64::from(rows)));
+            let y_offset = y_offset.clone() + Dim::from(first);
+            let call = self.call(made, n, groups, &y_offset, out)?;
+            let call = call.bind_part(w.tensor, first * row_bytes, bytes);
+            out.call(call.bind(self.codes).bind(query.output.tensor))?;
+        }
+        Ok(())
+    }
+
+    /// The launch for `made` of the n columns of y.
+    fn call(&self, made: u64, n: u64, groups: Dim, y_offset: &Dim, out: &Lowering) -> Result<Call> {
+        let [m, k] = &self.sizes;
+        let [x_offset, x_factors] = &self.places;
+        let [gx, gy, _] = out.fold(groups);
+        let call = Call::new(self.spec.clone())
+            .dim("m", m)?
+            .dim("n", &Dim::from(made))?
+            .dim("k", k)?
+            .dim("x_offset", x_offset)?
+            .dim("x_stride", &self.words)?
+            .dim("x_factors", x_factors)?
+            .dim("y_offset", y_offset)?
+            .dim("y_stride", &Dim::from(n))?
+            .grid([gx, gy, m.ceil_div(&Dim::from(self.tile[0]))]);
+        Ok(call.f32("eps", self.eps))
+    }
+}

@@ -1,0 +1,324 @@
+//! Fused activation quantisation: the kernel that computes a product's operand also quantises it
+//! (quant epilogue).
+//!
+//! Products in int8 quantise their operand, with a separate launch if that pays. The kernel before
+//! has the operand in registers: as it stores, it quantises too, in the column order that each
+//! consumer needs. A norm in between needs a whole row, but its factor does not affect
+//! quantisation: the sums of squares of each 32 columns are stored along, and the consumer scales
+//! its result. `choose` asks here at each product, after the producer's engine is chosen.
+
+use super::builder::PlanBuilder;
+use super::choose::{operands, query};
+use super::fusion::{self, Fused, Group};
+use super::memory::ALIGN;
+use crate::base::{ComputeMode, DType, Dim};
+use crate::engine::{
+    FusedQuant, Fusion, PreparedCodes, PreparedLayout, PreparedOperand, Query, SegmentBody, Tensor,
+    TensorId, TensorRole, View,
+};
+use crate::error::Result;
+use crate::ir::Op;
+use crate::kernel::codes::factor_words;
+use crate::kernel::{CodeOrder, MAX_ORDERS, Neighbours, OperandLayout};
+use crate::provider::GRANULE;
+
+/// A producer that could quantise an operand.
+pub(super) struct Offer {
+    /// The group that computes it.
+    from: usize,
+    /// The norm in between: weight and epsilon.
+    norm: Option<(View, f32)>,
+    /// Columns of a row.
+    columns: u64,
+    /// The operand.
+    x: View,
+}
+
+/// The producer that could quantise the first operand of a group's product; its engine is chosen
+/// already.
+pub(super) fn offer(builder: &PlanBuilder, at: usize) -> Option<Offer> {
+    let group = &builder.groups[at];
+    let node = builder.graph.node(group.root);
+    let rounds = |op: &Op| matches!(op, Op::Linear { mode } if *mode != ComputeMode::F32);
+    if builder.options.deterministic || !rounds(&node.op) {
+        return None;
+    }
+    let fusion = group.fused.as_ref().map(|fused| &fused.fusion);
+    if fusion.is_some_and(|fusion| fusion.prologue.is_some()) {
+        return None;
+    }
+    let x = operands(builder, group).into_iter().next()?;
+    let whole = x.is_contiguous() && x.layout.offset.is(0) && x.dtype == DType::F32;
+    let columns = x.shape.dims().last()?.as_const()? as u64;
+    let tensor = &builder.tensors[x.tensor.index()];
+    if !whole || !columns.is_multiple_of(ComputeMode::BLOCK) {
+        return None;
+    }
+    if tensor.role != TensorRole::Intermediate {
+        return None;
+    }
+    let from = (0..at).rev().find(|g| writes(builder, &builder.groups[*g], x.tensor))?;
+    let op = &builder.graph.node(builder.groups[from].root).op;
+    let anchor = rounds(op) || matches!(op, Op::Attention { .. });
+    let norm = fusion.and_then(|fusion| fusion.norm.clone());
+    anchor.then_some(Offer { from, norm, columns, x })
+}
+
+/// Adds a product's layout to the quant epilogue of its producer; the prepared operand, if that
+/// works.
+///
+/// # Errors
+/// Invalid, if a size does not fit.
+pub(super) fn accept(
+    builder: &mut PlanBuilder,
+    offer: &Offer,
+    taken: PreparedLayout,
+) -> Result<Option<PreparedOperand>> {
+    let group = &builder.groups[offer.from];
+    let Some(mut fused) = with_segment(builder, group) else { return Ok(None) };
+    let Some(output) = output_of(&fused.fusion, offer) else { return Ok(None) };
+    let next = TensorId(builder.tensors.len() as u32);
+    let known = fused.fusion.quant_epilogue.take();
+    let fresh = known.is_none();
+    let mut handing = known.unwrap_or_else(|| FusedQuant {
+        output,
+        norm: offer.norm.clone(),
+        form: form(builder, taken),
+        codes: next,
+        factors: 0,
+        kept: true,
+        columns: offer.columns,
+    });
+    if handing.output != output || handing.norm != offer.norm {
+        return Ok(None);
+    }
+    let Some((rows, ..)) = offer.x.as_rows() else { return Ok(None) };
+    let rows = builder.class.upper(&rows)?;
+    let Some((given, bytes)) = joined(&mut handing, taken, rows) else { return Ok(None) };
+    let codes = given.tensor();
+    let before = builder.tensors.get(codes.index()).map(|tensor| tensor.bytes);
+    fused.fusion.quant_epilogue = Some(handing);
+    let group = Group { fused: Some(fused), ..group.clone() };
+    let name = match taken {
+        PreparedLayout::Codes(_) => "codes",
+        PreparedLayout::Halves(_) => "halves",
+    };
+    let name = format!("{}.{name}", builder.choices[offer.from].label);
+    let tensor = Tensor { name, role: TensorRole::Intermediate, bytes };
+    match fresh {
+        true => builder.tensors.push(tensor),
+        false => builder.tensors[codes.index()] = tensor,
+    }
+    if supports_quant_epilogue(builder, offer.from, &group) {
+        builder.groups[offer.from] = group;
+        if let PreparedOperand::Codes(PreparedCodes { words, .. }) = given {
+            lengthen(builder, codes, words);
+        }
+        return Ok(Some(given));
+    }
+    match before {
+        Some(bytes) if !fresh => builder.tensors[codes.index()].bytes = bytes,
+        _ => builder.tensors.truncate(codes.index()),
+    }
+    Ok(None)
+}
+
+/// Updates the row length of products that read another code order of the same rows.
+fn lengthen(builder: &mut PlanBuilder, codes: TensorId, words: u64) {
+    for group in &mut builder.groups {
+        match &mut group.given {
+            Some(PreparedOperand::Codes(other)) if other.codes == codes => other.words = words,
+            _ => {}
+        }
+    }
+}
+
+/// The layout of a quant epilogue with its first consumer.
+fn form(builder: &PlanBuilder, taken: PreparedLayout) -> OperandLayout {
+    let sizes = [builder.profile.subgroup_min, builder.profile.subgroup_max].map(u64::from);
+    let neighbours = match sizes {
+        _ if !builder.profile.has_subgroups => Neighbours::Apart,
+        [ComputeMode::BLOCK, ComputeMode::BLOCK] => Neighbours::Subgroup,
+        [least, _] if least >= ComputeMode::BLOCK => Neighbours::Lanes,
+        _ => Neighbours::Apart,
+    };
+    match taken {
+        PreparedLayout::Codes(_) => OperandLayout::Codes { orders: Vec::new(), neighbours },
+        PreparedLayout::Halves(form) => OperandLayout::Halves(form),
+    }
+}
+
+/// The prepared operand for one more consumer of `rows` quantised rows, and the bytes of all;
+/// `None` if there are too many layouts already.
+fn joined(
+    handing: &mut FusedQuant,
+    taken: PreparedLayout,
+    rows: u64,
+) -> Option<(PreparedOperand, u64)> {
+    let (codes, columns) = (handing.codes, handing.columns);
+    match (&mut handing.form, taken) {
+        (OperandLayout::Codes { orders, .. }, PreparedLayout::Codes(order)) => {
+            // Scales and sums are stored once per row, or per group of interleaved rows.
+            if orders.first().is_some_and(|first| first.rows() != order.rows()) {
+                return None;
+            }
+            let place = orders.iter().position(|known| *known == order).unwrap_or(orders.len());
+            if place == orders.len() {
+                orders.push(order);
+            }
+            let words_of = |orders: &[CodeOrder]| -> u64 {
+                orders.iter().map(|order| order.words(columns)).sum()
+            };
+            let (at, words) = (words_of(&orders[..place]), words_of(orders));
+            let behind = factor_words(columns, handing.norm.is_some());
+            let rows = rows.next_multiple_of(order.rows());
+            let bytes = (rows * (words + behind) * 4).next_multiple_of(GRANULE);
+            let given = PreparedOperand::Codes(PreparedCodes { codes, at, words });
+            (orders.len() <= MAX_ORDERS).then_some((given, bytes))
+        }
+        (OperandLayout::Halves(known), PreparedLayout::Halves(form)) if *known == form => {
+            // Scales begin at the binding alignment.
+            let halves = (rows * columns * 2).next_multiple_of(ALIGN);
+            handing.factors = halves / 4;
+            let bytes = (halves + rows * 4).next_multiple_of(GRANULE);
+            Some((PreparedOperand::Halves { halves: codes, factors: handing.factors }, bytes))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the group's engine can also do the quant epilogue; tuned knob values are dropped for it.
+fn supports_quant_epilogue(builder: &mut PlanBuilder, at: usize, group: &Group) -> bool {
+    let choice = &builder.choices[at];
+    let Some(engine) = choice.engine.as_ref().and_then(|id| builder.options.registry.get(id))
+    else {
+        return false;
+    };
+    let operands = operands(builder, group);
+    let fusion = group.fused.as_ref().map(|fused| &fused.fusion);
+    let hand = fusion.and_then(|fusion| fusion.quant_epilogue.as_ref());
+    let halves = hand.is_some_and(|hand| matches!(hand.form, OperandLayout::Halves(_)));
+    let asked = |query: &Query| {
+        let done = engine.applies(query).and_then(|()| engine.fuses(query));
+        let done = done.and_then(|()| match halves {
+            true => engine.hands_halves_on(query),
+            false => engine.supports_quant_epilogue(query),
+        });
+        done.is_ok() && query.check_knobs(&**engine).is_ok()
+    };
+    let query = query(builder, group, &choice.label, &operands);
+    if asked(&Query { knobs: choice.knobs(builder.options), ..query }) {
+        return true;
+    }
+    let set = builder.options.knobs.of(engine.id());
+    let able = choice.tuned.is_some() && asked(&Query { knobs: set, ..query });
+    if able {
+        builder.choices[at].tuned = None;
+    }
+    able
+}
+
+/// A group as it runs in isolation. With f16 operands or output it stands alone; with codes it is
+/// one of a pair whose engines are chosen together.
+pub(super) fn alone(group: &Group) -> Option<Group> {
+    let mut group = group.clone();
+    if matches!(group.given.take(), Some(PreparedOperand::Codes(_))) {
+        return None;
+    }
+    let quant_epilogue = group.fused.as_mut().and_then(|fused| fused.fusion.quant_epilogue.take());
+    match quant_epilogue.map(|hand| hand.form) {
+        Some(OperandLayout::Codes { .. }) => return None,
+        // The fusion was only the store with the quant epilogue.
+        Some(OperandLayout::Halves(_)) if group.nodes.len() == 1 => group.fused = None,
+        _ => {}
+    }
+    Some(group)
+}
+
+/// Drops the unquantised store of rows that only f16 consumers read.
+pub(super) fn leave_out(builder: &mut PlanBuilder) {
+    for at in 0..builder.groups.len() {
+        let hand = |group: &Group| {
+            let fusion = &group.fused.as_ref()?.fusion;
+            let hand = fusion.quant_epilogue.as_ref()?;
+            let output = &fusion.segments.first()?.body.outputs.get(hand.output)?.0;
+            matches!(hand.form, OperandLayout::Halves(_)).then_some((hand.codes, output.tensor))
+        };
+        let Some((codes, tensor)) = hand(&builder.groups[at]) else { continue };
+        let outputs = builder.graph.outputs().iter();
+        let mut outputs = outputs.map(|(_, id)| builder.views[id.index()].tensor);
+        let kept = outputs.any(|output| output == tensor)
+            || builder.groups.iter().any(|group| reads(builder, group, codes, tensor));
+        let fusion = builder.groups[at].fused.as_mut().map(|fused| &mut fused.fusion);
+        if let Some(hand) = fusion.and_then(|fusion| fusion.quant_epilogue.as_mut()) {
+            hand.kept = kept;
+        }
+    }
+}
+
+/// Whether a group reads a tensor other than as its prepared codes or f16 rows.
+fn reads(builder: &PlanBuilder, group: &Group, codes: TensorId, tensor: TensorId) -> bool {
+    let given = group.given.is_some_and(|given| given.tensor() == codes);
+    let mut own = operands(builder, group).into_iter().skip(usize::from(given));
+    let own = own.any(|view| view.tensor == tensor);
+    let fusion = group.fused.as_ref().is_some_and(|fused| fused.fusion.reads().contains(&tensor));
+    let body = group.body.iter().flat_map(|body| &body.inputs).any(|view| view.tensor == tensor);
+    own || fusion || body
+}
+
+/// The fusion around a group's anchor, with a segment that stores if there is none.
+fn with_segment(builder: &PlanBuilder, group: &Group) -> Option<Fused> {
+    let fused = group.fused.clone().unwrap_or_else(|| Fused {
+        fusion: Fusion::default(),
+        operands: [None, None],
+        before: Vec::new(),
+        after: Vec::new(),
+    });
+    match fused.fusion.segments.len() {
+        0 => {
+            let segments = vec![fusion::stored(builder, group.root)?];
+            let fusion = Fusion { segments, ..fused.fusion };
+            Some(Fused { fusion, ..fused })
+        }
+        1 => Some(fused),
+        _ => None,
+    }
+}
+
+/// The output of the only segment that is the operand, evaluation by evaluation.
+fn output_of(fusion: &Fusion, offer: &Offer) -> Option<usize> {
+    let [segment] = &fusion.segments[..] else { return None };
+    let outputs = &segment.body.outputs;
+    let output = outputs.iter().position(|(view, _)| view.tensor == offer.x.tensor)?;
+    let view = &outputs[output].0;
+    let strides = &segment.strides[segment.body.inputs.len() + output];
+    let whole = view.is_contiguous() && view.layout.offset.is(0) && view.dtype == DType::F32;
+    let same = view.shape.elements() == offer.x.shape.elements();
+    (whole && same && in_columns(segment, strides, offer)).then_some(output)
+}
+
+/// Whether evaluations of a product's segment follow the columns of its output; other anchors have
+/// no sizes, and their contiguous output is in evaluation order.
+fn in_columns(segment: &SegmentBody, strides: &[Dim], offer: &Offer) -> bool {
+    let [s0, s1] = &segment.sizes;
+    let one = Dim::new(1);
+    if *s0 == one && *s1 == one && offer.columns > 1 {
+        return true;
+    }
+    let columns = Dim::from(offer.columns);
+    let [row, first, second] = strides else { return false };
+    let rows = row.is(0) || *row == columns;
+    let along = (second.is(1) || *s1 == one) && (*first == *s1 || *s0 == one);
+    rows && along && s0.clone() * s1.clone() == columns
+}
+
+/// Whether a group writes to a tensor.
+fn writes(builder: &PlanBuilder, group: &Group, tensor: TensorId) -> bool {
+    let fused = group.fused.as_ref().map(|fused| fused.fusion.writes());
+    let stored = fused.filter(|writes| !writes.is_empty());
+    let body = group.body.as_ref().map(|body| body.writes());
+    match (stored, body) {
+        (Some(writes), _) | (None, Some(writes)) => writes.contains(&tensor),
+        (None, None) => group.nodes.iter().any(|n| builder.views[n.index()].tensor == tensor),
+    }
+}
