@@ -364,7 +364,7 @@ mod tests {
         let second = batcher.record(&work, args(), Keep::default()).unwrap();
         assert_eq!(device.counters().submits, 0);
         assert_eq!(block_on(batcher.read(second)).unwrap().len(), 1);
-        assert_eq!(block_on(batcher.read(first)).unwrap(), [[0xFF; 4]]);
+        assert_eq!(block_on(batcher.read(first)).unwrap(), [[0xFF, 0xFF, 0xFF, 0x7F]]);
         assert_eq!((device.counters().submits, device.counters().waits), (1, 1));
     }
 

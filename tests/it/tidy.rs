@@ -291,3 +291,34 @@ fn the_manifest_pins_what_must_not_move() {
         assert_eq!(count, 1, "Cargo.lock holds {count} versions of {name}");
     }
 }
+
+/// Words of comments that have a plain or a technical replacement in docs/GLOSSARY.md.
+const UNWANTED: [&str; 8] =
+    ["told", "tells", "whoever", "so many", "hands on", "whole numbers", "nobody", "somebody"];
+
+/// The unwanted words of a comment line.
+fn unwanted(line: &str) -> Vec<&'static str> {
+    let Some((_, comment)) = line.split_once("//") else { return Vec::new() };
+    let comment = format!(" {} ", comment.to_lowercase());
+    let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let found = |word: &&str| {
+        comment.match_indices(*word).any(|(at, _)| {
+            let (before, behind) = (&comment[..at], &comment[at + word.len()..]);
+            !is_letter(before.chars().next_back()) && !is_letter(behind.chars().next())
+        })
+    };
+    UNWANTED.into_iter().filter(found).collect()
+}
+
+#[test]
+fn comments_use_plain_words() {
+    let shaders = files("shaders", "wgsl");
+    for (path, text) in sources().into_iter().chain(shaders) {
+        for (number, line) in text.lines().enumerate() {
+            let words = unwanted(line);
+            assert!(words.is_empty(), "{}:{}: {words:?}", path.display(), number + 1);
+        }
+    }
+    assert_eq!(unwanted("let a = 1; // Nobody is told."), ["told", "nobody"]);
+    assert!(unwanted("retold // a stolid hand on it").is_empty());
+}

@@ -141,7 +141,7 @@ async fn refused_submit(device: &dyn Device) -> Result<Value> {
     let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::new(4) };
     work.commands.push(Command::Download { from });
     let prepared = device.prepare(&work, &[Some(buffer(device, 4)?)])?;
-    // Waited for itself, then told by the wait for a later one, which is there for another.
+    // Awaited on its own; the wait for a later submit, which also reports failures, comes next.
     let ticket = device.submit(&[(prepared, Args::default())])?;
     let own = refusal(device, ticket).await?;
     let refused = device.submit(&[(prepared, Args::default())])?;

@@ -73,6 +73,7 @@ mod tests {
     use crate::test_file::{Entry, gguf};
 
     type Keys<'a> = &'a [(&'a str, Entry)];
+    type Tensors<'a> = &'a [(&'a str, &'a [u64])];
 
     #[test]
     fn what_is_no_model_is_named() {
@@ -81,7 +82,7 @@ mod tests {
         let tokens = || Entry::Texts(vec!["a".into(), "b".into()]);
         let llama = ("general.architecture", Entry::Text("llama"));
         let of = |kind: &'static str| ("general.type", Entry::Text(kind));
-        let rows: [(Keys<'_>, &[(&str, &[u64])], &str); 12] = [
+        let rows: [(Keys<'_>, Tensors<'_>, &str); 12] = [
             (
                 &[llama.clone(), of("adapter")],
                 weights,
@@ -97,7 +98,7 @@ mod tests {
                 lora,
                 "merge it into its base model (Base 1B)",
             ),
-            (&[llama.clone()], lora, "general.architecture: an adapter (lora)"),
+            (std::slice::from_ref(&llama), lora, "general.architecture: an adapter (lora)"),
             (&[("general.architecture", Entry::Text("clip"))], weights, "a projector (mmproj)"),
             (&[llama.clone(), of("mmproj")], weights, "general.type: a projector (mmproj)"),
             (&[llama.clone(), of("imatrix")], weights, "an importance matrix, not a model"),
@@ -116,7 +117,7 @@ mod tests {
                 weights,
                 "a vocabulary",
             ),
-            (&[llama.clone()], &[], "tensor count: 0 tensors, metadata only"),
+            (std::slice::from_ref(&llama), &[], "tensor count: 0 tensors, metadata only"),
             (&[], &[], "tensor count: 0 tensors"),
             (&[llama.clone(), of("dataset")], weights, "general.type: \"dataset\", not a model"),
         ];

@@ -137,8 +137,8 @@ mod tests {
         for row in rows {
             let given = &row["rope_parameters"];
             let get = |key: &str| given[key].as_f64();
-            let factor =
-                get("factor").unwrap_or(4096.0 / get("original_max_position_embeddings").unwrap());
+            let original = || get("original_max_position_embeddings").unwrap();
+            let factor = get("factor").unwrap_or_else(|| 4096.0 / original());
             let attention = row["attention_factor"].as_f64().unwrap();
             let mut keys = vec![
                 ("llama.rope.freq_base", Entry::Float(get("rope_theta").unwrap() as f32)),

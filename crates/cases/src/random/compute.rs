@@ -58,7 +58,7 @@ impl Maker {
         }
         let n = self.upper(&self.last(x)?);
         // Equal for finite numbers.
-        let op = if n % 2 == 0 { Op::ArgMax } else { Op::Greedy };
+        let op = if n.is_multiple_of(2) { Op::ArgMax } else { Op::Greedy };
         Some(self.add(op, &[x], Range::exact(0.0, n as f64 - 1.0, 0)))
     }
 

@@ -140,7 +140,7 @@ pub(super) fn render(
     probe: char,
     run: &mut dyn FnMut(Vec<Value>, usize) -> Result<Rendered>,
 ) -> Result<Rendered> {
-    let mut first: Option<Error> = None;
+    let (mut first, mut left_out): (Option<Error>, bool) = (None, false);
     for form in FORMS {
         let mut write = |probe: Option<char>| {
             let mut writer = Writer { form, probe, count: 0, bytes: 0 };
@@ -157,14 +157,19 @@ pub(super) fn render(
             }
         };
         if missing {
-            let text = "its chat template leaves out calls of tools, or their results";
-            first.get_or_insert_with(|| Error::unsupported(text));
+            left_out = true;
             continue;
         }
         match write(None) {
             Ok((written, _)) => return Ok(written),
             Err(error) => drop(first.get_or_insert(error)),
         }
+    }
+    // A template that renders some form without the calls is the cause; errors of the other forms
+    // only say that it does not expect them.
+    if left_out {
+        let text = "its chat template leaves out calls of tools, or their results";
+        return Err(Error::unsupported(text));
     }
     Err(first.unwrap_or_else(|| Error::invalid("no form of the conversation was tried")))
 }

@@ -118,9 +118,11 @@ mod tests {
                     let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
                     let end = |n: usize| places.get(n).copied().unwrap_or(text.len());
                     // One letter from outside, all but the ends, and two separate ones.
-                    for outside in
-                        [vec![0..end(1)], vec![end(1)..end(3)], vec![0..end(1), end(2)..end(3)]]
-                    {
+                    let first = std::iter::once(0..end(1)).collect();
+                    let inner = std::iter::once(end(1)..end(3)).collect();
+                    let places: [Vec<Range<usize>>; 3] =
+                        [first, inner, vec![0..end(1), end(2)..end(3)]];
+                    for outside in places {
                         let outside: Vec<_> =
                             outside.into_iter().filter(|r| !r.is_empty()).collect();
                         let want = marks(names, text, &outside);

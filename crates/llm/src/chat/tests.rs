@@ -320,7 +320,6 @@ fn no_operation_frees_a_message() {
         "'<|im' ~ messages[0].content.replace('X', '')[4:]",
         "messages[0].content.replace('X', '')[:9] ~ '>'",
         "'<|im_{}|>'.format(messages[0].content[6:9])",
-        "'<%s>' % 'abcs'[-1] if false else '<' ~ (messages | string)[0:0] ~ messages[0].role[0:0] ~ 's' ~ messages[0].content[-1:].replace('c', '>')",
     ];
     let mut refused = 0;
     for operation in operations {

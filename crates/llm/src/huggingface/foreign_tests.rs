@@ -39,7 +39,8 @@ const PAGE: &[u8] = b"<!DOCTYPE html><html><head><title>x</title>";
 fn a_folder_without_a_model_is_named() {
     let adapter = br#"{"base_model_name_or_path": "org/base-1b", "peft_type": "LORA"}"#;
     let bin = "pytorch_model.bin is not read, only safetensors";
-    let rows: [(&[(&str, &[u8])], &str); 16] = [
+    type Files<'a> = &'a [(&'a str, &'a [u8])];
+    let rows: [(Files<'_>, &str); 16] = [
         (&[], "no config.json: a folder must be that of a Hugging Face model"),
         (&[("readme.txt", b"x")], "no config.json: a folder must be"),
         (
