@@ -39,6 +39,9 @@ fn wait(ticket: &Ticket) -> (String, Option<Failure>) {
 #[test]
 fn one_request_fails_and_the_others_are_answered() {
     for (label, runtime) in devices::every(false) {
+        if crate::finite::is_left_out(&label, &runtime) {
+            continue;
+        }
         let server = server(Arc::new(runtime), Fault::Embedding(9));
         let ask = |prompt: &[u32], sampling: &Sampling| {
             let job = Job {

@@ -53,7 +53,7 @@ impl Case {
     }
 
     /// The case with the tolerance for f16 sums
-    /// ([`half_sums`](warploom::plan::Options::half_sums)); unchanged if nothing is computed in
+    /// (`Options::half_sums`); unchanged if nothing is computed in
     /// `f16`.
     pub fn with_half_sums(&self) -> Case {
         let is_half = |node: &Node| node.dtype == DType::F16 && !node.inputs.is_empty();

@@ -44,7 +44,7 @@ pub struct DeviceProfile {
     pub transfer_bandwidth: u64,
     /// Whether kernels may use cooperative matrices: 16 x 16 x 16, f16 operands, f32 sums.
     pub has_matrix_hw: bool,
-    /// Whether these also support f16 sums: [`warploom::plan::Options::half_sums`].
+    /// Whether these also support f16 sums: `Options::half_sums`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_half_sums: bool,
     /// Whether products may call a vendor's GEMM library ([`warploom_kernels::Routine`]).

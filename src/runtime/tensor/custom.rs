@@ -32,7 +32,7 @@ impl Tensor {
     /// value that is missing or unknown.
     ///
     /// # Panics
-    /// If there are no operands, since the device is then unknown. [`crate::ir::Graph::custom`]
+    /// If there are no operands, since the device is then unknown. [`crate::kernel::pack::Pack::add_to`]
     /// accepts such packs.
     #[track_caller]
     pub fn custom(pack: &Pack, operands: &[&Tensor], values: &[(&str, f64)]) -> Vec<Tensor> {

@@ -6,7 +6,7 @@
 //! workgroups are known to all of them, and equal.
 //!
 //! Line numbers of a settled text are those of the file. Columns differ only after an `override` on
-//! the same line; [`Settled::original`] maps them back.
+//! the same line; `Settled::original` maps them back.
 
 mod errors;
 mod invalid;
