@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Replaces comments by blanks, preserving byte positions.
+/// Replaces comments and white space beyond ASCII by blanks, preserving byte positions.
 pub fn without_comments(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();
@@ -18,11 +18,27 @@ pub fn without_comments(text: &str) -> String {
             i += 2;
             continue;
         }
+        let space = wide_space(&bytes[i..]);
+        if space > 0 {
+            out.resize(out.len() + space, b' ');
+            i += space;
+            continue;
+        }
         out.push(if (depth > 0 || line) && *byte != b'\n' { b' ' } else { *byte });
         i += 1;
     }
     // Comments were blanked byte by byte, so only whole characters are left.
     String::from_utf8(out).unwrap_or_default()
+}
+
+/// Bytes of a white space character of WGSL beyond ASCII, or 0: next line, the two direction marks,
+/// line and paragraph separator.
+fn wide_space(bytes: &[u8]) -> usize {
+    match bytes {
+        [0xc2, 0x85, ..] => 2,
+        [0xe2, 0x80, 0x8e | 0x8f | 0xa8 | 0xa9, ..] => 3,
+        _ => 0,
+    }
 }
 
 /// Whether a WGSL line ends here: line feed, vertical tab, form feed, carriage return, next line,
@@ -185,6 +201,8 @@ mod tests {
             let code = without_comments(&format!("// a{end}override b;"));
             assert_eq!(declarations(&code).len(), 1, "{end:?}");
         }
+        let code = without_comments("var<private> a: u32;\u{200e}override b = 1;");
+        assert_eq!(declarations(&code).len(), 1);
         assert!(declarations("override").len() == 1 && declarations("override x").len() == 1);
     }
 }
