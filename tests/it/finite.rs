@@ -1,5 +1,5 @@
-//! A model that gives logits which are not finite: an error that names position and logit, however tokens are chosen,
-//! on every device; and only of the sequence that meets it.
+//! Models whose logits are not finite: an error that names position and logit, however tokens are
+//! chosen, and only for the sequence that meets it. Drivers of CPUs are left out, which the tests say.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

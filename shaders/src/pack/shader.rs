@@ -94,7 +94,7 @@ impl Shader {
         }
         let words = Words::new(file, text);
         if let Some((at, what)) = source::needs_extension(&source::without_comments(text)) {
-            return Err(Error::compile(words.told(Some(at), &what)));
+            return Err(Error::compile(words.located(Some(at), &what)));
         }
         let module = source::parse_only(&words)?;
         let mut found = Shader {
@@ -132,7 +132,7 @@ impl Shader {
             let at = span.to_range().map(|range| range.start);
             let line = at.map_or(0, |at| words.line(at));
             let refuse =
-                |what: String| Error::bad_file(words.told(at, &format!("var {name} {what}")));
+                |what: String| Error::bad_file(words.located(at, &format!("var {name} {what}")));
             match variable.space {
                 _ if variable.memory_decorations != MemoryDecorations::empty() => {
                     return Err(refuse("is @coherent or @volatile, which is not WGSL".into()));

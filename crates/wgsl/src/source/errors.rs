@@ -60,7 +60,7 @@ impl<'a> Words<'a> {
     }
 
     /// `file:line:column: what`, and that line. Without a position, the file name only.
-    pub fn told(&self, at: Option<usize>, what: &str) -> String {
+    pub fn located(&self, at: Option<usize>, what: &str) -> String {
         let file = self.file;
         let Some(at) = at else { return format!("{file}: {what}") };
         let at = self.settled.map_or(at, |settled| settled.original(at));
@@ -79,7 +79,7 @@ impl<'a> Words<'a> {
         let range = span.and_then(Span::to_range);
         let of = range.clone().map_or(String::new(), |range| self.values_in(range));
         let at = range.map(|range| range.start).or_else(|| self.first_named(what));
-        Error::compile(self.told(at, &format!("{what}{of}")))
+        Error::compile(self.located(at, &format!("{what}{of}")))
     }
 
     /// First occurrence in the text of the first name that a message quotes.
@@ -96,7 +96,7 @@ impl<'a> Words<'a> {
 
     /// The same for valid but unsupported constructs.
     pub fn refused(&self, span: Span, what: &str) -> Error {
-        Error::unsupported(self.told(span.to_range().map(|range| range.start), what))
+        Error::unsupported(self.located(span.to_range().map(|range| range.start), what))
     }
 
     /// The `workgroup_size(..)` of an entry point.
@@ -156,7 +156,7 @@ impl<'a> Words<'a> {
 pub fn parse_only(words: &Words) -> Result<Module> {
     let text = words.text();
     if let Some((at, what)) = too_deep(&without_comments(text)) {
-        return Err(Error::compile(words.told(Some(at), &what)));
+        return Err(Error::compile(words.located(Some(at), &what)));
     }
     let parsed = guarded(words, || naga::front::wgsl::parse_str(text))?;
     parsed.map_err(|error| of_parser(words, &error))
@@ -232,14 +232,14 @@ fn guarded<T>(words: &Words, run: impl FnOnce() -> T) -> Result<T> {
         let what = panic.downcast_ref::<&str>().map(|what| what.to_string());
         let what = what.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         let what = format!("the WGSL compiler stopped at a fault of its own: {what}");
-        Error::compile(words.told(None, &what))
+        Error::compile(words.located(None, &what))
     })
 }
 
 fn of_parser(words: &Words, error: &ParseError) -> Error {
     let code = without_comments(words.text());
     if let Some((at, what)) = needs_extension(&code).or_else(|| unknown_extension(&code)) {
-        return Error::compile(words.told(Some(at), &what));
+        return Error::compile(words.located(Some(at), &what));
     }
     let label = error.labels().next().map(|(span, label)| (span, label.to_string()));
     let span = label.as_ref().map(|(span, _)| *span).filter(|span| span.is_defined());
@@ -254,7 +254,7 @@ fn of_parser(words: &Words, error: &ParseError) -> Error {
     if error.notes().any(|note| note.contains("recursion limit")) {
         let what =
             "brackets nest deeper here than compilers go: put parts of it into a let or an alias";
-        return Error::compile(words.told(Some(deepest(&code)), what));
+        return Error::compile(words.located(Some(deepest(&code)), what));
     }
     let mut what = in_wgsl(message);
     let own = plainer(message, label.as_ref().map_or("", |(_, label)| label));
@@ -271,7 +271,7 @@ fn of_parser(words: &Words, error: &ParseError) -> Error {
     let of = span.and_then(Span::to_range).map_or(String::new(), |range| words.values_in(range));
     let at = span.and_then(Span::to_range).map(|range| range.start);
     let at = at.or_else(|| message.contains("type is too large").then(|| largest(&code)).flatten());
-    Error::compile(words.told(at, &format!("{what}{of}")) + &notes.concat())
+    Error::compile(words.located(at, &format!("{what}{of}")) + &notes.concat())
 }
 
 /// Rewrites parser messages about the parser itself in terms of the shader.
@@ -330,7 +330,7 @@ fn largest(code: &str) -> Option<usize> {
 /// Message for an array whose size is zero or less.
 fn no_elements(words: &Words, span: Option<Span>) -> String {
     let Some(range) = span.and_then(Span::to_range) else {
-        return words.told(None, "an array has no elements");
+        return words.located(None, "an array has no elements");
     };
     let array = match words.declared_at(range.start) {
         Some(name) => format!("array `{name}`"),
@@ -343,7 +343,7 @@ fn no_elements(words: &Words, span: Option<Span>) -> String {
         true => format!("{array} has 0 elements{of}"),
         false => format!("the size of {array}, {size}, is not positive{of}"),
     };
-    words.told(Some(range.start), &what)
+    words.located(Some(range.start), &what)
 }
 
 /// Whether a note refers to the parser library.
