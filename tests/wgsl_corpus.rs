@@ -443,6 +443,9 @@ fn shaders_are_right_or_refused_with_a_line() {
             for (name, text) in OWN {
                 through(&bench, name, text, &mut report);
             }
+            let count = |of: &str| report.rows.iter().filter(|(_, what, _)| *what == of).count();
+            let found = [count("right"), count("refused"), count("no compute")];
+            assert_eq!(found, [2, 1, 1], "right, refused and without compute of our own shaders");
         }
     }
     println!("{}", report.table());
