@@ -9,7 +9,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use warploom::engine::{Cost, Engine, EngineId, Lowering, Query, Registry};
-//! use warploom::testkit::Conformance;
+//! use warploom_testkit::Conformance;
 //! use warploom::{Result, Runtime};
 //!
 //! /// Softmax, by way of an engine of the crate; one of your own lowers to kernels of its own.
@@ -51,7 +51,7 @@
 //! less. Plans use the engines of this crate.
 //!
 //! ```
-//! use warploom::testkit::Conformance;
+//! use warploom_testkit::Conformance;
 //!
 //! # fn main() -> warploom::Result<()> {
 //! let provider = warploom::cpu::Provider;

@@ -3,8 +3,8 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use warploom::testkit::Conformance;
-//! use warploom::testkit::faults::{DeviceFault, FaultyProvider};
+//! use warploom_testkit::Conformance;
+//! use warploom_testkit::faults::{DeviceFault, FaultyProvider};
 //!
 //! # fn main() -> warploom::Result<()> {
 //! let broken = FaultyProvider::new(Arc::new(warploom::cpu::Provider), DeviceFault::NotANumber);
