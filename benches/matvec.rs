@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench --bench matvec -- -d cuda -d webgpu
 //! cargo bench --bench matvec -- -d cuda --formats q4_k,f16 --json FILE
-//! cargo bench --bench matvec -- -d cuda --formats q8_0 --knob wgsl.matvec_codes.q8_0x8.subgroup:threads=256
+//! cargo bench --bench matvec -- -d cuda --formats q8_0 --knob wgsl.matvec_prequant.q8_0x8.subgroup:threads=256
 //! ```
 //!
 //! Weights of a format are square matrices (`--size`, 8,192), as many as make 2 GB, more than a cache holds, as the device

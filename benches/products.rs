@@ -4,7 +4,7 @@
 //! ```text
 //! python3 benches/products_torch.py --json torch.json
 //! cargo bench --bench products -- -d cuda --sizes 1024,2048,4096,8192 --types f16,bf16,f32 --beside torch.json
-//! cargo bench --bench products -- -d webgpu --types f16 --half-sums   # which may be summed in f16
+//! cargo bench --bench products -- -d webgpu --types f16 --f16-accumulate   # which may be summed in f16
 //! ```
 //!
 //! What is timed is a chain, `x = x * b` so many times (`--chain`, 16), many chains one after another with
@@ -37,7 +37,7 @@ struct Asked {
     chain: usize,
     beside: Option<String>,
     json: Option<String>,
-    half_sums: bool,
+    f16_accumulate: bool,
     timed: bool,
 }
 
@@ -56,8 +56,9 @@ struct Row {
 
 fn main() -> Result<()> {
     let asked = Asked::read()?;
-    let runtime =
-        Arc::new(Runtime::builder().device(&asked.device).half_sums(asked.half_sums).build()?);
+    let runtime = Arc::new(
+        Runtime::builder().device(&asked.device).f16_accumulate(asked.f16_accumulate).build()?,
+    );
     let profile = runtime.device().profile();
     println!("{} {} ({})", profile.id(), profile.name, profile.driver);
     let mut rows = Vec::new();
@@ -101,7 +102,7 @@ impl Asked {
             chain: if timed { 16 } else { 2 },
             beside: None,
             json: None,
-            half_sums: false,
+            f16_accumulate: false,
             timed,
         };
         let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
@@ -121,7 +122,7 @@ impl Asked {
                 "--chain" => asked.chain = number(&value()?)?,
                 "--beside" => asked.beside = Some(value()?),
                 "--json" => asked.json = Some(value()?),
-                "--half-sums" => asked.half_sums = true,
+                "--f16-accumulate" => asked.f16_accumulate = true,
                 other => return Err(Error::invalid(format!("unknown argument {other:?}"))),
             }
         }
@@ -201,7 +202,7 @@ impl Row {
             _ => 0.0,
         };
         // What a sum is off grows like the root of its length, with a rounding for 16 products in halves.
-        let sums = match self.engine.contains(".half_sums") {
+        let sums = match self.engine.contains(".f16_accumulate") {
             true => 2f64.powi(-11) * (1.0 + (n as f64 / 16.0).sqrt()),
             false => f64::from(f32::EPSILON) * (16.0 + (n as f64).sqrt()),
         };

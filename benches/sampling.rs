@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use warploom::base::platform::block_on;
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, SymbolValues};
-use warploom::draw::Draw;
 use warploom::ir::{Graph, Op};
 use warploom::plan::Plan;
 use warploom::runtime::{
     AnalyzeOptions, DeviceTensors, RunOptions, Runtime, WeightSource, run_graph,
 };
+use warploom::sampling::Draw;
 use warploom::{Error, Result};
 use warploom_llm::{Model, Sampler, Sampling, Session, SessionOptions, Wanted};
 use warploom_models::gguf::Access;

@@ -45,7 +45,7 @@ struct Params {
 #import attention_strides
     y_offset: u32,
     scale: f32,
-#import attached_params
+#import fusion_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -57,7 +57,7 @@ fn sizes() -> vec2<u32> {
     return vec2(params.heads, HEAD_DIM);
 }
 
-#import attached_store
+#import fusion_store
 
 // Keys and values in turn.
 var<workgroup> tile: array<vec4<f16>, KEYS * STRIDE>;

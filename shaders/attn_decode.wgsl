@@ -7,7 +7,7 @@
 // thread holds a score; then one holds an element of y (or a vec4) for one of TEAMS key subsets.
 // Why: reads of k and v are coalesced, and a tile needs one maximum (online softmax, as in
 // FlashAttention).
-// half_kv: k and v are f16. vec4: head_dim and all offsets and strides of q, k and v are multiples
+// f16_kv: k and v are f16. vec4: head_dim and all offsets and strides of q, k and v are multiples
 // of 4, and their ranges are multiples of 16 bytes.
 #import block
 #import nums
@@ -32,7 +32,7 @@ struct Params {
 #import attention_strides
     y_offset: u32,
     scale: f32,
-#import attached_params
+#import fusion_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -44,11 +44,11 @@ fn sizes() -> vec2<u32> {
     return vec2(params.heads, HEAD_DIM);
 }
 
-#import attached_store
+#import fusion_store
 #ifdef hands_on
-const HANDED: u32 = min(WG, HEAD_DIM);
+const QUANT_VALUES: u32 = min(WG, HEAD_DIM);
 const_assert HEAD_DIM % 32u == 0u;
-#import hand_on
+#import quant_epilogue
 // Results before quantisation: the thread that rounds an element may not be the one that computed
 // it.
 var<workgroup> made: array<f32, HEAD_DIM>;
@@ -178,7 +178,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, place: Place) {
         let at = min(base + lid, HEAD_DIM - 1u);
         let column = wid.x * HEAD_DIM + at;
         let exists = base + lid < HEAD_DIM;
-        hand_on(lid, Handed(wid.y, column, made[at], hand_gain(column), exists));
+        quant_epilogue(lid, QuantValue(wid.y, column, made[at], quant_gain(column), exists));
         workgroupBarrier();
     }
 #endif

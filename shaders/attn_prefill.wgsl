@@ -6,7 +6,7 @@
 // Work split: one workgroup per head and 64 tokens, tiles of 32 keys. Thread (tx, ty) of 16 x 16
 // computes tokens 4 ty + a: scores of keys tx and tx + 16, then vec4s tx + 16 b of y.
 // Why: k and v are read once per 64 tokens, and q, k (16 columns at a time) and v fit in 16 KiB of
-// workgroup memory for heads up to 256. half_kv: k and v are f16.
+// workgroup memory for heads up to 256. f16_kv: k and v are f16.
 #import key_range
 #import nums
 #import kv
@@ -35,7 +35,7 @@ struct Params {
 #import attention_strides
     y_offset: u32,
     scale: f32,
-#import attached_params
+#import fusion_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -47,7 +47,7 @@ fn sizes() -> vec2<u32> {
     return vec2(params.heads, HEAD_DIM);
 }
 
-#import attached_store
+#import fusion_store
 
 // In turn: columns of q and k, values of v, partial maxima and sums.
 var<workgroup> stage: array<vec4<f32>, STAGE>;

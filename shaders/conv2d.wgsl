@@ -27,7 +27,7 @@ struct Params {
     x_offset: u32,
     w_offset: u32,
     y_offset: u32,
-#import attached_params
+#import fusion_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -38,8 +38,8 @@ fn sizes() -> vec2<u32> {
     return vec2(params.out_h, params.out_w);
 }
 
-#import attached_x
-#import attached_store
+#import fusion_x
+#import fusion_store
 
 @compute @workgroup_size(WG)
 fn main(

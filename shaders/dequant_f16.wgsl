@@ -22,10 +22,10 @@ const PARTIAL: bool = false;
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let words = weight_word((start + min(c, k - 4u)) >> 2u);
     return vec4(
-        half_low(words.x),
-        half_high(words.x),
-        half_low(words.y),
-        half_high(words.y),
+        f16_low(words.x),
+        f16_high(words.x),
+        f16_low(words.y),
+        f16_high(words.y),
     );
 }
 #else
@@ -35,7 +35,7 @@ const PARTIAL: bool = true;
 fn weight_at(start: u32, c: u32, k: u32) -> f32 {
     let h = start + min(c, k - 1u);
     let bits = (weight_word(h >> 1u) >> ((h & 1u) * 16u)) & 0xffffu;
-    return select(0.0, half_low(bits), c < k);
+    return select(0.0, f16_low(bits), c < k);
 }
 
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {

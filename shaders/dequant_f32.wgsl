@@ -6,7 +6,7 @@
 // Packed formats also give weights as scale * code + bias, for int8 products. part_codes gives the
 // four codes of a part, one byte each, -128 to 127. A unit's parts form GROUPS groups of RUN, each
 // within 32 columns, with one group_scale and one group_bias (0 unless BIASED; equal over the 32
-// columns if BIASED_EVENLY). 8 / RUN neighbouring units share 32 columns. round_codes stores a
+// columns if BIASED_EVENLY). 8 / RUN neighbouring units share 32 columns. quantize_activations stores a
 // unit's codes of x together; a load reads CODE_LEN words of them.
 // vec4: k is a multiple of 4, so rows are read 16 bytes at a time.
 const UNIT_LEN: u32 = 4u;

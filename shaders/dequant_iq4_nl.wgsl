@@ -24,12 +24,12 @@ fn row_start(row: u32, k: u32) -> u32 {
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let h = (start + min(c, k - 4u) / 32u) * 9u;
     let word = weight_u32(h + 1u + ((c & 15u) >> 1u));
-    return iq4_values(word >> ((c & 16u) >> 2u)) * half_low(weight_u16(h));
+    return iq4_values(word >> ((c & 16u) >> 2u)) * f16_low(weight_u16(h));
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let h = (start + (unit >> 2u)) * 9u;
-    return Unit(weight_u32(h + 1u + 2u * (unit & 3u)), half_low(weight_u16(h)));
+    return Unit(weight_u32(h + 1u + 2u * (unit & 3u)), f16_low(weight_u16(h)));
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {

@@ -24,7 +24,7 @@ fn row_start(row: u32, k: u32) -> u32 {
 // d * (s - 32) of sub-block b.
 fn sub_scale(header: vec2<u32>, b: u32) -> f32 {
     let s = ((header.y >> (b * 4u)) & 15u) | (((header.x >> (16u + b * 2u)) & 3u) << 4u);
-    return half_low(header.x) * (f32(s) - 32.0);
+    return f16_low(header.x) * (f32(s) - 32.0);
 }
 
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {

@@ -35,7 +35,7 @@ fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let pair = weight_word(i + (b >> 2u)) >> ((b & 3u) * 8u);
     let d = weight_word(i + 20u);
     let q = pairs(weight_word(i + 4u + n * 8u + ((c & 31u) >> 2u)), z);
-    return q * (half_low(d) * f32(pair & 15u)) - vec4(half_high(d) * f32((pair >> 4u) & 15u));
+    return q * (f16_low(d) * f32(pair & 15u)) - vec4(f16_high(d) * f32((pair >> 4u) & 15u));
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
@@ -51,8 +51,8 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let q = i + 4u + n * 8u + u * 2u;
     return Unit(
         vec2(weight_word(q), weight_word(q + 1u)),
-        vec4<f32>(s & vec4(15u)) * half_low(d),
-        vec4<f32>((s >> vec4(4u)) & vec4(15u)) * half_high(d),
+        vec4<f32>(s & vec4(15u)) * f16_low(d),
+        vec4<f32>((s >> vec4(4u)) & vec4(15u)) * f16_high(d),
     );
 }
 

@@ -50,7 +50,7 @@ fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let j = c & 31u;
     let high = weight_u32(h + (j >> 1u)) >> (n * 4u);
     let low = weight_u32(h + 16u + n * 16u + (j >> 1u));
-    let d = half_low(weight_u16(h + 54u));
+    let d = f16_low(weight_u16(h + 54u));
     return decode(low, high, z, d * quadrant_scales(h + 48u, n, j >> 4u)[z]);
 }
 
@@ -61,7 +61,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     return Unit(
         weight_u64(h + 16u + n * 16u + u * 4u),
         weight_u64(h + u * 4u) >> vec2(n * 4u),
-        half_low(weight_u16(h + 54u)) * quadrant_scales(h + 48u, n, u >> 1u),
+        f16_low(weight_u16(h + 54u)) * quadrant_scales(h + 48u, n, u >> 1u),
     );
 }
 

@@ -29,7 +29,7 @@ fn decode(word: u32, d: f32) -> vec4<f32> {
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let h = (start + min(c, k - 4u) / 32u) * 9u;
     let word = weight_u32(h + 1u + ((c & 15u) >> 1u));
-    return decode(word >> ((c & 16u) >> 2u), half_low(weight_u16(h)));
+    return decode(word >> ((c & 16u) >> 2u), f16_low(weight_u16(h)));
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
@@ -41,7 +41,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let a = weight_word(i + t);
     let b = weight_word(i + t + 1u);
     let odd = (h & 1u) == 1u;
-    let d = half_low(select(first, first >> 16u, odd));
+    let d = f16_low(select(first, first >> 16u, odd));
     return Unit(select((a >> 16u) | (b << 16u), b, odd), d);
 }
 

@@ -25,7 +25,7 @@ fn row_start(row: u32, k: u32) -> u32 {
 
 fn pair_d(header: vec4<u32>, g: u32) -> vec2<f32> {
     let both = header[g];
-    return vec2(half_low(both), half_low(both >> 16u));
+    return vec2(f16_low(both), f16_low(both >> 16u));
 }
 
 fn decode(word: u32, d: f32) -> vec4<f32> {
@@ -74,7 +74,7 @@ fn group_bias(unit: Unit, group: u32) -> f32 {
     return -8.0 * unit.d[group];
 }
 
-// For codes_blocks: vec4s per group, and the offset of codes of odd blocks; a word of codes as
+// For prequant_blocks: vec4s per group, and the offset of codes of odd blocks; a word of codes as
 // signed bytes, for even and odd blocks, and the value of one code step.
 const GROUP_WORDS: u32 = 9u;
 const ODD_WORD: u32 = 1u;

@@ -30,13 +30,13 @@ fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let i = (start + min(c, k - 4u) / 32u) * 5u;
     let scales = weight_word(i);
     let word = weight_word(i + 1u + ((c & 15u) >> 2u));
-    return decode(word >> ((c & 16u) >> 2u), half_low(scales), half_high(scales));
+    return decode(word >> ((c & 16u) >> 2u), f16_low(scales), f16_high(scales));
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let i = (start + (unit >> 2u)) * 5u;
     let scales = weight_word(i);
-    return Unit(weight_word(i + 1u + (unit & 3u)), half_low(scales), half_high(scales));
+    return Unit(weight_word(i + 1u + (unit & 3u)), f16_low(scales), f16_high(scales));
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {

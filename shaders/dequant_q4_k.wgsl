@@ -74,11 +74,11 @@ fn group_bias(unit: Unit, group: u32) -> f32 {
     return -unit.scales[2u + group];
 }
 
-// For codes_headers: vec4s per block, the first of its codes, and whether fifth bits precede them;
+// For prequant_headers: vec4s per block, the first of its codes, and whether fifth bits precede them;
 // a word of codes of even and of odd sub-blocks as signed bytes, and the value of one code step of
 // the latter.
 const BLOCK_WORDS: u32 = 9u;
-const CODES_AT: u32 = 1u;
+const PREQUANT_AT: u32 = 1u;
 const FIFTHS: bool = false;
 const UPPER_UNIT: f32 = 1.0;
 

@@ -30,13 +30,13 @@ fn decode(word: u32, high: u32, d: f32) -> vec4<f32> {
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let h = (start + min(c, k - 4u) / 32u) * 11u;
     let word = weight_u32(h + 3u + ((c & 15u) >> 1u)) >> ((c & 16u) >> 2u);
-    return decode(word, weight_u32(h + 1u) >> (c & 31u), half_low(weight_u16(h)));
+    return decode(word, weight_u32(h + 1u) >> (c & 31u), f16_low(weight_u16(h)));
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let h = (start + (unit >> 2u)) * 11u;
     let t = unit & 3u;
-    return Unit(weight_u32(h + 3u + 2u * t), weight_u32(h + 1u) >> (4u * t), half_low(weight_u16(h)));
+    return Unit(weight_u32(h + 3u + 2u * t), weight_u32(h + 1u) >> (4u * t), f16_low(weight_u16(h)));
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {

@@ -27,7 +27,7 @@ fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let i = (start + min(c, k - 4u) / 32u) * 6u;
     let scales = weight_word(i);
     let word = weight_word(i + 2u + ((c & 15u) >> 2u)) >> ((c & 16u) >> 2u);
-    return fifths(word, weight_word(i + 1u) >> (c & 31u)) * half_low(scales) + vec4(half_high(scales));
+    return fifths(word, weight_word(i + 1u) >> (c & 31u)) * f16_low(scales) + vec4(f16_high(scales));
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
@@ -35,7 +35,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let t = unit & 3u;
     let scales = weight_word(i);
     let high = weight_word(i + 1u) >> (4u * t);
-    return Unit(weight_word(i + 2u + t), high, half_low(scales), half_high(scales));
+    return Unit(weight_word(i + 2u + t), high, f16_low(scales), f16_high(scales));
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {

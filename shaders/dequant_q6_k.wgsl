@@ -46,7 +46,7 @@ fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let low = weight_u32(h + n * 32u + (z & 1u) * 16u + (j >> 1u));
     let high = weight_u32(h + 64u + n * 16u + (j >> 1u));
     let scales = weight_u16(h + 96u + n * 4u + z);
-    let d = half_low(weight_u16(h + 104u));
+    let d = f16_low(weight_u16(h + 104u));
     return decode(low, high, z, d * signed_byte(scales, (j >> 4u) * 8u));
 }
 
@@ -56,7 +56,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let u = unit & 3u;
     let low = h + n * 32u + u * 4u;
     let scales = weight_u64(h + 96u + n * 4u);
-    let d = half_low(weight_u16(h + 104u));
+    let d = f16_low(weight_u16(h + 104u));
     let shift = (u >> 1u) * 8u;
     return Unit(
         vec4(weight_u64(low), weight_u64(low + 16u)),

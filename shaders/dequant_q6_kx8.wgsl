@@ -47,7 +47,7 @@ fn decode(codes: u32, scale: f32) -> vec4<f32> {
 }
 
 fn quarter_d(word: u32, t: u32) -> f32 {
-    return 0.25 * half_low(word >> (16u * t));
+    return 0.25 * f16_low(word >> (16u * t));
 }
 
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {

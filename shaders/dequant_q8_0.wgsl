@@ -28,7 +28,7 @@ fn decode(word: u32, d: f32) -> vec4<f32> {
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let h = (start + min(c, k - 4u) / 32u) * 17u;
     let word = weight_u32(h + 1u + ((c & 31u) >> 1u));
-    return decode(word, half_low(weight_u16(h)));
+    return decode(word, f16_low(weight_u16(h)));
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
@@ -45,7 +45,7 @@ fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     return Unit(
         select((a >> 16u) | (b << 16u), b, odd),
         select((e >> 16u) | (f << 16u), f, odd),
-        half_low(select(first, first >> 16u, odd)),
+        f16_low(select(first, first >> 16u, odd)),
     );
 }
 

@@ -32,13 +32,13 @@ fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let block = (column >> 5u) & 1u;
     let unit = block * 4u + ((column >> 2u) & 3u);
     let word = weight_word(at + 1u + unit * 2u + ((column >> 4u) & 1u));
-    return decode(word, half_low(weight_word(at) >> (16u * block)));
+    return decode(word, f16_low(weight_word(at) >> (16u * block)));
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let at = start + (unit >> 3u) * 17u;
     let word = at + 1u + (unit & 7u) * 2u;
-    let d = half_low(weight_word(at) >> (4u * (unit & 4u)));
+    let d = f16_low(weight_word(at) >> (4u * (unit & 4u)));
     return Unit(weight_word(word), weight_word(word + 1u), d);
 }
 

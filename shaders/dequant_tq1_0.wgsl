@@ -53,14 +53,14 @@ fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let spot = place(u);
     let last = u == 15u;
     let word = weight_u32(h + select(spot.x + 2u * t, 24u, last));
-    return decode(word, power_of(select(spot.y, t, last)), half_low(weight_u16(h + 26u)));
+    return decode(word, power_of(select(spot.y, t, last)), f16_low(weight_u16(h + 26u)));
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let h = (start + (unit >> 4u)) * 27u;
     let u = unit & 15u;
     let spot = place(u);
-    let d = half_low(weight_u16(h + 26u));
+    let d = f16_low(weight_u16(h + 26u));
     if (u == 15u) {
         return Unit(vec4(weight_u32(h + 24u)), vec4(1u, 3u, 9u, 27u), d);
     }

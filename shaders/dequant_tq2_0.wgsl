@@ -28,12 +28,12 @@ fn decode(word: u32, z: u32, d: f32) -> vec4<f32> {
 fn weights4(start: u32, c: u32, k: u32) -> vec4<f32> {
     let h = (start + min(c, k - 4u) / 256u) * 33u;
     let word = weight_u32(h + ((c & 128u) >> 3u) + ((c & 31u) >> 1u));
-    return decode(word, (c & 96u) >> 5u, half_low(weight_u16(h + 32u)));
+    return decode(word, (c & 96u) >> 5u, f16_low(weight_u16(h + 32u)));
 }
 
 fn load_unit(start: u32, unit: u32, k: u32) -> Unit {
     let h = (start + (unit >> 3u)) * 33u;
-    return Unit(weight_u64(h + (unit & 7u) * 4u), half_low(weight_u16(h + 32u)));
+    return Unit(weight_u64(h + (unit & 7u) * 4u), f16_low(weight_u16(h + 32u)));
 }
 
 fn part_column(unit: u32, part: u32) -> u32 {

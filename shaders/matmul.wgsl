@@ -30,7 +30,7 @@ struct Params {
     x_stride: u32,
     y_offset: u32,
     y_stride: u32,
-#import attached_params
+#import fusion_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -71,8 +71,8 @@ fn accumulate(sum: f32, a: vec4<f32>, b: vec4<f32>) -> f32 {
     return a.w * b.w + (a.z * b.z + (a.y * b.y + (a.x * b.x + sum)));
 }
 
-#import attached_x
-#import attached_rows
+#import fusion_x
+#import fusion_rows
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {

@@ -10,8 +10,8 @@ const STRIDE: u32 = 17u;
 const OWN_READS: u32 = 2u;
 
 #import batched_operands
-#import attached_x
-#import attached_store
+#import fusion_x
+#import fusion_store
 
 var<workgroup> a_tile: array<f32, TILE * STRIDE>;
 var<workgroup> b_tile: array<f32, TILE * STRIDE>;

@@ -1,9 +1,9 @@
 // matmul_coop_*: tensor-core GEMM with packed weights: y[i, r] = factors[i] * sum over c of
-// w[r, c] * x[i, c]. w [n, k] packed, x [m, k] f16 in round_half's layout, y [m, n]. Weights are
+// w[r, c] * x[i, c]. w [n, k] packed, x [m, k] f16 in quantize_to_f16's layout, y [m, n]. Weights are
 // rounded to f16, sums are f32.
 // Work split: that of coop_tiles; a thread decodes 16 neighbouring weights per step.
 // Why: needs no f16 copy of the weight. Each tile of rows decodes the weight again, so
-// matmul_halves is faster for many rows.
+// matmul_f16_coop is faster for many rows.
 enable f16;
 enable wgpu_cooperative_matrix;
 #import dequant_*

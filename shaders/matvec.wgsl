@@ -27,7 +27,7 @@ struct Params {
     x_stride: u32,
     y_offset: u32,
     y_stride: u32,
-#import attached_params
+#import fusion_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -66,10 +66,10 @@ fn accumulate(sum: f32, a: vec4<f32>, b: vec4<f32>) -> f32 {
 
 #import matvec_scale
 
-#import attached_x
-#import attached_rows
+#import fusion_x
+#import fusion_rows
 #import matvec_sum
-#import attached_fetch
+#import fusion_fetch
 
 @compute @workgroup_size(WG)
 fn main(

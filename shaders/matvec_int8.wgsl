@@ -1,8 +1,8 @@
 // matvec_int8_*: int8 GEMV with activation quantisation inside: y[i, r] = sum over c of
 // w[r, c] * x[i, c]. w [n, k] packed, x [m, k], y [m, n], few rows i, k at most K. x is rounded to
 // 8 bits in blocks of 32 columns as base::ComputeMode::Int8 defines.
-// Work split: that of matvec_*, with packed products of four. x is rounded in matvec_lanes with
-// subgroups, in matvec_rounds without.
+// Work split: that of matvec_*, with packed products of four. x is rounded in matvec_int8_subgroup with
+// subgroups, in matvec_int8_workgroup without.
 // Why: a packed int8 dot product takes one instruction, floats a conversion and a product per
 // weight. Quantising again in each workgroup saves a launch.
 // norm: sums x^2 while rounding and scales the products when they are stored; a common factor does
@@ -33,7 +33,7 @@ struct Params {
     x_stride: u32,
     y_offset: u32,
     y_stride: u32,
-#import attached_params
+#import fusion_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -61,13 +61,13 @@ fn load_x(start: u32, c: u32) -> vec4<f32> {
 
 #import matvec_scale
 
-#import attached_x
-#import attached_rows
+#import fusion_x
+#import fusion_rows
 #import matvec_sum
-#import attached_fetch
+#import fusion_fetch
 
 #ifdef subgroup
-#import matvec_lanes
+#import matvec_int8_subgroup
 #else
-#import matvec_rounds
+#import matvec_int8_workgroup
 #endif

@@ -92,7 +92,7 @@ pub use runtime::Runtime;
 pub use runtime::tensor::{self, Tensor};
 pub use warploom_core::base::{ComputeMode, DType};
 pub use warploom_core::{Error, Result, broken_invariant};
-pub use warploom_core::{base, config, draw, error, ir, quant, reference};
+pub use warploom_core::{base, config, error, ir, quant, reference, sampling};
 pub use warploom_cpu as cpu;
 pub use warploom_hal as provider;
 pub use warploom_kernels::{self as kernel, codegen};

@@ -3,7 +3,7 @@
 use crate::engine::{open_model, open_runtime};
 use crate::explain;
 use crate::explain_args::ExplainArgs;
-use crate::notes::tell;
+use crate::progress::tell;
 use std::sync::Arc;
 use warploom::base::SymbolValues;
 use warploom::base::platform::block_on;

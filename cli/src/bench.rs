@@ -3,7 +3,7 @@
 use crate::Exit;
 use crate::args::BenchArgs;
 use crate::engine::{Loaded, Measured};
-use crate::notes::{Progress, tell};
+use crate::progress::{Progress, tell};
 use crate::{interrupt, output, units};
 use serde_json::{Value, json};
 use std::io::Write;

@@ -5,7 +5,7 @@ use crate::chat_args::ChatArgs;
 use crate::chat_commands::{self, HELP, Line};
 use crate::engine::Loaded;
 use crate::generate::sampled;
-use crate::notes::{Progress, tell};
+use crate::progress::{Progress, tell};
 use crate::{interrupt, numbers, output, units};
 use anyhow::{Context, bail};
 use rustyline::DefaultEditor;

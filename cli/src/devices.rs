@@ -4,7 +4,7 @@ use crate::Exit;
 use crate::args::DevicesArgs;
 use crate::engine::{self, Found, FoundDevice};
 use crate::explain::write_file;
-use crate::notes::tell;
+use crate::progress::tell;
 use crate::{output, units};
 use serde_json::{Value, json};
 use std::io::Write;

@@ -3,8 +3,8 @@
 use crate::Exit;
 use crate::doctor_args::DoctorArgs;
 use crate::engine;
-use crate::notes::{Progress, tell};
 use crate::output;
+use crate::progress::{Progress, tell};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::fmt::Write as _;

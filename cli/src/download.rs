@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 mod with_hub {
     use super::*;
     use crate::interrupt;
-    use crate::notes::{Progress as Bar, tell};
+    use crate::progress::{Progress as Bar, tell};
     use serde_json::json;
     use std::io::Write;
     use warploom_models::download::{Hub, HubOptions, Progress, Source};

@@ -2,8 +2,8 @@
 
 use crate::analyze;
 use crate::args::Place;
-use crate::clocked::Clocked;
 use crate::download;
+use crate::timing_device::Clocked;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;

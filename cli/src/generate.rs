@@ -3,7 +3,7 @@
 use crate::Exit;
 use crate::args::GenerateArgs;
 use crate::engine::{Ended, Loaded, Request, Written};
-use crate::notes::{Progress, tell};
+use crate::progress::{Progress, tell};
 use crate::{interrupt, numbers, output, prompt, units};
 use anyhow::Context;
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 use crate::Exit;
 use crate::kernel_args::{CheckArgs, KernelArgs, KernelCommand, NewArgs};
 use crate::kernel_bench;
-use crate::notes::tell;
 use crate::output;
+use crate::progress::tell;
 use anyhow::{Context, bail};
 use serde::Serialize;
 use std::io::Write;

@@ -2,7 +2,7 @@
 
 use crate::Exit;
 use crate::kernel_args::KernelBenchArgs;
-use crate::notes::tell;
+use crate::progress::tell;
 use crate::{output, units};
 use anyhow::bail;
 use serde::Serialize;

@@ -10,7 +10,6 @@ mod bench;
 mod chat;
 mod chat_args;
 mod chat_commands;
-mod clocked;
 mod dashes;
 mod devices;
 mod doctor;
@@ -27,11 +26,11 @@ mod interrupt;
 mod kernel;
 mod kernel_args;
 mod kernel_bench;
-mod notes;
 mod numbers;
 mod output;
 mod perplexity;
 mod perplexity_args;
+mod progress;
 mod prompt;
 mod quantize;
 mod quantize_args;
@@ -39,6 +38,7 @@ mod quantize_args;
 mod serve;
 #[cfg(feature = "serve")]
 mod serve_args;
+mod timing_device;
 mod tune;
 mod tune_args;
 mod units;
@@ -68,14 +68,14 @@ fn main() -> ExitCode {
                 // Write errors are ignored: the exit code and standard error say it too.
                 let _ = writeln!(output::stdout(), "{object}");
             }
-            notes::tell(&format!("error: {error:#}"));
+            progress::tell(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(command: &Command) -> anyhow::Result<Exit> {
-    notes::init_tracing()?;
+    progress::init_tracing()?;
     match command {
         Command::Devices(args) => devices::run(args),
         Command::Doctor(args) => doctor::run(args),

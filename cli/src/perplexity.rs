@@ -2,8 +2,8 @@
 
 use crate::Exit;
 use crate::engine::Loaded;
-use crate::notes::{Progress, tell};
 use crate::perplexity_args::PerplexityArgs;
+use crate::progress::{Progress, tell};
 use crate::{interrupt, output, units};
 use anyhow::Context;
 use serde_json::{Value, json};

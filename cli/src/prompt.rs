@@ -1,6 +1,6 @@
 //! The prompt of `generate`: an argument, or standard input.
 
-use crate::notes::tell;
+use crate::progress::tell;
 use anyhow::{Context, bail};
 use std::io::{IsTerminal, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};

@@ -1,7 +1,7 @@
 //! `warploom quantize`.
 
 use crate::Exit;
-use crate::notes::{Progress, tell};
+use crate::progress::{Progress, tell};
 use crate::quantize_args::QuantizeArgs;
 use crate::{interrupt, output, units};
 use serde_json::{Value, json};

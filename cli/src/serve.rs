@@ -2,7 +2,7 @@
 
 use crate::Exit;
 use crate::engine::Loaded;
-use crate::notes::{Progress, tell};
+use crate::progress::{Progress, tell};
 use crate::serve_args::ServeArgs;
 use anyhow::{Context, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};

@@ -2,8 +2,8 @@
 
 use crate::Exit;
 use crate::engine::{self, open_model};
-use crate::notes::{Progress, tell};
 use crate::output;
+use crate::progress::{Progress, tell};
 use crate::tune_args::{Class, TuneArgs};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};

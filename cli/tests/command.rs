@@ -89,7 +89,7 @@ fn bench_tells_where_the_time_goes() {
 
 #[test]
 fn explain_plans_with_the_engines_of_the_environment() {
-    let (engine, other) = ("wgsl.matvec_int8.q4_k.subgroup", "wgsl.matvec_codes.q4_k.subgroup");
+    let (engine, other) = ("wgsl.matvec_int8.q4_k.subgroup", "wgsl.matvec_prequant.q4_k.subgroup");
     let taken = |variable: &str, more: &[&str]| {
         let args = ["explain", "--profile", "nvidia-h200", "--compute", "int8", "--json"];
         let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));

@@ -13,7 +13,7 @@ struct Params {
     b_row_stride: u32,
     b_col_stride: u32,
     y_offset: u32,
-#import attached_params
+#import fusion_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -25,7 +25,7 @@ fn better(a: Best, b: Best) -> Best {
     return a;
 }
 
-// The output word: the index, or 0 without columns. As a token (draw::NoToken): all bits set if the
+// The output word: the index, or 0 without columns. As a token (sampling::NoToken): all bits set if the
 // best is minus infinity or there is none; the index with the highest bit set if it is plus
 // infinity or NaN.
 fn word_of(best: Best) -> u32 {

@@ -36,7 +36,7 @@ struct Params {
     x_stride: u32,
     y_offset: u32,
     y_stride: u32,
-#import attached_params
+#import fusion_params
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -53,8 +53,8 @@ var<workgroup> working: vec4<u32>;
 
 #import tile_row
 
-#import attached_rows
-#import attached_fetch
+#import fusion_rows
+#import fusion_fetch
 
 // Elements of a tile per thread, four at a time: unrolling more is slower on an H200, where they
 // are a rotation.

@@ -8,7 +8,7 @@ fn pair_scales(header: vec4<u32>, g: u32) -> vec4<f32> {
     let high = (vec2(bytes.z, bytes.z >> 4u) & vec2(0x0f0fu)) | ((bytes.xy >> vec2(2u)) & vec2(0x3030u));
     let pair = select(low, high, g > 1u);
     let values = vec4<f32>(vec4(pair.x & 0xffu, pair.x >> 8u, pair.y & 0xffu, pair.y >> 8u));
-    let d = half_low(header.x);
-    let dmin = half_high(header.x);
+    let d = f16_low(header.x);
+    let dmin = f16_high(header.x);
     return values * vec4(d, d, dmin, dmin);
 }

@@ -1,5 +1,5 @@
 // The keys that token t attends to: from x to below y. Needs Params, and SPANS: the binding after
-// the other inputs (in attn_spread, after its scratch buffer). Token t is at position past + t;
+// the other inputs (in attn_split_kv_fused, after its scratch buffer). Token t is at position past + t;
 // with spans, at the last key of its span.
 #ifdef spans
 const OWN_READS: u32 = SPANS;

@@ -1,4 +1,4 @@
-// Integer arithmetic of src/draw: keys, weights, random words, 64-bit sums as [low, high].
+// Integer arithmetic of src/sampling: keys, weights, random words, 64-bit sums as [low, high].
 const ONE: u32 = 0x80000000u;
 // The key of minus infinity; all others are larger.
 const FORBIDDEN: u32 = 0x007fffffu;

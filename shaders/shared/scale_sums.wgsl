@@ -1,4 +1,4 @@
-// Number of sums per team of matvec_codes_* or matvec_tiles_* for OUTPUTS products, and the scale
+// Number of sums per team of matvec_prequant_* or matvec_mma_* for OUTPUTS products, and the scale
 // of row i of x: with a fused norm its inverse root mean square, from sums that follow the
 // products; else 1. Needs M.
 #ifdef scaled

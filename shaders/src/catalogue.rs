@@ -5,12 +5,12 @@
 //! except [`F32_PARAMS`], the bits of an `f32`. Dispatches may exceed the work: kernels compare
 //! indices with parameters. A long grid is folded: group = `wid.y * num_workgroups.x + wid.x`.
 //!
-//! Defines: `subgroup` needs the feature (and for `round_codes` and `round_half` at least 8 lanes).
+//! Defines: `subgroup` needs the feature (and for `quantize_activations` and `quantize_to_f16` at least 8 lanes).
 //! `vec4` promises that `k` (`head_dim` of attention), offsets and strides of f32 inputs other
 //! than small vectors are multiples of 4, and bound ranges multiples of 16 bytes.
 //!
-//! Rules: `WG` is a power of two, 4 to 256; for `matvec_codes_*` with subgroups, `matvec_tiles_*`,
-//! `attn_lanes` and `round_half` to 1,024. [`SUM_WORDS`], [`TILE_SUM`], [`MAX_HEAD_DIM`] bound the
+//! Rules: `WG` is a power of two, 4 to 256; for `matvec_prequant_*` with subgroups, `matvec_mma_*`,
+//! `attn_subgroup` and `quantize_to_f16` to 1,024. [`SUM_WORDS`], [`TILE_SUM`], [`MAX_HEAD_DIM`] bound the
 //! rest. A spec outside them fails to compile.
 
 pub use super::entry::{has_units_of_32, reads_ahead, resident, subgroup_most, subgroup_needed};
@@ -25,7 +25,7 @@ pub use super::params::{
 use super::spec::Access;
 
 /// Define of the attention kernels: keys and values are f16.
-pub const HALF_KV: &str = "half_kv";
+pub const F16_KV: &str = "f16_kv";
 /// Define known only to the CPU's products, attention and reductions: result bits depend only on
 /// the inputs (fixed reduction order). Other kernels guarantee that for equal constants.
 pub const IN_ORDER: &str = "in_order";
@@ -77,9 +77,9 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &["subgroup", "vec4"],
     },
     Entry {
-        name: "round_codes",
+        name: "quantize_activations",
         doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): words of four codes each, \
-              ordered as units of a format (kernel::codes), then ceil(k / 128) * 4 floats, what a code of each \
+              ordered as units of a format (kernel::prequant), then ceil(k / 128) * 4 floats, what a code of each \
               32 stands for, and as many, what the codes of each 32 add up to, times that. A thread a block, with \
               subgroups 8 neighbours of one; with a norm a workgroup a row; folded over grid x and y. tiles: each eight rows together, \
               16 words of every row for each 64 columns, then of each 128 the floats of four even rows and of four odd ones; k a \
@@ -90,29 +90,29 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &["subgroup", "vec4", "planes", "tiles"],
     },
     Entry {
-        name: "matvec_codes_*",
-        doc: "The product of matvec_* with rows of x as round_codes writes them or a kernel hands them on (kernel::fusion), x_stride \
+        name: "matvec_prequant_*",
+        doc: "The product of matvec_* with rows of x as quantize_activations writes them or a kernel hands them on (kernel::fusion), x_stride \
               words each; weights of packed formats. scaled: with the norm that they were handed on for. TEAMS teams of threads, none smaller than a subgroup, make ROWS rows of w each; SUB is the \
               smallest subgroup. headers: of q4_k and q5_k, eights: of q6_kx8, trits: of tq2_0, blocks: of q4_0x8 and q8_0x8, \
               one row of x in planes of K columns, four of w (trits: eight), subgroups of 32. several: eight rows of x in \
               planes, four of w, of q4_k, q5_k, q6_kx8, q4_0x8 and q8_0x8. The grid: matvec_*'s.",
-        params: CODES_PARAMS,
+        params: PREQUANT_PARAMS,
         bindings: LINEAR_BINDINGS,
-        constants: CODES_CONSTANTS,
+        constants: PREQUANT_CONSTANTS,
         defines: &["subgroup", "scaled", "headers", "eights", "trits", "blocks", "several"],
     },
     Entry {
-        name: "matvec_tiles_*",
-        doc: "The product of matvec_codes_* for 8 rows of x at a time, x codes in tiles, k = K columns; scaled: with the norm that they \
+        name: "matvec_mma_*",
+        doc: "The product of matvec_prequant_* for 8 rows of x at a time, x codes in tiles, k = K columns; scaled: with the norm that they \
               were handed on for. TEAMS teams of threads make 16 rows of w each: groups of so many are folded over \
               grid x and y, grid z is ceil(m / 8). Subgroups have 32 lanes.",
-        params: CODES_PARAMS,
+        params: PREQUANT_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("WG", 128), ("TEAMS", 1), ("K", 2048)],
         defines: &["subgroup", "scaled"],
     },
     Entry {
-        name: "round_int8",
+        name: "fake_quantize",
         doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8); x [rows, cols] with a \
               row stride, y [rows, cols]. One thread for each block, workgroups folded over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride", "y_offset"],
@@ -130,7 +130,7 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &["vec4"],
     },
     Entry {
-        name: "round_half",
+        name: "quantize_to_f16",
         doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), over factors[r], as f16; \
               factors[r] is a power of two, with a norm times what it scales the row by; x [rows, k] with a row stride, y [k / 32, rows, 32], k a multiple of 32 \
               and at most K. halves: rounded to an f16 alone (base::ComputeMode::F16). plain: y is [rows, k]. One \
@@ -143,7 +143,7 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "matmul_coop_*",
         doc: "y[i, r] = factors[i] * sum over c of w[r, c] * x[i, c] on cooperative matrices, w rounded to f16; w is \
-              [n, k] packed, x f16 and factors [m] as round_half makes them (x_stride is not looked at), y [m, n]. A workgroup of WI x WJ \
+              [n, k] packed, x f16 and factors [m] as quantize_to_f16 makes them (x_stride is not looked at), y [m, n]. A workgroup of WI x WJ \
               subgroups of SUB threads makes 16 WI TI x 32 WJ TH of y: grid x = groups of w rows, y = groups of x rows.",
         params: LINEAR_PARAMS,
         bindings: &[("w", Read), ("x", Read), ("factors", Read), ("y", ReadWrite)],
@@ -151,7 +151,7 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &[],
     },
     Entry {
-        name: "half_weights_*",
+        name: "dequantize_to_f16_*",
         doc: "y[r, c] = w[r, c] as f16; w [n, k] packed or bf16, y [k / 32, n, 32], k a multiple of 32; plain: y is [n, k]. \
               A thread makes 8 of them, units: of each group of a unit, workgroups folded over grid x and y.",
         params: &["n", "k"],
@@ -160,18 +160,18 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &["plain", "units"],
     },
     Entry {
-        name: "matmul_halves",
-        doc: "y[i, r] = sum over c of w[r, c] * x[i, c] on cooperative matrices; w [n, k] f16 as half_weights_* makes it, plain: \
-              with rows one after another, x [m, k] f16 as round_half makes it, y f32 with room for whole tiles. A workgroup \
+        name: "matmul_f16_coop",
+        doc: "y[i, r] = sum over c of w[r, c] * x[i, c] on cooperative matrices; w [n, k] f16 as dequantize_to_f16_* makes it, plain: \
+              with rows one after another, x [m, k] f16 as quantize_to_f16 makes it, y f32 with room for whole tiles. A workgroup \
               of WI x WJ subgroups of SUB threads makes 16 WI TI x 16 WJ TJ of y: grid x = groups of w rows, y = groups of x rows, \
               z = SPLITS, parts of the columns, each with a y of its own. k is a multiple of 32 SPLITS STEPS.",
         params: &["m", "n", "k", "y_stride"],
         bindings: &[("w", Read), ("x", Read), ("y", ReadWrite)],
-        constants: HALVES_CONSTANTS,
+        constants: F16_CONSTANTS,
         defines: &["plain"],
     },
     Entry {
-        name: "scaled_rows",
+        name: "split_k_reduce",
         doc: "y[i, r] = factors[i] * sum over s of sums[s, i, r]; sums [SPLITS, m, n] with strides, factors [m], y [m, n]. A workgroup makes 2 WG \
               columns of ROWS rows: grid x = groups of columns, y = ceil(m / ROWS); where it hands on, a row of K, folded (SUB: threads of every subgroup, or 0).",
         params: &["m", "n", "y_offset", "y_stride", "sums_stride", "part_stride"],
@@ -189,7 +189,7 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &[],
     },
     Entry {
-        name: "product_tiles",
+        name: "matmul_batched_tiled",
         doc: "The same for many rows and columns: 64 QM x 64 QN of y for each workgroup, grid x = tiles along, y = tiles down. \
               a_down, b_down: what is next to each other in a column of a, of b, is so in memory.",
         params: BATCHED_PARAMS,
@@ -198,13 +198,13 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &["a_down", "b_down"],
     },
     Entry {
-        name: "product_coop",
-        doc: "The same of a and b in f16 on cooperative matrices, k a multiple of 32 and all else of 4, y f32, half_y: f16, half_sums besides: sums as well. A workgroup makes \
+        name: "matmul_batched_coop",
+        doc: "The same of a and b in f16 on cooperative matrices, k a multiple of 32 and all else of 4, y f32, f16_y: f16, f16_accumulate besides: sums as well. A workgroup makes \
               16 WI TI x 32 WJ TH of y, and STEPS times 32 of k in each turn.",
         params: COOP_PARAMS,
         bindings: BATCHED_BINDINGS,
         constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32), ("STEPS", 1)],
-        defines: &["half_y", "half_sums"],
+        defines: &["f16_y", "f16_accumulate"],
     },
     Entry {
         name: "gather_rows_*",
@@ -268,7 +268,7 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "argmax",
         doc: "y[r] = index of the largest x[r, c], the lowest one of equals, as u32; NaN is larger than any \
-              number; token: where the largest is not finite, the word of a draw::NoToken. One workgroup for \
+              number; token: where the largest is not finite, the word of a sampling::NoToken. One workgroup for \
               each row, folded over grid x and y.",
         params: ROWS_PARAMS,
         bindings: UNARY_BINDINGS,
@@ -287,8 +287,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "sample",
-        doc: "y[r] = an index drawn from the logits x[r, ..] as row r of draws says (draw::Draw), as u32; \
-              the word of a draw::NoToken where none can be. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One \
+        doc: "y[r] = an index drawn from the logits x[r, ..] as row r of draws says (sampling::Draw), as u32; \
+              the word of a sampling::NoToken where none can be. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One \
               workgroup of 256 for each row, folded over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride", "draws_offset", "y_offset"],
         bindings: &[("x", Read), ("draws", Read), ("y", ReadWrite)],
@@ -358,22 +358,22 @@ pub static CATALOGUE: &[Entry] = &[
         doc: "y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads / \
               kv_heads; a key s is seen where causal is 0 or s <= past + t, and window is 0 or s + window > \
               past + t. A token that sees no key gives zeros. q [tokens, heads, head_dim], k and v [kv_len, \
-              kv_heads, head_dim], all strided, y [tokens, heads, head_dim] contiguous; with half_kv k and v are f16, \
+              kv_heads, head_dim], all strided, y [tokens, heads, head_dim] contiguous; with f16_kv k and v are f16, \
               two in a word. For few tokens: one workgroup for each head (grid x) and token (grid y), threads over \
               keys, online softmax.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
-        defines: &[HALF_KV, "subgroup", "vec4"],
+        defines: &[F16_KV, "subgroup", "vec4"],
     },
     Entry {
-        name: "attn_lanes",
+        name: "attn_subgroup",
         doc: "attn_decode by lanes that share a key, in subgroups of 32: q, k and v where 16 bytes begin, heads of 32, 64, \
               128 or (k and v of f16) 256 elements. AT_ONCE keys are under way for each that a subgroup reads at once. The grid: attn_decode's.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("AT_ONCE", 4)],
-        defines: &[HALF_KV, "subgroup"],
+        defines: &[F16_KV, "subgroup"],
     },
     Entry {
         name: "attn_prefill",
@@ -382,7 +382,7 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("HEAD_DIM", 64)],
-        defines: &[HALF_KV],
+        defines: &[F16_KV],
     },
     Entry {
         name: "attn_coop",
@@ -395,34 +395,34 @@ pub static CATALOGUE: &[Entry] = &[
         defines: &[],
     },
     Entry {
-        name: "attn_spread",
-        doc: "attn_lanes with the keys of a token cut as attn_split cuts them, in one launch: what is made of a slice goes \
+        name: "attn_split_kv_fused",
+        doc: "attn_subgroup with the keys of a token cut as attn_split_kv cuts them, in one launch: what is made of a slice goes \
               to part, which no other kernel reads, and who takes the last ticket puts all slices together. Tickets are zero \
               before and after, one for each token and workgroup of grid x: up to HEADS query heads of a kv head; grid y \
               tokens, grid z slices, at most 16. Memory of the device must be ordered by storageBarrier.",
-        params: ATTN_SPREAD_PARAMS,
-        bindings: ATTN_SPREAD_BINDINGS,
+        params: ATTN_SPLIT_KV_FUSED_PARAMS,
+        bindings: ATTN_SPLIT_KV_FUSED_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("HEADS", 2), ("AT_ONCE", 4)],
-        defines: &[HALF_KV, SETTLED, "subgroup"],
+        defines: &[F16_KV, SETTLED, "subgroup"],
     },
     Entry {
-        name: "attn_split",
+        name: "attn_split_kv",
         doc: "The first half of the same for few tokens and many keys. What a token sees is cut into at most \
               `splits` slices of a multiple of `granule` keys; for each slice s that has keys part[t, h, s] = \
               sum of w times v, w = exp(score - m), m the largest score of the slice. part [tokens, heads, \
               splits, head_dim], then pairs (m, sum of w) [tokens, heads, splits, 2]. One workgroup for up to \
               HEADS query heads of a kv head (grid x), a token (grid y) and a slice (grid z).",
-        params: ATTN_SPLIT_PARAMS,
+        params: ATTN_SPLIT_KV_PARAMS,
         bindings: &[("q", Read), ("k", Read), ("v", Read), ("part", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
-        defines: &[HALF_KV, "vec4"],
+        defines: &[F16_KV, "vec4"],
     },
     Entry {
-        name: "attn_combine",
-        doc: "The second half: y[t, h] from what attn_split wrote, each slice weighted by exp(m - largest m) \
+        name: "attn_split_kv_reduce",
+        doc: "The second half: y[t, h] from what attn_split_kv wrote, each slice weighted by exp(m - largest m) \
               over the sum of weights; splits is at most 64. y [tokens, heads, head_dim] contiguous. One \
               workgroup for each head (grid x) and token (grid y).",
-        params: ATTN_COMBINE_PARAMS,
+        params: ATTN_SPLIT_KV_REDUCE_PARAMS,
         bindings: &[("part", Read), ("y", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
         defines: &[],
@@ -434,36 +434,36 @@ pub static CATALOGUE: &[Entry] = &[
         params: ATTN_SPANS_PARAMS,
         bindings: ATTN_SPANS_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
-        defines: &[HALF_KV, "subgroup", "vec4"],
+        defines: &[F16_KV, "subgroup", "vec4"],
     },
     Entry {
-        name: "attn_lanes_spans",
-        doc: "attn_lanes of keys that are seen as in attn_decode_spans.",
+        name: "attn_subgroup_spans",
+        doc: "attn_subgroup of keys that are seen as in attn_decode_spans.",
         params: ATTN_SPANS_PARAMS,
         bindings: ATTN_SPANS_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("AT_ONCE", 4)],
-        defines: &[HALF_KV, "subgroup"],
+        defines: &[F16_KV, "subgroup"],
     },
     Entry {
-        name: "attn_spread_spans",
-        doc: "attn_spread of keys that are seen as in attn_decode_spans.",
-        params: ATTN_SPREAD_SPANS_PARAMS,
-        bindings: ATTN_SPREAD_SPANS_BINDINGS,
+        name: "attn_split_kv_fused_spans",
+        doc: "attn_split_kv_fused of keys that are seen as in attn_decode_spans.",
+        params: ATTN_SPLIT_KV_FUSED_SPANS_PARAMS,
+        bindings: ATTN_SPLIT_KV_FUSED_SPANS_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("HEADS", 2), ("AT_ONCE", 4)],
-        defines: &[HALF_KV, "subgroup"],
+        defines: &[F16_KV, "subgroup"],
     },
     Entry {
-        name: "attn_split_spans",
-        doc: "attn_split of keys that are seen as in attn_decode_spans.",
-        params: ATTN_SPLIT_SPANS_PARAMS,
+        name: "attn_split_kv_spans",
+        doc: "attn_split_kv of keys that are seen as in attn_decode_spans.",
+        params: ATTN_SPLIT_KV_SPANS_PARAMS,
         bindings: &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("part", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
-        defines: &[HALF_KV, "vec4"],
+        defines: &[F16_KV, "vec4"],
     },
     Entry {
-        name: "attn_combine_spans",
-        doc: "attn_combine of what attn_split_spans wrote.",
-        params: ATTN_COMBINE_SPANS_PARAMS,
+        name: "attn_split_kv_reduce_spans",
+        doc: "attn_split_kv_reduce of what attn_split_kv_spans wrote.",
+        params: ATTN_SPLIT_KV_REDUCE_SPANS_PARAMS,
         bindings: &[("part", Read), ("spans", Read), ("y", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
         defines: &[],

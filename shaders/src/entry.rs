@@ -5,7 +5,7 @@ use super::fusion::{Neighbours, OperandLayout};
 use super::spec::AssetSpec;
 use warploom_core::base::{ComputeMode, DType, Format};
 
-/// Variants of `matvec_codes_*` that assume 32-lane subgroups.
+/// Variants of `matvec_prequant_*` that assume 32-lane subgroups.
 const WAYS_OF_32: [&str; 5] = ["headers", "eights", "trits", "blocks", "several"];
 
 /// The smallest subgroup size that a kernel supports; 0 for any.
@@ -17,11 +17,16 @@ pub fn subgroup_needed(asset: &AssetSpec) -> u32 {
         {
             ComputeMode::BLOCK as u32
         }
-        "attn_lanes" | "attn_lanes_spans" | "attn_spread" | "attn_spread_spans" => 32,
-        name if name.starts_with("matvec_tiles_") => 32,
+        "attn_subgroup"
+        | "attn_subgroup_spans"
+        | "attn_split_kv_fused"
+        | "attn_split_kv_fused_spans" => 32,
+        name if name.starts_with("matvec_mma_") => 32,
         // Eight neighbours round a block.
-        "round_half" => ROUND_THREADS,
-        "round_codes" if asset.defines.iter().any(|define| define == "subgroup") => ROUND_THREADS,
+        "quantize_to_f16" => ROUND_THREADS,
+        "quantize_activations" if asset.defines.iter().any(|define| define == "subgroup") => {
+            ROUND_THREADS
+        }
         _ => 0,
     }
 }
@@ -40,7 +45,11 @@ pub fn reads_ahead(asset: &AssetSpec) -> bool {
     let name = asset.name.as_str();
     // Products between activations are often small.
     let product = name.starts_with("matmul_") && name != "matmul_batched";
-    product || matches!(name, "attn_prefill" | "attn_coop" | "product_tiles" | "product_coop")
+    product
+        || matches!(
+            name,
+            "attn_prefill" | "attn_coop" | "matmul_batched_tiled" | "matmul_batched_coop"
+        )
 }
 
 /// Threads per multiprocessor that leave 128 registers each, enough for loads far ahead.
@@ -59,13 +68,13 @@ pub fn resident(asset: &AssetSpec) -> u32 {
     let Some(threads) = asset.get_u32("WG") else { return 0 };
     let long = asset.get_u32("K").is_some_and(|k| k > LONG_ROW);
     match threads {
-        _ if is("matvec_codes_") && asset.get_u32("M").is_some_and(|m| m > 1) => {
+        _ if is("matvec_prequant_") && asset.get_u32("M").is_some_and(|m| m > 1) => {
             (SEVERAL_THREADS / threads).max(1)
         }
         // Measured on an H200. With Q8_0x8 and Q5_K a thread has eight vec4s of weights in flight.
         ..=512
-            if (is("matvec_codes_q4_k") && has("headers")
-                || is("matvec_codes_q4_0x8") && has("blocks"))
+            if (is("matvec_prequant_q4_k") && has("headers")
+                || is("matvec_prequant_q4_0x8") && has("blocks"))
                 && !long =>
         {
             2
@@ -75,8 +84,8 @@ pub fn resident(asset: &AssetSpec) -> u32 {
             || has("eights")
             || has("blocks")
             || has("trits")
-            || is("matvec_tiles_")
-            || is("attn_spread") =>
+            || is("matvec_mma_")
+            || is("attn_split_kv_fused") =>
         {
             (AHEAD_THREADS / threads).max(1)
         }
@@ -84,7 +93,7 @@ pub fn resident(asset: &AssetSpec) -> u32 {
     }
 }
 
-/// Whether units of a format (`dequant_*`) are 32 weights, so that `half_weights_*` can decode by
+/// Whether units of a format (`dequant_*`) are 32 weights, so that `dequantize_to_f16_*` can decode by
 /// units.
 pub fn has_units_of_32(format: Format) -> bool {
     use Format as F;
@@ -111,15 +120,15 @@ impl Entry {
         name.starts_with("matvec_")
             || matches!(
                 name,
-                "half_weights_*"
+                "dequantize_to_f16_*"
                     | "attn_decode"
-                    | "attn_lanes"
-                    | "attn_spread"
-                    | "attn_split"
-                    | "attn_combine"
-                    | "round_codes"
-                    | "scaled_rows"
-                    | "matmul_halves"
+                    | "attn_subgroup"
+                    | "attn_split_kv_fused"
+                    | "attn_split_kv"
+                    | "attn_split_kv_reduce"
+                    | "quantize_activations"
+                    | "split_k_reduce"
+                    | "matmul_f16_coop"
                     | "attn_coop"
             )
     }
@@ -132,14 +141,18 @@ impl Entry {
     /// Whether it is a product with a weight matrix, whose segments specify their rows.
     pub fn is_linear(&self) -> bool {
         self.name.starts_with("matvec_")
-            || matches!(self.name, "matmul_*" | "matmul_coop_*" | "scaled_rows")
+            || matches!(self.name, "matmul_*" | "matmul_coop_*" | "split_k_reduce")
     }
 
     /// Whether it needs cooperative matrices, which few devices have.
     pub fn is_cooperative(&self) -> bool {
         matches!(
             self.name,
-            "attn_coop" | "matmul_coop_*" | "matmul_halves" | "product_coop" | "round_half"
+            "attn_coop"
+                | "matmul_coop_*"
+                | "matmul_f16_coop"
+                | "matmul_batched_coop"
+                | "quantize_to_f16"
         )
     }
 
@@ -153,23 +166,26 @@ impl Entry {
     pub fn is_on_cpu(&self) -> bool {
         let other = matches!(
             self.name,
-            "round_codes"
-                | "matvec_codes_*"
-                | "matvec_tiles_*"
-                | "half_weights_*"
-                | "scaled_rows"
-                | "product_tiles"
-                | "attn_lanes"
-                | "attn_lanes_spans"
-                | "attn_spread"
-                | "attn_spread_spans"
+            "quantize_activations"
+                | "matvec_prequant_*"
+                | "matvec_mma_*"
+                | "dequantize_to_f16_*"
+                | "split_k_reduce"
+                | "matmul_batched_tiled"
+                | "attn_subgroup"
+                | "attn_subgroup_spans"
+                | "attn_split_kv_fused"
+                | "attn_split_kv_fused_spans"
         );
         !self.is_cooperative() && !other
     }
 
     /// Whether it reads a few complete rows at a time, which a fused norm requires.
     pub fn takes_norm(&self) -> bool {
-        matches!(self.name, "matvec_*" | "matvec_int8_*" | "round_codes" | "round_half")
+        matches!(
+            self.name,
+            "matvec_*" | "matvec_int8_*" | "quantize_activations" | "quantize_to_f16"
+        )
     }
 
     /// Whether it supports a quant epilogue with this operand layout.
@@ -177,22 +193,22 @@ impl Entry {
         match form {
             OperandLayout::Codes { .. } => matches!(
                 self.name.trim_end_matches("_spans"),
-                "matvec_codes_*"
-                    | "matvec_tiles_*"
+                "matvec_prequant_*"
+                    | "matvec_mma_*"
                     | "attn_decode"
-                    | "attn_lanes"
-                    | "attn_spread"
-                    | "attn_combine"
+                    | "attn_subgroup"
+                    | "attn_split_kv_fused"
+                    | "attn_split_kv_reduce"
             ),
-            OperandLayout::Halves(_) => self.name == "scaled_rows",
+            OperandLayout::Halves(_) => self.name == "split_k_reduce",
         }
     }
 
     /// The weight formats that a family has kernels for.
     pub fn formats(&self) -> impl Iterator<Item = Format> {
         let any = matches!(self.name, "matvec_*" | "matmul_*" | "gather_rows_*");
-        let tiles = self.name == "matvec_tiles_*";
-        let halved = self.name == "half_weights_*";
+        let tiles = self.name == "matvec_mma_*";
+        let halved = self.name == "dequantize_to_f16_*";
         let bf16 = Format::Plain(DType::BF16);
         family_formats()
             .filter(move |format| any || format.is_quantised() || halved && *format == bf16)

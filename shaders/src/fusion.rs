@@ -2,7 +2,7 @@
 //!
 //! A product, convolution or attention kernel is an *anchor*. Its fusion has these parts:
 //! - `norm`: rows of `x` (after the prologue, if any) are RMS-normalised as they are read
-//!   (`matvec_*`, `matvec_int8_*`, `round_codes` and `round_half` only). Since
+//!   (`matvec_*`, `matvec_int8_*`, `quantize_activations` and `quantize_to_f16` only). Since
 //!   `norm(x) . w = factor * sum of x * g * w`, the factor is computed with the sum. `vec4`
 //!   promises the same alignment of its weight as of `x`;
 //! - `prologue`: a body applied to each element of `x` as it is read, over the index space
@@ -11,18 +11,18 @@
 //!   `batch * in_c + channel`, the column the pixel of that plane;
 //! - `segments`: epilogues, applied to the anchor's results instead of its own store;
 //! - `quant_epilogue`: fused activation quantisation: the only segment's output is also quantised
-//!   for the next products: to 8-bit codes (`matvec_codes_*`, `matvec_tiles_*`, and the final
-//!   kernel of decode attention) or to f16 (`scaled_rows`, then one workgroup per row of at most
+//!   for the next products: to 8-bit codes (`matvec_prequant_*`, `matvec_mma_*`, and the final
+//!   kernel of decode attention) or to f16 (`split_k_reduce`, then one workgroup per row of at most
 //!   `K` columns). Column c of row i is evaluation c of the segment; for attention (head, element).
 //!
 //! **Index spaces of segments**: three dimensions `(i, s0, s1)` with strides for each operand:
-//! - `matvec_*`, `matvec_int8_*`, `matvec_codes_*`, `matvec_tiles_*`, `matmul_*`, `matmul_coop_*`,
-//!   `scaled_rows`: `i` is the row of `x`; `(s0, s1)` counts evaluations of the segment, each on
+//! - `matvec_*`, `matvec_int8_*`, `matvec_prequant_*`, `matvec_mma_*`, `matmul_*`, `matmul_coop_*`,
+//!   `split_k_reduce`: `i` is the row of `x`; `(s0, s1)` counts evaluations of the segment, each on
 //!   `anchors` products: `Anchor(j)` is row
 //!   `first_row + s0 * stride0 + s1 * stride1 + j * distance` of `w`. So a merged q, k and v
 //!   product has three segments, gate and up are the two anchors of one, and a rotation takes the
 //!   two rows of its pair;
-//! - `matmul_batched`, `product_tiles`: (batch, row, column); `conv2d`: (batch * out channels, row,
+//! - `matmul_batched`, `matmul_batched_tiled`: (batch, row, column); `conv2d`: (batch * out channels, row,
 //!   column), as plane and position; `attn_*`: (token, head, element of the head). One segment, one
 //!   anchor.
 //!
@@ -36,16 +36,16 @@
 //! **Bindings**: the kernel's own before its output (inputs and scratch); those that the fusion
 //! reads, with one numbering for prologue, segments and the norm's weight; those that segments
 //! write, in one numbering, replacing the kernel's output if there are segments; then the quantised
-//! rows. For codes, each row is as `round_codes` writes it, with its codes once per order, followed
+//! rows. For codes, each row is as `quantize_activations` writes it, with its codes once per order, followed
 //! with a norm by the sums of squares of each 32 columns, padded to a multiple of four words. For
-//! f16, all rows and then their factors, as `round_half` writes both. Segments may write 16-bit
+//! f16, all rows and then their factors, as `quantize_to_f16` writes both. Segments may write 16-bit
 //! elements, each atomically in its half of a word, but read none.
 
 use serde::{Deserialize, Serialize};
 
 use super::catalogue::{self, Entry};
-use super::codes::CodeOrder;
 use super::fused::{FusedExpr, Value};
+use super::prequant::CodeOrder;
 use warploom_core::base::{DType, Dim};
 
 /// The prologue and epilogue fused into a catalogue kernel.
@@ -101,7 +101,7 @@ pub enum Neighbours {
     Subgroup,
 }
 
-/// Layout and rounding of `round_half`'s f16 output.
+/// Layout and rounding of `quantize_to_f16`'s f16 output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct F16Layout {
     /// Whether values are first rounded to 8 bits.
@@ -126,7 +126,7 @@ pub const SEGMENT_WORDS: u32 = 6;
 pub const HAND_WORDS: u32 = 2;
 
 /// Words of a quant epilogue to f16: the same, the norm's `eps`, words before the factors.
-pub const HAND_HALVES_WORDS: u32 = 4;
+pub const F16_EPILOGUE_WORDS: u32 = 4;
 
 /// Maximum code orders of a quant epilogue.
 pub const MAX_ORDERS: usize = 2;
@@ -162,7 +162,7 @@ impl KernelFusion {
         let segments = self.segments.iter().map(|s| each + s.body.operand_words());
         let hand = self.quant_epilogue.as_ref().map_or(0, |hand| match hand.form {
             OperandLayout::Codes { .. } => HAND_WORDS,
-            OperandLayout::Halves(_) => HAND_HALVES_WORDS,
+            OperandLayout::Halves(_) => F16_EPILOGUE_WORDS,
         });
         norm + prologue + segments.sum::<u32>() + hand
     }
@@ -243,29 +243,29 @@ pub fn attach_groups(rows: u32, segments: impl IntoIterator<Item = (Dim, u32)>) 
 ///
 /// # Errors
 /// The reason if it does not, or if the fusion is malformed.
-pub fn supports(name: &str, attached: &KernelFusion) -> Result<(), String> {
+pub fn supports(name: &str, fusion: &KernelFusion) -> Result<(), String> {
     let (entry, _) = catalogue::find(name).ok_or("the kernel is not in the catalogue")?;
-    if let Some(fault) = attached.fault() {
+    if let Some(fault) = fusion.fault() {
         return Err(fault);
     }
     let (prologue, segment) = takes(entry);
-    if attached.norm.is_some() && !entry.takes_norm() {
+    if fusion.norm.is_some() && !entry.takes_norm() {
         return Err("it does not normalise the rows of x".into());
     }
-    if attached.prologue.is_some() && !prologue {
+    if fusion.prologue.is_some() && !prologue {
         return Err("nothing can be done with its operand as it is read".into());
     }
-    if !attached.segments.is_empty() && !segment {
+    if !fusion.segments.is_empty() && !segment {
         return Err("nothing can be done with its result as it is written".into());
     }
-    if attached.quant_epilogue.as_ref().is_some_and(|hand| !entry.hands_on(&hand.form)) {
+    if fusion.quant_epilogue.as_ref().is_some_and(|hand| !entry.hands_on(&hand.form)) {
         return Err("it rounds nothing of what it stores".into());
     }
     let plain = |s: &Segment| s.anchors == 1;
-    if !entry.is_linear() && (attached.segments.len() > 1 || !attached.segments.iter().all(plain)) {
+    if !entry.is_linear() && (fusion.segments.len() > 1 || !fusion.segments.iter().all(plain)) {
         return Err("it takes one segment of one anchor".into());
     }
-    let bodies = || attached.prologue.iter().chain(attached.segments.iter().map(|s| &s.body));
+    let bodies = || fusion.prologue.iter().chain(fusion.segments.iter().map(|s| &s.body));
     if let Some(input) = bodies().flat_map(|body| &body.inputs).find(|input| input.dtype.is_half())
     {
         return Err(format!("an input of {}, whose elements have 2 bytes", input.dtype));
@@ -284,12 +284,15 @@ pub fn supports(name: &str, attached: &KernelFusion) -> Result<(), String> {
 fn takes(entry: &Entry) -> (bool, bool) {
     match entry.name {
         "matvec_*" | "matvec_int8_*" | "matmul_*" | "matmul_batched" | "conv2d" => (true, true),
-        "matvec_codes_*" | "matvec_tiles_*" | "matmul_coop_*" | "scaled_rows" => (false, true),
-        "product_tiles" => (false, true),
-        "round_codes" => (true, false),
-        "attn_coop" | "attn_decode" | "attn_prefill" | "attn_combine" => (false, true),
-        "attn_lanes" | "attn_lanes_spans" | "attn_spread" | "attn_spread_spans" => (false, true),
-        "attn_decode_spans" | "attn_combine_spans" => (false, true),
+        "matvec_prequant_*" | "matvec_mma_*" | "matmul_coop_*" | "split_k_reduce" => (false, true),
+        "matmul_batched_tiled" => (false, true),
+        "quantize_activations" => (true, false),
+        "attn_coop" | "attn_decode" | "attn_prefill" | "attn_split_kv_reduce" => (false, true),
+        "attn_subgroup"
+        | "attn_subgroup_spans"
+        | "attn_split_kv_fused"
+        | "attn_split_kv_fused_spans" => (false, true),
+        "attn_decode_spans" | "attn_split_kv_reduce_spans" => (false, true),
         _ => (false, false),
     }
 }

@@ -17,14 +17,14 @@ pub fn interface(spec: &KernelSpec) -> Result<Interface> {
             })?;
             let mut bindings: Vec<Access> = entry.bindings.iter().map(|(_, a)| *a).collect();
             let mut words = entry.params.len() as u32;
-            if let Some(attached) = &asset.attached {
-                if let Some(fault) = attached.fault() {
+            if let Some(fusion) = &asset.fusion {
+                if let Some(fault) = fusion.fault() {
                     return Err(Error::invalid(format!("{spec}: {fault}")));
                 }
-                words += attached.words(entry.is_linear());
+                words += fusion.words(entry.is_linear());
                 let output = bindings.split_off(entry.before_output());
-                bindings.extend(std::iter::repeat_n(Read, attached.reads() as usize));
-                match attached.writes() {
+                bindings.extend(std::iter::repeat_n(Read, fusion.reads() as usize));
+                match fusion.writes() {
                     0 => bindings.extend(output),
                     writes => bindings.extend(std::iter::repeat_n(ReadWrite, writes as usize)),
                 }

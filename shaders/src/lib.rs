@@ -10,7 +10,6 @@
 
 pub mod catalogue;
 pub mod codegen;
-pub mod codes;
 mod entry;
 mod find;
 pub mod fused;
@@ -20,16 +19,17 @@ mod interface;
 #[cfg(feature = "packs")]
 pub mod pack;
 mod params;
+pub mod prequant;
 mod routine;
 pub mod source;
 mod spec;
 
-pub use codes::CodeOrder;
 pub use entry::AHEAD_THREADS;
 pub use fused::{Addressing, FusedExpr, Operand, Output, Schedule, Stage, Value};
 pub use fusion::{
     F16Layout, KernelFusion, MAX_ORDERS, MAX_SEGMENTS, Neighbours, OperandLayout, QuantEpilogue,
     SEGMENT_WORDS, Segment,
 };
+pub use prequant::CodeOrder;
 pub use routine::{Epilogue, GEMM_PARAMS, Gemm, GemmCompute, Routine};
 pub use spec::{Access, AssetSpec, Constant, Interface, KernelSpec, SourceSpec, Specialization};

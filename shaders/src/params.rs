@@ -7,18 +7,18 @@ pub const MAX_MATVEC_ROWS: u32 = 8;
 /// Upper bound of `WG * ROWS * M` of a `matvec_*` without subgroups, in words of workgroup memory.
 /// A fused norm needs `WG * M` more.
 pub const SUM_WORDS: u32 = 4096;
-/// Neighbours of a subgroup that round a block of columns together in `round_codes`.
+/// Neighbours of a subgroup that round a block of columns together in `quantize_activations`.
 pub const ROUND_THREADS: u32 = 8;
 /// Upper bound of `BM + BN` of a `matmul_*`; each is a multiple of 16.
 pub const TILE_SUM: u32 = 204;
 /// Largest `HEAD_DIM` of the attention kernels.
 pub const MAX_HEAD_DIM: u32 = 256;
-/// Maximum key slices of `attn_spread`: the merging workgroup reads all of them at once.
+/// Maximum key slices of `attn_split_kv_fused`: the merging workgroup reads all of them at once.
 pub const SPREAD_SPLITS: u32 = 16;
-/// Define of `attn_spread`: rows of keys and values before `past` are from earlier runs, so they
+/// Define of `attn_split_kv_fused`: rows of keys and values before `past` are from earlier runs, so they
 /// may be read before earlier launches complete.
 pub const SETTLED: &str = "settled";
-/// Maximum key slices that `attn_combine` merges.
+/// Maximum key slices that `attn_split_kv_reduce` merges.
 pub const MAX_SPLITS: u32 = 64;
 /// Tokens of one workgroup of `attn_prefill` and `attn_coop`.
 pub const PREFILL_TOKENS: u32 = 64;
@@ -33,7 +33,7 @@ pub const SAMPLE_THREADS: u32 = 256;
 /// Rows and columns of y of one workgroup of `matmul_batched`.
 pub const BATCHED_TILE: u32 = 16;
 
-/// Rows, or columns, of y for each of `QM` and `QN` of `product_tiles`.
+/// Rows, or columns, of y for each of `QM` and `QN` of `matmul_batched_tiled`.
 pub const TILE_QUADS: u32 = 64;
 
 pub(super) const BATCHED_PARAMS: &[&str] = &[
@@ -72,11 +72,11 @@ pub(super) const BATCHED_BINDINGS: &[(&str, Access)] =
 pub(super) const LINEAR_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "y_offset", "y_stride"];
 /// For quantised products: offset of row 0's factors, and the norm's epsilon.
-pub(super) const CODES_PARAMS: &[&str] =
+pub(super) const PREQUANT_PARAMS: &[&str] =
     &["m", "n", "k", "x_offset", "x_stride", "x_factors", "y_offset", "y_stride", "eps"];
-pub(super) const CODES_CONSTANTS: &[(&str, u32)] =
+pub(super) const PREQUANT_CONSTANTS: &[(&str, u32)] =
     &[("WG", 64), ("ROWS", 4), ("M", 1), ("TEAMS", 1), ("SUB", 4), ("K", 1024), ("UNROLL", 1)];
-pub(super) const HALVES_CONSTANTS: &[(&str, u32)] =
+pub(super) const F16_CONSTANTS: &[(&str, u32)] =
     &[("TI", 4), ("TJ", 4), ("WI", 2), ("WJ", 2), ("SUB", 32), ("STEPS", 1), ("SPLITS", 1)];
 pub(super) const LINEAR_BINDINGS: &[(&str, Access)] = &[("w", Read), ("x", Read), ("y", ReadWrite)];
 pub(super) const ROWS_PARAMS: &[&str] = &["rows", "cols", "x_offset", "x_stride", "y_offset"];
@@ -97,7 +97,7 @@ pub(super) const ROPE_PARAMS: &[&str] = &[
 pub(super) const ROPE_BINDINGS: &[(&str, Access)] =
     &[("x", Read), ("positions", Read), ("freqs", Read), ("y", ReadWrite)];
 
-/// Parameters of attention: sizes, token positions, extra words of `attn_split`, strides of heads,
+/// Parameters of attention: sizes, token positions, extra words of `attn_split_kv`, strides of heads,
 /// and the rest.
 macro_rules! attention_params {
     ($place:literal, [$($cut:literal),*], [$($rest:literal),*]) => {
@@ -125,7 +125,7 @@ macro_rules! attention_params {
     };
 }
 
-/// Parameters of `attn_combine`.
+/// Parameters of `attn_split_kv_reduce`.
 macro_rules! combine_params {
     ($place:literal) => {
         &[
@@ -139,22 +139,22 @@ macro_rules! combine_params {
 pub(super) const ATTN_PARAMS: &[&str] = attention_params!("past", [], ["y_offset", "scale"]);
 pub(super) const ATTN_SPANS_PARAMS: &[&str] =
     attention_params!("spans_offset", [], ["y_offset", "scale"]);
-pub(super) const ATTN_SPLIT_PARAMS: &[&str] =
+pub(super) const ATTN_SPLIT_KV_PARAMS: &[&str] =
     attention_params!("past", ["splits", "granule"], ["scale"]);
-pub(super) const ATTN_SPLIT_SPANS_PARAMS: &[&str] =
+pub(super) const ATTN_SPLIT_KV_SPANS_PARAMS: &[&str] =
     attention_params!("spans_offset", ["splits", "granule"], ["scale"]);
-pub(super) const ATTN_COMBINE_PARAMS: &[&str] = combine_params!("past");
-pub(super) const ATTN_COMBINE_SPANS_PARAMS: &[&str] = combine_params!("spans_offset");
-pub(super) const ATTN_SPREAD_PARAMS: &[&str] =
+pub(super) const ATTN_SPLIT_KV_REDUCE_PARAMS: &[&str] = combine_params!("past");
+pub(super) const ATTN_SPLIT_KV_REDUCE_SPANS_PARAMS: &[&str] = combine_params!("spans_offset");
+pub(super) const ATTN_SPLIT_KV_FUSED_PARAMS: &[&str] =
     attention_params!("past", ["splits", "granule"], ["y_offset", "scale"]);
-pub(super) const ATTN_SPREAD_SPANS_PARAMS: &[&str] =
+pub(super) const ATTN_SPLIT_KV_FUSED_SPANS_PARAMS: &[&str] =
     attention_params!("spans_offset", ["splits", "granule"], ["y_offset", "scale"]);
 pub(super) const ATTN_BINDINGS: &[(&str, Access)] =
     &[("q", Read), ("k", Read), ("v", Read), ("y", ReadWrite)];
 pub(super) const ATTN_SPANS_BINDINGS: &[(&str, Access)] =
     &[("q", Read), ("k", Read), ("v", Read), ("spans", Read), ("y", ReadWrite)];
 // Scratch comes before the output, which is the last.
-pub(super) const ATTN_SPREAD_BINDINGS: &[(&str, Access)] = &[
+pub(super) const ATTN_SPLIT_KV_FUSED_BINDINGS: &[(&str, Access)] = &[
     ("q", Read),
     ("k", Read),
     ("v", Read),
@@ -162,7 +162,7 @@ pub(super) const ATTN_SPREAD_BINDINGS: &[(&str, Access)] = &[
     ("tickets", ReadWrite),
     ("y", ReadWrite),
 ];
-pub(super) const ATTN_SPREAD_SPANS_BINDINGS: &[(&str, Access)] = &[
+pub(super) const ATTN_SPLIT_KV_FUSED_SPANS_BINDINGS: &[(&str, Access)] = &[
     ("q", Read),
     ("k", Read),
     ("v", Read),

@@ -38,7 +38,7 @@ pub struct AssetSpec {
     pub constants: BTreeMap<String, Constant>,
     /// The prologue and epilogue fused into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attached: Option<Box<KernelFusion>>,
+    pub fusion: Option<Box<KernelFusion>>,
     /// Specialisation shared by all its launches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<Box<Specialization>>,
@@ -51,7 +51,7 @@ pub struct Specialization {
     pub words: BTreeMap<u32, u32>,
     /// Indices of buffers that may be read before earlier launches complete: weights, which no
     /// kernel writes while work that reads them is in flight, and caches, if early reads touch only
-    /// rows of earlier runs (`attn_spread` with `settled`).
+    /// rows of earlier runs (`attn_split_kv_fused` with `settled`).
     pub steady: Vec<u32>,
     /// Programmatic dependent launch: the next launch has `overlaps_previous`, and may start only
     /// when every launch before this one is complete.
@@ -134,7 +134,7 @@ impl AssetSpec {
             name: name.into(),
             defines: Vec::new(),
             constants: BTreeMap::new(),
-            attached: None,
+            fusion: None,
             known: None,
         }
     }
@@ -155,7 +155,7 @@ impl AssetSpec {
 
     /// How neighbours exchange their maximum in its quant epilogue, if it has one.
     pub fn hands_on_by(&self) -> Option<Neighbours> {
-        let hand = self.attached.as_ref()?.quant_epilogue.as_ref()?;
+        let hand = self.fusion.as_ref()?.quant_epilogue.as_ref()?;
         Some(match hand.form {
             OperandLayout::Codes { neighbours, .. } => neighbours,
             OperandLayout::Halves(_) => Neighbours::Lanes,
@@ -169,7 +169,7 @@ impl AssetSpec {
 
     /// Sets the fusion; an empty one is removed.
     pub fn attach(mut self, attachment: KernelFusion) -> AssetSpec {
-        self.attached = (attachment != KernelFusion::default()).then(|| Box::new(attachment));
+        self.fusion = (attachment != KernelFusion::default()).then(|| Box::new(attachment));
         self
     }
 
@@ -240,17 +240,17 @@ impl fmt::Display for KernelSpec {
                     write!(f, "{name}={value}")?;
                 }
                 f.write_str(if asset.constants.is_empty() { "" } else { ")" })?;
-                let Some(attached) = &asset.attached else { return Ok(()) };
-                if attached.norm.is_some() {
+                let Some(fusion) = &asset.fusion else { return Ok(()) };
+                if fusion.norm.is_some() {
                     f.write_str(" norm")?;
                 }
-                if let Some(prologue) = &attached.prologue {
+                if let Some(prologue) = &fusion.prologue {
                     write!(f, " x: {prologue}")?;
                 }
-                for (i, segment) in attached.segments.iter().enumerate() {
+                for (i, segment) in fusion.segments.iter().enumerate() {
                     write!(f, "{} {}", if i == 0 { " ->" } else { " |" }, segment.body)?;
                 }
-                let Some(hand) = &attached.quant_epilogue else { return Ok(()) };
+                let Some(hand) = &fusion.quant_epilogue else { return Ok(()) };
                 f.write_str(if hand.norm.is_some() { " norm, " } else { " " })?;
                 match &hand.form {
                     OperandLayout::Codes { orders, .. } if orders.len() == 1 => {

@@ -292,7 +292,7 @@ impl Lowering<'_> {
                 access: *access,
             })
             .collect();
-        if let Some(attached) = call.attached {
+        if let Some(fusion) = call.fusion {
             let whole = |tensor: &TensorId, access| StepBinding {
                 tensor: *tensor,
                 offset: 0,
@@ -300,15 +300,15 @@ impl Lowering<'_> {
                 access,
             };
             let output = bindings.pop();
-            bindings.extend(attached.reads.iter().map(|t| whole(t, Access::Read)));
-            match attached.writes.is_empty() {
+            bindings.extend(fusion.reads.iter().map(|t| whole(t, Access::Read)));
+            match fusion.writes.is_empty() {
                 true => bindings.extend(output),
                 false => {
-                    bindings.extend(attached.writes.iter().map(|t| whole(t, Access::ReadWrite)));
+                    bindings.extend(fusion.writes.iter().map(|t| whole(t, Access::ReadWrite)));
                 }
             }
             params.truncate(entry.params.len());
-            params.extend(attached.words);
+            params.extend(fusion.words);
             params.resize(params.len().next_multiple_of(4), Word::Bits(0));
         }
         let spec = match entry.is_specialized() {
@@ -409,7 +409,7 @@ pub struct Call {
     spec: AssetSpec,
     params: Vec<(&'static str, Word)>,
     bindings: Vec<(TensorId, u64, Option<u64>)>,
-    attached: Option<LoweredFusion>,
+    fusion: Option<LoweredFusion>,
     grid: [Dim; 3],
 }
 
@@ -417,7 +417,7 @@ impl Call {
     /// A launch of one workgroup without parameters.
     pub fn new(spec: AssetSpec) -> Call {
         let grid = [Dim::new(1), Dim::new(1), Dim::new(1)];
-        Call { spec, params: Vec::new(), bindings: Vec::new(), attached: None, grid }
+        Call { spec, params: Vec::new(), bindings: Vec::new(), fusion: None, grid }
     }
 
     /// Sets a size.
@@ -455,9 +455,9 @@ impl Call {
 
     /// Fuses work into the kernel. The last tensor bound is the kernel's own output, which is
     /// dropped if the attachment writes others instead.
-    pub fn fusion(mut self, attached: LoweredFusion) -> Call {
-        self.spec = self.spec.attach(attached.attachment.clone());
-        self.attached = Some(attached);
+    pub fn fusion(mut self, fusion: LoweredFusion) -> Call {
+        self.spec = self.spec.attach(fusion.attachment.clone());
+        self.fusion = Some(fusion);
         self
     }
 

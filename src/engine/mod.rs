@@ -164,8 +164,8 @@ pub struct Query<'a> {
     /// Whether bits may depend only on an element's own inputs: [`Engine::order`].
     pub deterministic: bool,
     /// Whether an f16 product with an f16 result may be accumulated in f16:
-    /// [`crate::plan::Options::half_sums`].
-    pub half_sums: bool,
+    /// [`crate::plan::Options::f16_accumulate`].
+    pub f16_accumulate: bool,
     /// Destinations of the other results of the same user kernel, by index.
     pub siblings: &'a [(u32, View)],
     /// Whether K and V of an attention are states to which this run only appends from `past`, so
@@ -305,7 +305,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// The reason, if it has no f16 output epilogue.
-    fn hands_halves_on(&self, _query: &Query) -> Result<(), String> {
+    fn f16_quant_epilogue(&self, _query: &Query) -> Result<(), String> {
         Err("hands no halves on".into())
     }
 

@@ -63,7 +63,7 @@ impl Registry {
         engines.push(Arc::new(MatMul::new()));
         engines.push(Arc::new(Tiles::new()));
         engines.push(Arc::new(CoopProduct::new()));
-        engines.push(Arc::new(CoopProduct::with_half_sums()));
+        engines.push(Arc::new(CoopProduct::with_f16_accumulate()));
         engines.push(Arc::new(Library::new()));
         engines.push(Arc::new(Elementwise::new()));
         engines.extend(elementwise::Rows::all().map(|e| Arc::new(e) as Arc<dyn Engine>));

@@ -64,7 +64,7 @@ pub struct PlanBuilder<'a> {
     pub(super) absorbed: Vec<NodeId>,
     /// The dependency graph, computed on first use.
     pub(super) deps: Option<std::rc::Rc<Deps>>,
-    /// After `group`: groups of fused nodes, in a valid order.
+    /// After `fuse`: groups of fused nodes, in a valid order.
     pub(super) groups: Vec<Group>,
     /// After `choose`: in the order of the nodes that execute.
     pub(super) choices: Vec<NodeChoice>,

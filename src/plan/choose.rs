@@ -241,7 +241,7 @@ pub(super) fn query<'q>(
         class: builder.class,
         knobs: KnobValues::NONE,
         deterministic: builder.options.deterministic,
-        half_sums: builder.options.half_sums,
+        f16_accumulate: builder.options.f16_accumulate,
         siblings: &[],
         past_kv_is_final: super::kv_readiness::rows_before(&builder.graph, group.root),
         given: group.given,

@@ -18,7 +18,7 @@ use crate::engine::{
 };
 use crate::error::Result;
 use crate::ir::Op;
-use crate::kernel::codes::factor_words;
+use crate::kernel::prequant::factor_words;
 use crate::kernel::{CodeOrder, MAX_ORDERS, Neighbours, OperandLayout};
 use crate::provider::GRANULE;
 
@@ -201,7 +201,7 @@ fn supports_quant_epilogue(builder: &mut PlanBuilder, at: usize, group: &Group) 
     let asked = |query: &Query| {
         let done = engine.applies(query).and_then(|()| engine.fuses(query));
         let done = done.and_then(|()| match halves {
-            true => engine.hands_halves_on(query),
+            true => engine.f16_quant_epilogue(query),
             false => engine.supports_quant_epilogue(query),
         });
         done.is_ok() && query.check_knobs(&**engine).is_ok()

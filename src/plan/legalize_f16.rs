@@ -14,23 +14,23 @@ use crate::error::Result;
 use crate::ir::{Graph, Node, NodeId, Op, OpClass, rewrite};
 
 /// The pass; see the module.
-pub(super) fn widen(builder: &mut PlanBuilder) -> Result<()> {
+pub(super) fn legalize(builder: &mut PlanBuilder) -> Result<()> {
     if builder.graph.nodes().iter().any(|node| node.dtype.is_half() || is_stored_half(&node.op)) {
-        builder.graph = widened(&builder.graph)?;
+        builder.graph = legalized(&builder.graph)?;
     }
     Ok(())
 }
 
-fn widened(graph: &Graph) -> Result<Graph> {
+fn legalized(graph: &Graph) -> Result<Graph> {
     // For each two-byte node of the new graph: its `f32` form.
     let mut wide: HashMap<NodeId, NodeId> = HashMap::new();
     rewrite(graph, |new, _, node, inputs| {
         let mut operands = inputs.to_vec();
-        let reads_halves = reads_halves(new, &node.op, inputs);
+        let reads_f16 = reads_f16(new, &node.op, inputs);
         for (place, operand) in operands.iter_mut().enumerate() {
             let from = new.node(*operand);
             let unread = is_stored_half(&from.op) && !reads_format(&node.op, place, from);
-            let read = reads_halves && (1..3).contains(&place);
+            let read = reads_f16 && (1..3).contains(&place);
             let narrow = from.dtype.is_half() && computes(&node.op) && !read;
             if !(unread || narrow) {
                 continue;
@@ -71,7 +71,7 @@ fn reads_format(op: &Op, place: usize, operand: &Node) -> bool {
 }
 
 /// Whether an operation is attention over `f16` keys and values, which its kernels read.
-fn reads_halves(graph: &Graph, op: &Op, inputs: &[NodeId]) -> bool {
+fn reads_f16(graph: &Graph, op: &Op, inputs: &[NodeId]) -> bool {
     let half = |i: &usize| inputs.get(*i).is_some_and(|id| graph.node(*id).dtype == DType::F16);
     matches!(op, Op::Attention { .. }) && [1, 2].iter().all(half)
 }
@@ -110,7 +110,7 @@ mod tests {
         let len = Dim::new(1);
         let z = g.add(Op::Slice { axis: 0, start: Dim::new(1), len, step: 1 }, &[z]).unwrap();
         g.output("z", z).unwrap();
-        let new = widened(&g).unwrap();
+        let new = legalized(&g).unwrap();
         verify(&new).unwrap();
         let types = |op: fn(&Op) -> bool| -> Vec<DType> {
             new.nodes().iter().filter(|node| op(&node.op)).map(|node| node.dtype).collect()

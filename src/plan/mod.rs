@@ -76,63 +76,63 @@ pub struct Pass {
 pub static PASSES: &[Pass] = &[
     Pass {
         name: "infer",
-        doc: "puts in the symbols that are numbers in this class, infers shapes, verifies",
+        doc: "substitutes the symbols that are numbers in this shape bucket, infers shapes, verifies",
         optional: false,
         run: simplify::infer,
     },
     Pass {
-        name: "widen",
-        doc: "puts arithmetic on f16 and bf16 between conversions from and to f32",
+        name: "legalize",
+        doc: "computes f16 and bf16 arithmetic in f32, between conversions",
         optional: false,
-        run: legalize_f16::widen,
+        run: legalize_f16::legalize,
     },
     Pass {
         name: "simplify",
-        doc: "merges equal nodes, folds identities, views and constants, drops what nothing needs",
+        doc: "merges equal nodes, folds identities, views and constants, removes dead nodes",
         optional: true,
         run: simplify::simplify,
     },
     Pass {
         name: "pattern",
-        doc: "finds composite operations in primitive ones and merges products of one operand",
+        doc: "recognises composite operations in primitive ones and merges products of one operand",
         optional: true,
         run: pattern::pattern,
     },
     Pass {
         name: "alias",
-        doc: "gives memory to results, and none to views that strides can say",
+        doc: "assigns memory to results, and none to views that strides can express",
         optional: false,
         run: alias::alias,
     },
     Pass {
-        name: "group",
+        name: "fuse",
         doc: "proposes which nodes become one kernel: loops, and what is fused around anchors",
         optional: true,
-        run: fusion::group,
+        run: fusion::fuse,
     },
     Pass {
         name: "choose",
-        doc: "chooses an engine for each group, and what of it is cut off, by estimated cost",
+        doc: "chooses an engine for each group, and splits off what it cannot fuse, by estimated cost",
         optional: false,
         run: choose::choose,
     },
     Pass {
         name: "lower",
-        doc: "turns nodes into steps: kernels with parameters and tensors",
+        doc: "lowers nodes to steps: kernels with parameters and tensors",
         optional: false,
         run: lower::lower,
     },
     Pass {
         name: "memory",
-        doc: "lays intermediates out in a few buffers, so that no step reads and writes one",
+        doc: "lays intermediates out in a few buffers, so that no step reads and writes the same one",
         optional: false,
         run: memory::memory,
     },
     Pass {
-        name: "beside",
-        doc: "lets a step run beside the one before it, where they share nothing that either writes",
+        name: "overlap",
+        doc: "lets a launch overlap with the one before it if they share nothing that either writes",
         optional: true,
-        run: overlap::beside,
+        run: overlap::overlap,
     },
     Pass {
         name: "schedule",
@@ -173,7 +173,7 @@ pub struct Options<'a> {
     /// a device is faster at that and `deterministic` is not set. A sum of `k` products is then off
     /// by up to `k / 16 * 2^-11` of the sum of their absolute values if the device rounds to
     /// nearest, and overflows if a partial sum is beyond 65,504.
-    pub half_sums: bool,
+    pub f16_accumulate: bool,
     /// Inputs and outputs that are device buffers instead of host bytes.
     pub bound: Bound,
 }
@@ -219,7 +219,7 @@ impl<'a> Options<'a> {
             tuned: Vec::new(),
             without: Vec::new(),
             deterministic: false,
-            half_sums: false,
+            f16_accumulate: false,
             bound: Bound::default(),
         }
     }

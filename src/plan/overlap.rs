@@ -20,7 +20,7 @@ struct Touched {
     writes: bool,
 }
 
-pub(super) fn beside(builder: &mut PlanBuilder) -> Result<()> {
+pub(super) fn overlap(builder: &mut PlanBuilder) -> Result<()> {
     // Other providers have no launches that synchronise in the kernel.
     if builder.profile.provider != "cuda" {
         return Ok(());
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(((q.1, q.2), (v.1, v.2)), ((true, false), (false, true)), "{q:?} {v:?}");
         made.verify().unwrap();
         assert_eq!(Plan::load(&made.save().unwrap()).unwrap(), made);
-        for (provider, without) in [("webgpu", &[][..]), ("opencl", &[]), ("cuda", &["beside"])] {
+        for (provider, without) in [("webgpu", &[][..]), ("opencl", &[]), ("cuda", &["overlap"])] {
             let other = plan(&graph, provider, without);
             assert!(marks(&other).iter().all(|(_, followed, beside)| !followed && !beside));
             assert!(!String::from_utf8_lossy(&other.save().unwrap()).contains("followed"));

@@ -32,7 +32,7 @@ pub(super) struct Piece {
     pub(super) fusion: Option<Fusion>,
     pub(super) class: ShapeClass,
     pub(super) profile: DeviceProfile,
-    pub(super) half_sums: bool,
+    pub(super) f16_accumulate: bool,
     /// The original id of each tensor.
     known: Vec<TensorId>,
 }
@@ -48,7 +48,7 @@ impl Piece {
             fusion: query.fusion.cloned(),
             class: query.class.clone(),
             profile: query.profile.clone(),
-            half_sums: query.half_sums,
+            f16_accumulate: query.f16_accumulate,
             known: Vec::new(),
         };
         let mut known: Vec<TensorId> = Vec::new();
@@ -117,7 +117,7 @@ impl Piece {
         if p.has_gemm_library && product {
             text.push_str(" library");
         }
-        if self.half_sums && matches!(self.op, Op::MatMul) {
+        if self.f16_accumulate && matches!(self.op, Op::MatMul) {
             text.push_str(" half sums");
         }
         TaskKey::of(&text)
@@ -136,7 +136,7 @@ impl Piece {
             class: &self.class,
             knobs,
             deterministic: false,
-            half_sums: self.half_sums,
+            f16_accumulate: self.f16_accumulate,
             siblings: &[],
             past_kv_is_final: false,
             given: None,

@@ -295,12 +295,12 @@ fn invalid(what: impl Into<String>) -> Error {
 fn kernel_fault(spec: &KernelSpec) -> Option<String> {
     match spec {
         KernelSpec::Asset(asset) => {
-            let attached = asset.attached.as_ref()?;
-            let gain = attached.quant_epilogue.iter().filter_map(|hand| hand.norm);
+            let fusion = asset.fusion.as_ref()?;
+            let gain = fusion.quant_epilogue.iter().filter_map(|hand| hand.norm);
             let wide =
-                attached.norm.into_iter().chain(gain).any(|norm| norm as usize >= MAX_OPERANDS);
-            let prologue = attached.prologue.iter().map(|body| (body, 1));
-            let segments = attached.segments.iter().map(|s| (&s.body, s.anchors));
+                fusion.norm.into_iter().chain(gain).any(|norm| norm as usize >= MAX_OPERANDS);
+            let prologue = fusion.prologue.iter().map(|body| (body, 1));
+            let segments = fusion.segments.iter().map(|s| (&s.body, s.anchors));
             prologue
                 .chain(segments)
                 .find_map(|(body, anchors)| body_fault(body, anchors))

@@ -27,7 +27,7 @@ pub struct RuntimeBuilder {
     floor: bool,
     sync: Option<Sync>,
     deterministic: Option<bool>,
-    half_sums: Option<bool>,
+    f16_accumulate: Option<bool>,
     trusting: Option<bool>,
     tune: Option<TuneMode>,
     tune_cache: Option<TuneCache>,
@@ -90,9 +90,9 @@ impl RuntimeBuilder {
     }
 
     /// Whether `f16` products may accumulate in `f16`:
-    /// [`Options::half_sums`](crate::plan::Options::half_sums).
-    pub fn half_sums(mut self, half_sums: bool) -> RuntimeBuilder {
-        self.half_sums = Some(half_sums);
+    /// [`Options::f16_accumulate`](crate::plan::Options::f16_accumulate).
+    pub fn f16_accumulate(mut self, f16_accumulate: bool) -> RuntimeBuilder {
+        self.f16_accumulate = Some(f16_accumulate);
         self
     }
 
@@ -262,7 +262,7 @@ impl RuntimeBuilder {
             budget: self.memory_budget.map_or_else(memory_budget_by_env, Ok)?,
             sync: self.sync.map_or_else(sync_by_env, Ok)?,
             deterministic: self.deterministic.map_or_else(deterministic_by_env, Ok)?,
-            half_sums: self.half_sums.map_or_else(half_sums_by_env, Ok)?,
+            f16_accumulate: self.f16_accumulate.map_or_else(f16_accumulate_by_env, Ok)?,
             doctor: self.trusting.map_or_else(doctor_by_env, |trusting| Ok(!trusting))?,
             dispatches: self.dispatches.map_or_else(dispatches_by_env, Ok)?,
             preferences: self.preferences.map_or_else(engines_by_env, Ok)?,
@@ -277,7 +277,7 @@ pub(super) struct Decided {
     pub(super) sync: Sync,
     pub(super) budget: Option<u64>,
     pub(super) deterministic: bool,
-    pub(super) half_sums: bool,
+    pub(super) f16_accumulate: bool,
     /// Whether plans avoid engines known to be wrong on the device.
     pub(super) doctor: bool,
     pub(super) dispatches: usize,
@@ -295,9 +295,9 @@ pub fn deterministic_by_env() -> Result<bool> {
     switch(&config::DETERMINISTIC)
 }
 
-/// Whether `WARPLOOM_HALF_SUMS` allows `f16` accumulation.
-pub(super) fn half_sums_by_env() -> Result<bool> {
-    switch(&config::HALF_SUMS)
+/// Whether `WARPLOOM_F16_ACCUMULATE` allows `f16` accumulation.
+pub(super) fn f16_accumulate_by_env() -> Result<bool> {
+    switch(&config::F16_ACCUMULATE)
 }
 
 /// A variable that is 0 or 1; 0 if unset.

@@ -68,7 +68,7 @@ pub struct Runtime {
     batcher: Arc<Batcher>,
     sync: Sync,
     deterministic: bool,
-    half_sums: bool,
+    f16_accumulate: bool,
     tensors: tensor::Cache,
     tuning: Tuning,
 }
@@ -133,7 +133,8 @@ impl Runtime {
     }
 
     fn decided(device: Arc<dyn Device>, decided: Decided) -> Result<Runtime> {
-        let Decided { sync, budget, deterministic, half_sums, dispatches, registry, .. } = decided;
+        let Decided { sync, budget, deterministic, f16_accumulate, dispatches, registry, .. } =
+            decided;
         let (mode, cache, files) = decided.tune;
         let tuning = Tuning::chosen(device.profile(), mode, cache, files)?;
         let (preferred, blocked) = decided.preferences;
@@ -148,7 +149,7 @@ impl Runtime {
             blocked,
             sync,
             deterministic,
-            half_sums,
+            f16_accumulate,
             tensors: tensor::Cache::default(),
             tuning,
         })
@@ -179,8 +180,8 @@ impl Runtime {
         if self.deterministic {
             line += " deterministic";
         }
-        if self.half_sums {
-            line += " half_sums";
+        if self.f16_accumulate {
+            line += " f16_accumulate";
         }
         match self.tuning.choices().choices.len() {
             0 => {}
@@ -255,7 +256,7 @@ impl Runtime {
         options.known_wrong = self.known_wrong();
         options.tuned = vec![self.tuning.choices()];
         options.deterministic = self.deterministic;
-        options.half_sums = self.half_sums;
+        options.f16_accumulate = self.f16_accumulate;
         options
     }
 
@@ -274,9 +275,9 @@ impl Runtime {
         self.deterministic
     }
 
-    /// Whether `f16` products may accumulate in `f16`: [`Options::half_sums`].
-    pub fn half_sums(&self) -> bool {
-        self.half_sums
+    /// Whether `f16` products may accumulate in `f16`: [`Options::f16_accumulate`].
+    pub fn f16_accumulate(&self) -> bool {
+        self.f16_accumulate
     }
 
     /// When the host waits for the device.

@@ -31,8 +31,8 @@ pub struct RunOptions {
     /// [`crate::plan::Options::deterministic`].
     pub deterministic: bool,
     /// Whether `f16` accumulation is allowed even if the runtime forbids it:
-    /// [`crate::plan::Options::half_sums`].
-    pub half_sums: bool,
+    /// [`crate::plan::Options::f16_accumulate`].
+    pub f16_accumulate: bool,
 }
 
 /// Runs a graph once. `bindings` holds inputs, weights and states by name, as bytes; a missing
@@ -53,7 +53,7 @@ pub async fn run_graph(
     plan_options.knobs.clone_from(&options.knobs);
     plan_options.without.clone_from(&options.without);
     plan_options.deterministic |= options.deterministic;
-    plan_options.half_sums |= options.half_sums;
+    plan_options.f16_accumulate |= options.f16_accumulate;
     let plan = Plan::new(graph, &class, runtime.device().profile(), &plan_options)?;
     run_plan(runtime, graph, plan, symbols, bindings, options.guard).await
 }

@@ -27,7 +27,7 @@ pub(super) struct Source {
     /// The adapter's description; `None` uses the device's own.
     pub(super) info: Option<wgpu::AdapterInfo>,
     /// Whether its cooperative matrices also accumulate in f16; unknown for an embedder's device.
-    pub(super) half_sums: bool,
+    pub(super) f16_accumulate: bool,
 }
 
 pub(super) struct WebGpuDevice {
@@ -82,7 +82,7 @@ impl WebGpuDevice {
         let info = source.info.unwrap_or_else(|| gpu.adapter_info());
         let limits = gpu.limits();
         let mut profile = profile::profile_of(&info, gpu.features(), &limits, source.index);
-        profile.has_half_sums = source.half_sums && profile.has_matrix_hw;
+        profile.has_f16_accumulate = source.f16_accumulate && profile.has_matrix_hw;
         let faults = Faults::install(&gpu, profile.id());
         let tick =
             if profile.has_timestamps { f64::from(queue.get_timestamp_period()) } else { 0. };

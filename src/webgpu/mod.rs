@@ -156,8 +156,8 @@ impl Provider {
             let name = adapter.get_info().name;
             Error::device(format!("webgpu:{index} {name:?} cannot be opened: {error}"))
         })?;
-        let half_sums = profile::has_half_sums(adapter);
-        let source = Source { index, info: Some(adapter.get_info()), half_sums };
+        let f16_accumulate = profile::has_f16_accumulate(adapter);
+        let source = Source { index, info: Some(adapter.get_info()), f16_accumulate };
         Ok(WebGpuDevice::open(gpu, queue, source, &options))
     }
 }
@@ -206,8 +206,9 @@ impl crate::provider::Provider for Provider {
                 let features = profile::features_of(adapter);
                 let limits = adapter.limits();
                 let profile = profile::profile_of(&adapter.get_info(), features, &limits, index);
-                let has_half_sums = profile.has_matrix_hw && profile::has_half_sums(adapter);
-                DeviceProfile { has_half_sums, ..profile }
+                let has_f16_accumulate =
+                    profile.has_matrix_hw && profile::has_f16_accumulate(adapter);
+                DeviceProfile { has_f16_accumulate, ..profile }
             });
             Ok(profiles.collect())
         })

@@ -23,7 +23,7 @@ pub(super) fn features_of(adapter: &wgpu::Adapter) -> wgpu::Features {
 }
 
 /// Whether its cooperative matrices also accumulate in f16.
-pub(super) fn has_half_sums(adapter: &wgpu::Adapter) -> bool {
+pub(super) fn has_f16_accumulate(adapter: &wgpu::Adapter) -> bool {
     has_matrices(adapter, wgpu::CooperativeScalarType::F16)
 }
 
@@ -66,7 +66,7 @@ pub(super) fn profile_of(
         shared_memory: matches!(kind, DeviceKind::Integrated | DeviceKind::Software),
         has_matrix_hw: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
         // Known from the adapter's properties, not from a feature.
-        has_half_sums: false,
+        has_f16_accumulate: false,
         has_subgroups,
         subgroup_min: if has_subgroups { info.subgroup_min_size } else { 0 },
         subgroup_max: if has_subgroups { info.subgroup_max_size } else { 0 },

@@ -43,7 +43,7 @@ fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option
 /// Products of rounded rows in every way that devices have, also where the ranking takes another.
 #[test]
 fn products_of_rounded_rows_are_right_in_every_way() {
-    for how in ["matvec_int8", "matvec_codes"] {
+    for how in ["matvec_int8", "matvec_prequant"] {
         for tail in ["", ".subgroup"] {
             on_every_device(false, |runtime, suite| {
                 let profile = runtime.device().profile();
@@ -64,16 +64,16 @@ fn products_of_rounded_rows_are_right_in_every_way() {
 }
 
 /// Cases of products of two computed matrices, and an engine on cooperative matrices that does them.
-const ON_MATRICES: (&str, &str) = ("library/f16/", "wgsl.product_coop");
+const ON_MATRICES: (&str, &str) = ("library/f16/", "wgsl.matmul_batched_coop");
 
 /// The ranking takes large tiles for large matrices only.
 #[test]
 fn products_of_matrices_are_right_by_tiles() {
-    for (cases, engine) in [("matmul/", "wgsl.product_tiles"), ON_MATRICES] {
-        on_every_device(engine == "wgsl.product_tiles", |runtime, suite| {
+    for (cases, engine) in [("matmul/", "wgsl.matmul_batched_tiled"), ON_MATRICES] {
+        on_every_device(engine == "wgsl.matmul_batched_tiled", |runtime, suite| {
             let profile = runtime.device().profile();
             let suite = suite.only(cases).registered(EngineId::new(engine));
-            let usable = engine == "wgsl.product_tiles" || profile.has_matrix_hw;
+            let usable = engine == "wgsl.matmul_batched_tiled" || profile.has_matrix_hw;
             let suite = match profile.kind {
                 DeviceKind::Software => suite.sample(4),
                 _ => suite,
@@ -98,7 +98,7 @@ fn products_of_several_rounded_rows_are_right_by_tiles() {
     on_every_device(false, |runtime, suite| {
         let profile = runtime.device().profile();
         let ids = ["q4_k", "q6_kx8", "q8_0x8", "q4_0x8"]
-            .map(|f| EngineId::new(format!("wgsl.matvec_tiles.{f}")));
+            .map(|f| EngineId::new(format!("wgsl.matvec_mma.{f}")));
         let suite = ids.into_iter().fold(suite.only("int8/"), Conformance::registered);
         (profile.provider == "cuda" && profile.has_matrix_hw).then_some(suite)
     });
@@ -140,12 +140,12 @@ fn products_on_cooperative_matrices_are_right() {
 
 #[test]
 fn products_of_weights_made_halves_are_right() {
-    products_on_matrices("wgsl.matmul_halves");
+    products_on_matrices("wgsl.matmul_f16_coop");
 }
 
 #[test]
 fn products_of_halves_by_a_library_are_right() {
-    products_on_matrices("cuda.cublaslt.halves");
+    products_on_matrices("cuda.cublaslt.f16");
 }
 
 /// The ranking takes it for many tokens only.
@@ -161,7 +161,7 @@ fn attention_on_cooperative_matrices_is_right() {
 #[test]
 fn attention_is_right_with_keys_spread_over_workgroups() {
     on_every_device(true, |runtime, suite| {
-        let split = EngineId::new("wgsl.attn_split");
+        let split = EngineId::new("wgsl.attn_split_kv");
         let suite = suite.only("attention/").registered(split);
         (runtime.device().profile().provider != "cpu").then_some(suite)
     });
@@ -170,15 +170,15 @@ fn attention_is_right_with_keys_spread_over_workgroups() {
 /// Few devices have subgroups of just 32 lanes; `interpret_kernels` meets them everywhere.
 #[test]
 fn attention_is_right_where_lanes_share_keys() {
-    for cases in ["attention/", "half_kv/"] {
-        for engine in ["wgsl.attn_lanes", "wgsl.attn_spread"] {
+    for cases in ["attention/", "f16_kv/"] {
+        for engine in ["wgsl.attn_subgroup", "wgsl.attn_split_kv_fused"] {
             on_every_device(false, |runtime, suite| {
                 let profile = runtime.device().profile();
                 let lanes = [profile.subgroup_min, profile.subgroup_max] == [32, 32];
                 let usable = profile.has_subgroups && lanes && profile.provider != "cpu";
                 let ordered =
                     profile.provider == "cuda" || profile.driver.starts_with("Vulkan NVIDIA");
-                let ordered = ordered || engine != "wgsl.attn_spread";
+                let ordered = ordered || engine != "wgsl.attn_split_kv_fused";
                 let suite = suite.only(cases).registered(EngineId::new(engine));
                 (usable && ordered).then_some(suite)
             });

@@ -51,9 +51,9 @@ fn check(label: &str, runtime: &Runtime) -> bool {
         let plan = plan(profile, engine);
         block_on(Instance::new(runtime, plan, &mut DeviceTensors::new())).unwrap()
     };
-    let spread = instance("wgsl.attn_spread");
+    let spread = instance("wgsl.attn_split_kv_fused");
     let steps = &spread.plan().steps;
-    if steps.iter().any(|step| step.kernel.name() != "attn_spread") {
+    if steps.iter().any(|step| step.kernel.name() != "attn_split_kv_fused") {
         return false;
     }
     assert!(steps[0].grid[2].as_const().unwrap() > 4, "{}", spread.plan().outline());
@@ -103,7 +103,8 @@ fn trials_begin_with_words_at_zero() {
     let [result] = &report.results[..] else { panic!("{report:?}") };
     assert!(result.measured > 1 && result.unmeasured.is_none(), "{result:?}");
     let tuned = result.tuned.as_ref().unwrap();
-    let spread = [&tuned.engine, &tuned.against].iter().any(|id| id.as_str() == "wgsl.attn_spread");
+    let spread =
+        [&tuned.engine, &tuned.against].iter().any(|id| id.as_str() == "wgsl.attn_split_kv_fused");
     assert!(spread, "{result:?}");
     let wrong = result.dropped.iter().filter(|dropped| dropped.why.starts_with("wrong"));
     assert_eq!(wrong.count(), 0, "{result:?}");

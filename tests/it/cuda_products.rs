@@ -15,7 +15,7 @@ use warploom::provider::{
 use warploom::runtime::Runtime;
 use warploom_testkit::Conformance;
 
-use crate::library::{CASES, ENGINE};
+use crate::vendor_gemm::{CASES, ENGINE};
 use crate::webgpu_host::*;
 use crate::{skip, tell};
 

@@ -142,7 +142,7 @@ fn an_operation_without_an_order_is_an_error_that_names_what_was_refused() {
         "attention [4, 2, 64] [4, 2, 64] [4, 2, 64] on",
         "in deterministic mode",
         "catalogue.attn_prefill: not deterministic: tokens share tiles of keys",
-        "wgsl.attn_split: not deterministic: slices of the keys",
+        "wgsl.attn_split_kv: not deterministic: slices of the keys",
         "catalogue.attn_decode: blocked by the caller",
     ] {
         assert!(text.contains(part), "{part:?} is not in: {text}");
@@ -185,7 +185,7 @@ fn more_rows_than_a_launch_has_are_an_error_that_names_the_operation() {
     let layers = "not deterministic: products by rows come first, and 70000 layers of workgroups, \
                   the device has 65535";
     let decode = format!("catalogue.attn_decode: {groups}");
-    let split = format!("wgsl.attn_split: {groups}");
+    let split = format!("wgsl.attn_split_kv: {groups}");
     let product = format!("wgsl.matmul.q4_k: {layers}");
     let rounded = format!("wgsl.matmul_rounded.q4_k: {layers}");
     let int8 = Op::Linear { mode: ComputeMode::Int8 };

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use warploom::base::{ComputeMode, DType, Format};
-use warploom::draw::{Draw, NoToken};
 use warploom::provider::DeviceKind;
 use warploom::runtime::Runtime;
+use warploom::sampling::{Draw, NoToken};
 use warploom_llm::{
     Event, Finish, GenerateOptions, Model, Sampling, Session, SessionOptions, Wanted,
 };

@@ -28,7 +28,7 @@ pub(crate) struct Forward {
     /// Names of weights in packed formats.
     packed: HashSet<String>,
     /// Whether keys and values are kept as f16.
-    half_cache: bool,
+    f16_cache: bool,
     /// Seed of what moves numbers by up to `NUDGE` codes before they are rounded; 0 for nothing.
     nudge: u64,
     /// How near a number came to the middle of two codes, in codes: at most so near since the reset
@@ -66,7 +66,7 @@ impl Forward {
             cache,
             mode,
             packed,
-            half_cache: false,
+            f16_cache: false,
             nudge: 0,
             nearest,
             seen,
@@ -86,8 +86,8 @@ impl Forward {
     }
 
     /// From now on, keys and values are rounded to f16.
-    pub(crate) fn with_half_cache(mut self) -> Forward {
-        self.half_cache = true;
+    pub(crate) fn with_f16_cache(mut self) -> Forward {
+        self.f16_cache = true;
         self
     }
 
@@ -177,7 +177,7 @@ impl Forward {
             }
         }
         for (kept, mut numbers) in self.cache[layer].iter_mut().zip([k, v]) {
-            if self.half_cache {
+            if self.f16_cache {
                 numbers.iter_mut().for_each(|v| *v = half::f16::from_f64(*v).to_f64());
             }
             kept.push(numbers);

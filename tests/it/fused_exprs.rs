@@ -218,8 +218,8 @@ pub(crate) fn rows() -> Vec<FusedExpr> {
         of_constants(),
         sum_of_all(),
         of_rows(),
-        softmax_of_halves(DType::F16),
-        softmax_of_halves(DType::BF16),
+        softmax_f16(DType::F16),
+        softmax_f16(DType::BF16),
     ];
     let with = |body: FusedExpr| {
         cuts().into_iter().map(move |s| FusedExpr { schedule: s, ..body.clone() })
@@ -252,7 +252,7 @@ fn softmax() -> FusedExpr {
 }
 
 /// The same in two bytes, and the largest for each row, in a buffer of its own and not.
-fn softmax_of_halves(half: DType) -> FusedExpr {
+fn softmax_f16(half: DType) -> FusedExpr {
     let at = |addressing, binding| Operand { binding, ..operand(half, addressing) };
     FusedExpr {
         rank: 2,

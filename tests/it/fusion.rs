@@ -89,7 +89,7 @@ fn a_norm_of_primitives_is_one_dispatch() {
     assert_eq!(dispatches(&g), 1, "{}", plan(&g).explain());
     let loops = plan_for(&g, &ShapeClass::new(), &["pattern"]);
     assert_eq!(loops.steps.len(), 1, "without the pattern: {}", loops.explain());
-    assert!(plan_for(&g, &ShapeClass::new(), &["pattern", "group"]).steps.len() >= 5);
+    assert!(plan_for(&g, &ShapeClass::new(), &["pattern", "fuse"]).steps.len() >= 5);
 }
 
 #[test]

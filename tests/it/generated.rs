@@ -21,7 +21,7 @@ const POISON: u32 = 0x7fc0_dead;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 1e-4, eps_count: 0.0, nmse: 1e-7 };
 /// Where the last of few digits is rounded.
-const CLOSE_HALVES: Tolerance = Tolerance { atol: 1e-4, rtol: 0.008, eps_count: 0.0, nmse: 1e-4 };
+const CLOSE_F16: Tolerance = Tolerance { atol: 1e-4, rtol: 0.008, eps_count: 0.0, nmse: 1e-4 };
 
 /// A body with everything that a dispatch takes.
 struct Launch {
@@ -162,7 +162,7 @@ impl Launch {
             // A mean of nothing is no number, here as there.
             let nothing = |t: &Tensor| t.floats().iter().all(|v| v.is_nan());
             if !nothing(&written.values) || !nothing(&actual) {
-                let close = if operand.dtype.is_half() { &CLOSE_HALVES } else { &CLOSE };
+                let close = if operand.dtype.is_half() { &CLOSE_F16 } else { &CLOSE };
                 compare(&written.values, &actual, close).map_err(|e| format!("output {i}: {e}"))?;
             }
             for (word, byte) in written.places.iter().map(place) {

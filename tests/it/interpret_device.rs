@@ -58,9 +58,9 @@ impl Checked {
     }
 
     /// The same, of which matrices sum in halves too, with room for the largest tiles of these.
-    pub(crate) fn with_half_sums() -> Arc<Checked> {
+    pub(crate) fn with_f16_accumulate() -> Arc<Checked> {
         let profile = DeviceProfile {
-            has_half_sums: true,
+            has_f16_accumulate: true,
             workgroup_memory_bytes: 48 << 10,
             ..Checked::with_matrices().profile.clone()
         };

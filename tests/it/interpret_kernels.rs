@@ -74,8 +74,12 @@ fn products_of_matrices_by_every_tile_are_right_and_without_a_fault() {
     let (matrices, floor) = (Checked::with_matrices(), Checked::open(false));
     let mut wrong = Vec::new();
     for (device, engine, names) in [
-        (&matrices, "wgsl.product_coop", ["library/f16/40x192x72_", "library/f16/150x96x204_"]),
-        (&floor, "wgsl.product_tiles", ["matmul/tiles_", "matmul/130x20x197"]),
+        (
+            &matrices,
+            "wgsl.matmul_batched_coop",
+            ["library/f16/40x192x72_", "library/f16/150x96x204_"],
+        ),
+        (&floor, "wgsl.matmul_batched_tiled", ["matmul/tiles_", "matmul/130x20x197"]),
     ] {
         let is_one = |case: &&Case| names.iter().any(|name| case.name.starts_with(name));
         let of_engine: Vec<&Case> = cases.iter().filter(is_one).collect();
@@ -98,13 +102,13 @@ fn products_of_matrices_by_every_tile_are_right_and_without_a_fault() {
         });
         ran.collect()
     };
-    let coop = ran(&matrices, "product_coop", ["TI", "TH", "STEPS"]);
+    let coop = ran(&matrices, "matmul_batched_coop", ["TI", "TH", "STEPS"]);
     for tile in [[2, 1], [2, 2], [4, 1], [4, 2]] {
         for steps in [1, 2] {
             assert!(coop.contains(&[tile[0], tile[1], steps]), "{coop:?}");
         }
     }
-    assert_eq!(ran(&floor, "product_tiles", ["QM", "QN", "none"]).len(), 4);
+    assert_eq!(ran(&floor, "matmul_batched_tiled", ["QM", "QN", "none"]).len(), 4);
 }
 
 #[test]
@@ -117,14 +121,14 @@ fn attention_on_matrices_is_right_and_without_a_fault() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     let coop = matrices.ran().into_iter().filter_map(|spec| match spec {
         KernelSpec::Asset(asset) if asset.name == "attn_coop" => {
-            Some((asset.get_u32("HEAD_DIM"), asset.attached.is_some()))
+            Some((asset.get_u32("HEAD_DIM"), asset.fusion.is_some()))
         }
         _ => None,
     });
     let coop: BTreeSet<_> = coop.collect();
     // Heads of each size, and one with what is added.
     let wanted = [(16, false), (32, false), (64, false), (64, true), (80, false), (128, false)];
-    assert_eq!(coop, wanted.map(|(head, attached)| (Some(head), attached)).into());
+    assert_eq!(coop, wanted.map(|(head, fusion)| (Some(head), fusion)).into());
 }
 
 /// Rows that products make for products: as halves, of a graph's numbers and of 8 bits.
@@ -136,25 +140,32 @@ fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
         cases.iter().filter(small).step_by(step).collect()
     };
     let matrices = Checked::with_matrices();
-    let halves = ["f16", "bf16", "q8_0"].map(|f| EngineId::new(format!("wgsl.matmul_halves.{f}")));
-    let mut wrong = check(&matrices, &some("in_f16/handed/", 1), halves.to_vec());
+    let halves =
+        ["f16", "bf16", "q8_0"].map(|f| EngineId::new(format!("wgsl.matmul_f16_coop.{f}")));
+    let mut wrong = check(&matrices, &some("in_f16/fused_quant/", 1), halves.to_vec());
     // A third of them, of each kind some.
-    wrong.extend(check(&matrices, &some("int8/handed/", 3), packed("wgsl.matmul_halves", "")));
+    wrong.extend(check(
+        &matrices,
+        &some("int8/fused_quant/", 3),
+        packed("wgsl.matmul_f16_coop", ""),
+    ));
     // Where two blocks share a subgroup each finds its largest by exchanges.
     let wide = Checked::with_library_and_subgroups_of(64);
-    wrong.extend(check(&wide, &some("int8/handed/", 9), packed("cuda.cublaslt.halves", "")));
+    wrong.extend(check(&wide, &some("int8/fused_quant/", 9), packed("cuda.cublaslt.f16", "")));
     let in_one = |spec: &KernelSpec| match spec {
-        KernelSpec::Asset(asset) => asset.name == "scaled_rows" && asset.get_u32("SUB") == Some(64),
+        KernelSpec::Asset(asset) => {
+            asset.name == "split_k_reduce" && asset.get_u32("SUB") == Some(64)
+        }
         _ => false,
     };
     assert!(wide.ran().iter().any(in_one), "nothing was handed on by subgroups of 64: {wrong:?}");
     let library = Checked::with_library_and_matrices();
-    let halves = ["f16", "bf16"].map(|f| EngineId::new(format!("cuda.cublaslt.halves.{f}")));
-    wrong.extend(check(&library, &some("in_f16/handed/", 1), halves.to_vec()));
+    let halves = ["f16", "bf16"].map(|f| EngineId::new(format!("cuda.cublaslt.f16.{f}")));
+    wrong.extend(check(&library, &some("in_f16/fused_quant/", 1), halves.to_vec()));
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     let ran = matrices.ran().into_iter().chain(library.ran());
     let handed = ran.filter_map(|spec| match spec {
-        KernelSpec::Asset(asset) => asset.attached?.quant_epilogue,
+        KernelSpec::Asset(asset) => asset.fusion?.quant_epilogue,
         _ => None,
     });
     let ways = handed.filter_map(|hand| match hand.form {
@@ -206,26 +217,26 @@ const SEVERAL: [&str; 5] = ["q4_k", "q5_k", "q6_kx8", "q4_0x8", "q8_0x8"];
 fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
     // CUDA's way with headers, those of subgroups of 32, and what is handed on or rounded for them.
     let handed = |case: &&Case| {
-        case.name.starts_with("int8/handed/") && case.name.ends_with("/m1")
+        case.name.starts_with("int8/fused_quant/") && case.name.ends_with("/m1")
             || ["tq2_0", "q5_k", "q8_0x8", "q4_0x8"]
                 .iter()
                 .any(|f| case.name.starts_with(&format!("int8/{f}/m1_")))
     };
     let handed: Vec<&Case> = cases.iter().filter(handed).collect();
     let cuda = Checked::with_library_and_matrices();
-    let mut wrong = check(&cuda, &handed, packed("wgsl.matvec_codes", ".subgroup"));
+    let mut wrong = check(&cuda, &handed, packed("wgsl.matvec_prequant", ".subgroup"));
     assert!(hands_on_by(&cuda, Neighbours::Subgroup), "no subgroup rounds: {wrong:?}");
     // Where two blocks share a subgroup.
     let shared = Checked::with_library_and_subgroups_of(64);
     let some: Vec<&Case> = handed.iter().copied().step_by(4).collect();
-    wrong.extend(check(&shared, &some, packed("wgsl.matvec_codes", ".subgroup")));
+    wrong.extend(check(&shared, &some, packed("wgsl.matvec_prequant", ".subgroup")));
     assert!(hands_on_by(&shared, Neighbours::Lanes), "no subgroup of 64 rounds: {wrong:?}");
     let several = |case: &&Case| {
         let kind = case.name.contains("/m9_") || case.name.ends_with("/gapped_rows");
         kind && SEVERAL.iter().any(|format| case.name.starts_with(&format!("int8/{format}/")))
     };
     let several: Vec<&Case> = cases.iter().filter(several).collect();
-    wrong.extend(check(&cuda, &several, packed("wgsl.matvec_codes", ".subgroup")));
+    wrong.extend(check(&cuda, &several, packed("wgsl.matvec_prequant", ".subgroup")));
     let tiles = |case: &&Case| {
         let of = ["q4_k", "q6_kx8", "q8_0x8", "q4_0x8"];
         case.name.starts_with("int8/") && of.iter().any(|format| case.name.contains(format))
@@ -233,7 +244,7 @@ fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
     let tiles = cases.iter().filter(tiles).filter(|case| !case.name.contains("n20011"));
     let tiles: Vec<&Case> = tiles.filter(|case| all || of_few_rows(case)).collect();
     let engines = ["q4_k", "q6_kx8", "q8_0x8", "q4_0x8"];
-    let engines = engines.map(|f| EngineId::new(format!("wgsl.matvec_tiles.{f}")));
+    let engines = engines.map(|f| EngineId::new(format!("wgsl.matvec_mma.{f}")));
     wrong.extend(check(&cuda, &tiles, engines.to_vec()));
     let ahead = |case: &&Case| {
         let one = case.name.contains("/m1_") || case.name.ends_with("/m1");
@@ -256,17 +267,17 @@ fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
     };
     let of = |name: &str| assets.iter().filter(|asset| asset.name.starts_with(name)).count();
     for format in ["q4_k", "q6_kx8", "q8_0x8", "q4_0x8"] {
-        let count = of(&format!("matvec_tiles_{format}"));
+        let count = of(&format!("matvec_mma_{format}"));
         assert!(count >= 2, "{count} kernels of tiles of {format}");
     }
-    let tiles = assets.iter().filter(|asset| asset.name.starts_with("matvec_tiles"));
+    let tiles = assets.iter().filter(|asset| asset.name.starts_with("matvec_mma"));
     let handing = tiles.clone().filter(|asset| asset.hands_on_by().is_some()).count();
     let scaled = tiles.filter(|asset| asset.defines.iter().any(|define| define == "scaled"));
     let scaled = scaled.count();
     assert!(handing >= 3 && scaled >= 2, "{handing} kernels of tiles hand on, {scaled} are scaled");
     let (headers, eights, trits) = (with("headers"), with("eights"), with("trits"));
     for format in ["q8_0x8", "q4_0x8"] {
-        let name = format!("matvec_codes_{format}");
+        let name = format!("matvec_prequant_{format}");
         let ran =
             assets.iter().filter(|a| a.name == name && a.defines.iter().any(|d| d == "blocks"));
         // A row that is no whole step, and one of several.
@@ -303,9 +314,13 @@ fn every_kernel_is_right_and_without_a_fault() {
     let half: Vec<&Case> = half.collect();
     let mut wrong = check(&floor, &half, Vec::new());
     // Engines that the ranking does not take on a device like this.
-    let others =
-        ["wgsl.attn_split", "catalogue.attn_prefill", "catalogue.norm_layer", "wgsl.argmax_split"]
-            .map(EngineId::new);
+    let others = [
+        "wgsl.attn_split_kv",
+        "catalogue.attn_prefill",
+        "catalogue.norm_layer",
+        "wgsl.argmax_split",
+    ]
+    .map(EngineId::new);
     let of_others =
         |case: &&&Case| case.name.starts_with("attention/") || case.name.starts_with("layer_norm/");
     let rest = small.iter().filter(of_others).step_by(step);
@@ -334,8 +349,9 @@ fn every_kernel_is_right_and_without_a_fault() {
     let int8: Vec<&Case> = cases.iter().filter(int8).step_by(if all { 1 } else { 3 }).collect();
     let few: Vec<&Case> = int8.iter().copied().step_by(if all { 1 } else { 2 }).collect();
     wrong.extend(check(&matrices, &int8, packed("wgsl.matmul_coop", "")));
-    wrong.extend(check(&matrices, &few, packed("wgsl.matmul_halves", "")));
-    let halves = ["f16", "bf16"].map(|f| EngineId::new(format!("wgsl.matmul_halves.{f}"))).to_vec();
+    wrong.extend(check(&matrices, &few, packed("wgsl.matmul_f16_coop", "")));
+    let halves =
+        ["f16", "bf16"].map(|f| EngineId::new(format!("wgsl.matmul_f16_coop.{f}"))).to_vec();
     let in_f16 = |case: &&Case| case.name.starts_with("in_f16/");
     let in_f16: Vec<&Case> = cases.iter().filter(in_f16).step_by(if all { 1 } else { 3 }).collect();
     wrong.extend(check(&matrices, &in_f16, halves));
@@ -345,29 +361,29 @@ fn every_kernel_is_right_and_without_a_fault() {
     let computed = |start: &'static str| {
         cases.iter().filter(move |case| case.name.starts_with(start)).collect::<Vec<_>>()
     };
-    let coop = vec![EngineId::new("wgsl.product_coop")];
+    let coop = vec![EngineId::new("wgsl.matmul_batched_coop")];
     wrong.extend(check(&matrices, &computed("library/f16/"), coop));
-    let tiles = vec![EngineId::new("wgsl.product_tiles")];
+    let tiles = vec![EngineId::new("wgsl.matmul_batched_tiled")];
     wrong.extend(check(&floor, &computed("matmul/t"), tiles));
     let library = Checked::with_library_and_matrices();
     let called = Format::ALL.into_iter().filter(|f| *f != Format::F32);
     let called: Vec<EngineId> =
-        called.map(|f| EngineId::new(format!("cuda.cublaslt.halves.{f}"))).collect();
+        called.map(|f| EngineId::new(format!("cuda.cublaslt.f16.{f}"))).collect();
     let many = few.iter().chain(&in_f16).copied().collect::<Vec<_>>();
     wrong.extend(check(&library, &many, called));
     let int8: Vec<&Case> = int8.into_iter().filter(|case| all || of_few_rows(case)).collect();
     let few: Vec<&Case> = few.into_iter().filter(|case| all || of_few_rows(case)).collect();
     wrong.extend(check(&floor, &int8, packed("wgsl.matvec_int8", "")));
     wrong.extend(check(&subgroups, &few, packed("wgsl.matvec_int8", ".subgroup")));
-    wrong.extend(check(&subgroups, &few, packed("wgsl.matvec_codes", ".subgroup")));
+    wrong.extend(check(&subgroups, &few, packed("wgsl.matvec_prequant", ".subgroup")));
     let lanes = |case: &&Case| {
-        ["attention/", "half_kv/"].iter().any(|kind| case.name.starts_with(kind))
+        ["attention/", "f16_kv/"].iter().any(|kind| case.name.starts_with(kind))
             && ["32d", "64d", "128d", "256d", "spans"].iter().any(|size| case.name.contains(size))
     };
     let lanes: Vec<&Case> = cases.iter().filter(lanes).step_by(if all { 1 } else { 6 }).collect();
-    wrong.extend(check(&matrices, &lanes, vec![EngineId::new("wgsl.attn_lanes")]));
+    wrong.extend(check(&matrices, &lanes, vec![EngineId::new("wgsl.attn_subgroup")]));
     let spread = Checked::with_library_and_matrices();
-    wrong.extend(check(&spread, &lanes, vec![EngineId::new("wgsl.attn_spread")]));
+    wrong.extend(check(&spread, &lanes, vec![EngineId::new("wgsl.attn_split_kv_fused")]));
     let (on_cuda, cuda) = check_on_cuda(&cases, all);
     wrong.extend(on_cuda);
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));

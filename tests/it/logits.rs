@@ -99,7 +99,7 @@ struct Script {
 fn scripts(model: &Model, mode: ComputeMode, cache: DType) -> Vec<Script> {
     let mut forward = Forward::new(model, mode);
     if cache == DType::F16 {
-        forward = forward.with_half_cache();
+        forward = forward.with_f16_cache();
     }
     let mut plain = (mode != ComputeMode::F32).then(|| Forward::new(model, ComputeMode::F32));
     let options = EncodeOptions { add_bos: true, parse_special: false };

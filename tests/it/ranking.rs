@@ -69,7 +69,7 @@ fn a_norm_is_done_as_rows_are_rounded_for_the_only_product_that_reads_it() {
         let options = Options { deterministic, ..Options::new(&registry) };
         let plan = Plan::new(&g, &ShapeClass::new(), &profile, &options).unwrap();
         let normed = |kernel: &KernelSpec| match kernel {
-            KernelSpec::Asset(a) => a.attached.as_ref().is_some_and(|a| a.norm.is_some()),
+            KernelSpec::Asset(a) => a.fusion.as_ref().is_some_and(|a| a.norm.is_some()),
             _ => false,
         };
         let name = |kernel: &KernelSpec| match normed(kernel) {
@@ -79,7 +79,7 @@ fn a_norm_is_done_as_rows_are_rounded_for_the_only_product_that_reads_it() {
         plan.steps.iter().map(|step| name(&step.kernel)).collect::<Vec<String>>()
     };
     let one = kernels(1, ComputeMode::Int8, false);
-    assert_eq!(one[0], "round_half with a norm", "{one:?}");
+    assert_eq!(one[0], "quantize_to_f16 with a norm", "{one:?}");
     assert_eq!(one.len(), 4, "{one:?}");
     for (products, mode, deterministic) in
         [(2, ComputeMode::Int8, false), (1, ComputeMode::F32, false), (1, ComputeMode::Int8, true)]
@@ -211,10 +211,12 @@ fn attention_has_kernels_for_few_tokens_and_for_many() {
             // Nine tiles of 64 tokens leave most of a large device idle.
             let few = tokens == 64 && profile.kind == DeviceKind::Discrete;
             let fits = is.iter().all(|id| match family {
-                _ if few => id.contains("attn_decode") || id.contains("attn_lanes"),
-                "decode" => ["attn_decode", "attn_split", "attn_lanes", "attn_spread"]
-                    .iter()
-                    .any(|kernel| id.contains(kernel)),
+                _ if few => id.contains("attn_decode") || id.contains("attn_subgroup"),
+                "decode" => {
+                    ["attn_decode", "attn_split_kv", "attn_subgroup", "attn_split_kv_fused"]
+                        .iter()
+                        .any(|kernel| id.contains(kernel))
+                }
                 _ => id.contains("attn_prefill"),
             });
             assert!(fits, "{tokens} tokens, {keys} keys on {name}: {is:?}");
@@ -233,9 +235,9 @@ fn attention_of_several_sequences_asks_for_keys_ahead_where_it_can() {
     let y = g.add(op, &[q, k, v, spans]).unwrap();
     g.output("y", y).unwrap();
     let vulkan = DeviceProfile::known("nvidia-h200").unwrap();
-    assert_eq!(engines(&g, &vulkan), ["wgsl.attn_lanes"]);
+    assert_eq!(engines(&g, &vulkan), ["wgsl.attn_subgroup"]);
     let cuda = DeviceProfile { provider: "cuda".into(), ..vulkan };
-    assert_eq!(engines(&g, &cuda), ["wgsl.attn_spread"]);
+    assert_eq!(engines(&g, &cuda), ["wgsl.attn_split_kv_fused"]);
     // Together they read each key once.
     let registry = Registry::builtin();
     let plan = Plan::new(&g, &ShapeClass::new(), &cuda, &Options::new(&registry)).unwrap();

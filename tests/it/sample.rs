@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use warploom::base::platform::block_on;
 use warploom::base::{DType, Shape, SymbolValues};
-use warploom::draw::Draw;
-use warploom::draw::weight::NATURAL;
 use warploom::ir::{Graph, Op};
 use warploom::runtime::{RunOptions, Runtime, run_graph};
+use warploom::sampling::Draw;
+use warploom::sampling::weight::NATURAL;
 
 use crate::devices;
 use crate::tell;

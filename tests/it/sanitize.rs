@@ -21,7 +21,7 @@ use warploom::runtime::{Runtime, Sync, TuneMode, run_plan};
 use warploom_testkit::{Case, Conformance, ConformanceProgress, Outcome, cases, run_case};
 
 use crate::translate::compiler;
-use crate::{library, skip, tell};
+use crate::{skip, tell, vendor_gemm};
 
 /// Names the device, such as `cuda:0`, on which the small cases run.
 const DEVICE: &str = "WARPLOOM_TEST_SANITIZE";
@@ -57,9 +57,9 @@ fn small() -> Vec<Case> {
 fn identity(spec: &KernelSpec) -> String {
     match spec {
         KernelSpec::Asset(asset) => {
-            let plain = AssetSpec { constants: BTreeMap::new(), attached: None, ..asset.clone() };
-            let attached = if asset.attached.is_some() { " with work attached" } else { "" };
-            format!("{}{attached}", KernelSpec::Asset(plain))
+            let plain = AssetSpec { constants: BTreeMap::new(), fusion: None, ..asset.clone() };
+            let fusion = if asset.fusion.is_some() { " with fused work" } else { "" };
+            format!("{}{fusion}", KernelSpec::Asset(plain))
         }
         KernelSpec::Fused(expr) => {
             let read: BTreeSet<&str> = expr.inputs.iter().map(|x| x.dtype.name()).collect();
@@ -101,7 +101,7 @@ fn cover<'a>(
         for fused in [true, false] {
             let options = || {
                 let mut options = options();
-                options.without.extend((!fused).then(|| "group".into()));
+                options.without.extend((!fused).then(|| "fuse".into()));
                 options
             };
             let pieces = candidates(&case.graph, &class, profile, &options()).unwrap_or_default();
@@ -236,7 +236,7 @@ fn few_runs_have_every_kernel_of_the_small_cases() {
         has_matrix_hw: true,
         max_threads_per_workgroup: 1024,
         workgroup_memory_bytes: 49152,
-        ..library::gpu()
+        ..vendor_gemm::gpu()
     };
     let registry = Registry::builtin();
     let runs = cover(&small(), &profile, &|| Options::new(&registry));

@@ -403,12 +403,12 @@ struct H { a: f16, v: vec3<f16>, b: vec2<f16>, list: array<f16, 2> }
         ],
     );
     case.needs = Needs::Halves;
-    let rounding = kernel_with_halves();
+    let rounding = kernel_with_f16();
     vec![case, rounding]
 }
 
 /// Sums of halves are rounded to halves at every step.
-fn kernel_with_halves() -> Case {
+fn kernel_with_f16() -> Case {
     let mut case = whole(
         "halves are rounded",
         "enable f16;

@@ -99,7 +99,7 @@ fn expected_threads(entry: &Entry, spec: &AssetSpec) -> u32 {
         "gather_rows_*" => catalogue::GATHER_COLUMNS / 4,
         "gather" => catalogue::GATHER_GROUP,
         "sample" => catalogue::SAMPLE_THREADS,
-        "matmul_*" | "matmul_batched" | "product_tiles" | "attn_prefill" => 256,
+        "matmul_*" | "matmul_batched" | "matmul_batched_tiled" | "attn_prefill" => 256,
         _ => spec.get_u32("WG").or(default).unwrap_or(catalogue::POINT_GROUP),
     }
 }
@@ -118,7 +118,7 @@ fn every_variant_is_valid_and_lowers_and_has_its_interface() {
         let (threads, memory) = size(&name, &module);
         assert_eq!(threads, expected_threads(entry, spec), "{name}");
         // Those of lanes and of several tiles are asked for as many as a device has.
-        let many = ["attn_lanes", "matvec_tiles"].iter().any(|name| spec.name.starts_with(name));
+        let many = ["attn_subgroup", "matvec_mma"].iter().any(|name| spec.name.starts_with(name));
         let most = if many { 1024 } else { 256 };
         assert!(threads <= most, "{name}: {threads} threads");
         assert!(memory <= FLOOR_MEMORY, "{name}: {memory} bytes of workgroup memory");
@@ -143,7 +143,7 @@ fn every_variant_on_cooperative_matrices_is_valid_and_lowers_and_has_its_interfa
         let (threads, memory) = size(&name, &module);
         let constant = |name| spec.get_u32(name).unwrap_or(if name == "SUB" { 32 } else { 2 });
         let expected = match entry.name {
-            "round_half" => spec.get_u32("WG").unwrap_or(256),
+            "quantize_to_f16" => spec.get_u32("WG").unwrap_or(256),
             "attn_coop" => 4 * constant("SUB"),
             _ => constant("WI") * constant("WJ") * constant("SUB"),
         };
@@ -152,7 +152,8 @@ fn every_variant_on_cooperative_matrices_is_valid_and_lowers_and_has_its_interfa
         // Matrices lie at multiples of 16 bytes, in whatever order a driver lays variables out.
         for (_, variable) in module.global_variables.iter() {
             let bytes = module.types[variable.ty].inner.size(module.to_ctx());
-            let shared = variable.space == AddressSpace::WorkGroup && entry.name != "round_half";
+            let shared =
+                variable.space == AddressSpace::WorkGroup && entry.name != "quantize_to_f16";
             assert!(!shared || bytes % 16 == 0, "{name}: {:?}, {bytes} bytes", variable.name);
         }
         // What Apple's GPUs have, the least of those with such matrices.
@@ -185,7 +186,7 @@ fn constants_out_of_bounds_do_not_compile() {
         (AssetSpec::new("attn_prefill").constant("HEAD_DIM", 257), "head too large"),
         (AssetSpec::new("attn_coop").constant("HEAD_DIM", 40), "not a multiple of 16"),
         (
-            AssetSpec::new("attn_split").constant("HEAD_DIM", 256).constant("HEADS", 16),
+            AssetSpec::new("attn_split_kv").constant("HEAD_DIM", 256).constant("HEADS", 16),
             "too many sums",
         ),
     ] {
@@ -210,7 +211,8 @@ fn every_asset_has_a_header_and_passes_the_lint() {
                 i + 1
             );
             let extends = code.contains("enable ")
-                && !["attn_coop", "matmul_coop", "matmul_halves", "product_coop"].contains(name);
+                && !["attn_coop", "matmul_coop", "matmul_f16_coop", "matmul_batched_coop"]
+                    .contains(name);
             assert!(!extends, "{path}:{}: the floor has no extensions", i + 1);
             assert!(line.len() <= 120, "{path}:{}: longer than 120", i + 1);
         }

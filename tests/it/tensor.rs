@@ -256,7 +256,7 @@ fn stored_formats_are_read_as_they_are() {
     });
 }
 
-fn halves_of<T: Half>(rt: &Arc<Runtime>) {
+fn f16_of<T: Half>(rt: &Arc<Runtime>) {
     let numbers = |values: &[f32]| values.iter().map(|v| T::rounded(*v)).collect::<Vec<T>>();
     let check = |x: &Tensor, want: &[f32]| {
         assert_eq!(x.dtype(), T::DTYPE);
@@ -322,8 +322,8 @@ impl Half for half::bf16 {
 #[test]
 fn halves_are_computed_with() {
     on_each(|rt| {
-        halves_of::<half::f16>(rt);
-        halves_of::<half::bf16>(rt);
+        f16_of::<half::f16>(rt);
+        f16_of::<half::bf16>(rt);
     });
 }
 

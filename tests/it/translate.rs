@@ -182,10 +182,10 @@ fn cooperative_matrices_are_translated_for_cuda_and_refused_for_opencl_by_name()
     for (name, wgsl) in &all {
         let trusted = Options { bounds: Bounds::Unchecked, ..Options::default() };
         let text = cuda(name, wgsl, &trusted).text;
-        if name.starts_with("round_half") {
+        if name.starts_with("quantize_to_f16") {
             continue;
         }
-        let (multiply, types) = match name.contains("half_sums") {
+        let (multiply, types) = match name.contains("f16_accumulate") {
             true => ("wl_coop_multiply_h(", ".f16.f16.f16.f16 "),
             false => ("wl_coop_multiply(", ".f32.f16.f16.f32 "),
         };
@@ -245,7 +245,7 @@ fn nvrtc_takes_every_kernel_that_ships() {
         .chain(cooperative())
         .map(|(n, w)| {
             let asset = AssetSpec::new(n.split(['+', '(']).next().unwrap_or_default());
-            let tiles = asset.name.starts_with("matvec_tiles_");
+            let tiles = asset.name.starts_with("matvec_mma_");
             let options = Options {
                 reads_ahead: reads_ahead(&asset),
                 multiplies_codes: true,
@@ -286,8 +286,14 @@ fn nvrtc_takes_kernels_that_run_beside_others() {
     let Some(nvrtc) = compiler() else { return };
     let base = Options { bounds: Bounds::Unchecked, returns_together: true, ..Options::default() };
     let subgroup = |name: &str| AssetSpec::new(name).define("subgroup");
-    let names = ["matvec_q4_k", "matvec_codes_q6_k", "attn_lanes", "attn_decode", "round_codes"];
-    for spec in names.map(subgroup).into_iter().chain([AssetSpec::new("attn_split")]) {
+    let names = [
+        "matvec_q4_k",
+        "matvec_prequant_q6_k",
+        "attn_subgroup",
+        "attn_decode",
+        "quantize_activations",
+    ];
+    for spec in names.map(subgroup).into_iter().chain([AssetSpec::new("attn_split_kv")]) {
         let wgsl = asset_wgsl(&spec).unwrap();
         let steady = Options { steady: vec![1], ..base.clone() };
         for options in [
@@ -309,12 +315,12 @@ fn nvrtc_takes_kernels_that_run_beside_others() {
 #[test]
 fn attention_asks_for_settled_keys_before_it_waits() {
     let base = Options { bounds: Bounds::Unchecked, returns_together: true, ..Options::default() };
-    let spec = AssetSpec::new("attn_spread").define("subgroup").define("half_kv");
+    let spec = AssetSpec::new("attn_split_kv_fused").define("subgroup").define("f16_kv");
     for settled in [true, false] {
         let spec = if settled { spec.clone().define("settled") } else { spec.clone() };
         let steady = if settled { vec![2, 3] } else { Vec::new() };
         let options = Options { steady, ..base.clone() };
-        let text = cuda("attn_spread", &asset_wgsl(&spec).unwrap(), &options).text;
+        let text = cuda("attn_split_kv_fused", &asset_wgsl(&spec).unwrap(), &options).text;
         let (_, kernel) = text.split_once("kernel_main").unwrap();
         // Behind ways out that wait for themselves.
         let (before, after) = kernel.rsplit_once("wl_wait();").unwrap();

@@ -48,14 +48,14 @@ impl Case {
         let rounds = |op: &Op| op.mode().is_some_and(|mode| mode != ComputeMode::F32);
         match profile.has_matrix_hw && self.graph.nodes().iter().any(|node| rounds(&node.op)) {
             false => Cow::Borrowed(self),
-            true => Cow::Owned(Case { tolerance: self.tolerance.of_halves(), ..self.clone() }),
+            true => Cow::Owned(Case { tolerance: self.tolerance.of_f16(), ..self.clone() }),
         }
     }
 
     /// The case with the tolerance for f16 sums
-    /// (`Options::half_sums`); unchanged if nothing is computed in
+    /// (`Options::f16_accumulate`); unchanged if nothing is computed in
     /// `f16`.
-    pub fn with_half_sums(&self) -> Case {
+    pub fn with_f16_accumulate(&self) -> Case {
         let is_half = |node: &Node| node.dtype == DType::F16 && !node.inputs.is_empty();
         if !self.graph.nodes().iter().any(is_half) {
             return self.clone();
@@ -67,7 +67,7 @@ impl Case {
             columns.and_then(|dim| dim.eval_size(&self.symbols).ok())
         };
         match self.graph.ids().filter_map(length).max() {
-            Some(k) => Case { tolerance: self.tolerance.of_half_sums(k), ..self.clone() },
+            Some(k) => Case { tolerance: self.tolerance.of_f16_accumulate(k), ..self.clone() },
             None => self.clone(),
         }
     }
@@ -166,7 +166,7 @@ impl Build {
     }
 
     /// A state of a 2-byte type, initialised with [`Random::shaped`] numbers.
-    pub(super) fn half_state(&mut self, dtype: DType, name: &str, dims: &[u64]) -> NodeId {
+    pub(super) fn f16_state(&mut self, dtype: DType, name: &str, dims: &[u64]) -> NodeId {
         let values = self.random(name).shaped(dims.iter().product::<u64>() as usize);
         self.state_with(name, dims, halves(dtype, &values))
     }

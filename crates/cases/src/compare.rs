@@ -44,7 +44,7 @@ impl Tolerance {
     }
 
     /// The same if the operands of products are also rounded to f16 (11 significant bits).
-    pub fn of_halves(self) -> Tolerance {
+    pub fn of_f16(self) -> Tolerance {
         // 2^-11 of each of two operands, in multiples of 2^-23.
         let eps_count = self.eps_count + 8192.0;
         // Values derived from products have no such measure: a small number may be a large one
@@ -57,7 +57,7 @@ impl Tolerance {
     }
 
     /// The same if sums of `k` products are also rounded to f16 after every 16 products.
-    pub fn of_half_sums(self, k: u64) -> Tolerance {
+    pub fn of_f16_accumulate(self, k: u64) -> Tolerance {
         // 2^-11 per rounding, in multiples of 2^-23; grows like the square root of their number, as
         // in `product`.
         let eps_count = self.eps_count + 4096.0 * (1.0 + (k as f64 / 16.0).sqrt());

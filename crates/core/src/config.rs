@@ -48,8 +48,8 @@ pub static DETERMINISTIC: Var = Var {
     help: "`1`: the same bits on the same device whatever the batch, the threads or the run; an operation that cannot be made deterministic is an error (default: `0`)",
 };
 /// Whether f16 products may use f16 sums.
-pub static HALF_SUMS: Var = Var {
-    name: "WARPLOOM_HALF_SUMS",
+pub static F16_ACCUMULATE: Var = Var {
+    name: "WARPLOOM_F16_ACCUMULATE",
     help: "`1`: products of `f16` matrices with a result in `f16` may be summed in `f16`, faster and less exact (default: `0`)",
 };
 /// Forces one engine.
@@ -125,7 +125,7 @@ pub static ALL: &[&Var] = &[
     &MEMORY_BUDGET,
     &THREADS,
     &DETERMINISTIC,
-    &HALF_SUMS,
+    &F16_ACCUMULATE,
     &ENGINE,
     &PACKS,
     &HF_HOME,

@@ -6,10 +6,10 @@
 
 pub mod base;
 pub mod config;
-pub mod draw;
 pub mod error;
 pub mod ir;
 pub mod quant;
 pub mod reference;
+pub mod sampling;
 
 pub use error::{Error, Result, broken_invariant};

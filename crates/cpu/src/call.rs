@@ -52,7 +52,7 @@ pub(super) struct Call<'a> {
     /// Whether an index is a token: `catalogue::TOKEN`.
     pub(super) token: bool,
     /// The epilogue and prologue fused into the kernel.
-    pub(super) attached: Option<&'a Epilogue>,
+    pub(super) fusion: Option<&'a Epilogue>,
     pub(super) context: &'a Context,
 }
 
@@ -191,7 +191,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// Invalid if the elements exceed the binding.
-    pub(super) fn halves_of(&self, binding: usize, offset: usize, len: u64) -> Result<Out<'a>> {
+    pub(super) fn f16_of(&self, binding: usize, offset: usize, len: u64) -> Result<Out<'a>> {
         let (ptr, len) = self.range::<u16>(binding, offset, len)?;
         Ok(Out { ptr: ptr.cast(), len: len.div_ceil(2), memory: PhantomData })
     }

@@ -20,7 +20,7 @@ use warploom_kernels::{Access, KernelSpec, catalogue};
 pub(super) struct Kernel {
     pub(super) body: Body,
     /// Its fused prologue and epilogues.
-    pub(super) attached: Option<Epilogue>,
+    pub(super) fusion: Option<Epilogue>,
     pub(super) format: Format,
     /// Whether [`catalogue::IN_ORDER`] is requested.
     pub(super) in_order: bool,
@@ -58,22 +58,21 @@ impl Kernel {
                 }
                 let function = kernels::find(entry.name).ok_or_else(unknown)?;
                 let (mut bindings, mut words) = (entry.bindings.to_vec(), entry.params.len());
-                let mut attached = None;
-                if let Some(attachment) = &asset.attached {
+                let mut fusion = None;
+                if let Some(attachment) = &asset.fusion {
                     let with = Epilogue::new(&asset.name, entry, attachment);
                     // By name only: a malformed body must not be printed.
                     let with = with.map_err(|e| e.context(format!("kernel {:?}", asset.name)))?;
                     bindings = with.bindings(entry, attachment);
                     words += attachment.words(entry.is_linear()) as usize;
-                    attached = Some(with);
+                    fusion = Some(with);
                 }
                 let defined = |name: &str| asset.defines.iter().any(|define| define == name);
-                let (halves, in_order) =
-                    (defined(catalogue::HALF_KV), defined(catalogue::IN_ORDER));
+                let (halves, in_order) = (defined(catalogue::F16_KV), defined(catalogue::IN_ORDER));
                 let token = defined(catalogue::TOKEN);
                 let usual = if halves { Format::Plain(DType::F16) } else { Format::F32 };
                 let (body, format) = (Body::Function(function), format.unwrap_or(usual));
-                Ok(Kernel { body, attached, format, in_order, token, bindings, words })
+                Ok(Kernel { body, fusion, format, in_order, token, bindings, words })
             }
             KernelSpec::Fused(expr) => {
                 let program = fused::Program::new(expr, fused::Role::Kernel)?;
@@ -95,8 +94,8 @@ impl Kernel {
 
     /// A kernel outside the catalogue.
     fn plain(body: Body, bindings: Vec<(&'static str, Access)>, words: usize) -> Kernel {
-        let (attached, format) = (None, Format::F32);
-        Kernel { body, attached, format, in_order: false, token: false, bindings, words }
+        let (fusion, format) = (None, Format::F32);
+        Kernel { body, fusion, format, in_order: false, token: false, bindings, words }
     }
 }
 

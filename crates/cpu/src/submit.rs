@@ -138,7 +138,7 @@ impl Run<'_> {
                     in_order: kernel.in_order,
                     token: kernel.token,
                     names: &kernel.bindings,
-                    attached: kernel.attached.as_ref(),
+                    fusion: kernel.fusion.as_ref(),
                     context: self.machine.context,
                 };
                 self.counters.dispatches += 1;

@@ -24,7 +24,7 @@ pub(super) fn profile(arch: &Arch, threads: usize) -> DeviceProfile {
         local_bandwidth: 0,
         transfer_bandwidth: 0,
         has_matrix_hw: false,
-        has_half_sums: false,
+        has_f16_accumulate: false,
         has_gemm_library: false,
         has_subgroups: false,
         subgroup_min: 0,

@@ -274,7 +274,7 @@ pub fn support(profile: &DeviceProfile, spec: &KernelSpec) -> Support {
         return Support::No(format!("{spec} needs subgroups"));
     }
     if let KernelSpec::Asset(asset) = spec {
-        let fused = asset.attached.as_deref().map(|a| fusion::supports(&asset.name, a));
+        let fused = asset.fusion.as_deref().map(|a| fusion::supports(&asset.name, a));
         if let Some(Err(reason)) = fused {
             return Support::No(format!("{spec}: {reason}"));
         }

@@ -44,9 +44,9 @@ pub struct DeviceProfile {
     pub transfer_bandwidth: u64,
     /// Whether kernels may use cooperative matrices: 16 x 16 x 16, f16 operands, f32 sums.
     pub has_matrix_hw: bool,
-    /// Whether these also support f16 sums: `Options::half_sums`.
+    /// Whether these also support f16 sums: `Options::f16_accumulate`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub has_half_sums: bool,
+    pub has_f16_accumulate: bool,
     /// Whether products may call a vendor's GEMM library ([`warploom_kernels::Routine`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_gemm_library: bool,
@@ -103,7 +103,7 @@ impl DeviceProfile {
             local_bandwidth: 0,
             transfer_bandwidth: 0,
             has_matrix_hw: false,
-            has_half_sums: false,
+            has_f16_accumulate: false,
             has_gemm_library: false,
             has_subgroups: false,
             subgroup_min: 0,

@@ -36,7 +36,7 @@ fn a_missing_gemm_library_is_named() {
 #[test]
 fn subgroups_that_are_too_small_are_refused() {
     let mut profile = DeviceProfile::known("nvidia-h200").unwrap();
-    let plain = AssetSpec::new("round_codes");
+    let plain = AssetSpec::new("quantize_activations");
     let together = KernelSpec::Asset(plain.clone().define("subgroup"));
     assert!(matches!(support(&profile, &together), Support::Yes));
     profile.subgroup_min = 4;

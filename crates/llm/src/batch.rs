@@ -4,11 +4,11 @@
 //! the span of rows it sees, so lengths may differ.
 
 use super::decoder::{Run, SEQ, Wanted};
-use super::draws::check_undrawn;
+use super::device_sampling::check_undrawn;
 use super::session::{Kind, MAX_SEQUENCES, Session};
 use warploom::base::{ShapeClass, SymbolValues};
-use warploom::draw::Draw;
 use warploom::error::{Error, Result};
+use warploom::sampling::Draw;
 
 /// Inputs that place the tokens of a run: positions, rows and spans.
 const PLACES: usize = 3;

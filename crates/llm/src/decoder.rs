@@ -8,9 +8,9 @@
 use super::config::{Activation, Architecture, Config};
 use super::weights::{self, LOCAL_ROPE_FREQUENCIES, Need, ROPE_FREQUENCIES, Weight};
 use warploom::base::{DType, Dim, Format, Shape, Symbol};
-use warploom::draw::Draw;
 use warploom::error::{Error, Result};
 use warploom::ir::{BinaryOp, Graph, NodeId, Op, UnaryOp};
+use warploom::sampling::Draw;
 
 /// Tokens of this run.
 pub const SEQ: Symbol = Symbol::new("seq");
@@ -75,7 +75,7 @@ pub enum Wanted {
     /// The id of the largest logit after the last token ([`Op::Greedy`]): `[1]`, u32.
     Token,
     /// A token sampled from the logits after the last token, with the parameters in the last input,
-    /// `draws` `[1, 7]` u32 ([`warploom::draw::Draw`]): `[1]`, u32.
+    /// `draws` `[1, 7]` u32 ([`warploom::sampling::Draw`]): `[1]`, u32.
     Drawn,
 }
 

@@ -10,17 +10,13 @@
 //! the model predicts a text. `huggingface` presents a folder of safetensors as a GGUF file, and
 //! `quantize` writes one with smaller weights.
 
-mod ahead;
 mod architecture;
 mod batch;
-mod batch_ahead;
 pub mod chat;
-mod classes;
 pub mod config;
 mod decoder;
-mod draws;
+mod device_sampling;
 mod ends;
-mod expected;
 mod foreign;
 mod generate;
 #[cfg(not(target_arch = "wasm32"))]
@@ -28,11 +24,15 @@ pub mod huggingface;
 mod model;
 mod perplexity;
 mod pretokenizer;
+mod prewarm;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod quantize;
+mod run_ahead;
+mod run_ahead_batch;
 pub mod sampler;
 mod sentencepiece;
 mod session;
+mod shape_buckets;
 pub mod shapes;
 pub mod tokenizer;
 mod tokenizer_json;
@@ -45,11 +45,11 @@ mod yarn;
 mod test_file;
 
 pub use batch::class_of_each;
-pub use classes::{class_of, classes};
 pub use decoder::{BASE, CacheShape, PAST, Run, SEQ, Wanted};
-pub use expected::Expected;
 pub use generate::{Event, Finish, GenerateOptions, Generated, OnEvent};
 pub use model::Model;
 pub use perplexity::{OnWindow, Perplexity, PerplexityOptions};
+pub use prewarm::Expected;
 pub use sampler::{Sampler, Sampling};
 pub use session::{MAX_SEQUENCES, Session, SessionOptions};
+pub use shape_buckets::{class_of, classes};

@@ -2,11 +2,11 @@
 //!
 //! The steps run in that order, which is llama.cpp's: the filters see the probabilities at
 //! temperature 1, and the temperature only shapes the draw among the remaining tokens. All but the
-//! penalty is `warploom::draw`, in integer arithmetic with one random number per position, which
+//! penalty is `warploom::sampling`, in integer arithmetic with one random number per position, which
 //! devices implement too: a seed gives the same text wherever the logits are the same.
 
-use warploom::draw::{Choice, Draw, NoToken, choose};
 use warploom::error::{Error, Result};
+use warploom::sampling::{Choice, Draw, NoToken, choose};
 
 /// How the next token is chosen.
 #[derive(Clone, Debug, PartialEq)]

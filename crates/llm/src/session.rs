@@ -7,19 +7,19 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use super::classes::{CLASSES, class_index, class_of_kind};
 use super::decoder::{self, BASE, CacheShape, PAST, Run, SEQ, Wanted};
-use super::draws::check_undrawn;
-use super::expected::{Expected, Planner, Ready};
+use super::device_sampling::check_undrawn;
 use super::model::Model;
+use super::prewarm::{Expected, Planner, Ready};
+use super::shape_buckets::{CLASSES, class_index, class_of_kind};
 use super::weights::{self, Weight};
 use warploom::base::{ComputeMode, DType, ShapeClass, SymbolValues};
-use warploom::draw::Draw;
 use warploom::error::{Error, Result};
 use warploom::ir::Graph;
 use warploom::plan::{Plan, merged_weights};
 use warploom::provider::{Device, DeviceKind, DeviceProfile};
 use warploom::runtime::{DeviceTensors, Instance, Runtime, WeightSource};
+use warploom::sampling::Draw;
 
 /// Options of a session.
 #[derive(Clone, Copy, Debug, Default)]

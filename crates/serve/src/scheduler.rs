@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use super::queue::{Done, Ended, Failure, Job, Pending, Piece, Queue};
 use super::sequences::{Chosen, Sequences};
 use super::stop::StopStrings;
-use warploom::draw::Draw;
 use warploom::error::{Error, Result};
 use warploom::runtime::KeepAlive;
+use warploom::sampling::Draw;
 use warploom_llm::utf8::Utf8Stream;
 use warploom_llm::{Sampler, Wanted};
 

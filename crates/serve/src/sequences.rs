@@ -1,7 +1,7 @@
 //! The interface that a scheduler drives: a session, or a test double.
 
-use warploom::draw::{Draw, NoToken};
 use warploom::error::Result;
+use warploom::sampling::{Draw, NoToken};
 use warploom_llm::{Session, Wanted};
 
 /// The token of a sequence, or why it has none.

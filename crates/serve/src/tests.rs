@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Chosen, Done, Ended, Failure, Job, Piece, Queue, Scheduler, Sequences, Ticket, after};
-use warploom::draw::{Draw, NoToken};
 use warploom::error::{Error, Result};
+use warploom::sampling::{Draw, NoToken};
 use warploom_llm::{Sampling, Wanted};
 
 /// Tokens are bytes; this one ends an answer, and comes after `z`.

@@ -147,7 +147,7 @@ struct Meeting {
     alone: bool,
     work: u64,
     /// Whether the engine accumulates in f16.
-    half_sums: bool,
+    f16_accumulate: bool,
 }
 
 /// An engine under test.
@@ -240,7 +240,7 @@ fn order(patients: &[Patient]) -> Vec<usize> {
 /// Every engine of the registry with the cases that can test it, in test order.
 fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
     let profile = runtime.device().profile();
-    let options = Options { half_sums: true, ..Options::new(runtime.registry()) };
+    let options = Options { f16_accumulate: true, ..Options::new(runtime.registry()) };
     let engines = runtime.registry().engines();
     let mut patients: BTreeMap<EngineId, Patient> =
         engines.iter().map(|engine| (engine.id().clone(), Patient::new(engine.id()))).collect();
@@ -259,7 +259,7 @@ fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
         let alone = pieces.len() == 1;
         for piece in pieces {
             // The best engine among those that plans use by default.
-            let best = piece.can.iter().find(|offer| !sums_in_halves(offer));
+            let best = piece.can.iter().find(|offer| !accumulates_in_f16(offer));
             if let Some(best) = best.and_then(|b| patients.get_mut(&b.engine)) {
                 best.wanted = true;
             }
@@ -268,8 +268,14 @@ fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
                 // One group per case is enough.
                 if patient.meetings.last().is_none_or(|last| last.case != number) {
                     let node = piece.node;
-                    let half_sums = sums_in_halves(offer);
-                    patient.meetings.push(Meeting { case: number, node, alone, work, half_sums });
+                    let f16_accumulate = accumulates_in_f16(offer);
+                    patient.meetings.push(Meeting {
+                        case: number,
+                        node,
+                        alone,
+                        work,
+                        f16_accumulate,
+                    });
                 }
             }
             for (engine, reason) in &piece.cannot {
@@ -283,7 +289,7 @@ fn patients(runtime: &Runtime, cases: &[Case]) -> Result<Vec<Patient>> {
     Ok(in_order.map(Patient::sorted).collect())
 }
 
-fn sums_in_halves(offer: &Offer) -> bool {
+fn accumulates_in_f16(offer: &Offer) -> bool {
     offer.notes.sums == Sums::F16
 }
 
@@ -365,8 +371,8 @@ impl Patient {
         match reference::eval(&case.graph, &case.symbols, &tensors) {
             Err(error) => self.refused = format!("the reference: {error}"),
             Ok(expected) => {
-                let case = match meeting.half_sums {
-                    true => &case.with_half_sums(),
+                let case = match meeting.f16_accumulate {
+                    true => &case.with_f16_accumulate(),
                     false => case,
                 };
                 match agree(&case.on(runtime.device().profile()), &expected, &outputs) {
@@ -402,7 +408,7 @@ impl Patient {
     ) -> Result<Option<(Vec<EngineId>, Result<NamedBytes>)>> {
         let options = Options {
             force: vec![(Selector::Node(meeting.node), self.engine.clone())],
-            half_sums: meeting.half_sums,
+            f16_accumulate: meeting.f16_accumulate,
             known_wrong: known.to_vec(),
             ..Options::new(runtime.registry())
         };

@@ -28,10 +28,10 @@ __kernel __attribute__((reqd_work_group_size(WORKGROUP_X, 1, 1))) void kernel_ma
         largest = fmax(largest, x[i]);
     }
     parts[thread] = largest;
-    for (uint half_of = WORKGROUP_X / 2; half_of > 0; half_of /= 2) {
+    for (uint f16_of = WORKGROUP_X / 2; f16_of > 0; f16_of /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (thread < half_of) {
-            parts[thread] = fmax(parts[thread], parts[thread + half_of]);
+        if (thread < f16_of) {
+            parts[thread] = fmax(parts[thread], parts[thread + f16_of]);
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -43,10 +43,10 @@ __kernel __attribute__((reqd_work_group_size(WORKGROUP_X, 1, 1))) void kernel_ma
         sum += exp(x[i] - largest);
     }
     parts[thread] = sum;
-    for (uint half_of = WORKGROUP_X / 2; half_of > 0; half_of /= 2) {
+    for (uint f16_of = WORKGROUP_X / 2; f16_of > 0; f16_of /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (thread < half_of) {
-            parts[thread] += parts[thread + half_of];
+        if (thread < f16_of) {
+            parts[thread] += parts[thread + f16_of];
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);

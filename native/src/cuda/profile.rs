@@ -66,7 +66,7 @@ pub(super) fn profile_of(driver: &Driver, nvrtc: &Nvrtc, index: usize) -> Result
         local_bandwidth: 0,
         transfer_bandwidth: 0,
         has_matrix_hw: capability(device)? >= MATRIX_CAPABILITY,
-        has_half_sums: capability(device)? >= MATRIX_CAPABILITY,
+        has_f16_accumulate: capability(device)? >= MATRIX_CAPABILITY,
         has_gemm_library: lt().is_ok(),
         has_subgroups: true,
         subgroup_min: warp,

@@ -1,4 +1,4 @@
-//! Fusions as WGSL: text that replaces the assets' `attached_*` files.
+//! Fusions as WGSL: text that replaces the assets' `fusion_*` files.
 //!
 //! An asset calls `prologue`, `task_of`, `row_of` and `store`, which its default files define; here
 //! they are printed from the bodies. Words and buffers are laid out as `kernel::fusion` specifies.
@@ -28,36 +28,36 @@ use warploom_core::error::{Error, Result};
 /// As [`source::asset_wgsl`]; unsupported, for a fusion that the kernel does not support; invalid,
 /// for a malformed body.
 pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
-    let Some(attached) = &spec.attached else { return source::asset_wgsl(spec) };
+    let Some(fusion) = &spec.fusion else { return source::asset_wgsl(spec) };
     let fail = |what: String| Error::invalid(format!("kernel {}: {what}", spec.name));
-    supports(&spec.name, attached).map_err(|what| {
+    supports(&spec.name, fusion).map_err(|what| {
         Error::unsupported(format!("kernel {}: what is fused into it: {what}", spec.name))
     })?;
     let (entry, _) = catalogue::find(&spec.name).ok_or_else(|| {
         Error::unsupported(format!("kernel {:?} is not in the catalogue", spec.name))
     })?;
     let mut splice = Splice::default();
-    splice.files.insert("attached_params", params(attached, entry.is_linear()));
+    splice.files.insert("fusion_params", params(fusion, entry.is_linear()));
     let vec4 = spec.defines.iter().any(|define| define == "vec4");
-    let mut printer = Printer::new(attached, entry, vec4);
-    if attached.prologue.is_some() {
+    let mut printer = Printer::new(fusion, entry, vec4);
+    if fusion.prologue.is_some() {
         let text = printer.prologue().map_err(|what| fail(format!("prologue: {what}")))?;
-        splice.files.insert("attached_x", text);
+        splice.files.insert("fusion_x", text);
     }
-    if attached.segments.is_empty() {
-        splice.constants.push(("ATTACHED", attached.reads()));
+    if fusion.segments.is_empty() {
+        splice.constants.push(("ATTACHED", fusion.reads()));
     } else {
         let text = printer.segments().map_err(fail)?;
-        let file = if entry.is_linear() { "attached_rows" } else { "attached_store" };
+        let file = if entry.is_linear() { "fusion_rows" } else { "fusion_store" };
         splice.files.insert(file, text);
-        splice.files.insert("attached_fetch", String::new());
+        splice.files.insert("fusion_fetch", String::new());
     }
-    if attached.norm.is_some() {
+    if fusion.norm.is_some() {
         splice.defines.push("norm");
     }
-    if let Some(hand) = &attached.quant_epilogue {
+    if let Some(hand) = &fusion.quant_epilogue {
         splice.defines.push("hands_on");
-        splice.files.insert("attached_hand", handed(hand, attached.stored()));
+        splice.files.insert("fusion_quant_target", handed(hand, fusion.stored()));
         let apart = match hand.form {
             OperandLayout::Codes { neighbours, .. } => neighbours == Neighbours::Apart,
             OperandLayout::Halves(_) => true,
@@ -69,25 +69,25 @@ pub fn kernel_wgsl(spec: &AssetSpec) -> Result<String> {
 }
 
 /// Fields of the parameter block, in the specified order.
-fn params(attached: &KernelFusion, linear: bool) -> String {
+fn params(fusion: &KernelFusion, linear: bool) -> String {
     let mut text = String::new();
-    if attached.norm.is_some() {
+    if fusion.norm.is_some() {
         text.push_str("    norm_eps: f32,\n    norm_offset: u32,\n");
     }
-    if let Some(body) = &attached.prologue {
+    if let Some(body) = &fusion.prologue {
         operand_fields(body, "p_", &mut text);
     }
     if linear {
-        for i in 0..attached.segments.len() {
+        for i in 0..fusion.segments.len() {
             for name in ["first_row", "size0", "size1", "stride0", "stride1", "distance"] {
                 line!(text, "    s{i}_{name}: u32,");
             }
         }
     }
-    for (i, segment) in attached.segments.iter().enumerate() {
+    for (i, segment) in fusion.segments.iter().enumerate() {
         operand_fields(&segment.body, &format!("s{i}_"), &mut text);
     }
-    if let Some(hand) = &attached.quant_epilogue {
+    if let Some(hand) = &fusion.quant_epilogue {
         text.push_str("    hand_columns: u32,\n    hand_offset: u32,\n");
         if matches!(hand.form, OperandLayout::Halves(_)) {
             text.push_str("    hand_eps: f32,\n    hand_factors: u32,\n");
@@ -98,7 +98,7 @@ fn params(attached: &KernelFusion, linear: bool) -> String {
 
 /// Context in which the bodies are printed.
 struct Printer<'a> {
-    attached: &'a KernelFusion,
+    fusion: &'a KernelFusion,
     entry: &'a Entry,
     /// Element types of the input and output buffers.
     reads: Vec<&'static str>,
@@ -108,8 +108,8 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    fn new(attached: &'a KernelFusion, entry: &'a Entry, vec4: bool) -> Printer<'a> {
-        let bodies = || attached.prologue.iter().chain(attached.segments.iter().map(|s| &s.body));
+    fn new(fusion: &'a KernelFusion, entry: &'a Entry, vec4: bool) -> Printer<'a> {
+        let bodies = || fusion.prologue.iter().chain(fusion.segments.iter().map(|s| &s.body));
         let element = |operands: &mut dyn Iterator<Item = &Operand>, binding: u32| {
             let mut types =
                 operands.filter(|o| o.binding == binding).map(|o| stored(o.dtype)).peekable();
@@ -118,8 +118,8 @@ impl<'a> Printer<'a> {
         };
         let read = |binding| {
             let inputs = element(&mut bodies().flat_map(|body| &body.inputs), binding);
-            let gain = attached.quant_epilogue.as_ref().and_then(|hand| hand.norm);
-            match (inputs, attached.norm == Some(binding) || gain == Some(binding)) {
+            let gain = fusion.quant_epilogue.as_ref().and_then(|hand| hand.norm);
+            match (inputs, fusion.norm == Some(binding) || gain == Some(binding)) {
                 (None, true) if vec4 && gain != Some(binding) => "vec4<f32>",
                 (None, _) | (Some("f32"), _) => "f32",
                 (Some(_), true) => "u32",
@@ -127,16 +127,16 @@ impl<'a> Printer<'a> {
             }
         };
         let outputs = || bodies().flat_map(|body| &body.outputs).map(|output| &output.operand);
-        let codes = attached.quant_epilogue.as_ref().map(|_| attached.stored());
+        let codes = fusion.quant_epilogue.as_ref().map(|_| fusion.stored());
         let write = |binding| match codes == Some(binding) {
             true => "u32",
             false => element(&mut outputs(), binding).unwrap_or("f32"),
         };
         Printer {
-            attached,
+            fusion,
             entry,
-            reads: (0..attached.reads()).map(read).collect(),
-            writes: (0..attached.writes()).map(write).collect(),
+            reads: (0..fusion.reads()).map(read).collect(),
+            writes: (0..fusion.writes()).map(write).collect(),
             imports: BTreeSet::new(),
             declarations: BTreeSet::new(),
         }
@@ -144,7 +144,7 @@ impl<'a> Printer<'a> {
 
     /// Whether 16-bit elements are written to a buffer.
     fn shares_words(&self, binding: u32) -> bool {
-        let outputs = self.attached.segments.iter().flat_map(|segment| &segment.body.outputs);
+        let outputs = self.fusion.segments.iter().flat_map(|segment| &segment.body.outputs);
         let mut operands = outputs.map(|output| &output.operand);
         operands.any(|operand| operand.binding == binding && operand.dtype.is_half())
     }
@@ -165,10 +165,10 @@ impl<'a> Printer<'a> {
                 "@group(0) @binding({binding}) var<storage, {access}> {name}: array<{element}>;"
             );
         }
-        if let Some(binding) = self.attached.norm {
+        if let Some(binding) = self.fusion.norm {
             text.push_str(&norm_weight(binding, self.reads[binding as usize]));
         }
-        if let Some(binding) = self.attached.quant_epilogue.as_ref().and_then(|hand| hand.norm) {
+        if let Some(binding) = self.fusion.quant_epilogue.as_ref().and_then(|hand| hand.norm) {
             line!(text, "fn hand_weight{binding}(at: u32) -> f32 {{");
             match self.reads[binding as usize] {
                 "f32" => line!(text, "    return in{binding}[at];\n}}"),
@@ -186,7 +186,7 @@ impl<'a> Printer<'a> {
 
     /// The functions of one element of x, and of four neighbours.
     fn prologue(&mut self) -> Result<String, String> {
-        let Some(body) = &self.attached.prologue else { return Ok(String::new()) };
+        let Some(body) = &self.fusion.prologue else { return Ok(String::new()) };
         let columns = match self.entry.name {
             "conv2d" => "params.in_h * params.in_w",
             _ => "params.k",
@@ -226,13 +226,13 @@ impl<'a> Printer<'a> {
     /// Which products form an evaluation, and its epilogue.
     fn segments(&mut self) -> Result<String, String> {
         let mut text = String::new();
-        let segments = &self.attached.segments;
+        let segments = &self.fusion.segments;
         if self.entry.is_linear() {
             let anchors = segments.iter().map(|s| s.anchors).max().unwrap_or(1);
             // Epilogue operands are fetched early: accumulators of tensor cores are stored many at
             // a time, and a GEMV has latency to hide while it sums.
             let early = self.entry.fetches();
-            let gives = if self.attached.quant_epilogue.is_some() { " -> f32" } else { "" };
+            let gives = if self.fusion.quant_epilogue.is_some() { " -> f32" } else { "" };
             text.push_str(&tasks(segments, anchors, early, gives));
             if early {
                 text.push_str(&self.fetches(segments)?);
@@ -253,7 +253,7 @@ impl<'a> Printer<'a> {
             let sizes = ["sizes().x".to_string(), "sizes().y".to_string()];
             let made = self.segment(&segment.body, "s0", sizes, &["product"])?;
             line!(text, "// {}", segment.body);
-            let gives = if self.attached.quant_epilogue.is_some() { " -> f32" } else { "" };
+            let gives = if self.fusion.quant_epilogue.is_some() { " -> f32" } else { "" };
             line!(text, "fn store(c0: u32, c1: u32, c2: u32, product: f32){gives} {{\n{made}}}\n");
         }
         Ok(text)
@@ -297,7 +297,7 @@ impl<'a> Printer<'a> {
         let fetched = self.entry.fetches();
         let printed = self.body(body, &Scope { prefix, index, anchors, fetched })?;
         let Printed { body: typed, lines: mut text } = printed;
-        let given = self.attached.quant_epilogue.as_ref().filter(|hand| !hand.kept);
+        let given = self.fusion.quant_epilogue.as_ref().filter(|hand| !hand.kept);
         for (i, output) in body.outputs.iter().enumerate() {
             if given.is_some_and(|hand| hand.output as usize == i) {
                 continue;
@@ -322,7 +322,7 @@ impl<'a> Printer<'a> {
                 false => line!(text, "    {buffer}[{at}] = {value};"),
             }
         }
-        if let Some(hand) = &self.attached.quant_epilogue {
+        if let Some(hand) = &self.fusion.quant_epilogue {
             line!(text, "    return v{};", body.outputs[hand.output as usize].value);
         }
         Ok(text)

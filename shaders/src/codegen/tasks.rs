@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::line;
-use crate::{CodeOrder, F16Layout, Neighbours, OperandLayout, QuantEpilogue, Segment, codes};
+use crate::{CodeOrder, F16Layout, Neighbours, OperandLayout, QuantEpilogue, Segment, prequant};
 
 /// The segment and evaluations of a workgroup, and the rows of w of its products. A workgroup makes
 /// evaluations of one segment.
@@ -123,7 +123,7 @@ pub(super) fn handed(hand: &QuantEpilogue, binding: u32) -> String {
     let mut text = String::new();
     line!(text, "const HAND_NORM: bool = {};\n", hand.norm.is_some());
     line!(text, "fn hand_put(at: u32, word: u32) {{\n    out{binding}[at] = word;\n}}\n");
-    text.push_str("fn hand_gain(column: u32) -> f32 {\n");
+    text.push_str("fn quant_gain(column: u32) -> f32 {\n");
     match hand.norm {
         Some(norm) => {
             line!(text, "    return hand_weight{norm}(params.hand_offset + column);\n}}\n");
@@ -134,7 +134,7 @@ pub(super) fn handed(hand: &QuantEpilogue, binding: u32) -> String {
         OperandLayout::Codes { orders, neighbours } => {
             let whole = *neighbours == Neighbours::Subgroup;
             line!(text, "const HAND_WHOLE: bool = {whole};\n");
-            text.push_str(&handed_codes(orders, hand.norm.is_some()));
+            text.push_str(&quant_epilogue_codes(orders, hand.norm.is_some()));
         }
         OperandLayout::Halves(F16Layout { rounded, plain }) => {
             line!(text, "const HAND_ROUNDED: bool = {rounded};");
@@ -145,8 +145,8 @@ pub(super) fn handed(hand: &QuantEpilogue, binding: u32) -> String {
 }
 
 /// The destination of codes, in each order, and of the factors common to all.
-fn handed_codes(orders: &[CodeOrder], norm: bool) -> String {
-    let rest = codes::factor_words(1, norm);
+fn quant_epilogue_codes(orders: &[CodeOrder], norm: bool) -> String {
+    let rest = prequant::factor_words(1, norm);
     // Rows are interleaved in all orders or in none.
     let together = orders.first().map_or(1, |order| order.rows());
     let words = orders.iter().map(|order| match order.goes_along() {

@@ -26,37 +26,37 @@ macro_rules! assets {
 assets! {
     "argmax": "argmax.wgsl",
     "argmax_of": "argmax_of.wgsl",
-    "attached_fetch": "shared/attached_fetch.wgsl",
-    "attached_hand": "shared/attached_hand.wgsl",
-    "attached_params": "shared/attached_params.wgsl",
-    "attached_rows": "shared/attached_rows.wgsl",
-    "attached_store": "shared/attached_store.wgsl",
-    "attached_x": "shared/attached_x.wgsl",
+    "fusion_fetch": "shared/fusion_fetch.wgsl",
+    "fusion_quant_target": "shared/fusion_quant_target.wgsl",
+    "fusion_params": "shared/fusion_params.wgsl",
+    "fusion_rows": "shared/fusion_rows.wgsl",
+    "fusion_store": "shared/fusion_store.wgsl",
+    "fusion_x": "shared/fusion_x.wgsl",
     "attention_params": "shared/attention_params.wgsl",
     "attention_strides": "shared/attention_strides.wgsl",
-    "attn_combine": "attn_combine.wgsl",
+    "attn_split_kv_reduce": "attn_split_kv_reduce.wgsl",
     "attn_decode": "attn_decode.wgsl",
     "attn_coop": "attn_coop.wgsl",
-    "attn_lanes": "attn_lanes.wgsl",
+    "attn_subgroup": "attn_subgroup.wgsl",
     "attn_prefill": "attn_prefill.wgsl",
-    "attn_split": "attn_split.wgsl",
-    "attn_spread": "attn_spread.wgsl",
+    "attn_split_kv": "attn_split_kv.wgsl",
+    "attn_split_kv_fused": "attn_split_kv_fused.wgsl",
     "best": "shared/best.wgsl",
     "batched_operands": "shared/batched_operands.wgsl",
     "block": "shared/block.wgsl",
-    "blocks_begin": "shared/blocks_begin.wgsl",
-    "code_rows": "shared/code_rows.wgsl",
-    "codes_begin": "shared/codes_begin.wgsl",
-    "codes_blocks": "shared/codes_blocks.wgsl",
-    "codes_eights": "shared/codes_eights.wgsl",
-    "codes_exchange": "shared/codes_exchange.wgsl",
-    "codes_headers": "shared/codes_headers.wgsl",
-    "codes_place": "shared/codes_place.wgsl",
-    "codes_scale": "shared/codes_scale.wgsl",
-    "codes_several": "shared/codes_several.wgsl",
-    "codes_sum": "shared/codes_sum.wgsl",
-    "codes_trits": "shared/codes_trits.wgsl",
-    "codes_units": "shared/codes_units.wgsl",
+    "prequant_begin_blocks": "shared/prequant_begin_blocks.wgsl",
+    "quant_row_layout": "shared/quant_row_layout.wgsl",
+    "prequant_begin": "shared/prequant_begin.wgsl",
+    "prequant_blocks": "shared/prequant_blocks.wgsl",
+    "prequant_eights": "shared/prequant_eights.wgsl",
+    "prequant_exchange": "shared/prequant_exchange.wgsl",
+    "prequant_headers": "shared/prequant_headers.wgsl",
+    "prequant_layout": "shared/prequant_layout.wgsl",
+    "prequant_scale": "shared/prequant_scale.wgsl",
+    "prequant_several": "shared/prequant_several.wgsl",
+    "prequant_sum": "shared/prequant_sum.wgsl",
+    "prequant_trits": "shared/prequant_trits.wgsl",
+    "prequant_units": "shared/prequant_units.wgsl",
     "conv2d": "conv2d.wgsl",
     "coop_begin": "shared/coop_begin.wgsl",
     "coop_end": "shared/coop_end.wgsl",
@@ -89,10 +89,10 @@ assets! {
     "gather": "gather.wgsl",
     "gather_rows": "gather_rows.wgsl",
     "half": "shared/half.wgsl",
-    "half_row": "shared/half_row.wgsl",
-    "half_weights": "half_weights.wgsl",
+    "f16_row_scale": "shared/f16_row_scale.wgsl",
+    "dequantize_to_f16": "dequantize_to_f16.wgsl",
     "halfwords": "shared/halfwords.wgsl",
-    "hand_on": "shared/hand_on.wgsl",
+    "quant_epilogue": "shared/quant_epilogue.wgsl",
     "iq4_values": "shared/iq4_values.wgsl",
     "k_scales": "shared/k_scales.wgsl",
     "key_range": "shared/key_range.wgsl",
@@ -100,7 +100,7 @@ assets! {
     "kv": "shared/kv.wgsl",
     "math_casts": "shared/math_casts.wgsl",
     "math_erf": "shared/math_erf.wgsl",
-    "math_halves": "shared/math_halves.wgsl",
+    "math_f16": "shared/math_f16.wgsl",
     "math_integers": "shared/math_integers.wgsl",
     "math_pow": "shared/math_pow.wgsl",
     "math_rem": "shared/math_rem.wgsl",
@@ -110,26 +110,26 @@ assets! {
     "matmul": "matmul.wgsl",
     "matmul_batched": "matmul_batched.wgsl",
     "matmul_coop": "matmul_coop.wgsl",
-    "matmul_halves": "matmul_halves.wgsl",
+    "matmul_f16_coop": "matmul_f16_coop.wgsl",
     "matvec": "matvec.wgsl",
-    "matvec_codes": "matvec_codes.wgsl",
+    "matvec_prequant": "matvec_prequant.wgsl",
     "matvec_int8": "matvec_int8.wgsl",
-    "matvec_lanes": "shared/matvec_lanes.wgsl",
-    "matvec_tiles": "matvec_tiles.wgsl",
-    "matvec_rounds": "shared/matvec_rounds.wgsl",
+    "matvec_int8_subgroup": "shared/matvec_int8_subgroup.wgsl",
+    "matvec_mma": "matvec_mma.wgsl",
+    "matvec_int8_workgroup": "shared/matvec_int8_workgroup.wgsl",
     "matvec_scale": "shared/matvec_scale.wgsl",
     "matvec_sum": "shared/matvec_sum.wgsl",
-    "multiply_codes": "shared/multiply_codes.wgsl",
+    "mma_int8": "shared/mma_int8.wgsl",
     "nibbles": "shared/nibbles.wgsl",
     "nums": "shared/nums.wgsl",
     "norm_layer": "norm_layer.wgsl",
     "norm_rms": "norm_rms.wgsl",
-    "planes_begin": "shared/planes_begin.wgsl",
+    "prequant_begin_planes": "shared/prequant_begin_planes.wgsl",
     "pool2d": "pool2d.wgsl",
     "pool2d_avg": "pool2d_avg.wgsl",
     "pool2d_max": "pool2d_max.wgsl",
-    "product_coop": "product_coop.wgsl",
-    "product_tiles": "product_tiles.wgsl",
+    "matmul_batched_coop": "matmul_batched_coop.wgsl",
+    "matmul_batched_tiled": "matmul_batched_tiled.wgsl",
     "reduce": "reduce.wgsl",
     "reduce_max": "reduce_max.wgsl",
     "reduce_mean": "reduce_mean.wgsl",
@@ -139,14 +139,14 @@ assets! {
     "rope": "rope.wgsl",
     "rope_half": "rope_half.wgsl",
     "rope_interleaved": "rope_interleaved.wgsl",
-    "round_blocks": "shared/round_blocks.wgsl",
-    "round_codes": "round_codes.wgsl",
-    "round_half": "round_half.wgsl",
-    "round_int8": "round_int8.wgsl",
-    "round_quads": "shared/round_quads.wgsl",
+    "quantize_blocks": "shared/quantize_blocks.wgsl",
+    "quantize_activations": "quantize_activations.wgsl",
+    "quantize_to_f16": "quantize_to_f16.wgsl",
+    "fake_quantize": "fake_quantize.wgsl",
+    "quantize_quads": "shared/quantize_quads.wgsl",
     "rounding": "shared/rounding.wgsl",
-    "row_handed": "shared/row_handed.wgsl",
-    "scaled_rows": "scaled_rows.wgsl",
+    "row_quant_epilogue": "shared/row_quant_epilogue.wgsl",
+    "split_k_reduce": "split_k_reduce.wgsl",
     "sample": "sample.wgsl",
     "sample_radix": "shared/sample_radix.wgsl",
     "sample_weight": "shared/sample_weight.wgsl",
@@ -154,15 +154,15 @@ assets! {
     "scatter_rows": "scatter_rows.wgsl",
     "softmax": "softmax.wgsl",
     "tile_row": "shared/tile_row.wgsl",
-    "tiles_begin_q4_0x8": "shared/tiles_begin_q4_0x8.wgsl",
-    "tiles_begin_q4_k": "shared/tiles_begin_q4_k.wgsl",
-    "tiles_begin_q6_kx8": "shared/tiles_begin_q6_kx8.wgsl",
-    "tiles_begin_q8_0x8": "shared/tiles_begin_q8_0x8.wgsl",
-    "tiles_scale": "shared/tiles_scale.wgsl",
-    "tiles_q4_0x8": "shared/tiles_q4_0x8.wgsl",
-    "tiles_q4_k": "shared/tiles_q4_k.wgsl",
-    "tiles_q6_kx8": "shared/tiles_q6_kx8.wgsl",
-    "tiles_q8_0x8": "shared/tiles_q8_0x8.wgsl",
+    "mma_begin_q4_0x8": "shared/mma_begin_q4_0x8.wgsl",
+    "mma_begin_q4_k": "shared/mma_begin_q4_k.wgsl",
+    "mma_begin_q6_kx8": "shared/mma_begin_q6_kx8.wgsl",
+    "mma_begin_q8_0x8": "shared/mma_begin_q8_0x8.wgsl",
+    "mma_scale": "shared/mma_scale.wgsl",
+    "mma_q4_0x8": "shared/mma_q4_0x8.wgsl",
+    "mma_q4_k": "shared/mma_q4_k.wgsl",
+    "mma_q6_kx8": "shared/mma_q6_kx8.wgsl",
+    "mma_q8_0x8": "shared/mma_q8_0x8.wgsl",
 }
 
 /// Suffix of kernels whose file has the define `spans`, which adds a binding.
@@ -206,7 +206,7 @@ pub struct Splice {
 /// the kernel does not have, or a fusion, which only `codegen` prints; compile, for an error in the
 /// asset. The last two name the asset, and the line if there is one.
 pub fn asset_wgsl(spec: &AssetSpec) -> Result<String> {
-    if spec.attached.is_some() {
+    if spec.fusion.is_some() {
         return Err(Error::invalid(format!("kernel {}: the attachment is not printed", spec.name)));
     }
     spliced_wgsl(spec, &Splice::default())
@@ -281,7 +281,7 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
                     .fold(AssetSpec::new(&name), |spec, (_, define)| spec.define(*define));
                 let has = |define: &str| base.defines.iter().any(|d| d == define);
                 let of = |define, formats: &[&str]| {
-                    let mut kernels = formats.iter().map(|f| format!("matvec_codes_{f}"));
+                    let mut kernels = formats.iter().map(|f| format!("matvec_prequant_{f}"));
                     !has(define) || has("subgroup") && kernels.any(|kernel| kernel == name)
                 };
                 if ONLY_SUBGROUPS.iter().any(|only| name.starts_with(only)) && !has("subgroup") {
@@ -312,7 +312,8 @@ fn variants_of(which: impl Fn(&Entry) -> bool) -> Vec<AssetSpec> {
 }
 
 /// Name prefixes of kernels that exist only with subgroups.
-const ONLY_SUBGROUPS: [&str; 4] = ["attn_lanes", "attn_spread", "matvec_tiles", "round_half"];
+const ONLY_SUBGROUPS: [&str; 4] =
+    ["attn_subgroup", "attn_split_kv_fused", "matvec_mma", "quantize_to_f16"];
 
 /// A spec with the constant sets to test.
 fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
@@ -325,7 +326,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
         }
-        "matvec_codes_*" if base.defines.iter().any(|d| d == "several") => {
+        "matvec_prequant_*" if base.defines.iter().any(|d| d == "several") => {
             let odd = if base.name.ends_with("q6_kx8") { 2048 } else { 2304 };
             let shapes = [(256, 4, 4096), (64, 2, odd)];
             let fixed = |(wg, teams, k)| {
@@ -333,7 +334,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             };
             sets = shapes.map(fixed).to_vec();
         }
-        "matvec_codes_*" if base.defines.iter().any(|d| d == "trits") => {
+        "matvec_prequant_*" if base.defines.iter().any(|d| d == "trits") => {
             let shapes = [(128, 4, 2560, 5), (256, 2, 6912, 2), (32, 1, 6912, 3), (64, 2, 256, 1)];
             let fixed = |(wg, teams, k, unroll)| {
                 let more = [("SUB", 32), ("ROWS", 8), ("K", k), ("UNROLL", unroll)];
@@ -341,7 +342,7 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             };
             sets = shapes.map(fixed).to_vec();
         }
-        "matvec_codes_*"
+        "matvec_prequant_*"
             if base
                 .defines
                 .iter()
@@ -356,12 +357,12 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             };
             sets = shapes.map(|(wg, teams, k, unroll)| fixed(wg, teams, k, unroll)).to_vec();
         }
-        "matvec_codes_*" => {
+        "matvec_prequant_*" => {
             sets.push(with(&[("WG", 32), ("ROWS", 4), ("M", 8)]));
             sets.push(with(&[("WG", 256), ("ROWS", 1), ("M", 3)]));
             sets.push(with(&[("WG", 256), ("TEAMS", 8)]));
         }
-        "matvec_tiles_*" => {
+        "matvec_mma_*" => {
             sets = [(32, 1, 2048), (128, 4, 4096), (512, 2, 6144)]
                 .map(|(threads, teams, k)| with(&[("WG", threads), ("TEAMS", teams), ("K", k)]))
                 .to_vec();
@@ -379,22 +380,22 @@ fn constant_sets(entry: &Entry, base: &AssetSpec) -> Vec<AssetSpec> {
             // The last round of loads is partial, for both operands.
             sets.push(with(&[("BM", 80), ("BN", 112)]));
         }
-        "product_tiles" => {
+        "matmul_batched_tiled" => {
             sets.extend([(1, 1), (1, 2), (2, 1)].map(|(m, n)| with(&[("QM", m), ("QN", n)])));
         }
-        "product_coop" => {
+        "matmul_batched_coop" => {
             sets.push(with(&[("TI", 2), ("STEPS", 4)]));
             sets.push(with(&[("TI", 2), ("TH", 1), ("SUB", 64)]));
-            if base.defines.iter().any(|d| d == "half_sums") {
+            if base.defines.iter().any(|d| d == "f16_accumulate") {
                 sets.push(with(&[("TI", 8), ("WI", 1), ("WJ", 4), ("STEPS", 4)]));
             }
         }
-        "matmul_coop_*" | "matmul_halves" => {
-            let narrow = if entry.name == "matmul_halves" { ("TJ", 2) } else { ("TH", 1) };
+        "matmul_coop_*" | "matmul_f16_coop" => {
+            let narrow = if entry.name == "matmul_f16_coop" { ("TJ", 2) } else { ("TH", 1) };
             sets.push(with(&[("TI", 1), narrow, ("WI", 1), ("WJ", 4)]));
             sets.push(with(&[("TI", 2), ("WI", 1), ("WJ", 4), ("SUB", 64)]));
             sets.push(with(&[("TI", 1), narrow, ("WI", 1), ("WJ", 4), ("SUB", 64)]));
-            if entry.name == "matmul_halves" {
+            if entry.name == "matmul_f16_coop" {
                 sets.push(with(&[("STEPS", 2), ("SPLITS", 4)]));
             }
         }
@@ -413,7 +414,7 @@ fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
         pairs.iter().fold(base.clone(), |spec, (name, value)| spec.constant(*name, *value))
     };
     let has = |define: &str| base.defines.iter().any(|d| d == define);
-    let largest = if has(catalogue::HALF_KV) { 256 } else { 128 };
+    let largest = if has(catalogue::F16_KV) { 256 } else { 128 };
     let mut sets = Vec::new();
     match name {
         "attn_decode" => {
@@ -422,12 +423,12 @@ fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
                 sets.push(with(&[("HEAD_DIM", dim), ("WG", threads)]));
             }
         }
-        "attn_lanes" => {
+        "attn_subgroup" => {
             for (dim, threads, keys) in [(32, 512, 2), (128, 512, 4), (largest, 256, 8)] {
                 sets.push(with(&[("HEAD_DIM", dim), ("WG", threads), ("AT_ONCE", keys)]));
             }
         }
-        "attn_spread" => {
+        "attn_split_kv_fused" => {
             for (dim, threads, heads, keys) in
                 [(32, 256, 3, 2), (128, 128, 2, 4), (largest, 64, 2, 2), (64, 256, 1, 8)]
             {
@@ -435,7 +436,7 @@ fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
                 sets.push(with(&[&sizes[..], &[("AT_ONCE", keys)]].concat()));
             }
         }
-        "attn_split" => {
+        "attn_split_kv" => {
             // Larger heads with these counts, or more threads, would not fit workgroup memory.
             for (dim, heads, threads) in [(32, 8, 64), (80, 3, 128), (128, 8, 64), (256, 4, 64)] {
                 sets.push(with(&[("HEAD_DIM", dim), ("HEADS", heads), ("WG", threads)]));
@@ -444,7 +445,7 @@ fn attention_sets(name: &str, base: &AssetSpec) -> Vec<AssetSpec> {
                 sets.push(with(&[("HEAD_DIM", 33), ("HEADS", 1), ("WG", 256)]));
             }
         }
-        "attn_combine" => {
+        "attn_split_kv_reduce" => {
             sets.extend(
                 [(1, 64), (33, 256), (256, 64)]
                     .map(|(dim, threads)| with(&[("HEAD_DIM", dim), ("WG", threads)])),

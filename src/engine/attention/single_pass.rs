@@ -12,7 +12,7 @@ use crate::engine::{Cost, Engine, EngineId, OTHER_OPERATION, Query, ReductionOrd
 use crate::error::{Error, Result};
 use crate::ir::{Op, RopePairs};
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::{HALF_KV, IN_ORDER, MAX_HEAD_DIM, POINT_GROUP, PREFILL_TOKENS};
+use crate::kernel::catalogue::{F16_KV, IN_ORDER, MAX_HEAD_DIM, POINT_GROUP, PREFILL_TOKENS};
 use crate::provider::{DeviceKind, DeviceProfile};
 
 /// Most tokens that the decode kernel is meant for.
@@ -177,7 +177,7 @@ impl Engine for Attention {
             }
         }
         if k.dtype == DType::F16 {
-            spec = spec.define(HALF_KV);
+            spec = spec.define(F16_KV);
         }
         if query.deterministic && !query.is_wgsl() {
             spec = spec.define(IN_ORDER);
@@ -278,10 +278,10 @@ impl Place {
         match (self, name) {
             (Place::Past(_), name) => name,
             (Place::Spans(_), "attn_decode") => "attn_decode_spans",
-            (Place::Spans(_), "attn_lanes") => "attn_lanes_spans",
-            (Place::Spans(_), "attn_spread") => "attn_spread_spans",
-            (Place::Spans(_), "attn_split") => "attn_split_spans",
-            (Place::Spans(_), _) => "attn_combine_spans",
+            (Place::Spans(_), "attn_subgroup") => "attn_subgroup_spans",
+            (Place::Spans(_), "attn_split_kv_fused") => "attn_split_kv_fused_spans",
+            (Place::Spans(_), "attn_split_kv") => "attn_split_kv_spans",
+            (Place::Spans(_), _) => "attn_split_kv_reduce_spans",
         }
     }
 }

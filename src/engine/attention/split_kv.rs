@@ -1,8 +1,8 @@
 //! Flash decoding (split-KV, Dao et al. 2023): attention of few tokens over many keys, with the
 //! keys split over workgroups.
 //!
-//! `attn_split` computes partial results (output, maximum and sum) of slices of the keys;
-//! `attn_combine` reduces them in a second launch. Planning fixes the number of slices, from the
+//! `attn_split_kv` computes partial results (output, maximum and sum) of slices of the keys;
+//! `attn_split_kv_reduce` reduces them in a second launch. Planning fixes the number of slices, from the
 //! device and the upper bound of keys. Their length is known at each run; slices left empty by a
 //! short past end at once.
 
@@ -17,7 +17,7 @@ use crate::engine::{Cost, Engine, EngineId, OTHER_OPERATION, Query, ReductionOrd
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::{HALF_KV, MAX_HEAD_DIM, MAX_SPLITS};
+use crate::kernel::catalogue::{F16_KV, MAX_HEAD_DIM, MAX_SPLITS};
 use crate::provider::DeviceKind;
 
 /// Slices are multiples of this many keys.
@@ -26,9 +26,9 @@ const GRANULE: u64 = 32;
 const OVERSUBSCRIBED: f64 = 2.0;
 /// Most query heads of a workgroup.
 const MOST_HEADS: u32 = 8;
-/// Threads of a workgroup of `attn_split`; halved until its memory suffices.
+/// Threads of a workgroup of `attn_split_kv`; halved until its memory suffices.
 const SPLIT_THREADS: u32 = 128;
-/// Threads of a workgroup of `attn_combine`.
+/// Threads of a workgroup of `attn_split_kv_reduce`.
 const COMBINE_THREADS: u32 = 256;
 /// Words of workgroup memory that every device has.
 const MEMORY_WORDS: u32 = 4096;
@@ -39,14 +39,14 @@ const MEMORY_WORDS: u32 = 4096;
 /// still estimated to take less.
 const SPREAD: f64 = 0.35;
 
-/// `attn_split` and `attn_combine`.
+/// `attn_split_kv` and `attn_split_kv_reduce`.
 pub(in crate::engine) struct SplitAttention {
     id: EngineId,
 }
 
 impl SplitAttention {
     pub(in crate::engine) fn new() -> SplitAttention {
-        SplitAttention { id: EngineId::new("wgsl.attn_split") }
+        SplitAttention { id: EngineId::new("wgsl.attn_split_kv") }
     }
 }
 
@@ -58,7 +58,7 @@ struct Cut {
     heads: u32,
     /// Workgroups of a kv head.
     chunks: u64,
-    /// Threads of a workgroup of `attn_split`.
+    /// Threads of a workgroup of `attn_split_kv`.
     threads: u32,
 }
 
@@ -183,7 +183,7 @@ impl Engine for SplitAttention {
         let shape = Shape::new([rows * (head_dim.clone() + Dim::new(2))]);
         let part = out.temp(format!("{}.part", out.label), &shape, DType::F32)?;
 
-        let mut spec = AssetSpec::new(place.kernel("attn_split"))
+        let mut spec = AssetSpec::new(place.kernel("attn_split_kv"))
             .constant("WG", cut.threads)
             .constant("HEAD_DIM", size)
             .constant("HEADS", cut.heads);
@@ -191,7 +191,7 @@ impl Engine for SplitAttention {
             spec = spec.define("vec4");
         }
         if k.dtype == DType::F16 {
-            spec = spec.define(HALF_KV);
+            spec = spec.define(F16_KV);
         }
         let groups = kv_heads.clone() * Dim::from(cut.chunks);
         out.call(
@@ -203,7 +203,7 @@ impl Engine for SplitAttention {
                 .bind(part.tensor)
                 .grid([groups, tokens.clone(), Dim::from(splits)]),
         )?;
-        let spec = AssetSpec::new(place.kernel("attn_combine"))
+        let spec = AssetSpec::new(place.kernel("attn_split_kv_reduce"))
             .constant("WG", COMBINE_THREADS)
             .constant("HEAD_DIM", size);
         out.call(
@@ -255,7 +255,7 @@ pub(in crate::engine) mod tests {
     }
 
     fn kernels(heads: [i64; 3], keys: u64, kind: DeviceKind, units: u32) -> Vec<String> {
-        // Subgroups of another size than `attn_lanes` needs.
+        // Subgroups of another size than `attn_subgroup` needs.
         let profile = DeviceProfile {
             kind,
             compute_units: units,
@@ -274,8 +274,8 @@ pub(in crate::engine) mod tests {
         assert_eq!(
             smol,
             [
-                "attn_split+vec4(HEADS=3,HEAD_DIM=64,WG=128) 3 1 64",
-                "attn_combine(HEAD_DIM=64,WG=256) 9 1 1"
+                "attn_split_kv+vec4(HEADS=3,HEAD_DIM=64,WG=128) 3 1 64",
+                "attn_split_kv_reduce(HEAD_DIM=64,WG=256) 9 1 1"
             ]
         );
         // 7 heads of a group need more memory than 128 threads leave; 32 heads are four chunks.

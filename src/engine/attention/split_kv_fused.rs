@@ -1,8 +1,8 @@
 //! Flash decoding (split-KV) in a single launch: the last workgroup to finish reduces the partial
 //! results (kin to the last-block reduction of CUDA's `threadFenceReduction` sample).
 //!
-//! Slices of the keys are processed as by `attn_split`, by lanes that share keys as in
-//! `attn_lanes`. Atomic tickets in words that are zero before and after a run
+//! Slices of the keys are processed as by `attn_split_kv`, by lanes that share keys as in
+//! `attn_subgroup`. Atomic tickets in words that are zero before and after a run
 //! (`TensorRole::Counters`) show which workgroup is last. WGSL does not order memory between
 //! workgroups, so the kernel is limited to devices whose barriers do.
 
@@ -18,7 +18,7 @@ use crate::engine::{Cost, Engine, EngineId, OTHER_OPERATION, Query, ReductionOrd
 use crate::error::{Error, Result};
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::{HALF_KV, SETTLED, SPREAD_SPLITS};
+use crate::kernel::catalogue::{F16_KV, SETTLED, SPREAD_SPLITS};
 use crate::provider::{DeviceKind, DeviceProfile};
 
 /// Most query heads of a workgroup: each takes registers for its query and its sums. If the
@@ -47,20 +47,20 @@ const MEMORY_WORDS: u32 = 4096;
 /// Buffers for partial results and tickets.
 const SCRATCH: usize = 2;
 /// Cost of tickets and reduction, in launches. Measured on an H200 after 512 to 640 keys, tokens/s
-/// against the better of `attn_lanes` and `attn_split` in the same build or the one before: through
+/// against the better of `attn_subgroup` and `attn_split_kv` in the same build or the one before: through
 /// CUDA Llama-3.1-8B 561 for 539, Llama-3.2-1B 2,141 for 2,060, Qwen2.5-0.5B 1,693 for 1,555,
 /// SmolLM2-135M 2,046 for 1,768; through Vulkan 403 for 388, 1,313 for 1,306, 1,214 for 1,192 and
 /// 1,280 for 1,248.
 const TOGETHER: f64 = 0.8;
 
-/// `attn_spread`.
+/// `attn_split_kv_fused`.
 pub(in crate::engine) struct SpreadAttention {
     id: EngineId,
 }
 
 impl SpreadAttention {
     pub(in crate::engine) fn new() -> SpreadAttention {
-        SpreadAttention { id: EngineId::new("wgsl.attn_spread") }
+        SpreadAttention { id: EngineId::new("wgsl.attn_split_kv_fused") }
     }
 }
 
@@ -215,7 +215,7 @@ impl Engine for SpreadAttention {
         let bytes = query.total_bytes() * readers * penalty;
         // If heads alone fill the device, split-KV gains nothing. Through CUDA a workgroup of two
         // heads does gain if tokens share no keys: eight sequences of Llama-3.1-8B on an H100,
-        // tokens/s, 2,264 for 2,252 of `attn_lanes` after 512 keys each and 1,702 for 1,614 after
+        // tokens/s, 2,264 for 2,252 of `attn_subgroup` after 512 keys each and 1,702 for 1,614 after
         // 3,000; through Vulkan 1,122 for 1,142 and 1,012 for 1,004.
         let apart = spans(query).is_some() && query.profile.provider == "cuda";
         let efficiency = match (idle, apart) {
@@ -238,14 +238,14 @@ impl Engine for SpreadAttention {
         let part = out.temp(format!("{}.part", out.label), &shape, DType::F32)?;
         let tickets = tokens.clone() * teams.clone();
         let tickets = out.counters(format!("{}.tickets", out.label), &tickets)?;
-        let mut spec = AssetSpec::new(place.kernel("attn_spread"))
+        let mut spec = AssetSpec::new(place.kernel("attn_split_kv_fused"))
             .constant("WG", threads)
             .constant("HEAD_DIM", query.upper(head_dim)? as u32)
             .constant("HEADS", cut.heads as u32)
             .constant("AT_ONCE", keys)
             .define("subgroup");
         if k.dtype == DType::F16 {
-            spec = spec.define(HALF_KV);
+            spec = spec.define(F16_KV);
         }
         if cut.early {
             spec = spec.define(SETTLED);
@@ -294,7 +294,7 @@ mod tests {
     fn one_token_has_workgroups_for_every_unit() {
         let cut = |keys: u32, heads: u32, dim: u32, threads: u32, grid: &str| {
             let sizes = format!("AT_ONCE={keys},HEADS={heads},HEAD_DIM={dim},WG={threads}");
-            format!("attn_spread+half_kv+subgroup({sizes}) {grid}")
+            format!("attn_split_kv_fused+f16_kv+subgroup({sizes}) {grid}")
         };
         for (provider, heads, keys, expected) in [
             ("cuda", [9, 3, 64], 1024, cut(4, 1, 64, 128, "9 1 16")),

@@ -12,7 +12,7 @@ use crate::engine::{Cost, Engine, EngineId, OTHER_OPERATION, Query, ReductionOrd
 use crate::error::Result;
 use crate::ir::Op;
 use crate::kernel::AssetSpec;
-use crate::kernel::catalogue::HALF_KV;
+use crate::kernel::catalogue::F16_KV;
 use crate::provider::DeviceKind;
 
 /// Bytes of a key that one lane reads.
@@ -21,20 +21,20 @@ const LANE_BYTES: i64 = 16;
 const SUM_WORDS: u32 = 2048;
 /// Bytes of keys and values that one workgroup reads in the time of a launch; fewer through CUDA,
 /// where launches wait less for one another. Measured on an H200 after 512 to 640 keys, tokens/s
-/// against the better of `attn_decode` and `attn_split`, through CUDA and Vulkan: Qwen2.5-0.5B
+/// against the better of `attn_decode` and `attn_split_kv`, through CUDA and Vulkan: Qwen2.5-0.5B
 /// 1,486 for 1,383 and 1,132 for 991, Llama-3.2-1B 1,948 for 1,884 and 1,253 for 1,156,
 /// SmolLM2-135M 1,794 for 1,878 and 1,206 for 1,106, Llama-3.1-8B, with heads of 128, 508 for 532
 /// and 362 for 385.
 const BYTES_OF_LAUNCH: [f64; 2] = [3e5, 1.7e5];
 
-/// `attn_lanes`.
+/// `attn_subgroup`.
 pub(in crate::engine) struct LanesAttention {
     id: EngineId,
 }
 
 impl LanesAttention {
     pub(in crate::engine) fn new() -> LanesAttention {
-        LanesAttention { id: EngineId::new("wgsl.attn_lanes") }
+        LanesAttention { id: EngineId::new("wgsl.attn_subgroup") }
     }
 }
 
@@ -133,13 +133,13 @@ impl Engine for LanesAttention {
         let [q, k, v] = operands(query, out)?;
         let place = Place::new(query, out)?;
         let [threads, keys] = knobs_of(query).map(|knob| knob.value(query.knobs));
-        let mut spec = AssetSpec::new(place.kernel("attn_lanes"))
+        let mut spec = AssetSpec::new(place.kernel("attn_subgroup"))
             .constant("WG", threads)
             .constant("HEAD_DIM", query.upper(&q.shape[2])? as u32)
             .constant("AT_ONCE", keys)
             .define("subgroup");
         if k.dtype == DType::F16 {
-            spec = spec.define(HALF_KV);
+            spec = spec.define(F16_KV);
         }
         out.call(
             Call::new(spec)

@@ -1,7 +1,7 @@
 //! Activation quantisation for GEMV: rows of x rounded to int8 with a scale for each block of
 //! columns (kin to llama.cpp's `quantize_q8_1`).
 //!
-//! A launch of `round_codes` quantises them, or the kernel before has done so in its quant
+//! A launch of `quantize_activations` quantises them, or the kernel before has done so in its quant
 //! epilogue.
 
 use crate::base::{ComputeMode, DType, Dim, Shape};
@@ -9,9 +9,9 @@ use crate::engine::gemm::quantized::quads;
 use crate::engine::lowering::{Call, Lowering, TensorId, View};
 use crate::engine::{Fusion, PreparedCodes};
 use crate::error::Result;
-use crate::kernel::{AssetSpec, CodeOrder, catalogue, codes};
+use crate::kernel::{AssetSpec, CodeOrder, catalogue, prequant};
 
-/// Threads of a workgroup of `round_codes`.
+/// Threads of a workgroup of `quantize_activations`.
 const ROUNDING_THREADS: u32 = 256;
 /// Operations to round one number to 8 bits.
 pub(in crate::engine) const ROUNDING: f64 = 6.0;
@@ -25,12 +25,12 @@ pub(in crate::engine) fn given_codes(
     k: u64,
     norm: bool,
 ) -> (TensorId, Dim, [Dim; 2]) {
-    let words = Dim::from(given.words + codes::factor_words(k, norm));
+    let words = Dim::from(given.words + prequant::factor_words(k, norm));
     let places = [given.at, given.words].map(|words| Dim::from(order.rows() * words));
     (given.codes, words, places)
 }
 
-/// Quantises x with a launch of `round_codes`: the tensor, words of a row, and the word offsets of
+/// Quantises x with a launch of `quantize_activations`: the tensor, words of a row, and the word offsets of
 /// its codes and of its scales. Offsets are those of the first row, or of the first rows that are
 /// stored interleaved.
 pub(in crate::engine) fn rounded(
@@ -42,7 +42,7 @@ pub(in crate::engine) fn rounded(
 ) -> Result<(TensorId, Dim, [Dim; 2])> {
     let blocks = k.floor_div(&Dim::from(ComputeMode::BLOCK));
     let before = order.words(columns);
-    let words = Dim::from(before + codes::factor_words(columns, false));
+    let words = Dim::from(before + prequant::factor_words(columns, false));
     let together = Dim::from(order.rows());
     let rows = m.ceil_div(&together) * together.clone();
     let shape = Shape::new([rows, words.clone()]);
@@ -60,7 +60,7 @@ pub(in crate::engine) fn rounded(
     let operands = operands.flat_map(|body| &body.inputs);
     let aligned = aligned && norm.chain(operands).all(quads);
     let threads = ROUNDING_THREADS.min(out.profile.max_threads_per_workgroup);
-    let spec = AssetSpec::new("round_codes")
+    let spec = AssetSpec::new("quantize_activations")
         .constant("WG", threads)
         .constant("GROUPS", order.groups)
         .constant("RUN", order.run)

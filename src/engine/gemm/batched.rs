@@ -13,7 +13,7 @@ use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::{BATCHED_TILE, IN_ORDER, TILE_QUADS};
 use crate::provider::DeviceKind;
 
-/// Threads of a workgroup of `product_tiles`, and the columns of k in one step.
+/// Threads of a workgroup of `matmul_batched_tiled`, and the columns of k in one step.
 const TILE_THREADS: u32 = 256;
 const TILE_STEP: u32 = 16;
 /// Share of a GPU's peak that tiles reach: 35 Tflop/s on an H200, where a vendor's library
@@ -76,14 +76,14 @@ impl Engine for MatMul {
     }
 }
 
-/// `product_tiles`.
+/// `matmul_batched_tiled`.
 pub(in crate::engine) struct Tiles {
     id: EngineId,
 }
 
 impl Tiles {
     pub(in crate::engine) fn new() -> Tiles {
-        Tiles { id: EngineId::new("wgsl.product_tiles") }
+        Tiles { id: EngineId::new("wgsl.matmul_batched_tiled") }
     }
 
     /// Bytes of workgroup memory of a tile.
@@ -158,7 +158,7 @@ impl Engine for Tiles {
         let tile = [rows, columns];
         product(query, out, |[a, b]| {
             let quads = tile.map(|size| size / TILE_QUADS);
-            let spec = AssetSpec::new("product_tiles");
+            let spec = AssetSpec::new("matmul_batched_tiled");
             let spec = spec.constant("QM", quads[0]).constant("QN", quads[1]);
             // Neighbouring threads read neighbouring elements (coalesced loads).
             let is_down = |view: &View| {

@@ -3,7 +3,7 @@
 //! The fusion pass proposes it if conversions to `f32` come before a product, as for a vendor's
 //! library: products of f16 are exact in `f32` and sums are `f32`, so nothing is lost. The result
 //! is stored as `f32` or rounded once to `f16`. If the plan allows it
-//! ([`half_sums`](crate::plan::Options::half_sums)), an `f16` result is also accumulated in `f16`.
+//! ([`f16_accumulate`](crate::plan::Options::f16_accumulate)), an `f16` result is also accumulated in `f16`.
 
 use crate::base::{DType, Dim};
 use crate::engine::attention::single_pass::units;
@@ -26,11 +26,11 @@ const HALF_TIME: f64 = 0.75;
 /// Speed by tile size: matrix units wait for the loads of their tile.
 const WAVES: Waves = Waves { reads: 1.0 };
 
-/// `wgsl.product_coop`.
+/// `wgsl.matmul_batched_coop`.
 pub(in crate::engine) struct CoopProduct {
     id: EngineId,
     /// Whether accumulators are f16.
-    half_sums: bool,
+    f16_accumulate: bool,
 }
 
 impl Tile {
@@ -52,17 +52,20 @@ impl Tile {
 
 impl CoopProduct {
     pub(in crate::engine) fn new() -> CoopProduct {
-        CoopProduct { id: EngineId::new("wgsl.product_coop"), half_sums: false }
+        CoopProduct { id: EngineId::new("wgsl.matmul_batched_coop"), f16_accumulate: false }
     }
 
-    /// `wgsl.product_coop.half_sums`.
-    pub(in crate::engine) fn with_half_sums() -> CoopProduct {
-        CoopProduct { id: EngineId::new("wgsl.product_coop.half_sums"), half_sums: true }
+    /// `wgsl.matmul_batched_coop.f16_accumulate`.
+    pub(in crate::engine) fn with_f16_accumulate() -> CoopProduct {
+        CoopProduct {
+            id: EngineId::new("wgsl.matmul_batched_coop.f16_accumulate"),
+            f16_accumulate: true,
+        }
     }
 
     fn knobs_of(&self, query: &Query) -> [Knob; 2] {
         let Tile { rows, columns } = self.usual(query);
-        let most = if self.half_sums { LARGE } else { 128 };
+        let most = if self.f16_accumulate { LARGE } else { 128 };
         let set = Knob::new("tile_m", "rows of y of a tile", powers(64, most), rows);
         let rows = set.value(query.knobs);
         let fits: Vec<u32> = powers(64, most)
@@ -85,7 +88,7 @@ impl CoopProduct {
                 let tile = Tile { rows, columns };
                 let tiles = m.div_ceil(rows.into()) * n.div_ceil(columns.into());
                 let filled = batch.saturating_mul(tiles) as f64 >= each * units(query.profile);
-                (self.half_sums && filled && self.fits(query, tile).is_ok()).then_some(tile)
+                (self.f16_accumulate && filled && self.fits(query, tile).is_ok()).then_some(tile)
             },
         );
         large.unwrap_or_else(|| WAVES.usual(query, |_| true))
@@ -112,7 +115,7 @@ impl CoopProduct {
     /// Bytes of workgroup memory: rows of 32 and of all columns with 8 f16 of padding, an
     /// accumulator tile of each subgroup, and a flag whether there is work.
     fn bytes(&self, tile: Tile) -> u32 {
-        let each = if self.half_sums { 2 } else { 4 };
+        let each = if self.f16_accumulate { 2 } else { 4 };
         80 * tile.rows + 32 * 2 * (tile.columns + 8) + tile.subgroups() * 16 * 20 * each + 16
     }
 
@@ -148,11 +151,11 @@ impl Engine for CoopProduct {
         if !query.is_wgsl() {
             return Err(OTHER_OPERATION.into());
         }
-        if self.half_sums && !query.half_sums {
+        if self.f16_accumulate && !query.f16_accumulate {
             return Err("sums of f16 are not asked for".into());
         }
         CoopLinear::fits_tiles(query)?;
-        if self.half_sums && !query.profile.has_half_sums {
+        if self.f16_accumulate && !query.profile.has_f16_accumulate {
             return Err("matrices of the device sum in f32 alone".into());
         }
         if [a, b].iter().any(|view| vendor::stored(view) != Some(DType::F16)) {
@@ -187,14 +190,14 @@ impl Engine for CoopProduct {
     }
 
     fn notes(&self, query: &Query) -> Notes {
-        let sums = if self.half_sums { Sums::F16 } else { Sums::F32 };
+        let sums = if self.f16_accumulate { Sums::F16 } else { Sums::F32 };
         let needs_compiling = query.is_wgsl();
         Notes { deterministic: true, sums, needs_compiling, capturable: true }
     }
 
     fn fuses(&self, query: &Query) -> Result<(), String> {
         let finish = CoopProduct::finish(query)?;
-        match self.half_sums && finish.result != DType::F16 {
+        match self.f16_accumulate && finish.result != DType::F16 {
             true => Err(format!("sums of f16 are for results of f16, not of {}", finish.result)),
             false => Ok(()),
         }
@@ -210,7 +213,7 @@ impl Engine for CoopProduct {
 
     fn cost(&self, query: &Query) -> Cost {
         let Some(sizes) = vendor::sizes(query) else { return Cost::default() };
-        let time = if self.half_sums { HALF_TIME } else { 1.0 };
+        let time = if self.f16_accumulate { HALF_TIME } else { 1.0 };
         let flops = time * WAVES.flops(sizes, self.tile(query), query.profile) / MATRIX_UNITS;
         Cost { bytes: query.total_bytes(), flops, dispatches: 1.0, efficiency: 1.0 }
     }
@@ -223,7 +226,7 @@ impl Engine for CoopProduct {
         let tile = self.tile(query);
         let [down, along, groups_down, groups_along] = tile.shape();
         let steps = [4, 2].into_iter().find(|steps| k.is_multiple_of(steps * STEP as i64));
-        let mut spec = AssetSpec::new("product_coop")
+        let mut spec = AssetSpec::new("matmul_batched_coop")
             .constant("TI", down)
             .constant("TH", along)
             .constant("WI", groups_down)
@@ -231,10 +234,10 @@ impl Engine for CoopProduct {
             .constant("SUB", query.profile.subgroup_max)
             .constant("STEPS", steps.unwrap_or(1) as u32);
         if finish.result == DType::F16 {
-            spec = spec.define("half_y");
+            spec = spec.define("f16_y");
         }
-        if self.half_sums {
-            spec = spec.define("half_sums");
+        if self.f16_accumulate {
+            spec = spec.define("f16_accumulate");
         }
         let most = Dim::from(query.profile.max_workgroups_per_dim);
         let tiles = |size: &Dim, of: u32| size.ceil_div(&Dim::from(of));

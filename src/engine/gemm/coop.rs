@@ -1,14 +1,14 @@
 //! GEMM with a weight matrix on tensor cores (cooperative matrices), for many rows (prefill).
 //!
-//! Weights become f16: infinite beyond 65,504, with fewer bits below 2^-14. `round_half` rounds x
+//! Weights become f16: infinite beyond 65,504, with fewer bits below 2^-14. `quantize_to_f16` rounds x
 //! as the mode says and writes f16. `matmul_coop_*` dequantises the weight inside its main loop
 //! (kin to Marlin) and accumulates in f32, so both operands have 11 bits besides what the mode
-//! rounds. `matmul_halves` multiplies weights that are f16 already or that `half_weights_*`
+//! rounds. `matmul_f16_coop` multiplies weights that are f16 already or that `dequantize_to_f16_*`
 //! dequantised beforehand; the module `f16` launches it, or a vendor's library instead.
 
 use crate::base::{ComputeMode, DType, Dim, Format, Shape};
 use crate::engine::attention::single_pass::units;
-use crate::engine::gemm::f16::{self, Factors, Halved, Parts, SCALED_ROWS};
+use crate::engine::gemm::f16::{self, Factors, Halved, Parts, SPLIT_K_REDUCE};
 use crate::engine::gemm::operands::{filled, groups, in_one_launch, layers_fit, pieces, sizes};
 use crate::engine::gemm::prequantized::unit_groups;
 use crate::engine::gemm::vendor;
@@ -26,7 +26,7 @@ use crate::provider::GRANULE;
 
 /// Columns of x in one step of a tile (the k extent).
 pub(in crate::engine) const STEP: u64 = 32;
-/// Most columns of `round_half` per thread.
+/// Most columns of `quantize_to_f16` per thread.
 const MOST_ROUNDED: u64 = 64;
 /// Multiply-adds of matrix units in the time of one elsewhere.
 pub(in crate::engine) const MATRIX_UNITS: f64 = 6.0;
@@ -49,9 +49,9 @@ const DECODING_STEP_SECONDS: f64 = 1.2e-6;
 const LEAVING_SECONDS: f64 = 5e-5;
 /// Most bytes of a weight dequantised to f16, which the plan keeps for its lifetime. If the device
 /// reports its memory, also at most that memory divided by the second constant.
-const MOST_HALVES: u64 = 512 << 20;
+const MOST_F16: u64 = 512 << 20;
 const SHARE: u64 = 16;
-/// Threads of a workgroup of `half_weights_*`, and neighbouring weights per thread.
+/// Threads of a workgroup of `dequantize_to_f16_*`, and neighbouring weights per thread.
 const HALVING: (u32, u64) = (256, 8);
 
 /// The kernel that multiplies f16 operands.
@@ -59,7 +59,7 @@ const HALVING: (u32, u64) = (256, 8);
 enum Way {
     /// `matmul_coop_*`, which dequantises weights in its main loop.
     Decoding,
-    /// `matmul_halves`.
+    /// `matmul_f16_coop`.
     Halves,
     /// A vendor's library.
     Library,
@@ -72,7 +72,7 @@ pub(in crate::engine) struct CoopLinear {
     way: Way,
 }
 
-/// Tiling of `matmul_coop_*` and `matmul_halves`, in the order of the first's constants.
+/// Tiling of `matmul_coop_*` and `matmul_f16_coop`, in the order of the first's constants.
 pub(in crate::engine) struct Tile {
     pub(in crate::engine) constants: [(&'static str, u32); 5],
     pub(in crate::engine) rows: u32,
@@ -99,8 +99,8 @@ impl CoopLinear {
         let half = matches!(format, Format::Plain(dtype) if dtype.is_half());
         let made = [
             (Way::Decoding, "wgsl.matmul_coop", packed),
-            (Way::Halves, "wgsl.matmul_halves", packed || half),
-            (Way::Library, "cuda.cublaslt.halves", packed || half),
+            (Way::Halves, "wgsl.matmul_f16_coop", packed || half),
+            (Way::Library, "cuda.cublaslt.f16", packed || half),
         ];
         made.into_iter().filter(|(.., is)| *is).map(move |(way, name, _)| CoopLinear {
             id: EngineId::new(format!("{name}.{format}")),
@@ -163,7 +163,7 @@ impl CoopLinear {
         let shape = Shape::new([n.clone(), k.clone()]);
         let halves = out.temp(format!("{}.w", out.label), &shape, DType::F16)?;
         let (threads, each) = HALVING;
-        let name = catalogue::family_name("half_weights_*", self.format);
+        let name = catalogue::family_name("dequantize_to_f16_*", self.format);
         let spec = AssetSpec::new(name).constant("WG", threads);
         let spec = if self.plain() { spec.define("plain") } else { spec };
         let (spec, each) = match catalogue::has_units_of_32(self.format) {
@@ -281,8 +281,8 @@ impl Engine for CoopLinear {
         // One binding only: neighbours in the f16 copy are not neighbours in the weight.
         let most = profile.max_binding_bytes / GRANULE * GRANULE;
         let kept = match profile.memory_bytes {
-            0 => most.min(MOST_HALVES),
-            told => most.min(MOST_HALVES).min(told / SHARE),
+            0 => most.min(MOST_F16),
+            told => most.min(MOST_F16).min(told / SHARE),
         };
         if self.converts() && 2.0 * n * k > kept as f64 {
             return Err(format!("{n} x {k} weights as halves are more than {kept} bytes"));
@@ -309,7 +309,7 @@ impl Engine for CoopLinear {
             if 2.0 * n * k as f64 > most as f64 {
                 return Err("the weight is larger than a binding".into());
             }
-            layers_fit(query, SCALED_ROWS)?;
+            layers_fit(query, SPLIT_K_REDUCE)?;
         }
         if self.way == Way::Library {
             return match [m, n, k as f64].iter().any(|size| *size > vendor::MOST as f64) {
@@ -342,7 +342,7 @@ impl Engine for CoopLinear {
         }
     }
 
-    fn hands_halves_on(&self, query: &Query) -> Result<(), String> {
+    fn f16_quant_epilogue(&self, query: &Query) -> Result<(), String> {
         match self.way {
             Way::Decoding => Err("a tile has no whole rows".into()),
             _ => f16::supports_quant_epilogue(query),

@@ -1,5 +1,5 @@
-//! f16 GEMM with an optional split-K: sums by `matmul_halves` or a vendor's library, then
-//! `scaled_rows` reduces the partial sums and applies row scales and the epilogue (as CUTLASS's
+//! f16 GEMM with an optional split-K: sums by `matmul_f16_coop` or a vendor's library, then
+//! `split_k_reduce` reduces the partial sums and applies row scales and the epilogue (as CUTLASS's
 //! split-K with a separate reduction).
 //!
 //! The multiplying kernel knows neither row scales nor the epilogue. On an H200 through wgpu the
@@ -21,13 +21,13 @@ use crate::provider::{DeviceProfile, GRANULE};
 
 /// Fewest k steps of one split: shorter ones end before their first loads have arrived.
 const LEAST_STEPS: u64 = 16;
-/// Threads of a workgroup of `round_half`, and the columns per thread up to which it has no more:
+/// Threads of a workgroup of `quantize_to_f16`, and the columns per thread up to which it has no more:
 /// all stay in registers.
 const ROUNDING_THREADS: u32 = 256;
 const ROUNDED_COLUMNS: u64 = 32;
-/// Threads of a workgroup of `scaled_rows`, each with two columns, and its rows.
+/// Threads of a workgroup of `split_k_reduce`, each with two columns, and its rows.
 const SCALING_THREADS: u32 = 256;
-pub(in crate::engine) const SCALED_ROWS: u32 = 4;
+pub(in crate::engine) const SPLIT_K_REDUCE: u32 = 4;
 /// Most threads of a workgroup that computes a whole row, iterations per thread before it gets more
 /// threads, and iterations that fit its registers.
 const MOST_ROW_THREADS: u32 = 1024;
@@ -82,7 +82,7 @@ pub(in crate::engine) fn rounded(
     let threads = powers(ROUNDING_THREADS.min(most), most)
         .find(|threads| columns <= u64::from(*threads) * ROUNDED_COLUMNS)
         .unwrap_or(most);
-    let mut spec = AssetSpec::new("round_half")
+    let mut spec = AssetSpec::new("quantize_to_f16")
         .constant("WG", threads)
         .constant("K", columns as u32)
         .define("subgroup");
@@ -149,7 +149,7 @@ impl Halved {
         Ok(sums)
     }
 
-    /// The sums by `matmul_halves`, padded to whole tiles, one matrix per split.
+    /// The sums by `matmul_f16_coop`, padded to whole tiles, one matrix per split.
     pub(in crate::engine) fn by_tiles(
         &self,
         query: &Query,
@@ -164,7 +164,7 @@ impl Halved {
         let rows = layers.clone() * Dim::from(tile.rows);
         let shape = Shape::new([splits.clone(), rows, width.clone()]);
         let sums = out.temp(format!("{}.sums", out.label), &shape, DType::F32)?;
-        let mut spec = AssetSpec::new("matmul_halves");
+        let mut spec = AssetSpec::new("matmul_f16_coop");
         for (name, value) in tile.constants {
             // Counts half the columns there, all columns here.
             let (name, value) = if name == "TH" { ("TJ", 2 * value) } else { (name, value) };
@@ -198,11 +198,11 @@ impl Halved {
         let handed = handed(query);
         let (threads, rows) = match handed {
             Some(columns) => (row_threads(query.profile, columns), 1),
-            None => (SCALING_THREADS, SCALED_ROWS),
+            None => (SCALING_THREADS, SPLIT_K_REDUCE),
         };
         let columns = Dim::from(self.n);
         let [splits, height, width] = [0, 1, 2].map(|axis| &sums.shape[axis]);
-        let spec = AssetSpec::new("scaled_rows")
+        let spec = AssetSpec::new("split_k_reduce")
             .constant("WG", threads)
             .constant("ROWS", rows)
             .constant("SPLITS", query.upper(splits)? as u32);
@@ -250,7 +250,7 @@ fn row_threads(profile: &DeviceProfile, columns: u64) -> u32 {
     threads.find(|threads| columns <= u64::from(*threads) * ROW_TURNS).unwrap_or(most)
 }
 
-/// Whether `scaled_rows` can quantise its output for the next product.
+/// Whether `split_k_reduce` can quantise its output for the next product.
 ///
 /// # Errors
 /// The reason, if it cannot.

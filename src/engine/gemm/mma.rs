@@ -1,7 +1,7 @@
 //! Quantised GEMV/GEMM for a few rows of x on int8 matrix instructions (tensor cores, `mma`).
 //!
-//! As in `prequantized`, x is quantised to int8, with eight rows interleaved: by `round_codes` or
-//! by the quant epilogue of the kernel before. `matvec_tiles_*` multiplies 16 rows of w with 8 of x
+//! As in `prequantized`, x is quantised to int8, with eight rows interleaved: by `quantize_activations` or
+//! by the quant epilogue of the kernel before. `matvec_mma_*` multiplies 16 rows of w with 8 of x
 //! at a time. With a quant epilogue of its own, a workgroup computes 32 neighbouring results of
 //! eight rows by several such tiles. Only CUDA offers these instructions to WGSL
 //! (`translate::Options::multiplies_codes`).
@@ -10,7 +10,7 @@ use crate::base::{ComputeMode, Format};
 use crate::engine::attention::single_pass::units;
 use crate::engine::gemm::activation_quant::{ROUNDING, given_codes, rounded};
 use crate::engine::gemm::operands::{in_one_launch, layers_fit, sizes};
-use crate::engine::gemm::prequantized::{handed_anchors, has_tiles, multiplies_tiles};
+use crate::engine::gemm::prequantized::{has_tiles, multiplies_tiles, quant_epilogue_anchors};
 use crate::engine::gemm::prequantized_launch::CodesProduct;
 use crate::engine::knobs::{Knob, powers};
 use crate::engine::lowering::Lowering;
@@ -20,7 +20,7 @@ use crate::engine::{
 };
 use crate::error::{Error, Result};
 use crate::ir::Op;
-use crate::kernel::codes::TILE_ROWS;
+use crate::kernel::prequant::TILE_ROWS;
 use crate::kernel::{AHEAD_THREADS, AssetSpec, CodeOrder, catalogue};
 
 /// Rows of x and of w in a tile.
@@ -32,7 +32,7 @@ const LEAST_THREADS: u32 = 64;
 const MOST_THREADS: u32 = 256;
 const MOST_TEAM_THREADS: u32 = 1024;
 
-/// `round_codes` and `matvec_tiles_*` of one weight format.
+/// `quantize_activations` and `matvec_mma_*` of one weight format.
 pub(in crate::engine) struct TilesLinear {
     id: EngineId,
     format: Format,
@@ -41,7 +41,7 @@ pub(in crate::engine) struct TilesLinear {
 impl TilesLinear {
     /// The engine of a format, if its kernel supports it.
     pub(in crate::engine) fn of(format: Format) -> Option<TilesLinear> {
-        let id = EngineId::new(format!("wgsl.matvec_tiles.{format}"));
+        let id = EngineId::new(format!("wgsl.matvec_mma.{format}"));
         has_tiles(format).then_some(TilesLinear { id, format })
     }
 
@@ -54,7 +54,8 @@ impl TilesLinear {
 
     /// Tiles of a workgroup: enough for 32 results with a quant epilogue.
     fn teams(query: &Query) -> u32 {
-        handed_anchors(query).map_or(1, |anchors| anchors * ComputeMode::BLOCK as u32 / TILE[1])
+        quant_epilogue_anchors(query)
+            .map_or(1, |anchors| anchors * ComputeMode::BLOCK as u32 / TILE[1])
     }
 
     /// Threads of a workgroup, whose subgroups split k of a tile: as many as run at once in all
@@ -100,7 +101,7 @@ impl Engine for TilesLinear {
     }
 
     fn supports_quant_epilogue(&self, query: &Query) -> Result<(), String> {
-        if handed_anchors(query).is_none() {
+        if quant_epilogue_anchors(query).is_none() {
             return Err("rounds what one segment stores".into());
         }
         let (least, most) =
@@ -136,7 +137,7 @@ impl Engine for TilesLinear {
             bytes: weight * passes + m * (4.0 * n + read * k),
             flops: 0.25 * m * n * k + rounding * m * k + after * m * n,
             dispatches,
-            // `matvec_codes_*` has the same estimate and multiplies for longer.
+            // `matvec_prequant_*` has the same estimate and multiplies for longer.
             efficiency: if passes > 1.0 { 0.25 } else { 0.9 },
         }
     }
@@ -155,7 +156,7 @@ impl Engine for TilesLinear {
             }
             _ => rounded(true, &x, ([&m, &k, &x_stride], columns), (self.codes(), fusion), out)?,
         };
-        let name = catalogue::family_name("matvec_tiles_*", self.format);
+        let name = catalogue::family_name("matvec_mma_*", self.format);
         let teams = TilesLinear::teams(query);
         let spec = AssetSpec::new(name)
             .constant("WG", self.threads(query).value(query.knobs))

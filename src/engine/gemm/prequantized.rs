@@ -1,7 +1,7 @@
 //! Quantised GEMV with pre-quantised activations (W4A8 and kin, as llama.cpp's MMVQ), for few rows.
 //!
-//! `round_codes` quantises rows of x to int8 with a scale per 32 columns, norm and prologue
-//! included; `matvec_codes_*` multiplies. Against quantisation in each workgroup (`matvec_int8_*`)
+//! `quantize_activations` quantises rows of x to int8 with a scale per 32 columns, norm and prologue
+//! included; `matvec_prequant_*` multiplies. Against quantisation in each workgroup (`matvec_int8_*`)
 //! that is one more launch, but no work or wait in front of the products. If the kernel before has
 //! a quant epilogue, the extra launch disappears. These kernels have one themselves: a workgroup of
 //! several teams then computes 32 neighbouring results.
@@ -18,7 +18,7 @@ use crate::engine::{
 };
 use crate::error::{Error, Result};
 use crate::ir::Op;
-use crate::kernel::{AssetSpec, CodeOrder, catalogue, codes};
+use crate::kernel::{AssetSpec, CodeOrder, catalogue, prequant};
 use crate::provider::DeviceProfile;
 
 /// Most rows of w per workgroup, or per team: each is an accumulator in registers.
@@ -43,7 +43,7 @@ const THREADS: &str = "threads of a workgroup";
 const ROWS: &str = "rows of the weight that a workgroup makes";
 const TURNS: &str = "most turns over a row whose weights are asked for ahead";
 
-/// `round_codes` and `matvec_codes_*` of one weight format.
+/// `quantize_activations` and `matvec_prequant_*` of one weight format.
 pub(in crate::engine) struct CodesLinear {
     id: EngineId,
     format: Format,
@@ -56,7 +56,7 @@ impl CodesLinear {
         let made = [false, true].into_iter().filter(move |_| format.is_quantised());
         made.map(move |subgroup| {
             let tail = if subgroup { ".subgroup" } else { "" };
-            let id = EngineId::new(format!("wgsl.matvec_codes.{format}{tail}"));
+            let id = EngineId::new(format!("wgsl.matvec_prequant.{format}{tail}"));
             CodesLinear { id, format, subgroup }
         })
     }
@@ -66,7 +66,7 @@ impl CodesLinear {
         if self.takes_planes(query) {
             return self.knobs_of_planes(query);
         }
-        if let Some(anchors) = handed_anchors(query) {
+        if let Some(anchors) = quant_epilogue_anchors(query) {
             return self.knobs_of_teams(query, anchors);
         }
         let n = sizes(query).map_or(1.0, |(_, n, _)| n);
@@ -134,7 +134,8 @@ impl CodesLinear {
             return self.knobs_of_several(query);
         }
         let (n, k) = sizes(query).map_or((1.0, 1.0), |(_, n, k)| (n, k));
-        let handed = handed_anchors(query).map(|anchors| anchors * ComputeMode::BLOCK as u32);
+        let handed =
+            quant_epilogue_anchors(query).map(|anchors| anchors * ComputeMode::BLOCK as u32);
         let few = self.format == Format::Q6Kx8 && n <= 2048.0;
         let rows = handed.unwrap_or(if few { 8 } else { 32 });
         let (one, most) = (rows / self.plane_rows() * 32, query.profile.max_threads_per_workgroup);
@@ -191,13 +192,13 @@ impl CodesLinear {
     fn unroll(&self, query: &Query, columns: u64, subgroups: u32) -> u32 {
         let turns = |each: u64| (columns.div_ceil(each) as u32).div_ceil(subgroups.max(1));
         if let Some(knob) = self.turns(query) {
-            let turns = turns(codes::PLANE_COLUMNS / 2);
+            let turns = turns(prequant::PLANE_COLUMNS / 2);
             // As few rounds as that takes, as even as possible.
             return turns.div_ceil(turns.div_ceil(knob.value(query.knobs).max(1)));
         }
         let (turns, most) = match self.format {
-            Format::Q6Kx8 => (turns(2 * codes::PLANE_COLUMNS), MOST_SPELLED_EIGHTS),
-            _ => (turns(codes::PLANE_COLUMNS), MOST_SPELLED_TURNS),
+            Format::Q6Kx8 => (turns(2 * prequant::PLANE_COLUMNS), MOST_SPELLED_EIGHTS),
+            _ => (turns(prequant::PLANE_COLUMNS), MOST_SPELLED_TURNS),
         };
         if query.profile.provider == "cuda" && rows_at_once(query) == 1 && turns <= most {
             turns
@@ -249,7 +250,7 @@ fn order(format: Format) -> CodeOrder {
 
 /// Whether a kernel multiplies some rows of x on int8 matrix hardware (`mma`).
 pub(in crate::engine) fn has_tiles(format: Format) -> bool {
-    catalogue::find(&catalogue::family_name("matvec_tiles_*", format)).is_some()
+    catalogue::find(&catalogue::family_name("matvec_mma_*", format)).is_some()
 }
 
 /// Whether the device multiplies such tiles: WGSL has them through CUDA only.
@@ -280,7 +281,7 @@ pub(in crate::engine) fn unit_groups(format: Format) -> u32 {
 }
 
 /// Product results per evaluation, if the query has a quant epilogue.
-pub(in crate::engine) fn handed_anchors(query: &Query) -> Option<u32> {
+pub(in crate::engine) fn quant_epilogue_anchors(query: &Query) -> Option<u32> {
     let fusion = query.fusion.filter(|fusion| fusion.quant_epilogue.is_some())?;
     fusion.segments.first().map(|segment| segment.anchors)
 }
@@ -322,7 +323,7 @@ impl Engine for CodesLinear {
     }
 
     fn supports_quant_epilogue(&self, query: &Query) -> Result<(), String> {
-        let Some(anchors) = handed_anchors(query).filter(|_| self.subgroup) else {
+        let Some(anchors) = quant_epilogue_anchors(query).filter(|_| self.subgroup) else {
             return Err("rounds with subgroups, what one segment stores".into());
         };
         if rows_at_once(query) > 1 {
@@ -409,9 +410,9 @@ impl Engine for CodesLinear {
         };
         let [threads, rows] = self.knobs_of(query).map(|knob| knob.value(query.knobs));
         let at_once = rows_at_once(query);
-        let name = catalogue::family_name("matvec_codes_*", self.format);
+        let name = catalogue::family_name("matvec_prequant_*", self.format);
         let mut spec = AssetSpec::new(name).constant("WG", threads).constant("M", at_once);
-        spec = match handed_anchors(query) {
+        spec = match quant_epilogue_anchors(query) {
             _ if let Some(kernel) = self.of_planes(query) => {
                 let spec = spec.constant("ROWS", self.plane_rows()).constant("SUB", 32);
                 let teams = rows / self.plane_rows();

@@ -1,4 +1,4 @@
-//! Launches of GEMV with pre-quantised activations: `matvec_codes_*` and `matvec_tiles_*`.
+//! Launches of GEMV with pre-quantised activations: `matvec_prequant_*` and `matvec_mma_*`.
 
 use crate::base::{Dim, Format};
 use crate::engine::gemm::operands::{groups, pieces};

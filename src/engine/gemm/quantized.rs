@@ -24,7 +24,7 @@ use crate::provider::{DeviceKind, GRANULE};
 
 /// Operations to dequantise one weight to float, if the CPU does that first.
 const UNPACKING: f64 = 8.0;
-/// Threads of a workgroup of `round_int8`.
+/// Threads of a workgroup of `fake_quantize`.
 const ROUNDING_THREADS: u32 = 64;
 /// Latency of one k step of 16 columns of `matmul_*`: 110 us for 1,536 columns on an H200 with 18
 /// tiles.
@@ -183,7 +183,7 @@ impl Linear {
         let blocks = m.clone() * k.floor_div(&Dim::from(ComputeMode::BLOCK));
         let grid = out.fold(blocks.ceil_div(&Dim::from(ROUNDING_THREADS)));
         out.call(
-            Call::new(AssetSpec::new("round_int8").constant("WG", ROUNDING_THREADS))
+            Call::new(AssetSpec::new("fake_quantize").constant("WG", ROUNDING_THREADS))
                 .dim("rows", m)?
                 .dim("cols", k)?
                 .dim("x_offset", &x.layout.offset)?

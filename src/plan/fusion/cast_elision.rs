@@ -21,7 +21,7 @@ pub(super) type Halves = ([Option<View>; 2], Vec<NodeId>);
 /// The products that may read two-byte elements.
 pub(super) fn read(builder: &PlanBuilder, deps: &Deps) -> HashMap<NodeId, Halves> {
     let mut found = HashMap::new();
-    if !multiplies_halves(builder) || builder.options.deterministic {
+    if !multiplies_f16(builder) || builder.options.deterministic {
         return found;
     }
     for id in builder.graph.ids().filter(|id| deps.computes[id.index()]) {
@@ -53,7 +53,7 @@ pub(super) fn read(builder: &PlanBuilder, deps: &Deps) -> HashMap<NodeId, Halves
 /// follows: a library call stores that type, and the rest is a loop with half the traffic.
 pub(super) fn rounded(builder: &PlanBuilder, deps: &Deps, group: &Group) -> Option<Fused> {
     let fused = group.fused.as_ref().filter(|fused| fused.after.len() > 1)?;
-    if !multiplies_halves(builder) {
+    if !multiplies_f16(builder) {
         return None;
     }
     let rounds = |id: &&NodeId| {
@@ -66,7 +66,7 @@ pub(super) fn rounded(builder: &PlanBuilder, deps: &Deps, group: &Group) -> Opti
     Some(Fused { fusion, after, ..fused.clone() })
 }
 
-fn multiplies_halves(builder: &PlanBuilder) -> bool {
+fn multiplies_f16(builder: &PlanBuilder) -> bool {
     builder.profile.has_gemm_library || builder.profile.has_matrix_hw
 }
 

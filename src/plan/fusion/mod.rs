@@ -71,7 +71,7 @@ fn known(builder: &mut PlanBuilder) -> Rc<Deps> {
 }
 
 /// Proposes groups, in a valid order.
-pub(super) fn group(builder: &mut PlanBuilder) -> Result<()> {
+pub(super) fn fuse(builder: &mut PlanBuilder) -> Result<()> {
     if builder.options.deterministic && builder.profile.kind != DeviceKind::Cpu {
         // Profitable fusions depend on sizes, and sharing a kernel decides which operations a
         // driver contracts. The CPU's functions round each operation.

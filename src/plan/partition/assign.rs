@@ -187,7 +187,7 @@ fn refusals(
 ) -> Result<Vec<Option<String>>> {
     let mut own = options.clone();
     // Nodes unchanged: what later passes derive from them does the same.
-    own.without = ["simplify", "pattern", "group"].map(String::from).to_vec();
+    own.without = ["simplify", "pattern", "fuse"].map(String::from).to_vec();
     let mut builder = PlanBuilder::new(graph, class, profile, &own).after("alias")?;
     let mut refusals = vec![None; graph.nodes().len()];
     for (id, why) in choose::refused_alone(&mut builder)? {

@@ -106,7 +106,7 @@ impl PartitionedPlan {
             let first =
                 devices.first().ok_or_else(|| Error::invalid("a plan needs a device at least"))?;
             let simple = match options.without.iter().any(|pass| pass == "simplify") {
-                true => "widen",
+                true => "legalize",
                 false => "simplify",
             };
             if let Some((node, _)) = options.force.iter().find(|f| matches!(f.0, Selector::Node(_)))

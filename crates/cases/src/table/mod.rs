@@ -9,12 +9,11 @@ mod attention_f16;
 mod chains;
 mod conv;
 mod elementwise;
+mod f16;
+mod f16_kv;
+mod fused_quant;
 mod greedy;
-mod half_kv;
-mod halves;
-mod handed;
 mod int8;
-mod library;
 mod linear;
 mod linear_f16;
 mod matmul;
@@ -24,6 +23,7 @@ mod reduce;
 mod rope;
 mod sample;
 mod state;
+mod vendor_gemm;
 mod views;
 
 use super::build::Case;
@@ -42,10 +42,10 @@ pub fn cases() -> Vec<Case> {
     sample::add(&mut table);
     linear::add(&mut table);
     int8::add(&mut table);
-    handed::add(&mut table);
+    fused_quant::add(&mut table);
     linear_f16::add(&mut table);
     matmul::add(&mut table);
-    library::add(&mut table);
+    vendor_gemm::add(&mut table);
     conv::add(&mut table);
     norm::add(&mut table);
     rope::add(&mut table);
@@ -53,7 +53,7 @@ pub fn cases() -> Vec<Case> {
     attention_f16::add(&mut table);
     movement::add(&mut table);
     state::add(&mut table);
-    halves::add(&mut table);
-    half_kv::add(&mut table);
+    f16::add(&mut table);
+    f16_kv::add(&mut table);
     table
 }

@@ -5,10 +5,10 @@
 use super::MANY;
 use crate::build::{Build, Case};
 use warploom_core::base::Shape;
-use warploom_core::draw::Draw;
-use warploom_core::draw::weight::NATURAL;
 use warploom_core::ir::Op;
 use warploom_core::reference::Data;
+use warploom_core::sampling::Draw;
+use warploom_core::sampling::weight::NATURAL;
 
 /// No filters, temperature 1.
 const PLAIN: Draw =

@@ -70,12 +70,12 @@ pub enum Op {
     /// larger than any number, as in NumPy: `[.., n]` -> `[..]` of `u32`.
     ArgMax,
     /// The best token of each row of logits: `[.., n]` -> `[..]` of `u32`, as [`Op::ArgMax`]. A row
-    /// whose largest logit is not finite gives the word of a [`crate::draw::NoToken`] with the
+    /// whose largest logit is not finite gives the word of a [`crate::sampling::NoToken`] with the
     /// reason.
     Greedy,
     /// Samples one index along the last axis. Operands are logits `[.., n]` and, per row, sampling
-    /// parameters `[.., 7]` of `u32` ([`crate::draw::Draw::words`]); the result is `[..]` of `u32`.
-    /// A row that yields no token gives the word of a [`crate::draw::NoToken`].
+    /// parameters `[.., 7]` of `u32` ([`crate::sampling::Draw::words`]); the result is `[..]` of `u32`.
+    /// A row that yields no token gives the word of a [`crate::sampling::NoToken`].
     Sample,
     /// Along the last axis; a row of only -inf gives zeros.
     Softmax,

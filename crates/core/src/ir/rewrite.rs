@@ -276,13 +276,13 @@ mod tests {
             let y = g.add(Op::attention(0.5, true, None, Dim::new(0)), &[q, k, k]).unwrap();
             g.output(dtype.to_string(), y).unwrap();
         }
-        for (mode, of_halves) in [
+        for (mode, of_f16) in [
             (ComputeMode::F32, ""),
             (ComputeMode::Int8, " mode=f16"),
             (ComputeMode::F16, " mode=f16"),
         ] {
             let text = computing_in(&g, mode).unwrap().to_string();
-            for (place, more) in [("%2", of_halves), ("%4", "")] {
+            for (place, more) in [("%2", of_f16), ("%4", "")] {
                 let line = text.lines().find(|line| line.starts_with(place)).unwrap();
                 assert!(line.ends_with(&format!(" past=0{more}")), "{mode}: {line}");
             }

@@ -22,14 +22,14 @@ pub const BYTES: usize = 272;
 const PARTS: usize = LEN / q8_0::LEN;
 
 /// Offset of the quants of block `part`.
-fn codes_at(part: usize) -> usize {
+fn prequant_at(part: usize) -> usize {
     16 + part % 2 * 128 + part / 2 * q8_0::LEN
 }
 
 /// The 256 weights of a block.
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     for (part, out) in out.as_chunks_mut::<{ q8_0::LEN }>().0.iter_mut().enumerate() {
-        let (d, at) = (f16_at(block, 2 * part), codes_at(part));
+        let (d, at) = (f16_at(block, 2 * part), prequant_at(part));
         for (w, q) in out.iter_mut().zip(&block[at..at + q8_0::LEN]) {
             *w = f32::from(q.cast_signed()) * d;
         }
@@ -59,7 +59,7 @@ pub fn from_q8_0(bytes: &[u8]) -> Result<Vec<u8>> {
 fn put(blocks: &[[u8; q8_0::BYTES]; PARTS], out: &mut [u8; BYTES]) {
     for (part, block) in blocks.iter().enumerate() {
         out[2 * part..2 * part + 2].copy_from_slice(&block[..2]);
-        let at = codes_at(part);
+        let at = prequant_at(part);
         out[at..at + q8_0::LEN].copy_from_slice(&block[2..]);
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// Replaces a block by its values in [`ComputeMode::Int8`].
-fn round_int8(block: &mut [f64]) {
+fn fake_quantize(block: &mut [f64]) {
     if block.iter().any(|x| !x.is_finite()) {
         return block.fill(f64::NAN);
     }
@@ -74,7 +74,7 @@ pub(super) fn linear(call: &Call<'_>, mode: ComputeMode) -> Result<Tensor> {
     let (n, k) = (dims[0], dims[1]);
     let m: usize = call.dims(0).split_last().map_or(1, |(_, lead)| lead.iter().product());
     if mode == ComputeMode::Int8 {
-        x.chunks_mut(ComputeMode::BLOCK as usize).for_each(round_int8);
+        x.chunks_mut(ComputeMode::BLOCK as usize).for_each(fake_quantize);
     }
     // Each weight row is converted once and multiplied with every row of x, so the result is
     // computed transposed, [n, m].

@@ -3,9 +3,9 @@
 use super::Call;
 use super::index::{strides, walk};
 use super::tensor::{Data, Tensor};
-use crate::draw::NoToken;
 use crate::error::Result;
 use crate::ir::ReduceOp;
+use crate::sampling::NoToken;
 
 /// `y[kept] = op over x[kept, reduced]`.
 pub(super) fn reduce(call: &Call<'_>, op: ReduceOp, axes: &[usize]) -> Result<Tensor> {

@@ -2,9 +2,9 @@
 
 use super::Call;
 use super::tensor::{Data, Tensor};
-use crate::draw::weight::{NATURAL, bounded_scale, key, weight};
-use crate::draw::{Draw, NoToken};
 use crate::error::{Error, Result};
+use crate::sampling::weight::{NATURAL, bounded_scale, key, weight};
+use crate::sampling::{Draw, NoToken};
 
 /// logits `[rows, n]`, draws `[rows, 7]` -> `[rows]`: the token that [`Draw`] selects.
 pub(super) fn sample(call: &Call<'_>) -> Result<Tensor> {

@@ -9,7 +9,7 @@ use super::scales::{q3_k_scales, q4_k_scales};
 use warploom_core::quant;
 
 #[inline(always)]
-unsafe fn half_at<S: Simd>(p: *const u8) -> f32 {
+unsafe fn f16_at<S: Simd>(p: *const u8) -> f32 {
     // SAFETY: the caller's contract: two bytes.
     unsafe { S::half(p.cast::<u16>().read_unaligned()) }
 }
@@ -19,7 +19,7 @@ impl Packed for Q4_0 {
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
         // SAFETY: a block is a scale and 16 bytes: weight j in the low, j + 16 in the high nibble.
         unsafe {
-            let d = S::splat(half_at::<S>(p));
+            let d = S::splat(f16_at::<S>(p));
             for j in (0..16).step_by(S::LANES) {
                 let q = S::load_u8(p.add(2 + j));
                 sink.put(j, S::mul(S::to_f32(S::sub(S::and(q, 15), 8)), d));
@@ -34,7 +34,7 @@ impl Packed for Q4_1 {
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
         // SAFETY: a block is a scale, a minimum and 16 bytes as in Q4_0.
         unsafe {
-            let (d, m) = (S::splat(half_at::<S>(p)), S::splat(half_at::<S>(p.add(2))));
+            let (d, m) = (S::splat(f16_at::<S>(p)), S::splat(f16_at::<S>(p.add(2))));
             for j in (0..16).step_by(S::LANES) {
                 let q = S::load_u8(p.add(4 + j));
                 sink.put(j, S::fma(S::to_f32(S::and(q, 15)), d, m));
@@ -49,7 +49,7 @@ impl Packed for Q5_0 {
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
         // SAFETY: a block is a scale, 32 fifth bits, and 16 bytes as in Q4_0.
         unsafe {
-            let d = S::splat(half_at::<S>(p));
+            let d = S::splat(f16_at::<S>(p));
             let fifths = spread(p.add(2).cast::<u32>().read_unaligned());
             let high = |at: usize| S::shl(S::load_u8(fifths.as_ptr().cast::<u8>().add(at)), 4);
             for j in (0..16).step_by(S::LANES) {
@@ -68,7 +68,7 @@ impl Packed for Q5_1 {
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
         // SAFETY: a block is a scale, a minimum, 32 fifth bits, and 16 bytes as in Q4_0.
         unsafe {
-            let (d, m) = (S::splat(half_at::<S>(p)), S::splat(half_at::<S>(p.add(2))));
+            let (d, m) = (S::splat(f16_at::<S>(p)), S::splat(f16_at::<S>(p.add(2))));
             let fifths = spread(p.add(4).cast::<u32>().read_unaligned());
             let high = |at: usize| S::shl(S::load_u8(fifths.as_ptr().cast::<u8>().add(at)), 4);
             for j in (0..16).step_by(S::LANES) {
@@ -97,7 +97,7 @@ impl Packed for Q8_0 {
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
         // SAFETY: a block is a scale and 32 signed bytes.
         unsafe {
-            let d = S::splat(half_at::<S>(p));
+            let d = S::splat(f16_at::<S>(p));
             for j in (0..32).step_by(S::LANES) {
                 sink.put(j, S::mul(S::to_f32(S::load_i8(p.add(2 + j))), d));
             }
@@ -157,7 +157,7 @@ impl Packed for Q5K {
 unsafe fn six_bits<S: Integers>(p: *const u8) -> [[f32; 8]; 2] {
     // SAFETY: the caller's contract: two f16, then 12 bytes.
     unsafe {
-        let (d, dmin) = (half_at::<S>(p), half_at::<S>(p.add(2)));
+        let (d, dmin) = (f16_at::<S>(p), f16_at::<S>(p.add(2)));
         let (scales, minima) = q4_k_scales(p.add(4));
         let all = sixteen::<S>(&[scales.to_le(), minima.to_le()], 1.0, false);
         std::array::from_fn(|which| {
@@ -173,7 +173,7 @@ impl Packed for Q2K {
         // SAFETY: a block is 16 bytes of a scale and a minimum each, 64 bytes of weights and two
         // f16. Each half of the block makes four runs of 32 weights.
         unsafe {
-            let (d, dmin) = (half_at::<S>(p.add(80)), half_at::<S>(p.add(82)));
+            let (d, dmin) = (f16_at::<S>(p.add(80)), f16_at::<S>(p.add(82)));
             let pairs = p.cast::<[u64; 2]>().read_unaligned();
             const LOW: u64 = 0x0f0f_0f0f_0f0f_0f0f;
             let scales = sixteen::<S>(&pairs.map(|v| v & LOW), d, false);
@@ -200,7 +200,7 @@ impl Packed for Q3K {
         // f16. Each half of the block makes four runs of 32 weights.
         unsafe {
             let scales = q3_k_scales(p.add(96));
-            let factors = sixteen::<S>(&scales, half_at::<S>(p.add(108)), true);
+            let factors = sixteen::<S>(&scales, f16_at::<S>(p.add(108)), true);
             for half in 0..2 {
                 for j in (0..32).step_by(S::LANES) {
                     let low = S::load_u8(p.add(32 + 32 * half + j));
@@ -243,7 +243,7 @@ impl Packed for Q6K {
         // scales and an f16. Each half of the block makes four runs of 32 weights.
         unsafe {
             let scales = p.add(192).cast::<[u64; 2]>().read_unaligned();
-            let factors = sixteen::<S>(&scales, half_at::<S>(p.add(208)), true);
+            let factors = sixteen::<S>(&scales, f16_at::<S>(p.add(208)), true);
             for half in 0..2 {
                 let (ql, qh) = (p.add(64 * half), p.add(128 + 32 * half));
                 for j in (0..32).step_by(S::LANES) {
@@ -269,7 +269,7 @@ impl Packed for IQ4NL {
     #[inline(always)]
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
         // SAFETY: a block is a scale and 16 bytes as in Q4_0.
-        unsafe { table_of_32(half_at::<S>(p), &quant::iq4_nl::VALUES, p.add(2), 0, sink) }
+        unsafe { table_of_32(f16_at::<S>(p), &quant::iq4_nl::VALUES, p.add(2), 0, sink) }
     }
 }
 
@@ -289,7 +289,7 @@ impl Packed for IQ4XS {
         // SAFETY: a block is a scale, 16 and then 32 bits of scales, and 8 times 16 bytes as in
         // Q4_0.
         unsafe {
-            let d = half_at::<S>(p);
+            let d = f16_at::<S>(p);
             let high = u32::from(u16::from_le(p.add(2).cast::<u16>().read_unaligned()));
             let low = u32::from_le(p.add(4).cast::<u32>().read_unaligned());
             for b in 0..8 {
@@ -329,7 +329,7 @@ impl Packed for TQ1_0 {
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
         // SAFETY: a block is 32 and then 16 bytes of five digits each, 4 bytes of four, an f16.
         unsafe {
-            let d = S::splat(half_at::<S>(p.add(52)));
+            let d = S::splat(f16_at::<S>(p.add(52)));
             // The first digit of the lowest byte.
             let digit = |rest| {
                 let digit = S::shr(S::times(S::and(rest, 255), 3), 8);
@@ -360,7 +360,7 @@ impl Packed for TQ2_0 {
     unsafe fn unpack<S: Integers>(p: *const u8, sink: &mut impl Sink<S>) {
         // SAFETY: a block is 64 bytes and an f16. Each half of it makes four runs of 32 weights.
         unsafe {
-            let d = S::splat(half_at::<S>(p.add(64)));
+            let d = S::splat(f16_at::<S>(p.add(64)));
             for half in 0..2 {
                 for j in (0..32).step_by(S::LANES) {
                     let q = S::load_u8(p.add(32 * half + j));

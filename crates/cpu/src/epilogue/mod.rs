@@ -83,7 +83,7 @@ impl Epilogue {
             entry.bindings.iter().copied().filter(move |(_, access)| *access == wanted)
         };
         let mut bindings: Vec<_> = of(Access::Read).collect();
-        bindings.resize(self.writes, ("attached", Access::Read));
+        bindings.resize(self.writes, ("fusion", Access::Read));
         match attachment.writes() as usize {
             0 => bindings.extend(of(Access::ReadWrite)),
             writes => bindings.resize(self.writes + writes, ("out", Access::ReadWrite)),
@@ -111,8 +111,8 @@ pub(super) fn rows<'r, F: Fn(usize) -> usize + Sync>(
     read: &Read<'_, F>,
     room: &'r mut Vec<f32>,
 ) -> Result<Option<&'r [f32]>> {
-    let Some(attached) = call.attached else { return Ok(None) };
-    if attached.norm.is_none() && attached.prologue.is_none() {
+    let Some(fusion) = call.fusion else { return Ok(None) };
+    if fusion.norm.is_none() && fusion.prologue.is_none() {
         return Ok(None);
     }
     let (rows, cols) = (read.rows, read.cols);
@@ -122,13 +122,13 @@ pub(super) fn rows<'r, F: Fn(usize) -> usize + Sync>(
         room.resize(count, 0.0);
     }
     let room = &mut room[..count];
-    if let Some(program) = &attached.prologue {
-        let words = &mut Words::new(call.params, attached.words[1]);
+    if let Some(program) = &fusion.prologue {
+        let words = &mut Words::new(call.params, fusion.words[1]);
         let out = Out::of(room);
         let sizes = [rows, cols];
-        let placed = Placed::new(program, call, &sizes, words, attached.writes, Some(out))?;
+        let placed = Placed::new(program, call, &sizes, words, fusion.writes, Some(out))?;
         // All inputs are read before the kernel writes anything.
-        let launch = placed.bind(call, attached.reads, &[])?;
+        let launch = placed.bind(call, fusion.reads, &[])?;
         call.context.pool.split(count, GRAIN, 1, |range| {
             let mut at = range.start;
             while at < range.end {
@@ -150,8 +150,8 @@ pub(super) fn rows<'r, F: Fn(usize) -> usize + Sync>(
             }
         });
     }
-    if let Some(binding) = attached.norm {
-        normalise(call, attached, binding, read, room)?;
+    if let Some(binding) = fusion.norm {
+        normalise(call, fusion, binding, read, room)?;
     }
     Ok(Some(room))
 }
@@ -160,16 +160,16 @@ pub(super) fn rows<'r, F: Fn(usize) -> usize + Sync>(
 /// columns are contiguous.
 fn normalise<F: Fn(usize) -> usize + Sync>(
     call: &Call<'_>,
-    attached: &Epilogue,
+    fusion: &Epilogue,
     binding: usize,
     read: &Read<'_, F>,
     room: &mut [f32],
 ) -> Result<()> {
     let cols = read.cols;
-    let mut words = Words::new(call.params, attached.words[0] + 1);
-    let (eps, offset) = (call.float(attached.words[0]), words.next()?);
+    let mut words = Words::new(call.params, fusion.words[0] + 1);
+    let (eps, offset) = (call.float(fusion.words[0]), words.next()?);
     let w = call.input_apart::<f32>(binding, offset, cols as u64, &[])?;
-    let made = attached.prologue.is_some();
+    let made = fusion.prologue.is_some();
     let (arch, out) = (call.context.arch, Out::of(room));
     call.context.pool.split(read.rows, GRAIN / cols.max(1) + 1, 1, |range| {
         for row in range {
@@ -204,15 +204,15 @@ impl<'a> Sink<'a> {
     /// # Errors
     /// Invalid if a parameter exceeds a binding.
     pub(super) fn new(call: &Call<'a>, offset: usize, sizes: [usize; 3]) -> Result<Sink<'a>> {
-        let body = call.attached.and_then(|a| Some((a, &a.segments.first()?.1)));
-        let Some((attached, program)) = body else {
+        let body = call.fusion.and_then(|a| Some((a, &a.segments.first()?.1)));
+        let Some((fusion, program)) = body else {
             return Ok(Sink::Store(call.output(offset, volume(&sizes))?));
         };
-        let words = &mut Words::new(call.params, attached.words[2]);
-        let placed = Placed::new(program, call, &sizes, words, attached.writes, None)?;
+        let words = &mut Words::new(call.params, fusion.words[2]);
+        let placed = Placed::new(program, call, &sizes, words, fusion.writes, None)?;
         let placed = once(placed)?;
         let outs: SmallVec<[Out<'a>; 2]> = placed.outs().collect();
-        let launch = placed.bind(call, attached.reads, &outs)?;
+        let launch = placed.bind(call, fusion.reads, &outs)?;
         Ok(Sink::Body { launch, outs, len: volume(&sizes) as usize })
     }
 
@@ -292,15 +292,15 @@ pub(super) type Parts<'a> = (SmallVec<[Part<'a>; 2]>, SmallVec<[Out<'a>; 4]>);
 /// # Errors
 /// Invalid if a parameter exceeds a binding, or a segment the rows of w.
 pub(super) fn parts<'a>(call: &Call<'a>, m: usize, n: usize) -> Result<Option<Parts<'a>>> {
-    let Some(attached) = call.attached.filter(|a| !a.segments.is_empty()) else {
+    let Some(fusion) = call.fusion.filter(|a| !a.segments.is_empty()) else {
         return Ok(None);
     };
-    let table = warploom_kernels::SEGMENT_WORDS as usize * attached.segments.len();
-    let mut tables = Words::new(call.params, attached.words[2]);
-    let mut words = Words::new(call.params, attached.words[2] + table);
+    let table = warploom_kernels::SEGMENT_WORDS as usize * fusion.segments.len();
+    let mut tables = Words::new(call.params, fusion.words[2]);
+    let mut words = Words::new(call.params, fusion.words[2] + table);
     let mut placed = SmallVec::<[_; 2]>::new();
     let mut outs = SmallVec::<[Out<'a>; 4]>::new();
-    for (i, (anchors, program)) in attached.segments.iter().enumerate() {
+    for (i, (anchors, program)) in fusion.segments.iter().enumerate() {
         let mut next = || tables.next();
         let [first, size0, size1] = [next()?, next()?, next()?];
         let [stride0, stride1, distance] = [next()?, next()?, next()?];
@@ -313,7 +313,7 @@ pub(super) fn parts<'a>(call: &Call<'a>, m: usize, n: usize) -> Result<Option<Pa
             )));
         }
         let sizes = [m, size0, size1];
-        let one = Placed::new(program, call, &sizes, &mut words, attached.writes, None)?;
+        let one = Placed::new(program, call, &sizes, &mut words, fusion.writes, None)?;
         let one = once(one)?;
         outs.extend(one.outs());
         let steps = match (size0, size1) {
@@ -325,7 +325,7 @@ pub(super) fn parts<'a>(call: &Call<'a>, m: usize, n: usize) -> Result<Option<Pa
     }
     let mut parts = SmallVec::new();
     for (one, anchors, distance, count, first, (run, stride, next)) in placed {
-        let launch = one.bind(call, attached.reads, &outs)?;
+        let launch = one.bind(call, fusion.reads, &outs)?;
         if m > 0 && count > 0 {
             parts.push(Part { anchors, distance, count, launch, first, run, stride, next });
         }

@@ -149,7 +149,7 @@ impl<'a> Placed<'a> {
                     let place = Place::new(&sink.operand, &space, words, sink.of_row)?;
                     let binding = first + sink.operand.binding as usize;
                     let out = match sink.operand.dtype.is_half() {
-                        true => call.halves_of(binding, place.offset, place.extent)?,
+                        true => call.f16_of(binding, place.offset, place.extent)?,
                         false => call.output_of(binding, place.offset, place.extent)?,
                     };
                     Target { out, place }

@@ -1,5 +1,5 @@
-//! `attn_decode`, `attn_prefill`: grouped-query attention with an online softmax; `attn_split` and
-//! `attn_combine`: flash decoding in two passes (split-KV), over slices of the keys.
+//! `attn_decode`, `attn_prefill`: grouped-query attention with an online softmax; `attn_split_kv` and
+//! `attn_split_kv_reduce`: flash decoding in two passes (split-KV), over slices of the keys.
 //!
 //! A task takes up to 8 query rows that share their keys (heads of a group in decode, neighbouring
 //! tokens of a head in prefill) and walks over the keys in blocks: scores by the f32 product, `exp`
@@ -35,7 +35,7 @@ pub(super) fn attn_prefill(call: &Call<'_>) -> Result<()> {
 }
 
 /// Partial result of each slice that has keys; see the catalogue.
-pub(super) fn attn_split(call: &Call<'_>) -> Result<()> {
+pub(super) fn attn_split_kv(call: &Call<'_>) -> Result<()> {
     let words = call.words::<20>()?;
     let sizes: [usize; 8] = std::array::from_fn(|i| words[i]);
     let ([tokens, heads, _, head_dim, ..], [splits, granule]) = (sizes, [words[8], words[9]]);
@@ -69,8 +69,8 @@ pub(super) fn attn_split(call: &Call<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Combines the partial results of `attn_split`.
-pub(super) fn attn_combine(call: &Call<'_>) -> Result<()> {
+/// Combines the partial results of `attn_split_kv`.
+pub(super) fn attn_split_kv_reduce(call: &Call<'_>) -> Result<()> {
     let [tokens, heads, head_dim, kv_len, place, window, causal, splits, granule, yo] =
         call.words::<10>()?;
     let out = Sink::new(call, yo, [tokens, heads, head_dim])?;

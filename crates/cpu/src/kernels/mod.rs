@@ -11,9 +11,9 @@ mod matmul;
 mod matvec;
 mod norm;
 mod pool2d;
+mod quantize;
 mod reduce;
 mod rope;
-mod round;
 mod sample;
 mod segments;
 mod softmax;
@@ -36,7 +36,7 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "scatter_rows" => gather::scatter_rows,
         "norm_rms" => norm::norm_rms,
         "norm_layer" => norm::norm_layer,
-        "round_int8" => round::round_int8,
+        "fake_quantize" => quantize::fake_quantize,
         "softmax" => softmax::softmax,
         "argmax" => softmax::argmax,
         "argmax_of" => softmax::argmax_of,
@@ -50,8 +50,8 @@ pub(super) fn find(name: &str) -> Option<KernelFn> {
         "rope_half" => rope::rope_half,
         "attn_decode" | "attn_decode_spans" => attention::attn_decode,
         "attn_prefill" => attention::attn_prefill,
-        "attn_split" | "attn_split_spans" => attention::attn_split,
-        "attn_combine" | "attn_combine_spans" => attention::attn_combine,
+        "attn_split_kv" | "attn_split_kv_spans" => attention::attn_split_kv,
+        "attn_split_kv_reduce" | "attn_split_kv_reduce_spans" => attention::attn_split_kv_reduce,
         "conv2d" => conv::conv2d,
         "pool2d_max" => pool2d::pool2d_max,
         "pool2d_avg" => pool2d::pool2d_avg,

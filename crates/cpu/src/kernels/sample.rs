@@ -1,8 +1,8 @@
 //! `sample`: an index drawn from each row.
 
 use crate::call::{Call, extent, volume};
-use warploom_core::draw::{Choice, Draw, choose};
 use warploom_core::error::Result;
+use warploom_core::sampling::{Choice, Draw, choose};
 
 /// Samples one index for each row of logits; the second operand holds the sampling words of each
 /// row.

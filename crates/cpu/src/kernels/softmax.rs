@@ -1,8 +1,8 @@
 //! `softmax`, `argmax`, `argmax_of`: over the last dimension.
 
 use crate::call::{Call, extent, volume};
-use warploom_core::draw::NoToken;
 use warploom_core::error::Result;
+use warploom_core::sampling::NoToken;
 
 /// Elements below which the rows use one thread.
 const GRAIN: usize = 8 << 10;

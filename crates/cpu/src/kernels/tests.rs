@@ -288,14 +288,14 @@ fn attention([tokens, heads, kv_heads, dim, kv_len, past, window, causal]: [usiz
         let mut split = [&params[..8], &[splits, granule], &params[8..17]].concat();
         split.push(scale.to_bits());
         let words = tokens * heads * splits as usize * (dim + 2);
-        let spec = KernelSpec::Asset(AssetSpec::new("attn_split"));
+        let spec = KernelSpec::Asset(AssetSpec::new("attn_split_kv"));
         for device in devices() {
             let inputs = [bytes(&q), bytes(&k), bytes(&v)];
             let part = launch(&*device, &spec, &split, &inputs, words).unwrap();
             let mut combine = [&params[..2], &params[3..8], &[splits, granule, 4]].concat();
             combine.resize(12, 0);
             let part: Vec<u8> = part.iter().flat_map(|word| word.to_le_bytes()).collect();
-            check("attn_combine", &combine, &[part], &framed(4, want.clone()), 2e-6);
+            check("attn_split_kv_reduce", &combine, &[part], &framed(4, want.clone()), 2e-6);
         }
     }
 }

@@ -9,8 +9,8 @@
 
 mod calls;
 mod conversation;
+mod injection_guard;
 mod jinja;
-mod marks;
 mod template;
 mod time;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::injection_guard::Names;
 use super::jinja::{self, Fault, Input, Rendered, Value};
-use super::marks::Names;
 use super::{Message, calls};
 use crate::model::Model;
 use crate::tokenizer::{EncodeOptions, Tokenizer};

@@ -7,10 +7,10 @@
 //!
 //! Differences between architectures are rows of a table in `names`. `config` converts the
 //! hyperparameters to metadata, `tokenizer` the vocabulary with additions of other files
-//! (`beside`), `templates` the chat templates, `generation` the end tokens. Nothing is guessed: a
+//! (`companions`), `templates` the chat templates, `generation` the end tokens. Nothing is guessed: a
 //! missing number, an unknown tensor or an unsupported tokenizer is an error that names it.
 
-mod beside;
+mod companions;
 mod config;
 mod foreign;
 mod generation;

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::beside::{self, content};
+use super::companions::{self, content};
 use super::config::Config;
 use super::json as read;
 use super::{generation, templates};
@@ -55,7 +55,7 @@ pub(super) fn describe(folder: &Path, config: &Config, to: &mut Writer) -> Resul
     let mut file: Json = read(&path)?;
     keys::check_file(&file).map_err(|e| e.context(&name))?;
     let rows = usize::try_from(config.vocab_size).unwrap_or(usize::MAX);
-    let beside = beside::merge(folder, &mut file, rows)?;
+    let beside = companions::merge(folder, &mut file, rows)?;
     let beside = Json::Object(beside);
     let extra = Extra::deserialize(&beside).map_err(|e| {
         Error::bad_file(format!("{}: {e}", folder.join("tokenizer_config.json").display()))

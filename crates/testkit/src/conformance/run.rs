@@ -132,8 +132,8 @@ impl Conformance {
             let own = Case { tolerance: row.tolerance, ..case.clone() };
             return (Cow::Owned(own), row.reason.clone());
         }
-        if runtime.half_sums() {
-            let own = case.with_half_sums().on(runtime.device().profile()).into_owned();
+        if runtime.f16_accumulate() {
+            let own = case.with_f16_accumulate().on(runtime.device().profile()).into_owned();
             return (Cow::Owned(own), "sums may be halves".into());
         }
         match case.on(runtime.device().profile()) {
@@ -166,7 +166,7 @@ impl<'a> Bench<'a> {
         let mut options = Options { registry: &self.registry, ..self.runtime.plan_options() };
         options.knobs = self.suite.knobs.clone();
         if !fused {
-            options.without.push("group".into());
+            options.without.push("fuse".into());
         }
         if self.trusting {
             options.known_wrong.clear();

@@ -4,7 +4,7 @@ use naga::TypeInner;
 use naga::valid::FunctionInfo;
 use naga::{Block, Expression, Function, Handle, LocalVariable, Span, Statement, SwitchValue};
 
-use super::code::{NONE, Op, Slot, Table};
+use super::bytecode::{NONE, Op, Slot, Table};
 use super::compile::{Callee, Compiler, not_valid};
 use super::layout::{self, refused};
 use warploom_core::error::Result;

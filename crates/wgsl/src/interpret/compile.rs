@@ -7,7 +7,7 @@ use naga::{AddressSpace, Arena, Binding, Expression, Function, GlobalVariable, H
 use naga::{MemoryDecorations, Module, Span, StorageAccess, Type, TypeInner};
 
 use super::body::Body;
-use super::code::{BuiltIn, Code, NONE, Op, Place, Region, Root, Slot};
+use super::bytecode::{BuiltIn, Code, NONE, Op, Place, Region, Root, Slot};
 use super::layout::{self, Layout, MAX_REGISTERS, refused};
 use warploom_core::error::{Error, Result};
 

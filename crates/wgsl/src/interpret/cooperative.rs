@@ -4,7 +4,7 @@
 use naga::{CooperativeData, Expression, Handle, Scalar, ScalarKind, TypeInner};
 
 use super::body::Body;
-use super::code::{Group, Grouped, Op, Root, Slot};
+use super::bytecode::{Group, Grouped, Op, Root, Slot};
 use super::compile::not_valid;
 use super::fault::{FaultKind, Trap};
 use super::layout::{Cell, Layout, refused, scalar};

@@ -4,13 +4,13 @@ use naga::{BinaryOperator, Expression, Handle, MathFunction as F, RelationalFunc
 use naga::{Scalar, ScalarKind, TypeInner};
 
 use super::body::Body;
-use super::code::{Op, Root, Slot};
+use super::bytecode::{Op, Root, Slot};
 use super::compile::{four, not_valid};
 use super::layout::{refused, scalar};
+use super::lvalue::is_pointer;
 use super::math::{self, Form, Function};
 use super::number::{self, Unary};
 use super::packing;
-use super::place::is_pointer;
 use warploom_core::error::Result;
 
 /// Number of components of a scalar, vector or matrix.
@@ -40,8 +40,8 @@ impl Body<'_, '_> {
     /// The registers of an expression.
     pub(super) fn value(&mut self, h: Handle<Expression>) -> Result<Slot> {
         match self.slots[h.index()] {
-            super::code::NONE if is_pointer(self.inner(h)) => self.pointer(h),
-            super::code::NONE => self.evaluate(h),
+            super::bytecode::NONE if is_pointer(self.inner(h)) => self.pointer(h),
+            super::bytecode::NONE => self.evaluate(h),
             slot => Ok(slot),
         }
     }

@@ -1,6 +1,6 @@
 //! Runs one invocation until it ends or must wait.
 
-use super::code::{Code, Op, Root, Slot};
+use super::bytecode::{Code, Op, Root, Slot};
 use super::fault::{FaultKind, Trap};
 use super::layout::{Cell, Layout};
 use super::math::{self, Form, Function};
@@ -188,9 +188,9 @@ impl Machine<'_> {
                 let what = &code.atomics[fun as usize];
                 let words = self.regions[region];
                 let (old, held) = memory::atomic(words, byte, what, r[value as usize], r);
-                if to != super::code::NONE {
+                if to != super::bytecode::NONE {
                     r[to as usize] = old;
-                    if what.compare != super::code::NONE {
+                    if what.compare != super::bytecode::NONE {
                         r[to as usize + 1] = u32::from(held);
                     }
                 }

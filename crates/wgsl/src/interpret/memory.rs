@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use half::f16;
 use naga::{AtomicFunction, ScalarKind};
 
-use super::code::{Atomic, NONE};
+use super::bytecode::{Atomic, NONE};
 use super::layout::{Cell, Layout};
 use super::number::{Binary, binary, f};
 

@@ -16,22 +16,22 @@
 //! name at compilation.
 
 mod body;
-mod code;
+mod bytecode;
+mod collectives;
 mod compile;
 mod cooperative;
 mod expression;
 mod fault;
 mod layout;
+mod lvalue;
 mod machine;
 mod math;
 mod memory;
 mod number;
 mod packing;
-mod place;
 mod run;
 mod shadow;
 mod subgroup;
-mod together;
 mod vectors;
 mod workgroup;
 
@@ -45,7 +45,7 @@ use naga::back::PipelineConstants;
 use naga::back::pipeline_constants::process_overrides;
 
 use crate::source::{self, Words};
-use code::{Code, Place};
+use bytecode::{Code, Place};
 use fault::Source;
 use warploom_core::error::{Error, Result};
 

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::code::{Code, Place, Region};
+use super::bytecode::{Code, Place, Region};
 use super::fault::{Failure, Fault, Invocation, Party, Trap};
 use super::machine::Machine;
 use super::memory::Words;

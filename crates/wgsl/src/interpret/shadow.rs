@@ -1,6 +1,6 @@
 //! Shadow memory: records accesses to detect races and uninitialised reads.
 
-use super::code::{Place, Region};
+use super::bytecode::{Place, Region};
 use super::fault::{FaultKind, Party, Trap};
 use super::layout::Layout;
 

@@ -1,6 +1,6 @@
 //! Subgroup operations, performed by the invocations that reached one.
 
-use super::code::{Group, Grouped, NONE};
+use super::bytecode::{Group, Grouped, NONE};
 use super::cooperative;
 use super::number::{binary, f, to_half};
 

@@ -30,7 +30,7 @@ pub(super) fn geometry(r: &mut [u32], function: Function, to: u32, args: [u32; 4
         r[to as usize] = terms.fold(0, u32::wrapping_add);
         return;
     }
-    let given = |i: usize| args[i] != super::code::NONE;
+    let given = |i: usize| args[i] != super::bytecode::NONE;
     let a = parts(r, args[0], n);
     let b = if given(1) { parts(r, args[1], n) } else { a };
     let number = match function.fun {

@@ -1,6 +1,6 @@
 //! Runs a workgroup: each invocation until it must wait, then all of them on together.
 
-use super::code::{BuiltIn, Code};
+use super::bytecode::{BuiltIn, Code};
 use super::fault::{FaultKind, Trap};
 use super::machine::{Machine, Stop};
 use super::shadow::Now;

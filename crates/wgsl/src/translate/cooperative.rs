@@ -146,12 +146,12 @@ WL_FN wl_coop_c wl_coop_multiply(wl_coop_a a, wl_coop_b b, wl_coop_c c) {
     return c;
 }";
 
-/// The intrinsic body of a function of `shaders/shared/multiply_codes.wgsl`, up to the `#else` that
+/// The intrinsic body of a function of `shaders/shared/mma_int8.wgsl`, up to the `#else` that
 /// its translation follows; `None` if there is no instruction for it.
 pub(super) fn known_function(name: &str, arguments: &[String]) -> Option<String> {
     let [a, b, c] = arguments else { return None };
     let ((size, codes, places), rest) = match name {
-        "multiply_codes" => {
+        "mma_int8" => {
             let places = "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13}";
             let rest = format!(
                 "\"r\"({a}.x), \"r\"({a}.y), \"r\"({a}.z), \"r\"({a}.w), \"r\"({b}.x), \"r\"({b}.y)"

@@ -5,8 +5,8 @@ use naga::{BinaryOperator, Expression, Handle, SwizzleComponent, Type, TypeInner
 
 use super::function::{Body, is_own};
 use super::literal::spaced;
+use super::lvalue::Index;
 use super::operator::Arg;
-use super::place::Index;
 use super::types::{COMPONENTS, Pointee, has_gap, numeric, pointee};
 use super::writer::Writer;
 use warploom_core::error::{Result, broken_invariant};

@@ -7,7 +7,7 @@ use naga::{Expression, Handle, MemoryDecorations, Statement, StorageAccess, Type
 
 use super::dialect::{Dialect, SCALARS};
 use super::function::Body;
-use super::place::runtime_array;
+use super::lvalue::runtime_array;
 use super::writer::Writer;
 use super::{Access, ArrayLength, Binding, Bounds, Subgroups, Translated};
 use warploom_core::error::{Result, broken_invariant};

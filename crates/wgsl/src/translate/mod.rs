@@ -20,11 +20,11 @@ mod helpers;
 mod holes;
 mod kernel;
 mod literal;
+mod lvalue;
 mod math;
 mod names;
 mod operator;
 mod packing;
-mod place;
 mod statement;
 mod subgroup;
 mod types;
@@ -118,8 +118,8 @@ pub struct Options {
     /// Minimum resident workgroups per multiprocessor (occupancy), in CUDA C; 0 leaves it to the
     /// compiler.
     pub resident: u32,
-    /// Whether functions named `multiply_codes` and `multiply_half` are those of
-    /// `shaders/shared/multiply_codes.wgsl`: CUDA has instructions for them from compute capability
+    /// Whether functions named `mma_int8` and `multiply_half` are those of
+    /// `shaders/shared/mma_int8.wgsl`: CUDA has instructions for them from compute capability
     /// 8.0 on.
     pub multiplies_codes: bool,
 }

@@ -16,8 +16,8 @@ use super::graph::Node;
 use super::op::Op;
 use super::scalar::{BinaryOp, UnaryOp};
 use crate::base::{DType, Dim, Shape};
-use crate::draw::{Draw, NoToken};
 use crate::error::{Error, Result};
+use crate::sampling::{Draw, NoToken};
 
 /// Shape and element type of `op` on these operands.
 ///

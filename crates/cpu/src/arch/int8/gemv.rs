@@ -94,8 +94,8 @@ unsafe fn rows<
                         }
                     };
                     if HALVES {
-                        let first = C::dot_halves(C::zero(), codes, x, [1.0, 0.0]);
-                        let second = C::dot_halves(C::zero(), codes, x, [0.0, 1.0]);
+                        let first = C::dot_f16(C::zero(), codes, x, [1.0, 0.0]);
+                        let second = C::dot_f16(C::zero(), codes, x, [0.0, 1.0]);
                         add(C::sum(first), 0, stage.bias(0, run), 1);
                         add(C::sum(second), 1, stage.bias(1, run), 2);
                     } else if SIGNED {

@@ -85,7 +85,7 @@ pub(super) trait Codes {
     /// `acc` plus the products of codes of 0 to 127 with signed bytes, times a scale.
     unsafe fn dot(acc: Self::A, w: Self::B, x: Self::B, scale: f32) -> Self::A;
     /// The same with a scale for each half.
-    unsafe fn dot_halves(acc: Self::A, w: Self::B, x: Self::B, scales: [f32; 2]) -> Self::A;
+    unsafe fn dot_f16(acc: Self::A, w: Self::B, x: Self::B, scales: [f32; 2]) -> Self::A;
     /// The same with signed codes.
     unsafe fn dot_signed(acc: Self::A, w: Self::B, x: Self::B, scale: f32) -> Self::A;
     /// Converts one f16, given as bits.
@@ -315,7 +315,7 @@ unsafe fn some_runs<C: Codes, P: Coded, const COUNT: usize>(
             let acc = &mut sums[1 + run % 2];
             *acc = match P::KIND {
                 Kind::Whole => C::dot(*acc, codes, x, first[run]),
-                Kind::Halves => C::dot_halves(*acc, codes, x, [first[run], second[run]]),
+                Kind::Halves => C::dot_f16(*acc, codes, x, [first[run], second[run]]),
                 Kind::Signed => C::dot_signed(*acc, codes, x, first[run]),
             };
         }

@@ -135,7 +135,7 @@ impl Codes for Arrays {
         each!(acc, sums; acc + sums as f32 * scale)
     }
     #[inline(always)]
-    unsafe fn dot_halves(acc: [f32; 8], w: [u8; 32], x: [u8; 32], scales: [f32; 2]) -> [f32; 8] {
+    unsafe fn dot_f16(acc: [f32; 8], w: [u8; 32], x: [u8; 32], scales: [f32; 2]) -> [f32; 8] {
         let sums = products(w.map(i16::from), x);
         std::array::from_fn(|i| acc[i] + sums[i] as f32 * scales[i / 4])
     }

@@ -135,7 +135,7 @@ unsafe fn rows<C: Codes, const M: usize, const HALVES: bool, const SIGNED: bool>
                 let x = C::load(x.add(r * t.k).cast());
                 let [first, second] = [scales[r][0][run], scales[r][1][run]];
                 acc[r] = if HALVES {
-                    C::dot_halves(acc[r], codes, x, [first, second])
+                    C::dot_f16(acc[r], codes, x, [first, second])
                 } else if SIGNED {
                     C::dot_signed(acc[r], codes, x, first)
                 } else {

@@ -9,7 +9,7 @@ use crate::arch::formats::Block;
 use warploom_core::quant;
 
 #[inline(always)]
-unsafe fn half_at<C: Codes>(p: *const u8) -> f32 {
+unsafe fn f16_at<C: Codes>(p: *const u8) -> f32 {
     // SAFETY: the caller's contract: two bytes.
     unsafe { C::half(u16::from_le(p.cast::<u16>().read_unaligned())) }
 }
@@ -104,7 +104,7 @@ impl Coded for IQ4XS {
         // SAFETY: a block is a scale, 16 and then 32 bits of scales, and 8 times 16 bytes as in
         // Q4_0.
         unsafe {
-            let d = half_at::<C>(p);
+            let d = f16_at::<C>(p);
             let high = u32::from(u16::from_le(p.add(2).cast::<u16>().read_unaligned()));
             let low = word_at(p.add(4));
             let scales: [f32; RUNS] = std::array::from_fn(|run| {
@@ -140,7 +140,7 @@ impl Coded for Q2K {
         // SAFETY: a block is 16 bytes of a scale and a minimum each, 64 bytes of weights and two
         // f16.
         unsafe {
-            let (d, dmin) = (C::splat(half_at::<C>(p.add(80))), C::splat(-half_at::<C>(p.add(82))));
+            let (d, dmin) = (C::splat(f16_at::<C>(p.add(80))), C::splat(-f16_at::<C>(p.add(82))));
             let pairs = apart(p.cast::<[u64; 2]>().read_unaligned().map(u64::from_le));
             const LOW: u64 = 0x0f0f_0f0f_0f0f_0f0f;
             Scales {
@@ -163,7 +163,7 @@ impl Coded for Q3K {
         // SAFETY: a block is 32 bytes of third bits, 64 of low pairs of bits, 12 of scales and an
         // f16.
         unsafe {
-            let d = C::splat(half_at::<C>(p.add(108)));
+            let d = C::splat(f16_at::<C>(p.add(108)));
             let scales = apart(q3_k_scales(p.add(96)).map(u64::from_le));
             let scale = scales.map(|v| C::mul(C::signed(v), d));
             Scales { scale, bias: scale.map(|s| C::mul(s, C::splat(-4.0))) }
@@ -193,7 +193,7 @@ impl Coded for Q3K {
 unsafe fn six_bits<C: Codes>(p: *const u8) -> Scales<C::A> {
     // SAFETY: the caller's contract.
     unsafe {
-        let (d, dmin) = (C::splat(half_at::<C>(p)), C::splat(-half_at::<C>(p.add(2))));
+        let (d, dmin) = (C::splat(f16_at::<C>(p)), C::splat(-f16_at::<C>(p.add(2))));
         let (scales, minima) = q4_k_scales(p.add(4));
         Scales::new(C::mul(C::bytes(scales), d), C::mul(C::bytes(minima), dmin))
     }
@@ -257,7 +257,7 @@ impl Coded for Q6K {
         // SAFETY: a block is 128 bytes of low nibbles, 64 bytes of upper pairs of bits, 16 signed
         // scales and an f16.
         unsafe {
-            let d = C::splat(half_at::<C>(p.add(208)));
+            let d = C::splat(f16_at::<C>(p.add(208)));
             let scales = apart(p.add(192).cast::<[u64; 2]>().read_unaligned().map(u64::from_le));
             let scale = scales.map(|v| C::mul(C::signed(v), d));
             Scales { scale, bias: scale.map(|s| C::mul(s, C::splat(-32.0))) }
@@ -292,7 +292,7 @@ impl Coded for TQ1_0 {
     #[inline(always)]
     unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: a block is 32 and then 16 bytes of five digits each, 4 bytes of four, an f16.
-        unsafe { ternary::<C>(half_at::<C>(p.add(52))) }
+        unsafe { ternary::<C>(f16_at::<C>(p.add(52))) }
     }
     #[inline(always)]
     unsafe fn run<C: Codes>(p: *const u8, run: usize) -> C::B {
@@ -338,7 +338,7 @@ impl Coded for TQ2_0 {
     #[inline(always)]
     unsafe fn scales<C: Codes>(p: *const u8, _: usize) -> Scales<C::A> {
         // SAFETY: a block is 64 bytes and an f16.
-        unsafe { ternary::<C>(half_at::<C>(p.add(64))) }
+        unsafe { ternary::<C>(f16_at::<C>(p.add(64))) }
     }
     #[inline(always)]
     unsafe fn run<C: Codes>(p: *const u8, run: usize) -> C::B {

@@ -268,7 +268,7 @@ impl<P: Extra> Codes for Wide<P> {
         }
     }
     #[inline(always)]
-    unsafe fn dot_halves(acc: __m256, w: __m256i, x: __m256i, scales: [f32; 2]) -> __m256 {
+    unsafe fn dot_f16(acc: __m256, w: __m256i, x: __m256i, scales: [f32; 2]) -> __m256 {
         // SAFETY: the contract of `Codes`.
         unsafe {
             let scales = _mm256_set_m128(_mm_set1_ps(scales[1]), _mm_set1_ps(scales[0]));
