@@ -1,5 +1,6 @@
 //! Checking and evaluating recordings, and kernels against their declared interfaces; no driver.
 
+use warploom_ledger::{Need, skip};
 use super::validate::Callee;
 use super::{Argument, Buffers, Program, Target, Todo, Work};
 use warploom_core::base::{Dim, Symbol, SymbolValues};
@@ -312,12 +313,7 @@ extern \"C\" __global__ void __launch_bounds__(WORKGROUP_X) kernel_main(
     let nvrtc = match super::cuda::Nvrtc::open() {
         Ok(nvrtc) => nvrtc,
         Err(why) => {
-            use std::io::Write;
-            let required = std::env::var("WARPLOOM_REQUIRE_NVRTC").is_ok_and(|v| v == "1");
-            assert!(!required, "WARPLOOM_REQUIRE_NVRTC=1, but {why}");
-            let (thread, out) = (std::thread::current(), &mut std::io::stderr());
-            let _ = writeln!(out, "skipped: {}: {why}", thread.name().unwrap_or_default());
-            return;
+            return skip(Need::Nvrtc, &why.to_string());
         }
     };
     let compile = |text: &str| nvrtc.compile(&twin(text).translated.text, "sm_90");

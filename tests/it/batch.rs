@@ -193,6 +193,9 @@ fn a_steady_run_of_each_is_one_submit() {
 fn tokens_ahead_are_those_of_single_runs() {
     let model = embedded();
     for (label, runtime) in devices::every(false) {
+        if devices::compiles_slowly(&label, &runtime) {
+            continue;
+        }
         let runtime = Arc::new(runtime);
         let mut one = session(&runtime, &model, 1);
         let slow = runtime.device().profile().kind == DeviceKind::Software;
@@ -256,6 +259,9 @@ fn tokens_ahead_need_a_chosen_one_and_room() {
 fn tokens_of_each_ahead_are_what_they_are_alone() {
     let model = embedded();
     for (label, runtime) in devices::every(false) {
+        if devices::compiles_slowly(&label, &runtime) {
+            continue;
+        }
         let runtime = Arc::new(runtime);
         let slow = runtime.device().profile().kind == DeviceKind::Software;
         let sequences = if slow { 3 } else { PROMPTS.len() };

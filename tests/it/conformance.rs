@@ -13,7 +13,7 @@ use warploom_testkit::{Conformance, ConformanceReport, KnownFailure};
 
 use crate::devices;
 use crate::interpret_device::Checked;
-use crate::{skip, tell};
+use crate::{Need, ran, skip, tell};
 
 /// What is known to be wrong, with the reason. A row fails as soon as its device is right.
 const KNOWN: [KnownFailure; 0] = [];
@@ -21,22 +21,27 @@ const KNOWN: [KnownFailure; 0] = [];
 /// The suite on every device of the machine for which `suite` gives one.
 fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option<Conformance>) {
     let mut found = ConformanceReport::default();
-    for (label, runtime) in devices::every(floors) {
+    let mut covered = Vec::new();
+    for (label, runtime) in devices::of_machine(floors) {
         let profile = runtime.device().profile();
-        // At the floor software meets most of what it met before, and `interpret_kernels` has all kernels there.
+        // Software devices take a sample: most of their time is spent in cases for real GPUs, and
+        // `interpret_kernels` runs every kernel. At the floor most kernels are the same again.
         let step = match label.ends_with(devices::FLOOR) {
-            true => devices::sample_software(profile, 4),
-            false => devices::sample(profile, 8),
+            true => devices::sample_software(profile, 12),
+            false => devices::sample(profile, 16).max(devices::sample_software(profile, 4)),
         };
         let Some(suite) = suite(&runtime, Conformance::new().sample(step)) else { continue };
+        let kind = devices::kind(&label, &runtime);
         let mut suite = suite.known_failures(&KNOWN).complete(true).label(label);
         let report = suite.run(&runtime).unwrap();
         tell(&format!("conformance: {report}"));
+        covered.push(kind);
         found.extend(report);
     }
     if found.devices.is_empty() {
-        return skip("no device here has what it is about");
+        return skip(Need::Matrix, "no device here has what it is about");
     }
+    ran(covered.iter().map(String::as_str));
     found.assert_passed();
 }
 
@@ -54,7 +59,7 @@ fn products_of_rounded_rows_are_right_in_every_way() {
                 let slow = profile.kind == DeviceKind::Software;
                 let usable = tail.is_empty() || profile.has_subgroups;
                 match profile.provider.as_str() {
-                    "webgpu" if usable => Some(if slow { suite.sample(3) } else { suite }),
+                    "webgpu" if usable => Some(if slow { suite.sample(9) } else { suite }),
                     "cpu" => None,
                     _ => (usable && !slow).then_some(suite),
                 }
@@ -75,7 +80,7 @@ fn products_of_matrices_are_right_by_tiles() {
             let suite = suite.only(cases).registered(EngineId::new(engine));
             let usable = engine == "wgsl.matmul_batched_tiled" || profile.has_matrix_hw;
             let suite = match profile.kind {
-                DeviceKind::Software => suite.sample(4),
+                DeviceKind::Software => suite.sample(8),
                 _ => suite,
             };
             (profile.provider != "cpu" && usable).then_some(suite)

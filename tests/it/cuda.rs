@@ -17,13 +17,13 @@ use warploom::runtime::{Detection, Runtime};
 use crate::opencl::spin;
 use crate::translate::compiler;
 use crate::webgpu_host::*;
-use crate::{skip, tell};
+use crate::{Need, skip, tell};
 
 fn open_cuda() -> Option<Arc<dyn Device>> {
     let provider = cuda::Provider::new();
     let found = block_on(provider.list()).is_ok_and(|list| !list.is_empty());
     if !found {
-        skip("there is no CUDA device");
+        skip(Need::Cuda, "there is no CUDA device");
         return None;
     }
     Some(block_on(provider.open(0, OpenOptions::default())).unwrap())
@@ -75,7 +75,7 @@ fn the_compiler_names_the_line() {
 fn the_program_links_no_vendors_library() {
     let own = std::env::current_exe().unwrap();
     let Ok(told) = Process::new("readelf").arg("-d").arg(own).output() else {
-        return skip("there is no readelf");
+        return skip(Need::Tool, "there is no readelf");
     };
     let text = String::from_utf8_lossy(&told.stdout).to_lowercase();
     assert!(text.contains("needed"), "{text}");

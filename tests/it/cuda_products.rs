@@ -17,7 +17,7 @@ use warploom_testkit::Conformance;
 
 use crate::vendor_gemm::{CASES, ENGINE};
 use crate::webgpu_host::*;
-use crate::{skip, tell};
+use crate::{Need, skip, tell};
 
 /// The first CUDA device, where it has the library.
 fn with_library(options: OpenOptions) -> Option<Arc<dyn Device>> {
@@ -28,11 +28,11 @@ fn with_library(options: OpenOptions) -> Option<Arc<dyn Device>> {
             Some(block_on(provider.open(0, options)).unwrap())
         }
         Some(profile) => {
-            skip(&format!("CUDA without its library of products: {}", profile.driver));
+            skip(Need::Cuda, &format!("CUDA without its library of products: {}", profile.driver));
             None
         }
         None => {
-            skip("there is no CUDA device");
+            skip(Need::Cuda, "there is no CUDA device");
             None
         }
     }

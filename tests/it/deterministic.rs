@@ -330,7 +330,7 @@ fn each_row_has_the_bits_that_it_has_alone() {
     for (label, runtime) in devices::every(true) {
         let profile = runtime.device().profile();
         // Kernels of a software device take long to compile: formats stand for each other there.
-        let step = devices::sample(profile, 8).max(devices::sample_software(profile, 3));
+        let step = devices::sample(profile, 16).max(devices::sample_software(profile, 6));
         let begin = std::time::Instant::now();
         let cases: Vec<&Case> = cases.iter().step_by(step).collect();
         for case in &cases {
@@ -357,7 +357,7 @@ fn every_case_is_right_in_deterministic_mode() {
     let mut wrong = Vec::new();
     for (label, runtime) in devices::every(false) {
         let profile = runtime.device().profile();
-        let step = devices::sample(profile, 8).max(devices::sample_software(profile, 7));
+        let step = devices::sample(profile, 16).max(devices::sample_software(profile, 14));
         let (mut right, mut refused) = (0, 0);
         for case in cases.iter().step_by(step).filter(|case| case.is_for(profile.kind)) {
             let case = &*case.on(profile);

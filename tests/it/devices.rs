@@ -5,7 +5,7 @@ use std::sync::Once;
 use warploom::provider::{DeviceKind, DeviceProfile};
 use warploom::runtime::{Detection, Runtime, RuntimeBuilder, TuneMode};
 
-use crate::tell;
+use crate::{Need, ran, skip, tell};
 
 /// How labels of runtimes at WebGPU's guaranteed limits end.
 pub(crate) const FLOOR: &str = " at the floor";
@@ -27,6 +27,16 @@ pub(crate) fn sample_software(profile: &DeviceProfile, step: usize) -> usize {
     if profile.kind == DeviceKind::Software && !whole() { step } else { 1 }
 }
 
+/// Whether a test leaves a device out because its kernels compile slowly, which the ledger records:
+/// each takes PoCL a good part of a second.
+pub(crate) fn compiles_slowly(label: &str, runtime: &Runtime) -> bool {
+    let slow = sample(runtime.device().profile(), 2) > 1;
+    if slow {
+        skip(Need::Time, &format!("{label} compiles slowly: WARPLOOM_TEST_ALL=1 runs it"));
+    }
+    slow
+}
+
 /// Whether tests run on this device: `WARPLOOM_TEST_DEVICE` is the beginning of the ids of those
 /// that do, such as `opencl`.
 pub(crate) fn wanted(profile: &DeviceProfile) -> bool {
@@ -34,9 +44,24 @@ pub(crate) fn wanted(profile: &DeviceProfile) -> bool {
     profile.id().starts_with(&only)
 }
 
-/// Runtimes on every device but null, with all it has, and with `floors` also at WebGPU's
-/// guaranteed limits; neither what `doctor` found here nor what `tune` measured counts. Fails where `WARPLOOM_REQUIRE_WEBGPU` is 1 and none is a wgpu device.
+/// Runtimes on every device of [`of_machine`], which the ledger records as covered by this test.
 pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
+    let found = of_machine(floors);
+    let kinds: Vec<String> = found.iter().map(|(label, runtime)| kind(label, runtime)).collect();
+    ran(kinds.iter().map(String::as_str));
+    found
+}
+
+/// The kind of device in the ledger: its provider, and whether it is at the floor.
+pub(crate) fn kind(label: &str, runtime: &Runtime) -> String {
+    let floor = if label.ends_with(FLOOR) { "-floor" } else { "" };
+    format!("{}{floor}", runtime.device().profile().provider)
+}
+
+/// Runtimes on every device but null, with all its features, and with `floors` also at WebGPU's
+/// guaranteed limits. Results of `doctor` and `tune` on this machine are ignored. Fails if
+/// `WARPLOOM_REQUIRE` lists a provider without a device.
+pub(crate) fn of_machine(floors: bool) -> Vec<(String, Runtime)> {
     let detection = Detection::detect_blocking("auto").unwrap();
     for (provider, error) in &detection.failures {
         tell(&format!("devices: {provider} failed: {error}"));
@@ -51,10 +76,15 @@ pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
             found.push((format!("{} {:?}{FLOOR}", profile.id(), profile.name), runtime));
         }
     }
-    let covered = found.iter().any(|(label, _)| label.starts_with("webgpu"));
-    let required = std::env::var("WARPLOOM_REQUIRE_WEBGPU").is_ok_and(|v| v == "1");
-    let required = required && std::env::var("WARPLOOM_TEST_DEVICE").is_err();
-    assert!(covered || !required, "WARPLOOM_REQUIRE_WEBGPU=1 and there is no wgpu device");
+    if std::env::var("WARPLOOM_TEST_DEVICE").is_err() {
+        for need in [Need::WebGpu, Need::OpenCl, Need::Cuda] {
+            let name = need.name();
+            let covered = found.iter().any(|(label, _)| label.starts_with(name));
+            assert!(covered || !need.is_required(), "WARPLOOM_REQUIRE lists {name}: no device");
+        }
+        let matrix = found.iter().any(|(_, runtime)| runtime.device().profile().has_matrix_hw);
+        assert!(matrix || !Need::Matrix.is_required(), "WARPLOOM_REQUIRE lists matrix: no device");
+    }
     static SAID: Once = Once::new();
     let ids: Vec<String> = found.iter().map(|(_, r)| r.device().profile().id()).collect();
     SAID.call_once(|| tell(&format!("devices: tests cover {}", ids.join(" "))));

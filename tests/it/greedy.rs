@@ -22,7 +22,7 @@ use warploom_models::gguf::Access;
 
 use crate::forward::Forward;
 use crate::logits::{LOGIT, PROMPTS, best};
-use crate::{devices, gguf_files, skip, tell};
+use crate::{Need, devices, gguf_files, skip, tell};
 
 /// The models, by the names of their files.
 const MODELS: [&str; 3] = [
@@ -209,7 +209,7 @@ fn greedy_text_is_the_same_on_every_device() {
         let Some(path) = path else {
             let why = "skipped, WARPLOOM_TEST_MODELS names no folder with it";
             table.push(format!("| {name} | {why} |"));
-            skip(&format!("WARPLOOM_TEST_MODELS names no folder with {name}"));
+            skip(Need::Models, &format!("WARPLOOM_TEST_MODELS names no folder with {name}"));
             continue;
         };
         let recorded = &golden_rows[*name];

@@ -12,7 +12,7 @@ use warploom_llm::{Model, Session, SessionOptions, Wanted};
 use warploom_models::gguf::Access;
 
 use crate::forward::Forward;
-use crate::{devices, gguf_files, skip, tell};
+use crate::{Need, devices, gguf_files, skip, tell};
 
 /// Most that a logit may differ from the float64 pass.
 pub(crate) const LOGIT: f64 = 1e-3;
@@ -228,7 +228,7 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
             for (label, runtime) in devices::every(floor) {
                 // Minutes for each model, and the small ones run the same kernels.
                 if !small && devices::sample(runtime.device().profile(), 2) > 1 {
-                    skip(&format!("{name} in {mode} on {label}: too slow"));
+                    skip(Need::Time, &format!("{name} in {mode} on {label}: too slow"));
                     continue;
                 }
                 let profile = runtime.device().profile();
@@ -256,7 +256,7 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
         let is =
             |file: &PathBuf| file.to_string_lossy().to_lowercase().contains(&name.to_lowercase());
         if !model_files().iter().any(is) {
-            skip(&format!("WARPLOOM_TEST_MODELS names no folder with {name}"));
+            skip(Need::Models, &format!("WARPLOOM_TEST_MODELS names no folder with {name}"));
         }
     }
 }
@@ -314,7 +314,7 @@ const GOLDEN: [(&str, &str, &str, f64); 2] = [
 fn models_agree_with_their_golden_files() {
     for (name, golden, of, tolerance) in GOLDEN {
         let Some(file) = model_files().into_iter().find(|f| f.ends_with(name)) else {
-            skip(&format!("{name} is not here"));
+            skip(Need::Models, &format!("{name} is not here"));
             continue;
         };
         let golden = std::fs::read_to_string(file.with_file_name(golden)).unwrap();

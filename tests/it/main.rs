@@ -95,16 +95,4 @@ mod webgpu_host;
 mod wgsl;
 mod workgroup_memory;
 
-/// Says something that is seen even when the test passes: which devices were covered, what was
-/// skipped and why.
-pub(crate) fn tell(line: &str) {
-    use std::io::Write;
-    // libtest captures `println!` but not this; a closed stderr is no reason to fail.
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// Says that the test of this thread, or the part of it that `why` names, has not run, and why.
-pub(crate) fn skip(why: &str) {
-    let thread = std::thread::current();
-    tell(&format!("skipped: {}: {why}", thread.name().unwrap_or("a test")));
-}
+pub(crate) use warploom_ledger::{Need, ran, skip, tell};

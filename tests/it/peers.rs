@@ -26,7 +26,7 @@ use warploom_testkit::{Outcome, RandomLimits, random_case, run_case};
 
 use crate::partitioned::placement;
 use crate::webgpu_host::*;
-use crate::{skip, tell};
+use crate::{Need, skip, tell};
 
 /// The CPU, as a device that takes copies from its like.
 struct Linked {
@@ -103,7 +103,7 @@ fn cuda_pair() -> Option<[Arc<dyn Device>; 2]> {
     let names: Vec<String> = found.iter().map(DeviceProfile::id).collect();
     let second = match names.len() {
         0 => {
-            skip("there is no CUDA device");
+            skip(Need::Cuda, "there is no CUDA device");
             return None;
         }
         1 => 0,

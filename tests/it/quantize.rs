@@ -12,7 +12,7 @@ use warploom_llm::quantize::{QuantizeOptions, QuantizeReport, TARGETS, quantize}
 use warploom_models::gguf::{Access, Gguf, Value, Writer};
 
 use crate::gguf_files::find_model;
-use crate::{skip, tell};
+use crate::{Need, skip, tell};
 
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("warploom-it-{name}-{}", std::process::id()));
@@ -197,7 +197,7 @@ fn what_cannot_be_quantised_leaves_nothing() {
 fn real_models_become_what_the_reference_makes_of_them() {
     let name = |format: &str| format!("warploom-tiny-llama-{format}.gguf");
     let Some(source) = find_model(&name("F16")) else {
-        return skip("there is no F16 model in models/ or WARPLOOM_TEST_MODELS");
+        return skip(Need::Models, "there is no F16 model in models/ or WARPLOOM_TEST_MODELS");
     };
     let folder = folder("real");
     let output = folder.join("out.gguf");
@@ -238,7 +238,7 @@ fn real_models_become_what_the_reference_makes_of_them() {
 #[test]
 fn a_hugging_face_folder_is_the_gguf_file_that_was_made_of_it() {
     let Some(path) = find_model("warploom-tiny-llama-F16.gguf") else {
-        return skip("there is no F16 model in models/ or WARPLOOM_TEST_MODELS");
+        return skip(Need::Models, "there is no F16 model in models/ or WARPLOOM_TEST_MODELS");
     };
     let theirs = Gguf::open(&path, Access::Mmap).unwrap();
     let ours = Folder::open(path.parent().unwrap()).unwrap().gguf().unwrap();

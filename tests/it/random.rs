@@ -33,9 +33,9 @@ const GRAPHS: u64 = 2000;
 /// Of so many seeds, one runs at WebGPU's floor as well.
 const FLOOR_EACH: usize = 4;
 /// As many, on lavapipe and its like, whose time is that of compiling.
-const SOFTWARE_EACH: usize = 4;
+const SOFTWARE_EACH: usize = 8;
 /// As many, on an OpenCL device that is the CPU.
-const OPENCL_EACH: usize = 32;
+const OPENCL_EACH: usize = 64;
 /// Failures that are made small and told; more of them hardly say more.
 const TOLD: usize = 3;
 

@@ -21,7 +21,7 @@ use warploom::runtime::{Runtime, Sync, TuneMode, run_plan};
 use warploom_testkit::{Case, Conformance, ConformanceProgress, Outcome, cases, run_case};
 
 use crate::translate::compiler;
-use crate::{skip, tell, vendor_gemm};
+use crate::{Need, skip, tell, vendor_gemm};
 
 /// Names the device, such as `cuda:0`, on which the small cases run.
 const DEVICE: &str = "WARPLOOM_TEST_SANITIZE";
@@ -136,7 +136,7 @@ fn number(name: &str, otherwise: usize) -> usize {
 #[test]
 fn small_cases() {
     let Ok(device) = std::env::var(DEVICE) else {
-        return skip(&format!("{DEVICE} names no device"));
+        return skip(Need::Tool, &format!("{DEVICE} names no device"));
     };
     // CUDA alone: a list of all devices would start other drivers as well, under the tool.
     let runtime = match device.strip_prefix("cuda:") {
@@ -278,7 +278,7 @@ const FAULTS: [(&str, &str); 4] = [
 #[test]
 fn planted_fault() {
     let Ok(wanted) = std::env::var(PLANTED) else {
-        return skip(&format!("{PLANTED} names no tool"));
+        return skip(Need::Tool, &format!("{PLANTED} names no tool"));
     };
     let (tool, line) = FAULTS.iter().find(|(tool, _)| *tool == wanted).expect("a tool's name");
     let text = format!("extern \"C\" __global__ void planted(unsigned* y) {{ {line} }}\n");

@@ -15,7 +15,7 @@ use warploom::kernel::source::{ASSETS, asset_wgsl, cooperative_variants, variant
 use warploom::kernel::{Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Schedule, Value};
 
 use crate::fused_exprs::{elementwise, expr, rows};
-use crate::skip;
+use crate::{Need, skip};
 use crate::wgsl::{FLOOR, lowered};
 
 /// Bytes of workgroup memory that every device has.
@@ -332,7 +332,7 @@ pub(crate) fn tint(name: &str, wgsl: &str) -> std::io::Result<()> {
 #[test]
 fn floor_variants_pass_tint_where_it_is_installed() {
     if let Err(e) = tint("probe", "@compute @workgroup_size(1) fn main() {}") {
-        return skip(&format!("tint was not found ({e})"));
+        return skip(Need::Tool, &format!("tint was not found ({e})"));
     }
     for spec in variants().iter().filter(|s| !s.defines.iter().any(|d| d == "subgroup")) {
         let name = KernelSpec::Asset(spec.clone()).to_string();

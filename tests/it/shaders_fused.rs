@@ -10,7 +10,7 @@ use warploom::kernel::{
 
 use crate::kernel_fusions::{body, f32_at, odd, of_products, prologue, residual, store};
 use crate::shaders::{FLOOR_MEMORY, size, storage, tint, uniform};
-use crate::skip;
+use crate::{Need, skip};
 use crate::wgsl::{FLOOR, lowered};
 
 const FORMATS: [&str; 4] = ["f32", "q4_1", "q4_k", "q6_k"];
@@ -135,7 +135,7 @@ fn fused_kernels_are_valid_and_lower_and_have_their_interface() {
 #[test]
 fn fused_kernels_pass_tint_where_it_is_installed() {
     if let Err(e) = tint("probe", "@compute @workgroup_size(1) fn main() {}") {
-        return skip(&format!("tint was not found ({e})"));
+        return skip(Need::Tool, &format!("tint was not found ({e})"));
     }
     let matrices = |s: &AssetSpec| catalogue::find(&s.name).unwrap().0.is_cooperative();
     let plain = |s: &&AssetSpec| !s.defines.iter().any(|d| d == "subgroup") && !matrices(s);

@@ -17,7 +17,7 @@ use crate::devices;
 use crate::fused_exprs::{elementwise, rows};
 use crate::opencl_host::{self, Host};
 use crate::semantics::{Case, POISON, cases};
-use crate::{skip, tell};
+use crate::{Need, skip, tell};
 
 /// Architectures that CUDA text is compiled for.
 const ARCHITECTURES: [&str; 3] = ["sm_75", "sm_90a", "sm_120"];
@@ -44,22 +44,18 @@ fn host() -> Option<Host> {
             Some(host)
         }
         Err(why) => {
-            let required = std::env::var("WARPLOOM_REQUIRE_OPENCL").is_ok_and(|v| v == "1");
-            assert!(!required, "WARPLOOM_REQUIRE_OPENCL=1, but {why}");
-            skip(&format!("opencl: {why}"));
+            skip(Need::OpenCl, &format!("opencl: {why}"));
             None
         }
     }
 }
 
-/// NVIDIA's compiler. `None` where there is none, which fails the test if `WARPLOOM_REQUIRE_NVRTC=1`.
+/// NVIDIA's compiler. `None` where there is none, which fails the test if `WARPLOOM_REQUIRE` lists `nvrtc`.
 pub(crate) fn compiler() -> Option<&'static Nvrtc> {
     match Nvrtc::open() {
         Ok(nvrtc) => Some(nvrtc),
         Err(why) => {
-            let required = std::env::var("WARPLOOM_REQUIRE_NVRTC").is_ok_and(|v| v == "1");
-            assert!(!required, "WARPLOOM_REQUIRE_NVRTC=1, but {why}");
-            skip(&format!("nvrtc: {why}"));
+            skip(Need::Nvrtc, &format!("nvrtc: {why}"));
             None
         }
     }

@@ -387,7 +387,7 @@ fn what_a_search_finds_is_right() {
     let cases = warploom_testkit::cases();
     for (label, runtime) in devices::every(false) {
         let (mut measured, mut faster) = (0, 0);
-        let each = 4 * devices::sample(runtime.device().profile(), 8);
+        let each = 4 * devices::sample(runtime.device().profile(), 16);
         for family in families {
             let of = cases.iter().filter(|case| case.name.starts_with(family));
             for case in of.step_by(each * 4).take(4) {

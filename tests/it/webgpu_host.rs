@@ -12,10 +12,10 @@ use warploom::provider::{
 };
 use warploom::{native, webgpu};
 
-use crate::{skip, tell};
+use crate::{Need, skip, tell};
 
 /// The first wgpu device, opened with these options. `None` where there is none, which is said, and fails the
-/// test if `WARPLOOM_REQUIRE_WEBGPU=1`.
+/// test if `WARPLOOM_REQUIRE` lists `webgpu`.
 pub(crate) fn open(options: OpenOptions) -> Option<Arc<dyn Device>> {
     static SAID: Once = Once::new();
     // One for all tests: some drivers print a line for each.
@@ -23,9 +23,7 @@ pub(crate) fn open(options: OpenOptions) -> Option<Arc<dyn Device>> {
     let provider = PROVIDER.get_or_init(webgpu::Provider::new);
     let list = block_on(provider.list()).unwrap();
     let Some(profile) = list.first() else {
-        let required = std::env::var("WARPLOOM_REQUIRE_WEBGPU").is_ok_and(|v| v == "1");
-        assert!(!required, "WARPLOOM_REQUIRE_WEBGPU=1, but wgpu found no adapter");
-        skip("wgpu found no adapter");
+        skip(Need::WebGpu, "wgpu found no adapter");
         return None;
     };
     SAID.call_once(|| {
@@ -36,14 +34,12 @@ pub(crate) fn open(options: OpenOptions) -> Option<Arc<dyn Device>> {
 }
 
 /// The first OpenCL device, opened with these options. `None` where there is none, which fails the
-/// test if `WARPLOOM_REQUIRE_OPENCL=1`.
+/// test if `WARPLOOM_REQUIRE` lists `opencl`.
 pub(crate) fn open_opencl(options: OpenOptions) -> Option<Arc<dyn Device>> {
     let provider = native::opencl::Provider;
     if block_on(provider.list()).unwrap().is_empty() {
-        let required = std::env::var("WARPLOOM_REQUIRE_OPENCL").is_ok_and(|v| v == "1");
         let why = provider.absence().unwrap_or_default();
-        assert!(!required, "WARPLOOM_REQUIRE_OPENCL=1, but {why}");
-        skip(&why);
+        skip(Need::OpenCl, &why);
         return None;
     }
     Some(block_on(provider.open(0, options)).unwrap())

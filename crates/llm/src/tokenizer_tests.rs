@@ -109,11 +109,8 @@ fn real(name: &str, key: &str) -> Option<Tokenizer> {
     let folders = std::env::var_os("WARPLOOM_TEST_MODELS");
     let found = folders.iter().flat_map(std::env::split_paths).map(|f| f.join(name));
     let Some(path) = found.into_iter().find(|path| path.is_file()) else {
-        // libtest captures the output of print macros.
-        use std::io::Write;
-        let (thread, why) = (std::thread::current(), "is not in WARPLOOM_TEST_MODELS");
-        let test = thread.name().unwrap_or_default();
-        let _ = writeln!(std::io::stderr(), "skipped: {test}: {name} {why}");
+        let why = format!("{name} is not in WARPLOOM_TEST_MODELS");
+        warploom_ledger::skip(warploom_ledger::Need::Models, &why);
         return None;
     };
     let tokenizer = open(&path);

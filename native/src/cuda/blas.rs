@@ -380,19 +380,15 @@ fn named<T>(what: &str, answer: Result<T, result::CublasError>) -> Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
     use warploom_kernels::Gemm;
+    use warploom_ledger::{Need, skip};
 
     /// Descriptions need the library but no device: the library reports attributes that it rejects.
     #[test]
     fn the_library_takes_every_description() {
         if let Err(why) = lt() {
-            // libtest swallows `eprintln!`.
-            let (thread, out) = (std::thread::current(), &mut std::io::stderr());
-            let _ = writeln!(out, "skipped: {}: {why}", thread.name().unwrap_or_default());
-            return;
+            return skip(Need::Cuda, &why.to_string());
         }
         let address = 4096;
         let addresses = Addresses { first: address, second: address, out: address, bias: address };
