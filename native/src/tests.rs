@@ -1,6 +1,5 @@
 //! Checking and evaluating recordings, and kernels against their declared interfaces; no driver.
 
-use warploom_ledger::{Need, skip};
 use super::validate::Callee;
 use super::{Argument, Buffers, Program, Target, Todo, Work};
 use warploom_core::base::{Dim, Symbol, SymbolValues};
@@ -11,6 +10,7 @@ use warploom_hal::{
 };
 use warploom_kernels::Access::{Read, ReadWrite};
 use warploom_kernels::{Access, AssetSpec, KernelSpec, SourceSpec};
+use warploom_ledger::{Need, skip};
 
 const N: Symbol = Symbol::new("n");
 #[cfg(feature = "cuda")]

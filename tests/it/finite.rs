@@ -186,7 +186,10 @@ fn kinds(kind: DeviceKind) -> Vec<(Format, ComputeMode, bool)> {
 pub(crate) fn is_left_out(label: &str, runtime: &Runtime) -> bool {
     let is_slow = runtime.device().profile().kind == DeviceKind::Software && !devices::whole();
     if is_slow {
-        crate::skip(crate::Need::Time, &format!("{label} compiles too slowly: WARPLOOM_TEST_ALL=1 runs it"));
+        crate::skip(
+            crate::Need::Time,
+            &format!("{label} compiles too slowly: WARPLOOM_TEST_ALL=1 runs it"),
+        );
     }
     is_slow
 }

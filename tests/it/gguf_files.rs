@@ -341,7 +341,10 @@ fn real_models_decode_to_the_reference_values() {
     let mut checked = 0;
     for (name, tensors) in golden.as_object().expect("a table of files") {
         let Some(path) = find_model(name) else {
-            crate::skip(crate::Need::Models, &format!("{name} is not in models/ or WARPLOOM_TEST_MODELS"));
+            crate::skip(
+                crate::Need::Models,
+                &format!("{name} is not in models/ or WARPLOOM_TEST_MODELS"),
+            );
             continue;
         };
         let gguf = Gguf::open(&path, Access::Mmap).expect("a real model opens");

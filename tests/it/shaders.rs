@@ -15,8 +15,8 @@ use warploom::kernel::source::{ASSETS, asset_wgsl, cooperative_variants, variant
 use warploom::kernel::{Access, Addressing, AssetSpec, FusedExpr, KernelSpec, Schedule, Value};
 
 use crate::fused_exprs::{elementwise, expr, rows};
-use crate::{Need, skip};
 use crate::wgsl::{FLOOR, lowered};
+use crate::{Need, skip};
 
 /// Bytes of workgroup memory that every device has.
 pub(crate) const FLOOR_MEMORY: u32 = 16 << 10;

@@ -10,8 +10,8 @@ use warploom::kernel::{
 
 use crate::kernel_fusions::{body, f32_at, odd, of_products, prologue, residual, store};
 use crate::shaders::{FLOOR_MEMORY, size, storage, tint, uniform};
-use crate::{Need, skip};
 use crate::wgsl::{FLOOR, lowered};
+use crate::{Need, skip};
 
 const FORMATS: [&str; 4] = ["f32", "q4_1", "q4_k", "q6_k"];
 

@@ -1,16 +1,14 @@
 //! Reads safetensors files: a JSON header, then the bytes of the tensors.
 //!
-//! Files are untrusted, as in `gguf`: lengths are checked against the file before use, every
-//! tensor's range against its type and shape, the end, and the other tensors. Only tensors of
-//! weight types can be read; of others only the name is known. (The `safetensors` crate adds
-//! offsets from the header unchecked, and its errors name no byte offset.)
+//! The `safetensors` crate reads and validates the header: types, shapes, and ranges that follow
+//! one another without gaps. Files are untrusted, so the length of the header and the end of the
+//! ranges are checked here with exact arithmetic (the crate's own entry point adds them unchecked),
+//! and errors name byte offsets.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Slot;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use smallvec::SmallVec;
+use safetensors::{Dtype, tensor::Metadata};
 
 use warploom_core::base::{DType, Format};
 use warploom_core::error::{Error, Result};
@@ -32,78 +30,11 @@ pub struct Safetensors {
 /// A tensor: shape, type, and location of its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
-    shape: SmallVec<[u64; MAX_DIMS]>,
-    dtype: String,
+    shape: Vec<u64>,
+    dtype: Dtype,
     /// File offset in bytes.
     start: usize,
     end: usize,
-}
-
-/// An entry of the header.
-#[derive(serde::Deserialize)]
-struct Entry {
-    dtype: String,
-    shape: Sizes,
-    data_offsets: [u64; 2],
-}
-
-/// Sizes of a tensor; excess dimensions are rejected before they are stored.
-struct Sizes(SmallVec<[u64; MAX_DIMS]>);
-
-impl<'de> Deserialize<'de> for Sizes {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Sizes, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Sizes;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "at most {MAX_DIMS} sizes")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Sizes, A::Error> {
-                let mut sizes = SmallVec::new();
-                while let Some(size) = items.next_element()? {
-                    if sizes.len() == MAX_DIMS {
-                        return Err(A::Error::custom(format!("shape: more than {MAX_DIMS} sizes")));
-                    }
-                    sizes.push(size);
-                }
-                Ok(Sizes(sizes))
-            }
-        }
-        from.deserialize_seq(Reader)
-    }
-}
-
-/// The header: entries by name, without the `__metadata__`.
-struct Header(BTreeMap<String, Entry>);
-
-impl<'de> Deserialize<'de> for Header {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Header, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Header;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of tensors")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut items: A) -> Result<Header, A::Error> {
-                let mut entries = BTreeMap::new();
-                while let Some(name) = items.next_key::<String>()? {
-                    if name == "__metadata__" {
-                        items.next_value::<IgnoredAny>()?;
-                        continue;
-                    }
-                    match entries.entry(name) {
-                        Slot::Vacant(slot) => drop(slot.insert(items.next_value()?)),
-                        Slot::Occupied(slot) => {
-                            let name = slot.key();
-                            return Err(A::Error::custom(format!("tensor `{name}` twice")));
-                        }
-                    }
-                }
-                Ok(Header(entries))
-            }
-        }
-        from.deserialize_map(Reader)
-    }
 }
 
 impl TensorInfo {
@@ -113,30 +44,19 @@ impl TensorInfo {
     }
 
     /// The type's name in the file: `F16`, `BF16`, `I64`.
-    pub fn dtype(&self) -> &str {
-        &self.dtype
+    pub fn dtype(&self) -> String {
+        self.dtype.to_string()
     }
 
     /// The weight format of its numbers, if they can be weights.
     pub fn format(&self) -> Option<Format> {
-        match self.dtype.as_str() {
-            "F32" => Some(Format::F32),
-            "F16" => Some(Format::Plain(DType::F16)),
-            "BF16" => Some(Format::Plain(DType::BF16)),
+        match self.dtype {
+            Dtype::F32 => Some(Format::F32),
+            Dtype::F16 => Some(Format::Plain(DType::F16)),
+            Dtype::BF16 => Some(Format::Plain(DType::BF16)),
             _ => None,
         }
     }
-}
-
-/// Bytes of one element.
-fn element_bytes(dtype: &str) -> Option<u64> {
-    Some(match dtype {
-        "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" => 1,
-        "I16" | "U16" | "F16" | "BF16" => 2,
-        "I32" | "U32" | "F32" => 4,
-        "I64" | "U64" | "F64" => 8,
-        _ => return None,
-    })
 }
 
 impl Safetensors {
@@ -205,56 +125,37 @@ fn parse(bytes: &[u8]) -> Result<BTreeMap<String, TensorInfo>> {
     };
     let length = u64::from_le_bytes(*length);
     let header = usize::try_from(length).ok().filter(|_| length <= MAX_HEADER);
-    let Some(header) = header.and_then(|n| rest.get(..n)) else {
+    let Some((header, data)) = header.and_then(|n| rest.split_at_checked(n)) else {
         let have = rest.len();
         return Err(bad(format!(
             "header length at byte 0: {length}, at most {MAX_HEADER}, the file has {have} left"
         )));
     };
-    let text = std::str::from_utf8(header)
-        .map_err(|e| bad(format!("header at byte {}: not UTF-8", LENGTH + e.valid_up_to())))?;
     // The message contains line and column.
-    let Header(entries) =
-        serde_json::from_str(text).map_err(|e| bad(format!("header at byte {LENGTH}: {e}")))?;
-    let data = LENGTH + header.len();
-    let mut tensors = BTreeMap::new();
-    for (name, entry) in entries {
-        let info = entry_of(&name, entry, data, bytes.len())?;
-        tensors.insert(name, info);
-    }
-    let mut ranges: Vec<_> = tensors.iter().map(|(name, t)| (t.start, t.end, name)).collect();
-    ranges.sort_unstable();
-    match ranges.windows(2).find(|pair| pair[0].1 > pair[1].0) {
-        Some(pair) => Err(bad(format!(
-            "tensor `{}`: data_offsets: byte {} of the file is tensor `{}`'s too",
-            pair[1].2, pair[1].0, pair[0].2
-        ))),
-        None => Ok(tensors),
-    }
-}
-
-/// Checks an entry against the type's size and the file's end; offsets are relative to `data`.
-fn entry_of(name: &str, entry: Entry, data: usize, file_bytes: usize) -> Result<TensorInfo> {
-    let bad = |what: String| Error::bad_file(format!("header at byte {LENGTH}: `{name}`: {what}"));
-    let Entry { dtype, shape: Sizes(shape), data_offsets: [start, end] } = entry;
-    let place = |offset: u64| usize::try_from(offset).ok()?.checked_add(data);
-    let (Some(first), Some(last)) = (place(start), place(end)) else {
-        return Err(bad(format!("data_offsets: {start} to {end} from byte {data} overflow")));
-    };
-    if first > last || last > file_bytes {
+    let metadata: Metadata =
+        serde_json::from_slice(header).map_err(|e| bad(format!("header at byte {LENGTH}: {e}")))?;
+    let begin = LENGTH + header.len();
+    // Ranges follow one another, so the last end is the length of the data.
+    if metadata.data_len() != data.len() {
         return Err(bad(format!(
-            "data_offsets: {start} to {end} from byte {data} are not in a file of {file_bytes} bytes"
+            "header at byte {LENGTH}: tensors have {} bytes from byte {begin}, the file has {} left",
+            metadata.data_len(),
+            data.len()
         )));
     }
-    // For an unknown type only the range can be checked.
-    if let Some(each) = element_bytes(&dtype) {
-        let need = shape.iter().try_fold(each, |n, size| n.checked_mul(*size));
-        if need != Some(end - start) {
-            let have = end - start;
-            return Err(bad(format!("data_offsets: {have} bytes for {dtype} {shape:?}")));
+    let mut tensors = BTreeMap::new();
+    for (name, info) in metadata.tensors() {
+        if info.shape.len() > MAX_DIMS {
+            let dims = info.shape.len();
+            return Err(bad(format!(
+                "header at byte {LENGTH}: `{name}`: shape: {dims} sizes, more than {MAX_DIMS}"
+            )));
         }
+        let shape = info.shape.iter().map(|size| *size as u64).collect();
+        let (start, end) = (begin + info.data_offsets.0, begin + info.data_offsets.1);
+        tensors.insert(name, TensorInfo { shape, dtype: info.dtype, start, end });
     }
-    Ok(TensorInfo { shape, dtype, start: first, end: last })
+    Ok(tensors)
 }
 
 #[cfg(test)]
@@ -283,8 +184,25 @@ mod tests {
         let a = &file.tensors()["a"];
         assert_eq!((a.shape(), a.format()), (&[2, 3][..], Some(Format::Plain(DType::BF16))));
         assert_eq!(file.bytes("a").unwrap(), [1; 12]);
-        assert_eq!((file.tensors()["b"].format(), file.tensors()["b"].dtype()), (None, "I64"));
+        let b = &file.tensors()["b"];
+        assert_eq!((b.format(), b.dtype().as_str()), (None, "I64"));
         assert!(file.bytes("c").unwrap_err().is_bad_file());
+    }
+
+    /// Seventeen tensors whose ranges end at the largest `usize`: sums with them overflow.
+    fn ends_at_the_end_of_memory() -> String {
+        let mut rows = String::new();
+        let mut start = 0u64;
+        for i in 0..17 {
+            let end = start.saturating_add(1 << 60).min(u64::MAX);
+            let row = format!(
+                r#""t{i}":{{"dtype":"U8","shape":[{}],"data_offsets":[{start},{end}]}},"#,
+                end - start
+            );
+            rows += &row;
+            start = end;
+        }
+        format!("{{{}}}", rows.trim_end_matches(','))
     }
 
     #[test]
@@ -294,33 +212,28 @@ mod tests {
         };
         let max = u64::MAX;
         let rows = [
-            (one("F32", "[4]", "[0,12]"), "`t`: data_offsets: 12 bytes for F32 [4]"),
-            (one("F32", "[4]", "[0,20]"), "not in a file"),
-            (one("F32", "[4]", "[16,0]"), "not in a file"),
-            (one("F32", "[4]", &format!("[0,{max}]")), "overflow"),
-            (one("F32", &format!("[{max}]"), "[0,16]"), "16 bytes for F32"),
+            (one("F32", "[4]", "[0,12]"), "invalid shape, data type, or offset"),
+            (one("F32", "[5]", "[0,20]"), "tensors have 20 bytes from byte"),
+            (one("F32", "[3]", "[0,12]"), "the file has 16 left"),
+            (one("F32", "[4]", "[16,0]"), "invalid offset for tensor `t`"),
+            (one("F32", "[4]", &format!("[0,{max}]")), "invalid shape, data type, or offset"),
+            (one("F32", &format!("[{max}]"), "[0,16]"), "overflow"),
             // 2^62 times 4 wraps to 0.
-            (one("F32", "[4611686018427387904]", "[0,0]"), "0 bytes for F32"),
+            (one("F32", "[4611686018427387904]", "[0,0]"), "overflow"),
+            (ends_at_the_end_of_memory(), "the file has 16 left"),
             (one("F32", "[-1]", "[0,16]"), "line 1"),
-            (one("F32", "[1,1,1,1,1,1,1,1,4]", "[0,16]"), "more than 8 sizes"),
+            (one("F32", "[1,1,1,1,1,1,1,1,4]", "[0,16]"), "9 sizes, more than 8"),
             (one("F32", "[4]", "[0]"), "line 1"),
             (one("F32", "4", "[0,16]"), "line 1"),
-            (one("X9", "[4]", "[0,17]"), "not in a file"),
+            (one("X9", "[4]", "[0,16]"), "unknown variant `X9`"),
             (r#"{"t":7}"#.into(), "line 1"),
             (r#"{"t":"#.into(), "line 1"),
             ("[]".into(), "line 1"),
             (
-                format!(
-                    r#"{{"t":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}},{}"#,
-                    &one("U8", "[1]", "[1,2]")[1..]
-                ),
-                "`t` twice",
-            ),
-            (
                 r#"{"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]},
                     "b":{"dtype":"U8","shape":[9],"data_offsets":[7,16]}}"#
                     .into(),
-                "tensor `b`: data_offsets",
+                "invalid offset for tensor `b`",
             ),
         ];
         for (header, words) in rows {
