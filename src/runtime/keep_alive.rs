@@ -3,8 +3,8 @@
 //! An idle GPU lowers its clock, and the next run takes several times as long: an H200 drops from
 //! 1,980 to 345 MHz within two seconds, an H100 too. The driver follows the fraction of time in
 //! which anything runs, not how much of the device it uses. So one spinning workgroup is enough
-//! (`benches/README.md`, "The clock between questions"). A CUDA context keeps the clock high by
-//! itself.
+//! (`docs/performance/nvidia-h200.md`, "The clock between questions"). A CUDA context keeps the
+//! clock high by itself.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

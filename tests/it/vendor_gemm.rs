@@ -107,10 +107,10 @@ fn a_large_product_is_one_call() {
     assert!(!calls[0].a_transposed && calls[0].b_transposed);
 }
 
-/// As measured on an H200 (`benches/README.md`): up to 512 tiles of halves are as fast as a call, which is bound by its
-/// launch; tiles of `f32` are slower than one from 256 on.
+/// As measured on an H200 (`docs/performance/nvidia-h200.md`): up to 512 our f16 tiles are as fast
+/// as a library call, which is bound by its launch; f32 tiles are slower from 256 on.
 #[test]
-fn a_call_is_taken_from_the_sizes_on_that_are_worth_it() {
+fn the_library_is_called_from_the_size_that_pays() {
     let known = DeviceProfile::known("nvidia-h200").unwrap();
     let profile = DeviceProfile { provider: "cuda".into(), has_gemm_library: true, ..known };
     let engine = |dtype, size| {

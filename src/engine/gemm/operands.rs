@@ -101,8 +101,8 @@ pub(in crate::engine) fn filled(tiles: f64, query: &Query) -> f64 {
 
 /// Rows of x of a tile of `matmul_*` with 64 rows of w, for `m` and `n` of them. Large tiles load
 /// less, but a compute unit wants two workgroups: one multiplies while the other waits for memory.
-/// Measured on an H200 (`benches/README.md`), a guess elsewhere; a software GPU has no such
-/// latency.
+/// Measured on an H200 (`docs/performance/nvidia-h200.md`), a guess elsewhere; a software GPU has
+/// no such latency.
 pub(in crate::engine) fn tile_rows(profile: &DeviceProfile, m: u64, n: u64) -> u32 {
     let large = (m.div_ceil(128) * n.div_ceil(64)) as f64;
     match profile.kind {
