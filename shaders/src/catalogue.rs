@@ -57,9 +57,9 @@ use Access::{Read, ReadWrite};
 pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "matvec_*",
-        doc: "y[i, r] = sum over c of w[r, c] * x[i, c], for few rows i; w is [n, k] packed, x [m, k], y [m, n]. A \
-              workgroup computes ROWS rows of w for M rows of x: groups of w rows are folded over grid x and y, \
-              grid z is ceil(m / M). ahead: the first weights are loaded before anything else is read.",
+        doc: "y[i, r] = sum over c of w[r, c] * x[i, c], for few rows i; w is [n, k] packed, x [m, k], y [m, n]. A workgroup \
+              computes ROWS rows of w for M rows of x: groups of w rows are folded over grid x and y, grid z is ceil(m / M). \
+              ahead: the first weights are loaded before anything else is read.",
         params: LINEAR_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("WG", 64), ("ROWS", 4), ("M", 1)],
@@ -67,10 +67,10 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matvec_int8_*",
-        doc: "The product of matvec_* with rows of x rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), \
-              k at most K, weights of packed formats. A workgroup quantises M rows of x and computes PASSES * ROWS \
-              rows of w: such groups are folded over grid x and y, grid z is ceil(m / M). With subgroups, the \
-              weights of AHEAD iterations over the columns are loaded at once.",
+        doc: "The product of matvec_* with rows of x rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), k at most \
+              K, weights of packed formats. A workgroup quantises M rows of x and computes PASSES * ROWS rows of w: such \
+              groups are folded over grid x and y, grid z is ceil(m / M). With subgroups, the weights of AHEAD iterations \
+              over the columns are loaded at once.",
         params: LINEAR_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("WG", 64), ("ROWS", 4), ("M", 1), ("PASSES", 1), ("K", 1024), ("AHEAD", 1)],
@@ -78,12 +78,11 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "quantize_activations",
-        doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): words of four \
-              values in the order of a format's units (kernel::prequant), then ceil(k / 128) * 4 floats, the scale \
-              of each 32, then as many, the scaled sum of each 32. One thread a block, with subgroups 8 lanes a \
-              block, with a norm a workgroup a row; folded over grid x and y. tiles: eight rows interleaved, 16 \
-              words of every row for each 64 columns, then for each 128 the floats of four even and four odd rows; \
-              k a multiple of 64, no planes.",
+        doc: "Rows of x [rows, k] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8): words of four values in the \
+              order of a format's units (kernel::prequant), then ceil(k / 128) * 4 floats, the scale of each 32, then as \
+              many, the scaled sum of each 32. One thread a block, with subgroups 8 lanes a block, with a norm a workgroup a \
+              row; folded over grid x and y. tiles: eight rows interleaved, 16 words of every row for each 64 columns, then \
+              for each 128 the floats of four even and four odd rows; k a multiple of 64, no planes.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite)],
         constants: &[("WG", 256), ("GROUPS", 1), ("RUN", 2), ("CHUNK", 1), ("APART", 0)],
@@ -91,12 +90,12 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matvec_prequant_*",
-        doc: "The product of matvec_* with rows of x from quantize_activations or a quant epilogue \
-              (kernel::fusion), x_stride words each; weights of packed formats. scaled: with the norm that was \
-              left out of them. TEAMS teams of threads, none smaller than a subgroup, compute ROWS rows of w each; \
-              SUB is the smallest subgroup. headers (q4_k, q5_k), eights (q6_kx8), trits (tq2_0), blocks (q4_0x8, \
-              q8_0x8): one row of x in planes of K columns, four of w (trits: eight), subgroups of 32. several \
-              (those but tq2_0): eight rows of x in planes, four of w. The grid: matvec_*'s.",
+        doc: "The product of matvec_* with rows of x from quantize_activations or a quant epilogue (kernel::fusion), \
+              x_stride words each; weights of packed formats. scaled: with the norm that was left out of them. TEAMS teams \
+              of threads, none smaller than a subgroup, compute ROWS rows of w each; SUB is the smallest subgroup. headers \
+              (q4_k, q5_k), eights (q6_kx8), trits (tq2_0), blocks (q4_0x8, q8_0x8): one row of x in planes of K columns, \
+              four of w (trits: eight), subgroups of 32. several (those but tq2_0): eight rows of x in planes, four of w. \
+              The grid: matvec_*'s.",
         params: PREQUANT_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: PREQUANT_CONSTANTS,
@@ -104,9 +103,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matvec_mma_*",
-        doc: "The product of matvec_prequant_* for 8 rows of x at a time, x quantised in tiles, k = K columns; \
-              scaled: with the norm that was left out of them. TEAMS teams of threads compute 16 rows of w each: \
-              such groups are folded over grid x and y, grid z is ceil(m / 8). Subgroups have 32 lanes.",
+        doc: "The product of matvec_prequant_* for 8 rows of x at a time, x quantised in tiles, k = K columns; scaled: with \
+              the norm that was left out of them. TEAMS teams of threads compute 16 rows of w each: such groups are folded \
+              over grid x and y, grid z is ceil(m / 8). Subgroups have 32 lanes.",
         params: PREQUANT_PARAMS,
         bindings: LINEAR_BINDINGS,
         constants: &[("WG", 128), ("TEAMS", 1), ("K", 2048)],
@@ -132,10 +131,10 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "quantize_to_f16",
-        doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), over factors[r], as \
-              f16; factors[r] is a power of two, with a norm times its row scale; x [rows, k] with a row stride, y \
-              [k / 32, rows, 32], k a multiple of 32, at most K. halves: only rounded to f16 \
-              (base::ComputeMode::F16). plain: y is [rows, k]. One workgroup a row, folded over grid x and y.",
+        doc: "y[r, c] = x[r, c] rounded to 8 bits in blocks of 32 (base::ComputeMode::Int8), over factors[r], as f16; \
+              factors[r] is a power of two, with a norm times its row scale; x [rows, k] with a row stride, y [k / 32, rows, \
+              32], k a multiple of 32, at most K. halves: only rounded to f16 (base::ComputeMode::F16). plain: y is [rows, \
+              k]. One workgroup a row, folded over grid x and y.",
         params: &["rows", "k", "x_offset", "x_stride"],
         bindings: &[("x", Read), ("y", ReadWrite), ("factors", ReadWrite)],
         constants: &[("WG", 256), ("K", 1024)],
@@ -143,10 +142,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matmul_coop_*",
-        doc: "y[i, r] = factors[i] * sum over c of w[r, c] * x[i, c] on cooperative matrices, w rounded to f16; w \
-              is [n, k] packed, x f16 and factors [m] from quantize_to_f16 (x_stride is ignored), y [m, n]. A \
-              workgroup of WI x WJ subgroups of SUB threads computes 16 WI TI x 32 WJ TH of y: grid x = groups of \
-              w rows, y = groups of x rows.",
+        doc: "y[i, r] = factors[i] * sum over c of w[r, c] * x[i, c] on cooperative matrices, w rounded to f16; w is [n, k] \
+              packed, x f16 and factors [m] from quantize_to_f16 (x_stride is ignored), y [m, n]. A workgroup of WI x WJ \
+              subgroups of SUB threads computes 16 WI TI x 32 WJ TH of y: grid x = groups of w rows, y = groups of x rows.",
         params: LINEAR_PARAMS,
         bindings: &[("w", Read), ("x", Read), ("factors", Read), ("y", ReadWrite)],
         constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32)],
@@ -154,8 +152,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "dequantize_to_f16_*",
-        doc: "y[r, c] = w[r, c] as f16; w [n, k] packed or bf16, y [k / 32, n, 32], k a multiple of 32; plain: y \
-              is [n, k]. A thread decodes 8, units: of each group of a unit, workgroups folded over grid x and y.",
+        doc: "y[r, c] = w[r, c] as f16; w [n, k] packed or bf16, y [k / 32, n, 32], k a multiple of 32; plain: y is [n, k]. \
+              A thread decodes 8, units: of each group of a unit, workgroups folded over grid x and y.",
         params: &["n", "k"],
         bindings: &[("w", Read), ("y", ReadWrite)],
         constants: &[("WG", 256)],
@@ -163,11 +161,10 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matmul_f16_coop",
-        doc: "y[i, r] = sum over c of w[r, c] * x[i, c] on cooperative matrices; w [n, k] f16 from \
-              dequantize_to_f16_*, plain: row by row, x [m, k] f16 from quantize_to_f16, y f32 with room for \
-              complete tiles. WI x WJ subgroups of SUB threads compute 16 WI TI x 16 WJ TJ of y: grid x = groups \
-              of w rows, y = groups of x rows, z = SPLITS, parts of the columns, each with its own y. k is a \
-              multiple of 32 SPLITS STEPS.",
+        doc: "y[i, r] = sum over c of w[r, c] * x[i, c] on cooperative matrices; w [n, k] f16 from dequantize_to_f16_*, \
+              plain: row by row, x [m, k] f16 from quantize_to_f16, y f32 with room for complete tiles. WI x WJ subgroups of \
+              SUB threads compute 16 WI TI x 16 WJ TJ of y: grid x = groups of w rows, y = groups of x rows, z = SPLITS, \
+              parts of the columns, each with its own y. k is a multiple of 32 SPLITS STEPS.",
         params: &["m", "n", "k", "y_stride"],
         bindings: &[("w", Read), ("x", Read), ("y", ReadWrite)],
         constants: F16_CONSTANTS,
@@ -175,9 +172,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "split_k_reduce",
-        doc: "y[i, r] = factors[i] * sum over s of sums[s, i, r]; sums [SPLITS, m, n] with strides, factors [m], y \
-              [m, n]. A workgroup computes 2 WG columns of ROWS rows: grid x = groups of columns, y = ceil(m / \
-              ROWS); with a quant epilogue a row of K, folded (SUB: subgroup size, or 0).",
+        doc: "y[i, r] = factors[i] * sum over s of sums[s, i, r]; sums [SPLITS, m, n] with strides, factors [m], y [m, n]. A \
+              workgroup computes 2 WG columns of ROWS rows: grid x = groups of columns, y = ceil(m / ROWS); with a quant \
+              epilogue a row of K, folded (SUB: subgroup size, or 0).",
         params: &["m", "n", "y_offset", "y_stride", "sums_stride", "part_stride"],
         bindings: &[("sums", Read), ("factors", Read), ("y", ReadWrite)],
         constants: &[("WG", 256), ("ROWS", 4), ("SPLITS", 1), ("K", 1024), ("SUB", 0)],
@@ -185,9 +182,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matmul_batched",
-        doc: "y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j], all strides free, y [batch, m, n] contiguous. 16 \
-              x 16 of y a workgroup: grid x = ceil(n / 16), y = ceil(m / 16), z = batches or fewer, over which a \
-              workgroup strides.",
+        doc: "y[b, i, j] = sum over c of a[b, i, c] * b[b, c, j], all strides free, y [batch, m, n] contiguous. 16 x 16 of y \
+              a workgroup: grid x = ceil(n / 16), y = ceil(m / 16), z = batches or fewer, over which a workgroup strides.",
         params: BATCHED_PARAMS,
         bindings: BATCHED_BINDINGS,
         constants: &[],
@@ -195,8 +191,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "matmul_batched_tiled",
-        doc: "The same for many rows and columns: 64 QM x 64 QN of y a workgroup, grid x = tiles along a row, y = \
-              down. a_down, b_down: a column of a, of b, is contiguous in memory.",
+        doc: "The same for many rows and columns: 64 QM x 64 QN of y a workgroup, grid x = tiles along a row, y = down. \
+              a_down, b_down: a column of a, of b, is contiguous in memory.",
         params: BATCHED_PARAMS,
         bindings: BATCHED_BINDINGS,
         constants: &[("QM", 2), ("QN", 2)],
@@ -205,8 +201,7 @@ pub static CATALOGUE: &[Entry] = &[
     Entry {
         name: "matmul_batched_coop",
         doc: "The same for f16 on cooperative matrices, k a multiple of 32, other sizes of 4, y f32; f16_y: f16; \
-              f16_accumulate also f16 sums. A workgroup computes 16 WI TI x 32 WJ TH of y, STEPS * 32 of k an \
-              iteration.",
+              f16_accumulate also f16 sums. A workgroup computes 16 WI TI x 32 WJ TH of y, STEPS * 32 of k an iteration.",
         params: COOP_PARAMS,
         bindings: BATCHED_BINDINGS,
         constants: &[("TI", 4), ("TH", 2), ("WI", 2), ("WJ", 2), ("SUB", 32), ("STEPS", 1)],
@@ -244,8 +239,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "norm_rms",
-        doc: "y[r, c] = x[r, c] / sqrt(mean over c of x^2 + eps) * weight[c]; y [rows, cols]. One workgroup a row, \
-              folded over grid x and y.",
+        doc: "y[r, c] = x[r, c] / sqrt(mean over c of x^2 + eps) * weight[c]; y [rows, cols]. One workgroup a row, folded \
+              over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride", "w_offset", "y_offset", "eps"],
         bindings: &[("x", Read), ("weight", Read), ("y", ReadWrite)],
         constants: &[("WG", 128)],
@@ -264,8 +259,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "softmax",
-        doc: "y = exp(x - max) / sum over the last dimension; a row of -inf gives zeros. y [rows, cols]. One \
-              workgroup a row, folded over grid x and y.",
+        doc: "y = exp(x - max) / sum over the last dimension; a row of -inf gives zeros. y [rows, cols]. One workgroup a \
+              row, folded over grid x and y.",
         params: ROWS_PARAMS,
         bindings: UNARY_BINDINGS,
         constants: &[("WG", 128)],
@@ -273,9 +268,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "argmax",
-        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, as u32; NaN is larger than any \
-              number; token: if the largest is not finite, the word of a sampling::NoToken. One workgroup a row, \
-              folded over grid x and y.",
+        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, as u32; NaN is larger than any number; token: \
+              if the largest is not finite, the word of a sampling::NoToken. One workgroup a row, folded over grid x and y.",
         params: ROWS_PARAMS,
         bindings: UNARY_BINDINGS,
         constants: &[("WG", 256)],
@@ -283,9 +277,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "argmax_of",
-        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, among c = s * len + candidates[r, s], \
-              as u32: reduces what argmax found in slices of len columns; token: as argmax. One workgroup a row, \
-              folded over grid x and y.",
+        doc: "y[r] = index of the largest x[r, c], the lowest one of equals, among c = s * len + candidates[r, s], as u32: \
+              reduces what argmax found in slices of len columns; token: as argmax. One workgroup a row, folded over grid x \
+              and y.",
         params: &["rows", "slices", "len", "x_offset", "x_stride", "y_offset"],
         bindings: &[("x", Read), ("candidates", Read), ("y", ReadWrite)],
         constants: &[("WG", 64)],
@@ -293,9 +287,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "sample",
-        doc: "y[r] = an index sampled from the logits x[r, ..] by row r of draws (sampling::Draw), as u32, or the \
-              word of a sampling::NoToken. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One \
-              workgroup of 256 a row, folded over grid x and y.",
+        doc: "y[r] = an index sampled from the logits x[r, ..] by row r of draws (sampling::Draw), as u32, or the word of a \
+              sampling::NoToken. x [rows, cols] with a row stride, draws [rows, 7], y [rows]. One workgroup of 256 a row, \
+              folded over grid x and y.",
         params: &["rows", "cols", "x_offset", "x_stride", "draws_offset", "y_offset"],
         bindings: &[("x", Read), ("draws", Read), ("y", ReadWrite)],
         constants: &[],
@@ -361,12 +355,11 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_decode",
-        doc: "y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads / kv_heads; \
-              a key s is visible if causal is 0 or s <= past + t, and window is 0 or s + window > past + t. A \
-              token without visible keys gives zeros. q [tokens, heads, head_dim], k and v [kv_len, kv_heads, \
-              head_dim], all strided, y [tokens, heads, head_dim] contiguous; f16_kv: k and v are f16, two in a \
-              word. For few tokens: one workgroup a head (grid x) and token (grid y), threads over keys, online \
-              softmax.",
+        doc: "y[t, h] = softmax over s of (q[t, h] . k[s, h / g] * scale) times v[s, h / g], g = heads / kv_heads; a key s \
+              is visible if causal is 0 or s <= past + t, and window is 0 or s + window > past + t. A token without visible \
+              keys gives zeros. q [tokens, heads, head_dim], k and v [kv_len, kv_heads, head_dim], all strided, y [tokens, \
+              heads, head_dim] contiguous; f16_kv: k and v are f16, two in a word. For few tokens: one workgroup a head \
+              (grid x) and token (grid y), threads over keys, online softmax.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
@@ -374,9 +367,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_subgroup",
-        doc: "attn_decode with lanes that share a key, subgroups of 32: q, k and v at multiples of 16 bytes, heads \
-              of 32, 64, 128 or (k and v of f16) 256 elements. AT_ONCE reads of keys are in flight in a subgroup. \
-              Grid: attn_decode's.",
+        doc: "attn_decode with lanes that share a key, subgroups of 32: q, k and v at multiples of 16 bytes, heads of 32, \
+              64, 128 or (k and v of f16) 256 elements. AT_ONCE reads of keys are in flight in a subgroup. Grid: \
+              attn_decode's.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("AT_ONCE", 4)],
@@ -384,8 +377,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_prefill",
-        doc: "The same for many tokens: one workgroup a head (grid x) and 64 tokens (grid y), tiles of keys and \
-              values in workgroup memory, online softmax.",
+        doc: "The same for many tokens: one workgroup a head (grid x) and 64 tokens (grid y), tiles of keys and values in \
+              workgroup memory, online softmax.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("HEAD_DIM", 64)],
@@ -393,9 +386,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_coop",
-        doc: "The same on cooperative matrices: k and v are f16, HEAD_DIM is a multiple of 16 up to 128, offsets \
-              and strides are multiples of 4. q is rounded to f16, each row scaled by a power of two, as are the \
-              weights exp(score - largest), also in their sum. KEYS keys at a time, SUB threads in a subgroup.",
+        doc: "The same on cooperative matrices: k and v are f16, HEAD_DIM is a multiple of 16 up to 128, offsets and strides \
+              are multiples of 4. q is rounded to f16, each row scaled by a power of two, as are the weights exp(score - \
+              largest), also in their sum. KEYS keys at a time, SUB threads in a subgroup.",
         params: ATTN_PARAMS,
         bindings: ATTN_BINDINGS,
         constants: &[("HEAD_DIM", 64), ("KEYS", 32), ("SUB", 32)],
@@ -403,10 +396,10 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_split_kv_fused",
-        doc: "attn_subgroup with the keys of a token split as by attn_split_kv, in one launch: partial results go \
-              to part, which no other kernel reads, and the workgroup with the last ticket reduces them. Tickets \
-              are zero before and after, one a token and workgroup of grid x: up to HEADS query heads of a kv \
-              head; grid y tokens, grid z slices, at most 16. storageBarrier must order device memory.",
+        doc: "attn_subgroup with the keys of a token split as by attn_split_kv, in one launch: partial results go to part, \
+              which no other kernel reads, and the workgroup with the last ticket reduces them. Tickets are zero before and \
+              after, one a token and workgroup of grid x: up to HEADS query heads of a kv head; grid y tokens, grid z \
+              slices, at most 16. storageBarrier must order device memory.",
         params: ATTN_SPLIT_KV_FUSED_PARAMS,
         bindings: ATTN_SPLIT_KV_FUSED_BINDINGS,
         constants: &[("WG", 128), ("HEAD_DIM", 64), ("HEADS", 2), ("AT_ONCE", 4)],
@@ -414,11 +407,11 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_split_kv",
-        doc: "The first pass of the same for few tokens and many keys. The visible keys are split into at most \
-              `splits` slices of a multiple of `granule` keys; for each slice s with keys part[t, h, s] = sum of w \
-              times v, w = exp(score - m), m the largest score of the slice. part [tokens, heads, splits, \
-              head_dim], then pairs (m, sum of w) [tokens, heads, splits, 2]. One workgroup for up to HEADS query \
-              heads of a kv head (grid x), a token (grid y) and a slice (grid z).",
+        doc: "The first pass of the same for few tokens and many keys. The visible keys are split into at most `splits` \
+              slices of a multiple of `granule` keys; for each slice s with keys part[t, h, s] = sum of w times v, w = \
+              exp(score - m), m the largest score of the slice. part [tokens, heads, splits, head_dim], then pairs (m, sum \
+              of w) [tokens, heads, splits, 2]. One workgroup for up to HEADS query heads of a kv head (grid x), a token \
+              (grid y) and a slice (grid z).",
         params: ATTN_SPLIT_KV_PARAMS,
         bindings: &[("q", Read), ("k", Read), ("v", Read), ("part", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64), ("HEADS", 4)],
@@ -426,9 +419,9 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_split_kv_reduce",
-        doc: "The second pass: y[t, h] from the partial results of attn_split_kv, each slice weighted by exp(m - \
-              largest m) over the sum of weights; splits is at most 64. y [tokens, heads, head_dim] contiguous. \
-              One workgroup a head (grid x) and token (grid y).",
+        doc: "The second pass: y[t, h] from the partial results of attn_split_kv, each slice weighted by exp(m - largest m) \
+              over the sum of weights; splits is at most 64. y [tokens, heads, head_dim] contiguous. One workgroup a head \
+              (grid x) and token (grid y).",
         params: ATTN_SPLIT_KV_REDUCE_PARAMS,
         bindings: &[("part", Read), ("y", ReadWrite)],
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
@@ -436,9 +429,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "attn_decode_spans",
-        doc: "attn_decode over a table of keys that several sequences share: a key s is visible if first <= s < \
-              end and (window is 0 or s + window >= end), (first, end) = spans[t]; spans [tokens, 2] i32. causal \
-              is ignored.",
+        doc: "attn_decode over a table of keys that several sequences share: a key s is visible if first <= s < end and \
+              (window is 0 or s + window >= end), (first, end) = spans[t]; spans [tokens, 2] i32. causal is ignored.",
         params: ATTN_SPANS_PARAMS,
         bindings: ATTN_SPANS_BINDINGS,
         constants: &[("WG", 64), ("HEAD_DIM", 64)],
@@ -489,8 +481,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "pool2d_max",
-        doc: "Largest x under the window; a window entirely outside gives -inf (the lowest f32). One thread an \
-              output, groups of 64 folded over grid x and y.",
+        doc: "Largest x under the window; a window entirely outside gives -inf (the lowest f32). One thread an output, \
+              groups of 64 folded over grid x and y.",
         params: POOL_PARAMS,
         bindings: UNARY_BINDINGS,
         constants: &[],
@@ -498,8 +490,8 @@ pub static CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "pool2d_avg",
-        doc: "Mean of x under the window, over all positions of the kernel if count_pad is 1, over those inside x \
-              if it is 0. One thread an output, groups of 64 folded over grid x and y.",
+        doc: "Mean of x under the window, over all positions of the kernel if count_pad is 1, over those inside x if it is \
+              0. One thread an output, groups of 64 folded over grid x and y.",
         params: POOL_PARAMS,
         bindings: UNARY_BINDINGS,
         constants: &[],
