@@ -26,7 +26,7 @@ const SEQUENCES: usize = 8;
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     check_passes(args)?;
     if args.plan.is_some() && args.place.model.is_some() && !args.analyze {
-        bail!("--plan says all; --model adds weights to it with --analyze only");
+        bail!("--plan contains the graph; --model adds weights and needs --analyze");
     }
     let registry = runtime::registry()?;
     let mut options = Options::new(&registry);

@@ -34,7 +34,7 @@ fn new(args: &NewArgs) -> anyhow::Result<Exit> {
         bail!("{}: the last part is no name of 1 to 64 of A-Z a-z 0-9 _ - .", folder.display());
     };
     if folder.exists() {
-        bail!("{} is there already", folder.display());
+        bail!("{} already exists", folder.display());
     }
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for (file, text) in [(MANIFEST.to_string(), NEW_MANIFEST), (format!("{name}.wgsl"), NEW_SHADER)]

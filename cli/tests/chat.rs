@@ -113,8 +113,8 @@ fn chat_commands_do_what_the_help_says() {
     // A script that goes wrong ends, and says why; no other file is replaced.
     std::fs::write(&file, "something else").unwrap();
     let rows = [
-        (format!("Hi\n/save {path}\n"), "is no conversation"),
-        (format!("/load {path}\nHi\n"), "is no conversation"),
+        (format!("Hi\n/save {path}\n"), "not a conversation"),
+        (format!("/load {path}\nHi\n"), "not a conversation"),
         ("/sing\nHi\n".to_owned(), "no /sing"),
         ("/undo\n".to_owned(), "nothing to take back"),
         (format!("{}\n", "word ".repeat(600)), "512 positions"),

@@ -116,7 +116,7 @@ fn explain_says_what_names_there_are() {
         (&["--profile", "lavapipe", "--without", "magic"], "does not exist"),
         (&["--profile", "lavapipe", "--engine", "magic"], "no engine \"magic\" is registered"),
         (&["--profile", "lavapipe", "--engine", "catalogue.attention"], "catalogue.attn_decode"),
-        (&["--plan", "p", "--model", "m.gguf"], "--analyze only"),
+        (&["--plan", "p", "--model", "m.gguf"], "needs --analyze"),
         (&["--profile", "lavapipe", "--block", "magic"], "no engine \"magic\" is registered"),
         (&["--profile", "lavapipe", "--force", "op:linear=magic"], "no engine \"magic\""),
         (&["--profile", "lavapipe", "--force", "%99999=fused.rows"], "no such node"),
@@ -128,7 +128,7 @@ fn explain_says_what_names_there_are() {
         ),
         (
             &["--profile", "lavapipe", "--knob", "wgsl.matvec.q4_k.subgroup:rows=3"],
-            "rows = 3 is none of",
+            "rows = 3 is not one of",
         ),
     ];
     for (args, words) in rows {
@@ -264,7 +264,7 @@ fn quantize_writes_a_file_and_tells_errors() {
     let again = warploom(&args);
     assert_eq!(again.status.code(), Some(1));
     let told = text(&again.stderr);
-    assert!(told.contains("is there already") && told.contains("--force"), "{told}");
+    assert!(told.contains("already exists") && told.contains("--force"), "{told}");
     let whole = std::fs::read(&input).unwrap();
     let over = warploom(&["quantize", &input, &input, "-t", "Q8_0", "--force"]);
     assert_eq!(over.status.code(), Some(1));
@@ -380,7 +380,7 @@ fn doctor_reports_and_remembers() {
     let told = run(&explain);
     assert_eq!(told.status.code(), Some(0));
     assert!(text(&told.stderr).contains("findings of doctor are ignored"));
-    for words in ["forgotten cpu:0", "nothing was remembered of cpu:0"] {
+    for words in ["forgotten cpu:0", "no stored results for cpu:0"] {
         let forgotten = run(&["doctor", "--device", "cpu", "--forget"]);
         assert!(text(&forgotten.stderr).contains(words), "{}", text(&forgotten.stderr));
     }

@@ -41,7 +41,7 @@ fn a_new_pack_is_right_and_is_timed() {
     assert!(text(&made.stderr).contains(&format!("next: warploom kernel check {pack}")));
     let again = warploom(&["new", &pack]);
     assert_eq!(again.status.code(), Some(1));
-    assert!(text(&again.stderr).contains("is there already"));
+    assert!(text(&again.stderr).contains("already exists"));
 
     let checked = warploom(&["check", &pack, "--device", "cpu"]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
@@ -111,7 +111,7 @@ fn packs_of_the_environment_are_engines_of_every_runtime() {
     let fine = run(&["softmax"]);
     assert_eq!(fine.status.code(), Some(0), "{}", text(&fine.stderr));
     for (folders, words) in [
-        (&["softmax", "softmax"][..], "engine pack.softmax is there already"),
+        (&["softmax", "softmax"][..], "engine pack.softmax is already registered"),
         (&["blur"], "pack blur: its manifest has no `implements`"),
         (&["nowhere"], "nowhere/pack.toml"),
     ] {

@@ -70,7 +70,7 @@ fn serve_tells_its_address_answers_and_ends_at_a_signal() {
 fn serve_warns_of_strangers_and_refuses_an_address_in_use() {
     let (mut child, mut stderr) = serve("0", &["--host", "0.0.0.0"]);
     let lines = told(&mut stderr);
-    assert!(lines.contains("warning: 0.0.0.0 is not this machine alone"), "{lines}");
+    assert!(lines.contains("warning: 0.0.0.0 is reachable from other machines"), "{lines}");
     let port = lines.rsplit(':').next().unwrap().trim().strip_suffix("/v1").unwrap();
     let (mut second, mut error) = serve(port, &[]);
     let mut text = String::new();

@@ -208,7 +208,7 @@ impl KernelFusion {
 impl QuantEpilogue {
     fn fault(&self, segments: &[Segment]) -> Option<String> {
         let [segment] = segments else {
-            return Some(format!("{} segments hand on, not 1", segments.len()));
+            return Some(format!("{} segments have a quant epilogue, not 1", segments.len()));
         };
         let Some(output) = segment.body.outputs.get(self.output as usize) else {
             return Some(format!("output {} of {}", self.output, segment.body.outputs.len()));
@@ -253,13 +253,13 @@ pub fn supports(name: &str, fusion: &KernelFusion) -> Result<(), String> {
         return Err("it does not normalise the rows of x".into());
     }
     if fusion.prologue.is_some() && !prologue {
-        return Err("nothing can be done with its operand as it is read".into());
+        return Err("it has no prologue".into());
     }
     if !fusion.segments.is_empty() && !segment {
-        return Err("nothing can be done with its result as it is written".into());
+        return Err("it has no epilogue".into());
     }
     if fusion.quant_epilogue.as_ref().is_some_and(|hand| !entry.hands_on(&hand.form)) {
-        return Err("it rounds nothing of what it stores".into());
+        return Err("it has no quant epilogue".into());
     }
     let plain = |s: &Segment| s.anchors == 1;
     if !entry.is_linear() && (fusion.segments.len() > 1 || !fusion.segments.iter().all(plain)) {

@@ -84,7 +84,7 @@ impl KnobValues {
             if !knob.values.contains(value) {
                 let values = listed(&knob.values);
                 return Err(Error::invalid(format!(
-                    "engine {engine}: knob {name} = {value} is none of {values} ({})",
+                    "engine {engine}: knob {name} = {value} is not one of {values} ({})",
                     knob.doc
                 )));
             }

@@ -228,7 +228,7 @@ impl Query<'_> {
 }
 
 /// The reason of an engine that is meant for other operations; reports leave it out.
-pub const OTHER_OPERATION: &str = "meant for other operations";
+pub const OTHER_OPERATION: &str = "executes other operations";
 
 /// One implementation of a group of nodes.
 pub trait Engine: Send + Sync {
@@ -258,7 +258,7 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The reason, if the order depends on the amount of work or is unknown.
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("the order of its sums is not known".into())
+        Err("its summation order is unknown".into())
     }
 
     /// Its knobs for this query, in the order in which each is bounded by those before it. Values
@@ -298,7 +298,7 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The reason, if it does not.
     fn supports_quant_epilogue(&self, _query: &Query) -> Result<(), String> {
-        Err("hands nothing on".into())
+        Err("has no quant epilogue".into())
     }
 
     /// As [`Engine::supports_quant_epilogue`], with f16 output.
@@ -306,7 +306,7 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The reason, if it has no f16 output epilogue.
     fn f16_quant_epilogue(&self, _query: &Query) -> Result<(), String> {
-        Err("hands no halves on".into())
+        Err("has no f16 output epilogue".into())
     }
 
     /// The pre-quantised layout this engine accepts for its first operand, or `None` to take it

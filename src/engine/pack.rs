@@ -28,8 +28,8 @@ impl PackEngine {
     pub fn new(pack: Pack) -> Result<Arc<PackEngine>> {
         if pack.operation().is_none() {
             return Err(Error::invalid(format!(
-                "pack {}: its manifest has no `implements`, so it is an operation of its own and \
-                 no engine",
+                "pack {}: its manifest has no `implements`, so it is its own operation, not an \
+                 engine",
                 pack.name()
             )));
         }

@@ -80,7 +80,7 @@ impl Registry {
     /// Invalid, if its id is taken.
     pub fn add(&mut self, engine: Arc<dyn Engine>) -> Result<()> {
         if self.get(engine.id()).is_some() {
-            return Err(Error::invalid(format!("engine {} is there already", engine.id())));
+            return Err(Error::invalid(format!("engine {} is already registered", engine.id())));
         }
         self.engines.push(engine);
         Ok(())

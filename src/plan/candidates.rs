@@ -103,7 +103,7 @@ fn of(builder: &PlanBuilder, group: &Group, choice: &NodeChoice) -> Result<Candi
 
 fn offer(builder: &PlanBuilder, query: &Query, id: EngineId, seconds: f64) -> Result<Offer> {
     let Some(engine) = builder.options.registry.get(&id) else {
-        broken_invariant(format_args!("engine {id} was looked at and is not registered"));
+        broken_invariant(format_args!("engine {id} was considered but is not registered"));
     };
     Ok(Offer {
         seconds,

@@ -94,7 +94,8 @@ pub static PASSES: &[Pass] = &[
     },
     Pass {
         name: "pattern",
-        doc: "recognises composite operations in primitive ones and merges products of one operand",
+        doc: "recognises composite operations in primitive ones and merges products with a \
+              common operand",
         optional: true,
         run: pattern::pattern,
     },
@@ -130,7 +131,8 @@ pub static PASSES: &[Pass] = &[
     },
     Pass {
         name: "overlap",
-        doc: "lets a launch overlap with the one before it if they share nothing that either writes",
+        doc: "lets a launch overlap with the previous one if they share no buffer that either \
+              writes",
         optional: true,
         run: overlap::overlap,
     },

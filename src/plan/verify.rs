@@ -343,7 +343,7 @@ fn body_fault(body: &FusedExpr, anchors: u32) -> Option<String> {
         for operand in value.operands() {
             match trees.get(operand as usize) {
                 Some(own) => tree = tree.saturating_add(*own),
-                None => return Some(format!("value {i} is made of value {operand}")),
+                None => return Some(format!("value {i} is computed from value {operand}")),
             }
         }
         trees.push(tree);
@@ -361,7 +361,7 @@ fn body_fault(body: &FusedExpr, anchors: u32) -> Option<String> {
     for value in all.chain([values - 1]) {
         match trees.get(value) {
             Some(tree) if *tree <= MAX_TREE => {}
-            Some(tree) => return Some(format!("value {value} is made of {tree} values")),
+            Some(tree) => return Some(format!("value {value} is computed from {tree} values")),
             None => return Some(format!("output of value {value} of {values}")),
         }
     }

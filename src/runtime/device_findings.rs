@@ -103,7 +103,7 @@ impl Notebook {
         }
         if found.device != *device {
             let (name, driver) = (&found.device.name, &found.device.driver);
-            return Err(bad(format!("of another device: {name:?} with {driver:?}")));
+            return Err(bad(format!("for another device: {name:?} with {driver:?}")));
         }
         Ok(Some(found))
     }
@@ -114,7 +114,7 @@ impl Notebook {
     /// Invalid without a folder or above the size limit; the system's error.
     pub fn write(&self, findings: &Findings) -> Result<PathBuf> {
         let path = self.path(&findings.device).ok_or_else(|| {
-            Error::invalid(format!("nothing is kept: {} is off or not known", config::CACHE.name))
+            Error::invalid(format!("nothing is stored: {} is off or unknown", config::CACHE.name))
         })?;
         let text = serde_json::to_vec_pretty(findings)
             .map_err(|e| Error::invalid(format!("findings as JSON: {e}")))?;
@@ -211,7 +211,7 @@ mod tests {
             assert!(error.is_bad_file(), "{error}");
             error.to_string()
         };
-        assert!(told(&other).contains("of another device: \"llvmpipe\""));
+        assert!(told(&other).contains("for another device: \"llvmpipe\""));
         for cut in [0, 1, good.len() / 2, good.len() - 2] {
             fs::write(&path, &good[..cut]).unwrap();
             assert!(told(&found.device).contains(path.to_str().unwrap()));

@@ -73,7 +73,7 @@ fn a_provider_of_the_caller_comes_first_and_runs() {
     let runtime = Arc::new(with(Own::default()).build().unwrap());
     let line = runtime.startup_line();
     assert!(line.starts_with("requested=auto detected=[mine:0 \"interpreter\", mine:1 "), "{line}");
-    let why = "selected=mine:0 (of a provider that the application brings)";
+    let why = "selected=mine:0 (from a provider of the application)";
     assert!(line.contains(why), "{line}");
     let ids = runtime.detection().devices.iter().map(|d| d.profile.id());
     assert!(ids.collect::<Vec<_>>().contains(&"cpu:0".to_string()), "the others are there still");
@@ -142,11 +142,11 @@ fn a_device_that_answers_to_another_name_is_a_failure() {
     let says = Own { says: Some("cpu"), ..Own::default() };
     let detection = with(says).detect().unwrap();
     assert_ne!(detection.selected().profile.provider, "mine");
-    let told = ("mine".to_string(), "the profile of mine:0 says that it is cpu:0".to_string());
+    let told = ("mine".to_string(), "the profile of mine:0 has the id cpu:0".to_string());
     assert!(detection.failures.contains(&told), "{:?}", detection.failures);
     let opens = Own { opens: Some("cuda"), ..Own::default() };
     let error = refused(with(opens).device("mine:1"));
-    assert!(error.contains("the device that mine:1 opened says that it is cuda:1"), "{error}");
+    assert!(error.contains("the device that mine:1 opened has the id cuda:1"), "{error}");
 }
 
 #[test]

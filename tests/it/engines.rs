@@ -66,7 +66,7 @@ impl Engine for Silu {
             return Err(OTHER_OPERATION.into());
         };
         if !query.is_wgsl() {
-            return Err("the device takes no WGSL".into());
+            return Err("the device does not run WGSL".into());
         }
         match x.is_contiguous() && x.format == Format::F32 {
             true => Ok(()),
@@ -196,7 +196,7 @@ fn an_engine_from_outside_is_listed_with_all_it_says() {
 
     let cpu = candidates(&silu_graph(), &ShapeClass::new(), &profile("cpu-avx512"), &options);
     let [piece] = &cpu.unwrap()[..] else { panic!("one piece") };
-    let refused = (EngineId::new(Silu::NAME), "the device takes no WGSL".to_string());
+    let refused = (EngineId::new(Silu::NAME), "the device does not run WGSL".to_string());
     assert_eq!(piece.cannot, [refused]);
     assert!(piece.can.iter().all(|offer| !offer.notes.needs_compiling), "{piece:?}");
 }
@@ -229,7 +229,7 @@ fn an_engine_from_outside_is_chosen_when_it_is_cheaper_forced_or_preferred_and_n
     assert!(forced.choices[0].why.contains("forced"), "{}", forced.choices[0].why);
     let error = plan(&graph, &profile("cpu-avx512"), &options).unwrap_err();
     assert!(error.is_unsupported(), "{error}");
-    assert!(error.to_string().contains("the device takes no WGSL"), "{error}");
+    assert!(error.to_string().contains("the device does not run WGSL"), "{error}");
 }
 
 /// What is fused with a node leaves it where the engine that is forced cannot do that too.
@@ -340,7 +340,7 @@ fn knobs_change_kernels() {
     let kernel = with("wgsl.matmul.q4_k", &[("tile_m", 16), ("tile_n", 128)]).unwrap();
     assert!(kernel.contains("(BM=16,BN=128)"), "{kernel}");
     let error = with("wgsl.matvec.q4_k", &[("threads", 256), ("rows", 4)]).unwrap_err();
-    assert!(error.to_string().contains("rows = 4 is none of 1, 2"), "{error}");
+    assert!(error.to_string().contains("rows = 4 is not one of 1, 2"), "{error}");
     let error = with("wgsl.matmul.q4_k", &[("tile_m", 128), ("tile_n", 128)]).unwrap_err();
     assert!(error.to_string().contains("tile_n = 128"), "{error}");
 }
@@ -383,7 +383,7 @@ fn an_engine_from_outside_runs() {
             let plan = plan(graph, runtime.device().profile(), &options);
             if runtime.device().profile().provider == "cpu" {
                 let error: Error = plan.unwrap_err();
-                assert!(error.to_string().contains("the device takes no WGSL"), "{error}");
+                assert!(error.to_string().contains("the device does not run WGSL"), "{error}");
                 continue;
             }
             let plan = plan.unwrap();

@@ -73,13 +73,13 @@ fn wrong_numbers_are_found() {
 fn broken_manifests_are_told_with_their_lines() {
     let implements = "implements = \"softmax\"";
     for (from, to, words) in [
-        (implements, "implements = \"softmx\"", ":3: implements: \"softmx\" is no operation"),
-        (implements, "implements = \"pool2d\"", "is no operation that packs execute"),
+        (implements, "implements = \"softmx\"", ":3: implements: \"softmx\" is not an operation"),
+        (implements, "implements = \"pool2d\"", "is not an operation that packs execute"),
         (implements, "implements = \"rms_norm\"", ":3: implements: rms_norm has 2 operands"),
         (implements, "implements = \"softmax\"\nwhen = { eps = 1 }", ":4: when: softmax has no"),
         (implements, "", ": is of a pack with `implements`"),
         ("n >= 1", "m >= 1", "where: there is no size m, but [\"n\", \"rows\"]"),
-        ("n >= 1", "n = 1", "compares nothing"),
+        ("n >= 1", "n = 1", "is not a comparison"),
         ("n >= 1", "n >= (1", "where: size"),
         ("8 * rows * n", "8 * columns", "cost: flops: there is no size columns"),
         ("0.3", "1.5", "efficiency 1.5 is no share"),
@@ -245,5 +245,5 @@ fn a_runtime_takes_packs_and_doctor_meets_them() {
     }
     let twice = Runtime::builder().device("cpu").pack(example("softmax")).unwrap();
     let twice = twice.pack(example("softmax")).unwrap().build();
-    assert!(twice.err().unwrap().to_string().contains("pack.softmax is there already"));
+    assert!(twice.err().unwrap().to_string().contains("pack.softmax is already registered"));
 }

@@ -252,7 +252,7 @@ fn a_graph_with_a_kernel_is_planned_once_for_many_sizes_and_is_a_file() {
     let made = example("scan").add_to(&mut graph, &[x], &[]).unwrap();
     graph.output("y", made[0]).unwrap();
     let error = Plan::new(&graph, &class, &profile, &Options::new(&registry)).unwrap_err();
-    assert!(error.to_string().contains("asks for the length of data"), "{error}");
+    assert!(error.to_string().contains("reads the length of data"), "{error}");
 }
 
 /// In deterministic mode a kernel runs where its maker says that it may, and is refused else.
@@ -281,16 +281,13 @@ fn calls_that_are_wrong_are_told_by_the_read() {
     };
     let rows = [
         (told(&pack, &[&x, &x], &[]), "2 operands, and it takes 1: x"),
-        (
-            told(&pack, &[&Tensor::ones(&runtime, [2, 2])], &[]),
-            "x is f32[2, 2], and has to be f32 of 1",
-        ),
+        (told(&pack, &[&Tensor::ones(&runtime, [2, 2])], &[]), "x is f32[2, 2], must be f32 of 1"),
         (told(&pack, &[&x.cast(DType::I32)], &[]), "x is i32[4]"),
         (told(&pack, &[&x], &[("kk", 1.0)]), "no value \"kk\"; it takes"),
         (told(&pack, &[&x], &[("k", 0.5)]), "k = 0.5 is no i32"),
         (told(&pack, &[&x], &[("n", 5.0)]), "size n is 5 in the call and 4 in x"),
-        (told(&pack, &[&x], &[("k", 1.0), ("k", 1.0)]), "stands twice"),
-        (told(&example("nbody"), &[&Tensor::ones(&runtime, [4, 3])], &[]), "has to be [4, 4]"),
+        (told(&pack, &[&x], &[("k", 1.0), ("k", 1.0)]), "is given twice"),
+        (told(&example("nbody"), &[&Tensor::ones(&runtime, [4, 3])], &[]), "must be [4, 4]"),
         (told(&pack, &[&Tensor::ones(&runtime, [0])], &[]), "sums is [-1]"),
     ];
     for (told, want) in rows {

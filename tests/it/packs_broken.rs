@@ -99,7 +99,7 @@ fn manifests() {
     );
     toml("x: f32[n]", "x: u32[n]", &["pack.toml:2", "x is u32 here and f32", "double.wgsl:2"]);
     toml("x: f32[n]", "x: f32[n", &["pack.toml:2", "brackets"]);
-    toml("x: f32[n]", "x: f64[n]", &["pack.toml:2", "f32, i32, u32"]);
+    toml("x: f32[n]", "x: f64[n]", &["pack.toml:2", "f32, i32 and u32"]);
     toml("y: f32[n]", "y: f32[n +]", &["pack.toml:3", "at character 4"]);
     toml("outputs = [\"y: f32[n]\"]", "outputs = []", &["pack.toml", "outputs"]);
     toml("count = \"n\"", "cuont = \"n\"", &["pack.toml:4", "no field cuont"]);

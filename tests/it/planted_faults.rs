@@ -163,7 +163,7 @@ fn who_is_told_what_comes_next_is_told_after_an_error_as_well() {
     };
     let mut suite = small().only("rms_norm/").engine(mine()).progress(count);
     let error = suite.run(&taken).unwrap_err();
-    assert!(error.to_string().contains("is there already"), "{error}");
+    assert!(error.to_string().contains("is already registered"), "{error}");
     let report = suite.run(&plain).unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), report.devices[0].cases);
 }
@@ -189,7 +189,7 @@ fn wishes_are_held_to() {
     assert!(error.to_string().contains("no engine no.such is"), "{error}");
     let there = runtime.registry().engines()[0].clone();
     let error = softmax().engine(there).run(&runtime).unwrap_err();
-    assert!(error.to_string().contains("is there already"), "{error}");
+    assert!(error.to_string().contains("is already registered"), "{error}");
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn what_cannot_be_quantised_leaves_nothing() {
     run(&input, &output, target).unwrap();
     let before = std::fs::read(&output).unwrap();
     let taken = quantize(&input, &output, &options, &mut |_, _| ControlFlow::Continue(()));
-    assert!(taken.unwrap_err().to_string().contains("is there already"));
+    assert!(taken.unwrap_err().to_string().contains("already exists"));
     let packed = run(&output, &folder.join("more.gguf"), target).unwrap_err();
     assert!(packed.is_unsupported() && packed.to_string().contains("q4_0 already"), "{packed}");
     assert_eq!(std::fs::read(&output).unwrap(), before);

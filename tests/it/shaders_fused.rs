@@ -153,8 +153,8 @@ fn attachments_that_a_kernel_does_not_take_are_refused() {
     let gated = || crate::kernel_fusions::gated();
     for (name, attachment, what) in [
         ("matmul_q4_0", norm, "does not normalise"),
-        ("attn_decode", before, "operand"),
-        ("softmax", just(vec![store(0)]), "result"),
+        ("attn_decode", before, "prologue"),
+        ("softmax", just(vec![store(0)]), "epilogue"),
         ("conv2d", just(vec![gated()]), "one anchor"),
         ("matmul_batched", just(vec![store(0), store(0)]), "one segment"),
         ("matvec_f32", just(vec![store(0); 5]), "5 segments"),

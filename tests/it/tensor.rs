@@ -446,7 +446,7 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
     says(a.index(0, 2), "no index 2 on axis 0 of [2, 3]");
     says(a.index_select(1, &[0, 3]), "no index 3 on axis 1 of [2, 3]");
     says(a.expand([3, 3]), "shapes [2, 3] and [3, 3] do not broadcast");
-    says(a.permute([0, 0]), "axis 0 stands twice");
+    says(a.permute([0, 0]), "axis 0 occurs twice");
     says(a.permute([0]), "does not name every axis of [2, 3]");
     says(a.squeeze(1), "axis 1 of [2, 3] is 3, not 1");
     says(b.t(), "[4] is no matrix");

@@ -244,7 +244,7 @@ fn records_of_other_devices_and_versions_are_not_taken() {
     std::fs::copy(&path, cache.path(&own).unwrap()).unwrap();
     other.save(&cache.path(&own).unwrap()).unwrap();
     let error = cache.read(&own).unwrap_err();
-    assert!(error.is_bad_file() && error.to_string().contains("of another device"), "{error}");
+    assert!(error.is_bad_file() && error.to_string().contains("for another device"), "{error}");
     std::fs::remove_file(&path).unwrap();
     let builder = Runtime::builder().device("cpu").tune_file(&path);
     let line = builder.build().unwrap().startup_line();

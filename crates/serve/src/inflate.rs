@@ -26,7 +26,7 @@ pub(super) fn coding(field: &str) -> Result<Coding, ApiError> {
             Coding::Plain if is("gzip") || is("x-gzip") => coding = Coding::Gzip,
             _ => {
                 let text =
-                    format!("content-encoding: {field:?} is not read: gzip once, or none at all");
+                    format!("content-encoding: {field:?} is not supported: use gzip once, or none");
                 return Err(ApiError::new(415, text).code("unsupported_encoding"));
             }
         }

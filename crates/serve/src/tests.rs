@@ -71,7 +71,7 @@ impl Counting {
     fn called(&mut self, call: Call) -> Result<()> {
         self.calls.push(call);
         match self.fails_at == Some(self.calls.len()) {
-            true => Err(Error::device("it was told to fail")),
+            true => Err(Error::device("a planted failure")),
             false => Ok(()),
         }
     }
@@ -418,7 +418,7 @@ fn a_device_error_fails_what_runs_and_nothing_else() {
         for ticket in &running {
             match read(ticket).1 {
                 Some(Err(Failure::Device(error))) => {
-                    assert!(error.to_string().contains("told to fail"), "{error}");
+                    assert!(error.to_string().contains("planted failure"), "{error}");
                 }
                 other => panic!("run {fails_at}: {other:?}"),
             }

@@ -316,7 +316,7 @@ impl Patient {
             engine: engine.clone(),
             meetings: Vec::new(),
             wanted: false,
-            refused: "no case of the table is meant for it".into(),
+            refused: "no case of the table applies to it".into(),
             passed: 0,
             report: Report::default(),
             wrong: None,

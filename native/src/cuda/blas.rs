@@ -103,7 +103,7 @@ impl Blas {
         let workspace = match room.and_then(|()| Memory::zeroed(gpu, WORKSPACE, &what)) {
             Ok(memory) => Some(memory),
             Err(error) if error.is_out_of_memory() => {
-                tracing::debug!("{what} is left out: {error}");
+                tracing::debug!("{what} is not used: {error}");
                 None
             }
             Err(error) => return Err(error),

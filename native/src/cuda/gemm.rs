@@ -117,7 +117,7 @@ impl Numbers {
         let Numbers { batch, m, n, k, .. } = *self;
         let wrong = |what: String| Error::invalid(format!("{gemm} of {self}: {what}"));
         if let Some(size) = [batch, m, n, k].into_iter().find(|size| *size == 0 || *size > MOST) {
-            return Err(wrong(format!("a size of {size}, it takes 1 to {MOST}")));
+            return Err(wrong(format!("a size of {size}, must be 1 to {MOST}")));
         }
         let stored = |rows, each, transposed| if transposed { [each, rows] } else { [rows, each] };
         let first = Matrix::of(&self.b, stored(k, n, gemm.b_transposed), gemm.b_transposed);

@@ -124,7 +124,7 @@ fn told(error: Error, gemm: &Gemm, numbers: &Numbers) -> Error {
     let product = format!("{gemm} of {numbers}");
     match error.is_unsupported() {
         true => Error::unsupported(format!(
-            "{product}: {error}; {}={WITHOUT} makes plans without such calls",
+            "{product}: {error}; {}={WITHOUT} disables such calls",
             ENGINE.name
         )),
         false => error.context(product),

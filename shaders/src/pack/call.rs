@@ -103,15 +103,15 @@ impl Pack {
                 return Err(Error::invalid(format!("no value {name:?}; it takes {known:?}")));
             }
             if values[..i].iter().any(|(other, _)| other == name) {
-                return Err(Error::invalid(format!("value {name:?} stands twice")));
+                return Err(Error::invalid(format!("value {name:?} is given twice")));
             }
         }
         let sizes = self.sizes(operands, values)?;
         let size = |name: &str| {
             sizes.get(name).cloned().ok_or_else(|| {
                 Error::invalid(format!(
-                    "size {name} has no value: no operand tells it, so a call gives it, or \
-                     `defaults` in {}",
+                    "size {name} has no value: no operand determines it; give it in the call or \
+                     in `defaults` in {}",
                     self.file
                 ))
             })
@@ -126,7 +126,7 @@ impl Pack {
             let want = shape(tensor)?;
             if want != *have {
                 let name = &tensor.name;
-                return Err(Error::invalid(format!("{name} is {have}, and has to be {want}")));
+                return Err(Error::invalid(format!("{name} is {have}, must be {want}")));
             }
         }
         let outputs = (self.outputs.iter())
@@ -334,7 +334,10 @@ impl Pack {
     ) -> Result<Vec<NodeId>> {
         let missing = inputs.iter().find(|id| id.index() >= graph.nodes().len());
         if let Some(id) = missing {
-            return Err(Error::invalid(format!("graph {}: operand {id} is not there", graph.name)));
+            return Err(Error::invalid(format!(
+                "graph {}: operand {id} does not exist",
+                graph.name
+            )));
         }
         let operands: Vec<(Shape, DType)> = (inputs.iter())
             .map(|id| (graph.node(*id).shape.clone(), graph.node(*id).dtype))

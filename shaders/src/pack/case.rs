@@ -53,7 +53,7 @@ impl Case {
             for (name, value) in map {
                 let Some(spec) = specs.iter().find(|spec| spec.name == name) else {
                     let have: Vec<&str> = specs.iter().map(|spec| spec.name).collect();
-                    let what = format!("case: {name} is none of the {key} {have:?}");
+                    let what = format!("case: {name} is not one of the {key} {have:?}");
                     return Err(Error::invalid(what));
                 };
                 let value = Numbers::read(value.get_ref(), spec)
@@ -115,7 +115,7 @@ impl Numbers {
         match text.ends_with(".bin") {
             true => Ok(Numbers::File(text.into())),
             false => Err(Error::invalid(format!(
-                "{text:?} is none of random, random(least, most), iota, zeros, ones, a list of \
+                "{text:?} is not one of random, random(least, most), iota, zeros, ones, a list of \
                  numbers and the name of a .bin file"
             ))),
         }

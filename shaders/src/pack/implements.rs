@@ -172,7 +172,7 @@ impl Implements {
         let Some(signature) = signature(name) else {
             let known: Vec<&str> = OPERATIONS.iter().map(|(name, _)| *name).collect();
             return Err(fail(format!(
-                "{name:?} is no operation that packs execute; there are {}, and the elementwise \
+                "{name:?} is not an operation that packs execute; known: {}, and the elementwise \
                  ones of one and two operands, such as silu and add",
                 known.join(", ")
             )));
@@ -269,7 +269,7 @@ fn condition(file: &File<'_>, pack: &Pack, text: &Spanned<String>) -> Result<Con
         whole.split_once(sign).map(|(left, right)| (left, *relation, right))
     });
     let Some((left, relation, right)) = found else {
-        return Err(fail(format!("{whole:?} compares nothing: <=, >=, ==, !=, < and > do")));
+        return Err(fail(format!("{whole:?} is not a comparison: use <=, >=, ==, !=, < or >")));
     };
     let side = |text: &str| -> Result<Expr> {
         let expr = Expr::parse(text).map_err(|e| fail(e.to_string()))?;

@@ -104,7 +104,7 @@ impl Engine for CoopAttention {
             {
                 Ok(())
             }
-            _ => Err("heads with gaps, or that begin at no multiple of four elements".into()),
+            _ => Err("heads have gaps or do not start at multiples of four elements".into()),
         }
     }
 
@@ -113,7 +113,7 @@ impl Engine for CoopAttention {
     }
 
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("in which order matrix units add is not known".into())
+        Err("the summation order of tensor cores is unknown".into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

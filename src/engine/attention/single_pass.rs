@@ -52,7 +52,7 @@ pub(in crate::engine) fn leaves_idle(profile: &DeviceProfile, groups: f64) -> bo
 pub(in crate::engine) fn whole_blocks(query: &Query) -> Result<(), String> {
     let head = query.operands.first().and_then(|q| q.shape.dims().last()?.as_const());
     match head {
-        _ if !query.is_wgsl() => Err("the device rounds its own way".into()),
+        _ if !query.is_wgsl() => Err("the device quantises in its own way".into()),
         Some(size) if size % ComputeMode::BLOCK as i64 == 0 => Ok(()),
         _ => Err(format!("a head of {head:?} elements is not blocks of {}", ComputeMode::BLOCK)),
     }
@@ -107,7 +107,7 @@ impl Engine for Attention {
 
     fn supports_quant_epilogue(&self, query: &Query) -> Result<(), String> {
         match self.prefill {
-            true => Err("many tokens are rounded by a step of their own".into()),
+            true => Err("many tokens are quantised by a separate step".into()),
             false => whole_blocks(query),
         }
     }
@@ -356,7 +356,12 @@ fn threads(query: &Query) -> Knob {
         DeviceKind::Software => SOFTWARE_THREADS.min(most),
         _ => most,
     };
-    Knob::new("threads", "threads of a workgroup, which makes one head", powers(32, most), wanted)
+    Knob::new(
+        "threads",
+        "threads of a workgroup, which computes one head",
+        powers(32, most),
+        wanted,
+    )
 }
 
 /// `rope_*`.

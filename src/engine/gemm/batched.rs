@@ -118,7 +118,7 @@ impl Engine for Tiles {
     fn applies(&self, query: &Query) -> Result<(), String> {
         is_product(query)?;
         if !query.is_wgsl() {
-            return Err("the device takes no WGSL".into());
+            return Err("the device does not run WGSL".into());
         }
         let need = Tiles::bytes(Tiles::tile(query));
         let (threads, most) = (TILE_THREADS, query.profile.max_threads_per_workgroup);

@@ -285,7 +285,7 @@ impl Engine for CoopLinear {
             told => most.min(MOST_F16).min(told / SHARE),
         };
         if self.converts() && 2.0 * n * k > kept as f64 {
-            return Err(format!("{n} x {k} weights as halves are more than {kept} bytes"));
+            return Err(format!("{n} x {k} weights as f16 are more than {kept} bytes"));
         }
         let (k, room) = (k as u64, u64::from(profile.workgroup_memory_bytes));
         if !k.is_multiple_of(STEP) || k == 0 {
@@ -337,7 +337,7 @@ impl Engine for CoopLinear {
     fn fuses(&self, query: &Query) -> Result<(), String> {
         let fusion = in_one_launch(query, self.format, 3)?;
         match fusion.prologue.is_some() {
-            true => Err("rounding comes before the product reads its operand".into()),
+            true => Err("quantisation must precede the product's read of its operand".into()),
             false => Ok(()),
         }
     }
@@ -356,7 +356,7 @@ impl Engine for CoopLinear {
     }
 
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("in which order matrix units add is not known".into())
+        Err("the summation order of tensor cores is unknown".into())
     }
 
     fn knobs(&self, query: &Query) -> Vec<Knob> {

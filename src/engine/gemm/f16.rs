@@ -256,7 +256,7 @@ fn row_threads(profile: &DeviceProfile, columns: u64) -> u32 {
 /// The reason, if it cannot.
 pub(in crate::engine) fn supports_quant_epilogue(query: &Query) -> Result<(), String> {
     let Some(columns) = handed(query) else {
-        return Err("hands nothing but halves on".into());
+        return Err("has no other epilogue than f16 output".into());
     };
     let profile = query.profile;
     if !profile.has_subgroups || u64::from(profile.subgroup_min) < ComputeMode::BLOCK {

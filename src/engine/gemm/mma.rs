@@ -88,7 +88,7 @@ impl Engine for TilesLinear {
             return Err(OTHER_OPERATION.into());
         }
         if !multiplies_tiles(query.profile) {
-            return Err("the device has no matrices of whole numbers for WGSL".into());
+            return Err("the device has no int8 tensor core operation for WGSL".into());
         }
         if sizes(query).is_none_or(|(m, ..)| m < 2.0) {
             return Err("one row of x leaves seven of a tile idle".into());

@@ -34,7 +34,7 @@ pub(in crate::engine) fn in_one_launch<'a>(
     };
     let bytes = query.upper(&w.shape.elements()).ok().and_then(|n| format.bytes(n));
     if bytes.is_none_or(|bytes| bytes > query.profile.max_binding_bytes) {
-        return Err("the weight is cut into several launches".into());
+        return Err("the weight is split over several launches".into());
     }
     let bindings = own_reads + fusion.reads().len() + fusion.writes().len().max(1)
         - usize::from(!fusion.segments.is_empty() && fusion.writes().is_empty());

@@ -40,8 +40,8 @@ const MOST_TEAM_THREADS: u32 = 1024;
 /// The kernel for eight rows of x.
 const SEVERAL: &str = "several";
 const THREADS: &str = "threads of a workgroup";
-const ROWS: &str = "rows of the weight that a workgroup makes";
-const TURNS: &str = "most turns over a row whose weights are asked for ahead";
+const ROWS: &str = "rows of the weight that a workgroup computes";
+const TURNS: &str = "maximum iterations over a row whose weights are prefetched";
 
 /// `quantize_activations` and `matvec_prequant_*` of one weight format.
 pub(in crate::engine) struct CodesLinear {

@@ -271,7 +271,7 @@ impl Engine for Linear {
             let (need, room) = (rounded_bytes(query), room_for_rows(query));
             if need > room {
                 return Err(format!(
-                    "a rounded row takes {need} bytes of the {room} a workgroup has"
+                    "a quantised row takes {need} bytes of the {room} of a workgroup"
                 ));
             }
         }
@@ -285,7 +285,7 @@ impl Engine for Linear {
         }
         if self.rounding == Rounding::Before && (fusion.norm.is_some() || fusion.prologue.is_some())
         {
-            return Err("rounding comes before the product reads its operand".into());
+            return Err("quantisation must precede the product's read of its operand".into());
         }
         Ok(())
     }

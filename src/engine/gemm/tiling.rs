@@ -115,7 +115,7 @@ impl Linear {
         let most = (words / each).clamp(1, MOST_ROWS);
         let rows = Knob::new(
             "rows",
-            "rows of the weight that a workgroup makes",
+            "rows of the weight that a workgroup computes",
             powers(if pairs { 2 } else { 1 }, most),
             rows.min(most),
         );
@@ -124,7 +124,7 @@ impl Linear {
         let groups = n.div_ceil(u64::from(rows.value(query.knobs).max(1)));
         let wanted = groups / (WAVES * units(query.profile) as u64);
         let wanted = wanted.clamp(1, u64::from(most)) as u32;
-        let passes = "groups of rows that a workgroup makes";
+        let passes = "groups of rows that a workgroup computes";
         let passes = Knob::new("passes", passes, powers(1, most), wanted.next_power_of_two());
         [threads, rows, passes]
     }

@@ -101,7 +101,7 @@ impl TuneOptions {
             ("hang_limit", self.hang_limit.is_zero()),
         ];
         if let Some((field, _)) = zero.iter().find(|(_, zero)| *zero) {
-            let what = "with that nothing can be measured";
+            let what = "then nothing can be measured";
             return Err(Error::invalid(format!("TuneOptions::{field} is 0: {what}")));
         }
         Ok(())

@@ -44,7 +44,7 @@ pub fn rewrite(
 fn mapped(graph: &Graph, map: &[NodeId], ids: &[NodeId]) -> Result<SmallVec<[NodeId; 4]>> {
     let find = |id: &NodeId| {
         map.get(id.index()).copied().ok_or_else(|| {
-            Error::invalid(format!("graph {}: {id} is read before it is made", graph.name))
+            Error::invalid(format!("graph {}: {id} is read before it is computed", graph.name))
         })
     };
     ids.iter().map(find).collect()

@@ -125,7 +125,7 @@ fn result(expr: &FusedExpr, types: &[DType]) -> Result<Output> {
             Ok(Output { operand, value: types.len() as u32 - 1 })
         }
         (last, _) => Err(Error::invalid(format!(
-            "a prologue makes {last:?} and writes {} outputs",
+            "a prologue computes {last:?} and writes {} outputs",
             expr.outputs.len()
         ))),
     }
@@ -204,7 +204,7 @@ fn check(expr: &FusedExpr, role: Role) -> Result<Vec<DType>> {
             Some(dtype) if *dtype == output.operand.dtype => {}
             Some(dtype) => {
                 return Err(Error::invalid(format!(
-                    "a fused kernel makes {dtype} and writes {}",
+                    "a fused kernel computes {dtype} and writes {}",
                     output.operand.dtype
                 )));
             }

@@ -188,7 +188,7 @@ impl Folder {
                 let halves = |heads: usize| (heads as u64).checked_mul(2);
                 let whole = |heads| halves(heads).is_some_and(|n| shape[0].is_multiple_of(n));
                 if interleave.is_some_and(|heads| !whole(heads)) {
-                    return Err(bad(format!("{} rows are no whole heads", shape[0])));
+                    return Err(bad(format!("{} rows are not whole heads", shape[0])));
                 }
                 if names.norms_less_one && name.ends_with("_norm.weight") {
                     let (format, from) = (Format::F32, plus_one(format, file.bytes(source)?)?);

@@ -221,7 +221,7 @@ fn lies_are_refused() {
             false,
         ),
         (|_| Answer::new(206, vec![1; 10]), "no range", false),
-        (|_| Answer::new(416, ""), "nothing from there", false),
+        (|_| Answer::new(416, ""), "nothing from that offset", false),
     ];
     for (lie, words, checksum) in rows {
         let folder = Folder::new();
@@ -292,7 +292,7 @@ fn refusals_are_told_and_only_passing_ones_are_tried_again() {
     let rows: [(u16, &str, usize); 6] = [
         (401, "the token in HF_TOKEN does not open it", 1),
         (403, "private or gated", 1),
-        (404, "has none (404)", 1),
+        (404, "does not have it (404)", 1),
         (400, "answers 400", 1),
         (429, "given up after 3 attempts", 3),
         (503, "given up after 3 attempts", 3),

@@ -264,7 +264,7 @@ impl<'a> Array<'a> {
 
     fn read(cursor: &mut Cursor<'a>, depth: u32) -> Result<Array<'a>> {
         if depth == MAX_DEPTH {
-            let problem = format_args!("arrays lie more than {MAX_DEPTH} deep in arrays");
+            let problem = format_args!("arrays are nested more than {MAX_DEPTH} deep");
             return Err(cursor.bad("array", cursor.at, problem));
         }
         let kind = Kind::read(cursor, "array item type")?;

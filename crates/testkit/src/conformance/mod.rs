@@ -112,7 +112,7 @@ type OnProgress = Box<dyn FnMut(ConformanceProgress<'_>)>;
 
 /// The suite and its options.
 #[derive(Default)]
-#[must_use = "nothing runs before `run` or `run_provider`"]
+#[must_use = "nothing runs until `run` or `run_provider`"]
 pub struct Conformance {
     engines: Vec<Wanted>,
     table: Option<Vec<Case>>,
@@ -282,9 +282,7 @@ impl Conformance {
         let table = self.table.clone().unwrap_or_else(super::cases);
         for beginning in &self.only {
             if !table.iter().any(|case| case.name.starts_with(beginning)) {
-                return Err(Error::invalid(format!(
-                    "no case of the table has a name that begins with {beginning:?}"
-                )));
+                return Err(Error::invalid(format!("no case name starts with {beginning:?}")));
             }
         }
         let wanted = |case: &Case| {

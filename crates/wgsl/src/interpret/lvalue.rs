@@ -91,7 +91,7 @@ impl<'m> Body<'_, 'm> {
                 let count = match size {
                     ArraySize::Constant(count) => count.get(),
                     ArraySize::Dynamic => 0,
-                    ArraySize::Pending(_) => return Err(not_valid("a size that is not known")),
+                    ArraySize::Pending(_) => return Err(not_valid("an unknown size")),
                 };
                 let stride = if own { self.c.size_of(base)? } else { stride };
                 (count, stride, Cow::Borrowed(&module.types[base].inner))

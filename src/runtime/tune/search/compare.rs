@@ -113,7 +113,7 @@ impl Runtime {
             return Ok(timings);
         }
         Err(Error::invalid(format!(
-            "{}: its result is infinite or NaN on numbers at hand",
+            "{}: its result is infinite or NaN for the test inputs",
             task.label
         )))
     }
@@ -126,7 +126,7 @@ fn executes(runtime: &Runtime) -> Result<()> {
     match profile.kind {
         DeviceKind::Null => {
             let id = profile.id();
-            Err(Error::unsupported(format!("{id} executes nothing that could be timed")))
+            Err(Error::unsupported(format!("{id} executes nothing to time")))
         }
         _ => Ok(()),
     }

@@ -395,7 +395,7 @@ fn unescape(text: &str) -> Result<String, String> {
                 continue;
             }
         };
-        out.push(hex.ok_or("an escape for what is no character")?);
+        out.push(hex.ok_or("an escape that is not a character")?);
     }
     Ok(out)
 }
