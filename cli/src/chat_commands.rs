@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_the_help_can_be_set_and_wrong_values_are_told() {
+    fn every_setting_of_the_help_can_be_set_and_wrong_values_are_reported() {
         let (mut sampling, mut max) = (Sampling::default(), 1);
         let rows = [
             ("temperature", "0.5", "hot"),

@@ -200,7 +200,7 @@ mod tests {
     use warploom_testkit::doctor::Examined;
 
     #[test]
-    fn the_table_tells_what_a_bug_report_needs() {
+    fn the_table_has_what_a_bug_report_needs() {
         let runtime = Runtime::builder().device("null").build().unwrap();
         let engine =
             |name: &str, finding| Examined { engine: EngineId::new(name.to_string()), finding };

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_tells_rates_seed_and_why_it_ended() {
+    fn the_summary_has_rates_seed_and_the_reason_of_the_end() {
         let sampling = Sampling { seed: 7, ..Sampling::default() };
         let want = "loaded in 1.50 s; prompt 10 tokens, 20.0 tokens/s; 3 tokens, 8.0 tokens/s; \
                     the token limit was reached; seed 7";

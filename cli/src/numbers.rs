@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn minus_one_is_all_or_any_and_ranges_are_told() {
+    fn minus_one_means_all_or_random_and_ranges_are_reported() {
         assert_eq!(seed("-1"), Ok(Seed::Any));
         assert_eq!(seed("-1").map(Seed::fixed), Ok(None));
         assert_eq!(seed("18446744073709551615").map(Seed::fixed), Ok(Some(u64::MAX)));

@@ -238,7 +238,7 @@ mod tests {
     use warploom::runtime::Dropped;
 
     #[test]
-    fn the_table_tells_before_and_after() {
+    fn the_table_shows_before_and_after() {
         let key = serde_json::from_value("0123".into()).unwrap();
         let id = |name: &str| EngineId::new(name.to_string());
         let tuned = Tuned {

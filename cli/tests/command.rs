@@ -28,7 +28,7 @@ fn generate_writes_text_and_one_object() {
 
 /// A plan for a machine that is not here, its file, and the report of it.
 #[test]
-fn explain_tells_plans_of_models_and_files() {
+fn explain_shows_plans_of_models_and_files() {
     let folder = std::env::temp_dir().join(format!("warploom-explain-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
@@ -69,7 +69,7 @@ fn explain_tells_plans_of_models_and_files() {
 }
 
 #[test]
-fn bench_tells_where_the_time_goes() {
+fn bench_shows_where_the_time_goes() {
     let args =
         ["bench", "-d", "cpu", "-c", "96", "-p", "65", "-n", "4", "-s", "2", "--kernels", "--json"];
     let run = warploom(&args);
@@ -249,7 +249,7 @@ fn small_f32_file() -> Vec<u8> {
 }
 
 #[test]
-fn quantize_writes_a_file_and_tells_errors() {
+fn quantize_writes_a_file_and_reports_errors() {
     let folder = std::env::temp_dir().join(format!("warploom-quantize-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();

@@ -59,7 +59,7 @@ fn a_new_pack_is_right_and_is_timed() {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_fails() {
+fn a_broken_pack_is_reported_and_fails() {
     let folder = Folder::new("kernel-wrong");
     let pack = folder.pack();
     assert_eq!(warploom(&["new", &pack]).status.code(), Some(0));

@@ -35,7 +35,7 @@ fn signal(child: &Child, name: &str) {
 }
 
 #[test]
-fn serve_tells_its_address_answers_and_ends_at_a_signal() {
+fn serve_prints_its_address_answers_and_stops_at_a_signal() {
     for name in ["-TERM", "-INT"] {
         let (mut child, mut stderr) = serve("0", &["--temperature", "0", "--repeat-penalty", "1"]);
         let lines = told(&mut stderr);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_outside_are_told_with_what_fits() {
+    fn values_out_of_range_are_errors_that_list_the_valid_ones() {
         let id = EngineId::new("a.b");
         let knobs = [Knob::new("threads", "threads of a workgroup", powers(32, 256), 128)];
         let check = |name: &str, value| {

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_a_state_waits_for_who_writes_it() {
+    fn reads_of_a_state_wait_for_its_writes() {
         let mut g = Graph::new("state");
         let x = g.input("x", Shape::new([1, 512]), DType::F32);
         let s = g.state("s", Shape::new([4, 512]), DType::F32);

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_handed_over() {
+    fn a_full_queue_is_submitted() {
         let device = NullProvider::device(&OpenOptions::default());
         let batcher = Batcher::new(device.clone(), 3);
         let work = work(&device, device.alloc(4, Usage::Working).unwrap());
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_submit_is_told_to_every_reader() {
+    fn a_failed_submit_is_an_error_for_every_reader() {
         let device = NullProvider::device(&OpenOptions::default());
         let batcher = Batcher::new(device.clone(), 100);
         let work = work(&device, device.alloc(4, Usage::Working).unwrap());

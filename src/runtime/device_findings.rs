@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_come_back_and_bad_ones_are_told() {
+    fn findings_are_restored_and_bad_ones_are_reported() {
         let folder = std::env::temp_dir().join(format!("warploom-notes-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         let (notebook, found) = (Notebook::at(&folder), findings());

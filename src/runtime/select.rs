@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_here_is_told_to_who_asks_for_it() {
+    fn a_missing_device_is_an_error_if_it_is_requested() {
         let mut detection = Detection::detect_blocking("null").unwrap();
         detection.absent = vec![("cuda".into(), "no driver".into())];
         let error = detection.find("cuda").unwrap_err();

@@ -323,7 +323,7 @@ fn every_architecture_gives_the_logits_of_transformers_on_every_device() {
 
 /// A factor for all of a matrix stands beside it in some files of ternary weights.
 #[test]
-fn a_scale_beside_a_matrix_is_applied() {
+fn the_scale_of_a_matrix_is_applied() {
     let golden = golden();
     let row = golden.models.iter().find(|row| name(row) == "bitnet").unwrap();
     let plain = gguf(row);

@@ -139,12 +139,12 @@ fn products_on_cooperative_matrices_are_right() {
 }
 
 #[test]
-fn products_of_weights_made_halves_are_right() {
+fn products_of_weights_decoded_to_f16_are_right() {
     products_on_matrices("wgsl.matmul_f16_coop");
 }
 
 #[test]
-fn products_of_halves_by_a_library_are_right() {
+fn products_of_f16_by_a_library_are_right() {
     products_on_matrices("cuda.cublaslt.f16");
 }
 

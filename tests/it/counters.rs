@@ -78,7 +78,7 @@ fn check(label: &str, runtime: &Runtime) -> bool {
 }
 
 #[test]
-fn who_is_last_is_told_in_each_run_anew() {
+fn the_last_workgroup_is_determined_anew_in_each_run() {
     let checked = Runtime::on(Checked::with_library_and_matrices(), Sync::Lazy, None).unwrap();
     assert!(check("interpreter", &checked), "the kernel does not apply");
     for (label, runtime) in devices::every(false) {

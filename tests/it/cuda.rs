@@ -30,7 +30,7 @@ fn open_cuda() -> Option<Arc<dyn Device>> {
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn missing_parts_are_reported() {
     let provider = cuda::Provider::new();
     let detection = Detection::detect_blocking("auto").unwrap();
     let told = |name: &str| detection.absent.iter().find(|(p, _)| p == name).map(|(_, why)| why);

@@ -202,7 +202,7 @@ fn a_small_budget_has_products_without_a_workspace() {
 
 /// Every provider that calls no library, and CUDA's devices at the floor.
 #[test]
-fn who_has_no_library_says_so() {
+fn a_missing_library_is_reported() {
     let wanted = spec(gemm(DType::F16));
     let refused = |device: &dyn Device| {
         let error = block_on(device.compile(&wanted)).unwrap_err();

@@ -117,7 +117,7 @@ fn what_executes_nothing_is_taken_by_name_only() {
 }
 
 #[test]
-fn what_fails_is_told_and_passed_over_unless_it_is_asked_for() {
+fn a_failing_device_is_reported_and_skipped_unless_requested() {
     let first = Own { broken: Some(0), ..Own::default() };
     let runtime = with(first.clone()).build().unwrap();
     let line = runtime.startup_line();

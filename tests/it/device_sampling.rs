@@ -165,7 +165,7 @@ fn a_seed_gives_one_text_however_it_is_drawn() {
 }
 
 #[test]
-fn a_draw_needs_to_be_said_and_a_row_without_a_token_is_told() {
+fn a_draw_is_required_and_a_row_without_a_token_is_an_error() {
     let model = embedded();
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
     let mut session = session(&runtime, &model, 2);

@@ -283,7 +283,7 @@ fn forced_engines_of_this_crate_cut_anchors_and_loops() {
 }
 
 #[test]
-fn wrong_wishes_are_told_by_name() {
+fn wrong_engine_choices_are_errors_with_the_name() {
     let (graph, m2, registry) = (silu_graph(), profile("apple-m2"), with_silu(1.0));
     let error = |change: &dyn Fn(&mut Options)| {
         let mut options = Options::new(&registry);
@@ -347,7 +347,7 @@ fn knobs_change_kernels() {
 
 /// Memory that an engine needs for itself is told before a plan is made.
 #[test]
-fn workspace_is_told() {
+fn the_workspace_is_reported() {
     let mut g = Graph::new("gather");
     let x = g.input("x", Shape::new([16, 24]), DType::F32);
     let ids = g.input("ids", Shape::new([3]), DType::I32);

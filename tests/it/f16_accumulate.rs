@@ -46,7 +46,7 @@ fn engine(graph: &Graph, profile: &DeviceProfile, change: impl Fn(&mut Options))
 }
 
 #[test]
-fn they_are_taken_where_they_are_asked_for_and_the_result_is_halves() {
+fn f16_sums_are_used_if_enabled_and_the_result_is_f16() {
     let asked = |options: &mut Options| options.f16_accumulate = true;
     let large = product(4096, DType::F16);
     assert_eq!(engine(&large, &card(), asked), ENGINE);
@@ -111,7 +111,7 @@ fn measurements_are_kept_apart() {
 
 /// On the checked device, by every tile: within what such sums may be off, and not what sums of `f32` are.
 #[test]
-fn every_tile_is_right_without_a_fault_and_sums_in_halves() {
+fn every_tile_sums_in_f16_correctly_and_without_a_fault() {
     let cases = warploom_testkit::cases();
     let is_one = |case: &&Case| {
         case.name.starts_with("library/f16/")
@@ -170,7 +170,7 @@ fn every_tile_is_right_without_a_fault_and_sums_in_halves() {
 
 /// The option reaches plans from the builder, and says so.
 #[test]
-fn a_runtime_tells_that_it_allows_them() {
+fn a_runtime_reports_that_it_allows_f16_sums() {
     let runtime = Runtime::builder().device("cpu").f16_accumulate(true).build().unwrap();
     assert!(runtime.f16_accumulate() && runtime.plan_options().f16_accumulate);
     assert!(runtime.startup_line().contains(" f16_accumulate"), "{}", runtime.startup_line());

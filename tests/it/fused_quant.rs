@@ -60,7 +60,7 @@ fn steps(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn rows_between_products_of_halves_are_handed_on_as_halves() {
+fn rows_between_f16_products_are_stored_as_f16() {
     let handed = "split_k_reduce Halves(F16Layout { rounded: false, plain: false }) kept: ";
     // Where nothing else reads them they are not stored themselves.
     for (read, kept) in [(false, "false"), (true, "true")] {
@@ -78,7 +78,7 @@ fn rows_between_products_of_halves_are_handed_on_as_halves() {
 
 /// Nothing rounds for the first product of a chain, which then rounds for itself apart, so that it can hand codes on.
 #[test]
-fn the_first_product_of_a_chain_hands_codes_on() {
+fn the_first_product_of_a_chain_has_a_quant_epilogue() {
     let mut g = Graph::new("chain");
     let mut x = g.input("x", Shape::new([1, 4096]), DType::F32);
     for name in ["a", "b", "c"] {
@@ -105,7 +105,7 @@ fn the_first_product_of_a_chain_hands_codes_on() {
 
 /// A tuner measures such products as they run alone, and what it finds holds for those that are given halves.
 #[test]
-fn what_was_measured_for_a_product_alone_holds_where_rows_are_handed_on() {
+fn measurements_of_a_product_alone_hold_with_quantised_rows() {
     let graph = gated(ComputeMode::F16, 512, false);
     let (registry, class) = (Registry::builtin(), ShapeClass::new());
     let profile = DeviceProfile::known("nvidia-h200").unwrap();

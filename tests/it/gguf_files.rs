@@ -117,7 +117,7 @@ fn metadata_reads_as_written() {
 }
 
 #[test]
-fn wrong_types_are_told_by_file_key_and_what_was_found() {
+fn wrong_types_are_errors_with_file_key_and_the_type_found() {
     let file = small()
         .key("minus", Meta::I32(-1))
         .key("large", Meta::U64(1 << 32))

@@ -77,7 +77,7 @@ fn a_race_is_found() {
 }
 
 #[test]
-fn a_read_of_what_nobody_wrote_is_found() {
+fn a_read_of_unwritten_memory_is_found() {
     let head = "fn block_max(value: f32, place: Place) -> f32 {\n    ";
     let from = &format!("{head}block_scratch[place.lid] = value;");
     let to = &format!("{head}if (place.lid != 5u) {{ block_scratch[place.lid] = value; }}");
@@ -138,7 +138,7 @@ fn small(body: &str, groups: u32, checks: Checks) -> (Option<Fault>, Vec<u32>) {
 }
 
 #[test]
-fn faults_are_told_from_what_is_right() {
+fn faults_are_distinguished_from_correct_code() {
     use FaultKind::{NonUniformBarrier, OutOfBounds, Race, Uninitialised};
     let rows: &[(&str, u32, Option<FaultKind>)] = &[
         // Races in storage.
@@ -200,7 +200,7 @@ fn without_checks_indices_stay_inside_and_ended_invocations_are_not_waited_for()
 }
 
 #[test]
-fn equal_writes_are_told_from_others() {
+fn equal_writes_are_distinguished_from_others() {
     let same = small("y[0] = 7u;", 1, Checks::ALL).0.unwrap();
     assert!(same.detail.contains("with the same values"), "{same}");
     let others = small("y[0] = l;", 1, Checks::ALL).0.unwrap();

@@ -133,7 +133,7 @@ fn attention_on_matrices_is_right_and_without_a_fault() {
 
 /// Rows that products make for products: as halves, of a graph's numbers and of 8 bits.
 #[test]
-fn what_is_handed_on_as_halves_is_right_and_without_a_fault() {
+fn f16_epilogues_are_right_and_without_a_fault() {
     let cases = warploom_testkit::cases();
     let some = |start: &str, step: usize| -> Vec<&Case> {
         let small = |case: &&Case| case.name.starts_with(start) && !case.name.contains("m130");

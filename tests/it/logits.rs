@@ -263,7 +263,7 @@ fn logits_and_greedy_tokens_are_those_of_a_float64_pass() {
 
 /// Keys and values in f16 on every device, against the pass that rounds them so and no more.
 #[test]
-fn a_cache_of_halves_moves_logits_as_rounding_does() {
+fn an_f16_cache_moves_logits_as_rounding_does() {
     let files = model_files();
     let small = files.iter().filter(|file| file.ends_with("warploom-tiny-llama-Q4_K_M.gguf"));
     for file in small {

@@ -97,7 +97,7 @@ fn opencl_is_installed() -> bool {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_an_error_that_tells_what_is() {
+fn a_missing_device_is_an_error_that_lists_the_others() {
     if !opencl_is_installed() {
         return;
     }
@@ -257,7 +257,7 @@ fn work_is_in_flight_while_more_is_submitted_and_results_stay_apart() {
 /// Thousands of places in one buffer, at less than the alignment of sub-buffers, with the length of
 /// what is bound and not of the buffer.
 #[test]
-fn bindings_start_where_they_are_told_and_end_with_their_range() {
+fn bindings_start_at_their_offset_and_end_with_their_range() {
     const PARTS: u32 = 3_000;
     const BYTES: u64 = 64;
     let Some(device) = open_opencl(OpenOptions::default()) else { return };

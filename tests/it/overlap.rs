@@ -86,7 +86,7 @@ fn h200() -> DeviceProfile {
 
 /// Products of whole numbers, of the sizes of a layer of eight billion weights: what comes before rounds for both.
 #[test]
-fn products_of_what_was_handed_on_run_at_once() {
+fn products_of_quantised_rows_overlap() {
     const INT8: Op = Op::Linear { mode: ComputeMode::Int8 };
     let mut g = Graph::new("handed");
     let row = Shape::new([1, 4096]);

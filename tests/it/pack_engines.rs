@@ -70,7 +70,7 @@ fn wrong_numbers_are_found() {
 
 /// What is no manifest of an engine is told with its line.
 #[test]
-fn broken_manifests_are_told_with_their_lines() {
+fn broken_manifests_are_errors_with_their_lines() {
     let implements = "implements = \"softmax\"";
     for (from, to, words) in [
         (implements, "implements = \"softmx\"", ":3: implements: \"softmx\" is not an operation"),

@@ -95,7 +95,7 @@ fn a_twin_runs_where_its_language_is_spoken_and_nowhere_else() {
 }
 
 #[test]
-fn twins_that_are_not_there_are_told() {
+fn missing_twins_are_reported() {
     for (from, to, words) in [
         ("double.cl", "other.cl", "pack.toml:5: pack.toml: \"other.cl\" is not given"),
         ("opencl =", "metal =", "pack.toml:5: unknown field `metal`"),

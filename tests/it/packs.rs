@@ -272,7 +272,7 @@ fn a_kernel_says_itself_whether_it_is_deterministic() {
 }
 
 #[test]
-fn calls_that_are_wrong_are_told_by_the_read() {
+fn wrong_calls_are_errors_at_the_read() {
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
     let pack = pairs();
     let x = Tensor::ones(&runtime, [4]);

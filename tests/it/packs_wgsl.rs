@@ -123,7 +123,7 @@ fn overrides_are_constants_wherever_they_stand() {
 }
 
 #[test]
-fn constants_that_do_not_fit_are_told_with_their_override_and_its_line() {
+fn constants_that_do_not_fit_are_errors_with_override_and_line() {
     let shader = |declared: &str| {
         format!("{Y}{declared}\n@compute @workgroup_size(1) fn main() {{ y[0] = u32(N); }}")
     };
@@ -309,7 +309,7 @@ struct S { inner: array<Inner, 2>, z: vec3<f32> }
 
 /// Functions of halves in words: the words, and what comes out.
 #[test]
-fn halves_in_words_need_no_extension() {
+fn f16_pairs_in_words_need_no_extension() {
     let words: [u32; 6] =
         [0x3c00_c000, 0x0000_8000, 0x7bff_0400, 0x3555_2e66, 0xfbff_7bff, 0x0400_8400];
     let parts = |word: u32| {

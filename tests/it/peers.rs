@@ -305,7 +305,7 @@ fn devices_that_know_each_other_copy_without_the_host() {
 }
 
 #[test]
-fn devices_that_do_not_go_through_the_host_and_it_is_told() {
+fn devices_without_a_direct_copy_go_through_the_host_and_report_it() {
     let runtimes =
         [linked(), plain()].map(|device| Arc::new(Runtime::on(device, Sync::Lazy, None).unwrap()));
     let (graph, place) = chain(5, 9);

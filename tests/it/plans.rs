@@ -142,7 +142,7 @@ fn choices_suit_the_machine() {
 
 /// In a layer whose values are of another format than its queries and keys they are a launch of their own.
 #[test]
-fn values_are_computed_beside_queries_and_keys() {
+fn values_are_computed_concurrently_with_queries_and_keys() {
     let profile = DeviceProfile::known("nvidia-h200").unwrap();
     let cuda = DeviceProfile { provider: "cuda".into(), ..profile.clone() };
     for (name, graph, context) in models() {
@@ -213,7 +213,7 @@ fn an_explanation_has_every_step_with_numbers() {
 /// What an arena's report says holds: tensors within their buffer, and none that live at one time
 /// at one place.
 #[test]
-fn arenas_are_told_as_they_are() {
+fn arenas_are_reported_as_they_are() {
     for (name, _, plan) in plans() {
         let memory = plan.report().memory;
         assert_eq!(memory.arena_bytes, plan.arena_bytes());

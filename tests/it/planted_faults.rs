@@ -149,7 +149,7 @@ fn an_engine_that_is_known_to_fail_is_used_nowhere() {
 }
 
 #[test]
-fn who_is_told_what_comes_next_is_told_after_an_error_as_well() {
+fn a_progress_callback_also_runs_after_an_error() {
     let norm = EngineId::new("catalogue.norm_rms");
     let plain = Runtime::builder().device("cpu").trusting(true).build().unwrap();
     let inner = plain.registry().get(&norm).unwrap().clone();
@@ -193,7 +193,7 @@ fn wishes_are_held_to() {
 }
 
 #[test]
-fn declarations_and_tolerances_are_told() {
+fn declarations_and_tolerances_are_reported() {
     let broken =
         || FaultyProvider::new(Arc::new(warploom::cpu::Provider), DeviceFault::WrongElement);
     let known = KnownFailure { device: "", driver: "", case: "softmax/", reason: "on purpose" };

@@ -121,7 +121,7 @@ fn products_of_few_rows_read_weights_once_and_of_many_work_in_tiles() {
 
 /// Heads of large vocabularies in two bytes a weight, for one token: products on matrix hardware read them slower.
 #[test]
-fn heads_of_halves_are_read_by_a_product_with_a_vector() {
+fn f16_heads_use_a_matrix_vector_product() {
     let told = DeviceProfile::known("nvidia-h200").unwrap();
     let bandwidths = [told.local_bandwidth, 0];
     for (provider, bandwidth) in

@@ -118,7 +118,7 @@ fn tokens_are_drawn_by_their_probabilities_on_every_device() {
 }
 
 #[test]
-fn the_statistic_tells_distributions_apart() {
+fn the_statistic_distinguishes_distributions() {
     let runtime = Runtime::builder().device("cpu").build().unwrap();
     let [plain, hot, ..] = rows();
     let counts = counts(&runtime, &plain.draw, MANY_DRAWS);

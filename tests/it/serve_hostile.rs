@@ -26,7 +26,7 @@ fn head(method: &str, path: &str, fields: &str) -> String {
 }
 
 #[test]
-fn serve_what_is_malformed_is_refused_and_told() {
+fn serve_malformed_requests_are_refused_with_a_reason() {
     let server = server(1, ServeOptions::default());
     let json = "Content-Type: application/json\r\n";
     let long = format!("{{\"prompt\":\"{}\"}}", "word ".repeat(600));
@@ -110,7 +110,7 @@ fn serve_what_is_malformed_is_refused_and_told() {
 }
 
 #[test]
-fn serve_slow_and_half_open_clients_hold_nobody_up() {
+fn serve_slow_and_half_open_clients_delay_no_other() {
     let read = Duration::from_millis(600);
     let limits = Limits { read, idle: read, ..Limits::default() };
     let server = server(1, ServeOptions { limits, ..ServeOptions::default() });

@@ -320,7 +320,7 @@ impl Half for half::bf16 {
 }
 
 #[test]
-fn halves_are_computed_with() {
+fn tensors_of_f16_compute() {
     on_each(|rt| {
         f16_of::<half::f16>(rt);
         f16_of::<half::bf16>(rt);

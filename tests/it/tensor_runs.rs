@@ -194,7 +194,7 @@ fn threads_share_tensors_and_plans() {
 }
 
 #[test]
-fn out_of_memory_is_told_and_survived() {
+fn out_of_memory_is_an_error_and_survived() {
     let builder = Runtime::builder().device("cpu").memory_budget(Some(4 << 20));
     let rt = Arc::new(builder.build().unwrap());
     let x = Tensor::ones(&rt, [2 << 20]) + Tensor::arange(&rt, 0.0, 1.0, 1.0);
@@ -250,7 +250,7 @@ fn plans_whose_memory_is_needed_go() {
 }
 
 #[test]
-fn a_lost_device_is_told_as_such() {
+fn a_lost_device_is_reported_as_such() {
     use warploom::webgpu::{self, wgpu};
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapters = block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));

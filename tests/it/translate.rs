@@ -282,7 +282,7 @@ fn nvrtc_takes_every_kernel_that_ships() {
 
 /// Each kind as it is launched first and second of two that run at once.
 #[test]
-fn nvrtc_takes_kernels_that_run_beside_others() {
+fn nvrtc_compiles_overlapping_kernels() {
     let Some(nvrtc) = compiler() else { return };
     let base = Options { bounds: Bounds::Unchecked, returns_together: true, ..Options::default() };
     let subgroup = |name: &str| AssetSpec::new(name).define("subgroup");

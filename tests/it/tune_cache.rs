@@ -125,7 +125,7 @@ fn a_candidate_that_ends_the_process_is_not_tried_again() {
 }
 
 #[test]
-fn damage_of_every_byte_is_told_and_ignored() {
+fn damage_of_every_byte_is_reported_and_ignored() {
     let (folder, record) = (Folder::new("damage"), record(1, 2));
     let cache = TuneCache::at(&folder.0);
     assert_eq!(cache.read(&record.device).unwrap(), None);
@@ -168,7 +168,7 @@ fn damage_of_every_byte_is_told_and_ignored() {
 
 /// A folder that cannot be made, since a file is in its place.
 #[test]
-fn what_cannot_be_kept_is_told_and_taken_all_the_same() {
+fn results_that_cannot_be_stored_are_reported_and_used_anyway() {
     let folder = Folder::new("nowhere");
     std::fs::create_dir_all(&folder.0).unwrap();
     let file = folder.0.join("file");

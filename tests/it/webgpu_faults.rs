@@ -46,7 +46,7 @@ fn an_error_of_no_call_surfaces_at_the_next_wait_once() {
 }
 
 #[test]
-fn a_submit_that_wgpu_refuses_is_told_at_once_and_the_next_one_works() {
+fn a_submit_that_wgpu_refuses_is_an_error_at_once_and_the_next_works() {
     let Some(device) = open(OpenOptions::default()) else { return };
     // One element needs 16 bytes and the binding has 4: only wgpu sees it, when encoding ends.
     let spec = source(

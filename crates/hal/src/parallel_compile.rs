@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_waits_for_what_has_begun() {
+    fn a_cancelled_compile_waits_for_started_work() {
         let spec = KernelSpec::Asset(AssetSpec::new("softmax"));
         let ended = Arc::new(AtomicBool::new(false));
         let (begun, has_begun) = mpsc::channel();

@@ -66,7 +66,7 @@ fn ids_are_those_of_the_python_package() {
 }
 
 #[test]
-fn control_tokens_bytes_and_prefixes_are_told_apart() {
+fn control_tokens_bytes_and_prefixes_are_distinguished() {
     let tokenizer = Tokenizer::new(TokenizerSpec { add_space_prefix: None, ..spec(true) }).unwrap();
     assert!(tokenizer.adds_bos() && tokenizer.is_stop(2));
     let chat = EncodeOptions { add_bos: true, parse_special: true };

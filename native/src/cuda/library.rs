@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_library_is_told_and_nothing_dies() {
+    fn a_wrong_library_is_an_error_and_not_a_crash() {
         match lt() {
             Ok(lt) => assert!(lt.version.contains('.'), "{}", lt.version),
             Err(why) => assert!(why.starts_with("cuBLASLt was not found"), "{why}"),

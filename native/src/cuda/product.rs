@@ -171,7 +171,7 @@ mod tests {
     use warploom_kernels::{Epilogue, GemmCompute};
 
     #[test]
-    fn a_product_without_an_algorithm_is_told_with_its_sizes_and_what_to_do() {
+    fn a_product_without_an_algorithm_is_an_error_with_sizes_and_advice() {
         let gemm = Gemm {
             operands: DType::F16,
             result: DType::F16,

@@ -53,7 +53,7 @@ fn one_slot_is_one_segment_with_the_usual_plan() {
 }
 
 #[test]
-fn what_is_placed_elsewhere_is_handed_over_and_back() {
+fn values_of_another_device_are_copied_there_and_back() {
     let plan = partition(&chain(), &[on("exp", 1), on("sqrt", 1)]).unwrap();
     // The first result is read on both slots, and is not transferred for the second reader.
     assert_eq!(

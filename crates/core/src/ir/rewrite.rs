@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_to_halves_computes_in_halves_where_products_round() {
+    fn attention_to_f16_computes_in_f16_if_products_round() {
         let mut g = Graph::new("g");
         let q = g.input("q", Shape::new([3, 2, 16]), DType::F32);
         for dtype in [DType::F16, DType::F32] {

@@ -260,7 +260,7 @@ fn residual(words: &[usize]) -> Given {
 }
 
 #[test]
-fn a_residual_in_its_own_place_and_inputs_beside_it() {
+fn a_residual_in_place_and_neighbouring_inputs() {
     // One buffer: w [n, k], then h [m, n], then x [m, k]; h += x w.
     let (m, n, k) = (3, 600, 8);
     let (h, x) = (n * k, n * k + m * n);

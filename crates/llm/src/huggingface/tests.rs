@@ -282,7 +282,7 @@ fn described(config: &Json) -> Result<Gguf> {
 }
 
 #[test]
-fn windows_are_told_as_every_age_of_files_does() {
+fn windows_are_read_from_files_of_every_version() {
     let file = described(&gemma()).unwrap();
     let number = |file: &Gguf, key: &str| file.find_u64(&format!("gemma3.{key}")).unwrap();
     let float = |key: &str| file.find_f32(&format!("gemma3.{key}")).unwrap();

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_is_told_with_what_there_is() {
+    fn an_ambiguous_choice_is_an_error_that_lists_the_files() {
         let rows: [(&[&str], &str, &str); 6] = [
             (&["m-Q4_K_M.gguf"], "Q4_K", "is not there; o/n has m-Q4_K_M.gguf"),
             (&["a-Q4_0.gguf", "b-Q4_0.gguf"], "Q4_0", "several; o/n has a-Q4_0.gguf, b-Q4_0.gguf"),

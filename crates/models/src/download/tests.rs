@@ -288,7 +288,7 @@ fn redirects_end() {
 }
 
 #[test]
-fn refusals_are_told_and_only_passing_ones_are_tried_again() {
+fn refusals_are_reported_and_only_temporary_ones_are_retried() {
     let rows: [(u16, &str, usize); 6] = [
         (401, "the token in HF_TOKEN does not open it", 1),
         (403, "private or gated", 1),
@@ -362,7 +362,7 @@ fn names_from_a_server_stay_in_the_cache() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_left_as_it_was() {
+fn a_full_disk_is_reported_and_left_unchanged() {
     let folder = Folder::new();
     let list = files(&[("m.gguf", bytes(3_000_000))]);
     let server = Server::new(move |request| list.answer(request));
@@ -421,7 +421,7 @@ fn several_files_of_a_model_come_together() {
 }
 
 #[test]
-fn names_of_models_are_told_from_paths() {
+fn names_of_models_are_distinguished_from_paths() {
     for text in ["org/name", "o-1/n_2.gguf-x", "org/name:Q4_K_M", "org/name:a/b.gguf"] {
         assert!(Source::is_meant(text), "{text}");
         assert_eq!(source(text).to_string(), text);

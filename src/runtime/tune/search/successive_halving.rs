@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_time_is_up_or_nobody_can_win() {
+    fn it_ends_at_the_time_limit_or_if_no_candidate_can_win() {
         let mut runs = 0;
         let mut time = |_: usize| {
             runs += 1;
