@@ -66,9 +66,9 @@ fn chat_answers_lines_and_keeps_what_was_said() {
     let (reused, read) = (&answers[1]["reused_tokens"], &answers[1]["prompt_tokens"]);
     assert!(reused.as_u64() > read.as_u64() && read.as_u64() < Some(24), "{}", answers[1]);
 
-    let told = chat(&[], "Hello!\n");
-    assert!(text(&told.stderr).contains("tokens/s; read "), "{}", text(&told.stderr));
-    assert!(text(&plain.stdout).starts_with(text(&told.stdout).trim_end()));
+    let reported = chat(&[], "Hello!\n");
+    assert!(text(&reported.stderr).contains("tokens/s; read "), "{}", text(&reported.stderr));
+    assert!(text(&plain.stdout).starts_with(text(&reported.stdout).trim_end()));
 }
 
 #[test]

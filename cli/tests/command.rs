@@ -36,10 +36,10 @@ fn explain_shows_plans_of_models_and_files() {
 
     let made = warploom(&["explain", "--profile", "apple-m2", "--save-plan", &plan]);
     assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
-    let told = text(&made.stdout);
-    assert!(told.contains("Apple M2") && told.contains("why:"), "{told}");
+    let message = text(&made.stdout);
+    assert!(message.contains("Apple M2") && message.contains("why:"), "{message}");
     let loaded = warploom(&["explain", "--plan", &plan]);
-    assert_eq!(text(&loaded.stdout), told);
+    assert_eq!(text(&loaded.stdout), message);
 
     let json = warploom(&["explain", "--profile", "cpu-avx512", "--phase", "prefill", "--json"]);
     let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -263,8 +263,8 @@ fn quantize_writes_a_file_and_reports_errors() {
     // Nothing is replaced unasked, and nothing else is left in the folder.
     let again = warploom(&args);
     assert_eq!(again.status.code(), Some(1));
-    let told = text(&again.stderr);
-    assert!(told.contains("already exists") && told.contains("--force"), "{told}");
+    let message = text(&again.stderr);
+    assert!(message.contains("already exists") && message.contains("--force"), "{message}");
     let whole = std::fs::read(&input).unwrap();
     let over = warploom(&["quantize", &input, &input, "-t", "Q8_0", "--force"]);
     assert_eq!(over.status.code(), Some(1));
@@ -363,12 +363,12 @@ fn doctor_reports_and_remembers() {
     // An engine that is remembered as wrong is left out, and `explain` says why.
     let kept = std::fs::read_to_string(&file).unwrap();
     let explain = ["explain", "--device", "cpu", "--all"];
-    let told = text(&run(&explain).stdout);
-    let engine = told.split_whitespace().find(|word| word.starts_with("cpu.")).unwrap();
+    let message = text(&run(&explain).stdout);
+    let engine = message.split_whitespace().find(|word| word.starts_with("cpu.")).unwrap();
     let wrong = format!(r#""wrong": [{{ "engine": "{engine}", "what": "a test says so" }}]"#);
     std::fs::write(&file, kept.replace("\"wrong\": []", &wrong)).unwrap();
-    let told = text(&run(&explain).stdout);
-    let line = told.lines().find(|line| line.contains("a test says so")).unwrap();
+    let message = text(&run(&explain).stdout);
+    let line = message.lines().find(|line| line.contains("a test says so")).unwrap();
     assert!(line.contains(engine) && line.contains("blocked by doctor on 2"), "{line}");
     assert!(!text(&with("off", &explain).stdout).contains("a test says so"));
     let bad = text(&with("maybe", &explain).stderr);
@@ -377,9 +377,9 @@ fn doctor_reports_and_remembers() {
     assert!(again.contains(&format!("{engine} was wrong and is right again")), "{again}");
 
     std::fs::write(&file, &kept[..kept.len() / 2]).unwrap();
-    let told = run(&explain);
-    assert_eq!(told.status.code(), Some(0));
-    assert!(text(&told.stderr).contains("findings of doctor are ignored"));
+    let message = run(&explain);
+    assert_eq!(message.status.code(), Some(0));
+    assert!(text(&message.stderr).contains("findings of doctor are ignored"));
     for words in ["forgotten cpu:0", "no stored results for cpu:0"] {
         let forgotten = run(&["doctor", "--device", "cpu", "--forget"]);
         assert!(text(&forgotten.stderr).contains(words), "{}", text(&forgotten.stderr));
@@ -417,12 +417,12 @@ fn tune_measures_once_and_is_taken() {
     );
 
     let explain = ["explain", "-d", "cpu", "-c", "64"];
-    let told = |cache: &std::path::Path, extra: &[(&str, &str)]| {
+    let message = |cache: &std::path::Path, extra: &[(&str, &str)]| {
         text(&run(cache, extra, &explain).stdout).contains("tuned: ")
     };
-    assert!(told(&home, &[]));
-    assert!(!told(&home, &[("WARPLOOM_TUNE", "off")]));
-    assert!(!told(&other, &[]) && told(&other, &[("WARPLOOM_TUNE_CACHE", out)]));
+    assert!(message(&home, &[]));
+    assert!(!message(&home, &[("WARPLOOM_TUNE", "off")]));
+    assert!(!message(&other, &[]) && message(&other, &[("WARPLOOM_TUNE_CACHE", out)]));
     let devices = text(&run(&home, &[], &["devices", "-d", "cpu"]).stdout);
     assert!(devices.contains(&format!("; {results} tasks tuned")), "{devices}");
     let generate = ["generate", "-d", "cpu", "-c", "64", "-n", "4", "--temperature", "0", "Once"];
@@ -448,6 +448,6 @@ fn tune_measures_once_and_is_taken() {
     assert_eq!(bad.status.code(), Some(1));
     assert!(text(&bad.stderr).contains("WARPLOOM_TUNE=\"always\" is not valid"));
     run(&home, &[], &["tune", "-d", "cpu", "--forget"]);
-    assert!(!told(&home, &[]));
+    assert!(!message(&home, &[]));
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -36,10 +36,13 @@ fn logits_that_are_not_finite_end_generation_with_an_error() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
         command.args(["generate", "Once upon a time", "-n", "4", "--device", "cpu", "-m"]);
         let output = command.arg(&path).args(way).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{way:?}: {told}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{way:?}: {message}");
         assert!(output.stdout.is_empty(), "{way:?}: {:?}", output.stdout);
-        assert!(told.contains("position ") && told.contains(" 0 is NaN"), "{way:?}: {told}");
+        assert!(
+            message.contains("position ") && message.contains(" 0 is NaN"),
+            "{way:?}: {message}"
+        );
     }
     std::fs::remove_file(&path).unwrap();
 }

@@ -93,8 +93,8 @@ fn a_broken_pack_is_reported_and_fails() {
         assert!(object["error"].as_str().unwrap().contains("pack.toml"), "{object}");
     }
     let none = warploom(&["check", "/nowhere"]);
-    let told = text(&none.stderr);
-    assert!(told.contains("pack.toml") && told.matches("os error").count() == 1, "{told}");
+    let message = text(&none.stderr);
+    assert!(message.contains("pack.toml") && message.matches("os error").count() == 1, "{message}");
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn packs_of_the_environment_are_engines_of_every_runtime() {
         (&["blur"], "pack blur: its manifest has no `implements`"),
         (&["nowhere"], "nowhere/pack.toml"),
     ] {
-        let told = run(folders);
-        let said = text(&told.stderr);
-        assert_eq!(told.status.code(), Some(1), "{said}");
+        let reported = run(folders);
+        let said = text(&reported.stderr);
+        assert_eq!(reported.status.code(), Some(1), "{said}");
         assert!(said.contains("WARPLOOM_PACKS: ") && said.contains(words), "{said}");
     }
 }
@@ -128,7 +128,7 @@ fn examples_of_the_repository_are_right() {
     for pack in std::fs::read_dir(examples).unwrap() {
         let pack = pack.unwrap().path();
         let checked = warploom(&["check", pack.to_str().unwrap(), "--device", "cpu"]);
-        let told = text(&checked.stdout) + &text(&checked.stderr);
-        assert_eq!(checked.status.code(), Some(0), "{}: {told}", pack.display());
+        let message = text(&checked.stdout) + &text(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(0), "{}: {message}", pack.display());
     }
 }

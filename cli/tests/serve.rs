@@ -20,7 +20,7 @@ fn serve(port: &str, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
 }
 
 /// The line that tells the address, and those before it.
-fn told(stderr: &mut BufReader<ChildStderr>) -> String {
+fn startup_lines(stderr: &mut BufReader<ChildStderr>) -> String {
     let mut all = String::new();
     while !all.contains("/v1\n") {
         assert!(stderr.read_line(&mut all).unwrap() > 0, "{all}");
@@ -38,7 +38,7 @@ fn signal(child: &Child, name: &str) {
 fn serve_prints_its_address_answers_and_stops_at_a_signal() {
     for name in ["-TERM", "-INT"] {
         let (mut child, mut stderr) = serve("0", &["--temperature", "0", "--repeat-penalty", "1"]);
-        let lines = told(&mut stderr);
+        let lines = startup_lines(&mut stderr);
         assert!(lines.contains("2 sequences of 256 positions"), "{lines}");
         let address = lines.rsplit("http://").next().unwrap().trim().strip_suffix("/v1").unwrap();
         let body = "{\"prompt\":\"Once upon a time\",\"max_tokens\":200,\"stream\":true}";
@@ -69,7 +69,7 @@ fn serve_prints_its_address_answers_and_stops_at_a_signal() {
 #[test]
 fn serve_warns_of_strangers_and_refuses_an_address_in_use() {
     let (mut child, mut stderr) = serve("0", &["--host", "0.0.0.0"]);
-    let lines = told(&mut stderr);
+    let lines = startup_lines(&mut stderr);
     assert!(lines.contains("warning: 0.0.0.0 is reachable from other machines"), "{lines}");
     let port = lines.rsplit(':').next().unwrap().trim().strip_suffix("/v1").unwrap();
     let (mut second, mut error) = serve(port, &[]);
@@ -81,7 +81,7 @@ fn serve_warns_of_strangers_and_refuses_an_address_in_use() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 
     let (mut child, mut stderr) = serve("0", &["--host", "0.0.0.0", "--api-key", "s3cret"]);
-    let lines = told(&mut stderr);
+    let lines = startup_lines(&mut stderr);
     assert!(!lines.contains("warning") && !lines.contains("s3cret"), "{lines}");
     signal(&child, "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(0));

@@ -137,12 +137,12 @@ mod tests {
 
     #[test]
     fn an_unknown_id_is_answered_with_the_nearest() {
-        let told = |id| Registry::builtin().unknown(&EngineId::new(id)).to_string();
-        let attention = told("catalogue.attention");
+        let message = |id| Registry::builtin().unknown(&EngineId::new(id)).to_string();
+        let attention = message("catalogue.attention");
         assert!(attention.contains("there is catalogue.attn_"), "{attention}");
-        let many = told("wgsl.matvec");
+        let many = message("wgsl.matvec");
         assert!(many.contains("wgsl.matvec.") && many.ends_with(" ..."), "{many}");
-        let none = told("magic");
+        let none = message("magic");
         assert!(none.starts_with("no engine \"magic\" is registered; ids begin with "), "{none}");
         assert!(none.contains("catalogue, "), "{none}");
     }

@@ -206,15 +206,15 @@ mod tests {
         assert_eq!(notebook.read(&other).unwrap(), None, "a driver has a file of its own");
         fs::copy(&path, notebook.path(&other).unwrap()).unwrap();
         let good = fs::read_to_string(&path).unwrap();
-        let told = |device: &DriverKey| {
+        let message = |device: &DriverKey| {
             let error = notebook.read(device).unwrap_err();
             assert!(error.is_bad_file(), "{error}");
             error.to_string()
         };
-        assert!(told(&other).contains("for another device: \"llvmpipe\""));
+        assert!(message(&other).contains("for another device: \"llvmpipe\""));
         for cut in [0, 1, good.len() / 2, good.len() - 2] {
             fs::write(&path, &good[..cut]).unwrap();
-            assert!(told(&found.device).contains(path.to_str().unwrap()));
+            assert!(message(&found.device).contains(path.to_str().unwrap()));
         }
         for (from, to, words) in [
             ("\"schema\": 1", "\"schema\": 2", "layout 2 of version"),
@@ -222,10 +222,10 @@ mod tests {
             ("\"wrong\"", "\"right\"", "missing field `wrong`"),
         ] {
             fs::write(&path, good.replace(from, to)).unwrap();
-            assert!(told(&found.device).contains(words), "{}", told(&found.device));
+            assert!(message(&found.device).contains(words), "{}", message(&found.device));
         }
         fs::write(&path, " ".repeat(MAX_BYTES as usize) + &good).unwrap();
-        assert!(told(&found.device).contains("more than 1048576 bytes"));
+        assert!(message(&found.device).contains("more than 1048576 bytes"));
         assert!(notebook.forget(&found.device).unwrap(), "what is bad can be forgotten");
         assert!(!notebook.forget(&found.device).unwrap());
         fs::remove_dir_all(&folder).unwrap();

@@ -311,13 +311,13 @@ fn every_architecture_gives_the_logits_of_transformers_on_every_device() {
     let golden = golden();
     for (label, runtime) in devices::every(true) {
         let runtime = Arc::new(runtime);
-        let mut told = format!("architectures: {label}:");
+        let mut message = format!("architectures: {label}:");
         for row in &golden.models {
             let model = Model::from_gguf(gguf(row)).unwrap();
             let most = run(&runtime, &model, row, &golden.prompts);
-            told += &format!(" {} {most:.1e}", name(row));
+            message += &format!(" {} {most:.1e}", name(row));
         }
-        tell(&told);
+        tell(&message);
     }
 }
 

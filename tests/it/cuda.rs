@@ -33,12 +33,13 @@ fn open_cuda() -> Option<Arc<dyn Device>> {
 fn missing_parts_are_reported() {
     let provider = cuda::Provider::new();
     let detection = Detection::detect_blocking("auto").unwrap();
-    let told = |name: &str| detection.absent.iter().find(|(p, _)| p == name).map(|(_, why)| why);
+    let reported =
+        |name: &str| detection.absent.iter().find(|(p, _)| p == name).map(|(_, why)| why);
     match (provider.absence(), block_on(provider.list())) {
         (Some(why), list) => {
             assert_eq!(list.unwrap(), []);
             assert!(why.contains("driver"), "{why}");
-            assert_eq!(told("cuda"), Some(&why));
+            assert_eq!(reported("cuda"), Some(&why));
             assert!(!detection.startup_line().contains(&why));
             // Asked for by name, it is an error that says so; nothing else is taken.
             let error = Runtime::builder().device("cuda").build().map(|_| ()).unwrap_err();
@@ -47,7 +48,7 @@ fn missing_parts_are_reported() {
             assert!(error.to_string().contains(&why), "{error}");
         }
         (None, Ok(list)) => {
-            assert!(!list.is_empty() && told("cuda").is_none());
+            assert!(!list.is_empty() && reported("cuda").is_none());
             assert_eq!(detection.selected().profile.id(), "cuda:0");
             let none = list.len();
             let error = block_on(provider.open(none, OpenOptions::default())).map(|_| ());
@@ -74,10 +75,10 @@ fn the_compiler_names_the_line() {
 #[test]
 fn the_program_links_no_vendors_library() {
     let own = std::env::current_exe().unwrap();
-    let Ok(told) = Process::new("readelf").arg("-d").arg(own).output() else {
+    let Ok(reported) = Process::new("readelf").arg("-d").arg(own).output() else {
         return skip("there is no readelf");
     };
-    let text = String::from_utf8_lossy(&told.stdout).to_lowercase();
+    let text = String::from_utf8_lossy(&reported.stdout).to_lowercase();
     assert!(text.contains("needed"), "{text}");
     for library in ["cuda", "nvrtc", "cublas", "opencl"] {
         assert!(!text.contains(library), "{library}: {text}");
@@ -115,7 +116,7 @@ fn an_illegal_address_is_the_loss_of_the_device() {
         return;
     }
     let text = alone("cuda::an_illegal_address_is_the_loss_of_the_device");
-    assert!(text.contains("the loss was told"), "{text}");
+    assert!(text.contains("the loss was reported"), "{text}");
 }
 
 /// Runs a test in a process of its own, which must end well; what it tells.
@@ -167,7 +168,7 @@ fn lose() {
     assert!(later.iter().all(|error| error.is_device_lost()), "{later:?}");
     device.free(Resource::Prepared(prepared));
     drop(device);
-    tell("the loss was told");
+    tell("the loss was reported");
 }
 
 /// Microseconds of the device from one timestamp to the next, the least of some submits.

@@ -217,7 +217,7 @@ fn a_missing_library_is_reported() {
     refused(&*block_on(cpu.open(0, OpenOptions::default())).unwrap());
     let cuda = cuda::Provider::new();
     for profile in block_on(cuda.list()).unwrap_or_default() {
-        let told = profile.driver.contains("no cuBLASLt");
-        assert_eq!(told, !profile.has_gemm_library, "{}", profile.driver);
+        let reported = profile.driver.contains("no cuBLASLt");
+        assert_eq!(reported, !profile.has_gemm_library, "{}", profile.driver);
     }
 }

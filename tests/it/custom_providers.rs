@@ -121,8 +121,8 @@ fn a_failing_device_is_reported_and_skipped_unless_requested() {
     let first = Own { broken: Some(0), ..Own::default() };
     let runtime = with(first.clone()).build().unwrap();
     let line = runtime.startup_line();
-    let told = " failed=mine:0: opening mine:0: the fan stands still";
-    assert!(line.contains("selected=mine:1 (") && line.contains(told), "{line}");
+    let reported = " failed=mine:0: opening mine:0: the fan stands still";
+    assert!(line.contains("selected=mine:1 (") && line.contains(reported), "{line}");
     for name in ["mine", "mine:0"] {
         let error = refused(with(first.clone()).device(name));
         assert!(error.contains("opening mine:0: the fan stands still"), "{error}");
@@ -142,8 +142,8 @@ fn a_device_that_answers_to_another_name_is_a_failure() {
     let says = Own { says: Some("cpu"), ..Own::default() };
     let detection = with(says).detect().unwrap();
     assert_ne!(detection.selected().profile.provider, "mine");
-    let told = ("mine".to_string(), "the profile of mine:0 has the id cpu:0".to_string());
-    assert!(detection.failures.contains(&told), "{:?}", detection.failures);
+    let message = ("mine".to_string(), "the profile of mine:0 has the id cpu:0".to_string());
+    assert!(detection.failures.contains(&message), "{:?}", detection.failures);
     let opens = Own { opens: Some("cuda"), ..Own::default() };
     let error = refused(with(opens).device("mine:1"));
     assert!(error.contains("the device that mine:1 opened has the id cuda:1"), "{error}");

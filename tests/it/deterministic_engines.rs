@@ -253,8 +253,8 @@ fn a_tuned_choice_is_taken_in_its_order_alone() {
             let choice = &plan.choices[0];
             assert_eq!(choice.engine.as_ref(), Some(&id), "{}", choice.why);
             assert_eq!(choice.tuned.is_some(), in_order || !deterministic, "{}", choice.why);
-            let told = choice.why.contains("left out: another order");
-            assert_eq!(told, deterministic && !in_order, "{}", choice.why);
+            let reported = choice.why.contains("left out: another order");
+            assert_eq!(reported, deterministic && !in_order, "{}", choice.why);
         }
     }
 }

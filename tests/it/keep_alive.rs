@@ -44,7 +44,7 @@ fn a_device_is_busy_while_it_is_held() {
         }
 
         awake.rest();
-        assert_rests(&device, "told to rest");
+        assert_rests(&device, "asked to rest");
         let time = Duration::from_secs(1);
         awake.hold(time);
         until(&device, 1);

@@ -276,22 +276,28 @@ fn wrong_calls_are_errors_at_the_read() {
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
     let pack = pairs();
     let x = Tensor::ones(&runtime, [4]);
-    let told = |pack: &Pack, operands: &[&Tensor], values: &[(&str, f64)]| {
+    let message = |pack: &Pack, operands: &[&Tensor], values: &[(&str, f64)]| {
         Tensor::custom(pack, operands, values)[0].to_vec::<f32>().unwrap_err().to_string()
     };
     let rows = [
-        (told(&pack, &[&x, &x], &[]), "2 operands, and it takes 1: x"),
-        (told(&pack, &[&Tensor::ones(&runtime, [2, 2])], &[]), "x is f32[2, 2], must be f32 of 1"),
-        (told(&pack, &[&x.cast(DType::I32)], &[]), "x is i32[4]"),
-        (told(&pack, &[&x], &[("kk", 1.0)]), "no value \"kk\"; it takes"),
-        (told(&pack, &[&x], &[("k", 0.5)]), "k = 0.5 is no i32"),
-        (told(&pack, &[&x], &[("n", 5.0)]), "size n is 5 in the call and 4 in x"),
-        (told(&pack, &[&x], &[("k", 1.0), ("k", 1.0)]), "is given twice"),
-        (told(&example("nbody"), &[&Tensor::ones(&runtime, [4, 3])], &[]), "must be [4, 4]"),
-        (told(&pack, &[&Tensor::ones(&runtime, [0])], &[]), "sums is [-1]"),
+        (message(&pack, &[&x, &x], &[]), "2 operands, and it takes 1: x"),
+        (
+            message(&pack, &[&Tensor::ones(&runtime, [2, 2])], &[]),
+            "x is f32[2, 2], must be f32 of 1",
+        ),
+        (message(&pack, &[&x.cast(DType::I32)], &[]), "x is i32[4]"),
+        (message(&pack, &[&x], &[("kk", 1.0)]), "no value \"kk\"; it takes"),
+        (message(&pack, &[&x], &[("k", 0.5)]), "k = 0.5 is no i32"),
+        (message(&pack, &[&x], &[("n", 5.0)]), "size n is 5 in the call and 4 in x"),
+        (message(&pack, &[&x], &[("k", 1.0), ("k", 1.0)]), "is given twice"),
+        (message(&example("nbody"), &[&Tensor::ones(&runtime, [4, 3])], &[]), "must be [4, 4]"),
+        (message(&pack, &[&Tensor::ones(&runtime, [0])], &[]), "sums is [-1]"),
     ];
-    for (told, want) in rows {
-        assert!(told.contains(want) && told.contains("packs.rs:"), "{want:?} is not in: {told}");
+    for (message, want) in rows {
+        assert!(
+            message.contains(want) && message.contains("packs.rs:"),
+            "{want:?} is not in: {message}"
+        );
     }
     // More workgroups than a device has in one direction.
     let many = PAIRS_MANIFEST.replace("writes_all", "groups = 70000\nwrites_all");

@@ -28,7 +28,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 ";
 
 /// What is said of a pack, by its reader or by its first case.
-fn told(manifest: &str, shader: &str) -> Result<(), String> {
+fn load(manifest: &str, shader: &str) -> Result<(), String> {
     let pack =
         Pack::from_sources(manifest, &[("double.wgsl", shader)]).map_err(|e| e.to_string())?;
     for case in pack::cases(&pack).map_err(|e| e.to_string())? {
@@ -45,7 +45,7 @@ fn broken(file: &str, from: &str, to: &str, words: &[&str]) {
     let text = if file == "pack.toml" { &mut manifest } else { &mut shader };
     assert!(text.contains(from), "{from:?} is not in {file}");
     *text = text.replacen(from, to, 1);
-    let error = told(&manifest, &shader).expect_err("a broken pack passed");
+    let error = load(&manifest, &shader).expect_err("a broken pack passed");
     for word in words {
         assert!(error.contains(word), "{word:?} is not in: {error}");
     }
@@ -55,13 +55,13 @@ fn broken(file: &str, from: &str, to: &str, words: &[&str]) {
 #[track_caller]
 fn broken_both((line, from, to): (&str, &str, &str), words: &[&str]) {
     let shader = SHADER.replacen("override WG", line, 1).replacen(from, to, 1);
-    let error = told(MANIFEST, &shader).expect_err("a broken pack passed");
+    let error = load(MANIFEST, &shader).expect_err("a broken pack passed");
     assert!(words.iter().all(|word| error.contains(word)), "{words:?}: {error}");
 }
 
 #[test]
 fn what_is_not_broken_passes() {
-    told(MANIFEST, SHADER).unwrap();
+    load(MANIFEST, SHADER).unwrap();
 }
 
 #[test]
@@ -157,11 +157,11 @@ fn numbers_that_are_not_those_expected() {
 #[test]
 fn a_promise_to_write_everything_is_checked() {
     let manifest = MANIFEST.replace("params =", "writes_all = true\nparams =");
-    told(&manifest, SHADER).unwrap();
+    load(&manifest, SHADER).unwrap();
     let odd = SHADER.replace("if (id.x", "if (id.x % 2 == 1) { return; } if (id.x");
-    let error = told(&manifest, &odd).unwrap_err();
+    let error = load(&manifest, &odd).unwrap_err();
     assert!(error.contains("y is not written at element 1"), "{error}");
-    told(MANIFEST, &odd).unwrap();
+    load(MANIFEST, &odd).unwrap();
 }
 
 /// A manifest comes from anywhere: what it asks for has limits, and nothing it says may panic.
@@ -195,13 +195,13 @@ fn hostile_manifests_are_refused() {
         (String::new(), "pack.toml"),
     ];
     for (manifest, word) in rows {
-        let error = told(&manifest, SHADER).expect_err(&manifest);
+        let error = load(&manifest, SHADER).expect_err(&manifest);
         assert!(error.contains(word), "{word:?} is not in: {error}");
     }
     for cut in (0..MANIFEST.len()).filter(|at| MANIFEST.is_char_boundary(*at)) {
-        let _ = told(&MANIFEST[..cut], SHADER);
+        let _ = load(&MANIFEST[..cut], SHADER);
     }
     for cut in (0..SHADER.len() - 2).step_by(3) {
-        assert!(told(MANIFEST, &SHADER[..cut]).is_err(), "{}", &SHADER[..cut]);
+        assert!(load(MANIFEST, &SHADER[..cut]).is_err(), "{}", &SHADER[..cut]);
     }
 }

@@ -317,14 +317,14 @@ fn devices_without_a_direct_copy_go_through_the_host_and_report_it() {
         let y: Vec<f32> = x.iter().map(|x| 2.0 * x * x - x).collect();
         assert!(to_floats(&found["y"]).iter().eq(y.iter()), "{found:?}");
     }
-    let told: Vec<String> = cut.transfers().iter().map(ToString::to_string).collect();
+    let message: Vec<String> = cut.transfers().iter().map(ToString::to_string).collect();
     let line = |from, to| {
         format!(
             "slot {from} to slot {to}: 720 bytes through the host (cpu:0 takes no \
              copies from cpu:0)"
         )
     };
-    assert_eq!(told, [line(1, 0), line(0, 1)]);
+    assert_eq!(message, [line(1, 0), line(0, 1)]);
 }
 
 #[test]

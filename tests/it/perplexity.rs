@@ -92,11 +92,11 @@ fn windows_are_apart_and_what_is_skipped_does_not_count() {
     };
     let mut session = Session::new(runtime, model, options, &mut |_, _| {}).unwrap();
     let tokens: Vec<u32> = (0..230).map(|i| 100 + i * 37 % 3000).collect();
-    let mut told = 0;
+    let mut reported = 0;
     let mut run = |tokens: &[u32], window, skip| {
         let options = PerplexityOptions { window, skip };
         session.perplexity_blocking(tokens, &options, &mut |done, total| {
-            told = total;
+            reported = total;
             assert!(done.tokens <= total);
             ControlFlow::Continue(())
         })
@@ -123,5 +123,5 @@ fn windows_are_apart_and_what_is_skipped_does_not_count() {
         assert!(error.is_invalid() && error.to_string().contains(words), "{error}");
     }
     run(&tokens, Some(50), 20).unwrap();
-    assert_eq!(told, 30 * 4 + 10);
+    assert_eq!(reported, 30 * 4 + 10);
 }

@@ -141,8 +141,8 @@ fn an_engine_that_is_known_to_fail_is_used_nowhere() {
     assert_eq!(report.devices[0].engines[0].cases, 0, "{report}");
     let wrong = report.wrong();
     let [wrong] = &wrong[..] else { panic!("{wrong:?}") };
-    let told = "faulty.catalogue.norm_rms was used in no case";
-    assert!(wrong.contains(told) && wrong.contains("known to fail: on purpose"), "{wrong}");
+    let reported = "faulty.catalogue.norm_rms was used in no case";
+    assert!(wrong.contains(reported) && wrong.contains("known to fail: on purpose"), "{wrong}");
 
     let report = used("rms_norm/2x31");
     assert_eq!((report.devices[0].cases, report.devices[0].engines[0].cases), (2, 1), "{report}");
@@ -157,9 +157,9 @@ fn a_progress_callback_also_runs_after_an_error() {
     let builder = Runtime::builder().device("cpu").trusting(true).engine(mine());
     let taken = builder.build().unwrap();
     let seen = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let told = seen.clone();
+    let reported = seen.clone();
     let count = move |_: ConformanceProgress<'_>| {
-        told.fetch_add(1, Ordering::Relaxed);
+        reported.fetch_add(1, Ordering::Relaxed);
     };
     let mut suite = small().only("rms_norm/").engine(mine()).progress(count);
     let error = suite.run(&taken).unwrap_err();
@@ -173,9 +173,9 @@ fn wishes_are_held_to() {
     let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
     let all = softmax().run(&runtime).unwrap().devices.remove(0).cases;
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let told = seen.clone();
+    let reported = seen.clone();
     let mut suite = softmax().sample(2).progress(move |next| {
-        told.lock().unwrap().push((next.case.to_string(), next.done, next.total));
+        reported.lock().unwrap().push((next.case.to_string(), next.done, next.total));
     });
     let some = suite.run(&runtime).unwrap().devices.remove(0);
     assert_eq!(some.cases, all.div_ceil(2));

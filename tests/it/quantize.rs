@@ -125,16 +125,16 @@ fn every_target_takes_every_source() {
                 // Rows went through threads in slices: the bytes are those of one piece.
                 let bytes = file.bytes(&info).unwrap();
                 assert!(bytes == quant::encode(want, values).unwrap(), "{name}: {tensor}");
-                let told = report.tensors.iter().find(|t| t.name == *tensor).unwrap();
+                let reported = report.tensors.iter().find(|t| t.name == *tensor).unwrap();
                 let mut back = vec![0.0; values.len()];
                 quant::decode(want, bytes, &mut back).unwrap();
                 let far = values.iter().zip(&back).map(|(a, b)| f64::from(a - b).abs());
                 let most = far.fold(0.0, f64::max);
-                assert!((told.max_error - most).abs() < 1e-6, "{name}: {tensor}: {told:?}");
-                assert!(told.rmse <= most && (told.rmse > 0.0) == (most > 0.0));
-                assert_eq!((told.from, told.to), (from, want));
+                assert!((reported.max_error - most).abs() < 1e-6, "{name}: {tensor}: {reported:?}");
+                assert!(reported.rmse <= most && (reported.rmse > 0.0) == (most > 0.0));
+                assert_eq!((reported.from, reported.to), (from, want));
                 let matrix = !["blk.0.odd.bias", "blk.0.norm.weight"].contains(tensor);
-                assert_eq!(told.note.is_some(), matrix && want != target, "{name}: {tensor}");
+                assert_eq!(reported.note.is_some(), matrix && want != target, "{name}: {tensor}");
             }
             let ids = file.tensor("ids").unwrap();
             assert_eq!(file.bytes(&ids).unwrap(), [1, 0, 0, 0, 2, 0, 0, 0]);
@@ -163,8 +163,8 @@ fn what_cannot_be_quantised_leaves_nothing() {
     std::fs::write(&input, &bytes).unwrap();
     for format in [target, Format::Plain(DType::F16)] {
         let wrong = run(&input, &output, format).unwrap_err();
-        let told = wrong.to_string();
-        assert!(told.contains("blk.0.ffn_up.weight") && told.contains("NaN"), "{told}");
+        let message = wrong.to_string();
+        assert!(message.contains("blk.0.ffn_up.weight") && message.contains("NaN"), "{message}");
     }
     mixed(&input, Format::F32);
 

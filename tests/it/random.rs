@@ -208,7 +208,7 @@ fn one_seed(shared: &Shared, registry: &Registry, targets: &[Target], seed: u64,
 }
 
 /// Seed, device and passes of a failure, with the smallest graph that shows it.
-fn told(registry: &Registry, targets: &[Target], failure: &Failure) -> String {
+fn described(registry: &Registry, targets: &[Target], failure: &Failure) -> String {
     let Failure { target, seed, run, without, text } = failure;
     let target = &targets[*target];
     let look = |case: &Case| {
@@ -277,7 +277,8 @@ fn random_graphs_are_right_on_every_device() {
     failures.sort_by_key(|failure| (failure.seed, failure.target));
     if !failures.is_empty() {
         let (targets, registry) = (targets(), Registry::builtin());
-        let texts = failures.iter().take(TOLD).map(|failure| told(&registry, &targets, failure));
+        let texts =
+            failures.iter().take(TOLD).map(|failure| described(&registry, &targets, failure));
         let texts: Vec<String> = texts.collect();
         let seeds: BTreeSet<u64> = failures.iter().map(|failure| failure.seed).collect();
         panic!("{} failures, seeds {seeds:?}:\n{}", failures.len(), texts.join("\n"));

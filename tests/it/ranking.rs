@@ -122,12 +122,12 @@ fn products_of_few_rows_read_weights_once_and_of_many_work_in_tiles() {
 /// Heads of large vocabularies in two bytes a weight, for one token: products on matrix hardware read them slower.
 #[test]
 fn f16_heads_use_a_matrix_vector_product() {
-    let told = DeviceProfile::known("nvidia-h200").unwrap();
-    let bandwidths = [told.local_bandwidth, 0];
+    let reported = DeviceProfile::known("nvidia-h200").unwrap();
+    let bandwidths = [reported.local_bandwidth, 0];
     for (provider, bandwidth) in
         ["webgpu", "cuda"].into_iter().flat_map(|p| bandwidths.map(|b| (p, b)))
     {
-        let mut profile = told.clone();
+        let mut profile = reported.clone();
         (profile.provider, profile.local_bandwidth) = (provider.into(), bandwidth);
         profile.has_gemm_library = provider == "cuda";
         for (n, k) in [(32_000, 2048), (128_256, 2048), (128_256, 2560), (151_936, 3584)] {

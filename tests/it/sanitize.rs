@@ -199,13 +199,13 @@ fn each_kernel(runtime: &Runtime, seconds: f64) {
 fn sampled(runtime: &Runtime, sample: usize) {
     let small: Vec<Case> = small().into_iter().step_by(sample).collect();
     let count = small.len();
-    let told = |progress: ConformanceProgress<'_>| {
+    let reported = |progress: ConformanceProgress<'_>| {
         if progress.done.is_multiple_of(TOLD) {
             let ConformanceProgress { done, total, case, .. } = progress;
             tell(&format!("sanitize: {done} of {total} cases: {case}"));
         }
     };
-    let suite = || Conformance::new().cases(small.clone()).progress(told);
+    let suite = || Conformance::new().cases(small.clone()).progress(reported);
     let all = suite().run(runtime).unwrap();
     let engines = runtime.registry().engines().iter().map(|engine| engine.id().clone());
     let forced = engines.fold(suite(), Conformance::registered).run(runtime).unwrap();

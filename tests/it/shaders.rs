@@ -323,8 +323,8 @@ pub(crate) fn tint(name: &str, wgsl: &str) -> std::io::Result<()> {
         .output();
     std::fs::remove_file(&path)?;
     let output = output?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {told}\n{wgsl}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {message}\n{wgsl}");
     Ok(())
 }
 

@@ -77,9 +77,9 @@ fn the_child() {
             let number = number.parse().unwrap();
             for round in 0.. {
                 cache.add(record(number, round)).unwrap();
-                let told = folder.join(format!("{number}.done"));
-                std::fs::write(told.with_extension("new"), round.to_string()).unwrap();
-                std::fs::rename(told.with_extension("new"), told).unwrap();
+                let message = folder.join(format!("{number}.done"));
+                std::fs::write(message.with_extension("new"), round.to_string()).unwrap();
+                std::fs::rename(message.with_extension("new"), message).unwrap();
             }
         }
         // With a variable that means nothing.
@@ -193,9 +193,9 @@ fn more_than_can_be_read_back_replaces_nothing() {
     let mut large = record(1, 2);
     large.tasks.values_mut().for_each(|task| task.label = "x".repeat(8 << 20));
     for error in [cache.add(large.clone()).unwrap_err(), large.save(&path).unwrap_err()] {
-        let told = error.to_string();
-        assert!(error.is_invalid() && told.contains("at most 8388608"), "{told}");
-        assert!(told.contains(&path.display().to_string()), "{told}");
+        let message = error.to_string();
+        assert!(error.is_invalid() && message.contains("at most 8388608"), "{message}");
+        assert!(message.contains(&path.display().to_string()), "{message}");
     }
     assert_eq!(cache.read(&small.device).unwrap(), Some(small));
 }
@@ -266,19 +266,19 @@ fn two_that_save_and_die_lose_nothing_that_was_saved() {
     for pair in 0..kills.div_ceil(2) {
         let numbers = [2 * pair, 2 * pair + 1];
         let mut children = numbers.map(|n| child(&format!("save {n}"), &folder.0).spawn().unwrap());
-        let told = |number: u64| {
+        let message = |number: u64| {
             let text = std::fs::read_to_string(folder.0.join(format!("{number}.done")));
             text.ok().and_then(|text| text.parse::<u64>().ok())
         };
         let begin = std::time::Instant::now();
-        while numbers.iter().any(|n| told(*n).is_none()) {
+        while numbers.iter().any(|n| message(*n).is_none()) {
             assert!(begin.elapsed() < Duration::from_secs(60), "the children save nothing");
             cache.read(&device()).unwrap();
             reads += 1;
         }
         // Anywhere in a save.
         std::thread::sleep(Duration::from_micros(137 * pair % 5000));
-        let rounds = numbers.map(told);
+        let rounds = numbers.map(message);
         for child in &mut children {
             child.kill().unwrap();
             child.wait().unwrap();

@@ -178,7 +178,7 @@ fn why(report: &TuneReport) -> Option<&str> {
 
 #[test]
 fn a_panic_puts_the_candidate_out_and_the_search_goes_on() {
-    for (mood, told) in [
+    for (mood, reported) in [
         (
             Mood::PanicsCompiling,
             "while it was compiled, there was a panic: the compiler has 2 bugs",
@@ -187,7 +187,7 @@ fn a_panic_puts_the_candidate_out_and_the_search_goes_on() {
     ] {
         let folder = Folder::new("panics");
         let (runtime, report) = search(mood, &folder, &quick());
-        assert_eq!((report.stopped.as_deref(), why(&report)), (None, Some(told)), "{report:?}");
+        assert_eq!((report.stopped.as_deref(), why(&report)), (None, Some(reported)), "{report:?}");
         let best = report.results[1].tuned.as_ref().unwrap();
         assert_eq!(best.engine.as_str(), "fused.elementwise", "{mood:?}");
         assert_eq!(runtime.tuned().choices.len(), 2);
@@ -278,7 +278,7 @@ fn a_task_that_cannot_be_measured_is_not_tried_at_each_start() {
         let report = search(&runtime, false);
         assert_eq!((report.unmeasured, report.known, report.results.len()), (1, 0, 0));
         assert_eq!(runtime.device().counters().submits, before);
-        assert_eq!(search(&runtime, true).results.len(), 1, "when told to, it tries again");
+        assert_eq!(search(&runtime, true).results.len(), 1, "it tries again if requested");
     }
     // With another engine it may be another matter.
     assert_eq!(search(&start(Some("acme.more")), false).results.len(), 1);

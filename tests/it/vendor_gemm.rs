@@ -293,7 +293,7 @@ fn verdict(plan: &Plan) -> Option<Verdict> {
 #[test]
 fn where_it_is_not_taken_plans_say_why() {
     let graph = product(DType::F16, [2048, 2048, 2048]);
-    let told = |plan: &Plan| {
+    let reported = |plan: &Plan| {
         assert_eq!(calls(plan).0, []);
         match verdict(plan) {
             Some(Verdict::Refused(reason)) => reason,
@@ -302,13 +302,13 @@ fn where_it_is_not_taken_plans_say_why() {
     };
     let without = DeviceProfile { has_gemm_library: false, ..gpu() };
     let missing = plan_on(&graph, &without, |_| {});
-    assert_eq!(told(&missing), "not here: cuBLASLt is missing");
+    assert_eq!(reported(&missing), "not here: cuBLASLt is missing");
     assert!(missing.explain().contains("cuBLASLt is missing"), "{}", missing.explain());
     let deterministic = plan_on(&graph, &gpu(), |options| options.deterministic = true);
-    assert!(told(&deterministic).contains("depends on sizes"), "{}", told(&deterministic));
+    assert!(reported(&deterministic).contains("depends on sizes"), "{}", reported(&deterministic));
     let block = |options: &mut Options| options.block.push(EngineId::new(ENGINE));
     let singles = product(DType::F32, [2048, 2048, 2048]);
-    assert_eq!(told(&plan_on(&singles, &gpu(), block)), "blocked by the caller");
+    assert_eq!(reported(&plan_on(&singles, &gpu(), block)), "blocked by the caller");
     // Elsewhere it is not even looked at.
     let other = DeviceProfile { provider: "webgpu".into(), has_gemm_library: false, ..gpu() };
     assert_eq!(verdict(&plan_on(&graph, &other, |_| {})), None);

@@ -66,11 +66,11 @@ fn values_of_another_device_are_copied_there_and_back() {
         assert_eq!(segment.plan.steps.len(), 1, "{}", segment.plan.explain());
         assert_eq!(segment.plan.profile, devices()[segment.slot]);
     }
-    let told = plan.explain();
+    let reported = plan.explain();
     for part in
         ["slot 1: cpu:0", "run segment 2 on slot 0", "at most 128 bytes", "placed by \"exp\""]
     {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(reported.contains(part), "{part}: {reported}");
     }
     assert_eq!(plan.passed_bytes(&plan.passed[0]).unwrap(), 128);
 }

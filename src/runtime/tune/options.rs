@@ -213,10 +213,10 @@ mod tests {
             ("hang_limit is 0", TuneOptions { hang_limit: zero, ..good() }),
         ] {
             let error = options.check().unwrap_err();
-            let told = error.to_string();
+            let message = error.to_string();
             assert!(
-                error.is_invalid() && told.contains(&format!("TuneOptions::{field}")),
-                "{told}"
+                error.is_invalid() && message.contains(&format!("TuneOptions::{field}")),
+                "{message}"
             );
         }
     }

@@ -100,16 +100,16 @@ fn a_file_comes_once_and_lies_where_others_look_for_it() {
     let server = Server::new(move |request| list.answer(request));
     let hub = folder.hub(&server);
     assert_eq!(hub.cached(&source("org/name")).unwrap(), None);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let path = hub
         .fetch(&source("org/name:q4_0"), &mut |progress| match progress {
-            Progress::File(name, have, all) => told.push((name.to_owned(), have, all)),
-            Progress::Bytes(have) => told.push((String::new(), have, 0)),
+            Progress::File(name, have, all) => reported.push((name.to_owned(), have, all)),
+            Progress::Bytes(have) => reported.push((String::new(), have, 0)),
             Progress::Retry(why, _) => panic!("{why}"),
         })
         .unwrap();
-    assert_eq!(told[0], ("m-Q4_0.gguf".to_owned(), 0, 700_000));
-    assert_eq!(told.last().unwrap().1, 700_000);
+    assert_eq!(reported[0], ("m-Q4_0.gguf".to_owned(), 0, 700_000));
+    assert_eq!(reported.last().unwrap().1, 700_000);
     let root = folder.0.join("models--org--name");
     assert_eq!(path, root.join("snapshots").join(COMMIT).join("m-Q4_0.gguf"));
     assert!(fs::read(&path).unwrap() == want);

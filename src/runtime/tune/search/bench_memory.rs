@@ -382,7 +382,7 @@ fn apart<T: Send + 'static>(
         // State left by a panic is in the device, which is shared anyway.
         let done = catch_unwind(AssertUnwindSafe(work));
         // After a timeout the receiver is gone.
-        let _ = give.send(done.map_err(|panic| Apart::Never(told(&*panic))));
+        let _ = give.send(done.map_err(|panic| Apart::Never(panic_message(&*panic))));
     });
     if let Err(error) = spawned {
         return Err(Apart::Never(format!("no thread was to be had: {error}")));
@@ -391,7 +391,7 @@ fn apart<T: Send + 'static>(
 }
 
 /// The message of a panic.
-fn told(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("there was a panic: {}", text.unwrap_or("of no text"))
