@@ -227,7 +227,7 @@ impl Query<'_> {
     }
 }
 
-/// The reason of an engine that is meant for other operations; reports leave it out.
+/// The reason of an engine for other operations; reports omit it.
 pub const OTHER_OPERATION: &str = "executes other operations";
 
 /// One implementation of a group of nodes.
@@ -235,14 +235,14 @@ pub trait Engine: Send + Sync {
     /// Its name.
     fn id(&self) -> &EngineId;
 
-    /// Raised when the same query launches something else: measurements of an older version are
-    /// then invalid. Measurements of another version of this crate always are, so engines of the
-    /// crate are raised between releases only. A wrapper has the version of the engine it wraps.
+    /// Incremented when the engine launches different work for the same query, which invalidates
+    /// older measurements. Measurements of another crate version are always invalid, so built-in
+    /// engines increment it only between releases. A wrapper returns the version of its engine.
     fn version(&self) -> u32 {
         1
     }
 
-    /// Properties to know before choosing it for this query.
+    /// Properties that a choice for this query depends on.
     fn notes(&self, query: &Query) -> Notes {
         Notes {
             deterministic: true,
@@ -261,14 +261,14 @@ pub trait Engine: Send + Sync {
         Err("its summation order is unknown".into())
     }
 
-    /// Its knobs for this query, in the order in which each is bounded by those before it. Values
-    /// that are set arrive in [`Query::knobs`], checked against these.
+    /// Its knobs for this query; earlier knobs may bound later ones. Values set by the caller are
+    /// checked against these and arrive in [`Query::knobs`].
     fn knobs(&self, _query: &Query) -> Vec<Knob> {
         Vec::new()
     }
 
-    /// Bytes of temporaries it needs for this query at the upper ends of the class; they are part
-    /// of the plan's. Defaults to what [`Engine::lower`] requests.
+    /// Bytes of temporaries for this query at the upper ends of the shape class, included in the
+    /// plan's workspace. Defaults to what [`Engine::lower`] requests.
     ///
     /// # Errors
     /// As [`Engine::lower`].

@@ -33,8 +33,8 @@ impl Lane {
         won as f64 / self.rounds.len().max(1) as f64
     }
 
-    /// Drift: largest over smallest median in the beginning, the middle and the end of the rounds,
-    /// of its time relative to another contender's. 1 for few rounds, which are one part.
+    /// Drift of its time relative to another contender's: the rounds are divided into three parts,
+    /// and this is the largest median over the smallest. 1 if the rounds are too few to divide.
     pub(super) fn spread(&self, other: &Lane) -> f64 {
         let pairs = self.rounds.iter().zip(&other.rounds);
         let ratios: Vec<f64> = pairs.map(|(own, other)| times(own, other)).collect();
