@@ -12,7 +12,7 @@ use warploom::provider::{DeviceKind, DeviceProfile};
 
 /// Default tokens of prompt and text.
 const DEFAULT: (usize, usize) = (512, 128);
-/// Runs behind the medians of `--kernels`.
+/// Runs whose medians `--kernels` reports.
 const RUNS: usize = 20;
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {

@@ -29,7 +29,7 @@ pub(crate) struct Found {
     pub(crate) devices: Vec<FoundDevice>,
     /// Providers that could not list their devices, and the reason.
     pub(crate) failures: Vec<(String, String)>,
-    /// Providers that are not available, and what the machine lacks.
+    /// Unavailable providers, with the missing part of the machine.
     pub(crate) absent: Vec<(String, String)>,
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     }
     let mut out = Output::new(args.json);
     if !args.quiet && !args.json && out.is_terminal() && std::io::stderr().is_terminal() {
-        // A terminal shows the prompt before the text; a pipe gets the new text alone.
+        // A terminal shows the prompt before the text; a pipe gets only the new text.
         let _ = write!(std::io::stderr(), "{prompt}");
     }
     interrupt::writing();

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     }
     let place = args.place();
     let model = open_model(&place)?;
-    // Cached results are used here, whatever WARPLOOM_TUNE says of plans.
+    // Cached results are used here even if WARPLOOM_TUNE disables them for plans.
     let builder = Runtime::builder().tune(TuneMode::Cached);
     let runtime = place.set(builder).build()?;
     if !args.json {

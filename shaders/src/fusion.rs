@@ -36,10 +36,10 @@
 //! **Bindings**: the kernel's own before its output (inputs and scratch); those that the fusion
 //! reads, with one numbering for prologue, segments and the norm's weight; those that segments
 //! write, in one numbering, replacing the kernel's output if there are segments; then the quantised
-//! rows. For codes, each row is as `quantize_activations` writes it, with its codes once per order, followed
-//! with a norm by the sums of squares of each 32 columns, padded to a multiple of four words. For
-//! f16, all rows and then their factors, as `quantize_to_f16` writes both. Segments may write 16-bit
-//! elements, each atomically in its half of a word, but read none.
+//! rows. For codes, each row is as `quantize_activations` writes it, with its codes once per order,
+//! followed with a norm by the sums of squares of each 32 columns, padded to a multiple of four
+//! words. For f16, all rows and then their factors, as `quantize_to_f16` writes both. Segments may
+//! write 16-bit elements, each atomically in its half of a word, but read none.
 
 use serde::{Deserialize, Serialize};
 
@@ -231,7 +231,7 @@ impl QuantEpilogue {
 
 /// Workgroups for the segments of a product with a weight matrix: grid x times y of a `matvec_*`, x
 /// of a `matmul_*`. `rows`: rows of `w` per workgroup (`ROWS`, `BN`); `segments`: evaluations and
-/// anchors of each. A workgroup makes evaluations of one segment.
+/// anchors of each. A workgroup computes evaluations of one segment.
 pub fn attach_groups(rows: u32, segments: impl IntoIterator<Item = (Dim, u32)>) -> Dim {
     let groups = segments.into_iter().map(|(evaluations, anchors)| {
         (evaluations * Dim::from(anchors)).ceil_div(&Dim::from(rows))

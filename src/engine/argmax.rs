@@ -11,7 +11,7 @@ use crate::ir::Op;
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::TOKEN;
 
-/// Most slices of a row; a power of two.
+/// Maximum slices of a row; a power of two.
 const MOST_SLICES: u64 = 64;
 /// Least columns of a slice.
 const LEAST_COLUMNS: u64 = 256;

@@ -169,7 +169,7 @@ impl Rows {
 
 /// Elements of a row that is short enough to stay in cache.
 const SHORT: f64 = 64.0;
-/// Most elements of a row that a thread keeps in registers, unless set otherwise.
+/// Maximum elements of a row that a thread keeps in registers, unless set otherwise.
 const MOST_HELD: u32 = 32;
 
 impl Engine for Rows {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 pub struct Knob {
     /// Its name, the same for every query.
     pub name: &'static str,
-    /// What it counts, for people.
+    /// What it counts, for display.
     pub doc: &'static str,
     /// Allowed values for this query, ascending, given the values of the other knobs.
     pub values: Vec<u32>,

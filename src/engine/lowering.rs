@@ -183,7 +183,7 @@ impl Lowering<'_> {
         known.extend(query.fusion.iter().flat_map(|a| a.reads().into_iter().chain(a.writes())));
         known.extend(query.given.map(|given| given.tensor()));
         let count = known.iter().map(|id| id.index() + 1).max().unwrap_or(0);
-        // Existing tensors stand in with any size.
+        // Placeholders: existing tensors of any size.
         let known = Tensor { name: String::new(), role: TensorRole::Intermediate, bytes: 0 };
         let (mut tensors, mut steps) = (vec![known; count], Vec::new());
         lower(&mut Lowering {

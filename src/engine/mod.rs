@@ -151,7 +151,7 @@ pub struct Query<'a> {
     /// The operation with everything fused into it as pointwise and row work, if it is of that
     /// kind.
     pub body: Option<&'a Body>,
-    /// Operations that the body stands for.
+    /// Operations that the body replaces.
     pub fused: usize,
     /// Prologue and epilogue fused around an anchor.
     pub fusion: Option<&'a Fusion>,

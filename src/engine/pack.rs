@@ -44,7 +44,7 @@ impl PackEngine {
         &self.pack
     }
 
-    /// The kernel for a query and its cost, or the reason why there is none.
+    /// The kernel for a query and its cost, or the reason if there is none.
     fn call(&self, query: &Query) -> Result<(ir::Custom, PackCost), String> {
         if self.pack.operation() != Some(query.op.name()) {
             return Err(OTHER_OPERATION.into());

@@ -103,7 +103,7 @@ impl Registry {
         let ids = || self.engines.iter().map(|engine| engine.id().as_str());
         let most = ids().map(alike).max().unwrap_or(0);
         let mut text = format!("no engine {id:?} is registered");
-        // A shorter common prefix says nothing.
+        // A shorter common prefix is no evidence.
         if most >= 3 {
             let mut nearest: Vec<&str> = ids().filter(|other| alike(other) == most).collect();
             let more = if nearest.len() > MOST_NEAREST { " ..." } else { "" };

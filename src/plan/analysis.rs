@@ -34,7 +34,7 @@ pub struct Analysis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StepClock {
-    /// Device timestamps between steps, each of which is then a pass of its own.
+    /// Device timestamps between steps; each step is then a separate pass.
     Device,
     /// The host clock around one step at a time, submit and wait included.
     Host,

@@ -26,7 +26,7 @@ pub struct NodeChoice {
     /// The measured choice, if it was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuned: Option<Tuned>,
-    /// Every engine that was meant for the operation.
+    /// Every engine for the operation.
     pub candidates: Vec<Candidate>,
 }
 

@@ -26,7 +26,7 @@ pub struct Candidates {
     pub why: String,
     /// Engines that can execute the group, the best by estimate first.
     pub can: Vec<Offer>,
-    /// Engines meant for the operation that cannot execute it, with the reason.
+    /// Engines for the operation that cannot execute this one, with the reason.
     pub cannot: Vec<(EngineId, String)>,
 }
 
@@ -37,7 +37,7 @@ pub struct Offer {
     pub engine: EngineId,
     /// Estimated seconds.
     pub seconds: f64,
-    /// The cost behind the estimate.
+    /// The cost that the estimate is computed from.
     pub cost: Cost,
     /// Its properties for this query.
     pub notes: Notes,
@@ -49,7 +49,7 @@ pub struct Offer {
     pub weight_layout: WeightLayout,
 }
 
-/// The groups of a plan of this graph in execution order, each with every engine meant for it.
+/// The groups of a plan of this graph in execution order, each with every engine for it.
 ///
 /// # Errors
 /// As [`super::Plan::new`].

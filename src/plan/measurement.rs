@@ -193,7 +193,7 @@ pub(super) fn contents(
     Ok(all)
 }
 
-/// Integers with a meaning where they are read: existing rows, spans of keys.
+/// Integers that must be valid when read: existing rows, spans of keys.
 fn whole_numbers(
     piece: &Piece,
     view: &View,

@@ -218,7 +218,7 @@ mod tests {
         let s = g.state("s", Shape::new([4, 512]), DType::F32);
         let a = product(&mut g, "a", x, Format::Q4K);
         let s = g.add(Op::Update { at: Dim::new(0) }, &[s, a]).unwrap();
-        // A row other than the one written: states count as a whole.
+        // A row other than the one written: a state counts entirely.
         let part = Op::Slice { axis: 0, start: Dim::new(1), len: Dim::new(1), step: 1 };
         let row = g.add(part, &[s]).unwrap();
         let b = product(&mut g, "b", row, Format::Q6K);

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::ir::{BinaryOp, Graph, Node, NodeId, Op, OpClass, UnaryOp};
 use crate::reference;
 
-/// Most elements of a constant computed while planning.
+/// Maximum elements of a constant computed while planning.
 const MAX_ELEMENTS: i64 = 1 << 18;
 
 /// The node that this one equals, if it is an identity.

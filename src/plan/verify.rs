@@ -11,9 +11,9 @@ use crate::provider::{
     support,
 };
 
-/// Most bytes of a tensor or buffer; sums of a few fit 64 bits.
+/// Maximum bytes of a tensor or buffer; sums of a few fit 64 bits.
 const MAX_BYTES: u64 = 1 << 56;
-/// Most operands of a body, values of one, and characters of a printed one.
+/// Maximum operands of a body, values of one, and characters of a printed one.
 const MAX_OPERANDS: usize = 64;
 const MAX_VALUES: usize = 4096;
 const MAX_TREE: u64 = 1 << 16;

@@ -26,8 +26,8 @@ const BEAT: Duration = Duration::from_millis(2);
 /// Pause between two beats. At 50 % the clock stays at its maximum. With beats of 1 ms it still
 /// fell, because host overhead is too large a share of them.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Time from a hold to the first beat. No clock falls so fast, and work that follows at once meets
-/// no beat.
+/// Time from a hold to the first beat. No clock falls as fast as that, and work that follows
+/// immediately meets no beat.
 const LATER: Duration = Duration::from_millis(100);
 
 /// Longer holds are capped at a century, since `Instant` can overflow.

@@ -13,7 +13,7 @@ pub(super) struct Fields {
 
 impl Fields {
     /// # Errors
-    /// 400, if `value` is no object.
+    /// 400, if `value` is not an object.
     pub(super) fn new(value: Value, path: impl Into<String>) -> Result<Fields, ApiError> {
         let path = path.into();
         match value {

@@ -36,7 +36,7 @@ pub(super) enum Text {
 /// The object of a body.
 ///
 /// # Errors
-/// 400, with line and column, if the body is no JSON.
+/// 400, with line and column, if the body is not JSON.
 fn object(body: &[u8]) -> Result<Fields, ApiError> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| ApiError::new(400, format!("the body is no JSON: {error}")))?;

@@ -17,7 +17,7 @@ use crate::ir::Op;
 use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::PREFILL_TOKENS;
 
-/// Most elements of a head.
+/// Maximum elements of a head.
 const MOST_HEAD: u32 = 128;
 /// Elements of a head in one matrix.
 const SIDE: u32 = 16;

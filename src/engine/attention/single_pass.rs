@@ -15,7 +15,7 @@ use crate::kernel::AssetSpec;
 use crate::kernel::catalogue::{F16_KV, IN_ORDER, MAX_HEAD_DIM, POINT_GROUP, PREFILL_TOKENS};
 use crate::provider::{DeviceKind, DeviceProfile};
 
-/// Most tokens that the decode kernel is meant for.
+/// Maximum tokens for the decode kernel.
 pub(in crate::engine) const FEW_TOKENS: u64 = 8;
 
 /// Latency of a workgroup of `attn_decode` for each tile of 256 keys, in launches per element of a
@@ -246,8 +246,8 @@ pub(in crate::engine) fn spans<'a>(query: &'a Query) -> Option<&'a View> {
     query.operands.get(3)
 }
 
-/// Upper bounds of the tokens that read a key and of the keys that a token reads. Tokens of several
-/// sequences have keys of their own, with equal room for each.
+/// Upper bounds of the tokens that read a key and of the keys that a token reads. Each of several
+/// sequences has its own keys, with equal room.
 pub(in crate::engine) fn readers_and_keys(query: &Query, [q, k]: [&View; 2]) -> (f64, f64) {
     let [tokens, keys] = [q, k].map(|view| query.upper(&view.shape[0]).unwrap_or(1).max(1));
     match spans(query) {

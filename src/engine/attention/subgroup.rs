@@ -17,7 +17,7 @@ use crate::provider::DeviceKind;
 
 /// Bytes of a key that one lane reads.
 const LANE_BYTES: i64 = 16;
-/// Most words of workgroup memory for partial sums.
+/// Maximum words of workgroup memory for partial sums.
 const SUM_WORDS: u32 = 2048;
 /// Bytes of keys and values that one workgroup reads in the time of a launch; fewer through CUDA,
 /// where launches wait less for one another. Measured on an H200 after 512 to 640 keys, tokens/s

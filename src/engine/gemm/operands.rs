@@ -78,7 +78,7 @@ pub(in crate::engine) fn of_few_rows(
     }
 }
 
-/// The reduction order of engines ranked behind those that take one row at a time: if a launch of
+/// The reduction order of engines ranked below those that take one row at a time: if a launch of
 /// those has too few layers, these may not replace them, since fewer rows would have other bits.
 ///
 /// # Errors

@@ -1,10 +1,10 @@
 //! Quantised GEMV with pre-quantised activations (W4A8 and kin, as llama.cpp's MMVQ), for few rows.
 //!
-//! `quantize_activations` quantises rows of x to int8 with a scale per 32 columns, norm and prologue
-//! included; `matvec_prequant_*` multiplies. Against quantisation in each workgroup (`matvec_int8_*`)
-//! that is one more launch, but no work or wait in front of the products. If the kernel before has
-//! a quant epilogue, the extra launch disappears. These kernels have one themselves: a workgroup of
-//! several teams then computes 32 neighbouring results.
+//! `quantize_activations` quantises rows of x to int8 with a scale per 32 columns, norm and
+//! prologue included; `matvec_prequant_*` multiplies. Against quantisation in each workgroup
+//! (`matvec_int8_*`) that is one more launch, but no work or wait in front of the products. If the
+//! kernel before has a quant epilogue, the extra launch disappears. These kernels have one
+//! themselves: a workgroup of several teams then computes 32 neighbouring results.
 
 use crate::base::{ComputeMode, Format};
 use crate::engine::gemm::activation_quant::{ROUNDING, given_codes, rounded};
@@ -21,7 +21,7 @@ use crate::ir::Op;
 use crate::kernel::{AssetSpec, CodeOrder, catalogue, prequant};
 use crate::provider::DeviceProfile;
 
-/// Most rows of w per workgroup, or per team: each is an accumulator in registers.
+/// Maximum rows of w per workgroup, or per team: each is an accumulator in registers.
 const MOST_ROWS: u32 = 8;
 /// Columns from which a row of x is quantised beforehand.
 pub(in crate::engine) const LONG_ROW: f64 = 2048.0;
@@ -32,10 +32,10 @@ const PLANE_ROWS: u32 = 4;
 const MOST_SPELLED_TURNS: u32 = 4;
 /// The same for Q6_Kx8, whose iterations are longer.
 const MOST_SPELLED_EIGHTS: u32 = 2;
-/// Most iterations over ternary weights in flight: through CUDA, and elsewhere, where compilers are
-/// slow for much unrolled code.
+/// Maximum iterations over ternary weights in flight: through CUDA, and elsewhere, where compilers
+/// are slow for much unrolled code.
 const MOST_IN_FLIGHT: [u32; 2] = [5, 4];
-/// Most threads of a workgroup of teams.
+/// Maximum threads of a workgroup of teams.
 const MOST_TEAM_THREADS: u32 = 1024;
 /// The kernel for eight rows of x.
 const SEVERAL: &str = "several";

@@ -114,7 +114,7 @@ impl Linear {
         if !self.holds_rows() {
             return rows;
         }
-        // As many as workgroup memory holds; `applies` makes sure that one fits.
+        // As many rows as fit workgroup memory; `applies` ensures that one fits.
         let room = room_for_rows(query) / rounded_bytes(query).max(1);
         rows.min(room.clamp(1, 64) as u32)
     }

@@ -10,21 +10,21 @@ use crate::engine::knobs::{Knob, powers};
 use crate::kernel::catalogue;
 use crate::provider::DeviceKind;
 
-/// Most rows of w per workgroup of a `matvec_*`: each is an accumulator in registers.
+/// Maximum rows of w per workgroup of a `matvec_*`: each is an accumulator in registers.
 const MOST_ROWS: u32 = 8;
 /// Largest side of a tile.
 const MOST_TILE: u32 = 128;
-/// Most words of accumulators of a workgroup that also keeps quantised rows; a norm takes at most
-/// half as many again.
+/// Maximum words of accumulators of a workgroup that also keeps quantised rows; a norm takes at
+/// most half as many again.
 const ROUNDED_SUM_WORDS: u32 = 2048;
-/// Most row groups per workgroup that quantises x once for all of them.
+/// Maximum row groups of a workgroup that quantises x once for all of them.
 const MOST_PASSES: u32 = 16;
 /// Columns of the shortest units, of two words of weights.
 const SHORT_UNIT: u32 = 8;
-/// Most words of weights that a thread has in flight. Measured on an H200 through CUDA:
+/// Maximum words of weights that a thread has in flight. Measured on an H200 through CUDA:
 /// Qwen2.5-0.5B 2,249 tokens/s, 2,023 with half as many.
 const AHEAD_WORDS: u32 = 64;
-/// Most iterations in flight, each of which also has x in registers.
+/// Maximum iterations in flight, each of which also has x in registers.
 const MOST_TURNS: u32 = 8;
 /// Workgroups that a compute unit runs at once (occupancy).
 const WAVES: u64 = 4;
@@ -120,7 +120,7 @@ impl Linear {
             rows.min(most),
         );
         let most = if self.holds_rows() { MOST_PASSES } else { 1 };
-        // As many workgroups as run at once anyway.
+        // Not more workgroups than the device runs at once.
         let groups = n.div_ceil(u64::from(rows.value(query.knobs).max(1)));
         let wanted = groups / (WAVES * units(query.profile) as u64);
         let wanted = wanted.clamp(1, u64::from(most)) as u32;

@@ -33,7 +33,7 @@ pub(in crate::engine) const TILE: f64 = 128.0;
 /// Largest size that libraries index.
 pub(in crate::engine) const MOST: u64 = i32::MAX as u64;
 
-/// Most matrices of a batch: beyond, some of the library's kernels have no grid.
+/// Maximum matrices of a batch: with more, some library kernels have no valid grid.
 const MOST_MATRICES: u64 = 65_535;
 
 /// `cuda.cublaslt.matmul`.

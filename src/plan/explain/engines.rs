@@ -11,7 +11,7 @@ pub struct EngineReport {
     pub engine: String,
     /// How many steps it made.
     pub steps: usize,
-    /// Seconds of all of them: the sum of their medians if measured, else of the estimates.
+    /// Total seconds: the sum of the medians if measured, else of the estimates.
     pub seconds: f64,
     /// Share of the seconds of all steps.
     pub share: f64,

@@ -38,7 +38,7 @@ const TILE: usize = 512;
 /// The use of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// A kernel of its own.
+    /// A separate kernel.
     Kernel,
     /// The input of a catalogue kernel: it has one anchor, and its last value is the result.
     Prologue,
@@ -64,7 +64,7 @@ pub(super) struct Program {
     /// Whether the last value is the result, without parameter words of its own.
     returns: bool,
     reduces: bool,
-    /// Plans by what is kept between passes: [`Keep::All`], and with several passes also
+    /// Plans by the values kept between passes: [`Keep::All`], and with several passes also
     /// [`Keep::Costly`] and [`Keep::Nothing`].
     plans: Vec<Plan>,
 }

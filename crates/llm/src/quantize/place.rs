@@ -1,4 +1,4 @@
-//! Checks the output path: never over an input, nor over anything but a regular file.
+//! Checks the output path: never an input, and never anything other than a regular file.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -337,7 +337,7 @@ impl<'a> BenchMemory<'a> {
             let completion = block_on(device.wait(ticket))?;
             let seconds = match completion.timestamps[..] {
                 [begin, end] if end > begin => (end - begin) as f64 * 1e-9,
-                // The device clock stands still or is absent.
+                // The device clock does not advance or is absent.
                 _ => begin.elapsed().as_secs_f64(),
             };
             Ok((completion, seconds))

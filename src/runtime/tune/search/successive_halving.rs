@@ -199,7 +199,7 @@ mod tests {
         assert!((drifting[1].ratio - 0.9).abs() < 1e-9 && drifting[1].ahead(&drifting[0]) == 1.0);
         assert!((drifting[1].spread(&drifting[0]) - 0.97 / 0.8).abs() < 1e-9);
         assert!(!wins(&drifting, 1.03));
-        // A disturbed round is none of the medians.
+        // A disturbed round is not one of the medians.
         assert!(wins(&pair(|round| if round == 4 { 3.0 } else { 0.9 }), 1.03));
         // The same with five rounds, whichever is disturbed.
         for disturbed in 0..5 {
