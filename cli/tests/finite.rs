@@ -1,4 +1,4 @@
-//! A model file with a NaN in it: text is refused in words, however tokens are chosen.
+//! A model file with a NaN: every way to choose tokens fails with a clear error.
 
 #![cfg(feature = "embedded-model")]
 
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use warploom_models::gguf::Gguf;
 
-/// The small model with a NaN among the factors of its last norm, so that no logit is finite.
+/// The small model with a NaN in the weight of its last norm, so that no logit is finite.
 fn spoiled() -> Vec<u8> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
     let mut file = std::fs::read(path).unwrap();

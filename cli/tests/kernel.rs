@@ -1,4 +1,4 @@
-//! `warploom kernel` as a shell sees it.
+//! `warploom kernel` as a shell runs it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A folder that is gone when the test ends.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -66,7 +66,7 @@ fn a_broken_pack_is_reported_and_fails() {
     let shader = Path::new(&pack).join("mine.wgsl");
     let good = std::fs::read_to_string(&shader).unwrap();
 
-    // A wrong number, told with both values; no device is asked.
+    // A wrong number is reported with both values; no device is used.
     std::fs::write(&shader, good.replace("+ y[", "- y[")).unwrap();
     let wrong = warploom(&["check", &pack, "--device", "cpu", "--json"]);
     assert_eq!(wrong.status.code(), Some(1));
@@ -76,7 +76,7 @@ fn a_broken_pack_is_reported_and_fails() {
     let what = rows.last().unwrap()["outcome"]["what"].as_str().unwrap();
     assert!(what.contains("out: element 0") && what.contains("expected 12.0, got -8.0"), "{what}");
 
-    // A file that is no WGSL, told with its line.
+    // A file that is not WGSL is reported with the line.
     std::fs::write(&shader, good.replace("id.x] = ", "id.x] == ")).unwrap();
     let broken = warploom(&["check", &pack, "--device", "cpu"]);
     assert_eq!(broken.status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! The server as a shell sees it: where it listens, and how it ends.
+//! The server as a shell runs it: its address and its end.
 
 #![cfg(all(unix, feature = "serve", feature = "embedded-model"))]
 
@@ -10,7 +10,7 @@ fn serve(port: &str, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_warploom"))
         .args(["serve", "--device", "cpu", "--port", port, "--parallel", "2", "--context", "256"])
         .args(args)
-        // Without it a graphics library of the system complains on standard error.
+        // Without this variable a graphics library of the system writes to standard error.
         .env("XDG_RUNTIME_DIR", std::env::temp_dir())
         .stderr(Stdio::piped())
         .spawn()
@@ -19,7 +19,7 @@ fn serve(port: &str, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
     (child, stderr)
 }
 
-/// The line that tells the address, and those before it.
+/// The lines up to the one with the address.
 fn startup_lines(stderr: &mut BufReader<ChildStderr>) -> String {
     let mut all = String::new();
     while !all.contains("/v1\n") {
@@ -29,7 +29,7 @@ fn startup_lines(stderr: &mut BufReader<ChildStderr>) -> String {
 }
 
 fn signal(child: &Child, name: &str) {
-    // The shell's own: some machines have no program of that name.
+    // The shell's built-in: some machines have no such program.
     let order = format!("kill {name} {}", child.id());
     assert!(Command::new("sh").args(["-c", &order]).status().unwrap().success());
 }
@@ -50,7 +50,7 @@ fn serve_prints_its_address_answers_and_stops_at_a_signal() {
             body.len()
         )
         .unwrap();
-        // In the middle of an answer, which still comes to its end.
+        // In the middle of an answer, which is still completed.
         let mut answer = BufReader::new(stream);
         let mut text = String::new();
         while !text.contains("data: ") {

@@ -461,7 +461,7 @@ impl Call {
         self
     }
 
-    /// Fuses the query's fusion, if it has one.
+    /// Attaches the fusion of the query, if it has one.
     ///
     /// # Errors
     /// As [`super::Fusion::attach`].

@@ -200,15 +200,16 @@ struct Chosen {
     at: At,
 }
 
-/// The slots.
+/// Slots of the state that a run reads and writes.
 enum At {
+    /// The slot of one sequence.
     Row(Dim),
     /// The slots of `[s]` sequences.
     Slots(NodeId),
 }
 
 impl Chosen {
-    /// For runs that choose tokens.
+    /// `None` if the run neither chooses nor continues from a chosen token.
     fn new(
         graph: &mut Graph,
         cache: CacheShape,

@@ -218,7 +218,7 @@ fn special_tokens_are_found_as_asked() {
     assert_eq!(first.encode("<|im_end|>ab", TEXT).unwrap().first(), Some(&27));
 }
 
-/// The search gives the first of the longest tokens, as comparing each of them does.
+/// The search finds the first of the longest tokens, as a comparison with each of them does.
 #[test]
 fn the_longest_special_token_is_found_among_many() {
     let texts = ["<", "<a", "<a>", "<aa", "<a>", "<a>b", "<b", "<b>", "<b>", "<|", "<|a|>", "<|a|"];

@@ -142,7 +142,7 @@ fn before(
     }
 }
 
-/// The same memory in another shape with the same rows.
+/// A view of the same memory in another shape with equal rows.
 fn reshaped_rows(view: &View, shape: &Shape) -> Option<View> {
     let layout = crate::plan::alias::reshaped(view, shape)?;
     Some(View { layout, shape: shape.clone(), ..view.clone() })

@@ -214,8 +214,8 @@ impl Pipeline {
         Ok(done)
     }
 
-    /// The model's tokens of a text, and the positions at which to split names of control tokens in
-    /// it.
+    /// Tokenises a text with the model; also returns where to split it, if the result contains
+    /// control tokens that a text must not produce.
     fn tokens_and_cuts(
         &self,
         text: &NormalizedString,
