@@ -1,9 +1,9 @@
-//! What generated kernels reach of a copy's bandwidth: silu(x) * y * 0.5, softmax and LayerNorm of
-//! 8192 x 8192 floats on the best device there is.
+//! Bandwidth of generated kernels relative to a copy: silu(x) * y * 0.5, softmax and LayerNorm of
+//! 8192 x 8192 floats on the best device.
 //!
-//! Eight rows are verified against plain loops with the same engine and knobs, then all are timed by the device's timestamps beside a copy. `cargo bench --bench fused` times;
-//! `-- --sweep` times every engine and value of its knobs too; without `--bench` small sizes run
-//! once, as a test that they do.
+//! Eight rows are checked against plain loops with the same engine and knobs, then all kernels and
+//! a copy are timed by device timestamps. `cargo bench --bench fused` times them; `-- --sweep` also
+//! tries every engine and knob value; without `--bench` small sizes run once, as a test.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Products of one row of activations with weight matrices: GB/s of weights where products are independent of each other,
-//! and microseconds of a step where each takes what the one before made.
+//! GEMV: one row of activations times weight matrices. GB/s of weights for independent products,
+//! and microseconds of a dependent step, which consumes the result of the previous one.
 //!
 //! ```text
 //! cargo bench --bench matvec -- -d cuda -d webgpu
@@ -7,12 +7,13 @@
 //! cargo bench --bench matvec -- -d cuda --formats q8_0 --knob wgsl.matvec_prequant.q8_0x8.subgroup:threads=256
 //! ```
 //!
-//! Weights of a format are square matrices (`--size`, 8,192), as many as make 2 GB, more than a cache holds, as the device
-//! keeps them ([`Format::kept`]). Independent products all take one row and leave results of their own; of dependent ones
-//! each takes what the one before made. Activations are rounded to 8 bits (`ComputeMode::Int8`), which counts; of F16 they are
-//! not. The products with the first and the last matrix are held to the reference in double precision.
-//! The device is kept busy for half a second, then formats take turns, and medians of the rounds are told with their
-//! spread. Without `--bench` small matrices run once, as a test that they do.
+//! Weights of a format are square matrices (`--size`, 8,192) of 2 GB in total, more than a cache
+//! holds, in the weight layout of the device ([`Format::kept`]). Independent products read one row
+//! and write separate results. The time includes activation quantisation (`ComputeMode::Int8`),
+//! except for F16. The products with the first and the last matrix are checked against the
+//! reference in double precision. The device is kept busy for half a second, then formats
+//! alternate; the medians of the rounds are printed with their spread. Without `--bench` small
+//! matrices run once, as a test.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,11 +1,11 @@
-//! What the host pays to replay prepared work through wgpu, and what batching saves.
+//! Host cost of replaying prepared work through wgpu, and the gain of batching.
 //!
-//! First, on wgpu's backend that executes nothing: host time for each dispatch of a submit and
-//! its wait. The goal is at most 1 us. Then, on the best device there is: chains of dependent
-//! tiny operations, each submitted and waited for (eager) against one submit (lazy).
+//! First, on wgpu's noop backend: host time of a dispatch, including submit and wait. The goal is
+//! at most 1 us. Then, on the best device: chains of dependent tiny operations, each submitted and
+//! awaited (eager) against one submit (lazy).
 //!
-//! Every chain is verified on the real device before anything is timed. `cargo bench --bench
-//! overhead` times; without `--bench` each figure is taken once, as a test that it runs.
+//! Every chain is verified on the real device before it is timed. `cargo bench --bench overhead`
+//! times them; without `--bench` each figure is taken once, as a test.
 
 use std::sync::Arc;
 use std::time::Instant;

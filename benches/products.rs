@@ -1,17 +1,17 @@
-//! Products of square matrices through the lazy tensors, results left on the device: TFLOP/s by size and
-//! type, and which engine was taken.
+//! GEMM: square products of lazy tensors, results left on the device. TFLOP/s by size and type, and
+//! the engine used.
 //!
 //! ```text
 //! python3 benches/products_torch.py --json torch.json
 //! cargo bench --bench products -- -d cuda --sizes 1024,2048,4096,8192 --types f16,bf16,f32 --beside torch.json
-//! cargo bench --bench products -- -d webgpu --types f16 --f16-accumulate   # which may be summed in f16
+//! cargo bench --bench products -- -d webgpu --types f16 --f16-accumulate   # may accumulate in f16
 //! ```
 //!
-//! What is timed is a chain, `x = x * b` so many times (`--chain`, 16), many chains one after another with
-//! one wait at the end; both programs do just that. Before it, elements of the last product are compared
-//! with sums in double precision. The device is kept busy for half a second, then sizes and types take
-//! turns, and medians of the rounds are told with their spread. Without `--bench` a small size runs
-//! once, as a test that it does.
+//! The benchmark times a chain of `x = x * b` (`--chain`, 16 products), many chains in sequence with
+//! one wait at the end; both programs do exactly that. Before that, elements of the last product
+//! are compared with sums in double precision. The device is kept busy for half a second, then
+//! sizes and types alternate, and the medians of the rounds are printed with their spread. Without
+//! `--bench` a small size runs once, as a test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

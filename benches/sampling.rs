@@ -1,10 +1,10 @@
-//! What it takes to draw a token: from rows of logits as long as vocabularies are, and in decoding.
+//! The cost of sampling a token: from rows of logits of vocabulary size, and during decoding.
 //!
-//! First one draw on the device (timestamps) and on the host from the same logits, the command's own
-//! settings and without limits, at positions whose tokens are compared. Then tokens a second of the
-//! embedded model: logits read back for the host to draw from, drawn on the device, and eight ahead
-//! of the host. `cargo bench --bench sampling` times the device that `WARPLOOM_DEVICE` names, or the best;
-//! without `--bench` each figure is taken once, as a test that it runs.
+//! First one draw on the device (timestamps) and on the host from the same logits, with the
+//! command's default settings and without limits, at positions whose tokens are compared. Then
+//! tokens per second of the embedded model: logits read back for sampling on the host, sampled on
+//! the device, and eight tokens ahead of the host. `cargo bench --bench sampling` times the device
+//! of `WARPLOOM_DEVICE`, or the best; without `--bench` each figure is taken once, as a test.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
-//! Each kernel of language models through two providers: WGSL through wgpu, and the same translated, with the same
-//! knobs over the same memory, round after round in turn. The second is held to the numbers of the first.
+//! Each kernel of language models through two providers: WGSL through wgpu, and its translation,
+//! with the same knobs and memory, alternating. The second must give the results of the first.
 //!
-//! `cargo bench --bench translated` takes tasks of a 1B and an 8B model (decode and prefill, Q4_K and Q6_K, both modes of
-//! products) as the first device's plans have them, on `-a webgpu` and `-b cuda`, or OpenCL where there is no CUDA: by the
-//! engine that estimates like best of those that both can run. It prints them by ratio, and how many are above 1.25.
-//! `--engines 2` takes the next best as well, `--model 1b` one model, `--seconds 300` ends it in time, `--json FILE` writes
-//! the list. Fails where numbers differ or a kernel does not run. Without `--bench` a tiny model runs for some seconds, as
-//! a test that it does.
+//! `cargo bench --bench translated` runs tasks of a 1B and an 8B model (decode and prefill, Q4_K
+//! and Q6_K, both compute modes) from the plans of the first device, on `-a webgpu` and `-b cuda`,
+//! or OpenCL without CUDA, by the engine with the best estimate that both can run. It prints them
+//! by ratio, and the number above 1.25. `--engines 2` also runs the next best, `--model 1b` one
+//! model, `--seconds 300` limits the time, `--json FILE` writes the list. Fails if results differ
+//! or a kernel does not run. Without `--bench` a tiny model runs for some seconds, as a test.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -1,13 +1,13 @@
-//! The tuner against the estimates: 40 shapes of products, matrix-vector products, norms and
-//! attention on the best device there is.
+//! The tuner against the estimates: 40 shapes of GEMM, GEMV, norms and attention on the best
+//! device.
 //!
-//! Each shape is tuned; then the estimate's choice and the tuned one run in turn, 30 rounds, timed by
-//! the device's timestamps where it has them, the device kept busy for 500 ms before. Before that both are held to each other's
-//! numbers, and small shapes to the reference. At the end a second runtime on the same cache must
-//! have nothing to search. Fails where any of that is wrong.
+//! Each shape is tuned; then the estimated and the tuned choice alternate for 30 rounds, timed by
+//! device timestamps if available, after 500 ms of work that raises the clock. Before that both are
+//! checked against each other, and small shapes against the reference. At the end a second runtime
+//! with the same cache must find nothing to search. Any failure of these fails the benchmark.
 //!
-//! `cargo bench --bench tune` runs all; `-- --shapes 6` every so many of them, `-- --seconds 4` of
-//! search for each. Without `--bench` a few small ones run, as a test that they do.
+//! `cargo bench --bench tune` runs all shapes; `-- --shapes 6` every sixth, `-- --seconds 4` limits
+//! the search of each. Without `--bench` a few small ones run, as a test.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,8 +1,10 @@
-//! Bytes to a device: from ordinary memory, from pinned memory where the provider has some to give (CUDA), and from a
-//! mapped file by the way that the weights of a model take. GB/s, with all bytes read back and compared after the runs.
+//! Uploads to a device: from ordinary memory, from pinned memory if the provider has it (CUDA), and
+//! from a mapped file by the path of model weights. GB/s; all bytes are read back and compared
+//! afterwards.
 //!
-//! `cargo bench --bench upload` takes 1 GiB, 15 times each, on the best device; `-- -d cuda`, `--mib 256`, `--rounds 5`.
-//! `benches/upload_torch.py` copies as much by PyTorch. Without `--bench` it is a test with 4 MiB that it runs.
+//! `cargo bench --bench upload` uploads 1 GiB 15 times each on the best device; `-- -d cuda`,
+//! `--mib 256`, `--rounds 5`. `benches/upload_torch.py` copies as much with PyTorch. Without
+//! `--bench` it is a test with 4 MiB.
 
 use std::io::Write;
 use std::time::Instant;

@@ -1,6 +1,6 @@
-//! The GGUF reader allocates nothing larger than the file that it reads.
+//! The GGUF reader makes no allocation larger than the file.
 //!
-//! A binary of its own, because a counting allocator counts for all tests of one.
+//! A separate binary, since a counting allocator counts for all its tests.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,6 +1,6 @@
-//! A server holds on to nothing of the requests that it has answered.
+//! A server retains nothing of answered requests.
 //!
-//! A binary of its own, because a counting allocator counts for all tests of one.
+//! A separate binary, since a counting allocator counts for all its tests.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};

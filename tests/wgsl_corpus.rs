@@ -1,14 +1,14 @@
-//! Folders of WGSL files as packs: every compute shader that is valid is right on every device, or is refused with its file,
-//! its line and a reason in WGSL's words.
+//! Folders of WGSL files as packs: every valid compute shader gives the right results on every device, or is refused with
+//! file, line and a reason in WGSL's terms.
 //!
 //! ```text
 //! WARPLOOM_WGSL_CORPUS=naga/tests/in:test/tint WARPLOOM_WGSL_REPORT=/tmp/report.tsv cargo test --test wgsl_corpus -- --nocapture
 //! ```
 //!
-//! The manifest of a file is made from what its entry point uses. A shader that writes to no buffer gets one that counts its
-//! invocations, so that there is a result. The report has a line for each file, written before it is run and after: a second
-//! run goes on behind a file that ended the process, and counts it. Without the variable the test runs the few shaders below.
-//! `WARPLOOM_WGSL_DEVICES` names the devices (default: all), `WARPLOOM_NVRTC` the folder of NVIDIA's compiler.
+//! The manifest of a file follows from the variables of its entry point. A shader that writes no buffer gets one that counts
+//! its invocations, so that there is a result. The report has a line for each file, written before it runs and after: a
+//! second run continues after a file that ended the process, and counts it. Without the variable the test runs the few
+//! shaders below. `WARPLOOM_WGSL_DEVICES` names the devices (default: all), `WARPLOOM_NVRTC` the folder of NVIDIA's compiler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

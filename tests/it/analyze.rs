@@ -1,4 +1,4 @@
-//! Plans that are timed on the devices of this machine.
+//! Timing of plans on the devices of this machine.
 
 use std::time::Duration;
 

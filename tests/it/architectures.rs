@@ -1,6 +1,6 @@
-//! Tiny models of every architecture whose weights a formula gives (`tests/golden/architectures`):
-//! logits against those of Python's `transformers`, read from a GGUF file as llama.cpp's converter
-//! would write it and from a folder as `transformers` does.
+//! Tiny models of every architecture, with weights from a formula (`tests/golden/architectures`):
+//! logits against Python's `transformers`, read from a GGUF file as llama.cpp's converter writes it
+//! and from a folder as `transformers` writes it.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
-//! What intermediates take: at most 15% more than the largest sum of those alive at one step.
+//! Memory of intermediates: at most 15 % more than the largest sum of those alive at one step.
 //!
-//! Less than that may be out of reach, since no step writes to a buffer that it reads: a large
-//! result at the end of a graph has a buffer to itself, and of what came before only a part can
-//! lie there. Where a random graph takes more, all spreadings are tried if they are few enough, and
-//! none is better.
+//! That sum may be unreachable, since no step writes to a buffer that it reads: a large result at
+//! the end of a graph has its own buffer, which only some of the earlier tensors can use. If a
+//! random graph takes more, all placements are tried if they are few enough, and none is better.
 
 use warploom::base::{Format, ShapeClass};
 use warploom::cpu;

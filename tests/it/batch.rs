@@ -1,4 +1,4 @@
-//! Several sequences at once, of lengths that differ: each is what it is alone.
+//! Several sequences of different lengths in a batch: each gives the result it gives alone.
 
 use std::sync::Arc;
 

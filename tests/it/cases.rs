@@ -1,4 +1,4 @@
-//! The table of cases itself: nothing is missing from it, and the reference can do all of it.
+//! The case table itself: it is complete, and the reference computes all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

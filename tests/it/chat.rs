@@ -1,4 +1,4 @@
-//! Conversations over a session: what is run, what is kept, what is left out.
+//! Conversations over a session: what runs, what stays in the cache, what is dropped.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

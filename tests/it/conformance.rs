@@ -1,5 +1,5 @@
-//! The table of cases on every device: with all it has and at WebGPU's floor, memory poisoned
-//! and guard zones around it, planned for exact sizes and, where a case has symbols, for ranges.
+//! The case table on every device: with all features and at WebGPU's floor, with poisoned memory
+//! and guard zones, planned for exact sizes and, if a case has symbols, for ranges.
 
 use std::collections::BTreeMap;
 

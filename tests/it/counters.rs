@@ -1,4 +1,4 @@
-//! Words in which workgroups count (`TensorRole::Counters`): zero again after each run.
+//! Counters of workgroups (`TensorRole::Counters`): zero again after each run.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! CUDA alone: what is told where it is not, what is measured where it is.
+//! CUDA only: reports without CUDA, measurements with it.
 
 use std::process::Command as Process;
 use std::sync::{Arc, Mutex, PoisonError};

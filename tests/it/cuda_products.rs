@@ -1,5 +1,6 @@
-//! Calls of cuBLASLt: right in every case of the table, in order with what is around them, and refused in
-//! words where they cannot be. Skipped, in words, where there is no CUDA device or no library.
+//! Calls of cuBLASLt: correct in every case of the table, ordered with the launches around them,
+//! and clear errors if a call is impossible. Skipped with a message without a CUDA device or
+//! library.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a runtime is built from: providers of the caller beside those of the crate.
+//! Providers that the caller adds to the built-in ones.
 
 use std::process::Command;
 use std::sync::Arc;

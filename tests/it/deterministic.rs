@@ -1,4 +1,4 @@
-//! Deterministic mode: each row has the bits that it has alone, whatever stands beside it, on every device.
+//! Deterministic mode: each row has the same bits alone and in any batch, on every device.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Engines in deterministic mode: which are taken, left out and caught, and what is told.
+//! Engines in deterministic mode: selection, exclusion, detection and reports.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Deterministic mode of a session: a text's logits, bit for bit, one token at a time, in pieces, at once, in a
-//! batch, with any number of threads, run after run.
+//! Deterministic mode of a session: logits of a text are equal bit for bit token by token, in
+//! chunks, as one prompt, in a batch, with any number of threads, and in every run.
 
 use std::sync::Arc;
 

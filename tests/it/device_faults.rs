@@ -1,5 +1,5 @@
-//! What goes wrong is told, once, to the right caller, and the device stays usable: the same on
-//! every provider of GPUs.
+//! Errors reach the right caller once, and the device stays usable: the same for every GPU
+//! provider.
 
 use warploom::base::Dim;
 use warploom::base::platform::block_on;

@@ -1,4 +1,5 @@
-//! A seed gives one text: drawn by the host or the device, ahead or not, alone or among others.
+//! A seed gives one text, whether the host or the device samples, with or without run-ahead, alone
+//! or in a batch.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Memory that instances read: it stays as long as they and what was recorded of them.
+//! Memory that instances read lives as long as they and their recordings.
 
 use warploom::base::platform::block_on;
 use warploom::base::{DType, Format, Shape, ShapeClass, SymbolValues};

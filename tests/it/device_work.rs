@@ -1,4 +1,4 @@
-//! A device does what a recording says, in its order: the same on every provider of GPUs.
+//! A device executes a recording in order: the same for every GPU provider.
 
 use warploom::base::platform::block_on;
 use warploom::base::{Dim, Symbol, SymbolValues};

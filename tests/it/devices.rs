@@ -1,4 +1,4 @@
-//! Every device of this machine that tests run on.
+//! The devices of this machine that tests run on.
 
 use std::sync::Once;
 

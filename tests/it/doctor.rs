@@ -1,5 +1,5 @@
-//! Doctor: an engine that is broken on purpose is found with its first wrong number, blocked, left
-//! out by the next plan with the reason in what `explain` prints, and comes back when it is mended.
+//! Doctor: an engine with a planted fault is found with its first wrong number, blocked, excluded
+//! from the next plan with the reason in `explain`, and enabled again once it is fixed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Engines are open: one of another crate (a test is one) is listed, ranked, forced, blocked, has
-//! its knobs set, and runs; and the same for those of this crate.
+//! Engines are an open set: one from another crate (here, a test) is listed, ranked, forced,
+//! blocked, tuned by knobs and run like a built-in one.
 
 use std::collections::HashSet;
 use std::path::Path;

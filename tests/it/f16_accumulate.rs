@@ -1,4 +1,4 @@
-//! Products that may be summed in `f16`: that it is asked for, what the ranking makes of it, and what comes out.
+//! Products that may accumulate in `f16`: the option, the ranking, and the results.
 
 use std::collections::BTreeSet;
 

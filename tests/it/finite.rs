@@ -1,5 +1,5 @@
-//! Models whose logits are not finite: an error that names position and logit, however tokens are
-//! chosen, and only for the sequence that meets it. Drivers of CPUs are left out, which the tests say.
+//! Models with logits that are not finite: an error that names position and logit, for every way to
+//! choose tokens, and only for the affected sequence. CPU drivers are skipped with a message.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

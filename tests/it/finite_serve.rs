@@ -1,5 +1,4 @@
-//! A server whose model gives logits that are not finite: the request that meets them is an error, the others are
-//! answered.
+//! A server whose model gives logits that are not finite: only the affected request is an error.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The forward pass of a model in float64, token by token, with nothing of the engine in it but
-//! the numbers that it read: what logits are held to. `architectures` holds it to another library.
+//! The forward pass of a model in float64, token by token, which shares only the file reader with
+//! the engine: the reference for logits. `architectures` checks it against another library.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! Bodies of generated kernels, for the tests of their text and of what devices make of it.
+//! Bodies of generated kernels, for tests of their text and of their results on devices.
 
 use warploom::base::DType;
 use warploom::codegen::fused_wgsl;

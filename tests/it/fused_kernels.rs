@@ -1,4 +1,4 @@
-//! Attachments on devices: products and other kernels with each kind of attachment.
+//! Fusions on devices: products and other kernels with each kind of fusion.
 
 use warploom::base::{DType, Dim, Format};
 use warploom::cpu;

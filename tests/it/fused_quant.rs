@@ -1,4 +1,4 @@
-//! Rows between products of halves, which leave one product as the other reads them.
+//! Rows between f16 products, which one product stores in the layout that the next one reads.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What fusion must do, read off plans: no device is needed.
+//! Requirements on fusion, checked on plans without a device.
 
 use warploom::base::{DType, Dim, Format, Shape, ShapeClass, Symbol};
 use warploom::engine::Registry;

@@ -1,4 +1,4 @@
-//! A kernel with an attachment, held to the kernel without it and a plain evaluation of the bodies.
+//! A kernel with a fusion against the kernel without it and a plain evaluation of the bodies.
 
 use std::sync::Arc;
 

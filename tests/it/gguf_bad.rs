@@ -1,4 +1,4 @@
-//! Bad GGUF files, one for each way that we know a reader has been broken.
+//! Malformed GGUF files, one for each known way to break a reader.
 
 use super::gguf_writer::{Meta, Writer, Written, ramp, small};
 use warploom::base::Format;

@@ -1,4 +1,4 @@
-//! Reads all that an open GGUF file gives, and holds what must be true of any that opened.
+//! Reads everything in an open GGUF file, and checks the invariants of every file that opens.
 
 use warploom::base::Format;
 use warploom::{Error, quant};

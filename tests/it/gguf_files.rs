@@ -1,4 +1,4 @@
-//! The GGUF reader: what must open, what must not, and what it says.
+//! The GGUF reader: files that must open, files that must not, and its errors.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! Mutation fuzzing of the GGUF reader, in process: nothing panics, hangs, or half opens.
+//! Mutation fuzzing of the GGUF reader, in process: no panic, no hang, no partially open file.
 //!
-//! `WARPLOOM_FUZZ_INPUTS` sets the number of inputs, `WARPLOOM_FUZZ_SEED` the seed. Overflow
-//! checks are on in the profile that tests run in. The same reading is a `cargo fuzz` target.
+//! `WARPLOOM_FUZZ_INPUTS` sets the number of inputs, `WARPLOOM_FUZZ_SEED` the seed. Overflow checks
+//! are enabled in the profile of the tests. A `cargo fuzz` target runs the same code.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Endless GGUF files that are nearly right, from a seed.
+//! An endless sequence of nearly valid GGUF files, from a seed.
 
 use super::gguf_writer::{Meta, Spot, Writer, Written, ramp, small};
 use warploom::base::{DType, Format};

@@ -1,4 +1,4 @@
-//! Writes GGUF files for tests: right ones, and ones with any field made wrong.
+//! Writes GGUF files for tests: valid ones, and ones with any field broken.
 #![allow(dead_code, reason = "shared by test binaries of which none uses all")]
 
 use warploom::base::Format;

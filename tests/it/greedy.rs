@@ -1,10 +1,10 @@
-//! The greedy text of models on every device of this machine, as one table: a row for each model and
+//! Greedy text of models on every device of this machine, as one table: a row for each model and
 //! prompt, a column for each device (`--nocapture` shows it).
 //!
-//! `tests/golden/greedy.json` holds what a float64 pass over the same weights writes, with the gap
-//! between the two best logits at each token. A device may choose another token only where that gap is
-//! at most `TOLERANCE`; it then goes on behind the recorded one, so that the rest is held as well.
-//! `UPDATE_GOLDEN=1` writes the file anew for the models that are here.
+//! `tests/golden/greedy.json` has the text of a float64 pass over the same weights, with the gap
+//! between the two best logits at each token. A device may choose another token only if that gap is
+//! at most `TOLERANCE`; it then continues from the recorded token, so that the rest is checked too.
+//! `UPDATE_GOLDEN=1` rewrites the file for the models that are present.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! The interpreter: WGSL's meaning on it, what its checks find, what it refuses.
+//! The interpreter: its semantics, the faults that it finds, and the programs that it refuses.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

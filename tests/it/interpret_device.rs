@@ -1,5 +1,5 @@
-//! A device that runs the WGSL of every kernel by the interpreter with all its checks on, and
-//! routines of libraries by what `kernel::Routine` says they mean.
+//! A device that runs the WGSL of every kernel in the interpreter with all checks, and library
+//! routines by the definition in `kernel::Routine`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -1,5 +1,5 @@
-//! What the checks find: one planted fault of each kind in a shader that ships, small kernels with
-//! and without faults, and what is refused.
+//! The interpreter's checks: one planted fault of each kind in a shipped shader, small kernels with
+//! and without faults, and refused programs.
 
 use std::sync::atomic::AtomicU32;
 

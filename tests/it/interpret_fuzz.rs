@@ -1,5 +1,5 @@
-//! Shaders with something changed in them, on parameters of no meaning: what comes of it may be an
-//! error or a fault, and never a panic or a run without end.
+//! Mutated shaders on arbitrary parameters: the result may be an error or a fault, never a panic or
+//! an endless run.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

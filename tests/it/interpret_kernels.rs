@@ -1,4 +1,4 @@
-//! Every kernel that ships, under all checks: the reference's numbers, and no fault.
+//! Every shipped kernel under all checks: the reference's results, and no fault.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Built-in functions and operators on awkward numbers: the interpreter beside a GPU interface.
+//! Built-in functions and operators on edge cases: the interpreter against a GPU API.
 //!
-//! Infinities, NaN and denormals are left out: WGSL lets devices make what they like of them.
+//! Infinities, NaN and denormals are excluded, since WGSL leaves them to the device.
 
 use warploom::interpret::Options;
 use warploom::provider::OpenOptions;

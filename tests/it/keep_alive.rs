@@ -1,4 +1,4 @@
-//! A device that is kept awake works while it is held, beside other work, and rests when it is told.
+//! A keep-alive keeps a device busy during a hold, next to other work, and stops on request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

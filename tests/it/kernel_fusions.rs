@@ -1,4 +1,4 @@
-//! Attachments that tests fuse into kernels: what models need, and what is odd.
+//! Fusions for tests of kernels: those of models, and unusual ones.
 
 use warploom::base::DType;
 use warploom::ir::scalar::{BinaryOp, UnaryOp};

@@ -1,9 +1,9 @@
 //! Each layer of a real model by itself, in every compute mode, against the float64 pass.
 //!
-//! Over many layers in `Int8`, the device and the float64 pass part: a number near the middle of
-//! two codes goes to the one here and to the other there, and moves others over middles behind it.
-//! So each layer is made a model of its own, whose embedding is what the float64 pass of the whole
-//! model feeds that layer and whose output is the normalised residual stream: nothing adds up.
+//! Over many layers in `Int8` the device and the float64 pass diverge: a value near the midpoint of
+//! two quantisation steps rounds differently, and changes later values likewise. So each layer
+//! becomes a model: its embedding is the layer's input in the float64 pass, its output is the
+//! normalised residual stream, and no error accumulates.
 
 use std::sync::Arc;
 

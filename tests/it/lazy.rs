@@ -1,4 +1,4 @@
-//! What a token costs the host, counted on the device that executes nothing.
+//! Host cost of a token, counted on the device that executes nothing.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Real models on every device: logits against a float64 pass over the same weights, greedy
-//! tokens wherever the gap between the two best logits says that they must agree.
+//! Real models on every device: logits against a float64 pass over the same weights, and greedy
+//! tokens wherever the gap between the two best logits requires equality.
 
 use std::path::PathBuf;
 use std::sync::Arc;

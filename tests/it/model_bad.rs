@@ -1,5 +1,5 @@
-//! Files that are GGUF as they should be and no model: one for each way that metadata, vocabulary
-//! and tensors can lie about each other.
+//! Valid GGUF files that are not valid models: one for each contradiction of metadata, vocabulary
+//! and tensors.
 #![allow(dead_code, reason = "shared by test binaries of which none uses all")]
 
 use super::gguf_writer::{Meta, Writer, type_number};

@@ -1,6 +1,6 @@
-//! The OpenCL provider: what is said where there is no driver, what is kept on disk, what is
-//! copied. What every device promises is in `device_work.rs` and `device_faults.rs`, the meaning
-//! of WGSL in `semantics_devices.rs`, and the cases run on it as on every device.
+//! The OpenCL provider: reports without a driver, the disk cache, copies. The behaviour of every
+//! device is in `device_work.rs` and `device_faults.rs`, WGSL semantics in `semantics_devices.rs`;
+//! the case table runs on it as on every device.
 
 use std::fs;
 use std::path::PathBuf;

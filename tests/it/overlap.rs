@@ -1,4 +1,4 @@
-//! Steps that run beside the one before them: the bits are those of steps that wait for each other.
+//! Overlapping steps give the same bits as steps that wait for each other.
 
 use warploom::base::platform::block_on;
 use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass, SymbolValues};

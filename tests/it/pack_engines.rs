@@ -1,4 +1,5 @@
-//! Packs that implement a known operation: engines like any other, held to the table, and told why where they are not taken.
+//! Packs that implement a known operation: engines like any other, tested with the case table, with
+//! a reason if a plan does not use them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Twins of a pack's shader: compiled where their language is spoken, held to the same numbers, and never left out silently.
+//! Twins of a pack's shader: compiled if their language is available, checked for the same results,
+//! never skipped silently.
 
 use warploom::base::platform::block_on;
 use warploom::kernel::pack::Pack;

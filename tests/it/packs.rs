@@ -1,4 +1,4 @@
-//! Kernel packs: the examples run on every device, with the numbers that plain loops give.
+//! Kernel packs: the examples run on every device, with the results of plain loops.
 
 use std::collections::BTreeMap;
 use std::path::Path;

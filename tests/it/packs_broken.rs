@@ -1,4 +1,4 @@
-//! Packs that are wrong, each in one way: the error names the file and its line, or the number.
+//! Packs with one error each: the error names the file and line, or the number.
 
 use warploom::kernel::pack::Pack;
 use warploom_testkit::pack::{self, Outcome};

@@ -1,5 +1,6 @@
-//! WGSL that a pack may use: overrides wherever they may stand, every built-in function of the core language, uniform
-//! blocks of any shape; and the words for what is not right. What is right is right on every device.
+//! WGSL that a pack may use: overrides in every allowed position, every built-in function of the
+//! core language, uniform blocks of any shape; and the errors for the rest. Valid programs give the
+//! right results on every device.
 
 use warploom::base::platform::block_on;
 use warploom::kernel::pack::Pack;

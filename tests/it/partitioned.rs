@@ -1,4 +1,4 @@
-//! Graphs cut over several devices give the numbers that they give on one.
+//! Graphs split over several devices give the results of one device.
 
 use std::sync::Arc;
 

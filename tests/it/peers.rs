@@ -1,6 +1,6 @@
-//! Bytes from one device to another without the host: in order, the right ones, and counted. On two
-//! GPUs through CUDA where the machine has them, on one that is opened twice otherwise, and
-//! everywhere on devices of the CPU that know each other.
+//! Copies between devices without the host: in order, correct, and counted. On two GPUs through
+//! CUDA if the machine has them, else on one opened twice, and everywhere on CPU devices that
+//! support direct copies.
 
 use std::any::Any;
 use std::collections::BTreeMap;

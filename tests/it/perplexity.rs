@@ -1,4 +1,4 @@
-//! Perplexity: the same as llama.cpp's where that is known, and hardly another in `Int8`.
+//! Perplexity: equal to llama.cpp's where that is known, and nearly equal in `Int8`.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Plans as files: what is saved is loaded, what is damaged or hostile is refused with a reason,
-//! and a plan that was made for a saved profile runs on such a device.
+//! Plan files: a saved plan loads, a damaged or hostile one is refused with a reason, and a plan
+//! made for a saved profile runs on such a device.
 
 use std::collections::BTreeMap;
 

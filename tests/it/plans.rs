@@ -1,7 +1,7 @@
-//! Plans for machines that are not here: what a planner chooses, as files that a change of the
-//! planner changes, and rules that every choice must keep.
+//! Plans for machines that are not present: golden files of the planner's choices, and invariants
+//! of every choice.
 //!
-//! `UPDATE_GOLDEN=1` writes the files anew.
+//! `UPDATE_GOLDEN=1` rewrites the files.
 
 use std::fmt::Write;
 use std::path::PathBuf;

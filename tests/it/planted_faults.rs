@@ -1,4 +1,5 @@
-//! The suite finds what is wrong on purpose, one fault at a time, and tells it with case, element and both values.
+//! The conformance suite finds planted faults, one at a time, and reports case, element and both
+//! values.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
-//! Models made smaller: the bytes of the reference quantisers, errors within bounds, files whole or
-//! not there.
+//! Quantised models: the bytes of the reference quantisers, errors within bounds, files complete or
+//! absent.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

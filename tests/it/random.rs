@@ -1,9 +1,8 @@
-//! Random graphs: every plan of them runs on every device as the reference says, with its
-//! optional passes and without; every kernel of theirs is valid and lowers to every target; their
-//! intermediates are where they may be. A failure is told with its seed and the smallest graph
-//! that still shows it.
+//! Random graphs: every plan runs on every device with the reference's results, with and without
+//! optional passes; every kernel is valid and lowers to every target; intermediates are within
+//! their memory. A failure is reported with its seed and the smallest graph that reproduces it.
 //!
-//! `WARPLOOM_RANDOM_GRAPHS` is how many seeds there are, from 0; `WARPLOOM_RANDOM_SEED` is one to
+//! `WARPLOOM_RANDOM_GRAPHS` is the number of seeds, from 0; `WARPLOOM_RANDOM_SEED` is one to
 //! repeat, on every device.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};

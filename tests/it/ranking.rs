@@ -1,4 +1,4 @@
-//! What the ranking chooses from a profile alone, on machines of every kind.
+//! Choices of the ranking from a profile alone, for machines of every kind.
 
 use warploom::base::{ComputeMode, DType, Dim, Format, Shape, ShapeClass};
 use warploom::engine::Registry;

@@ -1,4 +1,4 @@
-//! Drawn tokens follow the distribution that temperature and limits make, on every device.
+//! Sampled tokens follow the distribution of temperature and limits on every device.
 
 use std::collections::BTreeMap;
 

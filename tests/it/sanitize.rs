@@ -1,9 +1,10 @@
-//! What `tests/sanitize.sh` runs under NVIDIA's compute-sanitizer, one process for each of its tools: small cases, and
-//! kernels with one planted fault each. Nothing runs on a device without its variables.
+//! Programs for `tests/sanitize.sh`, which runs NVIDIA's compute-sanitizer in one process for each
+//! tool: small cases, and kernels with one planted fault each. Without its variables nothing runs
+//! on a device.
 //!
-//! Every kernel that plans of the small cases have, with each engine forced, runs once, in the smallest of them: the
-//! tools look at threads, not at numbers, and make each launch 10 to 100 times as slow. A sample of the cases runs
-//! all their plans instead.
+//! Every kernel in plans of the small cases, with each engine forced, runs once, in the smallest
+//! case: the tools check threads, not results, and slow each launch by 10 to 100 times. A sample of
+//! the cases runs all plans instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;

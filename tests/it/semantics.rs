@@ -1,7 +1,7 @@
-//! What WGSL means, as small kernels with inputs and expected outputs: one table for every device
-//! and every translation.
+//! WGSL semantics as small kernels with inputs and expected outputs: one table for every device and
+//! every translation.
 //!
-//! Each kernel reads `x` at binding 1 and writes `y` at binding 2, words both; some have a uniform
+//! Each kernel reads `x` at binding 1 and writes `y` at binding 2, both words; some have a uniform
 //! block at binding 0.
 
 use crate::{semantics_kernels, semantics_numbers};

@@ -1,4 +1,4 @@
-//! The table of what WGSL means on each device, so that it says the same of every road.
+//! The table of WGSL semantics on each device, so that all paths agree.
 
 use warploom::base::Dim;
 use warploom::base::platform::block_on;

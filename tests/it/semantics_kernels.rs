@@ -1,4 +1,4 @@
-//! Kernels: control flow, layouts, memory, atomics, builtins, halves, subgroups.
+//! Kernels: control flow, layouts, memory, atomics, builtins, f16, subgroups.
 
 use crate::semantics::{Case, Needs, POISON, f, i};
 

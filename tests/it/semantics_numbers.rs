@@ -1,4 +1,4 @@
-//! Expressions of numbers: operators and built-in functions, at the edges of their ranges too.
+//! Numeric expressions: operators and built-in functions, also at the ends of their ranges.
 
 use crate::semantics::{Case, Needs, f, i};
 

@@ -1,4 +1,4 @@
-//! Clients that are wrong, slow or strangers: each is told so, and the server goes on.
+//! Malformed, slow and unauthorised clients: each gets an error, and the server continues.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
-//! Every shader that ships, in every variant, and generated kernels: valid, lowered to every
-//! target, with the interface that the catalogue says, within the floor where they claim it.
+//! Every shipped shader in every variant, and generated kernels: valid, lowered to every target,
+//! with the catalogue's interface, and within the floor if they claim it.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

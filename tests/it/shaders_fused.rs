@@ -1,5 +1,5 @@
-//! Catalogue kernels with attachments, printed: valid, lowered to every target, with the interface
-//! that the catalogue says.
+//! Catalogue kernels with fusions, as text: valid, lowered to every target, with the catalogue's
+//! interface.
 
 use naga::valid::Capabilities;
 use warploom::codegen::kernel_wgsl;

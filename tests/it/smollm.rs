@@ -1,5 +1,5 @@
-//! A file with the metadata and tensors of SmolLM2-135M and nothing but zeros in them: what its
-//! plans depend on, without the model.
+//! A file with the metadata and tensors of SmolLM2-135M, all zeros: enough for its plans without
+//! the model.
 
 use std::sync::{Arc, OnceLock};
 

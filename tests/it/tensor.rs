@@ -1,4 +1,4 @@
-//! Lazy tensors: numbers on every device, and what errors say.
+//! Lazy tensors: results on every device, and error texts.
 
 use std::sync::Arc;
 

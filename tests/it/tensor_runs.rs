@@ -1,4 +1,4 @@
-//! Lazy tensors: what runs and when, what is kept, and what is left after a failure.
+//! Lazy tensors: what runs when, what stays in memory, and the state after a failure.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The house rules: layers, sizes of files and functions, the table of environment variables,
-//! conditions of compilation, `unsafe` with its reason.
+//! House rules: layers, sizes of files and functions, the table of environment variables,
+//! conditional compilation, reasons for `unsafe`.
 
 use std::collections::BTreeSet;
 use std::fs;

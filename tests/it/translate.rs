@@ -1,7 +1,6 @@
-//! Kernels as CUDA C and OpenCL C: the texts themselves, what is refused, and that compilers take
-//! them.
+//! Kernels as CUDA C and OpenCL C: the texts, refused constructs, and compilation.
 //!
-//! `UPDATE_GOLDEN=1` writes the golden texts anew.
+//! `UPDATE_GOLDEN=1` rewrites the golden texts.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

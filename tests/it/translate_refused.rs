@@ -1,4 +1,4 @@
-//! What is not translated is refused by name, and options mean what they say.
+//! Untranslatable constructs are refused by name, and options have their documented effect.
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use warploom::Error;

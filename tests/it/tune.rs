@@ -1,5 +1,5 @@
-//! The tuner: candidates that are slow, wrong, broken or take too long lose to one that is right and
-//! fast; what was found is taken by the next plan, and a second start searches nothing.
+//! The tuner: slow, wrong, broken and hanging candidates lose to a correct and fast one; the next
+//! plan uses the results, and a second start searches nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

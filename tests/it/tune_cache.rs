@@ -1,5 +1,5 @@
-//! The tuner's files: cut, bit-flipped, of another device or version, written by two processes at
-//! once and by one that is killed; and candidates that end the process.
+//! The tuner's files: truncated, bit-flipped, of another device or version, written by two
+//! processes at once or by a killed one; and candidates that end the process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

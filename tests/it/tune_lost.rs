@@ -1,5 +1,5 @@
-//! The tuner on devices that panic, hang or are lost in the midst of a search: it ends or goes on, what
-//! was found stays, and what did it is not tried again. And tasks that cannot be measured.
+//! The tuner on devices that panic, hang or are lost during a search: it ends or continues, keeps
+//! its results, and does not repeat the cause. Also tasks that cannot be measured.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! Products as calls of a vendor's library: what plans make of them, and their numbers on a host that
-//! does what such calls mean. `cuda_products::library_products_are_right` runs them on the library itself.
+//! Products as calls of a vendor's library: their plans, and their results on a host that
+//! implements the calls. `cuda_products::library_products_are_right` runs them on the library.
 
 use std::sync::Arc;
 

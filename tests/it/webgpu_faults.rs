@@ -1,4 +1,4 @@
-//! What goes wrong is told, once, to the right caller, and the device stays usable.
+//! Errors reach the right caller once, and the device stays usable.
 
 use std::sync::Arc;
 

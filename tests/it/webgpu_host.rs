@@ -1,4 +1,4 @@
-//! What tests of devices share: opening them, small kernels, recordings of a line or two.
+//! Shared parts of device tests: opening devices, small kernels, short recordings.
 
 use std::sync::{Arc, Once, OnceLock};
 

@@ -1,4 +1,4 @@
-//! A shader through naga: valid, and written for every target.
+//! Runs a shader through naga: validation, and output for every target.
 
 use naga::Module;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};

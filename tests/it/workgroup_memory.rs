@@ -1,4 +1,4 @@
-//! Products of rounded rows keep to the workgroup memory of their device, whatever the sizes.
+//! Products of quantised rows fit the workgroup memory of their device for all sizes.
 
 use naga::valid::Capabilities;
 use warploom::base::{ComputeMode, DType, Format, Shape, ShapeClass};
