@@ -26,7 +26,7 @@ type Way = Option<(EngineId, Values)>;
 /// Knobs by name.
 type Values = Vec<(&'static str, u32)>;
 
-/// What is computed, of `n` rows, into a state.
+/// The computation of `n` rows into a state.
 #[derive(Clone, Copy)]
 enum Workload {
     Elementwise,

@@ -2,9 +2,9 @@
 //! and microseconds of a dependent step, which consumes the result of the previous one.
 //!
 //! ```text
-//! cargo bench --bench matvec -- -d cuda -d webgpu
-//! cargo bench --bench matvec -- -d cuda --formats q4_k,f16 --json FILE
-//! cargo bench --bench matvec -- -d cuda --formats q8_0 --knob wgsl.matvec_prequant.q8_0x8.subgroup:threads=256
+//! cargo bench --bench matvec -- -d cuda -d webgpu cargo bench --bench matvec -- -d cuda --formats
+//! q4_k,f16 --json FILE cargo bench --bench matvec -- -d cuda --formats q8_0 --knob
+//! wgsl.matvec_prequant.q8_0x8.subgroup:threads=256
 //! ```
 //!
 //! Weights of a format are square matrices (`--size`, 8,192) of 2 GB in total, more than a cache
@@ -38,8 +38,8 @@ const ROUNDS: usize = 7;
 const WEIGHTS: u64 = 2 << 30;
 /// Most matrices of a graph.
 const MOST: u64 = 128;
-/// Error of a result as a share of the root mean square of all, at most: of `Int8` it is the reference's rounding too, so
-/// that little but the order of sums is left.
+/// Error of a result as a share of the root mean square of all, at most: of `Int8` it is the
+/// reference's rounding too, so that little but the order of sums is left.
 const LIMIT: f64 = 1e-2;
 
 /// What the command line says.
@@ -52,7 +52,7 @@ struct Asked {
     timed: bool,
 }
 
-/// What is multiplied: one row with `n` x `k` weights, for a result that the next product takes or not.
+/// The product: one row times `n` x `k` weights, with a result that the next product reads or not.
 #[derive(Clone, Copy)]
 struct Kind {
     format: Format,
@@ -158,8 +158,8 @@ fn knob(knobs: Knobs, text: &str) -> Result<Knobs> {
     Ok(knobs.set(EngineId::new(engine.to_owned()), name, value))
 }
 
-/// Products of a row with `count` matrices of `n` x `k`, whose results are states, or one chain, whose end is.
-/// With `told` the first result is an output, and the last with what it was made of.
+/// Products of a row with `count` matrices of `n` x `k`, whose results are states, or one chain,
+/// whose end is. With `told`, the first result, the last one and its operand are outputs.
 fn graph(row: &Kind, count: u64, told: bool) -> Result<Graph> {
     let (mut g, Kind { format, dependent, n, k }) = (Graph::new("matvec"), *row);
     let mode = if format.is_quantised() { ComputeMode::Int8 } else { ComputeMode::F32 };
@@ -211,7 +211,8 @@ impl Row {
         let on_cpu = runtime.device().profile().kind == DeviceKind::Cpu;
         let format = if on_cpu { format } else { format.kept(k, true) };
         let kind = Kind { format, dependent, n, k };
-        // Even numbers from -1 to 1 have a variance of a third: so sums of k are as large as what they are made of.
+        // Uniform numbers from -1 to 1 have a variance of a third, so sums of k keep the magnitude
+        // of their operands.
         let mut weights = numbers(n * k, 7, (3.0 / k as f32).sqrt());
         let encoded = quant::encode(format, &weights)?;
         quant::decode(format, &encoded, &mut weights)?;

@@ -94,7 +94,7 @@ fn chain(start: usize, length: usize, sizes: Sizes, download: bool) -> Result<Re
     Ok(work)
 }
 
-/// What a chain from zeros leaves in every element.
+/// The value of every element after a chain from zeros.
 fn expected(length: usize) -> f32 {
     (0..length).map(|i| 1.0 + (i % 7) as f32).sum()
 }
@@ -106,7 +106,7 @@ fn args() -> Args {
 struct Bench {
     device: Arc<dyn Device>,
     buffers: [BufferRange; 2],
-    /// Repetitions of each figure; the median is told.
+    /// Repetitions of each figure; the median is printed.
     runs: usize,
 }
 
@@ -205,7 +205,7 @@ fn host_cost(real: &Bench, runs: usize) -> Result<bool> {
             return Err(Error::device(format!("{name}: {done} dispatches were counted")));
         }
         // Recordings of one dispatch are what the batcher gathers when nothing was planned: they
-        // are told, and not held to the goal.
+        // are printed, but not compared with the goal.
         met &= split || us <= GOAL;
         println!("  {name:<36} {us:>7.3} us");
     }

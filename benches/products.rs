@@ -2,16 +2,16 @@
 //! the engine used.
 //!
 //! ```text
-//! python3 benches/products_torch.py --json torch.json
-//! cargo bench --bench products -- -d cuda --sizes 1024,2048,4096,8192 --types f16,bf16,f32 --beside torch.json
-//! cargo bench --bench products -- -d webgpu --types f16 --f16-accumulate   # may accumulate in f16
+//! python3 benches/products_torch.py --json torch.json cargo bench --bench products -- -d cuda
+//! --sizes 1024,2048,4096,8192 --types f16,bf16,f32 --beside torch.json cargo bench --bench
+//! products -- -d webgpu --types f16 --f16-accumulate   # may accumulate in f16
 //! ```
 //!
-//! The benchmark times a chain of `x = x * b` (`--chain`, 16 products), many chains in sequence with
-//! one wait at the end; both programs do exactly that. Before that, elements of the last product
-//! are compared with sums in double precision. The device is kept busy for half a second, then
-//! sizes and types alternate, and the medians of the rounds are printed with their spread. Without
-//! `--bench` a small size runs once, as a test.
+//! The benchmark times a chain of `x = x * b` (`--chain`, 16 products), many chains in sequence
+//! with one wait at the end; both programs do exactly that. Before that, elements of the last
+//! product are compared with sums in double precision. The device is kept busy for half a second,
+//! then sizes and types alternate, and the medians of the rounds are printed with their spread.
+//! Without `--bench` a small size runs once, as a test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -163,7 +163,7 @@ impl Row {
         (0..length).fold(self.a.clone(), |x, _| x.matmul(&self.b))
     }
 
-    /// Seconds of so many chains, with one wait at the end.
+    /// Seconds of this many chains, with one wait at the end.
     fn stretch(&self, length: usize, chains: usize) -> Result<f64> {
         let begin = Instant::now();
         let enqueued = || {
@@ -201,7 +201,8 @@ impl Row {
             DType::BF16 => 2f64.powi(-8),
             _ => 0.0,
         };
-        // What a sum is off grows like the root of its length, with a rounding for 16 products in halves.
+        // The error of a sum grows with the root of its length, with one rounding per 16 products
+        // in f16.
         let sums = match self.engine.contains(".f16_accumulate") {
             true => 2f64.powi(-11) * (1.0 + (n as f64 / 16.0).sqrt()),
             false => f64::from(f32::EPSILON) * (16.0 + (n as f64).sqrt()),

@@ -25,10 +25,10 @@ const MODEL: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../models/warploom-tiny-llama-Q4_K_M.gguf");
 /// Logits of a row: of SmolLM2, of Qwen2.5.
 const VOCABULARIES: [usize; 2] = [49_152, 151_936];
-/// Tokens that are handed to the device at once.
+/// Tokens submitted to the device at once.
 const AHEAD: usize = 8;
 const CONTEXT: usize = 512;
-/// Texts of each way of decoding, of which the median is told.
+/// Texts of each way of decoding; the median is printed.
 const ROUNDS: usize = 5;
 
 fn main() -> Result<()> {
@@ -58,7 +58,8 @@ fn bytes(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// A draw from each of `rows` rows that are one; the token is a state, so that nothing is downloaded.
+/// A draw from each of `rows` rows that are one; the token is a state, so that nothing is
+/// downloaded.
 fn graph(vocabulary: usize, rows: usize) -> Result<Graph> {
     let mut g = Graph::new("draw");
     let x = g.weight("x", Shape::new([1, vocabulary]), Format::F32);

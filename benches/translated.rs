@@ -79,8 +79,9 @@ fn refused(row: &Row, [a, b]: [&Runtime; 2]) -> Result<Option<String>> {
     }))
 }
 
-/// What the first device's plans have, each once and but for pieces that can be done in one way only, by so many engines that both devices can run, the best by
-/// estimate first; what the second cannot is put down.
+/// What the first device's plans have, each once and but for pieces that can be done in one way
+/// only, by so many engines that both devices can run, the best by estimate first; what the second
+/// cannot is put down.
 fn rows(both: [&Runtime; 2], timed: bool, engines: usize, found: &mut Found) -> Result<Vec<Row>> {
     let runtime = both[0];
     let (mut rows, mut known) = (Vec::new(), BTreeSet::new());
@@ -184,7 +185,7 @@ struct Found {
     timed: Vec<Timed>,
     /// Why the second device cannot run what the first one might, by its own word.
     unsupported: Vec<String>,
-    /// What is wrong, or does not run for another reason.
+    /// The error, or another reason why it does not run.
     failed: Vec<String>,
     /// Rows for which there was no time.
     left: usize,

@@ -27,9 +27,9 @@ use warploom_testkit::{Binding, Case, Outcome, Tolerance, run_case};
 
 /// Rounds of the comparison.
 const ROUNDS: usize = 30;
-/// The tuned choice takes at most so many times what the estimate's takes.
+/// Maximum time of the tuned choice relative to the estimate's.
 const TUNED: f64 = 1.03;
-/// The estimate's choice takes at most so many times what the tuned one takes.
+/// Maximum time of the estimate's choice relative to the tuned one.
 const ESTIMATED: f64 = 1.25;
 /// Multiplications up to which a shape is held to the reference, which takes its time.
 const SMALL: usize = 1 << 22;
@@ -298,8 +298,8 @@ fn all(start: &dyn Fn() -> RuntimeBuilder, shapes: &[Work], timed: bool) -> Resu
     }
 }
 
-/// A line of the table, and what the tuned choice takes of the estimate's time: 1 where both are one,
-/// whatever noise says.
+/// A line of the table, and what the tuned choice takes of the estimate's time: 1 where both are
+/// one, whatever noise says.
 fn compared(
     runtime: &Runtime,
     work: Work,

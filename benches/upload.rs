@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     done
 }
 
-/// Four bytes that tell their place.
+/// Four bytes that encode their position.
 fn scrambled(i: u32) -> [u8; 4] {
     (i.wrapping_mul(0x9E37_79B9) ^ (i >> 7)).to_le_bytes()
 }
@@ -75,7 +75,8 @@ fn write<'a>(
     Ok(move || device.write(to, from).map(|()| to))
 }
 
-/// As a session takes its weights from a model's file, memory for them included. The file is in the system's cache.
+/// As a session takes its weights from a model's file, memory for them included. The file is in the
+/// system's cache.
 fn from_file(runtime: &Runtime, path: &std::path::Path, data: &[u8], rounds: usize) -> Result<()> {
     let failed = |error: std::io::Error| Error::invalid(format!("{}: {error}", path.display()));
     let mut file = std::fs::File::create_new(path).map_err(failed)?;
@@ -137,7 +138,7 @@ fn told(
     Ok(())
 }
 
-/// Waits until the device has what was written: a submit comes after it.
+/// Waits until the device has the data: a submit follows the write.
 fn arrived(device: &dyn Device) -> Result<()> {
     let nothing = Recording { label: "arrived".into(), ..Default::default() };
     let id = device.prepare(&nothing, &[])?;

@@ -9,7 +9,7 @@ use warploom::{Runtime, Tensor};
 
 fn main() -> warploom::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/packs/blur");
-    // What is wrong with the shader or the manifest is an error here, with file and line.
+    // Mistakes in the shader or the manifest are errors here, with file and line.
     let blur = Pack::load(folder)?;
 
     let runtime = Runtime::auto()?;

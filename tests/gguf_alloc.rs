@@ -16,7 +16,7 @@ mod gguf_writer;
 #[path = "it/model_bad.rs"]
 mod model_bad;
 
-/// What a refusal may allocate for its message, and an opened file for its name and box: bytes.
+/// Bytes that a refusal may allocate for its message, and an open file for its name and box.
 const SMALL: usize = 1024;
 
 struct Counting;
@@ -27,7 +27,7 @@ thread_local! {
 }
 
 fn count(bytes: usize) {
-    // A thread that ends may allocate after its locals are gone; nobody asks about it.
+    // A thread may allocate after its locals are dropped; that is ignored.
     let _ = COUNTED.try_with(|counted| {
         let (largest, sum) = counted.get();
         counted.set((largest.max(bytes), sum.saturating_add(bytes)));

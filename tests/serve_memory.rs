@@ -24,13 +24,13 @@ const REQUESTS: usize = 500;
 const ROUNDS: usize = 4;
 /// Clients at once, and sequences.
 const CLIENTS: usize = 4;
-/// Live bytes by which counts may differ: 8 a request. A text that a sequence keeps for requests which
-/// begin alike may be longer than the one before it.
+/// Live bytes by which counts may differ: 8 a request. A text that a sequence keeps for requests
+/// which begin alike may be longer than the one before it.
 const SLACK: i64 = 4 << 10;
 
 struct Counting;
 
-/// What is allocated now, by any thread: bytes, and pieces.
+/// Live allocations of all threads: bytes and count.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 static PIECES: AtomicI64 = AtomicI64::new(0);
 
@@ -152,8 +152,8 @@ fn what_is_live_does_not_grow_with_requests() {
         eprintln!("{}: live {bytes} bytes, {pieces} pieces; {resident}", round * REQUESTS);
         counts.push(bytes);
     }
-    // A plan is made when its kind of run first comes, which may be late, and is kept. What requests
-    // leave behind shows in every round.
+    // A plan is made when its kind of run first comes, which may be late, and is kept. What
+    // requests leave behind shows in every round.
     let least = counts.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
     assert!(least <= SLACK, "{counts:?}");
     // The count can fail: 16 bytes for each request show.

@@ -1,14 +1,17 @@
-//! Folders of WGSL files as packs: every valid compute shader gives the right results on every device, or is refused with
-//! file, line and a reason in WGSL's terms.
+//! Folders of WGSL files as packs: every valid compute shader gives the right results on every
+//! device, or is refused with file, line and a reason in WGSL's terms.
 //!
 //! ```text
-//! WARPLOOM_WGSL_CORPUS=naga/tests/in:test/tint WARPLOOM_WGSL_REPORT=/tmp/report.tsv cargo test --test wgsl_corpus -- --nocapture
+//! WARPLOOM_WGSL_CORPUS=naga/tests/in:test/tint WARPLOOM_WGSL_REPORT=/tmp/report.tsv cargo test
+//! --test wgsl_corpus -- --nocapture
 //! ```
 //!
-//! The manifest of a file follows from the variables of its entry point. A shader that writes no buffer gets one that counts
-//! its invocations, so that there is a result. The report has a line for each file, written before it runs and after: a
-//! second run continues after a file that ended the process, and counts it. Without the variable the test runs the few
-//! shaders below. `WARPLOOM_WGSL_DEVICES` names the devices (default: all), `WARPLOOM_NVRTC` the folder of NVIDIA's compiler.
+//! The manifest of a file follows from the variables of its entry point. A shader that writes no
+//! buffer gets one that counts its invocations, so that there is a result. The report has a line
+//! for each file, written before it runs and after: a second run continues after a file that ended
+//! the process, and counts it. Without the variable the test runs the few shaders below.
+//! `WARPLOOM_WGSL_DEVICES` names the devices (default: all), `WARPLOOM_NVRTC` the folder of
+//! NVIDIA's compiler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -35,7 +38,7 @@ const ELEMENTS: u32 = 8;
 /// What came of an entry point, and why.
 type Result = (&'static str, String);
 
-/// A manifest for an entry point, and the text with what it needs besides.
+/// A manifest for an entry point, and the text with its additions.
 fn manifest(text: &str, entry: &str) -> (String, String) {
     let mut lines = format!("name = \"corpus\"\nentry = {entry:?}\ngroups = 1\n");
     let plain = format!("{lines}outputs = [\"none: [1]\"]\n");
@@ -246,7 +249,7 @@ impl Bench {
         let (row, job) = pack::in_interpreter(&pack, &case);
         let Some(job) = job else {
             let Outcome::Wrong { what } = row.outcome else { return ("WRONG", "no job".into()) };
-            // What a checked run finds is the shader's own.
+            // Faults of a checked run are the shader's own.
             let found = ["out of bounds", "race", "barrier", "step limit"];
             let its_own = found.iter().any(|word| what.contains(word));
             return (if its_own { "fault found" } else { "refused" }, what);

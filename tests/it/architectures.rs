@@ -81,7 +81,7 @@ fn sources(model: &Json) -> Vec<String> {
     model["tensors"].as_object().unwrap().keys().cloned().collect()
 }
 
-/// What a tensor is called in GGUF.
+/// The GGUF name of a tensor.
 fn gguf_name(architecture: &str, source: &str) -> String {
     let (stem, kind) = source.rsplit_once('.').unwrap();
     let stem = match stem {
@@ -321,7 +321,7 @@ fn every_architecture_gives_the_logits_of_transformers_on_every_device() {
     }
 }
 
-/// A factor for all of a matrix stands beside it in some files of ternary weights.
+/// Some files of ternary weights have a separate scale for each matrix.
 #[test]
 fn the_scale_of_a_matrix_is_applied() {
     let golden = golden();

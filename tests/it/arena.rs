@@ -65,7 +65,7 @@ fn cases_take_what_is_alive() {
         let registry = Registry::builtin();
         let class = ShapeClass::exact(&case.symbols);
         for profile in profiles() {
-            // What no device does is told by the conformance test.
+            // The conformance test reports cases without a device.
             let options = Options::new(&registry);
             let Ok(plan) = Plan::new(&case.graph, &class, &profile, &options) else { continue };
             let (memory, share) = share(&plan);
@@ -101,7 +101,7 @@ fn random_graphs_take_the_least_that_is_possible() {
     assert!(above < 30 && worst < 1.5, "{above}: {large:?}");
 }
 
-/// The intermediates of a plan, the largest first: bytes and life, and who may not share.
+/// The intermediates of a plan, the largest first: bytes, lifetime and conflicts.
 struct Tensors {
     bytes: Vec<u64>,
     lives: Vec<(usize, usize)>,

@@ -13,7 +13,7 @@ use warploom::reference::{self, Tensor};
 use warploom::{Error, Result};
 use warploom_testkit::{Case, NamedBytes, Outcome, cases, run_case};
 
-/// Kinds of operation. Who adds one to `Op` adds it to [`kind`], or this does not compile.
+/// Kinds of operation. A new `Op` must be added to [`kind`], or this does not compile.
 const KINDS: usize = 31;
 
 fn kind(op: &Op) -> usize {
@@ -59,7 +59,7 @@ fn operations(table: &[Case]) -> impl Iterator<Item = (&Case, &Op)> {
     table.iter().flat_map(|case| case.graph.nodes().iter().map(move |node| (case, &node.op)))
 }
 
-/// What is in one list and not in what was found.
+/// The entries of one list that are not in the other.
 fn missing<T: PartialEq + std::fmt::Debug + Copy>(want: &[T], found: &[T]) -> Vec<T> {
     want.iter().filter(|item| !found.contains(item)).copied().collect()
 }
@@ -156,7 +156,7 @@ fn the_reference_passes_every_case_in_time() {
     assert!(took < Duration::from_secs(60), "the table is too slow: {took:?}");
 }
 
-/// Answers that nobody wrote: zeros, and the poison that outputs begin with.
+/// Outputs that no kernel wrote: zeros, and the poison of outputs.
 #[test]
 fn an_answer_that_was_never_written_fails() {
     for case in &cases() {

@@ -81,7 +81,7 @@ fn chat_undo_and_reset_keep_the_common_beginning() {
     assert_eq!(reply.generated.text, first.generated.text);
 }
 
-/// What somebody types is never a turn of its own, not even where the cache holds such a turn.
+/// Message text never becomes a turn of its own, even if the cache contains such a turn.
 #[test]
 fn chat_text_of_a_message_is_not_taken_for_the_templates() {
     let mut chat = chat(512);
@@ -123,7 +123,7 @@ fn chat_a_full_context_leaves_out_the_oldest_turns() {
     let system = model.tokenizer().decode(&read[..16]).unwrap();
     assert!(system.starts_with("system\nBe brief."), "{system:?}");
 
-    // What cannot fit is told, and leaves the conversation as it was.
+    // A message that cannot fit is an error and leaves the conversation unchanged.
     let long = "word ".repeat(200);
     let error = chat.send_blocking(&long, &greedy(16), &mut |_| GO_ON).unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("128 positions"), "{error}");

@@ -15,7 +15,7 @@ use crate::devices;
 use crate::interpret_device::Checked;
 use crate::{skip, tell};
 
-/// What is known to be wrong, with the reason. A row fails as soon as its device is right.
+/// Known failures, with the reason. A row fails as soon as its device is right.
 const KNOWN: [KnownFailure; 0] = [];
 
 /// The suite on every device of the machine for which `suite` gives one.
@@ -23,7 +23,8 @@ fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option
     let mut found = ConformanceReport::default();
     for (label, runtime) in devices::every(floors) {
         let profile = runtime.device().profile();
-        // At the floor software meets most of what it met before, and `interpret_kernels` has all kernels there.
+        // At the floor, software devices repeat most kernels, and `interpret_kernels` runs all of
+        // them there.
         let step = match label.ends_with(devices::FLOOR) {
             true => devices::sample_software(profile, 4),
             false => devices::sample(profile, 8),
@@ -63,7 +64,8 @@ fn products_of_rounded_rows_are_right_in_every_way() {
     }
 }
 
-/// Cases of products of two computed matrices, and an engine on cooperative matrices that does them.
+/// Cases of products of two computed matrices, and an engine on cooperative matrices that does
+/// them.
 const ON_MATRICES: (&str, &str) = ("library/f16/", "wgsl.matmul_batched_coop");
 
 /// The ranking takes large tiles for large matrices only.
@@ -92,7 +94,7 @@ fn products_by_tiles_have_cases_where_there_is_matrix_hardware() {
     suite.complete(true).run(&runtime).unwrap().assert_passed();
 }
 
-/// CUDA alone has them; `interpret_kernels` meets what they say everywhere.
+/// Only CUDA has them; `interpret_kernels` checks their definition everywhere.
 #[test]
 fn products_of_several_rounded_rows_are_right_by_tiles() {
     on_every_device(false, |runtime, suite| {

@@ -88,7 +88,7 @@ fn the_last_workgroup_is_determined_anew_in_each_run() {
     }
 }
 
-/// In the memory of a trial they are what was there before, unless somebody writes zeros.
+/// In benchmark memory they keep earlier contents unless zeros are written.
 #[test]
 fn trials_begin_with_words_at_zero() {
     let mut runtime = Runtime::on(Checked::with_library_and_matrices(), Sync::Lazy, None).unwrap();

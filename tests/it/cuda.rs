@@ -85,14 +85,15 @@ fn the_program_links_no_vendors_library() {
     }
 }
 
-/// Held by the test that asks for nearly all memory and those that need much, or that start a process which needs some.
+/// Held by the test that asks for nearly all memory and those that need much, or that start a
+/// process which needs some.
 static MEMORY: Mutex<()> = Mutex::new(());
 
 #[test]
 fn memory_that_the_driver_refuses_leaves_the_device_usable() {
     let Some(device) = open_cuda() else { return };
     let _memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-    // The context has some of it already. Less would be taken from tests beside this one.
+    // The context already uses some of it. A smaller budget would affect concurrent tests.
     let bytes = device.profile().memory_bytes - (64 << 20);
     for _ in 0..2 {
         let error = device.alloc(bytes, Usage::Weights).unwrap_err();
@@ -103,7 +104,7 @@ fn memory_that_the_driver_refuses_leaves_the_device_usable() {
     assert_eq!(device.counters().allocated_bytes, 0);
 }
 
-/// Where a child process is told to do a test's work.
+/// The variable that makes a child process do a test's work.
 const CHILD: &str = "WARPLOOM_TEST_CUDA_LOSS";
 
 /// In a process of its own, since CUDA never recovers from an illegal address.
@@ -119,7 +120,7 @@ fn an_illegal_address_is_the_loss_of_the_device() {
     assert!(text.contains("the loss was reported"), "{text}");
 }
 
-/// Runs a test in a process of its own, which must end well; what it tells.
+/// Runs a test in a separate process, which must succeed; returns its output.
 fn alone(name: &str) -> String {
     let _memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     let own = std::env::current_exe().unwrap();
@@ -200,7 +201,7 @@ fn chain(n: Option<Symbol>, groups: i64) -> Recording {
     work
 }
 
-/// Tells figures; it fails only where a chain that is replayed is slower than one that is not.
+/// Prints figures; fails only if a replayed chain is slower than one that is not.
 #[test]
 fn a_chain_of_200_kernels_replayed() {
     const N: Symbol = Symbol::new("n");
@@ -244,7 +245,7 @@ fn a_chain_of_200_kernels_replayed() {
     }
 }
 
-/// Tells figures; it fails only where bytes do not arrive.
+/// Prints figures; fails only if bytes do not arrive.
 #[test]
 fn uploads_of_a_gigabyte() {
     let Some(device) = open_cuda() else { return };
@@ -268,7 +269,8 @@ fn uploads_of_a_gigabyte() {
     tell(&format!("cuda: upload of 1 GiB from the heap: {:.1} GB/s", size as f64 / best / 1e9));
 }
 
-/// Bytes that the device can read by itself are not copied on the host, but where they have to wait their turn.
+/// Bytes that the device can read by itself are not copied on the host, but where they have to wait
+/// their turn.
 #[test]
 fn pinned_memory_is_read_from_where_it_is() {
     const BYTES: usize = 8 << 20;

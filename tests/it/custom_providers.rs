@@ -62,7 +62,7 @@ fn selected(builder: RuntimeBuilder) -> String {
     built.device().profile().id()
 }
 
-/// The word for what is wrong; the builder must not succeed.
+/// The error text of a builder that must fail.
 fn refused(builder: RuntimeBuilder) -> String {
     let error = builder.build().expect_err("an error");
     error.to_string()
@@ -205,7 +205,7 @@ const VARIABLES: [&str; 7] = [
     "WARPLOOM_TUNE",
 ];
 
-/// Others, with what they may not say.
+/// Other variables, with an invalid value.
 const OTHERS: [(&str, &str); 3] = [
     ("WARPLOOM_DISPATCHES_PER_SUBMIT", "0"),
     ("WARPLOOM_ENGINE", "nonsense*"),
@@ -235,7 +235,7 @@ fn all_but(name: &str) -> RuntimeBuilder {
     others.fold(Runtime::builder().device("cpu"), |builder, (_, set)| set(builder))
 }
 
-/// What is set is not looked up: neither what a variable says nor that it says nonsense.
+/// A setting overrides its variable, which is then not read, even if it is invalid.
 #[test]
 fn the_builder_wins_over_the_environment() {
     let test = "the_builder_wins_over_the_environment";

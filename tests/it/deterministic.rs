@@ -31,7 +31,7 @@ const COUNTS: [(usize, (u64, u64)); 11] = [
 
 type Bytes = BTreeMap<String, Vec<u8>>;
 
-/// A graph of `n` rows: rows of inputs with their sizes, what all share, and rows of the output.
+/// A graph of `n` rows: row inputs with their sizes, shared inputs, and output rows.
 pub(crate) struct Case {
     name: String,
     graph: Graph,
@@ -198,7 +198,7 @@ fn columns(op: ReduceOp) -> Case {
     case.done(y)
 }
 
-/// The gated half of a layer, with its norm and what is added.
+/// The feed-forward part of a layer, with its norm and residual.
 pub(crate) fn feed_forward(format: Format, mode: ComputeMode) -> Case {
     let mut case = Case::new(format!("feed_forward/{format}/{mode}"));
     let x = case.x("x", &[256]);

@@ -28,7 +28,8 @@ fn session(runtime: &Arc<Runtime>, model: &Arc<Model>, sequences: usize) -> Sess
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
 }
 
-/// Settings that differ, as requests of a server do: the command's own, hot and unlimited, greedy, narrow.
+/// Settings that differ, as requests of a server do: the command's own, hot and unlimited, greedy,
+/// narrow.
 fn sampling(i: usize) -> Sampling {
     let usual = Sampling { seed: 41 + i as u64, ..Sampling::default() };
     match i {
@@ -44,7 +45,7 @@ fn prompt(model: &Model, i: usize) -> Vec<u32> {
     model.tokenizer().encode(PROMPTS[i], options).unwrap()
 }
 
-/// Whether rounding of logits, which differs from plan to plan, cannot change what is drawn.
+/// Whether the rounding of logits, which differs between plans, cannot change the sampled token.
 fn is_clear(logits: &[f32], draw: &Draw, token: u32) -> bool {
     (0..8u32).all(|round| {
         let noise = |id: usize| match (id as u32 ^ round).wrapping_mul(0x9e37_79b1) >> 31 {

@@ -135,8 +135,9 @@ fn one_submit_of_several_works_keeps_their_order() {
     });
 }
 
-/// Each run reads what the one before left, as tokens do: in one submit, in several, with other work
-/// before, between and behind, and where the first dispatch writes over what is to be downloaded.
+/// Each run reads what the one before left, as tokens do: in one submit, in several, with other
+/// work before, between and behind, and where the first dispatch writes over what is to be
+/// downloaded.
 #[test]
 fn runs_of_one_recording_in_a_submit_are_as_those_of_their_own() {
     on_each(OpenOptions::default(), |device| {
@@ -198,7 +199,7 @@ fn runs_of_one_recording_in_a_submit_are_as_those_of_their_own() {
                     want.extend([vec![y[63]], y[n as usize..n as usize + 2].to_vec()]);
                     number += 1;
                 }
-                // What was uploaded last stays where it is.
+                // The last upload stays in place.
                 list.push((look, Args::default()));
                 want.extend([vec![number as f32 - 1.0; 64], y.to_vec()]);
                 let ticket = device.submit(&list).unwrap();
@@ -423,7 +424,7 @@ fn work_that_comes_again_follows_its_arguments() {
     });
 }
 
-/// `w += 1` behind so many rounds of work for nothing: what is written is late, whatever begins early.
+/// `w += 1` after many rounds of useless work, so the write is late even if the next launch starts early.
 const LATE: &str = "
 struct P { n: u32, rounds: u32, a: u32, b: u32 }
 @group(0) @binding(0) var<uniform> p: P;
@@ -439,9 +440,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 ";
 
-/// Kernels that are put on a device while the one before them runs must not read what it still writes, nor write what it
-/// still reads. Of the products one begins like that and waits itself; the other begins when all before it is done, since
-/// it reads ahead.
+/// Kernels that are put on a device while the one before them runs must not read what it still
+/// writes, nor write what it still reads. Of the products one begins like that and waits itself;
+/// the other begins when all before it is done, since it reads ahead.
 #[test]
 fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
     const ROWS: u32 = 256;
@@ -461,7 +462,8 @@ fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
                 let late = source("late", LATE, &[ReadWrite], 4);
                 dispatch(&mut work, late, block, &[(w, ReadWrite)], (ROWS * COLUMNS / 64).into());
                 let mut products = [("matvec_f32", 4), ("matmul_f32", 64)];
-                // So that each comes behind the launch that writes, before it, and behind the other.
+                // So that each comes behind the launch that writes, before it, and behind the
+                // other.
                 if turn % 2 == 1 {
                     products.reverse();
                 }
@@ -481,7 +483,7 @@ fn weights_that_the_launch_before_makes_are_read_as_they_are_then() {
             let out = floats(&*device, &[0.0; (ROWS * 2 * TURNS) as usize]);
             let slots = [(!open).then_some(weights), Some(ones), Some(out)];
             let prepared = device.prepare(&work, &slots).unwrap();
-            // From the second submit on a provider may replay what it made of the first.
+            // From the second submit on, a provider may replay a recording of the first.
             for round in 0..6 {
                 let buffers = if open { vec![(w, weights)] } else { Vec::new() };
                 let args = Args { buffers, ..Args::default() };

@@ -113,7 +113,7 @@ fn a_broken_engine_is_found_left_out_and_comes_back_mended() {
         let other = finding(&found, "catalogue.gather");
         assert!(matches!(other, Finding::NotExamined { .. }), "{label}: {other:?}");
 
-        // What a later process reads is what this one found.
+        // A later process reads these results.
         let findings = found.findings(None);
         assert_eq!(findings.wrong.len(), 1, "{label}: {:?}", findings.wrong);
         notebook.write(&findings).unwrap();
@@ -150,7 +150,7 @@ fn a_broken_engine_is_found_left_out_and_comes_back_mended() {
     }
 }
 
-/// What plans take comes first, should the time be up; of what is left out nothing is said.
+/// Engines that plans use come first, in case time runs out; skipped ones get no result.
 #[test]
 fn an_examination_in_part_says_which_part() {
     let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
@@ -197,7 +197,7 @@ fn engines_of_this_crate_are_right() {
         let right = count(|finding| matches!(finding, Finding::Right { cases: 1, .. }));
         tell(&format!("doctor: {label}: {right} engines in {:.1} s", found.seconds));
         assert!(right >= 80, "{label}: {right} of {}", found.engines.len());
-        // What can be met is: who is not has no case that is meant for it, or cannot run here.
+        // Every testable engine is tested; the others have no case or cannot run here.
         for examined in &found.engines {
             if let Finding::NotExamined { why } = &examined.finding {
                 assert!(!why.contains("although"), "{label}: {}: {why}", examined.engine);

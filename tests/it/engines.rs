@@ -156,7 +156,7 @@ fn force(label: &str, id: &str) -> (Selector, EngineId) {
     (Selector::Label(label.into()), EngineId::new(id.to_string()))
 }
 
-/// Saved choices name both: an id is given once, and a version is raised with what it launches.
+/// Saved choices name both: ids are unique, and a version is incremented when the launches change.
 #[test]
 fn ids_and_versions_are_as_written_down() {
     let registry = Registry::builtin();
@@ -232,7 +232,7 @@ fn an_engine_from_outside_is_chosen_when_it_is_cheaper_forced_or_preferred_and_n
     assert!(error.to_string().contains("the device does not run WGSL"), "{error}");
 }
 
-/// What is fused with a node leaves it where the engine that is forced cannot do that too.
+/// A fusion is dropped if the forced engine does not support it.
 #[test]
 fn a_forced_engine_cuts_what_it_does_not_fuse() {
     let (graph, m2, registry) = (chain_graph(), profile("apple-m2"), with_silu(0.1));
@@ -345,7 +345,7 @@ fn knobs_change_kernels() {
     assert!(error.to_string().contains("tile_n = 128"), "{error}");
 }
 
-/// Memory that an engine needs for itself is told before a plan is made.
+/// An engine's workspace is known before a plan is made.
 #[test]
 fn the_workspace_is_reported() {
     let mut g = Graph::new("gather");

@@ -17,7 +17,7 @@ use crate::interpret_device::Checked;
 
 const ENGINE: &str = "wgsl.matmul_batched_coop.f16_accumulate";
 
-/// The product of square matrices of halves, stored so.
+/// The product of square f16 matrices, stored as f16.
 fn product(size: u64, to: DType) -> Graph {
     let mut g = Graph::new("product");
     let mut operand =
@@ -90,7 +90,7 @@ fn tiles_follow_the_work_and_the_memory() {
     assert_eq!(shape(4096, &smaller), [4, 2, 2, 2]);
 }
 
-/// What is measured for a product that may be summed so says nothing of one that may not.
+/// Measurements with f16 sums do not apply to products without.
 #[test]
 fn measurements_are_kept_apart() {
     let registry = Registry::builtin();
@@ -109,7 +109,8 @@ fn measurements_are_kept_apart() {
     assert_eq!((listed(&with.engines), listed(&without.engines)), (true, false));
 }
 
-/// On the checked device, by every tile: within what such sums may be off, and not what sums of `f32` are.
+/// On the checked device, by every tile: within what such sums may be off, and not what sums of
+/// `f32` are.
 #[test]
 fn every_tile_sums_in_f16_correctly_and_without_a_fault() {
     let cases = warploom_testkit::cases();

@@ -22,7 +22,7 @@ const TOKENS: usize = 64;
 const FIRST: u8 = b'!';
 const CONTEXT: usize = 48;
 
-/// What is wrong in the weights.
+/// The fault in the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     None,
@@ -34,8 +34,8 @@ pub(crate) enum Fault {
     Embedding(u32),
 }
 
-/// A model of one layer that counts: behind token `i` the best is `i + 1`, far above the others. Its layer adds
-/// nothing, but carries what is not a number.
+/// A model of one layer that counts: behind token `i` the best is `i + 1`, far above the others.
+/// Its layer adds nothing, but carries what is not a number.
 pub(crate) fn counting(format: Format, fault: Fault) -> Arc<Model> {
     let keys = [
         ("general.architecture", Meta::Str("llama".into())),
@@ -170,7 +170,7 @@ fn letters(tokens: std::ops::Range<u32>) -> String {
     tokens.map(|token| char::from(FIRST + token as u8)).collect()
 }
 
-/// Formats and modes: what is packed is rounded to 8 bits in one of them.
+/// Formats and modes: one mode quantises activations of packed weights to 8 bits.
 fn kinds(kind: DeviceKind) -> Vec<(Format, ComputeMode, bool)> {
     let all = vec![
         (Format::Q8_0, ComputeMode::Int8, false),
@@ -259,7 +259,7 @@ fn runs_ahead_end_with_the_error_and_leave_the_cache_as_it_was() {
             fails(one.draw_ahead_blocking(0, &draws[..ahead]).unwrap_err(), "position 4:");
             assert_eq!(one.past(), 1, "{label}");
         }
-        // What was run behind the fault is in the cache, and is not seen any more.
+        // Tokens run after the fault are in the cache, but no longer visible.
         one.truncate(0).unwrap();
         assert_eq!(one.best_sequence_blocking(0, &[20]).unwrap(), Ok(21), "{label}");
         assert_eq!(one.run_ahead_blocking(0, 12).unwrap(), Vec::from_iter(22..34), "{label}");
@@ -299,7 +299,8 @@ fn a_sequence_that_fails_leaves_the_others_right() {
                 let rows = [(2, 36, draw), (1, 12, draw), (0, 3, draw)];
                 let drawn = all.draw_each_blocking(&rows).unwrap();
                 assert_eq!(drawn, [Ok(37), none, Ok(4)], "{what}");
-                // A run that cannot say of which sequence it failed fails, and nothing has happened.
+                // A run that cannot say of which sequence it failed fails, and nothing has
+                // happened.
                 let error = all.run_each_blocking(&[(2, 37), (1, 3)], Wanted::Token).unwrap_err();
                 let text = error.to_string();
                 assert!(text.contains("sequence 1") && text.contains("position 5:"), "{text}");

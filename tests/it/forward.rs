@@ -34,7 +34,7 @@ pub(crate) struct Forward {
     /// How near a number came to the middle of two codes, in codes: at most so near since the reset
     /// where keys, values and queries are made, and for the last token elsewhere.
     nearest: Cell<[f64; 2]>,
-    /// What each layer gets, while `inputs` runs: `[layer][token][width]`.
+    /// The input of each layer while `inputs` runs: `[layer][token][width]`.
     seen: Vec<Vec<Vec<f32>>>,
 }
 
@@ -98,7 +98,7 @@ impl Forward {
         all.min(last)
     }
 
-    /// What each layer gets of these tokens: `[layer][token][width]`.
+    /// The input of each layer for these tokens: `[layer][token][width]`.
     pub(crate) fn inputs(&mut self, tokens: &[u32]) -> Vec<Vec<Vec<f32>>> {
         self.reset();
         self.seen = vec![Vec::new(); self.config.layers];
@@ -212,7 +212,7 @@ impl Forward {
         x.iter().zip(&self.weights[name]).map(|(v, w)| v * scale * f64::from(*w)).collect()
     }
 
-    /// `w` `[n, k]` times `x` `[k]`, with the factor and the bias that stand beside it if they do.
+    /// `w` `[n, k]` times `x` `[k]`, with its scale and bias if there are any.
     fn product(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let weight = format!("{name}.weight");
         let w = &self.weights[&weight];

@@ -281,7 +281,8 @@ fn softmax_f16(half: DType) -> FusedExpr {
     }
 }
 
-/// A residual into a norm, whose mean is written as well; four inputs of three layouts, two buffers.
+/// A residual into a norm, whose mean is written as well; four inputs of three layouts, two
+/// buffers.
 fn layer_norm() -> FusedExpr {
     let at = |addressing, binding| Operand { binding, ..operand(DType::F32, addressing) };
     let strided = Addressing::Strided;
@@ -327,7 +328,7 @@ fn every_reduction() -> FusedExpr {
     FusedExpr { rank: 2, inputs: vec![strided], values, outputs, schedule: NOT_CUT }
 }
 
-/// Indices of what is true, modulo 7 so that sums are exact; integers and bools in and out.
+/// Indices of true values, modulo 7 so that sums are exact; integers and bools in and out.
 fn indices() -> FusedExpr {
     use DType::{Bool, F32, U32};
     FusedExpr {
@@ -359,7 +360,7 @@ fn indices() -> FusedExpr {
     }
 }
 
-/// Reductions of what is the same for all elements.
+/// Reductions of values that are equal for all elements.
 fn of_constants() -> FusedExpr {
     let single = operand(DType::F32, Addressing::Single);
     FusedExpr {

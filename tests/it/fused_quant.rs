@@ -9,7 +9,7 @@ use warploom::kernel::{AssetSpec, KernelSpec, QuantEpilogue};
 use warploom::plan::{Options, Plan, tasks};
 use warploom::provider::DeviceProfile;
 
-/// Gate and up of F16, their product, and the product of that; `read`: also what is between.
+/// Gate and up of F16, their product, and the next product; with `read` also the intermediate.
 fn gated(mode: ComputeMode, rows: i64, read: bool) -> Graph {
     let mut g = Graph::new("gated");
     let x = g.input("x", Shape::new([rows, 2048]), DType::F32);
@@ -50,7 +50,7 @@ fn handed(asset: &AssetSpec) -> Option<&QuantEpilogue> {
     asset.fusion.as_ref()?.quant_epilogue.as_ref()
 }
 
-/// The steps, and how rows are handed on.
+/// The steps, and the layout of rows between them.
 fn steps(plan: &Plan) -> Vec<String> {
     let name = |asset: &&AssetSpec| match handed(asset) {
         Some(hand) => format!("{} {:?} kept: {}", asset.name, hand.form, hand.kept),
@@ -76,7 +76,8 @@ fn rows_between_f16_products_are_stored_as_f16() {
     }
 }
 
-/// Nothing rounds for the first product of a chain, which then rounds for itself apart, so that it can hand codes on.
+/// No kernel quantises for the first product of a chain, so a separate launch does, and the product
+/// has a quant epilogue.
 #[test]
 fn the_first_product_of_a_chain_has_a_quant_epilogue() {
     let mut g = Graph::new("chain");
@@ -103,7 +104,7 @@ fn the_first_product_of_a_chain_has_a_quant_epilogue() {
     assert_eq!(names, ["matvec_int8_q4_k"]);
 }
 
-/// A tuner measures such products as they run alone, and what it finds holds for those that are given halves.
+/// The tuner measures such products alone, and its results apply to those with f16 operands.
 #[test]
 fn measurements_of_a_product_alone_hold_with_quantised_rows() {
     let graph = gated(ComputeMode::F16, 512, false);

@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// A kernel, what it is given, and what is fused into it.
+/// A kernel, its inputs and its fusion.
 pub(crate) struct Job {
     pub(crate) name: String,
     /// Without the attachment.
@@ -44,7 +44,7 @@ pub(crate) struct Job {
     pub(crate) operands: Vec<Vec<u32>>,
     /// Which of them a prologue is for; its rows, columns, first element and row stride.
     pub(crate) x: (usize, [usize; 2], [usize; 2]),
-    /// The three dimensions of what it makes.
+    /// The three dimensions of its result.
     pub(crate) made: [usize; 3],
     pub(crate) attachment: KernelFusion,
     /// First row, sizes, strides and distance of each segment; none for kernels without rows.
@@ -221,7 +221,7 @@ impl Job {
     }
 }
 
-/// A region for each operand of a body, behind what is there; its words.
+/// Appends a region for each operand of a body; returns its words.
 fn operands(
     body: &FusedExpr,
     sizes: &[usize],
@@ -262,7 +262,7 @@ fn operands(
     words
 }
 
-/// What a body writes, where its anchors have these numbers.
+/// The outputs of a body for these anchor values.
 fn values_of(
     body: &FusedExpr,
     words: &[u32],

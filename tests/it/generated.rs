@@ -16,7 +16,7 @@ use warploom_testkit::{Tolerance, compare, fused};
 use crate::fused_exprs::{addressings, rows};
 use crate::webgpu_host::{dispatch, download, open, part, whole};
 
-/// What no kernel writes.
+/// A value that no kernel writes.
 const POISON: u32 = 0x7fc0_dead;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 1e-4, eps_count: 0.0, nmse: 1e-7 };
@@ -112,8 +112,8 @@ fn by_rows(sizes: &[usize], apart: usize) -> Vec<usize> {
     contiguous(lead, 0).into_iter().map(|stride| stride * apart).chain([0]).collect()
 }
 
-/// Numbers of size 0.75 to 1.25, every fourth negative, whose products stay in range; small integers;
-/// bools.
+/// Numbers of size 0.75 to 1.25, every fourth negative, whose products stay in range; small
+/// integers; bools.
 fn word(dtype: DType, operand: usize, at: usize) -> u32 {
     let hash = ((at * 64 + operand + 1) as u32).wrapping_mul(0x9e37_79b1);
     let hash = (hash ^ (hash >> 15)).wrapping_mul(0x85eb_ca6b) >> 8;

@@ -4,7 +4,7 @@ use warploom::base::Format;
 use warploom::{Error, quant};
 use warploom_models::gguf::{Gguf, TensorInfo, Value};
 
-/// Opens `bytes`, or gives the refusal after checking that it says what it must.
+/// Opens `bytes`, or returns the refusal after checking its text.
 pub(crate) fn open(bytes: Vec<u8>) -> Result<Gguf, Error> {
     Gguf::from_bytes(bytes, "fuzz.gguf").inspect_err(|error| {
         let text = error.to_string();

@@ -310,7 +310,7 @@ fn a_copy_outlives_its_file_and_checked_metadata_stays() {
     assert_eq!(gguf.strings("test.tokens").unwrap().last(), Some("hello"));
 }
 
-/// The folders that may hold models: ours, the one beside the repository, and those by variable.
+/// Folders that may contain models: ours, the one next to the repository, and those of a variable.
 pub(crate) fn model_folders() -> Vec<PathBuf> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let mut folders = vec![root.join("models"), root.join("../shared/models")];

@@ -37,7 +37,7 @@ const TOLERANCE: f64 = 2.0 * LOGIT;
 /// Files up to this size are run on slow devices.
 const SMALL: u64 = 32 << 20;
 
-/// What is recorded of a file.
+/// The record of a file.
 #[derive(Deserialize, Serialize)]
 struct Recorded {
     /// Of the file's bytes.
@@ -55,7 +55,7 @@ struct Row {
     gaps: Vec<f64>,
 }
 
-/// What is recorded, by the names of files; in the binary, which may run on another machine.
+/// The records by file name, embedded in the binary, which may run on another machine.
 fn golden() -> BTreeMap<String, Recorded> {
     serde_json::from_str(include_str!("../golden/greedy.json")).unwrap()
 }
@@ -88,14 +88,14 @@ fn record(path: &Path) -> Recorded {
     Recorded { blake3: digest(path), rows: PROMPTS.map(&mut row).into() }
 }
 
-/// What a device chose otherwise: at which token, and the gap there.
+/// A different choice of a device: the token position and the gap there.
 struct Written {
     others: Vec<(usize, f64)>,
     /// The first that a clear winner stood against, with the two tokens.
     wrong: Option<(usize, [u32; 2])>,
 }
 
-/// Lets a session write, by itself for as long as it writes what is recorded.
+/// Generates freely as long as the session agrees with the record.
 fn write(session: &mut Session, row: &Row) -> Written {
     let mut found = Written { others: Vec::new(), wrong: None };
     let mut at = 0;
@@ -143,7 +143,7 @@ fn session(runtime: &Arc<Runtime>, model: &Arc<Model>) -> Session {
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
 }
 
-/// The rows of one model: for each device what it wrote after each prompt.
+/// The rows of one model: the text of each device after each prompt.
 fn rows(
     (name, model): (&str, &Arc<Model>),
     recorded: &[Row],
@@ -227,7 +227,8 @@ fn greedy_text_is_the_same_on_every_device() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A planted fault: another token is wrong where the winner is clear, and only told where it is not.
+/// A planted fault: another token is an error if the winner is clear, and only reported if it is
+/// not.
 #[test]
 fn another_token_is_wrong_where_the_winner_is_clear() {
     let path = gguf_files::find_model(MODELS[0]).unwrap();

@@ -46,7 +46,7 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
-    /// A device with subgroups and cooperative matrices, and what such devices have beside them.
+    /// A device with subgroups and cooperative matrices, and the other features of such devices.
     pub(crate) fn with_matrices() -> Arc<Checked> {
         let profile = DeviceProfile {
             has_matrix_hw: true,
@@ -57,7 +57,7 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
-    /// The same, of which matrices sum in halves too, with room for the largest tiles of these.
+    /// The same with f16 sums of matrices, and room for their largest tiles.
     pub(crate) fn with_f16_accumulate() -> Arc<Checked> {
         let profile = DeviceProfile {
             has_f16_accumulate: true,
@@ -89,7 +89,7 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
-    /// The same with subgroups of so many threads.
+    /// The same with this subgroup size.
     pub(crate) fn with_library_and_subgroups_of(threads: u32) -> Arc<Checked> {
         let profile = DeviceProfile {
             subgroup_min: threads,

@@ -12,7 +12,7 @@ use crate::interpret::{cells, values};
 const ROWS: u32 = 2;
 const COLS: u32 = 300;
 
-/// Softmax with one text in the place of another; what a checked run of it finds.
+/// Softmax with a text replaced; returns the faults of a checked run.
 fn planted(spec: &AssetSpec, from: &str, to: &str) -> (String, Box<Fault>) {
     let right = asset_wgsl(spec).unwrap();
     assert_eq!(run_softmax(&right).map_err(|fault| fault.to_string()), Ok(()));
@@ -123,7 +123,7 @@ var<workgroup> w: array<u32, 4>;
 var<workgroup> a: atomic<u32>;
 ";
 
-/// Runs a kernel of 4 invocations and `groups` workgroups on 16 words; what is found and made.
+/// Runs a kernel of 4 invocations and `groups` workgroups on 16 words; returns faults and results.
 fn small(body: &str, groups: u32, checks: Checks) -> (Option<Fault>, Vec<u32>) {
     let arguments = "@builtin(local_invocation_index) l: u32, @builtin(workgroup_id) g: vec3<u32>";
     let wgsl = format!("{HEAD}@compute @workgroup_size(4) fn main({arguments}) {{ {body} }}");

@@ -22,7 +22,7 @@ use crate::tell;
 /// of a grid holds, which take minutes.
 const STEP: usize = 5;
 
-/// Runs cases on the checked device; what is wrong.
+/// Runs cases on the checked device; returns the errors.
 fn check(device: &Arc<Checked>, cases: &[&Case], preferred: Vec<EngineId>) -> Vec<String> {
     check_with(device, cases, RunOptions { preferred, ..RunOptions::default() })
 }
@@ -126,12 +126,12 @@ fn attention_on_matrices_is_right_and_without_a_fault() {
         _ => None,
     });
     let coop: BTreeSet<_> = coop.collect();
-    // Heads of each size, and one with what is added.
+    // Heads of each size, and one with an addend.
     let wanted = [(16, false), (32, false), (64, false), (64, true), (80, false), (128, false)];
     assert_eq!(coop, wanted.map(|(head, fusion)| (Some(head), fusion)).into());
 }
 
-/// Rows that products make for products: as halves, of a graph's numbers and of 8 bits.
+/// Rows from product to product: as f16, in f32 and in 8 bits.
 #[test]
 fn f16_epilogues_are_right_and_without_a_fault() {
     let cases = warploom_testkit::cases();
@@ -196,13 +196,13 @@ fn packed(how: &str, tail: &str) -> Vec<EngineId> {
     formats.map(|f| EngineId::new(format!("{how}.{f}{tail}"))).collect()
 }
 
-/// Whether kernels of few rows, eight a pass, are done with a case after two passes: more take long, and go through the
-/// same lines.
+/// Whether kernels of few rows, eight a pass, are done with a case after two passes: more take
+/// long, and go through the same lines.
 fn of_few_rows(case: &Case) -> bool {
     !["m40", "m130", "m140", "m150"].iter().any(|rows| case.name.contains(rows))
 }
 
-/// Whether something that ran handed on by neighbours so.
+/// Whether a kernel that ran had a quant epilogue with these neighbours.
 fn hands_on_by(device: &Checked, how: Neighbours) -> bool {
     device.ran().iter().any(|spec| match spec {
         KernelSpec::Asset(asset) => asset.hands_on_by() == Some(how),
@@ -213,9 +213,9 @@ fn hands_on_by(device: &Checked, how: Neighbours) -> bool {
 /// Formats with a kernel of their own for eight rows of x.
 const SEVERAL: [&str; 5] = ["q4_k", "q5_k", "q6_kx8", "q4_0x8", "q8_0x8"];
 
-/// What is wrong of the kernels that CUDA alone has or that want subgroups of 32, and the device that they ran on.
+/// Errors of kernels that only CUDA has or that need subgroups of 32, and the device.
 fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
-    // CUDA's way with headers, those of subgroups of 32, and what is handed on or rounded for them.
+    // CUDA's kernels with shared headers, those of subgroups of 32, and quantisation for them.
     let handed = |case: &&Case| {
         case.name.starts_with("int8/fused_quant/") && case.name.ends_with("/m1")
             || ["tq2_0", "q5_k", "q8_0x8", "q4_0x8"]

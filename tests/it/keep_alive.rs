@@ -9,7 +9,7 @@ use warploom::runtime::{KeepAlive, Runtime, Sync};
 
 use crate::webgpu_host::on_each;
 
-/// Waits until so many launches more were made.
+/// Waits for this many more launches.
 fn until(device: &Arc<dyn Device>, more: u64) {
     let (from, begin) = (device.counters().dispatches, Instant::now());
     while device.counters().dispatches < from + more {

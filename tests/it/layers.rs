@@ -92,7 +92,7 @@ fn minus(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a - b).collect()
 }
 
-/// What a layer that changes nothing would give: the input, normalised.
+/// The result of a layer that changes nothing: the normalised input.
 fn unchanged(input: &[f32]) -> Vec<f64> {
     let input: Vec<f64> = input.iter().map(|v| f64::from(*v)).collect();
     let root = norm(&input) / (input.len() as f64).sqrt();
@@ -193,7 +193,8 @@ fn each_layer_by_itself_is_that_of_the_float64_pass() {
                     rounding = rounding.max(shares(want, &exact[i].0, i).0);
                 }
                 for ((_, runtime), found) in devices.iter().zip(&mut found) {
-                    // The slowest devices get the first, which differs from all others, and some of those.
+                    // The slowest devices get the first, which differs from all others, and some of
+                    // those.
                     if layer % devices::sample(runtime.device().profile(), 5) != 0 {
                         continue;
                     }

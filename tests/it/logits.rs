@@ -35,8 +35,8 @@ pub(crate) const PROMPTS: [&str; 5] = [
     "1, 2, 3, 4,",
 ];
 
-/// Weights up to this size are run at WebGPU's floor as well, and with all prompts: the float64 pass takes up to a
-/// second for a token of larger ones.
+/// Weights up to this size are run at WebGPU's floor as well, and with all prompts: the float64
+/// pass takes up to a second for a token of larger ones.
 pub(crate) const SMALL: u64 = 32 << 20;
 
 /// Model files of this machine: those of `models/` always, the others where they are.
@@ -145,7 +145,7 @@ struct Distances {
 }
 
 impl Distances {
-    /// What is 1 where the device is as far from exact numbers as the farthest pass.
+    /// 1 if the device is as far from exact results as the farthest pass.
     fn share(&self) -> f64 {
         (self.squares[0] / self.squares[1]).sqrt()
     }
@@ -309,7 +309,7 @@ const GOLDEN: [(&str, &str, &str, f64); 2] = [
     ),
 ];
 
-/// Top ten logits, and greedy ids with their gaps, as llama.cpp gave them for halves.
+/// Top ten logits, and greedy ids with their gaps, by llama.cpp in f16.
 #[test]
 fn models_agree_with_their_golden_files() {
     for (name, golden, of, tolerance) in GOLDEN {

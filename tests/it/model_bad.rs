@@ -189,7 +189,7 @@ fn metadata() -> Vec<(Changes, &'static str)> {
     ]
 }
 
-/// A tensor, its shape if it is there, its type, and what is said.
+/// A tensor, its shape if present, its type, and the error text.
 fn shapes() -> Vec<(&'static str, Option<Vec<u64>>, u32, &'static str)> {
     let (f32, i32) = (type_number(Format::F32), 26);
     vec![

@@ -28,7 +28,7 @@ fn in_child(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([&format!("opencl::{test}"), "--exact", "--nocapture", "--include-ignored"]);
     if test == "child_without_opencl" {
-        // Drivers that a machine names beside those that are installed.
+        // Drivers that a machine lists in addition to the installed ones.
         command.env_remove("OCL_ICD_FILENAMES");
     }
     let output = command.envs(variables.iter().copied()).env(CHILD, "1").output().unwrap();
@@ -52,7 +52,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// In a child: there is no OpenCL, which is told, and everything else works.
+/// In a child process without OpenCL: that is reported, and everything else works.
 #[test]
 fn child_without_opencl() {
     if !is_child() {
@@ -162,7 +162,7 @@ fn built_programs_are_kept_and_bad_ones_built_again() {
     fs::remove_dir_all(cache).unwrap();
 }
 
-/// Keeps one thread busy for so many rounds.
+/// Keeps one thread busy for this many rounds.
 pub(crate) fn spin() -> KernelSpec {
     source(
         "spin",

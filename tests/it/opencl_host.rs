@@ -12,7 +12,7 @@ use opencl3::program::Program;
 use opencl3::types::{CL_BLOCKING, cl_uchar, cl_ulong};
 use warploom::translate::{OPENCL_FLAGS, OPENCL_SUBGROUP_FLAGS, Translated};
 
-/// Bytes of each buffer before what is bound, to see that kernels start where they are told.
+/// Bytes of each buffer before the bound range, to check that kernels start at their offset.
 const LEAD: usize = 64;
 
 /// A device and its queue.
@@ -43,7 +43,7 @@ pub(crate) fn open() -> Result<Host, String> {
 }
 
 impl Host {
-    /// Whether the device has what a text needs.
+    /// Whether the device has the features that a text needs.
     pub(crate) fn has(&self, extensions: &[&str]) -> bool {
         extensions.iter().all(|e| self.extensions.split_whitespace().any(|has| has == *e))
     }

@@ -16,7 +16,8 @@ const LAYERS: usize = 24;
 /// Runs on CUDA; from the second on they are graphs. Elsewhere nothing runs at once, and two do.
 const RUNS: usize = 300;
 
-/// Layers of two products of one normalised row, in formats that are not merged, and their product as matrices.
+/// Layers of two products of one normalised row, in formats that are not merged, and their product
+/// as matrices.
 fn graph() -> Graph {
     let mut g = Graph::new("beside");
     let row = Shape::new([1, COLUMNS]);
@@ -84,7 +85,7 @@ fn h200() -> DeviceProfile {
     DeviceProfile { provider: "cuda".into(), ..profile }
 }
 
-/// Products of whole numbers, of the sizes of a layer of eight billion weights: what comes before rounds for both.
+/// Integer products of the sizes of an 8B layer; the kernel before quantises for both.
 #[test]
 fn products_of_quantised_rows_overlap() {
     const INT8: Op = Op::Linear { mode: ComputeMode::Int8 };

@@ -47,7 +47,8 @@ fn the_example_is_right_on_every_device() {
     }
 }
 
-/// A row sum that leaves out the last step, a maximum that is not taken away, an index that runs over.
+/// A row sum that leaves out the last step, a maximum that is not taken away, an index that runs
+/// over.
 #[test]
 fn wrong_numbers_are_found() {
     let mut cases = pack::cases_of("softmax");
@@ -69,7 +70,7 @@ fn wrong_numbers_are_found() {
     }
 }
 
-/// What is no manifest of an engine is told with its line.
+/// An invalid engine manifest is an error with its line.
 #[test]
 fn broken_manifests_are_errors_with_their_lines() {
     let implements = "implements = \"softmax\"";
@@ -138,7 +139,7 @@ fn plans_take_it_where_it_is_wished_for_and_say_why_not() {
     assert_eq!((offer.cost.dispatches, offer.cost.efficiency), (1.0, 0.3));
 }
 
-/// Attributes reach the kernel by the names of its fields, or are fixed; weights and layouts are what they are.
+/// Attributes reach the kernel by field name, or are fixed; weights and layouts are unchanged.
 #[test]
 fn attributes_reach_the_kernel_or_are_fixed() {
     const NORM: &str = "

@@ -49,7 +49,7 @@ fn read(manifest: &str, twin: &str) -> Result<Pack, String> {
     Pack::from_sources(manifest, &files).map_err(|e| e.to_string())
 }
 
-/// What comes of the pack's one case on a device.
+/// The outcome of the pack's one case on a device.
 fn on(runtime: &Runtime, pack: &Pack) -> Row {
     let (row, job) = pack::in_interpreter(pack, &pack.cases()[0]);
     assert!(matches!(row.outcome, Outcome::Right { .. }), "{row:?}");
@@ -60,7 +60,7 @@ fn on(runtime: &Runtime, pack: &Pack) -> Row {
 fn a_twin_runs_where_its_language_is_spoken_and_nowhere_else() {
     let cases = [
         (TWIN.to_string(), None),
-        // A wrong number is told with both values.
+        // A wrong number is reported with both values.
         (TWIN.replace("* TIMES", "+ TIMES"), Some(["y: element 0", "expected"])),
         // What does not compile, with the compiler's line and the file's name.
         (TWIN.replace("* TIMES", "* TIME"), Some(["line 9 of double.cl: y[i] =", "double.cl:9:"])),

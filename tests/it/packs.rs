@@ -72,7 +72,7 @@ fn a_blur_takes_the_mean_of_neighbours() {
                 want.push(near.iter().sum::<f32>() / near.len() as f32);
             }
             let image = Tensor::from_vec(runtime, pixels.clone(), [h as usize, w as usize]);
-            // What is made of other operations, with gaps, is read as well.
+            // Results of other operations, with gaps, are read too.
             let values = [("radius", f64::from(radius))];
             let whole = &Tensor::custom(&pack, &[&image], &values)[0];
             near(&whole.to_vec::<f32>()?, &want, 1e-5);
@@ -246,7 +246,7 @@ fn a_graph_with_a_kernel_is_planned_once_for_many_sizes_and_is_a_file() {
     let plan = Plan::new(&graph, &class, &profile, &Options::new(&registry)).unwrap();
     let launches: Vec<&str> = plan.steps.iter().map(|step| step.kernel.name()).collect();
     assert_eq!(launches, ["pairs"], "one launch makes both results");
-    // Who asks for the length of such a tensor would be told that of the largest.
+    // `arrayLength` of such a tensor would return the maximum length.
     let mut graph = Graph::new("g");
     let x = graph.input("x", Shape::new([Dim::symbol(n)]), DType::F32);
     let made = example("scan").add_to(&mut graph, &[x], &[]).unwrap();
@@ -372,10 +372,10 @@ fn a_pack_is_read_again_where_it_changed_and_keeps_what_was_fastest() {
     assert_eq!(last(&pack), 32.0);
     assert_eq!(last(&Pack::load(&folder).unwrap()), 32.0, "it is kept in the folder");
 
-    // Another shader: read again, and what was kept is not its own.
+    // Another shader: the stored results are read again, and do not apply to it.
     write("p.wgsl", &shader.replace("x[id.x] +", "x[id.x] + 1.0 +"));
     assert_eq!((pack.reload().unwrap(), last(&pack)), (true, 65.0));
-    // A broken one is told, and the pack stays as it is.
+    // A broken file is reported, and the pack is unchanged.
     write("p.wgsl", "fn main(");
     assert!(pack.reload().unwrap_err().to_string().contains("p.wgsl:1"));
     assert_eq!(last(&pack), 65.0);

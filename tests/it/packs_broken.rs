@@ -27,7 +27,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 }
 ";
 
-/// What is said of a pack, by its reader or by its first case.
+/// The error of a pack, from its reader or from its first case.
 fn load(manifest: &str, shader: &str) -> Result<(), String> {
     let pack =
         Pack::from_sources(manifest, &[("double.wgsl", shader)]).map_err(|e| e.to_string())?;
@@ -164,7 +164,7 @@ fn a_promise_to_write_everything_is_checked() {
     load(MANIFEST, &odd).unwrap();
 }
 
-/// A manifest comes from anywhere: what it asks for has limits, and nothing it says may panic.
+/// A manifest is untrusted: its requests are limited, and nothing in it may cause a panic.
 #[test]
 fn hostile_manifests_are_refused() {
     let huge = "9".repeat(18);

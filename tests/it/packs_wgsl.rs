@@ -289,7 +289,8 @@ struct S { inner: array<Inner, 2>, z: vec3<f32> }
     rows[1] = x.z;
     y.inner[0].m = mat2x3<f32>(1.0, 2.0, 3.0, 4.0, 5.0, 6.0);
 }";
-    // x is 100 and up, y and the rows are 0 and up. An Inner is a, 3 of gap, v, 1 of gap, and two columns with 1 of gap each.
+    // x is 100 and up, y and the rows are 0 and up. An Inner is a, 3 of gap, v, 1 of gap, and two
+    // columns with 1 of gap each.
     let x: Vec<i32> = (100..136).collect();
     let mut y: Vec<i32> = (0..36).collect();
     let numbers = [0, 4, 5, 6, 8, 9, 10, 12, 13, 14];
@@ -308,7 +309,7 @@ struct S { inner: array<Inner, 2>, z: vec3<f32> }
     right(&[(load(&manifest, shader).unwrap(), "gaps")]);
 }
 
-/// Functions of halves in words: the words, and what comes out.
+/// Functions of f16 pairs in words: the words and the results.
 #[test]
 fn f16_pairs_in_words_need_no_extension() {
     let words: [u32; 6] =
@@ -330,7 +331,7 @@ fn f16_pairs_in_words_need_no_extension() {
     let manifest = |y: &[f64]| {
         format!("{io}inputs = {{ x = [{}] }}\noutputs = {{ y = [{}] }}\n", given(&x), given(y))
     };
-    // There and back is the same word; finite halves change nothing when they are rounded again.
+    // A round trip gives the same word; finite f16 values do not change when rounded again.
     let back = load(&manifest(&x), &main("pack2x16float(unpack2x16float(w))")).unwrap();
     let kept = main("pack2x16float(quantizeToF16(unpack2x16float(w)))");
     let kept_pack = load(&manifest(&x), &kept).unwrap();

@@ -42,7 +42,7 @@ fn linked() -> Arc<dyn Device> {
     Arc::new(Linked { inner: plain(), copied: AtomicU64::new(0) })
 }
 
-/// What a range holds.
+/// The contents of a range.
 fn read(device: &dyn Device, range: BufferRange) -> Result<Vec<u8>> {
     let mut work = Recording { label: "read".into(), ..Default::default() };
     // From the buffer's first byte: a slot may not begin at any.
@@ -113,7 +113,7 @@ fn cuda_pair() -> Option<[Arc<dyn Device>; 2]> {
     Some([0, second].map(|i| block_on(provider.open(i, OpenOptions::default())).unwrap()))
 }
 
-/// `y = y + 1`, so many times, over all of a buffer; then a download of it, if asked for.
+/// `y = y + 1` this many times over a whole buffer; then a download, if requested.
 fn counting(words: u64, times: u32, download_it: bool) -> Recording {
     let mut work = Recording { label: "count".into(), ..Default::default() };
     let y = work.slot("y", 4 * words);
@@ -129,7 +129,7 @@ fn counting(words: u64, times: u32, download_it: bool) -> Recording {
     work
 }
 
-/// A copy sees what was submitted to either device before it, and nothing that came later.
+/// A copy sees all earlier submits of both devices, and no later ones.
 fn copies_are_in_order(a: &dyn Device, b: &dyn Device, repeats: u64) {
     const TIMES: u32 = 8;
     let mut copied = 0;
@@ -161,7 +161,7 @@ fn copies_are_in_order(a: &dyn Device, b: &dyn Device, repeats: u64) {
         copied += bytes;
         run(a, on_a);
         let (last_a, last_b) = (run(a, then_a), run(b, then_b));
-        // What is freed now is freed after the copy.
+        // Memory freed now is released after the copy.
         a.free(Resource::Buffer(x.buffer));
         let got = to_floats(&block_on(b.wait(last_b)).unwrap().downloads[0]);
         for (at, value) in (0..).zip(&got) {

@@ -295,7 +295,7 @@ fn a_device_that_lacks_what_a_plan_needs_is_named_with_its_limits() {
     let error = plan.fits(&narrow).unwrap_err().to_string();
     assert!(error.contains("at most 16384") && error.contains("more"), "{error}");
 
-    // Told when it is put on the device, too.
+    // Also an error when it is put on the device.
     let cpu = Runtime::builder().device("cpu").build().unwrap();
     let mut plan = small(&DeviceProfile::known("cpu-avx512").unwrap());
     let spec = warploom::kernel::AssetSpec::new("softmax").define("subgroup");

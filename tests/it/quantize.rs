@@ -61,7 +61,7 @@ fn errors_on_normal_data_are_what_the_bits_are_worth() {
     assert!(q4_k < 0.87 * q4_0, "q4_k {q4_k}, q4_0 {q4_0}");
     let (q5_k, q5_0) = (rmse(Format::Q5K, &values), rmse(Format::Q5_0, &values));
     assert!(q5_k < 0.87 * q5_0, "q5_k {q5_k}, q5_0 {q5_0}");
-    // A bit less is an error of about a half; what is far from that is a mistake of scales.
+    // One bit less is an error of about a half; a much larger one is a mistake of scales.
     let rows = [(Format::Q8_0, 0.012), (Format::Q5K, 0.05), (Format::Q4K, 0.1), (Format::Q2K, 0.4)];
     for (format, most) in rows {
         let error = rmse(format, &values);
@@ -155,7 +155,7 @@ fn what_cannot_be_quantised_leaves_nothing() {
     let wrong = run(&folder.join("none.gguf"), &output, target).unwrap_err();
     assert!(wrong.to_string().contains("none.gguf"), "{wrong}");
 
-    // A number that no block can hold is told by tensor and row.
+    // A number outside a block's range is an error with tensor and row.
     let mut bytes = std::fs::read(&input).unwrap();
     let file = Gguf::open(&input, Access::Copy).unwrap();
     let at = file.tensor("blk.0.ffn_up.weight").unwrap().file_offset() as usize;

@@ -29,13 +29,13 @@ use crate::wgsl::{FLOOR, lowered};
 
 /// Seeds of a usual run.
 const GRAPHS: u64 = 2000;
-/// Of so many seeds, one runs at WebGPU's floor as well.
+/// One in this many seeds also runs at WebGPU's floor.
 const FLOOR_EACH: usize = 4;
 /// As many, on lavapipe and its like, whose time is that of compiling.
 const SOFTWARE_EACH: usize = 4;
 /// As many, on an OpenCL device that is the CPU.
 const OPENCL_EACH: usize = 32;
-/// Failures that are made small and told; more of them hardly say more.
+/// Maximum failures that are reduced and reported; more add little.
 const TOLD: usize = 3;
 
 fn number(variable: &str) -> Option<u64> {
@@ -53,7 +53,7 @@ struct Target {
     label: String,
     profile: DeviceProfile,
     runtime: Option<Runtime>,
-    /// One of so many seeds runs on it.
+    /// One in this many seeds runs on it.
     each: u64,
 }
 
@@ -84,7 +84,7 @@ fn targets() -> Vec<Target> {
     targets
 }
 
-/// What all threads share.
+/// State shared by all threads.
 #[derive(Default)]
 struct Shared {
     /// Kernels that were checked, of all plans.
@@ -114,7 +114,7 @@ fn class(case: &Case) -> ShapeClass {
     }
 }
 
-/// What is wrong with a kernel that was not seen before.
+/// The error of a kernel not seen before.
 fn check_kernel(shared: &Shared, spec: &KernelSpec) -> Result<(), String> {
     if shared.kernels.lock().unwrap().contains(spec) {
         return Ok(());
@@ -160,7 +160,7 @@ fn check_plan(
     Ok(())
 }
 
-/// What is wrong with a case on a target, if anything.
+/// The error of a case on a target, if any.
 fn wrong(target: &Target, case: &Case, without: &[String]) -> Option<String> {
     let Some(runtime) = &target.runtime else { return None };
     let options =

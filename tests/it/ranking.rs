@@ -50,7 +50,8 @@ fn product(m: i64, n: i64, k: i64, format: Format) -> Graph {
     g
 }
 
-/// On matrix hardware, where a launch rounds rows of x, it normalises them as well for the only product that reads them.
+/// On matrix hardware, where a launch rounds rows of x, it normalises them as well for the only
+/// product that reads them.
 #[test]
 fn a_norm_is_done_as_rows_are_rounded_for_the_only_product_that_reads_it() {
     let kernels = |products: usize, mode: ComputeMode, deterministic: bool| {
@@ -119,7 +120,8 @@ fn products_of_few_rows_read_weights_once_and_of_many_work_in_tiles() {
     }
 }
 
-/// Heads of large vocabularies in two bytes a weight, for one token: products on matrix hardware read them slower.
+/// Heads of large vocabularies in two bytes a weight, for one token: products on matrix hardware
+/// read them slower.
 #[test]
 fn f16_heads_use_a_matrix_vector_product() {
     let reported = DeviceProfile::known("nvidia-h200").unwrap();
@@ -224,7 +226,8 @@ fn attention_has_kernels_for_few_tokens_and_for_many() {
     }
 }
 
-/// Tokens of eight sequences have keys of their own: nothing is gained by reading them again from a cache.
+/// Tokens of eight sequences have keys of their own: nothing is gained by reading them again from a
+/// cache.
 #[test]
 fn attention_of_several_sequences_asks_for_keys_ahead_where_it_can() {
     let mut g = Graph::new("attention");
@@ -279,7 +282,7 @@ fn unary(g: &mut Graph, op: UnaryOp, x: NodeId) -> NodeId {
     g.add(Op::Unary(op), &[x]).unwrap()
 }
 
-/// What is fused around a product is what that makes cheaper.
+/// Work is fused around a product only if that is cheaper.
 #[test]
 fn cuts_pay() {
     for name in DeviceProfile::known_names() {

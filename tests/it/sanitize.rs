@@ -26,7 +26,7 @@ use crate::{skip, tell, vendor_gemm};
 
 /// Names the device, such as `cuda:0`, on which the small cases run.
 const DEVICE: &str = "WARPLOOM_TEST_SANITIZE";
-/// All plans of one case of so many, in the place of each kernel once.
+/// All plans of one in this many cases, instead of each kernel once.
 const SAMPLE: &str = "WARPLOOM_TEST_SANITIZE_SAMPLE";
 /// Seconds after which no further run begins; 0 is no limit.
 const SECONDS: &str = "WARPLOOM_TEST_SANITIZE_SECONDS";
@@ -37,7 +37,7 @@ const PLANTED: &str = "WARPLOOM_PLANTED";
 const LEFT_OUT: [&str; 0] = [];
 /// Numbers in the largest tensor of a small case.
 const NUMBERS: u64 = 1 << 14;
-/// A line is told after so many runs.
+/// A line is printed after this many runs.
 const TOLD: usize = 10;
 
 /// Numbers in the largest tensor of a case.
@@ -53,8 +53,9 @@ fn small() -> Vec<Case> {
     small
 }
 
-/// What makes a kernel another one to the tools: its text, but for the numbers in it. Of generated work that is how it
-/// is cut, what types it reads, and what it writes and how; which function it takes of each number they do not see.
+/// What makes a kernel another one to the tools: its text, but for the numbers in it. Of generated
+/// work that is how it is cut, what types it reads, and what it writes and how; which function it
+/// takes of each number they do not see.
 fn identity(spec: &KernelSpec) -> String {
     match spec {
         KernelSpec::Asset(asset) => {
@@ -88,8 +89,8 @@ struct Run {
     met: usize,
 }
 
-/// Plans that have every kernel of all plans of these cases: with each engine forced where it can be, in plans that
-/// fuse and that do not.
+/// Plans that have every kernel of all plans of these cases: with each engine forced where it can
+/// be, in plans that fuse and that do not.
 fn cover<'a>(
     cases: &[Case],
     profile: &DeviceProfile,
@@ -115,7 +116,7 @@ fn cover<'a>(
             });
             let chosen = ("the estimate's choice".to_string(), options());
             for (by, options) in std::iter::once(chosen).chain(forced) {
-                // What a device has no engine for is told by the conformance suite.
+                // The conformance suite reports operations without an engine.
                 let Ok(plan) = plan(&options) else { continue };
                 let before = met.len();
                 met.extend(plan.steps.iter().map(|step| identity(&step.kernel)));
@@ -128,7 +129,7 @@ fn cover<'a>(
     runs
 }
 
-/// What a variable holds, or `otherwise`.
+/// The value of a variable, or `otherwise`.
 fn number(name: &str, otherwise: usize) -> usize {
     std::env::var(name).map_or(otherwise, |number| number.parse().unwrap())
 }
@@ -196,7 +197,8 @@ fn each_kernel(runtime: &Runtime, seconds: f64) {
     tell(&format!("sanitize: {met} of {all} kernels in {:.1} s: {end}", time()));
 }
 
-/// Every engine of the device, forced in each case of a sample, and the plans that are made otherwise.
+/// Every engine of the device, forced in each case of a sample, and the plans that are made
+/// otherwise.
 fn sampled(runtime: &Runtime, sample: usize) {
     let small: Vec<Case> = small().into_iter().step_by(sample).collect();
     let count = small.len();
@@ -225,8 +227,8 @@ fn sampled(runtime: &Runtime, sample: usize) {
     tell(&format!("sanitize: {count} of {count} cases, {rows} runs, {used} engines"));
 }
 
-/// Without a GPU: no more runs than kernels, for a GPU like those that the tools run on, and hardly a kernel of the
-/// catalogue is left out.
+/// Without a GPU: no more runs than kernels, for a GPU like those that the tools run on, and hardly
+/// a kernel of the catalogue is left out.
 #[test]
 fn few_runs_have_every_kernel_of_the_small_cases() {
     let profile = DeviceProfile {
@@ -259,7 +261,7 @@ fn few_runs_have_every_kernel_of_the_small_cases() {
     assert_eq!(left, LEFT_OUT);
 }
 
-/// Kernels of 64 threads that get 64 words nobody has written to, each wrong in one way.
+/// Kernels of 64 threads on 64 unwritten words, each with one fault.
 const FAULTS: [(&str, &str); 4] = [
     ("memcheck", "y[threadIdx.x + 1] = 1;"),
     // The other warp's words, without waiting for it.
@@ -297,7 +299,7 @@ fn planted_fault() {
     image.push(0);
     // SAFETY: a device that the driver gave, and the image of a kernel of one pointer.
     let end = unsafe { launch(device, &image) };
-    // With memcheck the launch is ended by the tool, and told as a failure.
+    // With memcheck the tool ends the launch, which is reported as a failure.
     tell(&format!("planted for {tool}: ran, {end:?}"));
 }
 
@@ -318,7 +320,7 @@ unsafe fn launch(device: sys::CUdevice, image: &[u8]) -> Result<(), DriverError>
     }
 }
 
-/// Without a GPU: the planted kernels are what a compiler takes.
+/// Without a GPU: the planted kernels compile.
 #[test]
 fn planted_kernels_compile() {
     let Some(nvrtc) = compiler() else { return };

@@ -6,7 +6,7 @@
 
 use crate::{semantics_kernels, semantics_numbers};
 
-/// A kernel and what it must make.
+/// A kernel and its expected results.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) wgsl: String,
@@ -16,7 +16,7 @@ pub(crate) struct Case {
     /// The words of y.
     pub(crate) expected: Vec<u32>,
     pub(crate) groups: [u32; 3],
-    /// What each word of y is; none where the name of the case says it.
+    /// The meaning of each word of y; none if the case's name states it.
     pub(crate) labels: Vec<String>,
     /// How far each word, read as `f32`, may be off, in units of its last place; none means all are
     /// exact.
@@ -24,7 +24,7 @@ pub(crate) struct Case {
     pub(crate) needs: Needs,
 }
 
-/// What a device must have beyond the floor.
+/// Required features beyond the floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,

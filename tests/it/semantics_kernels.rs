@@ -407,7 +407,7 @@ struct H { a: f16, v: vec3<f16>, b: vec2<f16>, list: array<f16, 2> }
     vec![case, rounding]
 }
 
-/// Sums of halves are rounded to halves at every step.
+/// f16 sums are rounded to f16 at every step.
 fn kernel_with_f16() -> Case {
     let mut case = whole(
         "halves are rounded",
@@ -427,8 +427,8 @@ fn kernel_with_f16() -> Case {
     case
 }
 
-/// Subgroups of any size check themselves against what every lane wrote.
-/// Few operations a kernel: with workgroup memory for subgroups all sums in one take PoCL 95 s to compile.
+/// Subgroups of any size check themselves against what every lane wrote. Few operations a kernel:
+/// with workgroup memory for subgroups all sums in one take PoCL 95 s to compile.
 fn subgroups() -> Vec<Case> {
     let check = |name: &str, lanes: u32, body: &str| {
         let wgsl = format!(

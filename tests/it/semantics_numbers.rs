@@ -2,7 +2,7 @@
 
 use crate::semantics::{Case, Needs, f, i};
 
-/// An expression of `a`, `b` and `c`, and what it makes of them.
+/// An expression of `a`, `b` and `c`, and its results.
 struct Row {
     from: &'static str,
     to: &'static str,

@@ -220,7 +220,7 @@ fn begun(address: SocketAddr) -> BufReader<TcpStream> {
     reader
 }
 
-/// Waits until so many requests run.
+/// Waits until this many requests run.
 fn until_running(address: SocketAddr, count: u64) {
     let begin = Instant::now();
     while health(address)["running"] != count {
@@ -244,7 +244,7 @@ fn serve_a_client_that_goes_frees_its_sequence_and_a_full_queue_refuses() {
     }
     let (status, error) = post(address, "/v1/completions", &body);
     assert_eq!((status, &error["error"]["code"]), (429, &"queue_full".into()), "{error}");
-    // Who waits may go as well: the place in the queue is the next one's.
+    // A waiting client may leave too: the next one takes its place in the queue.
     drop(waiting);
     std::thread::sleep(Duration::from_millis(300));
     drop(running);
@@ -282,7 +282,7 @@ fn serve_64_connections_for_some_seconds() {
         let threads: Vec<_> = (0..64).map(|i| scope.spawn(move || client(i))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    // Nobody is left behind.
+    // No request is left.
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
     assert!(most - least <= 3 + most / 3, "{counts:?}");
     until_running(address, 0);
@@ -304,7 +304,7 @@ fn serve_ends_within_its_grace() {
     assert_eq!(idle.read(&mut [0; 64]).unwrap(), 0);
     assert!(TcpStream::connect(address).is_err());
 
-    // With time enough, more than any clock can tell, the answer is whole.
+    // With a time limit beyond any clock, the answer is complete.
     let ended = server(1, ServeOptions { time: Duration::MAX, ..ServeOptions::default() });
     let mut running = begun(ended.address());
     ended.stop(Duration::MAX).unwrap();

@@ -202,7 +202,7 @@ fn serve_origins_are_let_in_only_where_asked_for() {
     assert!(answer.contains("access-control-allow-headers: authorization"), "{answer}");
     assert!(answer.contains("access-control-max-age: "), "{answer}");
 
-    // What OpenAI's client sends besides is let through, what is no name of a field is not.
+    // Other fields of OpenAI's client are accepted, unknown ones are not.
     let asked = "Access-Control-Request-Headers: authorization,X-Stainless-OS, x-b c,x\"y,,x-z\r\n";
     let answer = exchange(server.address(), head("OPTIONS", CHAT, asked).as_bytes());
     let fields = "authorization, content-type, authorization, x-stainless-os, x-z\r\n";

@@ -328,7 +328,7 @@ pub(crate) fn tint(name: &str, wgsl: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a browser gets is also read by Tint, which knows more rules (uniform control flow).
+/// Text for browsers is also read by Tint, which checks more rules (uniform control flow).
 #[test]
 fn floor_variants_pass_tint_where_it_is_installed() {
     if let Err(e) = tint("probe", "@compute @workgroup_size(1) fn main() {}") {

@@ -21,7 +21,7 @@ pub(crate) fn on_each(test: impl Fn(&Arc<Runtime>)) {
     }
 }
 
-/// A runtime that executes nothing, for tests of what is planned, submitted and said.
+/// A runtime that executes nothing, for tests of plans, submits and errors.
 pub(crate) fn null() -> (Arc<dyn Device>, Arc<Runtime>) {
     let device = NullProvider::device(&OpenOptions::default());
     (device.clone(), Arc::new(Runtime::on(device, Sync::Lazy, None).unwrap()))
@@ -423,7 +423,7 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
     let want = format!("add at tests/it/tensor.rs:{line}:15: ");
     assert!(text.starts_with(&want), "{text}");
     assert!(text.ends_with("shapes [2, 3] and [4] do not broadcast: axis 1 is 3 and 4"), "{text}");
-    // It goes on to everything after, and the read tells the first.
+    // It propagates to all later operations, and the read reports the first.
     assert_eq!(message(&(bad.relu().sum(..) * 2).matmul(&a)), text);
     assert_eq!((bad.exp() + 1).to_vec::<f32>().unwrap_err().to_string(), text);
     assert_eq!(bad.to_string(), format!("<{text}>"));
@@ -473,7 +473,7 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
     assert!(error.contains("packed as q8_0"), "{error}");
 }
 
-/// What fails only when it runs names who asked for it, and leaves the runtime usable.
+/// An error at run time names the source line of the operation, and leaves the runtime usable.
 #[test]
 fn what_no_kernel_does_is_said_with_its_place() {
     on_each(|rt| {

@@ -244,7 +244,7 @@ fn plans_whose_memory_is_needed_go() {
     (1..40).for_each(turn);
     let stats = rt.tensor_stats();
     assert!(stats.planned == 39 && (1..39).contains(&stats.kept), "{stats:?}");
-    // What is planned last is still there.
+    // The last plan is still cached.
     turn(39);
     assert_eq!(rt.tensor_stats().planned, stats.planned);
 }

@@ -25,7 +25,7 @@ use warploom_testkit::{self, Outcome, run_case};
 use crate::tune_cache::Folder;
 use crate::{devices, tell};
 
-/// What is the matter with an engine.
+/// The fault of an engine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -74,8 +74,8 @@ impl Neg {
         Arc::new(Neg { id: EngineId::new(name), fault, version: 1 })
     }
 
-    /// Steps of each thread, and workgroups: what is long takes more than the 0.4 s of [`quick`], about a second.
-    /// Lavapipe ends a thread's loops after 65,536 steps.
+    /// Steps of each thread, and workgroups: a long run takes about a second, more than the 0.4 s
+    /// of [`quick`]. Lavapipe ends a thread's loops after 65,536 steps.
     fn work(&self, query: &Query) -> (u32, u32) {
         let units = query.profile.compute_units.max(2);
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get().max(2) as u32);
@@ -211,7 +211,8 @@ fn crowd(runtime: &mut Runtime) {
     }
 }
 
-/// Held by tests that keep a device busy for seconds: whatever else runs there meanwhile is slow, too.
+/// Held by tests that keep a device busy for seconds: whatever else runs there meanwhile is slow,
+/// too.
 static LONG: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -424,7 +425,7 @@ fn a_device_that_executes_nothing_cannot_be_tuned() {
     assert!(error.is_unsupported() && error.to_string().contains("null:0"), "{error}");
 }
 
-/// A session that searches measures before its first run what it lacks, and writes the same text.
+/// A searching session measures missing tasks before its first run, and writes the same text.
 #[test]
 fn a_session_that_searches_does_so_once() {
     let model = crate::plans::embedded();

@@ -13,7 +13,7 @@ use warploom::runtime::{Runtime, TuneCache, TuneMode, TuneRecord, TunedTask};
 use crate::tell;
 use crate::tune::{Fault, Neg, entry, found, negation, quick, tuned};
 
-/// Set in a process that a test starts: what it is to do, and in which folder.
+/// Variables of a child process: its work, and its folder.
 pub(crate) const CHILD: &str = "WARPLOOM_TEST_TUNE_CHILD";
 const FOLDER: &str = "WARPLOOM_TEST_TUNE_FOLDER";
 
@@ -151,14 +151,14 @@ fn damage_of_every_byte_is_reported_and_ignored() {
     let longer = [&good[..], b" "].concat();
     bad(&longer, "a byte too many");
     bad(&vec![b' '; 9 << 20], "9 MiB");
-    // What a runtime makes of it: nothing, and it says so.
+    // A runtime ignores it and reports that.
     let mut runtime = Runtime::builder().device("cpu").build().unwrap();
     let own = DriverKey::of(runtime.device().profile());
     std::fs::write(cache.path(&own).unwrap(), &good[..good.len() / 2]).unwrap();
     runtime.set_tuning(TuneMode::Cached, cache.clone());
     assert!(runtime.tuned().choices.is_empty());
     assert!(runtime.startup_line().contains("tuned choices are ignored"));
-    // What is bad is replaced by what is measured next.
+    // A damaged record is replaced by the next measurements.
     runtime.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
     let report = tuned(&runtime, &negation(), &quick());
     assert!(report.ignored.is_some_and(|why| why.contains(".tune")), "it says what it ignores");
@@ -240,7 +240,7 @@ fn records_of_other_devices_and_versions_are_not_taken() {
     let mut still = good.clone();
     still.tasks.values_mut().for_each(|task| task.tuned.seconds = 0.0);
     assert!(start(&still).startup_line().contains("took no time"));
-    // In the cache's own place, a record of another device is told.
+    // A record of another device in the cache is reported.
     std::fs::copy(&path, cache.path(&own).unwrap()).unwrap();
     other.save(&cache.path(&own).unwrap()).unwrap();
     let error = cache.read(&own).unwrap_err();

@@ -282,7 +282,7 @@ fn a_task_that_cannot_be_measured_is_not_tried_at_each_start() {
     }
     // With another engine it may be another matter.
     assert_eq!(search(&start(Some("acme.more")), false).results.len(), 1);
-    // What is measured after all is no more among these.
+    // Tasks that were measured later are removed from these.
     let runtime = start(None);
     assert!(tuned(&runtime, &negation(), &quick()).results[0].tuned.is_some());
     let record = TuneCache::at(&folder.0).read(&runtime.tuned().device).unwrap().unwrap();

@@ -86,7 +86,7 @@ fn a_large_product_is_one_call() {
         let words = [1, 2048, 512, 1024, 0, 1024, 0, 0, 512, 0, 0, 512];
         assert_eq!(step.params[..12], words.map(Word::Bits), "{dtype}");
         assert!(plan.explain().contains(ENGINE));
-        // What is written is read again.
+        // A written file is read back.
         assert_eq!(Plan::load(&plan.save().unwrap()).unwrap(), plan);
     }
     // As lazy tensors plan it, with buffers for operands and results.
@@ -141,8 +141,8 @@ fn one_product_on_another_reads_what_that_stored() {
     assert!(calls.iter().all(|call| call.result == DType::F16));
 }
 
-/// A conversion that two products leave out is done for the one that takes another engine, and the other does not
-/// wait for it.
+/// A conversion that two products leave out is done for the one that takes another engine, and the
+/// other does not wait for it.
 #[test]
 fn either_product_of_a_chain_may_be_another_engines() {
     let mut g = Graph::new("chain");
@@ -175,7 +175,7 @@ fn a_state_is_converted_before_it_is_written() {
     assert!(!calls(&plan(&g)).0.iter().any(halves));
 }
 
-/// A bias that is added behind rounding is not the call's; what is stored for it is rounded already.
+/// A bias added after rounding is not part of the call, whose stored result is already rounded.
 #[test]
 fn work_behind_rounding_is_one_loop_on_what_is_rounded() {
     let mut g = Graph::new("behind");
@@ -193,14 +193,14 @@ fn work_behind_rounding_is_one_loop_on_what_is_rounded() {
     assert_eq!(calls[0].result, DType::BF16);
 }
 
-/// A tuner measures it beside the others.
+/// The tuner also measures it.
 #[test]
 fn it_is_among_what_a_tuner_measures() {
     let (registry, class) = (Registry::builtin(), ShapeClass::new());
     let graph = product(DType::F16, [256, 256, 256]);
     let found = tasks(&graph, &class, &gpu(), &Options::new(&registry)).unwrap();
     let engine = EngineId::new(ENGINE);
-    // Products of halves as they lie have one way alone; others read f32.
+    // Products of stored f16 have only one candidate; others read f32.
     assert!(found.iter().all(|task| !task.engines.contains(&engine)));
     let graph = product(DType::F32, [256, 256, 256]);
     let found = tasks(&graph, &class, &gpu(), &Options::new(&registry)).unwrap();
@@ -367,7 +367,8 @@ fn what_is_not_left_out_after_all_is_done_once() {
     assert_eq!(calls(&with), (Vec::new(), without.steps.len()), "{}", with.explain());
 }
 
-/// Random graphs, with the engine wherever it applies: what is left out for it, and what is cut off again.
+/// Random graphs, with the engine wherever it applies: elided conversions, and ones that are
+/// restored.
 #[test]
 fn random_graphs_with_calls_are_right() {
     const GRAPHS: u64 = 400;

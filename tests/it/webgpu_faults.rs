@@ -87,7 +87,7 @@ fn kernels_that_are_asked_for_together_fail_alone() {
     };
     let specs: Vec<_> = (0..12).map(spec).collect();
     let before = device.counters().compiles;
-    // Some that nobody waits for.
+    // Some without a wait.
     drop(specs.iter().take(3).map(|spec| device.compile(spec)).collect::<Vec<_>>());
     let asked: Vec<_> = specs.iter().map(|spec| device.compile(spec)).collect();
     for (i, compiled) in asked.into_iter().enumerate() {
@@ -113,7 +113,7 @@ fn a_lost_device_says_so_every_time() {
     let prepared = device.prepare(&work, &[Some(range)]).unwrap();
     let before = device.submit(&[(prepared, Args::default())]).unwrap();
     gpu.destroy();
-    // Submitted after the loss, which nobody has heard of yet.
+    // Submitted after the loss, before any report of it.
     let after = device.submit(&[(prepared, Args::default())]);
     // Work from before may be done or lost, but never zeros.
     match block_on(device.wait(before)) {

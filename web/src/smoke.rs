@@ -154,7 +154,7 @@ async fn refused_submit(device: &dyn Device) -> Result<Value> {
     }
 }
 
-/// What a wait says of a refused submit.
+/// The error of a wait for a refused submit.
 async fn refusal(device: &dyn Device, ticket: Ticket) -> Result<String> {
     match device.wait(ticket).await {
         Err(error) if !error.is_device_lost() => Ok(error.to_string()),

@@ -1,5 +1,5 @@
-//! A provider around another one: it counts the bytes of the buffers that its devices hand out, which are
-//! called `counted:0` and so on.
+//! A provider around another one: it counts the bytes of the buffers that its devices hand out,
+//! which are called `counted:0` and so on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ impl<P: Provider> Counted<P> {
         Counted { inner, bytes: Arc::default() }
     }
 
-    /// Bytes that all of its devices have handed out so far.
+    /// Bytes that all of its devices have allocated so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
