@@ -297,7 +297,7 @@ reads a token  90.0 MB of weights, 10.0 MB of cache
 bandwidth      50.0 GB/s, 25.0 % of 200.0 GB/s
 each token     120.0 dispatches, 1.00 submits, 1.00 waits, 0.00 allocations
 host time      100 us a token
-idle           5.0 % of decode, where the device waits for the host
+idle           5.0 % of decode: the device waits for the host
 ";
         let subject = subject(200_000_000_000, DeviceKind::Discrete);
         assert_eq!(table(&subject, &measured()), want);

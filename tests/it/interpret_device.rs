@@ -326,7 +326,7 @@ impl Device for Checked {
         let mut state = self.state.lock().unwrap();
         state.counters.waits += 1;
         let done = state.done.remove(&ticket);
-        ready(done.ok_or_else(|| Error::invalid(format!("{ticket:?} was waited for before"))))
+        ready(done.ok_or_else(|| Error::invalid(format!("{ticket:?} was awaited before"))))
     }
 
     fn free(&self, what: Resource) {
