@@ -138,7 +138,7 @@ fn number(text: &str) -> Result<usize> {
 fn dtype(text: &str) -> Result<DType> {
     let all = [DType::F32, DType::F16, DType::BF16];
     let found = all.into_iter().find(|dtype| dtype.name() == text.trim());
-    found.ok_or_else(|| Error::invalid(format!("{text:?} is none of f32, f16, bf16")))
+    found.ok_or_else(|| Error::invalid(format!("{text:?} is not f32, f16 or bf16")))
 }
 
 impl Row {

@@ -7,7 +7,7 @@ use serde::Serialize;
 pub struct Analysis {
     /// The device, `provider:index`.
     pub device: String,
-    /// Which clock timed the steps.
+    /// The clock that timed the steps.
     pub clock: StepClock,
     /// Runs that were measured, after the warm-up.
     pub runs: usize,
@@ -30,7 +30,7 @@ pub struct Analysis {
     pub spans: Vec<(f64, f64)>,
 }
 
-/// Which clock timed the steps.
+/// The clock that timed the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StepClock {

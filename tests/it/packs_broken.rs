@@ -139,7 +139,7 @@ fn numbers_that_are_not_those_expected() {
     let with = |rest: &str| format!("{four}{rest}");
     toml(&with("outputs = { y = [2, 4, 7, 8] }"), &["y: element 2", "expected 7.0, got 6.0"]);
     toml(&with("outputs = { y = [2, 4, 6] }"), &["y", "3 numbers are given for 4"]);
-    toml(&with("outputs = { z = [2, 4, 6] }"), &["pack.toml:6", "z is none of the outputs"]);
+    toml(&with("outputs = { z = [2, 4, 6] }"), &["pack.toml:6", "z is not one of the outputs"]);
     toml("n = 4, factor = 2 }\ninputs = { x = \"randm\" }", &["pack.toml:6", "randm", "iota"]);
     toml("n = 4, factor = 2 }\ninputs = { x = \"a.bin\" }", &["from no folder"]);
     // A reference that adds instead.

@@ -7,7 +7,7 @@ use super::{StepReport, per};
 /// The steps of one engine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineReport {
-    /// Which engine.
+    /// The engine.
     pub engine: String,
     /// How many steps it made.
     pub steps: usize,
