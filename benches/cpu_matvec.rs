@@ -236,7 +236,7 @@ impl Bench {
         block_on(self.device.wait(ticket)).expect("no failure").downloads
     }
 
-    /// Stops where a result is further from the product in f64 than rounding allows.
+    /// Fails if a result differs from the product in f64 by more than rounding allows.
     fn check(&self, format: Format, w: &[u8], x: &[f32], m: usize) {
         let mut values = vec![0.0; K * N];
         warploom::quant::decode(format, w, &mut values).expect("whole blocks");

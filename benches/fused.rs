@@ -21,7 +21,7 @@ use warploom::{Error, Result};
 /// Rows and columns that are timed.
 const SIZE: usize = 8192;
 
-/// A way to execute a workload: an engine and its knobs, or what the heuristic takes.
+/// A way to execute a workload: an engine with knobs, or the heuristic's choice.
 type Way = Option<(EngineId, Values)>;
 /// Knobs by name.
 type Values = Vec<(&'static str, u32)>;
@@ -105,7 +105,7 @@ fn all_ways(runtime: &Runtime, workload: Workload, size: usize) -> Result<Vec<(E
         candidates(&graph, &ShapeClass::new(), runtime.device().profile(), &options)
     };
     for offer in &found(None, Knobs::default())?[0].can {
-        // Knobs follow from those before them: each is set, then the next is asked for.
+        // Later knobs depend on earlier ones: each is set before the next is queried.
         let mut open = vec![Vec::new()];
         while let Some(set) = open.pop() {
             let knobs = set.iter().fold(Knobs::default(), |knobs, (name, value)| {

@@ -36,13 +36,13 @@ const STRETCH: Duration = Duration::from_millis(100);
 const ROUNDS: usize = 7;
 /// Bytes of all weights of a graph.
 const WEIGHTS: u64 = 2 << 30;
-/// Most matrices of a graph.
+/// Maximum matrices of a graph.
 const MOST: u64 = 128;
-/// Error of a result as a share of the root mean square of all, at most: of `Int8` it is the
-/// reference's rounding too, so that little but the order of sums is left.
+/// Maximum error of a result relative to the root mean square of all. In `Int8` the reference
+/// rounds too, so that mainly the order of sums remains.
 const LIMIT: f64 = 1e-2;
 
-/// What the command line says.
+/// Command-line options.
 struct Asked {
     devices: Vec<String>,
     formats: Vec<Format>,
@@ -185,7 +185,7 @@ fn graph(row: &Kind, count: u64, told: bool) -> Result<Graph> {
     Ok(g)
 }
 
-/// About as large as activations are; of a chain each is as large as the one before.
+/// About the magnitude of activations; in a chain each is as large as the previous one.
 fn numbers(count: u64, seed: u64, scale: f32) -> Vec<f32> {
     let mut state = seed + 1;
     let mut next = move || {
@@ -229,7 +229,7 @@ impl Row {
         let x = numbers(k, 100, 1.0);
         upload("x", &bytes(&x))?;
         for i in 0..count {
-            // Of their own, so that nothing orders them.
+            // Separate states, so that nothing orders them.
             resident.state(pool, device, &format!("to{i}"), 4 * n)?;
         }
         let mut instance = |told: bool| {
@@ -258,7 +258,7 @@ impl Row {
         Ok(row)
     }
 
-    /// So many runs with one wait at the end; seconds.
+    /// Seconds of this many runs with one wait at the end.
     fn run(&mut self, runs: usize) -> Result<f64> {
         let begin = Instant::now();
         let start = || block_on(self.instance.begin(SymbolValues::new(), Vec::new()));

@@ -136,7 +136,7 @@ impl Bench {
         Ok(block_on(self.device.wait(ticket))?.downloads)
     }
 
-    /// Submits and waits for each item by itself.
+    /// Submits and awaits each item separately.
     fn eager(&self, list: &[(PreparedId, Args)]) -> Result<Vec<Vec<u8>>> {
         let mut last = Vec::new();
         for item in list {
@@ -169,7 +169,7 @@ fn verify(downloads: &[Vec<u8>], length: usize, what: &str) -> Result<()> {
     }
 }
 
-/// Each operation as prepared work of its own; the last one downloads.
+/// Each operation as separate prepared work; the last one downloads.
 fn single_steps(bench: &Bench, length: usize, sizes: Sizes) -> Result<Vec<(PreparedId, Args)>> {
     (0..length)
         .map(|i| Ok((bench.prepare(&chain(i, 1, sizes, i + 1 == length)?)?, args())))
@@ -204,8 +204,8 @@ fn host_cost(real: &Bench, runs: usize) -> Result<bool> {
         if done != (LENGTH * runs) as u64 {
             return Err(Error::device(format!("{name}: {done} dispatches were counted")));
         }
-        // Recordings of one dispatch are what the batcher gathers when nothing was planned: they
-        // are printed, but not compared with the goal.
+        // Recordings of one dispatch are the batcher's case without a plan: they are printed, but
+        // not compared with the goal.
         met &= split || us <= GOAL;
         println!("  {name:<36} {us:>7.3} us");
     }
@@ -240,7 +240,7 @@ fn batching(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The first device that is no software, or the first of all.
+/// The first device that is not a software device, else the first.
 fn best_device() -> Result<Arc<dyn Device>> {
     let provider = webgpu::Provider::new();
     let list = block_on(provider.list())?;

@@ -29,7 +29,7 @@ const STRETCH: Duration = Duration::from_millis(200);
 /// Rounds over all sizes and types.
 const ROUNDS: usize = 9;
 
-/// What the command line says.
+/// Command-line options.
 struct Asked {
     device: String,
     sizes: Vec<usize>,

@@ -129,7 +129,7 @@ fn one_draw(
     Ok(())
 }
 
-/// How a token comes to be.
+/// How a token is chosen.
 #[derive(Clone, Copy)]
 enum Way {
     Host,
@@ -147,7 +147,7 @@ fn decoding(runtime: &Arc<Runtime>, count: usize) -> Result<()> {
         ("drawn on the device", Way::Device, Vec::new()),
         ("drawn eight ahead", Way::Ahead, Vec::new()),
     ];
-    // The first time makes the plans; then in turn, so that what else the machine does hits all.
+    // The first time builds the plans; then the ways alternate, so that other load affects all.
     for round in 0..=ROUNDS {
         for (_, way, rates) in &mut ways {
             let begin = Instant::now();
@@ -165,7 +165,7 @@ fn decoding(runtime: &Arc<Runtime>, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Writes at least `count` tokens from an empty cache, and says how many.
+/// Generates at least `count` tokens from an empty cache; returns their number.
 fn text(session: &mut Session, sampling: &Sampling, way: Way, count: usize) -> Result<usize> {
     session.truncate(0)?;
     let mut sampler = Sampler::new(sampling.clone())?;

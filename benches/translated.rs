@@ -23,7 +23,7 @@ use warploom_llm::config::Config;
 use warploom_llm::shapes::smollm2_135m;
 use warploom_llm::{Wanted, class_of};
 
-/// Times what the kernel takes through wgpu, at most.
+/// Maximum time relative to the kernel through wgpu.
 const GOAL: f64 = 1.25;
 /// Positions of the cache.
 const CONTEXT: usize = 2048;
@@ -79,9 +79,9 @@ fn refused(row: &Row, [a, b]: [&Runtime; 2]) -> Result<Option<String>> {
     }))
 }
 
-/// What the first device's plans have, each once and but for pieces that can be done in one way
-/// only, by so many engines that both devices can run, the best by estimate first; what the second
-/// cannot is put down.
+/// Tasks of the first device's plans without duplicates and without those that have one candidate,
+/// each with this many engines that both devices can run, best estimate first; engines that the
+/// second device refuses are recorded.
 fn rows(both: [&Runtime; 2], timed: bool, engines: usize, found: &mut Found) -> Result<Vec<Row>> {
     let runtime = both[0];
     let (mut rows, mut known) = (Vec::new(), BTreeSet::new());
@@ -183,11 +183,11 @@ fn main() -> Result<()> {
 #[derive(Default)]
 struct Found {
     timed: Vec<Timed>,
-    /// Why the second device cannot run what the first one might, by its own word.
+    /// The second device's reason for refusing an engine of the first.
     unsupported: Vec<String>,
     /// The error, or another reason why it does not run.
     failed: Vec<String>,
-    /// Rows for which there was no time.
+    /// Rows that were skipped for lack of time.
     left: usize,
 }
 

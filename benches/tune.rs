@@ -122,7 +122,7 @@ impl Work {
         }
     }
 
-    /// Multiplications, or numbers where there are none.
+    /// Multiplications, or elements if there are none.
     fn size(self) -> usize {
         match self {
             Linear(m, n, k, ..) => m * n * k,
@@ -132,7 +132,7 @@ impl Work {
         }
     }
 
-    /// The graph, and the storage formats of its operands, which are inputs but for weights of
+    /// The graph, and the storage formats of its operands, which are inputs except for weights of
     /// products.
     fn graph(self) -> Result<Graph> {
         let mut g = Graph::new(self.name());
@@ -164,7 +164,7 @@ impl Work {
             }
             Attention(tokens, heads, kv, head, keys) => {
                 let q = input("q", &[tokens, heads, head]);
-                // As in a session, a cache that lies on the device.
+                // A cache on the device, as in a session.
                 let cache = Shape::new([keys, kv, head]);
                 let k = g.state("k", cache.clone(), DType::F32);
                 let v = g.state("v", cache, DType::F32);
@@ -188,7 +188,7 @@ impl Work {
         }
     }
 
-    /// The graph with numbers, as the reference takes it.
+    /// The graph with f32 inputs, as the reference needs it.
     fn case(self) -> Result<Case> {
         let graph = self.graph()?;
         let mut bindings = BTreeMap::new();
@@ -298,8 +298,8 @@ fn all(start: &dyn Fn() -> RuntimeBuilder, shapes: &[Work], timed: bool) -> Resu
     }
 }
 
-/// A line of the table, and what the tuned choice takes of the estimate's time: 1 where both are
-/// one, whatever noise says.
+/// A line of the table, and the tuned choice's time relative to the estimate's: 1 if both are the
+/// same, regardless of noise.
 fn compared(
     runtime: &Runtime,
     work: Work,

@@ -18,7 +18,7 @@ use warploom::provider::{
 use warploom::runtime::{DeviceTensors, Runtime, TuneMode, WeightSource};
 use warploom::{Error, Result};
 
-/// Bytes that are read back at once.
+/// Bytes read back at a time.
 const PIECE: u64 = 64 << 20;
 
 /// The value of an option of the command line.

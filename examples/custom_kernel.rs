@@ -14,7 +14,7 @@ fn main() -> warploom::Result<()> {
 
     let runtime = Runtime::auto()?;
     let image = Tensor::rand(&runtime, [480, 640], 1);
-    // Sizes come from the operand, numbers of the uniform block by their names.
+    // Sizes come from the operand, values of the uniform block by name.
     let blurred = &Tensor::custom(&blur, &[&image], &[("radius", 4.0)])[0];
 
     // A result is a tensor as any other: this runs in one submit with the kernel.

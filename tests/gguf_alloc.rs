@@ -22,7 +22,7 @@ const SMALL: usize = 1024;
 struct Counting;
 
 thread_local! {
-    /// The largest allocation, and the sum of all, since the last reset: bytes.
+    /// The largest allocation and the sum of all since the last reset, in bytes.
     static COUNTED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
@@ -63,7 +63,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The largest allocation while opening, and the sum of all: bytes.
+/// The largest allocation while opening and the sum of all, in bytes.
 fn opening(bytes: Vec<u8>) -> (usize, usize) {
     COUNTED.set((0, 0));
     let result = warploom_models::gguf::Gguf::from_bytes(bytes, "counted.gguf");

@@ -192,7 +192,7 @@ fn kind(what: &str) -> String {
     out.chars().take(150).collect()
 }
 
-/// Whether a message says where, and says it of the shader.
+/// Whether a message names a position in the shader.
 fn faults_of(message: &str) -> Option<&'static str> {
     let first = message.lines().next().unwrap_or_default();
     let place = first.find(&format!("{SHADER}:")).map(|at| &first[at + SHADER.len() + 1..]);
@@ -297,7 +297,7 @@ fn by_nvrtc(nvrtc: &Nvrtc, pack: &Pack, case: &Case) -> std::result::Result<(), 
     checked.map(|_| ()).map_err(|log| format!("{log}"))
 }
 
-/// Entry points of compute shaders, by what stands in the text.
+/// Entry points of compute shaders, found in the text.
 fn entries(text: &str) -> Vec<String> {
     if !text.contains("@compute") && !text.contains("@ compute") {
         return Vec::new();

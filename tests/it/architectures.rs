@@ -129,7 +129,7 @@ fn interleaved(values: &[f32], heads: u64, columns: usize) -> Vec<f32> {
         .collect()
 }
 
-/// The file that llama.cpp's converter would write, but for the tokenizer.
+/// The file that llama.cpp's converter would write, except for the tokenizer.
 fn gguf(model: &Json) -> Gguf {
     let arch = name(model);
     let key = |key: &str| format!("{arch}.{key}");
@@ -224,7 +224,7 @@ impl Drop for Temporary {
     }
 }
 
-/// The folder that `transformers` would write, but for the tokenizer.
+/// The folder that `transformers` would write, except for the tokenizer.
 fn folder(model: &Json) -> Temporary {
     let place = std::env::temp_dir();
     let place = place.join(format!("warploom-arch-{}-{}", name(model), std::process::id()));
@@ -280,7 +280,7 @@ fn the_float64_pass_agrees_with_transformers() {
     }
 }
 
-/// Largest difference of a logit on one device, the prompts read at once and in pieces.
+/// Largest difference of a logit on one device, with prompts read at once and in chunks.
 fn run(runtime: &Arc<Runtime>, model: &Arc<Model>, row: &Json, prompts: &[Vec<u32>]) -> f64 {
     let options =
         SessionOptions { context: Some(32), compute: Some(ComputeMode::F32), ..Default::default() };
@@ -288,7 +288,7 @@ fn run(runtime: &Arc<Runtime>, model: &Arc<Model>, row: &Json, prompts: &[Vec<u3
         Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap();
     let mut most = 0.0f64;
     for (i, prompt) in prompts.iter().enumerate() {
-        // The last alone is a decode step; with four before it a short prefill.
+        // The last token alone is a decode step; with four before it, a short prefill.
         for last in [0, 1, 5] {
             let Some(first) = prompt.len().checked_sub(last) else { continue };
             let (first, last) = prompt.split_at(first);

@@ -128,8 +128,8 @@ impl Tensors {
         Tensors { bytes, lives: all.iter().map(|t| t.life).collect(), apart }
     }
 
-    /// What the best of all spreadings takes, if lifetimes packed without loss; `None` where
-    /// there are too many to try.
+    /// Memory of the best placement if lifetimes packed without loss; `None` if there are too many
+    /// to try.
     fn least(&self) -> Option<u64> {
         if self.bytes.len() > 12 {
             return None;

@@ -49,7 +49,7 @@ fn kind(op: &Op) -> usize {
         Op::Scatter => 28,
         Op::Sample => 29,
         Op::Greedy => 30,
-        // A kernel of a user means what its WGSL says: `packs.rs` has those.
+        // A user's kernel is defined by its WGSL: `packs.rs` tests those.
         Op::Custom(_) => KINDS,
     }
 }
@@ -162,7 +162,7 @@ fn an_answer_that_was_never_written_fails() {
     for case in &cases() {
         let right = reference_answer(case, &case.tensors()).unwrap();
         let empty = right.values().all(Vec::is_empty);
-        // Zeros are right where all that is expected are zeros; the sign of a zero does not count.
+        // Zeros are right if all expected values are zero; the sign of a zero does not count.
         let tensors = case.tensors();
         let run = reference::eval(&case.graph, &case.symbols, &tensors).unwrap();
         let outputs = case.graph.outputs().iter().map(|(_, id)| run.value(*id));

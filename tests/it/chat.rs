@@ -29,8 +29,8 @@ fn say(chat: &mut Chat, text: &str, max_tokens: usize) -> warploom_llm::chat::Re
     chat.send_blocking(text, &greedy(max_tokens), &mut |_| GO_ON).unwrap()
 }
 
-/// A later turn runs the end of the last answer and what is new, whatever came before; its text is
-/// that of a conversation that is run from the start.
+/// A later turn runs only the end of the last answer and the new part; its text is that of a
+/// conversation run from the start.
 #[test]
 fn chat_a_turn_runs_only_what_is_new() {
     let mut one = chat(512);
@@ -52,8 +52,8 @@ fn chat_a_turn_runs_only_what_is_new() {
         };
         assert_eq!(reply.reused + reply.generated.prompt_tokens, whole, "turn {turn}");
         if turn > 0 {
-            // All that the cache held is used: what is run is the last token of the answer, its
-            // end, what was said, and the beginning of the next answer.
+            // The whole cache is reused: only the last token of the answer, its end, the message
+            // and the start of the next answer are run.
             assert_eq!(reply.reused, before, "turn {turn}");
             assert!(reply.generated.prompt_tokens < 24, "{}", reply.generated.prompt_tokens);
         }
@@ -113,10 +113,10 @@ fn chat_a_full_context_leaves_out_the_oldest_turns() {
     let last = *left_out.last().unwrap();
     assert!(last >= 8 && last % 2 == 0, "{left_out:?}");
     assert!(left_out.windows(2).all(|pair| pair[0] <= pair[1]), "{left_out:?}");
-    // It goes by several turns at once, so most turns still run little.
+    // Several turns are dropped at once, so most turns still run few tokens.
     let steps = left_out.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(steps <= 6, "{left_out:?}");
-    // Nothing is lost to the caller, and the system message is still what the model reads first.
+    // The caller keeps every message, and the model still reads the system message first.
     assert_eq!(chat.messages().len(), 25);
     let model = chat.session().model().clone();
     let read = chat.tokens(true).unwrap();

@@ -18,7 +18,7 @@ use crate::{skip, tell};
 /// Known failures, with the reason. A row fails as soon as its device is right.
 const KNOWN: [KnownFailure; 0] = [];
 
-/// The suite on every device of the machine for which `suite` gives one.
+/// The suite on every device of the machine for which `suite` returns one.
 fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option<Conformance>) {
     let mut found = ConformanceReport::default();
     for (label, runtime) in devices::every(floors) {
@@ -41,7 +41,7 @@ fn on_every_device(floors: bool, suite: impl Fn(&Runtime, Conformance) -> Option
     found.assert_passed();
 }
 
-/// Products of rounded rows in every way that devices have, also where the ranking takes another.
+/// Products of quantised rows by every engine of a device, also if the ranking prefers another.
 #[test]
 fn products_of_rounded_rows_are_right_in_every_way() {
     for how in ["matvec_int8", "matvec_prequant"] {
@@ -150,7 +150,7 @@ fn products_of_f16_by_a_library_are_right() {
     products_on_matrices("cuda.cublaslt.f16");
 }
 
-/// The ranking takes it for many tokens only.
+/// The ranking uses it only for many tokens.
 #[test]
 fn attention_on_cooperative_matrices_is_right() {
     on_every_device(false, |runtime, suite| {
@@ -159,7 +159,7 @@ fn attention_on_cooperative_matrices_is_right() {
     });
 }
 
-/// The ranking takes it on large devices only.
+/// The ranking uses it only on large devices.
 #[test]
 fn attention_is_right_with_keys_spread_over_workgroups() {
     on_every_device(true, |runtime, suite| {

@@ -20,7 +20,7 @@ const KEYS: u64 = 300;
 /// Of many slices, then of one, of fewer than before, and of many again.
 const RUNS: [u64; 6] = [KEYS - 1, 0, 70, KEYS - 1, 10, KEYS - 1];
 
-/// Two attentions one behind the other, of one token with four heads of 64 over two key heads.
+/// Two attentions in sequence, of one token with four heads of 64 over two key heads.
 fn graph() -> Graph {
     let mut g = Graph::new("attention");
     let q = g.input("q", Shape::new([1, 4, 64]), DType::F32);
@@ -44,7 +44,7 @@ fn numbers(count: u64, seed: u64) -> Vec<u8> {
     (0..count).flat_map(|i| number(i).to_le_bytes()).collect()
 }
 
-/// Whether the device has the kernel; then its runs are held to those of another.
+/// Whether the device has the kernel; its runs are then compared with those of another.
 fn check(label: &str, runtime: &Runtime) -> bool {
     let profile = runtime.device().profile();
     let instance = |engine| {

@@ -41,7 +41,7 @@ fn missing_parts_are_reported() {
             assert!(why.contains("driver"), "{why}");
             assert_eq!(reported("cuda"), Some(&why));
             assert!(!detection.startup_line().contains(&why));
-            // Asked for by name, it is an error that says so; nothing else is taken.
+            // Requested by name it is an error, and no other device is used.
             let error = Runtime::builder().device("cuda").build().map(|_| ()).unwrap_err();
             assert!(error.is_invalid() && error.to_string().contains(&why), "{error}");
             let error = block_on(provider.open(0, OpenOptions::default())).map(|_| ()).unwrap_err();
@@ -85,8 +85,7 @@ fn the_program_links_no_vendors_library() {
     }
 }
 
-/// Held by the test that asks for nearly all memory and those that need much, or that start a
-/// process which needs some.
+/// Held by tests that need much memory or start a process that needs some.
 static MEMORY: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -107,7 +106,7 @@ fn memory_that_the_driver_refuses_leaves_the_device_usable() {
 /// The variable that makes a child process do a test's work.
 const CHILD: &str = "WARPLOOM_TEST_CUDA_LOSS";
 
-/// In a process of its own, since CUDA never recovers from an illegal address.
+/// In a separate process, since CUDA never recovers from an illegal address.
 #[test]
 fn an_illegal_address_is_the_loss_of_the_device() {
     if std::env::var_os(CHILD).is_some() {
@@ -131,8 +130,8 @@ fn alone(name: &str) -> String {
     text
 }
 
-/// Drivers that are unloaded leave functions to call in threads that used them. In a process of its
-/// own, where no other test holds a device.
+/// Unloaded drivers leave thread-exit functions behind. In a separate process, in which no other
+/// test holds a device.
 #[test]
 fn a_thread_that_looked_for_devices_ends_well() {
     if std::env::var_os(CHILD).is_none() {
@@ -184,7 +183,7 @@ fn least_us(device: &dyn Device, list: &[(warploom::provider::PreparedId, Args)]
     least
 }
 
-/// 200 launches, each on what the one before made. The grid is n / 64 groups, or fixed.
+/// 200 launches, each on the result of the previous one. The grid is n / 64 groups, or fixed.
 fn chain(n: Option<Symbol>, groups: i64) -> Recording {
     let mut work = Recording { label: "chain".into(), ..Default::default() };
     let y = work.slot("y", 4 << 20);
@@ -269,8 +268,8 @@ fn uploads_of_a_gigabyte() {
     tell(&format!("cuda: upload of 1 GiB from the heap: {:.1} GB/s", size as f64 / best / 1e9));
 }
 
-/// Bytes that the device can read by itself are not copied on the host, but where they have to wait
-/// their turn.
+/// Bytes that the device can read itself are copied on the host only if they must wait for their
+/// turn.
 #[test]
 fn pinned_memory_is_read_from_where_it_is() {
     const BYTES: usize = 8 << 20;

@@ -20,7 +20,7 @@ use crate::vendor_gemm::{CASES, ENGINE};
 use crate::webgpu_host::*;
 use crate::{skip, tell};
 
-/// The first CUDA device, where it has the library.
+/// The first CUDA device, if it has the library.
 fn with_library(options: OpenOptions) -> Option<Arc<dyn Device>> {
     let provider = cuda::Provider::new();
     let list = block_on(provider.list()).unwrap_or_default();
@@ -74,8 +74,8 @@ fn library_products_are_right() {
     report.assert_passed();
 }
 
-/// Launches before and behind a call become graphs, sizes and buffers change from submit to submit, and all
-/// keeps its order. Small whole numbers: every sum is exact, in whatever order.
+/// Launches before and after a call become graphs, sizes and buffers change between submits, and
+/// the order is kept. Small integers: every sum is exact in any order.
 #[test]
 fn a_call_stands_between_graphs_in_its_order() {
     const M: Symbol = Symbol::new("m");
@@ -190,7 +190,7 @@ fn calls_that_cannot_be_are_refused_in_words() {
     assert_works(&*device);
 }
 
-/// Where a budget has no room for the library's workspace, products go without.
+/// If the budget has no room for the library's workspace, products run without it.
 #[test]
 fn a_small_budget_has_products_without_a_workspace() {
     let budget = OpenOptions { memory_budget: Some(4 << 20), ..Default::default() };

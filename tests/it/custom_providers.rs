@@ -14,9 +14,9 @@ use crate::interpret_device::Checked;
 #[derive(Clone, Default)]
 struct Own {
     name: Option<&'static str>,
-    /// What the first profile calls its provider.
+    /// The provider name of the first profile.
     says: Option<&'static str>,
-    /// What the device that is opened calls its provider.
+    /// The provider name of the opened device.
     opens: Option<&'static str>,
     executes_nothing: bool,
     cannot_list: bool,
@@ -152,7 +152,7 @@ fn a_device_that_answers_to_another_name_is_a_failure() {
 #[test]
 fn a_name_that_is_taken_or_none_is_refused() {
     let named = |name| Own { name: Some(name), ..Own::default() };
-    // Those of this crate, whether or not this build has them.
+    // The built-in providers, whether or not this build has them.
     for name in ["cuda", "webgpu", "opencl", "cpu", "null"] {
         let error = refused(with(named(name)).device("cpu"));
         assert!(error.contains(&format!("called {name:?}: that is one of warploom")), "{error}");
@@ -167,7 +167,7 @@ fn a_name_that_is_taken_or_none_is_refused() {
 
 const CHILD: &str = "WARPLOOM_TEST_CHILD";
 
-/// Runs a test of this file in a process of its own, with these variables.
+/// Runs a test of this file in a separate process with these variables.
 fn in_child(test: &str, variables: &[(&str, &str)]) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([&format!("custom_providers::{test}"), "--exact", "--nocapture"]);
@@ -194,7 +194,7 @@ fn its_devices_are_asked_for_by_the_environment() {
     assert!(error.contains("no device \"mine:1\""), "{error}");
 }
 
-/// The variables whose settings a builder has, but for the device's.
+/// The variables that a builder setting overrides, except for the device's.
 const VARIABLES: [&str; 7] = [
     "WARPLOOM_MEMORY_BUDGET",
     "WARPLOOM_THREADS",
@@ -212,7 +212,7 @@ const OTHERS: [(&str, &str); 3] = [
     ("WARPLOOM_PACKS", "no-such-folder"),
 ];
 
-/// A builder with every one of these settings but the one of this variable.
+/// A builder with every setting except that of this variable.
 fn all_but(name: &str) -> RuntimeBuilder {
     type Set = fn(RuntimeBuilder) -> RuntimeBuilder;
     let settings: [Set; 10] = [

@@ -12,9 +12,9 @@ use warploom_testkit::{self, Outcome};
 use crate::{devices, tell};
 
 const N: Symbol = Symbol::new("n");
-/// Rows that differ; of more, row `i` is that of `i % ROWS`.
+/// Distinct rows; row `i` is row `i % ROWS`.
 const ROWS: usize = 8;
-/// Numbers of rows, and the range of a plan that is not for this number alone.
+/// Numbers of rows, and the range of a plan for more than one number.
 const COUNTS: [(usize, (u64, u64)); 11] = [
     (1, (1, 8)),
     (2, (2, 8)),
@@ -42,7 +42,7 @@ pub(crate) struct Case {
     last: bool,
 }
 
-/// Numbers of all sizes, so that the order of their sum shows.
+/// Values of all magnitudes, so that the order of their sum is visible.
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     let mut next = || {
@@ -138,7 +138,7 @@ impl Case {
     }
 }
 
-/// The first row whose bits differ from those that it has alone, where there is one.
+/// The first row whose bits differ from those of the row alone, if any.
 pub(crate) fn differs(
     runtime: &Runtime,
     case: &Case,
@@ -187,7 +187,7 @@ pub(crate) fn along(name: &str, op: Op, sizes: &[u64], weights: usize) -> Case {
     case.done(y)
 }
 
-/// Reduces the first axis: rows lie along the last.
+/// Reduces the first axis: rows are along the last.
 fn columns(op: ReduceOp) -> Case {
     let mut case = Case::new(format!("reduce_{}/columns", op.name()));
     case.last = true;
@@ -264,7 +264,7 @@ fn spans(window: Option<u32>, half: bool) -> Case {
         let kept = case.given(name, &[700, 2, 64]);
         if half { case.op(Op::Cast(DType::F16), &[kept]) } else { kept }
     });
-    // Of fixed content: what a row sees follows from nothing but a number of the row.
+    // Fixed content: the inputs of a row depend only on its number.
     let table: Vec<i32> = (0..ROWS as i32).flat_map(|i| [41 * i, 41 * i + 37 * (i + 1)]).collect();
     let table = case.graph.constant_i32(Shape::new([ROWS, 2]), &table);
     let pick = case.x("pick", &[1]);
@@ -329,7 +329,7 @@ fn each_row_has_the_bits_that_it_has_alone() {
     let mut wrong = Vec::new();
     for (label, runtime) in devices::every(true) {
         let profile = runtime.device().profile();
-        // Kernels of a software device take long to compile: formats stand for each other there.
+        // Kernels of a software device compile slowly: formats represent each other there.
         let step = devices::sample(profile, 8).max(devices::sample_software(profile, 3));
         let begin = std::time::Instant::now();
         let cases: Vec<&Case> = cases.iter().step_by(step).collect();

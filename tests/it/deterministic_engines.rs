@@ -15,8 +15,8 @@ use warploom::runtime::{RunOptions, Runtime};
 
 use crate::deterministic::{along, differs, feed_forward};
 
-/// Sums of rows of x in WGSL of its own, whose lanes take columns in turn: as many lanes as fit the
-/// number of rows, which it hides.
+/// Sums of rows of x in its own WGSL, whose lanes take columns in turn: the number of lanes depends
+/// on the number of rows, which it hides.
 struct SplitByRows {
     id: EngineId,
     honest: bool,
@@ -95,7 +95,7 @@ fn an_engine_that_splits_by_rows_is_caught_or_left_out() {
         let mut runtime = Runtime::builder().device("cpu").build().unwrap();
         let id = EngineId::new("acme.split_by_rows");
         runtime.registry_mut().add(Arc::new(SplitByRows { id: id.clone(), honest })).unwrap();
-        // The mode has to leave it out even where it is wanted.
+        // The mode must exclude it even if it is preferred.
         let options =
             RunOptions { deterministic: mode, preferred: vec![id], ..RunOptions::default() };
         let differs = differs(&runtime, &case, &options).unwrap();
@@ -103,8 +103,8 @@ fn an_engine_that_splits_by_rows_is_caught_or_left_out() {
     }
 }
 
-/// Without the mode the CPU adds in another order for one row than for many: what the mode is there
-/// for.
+/// Without the mode the CPU sums in a different order for one row than for many: the reason for the
+/// mode.
 #[test]
 fn without_the_mode_bits_depend_on_the_rows() {
     let runtime = Runtime::builder().device("cpu").build().unwrap();
@@ -156,8 +156,8 @@ fn an_operation_without_an_order_is_an_error_that_names_what_was_refused() {
     );
 }
 
-/// The bits of a row may not follow from how many there are, so no engine of another order steps in
-/// where a launch of the first has too few workgroups.
+/// The bits of a row must not depend on the number of rows, so no engine of another order replaces
+/// the first if its launch has too few workgroups.
 #[test]
 fn more_rows_than_a_launch_has_are_an_error_that_names_the_operation() {
     const MANY: u64 = 70_000;

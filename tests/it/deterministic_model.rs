@@ -55,7 +55,7 @@ fn assert_equal(what: &str, have: &[Vec<u32>], want: &[Vec<u32>]) {
     }
 }
 
-/// Modes that are tested: one where each kernel takes long to compile.
+/// The tested modes: only one if each kernel compiles slowly.
 fn modes(runtime: &Runtime) -> &'static [ComputeMode] {
     let all = &[ComputeMode::F32, ComputeMode::Int8];
     &all[..if devices::sample(runtime.device().profile(), 2) == 1 { 2 } else { 1 }]
@@ -144,7 +144,7 @@ fn threads_change_no_bit() {
     }
 }
 
-/// How often a token is repeated: `WARPLOOM_REPEATS`, else 1,000, and few where a device is emulated.
+/// Repetitions of a token: `WARPLOOM_REPEATS`, else 1,000, and few on an emulated device.
 fn repeats(runtime: &Runtime) -> usize {
     let asked = std::env::var("WARPLOOM_REPEATS").ok().and_then(|text| text.parse().ok());
     asked.unwrap_or(if slow(runtime) { 20 } else { 1000 })

@@ -57,7 +57,7 @@ fn is_clear(logits: &[f32], draw: &Draw, token: u32) -> bool {
     })
 }
 
-/// What the host draws of the logits, as far as it is clear.
+/// The host's sample of the logits, as far as it is unambiguous.
 fn by_host(session: &mut Session, prompt: &[u32], sampling: &Sampling, count: usize) -> Vec<u32> {
     session.truncate(0).unwrap();
     let mut sampler = Sampler::new(sampling.clone()).unwrap();
@@ -77,7 +77,7 @@ fn by_host(session: &mut Session, prompt: &[u32], sampling: &Sampling, count: us
     tokens
 }
 
-/// The device draws: `ahead` tokens at once behind the first, or one at a time.
+/// The device samples: `ahead` tokens in flight after the first, or one at a time.
 fn by_device(
     session: &mut Session,
     prompt: &[u32],
@@ -102,7 +102,7 @@ fn by_device(
     tokens
 }
 
-/// All at once, each behind its prompt, in one run a token.
+/// All in a batch, each after its prompt, one run per token.
 fn together(session: &mut Session, prompts: &[Vec<u32>], count: usize) -> Vec<Vec<u32>> {
     let mut texts: Vec<Vec<u32>> = Vec::new();
     for (i, prompt) in prompts.iter().enumerate() {
@@ -176,7 +176,7 @@ fn a_draw_is_required_and_a_row_without_a_token_is_an_error() {
     let error = session.run_each_blocking(&[(0, 5), (1, 6)], Wanted::Drawn).unwrap_err();
     assert!(error.is_invalid(), "{error}");
     assert_eq!(session.past(), 0);
-    // Nothing goes on from a sequence that has drawn nothing.
+    // A sequence without a sampled token cannot continue.
     let draw = sampling(0).draw(0);
     assert!(session.draw_ahead_blocking(0, &[draw]).is_err());
     session.draw_sequence_blocking(0, &[5], &draw).unwrap().unwrap();
@@ -184,7 +184,7 @@ fn a_draw_is_required_and_a_row_without_a_token_is_an_error() {
     let error = session.draw_ahead_blocking(0, &draws).unwrap_err().to_string();
     assert!(error.contains("do not fit a context of 96 positions"), "{error}");
     assert_eq!(session.draw_ahead_blocking(0, &draws[..3]).unwrap().len(), 3);
-    // A best token may follow a drawn one, and the other way round.
+    // A greedy token may follow a sampled one, and vice versa.
     session.run_ahead_blocking(0, 2).unwrap();
     session.draw_ahead_blocking(0, &draws[..2]).unwrap();
     assert_eq!(session.past(), 8);

@@ -16,8 +16,8 @@ use warploom_testkit::doctor::{Examination, Finding, Limits, examine};
 
 use crate::{devices, tell};
 
-/// The normalisation of this crate under another name, which claims to be faster. While it is
-/// broken it adds 1 to each mean square, so every number comes out too small.
+/// The built-in normalisation under another name, which claims to be faster. While broken it adds 1
+/// to each mean square, so every result is too small.
 struct Twin {
     id: EngineId,
     inner: Arc<dyn Engine>,

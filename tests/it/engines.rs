@@ -19,7 +19,7 @@ use warploom::{Error, Result};
 
 use crate::devices;
 
-/// SiLU of f32 in WGSL of its own; `speed` is the share of the device that it claims to reach.
+/// SiLU of f32 in its own WGSL; `speed` is the share of the device that it claims to reach.
 struct Silu {
     id: EngineId,
     speed: f64,
@@ -112,7 +112,7 @@ impl Engine for Silu {
 
 const SHAPE: [i64; 2] = [7, 301];
 
-/// `silu(x)` alone.
+/// Only `silu(x)`.
 fn silu_graph() -> Graph {
     let mut g = Graph::new("silu");
     let x = g.input("x", Shape::new(SHAPE), DType::F32);
@@ -246,7 +246,7 @@ fn a_forced_engine_cuts_what_it_does_not_fuse() {
     assert_eq!(engines(&plan(&graph, &m2, &options).unwrap()).len(), 3);
 }
 
-/// A norm before a product, with the norm's own kernel forced, and a softmax behind a scale.
+/// A norm before a product, with the norm's own kernel forced, and a softmax after a scale.
 #[test]
 fn forced_engines_of_this_crate_cut_anchors_and_loops() {
     let mut g = Graph::new("norm and product");
@@ -317,7 +317,7 @@ fn wrong_engine_choices_are_errors_with_the_name() {
     assert!(said.contains("acme.silu: blocked by the caller"), "{said}");
 }
 
-/// Knobs reach the kernels of this crate, each bounded by those before it.
+/// Knobs reach the built-in kernels; earlier knobs bound later ones.
 #[test]
 fn knobs_change_kernels() {
     let mut g = Graph::new("product");
@@ -369,8 +369,8 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// On every device of this machine: WGSL runs it with the right numbers, alone and cut out of a
-/// chain, with each value of its knob; the CPU refuses it with its reason.
+/// On every device of this machine: WGSL runs it correctly, alone and split from a chain, with each
+/// value of its knob; the CPU refuses it with its reason.
 #[test]
 fn an_engine_from_outside_runs() {
     let (silu, chain) = (silu_graph(), chain_graph());

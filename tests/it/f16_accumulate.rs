@@ -54,7 +54,7 @@ fn f16_sums_are_used_if_enabled_and_the_result_is_f16() {
     assert_eq!(engine(&product(4096, DType::F32), &card(), asked), "wgsl.matmul_batched_coop");
     let other = DeviceProfile { has_f16_accumulate: false, ..card() };
     assert_eq!(engine(&large, &other, asked), "wgsl.matmul_batched_coop");
-    // Nothing is known of the order in which matrix units add.
+    // The summation order of tensor cores is unknown.
     let both =
         |options: &mut Options| (options.f16_accumulate, options.deterministic) = (true, true);
     assert!(!engine(&large, &card(), both).contains("coop"));
@@ -64,7 +64,7 @@ fn f16_sums_are_used_if_enabled_and_the_result_is_f16() {
     assert!(!taken.contains("f16_accumulate"), "{taken}");
 }
 
-/// Large tiles where there is work for the whole device, and memory for them.
+/// Large tiles if there is work for the whole device and memory for them.
 #[test]
 fn tiles_follow_the_work_and_the_memory() {
     let shape = |size: u64, profile: &DeviceProfile| {
@@ -169,7 +169,7 @@ fn every_tile_sums_in_f16_correctly_and_without_a_fault() {
     assert_eq!(shapes, wanted.into());
 }
 
-/// The option reaches plans from the builder, and says so.
+/// The option reaches plans from the builder, and is reported.
 #[test]
 fn a_runtime_reports_that_it_allows_f16_sums() {
     let runtime = Runtime::builder().device("cpu").f16_accumulate(true).build().unwrap();

@@ -28,14 +28,14 @@ pub(crate) enum Fault {
     None,
     /// The logit of this token is NaN whatever the text.
     Logit(u32),
-    /// The logit of this token is infinite behind the token before it, and NaN behind others.
+    /// The logit of this token is infinite after the token before it, and NaN after others.
     Infinite(u32),
-    /// What stands for this token is NaN, and with it all that sees it.
+    /// The embedding of this token is NaN, and so is everything that sees it.
     Embedding(u32),
 }
 
-/// A model of one layer that counts: behind token `i` the best is `i + 1`, far above the others.
-/// Its layer adds nothing, but carries what is not a number.
+/// A model of one layer that counts: after token `i` the best is `i + 1` by far. Its layer adds
+/// nothing, but propagates values that are not finite.
 pub(crate) fn counting(format: Format, fault: Fault) -> Arc<Model> {
     let keys = [
         ("general.architecture", Meta::Str("llama".into())),
@@ -117,7 +117,7 @@ fn spoil(data: &mut [u8], format: Format, at: usize, value: f32) {
     }
 }
 
-/// The best token; the one that min-p leaves; the same, chosen by the host because of a penalty.
+/// The best token; the one that min-p keeps; the same, chosen by the host because of a penalty.
 pub(crate) fn samplings() -> [(&'static str, Sampling); 3] {
     let drawn = Sampling { min_p: 0.5, temperature: 1.0, ..Sampling::default() };
     let penalised = Sampling { repetition_penalty: 1.01, ..drawn.clone() };
@@ -141,7 +141,7 @@ fn session(
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
 }
 
-/// The text behind tokens, how it ends or why not.
+/// The text after these tokens, and how it ends or why not.
 fn generate(
     session: &mut Session,
     prompt: &[u32],
@@ -181,8 +181,8 @@ fn kinds(kind: DeviceKind) -> Vec<(Format, ComputeMode, bool)> {
     all.into_iter().take(if devices::whole() { 3 } else { few }).collect()
 }
 
-/// Whether these tests leave a device out, which they say. Each model compiles its own kernels, for
-/// which drivers of CPUs take minutes; the conformance cases of `Op::Greedy` run on them.
+/// Whether these tests skip a device, with a message. Each model compiles its own kernels, for
+/// which CPU drivers take minutes; the conformance cases of `Op::Greedy` run on them.
 pub(crate) fn is_left_out(label: &str, runtime: &Runtime) -> bool {
     let is_slow = runtime.device().profile().kind == DeviceKind::Software && !devices::whole();
     if is_slow {
@@ -210,7 +210,7 @@ fn generation_ends_with_an_error_that_names_position_and_logit() {
                         Fault::None => (letters(4..16), &[]),
                         Fault::Logit(_) => (String::new(), &["position 3:", " 5 is NaN"]),
                         Fault::Infinite(_) => (String::new(), &["position 3:", " 4 is "]),
-                        // 4 to 9 stand at positions 3 to 8.
+                        // 4 to 9 are at positions 3 to 8.
                         Fault::Embedding(_) => (letters(4..10), &["position 9:", " 0 is NaN"]),
                     };
                     assert_eq!(text, want, "{what}: {done:?}");
@@ -250,7 +250,7 @@ fn runs_ahead_end_with_the_error_and_leave_the_cache_as_it_was() {
             one.truncate(0).unwrap();
             assert_eq!(one.best_sequence_blocking(0, &[4, 5]).unwrap(), Ok(6), "{label}");
             assert_eq!(one.run_ahead_blocking(0, 3).unwrap(), [7, 8, 9], "{label}");
-            // The next run reads 9; those behind it read a word that is no token.
+            // The next run reads 9; later ones read a word that is not a token.
             fails(one.run_ahead_blocking(0, ahead).unwrap_err(), "position 6:");
             assert_eq!(one.past(), 5, "{label}");
             assert!(one.run_ahead_blocking(0, 1).is_err(), "nothing goes on from it");
@@ -305,7 +305,7 @@ fn a_sequence_that_fails_leaves_the_others_right() {
                 let text = error.to_string();
                 assert!(text.contains("sequence 1") && text.contains("position 5:"), "{text}");
                 assert_eq!([0, 1, 2].map(|i| all.past_of(i)), [3, 4, 7], "{what}");
-                // In the place of what failed another text is as it should be.
+                // Another text in the place of the failed one is correct.
                 all.truncate_sequence(1, 0).unwrap();
                 assert_eq!(all.best_sequence_blocking(1, &[50]).unwrap(), Ok(51), "{what}");
                 let best = all.best_each_blocking(&[(1, 51), (0, 4), (2, 37)]).unwrap();

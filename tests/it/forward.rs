@@ -31,8 +31,8 @@ pub(crate) struct Forward {
     f16_cache: bool,
     /// Seed of what moves numbers by up to `NUDGE` codes before they are rounded; 0 for nothing.
     nudge: u64,
-    /// How near a number came to the middle of two codes, in codes: at most so near since the reset
-    /// where keys, values and queries are made, and for the last token elsewhere.
+    /// Smallest distance of a value to the midpoint of two quantisation steps, in steps, since the
+    /// reset: for queries, keys and values of all tokens, elsewhere for the last token.
     nearest: Cell<[f64; 2]>,
     /// The input of each layer while `inputs` runs: `[layer][token][width]`.
     seen: Vec<Vec<Vec<f32>>>,
@@ -79,8 +79,8 @@ impl Forward {
         self.nearest.set([0.5; 2]);
     }
 
-    /// From now on, numbers are moved before they are rounded, by less than the arithmetic of any
-    /// device is off: only those near the middle of two codes go to the other one.
+    /// From now on values are shifted before rounding, by less than the error of any device: only
+    /// those near a midpoint round to the other step.
     pub(crate) fn nudged(&mut self, seed: u64) {
         self.nudge = seed;
     }
@@ -91,8 +91,8 @@ impl Forward {
         self
     }
 
-    /// How near a number that the last token's results depend on came to the middle of two codes:
-    /// 0.5 at most, in codes. Of a model of one layer; keys and values of all tokens count.
+    /// Smallest distance of a value that affects the last token to the midpoint of two quantisation
+    /// steps: at most 0.5, in steps. For a model of one layer; keys and values of all tokens count.
     pub(crate) fn nearest(&self) -> f64 {
         let [all, last] = self.nearest.get();
         all.min(last)
@@ -106,7 +106,7 @@ impl Forward {
         std::mem::take(&mut self.seen)
     }
 
-    /// Runs tokens after those before; logits after the last: `[vocabulary]`.
+    /// Runs tokens after the previous ones; returns the logits after the last: `[vocabulary]`.
     pub(crate) fn run(&mut self, tokens: &[u32]) -> Vec<f64> {
         let mut x = Vec::new();
         for token in tokens {

@@ -125,7 +125,7 @@ pub(crate) fn addressings() -> Vec<FusedExpr> {
         });
     }
 
-    // x0 and the integers of x1 lie in one buffer, all outputs in another.
+    // x0 and the integers of x1 share one buffer, all outputs another.
     let mut shared = FusedExpr {
         rank: 2,
         inputs: vec![operand(F32, FLAT), operand(I32, FLAT), operand(F32, Addressing::Single)],
@@ -251,7 +251,7 @@ fn softmax() -> FusedExpr {
     }
 }
 
-/// The same in two bytes, and the largest for each row, in a buffer of its own and not.
+/// The same in two bytes, and the maximum of each row, in a separate buffer and not.
 fn softmax_f16(half: DType) -> FusedExpr {
     let at = |addressing, binding| Operand { binding, ..operand(half, addressing) };
     FusedExpr {
@@ -381,7 +381,7 @@ fn of_constants() -> FusedExpr {
     }
 }
 
-/// One number a row, before a reduction and behind it.
+/// One number a row, before a reduction and after it.
 fn of_rows() -> FusedExpr {
     let at = |addressing, binding| Operand { binding, ..operand(DType::F32, addressing) };
     let row = Addressing::Row;

@@ -11,7 +11,7 @@ use crate::fusion_job::{Job, Random};
 use crate::kernel_fusions::{odd, of_products, prologue, residual};
 use crate::webgpu_host::open;
 
-/// A table for each of these segments over `n` rows, each with rows of its own.
+/// A table for each of these segments over `n` rows, each with its own rows.
 fn tables(segments: &[Segment], n: u32) -> Vec<[u32; 6]> {
     let each = n / segments.len().max(1) as u32;
     let table = |(i, segment): (u32, &Segment)| {
@@ -142,7 +142,7 @@ fn tiled_products_with_attachments() {
     check_all(&jobs);
 }
 
-/// A kernel that is no product with a weight matrix; its first operand is of these rows and
+/// A kernel that is not a product with a weight matrix; its first operand has these rows and
 /// columns, without gaps.
 fn other(
     plain: AssetSpec,

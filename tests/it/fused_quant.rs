@@ -136,7 +136,7 @@ fn measurements_of_a_product_alone_hold_with_quantised_rows() {
     assert_eq!(tiles, [Some(2), Some(2)]);
     assert_eq!(found.iter().filter(|asset| handed(asset).is_some()).count(), 1);
     assert!(tuned.choices.iter().all(|choice| choice.tuned.is_some()));
-    // Another engine takes rows as they are.
+    // Another engine takes unconverted rows.
     let floor = of("wgsl.matmul.f16", KnobValues::default());
     assert!(
         assets(&floor).iter().all(|asset| handed(asset).is_none() && asset.name == "matmul_f16")

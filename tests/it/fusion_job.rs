@@ -105,7 +105,7 @@ impl Job {
         given
     }
 
-    /// The operands with what happens to the first one as it is read.
+    /// The operands with the prologue of the first one.
     fn prepared(&self, given: &PreparedOperand) -> Vec<Vec<u32>> {
         let (which, [rows, columns], [first, stride]) = self.x;
         let mut all = self.operands.clone();
@@ -137,8 +137,8 @@ impl Job {
         all
     }
 
-    /// Puts what the segments should write, from what the plain kernel made; the types of the
-    /// words that they write.
+    /// Computes the expected outputs of the segments from the plain kernel's result; returns the
+    /// types of the written words.
     fn expect(&self, made: &[f32], given: &mut PreparedOperand) -> Vec<Vec<Option<DType>>> {
         let mut types: Vec<_> = given.writes.iter().map(|b| vec![None; b.len()]).collect();
         for (i, segment) in self.attachment.segments.iter().enumerate() {
@@ -173,7 +173,7 @@ impl Job {
         types
     }
 
-    /// Runs both and compares; the reason where the device does not take the kernel.
+    /// Runs both and compares; returns the reason if the device refuses the kernel.
     pub(crate) fn check(&self, device: &Arc<dyn Device>) -> Result<(), String> {
         let spec = self.plain.clone().attach(self.attachment.clone());
         supports(&spec.name, &self.attachment).unwrap();
@@ -237,7 +237,7 @@ fn operands(
         words.push(buffer.len() as u32);
         let mut strides: Vec<usize> =
             (0..sizes.len()).map(|d| sizes[d + 1..].iter().product()).collect();
-        // A gap between rows; positions are of rows alone, the second input is of the last place.
+        // A gap between rows; positions depend only on rows, the second input on the last place.
         strides[0] += 1;
         match (i < inputs, operand.dtype, i) {
             (true, DType::I32, _) => strides[1..].fill(0),
@@ -302,7 +302,7 @@ fn words_of(operand: &Operand, rank: u32) -> usize {
     if operand.addressing == Addressing::Strided { 1 + rank as usize } else { 1 }
 }
 
-/// Launches a kernel once; what the buffers that it writes hold then.
+/// Launches a kernel once; returns the written buffers.
 fn launch(
     device: &dyn Device,
     spec: AssetSpec,

@@ -20,7 +20,7 @@ use crate::webgpu_host::{dispatch, download, open, part, whole};
 const POISON: u32 = 0x7fc0_dead;
 
 const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 1e-4, eps_count: 0.0, nmse: 1e-7 };
-/// Where the last of few digits is rounded.
+/// Position of the last digit to which few digits are rounded.
 const CLOSE_F16: Tolerance = Tolerance { atol: 1e-4, rtol: 0.008, eps_count: 0.0, nmse: 1e-4 };
 
 /// A body with everything that a dispatch takes.
@@ -32,8 +32,8 @@ struct Launch {
     writes: Vec<usize>,
 }
 
-/// Operands one after another in their buffers, none at the beginning; strided ones transposed,
-/// repeated or with gaps.
+/// Operands in sequence in their buffers, none at the start; strided ones transposed, repeated or
+/// with gaps.
 fn launch(expr: &FusedExpr, sizes: &[usize]) -> Launch {
     let n: usize = sizes.iter().product();
     let mut params = vec![n];
@@ -60,7 +60,7 @@ fn launch(expr: &FusedExpr, sizes: &[usize]) -> Launch {
         };
         let last = strides.iter().zip(sizes).map(|(stride, size)| stride * size.saturating_sub(1));
         let extent = 1 + last.sum::<usize>();
-        // Two of two bytes share a word; where it may, the first one is its second half.
+        // Two 2-byte values share a word; if possible, the first one is the second half.
         let each = 4 / operand.dtype.bytes() as usize;
         let shift = usize::from(each == 2 && operand.addressing != Addressing::Flat);
         let (words, half) = ((extent + shift).div_ceil(each), each == 2);
@@ -137,7 +137,7 @@ fn word(dtype: DType, operand: usize, at: usize) -> u32 {
 }
 
 impl Launch {
-    /// Runs it and compares everything that lies in the written buffers.
+    /// Runs it and compares everything in the written buffers.
     fn check(&self, device: &dyn Device) {
         if let Err(what) = self.judge(self.run(device)) {
             panic!("{} {:?} {:?}: {what}", self.expr, self.expr.schedule, self.params);
@@ -159,7 +159,7 @@ impl Launch {
             let bytes: Vec<u8> = bytes.collect();
             let shape = written.values.shape.clone();
             let actual = Tensor::from_bytes(shape, operand.dtype, &bytes).unwrap();
-            // A mean of nothing is no number, here as there.
+            // A mean of no elements is NaN on both sides.
             let nothing = |t: &Tensor| t.floats().iter().all(|v| v.is_nan());
             if !nothing(&written.values) || !nothing(&actual) {
                 let close = if operand.dtype.is_half() { &CLOSE_F16 } else { &CLOSE };

@@ -3,7 +3,7 @@
 use super::gguf_writer::{Meta, Writer, Written, ramp, small};
 use warploom::base::Format;
 
-/// A file that must be refused, naming `field` and the byte where that field is.
+/// A file that must be refused, naming `field` and the byte of that field.
 pub(crate) struct Bad {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
@@ -282,7 +282,8 @@ fn tensor_sizes(c: &mut Cases) {
         let odd = odd.patch("tensor 0 type", &number.to_le_bytes());
         c.file(name, odd, "tensor 0 type", field);
     }
-    // Whole blocks, and bytes that wrap: 2^62 weights of two bits fit, the tail behind them too.
+    // Whole blocks, and sizes that wrap: 2^62 weights of two bits fit, and so does the tail after
+    // them.
     let i2_s = |inner: u64| {
         let file = Writer::new().raw_tensor("t", &[inner], 36, vec![0x55; 64]);
         file.write()

@@ -301,7 +301,7 @@ fn a_copy_outlives_its_file_and_checked_metadata_stays() {
     assert_eq!(read_all(&gguf), 2);
     assert_eq!(gguf.bytes(&gguf.tensor("b.weight").unwrap()).unwrap(), &bytes[bytes.len() - 80..]);
 
-    // Same length, so that no page is missing; every byte another.
+    // The same length, so that no page is missing; every byte differs.
     let mapped = Temporary::new("mapped.gguf", &bytes);
     let gguf = Gguf::open(&mapped.0, Access::Mmap).unwrap();
     let mut file = std::fs::OpenOptions::new().write(true).open(&mapped.0).expect("opening");

@@ -3,7 +3,7 @@
 use super::gguf_writer::{Meta, Spot, Writer, Written, ramp, small};
 use warploom::base::{DType, Format};
 
-/// Makes mutated files: in turn one with 1 to 3 fields changed, and one with bytes changed.
+/// Alternates files with 1 to 3 changed fields and files with changed bytes.
 pub(crate) struct Mutator {
     state: u64,
     bases: Vec<Written>,

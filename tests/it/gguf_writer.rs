@@ -67,7 +67,7 @@ struct Tensor {
     data: Vec<u8>,
 }
 
-/// What stands where in a written file.
+/// Positions of fields in a written file.
 #[derive(Clone, Debug)]
 pub(crate) struct Spot {
     /// Such as `version`, `key 0 length`, `key 1 item 2 length`, `tensor 0 dimension 1`.
@@ -184,7 +184,7 @@ impl Writer {
         self
     }
 
-    /// Aligns tensors so, and says it in the metadata.
+    /// Sets the alignment of tensors, also in the metadata.
     pub(crate) fn alignment(mut self, alignment: u32) -> Writer {
         self.alignment = alignment as usize;
         self.key("general.alignment", Meta::U32(alignment))

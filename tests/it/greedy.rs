@@ -45,7 +45,7 @@ struct Recorded {
     rows: Vec<Row>,
 }
 
-/// What the float64 pass writes after a prompt.
+/// The text of the float64 pass after a prompt.
 #[derive(Clone, Deserialize, Serialize)]
 struct Row {
     prompt: String,
@@ -116,7 +116,7 @@ fn write(session: &mut Session, row: &Row) -> Written {
         let Some(equal) = pairs.position(|(is, recorded)| is != recorded) else { break };
         at += equal;
         found.others.push((at, row.gaps[at]));
-        // No number is no near tie.
+        // NaN is not a near tie.
         let open = row.gaps[at] <= TOLERANCE;
         if found.wrong.is_none() && !open {
             found.wrong = Some((at, [written[equal], row.greedy[at]]));
@@ -153,7 +153,7 @@ fn rows(
     let mut lines: Vec<String> =
         recorded.iter().map(|row| format!("| {name} | {:?} |", row.prompt)).collect();
     for (label, runtime) in runtimes {
-        // A slow device runs some prompts, and the slowest those of the small models.
+        // A slow device runs some prompts, the slowest only those of small models.
         let profile = runtime.device().profile();
         let small = model.weight_bytes() < SMALL;
         let step = devices::sample_software(profile, if small { 3 } else { PROMPTS.len() });

@@ -67,7 +67,7 @@ impl Checked {
         Arc::new(Checked { profile, state: Mutex::default() })
     }
 
-    /// A device that says it is CUDA's with the library of products.
+    /// A device that claims to be CUDA's with the GEMM library.
     pub(crate) fn with_library() -> Arc<Checked> {
         let profile = DeviceProfile {
             provider: "cuda".into(),

@@ -39,7 +39,7 @@ fn run_softmax(wgsl: &str) -> Result<(), Box<Fault>> {
     }
 }
 
-/// The fault names the line of the text, which stands there first.
+/// The fault names the line of the text's first occurrence.
 fn stands(wgsl: &str, fault: &Fault, kind: FaultKind, line: &str) {
     assert_eq!(fault.kind, kind, "{fault}");
     let number = 1 + wgsl.lines().position(|l| l.trim() == line).expect("the line");

@@ -21,7 +21,7 @@ impl Numbers {
     }
 }
 
-/// Words of a shader that may stand for each other.
+/// Words of a shader that may replace each other.
 const SWAPS: [&[&str]; 8] = [
     &[" + ", " - ", " * ", " / ", " % ", " & ", " | ", " ^ "],
     &[" < ", " > ", " <= ", " >= ", " == ", " != "],

@@ -17,9 +17,9 @@ use warploom_testkit::{self, Case, Outcome};
 use crate::interpret_device::Checked;
 use crate::tell;
 
-/// One of so many cases runs on the device with subgroups, and with engines of large devices;
-/// `WARPLOOM_INTERPRET_CASES=all` runs all of them, and those of more workgroups than one dimension
-/// of a grid holds, which take minutes.
+/// One in this many cases runs on the device with subgroups and with engines of large devices;
+/// `WARPLOOM_INTERPRET_CASES=all` runs all of them, and those with more workgroups than one grid
+/// dimension holds, which take minutes.
 const STEP: usize = 5;
 
 /// Runs cases on the checked device; returns the errors.
@@ -175,7 +175,7 @@ fn f16_epilogues_are_right_and_without_a_fault() {
         OperandLayout::Codes { .. } => None,
     });
     let ways: BTreeSet<_> = ways.collect();
-    // Behind a norm or not, rounded or not, for tiles or a library, read by others as well or not.
+    // After a norm or not, rounded or not, for tiles or a library, with other readers or not.
     for (norm, rounded, plain, kept) in [
         (true, false, false, false),
         (false, false, false, false),
@@ -189,7 +189,7 @@ fn f16_epilogues_are_right_and_without_a_fault() {
     }
 }
 
-/// The engines of packed formats whose ids are so put together.
+/// The engines of packed formats with these id parts.
 fn packed(how: &str, tail: &str) -> Vec<EngineId> {
     let formats = Format::ALL.into_iter().chain(Format::KEPT);
     let formats = formats.filter(|format| format.is_quantised());
@@ -210,7 +210,7 @@ fn hands_on_by(device: &Checked, how: Neighbours) -> bool {
     })
 }
 
-/// Formats with a kernel of their own for eight rows of x.
+/// Formats with a separate kernel for eight rows of x.
 const SEVERAL: [&str; 5] = ["q4_k", "q5_k", "q6_kx8", "q4_0x8", "q8_0x8"];
 
 /// Errors of kernels that only CUDA has or that need subgroups of 32, and the device.
@@ -280,7 +280,7 @@ fn check_on_cuda(cases: &[Case], all: bool) -> (Vec<String>, Arc<Checked>) {
         let name = format!("matvec_prequant_{format}");
         let ran =
             assets.iter().filter(|a| a.name == name && a.defines.iter().any(|d| d == "blocks"));
-        // A row that is no whole step, and one of several.
+        // A row that is not a whole step, and one of several.
         let columns: BTreeSet<_> = ran.map(|asset| asset.get_u32("K")).collect();
         assert!(columns.len() >= 3, "{format} by blocks with columns {columns:?}");
     }
@@ -305,7 +305,7 @@ fn every_kernel_is_right_and_without_a_fault() {
     let small: Vec<&Case> =
         cases.iter().filter(|case| all || !case.name.contains("/many_")).collect();
     let floor = Checked::open(false);
-    // Of those that meet no kernel of a format that no other does, every other one.
+    // Every other case of those without a kernel of a new format.
     let of_formats = ["gather/", "linear/", "int8/"];
     let is_taken = |(i, case): &(usize, &&Case)| {
         all || i % 2 == 0 || of_formats.iter().any(|kind| case.name.starts_with(kind))
@@ -328,7 +328,7 @@ fn every_kernel_is_right_and_without_a_fault() {
     let long = small.iter().filter(|case| cut.contains(&case.name.as_str()));
     let rest: Vec<&Case> = rest.chain(long).copied().collect();
     wrong.extend(check(&floor, &rest, others.to_vec()));
-    // Small cases have too few tiles for the ranking to take them.
+    // Small cases have too few tiles for the ranking to use them.
     let tiles = Format::ALL
         .into_iter()
         .chain(Format::KEPT)

@@ -27,7 +27,7 @@ pub(crate) fn body(
     }
 }
 
-/// Stores what the kernel makes.
+/// Stores the kernel's result.
 pub(crate) fn store(to: u32) -> Segment {
     Segment { anchors: 1, body: body(3, vec![], &[Value::Anchor(0)], &[(f32_at(to), 0)]) }
 }

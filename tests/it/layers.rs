@@ -19,16 +19,16 @@ use crate::{devices, logits, tell};
 
 const TEXT: &str = "Once upon a time, there was a little dog. One sunny day, he went to the park.";
 
-/// Most that a layer may be off on a device, as a share of what it changes: where nothing is
-/// rounded to 8 bits, or no number came near the middle of two codes.
+/// Maximum error of a layer on a device relative to its change: without 8-bit rounding, or if no
+/// value came near a midpoint.
 const EXACT: f64 = 2e-5;
-/// Units in the last place of the residual stream that it may be off besides: the stream is f32,
-/// and that of Qwen2.5-Coder-0.5B's first token is some 400 times what a layer changes, so that
-/// ten units, of two norms and their sums, are 2e-4 of it.
+/// Additional error in units in the last place of the residual stream: the stream is f32, and that
+/// of Qwen2.5-Coder-0.5B's first token is 400 times the layer's change, so that ten units, of two
+/// norms and their sums, are 2e-4 of it.
 const UNITS: f64 = 16.0;
-/// The same in the middle of all layers and tokens, in both modes: most round nothing another way.
+/// The same for the median of all layers and tokens, in both modes: most round nothing differently.
 const MIDDLE: f64 = 1e-5;
-/// The same where a number went to the other of two codes; rounding itself moves more than this.
+/// The same if a value rounded to the other step; rounding itself moves more than this.
 const OTHER: f64 = 2e-2;
 /// Codes from the middle of two that the arithmetic of no device takes a number over.
 const CLEAR: f64 = 3e-4;
@@ -99,14 +99,14 @@ fn unchanged(input: &[f32]) -> Vec<f64> {
     input.iter().map(|v| v / root).collect()
 }
 
-/// The float64 pass over the tokens one after another: `[token][width]`, and for each how near a
-/// number came to the middle of two codes.
+/// The float64 pass, token by token: `[token][width]`, with the smallest distance of a value to a
+/// midpoint for each.
 fn expected(model: &Model, mode: ComputeMode, count: usize) -> Vec<(Vec<f64>, f64)> {
     let mut forward = Forward::new(model, mode);
     (0..count as u32).map(|token| (forward.run(&[token]), forward.nearest())).collect()
 }
 
-/// The same on a device, all tokens at once and one after another: `[way][token][width]`.
+/// The same on a device, in one prompt and token by token: `[way][token][width]`.
 fn both_ways(
     runtime: &Arc<Runtime>,
     model: &Arc<Model>,
@@ -135,8 +135,8 @@ fn both_ways(
 
 /// How far a device is off in every layer, token by token, with how near each came to a middle.
 struct Found {
-    /// Share of what the layer changes, that share but for the units in the last place, and codes
-    /// from the middle.
+    /// Error relative to the layer's change, the same without the units in the last place, and the
+    /// distance to a midpoint in steps.
     shares: Vec<(f64, f64, f64)>,
 }
 

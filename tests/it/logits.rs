@@ -22,7 +22,7 @@ pub(crate) const LOGIT: f64 = 1e-3;
 /// others over middles in all layers behind it. The pass itself moves as much when it is nudged, so
 /// the measure is the farthest of `NUDGED` passes; `layers` holds each layer by itself.
 const ROUNDING: f64 = 1.5;
-/// Passes with the ties of different numbers going the other way.
+/// Passes in which ties of different values round the other way.
 const NUDGED: u64 = 3;
 /// Tokens that are written after each prompt.
 const GREEDY: usize = 6;
@@ -39,7 +39,7 @@ pub(crate) const PROMPTS: [&str; 5] = [
 /// pass takes up to a second for a token of larger ones.
 pub(crate) const SMALL: u64 = 32 << 20;
 
-/// Model files of this machine: those of `models/` always, the others where they are.
+/// Model files of this machine: always those of `models/`, the others if present.
 pub(crate) fn model_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
     for folder in gguf_files::model_folders() {
@@ -156,7 +156,7 @@ fn squares(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum()
 }
 
-/// Runs the prompts on a device; `limit` is half the gap that makes a winner clear.
+/// Runs the prompts on a device; `limit` is half the gap that makes a winner unambiguous.
 fn follow(
     runtime: &Arc<Runtime>,
     model: &Arc<Model>,
@@ -196,8 +196,8 @@ fn follow(
     found
 }
 
-/// Most that a logit may differ from the float64 pass: where that rounds, twice as much as rounding
-/// moves one.
+/// Maximum difference of a logit from the float64 pass: with rounding, twice the effect of
+/// rounding.
 fn limit(rounds: bool, scripts: &[Script]) -> f64 {
     let moved = |script: &Script| {
         let passes = script
@@ -272,8 +272,8 @@ fn an_f16_cache_moves_logits_as_rounding_does() {
         let (scripts, exact) = (scripts(&model, how.0, how.1), scripts(&model, how.0, DType::F32));
         let pairs = || scripts.iter().zip(&exact).map(|(a, b)| (&a.logits, &b.logits));
         let moved: f64 = pairs().map(|(a, b)| squares(a, b)).sum();
-        // A number near the middle of two halves goes to the one here and to the other there: twice
-        // as far as it was rounded. Few numbers, those of the first token, decide over all.
+        // A value near the midpoint of two f16 values rounds differently: an error of twice the
+        // rounding. A few values, those of the first token, dominate all.
         let each = pairs().flat_map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).abs()));
         let limit = 2.0 * each.fold(0.0, f64::max);
         let count: usize = scripts.iter().map(|script| script.logits.len()).sum();

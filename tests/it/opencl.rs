@@ -23,7 +23,7 @@ use crate::webgpu_host::{
     whole,
 };
 
-/// Runs a test of this file in a process of its own, with these variables.
+/// Runs a test of this file in a separate process with these variables.
 fn in_child(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([&format!("opencl::{test}"), "--exact", "--nocapture", "--include-ignored"]);
@@ -74,7 +74,7 @@ fn child_without_opencl() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_machine_without_a_driver_says_so_and_goes_on() {
-    // A loader that knows of no driver, and a library that is none.
+    // A loader without a driver, and a file that is not a library.
     let empty = folder("no-icd");
     let vendors = format!("{}/", empty.display());
     let loader = opencl_is_installed();
@@ -128,7 +128,7 @@ fn assert_works(device: &dyn Device) {
     device.free(Resource::Buffer(range.buffer));
 }
 
-/// In a child whose cache is a folder of its own.
+/// In a child process with its own cache folder.
 #[test]
 fn child_that_works() {
     if !is_child() {
@@ -208,7 +208,7 @@ fn nothing_waits_but_wait_and_uploads_to_an_idle_queue_are_not_copied_aside() {
     device.write(range, &data[8..]).unwrap_err();
     assert_eq!(counted(before), (0, 0));
 
-    // Something long is: submitting it and writing behind it return at once.
+    // A long kernel runs: submitting it and a write after it return immediately.
     let mut long = Recording { label: "long".into(), ..Default::default() };
     let y = long.slot("y", 4);
     dispatch(
@@ -254,8 +254,8 @@ fn work_is_in_flight_while_more_is_submitted_and_results_stay_apart() {
     assert_eq!((counters.submits, counters.dispatches, counters.waits), (50, 50, 17));
 }
 
-/// Thousands of places in one buffer, at less than the alignment of sub-buffers, with the length of
-/// what is bound and not of the buffer.
+/// Thousands of offsets in one buffer, closer than the alignment of sub-buffers, with the length of
+/// the range, not of the buffer.
 #[test]
 fn bindings_start_at_their_offset_and_end_with_their_range() {
     const PARTS: u32 = 3_000;
@@ -278,7 +278,7 @@ fn bindings_start_at_their_offset_and_end_with_their_range() {
     let mut work = Recording { label: "many places".into(), ..Default::default() };
     let y = work.slot("y", u64::from(PARTS) * BYTES);
     for part in 0..PARTS {
-        // The first part and every third one after it stay as they are.
+        // The first part and every third one after it are unchanged.
         if part % 3 > 0 {
             let block = params(Word::Bits(part), 0.0, 0.0);
             dispatch(&mut work, mark.clone(), block, &[(y, ReadWrite)], Dim::new(1));

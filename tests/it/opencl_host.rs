@@ -23,7 +23,7 @@ pub(crate) struct Host {
     queue: CommandQueue,
 }
 
-/// The first device of the first platform; why there is none otherwise.
+/// The first device of the first platform, or the reason if there is none.
 pub(crate) fn open() -> Result<Host, String> {
     let message = |e: opencl3::error_codes::ClError| e.to_string();
     for platform in get_platforms().map_err(message)? {
@@ -58,7 +58,7 @@ impl Host {
         Kernel::create(&program, &work.entry).map_err(|e| e.to_string())
     }
 
-    /// Builds and runs; what the buffers hold then, in the order of the bindings.
+    /// Builds and runs; returns the buffers in the order of the bindings.
     pub(crate) fn run(
         &self,
         work: &Translated,

@@ -13,7 +13,8 @@ use crate::{devices, tell};
 const SIDE: u64 = 32;
 const COLUMNS: u64 = SIDE * SIDE;
 const LAYERS: usize = 24;
-/// Runs on CUDA; from the second on they are graphs. Elsewhere nothing runs at once, and two do.
+/// Runs on CUDA; from the second on they are graphs. Elsewhere launches do not overlap, and two
+/// runs suffice.
 const RUNS: usize = 300;
 
 /// Layers of two products of one normalised row, in formats that are not merged, and their product

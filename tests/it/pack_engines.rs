@@ -125,7 +125,7 @@ fn plans_take_it_where_it_is_wished_for_and_say_why_not() {
     options.force = vec![(Selector::Operation("softmax".into()), own.clone())];
     let error = plan(&graph(4, 101), &options).unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("n <= 100"), "{error}");
-    // Its cost is what the manifest says.
+    // Its cost is the manifest's.
     let engine = registry.get(&own).unwrap();
     let found = warploom::plan::candidates(
         &graph(4, 100),

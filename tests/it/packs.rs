@@ -134,7 +134,7 @@ fn a_scan_changes_a_copy_in_place() {
     });
 }
 
-/// Sums and products of neighbours, in two outputs of their own sizes.
+/// Sums and products of neighbours, in two outputs of different sizes.
 const PAIRS: &str = "\
 struct Params { n: u32, k: i32, share: f32, extent: vec2<f32> }
 @group(3) @binding(5) var<storage, read_write> products: array<vec2<f32>>;
@@ -255,7 +255,7 @@ fn a_graph_with_a_kernel_is_planned_once_for_many_sizes_and_is_a_file() {
     assert!(error.to_string().contains("reads the length of data"), "{error}");
 }
 
-/// In deterministic mode a kernel runs where its maker says that it may, and is refused else.
+/// In deterministic mode a kernel runs if its manifest permits it, else it is refused.
 #[test]
 fn a_kernel_says_itself_whether_it_is_deterministic() {
     let runtime = Runtime::builder().device("cpu").deterministic(true).build().unwrap();

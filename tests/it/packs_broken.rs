@@ -123,7 +123,7 @@ fn kernels_that_run_into_something() {
     wgsl("y[id.x] =", "y[0] =", &["double.wgsl:10", "race of y"]);
     let neighbour = "shared_x[i] = x[id.x]; y[id.x] = shared_x[(i + 1) % 6] + ";
     wgsl("y[id.x] = ", neighbour, &["double.wgsl:10", "race of shared_x"]);
-    // A barrier behind a return, which naga sees; one that depends on data.
+    // A barrier after a return, which naga detects; one that depends on data.
     wgsl("y[id.x] = ", "workgroupBarrier(); y[id.x] = ", &["double.wgsl:10", "barrier"]);
     wgsl(
         "y[id.x] = ",

@@ -17,7 +17,8 @@ const GRAPHS: u64 = 100;
 /// Slots over which graphs are cut, whatever this machine has.
 const SLOTS: usize = 3;
 
-/// A runtime for each slot: of a GPU through wgpu where there is one, and of the CPU, each with memory of its own.
+/// A runtime for each slot: of a GPU through wgpu if there is one, and of the CPU, each with
+/// separate memory.
 fn runtimes() -> Vec<Arc<Runtime>> {
     let every = devices::every(false).into_iter().map(|(_, runtime)| runtime);
     let gpu = every.filter(|runtime| runtime.device().profile().provider == "webgpu").take(1);

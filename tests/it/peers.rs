@@ -138,7 +138,7 @@ fn copies_are_in_order(a: &dyn Device, b: &dyn Device, repeats: u64) {
         block_on(device.compile(&affine_in_place())).unwrap();
     }
     for i in 0..repeats {
-        // From a word to a few MB, with room in front and behind.
+        // From a word to a few MB, with room before and after.
         let words = 1 + (i * i * 97) % 150_001;
         let (lead, all) = (i % 5, words + 16 + i % 3);
         let zeros = vec![0.0; all as usize];
@@ -208,8 +208,8 @@ fn wrong_copies_are_errors(a: &dyn Device, b: &dyn Device) {
     foreign.free(Resource::Buffer(z.buffer));
 }
 
-/// |(-x - x) x| - x of whole numbers, each operation on the other device than the one before; what
-/// comes out is exact wherever it is computed.
+/// |(-x - x) x| - x of integers, each operation on a different device than the previous one; the
+/// result is exact on any device.
 fn chain(rows: i64, columns: i64) -> (Graph, Vec<(Selector, usize)>) {
     let mut g = Graph::new("there and back");
     let x = g.input("x", Shape::new([rows, columns]), DType::F32);

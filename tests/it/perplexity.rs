@@ -50,7 +50,7 @@ fn rounded_activations_hardly_change_a_perplexity() {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let options = EncodeOptions { add_bos: false, parse_special: true };
         let mut tokens = model.tokenizer().encode(&text, options).unwrap();
-        // Eight windows are what the golden files have; of large models, of which they have none, three are enough.
+        // The golden files have eight windows; large models without one use three.
         let large = model.weight_bytes() >= logits::SMALL && !devices::whole();
         tokens.truncate(if large { 3 } else { 8 } * WINDOW);
         let [f32, int8] = [ComputeMode::F32, ComputeMode::Int8]
@@ -110,7 +110,7 @@ fn windows_are_apart_and_what_is_skipped_does_not_count() {
     let first = run(&tokens[..70], Some(90), 0).unwrap();
     let both = skipped.mean() * 20.0 + first.mean() * 70.0;
     assert!((both / 90.0 - parts[0].mean()).abs() < 1e-5, "{both}");
-    // As many as the context holds, and no more.
+    // As many as the context holds, not more.
     assert_eq!(run(&tokens, None, 0).unwrap().windows, 3);
     for (tokens, window, skip, words) in [
         (&tokens[..], Some(101), 0, "1 to 100"),

@@ -44,7 +44,7 @@ fn models() -> [(&'static str, Graph, usize); 4] {
     ]
 }
 
-/// The plan of a model for a profile that comes with the crate.
+/// The plan of a model for a profile shipped with the crate.
 pub(crate) fn plan(model: &Model, context: usize, tokens: usize, profile: &DeviceProfile) -> Plan {
     plan_of(&model.graph(context, Wanted::Token).unwrap(), context, tokens, profile)
 }
@@ -121,8 +121,8 @@ fn choices_suit_the_machine() {
             let what = format!("{name}: {} by {engine}, {kernel}", step.label);
             if kernel.contains("+subgroup") {
                 assert!(profile.has_subgroups, "{what}");
-                // On a software GPU a subgroup is a vector, which the compiler finds by itself, but
-                // the CPU provider has no subgroups at all.
+                // On a software GPU a subgroup is a vector, which the compiler creates itself, but
+                // the CPU provider has no subgroups.
                 assert_ne!(profile.kind, DeviceKind::Cpu, "{what}");
             }
             if kernel.starts_with("matvec") || kernel.starts_with("matmul") {
@@ -140,7 +140,8 @@ fn choices_suit_the_machine() {
     }
 }
 
-/// In a layer whose values are of another format than its queries and keys they are a launch of their own.
+/// In a layer whose values have another format than its queries and keys, they are a separate
+/// launch.
 #[test]
 fn values_are_computed_concurrently_with_queries_and_keys() {
     let profile = DeviceProfile::known("nvidia-h200").unwrap();
@@ -164,7 +165,7 @@ fn values_are_computed_concurrently_with_queries_and_keys() {
             assert!(found.iter().all(|i| says(*i - 1, |known| known.allows_overlap)));
         }
     }
-    // Where barriers are those of whole buffers, there is none between them either.
+    // With barriers of whole buffers there is none between them either.
     let plan = plan_of(&models()[0].1, 512, 1, &profile);
     let report = plan.report();
     let mut values = report.steps.iter().filter(|step| step.label.ends_with("attn_v"));
@@ -184,7 +185,7 @@ fn an_explanation_has_every_step_with_numbers() {
         assert!(step.roof > 0.0 && step.roof <= 1.0, "{step:?}");
         assert!(step.shapes.contains(" -> "), "{step:?}");
     }
-    // A token reads every weight once, but for the embedding's rows; keys and values besides.
+    // A token reads every weight once, except for the embedding's rows, plus keys and values.
     let weights = model.weight_bytes() as f64;
     assert!(totals.bytes > weights && totals.bytes < 2.5 * weights, "{totals:?}");
     assert!(totals.flops > 2.0 * 130e6 && totals.flops < 5.0 * 135e6, "{totals:?}");
@@ -210,8 +211,8 @@ fn an_explanation_has_every_step_with_numbers() {
     assert!(json["choices"][0]["candidates"].as_array().is_some_and(|list| !list.is_empty()));
 }
 
-/// What an arena's report says holds: tensors within their buffer, and none that live at one time
-/// at one place.
+/// The arena report is true: tensors lie within their buffer, and no two with overlapping lifetimes
+/// overlap.
 #[test]
 fn arenas_are_reported_as_they_are() {
     for (name, _, plan) in plans() {
@@ -231,7 +232,8 @@ fn arenas_are_reported_as_they_are() {
     }
 }
 
-/// `explain` and `tune` plan for the weights as a session keeps them on the device, not as they are in the file.
+/// `explain` and `tune` plan for the weight layouts of a session on the device, not those of the
+/// file.
 #[test]
 fn graphs_on_a_device_have_weights_as_it_keeps_them() {
     let file = Gguf::from_bytes(model_bad::good_with_kept_rows(), "kept.gguf").unwrap();

@@ -70,8 +70,7 @@ fn every_fault_of_an_engine_is_found() {
     }
 }
 
-/// One around another says of itself what that one says: version, and order, without which deterministic mode leaves
-/// it out.
+/// A wrapper reports version and order of its engine; without them deterministic mode excludes it.
 #[test]
 fn a_faulty_engine_is_found_in_deterministic_mode_in_the_version_of_the_other() {
     let builder = Runtime::builder().device("cpu").trusting(true).deterministic(true);
@@ -126,7 +125,7 @@ fn an_engine_that_is_used_nowhere_fails_with_its_reasons() {
     assert!(report.wrong()[0].ends_with("catalogue.norm_rms was used in no case"), "{report}");
 }
 
-/// Nor has one that is wrong wherever it runs, however well that is declared.
+/// Nor does one that is wrong everywhere, even if the failure is declared.
 #[test]
 fn an_engine_that_is_known_to_fail_is_used_nowhere() {
     let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
@@ -202,7 +201,7 @@ fn declarations_and_tolerances_are_reported() {
     let rows = &report.devices[0].rows;
     let declared = rows.iter().filter(|row| matches!(row.verdict, Verdict::KnownToFail { .. }));
     assert!(declared.count() > 3, "{report}");
-    // Nothing passed, which is no success however well it is declared.
+    // Nothing passed, which is not a success even if it is declared.
     assert!(report.wrong()[0].contains("with numbers in it passed"), "{report}");
     let report = softmax().known_failures(&[known]).run_provider(&warploom::cpu::Provider).unwrap();
     assert!(report.wrong()[0].contains("is declared to fail: on purpose"), "{report}");
@@ -245,7 +244,7 @@ fn a_provider_without_devices_has_not_passed() {
     let report = softmax().run_provider(&Hollow(vec![DeviceProfile::webgpu_floor("x")])).unwrap();
     let [Problem::NotOpened { device, why }] = &report.problems[..] else { panic!("{report}") };
     assert!(device == "webgpu:0" && why.contains("asleep") && !report.passed(), "{report}");
-    // The device that executes nothing is no exception.
+    // The device that executes nothing is not an exception.
     let report = softmax().run_provider(&warploom::provider::NullProvider).unwrap();
     assert!(
         report.devices[0].passed() == 0 && report.devices[0].failures().count() > 3,

@@ -122,7 +122,7 @@ fn every_target_takes_every_source() {
                     _ => target,
                 };
                 assert_eq!(info.format().unwrap(), want, "{name}: {tensor}");
-                // Rows went through threads in slices: the bytes are those of one piece.
+                // Rows went through threads in slices: the bytes are those of one pass.
                 let bytes = file.bytes(&info).unwrap();
                 assert!(bytes == quant::encode(want, values).unwrap(), "{name}: {tensor}");
                 let reported = report.tensors.iter().find(|t| t.name == *tensor).unwrap();
@@ -184,7 +184,7 @@ fn what_cannot_be_quantised_leaves_nothing() {
     let packed = run(&output, &folder.join("more.gguf"), target).unwrap_err();
     assert!(packed.is_unsupported() && packed.to_string().contains("q4_0 already"), "{packed}");
     assert_eq!(std::fs::read(&output).unwrap(), before);
-    // Nor is the input lost, whoever asks for that.
+    // Nor is the input lost, even on request.
     let whole = std::fs::read(&input).unwrap();
     let refused = run(&input, &input, target).unwrap_err();
     assert!(refused.is_invalid() && refused.to_string().contains("is the input"), "{refused}");
@@ -226,7 +226,7 @@ fn real_models_become_what_the_reference_makes_of_them() {
         let ratio = (errors[0] / errors[1]).sqrt();
         tell(&format!("quantize: {format}: {same} tensors are equal, error {ratio:.4} of theirs"));
         match format {
-            // The same search, but for how a compiler fuses multiplications and additions.
+            // The same search, except for fused multiply-adds of the compiler.
             Format::Q4K => assert!((0.999..1.001).contains(&ratio), "q4_k: {ratio}"),
             _ => assert!(same >= 56, "{format}: {same} tensors are equal"),
         }

@@ -31,7 +31,7 @@ use crate::wgsl::{FLOOR, lowered};
 const GRAPHS: u64 = 2000;
 /// One in this many seeds also runs at WebGPU's floor.
 const FLOOR_EACH: usize = 4;
-/// As many, on lavapipe and its like, whose time is that of compiling.
+/// The same on lavapipe and similar devices, whose time is dominated by compilation.
 const SOFTWARE_EACH: usize = 4;
 /// As many, on an OpenCL device that is the CPU.
 const OPENCL_EACH: usize = 32;
@@ -87,7 +87,7 @@ fn targets() -> Vec<Target> {
 /// State shared by all threads.
 #[derive(Default)]
 struct Shared {
-    /// Kernels that were checked, of all plans.
+    /// Kernels already checked, of all plans.
     kernels: Mutex<HashSet<KernelSpec>>,
     /// Plans by the share of their arena over the least, in steps of a hundredth.
     shares: Mutex<BTreeMap<u64, usize>>,
@@ -106,7 +106,7 @@ struct Failure {
     text: String,
 }
 
-/// The class to plan for: all runs, where there are symbols.
+/// The class to plan for: all runs, if there are symbols.
 fn class(case: &Case) -> ShapeClass {
     match case.symbols.iter().next() {
         Some(_) => random_class(),

@@ -50,8 +50,8 @@ fn product(m: i64, n: i64, k: i64, format: Format) -> Graph {
     g
 }
 
-/// On matrix hardware, where a launch rounds rows of x, it normalises them as well for the only
-/// product that reads them.
+/// On tensor cores, the launch that quantises rows of x also normalises them for the only product
+/// that reads them.
 #[test]
 fn a_norm_is_done_as_rows_are_rounded_for_the_only_product_that_reads_it() {
     let kernels = |products: usize, mode: ComputeMode, deterministic: bool| {
@@ -226,7 +226,7 @@ fn attention_has_kernels_for_few_tokens_and_for_many() {
     }
 }
 
-/// Tokens of eight sequences have keys of their own: nothing is gained by reading them again from a
+/// Tokens of eight sequences have separate keys: nothing is gained by reading them again from a
 /// cache.
 #[test]
 fn attention_of_several_sequences_asks_for_keys_ahead_where_it_can() {
@@ -249,7 +249,7 @@ fn attention_of_several_sequences_asks_for_keys_ahead_where_it_can() {
     assert!((1.0..1.1).contains(&(bytes / f64::from(whole))), "{bytes} of {whole}");
 }
 
-/// Where it may round, and a device has matrix hardware.
+/// If it may round, and the device has tensor cores.
 #[test]
 fn attention_of_many_tokens_is_on_matrices_where_it_may_be() {
     let of = |tokens: i64, dtype, mode| {
@@ -308,7 +308,7 @@ fn cuts_pay() {
         let steps = if profile.kind == DeviceKind::Cpu { 1 } else { 2 };
         assert_eq!(engines(&g, &profile).len(), steps, "function and product on {name}");
 
-        // One behind the product is done as it is stored.
+        // An operation after the product is fused into its store.
         for m in [1, 512] {
             let mut g = Graph::new("product and function");
             let x = g.input("x", Shape::new([m, 4096]), DType::F32);

@@ -57,8 +57,8 @@ fn probabilities(row: &Row) -> Vec<f64> {
     weights.iter().map(|weight| weight / total).collect()
 }
 
-/// Pearson's statistic over what may come, and the bound that it passes once in a million times
-/// (Wilson and Hilferty's approximation). Infinite where something came that may not.
+/// Pearson's statistic over the possible tokens, and the bound that it exceeds once in a million
+/// times (Wilson and Hilferty's approximation). Infinite if an impossible token occurred.
 fn chi_square(counts: &[usize], probabilities: &[f64]) -> (f64, f64) {
     let total: usize = counts.iter().sum();
     let (mut sum, mut kinds) = (0.0, 0.0);

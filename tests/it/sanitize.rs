@@ -28,7 +28,7 @@ use crate::{skip, tell, vendor_gemm};
 const DEVICE: &str = "WARPLOOM_TEST_SANITIZE";
 /// All plans of one in this many cases, instead of each kernel once.
 const SAMPLE: &str = "WARPLOOM_TEST_SANITIZE_SAMPLE";
-/// Seconds after which no further run begins; 0 is no limit.
+/// Seconds after which no further run starts; 0 is no limit.
 const SECONDS: &str = "WARPLOOM_TEST_SANITIZE_SECONDS";
 /// Which fault is planted: `memcheck`, `racecheck`, `initcheck` or `synccheck`.
 const PLANTED: &str = "WARPLOOM_PLANTED";
@@ -53,9 +53,9 @@ fn small() -> Vec<Case> {
     small
 }
 
-/// What makes a kernel another one to the tools: its text, but for the numbers in it. Of generated
-/// work that is how it is cut, what types it reads, and what it writes and how; which function it
-/// takes of each number they do not see.
+/// Distinguishes kernels for the tools: the text without its numbers. For generated work, its
+/// split, the types it reads, and what it writes and how; the tools do not see which function it
+/// applies.
 fn identity(spec: &KernelSpec) -> String {
     match spec {
         KernelSpec::Asset(asset) => {
@@ -85,12 +85,12 @@ struct Run {
     /// The engine that is forced, for people.
     by: String,
     plan: Plan,
-    /// Kernels that are met with it and those before.
+    /// Kernels of this case and those before.
     met: usize,
 }
 
-/// Plans that have every kernel of all plans of these cases: with each engine forced where it can
-/// be, in plans that fuse and that do not.
+/// Plans that contain every kernel of all plans of these cases: with each engine forced where
+/// possible, with and without fusion.
 fn cover<'a>(
     cases: &[Case],
     profile: &DeviceProfile,
@@ -140,7 +140,7 @@ fn small_cases() {
     let Ok(device) = std::env::var(DEVICE) else {
         return skip(&format!("{DEVICE} names no device"));
     };
-    // CUDA alone: a list of all devices would start other drivers as well, under the tool.
+    // CUDA only: listing all devices would start other drivers under the tool as well.
     let runtime = match device.strip_prefix("cuda:") {
         Some(index) => {
             let (provider, index) = (cuda::Provider::new(), index.parse().unwrap());
@@ -197,8 +197,7 @@ fn each_kernel(runtime: &Runtime, seconds: f64) {
     tell(&format!("sanitize: {met} of {all} kernels in {:.1} s: {end}", time()));
 }
 
-/// Every engine of the device, forced in each case of a sample, and the plans that are made
-/// otherwise.
+/// Every engine of the device, forced in each case of a sample, and the default plans.
 fn sampled(runtime: &Runtime, sample: usize) {
     let small: Vec<Case> = small().into_iter().step_by(sample).collect();
     let count = small.len();
@@ -227,8 +226,8 @@ fn sampled(runtime: &Runtime, sample: usize) {
     tell(&format!("sanitize: {count} of {count} cases, {rows} runs, {used} engines"));
 }
 
-/// Without a GPU: no more runs than kernels, for a GPU like those that the tools run on, and hardly
-/// a kernel of the catalogue is left out.
+/// Without a GPU: no more runs than kernels, for a GPU like that of the tools, and few kernels of
+/// the catalogue are missing.
 #[test]
 fn few_runs_have_every_kernel_of_the_small_cases() {
     let profile = DeviceProfile {
@@ -264,7 +263,7 @@ fn few_runs_have_every_kernel_of_the_small_cases() {
 /// Kernels of 64 threads on 64 unwritten words, each with one fault.
 const FAULTS: [(&str, &str); 4] = [
     ("memcheck", "y[threadIdx.x + 1] = 1;"),
-    // The other warp's words, without waiting for it.
+    // The other warp's words, without waiting for them.
     (
         "racecheck",
         "__shared__ unsigned s[64]; s[threadIdx.x] = threadIdx.x; y[threadIdx.x] = s[63 - threadIdx.x];",
@@ -277,7 +276,7 @@ const FAULTS: [(&str, &str); 4] = [
     ),
 ];
 
-/// The tool that is meant for it finds it; by itself the test shows nothing, not even an error.
+/// The right tool finds it; without it the test shows nothing, not even an error.
 #[test]
 fn planted_fault() {
     let Ok(wanted) = std::env::var(PLANTED) else {

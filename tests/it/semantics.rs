@@ -10,7 +10,7 @@ use crate::{semantics_kernels, semantics_numbers};
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) wgsl: String,
-    /// Words of the uniform block; none means that there is none.
+    /// Words of the uniform block; if empty, there is none.
     pub(crate) params: Vec<u32>,
     pub(crate) x: Vec<u32>,
     /// The words of y.

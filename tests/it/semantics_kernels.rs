@@ -6,12 +6,12 @@ const BUFFERS: &str = "@group(0) @binding(1) var<storage, read> x: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<u32>;
 ";
 
-/// A kernel behind the two buffers of words.
+/// A kernel after the declarations of both buffers.
 fn kernel(name: &str, wgsl: &str, x: &[u32], expected: Vec<u32>) -> Case {
     whole(name, &format!("{BUFFERS}{wgsl}"), x, expected)
 }
 
-/// A kernel with buffers of its own.
+/// A kernel with its own buffers.
 fn whole(name: &str, wgsl: &str, x: &[u32], expected: Vec<u32>) -> Case {
     Case {
         name: name.to_string(),

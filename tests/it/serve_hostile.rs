@@ -233,7 +233,7 @@ fn serve_connections_are_kept_and_bodies_come_in_chunks() {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let keep = |text: String| text.replace("Connection: close\r\n", "");
-    // Two at once, the second in chunks.
+    // Two pipelined requests, the second in chunks.
     let body = hello();
     let (a, b) = body.split_at(10);
     let chunked =

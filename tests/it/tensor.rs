@@ -201,7 +201,7 @@ fn products_norms_and_attention() {
         close(&a.matmul(w.t()), &[-2.0, 4.0, -2.0, 13.0]);
         close(&a.linear(&w), &[-2.0, 4.0, -2.0, 13.0]);
         close(&a.linear(&(&w * 2)), &[-4.0, 8.0, -4.0, 26.0]);
-        // Two weights on one operand, each in a buffer of its own.
+        // Two weights on one operand, each in a separate buffer.
         let other = Tensor::from_vec(rt, vec![1.0_f32; 6], [2, 3]);
         close(&(a.linear(&w) - a.linear(&other)), &[-8.0, -2.0, -17.0, -2.0]);
         close(&a.index(0, 0).linear(&(&w + 0)), &[-2.0, 4.0]);
@@ -329,7 +329,7 @@ fn tensors_of_f16_compute() {
 
 type Sizes = &'static [usize];
 
-/// Shapes that NumPy broadcasts, and what to; `None` where it refuses.
+/// Shapes that NumPy broadcasts, and the result; `None` if it refuses.
 const BROADCASTS: [(Sizes, Sizes, Option<Sizes>); 14] = [
     (&[], &[], Some(&[])),
     (&[], &[3], Some(&[3])),

@@ -203,7 +203,7 @@ fn out_of_memory_is_an_error_and_survived() {
     assert!(error.to_string().contains("add at tests/it/tensor_runs.rs:"), "{error}");
     let upload = Tensor::from_slice(&rt, &vec![0.0_f32; 2 << 20], [2 << 20]);
     assert!(upload.check().unwrap_err().is_out_of_memory());
-    // What fits still runs, again and again, since dropped memory comes back.
+    // Operations that fit still run repeatedly, since dropped memory is reused.
     for turn in 0..20 {
         let x = Tensor::full(&rt, [100_000], turn as f32) + Tensor::arange(&rt, 0.0, 1e5, 1.0);
         close(&x.narrow(0, 99_999..), &[99_999.0 + turn as f32]);
@@ -301,7 +301,7 @@ fn a_plan_runs_with_the_callers_buffers() {
     let inner = graph.add(Op::Softmax, &[scaled]).unwrap();
     let y = graph.add(Op::Unary(UnaryOp::Log), &[inner]).unwrap();
     graph.output("y", y).unwrap();
-    // The same node again, a view, an input: each is copied to where it is wanted.
+    // The same node again, a view, an input: each is copied to its output.
     graph.output("again", y).unwrap();
     let turned = graph.add(Op::Transpose(vec![1, 0]), &[scaled]).unwrap();
     graph.output("turned", turned).unwrap();

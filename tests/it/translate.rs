@@ -35,7 +35,7 @@ fn opencl(name: &str, wgsl: &str, options: &Options) -> Translated {
     translate::opencl(&module, &info, options).unwrap_or_else(|e| panic!("{name}: {e}\n{wgsl}"))
 }
 
-/// The OpenCL device, if there is one; says so otherwise.
+/// The OpenCL device, if there is one; else reports that there is none.
 fn host() -> Option<Host> {
     match opencl_host::open() {
         Ok(host) => {
@@ -51,7 +51,7 @@ fn host() -> Option<Host> {
     }
 }
 
-/// NVIDIA's compiler. `None` where there is none, which fails the test if `WARPLOOM_REQUIRE_NVRTC=1`.
+/// NVIDIA's compiler. `None` if there is none, which fails the test if `WARPLOOM_REQUIRE_NVRTC=1`.
 pub(crate) fn compiler() -> Option<&'static Nvrtc> {
     match Nvrtc::open() {
         Ok(nvrtc) => Some(nvrtc),
@@ -163,7 +163,7 @@ fn shipped() -> Vec<(String, String)> {
     assets.chain(generated).chain(packs).collect()
 }
 
-/// Kernels on cooperative matrices, which CUDA alone gets.
+/// Kernels on cooperative matrices, which only CUDA gets.
 fn cooperative() -> Vec<(String, String)> {
     let named = |spec: AssetSpec| {
         let wgsl = asset_wgsl(&spec).unwrap();
@@ -258,9 +258,9 @@ fn nvrtc_takes_every_kernel_that_ships() {
     let plain: Vec<bool> = variants().iter().map(|spec| spec.constants.is_empty()).collect();
     let made = AtomicUsize::new(0);
     on_all_threads(&texts, |at, name, work| {
-        // Syntax and types of every kernel, for one architecture in turn. To machine code, where `asm` is looked at, a third
-        // of the catalogue with its defaults, and of what has other constants or is generated some; WARPLOOM_TEST_ALL=1: all,
-        // for every architecture.
+        // Syntax and types of every kernel, for alternating architectures. To machine code, where
+        // `asm` is checked, a third of the catalogue with its defaults, and some kernels with other
+        // constants or generated ones; WARPLOOM_TEST_ALL=1: all, for every architecture.
         let holds = |done: warploom::Result<()>, architecture: &str| {
             done.unwrap_or_else(|log| panic!("{name} for {architecture}: {log}\n{}", work.text));
         };
@@ -279,7 +279,7 @@ fn nvrtc_takes_every_kernel_that_ships() {
     tell(&format!("nvrtc: {} texts are right, {made} compiled for {ARCHITECTURES:?}", texts.len()));
 }
 
-/// Each kind as it is launched first and second of two that run at once.
+/// Each kind as the first and the second of an overlapping pair.
 #[test]
 fn nvrtc_compiles_overlapping_kernels() {
     let Some(nvrtc) = compiler() else { return };
@@ -321,14 +321,14 @@ fn attention_asks_for_settled_keys_before_it_waits() {
         let options = Options { steady, ..base.clone() };
         let text = cuda("attn_split_kv_fused", &asset_wgsl(&spec).unwrap(), &options).text;
         let (_, kernel) = text.split_once("kernel_main").unwrap();
-        // Behind ways out that wait for themselves.
+        // After returns that wait themselves.
         let (before, after) = kernel.rsplit_once("wl_wait();").unwrap();
         let reads = |text: &str, name: &str| text.matches(&format!("= {name}[")).count();
         assert_eq!(reads(before, "q"), 0, "{text}");
         for name in ["k", "v"] {
             let early = reads(before, name);
             assert_eq!(early > 0, settled, "{name}: {text}");
-            // Those that this run brings, and those of later turns.
+            // Those of this iteration, and those of later ones.
             let late = if settled { 2 * early } else { 12 };
             assert_eq!(reads(after, name), late, "{name}: {text}");
         }

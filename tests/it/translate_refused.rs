@@ -86,7 +86,7 @@ fn errors_name_the_function() {
     refused(&wgsl, "function deep: type Sint", true);
     let called = wgsl.replace("deep(); }", "y[0] = 2.0; }");
     let (module, info) = module(&called);
-    // What the entry point does not reach is not translated.
+    // Code that the entry point does not reach is not translated.
     translate::cuda(&module, &info, &Options::default()).unwrap();
 }
 

@@ -37,11 +37,11 @@ pub(crate) enum Fault {
     Broken,
     /// One run takes longer than it may.
     Long,
-    /// The process ends as it is tried.
+    /// The process ends when it is tried.
     Fatal,
 }
 
-/// `-x` of 64 numbers, by a kernel of its own.
+/// `-x` of 64 numbers, by a separate kernel.
 pub(crate) struct Neg {
     id: EngineId,
     fault: Fault,
@@ -119,7 +119,7 @@ impl Engine for Neg {
         vec![Knob::new("unused", "nothing", [1, 2, 4], 1)]
     }
 
-    /// The slow one looks the best, then those with faults.
+    /// The slow one has the best estimate, then those with faults.
     fn cost(&self, query: &Query) -> Cost {
         let dispatches = match self.fault {
             Fault::Slow => 1e-6,
@@ -244,7 +244,7 @@ fn the_fastest_that_is_right_wins_and_a_second_start_searches_nothing() {
         assert!(why("acme.long").contains("one run takes"), "{label}: {}", why("acme.long"));
         tell(&format!("tune: {label}: {}", best.why()));
 
-        // The plan takes it, says so, and its numbers are right.
+        // The plan uses it, reports it, and its results are right.
         let after = plan(&runtime, &graph);
         assert_eq!(after.choices[0].tuned.as_ref(), Some(best), "{label}");
         assert!(after.explain().contains("tuned: "), "{label}: {}", after.explain());
@@ -306,8 +306,8 @@ fn a_device_that_does_not_answer_ends_the_search_and_is_asked_no_more() {
     }
 }
 
-/// Whatever a tuned choice says, numbers are right: engines of other operations, knobs of others,
-/// values that do not fit, versions of before.
+/// Results are right for any tuned choice: engines of other operations, foreign knobs, values out
+/// of range, older versions.
 #[test]
 fn no_choice_makes_a_plan_wrong() {
     let cases = warploom_testkit::cases();
@@ -369,8 +369,8 @@ pub(crate) fn entry(engine: EngineId, engine_version: u32, knobs: KnobValues) ->
     Tuned { engine, engine_version, knobs, seconds: 1e-6, against, against_seconds: 2e-6 }
 }
 
-/// A search over cases of the table: nothing of this crate is found wrong, and plans with what was
-/// found are right.
+/// A search over cases of the table: no built-in engine is wrong, and plans with its results are
+/// right.
 #[test]
 fn what_a_search_finds_is_right() {
     let _alone = LONG.lock().unwrap_or_else(PoisonError::into_inner);
@@ -469,7 +469,7 @@ fn a_way_is_compared_on_two_devices() {
     };
     let graph = negation();
     let mut first = open(&cpu::Provider);
-    // With one engine and no knob there is no task.
+    // With one engine and no knobs there is no task.
     first.registry_mut().add(Neg::new("acme.right", Fault::None)).unwrap();
     let task = &found(&first, &graph)[0];
     let way = (task.engines[0].clone(), KnobValues::default());

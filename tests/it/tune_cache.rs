@@ -17,7 +17,7 @@ use crate::tune::{Fault, Neg, entry, found, negation, quick, tuned};
 pub(crate) const CHILD: &str = "WARPLOOM_TEST_TUNE_CHILD";
 const FOLDER: &str = "WARPLOOM_TEST_TUNE_FOLDER";
 
-/// A folder of a test's own, removed behind it.
+/// A test's own folder, removed after it.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -50,7 +50,7 @@ fn device() -> DriverKey {
     DriverKey::of(&DeviceProfile::webgpu_floor("a test's device"))
 }
 
-/// A record of one task, whose key is made of two numbers.
+/// A record of one task, whose key is made from two numbers.
 fn record(process: u64, round: u64) -> TuneRecord {
     let mut record = TuneRecord::new(device());
     let key = serde_json::from_value(format!("{process:016x}{round:016x}").into()).unwrap();
@@ -65,7 +65,7 @@ fn record(process: u64, round: u64) -> TuneRecord {
     record
 }
 
-/// Not a test of its own: what the processes do that tests of this file start.
+/// Not a test: the work of the processes that tests of this file start.
 #[test]
 fn the_child() {
     let Ok(job) = std::env::var(CHILD) else { return };

@@ -41,7 +41,7 @@ enum Mood {
 struct Moody {
     inner: Arc<dyn Device>,
     mood: Mood,
-    /// Whether the mood has come.
+    /// Whether the fault is active.
     awake: Arc<AtomicBool>,
     lost: AtomicBool,
     runs: AtomicUsize,
@@ -158,7 +158,7 @@ fn two(runtime: &Runtime) -> Vec<Task> {
     tasks
 }
 
-/// A search of two tasks, in whose second the mood comes.
+/// A search of two tasks, with the fault in the second.
 fn search(mood: Mood, folder: &Folder, options: &TuneOptions) -> (Runtime, TuneReport) {
     let (runtime, awake) = moody(mood, folder);
     let tasks = two(&runtime);
@@ -251,7 +251,7 @@ fn a_task_that_cannot_be_measured_is_not_tried_at_each_start() {
         });
         runtime
     };
-    // Of the engines that execute it only those that do not compile.
+    // Of the engines that execute it, only those that do not compile.
     let only_broken = |runtime: &Runtime| {
         let mut tasks = found(runtime, &negation());
         tasks.iter_mut().for_each(|t| t.engines.retain(|id| id.as_str().starts_with("acme")));

@@ -141,8 +141,8 @@ fn one_product_on_another_reads_what_that_stored() {
     assert!(calls.iter().all(|call| call.result == DType::F16));
 }
 
-/// A conversion that two products leave out is done for the one that takes another engine, and the
-/// other does not wait for it.
+/// A conversion that two products elide is done for the one with another engine, and the other does
+/// not wait for it.
 #[test]
 fn either_product_of_a_chain_may_be_another_engines() {
     let mut g = Graph::new("chain");
@@ -160,7 +160,7 @@ fn either_product_of_a_chain_may_be_another_engines() {
     }
 }
 
-/// A state is read as it was before it was written, so its conversion stays.
+/// A state is read before it is written, so its conversion stays.
 #[test]
 fn a_state_is_converted_before_it_is_written() {
     let mut g = Graph::new("state");
@@ -188,7 +188,7 @@ fn work_behind_rounding_is_one_loop_on_what_is_rounded() {
     g.output("y", y).unwrap();
     let plan = plan(&g);
     let (calls, others) = calls(&plan);
-    // The bias is made f32 by a launch of its own.
+    // A separate launch converts the bias to f32.
     assert_eq!((calls.len(), others), (1, 2), "{}", plan.explain());
     assert_eq!(calls[0].result, DType::BF16);
 }
@@ -219,7 +219,7 @@ fn what_else_is_read_is_converted_once_for_all() {
     g.output("z", y).unwrap();
     let plan = plan(&g);
     let (calls, _) = calls(&plan);
-    // The other product needs the conversion, so that both read f32.
+    // The other product needs the conversion, so both read f32.
     assert!(calls.iter().all(|call| call.operands == DType::F32), "{}", plan.explain());
 }
 
@@ -283,7 +283,7 @@ fn a_bias_and_relu_are_done_by_the_call() {
     assert_eq!((calls[0].operands, calls[0].result), (DType::F32, DType::F32));
 }
 
-/// What came of the engine in a plan; `None` where it was not looked at.
+/// The state of the engine in a plan; `None` if it was not considered.
 fn verdict(plan: &Plan) -> Option<Verdict> {
     let all = plan.choices.iter().flat_map(|choice| &choice.candidates);
     let mut own = all.filter(|candidate| candidate.engine == EngineId::new(ENGINE));

@@ -14,8 +14,8 @@ use warploom::{native, webgpu};
 
 use crate::{skip, tell};
 
-/// The first wgpu device, opened with these options. `None` where there is none, which is said, and fails the
-/// test if `WARPLOOM_REQUIRE_WEBGPU=1`.
+/// The first wgpu device, opened with these options. `None` with a message if there is none, which
+/// fails the test if `WARPLOOM_REQUIRE_WEBGPU=1`.
 pub(crate) fn open(options: OpenOptions) -> Option<Arc<dyn Device>> {
     static SAID: Once = Once::new();
     // One for all tests: some drivers print a line for each.
@@ -35,7 +35,7 @@ pub(crate) fn open(options: OpenOptions) -> Option<Arc<dyn Device>> {
     Some(block_on(provider.open(0, options)).unwrap())
 }
 
-/// The first OpenCL device, opened with these options. `None` where there is none, which fails the
+/// The first OpenCL device, opened with these options. `None` if there is none, which fails the
 /// test if `WARPLOOM_REQUIRE_OPENCL=1`.
 pub(crate) fn open_opencl(options: OpenOptions) -> Option<Arc<dyn Device>> {
     let provider = native::opencl::Provider;
@@ -51,7 +51,7 @@ pub(crate) fn open_opencl(options: OpenOptions) -> Option<Arc<dyn Device>> {
 
 /// Runs a test on the first device of each provider of GPUs that there is. A provider joins here.
 pub(crate) fn on_each(options: OpenOptions, test: impl Fn(Arc<dyn Device>)) {
-    // Says so where there is none.
+    // Reports that there is none.
     if let Some(device) = open(options.clone()) {
         test(device);
     }

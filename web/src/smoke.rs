@@ -141,7 +141,7 @@ async fn refused_submit(device: &dyn Device) -> Result<Value> {
     let from = SlotRange { slot, offset: Dim::new(0), bytes: Dim::new(4) };
     work.commands.push(Command::Download { from });
     let prepared = device.prepare(&work, &[Some(buffer(device, 4)?)])?;
-    // Awaited on its own; the wait for a later submit, which also reports failures, comes next.
+    // Awaited separately; the wait for a later submit, which also reports failures, comes next.
     let ticket = device.submit(&[(prepared, Args::default())])?;
     let own = refusal(device, ticket).await?;
     let refused = device.submit(&[(prepared, Args::default())])?;
@@ -163,7 +163,7 @@ async fn refusal(device: &dyn Device, ticket: Ticket) -> Result<String> {
     }
 }
 
-/// A device that its owner destroys: every later call says that it is gone.
+/// A device destroyed by its owner: every later call reports the loss.
 async fn lost_device() -> Result<Value> {
     let failed = |what: &str| Error::device(format!("no second device: {what}"));
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());

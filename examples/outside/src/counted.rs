@@ -22,7 +22,7 @@ pub struct Counted<P> {
 }
 
 impl<P: Provider> Counted<P> {
-    /// Counts what the devices of `inner` hand out from now on.
+    /// Counts the allocations of the devices of `inner` from now on.
     pub fn new(inner: P) -> Counted<P> {
         Counted { inner, bytes: Arc::default() }
     }
