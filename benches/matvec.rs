@@ -2,9 +2,10 @@
 //! and microseconds of a dependent step, which consumes the result of the previous one.
 //!
 //! ```text
-//! cargo bench --bench matvec -- -d cuda -d webgpu cargo bench --bench matvec -- -d cuda --formats
-//! q4_k,f16 --json FILE cargo bench --bench matvec -- -d cuda --formats q8_0 --knob
-//! wgsl.matvec_prequant.q8_0x8.subgroup:threads=256
+//! cargo bench --bench matvec -- -d cuda -d webgpu
+//! cargo bench --bench matvec -- -d cuda --formats q4_k,f16 --json FILE
+//! cargo bench --bench matvec -- -d cuda --formats q8_0 \
+//!     --knob wgsl.matvec_prequant.q8_0x8.subgroup:threads=256
 //! ```
 //!
 //! Weights of a format are square matrices (`--size`, 8,192) of 2 GB in total, more than a cache
@@ -158,8 +159,9 @@ fn knob(knobs: Knobs, text: &str) -> Result<Knobs> {
     Ok(knobs.set(EngineId::new(engine.to_owned()), name, value))
 }
 
-/// Products of a row with `count` matrices of `n` x `k`, whose results are states, or one chain,
-/// whose end is. With `told`, the first result, the last one and its operand are outputs.
+/// Products of a row with `count` matrices of `n` x `k`, each with a state for its result, or one
+/// chain with a state for its end. With `told`, the first result, the last one and its operand are
+/// outputs.
 fn graph(row: &Kind, count: u64, told: bool) -> Result<Graph> {
     let (mut g, Kind { format, dependent, n, k }) = (Graph::new("matvec"), *row);
     let mode = if format.is_quantised() { ComputeMode::Int8 } else { ComputeMode::F32 };

@@ -2,9 +2,10 @@
 //! the engine used.
 //!
 //! ```text
-//! python3 benches/products_torch.py --json torch.json cargo bench --bench products -- -d cuda
-//! --sizes 1024,2048,4096,8192 --types f16,bf16,f32 --beside torch.json cargo bench --bench
-//! products -- -d webgpu --types f16 --f16-accumulate   # may accumulate in f16
+//! python3 benches/products_torch.py --json torch.json
+//! cargo bench --bench products -- -d cuda --sizes 1024,2048,4096,8192 \
+//!     --types f16,bf16,f32 --beside torch.json
+//! cargo bench --bench products -- -d webgpu --types f16 --f16-accumulate   # may accumulate in f16
 //! ```
 //!
 //! The benchmark times a chain of `x = x * b` (`--chain`, 16 products), many chains in sequence

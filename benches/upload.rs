@@ -61,7 +61,7 @@ fn scrambled(i: u32) -> [u8; 4] {
     (i.wrapping_mul(0x9E37_79B9) ^ (i >> 7)).to_le_bytes()
 }
 
-/// Where an upload ended up.
+/// The destination of an upload.
 type Upload<'a> = dyn FnMut() -> Result<BufferRange> + 'a;
 
 /// One call of `Device::write` into a buffer that is there.

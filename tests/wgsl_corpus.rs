@@ -2,8 +2,8 @@
 //! device, or is refused with file, line and a reason in WGSL's terms.
 //!
 //! ```text
-//! WARPLOOM_WGSL_CORPUS=naga/tests/in:test/tint WARPLOOM_WGSL_REPORT=/tmp/report.tsv cargo test
-//! --test wgsl_corpus -- --nocapture
+//! WARPLOOM_WGSL_CORPUS=naga/tests/in:test/tint WARPLOOM_WGSL_REPORT=/tmp/report.tsv \
+//!     cargo test --test wgsl_corpus -- --nocapture
 //! ```
 //!
 //! The manifest of a file follows from the variables of its entry point. A shader that writes no

@@ -296,9 +296,9 @@ fn an_f16_cache_moves_logits_as_rounding_does() {
     }
 }
 
-/// A file, the golden file with llama.cpp's numbers, the file that it made them of, and how far its
-/// logits may be from ours: it rounds activations to halves, or as it likes in the kernels of its
-/// own. Ternary weights are the same numbers in both files.
+/// A file, the golden file with llama.cpp's results, the file that they come from, and their
+/// maximum difference from ours: it rounds activations to f16, or differently in some kernels.
+/// Ternary weights are equal in both files.
 const GOLDEN: [(&str, &str, &str, f64); 2] = [
     ("warploom-tiny-llama-F16.gguf", "golden.json", "warploom-tiny-llama-F16.gguf", 0.02),
     (

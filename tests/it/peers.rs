@@ -208,7 +208,7 @@ fn wrong_copies_are_errors(a: &dyn Device, b: &dyn Device) {
     foreign.free(Resource::Buffer(z.buffer));
 }
 
-/// |(-x - x) x| - x of integers, each operation on a different device than the previous one; the
+/// `|(-x - x) x| - x` of integers, each operation on a different device than the previous one; the
 /// result is exact on any device.
 fn chain(rows: i64, columns: i64) -> (Graph, Vec<(Selector, usize)>) {
     let mut g = Graph::new("there and back");
