@@ -35,7 +35,7 @@ const SHADER: &str = "shader.wgsl";
 /// Elements of a runtime-sized array.
 const ELEMENTS: u32 = 8;
 
-/// What came of an entry point, and why.
+/// The outcome of an entry point, and the reason.
 type Result = (&'static str, String);
 
 /// A manifest for an entry point, and the text with its additions.
@@ -106,7 +106,7 @@ fn words(module: &Module, ty: naga::Handle<naga::Type>) -> u32 {
     least.saturating_add(stride.map_or(0, |stride| stride * (ELEMENTS - 1))).div_ceil(4)
 }
 
-/// Names of the numbers of a uniform block.
+/// Names of the fields of a uniform block.
 fn fields(module: &Module, name: &str, ty: naga::Handle<naga::Type>, to: &mut Vec<String>) {
     match &module.types[ty].inner {
         TypeInner::Struct { members, .. } => {
@@ -140,7 +140,7 @@ fn part(module: &Module, name: String, ty: naga::Handle<naga::Type>, to: &mut Ve
     }
 }
 
-/// The text with a buffer that counts invocations, on the lines that there are.
+/// The text with a buffer that counts invocations, with unchanged line numbers.
 fn counting(text: &str, entry: &str) -> Option<String> {
     let mut from = 0;
     let start = loop {
@@ -461,7 +461,7 @@ fn shaders_are_right_or_refused_with_a_line() {
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Shaders of our own: right ones, and ones that are refused.
+/// Our own shaders: valid ones, and refused ones.
 const OWN: [(&str, &str); 4] = [
     ("nothing", "@compute @workgroup_size(4) fn main() {}"),
     (

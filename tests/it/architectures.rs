@@ -17,7 +17,7 @@ use crate::forward::Forward;
 use crate::gguf_writer::{Meta, Writer};
 use crate::{devices, tell};
 
-/// Most that a logit may differ; the largest is 28.
+/// Maximum difference of a logit; the largest is 28.
 const LOGIT: f64 = 1e-3;
 
 struct Golden {
@@ -62,7 +62,7 @@ fn numbers(name: &str, count: usize) -> Vec<f32> {
     (1..=count as u64).map(number).collect()
 }
 
-/// Shape and values of a tensor under its name there.
+/// Shape and values of a tensor under its `transformers` name.
 fn tensor(model: &Json, source: &str) -> (Vec<u64>, Vec<f32>) {
     let shape: Vec<u64> = serde_json::from_value(model["tensors"][source].clone()).unwrap();
     let mut values = numbers(source, shape.iter().product::<u64>() as usize);
@@ -197,7 +197,7 @@ fn gguf(model: &Json) -> Gguf {
     Gguf::from_bytes(file.write().bytes, &format!("{arch} of a formula")).unwrap()
 }
 
-/// What llama.cpp's converter computes of Llama 3's scaling: by wavelengths.
+/// Llama 3's scaling as in llama.cpp's converter: by wavelengths.
 fn llama3_factors(rope: &Json, dim: u32) -> Vec<f32> {
     let get = |key: &str| rope[key].as_f64().unwrap();
     let (factor, context) = (get("factor"), get("original_max_position_embeddings"));
@@ -215,7 +215,7 @@ fn llama3_factors(rope: &Json, dim: u32) -> Vec<f32> {
     (0..dim / 2).map(one).collect()
 }
 
-/// A folder that goes when it is dropped.
+/// A folder that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
@@ -261,7 +261,7 @@ fn difference(expected: &[f64], actual: impl Iterator<Item = f64>) -> f64 {
     each.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
 }
 
-/// The float64 pass is what real models are held to; another library holds it.
+/// Real models are compared with the float64 pass, and the float64 pass with another library.
 #[test]
 fn the_float64_pass_agrees_with_transformers() {
     let golden = golden();

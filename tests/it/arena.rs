@@ -17,12 +17,12 @@ use warploom_testkit::{self, MemoryUse, RandomLimits, random_case};
 
 use crate::tell;
 
-/// How much more than the least an arena may take.
+/// Maximum size of an arena relative to the lower bound.
 const LIMIT: f64 = 1.15;
-/// Arenas up to this size may take what tensors of a few hundred bytes leave between them.
+/// Arenas up to this size may also waste the gaps between tensors of a few hundred bytes.
 const SMALL: u64 = 4 << 10;
 
-/// A plan's share over the least, after everything about its memory was checked.
+/// A plan's arena relative to the lower bound, after all checks of its memory.
 fn share(plan: &Plan) -> (MemoryUse, f64) {
     let memory =
         warploom_testkit::memory_use(plan).unwrap_or_else(|e| panic!("{e}\n{}", plan.explain()));

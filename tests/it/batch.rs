@@ -60,8 +60,7 @@ fn alone(session: &mut Session, prompt: &[u32], count: usize) -> Vec<(u32, f32)>
     tokens
 }
 
-/// Sequences that begin at different times, with prompts of different lengths, and end at
-/// different times; then others in their places.
+/// Sequences with different starts, prompt lengths and ends; then others in their places.
 #[test]
 fn each_sequence_is_what_it_is_alone() {
     let model = embedded();

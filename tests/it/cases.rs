@@ -127,7 +127,7 @@ fn every_format_is_multiplied_and_gathered() {
     assert_eq!(missing(&Format::ALL, &gathered), []);
 }
 
-/// Outputs and states of the reference, as the bytes that a device would give.
+/// Outputs and states of the reference, as the bytes of a device.
 fn reference_answer(case: &Case, tensors: &BTreeMap<String, Tensor>) -> Result<NamedBytes> {
     let run = reference::eval(&case.graph, &case.symbols, tensors)?;
     let outputs = case.graph.outputs().iter().map(|(name, id)| (name, run.value(*id)));
@@ -178,8 +178,8 @@ fn an_answer_that_was_never_written_fails() {
     }
 }
 
-/// One wrong number in the middle of one output, by a hundredth of the largest in it; a tenth where
-/// numbers have few digits.
+/// One wrong number in the middle of one output, off by a hundredth of its largest; by a tenth for
+/// numbers with few digits.
 #[test]
 fn every_case_notices_one_wrong_number() {
     for case in &cases() {

@@ -147,7 +147,7 @@ fn chat_what_is_broken_off_is_kept() {
     assert_eq!(say(&mut chat, "Go on.", 8).reused, before);
 }
 
-/// A system message that changes, and messages from elsewhere, are read again.
+/// A changed system message and messages from elsewhere are read again.
 #[test]
 fn chat_changed_messages_are_read_again() {
     let mut chat = chat(512);
@@ -167,7 +167,7 @@ fn chat_changed_messages_are_read_again() {
     assert!(!reply.generated.text.is_empty());
 }
 
-/// A template that goes wrong in the middle of a conversation takes nothing with it.
+/// A template that fails in the middle of a conversation loses nothing.
 #[test]
 fn chat_a_template_that_refuses_leaves_all_as_it_was() {
     let source = "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not that') }}\

@@ -64,11 +64,10 @@ fn products_of_rounded_rows_are_right_in_every_way() {
     }
 }
 
-/// Cases of products of two computed matrices, and an engine on cooperative matrices that does
-/// them.
+/// Cases of products of two computed matrices, and an engine on cooperative matrices for them.
 const ON_MATRICES: (&str, &str) = ("library/f16/", "wgsl.matmul_batched_coop");
 
-/// The ranking takes large tiles for large matrices only.
+/// The ranking uses large tiles only for large matrices.
 #[test]
 fn products_of_matrices_are_right_by_tiles() {
     for (cases, engine) in [("matmul/", "wgsl.matmul_batched_tiled"), ON_MATRICES] {
@@ -111,7 +110,7 @@ fn every_case_is_right_on_every_device() {
     on_every_device(true, |_, suite| Some(suite));
 }
 
-/// Products of every size on cooperative matrices, which the ranking takes for many rows only.
+/// Products of every size on cooperative matrices, which the ranking uses only for many rows.
 fn products_on_matrices(way: &str) {
     for (cases, packed) in [("int8/", true), ("in_f16/", false)] {
         on_every_device(false, |runtime, suite| {
@@ -169,7 +168,7 @@ fn attention_is_right_with_keys_spread_over_workgroups() {
     });
 }
 
-/// Few devices have subgroups of just 32 lanes; `interpret_kernels` meets them everywhere.
+/// Few devices have subgroups of exactly 32 lanes; `interpret_kernels` tests them everywhere.
 #[test]
 fn attention_is_right_where_lanes_share_keys() {
     for cases in ["attention/", "f16_kv/"] {
@@ -198,7 +197,7 @@ fn every_device_has_a_bandwidth() {
     }
 }
 
-/// An operation that is applied where its reader reads must not read a state after its update.
+/// An operation fused into its reader must not read a state after its update.
 #[test]
 fn what_reads_a_state_reads_it_before_the_update() {
     let mut graph = Graph::new("old state");

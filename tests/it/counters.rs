@@ -17,7 +17,7 @@ use crate::{devices, tell};
 
 const PAST: Symbol = Symbol::new("past");
 const KEYS: u64 = 300;
-/// Of many slices, then of one, of fewer than before, and of many again.
+/// With many slices, then one, fewer than before, and many again.
 const RUNS: [u64; 6] = [KEYS - 1, 0, 70, KEYS - 1, 10, KEYS - 1];
 
 /// Two attentions in sequence, of one token with four heads of 64 over two key heads.

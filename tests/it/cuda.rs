@@ -171,7 +171,7 @@ fn lose() {
     tell("the loss was reported");
 }
 
-/// Microseconds of the device from one timestamp to the next, the least of some submits.
+/// Device time between two timestamps in microseconds: the minimum of several submits.
 fn least_us(device: &dyn Device, list: &[(warploom::provider::PreparedId, Args)], n: usize) -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..n {

@@ -152,7 +152,7 @@ fn product(device: &dyn Device, gemm: Gemm, a: &[f32], b: &[f32], size: usize) -
     run(device, &work, &ranges, Args::default()).remove(0)
 }
 
-/// Of numbers with 21 significant bits nothing is lost, but where TF32 is named.
+/// Values with 21 significant bits lose nothing, except with TF32.
 #[test]
 fn f32_is_multiplied_as_it_is() {
     let Some(device) = with_library(OpenOptions::default()) else { return };
@@ -201,7 +201,7 @@ fn a_small_budget_has_products_without_a_workspace() {
     assert_eq!(product(&*device, gemm(DType::F32), &a, &b, size), a);
 }
 
-/// Every provider that calls no library, and CUDA's devices at the floor.
+/// Every provider without library calls, and CUDA devices at the floor.
 #[test]
 fn a_missing_library_is_reported() {
     let wanted = spec(gemm(DType::F16));

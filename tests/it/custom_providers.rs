@@ -10,7 +10,7 @@ use warploom::{Error, Result, Runtime, Tensor};
 
 use crate::interpret_device::Checked;
 
-/// Two devices on the interpreter, with faults to order.
+/// Two devices on the interpreter, with configurable faults.
 #[derive(Clone, Default)]
 struct Own {
     name: Option<&'static str>,

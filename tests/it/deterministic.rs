@@ -318,7 +318,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// In the mode.
+/// A runtime in deterministic mode.
 pub(crate) fn mode() -> RunOptions {
     RunOptions { deterministic: true, ..RunOptions::default() }
 }
@@ -350,7 +350,7 @@ fn each_row_has_the_bits_that_it_has_alone() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The table of cases means the same in this mode, and nothing in it lacks an engine.
+/// The case table has the same results in this mode, and every case has an engine.
 #[test]
 fn every_case_is_right_in_deterministic_mode() {
     let cases = warploom_testkit::cases();

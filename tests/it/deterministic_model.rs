@@ -24,13 +24,13 @@ fn session(runtime: &Arc<Runtime>, model: &Arc<Model>, n: usize, mode: ComputeMo
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
 }
 
-/// Tokens of no text in particular, another for each number.
+/// Arbitrary tokens, different for each number.
 fn text(model: &Model, number: usize, len: usize) -> Vec<u32> {
     let vocabulary = model.config().vocabulary;
     (0..len).map(|i| ((i * 7919 + 31 * number + i * i) % (vocabulary - 3) + 3) as u32).collect()
 }
 
-/// The words of logits after each token, with the text cut into pieces of these lengths in turn.
+/// The words of logits after each token, with the text split into chunks of these lengths in turn.
 fn logits(session: &mut Session, tokens: &[u32], pieces: &[usize]) -> Vec<Vec<u32>> {
     let (mut rest, mut all) = (tokens, Vec::new());
     session.truncate(0).unwrap();

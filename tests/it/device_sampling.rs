@@ -28,8 +28,7 @@ fn session(runtime: &Arc<Runtime>, model: &Arc<Model>, sequences: usize) -> Sess
     Session::new(runtime.clone(), model.clone(), options, &mut |_, _| {}).unwrap()
 }
 
-/// Settings that differ, as requests of a server do: the command's own, hot and unlimited, greedy,
-/// narrow.
+/// Different settings, as in requests of a server: the default, hot and unlimited, greedy, narrow.
 fn sampling(i: usize) -> Sampling {
     let usual = Sampling { seed: 41 + i as u64, ..Sampling::default() };
     match i {

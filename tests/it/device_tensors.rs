@@ -40,7 +40,7 @@ fn read(instance: &Instance) -> Vec<u8> {
     block_on(instance.read(SymbolValues::new(), vec![bytes(1.0)])).unwrap().remove(0)
 }
 
-/// Takes whatever the pool has to give of the weight's size, and fills it.
+/// Allocates from the pool's free memory of the weight's size, and fills it.
 fn overwrite(runtime: &Runtime) {
     let taken: Vec<_> =
         (0..4).map(|_| runtime.pool().take(4 * COUNT, Usage::Weights).unwrap()).collect();

@@ -7,7 +7,7 @@ use warploom::runtime::{Detection, Runtime, RuntimeBuilder, TuneMode};
 
 use crate::tell;
 
-/// How labels of runtimes at WebGPU's guaranteed limits end.
+/// Suffix of the labels of runtimes at WebGPU's guaranteed limits.
 pub(crate) const FLOOR: &str = " at the floor";
 
 /// Whether long lists run completely instead of a sample: `WARPLOOM_TEST_ALL=1`.
@@ -21,8 +21,8 @@ pub(crate) fn sample(profile: &DeviceProfile, step: usize) -> usize {
     if profile.provider == "opencl" { sample_software(profile, step) } else { 1 }
 }
 
-/// The same on any GPU that is the CPU in truth, lavapipe as well: for lists whose length is that
-/// for real GPUs.
+/// The same for any GPU that is really a CPU, also lavapipe: for lists whose length suits real
+/// GPUs.
 pub(crate) fn sample_software(profile: &DeviceProfile, step: usize) -> usize {
     if profile.kind == DeviceKind::Software && !whole() { step } else { 1 }
 }
@@ -63,7 +63,7 @@ pub(crate) fn every(floors: bool) -> Vec<(String, Runtime)> {
     found
 }
 
-/// A runtime that nothing of this machine but the device decides about.
+/// A runtime that depends on nothing of this machine but the device.
 fn untouched(profile: &DeviceProfile) -> RuntimeBuilder {
     Runtime::builder().device(profile.id()).trusting(true).tune(TuneMode::Off)
 }

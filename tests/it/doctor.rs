@@ -176,7 +176,7 @@ fn an_examination_in_part_says_which_part() {
     assert_eq!(part.findings(Some(&before)).wrong, before.wrong, "what was known stays");
 }
 
-/// The whole table, once for each engine: none is wrong here, and few are not met.
+/// The whole table, once for each engine: none is wrong here, and few are untested.
 #[test]
 fn engines_of_this_crate_are_right() {
     let cases = warploom_testkit::cases();

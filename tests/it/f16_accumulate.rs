@@ -109,8 +109,7 @@ fn measurements_are_kept_apart() {
     assert_eq!((listed(&with.engines), listed(&without.engines)), (true, false));
 }
 
-/// On the checked device, by every tile: within what such sums may be off, and not what sums of
-/// `f32` are.
+/// Every tile on the checked device: within the error of f16 sums, and outside that of `f32` sums.
 #[test]
 fn every_tile_sums_in_f16_correctly_and_without_a_fault() {
     let cases = warploom_testkit::cases();

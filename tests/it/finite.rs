@@ -26,7 +26,7 @@ const CONTEXT: usize = 48;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     None,
-    /// The logit of this token is NaN whatever the text.
+    /// The logit of this token is NaN for any text.
     Logit(u32),
     /// The logit of this token is infinite after the token before it, and NaN after others.
     Infinite(u32),
@@ -263,7 +263,7 @@ fn runs_ahead_end_with_the_error_and_leave_the_cache_as_it_was() {
         one.truncate(0).unwrap();
         assert_eq!(one.best_sequence_blocking(0, &[20]).unwrap(), Ok(21), "{label}");
         assert_eq!(one.run_ahead_blocking(0, 12).unwrap(), Vec::from_iter(22..34), "{label}");
-        // Asked for one word, it is an error as well, and the cache is as before.
+        // If asked for one word, it is also an error, and the cache is unchanged.
         fails(one.run_blocking(&[9, 10], Wanted::Token).unwrap_err(), "position 15:");
         assert_eq!(one.past(), 13, "{label}");
         let none = Err(NoToken::NotFinite(0));
@@ -299,8 +299,7 @@ fn a_sequence_that_fails_leaves_the_others_right() {
                 let rows = [(2, 36, draw), (1, 12, draw), (0, 3, draw)];
                 let drawn = all.draw_each_blocking(&rows).unwrap();
                 assert_eq!(drawn, [Ok(37), none, Ok(4)], "{what}");
-                // A run that cannot say of which sequence it failed fails, and nothing has
-                // happened.
+                // A run that cannot attribute its failure to a sequence fails without any effect.
                 let error = all.run_each_blocking(&[(2, 37), (1, 3)], Wanted::Token).unwrap_err();
                 let text = error.to_string();
                 assert!(text.contains("sequence 1") && text.contains("position 5:"), "{text}");

@@ -53,7 +53,7 @@ fn one_request_fails_and_the_others_are_answered() {
             server.queue().submit(job).unwrap()
         };
         let ways = samplings();
-        // All in one way, then in ways that differ.
+        // All with the same settings, then with different ones.
         for turn in 0..4 {
             let way = |i: usize| &ways[if turn < 3 { turn } else { i }].1;
             let right = [ask(&[1, 2, 3], way(0)), ask(&[40], way(1))];

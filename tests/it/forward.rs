@@ -12,7 +12,7 @@ use warploom_llm::Model;
 use warploom_llm::config::{Activation, Config};
 use warploom_models::gguf::TensorInfo;
 
-/// Codes that `nudged` moves a number by, at most: a few units of a 32-bit float of its size.
+/// Maximum shift by `nudged`, in steps: a few units of a 32-bit float of that size.
 const NUDGE: f64 = 3e-5;
 
 /// A model with every weight as a number, and its cache.
@@ -29,7 +29,7 @@ pub(crate) struct Forward {
     packed: HashSet<String>,
     /// Whether keys and values are kept as f16.
     f16_cache: bool,
-    /// Seed of what moves numbers by up to `NUDGE` codes before they are rounded; 0 for nothing.
+    /// Seed of the shifts of up to `NUDGE` steps before rounding; 0 for none.
     nudge: u64,
     /// Smallest distance of a value to the midpoint of two quantisation steps, in steps, since the
     /// reset: for queries, keys and values of all tokens, elsewhere for the last token.
@@ -154,7 +154,7 @@ impl Forward {
         x
     }
 
-    /// What every head gives for one more position: `[heads * head_dim]`.
+    /// The output of every head for one more position: `[heads * head_dim]`.
     fn attention(&mut self, layer: usize, h: &[f64]) -> Vec<f64> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let (hd, kv) = (self.config.head_dim, self.config.kv_width());
@@ -301,10 +301,11 @@ fn add(x: &mut [f64], y: &[f64]) {
     x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
 }
 
-/// Numbers as 8 bits say them, in blocks of 32, and how near one came to the middle of two codes.
+/// Values rounded to 8 bits in blocks of 32, and the smallest distance to the midpoint of two
+/// steps.
 fn round(x: &[f64], nudge: u64) -> (Vec<f64>, f64) {
     let mut nearest = 0.5f64;
-    // Of the number's own bits, so that a pass is the same each time.
+    // A function of the number's bits, so that a pass is reproducible.
     let moved = |v: f64| {
         let bits = (v.to_bits() ^ nudge).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let bits = (bits ^ bits >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -155,8 +155,8 @@ pub(crate) fn addressings() -> Vec<FusedExpr> {
     all
 }
 
-/// Two elements of a word in every way to address them, read and written from one buffer each, and
-/// a condition besides.
+/// Two elements of a word with every addressing, read from and written to one buffer each, and a
+/// condition.
 fn halves(half: DType, to: Addressing) -> FusedExpr {
     use DType::{Bool, F32};
     let flag = Operand { binding: 1, ..operand(Bool, FLAT) };
@@ -189,7 +189,7 @@ fn halves(half: DType, to: Addressing) -> FusedExpr {
     }
 }
 
-/// Ways to cut rows.
+/// Ways to split rows.
 pub(crate) fn cuts() -> Vec<Schedule> {
     let cut = |threads, held, width, subgroup| Schedule::Rows { threads, held, width, subgroup };
     vec![

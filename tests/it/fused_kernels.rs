@@ -76,8 +76,8 @@ fn product(
     }
 }
 
-/// Runs jobs with subgroups on a wgpu device with all it has, others on one at the floor and on the
-/// CPU.
+/// Runs jobs with subgroups on a wgpu device with all features, others on one at the floor and on
+/// the CPU.
 fn check_all(jobs: &[Job]) {
     let subgroup = |job: &&Job| job.plain.defines.iter().any(|define| define == "subgroup");
     let cpu = cpu::Provider::device(&OpenOptions::default());
@@ -125,7 +125,7 @@ fn matrix_vector_products_with_attachments() {
 fn tiled_products_with_attachments() {
     let mut jobs = Vec::new();
     for (turn, fusion) in of_products(false).into_iter().enumerate() {
-        // Of the last tiles a round of loads is for some of the threads.
+        // In the last tiles a round of loads involves only some of the threads.
         let tiles = [(5, [32, 32]), (67, [64, 64]), (83, [80, 96]), (113, [112, 32])];
         for (i, (m, [bm, bn])) in tiles.into_iter().enumerate() {
             let constants = [("BM", bm), ("BN", bn)];

@@ -62,7 +62,7 @@ fn steps(plan: &Plan) -> Vec<String> {
 #[test]
 fn rows_between_f16_products_are_stored_as_f16() {
     let handed = "split_k_reduce Halves(F16Layout { rounded: false, plain: false }) kept: ";
-    // Where nothing else reads them they are not stored themselves.
+    // Rows without other readers are not stored unquantised.
     for (read, kept) in [(false, "false"), (true, "true")] {
         let found = steps(&plan(&gated(ComputeMode::F16, 512, read), Vec::new()));
         let last = format!("{handed}{kept}");
@@ -93,7 +93,7 @@ fn the_first_product_of_a_chain_has_a_quant_epilogue() {
     assert_eq!(names, ["quantize_activations", product, product, product]);
     let handing = assets(&found).iter().filter(|asset| handed(asset).is_some()).count();
     assert_eq!(handing, 2);
-    // A small one rounds in its workgroups.
+    // A small one quantises in its workgroups.
     let mut g = Graph::new("one");
     let x = g.input("x", Shape::new([1, 4096]), DType::F32);
     let w = g.weight("w", Shape::new([1024, 4096]), Format::Q4K);

@@ -36,7 +36,7 @@ impl Random {
 /// A kernel, its inputs and its fusion.
 pub(crate) struct Job {
     pub(crate) name: String,
-    /// Without the attachment.
+    /// Without the fusion.
     pub(crate) plain: AssetSpec,
     pub(crate) params: Vec<u32>,
     pub(crate) grid: [u32; 3],
@@ -52,7 +52,7 @@ pub(crate) struct Job {
     pub(crate) fusion_grid: [u32; 3],
 }
 
-/// What an attachment is given.
+/// Inputs of a fusion.
 #[derive(Default)]
 struct PreparedOperand {
     words: Vec<u32>,

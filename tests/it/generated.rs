@@ -23,7 +23,7 @@ const CLOSE: Tolerance = Tolerance { atol: 2e-5, rtol: 1e-4, eps_count: 0.0, nms
 /// Position of the last digit to which few digits are rounded.
 const CLOSE_F16: Tolerance = Tolerance { atol: 1e-4, rtol: 0.008, eps_count: 0.0, nmse: 1e-4 };
 
-/// A body with everything that a dispatch takes.
+/// A body with all data of a dispatch.
 struct Launch {
     expr: FusedExpr,
     params: Vec<u32>,
@@ -112,7 +112,7 @@ fn by_rows(sizes: &[usize], apart: usize) -> Vec<usize> {
     contiguous(lead, 0).into_iter().map(|stride| stride * apart).chain([0]).collect()
 }
 
-/// Numbers of size 0.75 to 1.25, every fourth negative, whose products stay in range; small
+/// Values of magnitude 0.75 to 1.25, every fourth negative, so that products stay in range; small
 /// integers; bools.
 fn word(dtype: DType, operand: usize, at: usize) -> u32 {
     let hash = ((at * 64 + operand + 1) as u32).wrapping_mul(0x9e37_79b1);
@@ -224,7 +224,8 @@ impl Launch {
     }
 }
 
-/// Row lengths that a cut takes: none, one, odd ones, all that are held and more than one turn.
+/// Row lengths for a split: none, one, odd ones, all that fit registers, and more than one
+/// iteration.
 fn lengths(schedule: &Schedule) -> Vec<usize> {
     let Schedule::Rows { threads, held, width, .. } = *schedule else { return vec![7] };
     let (all, width) = ((threads * held) as usize, width as usize);

@@ -158,7 +158,7 @@ fn arrays(c: &mut Cases) {
     c.add("a token of 2^64 - 1 bytes", long.bytes, "`test.tokens`: value", item);
     c.patch("a token that is not UTF-8", "key 2 value item 2", b"\xe9\x00", "value");
 
-    // 43 bytes that keep a reader without limits busy for ever.
+    // 43 bytes that keep a reader without limits busy forever.
     let endless = Writer::new().key("a", Meta::Raw(9, [&[0; 4][..], &[0xff; 8]].concat())).write();
     let at = endless.spot("key 0 value").at + 4;
     c.add("an endless array in a file of 49 bytes", endless.bytes, "array length", at);

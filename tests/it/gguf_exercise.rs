@@ -13,7 +13,7 @@ pub(crate) fn open(bytes: Vec<u8>) -> Result<Gguf, Error> {
     })
 }
 
-/// Touches every value and every byte. Gives the number of tensors decoded.
+/// Touches every value and every byte; returns the number of decoded tensors.
 pub(crate) fn read_all(gguf: &Gguf) -> usize {
     for (key, value) in gguf.metadata() {
         assert_eq!(gguf.value(key).map(|v| v.kind()), Some(value.kind()), "{key}");

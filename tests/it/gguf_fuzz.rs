@@ -27,7 +27,7 @@ fn mutated_files_are_read_or_refused() {
         slowest = slowest.max(start.elapsed());
     }
     assert!(slowest < Duration::from_secs(1), "the slowest input took {slowest:?}");
-    // Were nearly all refused, or nearly none, the mutations would reach nothing.
+    // If nearly all or nearly none were refused, the mutations would test nothing.
     assert!((inputs / 20..inputs * 19 / 20).contains(&opened), "{opened} of {inputs} opened");
     assert!(decoded > 0, "no tensor was decoded");
 }

@@ -15,7 +15,7 @@ pub(crate) enum Meta {
     F32(f32),
     Bool(bool),
     Str(String),
-    /// Items of one type; the number is the type's, for the sake of empty arrays.
+    /// Items of one type; the type number is stored for empty arrays.
     Array(u32, Vec<Meta>),
     U64(u64),
     I64(i64),
@@ -257,7 +257,7 @@ impl Writer {
     }
 }
 
-/// Numbers that no test cares about: 0, 1/64, 2/64, ..
+/// Arbitrary values: 0, 1/64, 2/64, ..
 pub(crate) fn ramp(len: usize) -> Vec<f32> {
     (0..len).map(|i| i as f32 / 64.0).collect()
 }

@@ -32,7 +32,7 @@ const MODELS: [&str; 3] = [
 ];
 /// Tokens that are written after each prompt.
 const TOKENS: usize = 32;
-/// The largest gap that leaves the winner open: each of two logits may be off by `LOGIT`.
+/// The largest gap that leaves the winner open: each of two logits may differ by `LOGIT`.
 const TOLERANCE: f64 = 2.0 * LOGIT;
 /// Files up to this size are run on slow devices.
 const SMALL: u64 = 32 << 20;
@@ -51,7 +51,7 @@ struct Row {
     prompt: String,
     tokens: Vec<u32>,
     greedy: Vec<u32>,
-    /// How far the second best logit is below the best, for each of them.
+    /// Gap of each token to the second best logit.
     gaps: Vec<f64>,
 }
 
@@ -91,7 +91,7 @@ fn record(path: &Path) -> Recorded {
 /// A different choice of a device: the token position and the gap there.
 struct Written {
     others: Vec<(usize, f64)>,
-    /// The first that a clear winner stood against, with the two tokens.
+    /// The first token against a clear winner, with both tokens.
     wrong: Option<(usize, [u32; 2])>,
 }
 

@@ -292,7 +292,7 @@ impl Device for Checked {
 
     fn alloc(&self, bytes: u64, _: Usage) -> Result<BufferId> {
         let mut state = self.state.lock().unwrap();
-        // A device promises nothing of what memory holds at first.
+        // A device does not guarantee the initial contents of memory.
         let words = (0..bytes.div_ceil(4)).map(|_| AtomicU32::new(0x7fc0_dead)).collect();
         state.buffers.push(Some(words));
         state.counters.allocations += 1;

@@ -143,7 +143,7 @@ fn f16_epilogues_are_right_and_without_a_fault() {
     let halves =
         ["f16", "bf16", "q8_0"].map(|f| EngineId::new(format!("wgsl.matmul_f16_coop.{f}")));
     let mut wrong = check(&matrices, &some("in_f16/fused_quant/", 1), halves.to_vec());
-    // A third of them, of each kind some.
+    // A third of them, with some of each kind.
     wrong.extend(check(
         &matrices,
         &some("int8/fused_quant/", 3),
@@ -196,8 +196,8 @@ fn packed(how: &str, tail: &str) -> Vec<EngineId> {
     formats.map(|f| EngineId::new(format!("{how}.{f}{tail}"))).collect()
 }
 
-/// Whether kernels of few rows, eight a pass, are done with a case after two passes: more take
-/// long, and go through the same lines.
+/// Whether two passes suffice for kernels of few rows, eight a pass: more take long and execute the
+/// same lines.
 fn of_few_rows(case: &Case) -> bool {
     !["m40", "m130", "m140", "m150"].iter().any(|rows| case.name.contains(rows))
 }
@@ -313,7 +313,7 @@ fn every_kernel_is_right_and_without_a_fault() {
     let half = small.iter().enumerate().filter(is_taken).map(|(_, case)| *case);
     let half: Vec<&Case> = half.collect();
     let mut wrong = check(&floor, &half, Vec::new());
-    // Engines that the ranking does not take on a device like this.
+    // Engines that the ranking does not choose on a device like this.
     let others = [
         "wgsl.attn_split_kv",
         "catalogue.attn_prefill",

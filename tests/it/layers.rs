@@ -30,7 +30,7 @@ const UNITS: f64 = 16.0;
 const MIDDLE: f64 = 1e-5;
 /// The same if a value rounded to the other step; rounding itself moves more than this.
 const OTHER: f64 = 2e-2;
-/// Codes from the middle of two that the arithmetic of no device takes a number over.
+/// Distance to a midpoint, in steps, beyond which no device's arithmetic changes the rounding.
 const CLEAR: f64 = 3e-4;
 
 /// A model of one layer of `of`, whose token `i` is embedded as `inputs[i]` `[width]` and whose
@@ -133,7 +133,7 @@ fn both_ways(
     })
 }
 
-/// How far a device is off in every layer, token by token, with how near each came to a middle.
+/// The error of a device in every layer, token by token, with each distance to a midpoint.
 struct Found {
     /// Error relative to the layer's change, the same without the units in the last place, and the
     /// distance to a midpoint in steps.
@@ -171,7 +171,7 @@ fn each_layer_by_itself_is_that_of_the_float64_pass() {
         let options = EncodeOptions { add_bos: true, parse_special: false };
         let tokens = model.tokenizer().encode(TEXT, options).unwrap();
         let inputs = Forward::new(&model, ComputeMode::Int8).inputs(&tokens);
-        // The float64 pass takes long for each layer of a larger model.
+        // The float64 pass of a larger model takes long for each layer.
         let few = model.weight_bytes() >= logits::SMALL && !devices::whole();
         let step = if few { 10 } else { 1 };
         for mode in [ComputeMode::F32, ComputeMode::Int8] {
@@ -193,8 +193,8 @@ fn each_layer_by_itself_is_that_of_the_float64_pass() {
                     rounding = rounding.max(shares(want, &exact[i].0, i).0);
                 }
                 for ((_, runtime), found) in devices.iter().zip(&mut found) {
-                    // The slowest devices get the first, which differs from all others, and some of
-                    // those.
+                    // The slowest devices run the first, which differs from all others, and some of
+                    // the rest.
                     if layer % devices::sample(runtime.device().profile(), 5) != 0 {
                         continue;
                     }

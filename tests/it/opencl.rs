@@ -106,7 +106,7 @@ fn a_missing_device_is_an_error_that_lists_the_others() {
     let provider = opencl::Provider;
     let error = block_on(provider.open(99, OpenOptions::default())).err().unwrap();
     assert!(error.is_invalid() && error.to_string().contains("devices were found"), "{error}");
-    // OpenCL on the CPU is never better than the CPU.
+    // OpenCL on the CPU never ranks above the CPU provider.
     let detection = Detection::detect_blocking("auto").unwrap();
     let place = |wanted: &dyn Fn(&str, DeviceKind) -> bool| {
         detection.devices.iter().position(|d| wanted(&d.profile.provider, d.profile.kind))
@@ -245,7 +245,7 @@ fn work_is_in_flight_while_more_is_submitted_and_results_stay_apart() {
     let prepared = device.prepare(&work, &[Some(floats(&*device, &[0.0; 64]))]).unwrap();
     let tickets: Vec<_> =
         (0..50).map(|_| device.submit(&[(prepared, Args::default())]).unwrap()).collect();
-    // Waited for in another order; some never.
+    // Awaited in another order; some never.
     for i in (0..50).rev().step_by(3) {
         let done = block_on(device.wait(tickets[i])).unwrap();
         assert_eq!(to_floats(&done.downloads[0]), [(i + 1) as f32; 64]);

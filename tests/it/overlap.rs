@@ -58,7 +58,7 @@ fn overlapping(plan: &Plan) -> usize {
     known.filter(|known| known.overlaps_previous).count()
 }
 
-/// Numbers between -1 and 1 that repeat after more than there are.
+/// Values between -1 and 1 with a period longer than the tensor.
 fn numbers(count: u64, seed: u64) -> Vec<f32> {
     let number = |i: u64| (i * 7919 + seed * 104_729) % 65_537;
     (0..count).map(|i| number(i * i + i) as f32 / 32_768.0 - 1.0).collect()

@@ -18,7 +18,7 @@ use warploom_testkit::{Case, Conformance};
 use crate::packs::example;
 use crate::{devices, tell};
 
-/// The example, with a change made to its manifest or its shader.
+/// The example, with a change to its manifest or its shader.
 fn softmax(file: &str, from: &str, to: &str) -> Result<Pack, String> {
     let mut manifest = include_str!("../../examples/packs/softmax/pack.toml").to_string();
     let mut shader = include_str!("../../examples/packs/softmax/softmax.wgsl").to_string();
@@ -47,8 +47,7 @@ fn the_example_is_right_on_every_device() {
     }
 }
 
-/// A row sum that leaves out the last step, a maximum that is not taken away, an index that runs
-/// over.
+/// A row sum without the last step, a maximum that is not subtracted, an index out of bounds.
 #[test]
 fn wrong_numbers_are_found() {
     let mut cases = pack::cases_of("softmax");
@@ -187,7 +186,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let error = read("when = { eps = \"small\" }", NORM).unwrap_err();
     assert!(error.contains(":7: when: eps is not a number"), "{error}");
 
-    // A weight that is packed is not unpacked for it.
+    // A packed weight is not unpacked for it.
     let mut graph = Graph::new("product");
     let x = graph.input("x", Shape::new([2, 64]), DType::F32);
     let w = graph.weight("w", Shape::new([3, 64]), warploom::base::Format::Q8_0);
@@ -222,7 +221,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     assert!(plan.explain().contains("pack.linear: w is stored as q8_0"), "{}", plan.explain());
 }
 
-/// Runtimes take packs, and `doctor` meets them as any other engine.
+/// Runtimes accept packs, and `doctor` tests them like any other engine.
 #[test]
 fn a_runtime_takes_packs_and_doctor_meets_them() {
     let mut cases: Vec<Case> = pack::cases_of("softmax");

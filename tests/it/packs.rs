@@ -177,7 +177,7 @@ fn a_kernel_of_two_results_in_the_middle_of_a_graph() {
         let all: Vec<f32> = (0..100).map(|i| i as f32 / 4.0).collect();
         let (sums, products) =
             pairs_of(&all[3..80].iter().map(|v| v * 2.0).collect::<Vec<_>>(), 5.0);
-        // A part of another result, which no binding could begin at.
+        // A part of another result, at an offset where no binding can start.
         let x = (Tensor::from_vec(runtime, all, [100]) * 2.0).slice(0, 3..80, 1);
         let made = Tensor::custom(&pack, &[&x], &[("k", 5.0)]);
         let (a, b) = (&made[0] + 1.0, &made[1]);

@@ -116,10 +116,10 @@ fn manifests() {
 #[test]
 fn kernels_that_run_into_something() {
     let wgsl = |from: &str, to: &str, words: &[&str]| broken("double.wgsl", from, to, words);
-    // No test of the last workgroup's end; the neighbour of the last one.
+    // No check at the end of the last workgroup; the neighbour of the last one.
     wgsl("if (id.x >= params.count) { return; }", "", &["double.wgsl:10", "out of bounds"]);
     wgsl("= x[id.x] *", "= x[id.x + 1] *", &["double.wgsl:10", "out of bounds of x", "70"]);
-    // Everyone writes to one place; a neighbour is read without a barrier.
+    // All invocations write to one place; a neighbour is read without a barrier.
     wgsl("y[id.x] =", "y[0] =", &["double.wgsl:10", "race of y"]);
     let neighbour = "shared_x[i] = x[id.x]; y[id.x] = shared_x[(i + 1) % 6] + ";
     wgsl("y[id.x] = ", neighbour, &["double.wgsl:10", "race of shared_x"]);

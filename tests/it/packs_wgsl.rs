@@ -85,7 +85,7 @@ fn overrides_are_constants_wherever_they_stand() {
             y[id.x] = sum;
         }}"
     );
-    // x is 0 .. 15; with N threads each half is turned round, twice, and 3 is added.
+    // x is 0 .. 15; with N threads each half is reversed twice, and 3 is added.
     let want = |n: usize, c: usize, more: usize| {
         let turned = (0..16).map(|i| i / n * n + n - 1 - i % n);
         let numbers: Vec<String> = turned.map(|x| (2 * x + 3 + c + more).to_string()).collect();

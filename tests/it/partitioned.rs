@@ -11,10 +11,10 @@ use warploom_testkit::{Outcome, RandomLimits, random_case, random_class, run_cas
 
 use crate::{devices, tell};
 
-/// Random graphs that are cut.
+/// Random graphs to split.
 const GRAPHS: u64 = 100;
 
-/// Slots over which graphs are cut, whatever this machine has.
+/// Slots for the split, on any machine.
 const SLOTS: usize = 3;
 
 /// A runtime for each slot: of a GPU through wgpu if there is one, and of the CPU, each with
@@ -26,7 +26,7 @@ fn runtimes() -> Vec<Arc<Runtime>> {
     gpu.chain(std::iter::repeat_with(cpu)).take(SLOTS).map(Arc::new).collect()
 }
 
-/// A slot for every node that does not touch a state, by a number that looks random.
+/// A slot for every node that does not touch a state, from a pseudo-random number.
 pub(crate) fn placement(graph: &Graph, seed: u64, slots: usize) -> Vec<(Selector, usize)> {
     let mut in_state = vec![false; graph.nodes().len()];
     let mut placement = Vec::new();

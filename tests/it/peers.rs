@@ -28,7 +28,7 @@ use crate::partitioned::placement;
 use crate::webgpu_host::*;
 use crate::{skip, tell};
 
-/// The CPU, as a device that takes copies from its like.
+/// The CPU as a device that accepts copies from devices of its kind.
 struct Linked {
     inner: Arc<dyn Device>,
     copied: AtomicU64,
@@ -45,7 +45,7 @@ fn linked() -> Arc<dyn Device> {
 /// The contents of a range.
 fn read(device: &dyn Device, range: BufferRange) -> Result<Vec<u8>> {
     let mut work = Recording { label: "read".into(), ..Default::default() };
-    // From the buffer's first byte: a slot may not begin at any.
+    // From the buffer's first byte, since slots need aligned offsets.
     let bytes = range.offset + range.bytes;
     let slot = work.slot("data", bytes);
     download(&mut work, part(slot, range.offset as i64, range.bytes as i64));
@@ -96,7 +96,7 @@ impl Device for Linked {
     }
 }
 
-/// Two of CUDA's devices, or the only one twice, which has two streams and two pools of memory.
+/// Two CUDA devices, or the only one twice, with two streams and two memory pools.
 fn cuda_pair() -> Option<[Arc<dyn Device>; 2]> {
     let provider = cuda::Provider::new();
     let found = block_on(provider.list()).unwrap_or_default();
@@ -181,7 +181,7 @@ fn copies_are_in_order(a: &dyn Device, b: &dyn Device, repeats: u64) {
     assert_eq!(after.peer_bytes - before.peer_bytes, copied);
 }
 
-/// What does not fit is refused, with nothing written.
+/// A copy that does not fit is refused, and nothing is written.
 fn wrong_copies_are_errors(a: &dyn Device, b: &dyn Device) {
     let (x, y) = (floats(a, &[1.0; 64]), floats(b, &[2.0; 64]));
     let wrong = [
@@ -241,7 +241,7 @@ fn instance(runtimes: &[Arc<Runtime>], graph: &Graph, place: &Placement) -> Part
     block_on(PartitionedInstance::new(runtimes, plan, &mut residents)).unwrap()
 }
 
-/// Graphs over both devices against one of them, of other sizes each time and twice each; nothing
+/// Graphs over both devices against one of them, with new sizes each time and twice each; nothing
 /// goes through the host.
 fn graphs_are_the_same(devices: &[Arc<dyn Device>; 2], repeats: i64) {
     let runtimes = devices
@@ -275,7 +275,7 @@ fn graphs_are_the_same(devices: &[Arc<dyn Device>; 2], repeats: i64) {
     assert_eq!(after - before, direct);
 }
 
-/// Random graphs, cut at random.
+/// Random graphs, split at random.
 fn random_graphs_are_right(devices: &[Arc<dyn Device>; 2], graphs: u64) {
     let runtimes = devices
         .each_ref()

@@ -11,12 +11,13 @@ use warploom_models::gguf::Access;
 
 use crate::{devices, logits, tell};
 
-/// Most that rounded activations may change a perplexity, as a share of it.
+/// Maximum relative change of a perplexity by rounded activations.
 const INT8: f64 = 0.005;
-/// The same for SmolLM2, which they move more: 0.51 % on this text and 0.47 on its first three windows, on the CPU.
+/// The same for SmolLM2, which changes more: 0.51 % on this text and 0.47 % on its first three
+/// windows, on the CPU.
 const INT8_DEEP: f64 = 0.01;
-/// Most that the mean may be from llama.cpp's, nats a token: that rounds activations as well, in
-/// blocks of 256 for these formats.
+/// Maximum difference of the mean from llama.cpp's, in nats per token: it also rounds activations,
+/// in blocks of 256 for these formats.
 const GOLDEN: f64 = 0.005;
 /// Tokens of a window, as in the golden files.
 const WINDOW: usize = 250;
@@ -40,7 +41,7 @@ fn golden(name: &str) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// On the CPU, whose mode `Int8` is.
+/// On the CPU, whose default mode is `Int8`.
 #[test]
 fn rounded_activations_hardly_change_a_perplexity() {
     let runtime = Arc::new(Runtime::builder().device("cpu").build().unwrap());
@@ -66,7 +67,7 @@ fn rounded_activations_hardly_change_a_perplexity() {
         ));
         let most = if name.contains("SmolLM2") { INT8_DEEP } else { INT8 };
         assert!(change.abs() <= most, "{name}: {change}");
-        // The same bits would mean that nothing was rounded, not even keys and values.
+        // Equal bits would mean that nothing was rounded, not even keys and values.
         assert!(change != 0.0, "{name}");
         for golden in [golden("golden.json"), golden("golden-bitnet.json")] {
             let of = &golden["models"][&name]["perplexity"];

@@ -32,7 +32,7 @@ pub(crate) fn embedded() -> Arc<Model> {
 /// Name, graph, positions of the cache.
 fn models() -> [(&'static str, Graph, usize); 4] {
     let of = |model: &Model, context| model.graph(context, Wanted::Token).unwrap();
-    // Their vocabularies in 8 bits are more than one binding of the smaller machines holds.
+    // In 8 bits, their vocabularies exceed one binding of the smaller machines.
     let shaped = |config: Option<Config>| {
         config.unwrap().graph(Format::Q4_0, CONTEXT, Wanted::Token).unwrap()
     };
@@ -90,7 +90,7 @@ fn plans_for_known_machines_are_as_written_down() {
     assert!(changed.is_empty(), "{changed}UPDATE_GOLDEN=1 writes the files anew");
 }
 
-/// The lines between the beginning and the end that two texts share.
+/// The lines between the common beginning and end of two texts.
 fn difference(was: &str, is: &str) -> String {
     let (was, is): (Vec<&str>, Vec<&str>) = (was.lines().collect(), is.lines().collect());
     let same = was.iter().zip(&is).take_while(|(a, b)| a == b).count();
@@ -127,7 +127,7 @@ fn choices_suit_the_machine() {
             }
             if kernel.starts_with("matvec") || kernel.starts_with("matmul") {
                 let last = step.label.starts_with("output");
-                // Its weights are too few tiles for a large device.
+                // Its weights have too few tiles for a large device.
                 let large = profile.kind == DeviceKind::Discrete;
                 let small = large && name.starts_with("tiny-llama.prefill");
                 let rows = if last { "matvec" } else { rows };

@@ -13,7 +13,7 @@ use warploom_testkit::conformance::{ConformanceProgress, Problem, Verdict};
 use warploom_testkit::faults::{DeviceFault, EngineFault, FaultyEngine, FaultyProvider};
 use warploom_testkit::{self, Case, Conformance, KnownFailure, Tolerance};
 
-/// The suite on a part of the table, which takes long to make.
+/// The suite on a part of the table, which is slow to build.
 fn small() -> Conformance {
     static TABLE: OnceLock<Vec<Case>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
@@ -110,7 +110,7 @@ impl Engine for Later {
     }
 }
 
-/// An engine that no case of the table reaches, or that refuses all, has not passed.
+/// An engine that no case reaches, or that refuses all, has not passed.
 #[test]
 fn an_engine_that_is_used_nowhere_fails_with_its_reasons() {
     let runtime = Runtime::builder().device("cpu").trusting(true).build().unwrap();
@@ -216,7 +216,7 @@ fn declarations_and_tolerances_are_reported() {
     assert_eq!(json["devices"][0]["rows"][0]["sizes"], "exact");
 }
 
-/// A provider with nothing to open, or something that does not open.
+/// A provider without devices, or with one that does not open.
 struct Hollow(Vec<DeviceProfile>);
 
 impl Provider for Hollow {

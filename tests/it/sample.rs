@@ -12,7 +12,8 @@ use warploom::sampling::weight::NATURAL;
 use crate::devices;
 use crate::tell;
 
-/// Draws for each distribution on every device, and where small differences have to show.
+/// Draws for each distribution on every device, and on those where small differences must be
+/// visible.
 const DRAWS: usize = 2_500;
 const MANY_DRAWS: usize = 20_000;
 

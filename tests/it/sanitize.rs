@@ -33,7 +33,7 @@ const SECONDS: &str = "WARPLOOM_TEST_SANITIZE_SECONDS";
 /// Which fault is planted: `memcheck`, `racecheck`, `initcheck` or `synccheck`.
 const PLANTED: &str = "WARPLOOM_PLANTED";
 
-/// Kernels of the catalogue that no small case has on a GPU.
+/// Kernels of the catalogue that occur in no small case on a GPU.
 const LEFT_OUT: [&str; 0] = [];
 /// Numbers in the largest tensor of a small case.
 const NUMBERS: u64 = 1 << 14;
@@ -79,10 +79,10 @@ fn identity(spec: &KernelSpec) -> String {
     }
 }
 
-/// A plan that has kernels which none before has.
+/// A plan with kernels that no earlier plan has.
 struct Run {
     case: usize,
-    /// The engine that is forced, for people.
+    /// The forced engine, for display.
     by: String,
     plan: Plan,
     /// Kernels of this case and those before.

@@ -427,8 +427,9 @@ fn kernel_with_f16() -> Case {
     case
 }
 
-/// Subgroups of any size check themselves against what every lane wrote. Few operations a kernel:
-/// with workgroup memory for subgroups all sums in one take PoCL 95 s to compile.
+/// Subgroups of any size check themselves against the values of every lane. Few operations per
+/// kernel: with subgroups through workgroup memory, all sums in one kernel take PoCL 95 s to
+/// compile.
 fn subgroups() -> Vec<Case> {
     let check = |name: &str, lanes: u32, body: &str| {
         let wgsl = format!(

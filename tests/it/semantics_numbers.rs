@@ -21,7 +21,8 @@ fn case(
     Row { from, to, expression, ulps, values: values.to_vec() }
 }
 
-/// One kernel of many expressions: each is a function, an invocation does one with its values.
+/// One kernel of many expressions: each is a function, and each invocation evaluates one with its
+/// values.
 fn kernel(name: &str, rows: Vec<Row>) -> Case {
     let (mut functions, mut calls) = (String::new(), String::new());
     let (mut x, mut expected, mut labels, mut ulps) = (vec![], vec![], vec![], vec![]);

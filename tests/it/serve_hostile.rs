@@ -16,7 +16,7 @@ fn still_answers(server: &Server) {
     assert_eq!(status, 200, "{answer}");
 }
 
-/// A body that is fine.
+/// A valid body.
 fn hello() -> String {
     "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}],\"max_tokens\":2}".to_owned()
 }

@@ -15,7 +15,7 @@ use crate::wgsl::{FLOOR, lowered};
 
 const FORMATS: [&str; 4] = ["f32", "q4_1", "q4_k", "q6_k"];
 
-/// Specs of each family with each kind of attachment, in turn over formats, constants and defines.
+/// Specs of each family with each kind of fusion, alternating over formats, constants and defines.
 fn specs() -> Vec<AssetSpec> {
     let mut all = Vec::new();
     let mut turn = 0;

@@ -15,7 +15,7 @@ const KV: u64 = 192;
 const INNER: u64 = 1536;
 const VOCABULARY: u64 = 49_152;
 
-/// The model, made once.
+/// The model, built once.
 pub(crate) fn model() -> Arc<Model> {
     static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
     MODEL.get_or_init(make).clone()

@@ -363,7 +363,7 @@ fn broadcasting_is_numpys() {
     });
 }
 
-/// The element of `values`, of this shape, that broadcasting puts at an index of the result.
+/// The element of `values`, of this shape, that broadcasting reads at an index of the result.
 fn broadcast_element(values: &[f32], shape: &[usize], index: &[usize]) -> f32 {
     let lead = index.len() - shape.len();
     let place = shape

@@ -13,7 +13,7 @@ use warploom::runtime::{Instance, Runtime, Sync, Workspace};
 
 use crate::tensor::{close, cpu, null, on_each};
 
-/// Numbers of one more turn of a loop: plans, compiles, allocations, submits, waits.
+/// Counters of one more iteration of a loop: plans, compiles, allocations, submits, waits.
 fn turn(device: &Arc<dyn Device>, runtime: &Runtime, run: impl FnOnce()) -> [u64; 5] {
     let (before, planned) = (device.counters(), runtime.tensor_stats().planned);
     run();

@@ -109,7 +109,7 @@ fn cuda_text_of_the_table_compiles() {
     }
 }
 
-/// Texts that are kept: name, WGSL.
+/// Golden texts: name, WGSL.
 fn kept() -> Vec<(String, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/translate");
     let mut files: Vec<PathBuf> =
@@ -217,7 +217,7 @@ fn every_kernel_that_ships_is_translated() {
     }
 }
 
-/// Checks texts on all threads of the machine: place in the list, name, text.
+/// Checks texts on all threads of the machine: index, name, text.
 fn on_all_threads(texts: &[(String, Translated)], check: impl Fn(usize, &str, &Translated) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let check = &check;
@@ -310,7 +310,8 @@ fn nvrtc_compiles_overlapping_kernels() {
     }
 }
 
-/// The keys of earlier runs are asked for before what this run brings is waited for, and the rest after that.
+/// The keys of earlier runs are loaded before the wait for the current run's results, the rest
+/// after it.
 #[test]
 fn attention_asks_for_settled_keys_before_it_waits() {
     let base = Options { bounds: Bounds::Unchecked, returns_together: true, ..Options::default() };

@@ -6,7 +6,7 @@ use warploom::translate::{self, Access, ArrayLength, Binding, Bounds, Options, S
 
 const Y: &str = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n";
 
-/// The module of a text, with everything that naga knows.
+/// The module of a text, parsed with all of naga's features.
 fn module(wgsl: &str) -> (naga::Module, naga::valid::ModuleInfo) {
     let module = naga::front::wgsl::parse_str(wgsl).unwrap_or_else(|e| panic!("{e}\n{wgsl}"));
     let info = Validator::new(ValidationFlags::all(), Capabilities::all())

@@ -29,13 +29,13 @@ use crate::{devices, tell};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Works much more than it need.
+    /// Does much more work than necessary.
     Slow,
-    /// One too many in each element.
+    /// Adds one too many to each element.
     Wrong,
     /// Its kernel does not compile.
     Broken,
-    /// One run takes longer than it may.
+    /// One run exceeds the time limit.
     Long,
     /// The process ends when it is tried.
     Fatal,
@@ -211,8 +211,7 @@ fn crowd(runtime: &mut Runtime) {
     }
 }
 
-/// Held by tests that keep a device busy for seconds: whatever else runs there meanwhile is slow,
-/// too.
+/// Held by tests that keep a device busy for seconds: concurrent tests would be slow too.
 static LONG: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -460,7 +459,8 @@ fn a_session_that_searches_does_so_once() {
     }
 }
 
-/// One way on two devices: timed in turn, and the second held to the numbers of the first.
+/// One candidate on two devices: timed alternately, and the second must give the results of the
+/// first.
 #[test]
 fn a_way_is_compared_on_two_devices() {
     let open = |provider: &dyn Provider| {

@@ -37,7 +37,7 @@ impl Drop for Folder {
     }
 }
 
-/// This binary again, to do one of [`the_child`]'s jobs.
+/// This binary again, to run one of [`the_child`]'s jobs.
 fn child(job: &str, folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "tune_cache::the_child", "--nocapture"]);
@@ -166,7 +166,7 @@ fn damage_of_every_byte_is_reported_and_ignored() {
     assert_eq!(cache.read(&own).unwrap().unwrap().tasks.len(), 1);
 }
 
-/// A folder that cannot be made, since a file is in its place.
+/// A folder that cannot be created, since a file has its name.
 #[test]
 fn results_that_cannot_be_stored_are_reported_and_used_anyway() {
     let folder = Folder::new("nowhere");
@@ -251,7 +251,7 @@ fn records_of_other_devices_and_versions_are_not_taken() {
     assert!(line.contains("shipped.tune is not there"), "{line}");
 }
 
-/// Two processes save to one file all the time and are killed again and again: 200 kills with
+/// Two processes save to one file continuously and are killed repeatedly: 200 kills with
 /// `WARPLOOM_TUNE_KILLS=200`.
 #[test]
 fn two_that_save_and_die_lose_nothing_that_was_saved() {

@@ -22,22 +22,22 @@ use warploom::{Error, Result};
 use crate::tune::{Fault, Neg, found, negation, quick, tuned};
 use crate::tune_cache::Folder;
 
-/// When a device misbehaves, over a kernel of `acme.bad`.
+/// How a device misbehaves on a kernel of `acme.bad`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     /// Its compiler panics.
     PanicsCompiling,
-    /// So does what runs it.
+    /// Running it panics.
     PanicsRunning,
-    /// It is lost in the so-manieth run of it.
+    /// The device is lost in the n-th run of it.
     LostRunning(usize),
-    /// It never ends to compile it.
+    /// Its compilation never ends.
     StuckCompiling,
-    /// The same, and the device is lost by it.
+    /// The same, and it causes the loss of the device.
     LostCompiling,
 }
 
-/// The CPU, with a mood.
+/// The CPU with a fault.
 struct Moody {
     inner: Arc<dyn Device>,
     mood: Mood,
@@ -132,7 +132,8 @@ impl Device for Moody {
     }
 }
 
-/// A runtime on the CPU in a mood, and what wakes it. `acme.slow` is the estimate's choice.
+/// A runtime on the CPU with a fault, and the switch that activates it. `acme.slow` has the best
+/// estimate.
 fn moody(mood: Mood, folder: &Folder) -> (Runtime, Arc<AtomicBool>) {
     let open = warploom::cpu::Provider.open(0, OpenOptions::default());
     let (inner, awake) = (block_on(open).unwrap(), Arc::new(AtomicBool::new(false)));
@@ -169,7 +170,7 @@ fn search(mood: Mood, folder: &Folder, options: &TuneOptions) -> (Runtime, TuneR
     (runtime, report)
 }
 
-/// Why `acme.bad` is out of the last task.
+/// Why `acme.bad` was eliminated from the last task.
 fn why(report: &TuneReport) -> Option<&str> {
     let dropped = report.results.last()?.dropped.iter();
     let mut dropped = dropped.filter(|dropped| dropped.engine.as_str() == "acme.bad");
@@ -194,7 +195,7 @@ fn a_panic_puts_the_candidate_out_and_the_search_goes_on() {
     }
 }
 
-/// In its first run, and in the third, which is one of a race.
+/// In its first run, and in the third, which is one of the comparison.
 #[test]
 fn a_device_that_is_lost_ends_the_search_and_what_was_found_stays() {
     for run in [1, 3] {

@@ -19,7 +19,7 @@ use crate::tell;
 
 pub(crate) const ENGINE: &str = "cuda.cublaslt.matmul";
 
-/// The beginnings of the names of cases with products that the library may take.
+/// Name prefixes of cases with products that the library may compute.
 pub(crate) const CASES: [&str; 5] =
     ["library/", "matmul/", "linear/", "halves/f16/", "halves/bf16/"];
 
@@ -351,7 +351,7 @@ fn products_of_lazy_tensors_are_calls() {
     assert!(!called.iter().any(|name| name.contains("matmul")), "{called:?}");
 }
 
-/// Conversions that were proposed to be left out and then are not are done once.
+/// Conversions that were proposed for elision and then restored run once.
 #[test]
 fn what_is_not_left_out_after_all_is_done_once() {
     let mut g = Graph::new("shared");

@@ -10,7 +10,7 @@ use warploom::webgpu::{self, wgpu};
 
 use crate::webgpu_host::*;
 
-/// A device shared with its maker, as an embedder has it.
+/// A device shared with its creator, as in an embedding.
 fn shared() -> Option<(wgpu::Device, wgpu::Queue, Arc<dyn Device>)> {
     open(OpenOptions::default())?;
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());

@@ -49,7 +49,7 @@ pub(crate) fn open_opencl(options: OpenOptions) -> Option<Arc<dyn Device>> {
     Some(block_on(provider.open(0, options)).unwrap())
 }
 
-/// Runs a test on the first device of each provider of GPUs that there is. A provider joins here.
+/// Runs a test on the first device of each available GPU provider. New providers are added here.
 pub(crate) fn on_each(options: OpenOptions, test: impl Fn(Arc<dyn Device>)) {
     // Reports that there is none.
     if let Some(device) = open(options.clone()) {
@@ -143,7 +143,7 @@ pub(crate) fn params(n: Word, scale: f32, add: f32) -> ParamBlock {
     ParamBlock(vec![n, Word::f32(scale), Word::f32(add)])
 }
 
-/// Slot with its access, whole.
+/// A whole slot with its access.
 pub(crate) fn bindings(work: &Recording, slots: &[(u32, Access)]) -> SmallVec<[Binding; 8]> {
     let binding = |&(slot, access): &(u32, Access)| {
         let bytes = work.slots[slot as usize].bytes;
@@ -197,7 +197,7 @@ pub(crate) fn compile(device: &dyn Device, work: &Recording) {
     }
 }
 
-/// Compiles, prepares, submits and waits; the downloads as floats.
+/// Compiles, prepares, submits and waits; returns the downloads as floats.
 pub(crate) fn run(
     device: &dyn Device,
     work: &Recording,
