@@ -428,8 +428,7 @@ fn kernel_with_f16() -> Case {
 }
 
 /// Subgroups of any size check themselves against the values of every lane. Few operations per
-/// kernel: with subgroups through workgroup memory, all sums in one kernel take PoCL 95 s to
-/// compile.
+/// kernel: through workgroup memory, all sums in one kernel take PoCL 95 s to compile.
 fn subgroups() -> Vec<Case> {
     let check = |name: &str, lanes: u32, body: &str| {
         let wgsl = format!(
