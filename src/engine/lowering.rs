@@ -45,7 +45,7 @@ pub enum TensorRole {
 /// One memory allocation of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
-    /// Name for people.
+    /// Name for display.
     pub name: String,
     /// Its purpose.
     pub role: TensorRole,
@@ -126,7 +126,7 @@ pub struct StepBinding {
 pub struct Step {
     /// The engine that emitted it.
     pub engine: EngineId,
-    /// Label for people.
+    /// Label for display.
     pub label: String,
     /// What to launch.
     pub kernel: KernelSpec,
@@ -159,7 +159,7 @@ pub struct Lowering<'a> {
     pub class: &'a ShapeClass,
     /// The engine being lowered.
     pub engine: EngineId,
-    /// Label of the query, for people.
+    /// Label of the query, for display.
     pub label: String,
     /// The plan's memory.
     pub tensors: &'a mut Vec<Tensor>,

@@ -141,7 +141,7 @@ pub struct Cost {
 pub struct Query<'a> {
     /// The operation.
     pub op: &'a Op,
-    /// Label for people.
+    /// Label for display.
     pub label: &'a str,
     /// Its operands. Those of a product may be two-byte types if a fused conversion to `f32` was
     /// elided.

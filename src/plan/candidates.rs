@@ -18,7 +18,7 @@ pub struct Candidates {
     pub node: NodeId,
     /// All nodes of the group.
     pub nodes: Vec<NodeId>,
-    /// Labels and operations, for people.
+    /// Labels and operations, for display.
     pub label: String,
     /// The engine that a plan chooses; `None` for the copy of a view.
     pub engine: Option<EngineId>,

@@ -260,7 +260,7 @@ pub(in crate::engine) fn multiplies_tiles(profile: &DeviceProfile) -> bool {
 }
 
 /// Share of the device's speed that in-kernel quantisation (`matvec_int8_*`) reaches for one long
-/// row, if a kernel that reads the row in planes may beat it even with a launch of its own in
+/// row, if a kernel that reads the row in planes may beat it even with a separate launch in
 /// front. After 2 us of launch, on an H200 through Vulkan, 4,096 x 4,096: Q4_K 10.1 us, Q4_0x8
 /// 12.4, Q6_Kx8 13.5, TQ2_0 7.0, Q8_0x8 8.3; Q5_K is not measured and taken as Q4_K.
 pub(in crate::engine) fn share_of_rounding_inside(format: Format, query: &Query) -> Option<f64> {

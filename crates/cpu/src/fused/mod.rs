@@ -61,7 +61,7 @@ pub(super) struct Program {
     rank: usize,
     inputs: SmallVec<[Operand; 4]>,
     outputs: SmallVec<[Sink; 2]>,
-    /// Whether the last value is the result, without parameter words of its own.
+    /// Whether the last value is the result, without its own parameter words.
     returns: bool,
     reduces: bool,
     /// Plans by the values kept between passes: [`Keep::All`], and with several passes also
