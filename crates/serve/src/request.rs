@@ -108,7 +108,7 @@ fn common(fields: &mut Fields, base: &ServeOptions) -> Result<Asked, ApiError> {
                 let text = format!("is {b}, but max_tokens is {a}");
                 return Err(ApiError::field("max_completion_tokens", text));
             }
-            // Of two values, the one that is a number.
+            // The one that is a number.
             (a @ Some(Some(_)), _) | (a, None) => a,
             (_, b) => b,
         };

@@ -64,7 +64,7 @@ impl OpenClDevice {
             let instance = kernel.instance();
             let mut handle = instance.map_err(|code| named(self.fault(code, &launch.label)))?;
             if !launch.is_open() {
-                // Whether none of its slots is open.
+                // None of its slots is open.
                 let range = |binding: &Binding| work.fixed_range(binding);
                 let set = Setting { kernel, launch, params: params.as_ref(), buffers };
                 self.set_arguments(&mut handle, &set, range).map_err(named)?;
