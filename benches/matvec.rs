@@ -124,7 +124,7 @@ impl Asked {
                     asked.formats = value()?.split(',').map(format).collect::<Result<_>>()?;
                 }
                 "--size" => {
-                    let (text, wrong) = (value()?, "is no multiple of 256 above 0");
+                    let (text, wrong) = (value()?, "is not a multiple of 256 above 0");
                     let size = text.parse().ok().filter(|n: &u64| *n > 0 && n.is_multiple_of(256));
                     asked.size = size.ok_or_else(|| Error::invalid(format!("{text:?} {wrong}")))?;
                 }
@@ -145,7 +145,7 @@ impl Asked {
 
 fn format(text: &str) -> Result<Format> {
     let found = Format::ALL.into_iter().find(|format| format.name() == text.trim());
-    found.ok_or_else(|| Error::invalid(format!("{text:?} is no format")))
+    found.ok_or_else(|| Error::invalid(format!("{text:?} is not a format")))
 }
 
 /// `ENGINE:NAME=VALUE`, as of `warploom explain`.

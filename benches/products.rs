@@ -133,7 +133,7 @@ impl Asked {
 
 fn number(text: &str) -> Result<usize> {
     let parsed = text.trim().parse().ok().filter(|number| *number > 0);
-    parsed.ok_or_else(|| Error::invalid(format!("{text:?} is no number above 0")))
+    parsed.ok_or_else(|| Error::invalid(format!("{text:?} is not a number above 0")))
 }
 
 fn dtype(text: &str) -> Result<DType> {

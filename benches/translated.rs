@@ -35,7 +35,7 @@ fn option(name: &str) -> Option<String> {
 
 fn number(name: &str, otherwise: f64) -> Result<f64> {
     let Some(text) = option(name) else { return Ok(otherwise) };
-    text.parse().map_err(|_| Error::invalid(format!("{name} {text:?} is no number")))
+    text.parse().map_err(|_| Error::invalid(format!("{name} {text:?} is not a number")))
 }
 
 /// Names and numbers of the models. Two layers: all others are equal tasks.

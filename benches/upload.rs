@@ -28,7 +28,7 @@ fn option(name: &str) -> Option<String> {
 
 fn number(name: &str, otherwise: usize) -> Result<usize> {
     let Some(text) = option(name) else { return Ok(otherwise) };
-    let wrong = |_| Error::invalid(format!("{name} {text:?} is no number"));
+    let wrong = |_| Error::invalid(format!("{name} {text:?} is not a number"));
     Ok(text.parse::<usize>().map_err(wrong)?.max(1))
 }
 

@@ -415,6 +415,6 @@ fn read(path: &Path) -> anyhow::Result<Vec<Message>> {
     }
     let text = std::fs::read(path).with_context(|| format!("{name}: cannot read it"))?;
     let saved: Saved =
-        serde_json::from_slice(&text).with_context(|| format!("{name}: is no conversation"))?;
+        serde_json::from_slice(&text).with_context(|| format!("{name}: not a conversation"))?;
     Ok(saved.messages)
 }

@@ -58,7 +58,9 @@ impl Engine for SplitArgMax {
         }
         match cut(query) {
             Some(_) => Ok(()),
-            None => Err(format!("its rows are no slices of {LEAST_COLUMNS} columns and more")),
+            None => Err(format!(
+                "its rows do not divide into slices of {LEAST_COLUMNS} or more columns"
+            )),
         }
     }
 

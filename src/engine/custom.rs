@@ -81,7 +81,7 @@ impl Engine for Custom {
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
         let Op::Custom(custom) = query.op else {
-            return Err(Error::invalid(format!("{} is no kernel of a user", query.op.name())));
+            return Err(Error::invalid(format!("{} is not a user's kernel", query.op.name())));
         };
         for (axis, groups) in ["x", "y", "z"].iter().zip(&custom.grid) {
             let (most, have) = (out.class.upper(groups)?, out.profile.max_workgroups_per_dim);

@@ -76,7 +76,7 @@ impl Engine for Elementwise {
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
         let Some(body) = query.body else {
-            return Err(Error::invalid(format!("{} is no loop", query.op.name())));
+            return Err(Error::invalid(format!("{} is not a loop", query.op.name())));
         };
         let width = match query.is_wgsl() {
             true => width(query.class, body).value(query.knobs),
@@ -248,7 +248,7 @@ impl Engine for Rows {
 
     fn lower(&self, query: &Query, out: &mut Lowering) -> Result<()> {
         let Some(body) = query.body else {
-            return Err(Error::invalid(format!("{} is no loop", query.op.name())));
+            return Err(Error::invalid(format!("{} is not a loop", query.op.name())));
         };
         let [threads, width, held] = self.cut(query, body).map(|knob| knob.value(query.knobs));
         let subgroup = self.share == Share::Subgroup;

@@ -304,7 +304,7 @@ fn kernel_fault(spec: &KernelSpec) -> Option<String> {
             prologue
                 .chain(segments)
                 .find_map(|(body, anchors)| body_fault(body, anchors))
-                .or_else(|| wide.then(|| "a norm of a binding beyond all".into()))
+                .or_else(|| wide.then(|| "a norm of a binding out of range".into()))
         }
         KernelSpec::Fused(body) => body_fault(body, 0),
         KernelSpec::Routine(routine) => routine.fault(),

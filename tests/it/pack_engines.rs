@@ -83,14 +83,14 @@ fn broken_manifests_are_errors_with_their_lines() {
         ("n >= 1", "n = 1", "is not a comparison"),
         ("n >= 1", "n >= (1", "where: size"),
         ("8 * rows * n", "8 * columns", "cost: flops: there is no size columns"),
-        ("0.3", "1.5", "efficiency 1.5 is no share"),
+        ("0.3", "1.5", "efficiency 1.5 is not a share"),
         ("efficiency", "efficency", "unknown field `efficency`"),
     ] {
         let error = softmax("pack.toml", from, to).expect_err(to);
         assert!(error.contains(words) && error.contains("pack.toml:"), "{to}: {error}");
     }
     let field = softmax("softmax.wgsl", "    n: u32,", "    n: u32,\n    scale: f32,").unwrap_err();
-    assert!(field.contains("scale of the uniform block is no attribute of softmax"), "{field}");
+    assert!(field.contains("scale of the uniform block is not an attribute of softmax"), "{field}");
     let blur = PackEngine::new(example("blur")).err().unwrap();
     assert!(blur.is_invalid() && blur.to_string().contains("no `implements`"), "{blur}");
 }

@@ -287,7 +287,7 @@ fn wrong_calls_are_errors_at_the_read() {
         ),
         (message(&pack, &[&x.cast(DType::I32)], &[]), "x is i32[4]"),
         (message(&pack, &[&x], &[("kk", 1.0)]), "no value \"kk\"; it takes"),
-        (message(&pack, &[&x], &[("k", 0.5)]), "k = 0.5 is no i32"),
+        (message(&pack, &[&x], &[("k", 0.5)]), "k = 0.5 is not a value of i32"),
         (message(&pack, &[&x], &[("n", 5.0)]), "size n is 5 in the call and 4 in x"),
         (message(&pack, &[&x], &[("k", 1.0), ("k", 1.0)]), "is given twice"),
         (message(&example("nbody"), &[&Tensor::ones(&runtime, [4, 3])], &[]), "must be [4, 4]"),

@@ -449,12 +449,15 @@ fn errors_name_the_operation_its_place_and_the_shapes() {
     says(a.permute([0, 0]), "axis 0 occurs twice");
     says(a.permute([0]), "does not name every axis of [2, 3]");
     says(a.squeeze(1), "axis 1 of [2, 3] is 3, not 1");
-    says(b.t(), "[4] is no matrix");
+    says(b.t(), "[4] is not a matrix");
     says(a.concat(&[&b], 0), "concat(f32[2, 3], f32[4]) needs rank 2");
     says(a.stack(&[&b], 0), "shapes [2, 3] and [4] are not equal");
     says(a.split(1, &[1, 1]).remove(1), "parts [1, 1] are 2, axis 1 of [2, 3] is 3");
     says(&a + Tensor::full(&rt, [3], 1), "a tensor of f32 and one of i32: cast one");
-    says(Tensor::full(&rt, [3], 1) * 0.5, "the scalar F32(0.5) is no i32: cast the tensor");
+    says(
+        Tensor::full(&rt, [3], 1) * 0.5,
+        "the scalar F32(0.5) is not a value of i32: cast the tensor",
+    );
     says(a.gt(0.0).select(&a, 1).select(&a, &a), "needs bool for operand 0");
     says(Tensor::full(&rt, [3], 1).sum(0), "needs floats for operand 0");
     let halves = Tensor::from_vec(&rt, vec![half::f16::ONE], [1]);

@@ -110,7 +110,7 @@ fn each_fault_is_named() {
         (|s| s.scores[7] = f32::NAN, "scores: element 7 is NaN"),
         (|s| s.tokens[5] = "<0x-1>".into(), "element 5, \"<0x-1>\", is of type byte"),
         (|s| s.tokens[300] = "x".repeat(300), "element 300 has 300 bytes"),
-        (|s| s.merges = vec!["a zz".into()], "names \"zz\", which is no token"),
+        (|s| s.merges = vec!["a zz".into()], "names \"zz\", which is not a token"),
     ];
     for (change, words) in rows {
         let mut spec = spec(true);

@@ -230,8 +230,8 @@ pub(super) fn check_merges(spec: &TokenizerSpec, ids: &HashMap<&str, u32>) -> Re
         joined.push_str(b);
         let text_token = |token: &str| match ids.get(token) {
             Some(id) if writes(spec, *id as usize) => Ok(*id),
-            Some(_) => Err(at(format!("names {token:?}, which is no text"))),
-            None => Err(at(format!("names {token:?}, which is no token"))),
+            Some(_) => Err(at(format!("names {token:?}, which is not text"))),
+            None => Err(at(format!("names {token:?}, which is not a token"))),
         };
         let pair = (text_token(a)?, text_token(b)?);
         text_token(&joined)?;

@@ -45,7 +45,7 @@ pub(super) fn inflated(coding: Coding, body: Vec<u8>, limit: usize) -> Result<Ve
     let mut out = Vec::new();
     let mut from = MultiGzDecoder::new(&body[..]).take(limit as u64 + 1);
     from.read_to_end(&mut out).map_err(|error| {
-        let text = format!("content-encoding: the body is no gzip: {error}");
+        let text = format!("content-encoding: the body is not gzip: {error}");
         ApiError::new(400, text)
     })?;
     match out.len() > limit {

@@ -144,7 +144,9 @@ impl Numbers {
             // launch.
             if !self.bias.is_multiple_of(BIAS_STEP) {
                 let at = self.bias;
-                return Err(wrong(format!("the bias begins at {at}, no multiple of {BIAS_STEP}")));
+                return Err(wrong(format!(
+                    "the bias begins at {at}, not a multiple of {BIAS_STEP}"
+                )));
             }
             let need = (u128::from(self.bias) + u128::from(n)) * u128::from(wide);
             let have = bytes.get(2).copied().unwrap_or(0);
@@ -294,7 +296,7 @@ mod tests {
             let numbers = Numbers { bias, ..good };
             let called = numbers.columns(&biased, &[a, b, 80, d]);
             let reported = called.map_err(|error| error.to_string()).err();
-            let wrong = format!("the bias begins at {bias}, no multiple of 4");
+            let wrong = format!("the bias begins at {bias}, not a multiple of 4");
             assert_eq!(reported.is_none(), fits, "{reported:?}");
             assert!(reported.is_none_or(|reported| reported.contains(&wrong)), "{wrong}");
             assert!(numbers.columns(&plain, &bytes).is_ok(), "without a bias it means nothing");

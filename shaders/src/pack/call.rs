@@ -58,7 +58,7 @@ impl Pack {
                 Some(value) if value.fract() == 0.0 && (0.0..=MAX_WHOLE).contains(&value) => {
                     Ok(Dim::new(value as i64))
                 }
-                Some(value) => Err(Error::invalid(format!("{name} = {value} is no size"))),
+                Some(value) => Err(Error::invalid(format!("{name} = {value} is not a size"))),
                 None => Err(Error::invalid(format!("size {name} has no value"))),
             }
         };
@@ -194,7 +194,7 @@ impl Pack {
                 continue;
             }
             if value.fract() != 0.0 || !(0.0..=MAX_WHOLE).contains(&value) {
-                return Err(Error::invalid(format!("{name} = {value} is no size")));
+                return Err(Error::invalid(format!("{name} = {value} is not a size")));
             }
             let value = Dim::new(value as i64);
             match sizes.get(name) {
@@ -222,7 +222,7 @@ impl Pack {
         match shape.elements().is_multiple_of(i64::from(words)) {
             true => Ok(()),
             false => Err(Error::invalid(format!(
-                "{} is {shape}, which is no number of elements of {words} words, as {} has them",
+                "{} is {shape}, which is not a whole number of elements of {words} words, as in {}",
                 tensor.name, self.shader.file
             ))),
         }
@@ -301,7 +301,7 @@ impl Pack {
 
 fn no_value(value: &Value, number: impl std::fmt::Display) -> Error {
     let (name, dtype) = (&value.name, value.dtype);
-    Error::invalid(format!("{name} = {number} is no {dtype}"))
+    Error::invalid(format!("{name} = {number} is not a value of {dtype}"))
 }
 
 /// A size as a word of the block.

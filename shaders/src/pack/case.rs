@@ -86,7 +86,9 @@ impl Numbers {
             manifest::Numbers::Given(numbers) => {
                 let wrong = numbers.iter().find(|number| bits(**number, spec.dtype).is_none());
                 return match wrong {
-                    Some(number) => Err(Error::invalid(format!("{number} is no {}", spec.dtype))),
+                    Some(number) => {
+                        Err(Error::invalid(format!("{number} is not a value of {}", spec.dtype)))
+                    }
                     None => Ok(Numbers::Given(numbers.clone())),
                 };
             }
@@ -109,7 +111,7 @@ impl Numbers {
                 Some((low, high)) if low <= high && fits(low) && fits(high) => {
                     Ok(Numbers::Random(low, high))
                 }
-                _ => Err(Error::invalid(format!("{text:?} is no random(least, most)"))),
+                _ => Err(Error::invalid(format!("{text:?} is not random(least, most)"))),
             };
         }
         match text.ends_with(".bin") {
@@ -130,7 +132,8 @@ impl Numbers {
             return Err(Error::invalid(format!("{elements} elements, at most {MAX_ELEMENTS}")));
         }
         let bits = |number: f64| {
-            bits(number, dtype).ok_or_else(|| Error::invalid(format!("{number} is no {dtype}")))
+            bits(number, dtype)
+                .ok_or_else(|| Error::invalid(format!("{number} is not a value of {dtype}")))
         };
         match self {
             Numbers::Given(numbers) => match numbers.as_slice() {

@@ -207,7 +207,7 @@ impl Implements {
         };
         if let Some(number) = pack.fields.iter().find(|number| !given(number)) {
             return Err(fail(format!(
-                "{} of the uniform block is no attribute of {name}, and has no default",
+                "{} of the uniform block is not an attribute of {name}, and has no default",
                 number.name
             )));
         }
@@ -218,7 +218,7 @@ impl Implements {
         if let (Some(cost), Some(share)) = (cost, efficiency)
             && !(share > 0.0 && share <= 1.0)
         {
-            let what = format!("cost: efficiency {share} is no share above 0 and up to 1");
+            let what = format!("cost: efficiency {share} is not a share above 0 and up to 1");
             return Err(file.fail(cost.span(), what));
         }
         Ok(Some(Implements {

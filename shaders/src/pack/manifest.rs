@@ -234,7 +234,7 @@ impl File<'_> {
         }
         let limits = [manifest.tolerance.atol, manifest.tolerance.rtol];
         if limits.iter().any(|limit| !(0.0..f64::INFINITY).contains(limit)) {
-            return Err(self.fail_whole(format!("tolerance: {limits:?} are no limits")));
+            return Err(self.fail_whole(format!("tolerance: {limits:?} are not limits")));
         }
         Ok(manifest)
     }

@@ -178,7 +178,7 @@ impl Folder {
                 };
                 let shape = info.shape().to_vec();
                 if shape.is_empty() || shape.contains(&0) {
-                    return Err(bad(format!("shape {shape:?} is no vector or matrix")));
+                    return Err(bad(format!("shape {shape:?} is not a vector or matrix")));
                 }
                 let format = info.format().ok_or_else(|| {
                     let dtype = info.dtype();
@@ -271,7 +271,7 @@ fn weight_files(folder: &Path) -> Result<Vec<String>> {
     match files.iter().find(|name| !plain(name)) {
         Some(name) => {
             let index = index.display();
-            Err(Error::bad_file(format!("{index}: weight_map: {name:?} is no file name")))
+            Err(Error::bad_file(format!("{index}: weight_map: {name:?} is not a file name")))
         }
         None => Ok(files),
     }

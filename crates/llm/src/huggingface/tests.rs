@@ -187,7 +187,7 @@ fn a_model_in_several_files_is_put_together() {
         map.insert("lm_head.weight".into(), json!(name));
         std::fs::write(&index, json!({"weight_map": map}).to_string()).unwrap();
         let error = Folder::open(&place.0).unwrap_err();
-        assert!(error.is_bad_file() && error.to_string().contains("no file name"), "{error}");
+        assert!(error.is_bad_file() && error.to_string().contains("not a file name"), "{error}");
     }
     // The same tensor in two files.
     write_safetensors(&place.0.join("model-2.safetensors"), &all);

@@ -175,8 +175,8 @@ fn what_is_refused_names_its_place() {
         ("dropout", |f| f["model"]["dropout"] = json!(0.1)),
         ("type \"GPT\"", |f| f["model"]["type"] = json!("GPT")),
         ("names \"zz\"", |f| f["model"]["merges"][0] = json!(["zz", "a"])),
-        ("is no pair", |f| f["model"]["merges"][0] = json!(7)),
-        ("unk_token: \"zz\" is no token", |f| f["model"]["unk_token"] = json!("zz")),
+        ("is not a pair", |f| f["model"]["merges"][0] = json!(7)),
+        ("unk_token: \"zz\" is not a token", |f| f["model"]["unk_token"] = json!("zz")),
         ("lacks the prefix", |f| f["model"]["continuing_subword_prefix"] = json!("####")),
         ("decoder CTC", |f| {
             f["decoder"] = json!({"type": "CTC", "pad_token": "<pad>",

@@ -60,7 +60,7 @@ impl Source {
         let what_fits = what.is_none_or(|what| !what.is_empty() && cache::is_safe(what));
         if !fits || !what_fits {
             return Err(Error::invalid(format!(
-                "{text:?} is no name of a model on Hugging Face: org/name, org/name:Q4_K_M or \
+                "{text:?} is not the name of a model on Hugging Face: org/name, org/name:Q4_K_M or \
                  org/name:file.gguf"
             )));
         }
@@ -303,7 +303,7 @@ impl Hub {
         let text = client.text(&url, &source.to_string(), progress)?;
         let wrong = |what: String| Error::bad_file(format!("{url}: {what}"));
         let info: Info = serde_json::from_str(&text)
-            .map_err(|e| wrong("the answer is no list of files".into()).with_source(e))?;
+            .map_err(|e| wrong("the answer is not a list of files".into()).with_source(e))?;
         if !is_hex(&info.sha, 40) || info.siblings.len() > MAX_FILES {
             return Err(wrong(format!("commit {:.80?}, {} files", info.sha, info.siblings.len())));
         }

@@ -72,7 +72,7 @@ impl<'a> Client<'a> {
             .filter(|uri: &Uri| {
                 matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some()
             })
-            .ok_or_else(|| Error::invalid(format!("{address:?} is no address of a hub")))?;
+            .ok_or_else(|| Error::invalid(format!("{address:?} is not the address of a hub")))?;
         let config = Agent::config_builder()
             .max_redirects(0)
             .http_status_as_error(false)

@@ -61,7 +61,7 @@ impl<'m> Body<'_, 'm> {
             }
             Expression::FunctionArgument(index) => {
                 let Some(inner) = pointee(module, self.inner(h)) else {
-                    return Err(not_valid("a place that is no pointer"));
+                    return Err(not_valid("a place that is not a pointer"));
                 };
                 let base = Some(self.arguments[index as usize]);
                 Ok(Spot { root: Root::Own, fixed: 0, base, inner: Cow::Owned(inner) })

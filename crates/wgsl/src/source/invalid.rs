@@ -416,7 +416,7 @@ fn of_expression(
         }
         ExpressionError::Literal(error) => in_wgsl(&error.to_string()),
         ExpressionError::InvalidImageClass(_) | ExpressionError::ExpectedImageType(_) => {
-            "this is no texture".into()
+            "this is not a texture".into()
         }
         other => {
             let of = text_of(module, function, h);

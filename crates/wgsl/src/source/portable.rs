@@ -310,7 +310,7 @@ fn of_expression(expression: &Expression) -> Option<String> {
             "cooperative matrices are not on every device".into()
         }
         Expression::Math { fun: fun @ (MathFunction::Inverse | MathFunction::Outer), .. } => {
-            format!("`{}` is no function of WGSL", math_name(*fun))
+            format!("`{}` is not a WGSL function", math_name(*fun))
         }
         _ => return None,
     })

@@ -385,7 +385,7 @@ fn apart<T: Send + 'static>(
         let _ = give.send(done.map_err(|panic| Apart::Never(panic_message(&*panic))));
     });
     if let Err(error) = spawned {
-        return Err(Apart::Never(format!("no thread was to be had: {error}")));
+        return Err(Apart::Never(format!("no thread could be started: {error}")));
     }
     take.recv_timeout(limit).unwrap_or(Err(Apart::Late))
 }

@@ -283,7 +283,7 @@ impl<'a> Lexer<'a> {
             let text = rest[..end].replace('_', "");
             let number = text.parse().map_err(|_| SyntaxError {
                 line: self.line,
-                what: format!("{text:.40} is no number"),
+                what: format!("{text:.40} is not a number"),
             })?;
             self.push(Token::Float(number));
             self.advance(end);
