@@ -128,8 +128,7 @@ impl Engine for SplitAttention {
     }
 
     fn order(&self, _query: &Query) -> Result<ReductionOrder, String> {
-        Err("the slices of the keys depend on the number of tokens and the maximum number of \
-             keys"
+        Err("the slices of the keys depend on the number of tokens and the maximum number of keys"
             .into())
     }
 
