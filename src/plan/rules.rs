@@ -151,7 +151,7 @@ fn constant(graph: &Graph, node: &Node) -> Result<Option<Node>> {
     Ok(Some(Node { op, inputs: Default::default(), ..node.clone() }))
 }
 
-/// The words of an operation on constants; `scalar`: on one number of each.
+/// Evaluates an operation on constants to words; `scalar` evaluates one element.
 fn evaluated(graph: &Graph, node: &Node, scalar: bool) -> Result<Vec<u32>> {
     let mut alone = Graph::new("constant");
     let mut inputs = Vec::new();

@@ -44,8 +44,8 @@ const READS: f64 = 0.6;
 /// Latency of one k step of a tile: 85 us for 128 steps there; 1.2 us each with dequantisation.
 const STEP_SECONDS: f64 = 6.6e-7;
 const DECODING_STEP_SECONDS: f64 = 1.2e-6;
-/// Time of the epilogue of 128 x 128 tiles: 35 us for a residual and 100 for a rotation there, for
-/// all tiles as for one.
+/// Time of the epilogue of 128 x 128 tiles, independent of the number of tiles: 35 us for a
+/// residual and 100 for a rotation on an H200.
 const LEAVING_SECONDS: f64 = 5e-5;
 /// Maximum bytes of a weight dequantised to f16, which the plan keeps for its lifetime. If the
 /// device reports its memory, also at most that memory divided by the second constant.
