@@ -95,15 +95,14 @@ mod webgpu_host;
 mod wgsl;
 mod workgroup_memory;
 
-/// Says something that is seen even when the test passes: which devices were covered, what was
-/// skipped and why.
+/// Prints a line even if the test passes: covered devices, skipped parts and reasons.
 pub(crate) fn tell(line: &str) {
     use std::io::Write;
-    // libtest captures `println!` but not this; a closed stderr is no reason to fail.
+    // libtest captures `println!` but not this; a closed stderr is not a reason to fail.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Says that the test of this thread, or the part of it that `why` names, has not run, and why.
+/// Reports that the test of this thread, or the part that `why` names, did not run.
 pub(crate) fn skip(why: &str) {
     let thread = std::thread::current();
     tell(&format!("skipped: {}: {why}", thread.name().unwrap_or("a test")));
